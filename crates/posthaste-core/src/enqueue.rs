@@ -1,0 +1,192 @@
+//! From messages to rows: everything about enqueueing that is the same for every database.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use thiserror::Error;
+
+use crate::event::IntoMessage;
+use crate::integrity::ContentHash;
+use crate::message::{Message, MessageId};
+use crate::store::StoreError;
+use crate::validate::{InvalidMessage, Limits, TypeNameRule, validate};
+
+/// How an application's outbox accepts messages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OutboxOptions {
+    /// Namespace of messages that do not name one. Must match the relay's. Defaults to `default`.
+    pub namespace: String,
+    /// Source of messages that do not name one: your application's name or URI. Defaults to none.
+    pub source: Option<String>,
+    /// Sizes above which a message is refused.
+    pub limits: Limits,
+    /// Which type names are accepted. Defaults to the strict rule.
+    pub type_names: TypeNameRule,
+    /// How long a dedupe key is held at least. It is also held as long as its row exists, so this matters once
+    /// delivered rows are purged. Defaults to 7 days.
+    pub dedupe_window: Duration,
+}
+
+impl Default for OutboxOptions {
+    fn default() -> Self {
+        Self {
+            namespace: crate::message::DEFAULT_NAMESPACE.to_owned(),
+            source: None,
+            limits: Limits::default(),
+            type_names: TypeNameRule::default(),
+            dedupe_window: Duration::from_secs(7 * 24 * 3600),
+        }
+    }
+}
+
+/// What became of an enqueue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Enqueued {
+    /// A row was written.
+    Now(MessageId),
+    /// A message with this dedupe key was there before; this is its id, and no row was written.
+    Before(MessageId),
+}
+
+impl Enqueued {
+    /// The id under which the event is delivered, whoever enqueued it.
+    pub fn id(self) -> MessageId {
+        match self {
+            Self::Now(id) | Self::Before(id) => id,
+        }
+    }
+
+    /// Whether this call wrote the row.
+    pub fn is_new(self) -> bool {
+        matches!(self, Self::Now(_))
+    }
+}
+
+/// Why nothing was enqueued.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum EnqueueError {
+    /// A message was refused before any SQL ran: the transaction is as it was.
+    #[error("message {position} was refused: {reason}")]
+    Invalid {
+        /// Its place in the call, from 0.
+        position: usize,
+        /// What is wrong with it.
+        reason: InvalidMessage,
+    },
+    /// An event could not be turned into bytes; no SQL ran.
+    #[error("the event could not be serialised: {0}")]
+    Encode(#[from] serde_json::Error),
+    /// The database refused; the transaction may have to be rolled back.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Messages checked, completed and hashed, with repetitions of a dedupe key inside the call folded together: what a
+/// store writes with one statement.
+#[derive(Debug)]
+pub struct Prepared {
+    /// The rows to write, in order.
+    pub rows: Vec<NewRow>,
+    /// For each message of the call the place of its row, and whether it is that row's first mention.
+    places: Vec<(usize, bool)>,
+}
+
+/// One row to write.
+#[derive(Debug)]
+pub struct NewRow {
+    /// The message, with its source filled in.
+    pub message: Message,
+    /// Its namespace, or the outbox's.
+    pub namespace: String,
+    /// Hash over its bytes.
+    pub hash: ContentHash,
+}
+
+impl Prepared {
+    /// Checks and completes the messages of one call. Either all are good or none is written.
+    pub fn new<M: IntoMessage>(
+        messages: impl IntoIterator<Item = M>,
+        options: &OutboxOptions,
+    ) -> Result<Self, EnqueueError> {
+        let mut prepared = Self {
+            rows: Vec::new(),
+            places: Vec::new(),
+        };
+        let mut seen: HashMap<(String, String, String), usize> = HashMap::new();
+        for (position, message) in messages.into_iter().enumerate() {
+            let mut message = message.into_message()?;
+            validate(&message, &options.limits, options.type_names)
+                .map_err(|reason| EnqueueError::Invalid { position, reason })?;
+            message.source = message.source.or_else(|| options.source.clone());
+            let namespace = message.namespace.clone().unwrap_or_else(|| options.namespace.clone());
+            let next = prepared.rows.len();
+            let first = match &message.dedupe_key {
+                Some(key) => *seen
+                    .entry((namespace.clone(), message.topic.clone(), key.clone()))
+                    .or_insert(next),
+                None => next,
+            };
+            prepared.places.push((first, first == next));
+            if first == next {
+                prepared.rows.push(NewRow {
+                    hash: ContentHash::of_message(&message),
+                    message,
+                    namespace,
+                });
+            }
+        }
+        Ok(prepared)
+    }
+
+    /// Whether there is nothing to write.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// Answers the call, given what the store answered for each of [`Prepared::rows`].
+    pub fn outcomes(&self, stored: &[Enqueued]) -> Vec<Enqueued> {
+        self.places
+            .iter()
+            .map(|&(place, first)| {
+                if first {
+                    stored[place]
+                } else {
+                    Enqueued::Before(stored[place].id())
+                }
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dedupe_key_repeated_within_a_call_is_one_row() {
+        let messages = [
+            Message::new("a", "1").dedupe_key("k"),
+            Message::new("b", "2").dedupe_key("k"),
+            Message::new("a", "3").dedupe_key("k"),
+        ];
+        let prepared = Prepared::new(messages, &OutboxOptions::default()).unwrap();
+        assert_eq!(prepared.rows.len(), 2);
+        let [first, second] = [0, 1].map(|row| prepared.rows[row].message.id);
+        let outcomes = prepared.outcomes(&[Enqueued::Now(first), Enqueued::Now(second)]);
+        assert_eq!(
+            outcomes,
+            [Enqueued::Now(first), Enqueued::Now(second), Enqueued::Before(first)]
+        );
+    }
+
+    #[test]
+    fn one_bad_message_refuses_the_call_and_is_named() {
+        let messages = [Message::new("a", "1"), Message::new("", "2")];
+        let error = Prepared::new(messages, &OutboxOptions::default()).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "message 1 was refused: topic is empty; give it a value or leave it out"
+        );
+    }
+}

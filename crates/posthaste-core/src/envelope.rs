@@ -1,0 +1,166 @@
+//! The transport's side: a message as a `CloudEvents` 1.0 event.
+//!
+//! Written by the specification rather than through an SDK's event type, because that would parse the payload and
+//! write it anew: here the payload's bytes travel untouched. The tests read the result back with the SDK.
+
+use std::borrow::Cow;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use chrono::{DateTime, SecondsFormat, Utc};
+use serde::{Serialize, Serializer};
+use serde_json::value::RawValue;
+
+use crate::message::Message;
+
+/// A message as a `CloudEvents` event. Serialises to the JSON event format (structured mode); [`Envelope::attributes`]
+/// are the headers of binary mode.
+#[derive(Debug)]
+pub struct Envelope<'a> {
+    message: &'a Message,
+    time: DateTime<Utc>,
+}
+
+/// Attributes that the envelope itself sets, so that no header may have their names.
+const RESERVED: [&str; 14] = [
+    "specversion",
+    "id",
+    "source",
+    "type",
+    "time",
+    "subject",
+    "datacontenttype",
+    "dataschema",
+    "data",
+    "data_base64",
+    "partitionkey",
+    "aggregatetype",
+    "aggregateid",
+    "tenant",
+];
+
+/// Whether an attribute belongs to the envelope.
+pub fn is_reserved(attribute: &str) -> bool {
+    // `database64` is what `data_base64` would become.
+    RESERVED.contains(&attribute) || attribute == "database64"
+}
+
+/// The attribute under which a header travels. `CloudEvents` allows lower-case letters and digits only, so
+/// `X-Request-Id` becomes `xrequestid`. `None` if the name has characters that cannot be carried.
+pub fn attribute_name(header: &str) -> Option<String> {
+    let carried = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let attribute: String = header
+        .chars()
+        .filter(char::is_ascii_alphanumeric)
+        .map(|c| c.to_ascii_lowercase())
+        .collect();
+    (header.chars().all(carried) && !attribute.is_empty()).then_some(attribute)
+}
+
+impl<'a> Envelope<'a> {
+    /// The envelope of a message that was enqueued at `time`.
+    pub fn new(message: &'a Message, time: DateTime<Utc>) -> Self {
+        Self { message, time }
+    }
+
+    /// The context attributes with their values, extensions and headers included, in a fixed order.
+    pub fn attributes(&self) -> Vec<(Cow<'a, str>, Cow<'a, str>)> {
+        let message = self.message;
+        let event_type = message.event_type.as_deref().unwrap_or(&message.topic);
+        let source = message
+            .source
+            .as_deref()
+            .or(message.namespace.as_deref())
+            .unwrap_or("posthaste");
+        let mut attributes: Vec<(Cow<'a, str>, Cow<'a, str>)> = vec![
+            ("specversion".into(), "1.0".into()),
+            ("id".into(), message.id.to_string().into()),
+            ("source".into(), source.into()),
+            ("type".into(), event_type.into()),
+            (
+                "time".into(),
+                self.time.to_rfc3339_opts(SecondsFormat::Micros, true).into(),
+            ),
+            ("datacontenttype".into(), message.content_type.as_str().into()),
+        ];
+        for (name, value) in [
+            ("subject", &message.aggregate_id),
+            ("partitionkey", &message.ordering_key),
+            ("aggregatetype", &message.aggregate_type),
+            ("aggregateid", &message.aggregate_id),
+            ("tenant", &message.tenant),
+        ] {
+            attributes.extend(value.as_deref().map(|value| (name.into(), value.into())));
+        }
+        attributes.extend(
+            message
+                .headers
+                .iter()
+                .filter_map(|(name, value)| Some((attribute_name(name)?.into(), value.into()))),
+        );
+        attributes
+    }
+
+    /// The event as one line of JSON.
+    pub fn to_json(&self) -> Result<String, serde_json::Error> {
+        serde_json::to_string(self)
+    }
+
+    fn data(&self) -> (&'static str, Data<'a>) {
+        let payload: &'a [u8] = &self.message.payload;
+        let text = std::str::from_utf8(payload).ok();
+        if is_json(&self.message.content_type)
+            && let Some(raw) = text.and_then(one_line_json)
+        {
+            return ("data", Data::Json(raw));
+        }
+        match text {
+            Some(text) if self.message.content_type.starts_with("text/") => ("data", Data::Text(text)),
+            _ => ("data_base64", Data::Base64(BASE64.encode(payload))),
+        }
+    }
+}
+
+impl Serialize for Envelope<'_> {
+    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        use serde::ser::SerializeMap;
+        let attributes = self.attributes();
+        let mut map = out.serialize_map(Some(attributes.len() + 1))?;
+        for (name, value) in &attributes {
+            map.serialize_entry(name, value)?;
+        }
+        let (member, data) = self.data();
+        map.serialize_entry(member, &data)?;
+        map.end()
+    }
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Data<'a> {
+    Json(Cow<'a, RawValue>),
+    Text(&'a str),
+    Base64(String),
+}
+
+fn is_json(content_type: &str) -> bool {
+    let media_type = content_type
+        .split(';')
+        .next()
+        .unwrap_or_default()
+        .trim()
+        .to_ascii_lowercase();
+    media_type.ends_with("/json") || media_type.ends_with("+json")
+}
+
+/// The JSON text as it stands, or without its line breaks where it has any: one event must stay one line.
+fn one_line_json(text: &str) -> Option<Cow<'_, RawValue>> {
+    let raw: &RawValue = serde_json::from_str(text).ok()?;
+    if !raw.get().contains(['\n', '\r']) {
+        return Some(Cow::Borrowed(raw));
+    }
+    // Line breaks inside JSON strings are escaped, so those found are white space between tokens.
+    RawValue::from_string(raw.get().replace(['\n', '\r'], " "))
+        .ok()
+        .map(Cow::Owned)
+}

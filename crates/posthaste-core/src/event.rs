@@ -1,0 +1,73 @@
+//! The domain's side: events that know nothing of topics, type names or bytes.
+
+use serde::Serialize;
+
+use crate::message::Message;
+use crate::type_name::TypeName;
+
+/// An event of an application, ready to be put into an outbox.
+///
+/// Derive it on the enum that lists your events; the events themselves stay plain types of your domain:
+///
+/// ```ignore
+/// #[derive(Event)]
+/// enum ShopEvent {
+///     #[event(type = "acme.order.created.v1", aggregate = "Order", id = order_id)]
+///     OrderCreated(OrderCreated),
+/// }
+/// ```
+///
+/// A variant without a type name, a malformed name, or two variants with the same name do not compile.
+pub trait Event {
+    /// `{company}.{domain}.{action}.v{n}`.
+    fn type_name(&self) -> &'static str;
+
+    /// Kind of thing the event is about.
+    fn aggregate_type(&self) -> &'static str;
+
+    /// Which one of them; events with equal ids are delivered in order.
+    fn aggregate_id(&self) -> String;
+
+    /// The payload.
+    fn payload(&self) -> Result<Vec<u8>, serde_json::Error>;
+
+    /// Media type of the payload.
+    fn content_type(&self) -> &'static str {
+        "application/json"
+    }
+
+    /// Where it goes. Defaults to `{domain}-events`.
+    fn topic(&self) -> String {
+        let name = self.type_name();
+        TypeName::parse(name).map_or_else(|_| name.to_owned(), |name| name.default_topic())
+    }
+}
+
+/// Anything that can be enqueued: a [`Message`], or an [`Event`].
+pub trait IntoMessage {
+    /// The message to enqueue.
+    fn into_message(self) -> Result<Message, serde_json::Error>;
+}
+
+impl IntoMessage for Message {
+    fn into_message(self) -> Result<Message, serde_json::Error> {
+        Ok(self)
+    }
+}
+
+impl<E: Event> IntoMessage for E {
+    fn into_message(self) -> Result<Message, serde_json::Error> {
+        let id = self.aggregate_id();
+        Ok(Message::new(self.topic(), self.payload()?)
+            .event_type(self.type_name())
+            .content_type(self.content_type())
+            .aggregate(self.aggregate_type(), id.as_str())
+            .key(id))
+    }
+}
+
+/// Turns a value into JSON bytes; used by the derive macro.
+#[doc(hidden)]
+pub fn json(value: &impl Serialize) -> Result<Vec<u8>, serde_json::Error> {
+    serde_json::to_vec(value)
+}

@@ -1,0 +1,32 @@
+//! Vocabulary and rules of the Posthaste transactional outbox.
+//!
+//! Nothing here knows a database or a broker, opens a socket or reads a clock. Stores and publishers
+//! implement the traits of [`store`] and [`publisher`]; what happens to a message is decided here, in
+//! [`lifecycle`], once for all of them.
+
+pub mod enqueue;
+pub mod envelope;
+pub mod event;
+pub mod inbox;
+pub mod integrity;
+pub mod isolation;
+pub mod lifecycle;
+pub mod message;
+pub mod publisher;
+pub mod retry;
+pub mod store;
+pub mod table;
+pub mod template;
+pub mod type_name;
+pub mod validate;
+pub mod wake;
+
+pub use enqueue::{EnqueueError, Enqueued, OutboxOptions};
+pub use event::{Event, IntoMessage};
+pub use inbox::{Handled, Inbox, InboxError};
+pub use message::{Message, MessageId};
+pub use publisher::{Batch, Outcome, PublishError, Publisher, Report};
+pub use retry::{Backoff, RetryPolicy};
+pub use store::{AdminStore, RelayStore, StoreError};
+pub use table::TableMap;
+pub use validate::InvalidMessage;

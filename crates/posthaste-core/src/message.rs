@@ -1,0 +1,216 @@
+//! What an application asks to have delivered.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use bytes::Bytes;
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+/// The identity of one event, the same at every delivery.
+///
+/// Ids are `UUIDv7`: they sort roughly by time, which keeps primary-key indexes dense. They carry no
+/// promise of order; the store's own sequence does.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct MessageId(Uuid);
+
+impl MessageId {
+    /// A new id that no other message has.
+    pub fn new() -> Self {
+        Self(Uuid::now_v7())
+    }
+
+    /// The id as a UUID.
+    pub fn as_uuid(self) -> Uuid {
+        self.0
+    }
+}
+
+impl Default for MessageId {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl From<Uuid> for MessageId {
+    fn from(id: Uuid) -> Self {
+        Self(id)
+    }
+}
+
+impl FromStr for MessageId {
+    type Err = uuid::Error;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        text.parse().map(Self)
+    }
+}
+
+impl fmt::Display for MessageId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for MessageId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Names and values that travel beside the payload, such as `traceparent`.
+pub type Headers = BTreeMap<String, String>;
+
+/// The namespace of an outbox that was not given one.
+pub const DEFAULT_NAMESPACE: &str = "default";
+
+/// One event on its way from a transaction to a broker.
+///
+/// ```
+/// use posthaste_core::Message;
+///
+/// let message = Message::json("order-events", &serde_json::json!({"orderId": 42}))
+///     .expect("a JSON value always serialises")
+///     .key("42")
+///     .header("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
+/// assert_eq!(message.ordering_key.as_deref(), Some("42"));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// Identity of the event; consumers deduplicate on it.
+    pub id: MessageId,
+    /// Whose outbox this is within a shared table; a relay serves exactly one namespace. Without one the outbox's own
+    /// is used.
+    pub namespace: Option<String>,
+    /// Where the message goes: a Kafka topic, a NATS subject, a routing key.
+    pub topic: String,
+    /// Messages of one topic with equal keys are delivered in the order in which they were enqueued.
+    /// Without a key a message waits for nobody.
+    pub ordering_key: Option<String>,
+    /// For routing and filtering by tenant. If a `dedupe_key` is given too, it must begin with `{tenant}/`.
+    pub tenant: Option<String>,
+    /// A second enqueue with the same namespace, topic and key is answered with the first message's id.
+    pub dedupe_key: Option<String>,
+    /// `{company}.{domain}.{action}.v{n}`. Without one the envelope's type is the topic.
+    pub event_type: Option<String>,
+    /// The service that speaks. Without one the outbox's own `source` is used, else the namespace.
+    pub source: Option<String>,
+    /// Kind of thing the event is about, such as `Order`.
+    pub aggregate_type: Option<String>,
+    /// Which one of them.
+    pub aggregate_id: Option<String>,
+    /// Media type of the payload. Defaults to `application/json`.
+    pub content_type: String,
+    /// The body, stored and delivered byte for byte.
+    pub payload: Bytes,
+    /// Carried to the broker beside the payload.
+    pub headers: Headers,
+    /// Not delivered before this time. Later messages of the same key wait for it.
+    pub not_before: Option<DateTime<Utc>>,
+}
+
+impl Message {
+    /// A message with opaque bytes; set `content_type` to what they are.
+    pub fn new(topic: impl Into<String>, payload: impl Into<Bytes>) -> Self {
+        Self {
+            id: MessageId::new(),
+            namespace: None,
+            topic: topic.into(),
+            ordering_key: None,
+            tenant: None,
+            dedupe_key: None,
+            event_type: None,
+            source: None,
+            aggregate_type: None,
+            aggregate_id: None,
+            content_type: "application/json".to_owned(),
+            payload: payload.into(),
+            headers: Headers::new(),
+            not_before: None,
+        }
+    }
+
+    /// A message whose payload is `body` as JSON.
+    pub fn json(topic: impl Into<String>, body: &impl Serialize) -> Result<Self, serde_json::Error> {
+        Ok(Self::new(topic, serde_json::to_vec(body)?))
+    }
+
+    /// Sets the namespace.
+    #[must_use]
+    pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
+        self.namespace = Some(namespace.into());
+        self
+    }
+
+    /// Sets the ordering key.
+    #[must_use]
+    pub fn key(mut self, key: impl Into<String>) -> Self {
+        self.ordering_key = Some(key.into());
+        self
+    }
+
+    /// Sets the tenant.
+    #[must_use]
+    pub fn tenant(mut self, tenant: impl Into<String>) -> Self {
+        self.tenant = Some(tenant.into());
+        self
+    }
+
+    /// Sets the dedupe key.
+    #[must_use]
+    pub fn dedupe_key(mut self, key: impl Into<String>) -> Self {
+        self.dedupe_key = Some(key.into());
+        self
+    }
+
+    /// Sets the event type.
+    #[must_use]
+    pub fn event_type(mut self, name: impl Into<String>) -> Self {
+        self.event_type = Some(name.into());
+        self
+    }
+
+    /// Sets the source.
+    #[must_use]
+    pub fn source(mut self, source: impl Into<String>) -> Self {
+        self.source = Some(source.into());
+        self
+    }
+
+    /// Sets what the event is about. The ordering key stays as it is.
+    #[must_use]
+    pub fn aggregate(mut self, kind: impl Into<String>, id: impl Into<String>) -> Self {
+        self.aggregate_type = Some(kind.into());
+        self.aggregate_id = Some(id.into());
+        self
+    }
+
+    /// Sets the media type of the payload.
+    #[must_use]
+    pub fn content_type(mut self, media_type: impl Into<String>) -> Self {
+        self.content_type = media_type.into();
+        self
+    }
+
+    /// Adds a header.
+    #[must_use]
+    pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.headers.insert(name.into(), value.into());
+        self
+    }
+
+    /// Holds the message back until `time`.
+    #[must_use]
+    pub fn not_before(mut self, time: DateTime<Utc>) -> Self {
+        self.not_before = Some(time);
+        self
+    }
+
+    /// The lane in which order holds, if the message has one.
+    pub fn lane(&self) -> Option<(&str, &str)> {
+        self.ordering_key.as_deref().map(|key| (self.topic.as_str(), key))
+    }
+}

@@ -1,0 +1,354 @@
+//! What a database does for the relay and for operators.
+//!
+//! A store is verbs over data: one request in, rows out. It decides nothing; the rules are those of
+//! [`crate::lifecycle`], and every store says them in SQL. All times are the database's own.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+use uuid::Uuid;
+
+use crate::enqueue::{EnqueueError, Enqueued, OutboxOptions};
+use crate::integrity::ContentHash;
+use crate::lifecycle::{LeaseToken, Settlement, State};
+use crate::message::{DEFAULT_NAMESPACE, Message, MessageId};
+use crate::wake::WakeSource;
+
+/// The identity of one worker, made when it starts and never configured: two processes with equal configuration are
+/// still two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct WorkerId(Uuid);
+
+impl WorkerId {
+    /// An id that no worker has had.
+    #[expect(
+        clippy::new_without_default,
+        reason = "a default would suggest that two of them are equal"
+    )]
+    pub fn new() -> Self {
+        Self(Uuid::now_v7())
+    }
+
+    /// The id as a UUID.
+    pub fn as_uuid(self) -> Uuid {
+        self.0
+    }
+}
+
+/// Which messages a relay serves.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Scope {
+    /// The namespace. Defaults to `default`.
+    pub namespace: String,
+    /// Only these topics; all of them if empty. Defaults to all.
+    pub topics: Vec<String>,
+    /// Only this tenant. Defaults to all, and to messages without one.
+    pub tenant: Option<String>,
+}
+
+impl Default for Scope {
+    fn default() -> Self {
+        Self {
+            namespace: DEFAULT_NAMESPACE.to_owned(),
+            topics: Vec::new(),
+            tenant: None,
+        }
+    }
+}
+
+/// What happens to a key whose head is dead.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DeadHead {
+    /// The rest of the key goes on without it.
+    #[default]
+    Skip,
+    /// The rest of the key waits until an operator replays or discards it.
+    Block,
+}
+
+/// In which order rows may be claimed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ordering {
+    /// Keys are ignored.
+    None,
+    /// Rows of one key are claimed in sequence, and none while an earlier one is leased or waiting.
+    PerKey {
+        /// The policy of topics that are not listed.
+        dead_head: DeadHead,
+        /// Topics with the opposite policy.
+        except: Vec<String>,
+    },
+}
+
+/// Asks for work.
+#[derive(Clone, Debug)]
+pub struct ClaimRequest {
+    /// Who asks; written to the rows for the operator's eyes, never used as a fence.
+    pub worker: WorkerId,
+    /// The fence for what is claimed now. A new one for every claim.
+    pub token: LeaseToken,
+    /// At most so many rows.
+    pub limit: u32,
+    /// At most so many bytes of payload, but always one row.
+    pub max_bytes: u64,
+    /// How long the rows are leased.
+    pub lease: Duration,
+    /// Rows with so many attempts are not claimed but given up.
+    pub max_attempts: u32,
+    /// In which order.
+    pub ordering: Ordering,
+    /// Which messages.
+    pub scope: Scope,
+}
+
+/// Work that was handed out.
+#[derive(Clone, Debug, Default)]
+pub struct Claim {
+    /// The rows now leased, in order.
+    pub messages: Vec<ClaimedMessage>,
+    /// Whether these rows come from a worker that let its lease run out. Such rows are never mixed with others, and
+    /// their number is limited by [`crate::isolation::reclaim_limit`], because one of them may have killed that worker.
+    pub reclaimed: bool,
+    /// Rows that had used all their attempts and are dead now.
+    pub died: Vec<MessageId>,
+}
+
+/// A row under a lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClaimedMessage {
+    /// What to send.
+    pub message: Message,
+    /// When it was enqueued.
+    pub created_at: DateTime<Utc>,
+    /// Claims so far, this one included.
+    pub attempts: u32,
+    /// The hash made at enqueue, where the table keeps one.
+    pub hash: Option<ContentHash>,
+}
+
+/// The relay's verbs.
+///
+/// # Contract
+/// - **claim** takes, in one transaction, rows that are pending and due, or rows whose lease ran out; it counts the
+///   attempt, sets the lease and `updated_at`, and returns them by sequence. No row is ever under two live leases.
+///   Under [`Ordering::PerKey`] claims of one outbox are serialised.
+/// - **settle** applies each verdict only to a processing row under the same token, and returns the ids it could not
+///   settle: their lease was lost. A lost lease is never silent.
+/// - **extend** prolongs the leases that are still held under the token and returns their ids.
+/// - **sweep** gives up rows in the relay's scope that used all their attempts without a verdict.
+/// - **purge** removes delivered rows older than `keep` and dedupe keys past their window, at most `limit` of each, and
+///   returns how many; never a row that is not delivered.
+#[async_trait]
+pub trait RelayStore: Send + Sync + 'static {
+    /// Hands out work.
+    async fn claim(&self, request: &ClaimRequest) -> Result<Claim, StoreError>;
+
+    /// Applies verdicts; returns the ids whose lease was lost.
+    async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<MessageId>, StoreError>;
+
+    /// Prolongs leases; returns the ids that are still held.
+    async fn extend(&self, token: LeaseToken, ids: &[MessageId], lease: Duration)
+    -> Result<Vec<MessageId>, StoreError>;
+
+    /// Gives up exhausted rows.
+    async fn sweep(&self, scope: &Scope, max_attempts: u32) -> Result<Vec<MessageId>, StoreError>;
+
+    /// Removes what is no longer needed; returns how many rows.
+    async fn purge(&self, keep: Duration, limit: u32) -> Result<u64, StoreError>;
+
+    /// Counts what is there.
+    async fn stats(&self, namespace: &str) -> Result<OutboxStats, StoreError>;
+
+    /// A source of wake-ups, where the database has one.
+    async fn wake_source(&self) -> Option<Box<dyn WakeSource>> {
+        None
+    }
+
+    /// Whether everything the relay needs is there: connection, tables, rights.
+    async fn check(&self) -> Result<(), StoreError>;
+}
+
+/// What is in an outbox. Delivered rows are not counted: there may be millions.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct OutboxStats {
+    /// Waiting to be claimed, due or not.
+    pub pending: u64,
+    /// Of these, not due yet: waiting for a retry or a scheduled time.
+    pub waiting: u64,
+    /// Under a lease.
+    pub processing: u64,
+    /// Given up.
+    pub dead: u64,
+    /// Age of the oldest row that is pending or processing.
+    pub oldest_seconds: f64,
+}
+
+/// Which rows an operator means. All given conditions must hold.
+#[derive(Clone, Debug, Default)]
+pub struct Filter {
+    /// In this namespace.
+    pub namespace: Option<String>,
+    /// In this state.
+    pub state: Option<State>,
+    /// With this topic.
+    pub topic: Option<String>,
+    /// With this ordering key.
+    pub ordering_key: Option<String>,
+    /// Of this tenant.
+    pub tenant: Option<String>,
+    /// With one of these ids; any if empty.
+    pub ids: Vec<MessageId>,
+}
+
+/// A row as an operator sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// What was enqueued.
+    pub message: Message,
+    /// Its place in the order.
+    pub sequence: i64,
+    /// Where it stands.
+    pub state: State,
+    /// Claims so far.
+    pub attempts: u32,
+    /// Not to be claimed earlier.
+    pub next_attempt_at: DateTime<Utc>,
+    /// Which worker has it.
+    pub locked_by: Option<Uuid>,
+    /// Until when.
+    pub locked_until: Option<DateTime<Utc>>,
+    /// The last failure.
+    pub last_error: Option<String>,
+    /// When it was enqueued.
+    pub created_at: DateTime<Utc>,
+    /// When it last changed.
+    pub updated_at: DateTime<Utc>,
+    /// When it was delivered.
+    pub delivered_at: Option<DateTime<Utc>>,
+}
+
+/// An operator's verbs.
+///
+/// # Contract
+/// - **replay** makes dead rows pending with a fresh count of attempts; **discard** removes dead rows. Both touch only
+///   rows that are dead at that moment and return the ids they changed: of two operators who replay the same row one
+///   gets an empty answer.
+#[async_trait]
+pub trait AdminStore: Send + Sync + 'static {
+    /// Rows by sequence, beginning after `after`.
+    async fn list(&self, filter: &Filter, after: Option<i64>, limit: u32) -> Result<Vec<Record>, StoreError>;
+
+    /// One row.
+    async fn show(&self, id: MessageId) -> Result<Option<Record>, StoreError>;
+
+    /// Makes dead rows pending again, at most `limit`.
+    async fn replay(&self, filter: &Filter, limit: u32) -> Result<Vec<MessageId>, StoreError>;
+
+    /// Removes dead rows, at most `limit`.
+    async fn discard(&self, filter: &Filter, limit: u32) -> Result<Vec<MessageId>, StoreError>;
+}
+
+/// One step of a schema's history.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Migration {
+    /// Its place, from 1.
+    pub version: i64,
+    /// What it does.
+    pub name: &'static str,
+    /// The finished SQL.
+    pub sql: String,
+}
+
+/// The schema's verbs.
+///
+/// # Contract
+/// - **migrate** applies what is missing, each step once, also when several processes start at the same moment; run
+///   again it does nothing.
+#[async_trait]
+pub trait SchemaStore: Send + Sync + 'static {
+    /// All steps that this version knows.
+    fn migrations(&self) -> Vec<Migration>;
+
+    /// The versions that were applied; none if the tables are not there.
+    async fn applied(&self) -> Result<Vec<i64>, StoreError>;
+
+    /// Applies what is missing and returns it.
+    async fn migrate(&self) -> Result<Vec<Migration>, StoreError>;
+
+    /// Every statement that the store runs, by name, finished with the names of its table map.
+    fn statements(&self) -> Vec<(&'static str, String)>;
+}
+
+/// Enqueueing for callers that have no transaction of their own, such as the command line.
+#[async_trait]
+pub trait ProducerStore: Send + Sync + 'static {
+    /// Enqueues all messages in one transaction and commits it.
+    async fn enqueue_and_commit(
+        &self,
+        options: &OutboxOptions,
+        messages: Vec<Message>,
+    ) -> Result<Vec<Enqueued>, EnqueueError>;
+}
+
+/// Everything a database does for Posthaste, for programs that choose it at run time.
+pub trait Store: RelayStore + AdminStore + SchemaStore + ProducerStore {}
+
+impl<S: RelayStore + AdminStore + SchemaStore + ProducerStore> Store for S {}
+
+/// What a store can do, so that the conformance suite chooses its cases by ability and not by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StoreCapabilities {
+    /// Several claims run at the same time, each skipping what others hold.
+    pub concurrent_claims: bool,
+    /// Several transactions write at the same time.
+    pub concurrent_writers: bool,
+    /// Rows survive the process.
+    pub durable: bool,
+}
+
+/// A failure of the database, with the remedy where there is one.
+#[derive(Debug, Error)]
+#[error("{message}{}", .remedy.map(|remedy| format!("; {remedy}")).unwrap_or_default())]
+pub struct StoreError {
+    /// What sort of failure it was.
+    pub kind: StoreErrorKind,
+    /// What happened.
+    pub message: String,
+    /// What to do about it.
+    pub remedy: Option<&'static str>,
+    /// The driver's own error.
+    #[source]
+    pub source: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+/// What sort of failure it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StoreErrorKind {
+    /// The server cannot be reached, or went away. May pass.
+    Unavailable,
+    /// No connection became free in time. May pass.
+    PoolExhausted,
+    /// A deadlock, a serialisation failure or a busy lock. May pass.
+    Contention,
+    /// User, password or rights are wrong.
+    Access,
+    /// A table or column is missing.
+    SchemaMissing,
+    /// The database cannot be written.
+    ReadOnly,
+    /// Anything else.
+    Other,
+}
+
+impl StoreErrorKind {
+    /// Whether waiting may help.
+    pub fn is_transient(self) -> bool {
+        matches!(self, Self::Unavailable | Self::PoolExhausted | Self::Contention)
+    }
+}

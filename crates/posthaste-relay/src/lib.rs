@@ -1,0 +1,2 @@
+//! The relay engine.
+pub mod config;
