@@ -1,0 +1,31 @@
+//! Private servers for tests, benchmarks and examples.
+//!
+//! A server started here listens on a free loopback port, keeps everything it writes in a directory of its own, and
+//! ends with the value that owns it, also when the owning process is killed. It never touches a server that was
+//! already on the machine.
+//!
+//! ```no_run
+//! use posthaste_servers::{PostgresServer, StopMode};
+//!
+//! let server = PostgresServer::start("target/servers".as_ref())?;
+//! println!("connect to {}", server.url());
+//!
+//! server.stop(StopMode::Immediate)?; // as a crash would
+//! server.start_again()?; // on the same port, with the same data
+//! # Ok::<(), posthaste_servers::Error>(())
+//! ```
+
+mod account;
+mod error;
+mod guard;
+mod home;
+mod port;
+mod postgres;
+#[cfg(test)]
+mod test_setup;
+
+pub use error::Error;
+pub use postgres::{PostgresBinaries, PostgresOptions, PostgresServer, StopMode};
+
+/// What every fallible call of this crate returns.
+pub type Result<T, E = Error> = std::result::Result<T, E>;

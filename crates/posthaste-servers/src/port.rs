@@ -1,0 +1,45 @@
+use std::{
+    hash::{BuildHasher, Hasher, RandomState},
+    net::{Ipv4Addr, TcpListener},
+    ops::Range,
+};
+
+use crate::{Error, Result};
+
+/// Below the range from which Linux picks the ports of outgoing connections. A port out of that range could be lost to
+/// any client while its server is stopped, or a client that keeps reconnecting could be connected to itself.
+const PORTS: Range<u16> = 20_000..32_000;
+
+/// A loopback port on which nobody listens.
+///
+/// The port is free when it is found, not reserved: whoever uses it must be ready to ask for another one.
+pub(crate) fn find_free() -> Result<u16> {
+    let count = PORTS.end - PORTS.start;
+    // A random start keeps processes that look at the same moment from finding the same port.
+    let random = RandomState::new().build_hasher().finish();
+    let start = u16::try_from(random % u64::from(count)).expect("the remainder is below a u16");
+    first_free((0..count).map(|step| PORTS.start + (start + step) % count)).ok_or(Error::NoFreePort)
+}
+
+fn first_free(mut ports: impl Iterator<Item = u16>) -> Option<u16> {
+    ports.find(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_found_port_is_outside_the_outgoing_range() {
+        assert!(PORTS.contains(&find_free().unwrap()));
+    }
+
+    #[test]
+    fn a_port_in_use_is_passed_over() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let taken = listener.local_addr().unwrap().port();
+        let found = first_free(std::iter::once(taken).chain(PORTS));
+        assert!(PORTS.contains(&found.unwrap()));
+        assert_eq!(first_free(std::iter::once(taken)), None);
+    }
+}
