@@ -1,0 +1,54 @@
+//! `cargo xtask bench`
+
+use std::{fs, path::PathBuf, process::ExitCode};
+
+use anyhow::Context;
+use chrono::Utc;
+use posthaste_servers::{PostgresOptions, PostgresServer};
+
+use crate::{process, workspace};
+
+/// Measure the release build on a private PostgreSQL that waits for its disk
+///
+/// The figures are written to <OUT>/<time>.json, and again to <OUT>/latest.json.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Fewer and smaller runs: shows that the benchmarks work, not how fast the product is
+    #[arg(long)]
+    quick: bool,
+
+    /// Where the figures are written [default: target/bench]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    let out = arguments
+        .out
+        .clone()
+        .unwrap_or_else(|| workspace::root().join("target/bench"));
+    fs::create_dir_all(&out).with_context(|| format!("cannot create {}", out.display()))?;
+    // Cargo runs in the workspace's root, wherever we were called.
+    let figures = out
+        .canonicalize()?
+        .join(Utc::now().format("%Y%m%dT%H%M%SZ.json").to_string());
+
+    // Built before the server starts, which then has nothing to share the machine with.
+    process::demand(workspace::cargo().args(["build", "--release", "-p", "posthaste-bench"]))?;
+    let options = PostgresOptions {
+        durable: true,
+        ..PostgresOptions::default()
+    };
+    let server = PostgresServer::start_with(&workspace::scratch("bench"), &options)?;
+
+    let mut bench = workspace::cargo();
+    bench.args(["run", "--release", "-p", "posthaste-bench", "--"]);
+    bench.args(arguments.quick.then_some("--quick"));
+    bench.args(["--postgres-url", &server.url(), "--json"]).arg(&figures);
+    process::demand(&mut bench)?;
+
+    let latest = figures.with_file_name("latest.json");
+    fs::copy(&figures, &latest).with_context(|| format!("no figures in {}", figures.display()))?;
+    println!("figures: {} (and {})", figures.display(), latest.display());
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,66 @@
+//! `cargo xtask check`
+
+use std::process::{Command, ExitCode};
+
+use crate::{conformance, process, workspace};
+
+/// Something that must hold of the source, and how to mend it.
+struct Check {
+    name: &'static str,
+    mend: &'static str,
+    holds: fn() -> bool,
+}
+
+const CHECKS: [Check; 4] = [
+    Check {
+        name: "formatting",
+        mend: "cargo fmt --all",
+        holds: || passes(workspace::cargo().args(["fmt", "--all", "--check"])),
+    },
+    Check {
+        name: "lints",
+        mend: "cargo clippy --workspace --all-targets --all-features --fix --allow-dirty, and the rest by hand",
+        holds: || {
+            let everything = ["clippy", "--workspace", "--all-targets", "--all-features"];
+            passes(workspace::cargo().args(everything).args(["--", "-D", "warnings"]))
+        },
+    },
+    Check {
+        name: "documentation",
+        mend: "RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --all-features, and mend what it names",
+        holds: || {
+            let mut doc = workspace::cargo();
+            doc.args(["doc", "--workspace", "--no-deps", "--all-features"]);
+            passes(doc.env("RUSTDOCFLAGS", "-D warnings"))
+        },
+    },
+    Check {
+        name: "conformance page",
+        mend: conformance::MEND,
+        holds: conformance::is_up_to_date,
+    },
+];
+
+/// Runs all checks, so that one run shows all that is wrong.
+pub(crate) fn run() -> ExitCode {
+    let failed: Vec<_> = CHECKS.iter().filter(|check| !(check.holds)()).collect();
+    if failed.is_empty() {
+        println!("\nAll {} checks passed.", CHECKS.len());
+        return ExitCode::SUCCESS;
+    }
+    println!("\n{} of {} checks failed:", failed.len(), CHECKS.len());
+    for Check { name, mend, .. } in failed {
+        println!("  {name}; to mend: {mend}");
+    }
+    ExitCode::FAILURE
+}
+
+fn passes(command: &mut Command) -> bool {
+    match process::run(command) {
+        Ok(status) => status.success(),
+        Err(error) => {
+            eprintln!("{error:#}");
+            false
+        }
+    }
+}

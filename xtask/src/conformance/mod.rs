@@ -1,0 +1,85 @@
+//! `cargo xtask conformance`: which test proves which promise.
+
+mod files;
+mod heading;
+mod id;
+mod page;
+mod promises;
+mod scan;
+mod sentence;
+
+use std::{fs, process::ExitCode};
+
+use anyhow::{Context, bail};
+
+use crate::workspace;
+use promises::Promises;
+
+/// The command that brings the page up to date.
+pub(crate) const MEND: &str = "cargo xtask conformance";
+
+const PAGE: &str = "docs/conformance.md";
+
+/// Write docs/conformance.md from the tests that say what they prove
+///
+/// A test says so in its documentation: `/// Proves B7.` or `/// Proves A2, B2 and pitfall 14.`
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Write nothing, and fail if the page is out of date
+    #[arg(long)]
+    check: bool,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    if arguments.check {
+        return Ok(if is_up_to_date() {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
+        });
+    }
+    let file = workspace::root().join(PAGE);
+    fs::create_dir_all(file.parent().expect("the page is in a directory"))?;
+    fs::write(&file, current()?).with_context(|| format!("cannot write {PAGE}"))?;
+    println!("wrote {PAGE}");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Whether the page says what the tests say. Prints what is wrong if not.
+pub(crate) fn is_up_to_date() -> bool {
+    match current() {
+        Ok(page) if fs::read_to_string(workspace::root().join(PAGE)).is_ok_and(|old| old == page) => true,
+        Ok(_) => {
+            eprintln!("{PAGE} is out of date; to mend: {MEND}");
+            false
+        }
+        Err(error) => {
+            eprintln!("{error:#}");
+            false
+        }
+    }
+}
+
+/// The page as it should be.
+fn current() -> anyhow::Result<String> {
+    let promises = Promises::load();
+    let root = workspace::root();
+    let backends = files::backends(&root)?;
+    let mut proofs = Vec::new();
+    let mut problems = Vec::new();
+    for file in files::sources(&root)? {
+        let source = fs::read_to_string(root.join(&file.path)).with_context(|| format!("cannot read {}", file.path))?;
+        match scan::proofs(&source, file.is_suite) {
+            Ok(found) => proofs.extend(found.into_iter().map(|proof| (file.clone(), proof))),
+            Err(wrong) => problems.extend(wrong.into_iter().map(|problem| format!("{}:{problem}", file.path))),
+        }
+    }
+    for (file, proof) in &proofs {
+        let unknown = proof.ids.iter().filter(|id| !promises.contains(**id));
+        problems.extend(unknown.map(|id| format!("{}:{}: there is no {}", file.path, proof.line, id.spelled_out())));
+    }
+    if !problems.is_empty() {
+        bail!("{}", problems.join("\n"));
+    }
+    Ok(page::render(&promises, &proofs, &backends))
+}
