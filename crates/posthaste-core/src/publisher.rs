@@ -30,6 +30,17 @@ pub trait Publisher: Send + Sync + 'static {
     fn name(&self) -> &'static str;
 }
 
+#[async_trait]
+impl<P: Publisher + ?Sized> Publisher for Arc<P> {
+    async fn publish(&self, batch: Batch, report: Report) {
+        (**self).publish(batch, report).await;
+    }
+
+    fn name(&self) -> &'static str {
+        (**self).name()
+    }
+}
+
 /// A claimed message on its way to the broker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delivery {

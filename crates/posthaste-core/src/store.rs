@@ -3,6 +3,7 @@
 //! A store is verbs over data: one request in, rows out. It decides nothing; the rules are those of
 //! [`crate::lifecycle`], and every store says them in SQL. All times are the database's own.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -171,6 +172,46 @@ pub trait RelayStore: Send + Sync + 'static {
 
     /// Whether everything the relay needs is there: connection, tables, rights.
     async fn check(&self) -> Result<(), StoreError>;
+}
+
+#[async_trait]
+impl<S: RelayStore + ?Sized> RelayStore for Arc<S> {
+    async fn claim(&self, request: &ClaimRequest) -> Result<Claim, StoreError> {
+        (**self).claim(request).await
+    }
+
+    async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<MessageId>, StoreError> {
+        (**self).settle(settlements).await
+    }
+
+    async fn extend(
+        &self,
+        token: LeaseToken,
+        ids: &[MessageId],
+        lease: Duration,
+    ) -> Result<Vec<MessageId>, StoreError> {
+        (**self).extend(token, ids, lease).await
+    }
+
+    async fn sweep(&self, scope: &Scope, max_attempts: u32) -> Result<Vec<MessageId>, StoreError> {
+        (**self).sweep(scope, max_attempts).await
+    }
+
+    async fn purge(&self, keep: Duration, limit: u32) -> Result<u64, StoreError> {
+        (**self).purge(keep, limit).await
+    }
+
+    async fn stats(&self, namespace: &str) -> Result<OutboxStats, StoreError> {
+        (**self).stats(namespace).await
+    }
+
+    async fn wake_source(&self) -> Option<Box<dyn WakeSource>> {
+        (**self).wake_source().await
+    }
+
+    async fn check(&self) -> Result<(), StoreError> {
+        (**self).check().await
+    }
 }
 
 /// What is in an outbox. Delivered rows are not counted: there may be millions.
