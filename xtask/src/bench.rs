@@ -10,7 +10,7 @@ use crate::{process, workspace};
 
 /// Measure the release build on a private PostgreSQL that waits for its disk
 ///
-/// The figures are written to <OUT>/<time>.json, and again to <OUT>/latest.json.
+/// The figures are written to a file named for the time, and again to latest.json beside it.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Fewer and smaller runs: shows that the benchmarks work, not how fast the product is

@@ -19,29 +19,30 @@ pub(super) struct Cluster {
 }
 
 impl Cluster {
-    /// Initialises a new cluster in a directory of its own below `parent`.
-    pub(super) fn create(parent: &Path, options: &PostgresOptions) -> Result<Self> {
+    /// Makes an empty directory below `parent`, to be initialised.
+    pub(super) fn create(parent: &Path) -> Result<Self> {
         let binaries = PostgresBinaries::find()?;
         let account = Account::instead_of_root("postgres")?;
         let home = Home::create(parent, "postgres-", &account, LONGEST_SOCKET_DIR)?;
-        let cluster = Self {
+        Ok(Self {
             binaries,
             account,
             home,
-        };
+        })
+    }
 
-        let mut initdb = cluster.command("initdb");
+    pub(super) fn initialise(&self, options: &PostgresOptions) -> Result<()> {
+        let mut initdb = self.command("initdb");
         initdb.args(["-U", "postgres", "-A", "trust", "--no-sync", "-E", "UTF8", "--locale=C"]);
-        run(initdb.arg("-D").arg(cluster.data())).map_err(|output| cluster.failed("initdb", output))?;
+        run(initdb.arg("-D").arg(self.data())).map_err(|output| self.failed("initdb", output))?;
 
-        let lines = options.configuration(cluster.home(), &cluster.binaries);
-        edit(&cluster.data().join("postgresql.conf"), |old| format!("{old}\n{lines}"))?;
-        let role = PostgresServer::PASSWORD_ROLE;
+        let lines = options.configuration(self.home(), &self.binaries);
+        edit(&self.data().join("postgresql.conf"), |old| format!("{old}\n{lines}"))?;
         // The first line that matches decides, so this one stands before those that trust everybody.
-        edit(&cluster.data().join("pg_hba.conf"), |old| {
+        let role = PostgresServer::PASSWORD_ROLE;
+        edit(&self.data().join("pg_hba.conf"), |old| {
             format!("host all {role} 127.0.0.1/32 scram-sha-256\n{old}")
-        })?;
-        Ok(cluster)
+        })
     }
 
     /// Becomes the owner of a cluster that another process made.
@@ -76,7 +77,11 @@ impl Cluster {
         let log = self.home().join("log");
         let written_before = fs::metadata(&log).map_or(0, |log| log.len());
         let mut start = self.pg_ctl("start");
-        start.arg("-w").args(["-o", &format!("-p {port}")]).arg("-l").arg(&log);
+        start
+            .args(["-w", "-t", "180"])
+            .args(["-o", &format!("-p {port}")])
+            .arg("-l")
+            .arg(&log);
         run(&mut start).map_err(|output| {
             let log = fs::read(&log).unwrap_or_default();
             let from = usize::try_from(written_before).unwrap_or(0).min(log.len());
@@ -147,7 +152,8 @@ mod tests {
             return;
         }
         let parent = tempfile::tempdir().unwrap();
-        let cluster = Cluster::create(parent.path(), &PostgresOptions::default()).unwrap();
+        let cluster = Cluster::create(parent.path()).unwrap();
+        cluster.initialise(&PostgresOptions::default()).unwrap();
 
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();

@@ -7,6 +7,8 @@ use super::{PostgresBinaries, PostgresOptions, cluster::Cluster};
 use crate::{Error, Result, guard::Guard, port};
 
 const PORT_TRIES: usize = 5;
+
+/// Where the port is noted for whoever attaches.
 const PORT_FILE: &str = "port";
 
 /// A PostgreSQL server of our own. Dropping it stops it and removes its data.
@@ -43,25 +45,27 @@ impl PostgresServer {
 
     /// The same, with options.
     pub fn start_with(parent: &Path, options: &PostgresOptions) -> Result<Self> {
-        let cluster = Cluster::create(parent, options)?;
+        let cluster = Cluster::create(parent)?;
         let guard = set_guard(&cluster)?;
+        cluster.initialise(options)?;
         for _ in 0..PORT_TRIES {
             let port = port::find_free()?;
             match cluster.launch(port) {
                 Ok(()) => {
-                    let note = cluster.home().join(PORT_FILE);
-                    fs::write(&note, port.to_string()).map_err(Error::io(format!("write {}", note.display())))?;
-                    return Ok(Self {
-                        cluster,
-                        port,
-                        guard: Some(guard),
-                    });
+                    let guard = Some(guard);
+                    return Self { cluster, port, guard }.with_port_noted();
                 }
                 Err(Error::PortTaken(_)) => {}
                 Err(error) => return Err(error),
             }
         }
         Err(Error::NoFreePort)
+    }
+
+    fn with_port_noted(self) -> Result<Self> {
+        let note = self.cluster.home().join(PORT_FILE);
+        fs::write(&note, self.port.to_string()).map_err(Error::io(format!("write {}", note.display())))?;
+        Ok(self)
     }
 
     /// Lets the server run on without an owner. [`PostgresServer::attach`] finds it again by the path given back.
