@@ -1,0 +1,78 @@
+//! What the conformance suite needs to know about a store.
+
+use std::time::Duration;
+
+use posthaste_core::store::{ProducerStore, SchemaStore, StoreCapabilities};
+use posthaste_core::{AdminStore, EnqueueError, Enqueued, Message, MessageId, OutboxOptions, RelayStore, StoreError};
+
+/// A store under test, with the few verbs that its traits do not have: transactions, a business table and the passing
+/// of time. Implement it in the store's `tests/conformance.rs` and add one line:
+///
+/// ```ignore
+/// posthaste_testkit::conformance_suite!(MyBackend);
+/// ```
+///
+/// Every case gets an outbox of its own from [`Backend::fresh`] and runs beside other cases, so outboxes must not see
+/// each other: a schema, a table prefix or a file each. Verbs without a result panic when the database fails.
+/// `tests/conformance.rs` of this crate is the smallest example.
+pub trait Backend: Sized + Send + Sync + 'static {
+    /// The store.
+    type Store: RelayStore + AdminStore + ProducerStore + SchemaStore;
+    /// A transaction of the application. Dropping it rolls it back.
+    type Tx: Send;
+
+    /// What the store can do. Cases that need more pass without a check.
+    fn capabilities() -> StoreCapabilities;
+
+    /// A new outbox with its tables, empty.
+    fn fresh() -> impl Future<Output = Self> + Send;
+
+    /// The store.
+    fn store(&self) -> &Self::Store;
+
+    /// Begins a transaction. Where there is one writer at a time this waits for its turn.
+    fn begin(&self) -> impl Future<Output = Self::Tx> + Send;
+
+    /// Commits it.
+    fn commit(&self, tx: Self::Tx) -> impl Future<Output = ()> + Send;
+
+    /// Rolls it back.
+    fn rollback(&self, tx: Self::Tx) -> impl Future<Output = ()> + Send;
+
+    /// Enqueues all messages with one call of the store's own outbox.
+    fn enqueue(
+        &self,
+        tx: &mut Self::Tx,
+        messages: Vec<Message>,
+        options: &OutboxOptions,
+    ) -> impl Future<Output = Result<Vec<Enqueued>, EnqueueError>> + Send;
+
+    /// Writes `key` to a table of the application's own: one text column, repetitions allowed.
+    fn write_business_row(&self, tx: &mut Self::Tx, key: &str) -> impl Future<Output = ()> + Send;
+
+    /// The keys committed to that table, in any order.
+    fn business_rows(&self) -> impl Future<Output = Vec<String>> + Send;
+
+    /// Calls [`Inbox::record`](posthaste_core::Inbox::record) of the inbox of `consumer`.
+    fn record_handled(
+        &self,
+        tx: &mut Self::Tx,
+        consumer: &str,
+        key: &str,
+    ) -> impl Future<Output = Result<bool, StoreError>> + Send;
+
+    /// Removes inbox records older than `keep`, at most `limit`; returns how many.
+    fn purge_inbox(&self, keep: Duration, limit: u32) -> impl Future<Output = Result<u64, StoreError>> + Send;
+
+    /// Lets time pass without waiting: every stored time of every row (creation, next attempt, lease, update, delivery,
+    /// dedupe expiry, inbox record) moves into the past by so much. A store with a clock of its own may advance that.
+    fn pass_time(&self, by: Duration) -> impl Future<Output = ()> + Send;
+
+    /// Changes the stored payload of a row behind the store's back, and nothing else.
+    fn corrupt_payload(&self, id: MessageId) -> impl Future<Output = ()> + Send;
+
+    /// Cleans up after a case that passed. Does nothing unless overridden.
+    fn dispose(self) -> impl Future<Output = ()> + Send {
+        async {}
+    }
+}

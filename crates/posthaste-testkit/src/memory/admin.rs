@@ -1,0 +1,85 @@
+//! The operator's verbs, and the ones that only a test may have.
+
+use async_trait::async_trait;
+use posthaste_core::lifecycle::State;
+use posthaste_core::store::{Filter, Record};
+use posthaste_core::{AdminStore, MessageId, StoreError};
+
+use super::MemoryStore;
+use super::rows::{Row, Rows};
+
+#[async_trait]
+impl AdminStore for MemoryStore {
+    async fn list(&self, filter: &Filter, after: Option<i64>, limit: u32) -> Result<Vec<Record>, StoreError> {
+        let rows = self.shared.rows();
+        Ok(rows
+            .outbox
+            .iter()
+            .filter(|(sequence, _)| after.is_none_or(|after| **sequence > after))
+            .filter(|(_, row)| matches(filter, row))
+            .map(|(sequence, row)| row.record(*sequence))
+            .take(limit as usize)
+            .collect())
+    }
+
+    async fn show(&self, id: MessageId) -> Result<Option<Record>, StoreError> {
+        Ok(self.shared.rows().row(id).map(|(sequence, row)| row.record(sequence)))
+    }
+
+    async fn replay(&self, filter: &Filter, limit: u32) -> Result<Vec<MessageId>, StoreError> {
+        let now = self.clock.now();
+        let mut rows = self.shared.rows();
+        let mut replayed = Vec::new();
+        for sequence in dead(&rows, filter, limit) {
+            let Some(row) = rows.outbox.get_mut(&sequence) else {
+                continue;
+            };
+            if row.life.replay(now).is_ok() {
+                replayed.push(row.message.id);
+            }
+        }
+        drop(rows);
+        self.shared.doorbell.send_modify(|rings| *rings += 1);
+        Ok(replayed)
+    }
+
+    async fn discard(&self, filter: &Filter, limit: u32) -> Result<Vec<MessageId>, StoreError> {
+        let mut rows = self.shared.rows();
+        let doomed = dead(&rows, filter, limit);
+        let ids = doomed.iter().filter_map(|sequence| rows.outbox.get(sequence));
+        let ids = ids.map(|row| row.message.id).collect();
+        for sequence in doomed {
+            rows.remove(sequence);
+        }
+        Ok(ids)
+    }
+}
+
+impl MemoryStore {
+    /// Changes a stored payload behind the outbox's back, as a failing disk would, and leaves its hash.
+    pub fn corrupt_payload(&self, id: MessageId) {
+        if let Some(row) = self.shared.rows().row_mut(id) {
+            row.message.payload = [b"corrupt: ", &row.message.payload[..]].concat().into();
+        }
+    }
+}
+
+fn dead(rows: &Rows, filter: &Filter, limit: u32) -> Vec<i64> {
+    rows.outbox
+        .iter()
+        .filter(|(_, row)| row.life.state == State::Dead && matches(filter, row))
+        .map(|(sequence, _)| *sequence)
+        .take(limit as usize)
+        .collect()
+}
+
+fn matches(filter: &Filter, row: &Row) -> bool {
+    let message = &row.message;
+    let is = |wanted: &Option<String>, value: &Option<String>| wanted.is_none() || wanted == value;
+    is(&filter.namespace, &message.namespace)
+        && filter.state.is_none_or(|state| state == row.life.state)
+        && filter.topic.as_ref().is_none_or(|topic| *topic == message.topic)
+        && is(&filter.ordering_key, &message.ordering_key)
+        && is(&filter.tenant, &message.tenant)
+        && (filter.ids.is_empty() || filter.ids.contains(&message.id))
+}

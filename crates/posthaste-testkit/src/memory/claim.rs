@@ -1,0 +1,131 @@
+//! Which rows a claim may take: the rules of [`posthaste_core::store::RelayStore::claim`], said plainly.
+
+use std::collections::HashMap;
+
+use chrono::{DateTime, Utc};
+use posthaste_core::isolation::reclaim_limit;
+use posthaste_core::lifecycle::State;
+use posthaste_core::store::{ClaimRequest, DeadHead, Ordering};
+
+use super::rows::{Row, Rows};
+
+/// The rows to take, by sequence, and whether they come from workers that vanished.
+pub(super) fn choose(rows: &Rows, request: &ClaimRequest, now: DateTime<Utc>) -> (Vec<i64>, bool) {
+    let lanes = Lanes::of(rows, request, now);
+    let free = |expired: bool| {
+        rows.outbox
+            .iter()
+            .filter(move |(_, row)| row.is_in(&request.scope) && row.life.is_expired(now) == expired)
+            .filter(|(_, row)| row.life.is_claimable(now, request.max_attempts))
+            .filter(|(sequence, row)| lanes.allow(**sequence, row))
+    };
+    let most_tried = free(true).map(|(_, row)| row.life.attempts).max();
+    match most_tried {
+        Some(attempts) => {
+            let limit = reclaim_limit(attempts, request.max_attempts, request.limit);
+            (within(free(true), limit, request.max_bytes), true)
+        }
+        None => (within(free(false), request.limit, request.max_bytes), false),
+    }
+}
+
+/// The first rows that stay within the limits, but always one. A row that does not fit ends the claim: to skip it would
+/// starve large messages, and break the order of its key.
+fn within<'a>(rows: impl Iterator<Item = (&'a i64, &'a Row)>, limit: u32, max_bytes: u64) -> Vec<i64> {
+    let mut bytes = 0;
+    rows.take(limit as usize)
+        .enumerate()
+        .take_while(|(place, (_, row))| {
+            bytes += row.message.payload.len() as u64;
+            *place == 0 || bytes <= max_bytes
+        })
+        .map(|(_, (sequence, _))| *sequence)
+        .collect()
+}
+
+type Lane<'a> = (&'a str, &'a str, &'a str);
+
+/// How far each lane may be read.
+struct Lanes<'a> {
+    until: HashMap<Lane<'a>, Until>,
+    ordered: bool,
+}
+
+/// The last row of a lane that may be taken.
+#[derive(Clone, Copy)]
+enum Until {
+    Before(i64),
+    Including(i64),
+}
+
+impl<'a> Lanes<'a> {
+    fn of(rows: &'a Rows, request: &ClaimRequest, now: DateTime<Utc>) -> Self {
+        let Ordering::PerKey { dead_head, except } = &request.ordering else {
+            return Self {
+                until: HashMap::new(),
+                ordered: false,
+            };
+        };
+        let blocks = |row: &Row| (*dead_head == DeadHead::Block) != except.contains(&row.message.topic);
+        let mut until = HashMap::new();
+        for (&sequence, row) in &rows.outbox {
+            let Some(lane) = lane(row) else { continue };
+            let live = row.life.state == State::Processing && !row.life.is_expired(now);
+            let stop = match row.life.state {
+                // The whole lane is in somebody's hands, also what lies before this row.
+                State::Processing if live => {
+                    until.insert(lane, Until::Before(0));
+                    continue;
+                }
+                // A retry goes alone: if it fails again, nothing that follows it is touched.
+                State::Pending if row.life.is_waiting() => Until::Including(sequence),
+                State::Dead if blocks(row) => Until::Before(sequence),
+                _ => continue,
+            };
+            until.entry(lane).or_insert(stop);
+        }
+        // Fresh rows and rows of vanished workers are never claimed together, so the first row of a lane decides which
+        // of the two it gives out; the second kind begins where the first ends.
+        let mut heads: HashMap<Lane<'a>, bool> = HashMap::new();
+        for (&sequence, row) in &rows.outbox {
+            let Some(lane) = lane(row) else { continue };
+            if matches!(row.life.state, State::Pending | State::Processing) {
+                let expired = row.life.is_expired(now);
+                if *heads.entry(lane).or_insert(expired) != expired {
+                    until
+                        .entry(lane)
+                        .and_modify(|until| *until = until.earlier(Until::Before(sequence)))
+                        .or_insert(Until::Before(sequence));
+                }
+            }
+        }
+        Self { until, ordered: true }
+    }
+
+    fn allow(&self, sequence: i64, row: &Row) -> bool {
+        let until = lane(row).and_then(|lane| self.until.get(&lane));
+        !self.ordered || until.is_none_or(|until| until.allows(sequence))
+    }
+}
+
+impl Until {
+    fn allows(self, sequence: i64) -> bool {
+        match self {
+            Self::Before(end) => sequence < end,
+            Self::Including(end) => sequence <= end,
+        }
+    }
+
+    fn earlier(self, other: Self) -> Self {
+        let key = |until| match until {
+            Self::Before(end) => (end, 0),
+            Self::Including(end) => (end, 1),
+        };
+        if key(other) < key(self) { other } else { self }
+    }
+}
+
+fn lane(row: &Row) -> Option<Lane<'_>> {
+    let (topic, key) = row.message.lane()?;
+    Some((&row.namespace, topic, key))
+}

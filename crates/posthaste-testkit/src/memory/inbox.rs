@@ -1,0 +1,46 @@
+//! The inbox in memory.
+
+use std::time::Duration;
+
+use posthaste_core::{Inbox, StoreError};
+
+use super::{MemoryStore, MemoryTx};
+
+/// The inbox of one consumer of a [`MemoryStore`].
+#[derive(Clone, Debug)]
+pub struct MemoryInbox {
+    consumer: String,
+}
+
+impl MemoryInbox {
+    pub(super) fn new(consumer: String) -> Self {
+        Self { consumer }
+    }
+}
+
+impl Inbox for MemoryInbox {
+    type Connection = MemoryTx;
+
+    async fn record(&self, tx: &mut MemoryTx, key: &str) -> Result<bool, StoreError> {
+        Ok(tx.record_handled((self.consumer.clone(), key.to_owned())).await)
+    }
+}
+
+impl MemoryStore {
+    /// Forgets deliveries handled longer than `keep` ago, at most `limit`; returns how many.
+    pub fn purge_inbox(&self, keep: Duration, limit: u32) -> u64 {
+        let before = self.clock.now() - keep;
+        let mut rows = self.shared.rows();
+        let old: Vec<_> = rows
+            .handled
+            .iter()
+            .filter(|(_, at)| **at < before)
+            .map(|(key, _)| key.clone())
+            .take(limit as usize)
+            .collect();
+        for key in &old {
+            rows.handled.remove(key);
+        }
+        old.len() as u64
+    }
+}

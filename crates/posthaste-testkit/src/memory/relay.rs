@@ -1,0 +1,203 @@
+//! The relay's verbs, and the schema's, which has nothing to do.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use chrono::{DateTime, Utc};
+use posthaste_core::lifecycle::{Lease, LeaseToken, Settlement, State};
+use posthaste_core::store::{
+    Claim, ClaimRequest, ClaimedMessage, Migration, OutboxStats, ProducerStore, SchemaStore, Scope,
+};
+use posthaste_core::wake::WakeSource;
+use posthaste_core::{EnqueueError, Enqueued, Message, MessageId, OutboxOptions, RelayStore, StoreError};
+use tokio::sync::watch;
+
+use super::rows::Rows;
+use super::{MemoryStore, claim};
+
+#[async_trait]
+impl RelayStore for MemoryStore {
+    async fn claim(&self, request: &ClaimRequest) -> Result<Claim, StoreError> {
+        let now = self.clock.now();
+        let mut rows = self.shared.rows();
+        let died = sweep(&mut rows, &request.scope, request.max_attempts, now);
+        let (chosen, reclaimed) = claim::choose(&rows, request, now);
+        let lease = Lease {
+            token: request.token,
+            until: now + request.lease,
+        };
+        let mut messages = Vec::with_capacity(chosen.len());
+        for sequence in chosen {
+            let Some(row) = rows.outbox.get_mut(&sequence) else {
+                continue;
+            };
+            if row.life.claim(now, lease, request.max_attempts).is_ok() {
+                row.locked_by = Some(request.worker);
+                messages.push(ClaimedMessage {
+                    message: row.message.clone(),
+                    created_at: row.life.created_at,
+                    attempts: row.life.attempts,
+                    hash: Some(row.hash),
+                });
+            }
+        }
+        Ok(Claim {
+            messages,
+            reclaimed,
+            died,
+        })
+    }
+
+    async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<MessageId>, StoreError> {
+        let now = self.clock.now();
+        let mut rows = self.shared.rows();
+        let mut lost = Vec::new();
+        for settlement in settlements {
+            let settled = rows.row_mut(settlement.id).is_some_and(|row| {
+                let allowed = row.life.settle(now, settlement.token, &settlement.verdict).is_ok();
+                row.follow(now);
+                allowed
+            });
+            if !settled {
+                lost.push(settlement.id);
+            }
+        }
+        Ok(lost)
+    }
+
+    async fn extend(
+        &self,
+        token: LeaseToken,
+        ids: &[MessageId],
+        lease: Duration,
+    ) -> Result<Vec<MessageId>, StoreError> {
+        let now = self.clock.now();
+        let mut rows = self.shared.rows();
+        let until = now + lease;
+        let held = |id: &MessageId| {
+            let row = rows.row_mut(*id);
+            row.is_some_and(|row| row.life.extend(now, Lease { token, until }).is_ok())
+        };
+        Ok(ids.iter().copied().filter(held).collect())
+    }
+
+    async fn sweep(&self, scope: &Scope, max_attempts: u32) -> Result<Vec<MessageId>, StoreError> {
+        Ok(sweep(&mut self.shared.rows(), scope, max_attempts, self.clock.now()))
+    }
+
+    async fn purge(&self, keep: Duration, limit: u32) -> Result<u64, StoreError> {
+        let now = self.clock.now();
+        let mut rows = self.shared.rows();
+        let old: Vec<_> = rows
+            .outbox
+            .iter()
+            .filter(|(_, row)| row.life.state == State::Delivered)
+            .filter(|(_, row)| row.delivered_at.is_some_and(|at| at < now - keep))
+            .map(|(sequence, _)| *sequence)
+            .take(limit as usize)
+            .collect();
+        for sequence in &old {
+            rows.remove(*sequence);
+        }
+        let free: Vec<_> = rows
+            .dedupe
+            .keys()
+            .filter(|key| rows.dedupe_holder(key, now).is_none())
+            .take(limit as usize)
+            .cloned()
+            .collect();
+        for key in &free {
+            rows.dedupe.remove(key);
+        }
+        Ok((old.len() + free.len()) as u64)
+    }
+
+    async fn stats(&self, namespace: &str) -> Result<OutboxStats, StoreError> {
+        let now = self.clock.now();
+        let rows = self.shared.rows();
+        let mut stats = OutboxStats::default();
+        let mut oldest = now;
+        for row in rows.outbox.values().filter(|row| row.namespace == namespace) {
+            let life = &row.life;
+            match life.state {
+                State::Pending => {
+                    stats.pending += 1;
+                    stats.waiting += u64::from(life.next_attempt_at > now);
+                }
+                State::Processing => stats.processing += 1,
+                State::Dead => stats.dead += 1,
+                State::Delivered => {}
+            }
+            if matches!(life.state, State::Pending | State::Processing) {
+                oldest = oldest.min(life.created_at);
+            }
+        }
+        stats.oldest_seconds = (now - oldest).as_seconds_f64();
+        Ok(stats)
+    }
+
+    async fn wake_source(&self) -> Option<Box<dyn WakeSource>> {
+        Some(Box::new(Doorbell(self.shared.doorbell.subscribe())))
+    }
+
+    async fn check(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+}
+
+fn sweep(rows: &mut Rows, scope: &Scope, max_attempts: u32, now: DateTime<Utc>) -> Vec<MessageId> {
+    let mut died = Vec::new();
+    for row in rows.outbox.values_mut().filter(|row| row.is_in(scope)) {
+        if row.life.sweep(now, max_attempts).is_ok() {
+            row.follow(now);
+            died.push(row.message.id);
+        }
+    }
+    died
+}
+
+/// Rings at every commit with messages.
+struct Doorbell(watch::Receiver<u64>);
+
+#[async_trait]
+impl WakeSource for Doorbell {
+    async fn wait(&mut self) {
+        if self.0.changed().await.is_err() {
+            // The store is gone, so there is nothing left to wake for.
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+#[async_trait]
+impl ProducerStore for MemoryStore {
+    async fn enqueue_and_commit(
+        &self,
+        options: &OutboxOptions,
+        messages: Vec<Message>,
+    ) -> Result<Vec<Enqueued>, EnqueueError> {
+        let mut tx = self.begin();
+        let enqueued = tx.enqueue(messages, options).await?;
+        tx.commit();
+        Ok(enqueued)
+    }
+}
+
+#[async_trait]
+impl SchemaStore for MemoryStore {
+    fn migrations(&self) -> Vec<Migration> {
+        Vec::new()
+    }
+
+    async fn applied(&self) -> Result<Vec<i64>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    async fn migrate(&self) -> Result<Vec<Migration>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    fn statements(&self) -> Vec<(&'static str, String)> {
+        Vec::new()
+    }
+}

@@ -1,0 +1,155 @@
+//! What the tables of a database would hold.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use chrono::{DateTime, Utc};
+use posthaste_core::integrity::ContentHash;
+use posthaste_core::lifecycle::{Life, State};
+use posthaste_core::store::{Record, Scope, WorkerId};
+use posthaste_core::{Message, MessageId};
+use tokio::sync::{OwnedMutexGuard, watch};
+
+/// What all clones of a store share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    rows: Mutex<Rows>,
+    unique: Mutex<HashMap<UniqueKey, Arc<tokio::sync::Mutex<()>>>>,
+    /// Counts commits with messages.
+    pub(super) doorbell: watch::Sender<u64>,
+}
+
+impl Default for Shared {
+    fn default() -> Self {
+        Self {
+            rows: Mutex::default(),
+            unique: Mutex::default(),
+            doorbell: watch::Sender::new(0),
+        }
+    }
+}
+
+impl Shared {
+    pub(super) fn rows(&self) -> MutexGuard<'_, Rows> {
+        self.rows.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for whoever has written the same unique key and not ended yet, as a unique index does.
+    pub(super) async fn reserve(&self, key: UniqueKey) -> OwnedMutexGuard<()> {
+        let lock = {
+            let mut unique = self.unique.lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(unique.entry(key).or_default())
+        };
+        lock.lock_owned().await
+    }
+}
+
+/// An entry of a unique index. Ordered, so that calls with several keys reserve them in one order and cannot wait for
+/// each other in a circle.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) enum UniqueKey {
+    Dedupe(DedupeKey),
+    Handled(HandledKey),
+}
+
+/// Namespace, topic and dedupe key.
+pub(super) type DedupeKey = (String, String, String);
+/// Consumer and key.
+pub(super) type HandledKey = (String, String);
+
+#[derive(Debug, Default)]
+pub(super) struct Rows {
+    pub(super) outbox: BTreeMap<i64, Row>,
+    pub(super) sequences: HashMap<MessageId, i64>,
+    pub(super) dedupe: HashMap<DedupeKey, Dedupe>,
+    pub(super) handled: HashMap<HandledKey, DateTime<Utc>>,
+    pub(super) business: Vec<String>,
+    last_sequence: i64,
+}
+
+/// A dedupe key that was used.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Dedupe {
+    pub(super) id: MessageId,
+    pub(super) until: DateTime<Utc>,
+}
+
+/// One message with its life.
+#[derive(Clone, Debug)]
+pub(super) struct Row {
+    /// As it is handed out: with its namespace, and without `not_before`, which lives on in the next attempt.
+    pub(super) message: Message,
+    pub(super) namespace: String,
+    pub(super) hash: ContentHash,
+    pub(super) life: Life,
+    pub(super) locked_by: Option<WorkerId>,
+    pub(super) delivered_at: Option<DateTime<Utc>>,
+}
+
+impl Rows {
+    /// Taken when a row is written, not when it is committed, as databases do.
+    pub(super) fn next_sequence(&mut self) -> i64 {
+        self.last_sequence += 1;
+        self.last_sequence
+    }
+
+    pub(super) fn insert(&mut self, sequence: i64, row: Row) {
+        self.sequences.insert(row.message.id, sequence);
+        self.outbox.insert(sequence, row);
+    }
+
+    pub(super) fn remove(&mut self, sequence: i64) {
+        if let Some(row) = self.outbox.remove(&sequence) {
+            self.sequences.remove(&row.message.id);
+        }
+    }
+
+    pub(super) fn row(&self, id: MessageId) -> Option<(i64, &Row)> {
+        let sequence = *self.sequences.get(&id)?;
+        self.outbox.get(&sequence).map(|row| (sequence, row))
+    }
+
+    pub(super) fn row_mut(&mut self, id: MessageId) -> Option<&mut Row> {
+        self.outbox.get_mut(self.sequences.get(&id)?)
+    }
+
+    /// The message that holds a dedupe key: as long as its row is there or its window runs, whichever is longer.
+    pub(super) fn dedupe_holder(&self, key: &DedupeKey, now: DateTime<Utc>) -> Option<MessageId> {
+        let dedupe = self.dedupe.get(key)?;
+        (dedupe.until > now || self.sequences.contains_key(&dedupe.id)).then_some(dedupe.id)
+    }
+}
+
+impl Row {
+    pub(super) fn is_in(&self, scope: &Scope) -> bool {
+        self.namespace == scope.namespace
+            && (scope.topics.is_empty() || scope.topics.contains(&self.message.topic))
+            && (scope.tenant.is_none() || self.message.tenant == scope.tenant)
+    }
+
+    pub(super) fn record(&self, sequence: i64) -> Record {
+        Record {
+            message: self.message.clone(),
+            sequence,
+            state: self.life.state,
+            attempts: self.life.attempts,
+            next_attempt_at: self.life.next_attempt_at,
+            locked_by: self.locked_by.map(WorkerId::as_uuid),
+            locked_until: self.life.lease.map(|lease| lease.until),
+            last_error: self.life.last_error.clone(),
+            created_at: self.life.created_at,
+            updated_at: self.life.updated_at,
+            delivered_at: self.delivered_at,
+        }
+    }
+
+    /// Brings the columns that [`Life`] does not keep in line with it.
+    pub(super) fn follow(&mut self, now: DateTime<Utc>) {
+        if self.life.state != State::Processing {
+            self.locked_by = None;
+        }
+        if self.life.state == State::Delivered {
+            self.delivered_at.get_or_insert(now);
+        }
+    }
+}

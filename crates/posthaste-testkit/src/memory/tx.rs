@@ -1,0 +1,137 @@
+//! Transactions in memory.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::time::Duration;
+
+use posthaste_core::enqueue::{NewRow, Prepared};
+use posthaste_core::lifecycle::Life;
+use posthaste_core::{EnqueueError, Enqueued, IntoMessage, Message, MessageId, OutboxOptions};
+use tokio::sync::OwnedMutexGuard;
+
+use super::MemoryStore;
+use super::rows::{Dedupe, DedupeKey, HandledKey, Row, UniqueKey};
+
+/// A transaction of a [`MemoryStore`]. Nobody sees what it wrote before [`MemoryTx::commit`]; dropping it is a rollback.
+/// A second transaction with an equal dedupe or inbox key waits until the first has ended.
+#[derive(Debug)]
+#[must_use = "a transaction that is dropped is rolled back"]
+pub struct MemoryTx {
+    store: MemoryStore,
+    outbox: Vec<(i64, Row)>,
+    ids: HashSet<MessageId>,
+    dedupe: HashMap<DedupeKey, Dedupe>,
+    handled: Vec<HandledKey>,
+    business: Vec<String>,
+    reserved: HashMap<UniqueKey, OwnedMutexGuard<()>>,
+}
+
+impl MemoryTx {
+    pub(super) fn new(store: MemoryStore) -> Self {
+        Self {
+            store,
+            outbox: Vec::new(),
+            ids: HashSet::new(),
+            dedupe: HashMap::new(),
+            handled: Vec::new(),
+            business: Vec::new(),
+            reserved: HashMap::new(),
+        }
+    }
+
+    /// Enqueues messages; they are sent once the transaction is committed.
+    pub async fn enqueue<M: IntoMessage>(
+        &mut self,
+        messages: impl IntoIterator<Item = M>,
+        options: &OutboxOptions,
+    ) -> Result<Vec<Enqueued>, EnqueueError> {
+        let prepared = Prepared::new(messages, options)?;
+        let keys: BTreeSet<_> = prepared.rows.iter().filter_map(dedupe_key).collect();
+        for key in keys {
+            self.reserve(UniqueKey::Dedupe(key)).await;
+        }
+        let stored = prepared
+            .rows
+            .iter()
+            .map(|row| self.stage(row, options.dedupe_window))
+            .collect::<Vec<_>>();
+        Ok(prepared.outcomes(&stored))
+    }
+
+    fn stage(&mut self, new: &NewRow, window: Duration) -> Enqueued {
+        let now = self.store.clock.now();
+        let id = new.message.id;
+        let mut rows = self.store.shared.rows();
+        if let Some(key) = dedupe_key(new) {
+            let staged = self.dedupe.get(&key).map(|dedupe| dedupe.id);
+            if let Some(holder) = staged.or_else(|| rows.dedupe_holder(&key, now)) {
+                return Enqueued::Before(holder);
+            }
+            let until = now + window;
+            self.dedupe.insert(key, Dedupe { id, until });
+        }
+        if rows.row(id).is_some() || !self.ids.insert(id) {
+            return Enqueued::Before(id);
+        }
+        let row = Row {
+            message: Message {
+                namespace: Some(new.namespace.clone()),
+                not_before: None,
+                ..new.message.clone()
+            },
+            namespace: new.namespace.clone(),
+            hash: new.hash,
+            life: Life::begin(now, new.message.not_before),
+            locked_by: None,
+            delivered_at: None,
+        };
+        self.outbox.push((rows.next_sequence(), row));
+        Enqueued::Now(id)
+    }
+
+    /// Writes to a table of the application's own, so that a test can see that both are committed or neither.
+    pub fn write_business_row(&mut self, key: impl Into<String>) {
+        self.business.push(key.into());
+    }
+
+    pub(super) async fn record_handled(&mut self, key: HandledKey) -> bool {
+        self.reserve(UniqueKey::Handled(key.clone())).await;
+        let known = self.handled.contains(&key) || self.store.shared.rows().handled.contains_key(&key);
+        if !known {
+            self.handled.push(key);
+        }
+        !known
+    }
+
+    async fn reserve(&mut self, key: UniqueKey) {
+        if !self.reserved.contains_key(&key) {
+            let guard = self.store.shared.reserve(key.clone()).await;
+            self.reserved.insert(key, guard);
+        }
+    }
+
+    /// Makes everything visible at once.
+    pub fn commit(self) {
+        let now = self.store.clock.now();
+        let wakes = !self.outbox.is_empty();
+        {
+            let mut rows = self.store.shared.rows();
+            for (sequence, row) in self.outbox {
+                rows.insert(sequence, row);
+            }
+            rows.dedupe.extend(self.dedupe);
+            rows.handled.extend(self.handled.into_iter().map(|key| (key, now)));
+            rows.business.extend(self.business);
+        }
+        if wakes {
+            self.store.shared.doorbell.send_modify(|rings| *rings += 1);
+        }
+    }
+
+    /// Forgets everything.
+    pub fn rollback(self) {}
+}
+
+fn dedupe_key(row: &NewRow) -> Option<DedupeKey> {
+    let key = row.message.dedupe_key.clone()?;
+    Some((row.namespace.clone(), row.message.topic.clone(), key))
+}

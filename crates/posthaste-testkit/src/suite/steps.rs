@@ -1,0 +1,219 @@
+//! The steps that cases are made of: producing messages, and working as a relay by hand.
+
+use std::time::Duration;
+
+use posthaste_core::lifecycle::{LeaseToken, Settlement, State, Verdict};
+use posthaste_core::store::{Claim, ClaimRequest, ClaimedMessage, DeadHead, Filter, Ordering, Record, Scope, WorkerId};
+use posthaste_core::{AdminStore, EnqueueError, Enqueued, Message, MessageId, OutboxOptions, RelayStore};
+
+use crate::backend::Backend;
+
+/// How long the cases lease rows.
+pub(super) const LEASE: Duration = Duration::from_secs(30);
+
+/// A little longer than a lease.
+pub(super) const LEASE_AND_MORE: Duration = Duration::from_secs(31);
+
+pub(super) const SECOND: Duration = Duration::from_secs(1);
+pub(super) const MINUTE: Duration = Duration::from_secs(60);
+pub(super) const HOUR: Duration = Duration::from_secs(3600);
+pub(super) const DAY: Duration = Duration::from_secs(24 * 3600);
+
+/// A message without a key.
+pub(super) fn plain(payload: &str) -> Message {
+    Message::new("orders", payload.to_owned())
+}
+
+/// A message with a key.
+pub(super) fn keyed(key: &str, payload: &str) -> Message {
+    plain(payload).key(key)
+}
+
+/// Enqueues in one transaction that is committed if the outbox accepts the messages, else rolled back.
+pub(super) async fn try_enqueue<B: Backend>(
+    b: &B,
+    messages: Vec<Message>,
+    options: &OutboxOptions,
+) -> Result<Vec<Enqueued>, EnqueueError> {
+    let mut tx = b.begin().await;
+    let outcome = b.enqueue(&mut tx, messages, options).await;
+    match outcome {
+        Ok(_) => b.commit(tx).await,
+        Err(_) => b.rollback(tx).await,
+    }
+    outcome
+}
+
+/// Enqueues and commits messages with default options.
+pub(super) async fn enqueue<B: Backend>(b: &B, messages: impl IntoIterator<Item = Message>) -> Vec<Enqueued> {
+    try_enqueue(b, messages.into_iter().collect(), &OutboxOptions::default())
+        .await
+        .expect("the messages are good")
+}
+
+/// Enqueues and commits messages that are all new; returns their ids.
+pub(super) async fn enqueue_new<B: Backend>(b: &B, messages: impl IntoIterator<Item = Message>) -> Vec<MessageId> {
+    let outcomes = enqueue(b, messages).await;
+    assert!(
+        outcomes.iter().all(|outcome| outcome.is_new()),
+        "all are new: {outcomes:?}"
+    );
+    outcomes.into_iter().map(Enqueued::id).collect()
+}
+
+/// A row that must be there.
+pub(super) async fn record<B: Backend>(b: &B, id: MessageId) -> Record {
+    b.store().show(id).await.expect("show works").expect("the row is there")
+}
+
+/// The state of a row that must be there.
+pub(super) async fn state<B: Backend>(b: &B, id: MessageId) -> State {
+    record(b, id).await.state
+}
+
+/// All rows by sequence.
+pub(super) async fn records<B: Backend>(b: &B) -> Vec<Record> {
+    b.store()
+        .list(&Filter::default(), None, 10_000)
+        .await
+        .expect("list works")
+}
+
+/// Kills a pending row through a verdict, with whatever its claim brings along given back.
+pub(super) async fn kill<B: Backend>(b: &B, id: MessageId) {
+    let work = Worker::new().claim(b, 1_000).await;
+    let settlements = work.messages.iter().map(|claimed| {
+        let verdict = if claimed.message.id == id {
+            Verdict::Dead { error: "killed".into() }
+        } else {
+            Verdict::Released
+        };
+        work.verdict(claimed.message.id, verdict)
+    });
+    assert_eq!(settle(b, settlements.collect()).await, [], "no lease was lost");
+    assert_eq!(state(b, id).await, State::Dead);
+}
+
+/// Settles and returns the ids whose lease was lost.
+pub(super) async fn settle<B: Backend>(b: &B, settlements: Vec<Settlement>) -> Vec<MessageId> {
+    b.store().settle(&settlements).await.expect("settle works")
+}
+
+/// A relay's worker that claims when told.
+#[derive(Clone)]
+pub(super) struct Worker {
+    request: ClaimRequest,
+}
+
+impl Worker {
+    /// Claims in order, from the default namespace, with five attempts.
+    pub(super) fn new() -> Self {
+        Self {
+            request: ClaimRequest {
+                worker: WorkerId::new(),
+                token: LeaseToken::new(),
+                limit: 0,
+                max_bytes: u64::from(u32::MAX),
+                lease: LEASE,
+                max_attempts: 5,
+                ordering: Ordering::PerKey {
+                    dead_head: DeadHead::Skip,
+                    except: Vec::new(),
+                },
+                scope: Scope::default(),
+            },
+        }
+    }
+
+    pub(super) fn id(&self) -> WorkerId {
+        self.request.worker
+    }
+
+    pub(super) fn unordered(mut self) -> Self {
+        self.request.ordering = Ordering::None;
+        self
+    }
+
+    pub(super) fn dead_heads(mut self, dead_head: DeadHead, except: &[&str]) -> Self {
+        let except = except.iter().map(|&topic| topic.to_owned()).collect();
+        self.request.ordering = Ordering::PerKey { dead_head, except };
+        self
+    }
+
+    pub(super) fn max_attempts(mut self, max_attempts: u32) -> Self {
+        self.request.max_attempts = max_attempts;
+        self
+    }
+
+    pub(super) fn max_bytes(mut self, max_bytes: u64) -> Self {
+        self.request.max_bytes = max_bytes;
+        self
+    }
+
+    pub(super) fn scope(mut self, scope: Scope) -> Self {
+        self.request.scope = scope;
+        self
+    }
+
+    /// Claims under a token of its own.
+    pub(super) async fn claim<B: Backend>(&self, b: &B, limit: u32) -> Work {
+        let token = LeaseToken::new();
+        let request = ClaimRequest {
+            token,
+            limit,
+            ..self.request.clone()
+        };
+        let Claim {
+            messages,
+            reclaimed,
+            died,
+        } = b.store().claim(&request).await.expect("claim works");
+        Work {
+            token,
+            messages,
+            reclaimed,
+            died,
+        }
+    }
+}
+
+/// What a claim brought.
+pub(super) struct Work {
+    pub(super) token: LeaseToken,
+    pub(super) messages: Vec<ClaimedMessage>,
+    pub(super) reclaimed: bool,
+    pub(super) died: Vec<MessageId>,
+}
+
+impl Work {
+    pub(super) fn ids(&self) -> Vec<MessageId> {
+        self.messages.iter().map(|claimed| claimed.message.id).collect()
+    }
+
+    pub(super) fn verdict(&self, id: MessageId, verdict: Verdict) -> Settlement {
+        Settlement {
+            id,
+            token: self.token,
+            verdict,
+        }
+    }
+
+    /// Settles every row with the same verdict and returns the ids whose lease was lost.
+    pub(super) async fn settle<B: Backend>(&self, b: &B, verdict: Verdict) -> Vec<MessageId> {
+        let ids = self.ids().into_iter();
+        settle(b, ids.map(|id| self.verdict(id, verdict.clone())).collect()).await
+    }
+
+    /// Reports every row delivered; no lease may have been lost.
+    pub(super) async fn deliver<B: Backend>(&self, b: &B) {
+        assert_eq!(self.settle(b, Verdict::Delivered).await, [], "no lease was lost");
+    }
+}
+
+/// A verdict of failure that is due again after `delay`.
+pub(super) fn retry(delay: Duration) -> Verdict {
+    Verdict::Retry {
+        delay,
+        error: "the broker is away".into(),
+    }
+}

@@ -1,0 +1,77 @@
+//! The in-memory store passes the conformance suite. Also the smallest example of a [`Backend`].
+
+use std::time::Duration;
+
+use posthaste_core::store::StoreCapabilities;
+use posthaste_core::{EnqueueError, Enqueued, Inbox, Message, MessageId, OutboxOptions, StoreError};
+use posthaste_testkit::{Backend, MemoryStore, MemoryTx};
+
+struct Memory(MemoryStore);
+
+impl Backend for Memory {
+    type Store = MemoryStore;
+    type Tx = MemoryTx;
+
+    fn capabilities() -> StoreCapabilities {
+        StoreCapabilities {
+            concurrent_claims: true,
+            concurrent_writers: true,
+            durable: false,
+        }
+    }
+
+    async fn fresh() -> Self {
+        Self(MemoryStore::new())
+    }
+
+    fn store(&self) -> &MemoryStore {
+        &self.0
+    }
+
+    async fn begin(&self) -> MemoryTx {
+        self.0.begin()
+    }
+
+    async fn commit(&self, tx: MemoryTx) {
+        tx.commit();
+    }
+
+    async fn rollback(&self, tx: MemoryTx) {
+        tx.rollback();
+    }
+
+    async fn enqueue(
+        &self,
+        tx: &mut MemoryTx,
+        messages: Vec<Message>,
+        options: &OutboxOptions,
+    ) -> Result<Vec<Enqueued>, EnqueueError> {
+        tx.enqueue(messages, options).await
+    }
+
+    async fn write_business_row(&self, tx: &mut MemoryTx, key: &str) {
+        tx.write_business_row(key);
+    }
+
+    async fn business_rows(&self) -> Vec<String> {
+        self.0.business_rows()
+    }
+
+    async fn record_handled(&self, tx: &mut MemoryTx, consumer: &str, key: &str) -> Result<bool, StoreError> {
+        self.0.inbox(consumer).record(tx, key).await
+    }
+
+    async fn purge_inbox(&self, keep: Duration, limit: u32) -> Result<u64, StoreError> {
+        Ok(self.0.purge_inbox(keep, limit))
+    }
+
+    async fn pass_time(&self, by: Duration) {
+        self.0.clock().advance(by);
+    }
+
+    async fn corrupt_payload(&self, id: MessageId) {
+        self.0.corrupt_payload(id);
+    }
+}
+
+posthaste_testkit::conformance_suite!(Memory);
