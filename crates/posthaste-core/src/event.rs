@@ -1,6 +1,8 @@
 //! The domain's side: events that know nothing of topics, type names or bytes.
 
 use serde::Serialize;
+/// Why an event could not be turned into bytes. Here so that an implementation need not depend on `serde_json`.
+pub use serde_json::Error as EncodeError;
 
 use crate::message::Message;
 use crate::type_name::TypeName;
