@@ -1,0 +1,50 @@
+//! `#[derive(Event)]`: the one place where an application says how its events are named on the wire.
+
+mod attributes;
+mod expand;
+mod mapping;
+
+use proc_macro::TokenStream;
+use syn::{DeriveInput, parse_macro_input};
+
+/// Maps events to type names, aggregates and payloads, all at compile time.
+///
+/// Put it on the enum that lists the events of a bounded context. Every variant wraps one plain type of the domain,
+/// which itself knows nothing of topics, type names or bytes:
+///
+/// ```ignore
+/// #[derive(Event)]
+/// #[event(aggregate = "Order", id = order_id)]
+/// enum ShopEvent {
+///     #[event(type = "acme.order.created.v1")]
+///     OrderCreated(OrderCreated),
+///     #[event(type = "acme.stock.depleted.v1", aggregate = "Product", id_with = sku, payload = StockDepletedJson::from)]
+///     StockDepleted(StockDepleted),
+/// }
+/// ```
+///
+/// # Keys of `#[event(...)]`
+/// - `type`: `{company}.{domain}.{action}.v{n}`. Required on every variant; no two variants share one.
+/// - `aggregate`: kind of thing the event is about. Required.
+/// - `id`: the field of the wrapped type that holds the aggregate's id, or `id_with`: a function from `&Inner` to
+///   anything that has `to_string`. One of them is required. Events with equal ids are delivered in order.
+/// - `payload`: a function from `&Inner` to anything that can be serialised. Without it the wrapped type is serialised
+///   itself.
+/// - `topic`: where the event goes. Defaults to `{domain}-events`.
+/// - `crate`: where `posthaste_core` is found. Defaults to `::posthaste::core`.
+///
+/// `aggregate`, `id`, `id_with` and `topic` on the enum itself hold for all variants that do not say otherwise.
+///
+/// On a struct the same keys stand above the struct and mean the struct itself.
+///
+/// # What is generated
+/// - `Event` for the type, so that it can be enqueued;
+/// - `TYPE_NAMES`, the list of all type names in the order of the variants;
+/// - `From<Inner>` for every variant whose inner type no other variant wraps, unless the enum has type parameters.
+#[proc_macro_derive(Event, attributes(event))]
+pub fn derive_event(input: TokenStream) -> TokenStream {
+    let input = parse_macro_input!(input as DeriveInput);
+    expand::expand(&input)
+        .unwrap_or_else(syn::Error::into_compile_error)
+        .into()
+}
