@@ -4,13 +4,13 @@
 //!
 //! - `"@outbox"` stands for the quoted table, with its schema; `"@schema"` for the schema alone;
 //! - `"@topic"` stands for the quoted column of that role;
-//! - `'@pending'` stands for the table's word for that state, as a literal;
+//! - `'@pending'` stands for the table's word for that state, as a literal; `'@schema'` for the schema as one;
 //! - `/*if tenant*/ … /*else*/ … /*end*/` keeps the first part if the table has that role, else the second (which may be
 //!   absent). These parts do not nest.
 
 use thiserror::Error;
 
-use crate::table::TableMap;
+use crate::table::{Identifier, TableMap};
 
 /// A statement that cannot be finished.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -35,13 +35,20 @@ pub enum TemplateError {
 pub fn render(sql: &str, map: &TableMap, quote: char) -> Result<String, TemplateError> {
     let chosen = choose_parts(sql, map)?;
     let named = replace(&chosen, "\"@", '"', |name| identifier(name, map, quote))?;
-    replace(&named, "'@", '\'', |name| {
-        let word = map.word(name).ok_or(TemplateError::Unknown {
-            kind: "state",
-            name: name.to_owned(),
-        })?;
-        Ok(format!("'{}'", word.replace('\'', "''")))
-    })
+    replace(&named, "'@", '\'', |name| literal(name, map))
+}
+
+fn literal(name: &str, map: &TableMap) -> Result<String, TemplateError> {
+    let text = if name == "schema" {
+        map.schema().map(Identifier::as_str)
+    } else {
+        map.word(name)
+    };
+    let text = text.ok_or(TemplateError::Unknown {
+        kind: "state",
+        name: name.to_owned(),
+    })?;
+    Ok(format!("'{}'", text.replace('\'', "''")))
 }
 
 fn identifier(name: &str, map: &TableMap, quote: char) -> Result<String, TemplateError> {

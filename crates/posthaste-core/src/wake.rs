@@ -11,3 +11,9 @@ pub trait WakeSource: Send {
     /// Resolves when there may be work. Must be cancel-safe.
     async fn wait(&mut self);
 }
+
+/// Tells relays that there may be work; to be rung after a commit, never inside a transaction.
+pub trait Doorbell: Send + Sync + 'static {
+    /// Rings. Returns at once; many rings close together may be heard as one.
+    fn ring(&self);
+}

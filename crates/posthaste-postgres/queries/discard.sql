@@ -1,0 +1,16 @@
+-- Removes dead rows for good. Guarded: a row that is no longer dead is left alone.
+delete from "@outbox"
+where "@status" = '@dead' and "@id" in (
+    select "@id"
+    from "@outbox"
+    where "@status" = '@dead'
+        and ($1::text is null or "@namespace" = $1)
+        and ($2::text is null or "@topic" = $2)
+        and ($3::text is null or "@ordering_key" = $3)
+        and ($4::text is null or "@tenant" = $4)
+        and ($5::uuid[] is null or "@id" = any ($5))
+    order by "@seq"
+    limit $6
+    for update skip locked
+)
+returning "@id" as id

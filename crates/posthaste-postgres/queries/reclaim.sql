@@ -1,0 +1,67 @@
+-- Takes rows whose worker let the lease run out. With $10 never past an earlier row of the same key.
+--   $1 namespace  $2 max attempts  $3 topics  $4 tenant  $5 limit  $6 max bytes  $7 worker  $8 token  $9 lease in ms
+--   $10 whether keys are ordered  $11 whether dead heads block by default  $12 topics with the other policy
+with live as materialized (
+    select "@topic" as topic, "@ordering_key" as ordering_key
+    from "@outbox"
+    where $10 and "@namespace" = $1 and "@status" = '@processing' and "@locked_until" >= now()
+        and "@ordering_key" is not null
+),
+candidates as materialized (
+    select "@id" as id, "@seq" as seq, "@topic" as topic, case when $10 then "@ordering_key" end as ordering_key,
+        octet_length("@payload") as bytes
+    from "@outbox" o
+    where "@namespace" = $1 and "@status" = '@processing' and "@locked_until" < now()
+        and "@attempts" < $2
+        and ($3::text[] is null or "@topic" = any ($3))
+        and ($4::text is null or "@tenant" = $4)
+        and (not $10 or "@ordering_key" is null or (
+            ("@topic", "@ordering_key") not in (select topic, ordering_key from live)
+            and not exists (
+                select from "@outbox" e
+                where e."@namespace" = $1 and e."@topic" = o."@topic" and e."@ordering_key" = o."@ordering_key"
+                    and e."@status" = '@pending' and e."@next_attempt_at" > e."@created_at" and e."@seq" < o."@seq"
+            )
+            and not exists (
+                select from "@outbox" e
+                where e."@namespace" = $1 and e."@topic" = o."@topic" and e."@ordering_key" = o."@ordering_key"
+                    and e."@status" = '@dead' and e."@seq" < o."@seq" and (e."@topic" = any ($12::text[])) <> $11
+            )
+        ))
+    order by "@seq"
+    limit $5
+),
+locked as materialized (
+    select o."@id" as id
+    from "@outbox" o
+    where o."@id" in (select id from candidates) and o."@status" = '@processing' and o."@locked_until" < now()
+    for update skip locked
+),
+picked as (
+    select id
+    from (
+        select c.id, c.ordering_key, l.id is not null as ours,
+            bool_and(l.id is not null) over (partition by c.topic, c.ordering_key order by c.seq) as unbroken,
+            sum(c.bytes) over (order by c.seq) - c.bytes as bytes_before
+        from candidates c left join locked l using (id)
+    ) rows
+    where ours and (unbroken or ordering_key is null) and bytes_before < $6
+)
+update "@outbox" o
+set "@status" = '@processing', "@attempts" = o."@attempts" + 1, "@locked_by" = $7, "@lease_token" = $8,
+    "@locked_until" = now() + $9::bigint * interval '1 millisecond', "@updated_at" = now()
+from picked
+where o."@id" = picked.id
+returning o."@seq" as seq, o."@id" as id, o."@namespace" as namespace, o."@topic" as topic,
+    o."@ordering_key" as ordering_key,
+    /*if tenant*/ o."@tenant" /*else*/ null::text /*end*/ as tenant,
+    /*if dedupe_key*/ o."@dedupe_key" /*else*/ null::text /*end*/ as dedupe_key,
+    /*if event_type*/ o."@event_type" /*else*/ null::text /*end*/ as event_type,
+    /*if source*/ o."@source" /*else*/ null::text /*end*/ as source,
+    /*if aggregate_type*/ o."@aggregate_type" /*else*/ null::text /*end*/ as aggregate_type,
+    /*if aggregate_id*/ o."@aggregate_id" /*else*/ null::text /*end*/ as aggregate_id,
+    /*if content_type*/ o."@content_type" /*else*/ 'application/json' /*end*/ as content_type,
+    o."@payload" as payload,
+    /*if headers*/ o."@headers" /*else*/ '{}'::jsonb /*end*/ as headers,
+    /*if content_hash*/ o."@content_hash" /*else*/ null::bytea /*end*/ as content_hash,
+    o."@attempts" as attempts, o."@created_at" as created_at

@@ -1,0 +1,99 @@
+//! Wake-ups over `LISTEN`/`NOTIFY`, outside every producer's transaction.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use posthaste_core::wake::{Doorbell, WakeSource};
+use sqlx::PgPool;
+use sqlx::postgres::{PgListener, PgPoolOptions};
+use tokio::sync::mpsc;
+use tokio::time::sleep;
+
+use crate::PostgresStore;
+
+/// Rings are gathered for this long into one notification.
+const COALESCE: Duration = Duration::from_millis(5);
+
+/// How long a listener that cannot connect waits before it tries again.
+const RECONNECT: Duration = Duration::from_secs(1);
+
+/// Wakes every relay that listens to an outbox, in whatever process. Many rings become one `NOTIFY`, sent on a
+/// connection of its own: inside the producers' transactions it would serialise their commits.
+#[derive(Clone, Debug)]
+pub struct PostgresDoorbell(mpsc::Sender<()>);
+
+impl PostgresDoorbell {
+    pub(crate) fn start(store: PostgresStore) -> Self {
+        // One place: a ring that finds it taken is already on its way.
+        let (rings, mut rung) = mpsc::channel(1);
+        tokio::spawn(async move {
+            let channel = store.channel();
+            while rung.recv().await.is_some() {
+                let sent = sqlx::query(store.statements.ring.sql())
+                    .bind(&channel)
+                    .execute(&store.pool)
+                    .await;
+                if let Err(error) = sent {
+                    tracing::debug!(%error, "a wake-up was lost; relays will find the work at their next poll");
+                }
+                sleep(COALESCE).await;
+            }
+        });
+        Self(rings)
+    }
+}
+
+impl Doorbell for PostgresDoorbell {
+    fn ring(&self) {
+        // Full means that a ring is pending, closed that nobody is left to hear it; both are fine.
+        let _ = self.0.try_send(());
+    }
+}
+
+/// Hears the doorbell. Has a connection of its own, so that a pool of one is enough for the relay.
+pub(crate) struct Listener {
+    pool: PgPool,
+    channel: String,
+    listener: Option<PgListener>,
+}
+
+impl Listener {
+    pub(crate) fn new(store: &PostgresStore) -> Self {
+        let options = (*store.pool.connect_options()).clone();
+        let pool = PgPoolOptions::new().max_connections(1).connect_lazy_with(options);
+        Self {
+            pool,
+            channel: store.channel(),
+            listener: None,
+        }
+    }
+
+    async fn connect(&self) -> sqlx::Result<PgListener> {
+        let mut listener = PgListener::connect_with(&self.pool).await?;
+        listener.listen(&self.channel).await?;
+        Ok(listener)
+    }
+}
+
+#[async_trait]
+impl WakeSource for Listener {
+    async fn wait(&mut self) {
+        let Some(listener) = &mut self.listener else {
+            match self.connect().await {
+                // What came while nobody listened is found by the poll that this wake-up causes.
+                Ok(listener) => self.listener = Some(listener),
+                Err(error) => {
+                    tracing::debug!(%error, "cannot listen for wake-ups; polling goes on");
+                    sleep(RECONNECT).await;
+                }
+            }
+            return;
+        };
+        // `None` is a lost connection that is being restored: wake up, for what came in between.
+        if let Err(error) = listener.try_recv().await {
+            tracing::debug!(%error, "lost the connection that listens for wake-ups; polling goes on");
+            self.listener = None;
+            sleep(RECONNECT).await;
+        }
+    }
+}

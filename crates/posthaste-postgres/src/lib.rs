@@ -1,0 +1,104 @@
+//! PostgreSQL store of the Posthaste transactional outbox.
+//!
+//! ```no_run
+//! use posthaste_core::{Message, OutboxOptions};
+//! use posthaste_postgres::PostgresStore;
+//!
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let pool = sqlx::PgPool::connect("postgres://localhost/shop").await?;
+//! let outbox = PostgresStore::new(pool.clone()).outbox(OutboxOptions::default());
+//!
+//! let mut tx = pool.begin().await?;
+//! sqlx::query("insert into orders (id) values (42)").execute(&mut *tx).await?;
+//! outbox.enqueue(&mut tx, Message::new("order-events", r#"{"orderId":42}"#).key("42")).await?;
+//! tx.commit().await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The statements are whole files in `queries/`, the schema is in `migrations/`.
+
+mod admin_store;
+mod doorbell;
+mod enqueue;
+mod error;
+mod inbox_store;
+mod migrate;
+mod relay_store;
+mod rows;
+mod runner;
+mod statements;
+
+use std::sync::Arc;
+
+use posthaste_core::table::BadIdentifier;
+use posthaste_core::template::TemplateError;
+use posthaste_core::{OutboxOptions, TableMap};
+use sqlx::PgPool;
+
+pub use doorbell::PostgresDoorbell;
+pub use enqueue::PostgresOutbox;
+pub use error::store_error;
+pub use inbox_store::PostgresInbox;
+pub use runner::Runner;
+use statements::Statements;
+
+/// The schema that holds Posthaste's tables unless another is chosen.
+pub const DEFAULT_SCHEMA: &str = "posthaste";
+
+/// An outbox in a PostgreSQL database. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct PostgresStore {
+    pool: PgPool,
+    map: Arc<TableMap>,
+    statements: Arc<Statements>,
+}
+
+impl PostgresStore {
+    /// The outbox in the schema `posthaste`.
+    pub fn new(pool: PgPool) -> Self {
+        Self::in_schema(pool, DEFAULT_SCHEMA).expect("the default schema's name is valid")
+    }
+
+    /// The outbox in a schema of your choice.
+    pub fn in_schema(pool: PgPool, schema: &str) -> Result<Self, BadIdentifier> {
+        let map = TableMap::in_schema(schema)?;
+        Ok(Self::with_map(pool, map).expect("Posthaste's own map has every role"))
+    }
+
+    /// An outbox described by a table map.
+    pub fn with_map(pool: PgPool, map: TableMap) -> Result<Self, TemplateError> {
+        let statements = Statements::render(&map)?;
+        Ok(Self {
+            pool,
+            map: Arc::new(map),
+            statements: Arc::new(statements),
+        })
+    }
+
+    /// The pool on which relay and operator verbs run.
+    pub fn pool(&self) -> &PgPool {
+        &self.pool
+    }
+
+    /// The application's side: enqueueing in its own transactions.
+    pub fn outbox(&self, options: OutboxOptions) -> PostgresOutbox {
+        PostgresOutbox::new(self.clone(), options)
+    }
+
+    /// The consumer's side: handling each delivery once. `consumer` names who handles; each has records of its own.
+    pub fn inbox(&self, consumer: impl Into<String>) -> PostgresInbox {
+        PostgresInbox::new(self.clone(), consumer.into())
+    }
+
+    /// A doorbell that wakes every relay listening to this outbox. Needs a Tokio runtime.
+    pub fn doorbell(&self) -> PostgresDoorbell {
+        PostgresDoorbell::start(self.clone())
+    }
+
+    /// The `LISTEN` channel of this outbox; the SQL function `ring()` notifies the same.
+    pub fn channel(&self) -> String {
+        let schema = self.map.schema().map_or("public", |schema| schema.as_str());
+        format!("posthaste:{schema}")
+    }
+}

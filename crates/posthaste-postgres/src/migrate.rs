@@ -1,0 +1,98 @@
+//! Versioned migrations, safe when several processes start at the same moment.
+
+use async_trait::async_trait;
+use posthaste_core::StoreError;
+use posthaste_core::store::{Migration, SchemaStore};
+use posthaste_core::template::render;
+use sqlx::{AssertSqlSafe, Executor, PgConnection};
+
+use crate::PostgresStore;
+use crate::error::store_error;
+
+const MIGRATIONS: [(&str, &str); 2] = [
+    ("outbox", include_str!("../migrations/0001_outbox.sql")),
+    ("functions", include_str!("../migrations/0002_functions.sql")),
+];
+
+/// Creates what records the migrations themselves.
+const BOOTSTRAP: &str = r#"
+create schema if not exists "@schema";
+create table if not exists "@migrations" (
+    version    bigint primary key,
+    name       text not null,
+    applied_at timestamptz not null default now()
+);
+"#;
+
+#[async_trait]
+impl SchemaStore for PostgresStore {
+    fn migrations(&self) -> Vec<Migration> {
+        (1..)
+            .zip(MIGRATIONS)
+            .map(|(version, (name, sql))| Migration {
+                version,
+                name,
+                sql: self.finish(sql),
+            })
+            .collect()
+    }
+
+    async fn applied(&self) -> Result<Vec<i64>, StoreError> {
+        let table = self.finish(r#""@migrations""#);
+        let exists: bool = sqlx::query_scalar("select to_regclass($1) is not null")
+            .bind(table)
+            .fetch_one(&self.pool)
+            .await
+            .map_err(store_error)?;
+        if !exists {
+            return Ok(Vec::new());
+        }
+        let mut conn = self.pool.acquire().await.map_err(store_error)?;
+        self.applied_on(&mut conn).await.map_err(store_error)
+    }
+
+    async fn migrate(&self) -> Result<Vec<Migration>, StoreError> {
+        self.migrate_in_transaction().await.map_err(store_error)
+    }
+
+    fn statements(&self) -> Vec<(&'static str, String)> {
+        self.statements.all()
+    }
+}
+
+impl PostgresStore {
+    fn finish(&self, sql: &str) -> String {
+        render(sql, &self.map, '"').expect("migrations name only what Posthaste's own map has")
+    }
+
+    async fn applied_on(&self, conn: &mut PgConnection) -> sqlx::Result<Vec<i64>> {
+        let sql = self.finish(r#"select version from "@migrations" order by version"#);
+        sqlx::query_scalar(AssertSqlSafe(sql)).fetch_all(conn).await
+    }
+
+    async fn migrate_in_transaction(&self) -> sqlx::Result<Vec<Migration>> {
+        let mut tx = self.pool.begin().await?;
+        // Before anything is looked at: whoever comes second finds the first one's work done.
+        sqlx::query("select pg_advisory_xact_lock(hashtextextended('posthaste:migrate', 0))")
+            .execute(&mut *tx)
+            .await?;
+        tx.execute(sqlx::raw_sql(AssertSqlSafe(self.finish(BOOTSTRAP)))).await?;
+        let applied = self.applied_on(&mut tx).await?;
+        let missing: Vec<_> = self
+            .migrations()
+            .into_iter()
+            .filter(|m| !applied.contains(&m.version))
+            .collect();
+        let record = self.finish(r#"insert into "@migrations" (version, name) values ($1, $2)"#);
+        for migration in &missing {
+            tx.execute(sqlx::raw_sql(AssertSqlSafe(migration.sql.clone()))).await?;
+            sqlx::query(AssertSqlSafe(record.clone()))
+                .bind(migration.version)
+                .bind(migration.name)
+                .execute(&mut *tx)
+                .await?;
+        }
+        tx.commit().await?;
+        Ok(missing)
+    }
+}
