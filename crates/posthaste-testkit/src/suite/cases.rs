@@ -52,6 +52,134 @@ macro_rules! __conformance_cases {
                 a_time_in_the_past_is_now
                 a_producer_without_a_transaction_is_served_too
             }
+            claim {
+                rows_come_by_sequence
+                no_more_than_the_limit_is_taken
+                an_empty_outbox_gives_nothing
+                no_more_than_the_bytes_are_taken_but_always_one_row
+                a_claim_leases_the_row_and_counts_the_attempt
+                a_leased_row_is_not_claimed_again
+                an_expired_lease_is_reclaimed
+                an_expired_lease_is_reclaimed_without_order_too
+                reclaimed_rows_are_never_mixed_with_others
+                fewer_rows_are_risked_each_time_a_worker_vanishes
+                a_poison_message_dies_and_takes_no_neighbour_along
+                a_crash_on_the_last_attempt_ends_dead_through_the_claim
+                a_row_without_attempts_left_is_not_claimed
+                a_retry_is_not_claimed_before_its_time
+                a_relay_serves_only_its_namespace
+                a_relay_may_be_limited_to_topics
+                a_relay_may_be_limited_to_a_tenant
+                what_a_relay_does_not_serve_it_does_not_reclaim
+                the_store_says_that_all_is_well
+            }
+            order {
+                a_run_of_one_key_is_claimed_together_in_order
+                a_key_in_flight_gives_out_nothing_more
+                a_key_in_flight_gives_out_nothing_that_was_replayed_either
+                equal_keys_of_other_topics_and_namespaces_are_other_lanes
+                rows_without_a_key_wait_for_nobody
+                a_failed_head_stops_its_key_and_no_other
+                a_scheduled_row_holds_back_what_follows_and_nothing_else
+                a_scheduled_row_that_is_due_does_not_overtake_earlier_ones
+                a_replayed_row_goes_before_a_follower_that_waits
+                an_expired_row_goes_before_what_follows_it
+                a_reclaimed_part_of_a_run_holds_back_the_rest
+                a_failed_row_is_not_overtaken_by_a_follower_whose_worker_vanished
+                a_released_row_keeps_its_place
+                a_dead_head_is_skipped_by_default
+                a_dead_head_may_block_its_key_until_it_is_replayed
+                a_dead_head_may_block_its_key_until_it_is_discarded
+                a_blocking_dead_head_also_holds_what_its_worker_left
+                topics_may_have_the_other_policy
+                a_dead_row_without_a_key_blocks_nothing
+                a_hot_key_does_not_starve_the_others
+                without_order_keys_are_ignored
+            }
+            settle {
+                a_delivered_row_is_done
+                a_delivered_row_takes_no_further_verdict
+                a_retry_keeps_the_error_and_waits_without_a_lease
+                the_last_error_outlives_a_later_delivery
+                a_retry_without_delay_still_holds_back_its_key
+                a_dead_row_keeps_its_error_and_is_not_claimed
+                a_released_row_is_as_if_it_had_not_been_claimed
+                a_released_retry_refunds_one_attempt_only
+                a_stale_token_changes_nothing_and_is_reported_lost
+                a_token_does_not_come_back_with_the_attempt_count
+                unknown_rows_and_tokens_are_reported_lost
+                a_late_verdict_counts_while_nobody_else_has_the_row
+                each_message_of_a_batch_has_an_outcome_of_its_own
+                no_verdicts_are_no_work
+                a_very_long_delay_is_kept
+            }
+            lease {
+                an_extended_lease_holds_longer
+                an_extended_lease_runs_out_too
+                a_lost_lease_cannot_be_extended
+                an_extension_names_the_leases_that_are_still_held
+            }
+            sweep {
+                a_row_whose_worker_vanished_on_the_last_attempt_is_swept
+                waiting_rows_above_a_lowered_limit_are_swept
+                a_live_lease_is_not_swept
+                rows_with_attempts_left_are_not_swept
+                a_sweep_stays_in_its_scope
+            }
+            admin {
+                every_condition_of_a_filter_must_hold
+                a_list_goes_on_where_the_last_page_ended
+                an_unknown_id_shows_nothing
+                the_counts_are_those_of_the_namespace
+                a_replayed_row_begins_again_at_its_old_place
+                only_dead_rows_are_replayed_or_discarded
+                dead_rows_are_replayed_by_filter_and_number
+                a_filter_for_another_state_replays_and_discards_nothing
+                of_two_operators_who_replay_a_row_one_gets_it
+                of_a_replay_and_a_discard_one_gets_the_row
+                a_discarded_row_is_gone
+            }
+            purge {
+                delivered_rows_are_removed_once_they_are_old
+                the_age_counts_from_the_delivery
+                a_row_that_was_not_delivered_is_never_removed
+                a_purge_is_bounded_and_is_repeated_until_nothing_is_left
+            }
+            dedupe {
+                a_second_enqueue_is_answered_with_the_first_id
+                a_key_repeated_within_a_call_is_one_row
+                a_key_repeated_within_a_transaction_is_one_row
+                new_and_known_keys_may_be_mixed_in_a_call
+                a_key_belongs_to_its_namespace_and_topic
+                messages_without_a_key_are_never_duplicates
+                a_rolled_back_key_is_free
+                of_many_transactions_in_a_race_one_writes_the_row
+                a_race_is_decided_by_the_row_where_there_is_no_window
+                races_for_several_keys_in_any_order_do_not_deadlock
+                the_second_wins_when_the_first_rolls_back
+                a_key_is_held_within_its_window_after_its_row_was_purged
+                a_key_is_free_after_its_window_and_its_row
+                a_key_is_held_beyond_its_window_while_its_row_is_there
+                a_purge_of_keys_is_bounded_too
+            }
+            inbox {
+                a_delivery_is_handled_once
+                two_consumers_are_independent
+                a_rollback_forgets_both_the_effect_and_the_record
+                a_delivery_repeated_within_a_transaction_is_handled_once
+                of_concurrent_deliveries_one_is_handled
+                a_waiting_delivery_is_handled_when_the_first_rolls_back
+                a_waiting_delivery_is_skipped_when_the_first_commits
+                a_purge_keeps_young_records
+                a_purge_of_records_is_bounded
+            }
+            concurrency {
+                many_ordered_workers_keep_the_order_of_every_key
+                many_unordered_workers_never_hold_a_row_twice
+                concurrent_claims_do_not_wait_for_each_other
+                of_many_workers_that_want_an_expired_row_one_gets_it
+                producers_and_relays_at_once_lose_nothing
+            }
         }
     };
 }

@@ -4,9 +4,19 @@
 //! requirements and pitfalls it stands for in its documentation. To add one, write it and put its name on the list in
 //! `cases.rs`; a test fails as long as the two differ. Every backend runs it from then on.
 
+pub mod admin;
 mod cases;
+pub mod claim;
+pub mod concurrency;
+pub mod dedupe;
 pub mod enqueue;
+pub mod inbox;
+pub mod lease;
+pub mod order;
+pub mod purge;
+pub mod settle;
 mod steps;
+pub mod sweep;
 
 use crate::backend::Backend;
 

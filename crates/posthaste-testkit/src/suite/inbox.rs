@@ -1,0 +1,137 @@
+//! Handling each delivery once.
+
+use std::time::Duration;
+
+use futures::future::join_all;
+
+use super::steps::{DAY, HOUR};
+use crate::backend::Backend;
+
+/// What a consumer does: records the key and, if it is new, has an effect; all in one transaction.
+async fn handle<B: Backend>(b: &B, consumer: &str, key: &str) -> bool {
+    let mut tx = b.begin().await;
+    let new = b.record_handled(&mut tx, consumer, key).await.expect("record works");
+    if new {
+        b.write_business_row(&mut tx, &format!("{consumer} handled {key}"))
+            .await;
+    }
+    b.commit(tx).await;
+    new
+}
+
+/// Proves C14.
+pub async fn a_delivery_is_handled_once<B: Backend>(b: &B) {
+    assert!(handle(b, "statistics", "event 1").await);
+    assert!(!handle(b, "statistics", "event 1").await);
+    assert!(handle(b, "statistics", "event 2").await);
+    let mut effects = b.business_rows().await;
+    effects.sort();
+    assert_eq!(effects, ["statistics handled event 1", "statistics handled event 2"]);
+}
+
+/// Proves C14.
+pub async fn two_consumers_are_independent<B: Backend>(b: &B) {
+    assert!(handle(b, "statistics", "event 1").await);
+    assert!(handle(b, "mail", "event 1").await);
+    assert!(!handle(b, "mail", "event 1").await);
+}
+
+/// Proves C14 and pitfall 20.
+pub async fn a_rollback_forgets_both_the_effect_and_the_record<B: Backend>(b: &B) {
+    let mut tx = b.begin().await;
+    assert!(
+        b.record_handled(&mut tx, "statistics", "event 1")
+            .await
+            .expect("record works")
+    );
+    b.write_business_row(&mut tx, "lost").await;
+    b.rollback(tx).await;
+    assert!(
+        handle(b, "statistics", "event 1").await,
+        "the delivery is handled when it comes again"
+    );
+    assert_eq!(b.business_rows().await, ["statistics handled event 1"]);
+}
+
+/// Proves C14.
+pub async fn a_delivery_repeated_within_a_transaction_is_handled_once<B: Backend>(b: &B) {
+    let mut tx = b.begin().await;
+    assert!(
+        b.record_handled(&mut tx, "statistics", "event 1")
+            .await
+            .expect("record works")
+    );
+    assert!(
+        !b.record_handled(&mut tx, "statistics", "event 1")
+            .await
+            .expect("record works")
+    );
+    b.write_business_row(&mut tx, "the transaction is still usable").await;
+    b.commit(tx).await;
+    assert_eq!(b.business_rows().await.len(), 1);
+}
+
+/// Proves C14 and pitfall 20.
+pub async fn of_concurrent_deliveries_one_is_handled<B: Backend>(b: &B) {
+    for round in 0..5 {
+        let key = format!("event {round}");
+        let handled = join_all((0..12).map(|_| handle(b, "statistics", &key))).await;
+        assert_eq!(handled.into_iter().filter(|now| *now).count(), 1);
+    }
+    assert_eq!(b.business_rows().await.len(), 5, "one effect each");
+}
+
+/// Proves C14 and pitfall 20.
+pub async fn a_waiting_delivery_is_handled_when_the_first_rolls_back<B: Backend>(b: &B) {
+    if !B::capabilities().concurrent_writers {
+        return; // there is no second transaction while the first is open
+    }
+    let mut first = b.begin().await;
+    assert!(
+        b.record_handled(&mut first, "statistics", "event 1")
+            .await
+            .expect("record works")
+    );
+    let (second, ()) = tokio::join!(handle(b, "statistics", "event 1"), b.rollback(first));
+    assert!(second);
+    assert_eq!(b.business_rows().await, ["statistics handled event 1"]);
+}
+
+/// Proves C14.
+pub async fn a_waiting_delivery_is_skipped_when_the_first_commits<B: Backend>(b: &B) {
+    if !B::capabilities().concurrent_writers {
+        return; // there is no second transaction while the first is open
+    }
+    let mut first = b.begin().await;
+    assert!(
+        b.record_handled(&mut first, "statistics", "event 1")
+            .await
+            .expect("record works")
+    );
+    let (second, ()) = tokio::join!(handle(b, "statistics", "event 1"), b.commit(first));
+    assert!(!second);
+}
+
+/// Proves C16 and pitfall 21.
+pub async fn a_purge_keeps_young_records<B: Backend>(b: &B) {
+    handle(b, "statistics", "old").await;
+    b.pass_time(DAY).await;
+    handle(b, "statistics", "young").await;
+    assert_eq!(b.purge_inbox(DAY * 2, 100).await.expect("purge works"), 0);
+    assert_eq!(b.purge_inbox(HOUR, 100).await.expect("purge works"), 1);
+    assert!(!handle(b, "statistics", "young").await);
+    assert!(handle(b, "statistics", "old").await);
+}
+
+/// Proves C16 and pitfall 16.
+pub async fn a_purge_of_records_is_bounded<B: Backend>(b: &B) {
+    for n in 0..5 {
+        handle(b, "statistics", &n.to_string()).await;
+    }
+    b.pass_time(HOUR).await;
+    let mut removed = Vec::new();
+    for _ in 0..4 {
+        removed.push(b.purge_inbox(Duration::ZERO, 2).await.expect("purge works"));
+    }
+    assert_eq!(removed, [2, 2, 1, 0]);
+}

@@ -1,0 +1,74 @@
+//! Removing what is no longer needed.
+
+use posthaste_core::RelayStore;
+use posthaste_core::lifecycle::{State, Verdict};
+
+use super::steps::{DAY, HOUR, LEASE_AND_MORE, Worker, enqueue_new, plain, records, retry, settle};
+use crate::backend::Backend;
+
+/// Proves A8.
+pub async fn delivered_rows_are_removed_once_they_are_old<B: Backend>(b: &B) {
+    enqueue_new(b, [plain("old")]).await;
+    Worker::new().claim(b, 10).await.deliver(b).await;
+    b.pass_time(HOUR * 2).await;
+    let young = enqueue_new(b, [plain("young")]).await;
+    Worker::new().claim(b, 10).await.deliver(b).await;
+
+    assert_eq!(b.store().purge(HOUR * 3, 100).await.expect("purge works"), 0);
+    assert_eq!(b.store().purge(HOUR, 100).await.expect("purge works"), 1);
+    let left: Vec<_> = records(b).await.into_iter().map(|row| row.message.id).collect();
+    assert_eq!(left, young);
+}
+
+/// Proves A8.
+pub async fn the_age_counts_from_the_delivery<B: Backend>(b: &B) {
+    enqueue_new(b, [plain("1")]).await;
+    b.pass_time(DAY).await;
+    Worker::new().claim(b, 10).await.deliver(b).await;
+    assert_eq!(b.store().purge(HOUR, 100).await.expect("purge works"), 0);
+    b.pass_time(HOUR * 2).await;
+    assert_eq!(b.store().purge(HOUR, 100).await.expect("purge works"), 1);
+}
+
+/// Proves A8.
+pub async fn a_row_that_was_not_delivered_is_never_removed<B: Backend>(b: &B) {
+    let ids = enqueue_new(b, (0..5).map(|n| plain(&n.to_string()))).await;
+    let work = Worker::new().claim(b, 4).await;
+    let verdicts = [
+        retry(HOUR),
+        Verdict::Dead {
+            error: "refused".into(),
+        },
+        Verdict::Released,
+    ];
+    let settlements = ids.iter().zip(verdicts).map(|(id, verdict)| work.verdict(*id, verdict));
+    assert_eq!(settle(b, settlements.collect()).await, []);
+    b.pass_time(DAY * 365).await;
+    assert_eq!(
+        b.store()
+            .purge(std::time::Duration::ZERO, 100)
+            .await
+            .expect("purge works"),
+        0
+    );
+    let states: Vec<_> = records(b).await.into_iter().map(|row| row.state).collect();
+    let pending = State::Pending;
+    assert_eq!(states, [pending, State::Dead, pending, State::Processing, pending]);
+}
+
+/// Proves A8 and pitfall 16.
+pub async fn a_purge_is_bounded_and_is_repeated_until_nothing_is_left<B: Backend>(b: &B) {
+    enqueue_new(b, (0..25).map(|n| plain(&n.to_string()))).await;
+    Worker::new().claim(b, 100).await.deliver(b).await;
+    b.pass_time(LEASE_AND_MORE).await;
+    let mut removed = Vec::new();
+    for _ in 0..4 {
+        removed.push(
+            b.store()
+                .purge(std::time::Duration::ZERO, 10)
+                .await
+                .expect("purge works"),
+        );
+    }
+    assert_eq!(removed, [10, 10, 5, 0]);
+}
