@@ -1,2 +1,39 @@
-//! The relay engine.
-pub mod config;
+//! The Posthaste relay engine: every committed message reaches the broker, at least once and in order per key.
+//!
+//! ```no_run
+//! use posthaste_relay::{Relay, RelayConfig};
+//! use tokio_util::sync::CancellationToken;
+//! # async fn example(
+//! #     store: impl posthaste_core::RelayStore, publisher: impl posthaste_core::Publisher,
+//! # ) -> Result<(), posthaste_relay::RelayError> {
+//! let shutdown = CancellationToken::new();
+//! Relay::new(store, publisher)
+//!     .config(RelayConfig { batch_size: 1_000, ..RelayConfig::default() })
+//!     .run_until(shutdown)
+//!     .await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Messages go one way: `claim` takes them from the store, `dispatch` verifies them and hands them to the
+//! publisher, `settle` turns outcomes into verdicts and writes them back. Beside that road a keeper renews leases and
+//! a janitor sweeps, purges and counts.
+
+mod claim;
+mod config;
+mod dispatch;
+mod engine;
+mod failpoint;
+mod in_flight;
+mod instrument;
+mod janitor;
+mod lease;
+mod outage;
+mod relay;
+mod settle;
+mod wake;
+
+pub use config::{InvalidConfig, OrderingConfig, RelayConfig};
+pub use instrument::describe_metrics;
+pub use relay::{Relay, RelayError, RelayReport};
+pub use wake::LocalDoorbell;

@@ -1,0 +1,183 @@
+//! Takes work from the store and starts its publication, as fast as there is room.
+
+use std::sync::Arc;
+
+use posthaste_core::StoreError;
+use posthaste_core::lifecycle::LeaseToken;
+use posthaste_core::store::{Claim, ClaimRequest};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use crate::dispatch;
+use crate::engine::{Engine, Outcomes};
+use crate::failpoint;
+use crate::in_flight::Load;
+use crate::instrument;
+use crate::lease::BatchLease;
+use crate::outage::Outage;
+use crate::wake::Pace;
+
+/// When the loop ends.
+pub(crate) enum Until {
+    /// When the token fires.
+    Cancelled(CancellationToken),
+    /// When nothing is due and nothing is in flight; a store that fails ends it too.
+    Idle,
+}
+
+/// What one claim brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Found {
+    Nothing,
+    Some,
+    FullBatch,
+    /// Rows of a vanished worker.
+    Suspects,
+}
+
+/// Claims until the end and returns the publications that are still running.
+///
+/// The loop is stopped only where it waits, never in the middle of a claim: rows that were leased and then forgotten
+/// would have to wait for their lease to run out.
+pub(crate) async fn run(engine: &Arc<Engine>, outcomes: Outcomes, until: Until) -> Result<JoinSet<()>, StoreError> {
+    let mut claimer = Claimer {
+        engine,
+        outcomes,
+        publications: JoinSet::new(),
+        shutdown: CancellationToken::new(),
+    };
+    match until {
+        Until::Idle => claimer.drain().await?,
+        Until::Cancelled(shutdown) => {
+            claimer.shutdown = shutdown;
+            claimer.claim_until_shutdown().await;
+        }
+    }
+    Ok(claimer.publications)
+}
+
+struct Claimer<'a> {
+    engine: &'a Arc<Engine>,
+    outcomes: Outcomes,
+    publications: JoinSet<()>,
+    shutdown: CancellationToken,
+}
+
+impl Claimer<'_> {
+    async fn drain(&mut self) -> Result<(), StoreError> {
+        let in_flight = &self.engine.in_flight;
+        loop {
+            wait_for_room(self.engine).await;
+            match self.run_once().await? {
+                Found::Nothing if in_flight.load() == Load::default() => return Ok(()),
+                Found::Nothing => {
+                    let before = in_flight.load();
+                    in_flight.wait_until(|load| load != before).await;
+                }
+                Found::Suspects => in_flight.wait_until(|load| load == Load::default()).await,
+                Found::Some | Found::FullBatch => {}
+            }
+        }
+    }
+
+    async fn claim_until_shutdown(&mut self) {
+        let shutdown = self.shutdown.clone();
+        let mut outage = Outage::new("claiming");
+        let mut pace = Pace::new(self.engine.config.poll_interval, self.engine.config.max_poll_interval);
+        while shutdown.run_until_cancelled(wait_for_room(self.engine)).await.is_some() {
+            while self.publications.try_join_next().is_some() {}
+            let found = match self.run_once().await {
+                Ok(found) => found,
+                Err(error) => {
+                    shutdown.run_until_cancelled(sleep(outage.failed(&error))).await;
+                    continue;
+                }
+            };
+            outage.over();
+            let wait = match found {
+                Found::FullBatch => continue,
+                Found::Suspects => {
+                    let settled = self.engine.in_flight.wait_until(|load| load == Load::default());
+                    shutdown.run_until_cancelled(settled).await;
+                    continue;
+                }
+                Found::Some => pace.busy(),
+                Found::Nothing => pace.idle(),
+            };
+            // A ring and a time-out lead to the same place; which one it was does not matter.
+            let _ = shutdown
+                .run_until_cancelled(timeout(wait, self.engine.doorbell.rung()))
+                .await;
+        }
+    }
+
+    async fn run_once(&mut self) -> Result<Found, StoreError> {
+        let engine = self.engine;
+        let config = &engine.config;
+        let request = ClaimRequest {
+            worker: engine.worker,
+            token: LeaseToken::new(),
+            limit: config.batch_size,
+            max_bytes: config.max_in_flight_bytes - engine.in_flight.load().bytes.min(config.max_in_flight_bytes),
+            lease: config.lease,
+            max_attempts: config.retry.max_attempts,
+            ordering: config.ordering.for_claims(),
+            scope: config.scope.clone(),
+        };
+        failpoint::pass("before_claim");
+        // The lease counts from before the request leaves: the database's count can only start later.
+        let sent = Instant::now();
+        let token = request.token;
+        let claim = engine.store.claim(&request).await?;
+        failpoint::pass("after_claim");
+        instrument::swept(&claim.died);
+        engine.totals.swept(claim.died.len());
+        let Claim {
+            messages, reclaimed, ..
+        } = claim;
+        if messages.is_empty() {
+            return Ok(Found::Nothing);
+        }
+        instrument::claimed(&config.scope.namespace, messages.len(), reclaimed);
+        let full = messages.len() >= config.batch_size as usize;
+        let ids = messages.iter().map(|claimed| claimed.message.id);
+        let lease = Arc::new(BatchLease::new(token, sent, config.lease, ids));
+        let bytes = messages
+            .iter()
+            .map(|claimed| claimed.message.payload.len() as u64)
+            .sum();
+        let load = Load {
+            messages: u32::try_from(messages.len()).unwrap_or(u32::MAX),
+            bytes,
+        };
+        if reclaimed {
+            // One of these may have killed its process: let nothing else be in flight with it.
+            let alone = engine.in_flight.wait_until(|load| load == Load::default());
+            if self.shutdown.run_until_cancelled(alone).await.is_none() {
+                lease.revoke();
+            }
+        }
+        engine.in_flight.admit(Arc::clone(&lease), load);
+        self.publications.spawn(dispatch::run(
+            Arc::clone(engine),
+            messages,
+            lease,
+            self.outcomes.clone(),
+        ));
+        Ok(match (reclaimed, full) {
+            (true, _) => Found::Suspects,
+            (false, true) => Found::FullBatch,
+            (false, false) => Found::Some,
+        })
+    }
+}
+
+/// Waits until a whole batch has room: many small claims would cost more than the wait.
+async fn wait_for_room(engine: &Engine) {
+    let config = &engine.config;
+    let room = |load: Load| {
+        load.messages + config.batch_size <= config.max_in_flight && load.bytes < config.max_in_flight_bytes
+    };
+    engine.in_flight.wait_until(room).await;
+}

@@ -1,0 +1,153 @@
+//! Verifies a claimed batch and hands it to the publisher.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use posthaste_core::integrity::ContentHash;
+use posthaste_core::publisher::{Batch, Delivery, LeaseCheck, Outcome, Report};
+use posthaste_core::store::ClaimedMessage;
+use posthaste_core::{MessageId, PublishError};
+use tokio::time::{Instant, timeout_at};
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::engine::{Engine, Outcomes, Reported};
+use crate::failpoint;
+use crate::in_flight::Ticket;
+use crate::lease::BatchLease;
+
+/// Publishes one batch; afterwards every message of it has been reported exactly once.
+pub(crate) async fn run(
+    engine: Arc<Engine>,
+    messages: Vec<ClaimedMessage>,
+    lease: Arc<BatchLease>,
+    outcomes: Outcomes,
+) {
+    let desk = Arc::new(Desk::new(&messages, &lease, outcomes));
+    let sound = verify(messages, &lease, &desk);
+    if sound.is_empty() {
+        return;
+    }
+    failpoint::pass("before_publish");
+    let batch = Batch::new(sound, lease);
+    let report = {
+        let desk = Arc::clone(&desk);
+        Report::new(move |id, outcome| desk.report(id, outcome))
+    };
+    let publisher = Arc::clone(&engine.publisher);
+    // A task of its own: a publisher that panics must not take the relay with it.
+    let mut publication = AbortOnDropHandle::new(tokio::spawn(async move { publisher.publish(batch, report).await }));
+    let unanswered = loop {
+        let deadline = desk.last_report() + engine.config.publish_timeout;
+        match timeout_at(deadline, &mut publication).await {
+            Ok(Ok(())) => break "the publisher returned without an outcome for this message".to_owned(),
+            Ok(Err(panic)) => break format!("the publisher failed: {panic}"),
+            Err(_) if desk.last_report() + engine.config.publish_timeout > Instant::now() => {}
+            Err(_) => {
+                publication.abort();
+                break format!("the publisher gave no answer for {:?}", engine.config.publish_timeout);
+            }
+        }
+    };
+    failpoint::pass("after_publish");
+    desk.close(&unanswered);
+}
+
+/// Sorts out messages whose bytes are not the ones that were enqueued (they stop their lane like any other failure), and
+/// those whose lease is over already.
+fn verify(messages: Vec<ClaimedMessage>, lease: &BatchLease, desk: &Desk) -> Vec<Delivery> {
+    let mut stopped: HashSet<(String, String)> = HashSet::new();
+    let mut sound = Vec::with_capacity(messages.len());
+    for claimed in messages {
+        let message = claimed.message;
+        let lane = message.lane().map(|(topic, key)| (topic.to_owned(), key.to_owned()));
+        if lane.as_ref().is_some_and(|lane| stopped.contains(lane)) || !lease.may_send(message.id) {
+            desk.report(message.id, Outcome::NotAttempted);
+            continue;
+        }
+        match claimed.hash {
+            Some(expected) if ContentHash::of_message(&message) != expected => {
+                let found = ContentHash::of_message(&message);
+                let error = format!("the stored bytes do not match their hash: expected {expected}, found {found}");
+                desk.report(message.id, Outcome::Corrupt { error });
+                stopped.extend(lane);
+            }
+            _ => sound.push(Delivery {
+                message,
+                created_at: claimed.created_at,
+                attempt: claimed.attempts,
+            }),
+        }
+    }
+    sound
+}
+
+/// Where outcomes of one batch are handed in, each message's first one only.
+struct Desk {
+    open: Mutex<Open>,
+    outcomes: Outcomes,
+}
+
+struct Open {
+    tickets: HashMap<MessageId, (Ticket, Arc<ClaimedMessage>)>,
+    last_report: Instant,
+}
+
+impl Desk {
+    fn new(messages: &[ClaimedMessage], lease: &BatchLease, outcomes: Outcomes) -> Self {
+        let ticket = |claimed: &ClaimedMessage| {
+            let id = claimed.message.id;
+            let bytes = claimed.message.payload.len() as u64;
+            (
+                id,
+                (
+                    Ticket {
+                        id,
+                        token: lease.token,
+                        bytes,
+                    },
+                    Arc::new(claimed.clone()),
+                ),
+            )
+        };
+        let tickets = messages.iter().map(ticket).collect();
+        Self {
+            open: Mutex::new(Open {
+                tickets,
+                last_report: Instant::now(),
+            }),
+            outcomes,
+        }
+    }
+
+    fn report(&self, id: MessageId, outcome: Outcome) {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        open.last_report = Instant::now();
+        if let Some((ticket, claimed)) = open.tickets.remove(&id) {
+            // The settler outlives every publication; if it is gone the relay is being dropped.
+            let _ = self.outcomes.send(Reported {
+                ticket,
+                claimed,
+                outcome,
+            });
+        }
+    }
+
+    fn last_report(&self) -> Instant {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).last_report
+    }
+
+    /// Reports what the publisher did not.
+    fn close(&self, reason: &str) {
+        let open: Vec<MessageId> = self
+            .open
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .tickets
+            .keys()
+            .copied()
+            .collect();
+        for id in open {
+            self.report(id, Outcome::Failed(PublishError::unknown(reason)));
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! What the loops share.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use posthaste_core::lifecycle::Verdict;
+use posthaste_core::publisher::Outcome;
+use posthaste_core::store::{ClaimedMessage, WorkerId};
+use posthaste_core::{Publisher, RelayStore};
+use tokio::sync::mpsc;
+
+use crate::config::RelayConfig;
+use crate::in_flight::{InFlight, Ticket};
+use crate::relay::RelayReport;
+use crate::wake::LocalDoorbell;
+
+pub(crate) struct Engine {
+    pub(crate) store: Arc<dyn RelayStore>,
+    pub(crate) publisher: Arc<dyn Publisher>,
+    pub(crate) config: RelayConfig,
+    pub(crate) worker: WorkerId,
+    pub(crate) in_flight: InFlight,
+    pub(crate) doorbell: LocalDoorbell,
+    pub(crate) totals: Totals,
+}
+
+/// One outcome on its way to be settled.
+#[derive(Debug)]
+pub(crate) struct Reported {
+    pub(crate) ticket: Ticket,
+    pub(crate) claimed: Arc<ClaimedMessage>,
+    pub(crate) outcome: Outcome,
+}
+
+pub(crate) type Outcomes = mpsc::UnboundedSender<Reported>;
+
+/// What a run has done so far.
+#[derive(Debug, Default)]
+pub(crate) struct Totals {
+    delivered: AtomicU64,
+    retried: AtomicU64,
+    released: AtomicU64,
+    died: AtomicU64,
+    lease_lost: AtomicU64,
+}
+
+impl Totals {
+    pub(crate) fn settled(&self, verdict: &Verdict) {
+        let total = match verdict {
+            Verdict::Delivered => &self.delivered,
+            Verdict::Retry { .. } => &self.retried,
+            Verdict::Released => &self.released,
+            Verdict::Dead { .. } => &self.died,
+        };
+        total.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn swept(&self, rows: usize) {
+        self.died.fetch_add(rows as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn lease_lost(&self) {
+        self.lease_lost.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn report(&self, abandoned: u32) -> RelayReport {
+        let read = |total: &AtomicU64| total.load(Ordering::Relaxed);
+        RelayReport {
+            delivered: read(&self.delivered),
+            retried: read(&self.retried),
+            released: read(&self.released),
+            died: read(&self.died),
+            lease_lost: read(&self.lease_lost),
+            abandoned: u64::from(abandoned),
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! What is claimed and not yet settled: the bound on memory, and the list of leases to renew.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use posthaste_core::MessageId;
+use posthaste_core::lifecycle::LeaseToken;
+use tokio::sync::Notify;
+
+use crate::lease::BatchLease;
+
+#[derive(Debug, Default)]
+pub(crate) struct InFlight {
+    state: Mutex<State>,
+    changed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    load: Load,
+    leases: HashMap<LeaseToken, Arc<BatchLease>>,
+}
+
+/// How much is in flight.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Load {
+    pub(crate) messages: u32,
+    pub(crate) bytes: u64,
+}
+
+/// One claimed message on its way through the engine.
+#[derive(Clone, Debug)]
+pub(crate) struct Ticket {
+    pub(crate) id: MessageId,
+    pub(crate) token: LeaseToken,
+    pub(crate) bytes: u64,
+}
+
+impl InFlight {
+    pub(crate) fn admit(&self, lease: Arc<BatchLease>, load: Load) {
+        let mut state = self.state();
+        state.load.messages += load.messages;
+        state.load.bytes += load.bytes;
+        state.leases.insert(lease.token, lease);
+    }
+
+    /// Takes settled messages out.
+    pub(crate) fn finish<'a>(&self, tickets: impl Iterator<Item = &'a Ticket>) {
+        let mut state = self.state();
+        for ticket in tickets {
+            state.load.messages = state.load.messages.saturating_sub(1);
+            state.load.bytes = state.load.bytes.saturating_sub(ticket.bytes);
+            if state
+                .leases
+                .get(&ticket.token)
+                .is_some_and(|lease| lease.settled(ticket.id))
+            {
+                state.leases.remove(&ticket.token);
+            }
+        }
+        drop(state);
+        self.changed.notify_waiters();
+    }
+
+    pub(crate) fn load(&self) -> Load {
+        self.state().load
+    }
+
+    pub(crate) fn leases(&self) -> Vec<Arc<BatchLease>> {
+        self.state().leases.values().cloned().collect()
+    }
+
+    /// Keeps everything that was not yet handed to the publisher from being handed over.
+    pub(crate) fn revoke_all(&self) {
+        self.leases().iter().for_each(|lease| lease.revoke());
+    }
+
+    /// Waits until the load satisfies a condition.
+    pub(crate) async fn wait_until(&self, satisfied: impl Fn(Load) -> bool) {
+        loop {
+            // Registered before the look, so that no change in between is missed.
+            let changed = self.changed.notified();
+            if satisfied(self.load()) {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // No code panics while holding the lock, and the data would be sound if it did.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,87 @@
+//! Work beside the message road: renewing leases, giving up, cleaning up, counting.
+
+use std::sync::Arc;
+
+use posthaste_core::StoreError;
+use posthaste_core::store::OutboxStats;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
+
+use crate::engine::Engine;
+use crate::instrument;
+use crate::outage::Outage;
+
+/// Rows removed by one statement; small enough not to hold locks for long.
+const PURGE_BATCH: u32 = 1_000;
+
+/// Renews the leases of what is in flight, three times within their length.
+pub(crate) async fn keep_leases(engine: Arc<Engine>, stop: CancellationToken) {
+    let mut outage = Outage::new("renewing leases");
+    let mut ticks = interval(engine.config.lease / 3);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    while stop.run_until_cancelled(ticks.tick()).await.is_some() {
+        match renew_once(&engine).await {
+            Ok(()) => outage.over(),
+            // The next tick is soon enough; meanwhile the leases count down on their own.
+            Err(error) => drop(outage.failed(&error)),
+        }
+    }
+}
+
+async fn renew_once(engine: &Engine) -> Result<(), StoreError> {
+    for lease in engine.in_flight.leases() {
+        let asked = lease.outstanding();
+        let sent = Instant::now();
+        let held = engine.store.extend(lease.token, &asked, engine.config.lease).await?;
+        lease.renewed(sent, engine.config.lease, &asked, &held);
+    }
+    Ok(())
+}
+
+/// What one round of cleaning did.
+#[derive(Debug, Default)]
+struct Round {
+    swept: usize,
+    purged: u64,
+    stats: OutboxStats,
+}
+
+/// Sweeps, purges and counts at an interval.
+pub(crate) async fn clean(engine: Arc<Engine>, stop: CancellationToken) {
+    let mut outage = Outage::new("cleaning up");
+    let mut ticks = interval(engine.config.janitor_interval);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    while stop.run_until_cancelled(ticks.tick()).await.is_some() {
+        match stop.run_until_cancelled(clean_once(&engine)).await {
+            Some(Ok(round)) => {
+                outage.over();
+                tracing::debug!(round.swept, round.purged, ?round.stats, "cleaned up");
+            }
+            Some(Err(error)) => drop(outage.failed(&error)),
+            None => return,
+        }
+    }
+}
+
+async fn clean_once(engine: &Engine) -> Result<Round, StoreError> {
+    let config = &engine.config;
+    let died = engine.store.sweep(&config.scope, config.retry.max_attempts).await?;
+    instrument::swept(&died);
+    engine.totals.swept(died.len());
+    let mut round = Round {
+        swept: died.len(),
+        ..Round::default()
+    };
+    // Until empty: a cleanup that removes a fixed number per round falls behind a busy producer for ever.
+    loop {
+        let removed = engine.store.purge(config.retention, PURGE_BATCH).await?;
+        round.purged += removed;
+        if removed < u64::from(PURGE_BATCH) {
+            break;
+        }
+    }
+    instrument::purged(round.purged);
+    round.stats = engine.store.stats(&config.scope.namespace).await?;
+    instrument::counted(&config.scope.namespace, &round.stats);
+    Ok(round)
+}

@@ -1,0 +1,130 @@
+//! A claim's lease, counted down on the worker's own monotonic clock.
+//!
+//! The fence in the database keeps a slow worker from settling, but not from publishing. So each batch carries this
+//! clock: it starts before the claim is sent, is moved forward by each renewal, and once it has less than a headroom
+//! left nothing more is handed to the publisher.
+
+use std::collections::HashSet;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use posthaste_core::MessageId;
+use posthaste_core::lifecycle::LeaseToken;
+use posthaste_core::publisher::LeaseCheck;
+use tokio::time::Instant;
+
+#[derive(Debug)]
+pub(crate) struct BatchLease {
+    pub(crate) token: LeaseToken,
+    headroom: Duration,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    until: Instant,
+    outstanding: HashSet<MessageId>,
+    lost: HashSet<MessageId>,
+    revoked: bool,
+}
+
+impl BatchLease {
+    /// A lease of `duration` that was asked for at `sent`.
+    pub(crate) fn new(
+        token: LeaseToken,
+        sent: Instant,
+        duration: Duration,
+        ids: impl Iterator<Item = MessageId>,
+    ) -> Self {
+        let state = State {
+            until: sent + duration,
+            outstanding: ids.collect(),
+            lost: HashSet::new(),
+            revoked: false,
+        };
+        Self {
+            token,
+            headroom: duration / 5,
+            state: Mutex::new(state),
+        }
+    }
+
+    /// What is not settled yet.
+    pub(crate) fn outstanding(&self) -> Vec<MessageId> {
+        self.state().outstanding.iter().copied().collect()
+    }
+
+    /// Takes note of a renewal that was asked for at `sent` and left `held` in our hands. Rows that were settled in the
+    /// meantime look lost as well, which does no harm: they are not sent again.
+    pub(crate) fn renewed(&self, sent: Instant, duration: Duration, asked: &[MessageId], held: &[MessageId]) {
+        let held: HashSet<_> = held.iter().collect();
+        let mut state = self.state();
+        state.until = sent + duration;
+        state.lost.extend(asked.iter().filter(|id| !held.contains(id)));
+    }
+
+    /// Takes note of a settled row; returns whether it was the last one.
+    pub(crate) fn settled(&self, id: MessageId) -> bool {
+        let mut state = self.state();
+        state.outstanding.remove(&id);
+        state.outstanding.is_empty()
+    }
+
+    /// From now on nothing of this batch is handed to the publisher.
+    pub(crate) fn revoke(&self) {
+        self.state().revoked = true;
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // No code panics while holding the lock, and the data would be sound if it did.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl LeaseCheck for BatchLease {
+    fn may_send(&self, id: MessageId) -> bool {
+        let state = self.state();
+        !state.revoked && !state.lost.contains(&id) && Instant::now() + self.headroom < state.until
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEASE: Duration = Duration::from_secs(10);
+
+    fn lease(id: MessageId) -> BatchLease {
+        BatchLease::new(LeaseToken::new(), Instant::now(), LEASE, [id].into_iter())
+    }
+
+    /// Proves pitfall 6.
+    #[tokio::test(start_paused = true)]
+    async fn nothing_is_sent_once_the_lease_less_its_headroom_is_over() {
+        let id = MessageId::new();
+        let lease = lease(id);
+        tokio::time::advance(Duration::from_millis(7_900)).await;
+        assert!(lease.may_send(id));
+        let sent = Instant::now();
+        tokio::time::advance(Duration::from_millis(200)).await;
+        assert!(!lease.may_send(id), "8.1 s of 10 s with 2 s of headroom");
+        lease.renewed(sent, LEASE, &[id], &[id]);
+        assert!(lease.may_send(id), "a renewal counts from when it was asked for");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_row_lost_to_another_worker_is_not_sent() {
+        let id = MessageId::new();
+        let lease = lease(id);
+        lease.renewed(Instant::now(), LEASE, &[id], &[]);
+        assert!(!lease.may_send(id));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_revoked_batch_is_not_sent() {
+        let id = MessageId::new();
+        let lease = lease(id);
+        lease.revoke();
+        assert!(!lease.may_send(id));
+    }
+}

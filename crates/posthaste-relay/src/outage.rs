@@ -1,0 +1,70 @@
+//! A dependency that is away: waits longer and longer, says so once, and says when it is back.
+
+use std::time::Duration;
+
+use posthaste_core::StoreError;
+
+const FIRST_WAIT: Duration = Duration::from_millis(100);
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
+
+/// The state of one loop's connection to the store.
+#[derive(Debug)]
+pub(crate) struct Outage {
+    doing: &'static str,
+    failures: u32,
+}
+
+impl Outage {
+    /// For a loop that is `doing` something, in the words of its log lines.
+    pub(crate) fn new(doing: &'static str) -> Self {
+        Self { doing, failures: 0 }
+    }
+
+    /// Takes note of a failure and returns how long to wait.
+    pub(crate) fn failed(&mut self, error: &StoreError) -> Duration {
+        let wait = FIRST_WAIT.saturating_mul(1 << self.failures.min(16)).min(LONGEST_WAIT);
+        if self.failures == 0 {
+            tracing::warn!(%error, kind = ?error.kind, "{} failed; trying again until it works", self.doing);
+        } else {
+            tracing::debug!(%error, failures = self.failures, "{} still fails", self.doing);
+        }
+        metrics::counter!("outbox_store_error_count", "doing" => self.doing).increment(1);
+        self.failures = self.failures.saturating_add(1);
+        // Several relays that lost the same server must not all come back in the same moment.
+        wait.mul_f64(0.5 + rand::random::<f64>() / 2.0)
+    }
+
+    /// Takes note of a success.
+    pub(crate) fn over(&mut self) {
+        if self.failures > 0 {
+            tracing::info!(failures = self.failures, "{} works again", self.doing);
+            self.failures = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use posthaste_core::store::StoreErrorKind;
+
+    #[test]
+    fn waits_grow_to_a_limit_and_begin_anew_after_a_success() {
+        let error = StoreError {
+            kind: StoreErrorKind::Unavailable,
+            message: "away".into(),
+            remedy: None,
+            source: None,
+        };
+        let mut outage = Outage::new("testing");
+        let waits: Vec<_> = (0..40).map(|_| outage.failed(&error)).collect();
+        assert!(waits[0] <= FIRST_WAIT && waits[0] >= FIRST_WAIT / 2);
+        assert!(
+            waits[30..]
+                .iter()
+                .all(|wait| *wait >= LONGEST_WAIT / 2 && *wait <= LONGEST_WAIT)
+        );
+        outage.over();
+        assert!(outage.failed(&error) <= FIRST_WAIT);
+    }
+}

@@ -1,0 +1,153 @@
+//! The relay: wires the loops together, starts them and stops them cleanly.
+
+use std::sync::Arc;
+
+use posthaste_core::store::WorkerId;
+use posthaste_core::{Publisher, RelayStore, StoreError};
+use thiserror::Error;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use crate::claim::{self, Until};
+use crate::config::{InvalidConfig, RelayConfig};
+use crate::engine::{Engine, Totals};
+use crate::in_flight::{InFlight, Load};
+use crate::wake::{self, LocalDoorbell};
+use crate::{janitor, settle};
+
+/// Delivers the messages of one outbox to one publisher.
+///
+/// Any number of relays may serve the same outbox, in one process or many; they share its messages.
+pub struct Relay {
+    store: Arc<dyn RelayStore>,
+    publisher: Arc<dyn Publisher>,
+    config: RelayConfig,
+    doorbell: LocalDoorbell,
+}
+
+/// What a relay did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RelayReport {
+    /// Messages delivered.
+    pub delivered: u64,
+    /// Failed attempts that will be tried again.
+    pub retried: u64,
+    /// Messages given back untouched.
+    pub released: u64,
+    /// Messages that became dead.
+    pub died: u64,
+    /// Outcomes that came too late to be written.
+    pub lease_lost: u64,
+    /// Messages without an answer when the relay had to stop; they are delivered again once their lease is over.
+    pub abandoned: u64,
+}
+
+/// Why a relay did not run.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum RelayError {
+    /// A setting cannot work.
+    #[error(transparent)]
+    Config(#[from] InvalidConfig),
+    /// The store is not usable, and waiting will not help.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl Relay {
+    /// A relay with default settings.
+    pub fn new(store: impl RelayStore, publisher: impl Publisher) -> Self {
+        Self {
+            store: Arc::new(store),
+            publisher: Arc::new(publisher),
+            config: RelayConfig::default(),
+            doorbell: LocalDoorbell::default(),
+        }
+    }
+
+    /// Replaces the settings.
+    #[must_use]
+    pub fn config(mut self, config: RelayConfig) -> Self {
+        self.config = config;
+        self
+    }
+
+    /// A doorbell for producers in this process. Ring it after a commit.
+    pub fn doorbell(&self) -> LocalDoorbell {
+        self.doorbell.clone()
+    }
+
+    /// Runs until the token fires, then stops taking work, gives back what was not yet handed to the publisher, and
+    /// waits up to `shutdown_grace` for the answers to what was.
+    ///
+    /// A store that is away is waited for; one that can never work (no tables, wrong password) is an error at the start.
+    pub async fn run_until(self, shutdown: CancellationToken) -> Result<RelayReport, RelayError> {
+        self.run(Until::Cancelled(shutdown)).await
+    }
+
+    /// Delivers what is due and returns. Messages that wait for a retry stay behind.
+    pub async fn drain(self) -> Result<RelayReport, RelayError> {
+        self.run(Until::Idle).await
+    }
+
+    async fn run(self, until: Until) -> Result<RelayReport, RelayError> {
+        self.config.validate()?;
+        match self.store.check().await {
+            Err(error) if !error.kind.is_transient() => return Err(error.into()),
+            _ => {}
+        }
+        let engine = Arc::new(Engine {
+            store: self.store,
+            publisher: self.publisher,
+            config: self.config,
+            worker: WorkerId::new(),
+            in_flight: InFlight::default(),
+            doorbell: self.doorbell,
+            totals: Totals::default(),
+        });
+        tracing::info!(
+            worker = %engine.worker.as_uuid(), publisher = engine.publisher.name(),
+            namespace = engine.config.scope.namespace, "relay started"
+        );
+        let report = run_loops(engine, until).await?;
+        tracing::info!(?report, "relay stopped");
+        Ok(report)
+    }
+}
+
+async fn run_loops(engine: Arc<Engine>, until: Until) -> Result<RelayReport, StoreError> {
+    let background = CancellationToken::new();
+    // However this function is left, also by being dropped, the loops beside the road end.
+    let _stop_background = background.clone().drop_guard();
+    let (outcomes, reported) = mpsc::unbounded_channel();
+    let mut settling = tokio::spawn(settle::run(Arc::clone(&engine), reported));
+    let keeping = tokio::spawn(janitor::keep_leases(Arc::clone(&engine), background.clone()));
+    if matches!(until, Until::Cancelled(_)) {
+        tokio::spawn(janitor::clean(Arc::clone(&engine), background.clone()));
+        if let Some(source) = engine.store.wake_source().await {
+            tokio::spawn(wake::forward(source, engine.doorbell.clone(), background.clone()));
+        }
+    }
+
+    let publications = claim::run(&engine, outcomes, until).await;
+
+    let grace = engine.config.shutdown_grace;
+    engine.in_flight.revoke_all();
+    let answered = timeout(grace, engine.in_flight.wait_until(|load| load == Load::default())).await;
+    let abandoned = engine.in_flight.load().messages;
+    if answered.is_err() {
+        tracing::warn!(
+            abandoned,
+            ?grace,
+            "stopped without all answers; what is open is delivered again after its lease"
+        );
+    }
+    // Publications hold the senders of outcomes: with them gone the settler finishes and ends.
+    drop(publications?);
+    if timeout(grace, &mut settling).await.is_err() {
+        settling.abort();
+    }
+    keeping.abort();
+    Ok(engine.totals.report(abandoned))
+}
