@@ -1,0 +1,80 @@
+//! Appending one batch.
+//!
+//! The file is opened for every batch: an open file that was moved away or removed would take lines that nobody finds.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::Path;
+
+use super::{FileError, FileOptions};
+
+pub(super) fn append(options: &FileOptions, lines: &[u8]) -> Result<(), FileError> {
+    try_append(options, lines).map_err(|source| FileError {
+        path: options.path.clone(),
+        source,
+    })
+}
+
+fn try_append(options: &FileOptions, lines: &[u8]) -> io::Result<()> {
+    let mut file = open(options)?;
+    // Against other processes; this one has its mutex. The lock ends with the file.
+    match file.lock() {
+        Err(error) if error.kind() == io::ErrorKind::Unsupported => {}
+        locked => locked?,
+    }
+    // A batch that was cut off, by whomever, must not swallow the first line of this one.
+    if ends_within_a_line(&mut file)? {
+        file.write_all(b"\n")?;
+    }
+    file.write_all(lines)?;
+    if options.fsync { file.sync_data() } else { Ok(()) }
+}
+
+fn open(options: &FileOptions) -> io::Result<File> {
+    let mut how = OpenOptions::new();
+    how.read(true).append(true);
+    let file = match how.open(&options.path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let file = how.create(true).open(&options.path)?;
+            if options.fsync {
+                sync_directory(directory(&options.path))?;
+            }
+            file
+        }
+        opened => opened?,
+    };
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a plain file"));
+    }
+    Ok(file)
+}
+
+fn ends_within_a_line(file: &mut File) -> io::Result<bool> {
+    if file.seek(SeekFrom::End(0))? == 0 {
+        return Ok(false);
+    }
+    file.seek(SeekFrom::End(-1))?;
+    let mut last = [0];
+    file.read_exact(&mut last)?;
+    Ok(last != *b"\n")
+}
+
+/// Where the file's name is kept.
+pub(super) fn directory(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if parent != Path::new("") => parent,
+        _ => Path::new("."),
+    }
+}
+
+/// A new file's name is durable only once its directory is.
+#[cfg(unix)]
+fn sync_directory(directory: &Path) -> io::Result<()> {
+    File::open(directory)?.sync_all()
+}
+
+/// Elsewhere directories cannot be opened as files.
+#[cfg(not(unix))]
+fn sync_directory(_: &Path) -> io::Result<()> {
+    Ok(())
+}

@@ -1,0 +1,48 @@
+//! An append-only file: one event per line.
+
+mod append;
+mod error;
+mod options;
+
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use posthaste_core::publisher::{Batch, PublishError, Publisher, Report};
+
+pub use self::error::FileError;
+pub use self::options::FileOptions;
+use crate::lines::{LineSink, publish_lines};
+
+/// Appends each message as one line of JSON to a file, and reports it delivered once the disk has it.
+///
+/// The file may be moved away or removed at any time, as log rotation does: the next batch begins a new one. Several
+/// processes may append to one file. A batch that failed half-way is written again as a whole, so readers deduplicate
+/// by id, and skip a line that is cut off.
+#[derive(Clone, Debug)]
+pub struct FilePublisher(Arc<Mutex<FileOptions>>);
+
+impl FilePublisher {
+    /// Opens or creates the file, to see now rather than at the first batch whether it can be written, and ends a line
+    /// that a crash has cut off.
+    pub fn open(options: FileOptions) -> Result<Self, FileError> {
+        append::append(&options, b"")?;
+        Ok(Self(Arc::new(Mutex::new(options))))
+    }
+}
+
+#[async_trait]
+impl Publisher for FilePublisher {
+    async fn publish(&self, batch: Batch, report: Report) {
+        publish_lines(&self.0, batch, report).await;
+    }
+
+    fn name(&self) -> &'static str {
+        "file"
+    }
+}
+
+impl LineSink for FileOptions {
+    fn append(&mut self, lines: &[u8]) -> Result<(), PublishError> {
+        append::append(self, lines).map_err(|error| PublishError::transient(error.to_string()))
+    }
+}

@@ -1,0 +1,23 @@
+//! A batch taken apart into the lanes in which order holds.
+
+use std::collections::HashMap;
+
+use posthaste_core::publisher::Delivery;
+
+/// The deliveries of each lane in order, the lanes by their first delivery. A message without a key is a lane of its own.
+pub(crate) fn lanes(deliveries: &[Delivery]) -> Vec<Vec<&Delivery>> {
+    let mut lanes: Vec<Vec<&Delivery>> = Vec::new();
+    let mut places = HashMap::new();
+    for delivery in deliveries {
+        let next = lanes.len();
+        let place = match delivery.message.lane() {
+            Some(lane) => *places.entry(lane).or_insert(next),
+            None => next,
+        };
+        if place == next {
+            lanes.push(Vec::new());
+        }
+        lanes[place].push(delivery);
+    }
+    lanes
+}

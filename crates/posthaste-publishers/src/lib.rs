@@ -1,0 +1,23 @@
+//! Ways out of the outbox, one module and one feature each.
+//!
+//! All of them keep the contract of [`Publisher`](posthaste_core::Publisher). To write one for a transport that sends a
+//! message at a time, implement [`PublishOne`] and wrap it in [`EachMessage`].
+
+#[cfg(feature = "callback")]
+pub mod callback;
+pub mod each;
+#[cfg(feature = "file")]
+pub mod file;
+mod lanes;
+#[cfg(any(feature = "file", feature = "stdout"))]
+mod lines;
+#[cfg(feature = "stdout")]
+pub mod stdout;
+
+#[cfg(feature = "callback")]
+pub use callback::Callback;
+pub use each::{EachMessage, PublishOne};
+#[cfg(feature = "file")]
+pub use file::{FileError, FileOptions, FilePublisher};
+#[cfg(feature = "stdout")]
+pub use stdout::Stdout;

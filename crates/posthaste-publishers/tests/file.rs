@@ -1,0 +1,194 @@
+//! A file as publisher.
+#![allow(
+    clippy::unwrap_used,
+    reason = "the exemption for tests does not reach the helpers beside them"
+)]
+#![cfg(feature = "file")]
+
+mod support;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use posthaste_core::publisher::{ErrorKind, Outcome};
+use posthaste_core::{Message, Publisher};
+use posthaste_publishers::{FileOptions, FilePublisher};
+use serde_json::Value;
+use support::{message, publish, publish_without_lease};
+
+struct Scene {
+    directory: tempfile::TempDir,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        Self { directory }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.directory.path().join("events.jsonl")
+    }
+
+    fn open(&self) -> FilePublisher {
+        FilePublisher::open(FileOptions::new(self.path())).unwrap()
+    }
+
+    fn lines(&self) -> Vec<String> {
+        let text = fs::read_to_string(self.path()).unwrap();
+        assert!(text.is_empty() || text.ends_with('\n'));
+        text.lines().map(ToOwned::to_owned).collect()
+    }
+
+    /// The `data` of each line that is an event.
+    fn data(&self) -> Vec<Value> {
+        let events = self.lines();
+        let events = events
+            .iter()
+            .filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        events.map(|mut event| event["data"].take()).collect()
+    }
+}
+
+fn numbered(keys: &[&str]) -> Vec<Message> {
+    let numbered = keys.iter().enumerate();
+    numbered.map(|(n, key)| message(key, &n.to_string())).collect()
+}
+
+#[tokio::test]
+async fn each_message_is_a_cloud_event_on_a_line_in_order() {
+    let scene = Scene::new();
+    let publisher = scene.open();
+    let messages = numbered(&["a", "b", "a", ""]);
+    assert_eq!(publish(&publisher, &messages).await, vec![Outcome::Delivered; 4]);
+    assert_eq!(scene.data(), [0, 1, 2, 3]);
+    let first: Value = serde_json::from_str(&scene.lines()[0]).unwrap();
+    assert_eq!(first["specversion"], "1.0");
+    assert_eq!(first["id"], messages[0].id.to_string());
+    assert_eq!(first["partitionkey"], "a");
+    assert_eq!(publisher.name(), "file");
+}
+
+#[tokio::test]
+async fn what_was_written_survives_a_reopening() {
+    let scene = Scene::new();
+    publish(&scene.open(), &numbered(&["a", "b"])).await;
+    publish(&scene.open(), &numbered(&["c"])).await;
+    assert_eq!(scene.data(), [0, 1, 0]);
+}
+
+#[tokio::test]
+async fn a_line_that_a_crash_cut_off_is_ended_at_opening() {
+    let scene = Scene::new();
+    fs::write(scene.path(), "{\"id\": 1}\n{\"id\": ").unwrap();
+    let publisher = scene.open();
+    assert_eq!(scene.lines(), ["{\"id\": 1}", "{\"id\": "]);
+    publish(&publisher, &numbered(&["a"])).await;
+    assert_eq!(scene.lines().len(), 3);
+    assert_eq!(scene.data()[1], 0);
+}
+
+#[tokio::test]
+async fn a_line_that_another_process_cut_off_does_not_swallow_the_next() {
+    let scene = Scene::new();
+    let publisher = scene.open();
+    publish(&publisher, &numbered(&["a"])).await;
+    let half = [fs::read(scene.path()).unwrap(), b"{\"half\"".to_vec()].concat();
+    fs::write(scene.path(), half).unwrap();
+    publish(&publisher, &numbered(&["a", "a"])).await;
+    assert_eq!(scene.data(), [0, 0, 1]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn batches_do_not_interleave() {
+    let scene = Scene::new();
+    let publishers = [scene.open(), scene.open()];
+    let batches = (0..40).map(|batch: usize| {
+        let publisher = publishers[batch % 2].clone();
+        tokio::spawn(async move {
+            let messages: Vec<_> = (0..50)
+                .map(|n| message("", &format!("{{\"batch\":{batch},\"n\":{n}}}")))
+                .collect();
+            assert_eq!(publish(&publisher, &messages).await, vec![Outcome::Delivered; 50]);
+        })
+    });
+    for batch in batches.collect::<Vec<_>>() {
+        batch.await.unwrap();
+    }
+    let data = scene.data();
+    assert_eq!(data.len(), 2000);
+    for lines in data.chunks(50) {
+        assert!(lines.iter().all(|line| line["batch"] == lines[0]["batch"]));
+        assert!(lines.iter().enumerate().all(|(n, line)| line["n"] == n));
+    }
+}
+
+#[tokio::test]
+async fn what_may_not_be_sent_is_not_written_nor_is_the_rest_of_its_lane() {
+    let scene = Scene::new();
+    let messages = numbered(&["a", "a", "a", "", "b"]);
+    let outcomes = publish_without_lease(&scene.open(), &messages, &[1, 3]).await;
+    let (ok, not) = (|| Outcome::Delivered, || Outcome::NotAttempted);
+    assert_eq!(outcomes, [ok(), not(), not(), not(), ok()]);
+    assert_eq!(scene.data(), [0, 4]);
+}
+
+#[tokio::test]
+async fn a_batch_that_cannot_be_written_fails_by_lane_and_the_next_goes_through() {
+    let scene = Scene::new();
+    let publisher = scene.open();
+    fs::remove_file(scene.path()).unwrap();
+    fs::create_dir(scene.path()).unwrap();
+    let outcomes = publish(&publisher, &numbered(&["a", "a", "", "b", ""])).await;
+    for head in [0, 2, 3, 4] {
+        let Outcome::Failed(error) = &outcomes[head] else {
+            panic!("{outcomes:?}")
+        };
+        assert_eq!(error.kind, ErrorKind::Transient);
+        assert!(error.message.contains("events.jsonl"), "{error}");
+        assert!(error.message.ends_with("give the path of a plain file"), "{error}");
+    }
+    assert_eq!(outcomes[1], Outcome::NotAttempted);
+
+    fs::remove_dir(scene.path()).unwrap();
+    assert_eq!(publish(&publisher, &numbered(&["a"])).await, [Outcome::Delivered]);
+    assert_eq!(scene.data(), [0]);
+}
+
+#[tokio::test]
+async fn a_file_that_was_moved_away_is_begun_anew() {
+    let scene = Scene::new();
+    let publisher = scene.open();
+    publish(&publisher, &numbered(&["a", "b"])).await;
+    fs::rename(scene.path(), scene.directory.path().join("events.1")).unwrap();
+    publish(&publisher, &numbered(&["c"])).await;
+    assert_eq!(scene.data(), [0]);
+}
+
+#[test]
+fn a_missing_directory_is_named_and_not_made() {
+    let scene = Scene::new();
+    let missing = scene.directory.path().join("missing");
+    let error = FilePublisher::open(FileOptions::new(missing.join("events.jsonl"))).unwrap_err();
+    let text = error.to_string();
+    assert!(text.contains("missing/events.jsonl"), "{text}");
+    assert!(
+        text.ends_with(&format!("create the directory {}", missing.display())),
+        "{text}"
+    );
+    assert!(!missing.exists());
+}
+
+#[test]
+fn what_is_not_a_plain_file_is_refused() {
+    let error = FilePublisher::open(FileOptions::new(Path::new("/dev/null"))).unwrap_err();
+    assert!(error.to_string().ends_with("give the path of a plain file"), "{error}");
+}
+
+#[test]
+fn settings_have_a_safe_default_and_refuse_unknown_keys() {
+    let options: FileOptions = serde_json::from_str(r#"{"path": "x"}"#).unwrap();
+    assert_eq!(options, FileOptions::new("x"));
+    assert!(options.fsync);
+    assert!(serde_json::from_str::<FileOptions>(r#"{"path": "x", "fsink": false}"#).is_err());
+}
