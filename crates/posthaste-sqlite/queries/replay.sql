@@ -1,0 +1,18 @@
+-- Begins dead rows again at their old place in the order. Guarded: a row that is no longer dead is left alone.
+--   ?1 namespace  ?2 topic  ?3 ordering key  ?4 tenant  ?5 ids  ?6 limit
+update "@outbox"
+set "@status" = '@pending', "@attempts" = 0, "@next_attempt_at" = "@created_at",
+    "@updated_at" = cast(unixepoch('subsec') * 1000 as integer)
+where "@status" = '@dead' and "@seq" in (
+    select "@seq"
+    from "@outbox"
+    where "@status" = '@dead'
+        and (?1 is null or "@namespace" = ?1)
+        and (?2 is null or "@topic" = ?2)
+        and (?3 is null or "@ordering_key" = ?3)
+        and (?4 is null or "@tenant" = ?4)
+        and (?5 is null or "@id" in (select value from json_each(?5)))
+    order by +"@seq" -- the plus keeps the planner on the index of dead rows
+    limit ?6
+)
+returning "@id" as id, "@seq" as seq

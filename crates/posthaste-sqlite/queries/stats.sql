@@ -1,0 +1,33 @@
+-- Counts what is not delivered. The oldest fresh row is the first by sequence; the other kinds are few.
+--   ?1 namespace
+with clock as (select cast(unixepoch('subsec') * 1000 as integer) as now),
+fresh as (
+    select count(*) as n from "@outbox"
+    where "@namespace" = ?1 and "@status" = '@pending' and "@next_attempt_at" <= "@created_at"
+),
+head as (
+    select "@created_at" as created_at from "@outbox"
+    where "@namespace" = ?1 and "@status" = '@pending' and "@next_attempt_at" <= "@created_at"
+    order by "@seq" limit 1
+),
+waiting as (
+    select count(*) as n, count(*) filter (where "@next_attempt_at" > (select now from clock)) as not_due,
+        min("@created_at") as oldest
+    from "@outbox"
+    where "@namespace" = ?1 and "@status" = '@pending' and "@next_attempt_at" > "@created_at"
+),
+leased as (
+    select count(*) as n, min("@created_at") as oldest from "@outbox"
+    where "@namespace" = ?1 and "@status" = '@processing'
+),
+given_up as (
+    select count(*) as n from "@outbox" where "@namespace" = ?1 and "@status" = '@dead'
+),
+oldest as (
+    select min(created_at) as created_at
+    from (select created_at from head union all select oldest from waiting union all select oldest from leased)
+)
+select
+    fresh.n + waiting.n as pending, waiting.not_due as waiting, leased.n as processing, given_up.n as dead,
+    coalesce(clock.now - oldest.created_at, 0) as oldest_ms
+from clock, fresh, waiting, leased, given_up, oldest

@@ -1,0 +1,79 @@
+//! An operator's verbs.
+
+use async_trait::async_trait;
+use posthaste_core::store::{AdminStore, Filter, Record};
+use posthaste_core::{MessageId, StoreError};
+use sqlx::types::Json;
+
+use crate::SqliteStore;
+use crate::error::store_error;
+use crate::rows::{ids_by_sequence, record};
+use crate::statements::Statement;
+
+#[async_trait]
+impl AdminStore for SqliteStore {
+    async fn list(&self, filter: &Filter, after: Option<i64>, limit: u32) -> Result<Vec<Record>, StoreError> {
+        let ids = filter_ids(filter);
+        let statement = if ids.is_some() {
+            &self.statements.find
+        } else {
+            &self.statements.list
+        };
+        let word = filter.state.and_then(|state| self.map.word(state.word()));
+        let rows = sqlx::query(statement.sql())
+            .bind(&filter.namespace)
+            .bind(word)
+            .bind(&filter.topic)
+            .bind(&filter.ordering_key)
+            .bind(&filter.tenant)
+            .bind(ids)
+            .bind(after)
+            .bind(i64::from(limit))
+            .fetch_all(&self.pool)
+            .await
+            .map_err(store_error)?;
+        rows.iter()
+            .map(|row| record(row, &self.map))
+            .collect::<sqlx::Result<_>>()
+            .map_err(store_error)
+    }
+
+    async fn show(&self, id: MessageId) -> Result<Option<Record>, StoreError> {
+        let filter = Filter {
+            ids: vec![id],
+            ..Filter::default()
+        };
+        Ok(self.list(&filter, None, 1).await?.pop())
+    }
+
+    async fn replay(&self, filter: &Filter, limit: u32) -> Result<Vec<MessageId>, StoreError> {
+        self.change_dead(&self.statements.replay, filter, limit)
+            .await
+            .map_err(store_error)
+    }
+
+    async fn discard(&self, filter: &Filter, limit: u32) -> Result<Vec<MessageId>, StoreError> {
+        self.change_dead(&self.statements.discard, filter, limit)
+            .await
+            .map_err(store_error)
+    }
+}
+
+impl SqliteStore {
+    async fn change_dead(&self, statement: &Statement, filter: &Filter, limit: u32) -> sqlx::Result<Vec<MessageId>> {
+        let rows = sqlx::query(statement.sql())
+            .bind(&filter.namespace)
+            .bind(&filter.topic)
+            .bind(&filter.ordering_key)
+            .bind(&filter.tenant)
+            .bind(filter_ids(filter))
+            .bind(i64::from(limit))
+            .fetch_all(&self.pool)
+            .await?;
+        ids_by_sequence(rows)
+    }
+}
+
+fn filter_ids(filter: &Filter) -> Option<Json<&[MessageId]>> {
+    (!filter.ids.is_empty()).then_some(Json(&filter.ids))
+}

@@ -1,0 +1,100 @@
+//! The application's side: enqueueing in its own transactions.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use posthaste_core::enqueue::Prepared;
+use posthaste_core::store::ProducerStore;
+use posthaste_core::wake::Doorbell;
+use posthaste_core::{EnqueueError, Enqueued, IntoMessage, Message, OutboxOptions, StoreError};
+use sqlx::{Sqlite, Transaction};
+
+use crate::error::store_error;
+use crate::runner::{NewRows, Runner};
+use crate::{BEGIN, SqliteStore};
+
+/// Enqueues messages in the caller's transactions. Cheap to clone.
+#[derive(Clone)]
+pub struct SqliteOutbox {
+    store: SqliteStore,
+    options: Arc<OutboxOptions>,
+    doorbell: Option<Arc<dyn Doorbell>>,
+}
+
+impl SqliteOutbox {
+    pub(crate) fn new(store: SqliteStore, options: OutboxOptions) -> Self {
+        Self {
+            store,
+            options: Arc::new(options),
+            doorbell: None,
+        }
+    }
+
+    /// Rings this doorbell after every [`SqliteOutbox::commit`]. Relays notice commits by themselves within a tenth of a
+    /// second; a relay in the same process can be told at once.
+    #[must_use]
+    pub fn with_doorbell(mut self, doorbell: impl Doorbell) -> Self {
+        self.doorbell = Some(Arc::new(doorbell));
+        self
+    }
+
+    /// Enqueues one message or event on the caller's connection: a sqlx transaction, connection or pool connection.
+    ///
+    /// A refused message runs no SQL, and one that the database refuses is undone alone: the transaction stays usable.
+    pub async fn enqueue<C: Runner + ?Sized>(
+        &self,
+        conn: &mut C,
+        message: impl IntoMessage,
+    ) -> Result<Enqueued, EnqueueError> {
+        let outcomes = self.enqueue_all(conn, [message]).await?;
+        Ok(outcomes[0])
+    }
+
+    /// Enqueues many at once; all are written or, if one is refused, none.
+    pub async fn enqueue_all<C: Runner + ?Sized, M: IntoMessage>(
+        &self,
+        conn: &mut C,
+        messages: impl IntoIterator<Item = M>,
+    ) -> Result<Vec<Enqueued>, EnqueueError> {
+        let prepared = Prepared::new(messages, &self.options)?;
+        if prepared.is_empty() {
+            return Ok(Vec::new());
+        }
+        let rows = NewRows::new(&prepared, self.options.dedupe_window);
+        let statements = Arc::clone(&self.store.statements);
+        let stored = conn.insert(statements.into(), rows).await?;
+        Ok(prepared.outcomes(&stored))
+    }
+
+    /// Commits the transaction, then rings the doorbell, so that relays need not wait for their next look. A plain
+    /// `tx.commit()` is just as safe.
+    pub async fn commit(&self, tx: Transaction<'_, Sqlite>) -> Result<(), StoreError> {
+        tx.commit().await.map_err(store_error)?;
+        if let Some(doorbell) = &self.doorbell {
+            doorbell.ring();
+        }
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for SqliteOutbox {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SqliteOutbox")
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl ProducerStore for SqliteStore {
+    async fn enqueue_and_commit(
+        &self,
+        options: &OutboxOptions,
+        messages: Vec<Message>,
+    ) -> Result<Vec<Enqueued>, EnqueueError> {
+        let mut tx = self.pool.begin_with(BEGIN).await.map_err(store_error)?;
+        let outcomes = self.outbox(options.clone()).enqueue_all(&mut tx, messages).await?;
+        tx.commit().await.map_err(store_error)?;
+        Ok(outcomes)
+    }
+}

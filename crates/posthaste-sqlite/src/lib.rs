@@ -1,0 +1,103 @@
+//! SQLite store of the Posthaste transactional outbox.
+//!
+//! ```no_run
+//! use posthaste_core::{Message, OutboxOptions};
+//! use posthaste_sqlite::SqliteStore;
+//!
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let store = SqliteStore::connect("shop.db").await?;
+//! let outbox = store.outbox(OutboxOptions::default());
+//!
+//! let mut tx = store.pool().begin_with("BEGIN IMMEDIATE").await?;
+//! sqlx::query("insert into orders (id) values (42)").execute(&mut *tx).await?;
+//! outbox.enqueue(&mut tx, Message::new("order-events", r#"{"orderId":42}"#).key("42")).await?;
+//! tx.commit().await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The statements are whole files in `queries/`, the schema is in `migrations/`.
+//!
+//! SQLite has one writer at a time. Begin transactions that write with `BEGIN IMMEDIATE`: they wait for their turn, while
+//! a plain `BEGIN` that has read fails at once if somebody else wrote in between. Relays ask for the write lock only when
+//! there is work.
+//!
+//! Any language can enqueue with a plain `insert into posthaste_outbox (topic, ordering_key, payload) values (…)`.
+
+mod admin_store;
+mod connect;
+mod enqueue;
+mod error;
+mod inbox_store;
+mod migrate;
+mod relay_store;
+mod rows;
+mod runner;
+mod statements;
+mod wake;
+
+use std::sync::Arc;
+
+use posthaste_core::table::BadIdentifier;
+use posthaste_core::template::TemplateError;
+use posthaste_core::{OutboxOptions, TableMap};
+use sqlx::SqlitePool;
+
+pub use enqueue::SqliteOutbox;
+pub use error::store_error;
+pub use inbox_store::SqliteInbox;
+pub use runner::Runner;
+use statements::Statements;
+
+/// What the names of Posthaste's tables begin with unless another prefix is chosen.
+pub const DEFAULT_PREFIX: &str = "posthaste_";
+
+/// Takes the write lock at once; a transaction that reads first could not wait for it.
+const BEGIN: &str = "BEGIN IMMEDIATE";
+
+/// An outbox in a SQLite database. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct SqliteStore {
+    pool: SqlitePool,
+    map: Arc<TableMap>,
+    statements: Arc<Statements>,
+}
+
+impl SqliteStore {
+    /// The outbox whose tables begin with `posthaste_`. A pool of one connection is enough, and the most that an
+    /// in-memory database can have. See [`SqliteStore::connect`] for a pool with fitting options.
+    pub fn new(pool: SqlitePool) -> Self {
+        Self::with_prefix(pool, DEFAULT_PREFIX).expect("the default prefix is valid")
+    }
+
+    /// The outbox whose tables begin with a prefix of your choice.
+    pub fn with_prefix(pool: SqlitePool, prefix: &str) -> Result<Self, BadIdentifier> {
+        let map = TableMap::with_prefix(prefix)?;
+        Ok(Self::with_map(pool, map).expect("Posthaste's own map has every role"))
+    }
+
+    /// An outbox described by a table map.
+    pub fn with_map(pool: SqlitePool, map: TableMap) -> Result<Self, TemplateError> {
+        let statements = Statements::render(&map)?;
+        Ok(Self {
+            pool,
+            map: Arc::new(map),
+            statements: Arc::new(statements),
+        })
+    }
+
+    /// The pool on which relay and operator verbs run.
+    pub fn pool(&self) -> &SqlitePool {
+        &self.pool
+    }
+
+    /// The application's side: enqueueing in its own transactions.
+    pub fn outbox(&self, options: OutboxOptions) -> SqliteOutbox {
+        SqliteOutbox::new(self.clone(), options)
+    }
+
+    /// The consumer's side: handling each delivery once. `consumer` names who handles; each has records of its own.
+    pub fn inbox(&self, consumer: impl Into<String>) -> SqliteInbox {
+        SqliteInbox::new(self.clone(), consumer.into())
+    }
+}

@@ -1,0 +1,105 @@
+//! Versioned migrations, safe when several processes start at the same moment.
+
+use async_trait::async_trait;
+use posthaste_core::StoreError;
+use posthaste_core::store::{Migration, SchemaStore};
+use posthaste_core::template::render;
+use sqlx::{AssertSqlSafe, Executor, SqliteConnection};
+
+use crate::error::store_error;
+use crate::{BEGIN, SqliteStore};
+
+const MIGRATIONS: [(&str, &str); 1] = [("outbox", include_str!("../migrations/0001_outbox.sql"))];
+
+/// Creates what records the migrations themselves.
+const BOOTSTRAP: &str = r#"
+create table if not exists "@migrations" (
+    version    integer primary key,
+    name       text not null,
+    applied_at integer not null default (cast(unixepoch('subsec') * 1000 as integer))
+);
+"#;
+
+#[async_trait]
+impl SchemaStore for SqliteStore {
+    fn migrations(&self) -> Vec<Migration> {
+        (1..)
+            .zip(MIGRATIONS)
+            .map(|(version, (name, sql))| Migration {
+                version,
+                name,
+                sql: self.finish(sql),
+            })
+            .collect()
+    }
+
+    async fn applied(&self) -> Result<Vec<i64>, StoreError> {
+        let mut conn = self.pool.acquire().await.map_err(store_error)?;
+        self.applied_on(&mut conn).await.map_err(store_error)
+    }
+
+    async fn migrate(&self) -> Result<Vec<Migration>, StoreError> {
+        self.migrate_in_transaction().await.map_err(store_error)
+    }
+
+    fn statements(&self) -> Vec<(&'static str, String)> {
+        self.statements.all()
+    }
+}
+
+impl SqliteStore {
+    fn finish(&self, sql: &str) -> String {
+        render(&self.name_indexes(sql), &self.map, '"').expect("migrations name only what Posthaste's own map has")
+    }
+
+    /// Indexes share one space of names in SQLite, so each is named after its table: `"@outbox+fresh"` becomes
+    /// `"posthaste_outbox_fresh"`.
+    fn name_indexes(&self, sql: &str) -> String {
+        ["outbox", "dedupe", "inbox"]
+            .into_iter()
+            .fold(sql.to_owned(), |sql, role| {
+                let table = self.map.table(role).map_or(role, |table| table.name.as_str());
+                sql.replace(&format!("\"@{role}+"), &format!("\"{}_", table.replace('"', "\"\"")))
+            })
+    }
+
+    async fn applied_on(&self, conn: &mut SqliteConnection) -> sqlx::Result<Vec<i64>> {
+        let table = self.map.table("migrations").map_or("", |table| table.name.as_str());
+        let exists: bool =
+            sqlx::query_scalar("select exists (select 1 from sqlite_schema where type = 'table' and name = ?1)")
+                .bind(table)
+                .fetch_one(&mut *conn)
+                .await?;
+        if !exists {
+            return Ok(Vec::new());
+        }
+        let sql = self.finish(r#"select version from "@migrations" order by version"#);
+        sqlx::query_scalar(AssertSqlSafe(sql)).fetch_all(conn).await
+    }
+
+    async fn migrate_in_transaction(&self) -> sqlx::Result<Vec<Migration>> {
+        // The write lock is taken before anything is looked at: whoever comes second finds the first one's work done.
+        let mut tx = self.pool.begin_with(BEGIN).await?;
+        let applied = self.applied_on(&mut tx).await?;
+        let missing: Vec<_> = self
+            .migrations()
+            .into_iter()
+            .filter(|migration| !applied.contains(&migration.version))
+            .collect();
+        if missing.is_empty() {
+            return Ok(missing);
+        }
+        tx.execute(sqlx::raw_sql(AssertSqlSafe(self.finish(BOOTSTRAP)))).await?;
+        let record = self.finish(r#"insert into "@migrations" (version, name) values (?1, ?2)"#);
+        for migration in &missing {
+            tx.execute(sqlx::raw_sql(AssertSqlSafe(migration.sql.clone()))).await?;
+            sqlx::query(AssertSqlSafe(record.clone()))
+                .bind(migration.version)
+                .bind(migration.name)
+                .execute(&mut *tx)
+                .await?;
+        }
+        tx.commit().await?;
+        Ok(missing)
+    }
+}

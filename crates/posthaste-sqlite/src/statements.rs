@@ -1,0 +1,63 @@
+//! The finished SQL of every statement.
+
+use std::sync::Arc;
+
+use posthaste_core::TableMap;
+use posthaste_core::template::{TemplateError, render};
+use sqlx::AssertSqlSafe;
+
+/// One finished statement.
+#[derive(Clone, Debug)]
+pub(crate) struct Statement(Arc<str>);
+
+impl Statement {
+    /// For sqlx. Safe because the text is a file of this crate, finished with quoted identifiers only.
+    pub(crate) fn sql(&self) -> AssertSqlSafe<Arc<str>> {
+        AssertSqlSafe(Arc::clone(&self.0))
+    }
+}
+
+macro_rules! statements {
+    ($($name:ident),* $(,)?) => {
+        #[derive(Debug)]
+        pub(crate) struct Statements {
+            $(pub(crate) $name: Statement,)*
+        }
+
+        impl Statements {
+            pub(crate) fn render(map: &TableMap) -> Result<Self, TemplateError> {
+                Ok(Self {
+                    $($name: Statement(
+                        render(include_str!(concat!("../queries/", stringify!($name), ".sql")), map, '"')?.into()
+                    ),)*
+                })
+            }
+
+            pub(crate) fn all(&self) -> Vec<(&'static str, String)> {
+                vec![$((stringify!($name), self.$name.0.to_string()),)*]
+            }
+        }
+    };
+}
+
+statements!(
+    enqueue,
+    hold_keys,
+    find_holders,
+    probe,
+    claim_per_key,
+    claim_any,
+    reclaim,
+    settle,
+    extend,
+    sweep,
+    purge_delivered,
+    purge_dedupe,
+    purge_inbox,
+    record_inbox,
+    stats,
+    list,
+    find,
+    replay,
+    discard,
+);
