@@ -302,7 +302,8 @@ impl Life {
     pub fn replay(&mut self, now: DateTime<Utc>) -> Result<(), Refused> {
         self.allow(self.state == State::Dead)?;
         self.attempts = 0;
-        self.next_attempt_at = self.created_at;
+        // Due at once, but waiting by kind: followers that wait already must not overtake it.
+        self.next_attempt_at = now.max(self.created_at + Duration::from_micros(1));
         self.enter(State::Pending, now);
         Ok(())
     }

@@ -86,6 +86,9 @@ begin
             select case when free.yes then excluded.message_id else d.message_id end,
                    case when free.yes then excluded.expires_at else d.expires_at end
             from (select d.expires_at <= now()
+                -- A holder that this statement's snapshot does not know is a concurrent one, whose row it does not see either.
+                and exists (select from "@dedupe" k where k.namespace = d.namespace and k.topic = d.topic
+                    and k.dedupe_key = d.dedupe_key and k.message_id = d.message_id)
                 and not exists (select from "@outbox" o where o.id = d.message_id) as yes) free
         )
         returning d.message_id into held;

@@ -26,11 +26,11 @@ due as (
 picked as (
     select id
     from (
-        select id, row_number() over by_seq as place, sum(bytes) over by_seq - bytes as bytes_before
+        select id, bytes, row_number() over by_seq as place, sum(bytes) over by_seq - bytes as bytes_before
         from (select * from fresh union all select * from due) candidates
         window by_seq as (order by seq)
     ) rows
-    where place <= $5 and bytes_before < $6
+    where place <= $5 and (bytes_before = 0 or bytes_before + bytes <= $6)
 )
 update "@outbox" o
 set "@status" = '@processing', "@attempts" = o."@attempts" + 1, "@locked_by" = $7, "@lease_token" = $8,

@@ -1,46 +1,52 @@
 -- Takes due rows in order, never past an earlier row of the same key. Runs under the claim lock.
 --   $1 namespace  $2 max attempts  $3 topics  $4 tenant  $5 limit  $6 max bytes  $7 worker  $8 token  $9 lease in ms
 --   $10 whether dead heads block by default  $11 topics with the other policy  $12 whether any topic blocks
-with held as materialized (
-    -- Keys in flight, and keys whose dead head blocks them. A live lease holds the whole key, the rest what follows.
-    select topic, ordering_key, min(from_seq) as from_seq
-    from (
-        select "@topic" as topic, "@ordering_key" as ordering_key,
-            case when "@locked_until" >= now() then 0 else "@seq" end as from_seq
-        from "@outbox"
-        where "@namespace" = $1 and "@status" = '@processing' and "@ordering_key" is not null
-        union all
-        select "@topic", "@ordering_key", "@seq"
-        from "@outbox"
-        where $12 and "@namespace" = $1 and "@status" = '@dead' and "@ordering_key" is not null
-            and ("@topic" = any ($11::text[])) <> $10
-    ) rows
-    group by topic, ordering_key
+--
+-- Which keys are blocked is worked out once, as sets. "not in" rather than a join: a hashed subplan keeps the order of
+-- the index, so that the scan of a backlog stops at the limit.
+with leased as materialized (
+    select "@topic" as topic, "@ordering_key" as ordering_key, "@seq" as seq, "@locked_until" >= now() as live
+    from "@outbox"
+    where "@namespace" = $1 and "@status" = '@processing' and "@ordering_key" is not null
+),
+dead_heads as materialized (
+    select "@topic" as topic, "@ordering_key" as ordering_key
+    from "@outbox"
+    where $12 and "@namespace" = $1 and "@status" = '@dead' and "@ordering_key" is not null
+        and ("@topic" = any ($11::text[])) <> $10
 ),
 waiting as materialized (
-    select distinct "@topic" as topic, "@ordering_key" as ordering_key
+    select "@topic" as topic, "@ordering_key" as ordering_key, "@attempts" > 0 as tried
     from "@outbox"
     where "@namespace" = $1 and "@status" = '@pending' and "@next_attempt_at" > "@created_at"
         and "@ordering_key" is not null
 ),
-fresh as (
-    -- "not in" rather than a join: a hashed subplan keeps the index order, so the scan stops at the limit.
+fresh as materialized (
     select "@id" as id, "@seq" as seq, "@topic" as topic, "@ordering_key" as ordering_key,
         octet_length("@payload") as bytes
-    from "@outbox"
+    from "@outbox" o
     where "@namespace" = $1 and "@status" = '@pending' and "@next_attempt_at" <= "@created_at"
         and "@attempts" < $2
         and ($3::text[] is null or "@topic" = any ($3))
         and ($4::text is null or "@tenant" = $4)
         and ("@ordering_key" is null or (
-            ("@topic", "@ordering_key") not in (select topic, ordering_key from held)
-            and ("@topic", "@ordering_key") not in (select topic, ordering_key from waiting)
+            ("@topic", "@ordering_key") not in (select topic, ordering_key from leased)
+            and ("@topic", "@ordering_key") not in (select topic, ordering_key from dead_heads)
+            -- A row that was tried came before all that are fresh; one that was only scheduled may have come after.
+            and ("@topic", "@ordering_key") not in (select topic, ordering_key from waiting where tried)
+            and (
+                ("@topic", "@ordering_key") not in (select topic, ordering_key from waiting where not tried)
+                or not exists (
+                    select from "@outbox" e
+                    where e."@namespace" = $1 and e."@topic" = o."@topic" and e."@ordering_key" = o."@ordering_key"
+                        and e."@status" = '@pending' and e."@next_attempt_at" > e."@created_at" and e."@seq" < o."@seq"
+                )
+            )
         ))
     order by "@seq"
     limit $5
 ),
 due as (
-    -- Of the waiting rows of one key only the first may go.
     select "@id" as id, "@seq" as seq, "@topic" as topic, "@ordering_key" as ordering_key,
         octet_length("@payload") as bytes
     from "@outbox" o
@@ -49,11 +55,28 @@ due as (
         and "@attempts" < $2
         and ($3::text[] is null or "@topic" = any ($3))
         and ($4::text is null or "@tenant" = $4)
-        and ("@ordering_key" is null or "@seq" = (
-            select min(e."@seq")
-            from "@outbox" e
-            where e."@namespace" = $1 and e."@topic" = o."@topic" and e."@ordering_key" = o."@ordering_key"
-                and e."@status" = '@pending' and e."@next_attempt_at" > e."@created_at"
+        and ("@ordering_key" is null or (
+            -- Of the waiting rows of one key only the first may go.
+            "@seq" = (
+                select min(e."@seq")
+                from "@outbox" e
+                where e."@namespace" = $1 and e."@topic" = o."@topic" and e."@ordering_key" = o."@ordering_key"
+                    and e."@status" = '@pending' and e."@next_attempt_at" > e."@created_at"
+            )
+            and ("@topic", "@ordering_key") not in (select topic, ordering_key from leased where live)
+            and not exists (
+                select from leased e
+                where not e.live and e.topic = o."@topic" and e.ordering_key = o."@ordering_key" and e.seq < o."@seq"
+            )
+            and (not $12 or not exists (
+                select from "@outbox" e
+                where e."@namespace" = $1 and e."@topic" = o."@topic" and e."@ordering_key" = o."@ordering_key"
+                    and e."@status" = '@dead' and e."@seq" < o."@seq" and (e."@topic" = any ($11::text[])) <> $10
+            ))
+            -- A scheduled row takes its turn by sequence, so that it cannot overtake fresh rows of its key.
+            and ("@attempts" > 0 or "@seq" < (
+                select case when count(*) < $5 then 9223372036854775807 else max(fresh.seq) end from fresh
+            ))
         ))
     order by "@next_attempt_at", "@seq"
     limit $5
@@ -61,7 +84,7 @@ due as (
 candidates as materialized (
     select * from fresh
     union all
-    select due.* from due left join held using (topic, ordering_key) where held.from_seq is null or held.from_seq > due.seq
+    select * from due
     order by seq
     limit $5
 ),
@@ -74,13 +97,13 @@ locked as materialized (
 picked as (
     select id
     from (
-        select c.id, c.ordering_key, l.id is not null as ours,
+        select c.id, c.ordering_key, c.bytes, l.id is not null as ours,
             -- A row that somebody else has locked holds back what follows it in its key.
             bool_and(l.id is not null) over (partition by c.topic, c.ordering_key order by c.seq) as unbroken,
             sum(c.bytes) over (order by c.seq) - c.bytes as bytes_before
         from candidates c left join locked l using (id)
     ) rows
-    where ours and (unbroken or ordering_key is null) and bytes_before < $6
+    where ours and (unbroken or ordering_key is null) and (bytes_before = 0 or bytes_before + bytes <= $6)
 )
 update "@outbox" o
 set "@status" = '@processing', "@attempts" = o."@attempts" + 1, "@locked_by" = $7, "@lease_token" = $8,

@@ -1,7 +1,6 @@
 -- Removes dead rows for good. Guarded: a row that is no longer dead is left alone.
-delete from "@outbox"
-where "@status" = '@dead' and "@id" in (
-    select "@id"
+with chosen as materialized (
+    select "@id" as id
     from "@outbox"
     where "@status" = '@dead'
         and ($1::text is null or "@namespace" = $1)
@@ -13,4 +12,6 @@ where "@status" = '@dead' and "@id" in (
     limit $6
     for update skip locked
 )
+delete from "@outbox"
+where "@id" in (select id from chosen)
 returning "@id" as id

@@ -1,11 +1,10 @@
 -- Frees dedupe keys whose window is over and whose row is gone.
-delete from "@dedupe" d
-using (
+with chosen as materialized (
     select namespace, topic, dedupe_key
-    from "@dedupe" e
-    where expires_at <= now() and not exists (select from "@outbox" o where o."@id" = e.message_id)
+    from "@dedupe" d
+    where expires_at <= now() and not exists (select from "@outbox" o where o."@id" = d.message_id)
     order by expires_at
     limit $1
     for update skip locked
-) expired
-where (d.namespace, d.topic, d.dedupe_key) = (expired.namespace, expired.topic, expired.dedupe_key)
+)
+delete from "@dedupe" where (namespace, topic, dedupe_key) in (select * from chosen)

@@ -1,10 +1,10 @@
 -- Removes delivered rows past their retention, oldest first.
-delete from "@outbox"
-where "@id" in (
-    select "@id"
+with chosen as materialized (
+    select "@id" as id
     from "@outbox"
     where "@status" = '@delivered' and "@delivered_at" < now() - $1::bigint * interval '1 millisecond'
     order by "@delivered_at"
     limit $2
     for update skip locked
 )
+delete from "@outbox" where "@id" in (select id from chosen)

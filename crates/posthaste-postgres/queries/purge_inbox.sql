@@ -1,11 +1,10 @@
 -- Forgets what was handled longer ago than the broker can deliver again.
-delete from "@inbox" i
-using (
+with chosen as materialized (
     select consumer, key
     from "@inbox"
     where handled_at < now() - $1::bigint * interval '1 millisecond'
     order by handled_at
     limit $2
     for update skip locked
-) old
-where (i.consumer, i.key) = (old.consumer, old.key)
+)
+delete from "@inbox" where (consumer, key) in (select * from chosen)

@@ -40,12 +40,13 @@ locked as materialized (
 picked as (
     select id
     from (
-        select c.id, c.ordering_key, l.id is not null as ours,
+        select c.id, c.ordering_key, c.bytes, l.id is not null as ours,
+            -- A row that somebody else has locked holds back what follows it in its key.
             bool_and(l.id is not null) over (partition by c.topic, c.ordering_key order by c.seq) as unbroken,
             sum(c.bytes) over (order by c.seq) - c.bytes as bytes_before
         from candidates c left join locked l using (id)
     ) rows
-    where ours and (unbroken or ordering_key is null) and bytes_before < $6
+    where ours and (unbroken or ordering_key is null) and (bytes_before = 0 or bytes_before + bytes <= $6)
 )
 update "@outbox" o
 set "@status" = '@processing', "@attempts" = o."@attempts" + 1, "@locked_by" = $7, "@lease_token" = $8,

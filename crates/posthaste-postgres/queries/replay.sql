@@ -1,8 +1,6 @@
 -- Begins dead rows again at their old place in the order. Guarded: a row that is no longer dead is left alone.
-update "@outbox"
-set "@status" = '@pending', "@attempts" = 0, "@next_attempt_at" = "@created_at", "@updated_at" = now()
-where "@status" = '@dead' and "@id" in (
-    select "@id"
+with chosen as materialized (
+    select "@id" as id
     from "@outbox"
     where "@status" = '@dead'
         and ($1::text is null or "@namespace" = $1)
@@ -14,4 +12,9 @@ where "@status" = '@dead' and "@id" in (
     limit $6
     for update skip locked
 )
+update "@outbox"
+set "@status" = '@pending', "@attempts" = 0, "@updated_at" = now(),
+    -- Due at once, but waiting by kind: followers that wait already must not overtake it.
+    "@next_attempt_at" = greatest(now(), "@created_at" + interval '1 microsecond')
+where "@id" in (select id from chosen)
 returning "@id" as id

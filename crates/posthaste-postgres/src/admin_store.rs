@@ -1,6 +1,7 @@
 //! An operator's verbs.
 
 use async_trait::async_trait;
+use posthaste_core::lifecycle::State;
 use posthaste_core::store::{AdminStore, Filter, Record};
 use posthaste_core::{MessageId, StoreError};
 use uuid::Uuid;
@@ -55,6 +56,9 @@ impl AdminStore for PostgresStore {
 
 impl PostgresStore {
     async fn change_dead(&self, statement: &Statement, filter: &Filter, limit: u32) -> sqlx::Result<Vec<MessageId>> {
+        if filter.state.is_some_and(|state| state != State::Dead) {
+            return Ok(Vec::new());
+        }
         let rows = sqlx::query(statement.sql())
             .bind(&filter.namespace)
             .bind(&filter.topic)
