@@ -16,7 +16,7 @@ lanes as materialized (
 ),
 held as materialized (
     -- From which row on a key of these is held: wholly by a live lease, else by its first row that is pending, or dead
-    -- where dead heads block. Fresh rows lie before one that was claimed only if they were replayed or out of scope.
+    -- where dead heads block. Fresh rows lie before one that was claimed only if they were released or out of scope.
     select topic, ordering_key, min(from_seq) as from_seq
     from (
         select "@topic" as topic, "@ordering_key" as ordering_key, 0 as from_seq

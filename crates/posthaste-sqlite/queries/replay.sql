@@ -1,8 +1,11 @@
 -- Begins dead rows again at their old place in the order. Guarded: a row that is no longer dead is left alone.
 --   ?1 namespace  ?2 topic  ?3 ordering key  ?4 tenant  ?5 ids  ?6 limit
+with clock as (select cast(unixepoch('subsec') * 1000 as integer) as now)
 update "@outbox"
-set "@status" = '@pending', "@attempts" = 0, "@next_attempt_at" = "@created_at",
-    "@updated_at" = cast(unixepoch('subsec') * 1000 as integer)
+set "@status" = '@pending', "@attempts" = 0,
+    -- Due at once, but waiting by kind: followers that wait already must not overtake it.
+    "@next_attempt_at" = max((select now from clock), "@created_at" + 1),
+    "@updated_at" = max((select now from clock), "@created_at" + 1)
 where "@status" = '@dead' and "@seq" in (
     select "@seq"
     from "@outbox"

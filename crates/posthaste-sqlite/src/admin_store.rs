@@ -1,6 +1,7 @@
 //! An operator's verbs.
 
 use async_trait::async_trait;
+use posthaste_core::lifecycle::State;
 use posthaste_core::store::{AdminStore, Filter, Record};
 use posthaste_core::{MessageId, StoreError};
 use sqlx::types::Json;
@@ -61,6 +62,9 @@ impl AdminStore for SqliteStore {
 
 impl SqliteStore {
     async fn change_dead(&self, statement: &Statement, filter: &Filter, limit: u32) -> sqlx::Result<Vec<MessageId>> {
+        if filter.state.is_some_and(|state| state != State::Dead) {
+            return Ok(Vec::new());
+        }
         let rows = sqlx::query(statement.sql())
             .bind(&filter.namespace)
             .bind(&filter.topic)

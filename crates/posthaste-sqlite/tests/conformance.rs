@@ -1,0 +1,102 @@
+//! SQLite passes the conformance suite.
+
+mod support;
+
+use std::time::Duration;
+
+use posthaste_core::store::StoreCapabilities;
+use posthaste_core::{EnqueueError, Enqueued, Inbox, Message, MessageId, OutboxOptions, StoreError};
+use posthaste_sqlite::SqliteStore;
+use posthaste_testkit::Backend;
+use sqlx::{Executor, Sqlite, Transaction};
+
+struct SqliteBackend(support::Fresh);
+
+impl Backend for SqliteBackend {
+    type Store = SqliteStore;
+    type Tx = Transaction<'static, Sqlite>;
+
+    fn capabilities() -> StoreCapabilities {
+        StoreCapabilities {
+            concurrent_claims: false,
+            concurrent_writers: false,
+            durable: true,
+        }
+    }
+
+    async fn fresh() -> Self {
+        let store = support::store(5).await;
+        let business = "create table business (key text not null)";
+        store
+            .pool()
+            .execute(business)
+            .await
+            .expect("a table for the application");
+        Self(store)
+    }
+
+    fn store(&self) -> &SqliteStore {
+        &self.0
+    }
+
+    async fn begin(&self) -> Self::Tx {
+        let begun = self.0.pool().begin_with("BEGIN IMMEDIATE").await;
+        begun.expect("a transaction begins")
+    }
+
+    async fn commit(&self, tx: Self::Tx) {
+        tx.commit().await.expect("the transaction commits");
+    }
+
+    async fn rollback(&self, tx: Self::Tx) {
+        tx.rollback().await.expect("the transaction rolls back");
+    }
+
+    async fn enqueue(
+        &self,
+        tx: &mut Self::Tx,
+        messages: Vec<Message>,
+        options: &OutboxOptions,
+    ) -> Result<Vec<Enqueued>, EnqueueError> {
+        self.0.outbox(options.clone()).enqueue_all(tx, messages).await
+    }
+
+    async fn write_business_row(&self, tx: &mut Self::Tx, key: &str) {
+        let insert = sqlx::query("insert into business (key) values (?1)").bind(key.to_owned());
+        insert.execute(&mut **tx).await.expect("the business row is written");
+    }
+
+    async fn business_rows(&self) -> Vec<String> {
+        let rows = sqlx::query_scalar("select key from business").fetch_all(self.0.pool());
+        rows.await.expect("the business rows are read")
+    }
+
+    async fn record_handled(&self, tx: &mut Self::Tx, consumer: &str, key: &str) -> Result<bool, StoreError> {
+        self.0.inbox(consumer).record(tx, key).await
+    }
+
+    async fn purge_inbox(&self, keep: Duration, limit: u32) -> Result<u64, StoreError> {
+        self.0.purge_inbox(keep, limit).await
+    }
+
+    async fn pass_time(&self, by: Duration) {
+        let millis = i64::try_from(by.as_millis()).expect("a test's time is short");
+        for update in [
+            "update posthaste_outbox set created_at = created_at - ?1, next_attempt_at = next_attempt_at - ?1, \
+             locked_until = locked_until - ?1, updated_at = updated_at - ?1, delivered_at = delivered_at - ?1",
+            "update posthaste_outbox_dedupe set expires_at = expires_at - ?1",
+            "update posthaste_inbox set handled_at = handled_at - ?1",
+        ] {
+            let updated = sqlx::query(update).bind(millis).execute(self.0.pool()).await;
+            updated.expect("the times are moved");
+        }
+    }
+
+    async fn corrupt_payload(&self, id: MessageId) {
+        let update = sqlx::query("update posthaste_outbox set payload = x'00' || payload where id = ?1");
+        let updated = update.bind(id.to_string()).execute(self.0.pool()).await;
+        assert_eq!(updated.expect("the payload is changed").rows_affected(), 1);
+    }
+}
+
+posthaste_testkit::conformance_suite!(SqliteBackend);

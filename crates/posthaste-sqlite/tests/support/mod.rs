@@ -1,0 +1,52 @@
+//! A migrated outbox in a file of its own for every test.
+
+use std::ops::Deref;
+
+use posthaste_core::store::SchemaStore;
+use posthaste_sqlite::SqliteStore;
+use sqlx::SqlitePool;
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
+use tempfile::TempDir;
+
+/// A store and the directory that goes with it.
+pub struct Fresh {
+    store: SqliteStore,
+    #[allow(dead_code, reason = "each test target uses its own part of this module")]
+    pub directory: TempDir,
+}
+
+impl Deref for Fresh {
+    type Target = SqliteStore;
+
+    fn deref(&self) -> &SqliteStore {
+        &self.store
+    }
+}
+
+/// How the tests open files: as the product does, but without waiting for the disk.
+pub fn options(directory: &TempDir) -> SqliteConnectOptions {
+    SqliteConnectOptions::new()
+        .filename(directory.path().join("outbox.db"))
+        .create_if_missing(true)
+        .journal_mode(SqliteJournalMode::Wal)
+        .synchronous(SqliteSynchronous::Off)
+}
+
+/// A pool on a new file.
+pub async fn pool(connections: u32) -> (SqlitePool, TempDir) {
+    let directory = tempfile::tempdir().expect("a directory for the test");
+    let pool = SqlitePoolOptions::new().max_connections(connections);
+    let pool = pool
+        .connect_with(options(&directory))
+        .await
+        .expect("the file can be opened");
+    (pool, directory)
+}
+
+/// A migrated store in a new file.
+pub async fn store(connections: u32) -> Fresh {
+    let (pool, directory) = pool(connections).await;
+    let store = SqliteStore::new(pool);
+    store.migrate().await.expect("migrations apply");
+    Fresh { store, directory }
+}
