@@ -1,14 +1,22 @@
 //! Testing with Posthaste.
 //!
 //! For applications: a [`MemoryStore`] that behaves like a database's outbox, a [`TestClock`] that moves when told,
-//! publishers that record or fail as scripted, and assertions over any store. For stores: the conformance [`suite`],
-//! which every store passes; see [`Backend`] for how to run it on another one.
+//! publishers that record or fail as scripted, [`assert_enqueued`] and [`drain`] over any store. For stores: the
+//! conformance [`suite`], which every store passes; see [`Backend`] for how to run it on another one.
 
-pub mod backend;
-pub mod clock;
-pub mod memory;
+#![expect(clippy::missing_panics_doc, reason = "to panic is what assertions and cases are for")]
+
+mod assertions;
+mod backend;
+mod clock;
+mod drain;
+mod memory;
+mod publishers;
 pub mod suite;
 
+pub use assertions::{assert_enqueued, assert_not_enqueued, enqueued};
 pub use backend::Backend;
 pub use clock::TestClock;
+pub use drain::drain;
 pub use memory::{MemoryInbox, MemoryStore, MemoryTx};
+pub use publishers::{Fault, FaultyPublisher, NullPublisher, RecordingPublisher, Rule};

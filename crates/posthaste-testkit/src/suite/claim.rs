@@ -7,7 +7,8 @@ use posthaste_core::store::Scope;
 use posthaste_core::{Message, RelayStore};
 
 use super::steps::{
-    HOUR, LEASE, LEASE_AND_MORE, MINUTE, SECOND, Worker, enqueue_new, keyed, plain, record, records, retry, state,
+    ALMOST_LEASE, HOUR, LEASE, LEASE_AND_MORE, MINUTE, SECOND, Worker, enqueue_new, keyed, plain, record, records,
+    retry, state,
 };
 use crate::backend::Backend;
 
@@ -77,7 +78,7 @@ pub async fn a_claim_leases_the_row_and_counts_the_attempt<B: Backend>(b: &B) {
 pub async fn a_leased_row_is_not_claimed_again<B: Backend>(b: &B) {
     enqueue_new(b, [plain("1"), keyed("k", "2")]).await;
     assert_eq!(Worker::new().claim(b, 10).await.ids().len(), 2);
-    b.pass_time(LEASE - SECOND * 5).await;
+    b.pass_time(ALMOST_LEASE).await;
     assert_eq!(Worker::new().claim(b, 10).await.ids(), []);
     assert_eq!(Worker::new().unordered().claim(b, 10).await.ids(), []);
 }
@@ -229,7 +230,7 @@ pub async fn a_retry_is_not_claimed_before_its_time<B: Backend>(b: &B) {
         let ids = enqueue_new(b, [plain("1")]).await;
         worker.claim(b, 10).await.settle(b, retry(HOUR)).await;
         assert_eq!(worker.claim(b, 10).await.ids(), []);
-        b.pass_time(HOUR - MINUTE).await;
+        b.pass_time(MINUTE * 59).await;
         assert_eq!(worker.claim(b, 10).await.ids(), []);
         b.pass_time(MINUTE * 2).await;
         let work = worker.claim(b, 10).await;

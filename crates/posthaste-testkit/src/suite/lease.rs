@@ -3,7 +3,7 @@
 use posthaste_core::lifecycle::{LeaseToken, State, Verdict};
 use posthaste_core::{MessageId, RelayStore};
 
-use super::steps::{LEASE, LEASE_AND_MORE, SECOND, Worker, enqueue_new, plain, record, settle};
+use super::steps::{ALMOST_LEASE, LEASE, LEASE_AND_MORE, Worker, enqueue_new, plain, record, settle};
 use crate::backend::Backend;
 
 /// Proves B14, B15 and pitfall 6.
@@ -11,7 +11,7 @@ pub async fn an_extended_lease_holds_longer<B: Backend>(b: &B) {
     let ids = enqueue_new(b, [plain("1")]).await;
     let work = Worker::new().claim(b, 10).await;
     let claimed = record(b, ids[0]).await;
-    b.pass_time(LEASE - SECOND * 5).await;
+    b.pass_time(ALMOST_LEASE).await;
     let held = b.store().extend(work.token, &ids, LEASE).await.expect("extend works");
     assert_eq!(held, ids);
     let row = record(b, ids[0]).await;
@@ -19,7 +19,7 @@ pub async fn an_extended_lease_holds_longer<B: Backend>(b: &B) {
     assert_eq!((row.state, row.attempts), (State::Processing, 1), "no further attempt");
     assert_eq!(row.locked_by, claimed.locked_by);
 
-    b.pass_time(LEASE - SECOND * 5).await;
+    b.pass_time(ALMOST_LEASE).await;
     assert_eq!(Worker::new().claim(b, 10).await.ids(), []);
     work.deliver(b).await;
 }

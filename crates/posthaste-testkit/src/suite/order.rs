@@ -5,7 +5,9 @@ use posthaste_core::lifecycle::Verdict;
 use posthaste_core::store::{DeadHead, Filter};
 use posthaste_core::{AdminStore, Message, MessageId};
 
-use super::steps::{HOUR, LEASE_AND_MORE, MINUTE, Worker, enqueue_new, keyed, kill, plain, retry, settle};
+use super::steps::{
+    HOUR, LEASE_AND_MORE, MINUTE, Worker, deliver_all, enqueue_new, keyed, kill, plain, replay, retry, settle,
+};
 use crate::backend::Backend;
 
 fn dead(error: &str) -> Verdict {
@@ -41,7 +43,7 @@ pub async fn a_key_in_flight_gives_out_nothing_that_was_replayed_either<B: Backe
     kill(b, ids[0]).await;
     let second = Worker::new().claim(b, 10).await;
     assert_eq!(second.ids(), ids[1..]);
-    b.store().replay(&only(ids[0]), 10).await.expect("replay works");
+    replay(b, ids[0]).await;
     assert_eq!(Worker::new().claim(b, 10).await.ids(), [], "batches never share a key");
     second.deliver(b).await;
     assert_eq!(Worker::new().claim(b, 10).await.ids(), ids[..1]);
@@ -135,13 +137,7 @@ pub async fn a_scheduled_row_that_is_due_does_not_overtake_earlier_ones<B: Backe
     )
     .await;
     b.pass_time(HOUR + MINUTE).await;
-    let mut delivered = Vec::new();
-    for _ in 0..3 {
-        let work = Worker::new().claim(b, 10).await;
-        delivered.extend(work.ids());
-        work.deliver(b).await;
-    }
-    assert_eq!(delivered, ids);
+    assert_eq!(deliver_all(b, &Worker::new()).await, ids);
 }
 
 /// Proves C10 and pitfall 5.
@@ -149,15 +145,9 @@ pub async fn a_replayed_row_goes_before_a_follower_that_waits<B: Backend>(b: &B)
     let ids = enqueue_new(b, [keyed("k", "1"), keyed("k", "2")]).await;
     kill(b, ids[0]).await;
     Worker::new().claim(b, 10).await.settle(b, retry(MINUTE)).await;
-    b.store().replay(&only(ids[0]), 10).await.expect("replay works");
+    replay(b, ids[0]).await;
     b.pass_time(HOUR).await;
-    let mut delivered = Vec::new();
-    for _ in 0..2 {
-        let work = Worker::new().claim(b, 10).await;
-        delivered.extend(work.ids());
-        work.deliver(b).await;
-    }
-    assert_eq!(delivered, ids);
+    assert_eq!(deliver_all(b, &Worker::new()).await, ids);
 }
 
 /// Proves B7 and pitfall 4.
@@ -238,11 +228,8 @@ pub async fn a_dead_head_may_block_its_key_until_it_is_replayed<B: Backend>(b: &
     work.deliver(b).await;
     b.pass_time(HOUR).await;
     assert_eq!(worker.claim(b, 10).await.ids(), [], "however long");
-    b.store().replay(&only(ids[0]), 10).await.expect("replay works");
-    let replayed = worker.claim(b, 10).await;
-    assert_eq!(replayed.ids(), ids[..1]);
-    replayed.deliver(b).await;
-    assert_eq!(worker.claim(b, 10).await.ids(), ids[1..2]);
+    replay(b, ids[0]).await;
+    assert_eq!(deliver_all(b, &worker).await, ids[..2]);
 }
 
 /// Proves pitfall 17.

@@ -11,6 +11,9 @@ use crate::backend::Backend;
 /// How long the cases lease rows.
 pub(super) const LEASE: Duration = Duration::from_secs(30);
 
+/// A little shorter than a lease.
+pub(super) const ALMOST_LEASE: Duration = Duration::from_secs(25);
+
 /// A little longer than a lease.
 pub(super) const LEASE_AND_MORE: Duration = Duration::from_secs(31);
 
@@ -92,6 +95,29 @@ pub(super) async fn kill<B: Backend>(b: &B, id: MessageId) {
     });
     assert_eq!(settle(b, settlements.collect()).await, [], "no lease was lost");
     assert_eq!(state(b, id).await, State::Dead);
+}
+
+/// Makes a dead row pending again and lets a moment pass, after which it is due.
+pub(super) async fn replay<B: Backend>(b: &B, id: MessageId) {
+    let filter = Filter {
+        ids: vec![id],
+        ..Filter::default()
+    };
+    assert_eq!(b.store().replay(&filter, 10).await.expect("replay works"), [id]);
+    b.pass_time(SECOND).await;
+}
+
+/// Claims and delivers until nothing more is given out; returns the order of delivery.
+pub(super) async fn deliver_all<B: Backend>(b: &B, worker: &Worker) -> Vec<MessageId> {
+    let mut delivered = Vec::new();
+    loop {
+        let work = worker.claim(b, 1_000).await;
+        if work.messages.is_empty() {
+            return delivered;
+        }
+        delivered.extend(work.ids());
+        work.deliver(b).await;
+    }
 }
 
 /// Settles and returns the ids whose lease was lost.
