@@ -12,15 +12,23 @@ use syn::{DeriveInput, parse_macro_input};
 /// Put it on the enum that lists the events of a bounded context. Every variant wraps one plain type of the domain,
 /// which itself knows nothing of topics, type names or bytes:
 ///
-/// ```ignore
+/// ```
+/// # use posthaste_derive::Event;
+/// # #[derive(serde::Serialize)]
+/// # struct OrderCreated { order_id: u64 }
+/// # struct StockDepleted { sku: String }
+/// # mod json { pub fn depleted(event: &super::StockDepleted) -> &str { &event.sku } }
+/// # fn product(event: &StockDepleted) -> &str { &event.sku }
 /// #[derive(Event)]
+/// # #[event(crate = posthaste_core)]
 /// #[event(aggregate = "Order", id = order_id)]
 /// enum ShopEvent {
 ///     #[event(type = "acme.order.created.v1")]
 ///     OrderCreated(OrderCreated),
-///     #[event(type = "acme.stock.depleted.v1", aggregate = "Product", id_with = sku, payload = StockDepletedJson::from)]
+///     #[event(type = "acme.stock.depleted.v1", aggregate = "Product", id_with = product, payload = json::depleted)]
 ///     StockDepleted(StockDepleted),
 /// }
+/// # fn main() { assert_eq!(ShopEvent::TYPE_NAMES.len(), 2); }
 /// ```
 ///
 /// # Keys of `#[event(...)]`

@@ -7,8 +7,11 @@
 
 mod support;
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
+use std::time::Duration;
 
 use posthaste_core::publisher::{ErrorKind, Outcome};
 use posthaste_core::{Message, Publisher};
@@ -99,6 +102,23 @@ async fn a_line_that_another_process_cut_off_does_not_swallow_the_next() {
     assert_eq!(scene.data(), [0, 0, 1]);
 }
 
+#[tokio::test]
+async fn another_process_is_given_time_to_end_its_line() {
+    let scene = Scene::new();
+    let publisher = scene.open();
+    let mut other = File::options().append(true).open(scene.path()).unwrap();
+    other.lock().unwrap();
+    other.write_all(b"{\"data\": ").unwrap();
+    let messages = numbered(&["a"]);
+    let mut publishing = pin!(publish(&publisher, &messages));
+    let early = tokio::time::timeout(Duration::from_millis(100), &mut publishing).await;
+    assert!(early.is_err(), "the batch waits for the lock");
+    other.write_all(b"7}\n").unwrap();
+    other.unlock().unwrap();
+    assert_eq!(publishing.await, [Outcome::Delivered]);
+    assert_eq!(scene.data(), [7, 0]);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn batches_do_not_interleave() {
     let scene = Scene::new();
@@ -182,7 +202,10 @@ fn a_missing_directory_is_named_and_not_made() {
 #[test]
 fn what_is_not_a_plain_file_is_refused() {
     let error = FilePublisher::open(FileOptions::new(Path::new("/dev/null"))).unwrap_err();
-    assert!(error.to_string().ends_with("give the path of a plain file"), "{error}");
+    assert_eq!(
+        error.to_string(),
+        "cannot append to /dev/null: it is not a plain file; give the path of a plain file"
+    );
 }
 
 #[test]
