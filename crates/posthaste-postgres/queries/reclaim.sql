@@ -40,12 +40,12 @@ locked as materialized (
 picked as (
     select id
     from (
-        select c.id, c.ordering_key, c.bytes, l.id is not null as ours,
+        select id, ordering_key, bytes, ours,
             -- A row that somebody else has locked holds back what follows it in its key.
-            bool_and(l.id is not null) over (partition by c.topic, c.ordering_key order by c.seq) as unbroken,
-            sum(c.bytes) over (order by c.seq) - c.bytes as bytes_before
-        from candidates c left join locked l using (id)
-    ) rows
+            bool_and(ours) over (partition by topic, ordering_key order by seq) as unbroken,
+            sum(bytes) over (order by seq) - bytes as bytes_before
+        from (select *, id in (select id from locked) as ours from candidates) looked_up
+    ) measured
     where ours and (unbroken or ordering_key is null) and (bytes_before = 0 or bytes_before + bytes <= $6)
 )
 update "@outbox" o

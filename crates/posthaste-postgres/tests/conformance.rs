@@ -19,7 +19,11 @@ impl Pg {
     /// Runs statements with the schema's name put in.
     async fn run(&self, sql: &str) {
         let sql = sql.replace("{schema}", &self.schema);
-        self.store.pool().execute(sqlx::raw_sql(AssertSqlSafe(sql))).await.unwrap();
+        self.store
+            .pool()
+            .execute(sqlx::raw_sql(AssertSqlSafe(sql)))
+            .await
+            .unwrap();
     }
 }
 
@@ -28,7 +32,11 @@ impl Backend for Pg {
     type Tx = Transaction<'static, Postgres>;
 
     fn capabilities() -> StoreCapabilities {
-        StoreCapabilities { concurrent_claims: true, concurrent_writers: true, durable: true }
+        StoreCapabilities {
+            concurrent_claims: true,
+            concurrent_writers: true,
+            durable: true,
+        }
     }
 
     async fn fresh() -> Self {
@@ -66,12 +74,19 @@ impl Backend for Pg {
 
     async fn write_business_row(&self, tx: &mut Self::Tx, key: &str) {
         let sql = format!("insert into {}.business values ($1)", self.schema);
-        sqlx::query(AssertSqlSafe(sql)).bind(key).execute(&mut **tx).await.unwrap();
+        sqlx::query(AssertSqlSafe(sql))
+            .bind(key)
+            .execute(&mut **tx)
+            .await
+            .unwrap();
     }
 
     async fn business_rows(&self) -> Vec<String> {
         let sql = format!("select key from {}.business", self.schema);
-        sqlx::query_scalar(AssertSqlSafe(sql)).fetch_all(self.store.pool()).await.unwrap()
+        sqlx::query_scalar(AssertSqlSafe(sql))
+            .fetch_all(self.store.pool())
+            .await
+            .unwrap()
     }
 
     async fn record_handled(&self, tx: &mut Self::Tx, consumer: &str, key: &str) -> Result<bool, StoreError> {
@@ -95,7 +110,10 @@ impl Backend for Pg {
     }
 
     async fn corrupt_payload(&self, id: MessageId) {
-        self.run(&format!("update {{schema}}.outbox set payload = payload || 'x' where id = '{id}'")).await;
+        self.run(&format!(
+            "update {{schema}}.outbox set payload = payload || 'x' where id = '{id}'"
+        ))
+        .await;
     }
 
     async fn dispose(self) {

@@ -50,6 +50,10 @@ async fn a_schema_with_an_unusual_name_works() {
     store.migrate().await.unwrap();
     let mut tx = pool.begin().await.unwrap();
     let message = posthaste_core::Message::new("t", "x").dedupe_key("k");
-    store.outbox(OutboxOptions::default()).enqueue(&mut tx, message).await.unwrap();
+    store
+        .outbox(OutboxOptions::default())
+        .enqueue(&mut tx, message)
+        .await
+        .unwrap();
     tx.commit().await.unwrap();
 }

@@ -19,7 +19,11 @@ pub fn fresh_schema() -> String {
 /// A pool on the test server.
 #[allow(dead_code, reason = "each test target uses its own part of this module")]
 pub async fn pool(connections: u32) -> PgPool {
-    PgPoolOptions::new().max_connections(connections).connect(&server_url()).await.expect("the test server is up")
+    PgPoolOptions::new()
+        .max_connections(connections)
+        .connect(&server_url())
+        .await
+        .expect("the test server is up")
 }
 
 /// A migrated store in a fresh schema.

@@ -1,0 +1,124 @@
+//! Plans at a backlog of 200,000 rows: every hot statement walks an index in its own order and stops at its limit.
+
+mod support;
+
+use posthaste_core::store::SchemaStore;
+use posthaste_postgres::PostgresStore;
+use sqlx::{AssertSqlSafe, Connection, Executor, Row};
+
+const BACKLOG: i64 = 200_000;
+
+/// An outbox with a backlog of fresh rows, a pile of delivered ones, and some of every other kind. Statistics were taken
+/// while the table was empty, as on the day of the first burst.
+async fn loaded() -> (PostgresStore, String) {
+    let store = support::store(2).await;
+    let schema = store.channel().replace("posthaste:", "");
+    let sql = format!(
+        "analyze {schema}.outbox; alter table {schema}.outbox set (autovacuum_enabled = off);
+         insert into {schema}.outbox (id, namespace, topic, ordering_key, payload, status, attempts, created_at,
+            next_attempt_at, locked_until, lease_token, delivered_at)
+         select gen_random_uuid(), 'default', 'orders', 'k' || n % 2000, convert_to(repeat('x', 300), 'UTF8'), kind, 0,
+            now() - interval '1 hour',
+            now() - interval '1 hour' + case when kind = 'waiting' then interval '30 minutes' else interval '0' end,
+            now() + interval '1 hour', gen_random_uuid(), now()
+         from (select n, 'pending' as kind from generate_series(1, {BACKLOG}) n
+            union all select n, 'delivered' from generate_series(1, {BACKLOG}) n
+            union all select n, 'processing' from generate_series(1, 500) n
+            union all select n, 'dead' from generate_series(1, 500) n) rows;
+         update {schema}.outbox set next_attempt_at = now() - interval '1 second', attempts = 1
+            where id in (select id from {schema}.outbox where status = 'pending' order by seq desc limit 500);"
+    );
+    store.pool().execute(sqlx::raw_sql(AssertSqlSafe(sql))).await.unwrap();
+    (store, schema)
+}
+
+/// The plan of a statement with these arguments, as it runs: prepared, with a generic plan, and executed.
+async fn plan(store: &PostgresStore, name: &str, arguments: &str) -> String {
+    let (_, sql) = store
+        .statements()
+        .into_iter()
+        .find(|(statement, _)| *statement == name)
+        .unwrap();
+    let mut conn = store.pool().acquire().await.unwrap();
+    let mut tx = conn.begin().await.unwrap();
+    let run = format!(
+        "set local plan_cache_mode = force_generic_plan; set local work_mem = '64MB'; prepare hot as {sql};
+         explain (analyze, buffers off, timing off, costs off) execute hot({arguments});"
+    );
+    let rows = tx.fetch_all(sqlx::raw_sql(AssertSqlSafe(run))).await.unwrap();
+    tx.rollback().await.unwrap();
+    conn.execute("deallocate all").await.unwrap();
+    rows.iter().map(|row| row.get::<String, _>(0) + "\n").collect()
+}
+
+/// The most rows that any one node of the plan produced or threw away.
+fn most_rows(plan: &str) -> i64 {
+    let actual = plan
+        .split("rows=")
+        .skip(1)
+        .filter_map(|part| part.split([' ', ')']).next()?.parse::<i64>().ok());
+    let removed = plan
+        .split("Removed by Filter: ")
+        .skip(1)
+        .filter_map(|part| part.lines().next()?.parse().ok());
+    actual.chain(removed).max().unwrap_or(0)
+}
+
+const SCOPE: &str = "'default', 10, null, null";
+const LEASE: &str = "100, 1000000, gen_random_uuid(), gen_random_uuid(), 30000";
+
+/// Proves pitfalls 27, 28.
+#[tokio::test]
+async fn hot_statements_touch_no_more_than_they_need() {
+    let (store, _) = loaded().await;
+    let id = "array[gen_random_uuid()]";
+    for (name, arguments, index) in [
+        ("claim_any", format!("{SCOPE}, {LEASE}"), "outbox_fresh"),
+        ("claim_any", format!("{SCOPE}, {LEASE}"), "outbox_waiting"),
+        ("probe_expired", SCOPE.to_owned(), "outbox_leased"),
+        (
+            "reclaim",
+            format!("{SCOPE}, {LEASE}, true, true, '{{}}'"),
+            "outbox_leased",
+        ),
+        ("sweep", format!("{SCOPE}, 'x'"), "outbox_leased"),
+        ("purge_delivered", "999999999, 100".to_owned(), "outbox_delivered"),
+        ("settle", "'{}', '{}', '{}', '{}', '{}'".to_owned(), "outbox_pkey"),
+        ("extend", format!("{id}, gen_random_uuid(), 1000"), "outbox_pkey"),
+    ] {
+        let plan = plan(&store, name, &arguments).await;
+        assert!(plan.contains(index), "{name} does not use {index}:\n{plan}");
+        assert!(
+            !plan.contains("Seq Scan on outbox"),
+            "{name} reads the whole table:\n{plan}"
+        );
+        assert!(
+            most_rows(&plan) <= 2_000,
+            "{name} touches {} rows:\n{plan}",
+            most_rows(&plan)
+        );
+    }
+}
+
+/// Half of the keys are in flight or wait for a retry, so the ordered claim has to look past some of them.
+///
+/// Proves pitfalls 27, 28.
+#[tokio::test]
+async fn an_ordered_claim_stops_at_its_limit() {
+    let (store, _) = loaded().await;
+    for blocking in ["false", "true"] {
+        let plan = plan(
+            &store,
+            "claim_per_key",
+            &format!("{SCOPE}, {LEASE}, {blocking}, '{{}}', {blocking}"),
+        )
+        .await;
+        assert!(plan.contains("outbox_fresh"), "{plan}");
+        assert!(!plan.contains("Seq Scan on outbox"), "{plan}");
+        assert!(
+            plan.contains("NOT (hashed SubPlan"),
+            "blocked keys are looked up one by one:\n{plan}"
+        );
+        assert!(most_rows(&plan) <= 2_000, "touches {} rows:\n{plan}", most_rows(&plan));
+    }
+}
