@@ -1,0 +1,31 @@
+//! Posthaste, a transactional outbox.
+//!
+//! Everything an application links, chosen by feature: a store (`postgres`, `sqlite`), the derive macro (`derive`), and
+//! a relay inside the application (`relay`, `publishers`).
+
+/// The vocabulary: messages, lifecycle and the traits of stores and publishers.
+pub use posthaste_core as core;
+pub use posthaste_core::message::Headers;
+pub use posthaste_core::{
+    EnqueueError, Enqueued, Event, Handled, Inbox, InboxError, IntoMessage, InvalidMessage, Message, MessageId,
+    OutboxOptions, PublishError, Publisher, StoreError,
+};
+
+#[cfg(feature = "derive")]
+pub use posthaste_derive::Event;
+
+/// The PostgreSQL store.
+#[cfg(feature = "postgres")]
+pub use posthaste_postgres as postgres;
+
+/// Ways out of the outbox.
+#[cfg(feature = "publishers")]
+pub use posthaste_publishers as publishers;
+
+/// The engine that delivers.
+#[cfg(feature = "relay")]
+pub use posthaste_relay as relay;
+
+/// The SQLite store.
+#[cfg(feature = "sqlite")]
+pub use posthaste_sqlite as sqlite;
