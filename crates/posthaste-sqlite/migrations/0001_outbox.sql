@@ -42,7 +42,7 @@ create index "@outbox+waiting_key" on "@outbox" (namespace, topic, ordering_key)
     where status = 'pending' and next_attempt_at > created_at and ordering_key is not null;
 create index "@outbox+tried" on "@outbox" (namespace, attempts)
     where status = 'pending' and attempts > 0;
-create index "@outbox+leased" on "@outbox" (namespace, locked_until)
+create index "@outbox+leased" on "@outbox" (namespace, locked_until, topic, ordering_key)
     where status = 'processing';
 create index "@outbox+dead" on "@outbox" (namespace, topic, ordering_key)
     where status = 'dead';

@@ -1,53 +1,77 @@
 -- Takes due rows in order, never past an earlier row of the same key.
 --   ?1 namespace  ?2 max attempts  ?3 topics  ?4 tenant  ?5 limit  ?6 max bytes  ?7 worker  ?8 token  ?9 lease in ms
 --   ?10 whether dead heads block by default  ?11 topics with the other policy
+--
+-- A live lease holds the whole key. The row of a vanished worker, a row that waits and a dead head that blocks hold what
+-- follows them. Keys in flight are few and looked up in a set; the other rows are looked up by an index each.
 with clock as (select cast(unixepoch('subsec') * 1000 as integer) as now),
-held as materialized (
-    -- From which row on a key is held. A live lease holds the whole key; the row of a vanished worker holds itself and
-    -- what follows, and so does a dead head that blocks; a row that waits holds only what follows.
-    select topic, ordering_key, min(from_seq) as from_seq
-    from (
-        select "@topic" as topic, "@ordering_key" as ordering_key,
-            case when "@locked_until" >= (select now from clock) then 0 else "@seq" end as from_seq
-        from "@outbox"
-        where "@namespace" = ?1 and "@status" = '@processing' and "@ordering_key" is not null
-        union all
-        select "@topic", "@ordering_key", min("@seq") + 1
-        from "@outbox"
-        where "@namespace" = ?1 and "@status" = '@pending' and "@next_attempt_at" > "@created_at"
-            and "@ordering_key" is not null
-        group by "@topic", "@ordering_key"
-        union all
-        select "@topic", "@ordering_key", min("@seq")
-        from "@outbox"
-        where (?10 or ?11 <> '[]') and "@namespace" = ?1 and "@status" = '@dead' and "@ordering_key" is not null
-            and ("@topic" in (select value from json_each(?11))) <> ?10
-        group by "@topic", "@ordering_key"
-    )
-    group by topic, ordering_key
+live as materialized (
+    select "@topic" as topic, "@ordering_key" as ordering_key
+    from "@outbox"
+    where "@namespace" = ?1 and "@status" = '@processing' and "@locked_until" >= (select now from clock)
+        and "@ordering_key" is not null
+),
+stranded as materialized (
+    select "@topic" as topic, "@ordering_key" as ordering_key, min("@seq") as seq
+    from "@outbox"
+    where "@namespace" = ?1 and "@status" = '@processing' and "@locked_until" < (select now from clock)
+        and "@ordering_key" is not null
+    group by "@topic", "@ordering_key"
 ),
 fresh as (
     select o."@seq" as seq, octet_length(o."@payload") as bytes
     from "@outbox" o
-    left join held on held.topic = o."@topic" and held.ordering_key = o."@ordering_key"
     where o."@namespace" = ?1 and o."@status" = '@pending' and o."@next_attempt_at" <= o."@created_at"
         and o."@attempts" < ?2
         and (?3 is null or o."@topic" in (select value from json_each(?3)))
         and (?4 is null or o."@tenant" = ?4)
-        and (held.from_seq is null or held.from_seq > o."@seq")
+        and (o."@ordering_key" is null or (
+            (o."@topic", o."@ordering_key") not in (select topic, ordering_key from live)
+            and ((o."@topic", o."@ordering_key") not in (select topic, ordering_key from stranded) or not exists (
+                select 1 from stranded
+                where stranded.topic = o."@topic" and stranded.ordering_key = o."@ordering_key" and stranded.seq < o."@seq"
+            ))
+            and not exists (
+                select 1 from "@outbox" e
+                where e."@namespace" = ?1 and e."@topic" = o."@topic" and e."@ordering_key" = o."@ordering_key"
+                    and e."@status" = '@pending' and e."@next_attempt_at" > e."@created_at"
+                    and e."@ordering_key" is not null and e."@seq" < o."@seq"
+            )
+            and ((o."@topic" in (select value from json_each(?11))) = ?10 or not exists (
+                select 1 from "@outbox" e
+                where e."@namespace" = ?1 and e."@topic" = o."@topic" and e."@ordering_key" = o."@ordering_key"
+                    and e."@status" = '@dead' and e."@seq" < o."@seq"
+            ))
+        ))
     order by o."@seq"
     limit ?5
 ),
 due as (
     select o."@seq" as seq, octet_length(o."@payload") as bytes
     from "@outbox" o
-    left join held on held.topic = o."@topic" and held.ordering_key = o."@ordering_key"
     where o."@namespace" = ?1 and o."@status" = '@pending' and o."@next_attempt_at" > o."@created_at"
         and o."@next_attempt_at" <= (select now from clock)
         and o."@attempts" < ?2
         and (?3 is null or o."@topic" in (select value from json_each(?3)))
         and (?4 is null or o."@tenant" = ?4)
-        and (held.from_seq is null or held.from_seq > o."@seq")
+        and (o."@ordering_key" is null or (
+            (o."@topic", o."@ordering_key") not in (select topic, ordering_key from live)
+            and ((o."@topic", o."@ordering_key") not in (select topic, ordering_key from stranded) or not exists (
+                select 1 from stranded
+                where stranded.topic = o."@topic" and stranded.ordering_key = o."@ordering_key" and stranded.seq < o."@seq"
+            ))
+            and not exists (
+                select 1 from "@outbox" e
+                where e."@namespace" = ?1 and e."@topic" = o."@topic" and e."@ordering_key" = o."@ordering_key"
+                    and e."@status" = '@pending' and e."@next_attempt_at" > e."@created_at"
+                    and e."@ordering_key" is not null and e."@seq" < o."@seq"
+            )
+            and ((o."@topic" in (select value from json_each(?11))) = ?10 or not exists (
+                select 1 from "@outbox" e
+                where e."@namespace" = ?1 and e."@topic" = o."@topic" and e."@ordering_key" = o."@ordering_key"
+                    and e."@status" = '@dead' and e."@seq" < o."@seq"
+            ))
+        ))
     order by o."@next_attempt_at", o."@seq"
     limit ?5
 ),

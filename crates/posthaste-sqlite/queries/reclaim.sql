@@ -2,57 +2,54 @@
 --   ?1 namespace  ?2 max attempts  ?3 topics  ?4 tenant  ?5 limit  ?6 max bytes  ?7 worker  ?8 token  ?9 lease in ms
 --   ?10 whether keys are ordered  ?11 whether dead heads block by default  ?12 topics with the other policy
 with clock as (select cast(unixepoch('subsec') * 1000 as integer) as now),
-expired as materialized (
-    select "@seq" as seq, "@topic" as topic, "@ordering_key" as ordering_key, "@attempts" as attempts,
-        /*if tenant*/ "@tenant" /*else*/ null /*end*/ as tenant, octet_length("@payload") as bytes
+live as materialized (
+    select "@topic" as topic, "@ordering_key" as ordering_key
     from "@outbox"
-    where "@namespace" = ?1 and "@status" = '@processing' and "@locked_until" < (select now from clock)
+    where ?10 and "@namespace" = ?1 and "@status" = '@processing' and "@locked_until" >= (select now from clock)
+        and "@ordering_key" is not null
 ),
-lanes as materialized (
-    select topic, ordering_key, max(seq) as last_seq
-    from expired
-    where ?10 and ordering_key is not null
-    group by topic, ordering_key
+stranded as materialized (
+    select "@topic" as topic, "@ordering_key" as ordering_key, max("@seq") as last_seq
+    from "@outbox"
+    where ?10 and "@namespace" = ?1 and "@status" = '@processing' and "@locked_until" < (select now from clock)
+        and "@ordering_key" is not null
+    group by "@topic", "@ordering_key"
 ),
-held as materialized (
-    -- From which row on a key of these is held: wholly by a live lease, else by its first row that is pending, or dead
-    -- where dead heads block. Fresh rows lie before one that was claimed only if they were released or out of scope.
-    select topic, ordering_key, min(from_seq) as from_seq
-    from (
-        select "@topic" as topic, "@ordering_key" as ordering_key, 0 as from_seq
-        from "@outbox"
-        where ?10 and "@namespace" = ?1 and "@status" = '@processing' and "@locked_until" >= (select now from clock)
-            and "@ordering_key" is not null
-        union all
-        select lanes.topic, lanes.ordering_key, o."@seq"
-        from lanes
-        cross join "@outbox" o on o."@topic" = lanes.topic and o."@ordering_key" = lanes.ordering_key
-        where o."@namespace" = ?1 and o."@status" = '@pending' and o."@next_attempt_at" > o."@created_at"
-            and o."@ordering_key" is not null
-        union all
-        select "@topic", "@ordering_key", "@seq"
-        from "@outbox"
-        where "@namespace" = ?1 and "@status" = '@pending' and "@next_attempt_at" <= "@created_at"
-            and "@seq" < (select max(last_seq) from lanes)
-            and ("@topic", "@ordering_key") in (select topic, ordering_key from lanes)
-        union all
-        select lanes.topic, lanes.ordering_key, o."@seq"
-        from lanes
-        cross join "@outbox" o on o."@topic" = lanes.topic and o."@ordering_key" = lanes.ordering_key
-        where o."@namespace" = ?1 and o."@status" = '@dead'
-            and (o."@topic" in (select value from json_each(?12))) <> ?11
-    )
-    group by topic, ordering_key
+fresh as materialized (
+    -- Before a row that was claimed there are few: they were released, or are out of scope.
+    select "@topic" as topic, "@ordering_key" as ordering_key, min("@seq") as seq
+    from "@outbox"
+    where "@namespace" = ?1 and "@status" = '@pending' and "@next_attempt_at" <= "@created_at"
+        and "@seq" < (select max(last_seq) from stranded)
+        and ("@topic", "@ordering_key") in (select topic, ordering_key from stranded)
+    group by "@topic", "@ordering_key"
 ),
 candidates as (
-    select e.seq, e.bytes
-    from expired e
-    left join held on held.topic = e.topic and held.ordering_key = e.ordering_key
-    where e.attempts < ?2
-        and (?3 is null or e.topic in (select value from json_each(?3)))
-        and (?4 is null or e.tenant = ?4)
-        and (held.from_seq is null or held.from_seq > e.seq)
-    order by e.seq
+    select o."@seq" as seq, octet_length(o."@payload") as bytes
+    from "@outbox" o
+    where o."@namespace" = ?1 and o."@status" = '@processing' and o."@locked_until" < (select now from clock)
+        and o."@attempts" < ?2
+        and (?3 is null or o."@topic" in (select value from json_each(?3)))
+        and (?4 is null or o."@tenant" = ?4)
+        and (not ?10 or o."@ordering_key" is null or (
+            (o."@topic", o."@ordering_key") not in (select topic, ordering_key from live)
+            and ((o."@topic", o."@ordering_key") not in (select topic, ordering_key from fresh) or not exists (
+                select 1 from fresh
+                where fresh.topic = o."@topic" and fresh.ordering_key = o."@ordering_key" and fresh.seq < o."@seq"
+            ))
+            and not exists (
+                select 1 from "@outbox" e
+                where e."@namespace" = ?1 and e."@topic" = o."@topic" and e."@ordering_key" = o."@ordering_key"
+                    and e."@status" = '@pending' and e."@next_attempt_at" > e."@created_at"
+                    and e."@ordering_key" is not null and e."@seq" < o."@seq"
+            )
+            and ((o."@topic" in (select value from json_each(?12))) = ?11 or not exists (
+                select 1 from "@outbox" e
+                where e."@namespace" = ?1 and e."@topic" = o."@topic" and e."@ordering_key" = o."@ordering_key"
+                    and e."@status" = '@dead' and e."@seq" < o."@seq"
+            ))
+        ))
+    order by o."@seq"
     limit ?5
 ),
 picked as (

@@ -17,5 +17,6 @@ from (
     select value ->> 0 as id, value ->> 1 as token, value ->> 2 as verdict, value ->> 3 as delay_ms, value ->> 4 as error
     from json_each(?1)
 ) s
-where o."@id" = s.id and o."@lease_token" = s.token and o."@status" = '@processing'
+-- The plus keeps the planner on the index of ids, also where statistics say that little is leased.
+where o."@id" = s.id and o."@lease_token" = s.token and +o."@status" = '@processing'
 returning "@id" as id

@@ -1,0 +1,208 @@
+//! How the statements are executed: every one by an index, whatever is in the table and whatever SQLite believes about it.
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use posthaste_core::lifecycle::LeaseToken;
+use posthaste_core::store::{ClaimRequest, DeadHead, Ordering, RelayStore, SchemaStore, Scope, WorkerId};
+use posthaste_sqlite::SqliteStore;
+use sqlx::{AssertSqlSafe, Executor, Row};
+
+/// Fills the outbox with pending rows of a thousand keys.
+async fn backlog(store: &SqliteStore, rows: u32) {
+    let insert = "with recursive n (i) as (select 1 union all select i + 1 from n where i < ?1)
+        insert into posthaste_outbox (topic, ordering_key, payload)
+        select 'orders', cast(i % 1000 as text), x'7b7d' from n";
+    sqlx::query(insert).bind(rows).execute(store.pool()).await.unwrap();
+}
+
+/// One line of a plan.
+struct Step {
+    id: i64,
+    parent: i64,
+    detail: String,
+}
+
+async fn plan(store: &SqliteStore, statement: &str) -> Vec<Step> {
+    let (_, sql) = store
+        .statements()
+        .into_iter()
+        .find(|(name, _)| *name == statement)
+        .unwrap();
+    let explain = AssertSqlSafe(format!("explain query plan {sql}"));
+    let rows = sqlx::query(explain).fetch_all(store.pool()).await.unwrap();
+    rows.iter()
+        .map(|row| Step {
+            id: row.get("id"),
+            parent: row.get("parent"),
+            detail: row.get("detail"),
+        })
+        .collect()
+}
+
+fn text(plan: &[Step]) -> String {
+    plan.iter().map(|step| format!("  {}\n", step.detail)).collect()
+}
+
+/// What a plan does inside the step that begins with `detail`.
+fn inside<'a>(plan: &'a [Step], detail: &str) -> Vec<&'a Step> {
+    let root = plan.iter().find(|step| step.detail.starts_with(detail)).unwrap();
+    let mut found = vec![root];
+    // Steps follow their parents.
+    for step in plan {
+        if found.iter().any(|parent| parent.id == step.parent) {
+            found.push(step);
+        }
+    }
+    found
+}
+
+/// Statements with the indexes that must serve them.
+const SERVED_BY: [(&str, &[&str]); 14] = [
+    (
+        "enqueue",
+        &[
+            "PRIMARY KEY (namespace=? AND topic=? AND dedupe_key=?)",
+            "autoindex_posthaste_outbox_1 (id=?)",
+        ],
+    ),
+    (
+        "find_holders",
+        &["PRIMARY KEY (namespace=? AND topic=? AND dedupe_key=?)"],
+    ),
+    ("probe", &["_fresh (", "_waiting (", "_leased (", "_tried ("]),
+    (
+        "claim_any",
+        &["_fresh (", "_waiting (namespace=? AND next_attempt_at<?)"],
+    ),
+    (
+        "claim_per_key",
+        &[
+            "_fresh (",
+            "_waiting (namespace=? AND next_attempt_at<?)",
+            "_waiting_key (namespace=? AND topic=? AND ordering_key=? AND rowid<?)",
+            "_dead (namespace=? AND topic=? AND ordering_key=? AND rowid<?)",
+            "COVERING INDEX posthaste_outbox_leased",
+        ],
+    ),
+    (
+        "reclaim",
+        &[
+            "_leased (namespace=? AND locked_until<?)",
+            "_fresh (namespace=? AND rowid<?)",
+        ],
+    ),
+    ("settle", &["autoindex_posthaste_outbox_1 (id=?)"]),
+    ("extend", &["autoindex_posthaste_outbox_1 (id=?)"]),
+    (
+        "sweep",
+        &[
+            "_leased (namespace=? AND locked_until<?)",
+            "_tried (namespace=? AND attempts>?)",
+        ],
+    ),
+    ("purge_delivered", &["_delivered (delivered_at<?)"]),
+    ("purge_dedupe", &["_expiry (expires_at<?)"]),
+    ("purge_inbox", &["_handled (handled_at<?)"]),
+    ("stats", &["_fresh (", "_waiting (", "_leased (", "_dead ("]),
+    ("find", &["autoindex_posthaste_outbox_1 (id=?)"]),
+];
+
+/// Proves pitfalls 27, 28.
+#[tokio::test]
+async fn every_statement_keeps_its_index_whatever_the_statistics() {
+    let store = support::store(1).await;
+    for stage in ["without statistics", "with those of an empty table", "with true ones"] {
+        if stage == "with those of an empty table" {
+            // SQLite keeps no statistics of an empty table, but does of an empty index.
+            store
+                .pool()
+                .execute("insert into posthaste_outbox (topic, payload, status) values ('t', x'', 'dead')")
+                .await
+                .unwrap();
+            store.pool().execute("analyze").await.unwrap();
+            backlog(&store, 200_000).await;
+        } else if stage == "with true ones" {
+            store.pool().execute("analyze").await.unwrap();
+        }
+        for (statement, indexes) in SERVED_BY {
+            let plan = plan(&store, statement).await;
+            for index in indexes {
+                let served = plan.iter().any(|step| step.detail.contains(index));
+                assert!(served, "{statement}, {stage}: no {index} in\n{}", text(&plan));
+            }
+        }
+        for (statement, _) in store.statements() {
+            let plan = plan(&store, statement).await;
+            let scan = plan.iter().find(|step| {
+                let table = ["SCAN posthaste_", "SCAN o", "SCAN e"]
+                    .iter()
+                    .any(|scan| step.detail.starts_with(scan));
+                // Operators mean all dead rows; those are what their index holds.
+                table && step.detail != "SCAN oldest" && !step.detail.ends_with("INDEX posthaste_outbox_dead")
+            });
+            assert!(scan.is_none(), "{statement}, {stage}: a scan in\n{}", text(&plan));
+        }
+        for statement in ["claim_any", "claim_per_key"] {
+            let plan = plan(&store, statement).await;
+            for candidates in ["MATERIALIZE fresh", "MATERIALIZE due"] {
+                let sorts = inside(&plan, candidates)
+                    .iter()
+                    .any(|step| step.detail.contains("FOR ORDER BY"));
+                assert!(
+                    !sorts,
+                    "{statement}, {stage}: the backlog is sorted in\n{}",
+                    text(&plan)
+                );
+            }
+        }
+    }
+}
+
+fn request(ordering: Ordering) -> ClaimRequest {
+    ClaimRequest {
+        worker: WorkerId::new(),
+        token: LeaseToken::new(),
+        limit: 100,
+        max_bytes: 1 << 20,
+        lease: Duration::from_secs(30),
+        max_attempts: 5,
+        ordering,
+        scope: Scope::default(),
+    }
+}
+
+/// The quickest of some claims of a hundred rows.
+async fn quickest_claim(store: &SqliteStore, ordering: &Ordering) -> Duration {
+    let mut quickest = Duration::MAX;
+    for _ in 0..5 {
+        let start = Instant::now();
+        let claim = store.claim(&request(ordering.clone())).await.unwrap();
+        quickest = quickest.min(start.elapsed());
+        assert_eq!(claim.messages.len(), 100);
+    }
+    quickest
+}
+
+/// Proves pitfall 28.
+#[tokio::test]
+async fn a_claim_costs_the_same_at_any_backlog() {
+    let per_key = Ordering::PerKey {
+        dead_head: DeadHead::Block,
+        except: Vec::new(),
+    };
+    for ordering in [Ordering::None, per_key] {
+        let (small, large) = (support::store(1).await, support::store(1).await);
+        backlog(&small, 2_000).await;
+        backlog(&large, 200_000).await;
+        let (small, large) = (
+            quickest_claim(&small, &ordering).await,
+            quickest_claim(&large, &ordering).await,
+        );
+        assert!(
+            large < small * 10,
+            "{ordering:?}: {small:?} at 2,000 rows, {large:?} at 200,000"
+        );
+    }
+}
