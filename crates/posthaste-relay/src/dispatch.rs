@@ -28,6 +28,7 @@ pub(crate) async fn run(
         return;
     }
     failpoint::pass("before_publish");
+    failpoint::swallow(&sound);
     let batch = Batch::new(sound, lease);
     let report = {
         let desk = Arc::clone(&desk);

@@ -1,0 +1,258 @@
+//! Relays as processes that are killed, stopped and starved, with an oracle over what their sink received.
+
+mod oracle;
+mod world;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use posthaste_core::lifecycle::State;
+use posthaste_core::{AdminStore, Message, OutboxOptions};
+use posthaste_servers::{PostgresServer, StopMode};
+use tokio::process::Child;
+use tokio::time::{sleep, timeout};
+use world::World;
+
+const POINTS: [&str; 6] = [
+    "before_claim",
+    "after_claim",
+    "before_publish",
+    "after_publish",
+    "before_settle",
+    "after_settle",
+];
+
+/// Keeps one relay running that dies at its failpoint now and then, until it has died `deaths` times.
+async fn die_again_and_again(world: Arc<World>, failpoints: String, deaths: usize) {
+    for _ in 0..deaths {
+        let mut relay = world.start_relay(&[("FAILPOINTS", failpoints.as_str())]);
+        relay.wait().await.unwrap();
+        world.kills.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Proves A10, B7.
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_lost_wherever_a_relay_dies() {
+    for point in POINTS {
+        let world = World::new().await;
+        let stop = Arc::new(AtomicBool::new(false));
+        let producers = world.produce(4, &stop);
+        let failpoints = format!("{point}=10%return");
+        let dying = [(); 2].map(|()| tokio::spawn(die_again_and_again(Arc::clone(&world), failpoints.clone(), 8)));
+        for task in dying {
+            timeout(Duration::from_secs(120), task)
+                .await
+                .unwrap_or_else(|_| panic!("no deaths at {point}"))
+                .unwrap();
+        }
+        stop.store(true, Ordering::Relaxed);
+        producers.join_all().await;
+        let survivor = world.start_relay(&[]);
+        world.drained().await;
+        drop(survivor);
+        let verdict = world.assert_sound().await;
+        assert!(
+            verdict.delivered > 50,
+            "{point}: too little happened to mean anything: {verdict:?}"
+        );
+    }
+}
+
+/// Proves A2, A10, B7, B14 and pitfalls 4, 31.
+#[tokio::test(flavor = "multi_thread")]
+async fn hundreds_of_random_kills_lose_nothing_and_keep_the_order() {
+    const KILLS_EACH: usize = 80;
+    let world = World::new().await;
+    let stop = Arc::new(AtomicBool::new(false));
+    let producers = world.produce(6, &stop);
+    let slots = [(); 3].map(|()| {
+        let world = Arc::clone(&world);
+        tokio::spawn(async move {
+            for _ in 0..KILLS_EACH {
+                let relay = world.start_relay(&[]);
+                sleep(Duration::from_millis(rand::random_range(20..250))).await;
+                world.kill(relay).await;
+            }
+        })
+    });
+    for slot in slots {
+        slot.await.unwrap();
+    }
+    stop.store(true, Ordering::Relaxed);
+    producers.join_all().await;
+    let _survivors = [world.start_relay(&[]), world.start_relay(&[])];
+    world.drained().await;
+    let verdict = world.assert_sound().await;
+    assert!(
+        verdict.delivered > 1_000,
+        "too little happened to mean anything: {verdict:?}"
+    );
+    assert_eq!(world.kills.load(Ordering::Relaxed), 3 * KILLS_EACH);
+}
+
+/// Proves A10.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_database_may_crash_under_load() {
+    let server = Arc::new(PostgresServer::start(&std::env::temp_dir()).unwrap());
+    let world = World::at(server.url()).await;
+    let stop = Arc::new(AtomicBool::new(false));
+    let producers = world.produce(4, &stop);
+    let _relays = [world.start_relay(&[]), world.start_relay(&[])];
+    for _ in 0..3 {
+        sleep(Duration::from_millis(1_500)).await;
+        let server = Arc::clone(&server);
+        let restart = move || {
+            server.stop(StopMode::Immediate).unwrap();
+            server.start_again().unwrap();
+        };
+        tokio::task::spawn_blocking(restart).await.unwrap();
+        // Every answer that was under way may be lost with its connection, in both relays.
+        world.kills.fetch_add(2, Ordering::Relaxed);
+    }
+    stop.store(true, Ordering::Relaxed);
+    producers.join_all().await;
+    world.drained().await;
+    let verdict = world.assert_sound().await;
+    assert!(
+        verdict.delivered > 300,
+        "too little happened to mean anything: {verdict:?}"
+    );
+    let log = world.log();
+    assert!(log.contains("works again"), "the relays noticed nothing?\n{log}");
+    assert!(
+        log.matches("claiming failed").count() <= 3 * 2 * 2,
+        "said more than once per outage:\n{log}"
+    );
+}
+
+/// A relay is frozen after it published and before it settled; another one takes over; then the first goes on.
+///
+/// Proves B9 and pitfall 6.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_that_runs_out_in_the_middle_is_noticed() {
+    let world = World::new().await;
+    for n in 0..5 {
+        world.transact("k", n, true).await.unwrap();
+    }
+    let mut frozen = world.start_relay(&[("FAILPOINTS", "before_settle=1*sleep(2000)")]);
+    world
+        .wait_for("the first delivery", async || {
+            !oracle::read_sink(&world.sink()).is_empty()
+        })
+        .await;
+    signal(&frozen, Signal::SIGSTOP);
+    world.kills.fetch_add(1, Ordering::Relaxed);
+    let _second = world.start_relay(&[]);
+    world.drained().await;
+    signal(&frozen, Signal::SIGCONT);
+    world
+        .wait_for("the lost lease to be noticed", async || {
+            world.log().contains("lost the lease")
+        })
+        .await;
+    signal(&frozen, Signal::SIGTERM);
+    frozen.wait().await.unwrap();
+    let verdict = world.assert_sound().await;
+    assert_eq!((verdict.delivered, verdict.duplicates), (5, 5));
+}
+
+fn signal(relay: &Child, signal: Signal) {
+    let id = i32::try_from(relay.id().expect("it runs")).unwrap();
+    kill(Pid::from_raw(id), signal).unwrap();
+}
+
+/// Proves B14 and pitfall 31.
+#[tokio::test(flavor = "multi_thread")]
+async fn relays_with_the_same_configuration_share_the_work() {
+    let world = World::new().await;
+    let stop = Arc::new(AtomicBool::new(false));
+    let producers = world.produce(4, &stop);
+    let relays = [(); 4].map(|()| world.start_relay(&[]));
+    sleep(Duration::from_secs(2)).await;
+    stop.store(true, Ordering::Relaxed);
+    producers.join_all().await;
+    world.drained().await;
+    for mut relay in relays {
+        signal(&relay, Signal::SIGTERM);
+        assert!(relay.wait().await.unwrap().success());
+    }
+    let verdict = world.assert_sound().await;
+    assert_eq!(verdict.duplicates, 0, "nobody died, so nothing may come twice");
+}
+
+/// Proves pitfall 18.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_with_nearly_all_of_the_backlog_does_not_starve_the_rest() {
+    const HOT: usize = 4_950;
+    let world = World::new().await;
+    let options = OutboxOptions::default();
+    let message = |key: String| Message::new("orders", "{}").key(key);
+    let hot: Vec<_> = (0..HOT).map(|_| message("hot".into())).collect();
+    let others: Vec<_> = (0..50).map(|n| message(format!("cold-{n}"))).collect();
+    let cold_ids: Vec<_> = others.iter().map(|message| message.id).collect();
+    let hot_ids: Vec<_> = hot.iter().map(|message| message.id).collect();
+    let mut tx = world.pool.begin().await.unwrap();
+    world
+        .store
+        .outbox(options.clone())
+        .enqueue_all(&mut tx, hot)
+        .await
+        .unwrap();
+    world.store.outbox(options).enqueue_all(&mut tx, others).await.unwrap();
+    tx.commit().await.unwrap();
+
+    let _relays = [world.start_relay(&[]), world.start_relay(&[])];
+    world.drained().await;
+    let deliveries = oracle::read_sink(&world.sink());
+    let hot_order: Vec<_> = deliveries.iter().filter(|id| !cold_ids.contains(id)).copied().collect();
+    assert_eq!(hot_order, hot_ids, "the hot key in order, each once");
+    let last_cold = deliveries.iter().rposition(|id| cold_ids.contains(id)).unwrap();
+    assert!(last_cold < HOT / 4, "the last of the others came at place {last_cold}");
+}
+
+/// Proves B8 and pitfall 33.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_that_kills_the_process_dies_alone() {
+    let world = World::new().await;
+    for n in 0..30 {
+        world.transact(&format!("k{n}"), n, true).await.unwrap();
+    }
+    let poison = Message::new("poison", "{}");
+    let poison_id = poison.id;
+    let mut tx = world.pool.begin().await.unwrap();
+    world
+        .store
+        .outbox(OutboxOptions::default())
+        .enqueue(&mut tx, poison)
+        .await
+        .unwrap();
+    tx.commit().await.unwrap();
+
+    let settings = [
+        ("FAILPOINTS", "poison=return"),
+        ("POSTHASTE_RELAY__RETRY__MAX_ATTEMPTS", "4"),
+    ];
+    // Whoever supervises relays starts them again, each time into the same trap.
+    let supervised = Arc::clone(&world);
+    let supervisor = tokio::spawn(async move {
+        loop {
+            supervised.start_relay(&settings).wait().await.unwrap();
+            supervised.kills.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    world.drained().await;
+    supervisor.abort();
+    assert_eq!(
+        world.kills.load(Ordering::Relaxed),
+        4,
+        "it killed as many processes as it had attempts"
+    );
+    let record = world.store.show(poison_id).await.unwrap().unwrap();
+    assert_eq!(record.state, State::Dead);
+    let verdict = world.assert_sound().await;
+    assert_eq!(verdict.delivered, 30, "its neighbours were delivered");
+}

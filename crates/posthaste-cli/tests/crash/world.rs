@@ -1,0 +1,223 @@
+//! An outbox on a real PostgreSQL, producers that use it, and relays that are processes.
+
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use posthaste_core::store::{RelayStore, SchemaStore};
+use posthaste_core::{Message, MessageId, OutboxOptions};
+use posthaste_postgres::PostgresStore;
+use sqlx::postgres::PgPoolOptions;
+use sqlx::{AssertSqlSafe, Executor, PgPool, Row};
+use tempfile::TempDir;
+use tokio::process::{Child, Command};
+use tokio::time::{Instant, sleep};
+
+use crate::oracle::{Committed, Verdict, judge, read_sink};
+
+/// Long enough for a busy machine; a test that needs it all has failed anyway.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+pub struct World {
+    pub store: PostgresStore,
+    pub pool: PgPool,
+    schema: String,
+    url: String,
+    dir: TempDir,
+    pub kills: AtomicUsize,
+}
+
+/// Most messages that one relay has in flight, so the most that one death can deliver twice.
+pub const MAX_IN_FLIGHT: usize = 60;
+
+impl World {
+    /// An outbox on the server that all tests share.
+    pub async fn new() -> Arc<Self> {
+        let url = std::env::var("POSTHASTE_TEST_POSTGRES_URL")
+            .expect("POSTHASTE_TEST_POSTGRES_URL names no server: run these tests with `cargo xtask test`");
+        Self::at(url).await
+    }
+
+    /// An outbox on a server of its own.
+    pub async fn at(url: String) -> Arc<Self> {
+        let pool = PgPoolOptions::new().max_connections(20).connect(&url).await.unwrap();
+        let schema = format!("crash_{}", uuid::Uuid::new_v4().simple());
+        let store = PostgresStore::in_schema(pool.clone(), &schema).unwrap();
+        store.migrate().await.unwrap();
+        let business =
+            format!("create table {schema}.business (id uuid primary key, key text not null, n bigint not null)");
+        pool.execute(AssertSqlSafe(business)).await.unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        Arc::new(Self {
+            store,
+            pool,
+            schema,
+            url,
+            dir,
+            kills: AtomicUsize::new(0),
+        })
+    }
+
+    pub fn sink(&self) -> PathBuf {
+        self.dir.path().join("sink.jsonl")
+    }
+
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.dir.path().join("relay.log")).unwrap_or_default()
+    }
+
+    /// Starts a relay as a process. All relays of a world have the same configuration and the same sink.
+    pub fn start_relay(&self, settings: &[(&str, &str)]) -> Child {
+        let config = self.dir.path().join("posthaste.toml");
+        if !config.exists() {
+            let text = format!(
+                r#"
+                [database]
+                url = "{url}"
+                schema = "{schema}"
+                max_connections = 3
+                [relay]
+                batch_size = 20
+                max_in_flight = {MAX_IN_FLIGHT}
+                lease = "600ms"
+                poll_interval = "10ms"
+                max_poll_interval = "50ms"
+                retry = {{ max_attempts = 1000, backoff = {{ kind = "schedule", delays = ["10ms"] }} }}
+                [publisher]
+                kind = "file"
+                path = "{sink}"
+                fsync = false
+                "#,
+                url = self.url,
+                schema = self.schema,
+                sink = self.sink().display(),
+            );
+            // Renamed into place: another relay may be reading it.
+            let draft = self.dir.path().join(format!("{}.toml", uuid::Uuid::new_v4()));
+            std::fs::write(&draft, text).unwrap();
+            std::fs::rename(&draft, &config).unwrap();
+        }
+        let log = std::fs::File::options()
+            .create(true)
+            .append(true)
+            .open(self.dir.path().join("relay.log"))
+            .unwrap();
+        Command::new(env!("CARGO_BIN_EXE_posthaste"))
+            .args(["run", "--config"])
+            .arg(&config)
+            .envs(settings.iter().copied())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap()
+    }
+
+    /// Commits one event of a key, or rolls it back. An error leaves it open whether the commit happened; the business
+    /// table knows.
+    pub async fn transact(&self, key: &str, n: i64, commit: bool) -> sqlx::Result<MessageId> {
+        let mut tx = self.pool.begin().await?;
+        let message = Message::json("orders", &serde_json::json!({"key": key, "n": n}))
+            .unwrap()
+            .key(key);
+        let id = message.id;
+        let insert = format!("insert into {}.business values ($1, $2, $3)", self.schema);
+        sqlx::query(AssertSqlSafe(insert))
+            .bind(id.as_uuid())
+            .bind(key)
+            .bind(n)
+            .execute(&mut *tx)
+            .await?;
+        let outbox = self.store.outbox(OutboxOptions::default());
+        outbox
+            .enqueue(&mut tx, message)
+            .await
+            .map_err(|error| sqlx::Error::Protocol(error.to_string()))?;
+        if commit {
+            tx.commit().await?
+        } else {
+            tx.rollback().await?
+        }
+        Ok(id)
+    }
+
+    /// Producers that write until told to stop, each to keys of its own, one transaction in ten rolled back. They carry
+    /// on through errors.
+    pub fn produce(self: &Arc<Self>, producers: usize, stop: &Arc<AtomicBool>) -> tokio::task::JoinSet<()> {
+        let mut tasks = tokio::task::JoinSet::new();
+        for producer in 0..producers {
+            let (world, stop) = (Arc::clone(self), Arc::clone(stop));
+            tasks.spawn(async move {
+                for n in 0_i64.. {
+                    if stop.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    let key = format!("p{producer}-{}", n % 5);
+                    if world.transact(&key, n, rand::random_range(0..10) > 0).await.is_err() {
+                        sleep(Duration::from_millis(50)).await;
+                    }
+                    sleep(Duration::from_millis(rand::random_range(0..8))).await;
+                }
+            });
+        }
+        tasks
+    }
+
+    /// What was committed, according to the application's own table.
+    pub async fn committed(&self) -> Vec<Committed> {
+        let sql = format!("select id, key, n from {}.business", self.schema);
+        let rows = sqlx::query(AssertSqlSafe(sql)).fetch_all(&self.pool).await.unwrap();
+        rows.iter()
+            .map(|row| Committed {
+                id: row.get::<uuid::Uuid, _>("id").into(),
+                key: row.get("key"),
+                n: row.get("n"),
+            })
+            .collect()
+    }
+
+    /// Waits until nothing is left to deliver.
+    pub async fn drained(&self) {
+        self.wait_for("the outbox to be empty", async || {
+            let stats = self.store.stats("default").await;
+            stats.is_ok_and(|stats| stats.pending + stats.processing == 0)
+        })
+        .await;
+    }
+
+    /// Waits for a condition, and fails with the relays' log if it does not come.
+    pub async fn wait_for(&self, what: &str, condition: impl AsyncFn() -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        while !condition().await {
+            if Instant::now() > deadline {
+                let stats = self.store.stats("default").await;
+                panic!("waited in vain for {what}: {stats:?}\n{}", self.log());
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Kills a relay where it stands.
+    pub async fn kill(&self, mut relay: Child) {
+        relay.kill().await.unwrap();
+        self.kills.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The oracle's judgement, which must be spotless but for duplicates of what was in flight when relays died.
+    pub async fn assert_sound(&self) -> Verdict {
+        let verdict = judge(&read_sink(&self.sink()), &self.committed().await);
+        let kills = self.kills.load(Ordering::Relaxed);
+        assert_eq!(
+            (verdict.lost, verdict.invented, verdict.inversions),
+            (0, 0, 0),
+            "after {kills} kills: {verdict:?}\n{}",
+            self.log()
+        );
+        let most = kills * MAX_IN_FLIGHT;
+        assert!(verdict.duplicates <= most, "{kills} kills cannot explain {verdict:?}");
+        verdict
+    }
+}
