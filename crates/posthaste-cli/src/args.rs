@@ -1,0 +1,74 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::commands::{completions, dead, enqueue, migrate, purge, run, sql, status};
+use crate::config::Origin;
+
+/// A transactional outbox: delivers the events that applications commit with their data.
+#[derive(Debug, Parser)]
+#[command(name = "posthaste", version, max_term_width = 110, after_help = EXAMPLES)]
+pub struct Cli {
+    #[command(flatten)]
+    pub settings: Settings,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  posthaste demo                            see it work: crashes, an outage, and nothing lost
+  posthaste run                             deliver from ./posthaste.db to standard output
+  posthaste run --config posthaste.toml     deliver as configured
+  posthaste enqueue --topic hello --payload '{\"n\": 1}'
+  posthaste status --watch
+
+Every setting can be given in the file, as POSTHASTE_<SECTION>__<FIELD> in the environment, or with --set; each
+overrides the one before.";
+
+/// Where the settings come from.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Settings")]
+pub struct Settings {
+    /// The TOML file with the settings [default: ./posthaste.toml if it exists]
+    #[arg(long, global = true, env = "POSTHASTE_CONFIG", value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// The database, in place of database.url; to keep a password out of the process list use the file or
+    /// `POSTHASTE_DATABASE__URL`
+    #[arg(long, global = true, value_name = "URL")]
+    database_url: Option<String>,
+    /// One setting, such as `relay.batch_size=1000`; may be repeated
+    #[arg(long, global = true, value_name = "FIELD=VALUE", value_parser = setting)]
+    set: Vec<(String, String)>,
+}
+
+impl Settings {
+    pub fn origin(self) -> Origin {
+        let url = self.database_url.map(|url| ("database.url".to_owned(), url));
+        Origin {
+            file: self.config,
+            flags: url.into_iter().chain(self.set).collect(),
+        }
+    }
+}
+
+fn setting(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((field, value)) if field.contains('.') => Ok((field.trim().to_owned(), value.trim().to_owned())),
+        _ => Err("write the dotted field and its value, such as relay.batch_size=1000".to_owned()),
+    }
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    Run(run::Run),
+    Migrate(migrate::Migrate),
+    Enqueue(enqueue::Enqueue),
+    Status(status::Status),
+    Dead(dead::Dead),
+    Purge(purge::Purge),
+    Sql(sql::Sql),
+    Completions(completions::Completions),
+}

@@ -1,0 +1,121 @@
+//! `posthaste dead replay` and `posthaste dead discard`
+
+use std::io::{Write, stdout};
+
+use anyhow::bail;
+use clap::Args;
+use posthaste_core::MessageId;
+use posthaste_core::store::Store;
+use serde_json::json;
+
+use super::selection::Selection;
+use crate::config::Config;
+
+/// Messages of one statement: few enough that its locks are short.
+const BATCH: u64 = 500;
+
+/// Make dead messages pending again, with a fresh count of attempts
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  posthaste dead replay 0192f0c1-7e3a-7c55-9d0e-3f6a1b2c4d5e
+  posthaste dead replay --topic orders --limit 100
+  posthaste dead replay --all")]
+pub(super) struct Replay {
+    #[command(flatten)]
+    which: Which,
+}
+
+/// Remove dead messages for good
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  posthaste dead discard --topic orders --key 42 --yes
+  posthaste dead discard --all --yes")]
+pub(super) struct Discard {
+    #[command(flatten)]
+    which: Which,
+    /// Needed, because nothing brings them back
+    #[arg(long)]
+    yes: bool,
+}
+
+#[derive(Debug, Args)]
+struct Which {
+    #[command(flatten)]
+    selection: Selection,
+    /// Needed to mean every dead message
+    #[arg(long)]
+    all: bool,
+    /// At most so many, oldest first [default: all that match]
+    #[arg(long)]
+    limit: Option<u64>,
+    /// Print a JSON object with the ids
+    #[arg(long)]
+    json: bool,
+}
+
+impl Replay {
+    pub(super) async fn run(self, store: &dyn Store, config: &Config) -> anyhow::Result<()> {
+        self.which.change(Verb::Replay, store, config).await
+    }
+}
+
+impl Discard {
+    /// Before anything is connected to.
+    pub(super) fn confirm(&self) -> anyhow::Result<()> {
+        if !self.yes {
+            bail!("discarded messages cannot be brought back; add --yes if you mean it");
+        }
+        Ok(())
+    }
+
+    pub(super) async fn run(self, store: &dyn Store, config: &Config) -> anyhow::Result<()> {
+        self.which.change(Verb::Discard, store, config).await
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Verb {
+    Replay,
+    Discard,
+}
+
+impl Which {
+    async fn change(self, verb: Verb, store: &dyn Store, config: &Config) -> anyhow::Result<()> {
+        if self.selection.is_everything() && !self.all {
+            bail!("this would mean every dead message; give ids, --topic, --key or --tenant, or --all if you mean it");
+        }
+        let filter = self.selection.filter(config);
+        // What is replayed may die again at once: without this bound the loop could go on for ever.
+        let dead = store.stats(filter.namespace.as_deref().unwrap_or_default()).await?.dead;
+        let mut left = self.limit.unwrap_or(u64::MAX).min(dead);
+        let mut changed: Vec<MessageId> = Vec::new();
+        while left > 0 {
+            let limit = u32::try_from(left.min(BATCH)).unwrap_or(u32::MAX);
+            let ids = match verb {
+                Verb::Replay => store.replay(&filter, limit).await?,
+                Verb::Discard => store.discard(&filter, limit).await?,
+            };
+            if ids.is_empty() {
+                break;
+            }
+            left = left.saturating_sub(ids.len() as u64);
+            changed.extend(ids);
+        }
+        self::print(verb, &changed, self.json)
+    }
+}
+
+fn print(verb: Verb, changed: &[MessageId], json: bool) -> anyhow::Result<()> {
+    let word = match verb {
+        Verb::Replay => "replayed",
+        Verb::Discard => "discarded",
+    };
+    if json {
+        writeln!(stdout(), "{}", json!({ word: changed.len(), "ids": changed }))?;
+    } else {
+        writeln!(stdout(), "{word} {}", changed.len())?;
+    }
+    Ok(())
+}

@@ -1,0 +1,52 @@
+//! `posthaste dead`
+
+mod change;
+mod list;
+mod selection;
+mod show;
+mod view;
+
+use clap::{Args, Subcommand};
+
+use crate::config::Config;
+use crate::schema;
+
+/// Look at dead messages, and replay or discard them
+///
+/// A message is dead when its attempts are used up or its failure will not pass. It stays until somebody decides.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Dead {
+    #[command(subcommand)]
+    action: Action,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  posthaste dead list --topic orders
+  posthaste dead show 0192f0c1-7e3a-7c55-9d0e-3f6a1b2c4d5e
+  posthaste dead replay --topic orders --key 42
+  posthaste dead discard --all --yes";
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    List(list::List),
+    Show(show::Show),
+    Replay(change::Replay),
+    Discard(change::Discard),
+}
+
+impl Dead {
+    pub async fn run(self, config: &Config) -> anyhow::Result<()> {
+        if let Action::Discard(discard) = &self.action {
+            discard.confirm()?;
+        }
+        let store = schema::open(&config.database).await?;
+        match self.action {
+            Action::List(list) => list.run(&*store, config).await,
+            Action::Show(show) => show.run(&*store).await,
+            Action::Replay(replay) => replay.run(&*store, config).await,
+            Action::Discard(discard) => discard.run(&*store, config).await,
+        }
+    }
+}

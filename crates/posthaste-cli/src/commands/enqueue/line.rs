@@ -1,0 +1,111 @@
+//! One message as a line of JSON.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use chrono::{DateTime, Utc};
+use posthaste_core::message::Headers;
+use posthaste_core::{Message, MessageId};
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+
+use super::payload::Payload;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Line {
+    id: Option<MessageId>,
+    namespace: Option<String>,
+    topic: String,
+    #[serde(alias = "key")]
+    ordering_key: Option<String>,
+    tenant: Option<String>,
+    dedupe_key: Option<String>,
+    #[serde(alias = "type")]
+    event_type: Option<String>,
+    source: Option<String>,
+    aggregate_type: Option<String>,
+    aggregate_id: Option<String>,
+    content_type: Option<String>,
+    #[serde(default, deserialize_with = "present")]
+    payload: Option<Box<RawValue>>,
+    payload_base64: Option<String>,
+    #[serde(default)]
+    headers: Headers,
+    not_before: Option<DateTime<Utc>>,
+}
+
+/// `null` is a payload like any other.
+fn present<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Box<RawValue>>, D::Error> {
+    Box::<RawValue>::deserialize(from).map(Some)
+}
+
+pub(super) fn parse(text: &str) -> anyhow::Result<Message> {
+    let line: Line = serde_json::from_str(text)?;
+    let payload = match (&line.payload, &line.payload_base64) {
+        (Some(value), None) => Payload::from_json(value)?,
+        (None, Some(base64)) => Payload::from_bytes(
+            STANDARD
+                .decode(base64)
+                .map_err(|error| anyhow::anyhow!("payload_base64 is not base64: {error}"))?,
+        ),
+        (None, None) => anyhow::bail!("payload is missing; give payload or payload_base64"),
+        (Some(_), Some(_)) => anyhow::bail!("payload is given twice; give payload or payload_base64"),
+    };
+    let mut message = payload.into_message(line.topic, line.content_type);
+    message.id = line.id.unwrap_or(message.id);
+    message.namespace = line.namespace;
+    message.ordering_key = line.ordering_key;
+    message.tenant = line.tenant;
+    message.dedupe_key = line.dedupe_key;
+    message.event_type = line.event_type;
+    message.source = line.source;
+    message.aggregate_type = line.aggregate_type;
+    message.aggregate_id = line.aggregate_id;
+    message.headers = line.headers;
+    message.not_before = line.not_before;
+    Ok(message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_has_the_fields_of_a_message() {
+        let line = r#"{"topic": "orders", "key": "42", "type": "acme.orders.created.v1", "payload": {"n": 1},
+            "headers": {"a": "b"}, "aggregate_type": "Order", "aggregate_id": "42", "not_before": "2030-01-01T00:00:00Z"}"#;
+        let message = parse(line).unwrap();
+        let expected = Message::new("orders", r#"{"n": 1}"#)
+            .key("42")
+            .event_type("acme.orders.created.v1")
+            .header("a", "b")
+            .aggregate("Order", "42")
+            .not_before("2030-01-01T00:00:00Z".parse().unwrap());
+        assert_eq!(
+            Message {
+                id: expected.id,
+                ..message
+            },
+            expected
+        );
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_line_is_said() {
+        for (line, complaint) in [
+            ("{", "EOF"),
+            (r#"{"payload": 1}"#, "missing field `topic`"),
+            (r#"{"topic": "a"}"#, "payload is missing"),
+            (
+                r#"{"topic": "a", "payload": 1, "payload_base64": "YQ=="}"#,
+                "given twice",
+            ),
+            (r#"{"topic": "a", "payload_base64": "%"}"#, "not base64"),
+            (r#"{"topic": "a", "payload": 1, "topik": "b"}"#, "unknown field `topik`"),
+        ] {
+            let error = parse(line).unwrap_err().to_string();
+            assert!(error.contains(complaint), "{line}: {error}");
+        }
+        assert_eq!(parse(r#"{"topic": "a", "payload": null}"#).unwrap().payload, "null");
+    }
+}

@@ -1,0 +1,155 @@
+//! `posthaste enqueue`
+
+mod line;
+mod lines;
+mod payload;
+
+use std::io::{StdoutLock, Write, stdin, stdout};
+
+use chrono::{DateTime, Utc};
+use clap::Args;
+use humantime_serde::re::humantime::parse_duration;
+use posthaste_core::{Enqueued, Message};
+use serde_json::json;
+
+use crate::config::Config;
+use crate::schema;
+use payload::Payload;
+
+/// Enqueue messages, given by flags or as lines of JSON
+///
+/// Prints the id of each message and whether it is new, or a duplicate of one with the same dedupe key.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Enqueue {
+    /// Read messages from standard input, one JSON object per line
+    #[arg(long, conflicts_with_all = ["topic", "payload", "key", "event_type", "tenant", "dedupe_key", "header",
+        "aggregate", "not_before", "content_type", "source", "namespace"])]
+    stdin: bool,
+    /// With --stdin: so many lines are one transaction
+    #[arg(long, value_name = "LINES", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..))]
+    chunk: u32,
+    /// Print one JSON object per message
+    #[arg(long)]
+    json: bool,
+
+    /// Where the message goes
+    #[arg(long, required_unless_present = "stdin")]
+    topic: Option<String>,
+    /// The body: text, @FILE for a file's bytes, or - for those of standard input
+    #[arg(long, required_unless_present = "stdin", allow_hyphen_values = true)]
+    payload: Option<String>,
+    /// Messages of one topic with the same key are delivered in order
+    #[arg(long)]
+    key: Option<String>,
+    /// The event's type, such as acme.orders.created.v1
+    #[arg(long = "type", value_name = "TYPE")]
+    event_type: Option<String>,
+    /// The tenant
+    #[arg(long)]
+    tenant: Option<String>,
+    /// Enqueue only if no message of this topic had this key
+    #[arg(long)]
+    dedupe_key: Option<String>,
+    /// A header; may be repeated
+    #[arg(long, value_name = "NAME=VALUE", value_parser = header)]
+    header: Vec<(String, String)>,
+    /// What the event is about, such as Order/42
+    #[arg(long, value_name = "TYPE/ID", value_parser = aggregate)]
+    aggregate: Option<(String, String)>,
+    /// The service that speaks [default: outbox.source]
+    #[arg(long)]
+    source: Option<String>,
+    /// Whose outbox [default: outbox.namespace]
+    #[arg(long)]
+    namespace: Option<String>,
+    /// Not to be delivered before: a time such as 2030-01-31T12:00:00Z, or a wait such as 10m
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    not_before: Option<DateTime<Utc>>,
+    /// Media type of the payload [default: application/json, else text/plain, else application/octet-stream,
+    /// whichever fits]
+    #[arg(long, value_name = "TYPE")]
+    content_type: Option<String>,
+}
+
+const EXAMPLES: &str = r#"Examples:
+  posthaste enqueue --topic orders --key 42 --payload '{"orderId": 42}'
+  posthaste enqueue --topic invoices --payload @invoice.pdf --content-type application/pdf
+  posthaste enqueue --stdin < messages.jsonl
+
+A line of JSON has the fields topic, payload (any JSON value; a string is taken as text) or payload_base64, and, all
+optional: id, namespace, ordering_key (or key), tenant, dedupe_key, event_type (or type), source, aggregate_type,
+aggregate_id, content_type, headers, not_before. The lines of a chunk are written together or, if one is bad, not at
+all:
+  {"topic": "orders", "key": "42", "payload": {"orderId": 42}, "headers": {"traceparent": "00-…"}}"#;
+
+impl Enqueue {
+    pub async fn run(self, config: &Config) -> anyhow::Result<()> {
+        let printer = Printer { json: self.json };
+        let options = config.outbox.options();
+        if self.stdin {
+            let store = schema::open(&config.database).await?;
+            return lines::enqueue(&*store, &options, stdin().lock(), self.chunk, &printer).await;
+        }
+        let message = self.message()?;
+        let store = schema::open(&config.database).await?;
+        let outcomes = store.enqueue_and_commit(&options, vec![message]).await?;
+        printer.print(&mut stdout().lock(), &outcomes)
+    }
+
+    fn message(self) -> anyhow::Result<Message> {
+        let payload = Payload::from_argument(&self.payload.unwrap_or_default())?;
+        let mut message = payload.into_message(self.topic.unwrap_or_default(), self.content_type);
+        message.ordering_key = self.key;
+        message.event_type = self.event_type;
+        message.tenant = self.tenant;
+        message.dedupe_key = self.dedupe_key;
+        message.headers = self.header.into_iter().collect();
+        (message.aggregate_type, message.aggregate_id) = self.aggregate.unzip();
+        message.source = self.source;
+        message.namespace = self.namespace;
+        message.not_before = self.not_before;
+        Ok(message)
+    }
+}
+
+/// How outcomes are shown.
+#[derive(Debug)]
+struct Printer {
+    json: bool,
+}
+
+impl Printer {
+    fn print(&self, out: &mut StdoutLock<'_>, outcomes: &[Enqueued]) -> anyhow::Result<()> {
+        for outcome in outcomes {
+            let id = outcome.id();
+            if self.json {
+                writeln!(out, "{}", json!({"id": id, "new": outcome.is_new()}))?;
+            } else {
+                writeln!(out, "{id} {}", if outcome.is_new() { "new" } else { "duplicate" })?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn header(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("write NAME=VALUE")?;
+    Ok((name.to_owned(), value.to_owned()))
+}
+
+fn aggregate(text: &str) -> Result<(String, String), String> {
+    let (kind, id) = text.split_once('/').ok_or("write TYPE/ID, such as Order/42")?;
+    Ok((kind.to_owned(), id.to_owned()))
+}
+
+fn time(text: &str) -> Result<DateTime<Utc>, String> {
+    let at = DateTime::parse_from_rfc3339(text).map(|time| time.to_utc()).ok();
+    let after = || {
+        parse_duration(text)
+            .ok()
+            .and_then(|wait| Utc::now().checked_add_signed(chrono::Duration::from_std(wait).ok()?))
+    };
+    at.or_else(after)
+        .ok_or_else(|| "write a time such as 2030-01-31T12:00:00Z, or a wait such as 10m".to_owned())
+}

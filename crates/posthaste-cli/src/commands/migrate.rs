@@ -1,0 +1,90 @@
+//! `posthaste migrate`
+
+use std::io::{Write, stdout};
+
+use clap::{Args, Subcommand};
+use posthaste_core::store::Store;
+
+use crate::config::Config;
+use crate::schema;
+use crate::wiring::{self, IfMissing};
+
+/// Create or update the outbox tables
+///
+/// Each step is applied once, also when several processes start at the same moment; run again, nothing happens.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Migrate {
+    #[command(subcommand)]
+    action: Option<Action>,
+    /// Print the SQL that would run, and change nothing
+    #[arg(long, global = true)]
+    dry_run: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  posthaste migrate                          apply what is missing
+  posthaste migrate up --dry-run > todo.sql  for a DBA to read
+  posthaste migrate status";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Subcommand)]
+enum Action {
+    /// Apply what is missing (the default)
+    Up,
+    /// Show which steps were applied
+    Status,
+}
+
+impl Migrate {
+    pub async fn run(self, config: &Config) -> anyhow::Result<()> {
+        let database = &config.database;
+        wiring::probe(database).await?;
+        let changes = self.action != Some(Action::Status) && !self.dry_run;
+        let if_missing = if changes { IfMissing::Create } else { IfMissing::Pretend };
+        let store = wiring::store(database, if_missing).await?;
+        match self.action {
+            Some(Action::Status) => status(&*store).await,
+            _ if self.dry_run => print_missing(&*store).await,
+            _ => up(&*store).await,
+        }
+    }
+}
+
+async fn up(store: &dyn Store) -> anyhow::Result<()> {
+    let applied = store.migrate().await?;
+    let mut out = stdout().lock();
+    for step in &applied {
+        writeln!(out, "applied {:04} {}", step.version, step.name)?;
+    }
+    if applied.is_empty() {
+        writeln!(out, "up to date")?;
+    }
+    Ok(())
+}
+
+async fn print_missing(store: &dyn Store) -> anyhow::Result<()> {
+    let missing = schema::missing(store).await?;
+    let mut out = stdout().lock();
+    for step in &missing {
+        writeln!(out, "-- {:04} {}\n{}\n", step.version, step.name, step.sql.trim_end())?;
+    }
+    if missing.is_empty() {
+        writeln!(out, "-- up to date")?;
+    }
+    Ok(())
+}
+
+async fn status(store: &dyn Store) -> anyhow::Result<()> {
+    let applied = store.applied().await?;
+    let mut out = stdout().lock();
+    for step in store.migrations() {
+        let state = if applied.contains(&step.version) {
+            "applied"
+        } else {
+            "missing"
+        };
+        writeln!(out, "{:04} {:<20} {state}", step.version, step.name)?;
+    }
+    Ok(())
+}

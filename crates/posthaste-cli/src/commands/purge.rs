@@ -1,0 +1,46 @@
+//! `posthaste purge`
+
+use std::io::{Write, stdout};
+use std::time::Duration;
+
+use clap::Args;
+use humantime_serde::re::humantime::parse_duration;
+
+use crate::config::Config;
+use crate::schema;
+
+/// Remove delivered messages and expired dedupe keys
+///
+/// The relay does this by itself, by relay.retention; this command is for doing it now. Nothing undelivered is removed.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Purge {
+    /// Delivered so long ago, such as 7d [default: relay.retention]
+    #[arg(long, value_name = "AGE", value_parser = parse_duration)]
+    older_than: Option<Duration>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  posthaste purge --older-than 7d
+  posthaste purge --older-than 12h";
+
+/// Rows of one statement: few enough that its locks are short.
+const BATCH: u32 = 1_000;
+
+impl Purge {
+    pub async fn run(self, config: &Config) -> anyhow::Result<()> {
+        let keep = self.older_than.unwrap_or(config.relay.retention);
+        let store = schema::open(&config.database).await?;
+        let mut removed = 0;
+        loop {
+            let rows = store.purge(keep, BATCH).await?;
+            removed += rows;
+            if rows == 0 {
+                break;
+            }
+        }
+        writeln!(stdout(), "removed {removed} rows")?;
+        Ok(())
+    }
+}

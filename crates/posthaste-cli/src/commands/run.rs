@@ -1,0 +1,135 @@
+//! `posthaste run`
+
+use std::io::{Write, stdout};
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use posthaste_core::StoreError;
+use posthaste_core::store::Store;
+use posthaste_relay::{Relay, RelayReport};
+use tokio_util::sync::CancellationToken;
+
+use crate::config::{Config, Database};
+use crate::wiring::{self, IfMissing};
+use crate::{metrics, schema, shutdown};
+
+/// Deliver what applications enqueue, until SIGTERM or SIGINT
+///
+/// Without any configuration the outbox is the SQLite file posthaste.db, which is created, and messages go to standard
+/// output. A database that is away is waited for; one that cannot work (wrong password, no tables) ends the command.
+///
+/// At the first signal no more work is taken, and what is on its way is finished; a second signal ends the process at
+/// once.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Run {
+    /// Check the settings, the database and the publisher, say what was found, and end
+    #[arg(long, conflicts_with = "drain")]
+    check: bool,
+    /// Deliver what is due and end
+    #[arg(long)]
+    drain: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  posthaste run
+  posthaste run --config posthaste.toml --check
+  POSTHASTE_DATABASE__URL=postgres://relay:secret@db/shop posthaste run
+  posthaste run --set publisher.kind=file --set publisher.path=events.jsonl --set metrics.listen=127.0.0.1:9464";
+
+impl Run {
+    pub async fn run(self, config: Config) -> anyhow::Result<()> {
+        if self.check {
+            return check(&config).await;
+        }
+        let stop = shutdown::on_signal()?;
+        metrics::serve(&config.metrics)?;
+        let publisher = wiring::publisher(&config.publisher)?;
+        let waiting = reachable_store(&config.database);
+        let Some(store) = stop.run_until_cancelled(waiting).await else {
+            return Ok(());
+        };
+        let relay = Relay::new(store?, publisher).config(config.relay);
+        if self.drain {
+            drain(relay, stop).await?;
+        } else {
+            relay.run_until(stop).await?;
+        }
+        Ok(())
+    }
+}
+
+/// What is on its way when the signal comes is delivered again after its lease.
+async fn drain(relay: Relay, stop: CancellationToken) -> anyhow::Result<Option<RelayReport>> {
+    Ok(stop.run_until_cancelled(relay.drain()).await.transpose()?)
+}
+
+/// Waits for a database that is away, then sees to its tables.
+async fn reachable_store(database: &Database) -> anyhow::Result<Arc<dyn Store>> {
+    const LONGEST: Duration = Duration::from_secs(5);
+    let mut wait = Duration::from_millis(100);
+    let mut said = false;
+    let store = wiring::store(database, schema::if_missing(database)).await?;
+    loop {
+        let ready = match wiring::probe(database).await {
+            Ok(()) => schema::prepare(&*store, database).await,
+            Err(error) => Err(error),
+        };
+        match ready {
+            Ok(()) => return Ok(store),
+            Err(error) if may_pass(&error) => {
+                if !std::mem::replace(&mut said, true) {
+                    tracing::warn!("{error}; trying again until it works");
+                }
+                tokio::time::sleep(wait).await;
+                wait = (wait * 2).min(LONGEST);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn may_pass(error: &anyhow::Error) -> bool {
+    error
+        .downcast_ref::<StoreError>()
+        .is_some_and(|error| error.kind.is_transient())
+}
+
+async fn check(config: &Config) -> anyhow::Result<()> {
+    let database = &config.database;
+    let publisher = wiring::publisher(&config.publisher)?;
+    wiring::probe(database).await?;
+    let if_missing = if database.auto_migrate() {
+        IfMissing::Pretend
+    } else {
+        IfMissing::Refuse
+    };
+    let store = wiring::store(database, if_missing).await?;
+    let missing = schema::missing(&*store).await?;
+    let found = if missing.is_empty() {
+        store.check().await?;
+        let namespace = &config.relay.scope.namespace;
+        let stats = store.stats(namespace).await?;
+        let version = store.applied().await?.into_iter().max().unwrap_or_default();
+        format!(
+            "schema version {version}; namespace {namespace}: {} pending, {} processing, {} dead",
+            stats.pending, stats.processing, stats.dead
+        )
+    } else if database.auto_migrate() {
+        "no tables yet; `run` will create them".to_owned()
+    } else {
+        return schema::prepare(&*store, database).await;
+    };
+    let mut out = stdout().lock();
+    writeln!(out, "settings   ok")?;
+    writeln!(out, "database   {} ({})", database.url(), database.url().product())?;
+    writeln!(out, "outbox     {found}")?;
+    writeln!(out, "publisher  {}", publisher.name())?;
+    match config.metrics.listen {
+        Some(listen) => writeln!(out, "metrics    http://{listen}/metrics")?,
+        None => writeln!(out, "metrics    off; set metrics.listen to serve them")?,
+    }
+    Ok(())
+}

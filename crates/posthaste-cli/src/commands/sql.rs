@@ -1,0 +1,44 @@
+//! `posthaste sql`
+
+use std::io::{Write, stdout};
+
+use clap::Args;
+
+use crate::config::Config;
+use crate::wiring::{self, Backend};
+
+/// Print every statement that runs, finished, for a DBA to read
+///
+/// Connects to nothing.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Sql {
+    /// For which database [default: that of database.url]
+    #[arg(long, value_enum)]
+    backend: Option<Backend>,
+    /// The PostgreSQL schema [default: database.schema]
+    #[arg(long)]
+    schema: Option<String>,
+    /// What SQLite tables' names begin with [default: database.prefix]
+    #[arg(long)]
+    prefix: Option<String>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  posthaste sql --backend postgres
+  posthaste sql --backend postgres --schema outbox > statements.sql";
+
+impl Sql {
+    pub async fn run(self, config: &Config) -> anyhow::Result<()> {
+        let mut database = config.database.clone();
+        database.schema = self.schema.or(database.schema);
+        database.prefix = self.prefix.or(database.prefix);
+        let store = wiring::detached_store(&database, self.backend).await?;
+        let mut out = stdout().lock();
+        for (name, sql) in store.statements() {
+            writeln!(out, "-- {name}\n{};\n", sql.trim_end().trim_end_matches(';'))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,164 @@
+//! Gathers the settings and checks them.
+
+use std::path::{Path, PathBuf};
+
+use figment::providers::{Env, Format, Toml};
+use figment::value::{Dict, Map, Value};
+use figment::{Figment, Metadata, Profile, Provider};
+use tracing_subscriber::EnvFilter;
+
+use super::problem::{Problem, of_extraction};
+use super::{Config, DatabaseUrl, PublisherKind};
+
+/// The file that is read if none is named.
+const DEFAULT_FILE: &str = "posthaste.toml";
+
+pub(super) const ENV_PREFIX: &str = "POSTHASTE_";
+pub(super) const ENV_SEPARATOR: &str = "__";
+pub(super) const FLAG: &str = "flag";
+
+/// Where settings come from besides the defaults and the environment.
+#[derive(Clone, Debug, Default)]
+pub struct Origin {
+    /// The file. Without one, `posthaste.toml` is read if it is there.
+    pub file: Option<PathBuf>,
+    /// Dotted fields and their values, which override everything else.
+    pub flags: Vec<(String, String)>,
+}
+
+/// Reads the settings; the error says which one is wrong, where it was given and what to do.
+pub fn load(origin: &Origin) -> Result<Config, Problem> {
+    refuse_single_underscores()?;
+    let mut figment = Figment::new();
+    if let Some(file) = file(origin)? {
+        figment = figment.merge(Toml::file_exact(file));
+    }
+    let environment = Env::prefixed(ENV_PREFIX)
+        .filter(|name| name.as_str().contains(ENV_SEPARATOR))
+        .split(ENV_SEPARATOR);
+    let figment = origin
+        .flags
+        .iter()
+        .fold(figment.merge(environment), |figment, (field, value)| {
+            figment.merge(Flag { field, value })
+        });
+    let config: Config = figment.extract().map_err(|error| of_extraction(&error, &figment))?;
+    check(&config, &figment)?;
+    Ok(config)
+}
+
+fn file(origin: &Origin) -> Result<Option<&Path>, Problem> {
+    match &origin.file {
+        Some(file) if file.is_file() => Ok(Some(file)),
+        Some(file) => Err(Problem::new(format!(
+            "{}: there is no such file; give --config the path of a TOML file, or leave it out to run on the defaults",
+            file.display()
+        ))),
+        None => Ok(Path::new(DEFAULT_FILE).is_file().then_some(Path::new(DEFAULT_FILE))),
+    }
+}
+
+/// `POSTHASTE_RELAY_LEASE` would be ignored, and whoever wrote it would not know.
+fn refuse_single_underscores() -> Result<(), Problem> {
+    for (name, _) in std::env::vars_os() {
+        let Some(key) = name.to_str().and_then(|name| name.strip_prefix(ENV_PREFIX)) else {
+            continue;
+        };
+        let meant = ["DATABASE", "RELAY", "PUBLISHER", "OUTBOX", "METRICS", "LOG"]
+            .iter()
+            .find_map(|section| {
+                let field = key.strip_prefix(section)?.strip_prefix('_')?;
+                (!key.contains(ENV_SEPARATOR)).then(|| format!("{ENV_PREFIX}{section}{ENV_SEPARATOR}{field}"))
+            });
+        if let Some(meant) = meant {
+            return Err(Problem::new(format!(
+                "{ENV_PREFIX}{key}: no setting has this name; section and field are joined by two underscores: {meant}"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// What the types alone do not refuse.
+fn check(config: &Config, figment: &Figment) -> Result<(), Problem> {
+    let problem = |field: &str, reason: &str| Err(Problem::of_field(figment, field, reason));
+    if let Err(invalid) = config.relay.validate() {
+        return Err(Problem::of_value(
+            figment,
+            &format!("relay.{}", invalid.field),
+            &invalid.value,
+            invalid.remedy,
+        ));
+    }
+    let database = &config.database;
+    match database.url() {
+        DatabaseUrl::Postgres(_) if database.prefix.is_some() => {
+            return problem(
+                "database.prefix",
+                "is for SQLite; PostgreSQL has database.schema instead",
+            );
+        }
+        DatabaseUrl::Sqlite(_) if database.schema.is_some() => {
+            return problem(
+                "database.schema",
+                "is for PostgreSQL; SQLite has database.prefix instead",
+            );
+        }
+        _ => {}
+    }
+    if database.max_connections == 0 {
+        return problem("database.max_connections", "must be at least 1");
+    }
+    if database.acquire_timeout.is_zero() {
+        return problem("database.acquire_timeout", "must be above 0");
+    }
+    match (config.publisher.kind, &config.publisher.path) {
+        (PublisherKind::File, None) => {
+            return Err(Problem::new(
+                "publisher.path: is missing; the file publisher needs one, such as publisher.path = \"events.jsonl\""
+                    .to_owned(),
+            ));
+        }
+        (PublisherKind::Stdout, Some(_)) => {
+            return problem(
+                "publisher.path",
+                "is for the file publisher; set publisher.kind = \"file\"",
+            );
+        }
+        _ => {}
+    }
+    if let Some(listen) = config.metrics.listen
+        && !listen.ip().is_loopback()
+        && !config.metrics.allow_remote
+    {
+        return problem(
+            "metrics.listen",
+            "can be reached from other machines; use 127.0.0.1, or set metrics.allow_remote = true if you mean it",
+        );
+    }
+    if EnvFilter::try_new(&config.log.level).is_err() {
+        return problem(
+            "log.level",
+            "use error, warn, info, debug or trace, or a filter such as info,sqlx=debug",
+        );
+    }
+    Ok(())
+}
+
+/// One setting given on the command line.
+struct Flag<'a> {
+    field: &'a str,
+    value: &'a str,
+}
+
+impl Provider for Flag<'_> {
+    fn metadata(&self) -> Metadata {
+        Metadata::named(FLAG)
+    }
+
+    fn data(&self) -> figment::Result<Map<Profile, Dict>> {
+        let value: Value = self.value.parse().unwrap_or_else(|never| match never {});
+        let nested = figment::util::nest(self.field, value).into_dict().unwrap_or_default();
+        Ok(Profile::Default.collect(nested))
+    }
+}

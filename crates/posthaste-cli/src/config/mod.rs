@@ -1,0 +1,190 @@
+//! The settings, from defaults, file, environment and flags, each overriding the one before.
+
+mod database_url;
+mod load;
+mod problem;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use posthaste_core::OutboxOptions;
+use posthaste_core::validate::{Limits, TypeNameRule};
+use posthaste_relay::RelayConfig;
+use serde::Deserialize;
+
+pub use database_url::DatabaseUrl;
+pub use load::{Origin, load};
+
+/// Everything that can be set.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Where the outbox is.
+    pub database: Database,
+    /// How messages are delivered.
+    pub relay: RelayConfig,
+    /// Where they go.
+    pub publisher: PublisherConfig,
+    /// How `enqueue` writes them.
+    pub outbox: OutboxConfig,
+    /// Where Prometheus finds the figures.
+    pub metrics: MetricsConfig,
+    /// What is written to standard error.
+    pub log: LogConfig,
+}
+
+/// Where the outbox is.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Database {
+    url: Option<DatabaseUrl>,
+    /// The schema that holds the tables. PostgreSQL only. Defaults to `posthaste`.
+    pub schema: Option<String>,
+    /// What the tables' names begin with. SQLite only. Defaults to `posthaste_`.
+    pub prefix: Option<String>,
+    /// Most connections open at a time. Defaults to 8.
+    pub max_connections: u32,
+    /// How long to wait for a connection. Defaults to 5 s.
+    #[serde(with = "humantime_serde")]
+    pub acquire_timeout: Duration,
+    auto_migrate: Option<bool>,
+}
+
+impl Default for Database {
+    fn default() -> Self {
+        Self {
+            url: None,
+            schema: None,
+            prefix: None,
+            max_connections: 8,
+            acquire_timeout: Duration::from_secs(5),
+            auto_migrate: None,
+        }
+    }
+}
+
+impl Database {
+    /// The database. Defaults to the SQLite file `posthaste.db`.
+    pub fn url(&self) -> DatabaseUrl {
+        self.url.clone().unwrap_or_default()
+    }
+
+    /// Whether missing tables are created. Defaults to true for the file that nobody configured, so that a first run
+    /// just works, and to false for a database that somebody chose.
+    pub fn auto_migrate(&self) -> bool {
+        self.auto_migrate.unwrap_or(self.url.is_none())
+    }
+}
+
+/// Where messages go.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PublisherConfig {
+    /// Which publisher. Defaults to `stdout`.
+    pub kind: PublisherKind,
+    /// The file to append to. Needed for, and only for, `file`.
+    pub path: Option<PathBuf>,
+    /// Whether each batch is forced to disk before it counts as delivered. For `file`. Defaults to true.
+    pub fsync: Option<bool>,
+}
+
+/// Which publisher.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PublisherKind {
+    /// One line of JSON per message on standard output.
+    #[default]
+    Stdout,
+    /// One line of JSON per message in a file.
+    File,
+}
+
+/// How `enqueue` writes messages.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct OutboxConfig {
+    /// See [`OutboxOptions::namespace`].
+    pub namespace: String,
+    /// See [`OutboxOptions::source`].
+    pub source: Option<String>,
+    /// See [`OutboxOptions::limits`].
+    pub limits: Limits,
+    /// See [`OutboxOptions::type_names`].
+    pub type_names: TypeNameRule,
+    /// See [`OutboxOptions::dedupe_window`].
+    #[serde(with = "humantime_serde")]
+    pub dedupe_window: Duration,
+}
+
+impl Default for OutboxConfig {
+    fn default() -> Self {
+        let OutboxOptions {
+            namespace,
+            source,
+            limits,
+            type_names,
+            dedupe_window,
+        } = OutboxOptions::default();
+        Self {
+            namespace,
+            source,
+            limits,
+            type_names,
+            dedupe_window,
+        }
+    }
+}
+
+impl OutboxConfig {
+    /// The same, as the stores take it.
+    pub fn options(&self) -> OutboxOptions {
+        OutboxOptions {
+            namespace: self.namespace.clone(),
+            source: self.source.clone(),
+            limits: self.limits,
+            type_names: self.type_names,
+            dedupe_window: self.dedupe_window,
+        }
+    }
+}
+
+/// Where Prometheus finds the figures.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct MetricsConfig {
+    /// The address to listen on. Defaults to none.
+    pub listen: Option<SocketAddr>,
+    /// Whether that address may be reachable from other machines; anybody who can reach it can read it. Defaults to
+    /// false.
+    pub allow_remote: bool,
+}
+
+/// What is written to standard error.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LogConfig {
+    /// How a line looks. Defaults to `text`.
+    pub format: LogFormat,
+    /// `error`, `warn`, `info`, `debug` or `trace`, or a filter such as `info,sqlx=debug`. Defaults to `info`.
+    pub level: String,
+}
+
+impl Default for LogConfig {
+    fn default() -> Self {
+        Self {
+            format: LogFormat::Text,
+            level: "info".to_owned(),
+        }
+    }
+}
+
+/// How a log line looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// For programs: one JSON object per line.
+    Json,
+}

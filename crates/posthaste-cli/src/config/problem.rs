@@ -1,0 +1,134 @@
+//! What is wrong with a setting, in words that let its author mend it.
+
+use std::fmt::Write;
+
+use figment::error::{Actual, Kind};
+use figment::value::Value;
+use figment::{Figment, Source};
+use thiserror::Error;
+
+use super::database_url::without_password;
+use super::load::{ENV_PREFIX, ENV_SEPARATOR, FLAG};
+
+/// A setting that cannot be used: the dotted field, its value, the remedy and where it was given.
+#[derive(Debug, Error)]
+#[error("{0}")]
+pub struct Problem(String);
+
+impl Problem {
+    pub(super) fn new(text: String) -> Self {
+        Self(text)
+    }
+
+    /// A field whose value was read but cannot be used.
+    pub(super) fn of_field(figment: &Figment, field: &str, reason: &str) -> Self {
+        let value = figment
+            .find_value(field)
+            .map_or_else(|_| "(default)".to_owned(), |value| show(&value));
+        Self::of_value(figment, field, &value, reason)
+    }
+
+    pub(super) fn of_value(figment: &Figment, field: &str, value: &str, reason: &str) -> Self {
+        Self(format!("{field} = {value}: {reason}{}", place(figment, field)))
+    }
+}
+
+/// What figment found, said our way.
+pub(super) fn of_extraction(error: &figment::Error, figment: &Figment) -> Problem {
+    let field = error.path.join(".");
+    match &error.kind {
+        Kind::UnknownField(name, known) => {
+            // Figment ends the path sometimes with the table and sometimes with the key.
+            let table = field
+                .strip_suffix(name.as_str())
+                .unwrap_or(&field)
+                .trim_end_matches('.');
+            let dotted = |key: &str| match table {
+                "" => key.to_owned(),
+                table => format!("{table}.{key}"),
+            };
+            let unknown = dotted(name);
+            let remedy = match closest(name, known) {
+                Some(key) => format!("did you mean {}?", dotted(key)),
+                None => format!("known are {}", known.join(", ")),
+            };
+            Problem::new(format!("{unknown}: unknown key; {remedy}{}", place(figment, &unknown)))
+        }
+        // A file that is no TOML. The message quotes the line, which may hold a password.
+        Kind::Message(message) if field.is_empty() => {
+            let file = error.metadata.as_ref().and_then(|metadata| match &metadata.source {
+                Some(Source::File(path)) => Some(format!("{}: ", path.display())),
+                _ => None,
+            });
+            Problem::new(format!(
+                "{}{}",
+                file.unwrap_or_default(),
+                without_password(message.trim_end())
+            ))
+        }
+        kind => Problem::of_field(figment, &field, &reason(kind)),
+    }
+}
+
+fn reason(kind: &Kind) -> String {
+    match kind {
+        Kind::UnknownVariant(value, known) => {
+            let mut reason = format!("unknown value; use {}", known.join(" or "));
+            if let Some(meant) = closest(value, known) {
+                write!(reason, "; did you mean {meant}?").expect("a String takes all that is written");
+            }
+            reason
+        }
+        Kind::InvalidType(actual, expected) | Kind::InvalidValue(actual, expected) => remedy(actual, expected),
+        Kind::MissingField(name) => format!("{name} is missing; add it"),
+        other => without_password(&other.to_string()),
+    }
+}
+
+fn remedy(actual: &Actual, expected: &str) -> String {
+    match expected {
+        "a duration" => r#"not a duration; write a number with its unit, such as "500ms", "30s" or "7d""#.to_owned(),
+        "a boolean" => "write true or false".to_owned(),
+        "a string" | "string" if matches!(actual, Actual::Unsigned(_) | Actual::Signed(_) | Actual::Bool(_)) => {
+            r#"write text, in quotes: "…" (in an environment variable too)"#.to_owned()
+        }
+        number if number.trim_start_matches(['u', 'i']).parse::<u8>().is_ok() || number == "usize" => {
+            format!("write a whole number that fits {number}")
+        }
+        other => format!("expected {other}"),
+    }
+}
+
+fn show(value: &Value) -> String {
+    let text = match value {
+        Value::String(_, text) => format!("{text:?}"),
+        other => serde_json::to_string(other).unwrap_or_default(),
+    };
+    without_password(&text)
+}
+
+/// Where the field was given, as a remark in brackets.
+fn place(figment: &Figment, field: &str) -> String {
+    let Some(metadata) = figment.find_metadata(field) else {
+        return String::new();
+    };
+    if metadata.name == FLAG {
+        return " (in a flag)".to_owned();
+    }
+    if let Some(Source::File(path)) = &metadata.source {
+        let here = std::env::current_dir().unwrap_or_default();
+        return format!(" (in {})", path.strip_prefix(here).unwrap_or(path).display());
+    }
+    let variable = field.to_uppercase().replace('.', ENV_SEPARATOR);
+    format!(" (in the environment variable {ENV_PREFIX}{variable})")
+}
+
+/// The known word that was probably meant.
+fn closest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
+    let likeness = |candidate: &str| strsim::jaro_winkler(word, candidate);
+    let best = known
+        .iter()
+        .copied()
+        .max_by(|a, b| likeness(a).total_cmp(&likeness(b)))?;
+    (likeness(best) > 0.8).then_some(best)
+}

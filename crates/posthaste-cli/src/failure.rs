@@ -1,0 +1,51 @@
+//! How a command that failed says so: one message on standard error and a non-zero exit code.
+
+use std::io::{self, IsTerminal};
+use std::process::ExitCode;
+
+/// Says what went wrong and returns the exit code.
+pub fn report(error: &anyhow::Error) -> ExitCode {
+    if is_broken_pipe(error) {
+        // Whoever read our output, `head` perhaps, has seen enough.
+        return ExitCode::SUCCESS;
+    }
+    let label = if io::stderr().is_terminal() {
+        "\x1b[1;31merror:\x1b[0m"
+    } else {
+        "error:"
+    };
+    eprintln!("{label} {}", text(error));
+    ExitCode::FAILURE
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error
+        .downcast_ref::<io::Error>()
+        .is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+}
+
+/// The error and its causes, without those that an outer one has quoted already.
+fn text(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if text.is_empty() {
+            text = cause;
+        } else if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cause_that_was_quoted_is_not_repeated() {
+        let error = anyhow::anyhow!("no route")
+            .context("PostgreSQL: no route; check the host")
+            .context("cannot start");
+        assert_eq!(text(&error), "cannot start: PostgreSQL: no route; check the host");
+    }
+}

@@ -1,0 +1,37 @@
+//! The command `posthaste`: the relay as a process of its own, and the operator's tools.
+
+mod args;
+mod commands;
+mod config;
+mod failure;
+mod logging;
+mod metrics;
+mod schema;
+mod shutdown;
+mod wiring;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Parser;
+
+use args::Cli;
+
+/// How long threads that are stuck, such as in a write to a full pipe, may delay the end.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+fn main() -> ExitCode {
+    #[cfg(feature = "failpoints")]
+    let _scenario = fail::FailScenario::setup();
+    let cli = Cli::parse();
+    let runtime = match tokio::runtime::Runtime::new() {
+        Ok(runtime) => runtime,
+        Err(error) => return failure::report(&error.into()),
+    };
+    let result = runtime.block_on(commands::run(cli));
+    runtime.shutdown_timeout(PATIENCE);
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => failure::report(&error),
+    }
+}

@@ -1,0 +1,159 @@
+//! Which database and which publisher: the only place that names them.
+
+use std::path::Path;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use anyhow::Context;
+use clap::ValueEnum;
+use posthaste_core::store::{Store, StoreErrorKind};
+use posthaste_core::{Publisher, StoreError};
+use posthaste_postgres::{DEFAULT_SCHEMA, PostgresStore};
+use posthaste_publishers::{FileOptions, FilePublisher, Stdout};
+use posthaste_sqlite::{DEFAULT_PREFIX, SqliteStore};
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::sqlite::SqlitePoolOptions;
+use sqlx::{Connection, PgConnection};
+
+use crate::config::{Database, DatabaseUrl, PublisherConfig, PublisherKind};
+
+/// What to do about a SQLite file that is not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IfMissing {
+    /// Make it.
+    Create,
+    /// Say so.
+    Refuse,
+    /// Answer as an empty one would, and leave the disk as it is.
+    Pretend,
+}
+
+/// The configured store. PostgreSQL is connected to when it is first used, so that a relay may start before it.
+pub async fn store(database: &Database, if_missing: IfMissing) -> anyhow::Result<Arc<dyn Store>> {
+    match database.url() {
+        DatabaseUrl::Postgres(url) => {
+            let pool = PgPoolOptions::new()
+                .max_connections(database.max_connections)
+                .acquire_timeout(database.acquire_timeout)
+                .connect_lazy_with(postgres_options(&url)?);
+            Ok(Arc::new(postgres_store(database, pool)?))
+        }
+        DatabaseUrl::Sqlite(path) => {
+            let path = match if_missing {
+                _ if path.exists() => path.as_path(),
+                IfMissing::Create => path.as_path(),
+                IfMissing::Refuse => return Err(no_file(&path).into()),
+                IfMissing::Pretend => Path::new(":memory:"),
+            };
+            let opened = SqliteStore::connect(path).await?;
+            if path == Path::new(":memory:") {
+                return Ok(Arc::new(sqlite_store(database, opened.pool().clone())?));
+            }
+            // The store knows best how to open a file; how many connections and how patient is for the settings to say.
+            let pool = SqlitePoolOptions::new()
+                .max_connections(database.max_connections)
+                .acquire_timeout(database.acquire_timeout)
+                .connect_lazy_with((*opened.pool().connect_options()).clone());
+            opened.pool().close().await;
+            Ok(Arc::new(sqlite_store(database, pool)?))
+        }
+    }
+}
+
+fn postgres_store(database: &Database, pool: sqlx::PgPool) -> anyhow::Result<PostgresStore> {
+    let schema = database.schema.as_deref().unwrap_or(DEFAULT_SCHEMA);
+    PostgresStore::in_schema(pool, schema).context("database.schema")
+}
+
+fn sqlite_store(database: &Database, pool: sqlx::SqlitePool) -> anyhow::Result<SqliteStore> {
+    let prefix = database.prefix.as_deref().unwrap_or(DEFAULT_PREFIX);
+    SqliteStore::with_prefix(pool, prefix).context("database.prefix")
+}
+
+/// A kind of database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Backend {
+    /// PostgreSQL
+    Postgres,
+    /// SQLite
+    Sqlite,
+}
+
+/// A store that is there only to be asked for its SQL. It is connected to nothing.
+pub async fn detached_store(database: &Database, backend: Option<Backend>) -> anyhow::Result<Arc<dyn Store>> {
+    let backend = backend.unwrap_or(match database.url() {
+        DatabaseUrl::Postgres(_) => Backend::Postgres,
+        DatabaseUrl::Sqlite(_) => Backend::Sqlite,
+    });
+    match backend {
+        Backend::Postgres => {
+            let pool = PgPoolOptions::new().connect_lazy_with(PgConnectOptions::new_without_pgpass());
+            Ok(Arc::new(postgres_store(database, pool)?))
+        }
+        Backend::Sqlite => {
+            let opened = SqliteStore::connect(":memory:").await?;
+            Ok(Arc::new(sqlite_store(database, opened.pool().clone())?))
+        }
+    }
+}
+
+/// Whether the database can be reached. A pool cannot tell: a server that is away, one that is full and a pool that is
+/// too small are all "no connection in time" to it.
+pub async fn probe(database: &Database) -> anyhow::Result<()> {
+    match database.url() {
+        DatabaseUrl::Postgres(url) => {
+            let options = postgres_options(&url)?;
+            let connecting = PgConnection::connect_with(&options);
+            let connection = match tokio::time::timeout(database.acquire_timeout, connecting).await {
+                Ok(connected) => connected.map_err(posthaste_postgres::store_error)?,
+                Err(_) => return Err(no_answer(database).into()),
+            };
+            // The probe has served its purpose, however it ends.
+            let _ = connection.close().await;
+            Ok(())
+        }
+        // A file is never away; opening it has shown that it is there.
+        DatabaseUrl::Sqlite(_) => Ok(()),
+    }
+}
+
+fn postgres_options(url: &str) -> anyhow::Result<PgConnectOptions> {
+    PgConnectOptions::from_str(url)
+        .context("database.url: not an address of PostgreSQL; write postgres://user:password@host:5432/database")
+}
+
+fn no_file(path: &Path) -> StoreError {
+    StoreError {
+        kind: StoreErrorKind::SchemaMissing,
+        message: format!("SQLite: there is no file {}", path.display()),
+        remedy: Some("create it with `posthaste migrate up`, or correct database.url"),
+        source: None,
+    }
+}
+
+fn no_answer(database: &Database) -> StoreError {
+    StoreError {
+        kind: StoreErrorKind::Unavailable,
+        message: format!(
+            "{} did not answer within {:?}",
+            database.url(),
+            database.acquire_timeout
+        ),
+        remedy: Some("check host, port and firewall, or raise database.acquire_timeout"),
+        source: None,
+    }
+}
+
+/// The configured publisher.
+pub fn publisher(config: &PublisherConfig) -> anyhow::Result<Arc<dyn Publisher>> {
+    match (config.kind, &config.path) {
+        (PublisherKind::File, Some(path)) => {
+            let options = FileOptions {
+                fsync: config.fsync.unwrap_or(true),
+                ..FileOptions::new(path)
+            };
+            Ok(Arc::new(FilePublisher::open(options).context("publisher.path")?))
+        }
+        _ => Ok(Arc::new(Stdout::new())),
+    }
+}
