@@ -30,7 +30,14 @@ fresh as materialized (
         and ($3::text[] is null or "@topic" = any ($3))
         and ($4::text is null or "@tenant" = $4)
         and ("@ordering_key" is null or (
-            ("@topic", "@ordering_key") not in (select topic, ordering_key from leased)
+            ("@topic", "@ordering_key") not in (select topic, ordering_key from leased where live)
+            and (
+                ("@topic", "@ordering_key") not in (select topic, ordering_key from leased where not live)
+                or not exists (
+                    select from leased e
+                    where not e.live and e.topic = o."@topic" and e.ordering_key = o."@ordering_key" and e.seq < o."@seq"
+                )
+            )
             and ("@topic", "@ordering_key") not in (select topic, ordering_key from dead_heads)
             -- A row that was tried came before all that are fresh; one that was only scheduled may have come after.
             and ("@topic", "@ordering_key") not in (select topic, ordering_key from waiting where tried)

@@ -1,11 +1,19 @@
 -- Takes rows whose worker let the lease run out. With $10 never past an earlier row of the same key.
 --   $1 namespace  $2 max attempts  $3 topics  $4 tenant  $5 limit  $6 max bytes  $7 worker  $8 token  $9 lease in ms
 --   $10 whether keys are ordered  $11 whether dead heads block by default  $12 topics with the other policy
-with live as materialized (
-    select "@topic" as topic, "@ordering_key" as ordering_key
+with leased as materialized (
+    select "@topic" as topic, "@ordering_key" as ordering_key, "@seq" as seq, "@locked_until" >= now() as live
     from "@outbox"
-    where $10 and "@namespace" = $1 and "@status" = '@processing' and "@locked_until" >= now()
-        and "@ordering_key" is not null
+    where $10 and "@namespace" = $1 and "@status" = '@processing' and "@ordering_key" is not null
+),
+fresh as materialized (
+    -- Rows that were given back before their followers were lost.
+    select "@topic" as topic, "@ordering_key" as ordering_key, min("@seq") as first_seq
+    from "@outbox"
+    where $10 and "@namespace" = $1 and "@status" = '@pending' and "@next_attempt_at" <= "@created_at"
+        and "@seq" < (select max(seq) from leased where not live)
+        and ("@topic", "@ordering_key") in (select topic, ordering_key from leased where not live)
+    group by "@topic", "@ordering_key"
 ),
 candidates as materialized (
     select "@id" as id, "@seq" as seq, "@topic" as topic, case when $10 then "@ordering_key" end as ordering_key,
@@ -16,7 +24,11 @@ candidates as materialized (
         and ($3::text[] is null or "@topic" = any ($3))
         and ($4::text is null or "@tenant" = $4)
         and (not $10 or "@ordering_key" is null or (
-            ("@topic", "@ordering_key") not in (select topic, ordering_key from live)
+            ("@topic", "@ordering_key") not in (select topic, ordering_key from leased where live)
+            and not exists (
+                select from fresh e
+                where e.topic = o."@topic" and e.ordering_key = o."@ordering_key" and e.first_seq < o."@seq"
+            )
             and not exists (
                 select from "@outbox" e
                 where e."@namespace" = $1 and e."@topic" = o."@topic" and e."@ordering_key" = o."@ordering_key"

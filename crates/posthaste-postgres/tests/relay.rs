@@ -192,7 +192,11 @@ async fn no_transaction_is_open_while_publishing() {
     eventually("every transaction on the table to end", async || {
         let sql = "select count(*) from pg_locks l join pg_class c on c.oid = l.relation
             where c.relname = 'outbox' and c.relnamespace = $1::regnamespace";
-        let open: i64 = sqlx::query_scalar(sql).bind(&schema).fetch_one(store.pool()).await.unwrap();
+        let open: i64 = sqlx::query_scalar(sql)
+            .bind(&schema)
+            .fetch_one(store.pool())
+            .await
+            .unwrap();
         open == 0
     })
     .await;

@@ -69,12 +69,11 @@ impl Claimer<'_> {
         let in_flight = &self.engine.in_flight;
         loop {
             wait_for_room(self.engine).await;
+            // Looked at before the claim: what is settled meanwhile may free rows that the claim did not get.
+            let before = in_flight.load();
             match self.run_once().await? {
-                Found::Nothing if in_flight.load() == Load::default() => return Ok(()),
-                Found::Nothing => {
-                    let before = in_flight.load();
-                    in_flight.wait_until(|load| load != before).await;
-                }
+                Found::Nothing if before == Load::default() => return Ok(()),
+                Found::Nothing => in_flight.wait_until(|load| load != before).await,
                 Found::Suspects => in_flight.wait_until(|load| load == Load::default()).await,
                 Found::Some | Found::FullBatch => {}
             }

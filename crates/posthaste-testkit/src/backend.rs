@@ -17,7 +17,7 @@ use posthaste_core::{AdminStore, EnqueueError, Enqueued, Message, MessageId, Out
 /// `tests/conformance.rs` of this crate is the smallest example.
 pub trait Backend: Sized + Send + Sync + 'static {
     /// The store.
-    type Store: RelayStore + AdminStore + ProducerStore + SchemaStore;
+    type Store: RelayStore + AdminStore + ProducerStore + SchemaStore + Clone;
     /// A transaction of the application. Dropping it rolls it back.
     type Tx: Send;
 

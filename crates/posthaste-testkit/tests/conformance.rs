@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use posthaste_core::store::StoreCapabilities;
 use posthaste_core::{EnqueueError, Enqueued, Inbox, Message, MessageId, OutboxOptions, StoreError};
-use posthaste_testkit::{Backend, MemoryStore, MemoryTx};
+use posthaste_testkit::{Backend, MemoryStore, MemoryTx, TestClock};
 
 struct Memory(MemoryStore);
 
@@ -21,7 +21,7 @@ impl Backend for Memory {
     }
 
     async fn fresh() -> Self {
-        Self(MemoryStore::new())
+        Self(MemoryStore::with_clock(TestClock::ticking()))
     }
 
     fn store(&self) -> &MemoryStore {

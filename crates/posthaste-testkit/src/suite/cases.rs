@@ -86,6 +86,7 @@ macro_rules! __conformance_cases {
                 an_expired_row_goes_before_what_follows_it
                 a_reclaimed_part_of_a_run_holds_back_the_rest
                 a_failed_row_is_not_overtaken_by_a_follower_whose_worker_vanished
+                a_released_row_is_not_overtaken_by_a_follower_whose_worker_vanished
                 a_released_row_keeps_its_place
                 a_dead_head_is_skipped_by_default
                 a_dead_head_may_block_its_key_until_it_is_replayed
@@ -157,10 +158,32 @@ macro_rules! __conformance_cases {
                 a_race_is_decided_by_the_row_where_there_is_no_window
                 races_for_several_keys_in_any_order_do_not_deadlock
                 the_second_wins_when_the_first_rolls_back
+                the_second_is_told_the_first_id_when_the_first_commits
                 a_key_is_held_within_its_window_after_its_row_was_purged
                 a_key_is_free_after_its_window_and_its_row
                 a_key_is_held_beyond_its_window_while_its_row_is_there
                 a_purge_of_keys_is_bounded_too
+            }
+            relay {
+                everything_that_was_committed_is_delivered_once_and_in_order
+                relays_that_run_at_the_same_time_share_the_work
+                a_failing_key_stops_only_itself
+                a_failure_in_the_middle_of_a_run_is_not_overtaken
+                a_lost_acknowledgement_delivers_again_under_the_same_id
+                a_message_whose_bytes_were_changed_is_dead_and_never_published
+                a_message_that_always_fails_is_dead_after_its_last_attempt
+                a_refused_head_is_dead_at_once_and_the_policy_decides_about_the_rest
+                a_publisher_that_forgets_to_answer_is_asked_again
+                a_publisher_that_panics_does_not_end_the_relay
+                a_publisher_that_hangs_is_given_up
+                a_slow_publication_keeps_its_lease
+                an_outcome_that_comes_after_the_lease_is_counted_and_changes_nothing
+                a_relay_that_stops_gives_back_what_it_has_not_handed_over
+                a_relay_that_must_stop_leaves_unanswered_messages_to_their_lease
+                the_next_batch_is_claimed_while_this_one_is_in_flight_up_to_a_bound
+                bytes_in_flight_are_bounded_too
+                a_relay_delivers_only_what_is_in_its_scope
+                the_store_can_be_driven_without_a_relay
             }
             inbox {
                 a_delivery_is_handled_once

@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures::future::join_all;
 use posthaste_core::{Enqueued, Message, OutboxOptions, RelayStore};
 
-use super::steps::{DAY, HOUR, Worker, enqueue, enqueue_new, plain, records, try_enqueue};
+use super::steps::{DAY, HOUR, Worker, enqueue, enqueue_new, others_wait, plain, records, try_enqueue};
 use crate::backend::Backend;
 
 fn keyed(key: &str) -> Message {
@@ -139,15 +139,35 @@ pub async fn the_second_wins_when_the_first_rolls_back<B: Backend>(b: &B) {
     if !B::capabilities().concurrent_writers {
         return; // there is no second transaction while the first is open
     }
+    let (first, second) = (keyed("k"), keyed("k"));
     let options = OutboxOptions::default();
-    let mut first = b.begin().await;
-    b.enqueue(&mut first, vec![keyed("k")], &options)
-        .await
-        .expect("it is new");
-    let second = keyed("k");
-    let (outcome, ()) = tokio::join!(try_enqueue(b, vec![second.clone()], &options), b.rollback(first));
+    let mut tx = b.begin().await;
+    b.enqueue(&mut tx, vec![first], &options).await.expect("it is new");
+    let (outcome, ()) = tokio::join!(try_enqueue(b, vec![second.clone()], &options), async {
+        others_wait().await;
+        b.rollback(tx).await;
+    });
     assert_eq!(outcome.expect("no error"), [Enqueued::Now(second.id)]);
     assert_eq!(Worker::new().claim(b, 10).await.ids(), [second.id]);
+}
+
+/// Proves B4.
+pub async fn the_second_is_told_the_first_id_when_the_first_commits<B: Backend>(b: &B) {
+    if !B::capabilities().concurrent_writers {
+        return; // there is no second transaction while the first is open
+    }
+    let (first, second) = (keyed("k"), keyed("k"));
+    let options = OutboxOptions::default();
+    let mut tx = b.begin().await;
+    b.enqueue(&mut tx, vec![first.clone()], &options)
+        .await
+        .expect("it is new");
+    let (outcome, ()) = tokio::join!(try_enqueue(b, vec![second], &options), async {
+        others_wait().await;
+        b.commit(tx).await;
+    });
+    assert_eq!(outcome.expect("a lost race is no error"), [Enqueued::Before(first.id)]);
+    assert_eq!(Worker::new().claim(b, 10).await.ids(), [first.id]);
 }
 
 /// Proves B4 and pitfall 23.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures::future::join_all;
 
-use super::steps::{DAY, HOUR};
+use super::steps::{DAY, HOUR, others_wait};
 use crate::backend::Backend;
 
 /// What a consumer does: records the key and, if it is new, has an effect; all in one transaction.
@@ -15,6 +15,7 @@ async fn handle<B: Backend>(b: &B, consumer: &str, key: &str) -> bool {
         b.write_business_row(&mut tx, &format!("{consumer} handled {key}"))
             .await;
     }
+    tokio::task::yield_now().await; // so that transactions in a race overlap on every backend
     b.commit(tx).await;
     new
 }
@@ -92,7 +93,10 @@ pub async fn a_waiting_delivery_is_handled_when_the_first_rolls_back<B: Backend>
             .await
             .expect("record works")
     );
-    let (second, ()) = tokio::join!(handle(b, "statistics", "event 1"), b.rollback(first));
+    let (second, ()) = tokio::join!(handle(b, "statistics", "event 1"), async {
+        others_wait().await;
+        b.rollback(first).await;
+    });
     assert!(second);
     assert_eq!(b.business_rows().await, ["statistics handled event 1"]);
 }
@@ -108,7 +112,10 @@ pub async fn a_waiting_delivery_is_skipped_when_the_first_commits<B: Backend>(b:
             .await
             .expect("record works")
     );
-    let (second, ()) = tokio::join!(handle(b, "statistics", "event 1"), b.commit(first));
+    let (second, ()) = tokio::join!(handle(b, "statistics", "event 1"), async {
+        others_wait().await;
+        b.commit(first).await;
+    });
     assert!(!second);
 }
 

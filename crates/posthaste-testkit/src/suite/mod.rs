@@ -14,6 +14,7 @@ pub mod inbox;
 pub mod lease;
 pub mod order;
 pub mod purge;
+pub mod relay;
 pub mod settle;
 mod steps;
 pub mod sweep;

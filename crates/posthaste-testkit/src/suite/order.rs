@@ -195,6 +195,15 @@ pub async fn a_failed_row_is_not_overtaken_by_a_follower_whose_worker_vanished<B
     assert_eq!(Worker::new().claim(b, 10).await.ids(), ids[1..]);
 }
 
+/// Proves C10 and pitfall 5.
+pub async fn a_released_row_is_not_overtaken_by_a_follower_whose_worker_vanished<B: Backend>(b: &B) {
+    let ids = enqueue_new(b, [keyed("k", "1"), keyed("k", "2")]).await;
+    let work = Worker::new().claim(b, 10).await;
+    assert_eq!(settle(b, vec![work.verdict(ids[0], Verdict::Released)]).await, []);
+    b.pass_time(LEASE_AND_MORE).await; // the worker died before it could settle the second
+    assert_eq!(deliver_all(b, &Worker::new()).await, ids);
+}
+
 /// Proves pitfall 5.
 pub async fn a_released_row_keeps_its_place<B: Backend>(b: &B) {
     let ids = enqueue_new(b, (0..4).map(|n| keyed("k", &n.to_string()))).await;

@@ -40,6 +40,7 @@ pub(super) async fn try_enqueue<B: Backend>(
 ) -> Result<Vec<Enqueued>, EnqueueError> {
     let mut tx = b.begin().await;
     let outcome = b.enqueue(&mut tx, messages, options).await;
+    tokio::task::yield_now().await; // so that transactions in a race overlap on every backend
     match outcome {
         Ok(_) => b.commit(tx).await,
         Err(_) => b.rollback(tx).await,
@@ -95,6 +96,11 @@ pub(super) async fn kill<B: Backend>(b: &B, id: MessageId) {
     });
     assert_eq!(settle(b, settlements.collect()).await, [], "no lease was lost");
     assert_eq!(state(b, id).await, State::Dead);
+}
+
+/// Gives a concurrent transaction the time to run into its wait. The cases hold without it, but would prove less.
+pub(super) async fn others_wait() {
+    tokio::time::sleep(Duration::from_millis(20)).await;
 }
 
 /// Makes a dead row pending again and lets a moment pass, after which it is due.
