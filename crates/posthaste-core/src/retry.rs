@@ -66,7 +66,7 @@ impl Backoff {
                 let factor = 1_u32.checked_shl(failures.min(32)).unwrap_or(u32::MAX);
                 let delay = base.checked_mul(factor).unwrap_or(Duration::MAX).min(*max);
                 if *jitter {
-                    delay / 2 + (delay - delay / 2).mul_f64(random.clamp(0.0, 1.0))
+                    delay / 2 + delay.saturating_sub(delay / 2).mul_f64(random.clamp(0.0, 1.0))
                 } else {
                     delay
                 }

@@ -186,8 +186,8 @@ fn tenant_owns_dedupe_key(message: &Message) -> Result<(), InvalidMessage> {
 mod tests {
     use super::*;
 
-    fn refused(message: Message) -> String {
-        validate(&message, &Limits::default(), TypeNameRule::Strict)
+    fn refused(message: impl std::borrow::Borrow<Message>) -> String {
+        validate(message.borrow(), &Limits::default(), TypeNameRule::Strict)
             .expect_err("must be refused")
             .to_string()
     }

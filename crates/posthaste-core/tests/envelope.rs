@@ -1,5 +1,7 @@
 //! The envelope against the `CloudEvents` specification: its own JSON example, and the SDK as an independent reader.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use chrono::{DateTime, Utc};
 use cloudevents::{AttributesReader, Data, Event};
 use posthaste_core::Message;
@@ -53,10 +55,7 @@ fn the_sdk_reads_every_field_of_the_envelope() {
         .header("X-Request-Id", "r-7");
     let event = read_back(&message);
     assert_eq!(event.id(), message.id.to_string());
-    assert_eq!(
-        (event.ty(), event.source().to_string().as_str()),
-        ("acme.order.created.v1", "shop")
-    );
+    assert_eq!((event.ty(), event.source().as_str()), ("acme.order.created.v1", "shop"));
     assert_eq!(
         (event.subject(), event.datacontenttype()),
         (Some("42"), Some("application/json"))

@@ -54,7 +54,7 @@ impl Doorbell for PostgresDoorbell {
 pub(crate) struct Listener {
     pool: PgPool,
     channel: String,
-    listener: Option<PgListener>,
+    connection: Option<PgListener>,
 }
 
 impl Listener {
@@ -64,7 +64,7 @@ impl Listener {
         Self {
             pool,
             channel: store.channel(),
-            listener: None,
+            connection: None,
         }
     }
 
@@ -78,10 +78,10 @@ impl Listener {
 #[async_trait]
 impl WakeSource for Listener {
     async fn wait(&mut self) {
-        let Some(listener) = &mut self.listener else {
+        let Some(listener) = &mut self.connection else {
             match self.connect().await {
                 // What came while nobody listened is found by the poll that this wake-up causes.
-                Ok(listener) => self.listener = Some(listener),
+                Ok(listener) => self.connection = Some(listener),
                 Err(error) => {
                     tracing::debug!(%error, "cannot listen for wake-ups; polling goes on");
                     sleep(RECONNECT).await;
@@ -92,7 +92,7 @@ impl WakeSource for Listener {
         // `None` is a lost connection that is being restored: wake up, for what came in between.
         if let Err(error) = listener.try_recv().await {
             tracing::debug!(%error, "lost the connection that listens for wake-ups; polling goes on");
-            self.listener = None;
+            self.connection = None;
             sleep(RECONNECT).await;
         }
     }

@@ -56,11 +56,16 @@ pub struct PostgresStore {
 
 impl PostgresStore {
     /// The outbox in the schema `posthaste`.
+    #[expect(clippy::missing_panics_doc, reason = "the default name is valid")]
     pub fn new(pool: PgPool) -> Self {
         Self::in_schema(pool, DEFAULT_SCHEMA).expect("the default schema's name is valid")
     }
 
     /// The outbox in a schema of your choice.
+    #[expect(
+        clippy::missing_panics_doc,
+        reason = "Posthaste's own map has every role that its statements need"
+    )]
     pub fn in_schema(pool: PgPool, schema: &str) -> Result<Self, BadIdentifier> {
         let map = TableMap::in_schema(schema)?;
         Ok(Self::with_map(pool, map).expect("Posthaste's own map has every role"))

@@ -1,5 +1,7 @@
 //! PostgreSQL passes the conformance suite.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod support;
 
 use std::time::Duration;

@@ -1,5 +1,7 @@
 //! Enqueueing on connections that are not sqlx's: tokio-postgres, `psql`, Python.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod support;
 
 use std::process::{Command, Output};

@@ -1,5 +1,7 @@
 //! Plans at a backlog of 200,000 rows: every hot statement walks an index in its own order and stops at its limit.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod support;
 
 use posthaste_core::store::SchemaStore;

@@ -1,5 +1,7 @@
 //! The relay on PostgreSQL: wake-ups, small pools, other people's locks, and how quiet it is when idle.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod support;
 
 use std::time::{Duration, Instant};
