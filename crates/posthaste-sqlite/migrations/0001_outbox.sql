@@ -3,7 +3,7 @@
 --   insert into posthaste_outbox (topic, ordering_key, payload) values ('order-events', '42', '{"orderId": 42}');
 create table "@outbox" (
     seq             integer primary key autoincrement, -- never given out twice, so a removed row leaves its place empty
-    id              text not null unique default (lower(
+    id              text not null default (lower(
         hex(randomblob(4)) || '-' || hex(randomblob(2)) || '-4' || substr(hex(randomblob(2)), 2) || '-'
         || substr('89ab', 1 + abs(random() % 4), 1) || substr(hex(randomblob(2)), 2) || '-' || hex(randomblob(6)))),
     namespace       text not null default 'default',
@@ -34,6 +34,9 @@ create table "@outbox" (
 -- "Fresh" rows are due since they were written, "waiting" ones have a time of their own (a retry or a scheduled start):
 -- next_attempt_at > created_at tells them apart, so that each kind has an index in the order in which it is claimed and
 -- neither has to be searched past. Every index of SQLite ends in the rowid, which is seq.
+--
+-- The statements name their indexes: statistics of a queue are taken when it happens to be empty or full, and would mislead.
+create unique index "@outbox+id" on "@outbox" (id);
 create index "@outbox+fresh" on "@outbox" (namespace)
     where status = 'pending' and next_attempt_at <= created_at;
 create index "@outbox+waiting" on "@outbox" (namespace, next_attempt_at)
@@ -55,16 +58,16 @@ create table "@dedupe" (
     topic      text not null,
     dedupe_key text not null,
     message_id text not null,
-    expires_at integer not null,
-    primary key (namespace, topic, dedupe_key)
-) without rowid;
+    expires_at integer not null
+);
+create unique index "@dedupe+key" on "@dedupe" (namespace, topic, dedupe_key);
 create index "@dedupe+expiry" on "@dedupe" (expires_at);
 
 -- What each consumer has handled.
 create table "@inbox" (
     consumer   text not null,
     key        text not null,
-    handled_at integer not null default (cast(unixepoch('subsec') * 1000 as integer)),
-    primary key (consumer, key)
-) without rowid;
+    handled_at integer not null default (cast(unixepoch('subsec') * 1000 as integer))
+);
+create unique index "@inbox+key" on "@inbox" (consumer, key);
 create index "@inbox+handled" on "@inbox" (handled_at);

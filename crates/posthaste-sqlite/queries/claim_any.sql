@@ -2,8 +2,8 @@
 --   ?1 namespace  ?2 max attempts  ?3 topics  ?4 tenant  ?5 limit  ?6 max bytes  ?7 worker  ?8 token  ?9 lease in ms
 with clock as (select cast(unixepoch('subsec') * 1000 as integer) as now),
 fresh as (
-    select "@seq" as seq, octet_length("@payload") as bytes
-    from "@outbox"
+    select "@seq" as seq, "@id" as id, octet_length("@payload") as bytes
+    from "@outbox" indexed by "@outbox+fresh"
     where "@namespace" = ?1 and "@status" = '@pending' and "@next_attempt_at" <= "@created_at"
         and "@attempts" < ?2
         and (?3 is null or "@topic" in (select value from json_each(?3)))
@@ -12,8 +12,8 @@ fresh as (
     limit ?5
 ),
 due as (
-    select "@seq" as seq, octet_length("@payload") as bytes
-    from "@outbox"
+    select "@seq" as seq, "@id" as id, octet_length("@payload") as bytes
+    from "@outbox" indexed by "@outbox+waiting"
     where "@namespace" = ?1 and "@status" = '@pending' and "@next_attempt_at" > "@created_at"
         and "@next_attempt_at" <= (select now from clock)
         and "@attempts" < ?2
@@ -23,18 +23,18 @@ due as (
     limit ?5
 ),
 picked as (
-    select seq
+    select id
     from (
-        select seq, row_number() over by_seq as place, sum(bytes) over by_seq as bytes_so_far
+        select id, row_number() over by_seq as place, sum(bytes) over by_seq as bytes_so_far
         from (select * from fresh union all select * from due)
         window by_seq as (order by seq)
     )
     where place = 1 or (place <= ?5 and bytes_so_far <= ?6)
 )
-update "@outbox"
+update "@outbox" indexed by "@outbox+id"
 set "@status" = '@processing', "@attempts" = "@attempts" + 1, "@locked_by" = ?7, "@lease_token" = ?8,
     "@locked_until" = (select now from clock) + ?9, "@updated_at" = (select now from clock)
-where "@seq" in (select seq from picked)
+where "@id" in (select id from picked)
 returning "@seq" as seq, "@id" as id, "@namespace" as namespace, "@topic" as topic, "@ordering_key" as ordering_key,
     /*if tenant*/ "@tenant" /*else*/ null /*end*/ as tenant,
     /*if dedupe_key*/ "@dedupe_key" /*else*/ null /*end*/ as dedupe_key,

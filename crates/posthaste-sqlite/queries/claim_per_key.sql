@@ -7,20 +7,20 @@
 with clock as (select cast(unixepoch('subsec') * 1000 as integer) as now),
 live as materialized (
     select "@topic" as topic, "@ordering_key" as ordering_key
-    from "@outbox"
+    from "@outbox" indexed by "@outbox+leased"
     where "@namespace" = ?1 and "@status" = '@processing' and "@locked_until" >= (select now from clock)
         and "@ordering_key" is not null
 ),
 stranded as materialized (
     select "@topic" as topic, "@ordering_key" as ordering_key, min("@seq") as seq
-    from "@outbox"
+    from "@outbox" indexed by "@outbox+leased"
     where "@namespace" = ?1 and "@status" = '@processing' and "@locked_until" < (select now from clock)
         and "@ordering_key" is not null
     group by "@topic", "@ordering_key"
 ),
 fresh as (
-    select o."@seq" as seq, octet_length(o."@payload") as bytes
-    from "@outbox" o
+    select o."@seq" as seq, o."@id" as id, octet_length(o."@payload") as bytes
+    from "@outbox" o indexed by "@outbox+fresh"
     where o."@namespace" = ?1 and o."@status" = '@pending' and o."@next_attempt_at" <= o."@created_at"
         and o."@attempts" < ?2
         and (?3 is null or o."@topic" in (select value from json_each(?3)))
@@ -32,13 +32,13 @@ fresh as (
                 where stranded.topic = o."@topic" and stranded.ordering_key = o."@ordering_key" and stranded.seq < o."@seq"
             ))
             and not exists (
-                select 1 from "@outbox" e
+                select 1 from "@outbox" e indexed by "@outbox+waiting_key"
                 where e."@namespace" = ?1 and e."@topic" = o."@topic" and e."@ordering_key" = o."@ordering_key"
                     and e."@status" = '@pending' and e."@next_attempt_at" > e."@created_at"
                     and e."@ordering_key" is not null and e."@seq" < o."@seq"
             )
             and ((o."@topic" in (select value from json_each(?11))) = ?10 or not exists (
-                select 1 from "@outbox" e
+                select 1 from "@outbox" e indexed by "@outbox+dead"
                 where e."@namespace" = ?1 and e."@topic" = o."@topic" and e."@ordering_key" = o."@ordering_key"
                     and e."@status" = '@dead' and e."@seq" < o."@seq"
             ))
@@ -47,8 +47,8 @@ fresh as (
     limit ?5
 ),
 due as (
-    select o."@seq" as seq, octet_length(o."@payload") as bytes
-    from "@outbox" o
+    select o."@seq" as seq, o."@id" as id, octet_length(o."@payload") as bytes
+    from "@outbox" o indexed by "@outbox+waiting"
     where o."@namespace" = ?1 and o."@status" = '@pending' and o."@next_attempt_at" > o."@created_at"
         and o."@next_attempt_at" <= (select now from clock)
         and o."@attempts" < ?2
@@ -61,13 +61,13 @@ due as (
                 where stranded.topic = o."@topic" and stranded.ordering_key = o."@ordering_key" and stranded.seq < o."@seq"
             ))
             and not exists (
-                select 1 from "@outbox" e
+                select 1 from "@outbox" e indexed by "@outbox+waiting_key"
                 where e."@namespace" = ?1 and e."@topic" = o."@topic" and e."@ordering_key" = o."@ordering_key"
                     and e."@status" = '@pending' and e."@next_attempt_at" > e."@created_at"
                     and e."@ordering_key" is not null and e."@seq" < o."@seq"
             )
             and ((o."@topic" in (select value from json_each(?11))) = ?10 or not exists (
-                select 1 from "@outbox" e
+                select 1 from "@outbox" e indexed by "@outbox+dead"
                 where e."@namespace" = ?1 and e."@topic" = o."@topic" and e."@ordering_key" = o."@ordering_key"
                     and e."@status" = '@dead' and e."@seq" < o."@seq"
             ))
@@ -77,18 +77,18 @@ due as (
 ),
 picked as (
     -- The first by sequence: whatever the limits cut off lies behind what is taken, in every key.
-    select seq
+    select id
     from (
-        select seq, row_number() over by_seq as place, sum(bytes) over by_seq as bytes_so_far
+        select id, row_number() over by_seq as place, sum(bytes) over by_seq as bytes_so_far
         from (select * from fresh union all select * from due)
         window by_seq as (order by seq)
     )
     where place = 1 or (place <= ?5 and bytes_so_far <= ?6)
 )
-update "@outbox"
+update "@outbox" indexed by "@outbox+id"
 set "@status" = '@processing', "@attempts" = "@attempts" + 1, "@locked_by" = ?7, "@lease_token" = ?8,
     "@locked_until" = (select now from clock) + ?9, "@updated_at" = (select now from clock)
-where "@seq" in (select seq from picked)
+where "@id" in (select id from picked)
 returning "@seq" as seq, "@id" as id, "@namespace" as namespace, "@topic" as topic, "@ordering_key" as ordering_key,
     /*if tenant*/ "@tenant" /*else*/ null /*end*/ as tenant,
     /*if dedupe_key*/ "@dedupe_key" /*else*/ null /*end*/ as dedupe_key,

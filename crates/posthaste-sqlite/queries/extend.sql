@@ -1,8 +1,7 @@
 -- Prolongs leases that are still held under the token.
 --   ?1 ids  ?2 token  ?3 lease in ms
 with clock as (select cast(unixepoch('subsec') * 1000 as integer) as now)
-update "@outbox"
+update "@outbox" indexed by "@outbox+id"
 set "@locked_until" = (select now from clock) + ?3, "@updated_at" = (select now from clock)
--- The plus keeps the planner on the index of ids, also where statistics say that little is leased.
-where "@id" in (select value from json_each(?1)) and "@lease_token" = ?2 and +"@status" = '@processing'
+where "@id" in (select value from json_each(?1)) and "@lease_token" = ?2 and "@status" = '@processing'
 returning "@id" as id

@@ -15,7 +15,7 @@ select
     "@locked_until" as locked_until, "@last_error" as last_error, "@created_at" as created_at,
     "@updated_at" as updated_at,
     /*if delivered_at*/ "@delivered_at" /*else*/ null /*end*/ as delivered_at
-from "@outbox"
+from "@outbox" indexed by "@outbox+id"
 where "@id" in (select value from json_each(?6))
     and (?1 is null or "@namespace" = ?1)
     and (?2 is null or "@status" = ?2)

@@ -3,6 +3,6 @@
 --   ?1 rows as a JSON array
 select i.value ->> 'id' as id, d.message_id as holder
 from json_each(?1) i
-join "@dedupe" d on d.namespace = i.value ->> 'namespace' and d.topic = i.value ->> 'topic'
-    and d.dedupe_key = i.value ->> 'dedupe_key'
+cross join "@dedupe" d indexed by "@dedupe+key" on d.namespace = i.value ->> 'namespace'
+    and d.topic = i.value ->> 'topic' and d.dedupe_key = i.value ->> 'dedupe_key'
 where not exists (select 1 from "@outbox" o where o."@id" = i.value ->> 'id')

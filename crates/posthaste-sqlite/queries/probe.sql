@@ -5,14 +5,14 @@ with clock as (select cast(unixepoch('subsec') * 1000 as integer) as now)
 select
     exists (
         select 1
-        from "@outbox"
+        from "@outbox" indexed by "@outbox+fresh"
         where "@namespace" = ?1 and "@status" = '@pending' and "@next_attempt_at" <= "@created_at"
             and "@attempts" < ?2
             and (?3 is null or "@topic" in (select value from json_each(?3)))
             and (?4 is null or "@tenant" = ?4)
     ) or exists (
         select 1
-        from "@outbox"
+        from "@outbox" indexed by "@outbox+waiting"
         where "@namespace" = ?1 and "@status" = '@pending' and "@next_attempt_at" > "@created_at"
             and "@next_attempt_at" <= (select now from clock)
             and "@attempts" < ?2
@@ -21,7 +21,7 @@ select
     ) as due,
     (
         select max("@attempts")
-        from "@outbox"
+        from "@outbox" indexed by "@outbox+leased"
         where "@namespace" = ?1 and "@status" = '@processing' and "@locked_until" < (select now from clock)
             and "@attempts" < ?2
             and (?3 is null or "@topic" in (select value from json_each(?3)))
@@ -29,14 +29,14 @@ select
     ) as most_tried,
     exists (
         select 1
-        from "@outbox"
+        from "@outbox" indexed by "@outbox+leased"
         where "@namespace" = ?1 and "@status" = '@processing' and "@locked_until" < (select now from clock)
             and "@attempts" >= ?2
             and (?3 is null or "@topic" in (select value from json_each(?3)))
             and (?4 is null or "@tenant" = ?4)
     ) or exists (
         select 1
-        from "@outbox"
+        from "@outbox" indexed by "@outbox+tried"
         where "@namespace" = ?1 and "@status" = '@pending' and "@attempts" > 0 and "@attempts" >= ?2
             and (?3 is null or "@topic" in (select value from json_each(?3)))
             and (?4 is null or "@tenant" = ?4)

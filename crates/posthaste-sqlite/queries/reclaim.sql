@@ -4,13 +4,13 @@
 with clock as (select cast(unixepoch('subsec') * 1000 as integer) as now),
 live as materialized (
     select "@topic" as topic, "@ordering_key" as ordering_key
-    from "@outbox"
+    from "@outbox" indexed by "@outbox+leased"
     where ?10 and "@namespace" = ?1 and "@status" = '@processing' and "@locked_until" >= (select now from clock)
         and "@ordering_key" is not null
 ),
 stranded as materialized (
     select "@topic" as topic, "@ordering_key" as ordering_key, max("@seq") as last_seq
-    from "@outbox"
+    from "@outbox" indexed by "@outbox+leased"
     where ?10 and "@namespace" = ?1 and "@status" = '@processing' and "@locked_until" < (select now from clock)
         and "@ordering_key" is not null
     group by "@topic", "@ordering_key"
@@ -18,15 +18,15 @@ stranded as materialized (
 fresh as materialized (
     -- Before a row that was claimed there are few: they were released, or are out of scope.
     select "@topic" as topic, "@ordering_key" as ordering_key, min("@seq") as seq
-    from "@outbox"
+    from "@outbox" indexed by "@outbox+fresh"
     where "@namespace" = ?1 and "@status" = '@pending' and "@next_attempt_at" <= "@created_at"
         and "@seq" < (select max(last_seq) from stranded)
         and ("@topic", "@ordering_key") in (select topic, ordering_key from stranded)
     group by "@topic", "@ordering_key"
 ),
 candidates as (
-    select o."@seq" as seq, octet_length(o."@payload") as bytes
-    from "@outbox" o
+    select o."@seq" as seq, o."@id" as id, octet_length(o."@payload") as bytes
+    from "@outbox" o indexed by "@outbox+leased"
     where o."@namespace" = ?1 and o."@status" = '@processing' and o."@locked_until" < (select now from clock)
         and o."@attempts" < ?2
         and (?3 is null or o."@topic" in (select value from json_each(?3)))
@@ -38,13 +38,13 @@ candidates as (
                 where fresh.topic = o."@topic" and fresh.ordering_key = o."@ordering_key" and fresh.seq < o."@seq"
             ))
             and not exists (
-                select 1 from "@outbox" e
+                select 1 from "@outbox" e indexed by "@outbox+waiting_key"
                 where e."@namespace" = ?1 and e."@topic" = o."@topic" and e."@ordering_key" = o."@ordering_key"
                     and e."@status" = '@pending' and e."@next_attempt_at" > e."@created_at"
                     and e."@ordering_key" is not null and e."@seq" < o."@seq"
             )
             and ((o."@topic" in (select value from json_each(?12))) = ?11 or not exists (
-                select 1 from "@outbox" e
+                select 1 from "@outbox" e indexed by "@outbox+dead"
                 where e."@namespace" = ?1 and e."@topic" = o."@topic" and e."@ordering_key" = o."@ordering_key"
                     and e."@status" = '@dead' and e."@seq" < o."@seq"
             ))
@@ -53,18 +53,18 @@ candidates as (
     limit ?5
 ),
 picked as (
-    select seq
+    select id
     from (
-        select seq, row_number() over by_seq as place, sum(bytes) over by_seq as bytes_so_far
+        select id, row_number() over by_seq as place, sum(bytes) over by_seq as bytes_so_far
         from candidates
         window by_seq as (order by seq)
     )
     where place = 1 or bytes_so_far <= ?6
 )
-update "@outbox"
+update "@outbox" indexed by "@outbox+id"
 set "@status" = '@processing', "@attempts" = "@attempts" + 1, "@locked_by" = ?7, "@lease_token" = ?8,
     "@locked_until" = (select now from clock) + ?9, "@updated_at" = (select now from clock)
-where "@seq" in (select seq from picked)
+where "@id" in (select id from picked)
 returning "@seq" as seq, "@id" as id, "@namespace" as namespace, "@topic" as topic, "@ordering_key" as ordering_key,
     /*if tenant*/ "@tenant" /*else*/ null /*end*/ as tenant,
     /*if dedupe_key*/ "@dedupe_key" /*else*/ null /*end*/ as dedupe_key,

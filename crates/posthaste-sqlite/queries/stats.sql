@@ -2,26 +2,26 @@
 --   ?1 namespace
 with clock as (select cast(unixepoch('subsec') * 1000 as integer) as now),
 fresh as (
-    select count(*) as n from "@outbox"
+    select count(*) as n from "@outbox" indexed by "@outbox+fresh"
     where "@namespace" = ?1 and "@status" = '@pending' and "@next_attempt_at" <= "@created_at"
 ),
 head as (
-    select "@created_at" as created_at from "@outbox"
+    select "@created_at" as created_at from "@outbox" indexed by "@outbox+fresh"
     where "@namespace" = ?1 and "@status" = '@pending' and "@next_attempt_at" <= "@created_at"
     order by "@seq" limit 1
 ),
 waiting as (
     select count(*) as n, count(*) filter (where "@next_attempt_at" > (select now from clock)) as not_due,
         min("@created_at") as oldest
-    from "@outbox"
+    from "@outbox" indexed by "@outbox+waiting"
     where "@namespace" = ?1 and "@status" = '@pending' and "@next_attempt_at" > "@created_at"
 ),
 leased as (
-    select count(*) as n, min("@created_at") as oldest from "@outbox"
+    select count(*) as n, min("@created_at") as oldest from "@outbox" indexed by "@outbox+leased"
     where "@namespace" = ?1 and "@status" = '@processing'
 ),
 given_up as (
-    select count(*) as n from "@outbox" where "@namespace" = ?1 and "@status" = '@dead'
+    select count(*) as n from "@outbox" indexed by "@outbox+dead" where "@namespace" = ?1 and "@status" = '@dead'
 ),
 oldest as (
     select min(created_at) as created_at

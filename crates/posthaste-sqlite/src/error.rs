@@ -82,7 +82,12 @@ fn by_code(error: &dyn DatabaseError) -> (Kind, Option<&'static str>) {
 
 /// SQLite has one code for every fault in a statement; only the message tells them apart.
 fn schema_is_missing(message: &str) -> bool {
-    ["no such table", "no such column", "has no column named"]
-        .iter()
-        .any(|words| message.contains(words))
+    [
+        "no such table",
+        "no such column",
+        "no such index",
+        "has no column named",
+    ]
+    .iter()
+    .any(|words| message.contains(words))
 }

@@ -3,10 +3,10 @@
 use async_trait::async_trait;
 use posthaste_core::StoreError;
 use posthaste_core::store::{Migration, SchemaStore};
-use posthaste_core::template::render;
 use sqlx::{AssertSqlSafe, Executor, SqliteConnection};
 
 use crate::error::store_error;
+use crate::statements::finish;
 use crate::{BEGIN, SqliteStore};
 
 const MIGRATIONS: [(&str, &str); 1] = [("outbox", include_str!("../migrations/0001_outbox.sql"))];
@@ -49,18 +49,7 @@ impl SchemaStore for SqliteStore {
 
 impl SqliteStore {
     fn finish(&self, sql: &str) -> String {
-        render(&self.name_indexes(sql), &self.map, '"').expect("migrations name only what Posthaste's own map has")
-    }
-
-    /// Indexes share one space of names in SQLite, so each is named after its table: `"@outbox+fresh"` becomes
-    /// `"posthaste_outbox_fresh"`.
-    fn name_indexes(&self, sql: &str) -> String {
-        ["outbox", "dedupe", "inbox"]
-            .into_iter()
-            .fold(sql.to_owned(), |sql, role| {
-                let table = self.map.table(role).map_or(role, |table| table.name.as_str());
-                sql.replace(&format!("\"@{role}+"), &format!("\"{}_", table.replace('"', "\"\"")))
-            })
+        finish(sql, &self.map).expect("migrations name only what Posthaste's own map has")
     }
 
     async fn applied_on(&self, conn: &mut SqliteConnection) -> sqlx::Result<Vec<i64>> {

@@ -31,10 +31,10 @@ impl RelayStore for SqliteStore {
             .iter()
             .map(|settlement| {
                 let (verdict, delay, error) = match &settlement.verdict {
-                    Verdict::Delivered => ("delivered", 0, None),
-                    Verdict::Retry { delay, error } => ("retry", millis(*delay), Some(error.replace('\0', " "))),
-                    Verdict::Dead { error } => ("dead", 0, Some(error.replace('\0', " "))),
-                    Verdict::Released => ("released", 0, None),
+                    Verdict::Delivered => ("delivered", None, None),
+                    Verdict::Retry { delay, error } => ("retry", Some(millis(*delay)), Some(error.replace('\0', " "))),
+                    Verdict::Dead { error } => ("dead", None, Some(error.replace('\0', " "))),
+                    Verdict::Released => ("released", None, None),
                 };
                 (settlement.id, settlement.token.as_uuid(), verdict, delay, error)
             })

@@ -17,6 +17,38 @@ impl Statement {
     }
 }
 
+/// Puts a map's names into a statement or migration.
+///
+/// SQLite's indexes share one space of names, so each is named after its table: `"@outbox+fresh"` becomes
+/// `"posthaste_outbox_fresh"`. Only Posthaste's own tables are sure to have them; for others `indexed by` is left out.
+pub(crate) fn finish(sql: &str, map: &TableMap) -> Result<String, TemplateError> {
+    let mut named = sql.to_owned();
+    for role in ["outbox", "dedupe", "inbox"] {
+        let table = map.table(role).map_or(role, |table| table.name.as_str());
+        if !is_own(map) {
+            named = without_hints(&named, &format!(" indexed by \"@{role}+"));
+        }
+        named = named.replace(&format!("\"@{role}+"), &format!("\"{}_", table.replace('"', "\"\"")));
+    }
+    render(&named, map, '"')
+}
+
+fn is_own(map: &TableMap) -> bool {
+    let prefix = map
+        .table("outbox")
+        .and_then(|table| table.name.as_str().strip_suffix("outbox"));
+    prefix.is_some_and(|prefix| TableMap::with_prefix(prefix).as_ref() == Ok(map))
+}
+
+fn without_hints(sql: &str, hint: &str) -> String {
+    let mut parts = sql.split(hint);
+    let first = parts.next().unwrap_or_default().to_owned();
+    // Each further part begins with the rest of an index's name.
+    parts.fold(first, |sql, part| {
+        sql + part.split_once('"').map_or("", |(_, after)| after)
+    })
+}
+
 macro_rules! statements {
     ($($name:ident),* $(,)?) => {
         #[derive(Debug)]
@@ -28,7 +60,7 @@ macro_rules! statements {
             pub(crate) fn render(map: &TableMap) -> Result<Self, TemplateError> {
                 Ok(Self {
                     $($name: Statement(
-                        render(include_str!(concat!("../queries/", stringify!($name), ".sql")), map, '"')?.into()
+                        finish(include_str!(concat!("../queries/", stringify!($name), ".sql")), map)?.into()
                     ),)*
                 })
             }
@@ -61,3 +93,22 @@ statements!(
     replay,
     discard,
 );
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn indexes_are_named_after_their_table_and_only_where_they_are() {
+        let sql = r#"select 1 from "@outbox" o indexed by "@outbox+fresh" where "@status" = '@pending'"#;
+        let own = TableMap::with_prefix("p_").expect("a good prefix");
+        assert_eq!(
+            finish(sql, &own).expect("it has every role"),
+            r#"select 1 from "p_outbox" o indexed by "p_outbox_fresh" where "status" = 'pending'"#
+        );
+        assert_eq!(
+            finish(sql, &own.without("tenant")).expect("it has the roles needed"),
+            r#"select 1 from "p_outbox" o where "status" = 'pending'"#
+        );
+    }
+}

@@ -62,19 +62,16 @@ fn inside<'a>(plan: &'a [Step], detail: &str) -> Vec<&'a Step> {
 const SERVED_BY: [(&str, &[&str]); 14] = [
     (
         "enqueue",
-        &[
-            "PRIMARY KEY (namespace=? AND topic=? AND dedupe_key=?)",
-            "autoindex_posthaste_outbox_1 (id=?)",
-        ],
+        &["_dedupe_key (namespace=? AND topic=? AND dedupe_key=?)", "_id (id=?)"],
     ),
     (
         "find_holders",
-        &["PRIMARY KEY (namespace=? AND topic=? AND dedupe_key=?)"],
+        &["_dedupe_key (namespace=? AND topic=? AND dedupe_key=?)", "_id (id=?)"],
     ),
     ("probe", &["_fresh (", "_waiting (", "_leased (", "_tried ("]),
     (
         "claim_any",
-        &["_fresh (", "_waiting (namespace=? AND next_attempt_at<?)"],
+        &["_fresh (", "_waiting (namespace=? AND next_attempt_at<?)", "_id (id=?)"],
     ),
     (
         "claim_per_key",
@@ -84,6 +81,7 @@ const SERVED_BY: [(&str, &[&str]); 14] = [
             "_waiting_key (namespace=? AND topic=? AND ordering_key=? AND rowid<?)",
             "_dead (namespace=? AND topic=? AND ordering_key=? AND rowid<?)",
             "COVERING INDEX posthaste_outbox_leased",
+            "_id (id=?)",
         ],
     ),
     (
@@ -91,73 +89,95 @@ const SERVED_BY: [(&str, &[&str]); 14] = [
         &[
             "_leased (namespace=? AND locked_until<?)",
             "_fresh (namespace=? AND rowid<?)",
+            "_id (id=?)",
         ],
     ),
-    ("settle", &["autoindex_posthaste_outbox_1 (id=?)"]),
-    ("extend", &["autoindex_posthaste_outbox_1 (id=?)"]),
+    ("settle", &["_id (id=?)"]),
+    ("extend", &["_id (id=?)"]),
     (
         "sweep",
         &[
             "_leased (namespace=? AND locked_until<?)",
             "_tried (namespace=? AND attempts>?)",
+            "_id (id=?)",
         ],
     ),
-    ("purge_delivered", &["_delivered (delivered_at<?)"]),
-    ("purge_dedupe", &["_expiry (expires_at<?)"]),
-    ("purge_inbox", &["_handled (handled_at<?)"]),
+    ("purge_delivered", &["_delivered (delivered_at<?)", "_id (id=?)"]),
+    (
+        "purge_dedupe",
+        &["_expiry (expires_at<?)", "_dedupe_key (namespace=? AND"],
+    ),
+    (
+        "purge_inbox",
+        &["_handled (handled_at<?)", "_inbox_key (consumer=? AND"],
+    ),
     ("stats", &["_fresh (", "_waiting (", "_leased (", "_dead ("]),
-    ("find", &["autoindex_posthaste_outbox_1 (id=?)"]),
+    ("find", &["_id (id=?)"]),
 ];
+
+/// Statistics as of the moment when the tables had a single row each.
+async fn misleading_statistics(store: &SqliteStore) {
+    for sql in [
+        "insert into posthaste_outbox (topic, payload, status) values ('t', x'', 'dead')",
+        "insert into posthaste_outbox_dedupe values ('default', 't', 'k', 'x', 0)",
+        "insert into posthaste_inbox values ('c', 'k', 0)",
+        "analyze",
+    ] {
+        store.pool().execute(sql).await.unwrap();
+    }
+}
 
 /// Proves pitfalls 27, 28.
 #[tokio::test]
 async fn every_statement_keeps_its_index_whatever_the_statistics() {
     let store = support::store(1).await;
-    for stage in ["without statistics", "with those of an empty table", "with true ones"] {
-        if stage == "with those of an empty table" {
-            // SQLite keeps no statistics of an empty table, but does of an empty index.
-            store
-                .pool()
-                .execute("insert into posthaste_outbox (topic, payload, status) values ('t', x'', 'dead')")
-                .await
-                .unwrap();
-            store.pool().execute("analyze").await.unwrap();
-            backlog(&store, 200_000).await;
-        } else if stage == "with true ones" {
-            store.pool().execute("analyze").await.unwrap();
-        }
-        for (statement, indexes) in SERVED_BY {
-            let plan = plan(&store, statement).await;
-            for index in indexes {
-                let served = plan.iter().any(|step| step.detail.contains(index));
-                assert!(served, "{statement}, {stage}: no {index} in\n{}", text(&plan));
-            }
-        }
-        for (statement, _) in store.statements() {
-            let plan = plan(&store, statement).await;
-            let scan = plan.iter().find(|step| {
-                let table = ["SCAN posthaste_", "SCAN o", "SCAN e"]
-                    .iter()
-                    .any(|scan| step.detail.starts_with(scan));
-                // Operators mean all dead rows; those are what their index holds.
-                table && step.detail != "SCAN oldest" && !step.detail.ends_with("INDEX posthaste_outbox_dead")
-            });
-            assert!(scan.is_none(), "{statement}, {stage}: a scan in\n{}", text(&plan));
-        }
-        for statement in ["claim_any", "claim_per_key"] {
-            let plan = plan(&store, statement).await;
-            for candidates in ["MATERIALIZE fresh", "MATERIALIZE due"] {
-                let sorts = inside(&plan, candidates)
-                    .iter()
-                    .any(|step| step.detail.contains("FOR ORDER BY"));
-                assert!(
-                    !sorts,
-                    "{statement}, {stage}: the backlog is sorted in\n{}",
-                    text(&plan)
-                );
-            }
+    assert_served_by_indexes(&store, "without statistics").await;
+    misleading_statistics(&store).await;
+    backlog(&store, 200_000).await;
+    assert_served_by_indexes(&store, "with statistics of empty tables").await;
+    store.pool().execute("analyze").await.unwrap();
+    assert_served_by_indexes(&store, "with true statistics").await;
+}
+
+async fn assert_served_by_indexes(store: &SqliteStore, stage: &str) {
+    for (statement, indexes) in SERVED_BY {
+        let plan = plan(store, statement).await;
+        for index in indexes {
+            let served = plan.iter().any(|step| step.detail.contains(index));
+            assert!(served, "{statement}, {stage}: no {index} in\n{}", text(&plan));
         }
     }
+    for (statement, _) in store.statements() {
+        // An operator's list goes through the rows by sequence until it has enough.
+        if statement == "list" {
+            continue;
+        }
+        let plan = plan(store, statement).await;
+        let scan = plan.iter().find(|step| scans_a_table(&step.detail));
+        assert!(scan.is_none(), "{statement}, {stage}: a scan in\n{}", text(&plan));
+    }
+    for statement in ["claim_any", "claim_per_key"] {
+        let plan = plan(store, statement).await;
+        for candidates in ["MATERIALIZE fresh", "MATERIALIZE due"] {
+            let steps = inside(&plan, candidates);
+            let sorts = steps.iter().any(|step| step.detail.contains("FOR ORDER BY"));
+            assert!(
+                !sorts,
+                "{statement}, {stage}: the backlog is sorted in\n{}",
+                text(&plan)
+            );
+        }
+    }
+}
+
+fn scans_a_table(step: &str) -> bool {
+    let Some(scanned) = step.strip_prefix("SCAN ") else {
+        return false;
+    };
+    let name = scanned.split(' ').next().unwrap_or_default();
+    // The statements call the tables by their names, or `o`, `d` and `e`; operators may mean all dead rows.
+    (name.starts_with("posthaste_") || ["o", "d", "e"].contains(&name))
+        && !scanned.ends_with("INDEX posthaste_outbox_dead")
 }
 
 fn request(ordering: Ordering) -> ClaimRequest {
@@ -192,17 +212,17 @@ async fn a_claim_costs_the_same_at_any_backlog() {
         dead_head: DeadHead::Block,
         except: Vec::new(),
     };
-    for ordering in [Ordering::None, per_key] {
-        let (small, large) = (support::store(1).await, support::store(1).await);
-        backlog(&small, 2_000).await;
-        backlog(&large, 200_000).await;
-        let (small, large) = (
-            quickest_claim(&small, &ordering).await,
-            quickest_claim(&large, &ordering).await,
-        );
+    let (small, large) = (support::store(1).await, support::store(1).await);
+    for (store, rows) in [(&small, 2_000), (&large, 200_000)] {
+        misleading_statistics(store).await;
+        backlog(store, rows).await;
+    }
+    for ordering in [per_key, Ordering::None] {
+        let at_2k = quickest_claim(&small, &ordering).await;
+        let at_200k = quickest_claim(&large, &ordering).await;
         assert!(
-            large < small * 10,
-            "{ordering:?}: {small:?} at 2,000 rows, {large:?} at 200,000"
+            at_200k < at_2k * 10,
+            "{ordering:?}: {at_2k:?} at 2,000 rows, {at_200k:?} at 200,000"
         );
     }
 }
