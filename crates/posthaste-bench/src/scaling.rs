@@ -1,0 +1,137 @@
+//! A large backlog beside a small one: the number of rows that wait must not slow down those that go.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::ensure;
+use async_trait::async_trait;
+use posthaste_core::lifecycle::{LeaseToken, Settlement};
+use posthaste_core::store::{Claim, ClaimRequest, OutboxStats, RelayStore, Scope};
+use posthaste_core::{MessageId, StoreError};
+use posthaste_postgres::PostgresStore;
+use posthaste_relay::Relay;
+use posthaste_testkit::NullPublisher;
+use sqlx::{Connection, PgConnection};
+
+use crate::Extent;
+use crate::backlog::{self, Keys};
+use crate::database::Database;
+use crate::drain::config;
+use crate::report::{Figure, Target, progress};
+
+const UNIT: &str = "rows/s";
+const SMALL: u32 = 20_000;
+const LARGE: u32 = 500_000;
+const TARGET: Target = Target::RatioAtLeast(0.8);
+
+pub(crate) async fn run(database: &Database, extent: Extent) -> anyhow::Result<Vec<Figure>> {
+    let mut conn = database.connect().await?;
+    let mut figures = Vec::new();
+    let (mut small, mut first, mut whole) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..3 {
+        backlog::fill(&mut conn, SMALL, Keys::Even(1_000)).await?;
+        small.push(first_rows(database, SMALL).await?);
+        backlog::fill(&mut conn, LARGE, Keys::Even(1_000)).await?;
+        first.push(first_rows(database, SMALL).await?);
+        if !extent.quick {
+            whole.push(first_rows(database, LARGE - SMALL).await?);
+            ensure_empty(&mut conn).await?;
+        }
+        progress(&format!(
+            "scaling: small {small:.0?}, large {first:.0?}, its rest {whole:.0?}"
+        ));
+    }
+    conn.close().await?;
+    figures.push(Figure::new("scaling: all of 20,000", UNIT, &small));
+    figures.push(
+        Figure::new("scaling: first 20,000 of 500,000", UNIT, &first)
+            .relative_to(&small)
+            .target(TARGET),
+    );
+    if !whole.is_empty() {
+        let rest = Figure::new("scaling: the other 480,000", UNIT, &whole);
+        figures.push(rest.relative_to(&small).target(TARGET));
+    }
+    Ok(figures)
+}
+
+/// Drains so many rows and returns the speed.
+async fn first_rows(database: &Database, rows: u32) -> anyhow::Result<f64> {
+    let store = database.store();
+    let first = FirstRows {
+        store: store.clone(),
+        left: AtomicU32::new(rows),
+    };
+    let started = Instant::now();
+    let report = Relay::new(first, NullPublisher).config(config(true)).drain().await?;
+    let speed = f64::from(rows) / started.elapsed().as_secs_f64();
+    store.pool().close().await;
+    ensure!(
+        report.delivered == u64::from(rows),
+        "{} of {rows} rows were delivered",
+        report.delivered
+    );
+    Ok(speed)
+}
+
+async fn ensure_empty(conn: &mut PgConnection) -> anyhow::Result<()> {
+    let left = backlog::left(conn).await?;
+    ensure!(left == 0, "{left} rows were not delivered");
+    Ok(())
+}
+
+/// A store that has handed out everything once `left` rows were claimed, so that a drain ends there.
+struct FirstRows {
+    store: PostgresStore,
+    left: AtomicU32,
+}
+
+#[async_trait]
+impl RelayStore for FirstRows {
+    async fn claim(&self, request: &ClaimRequest) -> Result<Claim, StoreError> {
+        let left = self.left.load(Ordering::Relaxed);
+        if left == 0 {
+            return Ok(Claim::default());
+        }
+        let limit = request.limit.min(left);
+        let claim = self
+            .store
+            .claim(&ClaimRequest {
+                limit,
+                ..request.clone()
+            })
+            .await?;
+        let claimed = u32::try_from(claim.messages.len()).unwrap_or(u32::MAX);
+        self.left.fetch_sub(claimed, Ordering::Relaxed);
+        Ok(claim)
+    }
+
+    async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<MessageId>, StoreError> {
+        self.store.settle(settlements).await
+    }
+
+    async fn extend(
+        &self,
+        token: LeaseToken,
+        ids: &[MessageId],
+        lease: Duration,
+    ) -> Result<Vec<MessageId>, StoreError> {
+        self.store.extend(token, ids, lease).await
+    }
+
+    async fn sweep(&self, scope: &Scope, max_attempts: u32) -> Result<Vec<MessageId>, StoreError> {
+        self.store.sweep(scope, max_attempts).await
+    }
+
+    async fn purge(&self, keep: Duration, limit: u32) -> Result<u64, StoreError> {
+        self.store.purge(keep, limit).await
+    }
+
+    async fn stats(&self, namespace: &str) -> Result<OutboxStats, StoreError> {
+        self.store.stats(namespace).await
+    }
+
+    async fn check(&self) -> Result<(), StoreError> {
+        self.store.check().await
+    }
+}
