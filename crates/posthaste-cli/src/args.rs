@@ -6,6 +6,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{completions, dead, enqueue, migrate, purge, run, sql, status};
 use crate::config::Origin;
+use crate::demo;
 
 /// A transactional outbox: delivers the events that applications commit with their data.
 #[derive(Debug, Parser)]
@@ -25,8 +26,8 @@ Examples:
   posthaste enqueue --topic hello --payload '{\"n\": 1}'
   posthaste status --watch
 
-Every setting can be given in the file, as POSTHASTE_<SECTION>__<FIELD> in the environment, or with --set; each
-overrides the one before.";
+Every setting can be given in the file, as POSTHASTE_<SECTION>__<FIELD> in the
+environment, or with --set; each overrides the one before.";
 
 /// Where the settings come from.
 #[derive(Debug, Args)]
@@ -70,5 +71,7 @@ pub enum Command {
     Dead(dead::Dead),
     Purge(purge::Purge),
     Sql(sql::Sql),
+    Demo(demo::Demo),
+    DemoRelay(demo::DemoRelay),
     Completions(completions::Completions),
 }

@@ -3,6 +3,7 @@
 mod args;
 mod commands;
 mod config;
+mod demo;
 mod failure;
 mod logging;
 mod metrics;

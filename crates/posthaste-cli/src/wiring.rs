@@ -1,4 +1,5 @@
-//! Which database and which publisher: the only place that names them.
+//! Which database and which publisher: the only place that names them, besides the demonstration, which is an
+//! application of its own.
 
 use std::path::Path;
 use std::str::FromStr;

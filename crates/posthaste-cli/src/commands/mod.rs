@@ -10,17 +10,25 @@ pub mod sql;
 pub mod status;
 
 use crate::args::{Cli, Command};
+use crate::config::Config;
 use crate::{config, logging};
 
 /// Runs the command that was asked for.
 pub async fn run(cli: Cli) -> anyhow::Result<()> {
-    let command = match cli.command {
-        // Needs no settings, and must not fail for those of somebody else.
-        Command::Completions(command) => return command.run(),
-        command => command,
-    };
-    let config = config::load(&cli.settings.origin())?;
-    logging::start(&config.log)?;
+    match cli.command {
+        // These need no settings, and must not fail for those that happen to be around.
+        Command::Completions(command) => command.run(),
+        Command::Demo(command) => command.run().await,
+        Command::DemoRelay(command) => command.run().await,
+        command => {
+            let config = config::load(&cli.settings.origin())?;
+            logging::start(&config.log)?;
+            run_with(command, config).await
+        }
+    }
+}
+
+async fn run_with(command: Command, config: Config) -> anyhow::Result<()> {
     match command {
         Command::Run(command) => command.run(config).await,
         Command::Migrate(command) => command.run(&config).await,
@@ -29,6 +37,6 @@ pub async fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Dead(command) => command.run(&config).await,
         Command::Purge(command) => command.run(&config).await,
         Command::Sql(command) => command.run(&config).await,
-        Command::Completions(command) => command.run(),
+        Command::Completions(_) | Command::Demo(_) | Command::DemoRelay(_) => unreachable!("run without settings"),
     }
 }

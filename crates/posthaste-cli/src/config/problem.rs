@@ -66,7 +66,21 @@ pub(super) fn of_extraction(error: &figment::Error, figment: &Figment) -> Proble
                 without_password(message.trim_end())
             ))
         }
-        kind => Problem::of_field(figment, &field, &reason(kind)),
+        kind => Problem::of_field(figment, &narrow(figment, field, kind), &reason(kind)),
+    }
+}
+
+/// Serde loses the way inside an enum, and names the table only: looks there for the value that it complains about.
+fn narrow(figment: &Figment, field: String, kind: &Kind) -> String {
+    let (Kind::InvalidType(actual, _) | Kind::InvalidValue(actual, _)) = kind else {
+        return field;
+    };
+    let Ok(Value::Dict(_, table)) = figment.find_value(&field) else {
+        return field;
+    };
+    match table.iter().find(|(_, value)| value.to_actual() == *actual) {
+        Some((key, _)) => format!("{field}.{key}"),
+        None => field,
     }
 }
 
@@ -95,6 +109,7 @@ fn remedy(actual: &Actual, expected: &str) -> String {
         number if number.trim_start_matches(['u', 'i']).parse::<u8>().is_ok() || number == "usize" => {
             format!("write a whole number that fits {number}")
         }
+        table if table.starts_with("struct ") => "this is a section; give the keys inside it".to_owned(),
         other => format!("expected {other}"),
     }
 }
