@@ -162,3 +162,158 @@ pub(crate) fn counted(namespace: &str, stats: &OutboxStats) {
 pub(crate) fn purged(rows: u64) {
     counter!("outbox_purged_count").increment(rows);
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::{Arc, Mutex};
+
+    use metrics_util::debugging::{DebugValue, DebuggingRecorder};
+    use posthaste_core::lifecycle::LeaseToken;
+    use posthaste_core::store::ClaimedMessage;
+    use posthaste_core::{Message, PublishError};
+    use tracing_subscriber::fmt::MakeWriter;
+
+    use super::*;
+    use crate::in_flight::Ticket;
+
+    /// A log that can be read.
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Log {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl MakeWriter<'_> for Log {
+        type Writer = Self;
+
+        fn make_writer(&self) -> Self {
+            self.clone()
+        }
+    }
+
+    /// What was counted, by name, and what was logged.
+    fn observe(action: impl FnOnce()) -> (BTreeMap<String, f64>, String) {
+        let recorder = DebuggingRecorder::new();
+        let snapshotter = recorder.snapshotter();
+        let log = Log::default();
+        let subscriber = tracing_subscriber::fmt()
+            .with_writer(log.clone())
+            .with_ansi(false)
+            .finish();
+        metrics::with_local_recorder(&recorder, || tracing::subscriber::with_default(subscriber, action));
+        let mut counted = BTreeMap::new();
+        for (key, _, _, value) in snapshotter.snapshot().into_vec() {
+            #[expect(clippy::cast_precision_loss, reason = "small numbers")]
+            let value = match value {
+                DebugValue::Counter(count) => count as f64,
+                DebugValue::Gauge(value) => value.into_inner(),
+                DebugValue::Histogram(values) => values.len() as f64,
+            };
+            counted.insert(key.key().name().to_owned(), value);
+        }
+        (counted, String::from_utf8(log.0.lock().unwrap().clone()).unwrap())
+    }
+
+    fn reported(outcome: Outcome) -> Reported {
+        let message = Message::new("orders", "x").key("42");
+        let ticket = Ticket {
+            id: message.id,
+            token: LeaseToken::new(),
+            bytes: 1,
+        };
+        let claimed = ClaimedMessage {
+            message,
+            created_at: Utc::now(),
+            attempts: 3,
+            hash: None,
+        };
+        Reported {
+            ticket,
+            claimed: Arc::new(claimed),
+            outcome,
+        }
+    }
+
+    fn settle(outcome: Outcome, verdict: Verdict, lost: bool) -> (BTreeMap<String, f64>, String) {
+        let reported = [reported(outcome)];
+        let Ticket { id, token, .. } = reported[0].ticket;
+        let lost = lost.then_some(id).into_iter().collect();
+        observe(|| settled("default", &reported, &[Settlement { id, token, verdict }], &lost))
+    }
+
+    /// Proves B16.
+    #[test]
+    fn a_death_is_counted_and_logged_as_an_error_with_its_cause() {
+        let failed = Outcome::Failed(PublishError::permanent("too large"));
+        let (counted, log) = settle(
+            failed,
+            Verdict::Dead {
+                error: "too large".into(),
+            },
+            false,
+        );
+        assert_eq!(
+            (counted["outbox_dlq_count"], counted["outbox_failure_count"]),
+            (1.0, 1.0)
+        );
+        assert!(
+            log.contains("ERROR") && log.contains("too large") && log.contains("key=\"42\""),
+            "{log}"
+        );
+
+        let (counted, log) = observe(|| swept(&[MessageId::new()]));
+        assert_eq!(counted["outbox_dlq_count"], 1.0);
+        assert!(log.contains("ERROR"), "{log}");
+
+        let stats = OutboxStats {
+            dead: 7,
+            ..OutboxStats::default()
+        };
+        let (counted, _) = observe(|| super::counted("default", &stats));
+        assert_eq!(counted["outbox_dead_count"], 7.0);
+    }
+
+    /// Proves B9 and pitfall 6.
+    #[test]
+    fn a_lost_lease_is_counted_and_logged_and_is_not_a_delivery() {
+        let (counted, log) = settle(Outcome::Delivered, Verdict::Delivered, true);
+        assert_eq!(counted["outbox_lease_lost_count"], 1.0);
+        assert!(!counted.contains_key("outbox_processed_count"), "{counted:?}");
+        assert!(log.contains("WARN") && log.contains("lost the lease"), "{log}");
+    }
+
+    /// Proves D3.
+    #[test]
+    fn a_changed_payload_is_counted_apart() {
+        let error = "the stored bytes do not match their hash";
+        let (counted, log) = settle(
+            Outcome::Corrupt { error: error.into() },
+            Verdict::Dead { error: error.into() },
+            false,
+        );
+        assert_eq!(
+            (counted["outbox_integrity_failure_count"], counted["outbox_dlq_count"]),
+            (1.0, 1.0)
+        );
+        assert!(log.contains("ERROR") && log.contains(error), "{log}");
+    }
+
+    #[test]
+    fn a_delivery_is_counted_timed_and_not_logged() {
+        let (counted, log) = settle(Outcome::Delivered, Verdict::Delivered, false);
+        assert_eq!(
+            (counted["outbox_processed_count"], counted["outbox_process_latency"]),
+            (1.0, 1.0)
+        );
+        assert_eq!(log, "");
+    }
+}

@@ -1,7 +1,4 @@
-//! Posthaste, a transactional outbox.
-//!
-//! Everything an application links, chosen by feature: a store (`postgres`, `sqlite`), the derive macro (`derive`), and
-//! a relay inside the application (`relay`, `publishers`).
+#![doc = include_str!("../../../README.md")]
 
 /// The vocabulary: messages, lifecycle and the traits of stores and publishers.
 pub use posthaste_core as core;
