@@ -107,7 +107,6 @@ mod tests {
         Duration::from_millis(value)
     }
 
-    /// Proves A6.
     #[test]
     fn a_schedule_is_followed_and_its_last_wait_repeats() {
         let backoff = Backoff::Schedule {
@@ -117,7 +116,6 @@ mod tests {
         assert_eq!(waits, [100, 200, 400, 800, 1600, 1600].map(ms));
     }
 
-    /// Proves E4.
     #[test]
     fn powers_of_two_seconds_without_jitter() {
         let backoff = Backoff::Exponential {

@@ -91,7 +91,7 @@ async fn a_corrupt_payload_is_never_sent() {
     assert_eq!(store.list(&dead, None, 10).await.unwrap()[0].message.id, ids[0]);
 }
 
-/// Proves C14 and pitfall 20.
+/// Proves pitfall 20.
 #[tokio::test]
 async fn a_handler_runs_once_and_a_failed_one_runs_again() {
     let store = MemoryStore::new();

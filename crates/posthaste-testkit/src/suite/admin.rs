@@ -101,7 +101,7 @@ pub async fn an_unknown_id_shows_nothing<B: Backend>(b: &B) {
     assert_eq!(b.store().show(MessageId::new()).await.expect("show works"), None);
 }
 
-/// Proves B16, E7.
+/// Proves B16.
 pub async fn the_counts_are_those_of_the_namespace<B: Backend>(b: &B) {
     assert_eq!(
         b.store().stats("default").await.expect("stats work"),
@@ -133,7 +133,7 @@ pub async fn the_counts_are_those_of_the_namespace<B: Backend>(b: &B) {
     assert_eq!(none, OutboxStats::default());
 }
 
-/// Proves A7, B11, B15.
+/// Proves B11, B15.
 pub async fn a_replayed_row_begins_again_at_its_old_place<B: Backend>(b: &B) {
     let ids = enqueue_new(b, (0..3).map(|n| keyed("k", &n.to_string()))).await;
     Worker::new().claim(b, 1).await.settle(b, retry(SECOND)).await;
@@ -176,7 +176,7 @@ pub async fn only_dead_rows_are_replayed_or_discarded<B: Backend>(b: &B) {
     assert_eq!(records(b).await, before);
 }
 
-/// Proves A7.
+/// Proves B11.
 pub async fn dead_rows_are_replayed_by_filter_and_number<B: Backend>(b: &B) {
     let topics = ["a", "b", "a", "a", "b"];
     let ids = enqueue_new(b, topics.map(|topic| Message::new(topic, "x"))).await;

@@ -22,7 +22,7 @@ pub async fn rows_come_by_sequence<B: Backend>(b: &B) {
     assert_eq!(Worker::new().unordered().claim(b, 40).await.ids(), ids[40..]);
 }
 
-/// Proves A3, B6.
+/// Proves B6.
 pub async fn no_more_than_the_limit_is_taken<B: Backend>(b: &B) {
     let ids = enqueue_new(b, (0..5).map(|n| plain(&n.to_string()))).await;
     let worker = Worker::new();

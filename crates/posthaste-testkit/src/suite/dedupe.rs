@@ -194,7 +194,7 @@ pub async fn a_key_is_free_after_its_window_and_its_row<B: Backend>(b: &B) {
     assert_eq!(third, [Enqueued::Before(again[0].id())], "it is taken anew");
 }
 
-/// Proves B1, B4 and pitfall 23.
+/// Proves B4 and pitfall 23.
 pub async fn a_key_is_held_beyond_its_window_while_its_row_is_there<B: Backend>(b: &B) {
     let first = try_enqueue(b, vec![keyed("k")], &window(HOUR))
         .await

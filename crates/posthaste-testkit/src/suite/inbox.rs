@@ -20,7 +20,7 @@ async fn handle<B: Backend>(b: &B, consumer: &str, key: &str) -> bool {
     new
 }
 
-/// Proves C14.
+/// Proves pitfall 20.
 pub async fn a_delivery_is_handled_once<B: Backend>(b: &B) {
     assert!(handle(b, "statistics", "event 1").await);
     assert!(!handle(b, "statistics", "event 1").await);
@@ -30,14 +30,14 @@ pub async fn a_delivery_is_handled_once<B: Backend>(b: &B) {
     assert_eq!(effects, ["statistics handled event 1", "statistics handled event 2"]);
 }
 
-/// Proves C14.
+/// Each consumer has records of its own.
 pub async fn two_consumers_are_independent<B: Backend>(b: &B) {
     assert!(handle(b, "statistics", "event 1").await);
     assert!(handle(b, "mail", "event 1").await);
     assert!(!handle(b, "mail", "event 1").await);
 }
 
-/// Proves C14 and pitfall 20.
+/// Proves pitfall 20.
 pub async fn a_rollback_forgets_both_the_effect_and_the_record<B: Backend>(b: &B) {
     let mut tx = b.begin().await;
     assert!(
@@ -54,7 +54,7 @@ pub async fn a_rollback_forgets_both_the_effect_and_the_record<B: Backend>(b: &B
     assert_eq!(b.business_rows().await, ["statistics handled event 1"]);
 }
 
-/// Proves C14.
+/// Proves pitfall 20.
 pub async fn a_delivery_repeated_within_a_transaction_is_handled_once<B: Backend>(b: &B) {
     let mut tx = b.begin().await;
     assert!(
@@ -72,7 +72,7 @@ pub async fn a_delivery_repeated_within_a_transaction_is_handled_once<B: Backend
     assert_eq!(b.business_rows().await.len(), 1);
 }
 
-/// Proves C14 and pitfall 20.
+/// Proves pitfall 20.
 pub async fn of_concurrent_deliveries_one_is_handled<B: Backend>(b: &B) {
     for round in 0..5 {
         let key = format!("event {round}");
@@ -82,7 +82,7 @@ pub async fn of_concurrent_deliveries_one_is_handled<B: Backend>(b: &B) {
     assert_eq!(b.business_rows().await.len(), 5, "one effect each");
 }
 
-/// Proves C14 and pitfall 20.
+/// Proves pitfall 20.
 pub async fn a_waiting_delivery_is_handled_when_the_first_rolls_back<B: Backend>(b: &B) {
     if !B::capabilities().concurrent_writers {
         return; // there is no second transaction while the first is open
@@ -101,7 +101,7 @@ pub async fn a_waiting_delivery_is_handled_when_the_first_rolls_back<B: Backend>
     assert_eq!(b.business_rows().await, ["statistics handled event 1"]);
 }
 
-/// Proves C14.
+/// Proves pitfall 20.
 pub async fn a_waiting_delivery_is_skipped_when_the_first_commits<B: Backend>(b: &B) {
     if !B::capabilities().concurrent_writers {
         return; // there is no second transaction while the first is open
@@ -119,7 +119,7 @@ pub async fn a_waiting_delivery_is_skipped_when_the_first_commits<B: Backend>(b:
     assert!(!second);
 }
 
-/// Proves C16 and pitfall 21.
+/// Retention of the inbox counts from the handling.
 pub async fn a_purge_keeps_young_records<B: Backend>(b: &B) {
     handle(b, "statistics", "old").await;
     b.pass_time(DAY).await;
@@ -130,7 +130,7 @@ pub async fn a_purge_keeps_young_records<B: Backend>(b: &B) {
     assert!(handle(b, "statistics", "old").await);
 }
 
-/// Proves C16 and pitfall 16.
+/// Proves pitfall 16.
 pub async fn a_purge_of_records_is_bounded<B: Backend>(b: &B) {
     for n in 0..5 {
         handle(b, "statistics", &n.to_string()).await;

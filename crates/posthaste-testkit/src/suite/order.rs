@@ -77,7 +77,7 @@ pub async fn rows_without_a_key_wait_for_nobody<B: Backend>(b: &B) {
     assert_eq!(Worker::new().claim(b, 10).await.ids(), ids[2..]);
 }
 
-/// Proves C10 and pitfall 5.
+/// Proves pitfall 5.
 pub async fn a_failed_head_stops_its_key_and_no_other<B: Backend>(b: &B) {
     let ids = enqueue_new(b, [keyed("a", "1"), keyed("b", "2"), keyed("a", "3"), keyed("b", "4")]).await;
     let work = Worker::new().claim(b, 2).await;
@@ -103,7 +103,7 @@ pub async fn a_failed_head_stops_its_key_and_no_other<B: Backend>(b: &B) {
     assert_eq!(Worker::new().claim(b, 10).await.ids(), [ids[2]]);
 }
 
-/// Proves C10 and pitfall 5.
+/// Proves pitfall 5.
 pub async fn a_scheduled_row_holds_back_what_follows_and_nothing_else<B: Backend>(b: &B) {
     let ids = enqueue_new(
         b,
@@ -125,7 +125,7 @@ pub async fn a_scheduled_row_holds_back_what_follows_and_nothing_else<B: Backend
     assert_eq!(Worker::new().claim(b, 10).await.ids(), ids[2..]);
 }
 
-/// Proves C10 and pitfall 5.
+/// Proves pitfall 5.
 pub async fn a_scheduled_row_that_is_due_does_not_overtake_earlier_ones<B: Backend>(b: &B) {
     let ids = enqueue_new(
         b,
@@ -140,7 +140,7 @@ pub async fn a_scheduled_row_that_is_due_does_not_overtake_earlier_ones<B: Backe
     assert_eq!(deliver_all(b, &Worker::new()).await, ids);
 }
 
-/// Proves C10 and pitfall 5.
+/// Proves pitfall 5.
 pub async fn a_replayed_row_goes_before_a_follower_that_waits<B: Backend>(b: &B) {
     let ids = enqueue_new(b, [keyed("k", "1"), keyed("k", "2")]).await;
     kill(b, ids[0]).await;
@@ -177,7 +177,7 @@ pub async fn a_reclaimed_part_of_a_run_holds_back_the_rest<B: Backend>(b: &B) {
     }
 }
 
-/// Proves C10 and pitfall 5.
+/// Proves pitfall 5.
 pub async fn a_failed_row_is_not_overtaken_by_a_follower_whose_worker_vanished<B: Backend>(b: &B) {
     let ids = enqueue_new(b, [keyed("k", "1"), keyed("k", "2")]).await;
     let work = Worker::new().claim(b, 10).await;
@@ -195,7 +195,7 @@ pub async fn a_failed_row_is_not_overtaken_by_a_follower_whose_worker_vanished<B
     assert_eq!(Worker::new().claim(b, 10).await.ids(), ids[1..]);
 }
 
-/// Proves C10 and pitfall 5.
+/// Proves pitfall 5.
 pub async fn a_released_row_is_not_overtaken_by_a_follower_whose_worker_vanished<B: Backend>(b: &B) {
     let ids = enqueue_new(b, [keyed("k", "1"), keyed("k", "2")]).await;
     let work = Worker::new().claim(b, 10).await;

@@ -6,7 +6,7 @@ use posthaste_core::lifecycle::{State, Verdict};
 use super::steps::{DAY, HOUR, LEASE_AND_MORE, Worker, enqueue_new, plain, records, retry, settle};
 use crate::backend::Backend;
 
-/// Proves A8.
+/// Retention: what is old and delivered goes.
 pub async fn delivered_rows_are_removed_once_they_are_old<B: Backend>(b: &B) {
     enqueue_new(b, [plain("old")]).await;
     Worker::new().claim(b, 10).await.deliver(b).await;
@@ -20,7 +20,7 @@ pub async fn delivered_rows_are_removed_once_they_are_old<B: Backend>(b: &B) {
     assert_eq!(left, young);
 }
 
-/// Proves A8.
+/// Retention counts from the delivery, not from the enqueue.
 pub async fn the_age_counts_from_the_delivery<B: Backend>(b: &B) {
     enqueue_new(b, [plain("1")]).await;
     b.pass_time(DAY).await;
@@ -30,7 +30,7 @@ pub async fn the_age_counts_from_the_delivery<B: Backend>(b: &B) {
     assert_eq!(b.store().purge(HOUR, 100).await.expect("purge works"), 1);
 }
 
-/// Proves A8.
+/// Retention never touches what was not delivered, however old.
 pub async fn a_row_that_was_not_delivered_is_never_removed<B: Backend>(b: &B) {
     let ids = enqueue_new(b, (0..5).map(|n| plain(&n.to_string()))).await;
     let work = Worker::new().claim(b, 4).await;
@@ -56,7 +56,7 @@ pub async fn a_row_that_was_not_delivered_is_never_removed<B: Backend>(b: &B) {
     assert_eq!(states, [pending, State::Dead, pending, State::Processing, pending]);
 }
 
-/// Proves A8 and pitfall 16.
+/// Proves pitfall 16.
 pub async fn a_purge_is_bounded_and_is_repeated_until_nothing_is_left<B: Backend>(b: &B) {
     enqueue_new(b, (0..25).map(|n| plain(&n.to_string()))).await;
     Worker::new().claim(b, 100).await.deliver(b).await;

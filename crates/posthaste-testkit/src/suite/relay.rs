@@ -1,66 +1,14 @@
 //! The whole engine on the store: from a committed message to a broker and back.
 
-use std::time::Duration;
-
 use posthaste_core::lifecycle::{State, Verdict};
 use posthaste_core::store::{DeadHead, Scope};
-use posthaste_core::{Backoff, Message, MessageId, Publisher, RelayStore, RetryPolicy};
-use posthaste_relay::{OrderingConfig, Relay, RelayConfig, RelayReport};
-use tokio::task::JoinHandle;
-use tokio::time::{sleep, timeout};
-use tokio_util::sync::CancellationToken;
+use posthaste_core::{Message, MessageId, RelayStore};
+use posthaste_relay::{OrderingConfig, RelayConfig};
 
-use super::steps::{HOUR, LEASE_AND_MORE, SECOND, Worker, enqueue_new, keyed, plain, record, settle, state};
+use super::engine::{broker, config, drain};
+use super::steps::{SECOND, Worker, enqueue_new, keyed, plain, record, settle, state};
 use crate::backend::Backend;
-use crate::{Fault, FaultyPublisher, RecordingPublisher, Rule};
-
-/// A relay that gives up after three attempts, one second apart.
-fn config() -> RelayConfig {
-    let backoff = Backoff::Schedule { delays: vec![SECOND] };
-    RelayConfig {
-        retry: RetryPolicy {
-            max_attempts: 3,
-            backoff,
-        },
-        ..RelayConfig::default()
-    }
-}
-
-fn broker() -> FaultyPublisher<RecordingPublisher> {
-    FaultyPublisher::new(RecordingPublisher::new())
-}
-
-async fn drain<B: Backend>(b: &B, publisher: impl Publisher, config: RelayConfig) -> RelayReport {
-    let relay = Relay::new(b.store().clone(), publisher).config(config);
-    timeout(HOUR / 60, relay.drain())
-        .await
-        .expect("the drain ends")
-        .expect("the relay runs")
-}
-
-/// Starts a relay that runs until the token fires.
-fn start<B: Backend>(
-    b: &B,
-    publisher: impl Publisher,
-    config: RelayConfig,
-) -> (CancellationToken, JoinHandle<RelayReport>) {
-    let shutdown = CancellationToken::new();
-    let running = Relay::new(b.store().clone(), publisher)
-        .config(config)
-        .run_until(shutdown.clone());
-    (shutdown, tokio::spawn(async { running.await.expect("the relay runs") }))
-}
-
-async fn eventually(what: &str, condition: impl AsyncFn() -> bool) {
-    let wait = async {
-        while !condition().await {
-            sleep(Duration::from_millis(5)).await;
-        }
-    };
-    timeout(SECOND * 30, wait)
-        .await
-        .unwrap_or_else(|_| panic!("waited in vain for {what}"));
-}
+use crate::{Fault, RecordingPublisher, Rule};
 
 /// Messages of five keys and of none, with the place of each as its payload.
 fn mixed(count: usize) -> Vec<Message> {
@@ -71,7 +19,7 @@ fn mixed(count: usize) -> Vec<Message> {
     (0..count).map(message).collect()
 }
 
-/// Proves A5, B13.
+/// Proves B13.
 pub async fn everything_that_was_committed_is_delivered_once_and_in_order<B: Backend>(b: &B) {
     let messages = mixed(600);
     let ids = enqueue_new(b, messages.clone()).await;
@@ -116,7 +64,7 @@ pub async fn relays_that_run_at_the_same_time_share_the_work<B: Backend>(b: &B) 
     broker.assert_order_per_key(&messages);
 }
 
-/// Proves C10 and pitfalls 5, 19.
+/// Proves pitfalls 5, 19.
 pub async fn a_failing_key_stops_only_itself<B: Backend>(b: &B) {
     let messages = [
         keyed("bad", "1"),
@@ -286,156 +234,6 @@ pub async fn a_publisher_that_hangs_is_given_up<B: Backend>(b: &B) {
     assert_eq!(report.retried, 1);
     let error = record(b, ids[0]).await.last_error.expect("it says why");
     assert!(error.contains("gave no answer"), "{error}");
-}
-
-/// Proves pitfall 6.
-pub async fn a_slow_publication_keeps_its_lease<B: Backend>(b: &B) {
-    let ids = enqueue_new(b, [plain("1")]).await;
-    let broker = broker();
-    broker.hang();
-    let short = RelayConfig {
-        lease: SECOND / 2,
-        poll_interval: SECOND / 20,
-        max_poll_interval: SECOND / 20,
-        ..config()
-    };
-    let (shutdown, slow) = start(b, broker.clone(), short.clone());
-    broker.wait_until_hanging(1).await;
-    let first = record(b, ids[0]).await.locked_until.expect("it is leased");
-    let renewed = async || {
-        record(b, ids[0])
-            .await
-            .locked_until
-            .is_some_and(|until| until - first >= chrono::TimeDelta::seconds(1))
-    };
-    eventually("the lease to be renewed for twice its length", renewed).await;
-    let other = drain(b, RecordingPublisher::new(), short).await;
-    assert_eq!(other.delivered, 0, "nobody else may have it");
-    broker.release();
-    broker.inner().wait_for(1).await;
-    shutdown.cancel();
-    let report = slow.await.expect("the relay does not panic");
-    assert_eq!((report.delivered, report.lease_lost, report.abandoned), (1, 0, 0));
-    assert_eq!(record(b, ids[0]).await.attempts, 1);
-}
-
-/// Proves B9 and pitfall 6.
-pub async fn an_outcome_that_comes_after_the_lease_is_counted_and_changes_nothing<B: Backend>(b: &B) {
-    let ids = enqueue_new(b, [plain("1")]).await;
-    let broker = broker();
-    broker.hang();
-    // With one place in flight it does not claim anew, so it cannot take over from itself.
-    let single = RelayConfig {
-        batch_size: 1,
-        max_in_flight: 1,
-        ..config()
-    };
-    let (shutdown, slow) = start(b, broker.clone(), single);
-    broker.wait_until_hanging(1).await;
-    b.pass_time(LEASE_AND_MORE).await;
-    let other = Worker::new().claim(b, 10).await;
-    assert_eq!(other.ids(), ids);
-    let held = record(b, ids[0]).await;
-    broker.release();
-    broker.inner().wait_for(1).await;
-    shutdown.cancel();
-    let report = slow.await.expect("the relay does not panic");
-    assert_eq!((report.delivered, report.lease_lost), (0, 1));
-    assert_eq!(record(b, ids[0]).await, held);
-    assert_eq!(settle(b, vec![other.verdict(ids[0], Verdict::Delivered)]).await, []);
-}
-
-/// Proves B12.
-pub async fn a_relay_that_stops_gives_back_what_it_has_not_handed_over<B: Backend>(b: &B) {
-    let ids = enqueue_new(b, [plain("1"), plain("2")]).await;
-    let broker = broker();
-    broker.hang();
-    let (shutdown, relay) = start(b, broker.clone(), config());
-    broker.wait_until_hanging(1).await;
-    shutdown.cancel();
-    // The publisher asks again before it sends, and is told that the relay stops.
-    eventually("the relay to stop", async || {
-        broker.release();
-        relay.is_finished()
-    })
-    .await;
-    let report = relay.await.expect("the relay does not panic");
-    if report.delivered == 0 {
-        assert_eq!((report.released, report.abandoned), (2, 0));
-        let row = record(b, ids[0]).await;
-        assert_eq!((row.state, row.attempts, row.locked_until), (State::Pending, 0, None));
-    }
-    drain(b, broker.clone(), config()).await;
-    broker.inner().assert_delivered_once(&ids);
-}
-
-/// What was handed over may have been sent: giving it back could deliver it out of order.
-///
-/// Proves B12.
-pub async fn a_relay_that_must_stop_leaves_unanswered_messages_to_their_lease<B: Backend>(b: &B) {
-    let ids = enqueue_new(b, [plain("1")]).await;
-    let broker = broker();
-    broker.hang();
-    let (shutdown, relay) = start(
-        b,
-        broker.clone(),
-        RelayConfig {
-            shutdown_grace: SECOND / 10,
-            ..config()
-        },
-    );
-    broker.wait_until_hanging(1).await;
-    shutdown.cancel();
-    let report = relay.await.expect("the relay does not panic");
-    assert_eq!(report.abandoned, 1);
-    assert_eq!(state(b, ids[0]).await, State::Processing);
-    broker.heal();
-    b.pass_time(LEASE_AND_MORE).await;
-    drain(b, broker.clone(), config()).await;
-    assert_eq!(broker.inner().ids(), ids);
-}
-
-/// Proves B6.
-pub async fn the_next_batch_is_claimed_while_this_one_is_in_flight_up_to_a_bound<B: Backend>(b: &B) {
-    let ids = enqueue_new(b, (0..100).map(|n| plain(&n.to_string()))).await;
-    let broker = broker();
-    broker.hang();
-    let bounded = RelayConfig {
-        batch_size: 10,
-        max_in_flight: 25,
-        ..config()
-    };
-    let (shutdown, relay) = start(b, broker.clone(), bounded);
-    broker.wait_until_hanging(2).await;
-    let processing = b.store().stats("default").await.expect("stats work").processing;
-    assert_eq!(processing, 20, "two batches, since a third would exceed the bound");
-    broker.release();
-    broker.inner().wait_for(100).await;
-    shutdown.cancel();
-    relay.await.expect("the relay does not panic");
-    broker.inner().assert_delivered_once(&ids);
-}
-
-/// Proves B6.
-pub async fn bytes_in_flight_are_bounded_too<B: Backend>(b: &B) {
-    enqueue_new(b, (0..10).map(|_| plain(&"x".repeat(1000)))).await;
-    let broker = broker();
-    broker.hang();
-    let (shutdown, relay) = start(
-        b,
-        broker.clone(),
-        RelayConfig {
-            max_in_flight_bytes: 3500,
-            ..config()
-        },
-    );
-    broker.wait_until_hanging(1).await;
-    let processing = b.store().stats("default").await.expect("stats work").processing;
-    assert!(processing <= 4, "{processing} rows of 1,000 bytes are in flight");
-    broker.release();
-    broker.inner().wait_for(10).await;
-    shutdown.cancel();
-    relay.await.expect("the relay does not panic");
 }
 
 /// Proves B17.

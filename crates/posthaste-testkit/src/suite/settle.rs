@@ -9,7 +9,7 @@ use super::steps::{
 };
 use crate::backend::Backend;
 
-/// Proves A5, B11, B15.
+/// Proves B11, B15.
 pub async fn a_delivered_row_is_done<B: Backend>(b: &B) {
     let ids = enqueue_new(b, [plain("1")]).await;
     let work = Worker::new().claim(b, 10).await;
@@ -40,7 +40,7 @@ pub async fn a_delivered_row_takes_no_further_verdict<B: Backend>(b: &B) {
     assert_eq!(records(b).await, before);
 }
 
-/// Proves A6, B10, B15.
+/// Proves B10, B15.
 pub async fn a_retry_keeps_the_error_and_waits_without_a_lease<B: Backend>(b: &B) {
     let ids = enqueue_new(b, [plain("1")]).await;
     let work = Worker::new().claim(b, 10).await;
@@ -83,7 +83,7 @@ pub async fn a_retry_without_delay_still_holds_back_its_key<B: Backend>(b: &B) {
     assert_eq!(Worker::new().claim(b, 10).await.ids(), ids[..1], "a retry goes alone");
 }
 
-/// Proves A6, B8, B10, B15.
+/// Proves B8, B10, B15.
 pub async fn a_dead_row_keeps_its_error_and_is_not_claimed<B: Backend>(b: &B) {
     let ids = enqueue_new(b, [plain("1")]).await;
     let work = Worker::new().claim(b, 10).await;
@@ -110,7 +110,7 @@ pub async fn a_dead_row_keeps_its_error_and_is_not_claimed<B: Backend>(b: &B) {
     assert_eq!(Worker::new().claim(b, 10).await.ids(), []);
 }
 
-/// Proves B9, C6.
+/// Proves B9.
 pub async fn a_released_row_is_as_if_it_had_not_been_claimed<B: Backend>(b: &B) {
     let ids = enqueue_new(b, [plain("1")]).await;
     let before = record(b, ids[0]).await;
@@ -122,7 +122,7 @@ pub async fn a_released_row_is_as_if_it_had_not_been_claimed<B: Backend>(b: &B) 
     assert_eq!(Worker::new().claim(b, 10).await.ids(), ids, "it is due at once");
 }
 
-/// Proves B9, C6.
+/// Proves B9.
 pub async fn a_released_retry_refunds_one_attempt_only<B: Backend>(b: &B) {
     let ids = enqueue_new(b, [plain("1")]).await;
     Worker::new().claim(b, 10).await.settle(b, retry(SECOND)).await;
