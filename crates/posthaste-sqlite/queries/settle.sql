@@ -1,13 +1,11 @@
 -- Applies verdicts to rows that are still held under their token; the ids that come back were settled.
---   ?1 JSON array of [id, token, verdict, delay in ms of a retry, error of a failure]
+--   ?1 JSON array of [id, token, verdict]  ?2 JSON object of failures, id: [error, delay in ms of a retry]
 --
--- No join: SQLite might begin it at the wrong end. Ids are looked up in sets; only failures have more to say.
+-- Sets and lookups rather than a join, which SQLite might begin at the wrong end.
 with clock as (select cast(unixepoch('subsec') * 1000 as integer) as now),
 settled as materialized (
-    select value ->> 0 as id, value ->> 1 as token, value ->> 2 as verdict, value ->> 3 as delay_ms, value ->> 4 as error
-    from json_each(?1)
-),
-failed as materialized (select id, delay_ms, error from settled where error is not null)
+    select value ->> 0 as id, value ->> 1 as token, value ->> 2 as verdict from json_each(?1)
+)
 update "@outbox" as o indexed by "@outbox+id"
 set "@status" = case
         when o."@id" in (select id from settled where verdict = 'delivered') then '@delivered'
@@ -16,10 +14,9 @@ set "@status" = case
     "@attempts" = o."@attempts" - (o."@id" in (select id from settled where verdict = 'released')),
     -- A retry lies strictly after created_at: that is what marks a row as waiting.
     "@next_attempt_at" = coalesce(
-        (select max((select now from clock) + delay_ms, o."@created_at" + 1) from failed where failed.id = o."@id"),
-        o."@next_attempt_at"),
+        max((select now from clock) + (?2 -> o."@id" ->> 1), o."@created_at" + 1), o."@next_attempt_at"),
     "@locked_by" = null, "@lease_token" = null, "@locked_until" = null,
-    "@last_error" = coalesce((select error from failed where failed.id = o."@id"), o."@last_error"),
+    "@last_error" = coalesce(?2 -> o."@id" ->> 0, o."@last_error"),
     /*if delivered_at*/ "@delivered_at" = case
         when o."@id" in (select id from settled where verdict = 'delivered') then (select now from clock) end, /*end*/
     "@updated_at" = (select now from clock)

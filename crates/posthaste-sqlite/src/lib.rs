@@ -66,11 +66,16 @@ pub struct SqliteStore {
 impl SqliteStore {
     /// The outbox whose tables begin with `posthaste_`. A pool of one connection is enough, and the most that an
     /// in-memory database can have. See [`SqliteStore::connect`] for a pool with fitting options.
+    #[expect(clippy::missing_panics_doc, reason = "the default prefix is valid")]
     pub fn new(pool: SqlitePool) -> Self {
         Self::with_prefix(pool, DEFAULT_PREFIX).expect("the default prefix is valid")
     }
 
     /// The outbox whose tables begin with a prefix of your choice.
+    #[expect(
+        clippy::missing_panics_doc,
+        reason = "Posthaste's own map has every role that its statements need"
+    )]
     pub fn with_prefix(pool: SqlitePool, prefix: &str) -> Result<Self, BadIdentifier> {
         let map = TableMap::with_prefix(prefix)?;
         Ok(Self::with_map(pool, map).expect("Posthaste's own map has every role"))

@@ -1,6 +1,6 @@
 //! The relay's verbs.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -27,20 +27,26 @@ impl RelayStore for SqliteStore {
     }
 
     async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<MessageId>, StoreError> {
-        let input: Vec<_> = settlements
-            .iter()
-            .map(|settlement| {
-                let (verdict, delay, error) = match &settlement.verdict {
-                    Verdict::Delivered => ("delivered", None, None),
-                    Verdict::Retry { delay, error } => ("retry", Some(millis(*delay)), Some(error.replace('\0', " "))),
-                    Verdict::Dead { error } => ("dead", None, Some(error.replace('\0', " "))),
-                    Verdict::Released => ("released", None, None),
-                };
-                (settlement.id, settlement.token.as_uuid(), verdict, delay, error)
-            })
-            .collect();
+        let mut verdicts = Vec::with_capacity(settlements.len());
+        let mut failures = HashMap::new();
+        for Settlement { id, token, verdict } in settlements {
+            let word = match verdict {
+                Verdict::Delivered => "delivered",
+                Verdict::Released => "released",
+                Verdict::Retry { delay, error } => {
+                    failures.insert(id, (printable(error), Some(millis(*delay))));
+                    "retry"
+                }
+                Verdict::Dead { error } => {
+                    failures.insert(id, (printable(error), None));
+                    "dead"
+                }
+            };
+            verdicts.push((id, token.as_uuid(), word));
+        }
         let rows = sqlx::query(self.statements.settle.sql())
-            .bind(Json(input))
+            .bind(Json(verdicts))
+            .bind(Json(failures))
             .fetch_all(&self.pool)
             .await
             .map_err(store_error)?;
@@ -252,6 +258,11 @@ fn policy(ordering: &Ordering) -> (bool, bool, &[String]) {
 
 fn topics(scope: &Scope) -> Option<Json<&[String]>> {
     (!scope.topics.is_empty()).then_some(Json(&scope.topics))
+}
+
+/// SQLite's text ends at a NUL.
+fn printable(error: &str) -> String {
+    error.replace('\0', " ")
 }
 
 fn id_set(rows: &[SqliteRow]) -> Result<HashSet<MessageId>, StoreError> {

@@ -1,5 +1,7 @@
 //! The connections on which the store works: the application's own, a pool of one, files and memory.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod support;
 
 use std::time::Duration;

@@ -1,14 +1,16 @@
 //! What an operator is told when the database does not play along.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod support;
 
 use std::time::Duration;
 
-use posthaste_core::store::{RelayStore, SchemaStore, StoreErrorKind};
+use posthaste_core::store::{ProducerStore, RelayStore, StoreErrorKind};
 use posthaste_core::{EnqueueError, Enqueued, Message, OutboxOptions, StoreError};
 use posthaste_sqlite::SqliteStore;
+use sqlx::Executor;
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions};
-use sqlx::{Connection, Executor};
 
 async fn open(options: SqliteConnectOptions) -> SqliteStore {
     let pool = SqlitePoolOptions::new().max_connections(1).connect_with(options).await;
@@ -28,7 +30,6 @@ fn store_error(result: Result<Vec<Enqueued>, EnqueueError>) -> StoreError {
 }
 
 async fn enqueue(store: &SqliteStore) -> StoreError {
-    use posthaste_core::store::ProducerStore;
     let messages = vec![Message::new("t", "x")];
     store_error(store.enqueue_and_commit(&OutboxOptions::default(), messages).await)
 }
@@ -105,20 +106,19 @@ async fn a_writer_that_does_not_end_is_contention() {
 }
 
 #[tokio::test]
-async fn an_exhausted_pool_says_so() {
-    let (_, directory) = support::pool(1).await;
-    let pool = SqlitePoolOptions::new()
-        .max_connections(1)
-        .acquire_timeout(Duration::from_millis(1))
-        .connect_lazy_with(support::options(&directory));
-    let store = SqliteStore::new(pool);
-    let held = support::options(&directory);
-    let _conn = sqlx::SqliteConnection::connect_with(&held).await.unwrap();
-    let Ok(_held) = store.pool().acquire().await else {
-        return; // the machine was too slow to open the file within the millisecond
-    };
+async fn a_full_disk_says_so() {
+    let store = support::store(1).await;
+    store.pool().execute("pragma max_page_count = 1").await.unwrap(); // as many as there are
+    let messages = (0..1_000).map(|_| Message::new("t", vec![0; 1_000])).collect();
+    let error = store_error(store.enqueue_and_commit(&OutboxOptions::default(), messages).await);
+    says(&error, StoreErrorKind::Unavailable, "make room");
+}
+
+#[test]
+fn an_exhausted_pool_says_so() {
+    let error = posthaste_sqlite::store_error(sqlx::Error::PoolTimedOut);
     says(
-        &store.migrate().await.unwrap_err(),
+        &error,
         StoreErrorKind::PoolExhausted,
         "raise the pool's max_connections",
     );

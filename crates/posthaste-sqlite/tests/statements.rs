@@ -1,5 +1,7 @@
 //! The SQL itself: every statement is accepted by SQLite, and stands in the repository as it runs.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod support;
 
 use futures::future::try_join_all;
