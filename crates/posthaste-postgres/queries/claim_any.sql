@@ -35,8 +35,7 @@ picked as (
 update "@outbox" o
 set "@status" = '@processing', "@attempts" = o."@attempts" + 1, "@locked_by" = $7, "@lease_token" = $8,
     "@locked_until" = now() + $9::bigint * interval '1 millisecond', "@updated_at" = now()
-from picked
-where o."@id" = picked.id
+where o."@id" = any (array(select id from picked))
 returning o."@seq" as seq, o."@id" as id, o."@namespace" as namespace, o."@topic" as topic,
     o."@ordering_key" as ordering_key,
     /*if tenant*/ o."@tenant" /*else*/ null::text /*end*/ as tenant,

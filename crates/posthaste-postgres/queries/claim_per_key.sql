@@ -3,7 +3,8 @@
 --   $10 whether dead heads block by default  $11 topics with the other policy  $12 whether any topic blocks
 --
 -- Which keys are blocked is worked out once, as sets. "not in" rather than a join: a hashed subplan keeps the order of
--- the index, so that the scan of a backlog stops at the limit.
+-- the index, so that the scan of a backlog stops at the limit. Likewise "= any (array(...))" rather than "in (...)": rows
+-- are fetched by index, however many the planner expects of a limit it does not know.
 with leased as materialized (
     select "@topic" as topic, "@ordering_key" as ordering_key, "@seq" as seq, "@locked_until" >= now() as live
     from "@outbox"
@@ -98,7 +99,7 @@ candidates as materialized (
 locked as materialized (
     select o."@id" as id
     from "@outbox" o
-    where o."@id" in (select id from candidates) and o."@status" = '@pending'
+    where o."@id" = any (array(select id from candidates)) and o."@status" = '@pending'
     for update skip locked
 ),
 picked as (
@@ -115,8 +116,7 @@ picked as (
 update "@outbox" o
 set "@status" = '@processing', "@attempts" = o."@attempts" + 1, "@locked_by" = $7, "@lease_token" = $8,
     "@locked_until" = now() + $9::bigint * interval '1 millisecond', "@updated_at" = now()
-from picked
-where o."@id" = picked.id
+where o."@id" = any (array(select id from picked))
 returning o."@seq" as seq, o."@id" as id, o."@namespace" as namespace, o."@topic" as topic,
     o."@ordering_key" as ordering_key,
     /*if tenant*/ o."@tenant" /*else*/ null::text /*end*/ as tenant,

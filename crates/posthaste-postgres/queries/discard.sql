@@ -13,5 +13,5 @@ with chosen as materialized (
     for update skip locked
 )
 delete from "@outbox"
-where "@id" in (select id from chosen)
+where "@id" = any (array(select id from chosen))
 returning "@id" as id

@@ -7,4 +7,4 @@ with chosen as materialized (
     limit $2
     for update skip locked
 )
-delete from "@outbox" where "@id" in (select id from chosen)
+delete from "@outbox" where "@id" = any (array(select id from chosen))

@@ -46,7 +46,7 @@ candidates as materialized (
 locked as materialized (
     select o."@id" as id
     from "@outbox" o
-    where o."@id" in (select id from candidates) and o."@status" = '@processing' and o."@locked_until" < now()
+    where o."@id" = any (array(select id from candidates)) and o."@status" = '@processing' and o."@locked_until" < now()
     for update skip locked
 ),
 picked as (
@@ -63,8 +63,7 @@ picked as (
 update "@outbox" o
 set "@status" = '@processing', "@attempts" = o."@attempts" + 1, "@locked_by" = $7, "@lease_token" = $8,
     "@locked_until" = now() + $9::bigint * interval '1 millisecond', "@updated_at" = now()
-from picked
-where o."@id" = picked.id
+where o."@id" = any (array(select id from picked))
 returning o."@seq" as seq, o."@id" as id, o."@namespace" as namespace, o."@topic" as topic,
     o."@ordering_key" as ordering_key,
     /*if tenant*/ o."@tenant" /*else*/ null::text /*end*/ as tenant,

@@ -16,5 +16,5 @@ update "@outbox"
 set "@status" = '@pending', "@attempts" = 0, "@updated_at" = now(),
     -- Due at once, but waiting by kind: followers that wait already must not overtake it.
     "@next_attempt_at" = greatest(now(), "@created_at" + interval '1 microsecond')
-where "@id" in (select id from chosen)
+where "@id" = any (array(select id from chosen))
 returning "@id" as id

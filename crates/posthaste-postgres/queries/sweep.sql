@@ -15,12 +15,12 @@ with exhausted as materialized (
 locked as materialized (
     select "@id" as id
     from "@outbox"
-    where "@id" in (select id from exhausted) and "@attempts" >= $2
+    where "@id" = any (array(select id from exhausted)) and "@attempts" >= $2
         and ("@status" = '@pending' or ("@status" = '@processing' and "@locked_until" < now()))
     for update skip locked
 )
 update "@outbox"
 set "@status" = '@dead', "@locked_by" = null, "@lease_token" = null, "@locked_until" = null,
     "@last_error" = coalesce("@last_error", $5), "@updated_at" = now()
-where "@id" in (select id from locked)
+where "@id" = any (array(select id from locked))
 returning "@id" as id

@@ -69,58 +69,66 @@ fn most_rows(plan: &str) -> i64 {
 const SCOPE: &str = "'default', 10, null, null";
 const LEASE: &str = "100, 1000000, gen_random_uuid(), gen_random_uuid(), 30000";
 
-/// Proves pitfalls 27, 28.
-#[tokio::test]
-async fn hot_statements_touch_no_more_than_they_need() {
-    let (store, _) = loaded().await;
-    let id = "array[gen_random_uuid()]";
-    for (name, arguments, index) in [
-        ("claim_any", format!("{SCOPE}, {LEASE}"), "outbox_fresh"),
-        ("claim_any", format!("{SCOPE}, {LEASE}"), "outbox_waiting"),
-        ("probe_expired", SCOPE.to_owned(), "outbox_leased"),
-        (
-            "reclaim",
-            format!("{SCOPE}, {LEASE}, true, true, '{{}}'"),
-            "outbox_leased",
-        ),
-        ("sweep", format!("{SCOPE}, 'x'"), "outbox_leased"),
-        ("purge_delivered", "999999999, 100".to_owned(), "outbox_delivered"),
-        ("settle", "'{}', '{}', '{}', '{}', '{}'".to_owned(), "outbox_pkey"),
-        ("extend", format!("{id}, gen_random_uuid(), 1000"), "outbox_pkey"),
-    ] {
-        let plan = plan(&store, name, &arguments).await;
-        assert!(plan.contains(index), "{name} does not use {index}:\n{plan}");
-        assert!(
-            !plan.contains("Seq Scan on outbox"),
-            "{name} reads the whole table:\n{plan}"
-        );
-        assert!(
-            most_rows(&plan) <= 2_000,
-            "{name} touches {} rows:\n{plan}",
-            most_rows(&plan)
-        );
-    }
+/// Checks that a statement walks its index and touches no more than it needs.
+async fn check(store: &PostgresStore, name: &str, arguments: &str, index: &str) {
+    let plan = plan(store, name, arguments).await;
+    assert!(plan.contains(index), "{name} does not use {index}:\n{plan}");
+    assert!(
+        !plan.contains("Seq Scan on outbox"),
+        "{name} reads the whole table:\n{plan}"
+    );
+    assert!(
+        most_rows(&plan) <= 2_000,
+        "{name} touches {} rows:\n{plan}",
+        most_rows(&plan)
+    );
 }
 
-/// Half of the keys are in flight or wait for a retry, so the ordered claim has to look past some of them.
+/// With the statistics of an empty table, as at the first burst, and with true ones, from which a generic plan expects a
+/// limit it does not know to be a tenth of the table. Half of the keys are in flight or wait for a retry, so the ordered
+/// claim has to look past some of them.
 ///
 /// Proves pitfalls 27, 28.
 #[tokio::test]
-async fn an_ordered_claim_stops_at_its_limit() {
-    let (store, _) = loaded().await;
-    for blocking in ["false", "true"] {
-        let plan = plan(
-            &store,
-            "claim_per_key",
-            &format!("{SCOPE}, {LEASE}, {blocking}, '{{}}', {blocking}"),
-        )
-        .await;
-        assert!(plan.contains("outbox_fresh"), "{plan}");
-        assert!(!plan.contains("Seq Scan on outbox"), "{plan}");
-        assert!(
-            plan.contains("NOT (hashed SubPlan"),
-            "blocked keys are looked up one by one:\n{plan}"
-        );
-        assert!(most_rows(&plan) <= 2_000, "touches {} rows:\n{plan}", most_rows(&plan));
+async fn hot_statements_touch_no_more_than_they_need() {
+    let (store, schema) = loaded().await;
+    for _ in ["statistics of an empty table", "true statistics"] {
+        for (name, arguments, index) in [
+            ("claim_any", format!("{SCOPE}, {LEASE}"), "outbox_fresh"),
+            ("claim_any", format!("{SCOPE}, {LEASE}"), "outbox_waiting"),
+            (
+                "claim_per_key",
+                format!("{SCOPE}, {LEASE}, false, '{{}}', false"),
+                "outbox_fresh",
+            ),
+            (
+                "claim_per_key",
+                format!("{SCOPE}, {LEASE}, true, '{{}}', true"),
+                "outbox_fresh",
+            ),
+            (
+                "claim_per_key",
+                format!("{SCOPE}, {LEASE}, true, '{{}}', true"),
+                "NOT (hashed SubPlan",
+            ),
+            ("probe_expired", SCOPE.to_owned(), "outbox_leased"),
+            (
+                "reclaim",
+                format!("{SCOPE}, {LEASE}, true, true, '{{}}'"),
+                "outbox_leased",
+            ),
+            ("sweep", format!("{SCOPE}, 'x'"), "outbox_leased"),
+            ("purge_delivered", "999999999, 100".to_owned(), "outbox_delivered"),
+            ("settle", "'{}', '{}', '{}', '{}', '{}'".to_owned(), "outbox_pkey"),
+            (
+                "extend",
+                "array[gen_random_uuid()], gen_random_uuid(), 1000".to_owned(),
+                "outbox_pkey",
+            ),
+        ] {
+            check(&store, name, &arguments, index).await;
+        }
+        let sql = format!("analyze {schema}.outbox");
+        store.pool().execute(AssertSqlSafe(sql)).await.unwrap();
     }
 }
