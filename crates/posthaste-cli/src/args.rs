@@ -64,6 +64,16 @@ fn setting(text: &str) -> Result<(String, String), String> {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    #[command(flatten)]
+    Configured(Configured),
+    Demo(demo::Demo),
+    DemoRelay(demo::DemoRelay),
+    Completions(completions::Completions),
+}
+
+/// The commands that have settings.
+#[derive(Debug, Subcommand)]
+pub enum Configured {
     Run(run::Run),
     Migrate(migrate::Migrate),
     Enqueue(enqueue::Enqueue),
@@ -71,7 +81,4 @@ pub enum Command {
     Dead(dead::Dead),
     Purge(purge::Purge),
     Sql(sql::Sql),
-    Demo(demo::Demo),
-    DemoRelay(demo::DemoRelay),
-    Completions(completions::Completions),
 }

@@ -1,6 +1,7 @@
 //! Which database and which publisher: the only place that names them, besides the demonstration, which is an
 //! application of its own.
 
+use std::fs::OpenOptions;
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -115,6 +116,23 @@ pub async fn probe(database: &Database) -> anyhow::Result<()> {
         }
         // A file is never away; opening it has shown that it is there.
         DatabaseUrl::Sqlite(_) => Ok(()),
+    }
+}
+
+/// Whether the database may be written. PostgreSQL says so itself; a SQLite file that may only be read serves a relay
+/// well until there is a message to claim, which is late for finding out.
+pub fn writable(database: &Database) -> Result<(), StoreError> {
+    match database.url() {
+        DatabaseUrl::Sqlite(path) if path.exists() => match OpenOptions::new().append(true).open(&path) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(StoreError {
+                kind: StoreErrorKind::ReadOnly,
+                message: format!("SQLite: {} cannot be written: {error}", path.display()),
+                remedy: Some("make the file and its directory writable for this user"),
+                source: None,
+            }),
+        },
+        _ => Ok(()),
     }
 }
 

@@ -71,6 +71,7 @@ async fn reachable_store(database: &Database) -> anyhow::Result<Arc<dyn Store>> 
     const LONGEST: Duration = Duration::from_secs(5);
     let mut wait = Duration::from_millis(100);
     let mut said = false;
+    wiring::writable(database)?;
     let store = wiring::store(database, schema::if_missing(database)).await?;
     loop {
         let ready = match wiring::probe(database).await {
@@ -101,6 +102,7 @@ async fn check(config: &Config) -> anyhow::Result<()> {
     let database = &config.database;
     let publisher = wiring::publisher(&config.publisher)?;
     wiring::probe(database).await?;
+    wiring::writable(database)?;
     let if_missing = if database.auto_migrate() {
         IfMissing::Pretend
     } else {

@@ -1,0 +1,149 @@
+//! Settings: where they come from, and what is said about bad ones.
+
+use crate::support::Place;
+
+/// Runs on a file with these lines; the message must have these parts.
+#[track_caller]
+fn refused(lines: &str, parts: &[&str]) {
+    let place = Place::empty();
+    place.write("posthaste.toml", lines);
+    place
+        .run(&["run"])
+        .fails_with(&[parts, &["(in posthaste.toml)"]].concat());
+}
+
+#[test]
+fn an_unknown_key_is_refused_with_the_one_that_was_meant() {
+    refused(
+        "[relay]\nbath_size = 5",
+        &["relay.bath_size: unknown key; did you mean relay.batch_size?"],
+    );
+    refused(
+        "[relay.retry]\nmax_atempts = 5",
+        &["relay.retry.max_atempts", "did you mean relay.retry.max_attempts?"],
+    );
+    refused(
+        "[databse]\nurl = 'x'",
+        &["databse: unknown key; did you mean database?"],
+    );
+    refused(
+        "[metrics]\nzzz = 1",
+        &["metrics.zzz: unknown key; known are listen, allow_remote"],
+    );
+}
+
+#[test]
+fn a_bad_value_is_refused_with_field_value_and_remedy() {
+    refused(
+        "[relay]\nlease = 'abc'",
+        &["relay.lease = \"abc\": ", "such as \"500ms\""],
+    );
+    refused("[relay]\nlease = 30", &["relay.lease = 30: ", "with its unit"]);
+    refused(
+        "[relay]\nbatch_size = 'x'",
+        &["relay.batch_size = \"x\": write a whole number"],
+    );
+    refused("[relay]\nbatch_size = -1", &["relay.batch_size = -1: "]);
+    refused("[relay]\nbatch_size = 0", &["relay.batch_size = 0: must be at least 1"]);
+    refused(
+        "[relay]\npoll_interval = '20s'",
+        &["relay.poll_interval = 20s: ", "a third of lease"],
+    );
+    refused(
+        "[relay.retry.backoff]\nkind = 'exponential'\nbase = '1x'\nmax = '1m'\njitter = true",
+        &["relay.retry.backoff.base = \"1x\": not a duration"],
+    );
+    refused(
+        "[publisher]\nkind = 'fiel'",
+        &["publisher.kind = \"fiel\": ", "stdout or file", "did you mean file?"],
+    );
+    refused(
+        "[publisher]\npath = 'x'",
+        &["publisher.path = \"x\": ", "publisher.kind = \"file\""],
+    );
+    refused(
+        "[database]\nmax_connections = 0",
+        &["database.max_connections = 0: must be at least 1"],
+    );
+    refused(
+        "[database]\nschema = 'x'",
+        &["database.schema = \"x\": is for PostgreSQL; SQLite has database.prefix"],
+    );
+    refused("[log]\nlevel = 'a=b=c'", &["log.level = \"a=b=c\": use error, warn"]);
+    refused(
+        "[log]\nformat = 'yaml'",
+        &["log.format = \"yaml\": unknown value; use text or json"],
+    );
+    refused(
+        "[metrics]\nlisten = '0.0.0.0:9464'",
+        &[
+            "metrics.listen = \"0.0.0.0:9464\": ",
+            "use 127.0.0.1",
+            "metrics.allow_remote",
+        ],
+    );
+}
+
+#[test]
+fn the_file_publisher_needs_a_path() {
+    let ran = Place::empty().run(&["run", "--set", "publisher.kind=file"]);
+    ran.fails_with(&["publisher.path: is missing", "publisher.path = \"events.jsonl\""]);
+}
+
+#[test]
+fn a_password_is_never_quoted() {
+    let secret = "hush";
+    for lines in [
+        "[database]\nurl = 'mysql://ann:hush@db/shop'",
+        "[database]\nurl = 'postgres://ann:hush@db/shop",
+        "[database]\nurl = 'postgres://ann:hush@db:port/shop'",
+    ] {
+        let place = Place::empty();
+        place.write("posthaste.toml", lines);
+        let ran = place.run(&["run"]);
+        assert_eq!(ran.code, Some(1), "{ran:?}");
+        assert!(!ran.stderr.contains(secret), "{ran:?}");
+    }
+}
+
+#[test]
+fn a_bad_environment_variable_is_named() {
+    let ran = Place::empty().set("RELAY__BATCH_SIZE", "x").run(&["run"]);
+    ran.fails_with(&["relay.batch_size = \"x\": ", "POSTHASTE_RELAY__BATCH_SIZE"]);
+    let ran = Place::empty().set("RELAY__BATSCH_SIZE", "5").run(&["run"]);
+    ran.fails_with(&["did you mean relay.batch_size?", "POSTHASTE_RELAY__BATSCH_SIZE"]);
+    let ran = Place::empty().set("RELAY_BATCH_SIZE", "5").run(&["run"]);
+    ran.fails_with(&["POSTHASTE_RELAY_BATCH_SIZE: ", "POSTHASTE_RELAY__BATCH_SIZE"]);
+}
+
+#[test]
+fn flags_override_the_environment_which_overrides_the_file() {
+    let place = Place::empty();
+    place.write("posthaste.toml", "[database]\nurl = 'sqlite://file.db'");
+    let database = |place: &Place, args: &[&str]| {
+        let args = [&["run", "--check", "--set", "database.auto_migrate=true"], args].concat();
+        let ran = place.run(&args).success();
+        ran.stdout
+            .lines()
+            .find(|line| line.starts_with("database"))
+            .unwrap()
+            .to_owned()
+    };
+    assert!(database(&place, &[]).contains("sqlite://file.db"));
+    let place = place.set("DATABASE__URL", "sqlite://environment.db");
+    assert!(database(&place, &[]).contains("sqlite://environment.db"));
+    assert!(database(&place, &["--set", "database.url=sqlite://set.db"]).contains("sqlite://set.db"));
+    assert!(database(&place, &["--database-url", "sqlite://flag.db"]).contains("sqlite://flag.db"));
+}
+
+#[test]
+fn a_named_file_must_be_there_and_be_toml() {
+    let place = Place::empty();
+    place
+        .run(&["run", "--config", "other.toml"])
+        .fails_with(&["other.toml: there is no such file", "--config"]);
+    place.write("other.toml", "[relay");
+    place
+        .run(&["run", "--config", "other.toml"])
+        .fails_with(&["other.toml: TOML parse error at line 1"]);
+}

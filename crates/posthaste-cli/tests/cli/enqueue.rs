@@ -1,0 +1,143 @@
+//! `enqueue`, by flags and by lines.
+
+use serde_json::Value;
+
+use crate::support::{Place, on_every_database};
+
+on_every_database!(
+    a_message_given_by_flags_is_delivered_as_given,
+    a_dedupe_key_is_answered_with_the_first_id,
+    lines_are_enqueued_in_order,
+    a_bad_line_is_named_and_its_chunk_is_not_written,
+    delivered_messages_are_purged_when_asked,
+);
+
+fn delivered(place: &Place) -> Vec<Value> {
+    let ran = place.run(&["run", "--drain"]).success();
+    ran.stdout
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+fn migrated(place: &Place) -> &Place {
+    place.run(&["migrate"]).success();
+    place
+}
+
+fn a_message_given_by_flags_is_delivered_as_given(place: &Place) {
+    let id = migrated(place).enqueue(&[
+        "--topic",
+        "orders",
+        "--key",
+        "42",
+        "--payload",
+        r#"{"orderId":  42}"#,
+        "--type",
+        "acme.orders.created.v1",
+        "--tenant",
+        "acme",
+        "--header",
+        "traceparent=00-ab",
+        "--aggregate",
+        "Order/42",
+        "--source",
+        "/shop",
+    ]);
+    let events = delivered(place);
+    assert_eq!(events.len(), 1);
+    for (attribute, value) in [
+        ("id", id.as_str()),
+        ("type", "acme.orders.created.v1"),
+        ("source", "/shop"),
+        ("partitionkey", "42"),
+        ("traceparent", "00-ab"),
+        ("datacontenttype", "application/json"),
+    ] {
+        assert_eq!(events[0][attribute], value, "{attribute} of {}", events[0]);
+    }
+    assert_eq!(events[0]["data"]["orderId"], 42);
+}
+
+fn a_dedupe_key_is_answered_with_the_first_id(place: &Place) {
+    let args = ["enqueue", "--topic", "orders", "--payload", "1", "--dedupe-key", "k"];
+    let first = migrated(place).run(&args).success().stdout;
+    let second = place.run(&args).success().stdout;
+    assert_eq!(second, first.replace(" new", " duplicate"));
+    let third = place.run(&[&args[..], &["--json"]].concat()).success().json();
+    assert_eq!(third["new"], false);
+    assert!(first.starts_with(third["id"].as_str().unwrap()));
+}
+
+fn lines_are_enqueued_in_order(place: &Place) {
+    let line = |n| format!("{{\"topic\": \"numbers\", \"key\": \"k\", \"payload\": {n}}}\n");
+    let lines = (0..25).map(line).collect::<Vec<_>>().join("\n");
+    let ran = migrated(place)
+        .run_with_input(&["enqueue", "--stdin", "--chunk", "10"], &lines)
+        .success();
+    assert_eq!(ran.stdout.lines().filter(|line| line.ends_with(" new")).count(), 25);
+    let numbers: Vec<_> = delivered(place)
+        .iter()
+        .map(|event| event["data"].as_i64().unwrap())
+        .collect();
+    assert_eq!(numbers, (0..25).collect::<Vec<_>>());
+}
+
+fn a_bad_line_is_named_and_its_chunk_is_not_written(place: &Place) {
+    let good = "{\"topic\": \"a\", \"payload\": \"text\"}\n";
+    let stdin = |lines: String| place.run_with_input(&["enqueue", "--stdin", "--chunk", "2"], &lines);
+    migrated(place);
+    stdin(format!("{good}{{\"topic\": \"a\"\n")).fails_with(&["nothing was written", "line 2: "]);
+    assert_eq!(place.status()["pending"], 0);
+    let ran = stdin(format!("{good}{good}{good}{{\"topic\": \"\", \"payload\": 1}}\n"));
+    ran.fails_with(&[
+        "lines 1 to 2 were written, nothing after them",
+        "line 4: topic is empty",
+    ]);
+    assert_eq!(
+        (ran.stdout.lines().count(), place.status()["pending"].as_u64()),
+        (2, Some(2))
+    );
+}
+
+fn delivered_messages_are_purged_when_asked(place: &Place) {
+    migrated(place).enqueue(&["--topic", "a", "--payload", "1"]);
+    assert_eq!(delivered(place).len(), 1);
+    place.enqueue(&["--topic", "a", "--payload", "2"]);
+    assert_eq!(
+        place.run(&["purge", "--older-than", "7d"]).success().stdout,
+        "removed 0 rows\n"
+    );
+    assert_eq!(
+        place.run(&["purge", "--older-than", "0s"]).success().stdout,
+        "removed 1 rows\n"
+    );
+    assert_eq!(delivered(place).len(), 1, "what is not delivered is not purged");
+}
+
+#[test]
+fn payloads_come_from_files_and_standard_input_byte_for_byte() {
+    let place = Place::with_sqlite().migrated();
+    place.write("body.txt", "from a file\n");
+    place.enqueue(&["--topic", "a", "--payload", "@body.txt"]);
+    place
+        .run_with_input(&["enqueue", "--topic", "a", "--payload", "-"], "from a pipe")
+        .success();
+    let bodies: Vec<_> = delivered(&place)
+        .iter()
+        .map(|event| event["data"].as_str().unwrap().to_owned())
+        .collect();
+    assert_eq!(bodies, ["from a file\n", "from a pipe"]);
+    place
+        .run(&["enqueue", "--topic", "a", "--payload", "@none"])
+        .fails_with(&["--payload @none: cannot read"]);
+}
+
+#[test]
+fn a_message_for_later_waits() {
+    let place = Place::with_sqlite().migrated();
+    place.enqueue(&["--topic", "a", "--payload", "1", "--not-before", "1h"]);
+    place.enqueue(&["--topic", "a", "--payload", "1", "--not-before", "2000-01-01T00:00:00Z"]);
+    assert_eq!(delivered(&place).len(), 1);
+    assert_eq!(place.status()["waiting"], 1);
+}
