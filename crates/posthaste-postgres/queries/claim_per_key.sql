@@ -1,6 +1,7 @@
 -- Takes due rows in order, never past an earlier row of the same key. Runs under the claim lock.
 --   $1 namespace  $2 max attempts  $3 topics  $4 tenant  $5 limit  $6 max bytes  $7 worker  $8 token  $9 lease in ms
 --   $10 whether dead heads block by default  $11 topics with the other policy  $12 whether any topic blocks
+--   $13 how many fresh rows may be looked at
 --
 -- Which keys are blocked is worked out once, as sets. "not in" rather than a join: a hashed subplan keeps the order of
 -- the index, so that the scan of a backlog stops at the limit. Likewise "= any (array(...))" rather than "in (...)": rows
@@ -23,35 +24,40 @@ waiting as materialized (
         and "@ordering_key" is not null
 ),
 fresh as materialized (
-    select "@id" as id, "@seq" as seq, "@topic" as topic, "@ordering_key" as ordering_key,
-        octet_length("@payload") as bytes
-    from "@outbox" o
-    where "@namespace" = $1 and "@status" = '@pending' and "@next_attempt_at" <= "@created_at"
-        and "@attempts" < $2
-        and ($3::text[] is null or "@topic" = any ($3))
-        and ($4::text is null or "@tenant" = $4)
-        and ("@ordering_key" is null or (
-            ("@topic", "@ordering_key") not in (select topic, ordering_key from leased where live)
-            and (
-                ("@topic", "@ordering_key") not in (select topic, ordering_key from leased where not live)
-                or not exists (
-                    select from leased e
-                    where not e.live and e.topic = o."@topic" and e.ordering_key = o."@ordering_key" and e.seq < o."@seq"
-                )
+    select id, seq, topic, ordering_key, bytes
+    from (
+        select "@id" as id, "@seq" as seq, "@topic" as topic, "@ordering_key" as ordering_key,
+            octet_length("@payload") as bytes
+        from "@outbox"
+        where "@namespace" = $1 and "@status" = '@pending' and "@next_attempt_at" <= "@created_at"
+            and "@attempts" < $2
+            and ($3::text[] is null or "@topic" = any ($3))
+            and ($4::text is null or "@tenant" = $4)
+        order by "@seq"
+        limit $13
+    ) seen
+    where ordering_key is null or (
+        (topic, ordering_key) not in (select topic, ordering_key from leased where live)
+        and (
+            (topic, ordering_key) not in (select topic, ordering_key from leased where not live)
+            or not exists (
+                select from leased e
+                where not e.live and e.topic = seen.topic and e.ordering_key = seen.ordering_key and e.seq < seen.seq
             )
-            and ("@topic", "@ordering_key") not in (select topic, ordering_key from dead_heads)
-            -- A row that was tried came before all that are fresh; one that was only scheduled may have come after.
-            and ("@topic", "@ordering_key") not in (select topic, ordering_key from waiting where tried)
-            and (
-                ("@topic", "@ordering_key") not in (select topic, ordering_key from waiting where not tried)
-                or not exists (
-                    select from "@outbox" e
-                    where e."@namespace" = $1 and e."@topic" = o."@topic" and e."@ordering_key" = o."@ordering_key"
-                        and e."@status" = '@pending' and e."@next_attempt_at" > e."@created_at" and e."@seq" < o."@seq"
-                )
+        )
+        and (topic, ordering_key) not in (select topic, ordering_key from dead_heads)
+        -- A row that was tried came before all that are fresh; one that was only scheduled may have come after.
+        and (topic, ordering_key) not in (select topic, ordering_key from waiting where tried)
+        and (
+            (topic, ordering_key) not in (select topic, ordering_key from waiting where not tried)
+            or not exists (
+                select from "@outbox" e
+                where e."@namespace" = $1 and e."@topic" = seen.topic and e."@ordering_key" = seen.ordering_key
+                    and e."@status" = '@pending' and e."@next_attempt_at" > e."@created_at" and e."@seq" < seen.seq
             )
-        ))
-    order by "@seq"
+        )
+    )
+    order by seq
     limit $5
 ),
 due as (
@@ -81,9 +87,12 @@ due as (
                 where e."@namespace" = $1 and e."@topic" = o."@topic" and e."@ordering_key" = o."@ordering_key"
                     and e."@status" = '@dead' and e."@seq" < o."@seq" and (e."@topic" = any ($11::text[])) <> $10
             ))
-            -- A scheduled row takes its turn by sequence, so that it cannot overtake fresh rows of its key.
+            -- A scheduled row takes its turn by sequence, so that it cannot overtake fresh rows of its key: it goes once
+            -- all that are older have been looked at.
             and ("@attempts" > 0 or "@seq" < (
-                select case when count(*) < $5 then 9223372036854775807 else max(fresh.seq) end from fresh
+                select case when count(*) < $5 and $13::bigint is null then 9223372036854775807
+                    else coalesce(max(fresh.seq), 0) end
+                from fresh
             ))
         ))
     order by "@next_attempt_at", "@seq"

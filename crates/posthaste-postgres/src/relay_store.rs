@@ -191,6 +191,7 @@ impl PostgresStore {
             .bind(dead_blocks)
             .bind(except)
             .bind(any_blocks)
+            .bind(request.look_ahead.map(i64::from))
             .fetch_all(conn)
             .await
     }

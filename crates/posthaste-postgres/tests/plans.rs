@@ -98,17 +98,17 @@ async fn hot_statements_touch_no_more_than_they_need() {
             ("claim_any", format!("{SCOPE}, {LEASE}"), "outbox_waiting"),
             (
                 "claim_per_key",
-                format!("{SCOPE}, {LEASE}, false, '{{}}', false"),
+                format!("{SCOPE}, {LEASE}, false, '{{}}', false, null"),
                 "outbox_fresh",
             ),
             (
                 "claim_per_key",
-                format!("{SCOPE}, {LEASE}, true, '{{}}', true"),
+                format!("{SCOPE}, {LEASE}, true, '{{}}', true, 4000"),
                 "outbox_fresh",
             ),
             (
                 "claim_per_key",
-                format!("{SCOPE}, {LEASE}, true, '{{}}', true"),
+                format!("{SCOPE}, {LEASE}, true, '{{}}', true, 4000"),
                 "NOT (hashed SubPlan",
             ),
             ("probe_expired", SCOPE.to_owned(), "outbox_leased"),

@@ -6,9 +6,10 @@ use posthaste_core::StoreError;
 use posthaste_core::lifecycle::LeaseToken;
 use posthaste_core::store::{Claim, ClaimRequest};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
+use crate::depth::Depth;
 use crate::dispatch;
 use crate::engine::{Engine, Outcomes};
 use crate::failpoint;
@@ -46,6 +47,7 @@ pub(crate) async fn run(engine: &Arc<Engine>, outcomes: Outcomes, until: Until) 
         outcomes,
         publications: JoinSet::new(),
         shutdown: CancellationToken::new(),
+        depth: Depth::new(),
     };
     match until {
         Until::Idle => claimer.drain().await?,
@@ -62,6 +64,7 @@ struct Claimer<'a> {
     outcomes: Outcomes,
     publications: JoinSet<()>,
     shutdown: CancellationToken,
+    depth: Depth,
 }
 
 impl Claimer<'_> {
@@ -72,8 +75,12 @@ impl Claimer<'_> {
             // Looked at before the claim: what is settled meanwhile may free rows that the claim did not get.
             let before = in_flight.load();
             match self.run_once().await? {
-                Found::Nothing if before == Load::default() => return Ok(()),
-                Found::Nothing => in_flight.wait_until(|load| load != before).await,
+                Found::Nothing if before == Load::default() => {
+                    if self.depth.saw_everything() {
+                        return Ok(());
+                    }
+                }
+                Found::Nothing => in_flight.wait_until(|load| load.messages <= before.messages / 2).await,
                 Found::Suspects => in_flight.wait_until(|load| load == Load::default()).await,
                 Found::Some | Found::FullBatch => {}
             }
@@ -82,10 +89,15 @@ impl Claimer<'_> {
 
     async fn claim_until_shutdown(&mut self) {
         let shutdown = self.shutdown.clone();
+        let in_flight = &self.engine.in_flight;
         let mut outage = Outage::new("claiming");
         let mut pace = Pace::new(self.engine.config.poll_interval, self.engine.config.max_poll_interval);
+        // A full batch speaks of a backlog. From then on, until a claim with nothing in flight finds nothing, rows may be
+        // held back only by their keys' being in flight, and go as soon as those are settled.
+        let mut backlog = false;
         while shutdown.run_until_cancelled(wait_for_room(self.engine)).await.is_some() {
             while self.publications.try_join_next().is_some() {}
+            let before = in_flight.load();
             let found = match self.run_once().await {
                 Ok(found) => found,
                 Err(error) => {
@@ -95,26 +107,41 @@ impl Claimer<'_> {
             };
             outage.over();
             let wait = match found {
-                Found::FullBatch => continue,
+                Found::FullBatch => {
+                    backlog = true;
+                    continue;
+                }
                 Found::Suspects => {
-                    let settled = self.engine.in_flight.wait_until(|load| load == Load::default());
+                    let settled = in_flight.wait_until(|load| load == Load::default());
                     shutdown.run_until_cancelled(settled).await;
                     continue;
                 }
                 Found::Some => pace.busy(),
-                Found::Nothing => pace.idle(),
+                Found::Nothing => {
+                    backlog &= before != Load::default();
+                    pace.idle()
+                }
             };
-            // A ring and a time-out lead to the same place; which one it was does not matter.
-            let _ = shutdown
-                .run_until_cancelled(timeout(wait, self.engine.doorbell.rung()))
-                .await;
+            let claimed = in_flight.load().messages;
+            let settled = in_flight.wait_until(|load| load.messages <= claimed / 2);
+            // Whichever comes first; all lead to the same place.
+            let woken = async {
+                tokio::select! {
+                    () = self.engine.doorbell.rung() => {}
+                    () = settled, if backlog && claimed > 0 => {}
+                    () = sleep(wait) => {}
+                }
+            };
+            shutdown.run_until_cancelled(woken).await;
         }
     }
 
     async fn run_once(&mut self) -> Result<Found, StoreError> {
         let engine = self.engine;
         let config = &engine.config;
+        let look_ahead = self.depth.look_ahead(config.batch_size);
         let request = ClaimRequest {
+            look_ahead,
             worker: engine.worker,
             token: LeaseToken::new(),
             limit: config.batch_size,
@@ -129,6 +156,7 @@ impl Claimer<'_> {
         let sent = Instant::now();
         let token = request.token;
         let claim = engine.store.claim(&request).await?;
+        self.depth.looked(look_ahead, sent.elapsed());
         failpoint::pass("after_claim");
         instrument::swept(&claim.died);
         engine.totals.swept(claim.died.len());

@@ -21,6 +21,7 @@
 
 mod claim;
 mod config;
+mod depth;
 mod dispatch;
 mod engine;
 mod failpoint;

@@ -20,6 +20,7 @@ fn request() -> ClaimRequest {
         token: LeaseToken::new(),
         limit: 10,
         max_bytes: 1 << 20,
+        look_ahead: None,
         lease: Duration::from_secs(30),
         max_attempts: 5,
         ordering: Ordering::None,

@@ -189,6 +189,7 @@ fn request(ordering: Ordering) -> ClaimRequest {
         token: LeaseToken::new(),
         limit: 100,
         max_bytes: 1 << 20,
+        look_ahead: None,
         lease: Duration::from_secs(30),
         max_attempts: 5,
         ordering,

@@ -146,6 +146,7 @@ impl Worker {
                 token: LeaseToken::new(),
                 limit: 0,
                 max_bytes: u64::from(u32::MAX),
+                look_ahead: None,
                 lease: LEASE,
                 max_attempts: 5,
                 ordering: Ordering::PerKey {
