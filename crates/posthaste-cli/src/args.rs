@@ -63,6 +63,7 @@ fn setting(text: &str) -> Result<(String, String), String> {
 }
 
 #[derive(Debug, Subcommand)]
+#[expect(clippy::large_enum_variant, reason = "there is one of it in a process")]
 pub enum Command {
     #[command(flatten)]
     Configured(Configured),

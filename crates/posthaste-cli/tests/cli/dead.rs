@@ -1,12 +1,13 @@
 //! Dead messages: seen, replayed, discarded.
 
+use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 
 use crate::support::{Background, Place, eventually, on_every_database};
 
 on_every_database!(
-    a_dead_message_shows_in_status_list_and_detail,
+    a_dead_message_shows_in_log_status_list_and_detail,
     replayed_messages_are_delivered,
     discarded_messages_are_gone,
     changing_everything_must_be_said,
@@ -20,18 +21,24 @@ fn with_dead(place: &Place, messages: &[(&str, &str)]) -> Vec<String> {
     let ids = messages.iter().map(enqueue).collect();
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
+    let log = File::create(place.path("log")).unwrap();
     let mut command = place.command(&["run", "--drain", "--set", "relay.retry.max_attempts=1"]);
-    assert_eq!(
-        Background::of(command.stdout(writer).spawn().unwrap()).exit_code(),
-        Some(0)
-    );
+    let mut relay = Background::of(command.stdout(writer).stderr(log).spawn().unwrap());
+    assert_eq!(relay.exit_code(), Some(0), "{}", place.read("log"));
     assert_eq!(place.status()["dead"], messages.len());
     ids
 }
 
 /// Proves B16.
-fn a_dead_message_shows_in_status_list_and_detail(place: &Place) {
+fn a_dead_message_shows_in_log_status_list_and_detail(place: &Place) {
     let ids = with_dead(place, &[("orders", "1"), ("mails", "2")]);
+    let log = place.read("log");
+    assert!(
+        ids.iter()
+            .all(|id| log.contains(&format!("message is dead; replay or discard it id={id}"))),
+        "{log}"
+    );
+
     let status = place.run(&["status"]).success().stdout;
     assert!(status.contains("dead        2  see `posthaste dead list`"), "{status}");
 
