@@ -35,7 +35,7 @@ enum Way {
     Serve,
 }
 
-const CONTENDERS: [Contender; 6] = [
+const CONTENDERS: [Contender; 7] = [
     Contender {
         name: "drain: hand-written loop",
         keys: Keys::Even(1_000),
@@ -61,6 +61,12 @@ const CONTENDERS: [Contender; 6] = [
         target: Some(Target::RatioAtLeast(0.5)),
     },
     Contender {
+        name: "drain: serving relay, one key",
+        keys: Keys::Single,
+        way: Way::Serve,
+        target: None,
+    },
+    Contender {
         name: "drain: engine, one key",
         keys: Keys::Single,
         way: Way::Drain { per_key: true },
@@ -75,14 +81,14 @@ const CONTENDERS: [Contender; 6] = [
 ];
 
 pub(crate) async fn run(database: &Database, extent: Extent) -> anyhow::Result<Vec<Figure>> {
-    let rows = extent.pick(60_000, 200_000);
+    let rows = extent.pick(60_000, 150_000);
     let mut conn = database.connect().await?;
     let mut speeds = [const { Vec::new() }; CONTENDERS.len()];
     for _ in 0..3 {
         for (contender, speeds) in CONTENDERS.iter().zip(&mut speeds) {
             // What is only reported has to be done in the time that is left.
             let rows = if contender.target.is_none() && !matches!(contender.way, Way::HandWritten) {
-                rows / 3
+                rows / 6
             } else {
                 rows
             };

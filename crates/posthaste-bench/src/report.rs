@@ -106,7 +106,7 @@ pub(crate) fn environment(server: &[(String, String)]) {
     println!("PostgreSQL  {}", settings.join(", "));
 }
 
-/// Says what is being measured, on one line that grows with each step.
+/// Says what was just measured, for whoever is waiting.
 pub(crate) fn progress(step: &str) {
     eprintln!("  {step}");
 }

@@ -11,7 +11,7 @@ use posthaste_core::{MessageId, StoreError};
 use posthaste_postgres::PostgresStore;
 use posthaste_relay::Relay;
 use posthaste_testkit::NullPublisher;
-use sqlx::{Connection, PgConnection};
+use sqlx::Connection;
 
 use crate::Extent;
 use crate::backlog::{self, Keys};
@@ -25,32 +25,43 @@ const LARGE: u32 = 500_000;
 const TARGET: Target = Target::RatioAtLeast(0.8);
 
 pub(crate) async fn run(database: &Database, extent: Extent) -> anyhow::Result<Vec<Figure>> {
+    let mut figures = compare(database, "1,000 keys", Keys::Even(1_000), !extent.quick).await?;
+    if !extent.quick {
+        // While some rows of the key are on their way, all others are in the way of the claim.
+        figures.extend(compare(database, "one key", Keys::Single, false).await?);
+    }
+    Ok(figures)
+}
+
+async fn compare(database: &Database, kind: &str, keys: Keys, to_the_end: bool) -> anyhow::Result<Vec<Figure>> {
     let mut conn = database.connect().await?;
-    let mut figures = Vec::new();
-    let (mut small, mut first, mut whole) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut small, mut first, mut rest) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..3 {
-        backlog::fill(&mut conn, SMALL, Keys::Even(1_000)).await?;
+        backlog::fill(&mut conn, SMALL, keys).await?;
         small.push(first_rows(database, SMALL).await?);
-        backlog::fill(&mut conn, LARGE, Keys::Even(1_000)).await?;
+        backlog::fill(&mut conn, LARGE, keys).await?;
         first.push(first_rows(database, SMALL).await?);
-        if !extent.quick {
-            whole.push(first_rows(database, LARGE - SMALL).await?);
-            ensure_empty(&mut conn).await?;
+        if to_the_end {
+            rest.push(first_rows(database, LARGE - SMALL).await?);
+            let left = backlog::left(&mut conn).await?;
+            ensure!(left == 0, "{left} rows were not delivered");
         }
         progress(&format!(
-            "scaling: small {small:.0?}, large {first:.0?}, its rest {whole:.0?}"
+            "scaling, {kind}: small {small:.0?}, large {first:.0?}, its rest {rest:.0?}"
         ));
     }
     conn.close().await?;
-    figures.push(Figure::new("scaling: all of 20,000", UNIT, &small));
-    figures.push(
-        Figure::new("scaling: first 20,000 of 500,000", UNIT, &first)
-            .relative_to(&small)
-            .target(TARGET),
-    );
-    if !whole.is_empty() {
-        let rest = Figure::new("scaling: the other 480,000", UNIT, &whole);
-        figures.push(rest.relative_to(&small).target(TARGET));
+    let name = |part| format!("scaling: {kind}, {part}");
+    let against_small = |part, speeds: &[f64]| {
+        let figure = Figure::new(name(part), UNIT, speeds).relative_to(&small);
+        figure.target(TARGET)
+    };
+    let mut figures = vec![
+        Figure::new(name("all of 20,000"), UNIT, &small),
+        against_small("first 20,000 of 500,000", &first),
+    ];
+    if to_the_end {
+        figures.push(against_small("other 480,000 of 500,000", &rest));
     }
     Ok(figures)
 }
@@ -72,12 +83,6 @@ async fn first_rows(database: &Database, rows: u32) -> anyhow::Result<f64> {
         report.delivered
     );
     Ok(speed)
-}
-
-async fn ensure_empty(conn: &mut PgConnection) -> anyhow::Result<()> {
-    let left = backlog::left(conn).await?;
-    ensure!(left == 0, "{left} rows were not delivered");
-    Ok(())
 }
 
 /// A store that has handed out everything once `left` rows were claimed, so that a drain ends there.
