@@ -47,7 +47,7 @@ pub(crate) async fn run(engine: &Arc<Engine>, outcomes: Outcomes, until: Until) 
         outcomes,
         publications: JoinSet::new(),
         shutdown: CancellationToken::new(),
-        depth: Depth::new(),
+        depth: Depth::new(engine.config.batch_size),
     };
     match until {
         Until::Idle => claimer.drain().await?,
@@ -76,9 +76,11 @@ impl Claimer<'_> {
             let before = in_flight.load();
             match self.run_once().await? {
                 Found::Nothing if before == Load::default() => {
-                    if self.depth.saw_everything() {
+                    if !self.depth.backlog() {
                         return Ok(());
                     }
+                    // That look may have ended early; the next one sees everything.
+                    self.depth.backlog_is_over();
                 }
                 Found::Nothing => in_flight.wait_until(|load| load.messages <= before.messages / 2).await,
                 Found::Suspects => in_flight.wait_until(|load| load == Load::default()).await,
@@ -92,9 +94,6 @@ impl Claimer<'_> {
         let in_flight = &self.engine.in_flight;
         let mut outage = Outage::new("claiming");
         let mut pace = Pace::new(self.engine.config.poll_interval, self.engine.config.max_poll_interval);
-        // A full batch speaks of a backlog. From then on, until a claim with nothing in flight finds nothing, rows may be
-        // held back only by their keys' being in flight, and go as soon as those are settled.
-        let mut backlog = false;
         while shutdown.run_until_cancelled(wait_for_room(self.engine)).await.is_some() {
             while self.publications.try_join_next().is_some() {}
             let before = in_flight.load();
@@ -107,10 +106,7 @@ impl Claimer<'_> {
             };
             outage.over();
             let wait = match found {
-                Found::FullBatch => {
-                    backlog = true;
-                    continue;
-                }
+                Found::FullBatch => continue,
                 Found::Suspects => {
                     let settled = in_flight.wait_until(|load| load == Load::default());
                     shutdown.run_until_cancelled(settled).await;
@@ -118,17 +114,20 @@ impl Claimer<'_> {
                 }
                 Found::Some => pace.busy(),
                 Found::Nothing => {
-                    backlog &= before != Load::default();
+                    if before == Load::default() {
+                        self.depth.backlog_is_over();
+                    }
                     pace.idle()
                 }
             };
+            // In a backlog rows may be held back only by their keys' being in flight, and go as soon as those are settled.
             let claimed = in_flight.load().messages;
             let settled = in_flight.wait_until(|load| load.messages <= claimed / 2);
             // Whichever comes first; all lead to the same place.
             let woken = async {
                 tokio::select! {
                     () = self.engine.doorbell.rung() => {}
-                    () = settled, if backlog && claimed > 0 => {}
+                    () = settled, if self.depth.backlog() && claimed > 0 => {}
                     () = sleep(wait) => {}
                 }
             };
@@ -139,7 +138,7 @@ impl Claimer<'_> {
     async fn run_once(&mut self) -> Result<Found, StoreError> {
         let engine = self.engine;
         let config = &engine.config;
-        let look_ahead = self.depth.look_ahead(config.batch_size);
+        let look_ahead = self.depth.look_ahead();
         let request = ClaimRequest {
             look_ahead,
             worker: engine.worker,
@@ -156,7 +155,8 @@ impl Claimer<'_> {
         let sent = Instant::now();
         let token = request.token;
         let claim = engine.store.claim(&request).await?;
-        self.depth.looked(look_ahead, sent.elapsed());
+        let full = claim.messages.len() >= config.batch_size as usize;
+        self.depth.looked(look_ahead, full && !claim.reclaimed);
         failpoint::pass("after_claim");
         instrument::swept(&claim.died);
         engine.totals.swept(claim.died.len());
@@ -167,7 +167,6 @@ impl Claimer<'_> {
             return Ok(Found::Nothing);
         }
         instrument::claimed(&config.scope.namespace, messages.len(), reclaimed);
-        let full = messages.len() >= config.batch_size as usize;
         let ids = messages.iter().map(|claimed| claimed.message.id);
         let lease = Arc::new(BatchLease::new(token, sent, config.lease, ids));
         let bytes = messages
