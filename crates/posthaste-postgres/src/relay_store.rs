@@ -115,6 +115,13 @@ impl RelayStore for PostgresStore {
     }
 }
 
+/// How a claim begins. A relay that is frozen in the middle of a claim must not hold the claim lock for ever, nor may the
+/// others wait for it without a word. The sets of blocked keys need room, or they are searched row by row; and
+/// just-in-time compilation, chosen for the statement's unlucky estimates, would cost more than the claim.
+const BEGIN_CLAIM: &str = "begin;
+    set local lock_timeout = '5s'; set local idle_in_transaction_session_timeout = '5s';
+    set local work_mem = '64MB'; set local jit = off";
+
 /// What the probe found: work of vanished workers.
 struct Expired {
     most_tried: Option<u32>,
@@ -123,7 +130,7 @@ struct Expired {
 
 impl PostgresStore {
     async fn claim_in_transaction(&self, request: &ClaimRequest) -> sqlx::Result<Claim> {
-        let mut tx = self.pool.begin().await?;
+        let mut tx = self.pool.begin_with(BEGIN_CLAIM).await?;
         if matches!(request.ordering, Ordering::PerKey { .. }) {
             let lock = format!("{}:{}", self.channel(), request.scope.namespace);
             sqlx::query(self.statements.lock_claims.sql())

@@ -251,6 +251,28 @@ async fn a_row_locked_by_somebody_else_holds_back_its_key_and_nothing_else() {
     assert_eq!(claimed.messages.len(), 2);
 }
 
+/// Somebody holds the claim lock and does not go on: the relay says so instead of waiting without a word.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wait_for_the_claim_lock_ends_with_an_error_that_names_it() {
+    let store = support::store(4).await;
+    commit(&store, Message::new("t", "x").key("k")).await;
+    let mut frozen = store.pool().begin().await.unwrap();
+    sqlx::query("select pg_advisory_xact_lock(hashtextextended($1, 0))")
+        .bind(format!("{}:default", store.channel()))
+        .execute(&mut *frozen)
+        .await
+        .unwrap();
+    let drain = Relay::new(store.clone(), RecordingPublisher::new()).drain();
+    let waited = tokio::time::timeout(Duration::from_secs(20), drain)
+        .await
+        .expect("the wait is bounded");
+    let error = waited.unwrap_err().to_string();
+    assert!(error.contains("lock timeout"), "{error}");
+    frozen.rollback().await.unwrap();
+    let report = Relay::new(store, RecordingPublisher::new()).drain().await.unwrap();
+    assert_eq!(report.delivered, 1);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_idle_relay_asks_fewer_than_twenty_times_a_second() {
     let store = support::store(2).await;

@@ -146,6 +146,8 @@ async fn a_lease_that_runs_out_in_the_middle_is_noticed() {
             !oracle::read_sink(&world.sink()).is_empty()
         })
         .await;
+    // The delivery is in the file before the file is closed and unlocked; the relay then waits for two seconds.
+    sleep(Duration::from_millis(300)).await;
     signal(&frozen, Signal::SIGSTOP);
     world.kills.fetch_add(1, Ordering::Relaxed);
     let _second = world.start_relay(&[]);
