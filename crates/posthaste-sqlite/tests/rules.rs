@@ -23,6 +23,7 @@ async fn claim(store: &SqliteStore, tenant: &str) -> Claim {
         token: LeaseToken::new(),
         limit: 10,
         max_bytes: 1 << 20,
+        look_ahead: None,
         lease: Duration::from_secs(30),
         max_attempts: 5,
         ordering: Ordering::PerKey {
