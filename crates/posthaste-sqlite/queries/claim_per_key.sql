@@ -1,10 +1,21 @@
 -- Takes due rows in order, never past an earlier row of the same key.
 --   ?1 namespace  ?2 max attempts  ?3 topics  ?4 tenant  ?5 limit  ?6 max bytes  ?7 worker  ?8 token  ?9 lease in ms
---   ?10 whether dead heads block by default  ?11 topics with the other policy
+--   ?10 whether dead heads block by default  ?11 topics with the other policy  ?12 how many fresh rows may be looked at
 --
 -- A live lease holds the whole key. The row of a vanished worker, a row that waits and a dead head that blocks hold what
 -- follows them. Keys in flight are few and looked up in a set; the other rows are looked up by an index each.
 with clock as (select cast(unixepoch('subsec') * 1000 as integer) as now),
+horizon as materialized (
+    -- The first row that may not be looked at, if there are so many. Nothing with a key is taken from beyond it, because
+    -- what comes earlier in that key may lie beyond it too.
+    select coalesce((
+        select "@seq"
+        from "@outbox" indexed by "@outbox+fresh"
+        where ?12 is not null and "@namespace" = ?1 and "@status" = '@pending' and "@next_attempt_at" <= "@created_at"
+        order by "@seq"
+        limit 1 offset coalesce(?12, 0)
+    ), 9223372036854775807) as seq
+),
 live as materialized (
     select "@topic" as topic, "@ordering_key" as ordering_key
     from "@outbox" indexed by "@outbox+leased"
@@ -22,6 +33,7 @@ fresh as (
     select o."@seq" as seq, o."@id" as id, octet_length(o."@payload") as bytes
     from "@outbox" o indexed by "@outbox+fresh"
     where o."@namespace" = ?1 and o."@status" = '@pending' and o."@next_attempt_at" <= o."@created_at"
+        and o."@seq" < (select seq from horizon)
         and o."@attempts" < ?2
         and (?3 is null or o."@topic" in (select value from json_each(?3)))
         and (?4 is null or o."@tenant" = ?4)
@@ -55,7 +67,8 @@ due as (
         and (?3 is null or o."@topic" in (select value from json_each(?3)))
         and (?4 is null or o."@tenant" = ?4)
         and (o."@ordering_key" is null or (
-            (o."@topic", o."@ordering_key") not in (select topic, ordering_key from live)
+            o."@seq" < (select seq from horizon)
+            and (o."@topic", o."@ordering_key") not in (select topic, ordering_key from live)
             and ((o."@topic", o."@ordering_key") not in (select topic, ordering_key from stranded) or not exists (
                 select 1 from stranded
                 where stranded.topic = o."@topic" and stranded.ordering_key = o."@ordering_key" and stranded.seq < o."@seq"

@@ -214,6 +214,7 @@ impl SqliteStore {
         claim_query(&self.statements.claim_per_key, request, request.limit)
             .bind(dead_blocks)
             .bind(Json(except))
+            .bind(request.look_ahead)
             .fetch_all(conn)
             .await
     }

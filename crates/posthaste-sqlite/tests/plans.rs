@@ -79,7 +79,7 @@ const SERVED_BY: [(&str, &[&str]); 14] = [
     (
         "claim_per_key",
         &[
-            "_fresh (",
+            "_fresh (namespace=? AND rowid<?)",
             "_waiting (namespace=? AND next_attempt_at<?)",
             "_waiting_key (namespace=? AND topic=? AND ordering_key=? AND rowid<?)",
             "_dead (namespace=? AND topic=? AND ordering_key=? AND rowid<?)",

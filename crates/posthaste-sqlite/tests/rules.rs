@@ -6,6 +6,7 @@ mod support;
 
 use std::time::Duration;
 
+use chrono::Utc;
 use posthaste_core::lifecycle::LeaseToken;
 use posthaste_core::store::{Claim, ClaimRequest, DeadHead, Ordering, ProducerStore, RelayStore, Scope, WorkerId};
 use posthaste_core::{Enqueued, Message, MessageId, OutboxOptions};
@@ -17,8 +18,8 @@ async fn enqueue(store: &SqliteStore, message: Message) -> Enqueued {
     outcomes.unwrap()[0]
 }
 
-async fn claim(store: &SqliteStore, tenant: &str) -> Claim {
-    let request = ClaimRequest {
+fn request() -> ClaimRequest {
+    ClaimRequest {
         worker: WorkerId::new(),
         token: LeaseToken::new(),
         limit: 10,
@@ -30,12 +31,26 @@ async fn claim(store: &SqliteStore, tenant: &str) -> Claim {
             dead_head: DeadHead::Skip,
             except: Vec::new(),
         },
-        scope: Scope {
-            tenant: Some(tenant.to_owned()),
-            ..Scope::default()
-        },
+        scope: Scope::default(),
+    }
+}
+
+async fn claim(store: &SqliteStore, tenant: &str) -> Claim {
+    let scope = Scope {
+        tenant: Some(tenant.to_owned()),
+        ..Scope::default()
     };
-    store.claim(&request).await.unwrap()
+    store.claim(&ClaimRequest { scope, ..request() }).await.unwrap()
+}
+
+async fn look(store: &SqliteStore, look_ahead: Option<u32>) -> Claim {
+    let claim = store
+        .claim(&ClaimRequest {
+            look_ahead,
+            ..request()
+        })
+        .await;
+    claim.unwrap()
 }
 
 fn ids(claim: &Claim) -> Vec<MessageId> {
@@ -91,4 +106,34 @@ async fn what_a_worker_of_another_scope_left_behind_holds_its_key_too() {
     let deliver = "update posthaste_outbox set status = 'delivered', lease_token = null where status = 'processing'";
     store.pool().execute(deliver).await.unwrap();
     assert_eq!(ids(&claim(&store, "b").await), [follower]);
+}
+
+/// Proves pitfalls 4, 18.
+#[tokio::test]
+async fn a_shallow_look_sees_little_and_breaks_no_order() {
+    let store = support::store(1).await;
+    let keyed = |key: &str| Message::new("t", "x").key(key);
+    let first = enqueue(&store, keyed("hot")).await.id();
+    assert_eq!(ids(&look(&store, None).await), [first]);
+    for _ in 0..3 {
+        enqueue(&store, keyed("hot")).await;
+    }
+    let cold = enqueue(&store, keyed("cold")).await.id();
+    let scheduled = enqueue(&store, keyed("cold").not_before(Utc::now() + Duration::from_mins(1)))
+        .await
+        .id();
+    let free = Message::new("t", "x").not_before(Utc::now() + Duration::from_mins(1));
+    let free = enqueue(&store, free).await.id();
+    let pass_time =
+        "update posthaste_outbox set created_at = created_at - 100000, next_attempt_at = next_attempt_at - 100000";
+    store.pool().execute(pass_time).await.unwrap();
+
+    let shallow = look(&store, Some(2)).await;
+    assert_eq!(
+        ids(&shallow),
+        [free],
+        "the cold key lies beyond three rows of the hot one"
+    );
+    let deep = look(&store, Some(4)).await;
+    assert_eq!(ids(&deep), [cold, scheduled], "in order");
 }
