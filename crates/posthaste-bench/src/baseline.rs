@@ -4,10 +4,10 @@ use posthaste_core::message::Message;
 use sqlx::{Connection, PgConnection};
 use uuid::Uuid;
 
-/// Delivers every pending row to nobody: claims a batch, acknowledges it, and so on until there is none.
-pub(crate) async fn drain(conn: &mut PgConnection, batch: u32) -> sqlx::Result<u64> {
+/// Delivers so many rows to nobody: claims a batch, acknowledges it, and so on. Returns how many there were.
+pub(crate) async fn drain(conn: &mut PgConnection, rows: u32, batch: u32) -> sqlx::Result<u64> {
     let mut delivered = 0;
-    loop {
+    while delivered < u64::from(rows) {
         let token = Uuid::now_v7();
         let claimed: Vec<(Uuid, String, Option<String>, Vec<u8>)> =
             sqlx::query_as(include_str!("../queries/loop_claim.sql"))
@@ -16,7 +16,7 @@ pub(crate) async fn drain(conn: &mut PgConnection, batch: u32) -> sqlx::Result<u
                 .fetch_all(&mut *conn)
                 .await?;
         if claimed.is_empty() {
-            return Ok(delivered);
+            break;
         }
         let ids: Vec<Uuid> = claimed.into_iter().map(|(id, ..)| id).collect();
         let acknowledged = sqlx::query(include_str!("../queries/loop_ack.sql"))
@@ -26,6 +26,7 @@ pub(crate) async fn drain(conn: &mut PgConnection, batch: u32) -> sqlx::Result<u
             .await?;
         delivered += acknowledged.rows_affected();
     }
+    Ok(delivered)
 }
 
 /// Stands in for the hash, which a plain insert does not work out.

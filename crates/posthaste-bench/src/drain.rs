@@ -1,8 +1,9 @@
 //! A backlog through the whole engine, beside a hand-written loop over the same table.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::ensure;
+use posthaste_postgres::PostgresStore;
 use posthaste_relay::{OrderingConfig, Relay, RelayConfig};
 use posthaste_testkit::NullPublisher;
 use sqlx::{Connection, PgConnection};
@@ -11,19 +12,19 @@ use tokio_util::sync::CancellationToken;
 use crate::backlog::{self, Keys};
 use crate::countdown::Countdown;
 use crate::database::Database;
+use crate::first_rows::FirstRows;
 use crate::report::{Figure, Target, progress};
 use crate::{Extent, baseline};
 
 const UNIT: &str = "rows/s";
+const REPETITIONS: usize = 3;
 
-/// One way to empty one kind of backlog.
-struct Contender {
-    name: &'static str,
-    keys: Keys,
-    way: Way,
-    target: Option<Target>,
-}
+/// Rows that a contender drains before it is the next one's turn. Few, because a busy machine changes its speed from one
+/// second to the next; not too few, because a relay starts and ends with each turn.
+const TURN: u32 = 10_000;
 
+/// One way to empty a backlog.
+#[derive(Clone, Copy)]
 enum Way {
     HandWritten,
     /// A relay that ends when nothing is left.
@@ -35,104 +36,107 @@ enum Way {
     Serve,
 }
 
-const CONTENDERS: [Contender; 7] = [
-    Contender {
-        name: "drain: hand-written loop",
-        keys: Keys::Even(1_000),
-        way: Way::HandWritten,
-        target: None,
-    },
-    Contender {
-        name: "drain: engine, unordered",
-        keys: Keys::Even(1_000),
-        way: Way::Drain { per_key: false },
-        target: Some(Target::RatioAtLeast(0.7)),
-    },
-    Contender {
-        name: "drain: engine, 1,000 keys",
-        keys: Keys::Even(1_000),
-        way: Way::Drain { per_key: true },
-        target: Some(Target::RatioAtLeast(0.5)),
-    },
-    Contender {
-        name: "drain: serving relay, 1,000 keys",
-        keys: Keys::Even(1_000),
-        way: Way::Serve,
-        target: Some(Target::RatioAtLeast(0.5)),
-    },
-    Contender {
-        name: "drain: serving relay, one key",
-        keys: Keys::Single,
-        way: Way::Serve,
-        target: None,
-    },
-    Contender {
-        name: "drain: engine, one key",
-        keys: Keys::Single,
-        way: Way::Drain { per_key: true },
-        target: None,
-    },
-    Contender {
-        name: "drain: engine, 99 % one key",
-        keys: Keys::Hot,
-        way: Way::Drain { per_key: true },
-        target: None,
-    },
+/// Those who take turns on one backlog; the hand-written loop is what the others are compared with.
+const CONTENDERS: [(&str, Way, Option<f64>); 4] = [
+    ("hand-written loop", Way::HandWritten, None),
+    ("engine, unordered", Way::Drain { per_key: false }, Some(0.7)),
+    ("engine, 1,000 keys", Way::Drain { per_key: true }, Some(0.5)),
+    ("serving relay, 1,000 keys", Way::Serve, Some(0.5)),
+];
+
+/// Backlogs in which few rows may go at the same time. Each is compared with the loop on a backlog of the same kind.
+const HOT_KEYS: [(&str, Keys, Way); 3] = [
+    ("engine, one key", Keys::Single, Way::Drain { per_key: true }),
+    ("serving relay, one key", Keys::Single, Way::Serve),
+    ("engine, 99 % one key", Keys::Hot, Way::Drain { per_key: true }),
 ];
 
 pub(crate) async fn run(database: &Database, extent: Extent) -> anyhow::Result<Vec<Figure>> {
-    let rows = extent.pick(60_000, 150_000);
-    let mut conn = database.connect().await?;
-    let mut speeds = [const { Vec::new() }; CONTENDERS.len()];
-    for _ in 0..3 {
-        for (contender, speeds) in CONTENDERS.iter().zip(&mut speeds) {
-            // What is only reported has to be done in the time that is left.
-            let rows = if contender.target.is_none() && !matches!(contender.way, Way::HandWritten) {
-                rows / 6
-            } else {
-                rows
-            };
-            backlog::fill(&mut conn, rows, contender.keys).await?;
-            let speed = measure(&contender.way, database, &mut conn, rows).await?;
-            progress(&format!("{}: {speed:.0} rows/s", contender.name));
-            speeds.push(speed);
-        }
-    }
-    conn.close().await?;
-    let by_hand = speeds[0].clone();
-    let figure = |(contender, speeds): (&Contender, Vec<f64>)| {
-        let figure = Figure::new(contender.name, UNIT, &speeds);
-        match (&contender.way, contender.target) {
-            (Way::HandWritten, _) => figure,
-            (_, None) => figure.relative_to(&by_hand),
-            (_, Some(target)) => figure.relative_to(&by_hand).target(target),
-        }
+    let bench = Bench {
+        store: database.store(),
+        conn: database.connect().await?,
     };
-    Ok(CONTENDERS.iter().zip(speeds).map(figure).collect())
+    bench.measure(extent).await
 }
 
-/// Empties the table and returns the rows per second.
-async fn measure(way: &Way, database: &Database, conn: &mut PgConnection, rows: u32) -> anyhow::Result<f64> {
-    let store = database.store();
-    let started = Instant::now();
-    match *way {
-        Way::HandWritten => drop(baseline::drain(conn, RelayConfig::default().batch_size).await?),
-        Way::Drain { per_key } => {
-            let relay = Relay::new(store.clone(), NullPublisher).config(config(per_key));
-            relay.drain().await?;
+struct Bench {
+    store: PostgresStore,
+    conn: PgConnection,
+}
+
+impl Bench {
+    async fn measure(mut self, extent: Extent) -> anyhow::Result<Vec<Figure>> {
+        let ways = CONTENDERS.map(|(_, way, _)| way);
+        let speeds = self.compare(Keys::Even(1_000), &ways, extent.pick(6, 15)).await?;
+        let mut figures = Vec::new();
+        for ((name, way, limit), speeds_of_one) in CONTENDERS.into_iter().zip(&speeds) {
+            let mut figure = Figure::new(format!("drain: {name}"), UNIT, speeds_of_one);
+            if !matches!(way, Way::HandWritten) {
+                figure = figure.relative_to(&speeds[0]);
+            }
+            figures.push(match limit {
+                Some(limit) => figure.target(Target::RatioAtLeast(limit)),
+                None => figure,
+            });
         }
-        Way::Serve => {
-            let done = CancellationToken::new();
-            let publisher = Countdown::new(rows, done.clone());
-            let relay = Relay::new(store.clone(), publisher).config(config(true));
-            relay.run_until(done).await?;
+        for (name, keys, way) in HOT_KEYS {
+            let speeds = self.compare(keys, &[Way::HandWritten, way], extent.pick(1, 3)).await?;
+            figures.push(Figure::new(format!("drain: {name}"), UNIT, &speeds[1]).relative_to(&speeds[0]));
         }
+        self.conn.close().await?;
+        self.store.pool().close().await;
+        Ok(figures)
     }
-    let speed = f64::from(rows) / started.elapsed().as_secs_f64();
-    store.pool().close().await;
-    let left = backlog::left(conn).await?;
-    ensure!(left == 0, "{left} rows were not delivered");
-    Ok(speed)
+
+    /// Lets all take `turns` turns on one backlog, as often as there are repetitions; returns their speeds.
+    async fn compare(&mut self, keys: Keys, ways: &[Way], turns: u32) -> anyhow::Result<Vec<Vec<f64>>> {
+        let mut speeds = vec![Vec::new(); ways.len()];
+        let contenders = u32::try_from(ways.len())?;
+        for _ in 0..REPETITIONS {
+            backlog::fill(&mut self.conn, TURN * turns * contenders, keys).await?;
+            let mut times = vec![Duration::ZERO; ways.len()];
+            for _ in 0..turns {
+                for (way, time) in ways.iter().zip(&mut times) {
+                    *time += self.turn(*way).await?;
+                }
+            }
+            let left = backlog::left(&mut self.conn).await?;
+            ensure!(left == 0, "{left} rows were not delivered");
+            let now: Vec<f64> = times
+                .iter()
+                .map(|time| f64::from(TURN * turns) / time.as_secs_f64())
+                .collect();
+            progress(&format!("drain: {now:.0?} rows/s"));
+            for (speeds, speed) in speeds.iter_mut().zip(now) {
+                speeds.push(speed);
+            }
+        }
+        Ok(speeds)
+    }
+
+    /// Drains the rows of one turn and returns how long it took.
+    async fn turn(&mut self, way: Way) -> anyhow::Result<Duration> {
+        let store = FirstRows::new(self.store.clone(), TURN);
+        let started = Instant::now();
+        let delivered = match way {
+            Way::HandWritten => baseline::drain(&mut self.conn, TURN, RelayConfig::default().batch_size).await?,
+            Way::Drain { per_key } => {
+                let relay = Relay::new(store, NullPublisher).config(config(per_key));
+                relay.drain().await?.delivered
+            }
+            Way::Serve => {
+                let done = CancellationToken::new();
+                let relay = Relay::new(store, Countdown::new(TURN, done.clone())).config(config(true));
+                relay.run_until(done).await?.delivered
+            }
+        };
+        let elapsed = started.elapsed();
+        ensure!(
+            delivered == u64::from(TURN),
+            "{delivered} of {TURN} rows were delivered"
+        );
+        Ok(elapsed)
+    }
 }
 
 /// The default settings: what is measured is what people get.

@@ -8,6 +8,7 @@ mod countdown;
 mod database;
 mod drain;
 mod enqueue;
+mod first_rows;
 mod idle;
 mod latency;
 mod report;

@@ -1,14 +1,8 @@
 //! A large backlog beside a small one: the number of rows that wait must not slow down those that go.
 
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::ensure;
-use async_trait::async_trait;
-use posthaste_core::lifecycle::{LeaseToken, Settlement};
-use posthaste_core::store::{Claim, ClaimRequest, OutboxStats, RelayStore, Scope};
-use posthaste_core::{MessageId, StoreError};
-use posthaste_postgres::PostgresStore;
 use posthaste_relay::Relay;
 use posthaste_testkit::NullPublisher;
 use sqlx::Connection;
@@ -17,6 +11,7 @@ use crate::Extent;
 use crate::backlog::{self, Keys};
 use crate::database::Database;
 use crate::drain::config;
+use crate::first_rows::FirstRows;
 use crate::report::{Figure, Target, progress};
 
 const UNIT: &str = "rows/s";
@@ -69,10 +64,7 @@ async fn compare(database: &Database, kind: &str, keys: Keys, to_the_end: bool) 
 /// Drains so many rows and returns the speed.
 async fn first_rows(database: &Database, rows: u32) -> anyhow::Result<f64> {
     let store = database.store();
-    let first = FirstRows {
-        store: store.clone(),
-        left: AtomicU32::new(rows),
-    };
+    let first = FirstRows::new(store.clone(), rows);
     let started = Instant::now();
     let report = Relay::new(first, NullPublisher).config(config(true)).drain().await?;
     let speed = f64::from(rows) / started.elapsed().as_secs_f64();
@@ -83,60 +75,4 @@ async fn first_rows(database: &Database, rows: u32) -> anyhow::Result<f64> {
         report.delivered
     );
     Ok(speed)
-}
-
-/// A store that has handed out everything once `left` rows were claimed, so that a drain ends there.
-struct FirstRows {
-    store: PostgresStore,
-    left: AtomicU32,
-}
-
-#[async_trait]
-impl RelayStore for FirstRows {
-    async fn claim(&self, request: &ClaimRequest) -> Result<Claim, StoreError> {
-        let left = self.left.load(Ordering::Relaxed);
-        if left == 0 {
-            return Ok(Claim::default());
-        }
-        let limit = request.limit.min(left);
-        let claim = self
-            .store
-            .claim(&ClaimRequest {
-                limit,
-                ..request.clone()
-            })
-            .await?;
-        let claimed = u32::try_from(claim.messages.len()).unwrap_or(u32::MAX);
-        self.left.fetch_sub(claimed, Ordering::Relaxed);
-        Ok(claim)
-    }
-
-    async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<MessageId>, StoreError> {
-        self.store.settle(settlements).await
-    }
-
-    async fn extend(
-        &self,
-        token: LeaseToken,
-        ids: &[MessageId],
-        lease: Duration,
-    ) -> Result<Vec<MessageId>, StoreError> {
-        self.store.extend(token, ids, lease).await
-    }
-
-    async fn sweep(&self, scope: &Scope, max_attempts: u32) -> Result<Vec<MessageId>, StoreError> {
-        self.store.sweep(scope, max_attempts).await
-    }
-
-    async fn purge(&self, keep: Duration, limit: u32) -> Result<u64, StoreError> {
-        self.store.purge(keep, limit).await
-    }
-
-    async fn stats(&self, namespace: &str) -> Result<OutboxStats, StoreError> {
-        self.store.stats(namespace).await
-    }
-
-    async fn check(&self) -> Result<(), StoreError> {
-        self.store.check().await
-    }
 }

@@ -34,7 +34,7 @@ impl Default for OutboxOptions {
             source: None,
             limits: Limits::default(),
             type_names: TypeNameRule::default(),
-            dedupe_window: Duration::from_secs(7 * 24 * 3600),
+            dedupe_window: Duration::from_hours(168),
         }
     }
 }

@@ -50,7 +50,7 @@ impl Default for Backoff {
     fn default() -> Self {
         Self::Exponential {
             base: Duration::from_secs(1),
-            max: Duration::from_secs(300),
+            max: Duration::from_mins(5),
             jitter: true,
         }
     }

@@ -142,7 +142,7 @@ fn the_kind_of_error_decides() {
         })
     };
     let throttled = ErrorKind::Throttled {
-        retry_after: Duration::from_secs(900),
+        retry_after: Duration::from_mins(15),
     };
     assert_eq!(
         decide(failed(ErrorKind::Permanent), 1, &policy, 0.0),

@@ -104,7 +104,7 @@ impl Default for RelayConfig {
             publish_timeout: Duration::from_secs(30),
             shutdown_grace: Duration::from_secs(10),
             janitor_interval: Duration::from_secs(15),
-            retention: Duration::from_secs(7 * 24 * 3600),
+            retention: Duration::from_hours(168),
         }
     }
 }

@@ -201,7 +201,7 @@ mod tests {
     }
 
     /// What was counted, by name, and what was logged.
-    fn observe(action: impl FnOnce()) -> (BTreeMap<String, f64>, String) {
+    fn observe(action: impl FnOnce()) -> (BTreeMap<String, u64>, String) {
         let recorder = DebuggingRecorder::new();
         let snapshotter = recorder.snapshotter();
         let log = Log::default();
@@ -212,11 +212,11 @@ mod tests {
         metrics::with_local_recorder(&recorder, || tracing::subscriber::with_default(subscriber, action));
         let mut counted = BTreeMap::new();
         for (key, _, _, value) in snapshotter.snapshot().into_vec() {
-            #[expect(clippy::cast_precision_loss, reason = "small numbers")]
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small counts")]
             let value = match value {
-                DebugValue::Counter(count) => count as f64,
-                DebugValue::Gauge(value) => value.into_inner(),
-                DebugValue::Histogram(values) => values.len() as f64,
+                DebugValue::Counter(count) => count,
+                DebugValue::Gauge(value) => value.into_inner() as u64,
+                DebugValue::Histogram(values) => values.len() as u64,
             };
             counted.insert(key.key().name().to_owned(), value);
         }
@@ -243,7 +243,7 @@ mod tests {
         }
     }
 
-    fn settle(outcome: Outcome, verdict: Verdict, lost: bool) -> (BTreeMap<String, f64>, String) {
+    fn settle(outcome: Outcome, verdict: Verdict, lost: bool) -> (BTreeMap<String, u64>, String) {
         let reported = [reported(outcome)];
         let Ticket { id, token, .. } = reported[0].ticket;
         let lost = lost.then_some(id).into_iter().collect();
@@ -261,17 +261,14 @@ mod tests {
             },
             false,
         );
-        assert_eq!(
-            (counted["outbox_dlq_count"], counted["outbox_failure_count"]),
-            (1.0, 1.0)
-        );
+        assert_eq!((counted["outbox_dlq_count"], counted["outbox_failure_count"]), (1, 1));
         assert!(
             log.contains("ERROR") && log.contains("too large") && log.contains("key=\"42\""),
             "{log}"
         );
 
         let (counted, log) = observe(|| swept(&[MessageId::new()]));
-        assert_eq!(counted["outbox_dlq_count"], 1.0);
+        assert_eq!(counted["outbox_dlq_count"], 1);
         assert!(log.contains("ERROR"), "{log}");
 
         let stats = OutboxStats {
@@ -279,14 +276,14 @@ mod tests {
             ..OutboxStats::default()
         };
         let (counted, _) = observe(|| super::counted("default", &stats));
-        assert_eq!(counted["outbox_dead_count"], 7.0);
+        assert_eq!(counted["outbox_dead_count"], 7);
     }
 
     /// Proves B9 and pitfall 6.
     #[test]
     fn a_lost_lease_is_counted_and_logged_and_is_not_a_delivery() {
         let (counted, log) = settle(Outcome::Delivered, Verdict::Delivered, true);
-        assert_eq!(counted["outbox_lease_lost_count"], 1.0);
+        assert_eq!(counted["outbox_lease_lost_count"], 1);
         assert!(!counted.contains_key("outbox_processed_count"), "{counted:?}");
         assert!(log.contains("WARN") && log.contains("lost the lease"), "{log}");
     }
@@ -302,7 +299,7 @@ mod tests {
         );
         assert_eq!(
             (counted["outbox_integrity_failure_count"], counted["outbox_dlq_count"]),
-            (1.0, 1.0)
+            (1, 1)
         );
         assert!(log.contains("ERROR") && log.contains(error), "{log}");
     }
@@ -312,7 +309,7 @@ mod tests {
         let (counted, log) = settle(Outcome::Delivered, Verdict::Delivered, false);
         assert_eq!(
             (counted["outbox_processed_count"], counted["outbox_process_latency"]),
-            (1.0, 1.0)
+            (1, 1)
         );
         assert_eq!(log, "");
     }

@@ -1,4 +1,4 @@
-use std::{fmt, iter::Peekable};
+use std::{collections::HashSet, fmt, iter::Peekable};
 
 use proc_macro2::{Delimiter, Group, TokenStream, TokenTree, token_stream};
 
@@ -27,7 +27,8 @@ impl fmt::Display for Problem {
 
 /// Finds the tests in a source file that say what they prove.
 ///
-/// In a file of the conformance suite every function counts as a test. The walk goes over tokens and not over a syntax
+/// In a file of the conformance suite every function counts as a test, elsewhere also those that `on_every_database!`
+/// makes tests of. The walk goes over tokens and not over a syntax
 /// tree, because the functions in `proptest! { … }` are none to a Rust parser.
 pub(super) fn proofs(source: &str, is_suite: bool) -> Result<Vec<Proof>, Vec<Problem>> {
     if !source.contains("Proves ") {
@@ -41,6 +42,7 @@ pub(super) fn proofs(source: &str, is_suite: bool) -> Result<Vec<Proof>, Vec<Pro
     })?;
     let mut walk = Walk {
         is_suite,
+        listed: listed(source),
         proofs: Vec::new(),
         problems: Vec::new(),
     };
@@ -52,8 +54,21 @@ pub(super) fn proofs(source: &str, is_suite: bool) -> Result<Vec<Proof>, Vec<Pro
     }
 }
 
+/// The functions that a macro of the same file makes tests of.
+fn listed(source: &str) -> HashSet<String> {
+    let lists = source
+        .split("on_every_database!(")
+        .skip(1)
+        .filter_map(|rest| rest.split(')').next());
+    lists
+        .flat_map(|list| list.split(','))
+        .map(|name| name.trim().to_owned())
+        .collect()
+}
+
 struct Walk {
     is_suite: bool,
+    listed: HashSet<String>,
     proofs: Vec<Proof>,
     problems: Vec<Problem>,
 }
@@ -86,7 +101,7 @@ impl Walk {
     }
 
     fn function(&mut self, heading: &Heading, test: String) {
-        if !self.is_suite && !heading.is_test {
+        if !self.is_suite && !heading.is_test && !self.listed.contains(&test) {
             return self.not_a_test(heading);
         }
         match sentence::ids(&heading.documentation) {
@@ -181,6 +196,12 @@ mod tests {
             found(source, false),
             ["5 plain B1", "12 on_tokio B2 B3 P4", "22 delays_are_capped B10"]
         );
+    }
+
+    #[test]
+    fn functions_that_a_macro_makes_tests_of_need_no_attribute() {
+        let source = "on_every_database!(\n    it_stops,\n    it_starts\n);\n/// Proves B12.\nfn it_stops() {}";
+        assert_eq!(found(source, false), ["it_stops: B12"]);
     }
 
     #[test]

@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep};
 use crate::oracle::{Committed, Verdict, judge, read_sink};
 
 /// Long enough for a busy machine; a test that needs it all has failed anyway.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_mins(2);
 
 pub struct World {
     pub store: PostgresStore,
@@ -137,9 +137,9 @@ impl World {
             .await
             .map_err(|error| sqlx::Error::Protocol(error.to_string()))?;
         if commit {
-            tx.commit().await?
+            tx.commit().await?;
         } else {
-            tx.rollback().await?
+            tx.rollback().await?;
         }
         Ok(id)
     }

@@ -18,9 +18,9 @@ pub(super) const ALMOST_LEASE: Duration = Duration::from_secs(25);
 pub(super) const LEASE_AND_MORE: Duration = Duration::from_secs(31);
 
 pub(super) const SECOND: Duration = Duration::from_secs(1);
-pub(super) const MINUTE: Duration = Duration::from_secs(60);
-pub(super) const HOUR: Duration = Duration::from_secs(3600);
-pub(super) const DAY: Duration = Duration::from_secs(24 * 3600);
+pub(super) const MINUTE: Duration = Duration::from_mins(1);
+pub(super) const HOUR: Duration = Duration::from_hours(1);
+pub(super) const DAY: Duration = Duration::from_hours(24);
 
 /// A message without a key.
 pub(super) fn plain(payload: &str) -> Message {
