@@ -43,6 +43,8 @@ create index outbox_waiting on "@outbox" (namespace, next_attempt_at, seq)
     where status = 'pending' and next_attempt_at > created_at;
 create index outbox_waiting_key on "@outbox" (namespace, topic, ordering_key, seq) include (attempts)
     where status = 'pending' and next_attempt_at > created_at and ordering_key is not null;
+create index outbox_tried on "@outbox" (namespace, attempts)
+    where status = 'pending' and next_attempt_at <= created_at and attempts > 0;
 create index outbox_leased on "@outbox" (namespace, locked_until)
     where status = 'processing';
 create index outbox_dead on "@outbox" (namespace, topic, ordering_key, seq)

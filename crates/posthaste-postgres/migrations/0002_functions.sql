@@ -31,6 +31,7 @@ declare
         from 1 for 6), 52, 1), 53, 1), 'hex')::uuid);
     body    bytea := coalesce(enqueue.payload_bytes, convert_to(enqueue.payload, 'UTF8'));
     held    uuid;
+    held_until timestamptz;
     written uuid;
     field   text;
     value   text;
@@ -91,8 +92,9 @@ begin
                     and k.dedupe_key = d.dedupe_key and k.message_id = d.message_id)
                 and not exists (select from "@outbox" o where o.id = d.message_id) as yes) free
         )
-        returning d.message_id into held;
-        if held <> new_id then
+        returning d.message_id, d.expires_at into held, held_until;
+        -- The same event again, after its row was purged, finds its own key held since an earlier time.
+        if held <> new_id or held_until <> now() + enqueue.dedupe_window then
             return query values (held, false);
             return;
         end if;

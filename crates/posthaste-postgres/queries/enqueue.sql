@@ -24,7 +24,9 @@ held as (
                 and k.dedupe_key = d.dedupe_key and k.message_id = d.message_id)
             and not exists (select from "@outbox" o where o."@id" = d.message_id) as yes) free
     )
-    returning d.namespace, d.topic, d.dedupe_key, d.message_id
+    returning d.namespace, d.topic, d.dedupe_key, d.message_id,
+        -- The same event again, after its row was purged, finds its own key held since an earlier time.
+        d.expires_at = now() + $16::bigint * interval '1 millisecond' as held_now
 ),
 written as (
     insert into "@outbox" (
@@ -38,7 +40,7 @@ written as (
         greatest(now(), i.not_before)
     from input i
     left join held h using (namespace, topic, dedupe_key)
-    where i.dedupe_key is null or h.message_id = i.id
+    where i.dedupe_key is null or (h.message_id = i.id and h.held_now)
     order by i.place
     on conflict ("@id") do nothing
     returning "@id" as id

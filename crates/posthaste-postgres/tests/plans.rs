@@ -118,6 +118,7 @@ async fn hot_statements_touch_no_more_than_they_need() {
                 "outbox_leased",
             ),
             ("sweep", format!("{SCOPE}, 'x'"), "outbox_leased"),
+            ("sweep", format!("{SCOPE}, 'x'"), "outbox_tried"),
             ("purge_delivered", "999999999, 100".to_owned(), "outbox_delivered"),
             ("settle", "'{}', '{}', '{}', '{}', '{}'".to_owned(), "outbox_pkey"),
             (

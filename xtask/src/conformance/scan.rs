@@ -201,7 +201,7 @@ mod tests {
     #[test]
     fn functions_that_a_macro_makes_tests_of_need_no_attribute() {
         let source = "on_every_database!(\n    it_stops,\n    it_starts\n);\n/// Proves B12.\nfn it_stops() {}";
-        assert_eq!(found(source, false), ["it_stops: B12"]);
+        assert_eq!(found(source, false), ["5 it_stops B12"]);
     }
 
     #[test]

@@ -126,6 +126,7 @@ macro_rules! __conformance_cases {
                 a_live_lease_is_not_swept
                 rows_with_attempts_left_are_not_swept
                 a_sweep_stays_in_its_scope
+                a_fresh_row_above_a_lowered_limit_is_swept
             }
             admin {
                 every_condition_of_a_filter_must_hold
@@ -163,6 +164,7 @@ macro_rules! __conformance_cases {
                 a_key_is_free_after_its_window_and_its_row
                 a_key_is_held_beyond_its_window_while_its_row_is_there
                 a_purge_of_keys_is_bounded_too
+                the_same_event_again_after_its_row_was_purged_is_known
             }
             relay {
                 everything_that_was_committed_is_delivered_once_and_in_order

@@ -4,9 +4,9 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use futures::future::join_all;
-use posthaste_core::{Enqueued, Message, OutboxOptions, RelayStore};
+use posthaste_core::{AdminStore, Enqueued, Message, OutboxOptions, RelayStore};
 
-use super::steps::{DAY, HOUR, Worker, enqueue, enqueue_new, others_wait, plain, records, try_enqueue};
+use super::steps::{DAY, HOUR, SECOND, Worker, enqueue, enqueue_new, others_wait, plain, records, try_enqueue};
 use crate::backend::Backend;
 
 fn keyed(key: &str) -> Message {
@@ -225,4 +225,18 @@ pub async fn a_purge_of_keys_is_bounded_too<B: Backend>(b: &B) {
     );
     let again = try_enqueue(b, (0..10).map(|n| keyed(&n.to_string())).collect(), &window(HOUR)).await;
     assert!(again.expect("no error").iter().all(|outcome| outcome.is_new()));
+}
+
+/// Proves B4 and pitfall 23.
+pub async fn the_same_event_again_after_its_row_was_purged_is_known<B: Backend>(b: &B) {
+    let message = plain("1").dedupe_key("k");
+    let id = enqueue_new(b, [message.clone()]).await[0];
+    Worker::new().claim(b, 1).await.deliver(b).await;
+    b.pass_time(HOUR).await;
+    b.store().purge(SECOND, 10).await.expect("purge works");
+    assert!(
+        b.store().show(id).await.expect("show works").is_none(),
+        "the row is gone"
+    );
+    assert_eq!(enqueue(b, [message]).await, [Enqueued::Before(id)]);
 }

@@ -2,10 +2,12 @@
 
 use chrono::TimeDelta;
 use posthaste_core::RelayStore;
-use posthaste_core::lifecycle::State;
+use posthaste_core::lifecycle::{State, Verdict};
 use posthaste_core::store::Scope;
 
-use super::steps::{HOUR, LEASE_AND_MORE, MINUTE, SECOND, Worker, enqueue_new, keyed, plain, record, retry, state};
+use super::steps::{
+    HOUR, LEASE_AND_MORE, MINUTE, SECOND, Worker, enqueue_new, keyed, plain, record, retry, settle, state,
+};
 use crate::backend::Backend;
 
 async fn sweep<B: Backend>(b: &B, scope: &Scope, max_attempts: u32) -> Vec<posthaste_core::MessageId> {
@@ -98,4 +100,18 @@ pub async fn a_sweep_stays_in_its_scope<B: Backend>(b: &B) {
     assert_eq!(sweep(b, &scope("a", &["orders"], Some("t")), 1).await, [ids[1]]);
     assert_eq!(sweep(b, &scope("a", &[], None), 1).await, [ids[0]]);
     assert_eq!(state(b, ids[2]).await, State::Processing);
+}
+
+/// A second worker gave it back after the first one vanished: it counts one attempt and waits for nothing.
+///
+/// Proves B8 and pitfall 8.
+pub async fn a_fresh_row_above_a_lowered_limit_is_swept<B: Backend>(b: &B) {
+    let ids = enqueue_new(b, [plain("1")]).await;
+    Worker::new().claim(b, 1).await;
+    b.pass_time(LEASE_AND_MORE).await;
+    let second = Worker::new().claim(b, 1).await;
+    assert_eq!(settle(b, vec![second.verdict(ids[0], Verdict::Released)]).await, []);
+    assert_eq!(record(b, ids[0]).await.attempts, 1);
+    assert_eq!(sweep(b, &Scope::default(), 1).await, ids);
+    assert_eq!(state(b, ids[0]).await, State::Dead);
 }

@@ -1,0 +1,75 @@
+//! A store that runs dry after so many rows.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use posthaste_core::lifecycle::{LeaseToken, Settlement};
+use posthaste_core::store::{Claim, ClaimRequest, OutboxStats, RelayStore, Scope};
+use posthaste_core::{MessageId, StoreError};
+use posthaste_postgres::PostgresStore;
+
+/// A store that has handed out everything once `left` rows were claimed, so that a drain ends there.
+pub(crate) struct FirstRows {
+    store: PostgresStore,
+    left: AtomicU32,
+}
+
+impl FirstRows {
+    pub(crate) fn new(store: PostgresStore, rows: u32) -> Self {
+        Self {
+            store,
+            left: AtomicU32::new(rows),
+        }
+    }
+}
+
+#[async_trait]
+impl RelayStore for FirstRows {
+    async fn claim(&self, request: &ClaimRequest) -> Result<Claim, StoreError> {
+        let left = self.left.load(Ordering::Relaxed);
+        if left == 0 {
+            return Ok(Claim::default());
+        }
+        let limit = request.limit.min(left);
+        let claim = self
+            .store
+            .claim(&ClaimRequest {
+                limit,
+                ..request.clone()
+            })
+            .await?;
+        let claimed = u32::try_from(claim.messages.len()).unwrap_or(u32::MAX);
+        self.left.fetch_sub(claimed, Ordering::Relaxed);
+        Ok(claim)
+    }
+
+    async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<MessageId>, StoreError> {
+        self.store.settle(settlements).await
+    }
+
+    async fn extend(
+        &self,
+        token: LeaseToken,
+        ids: &[MessageId],
+        lease: Duration,
+    ) -> Result<Vec<MessageId>, StoreError> {
+        self.store.extend(token, ids, lease).await
+    }
+
+    async fn sweep(&self, scope: &Scope, max_attempts: u32) -> Result<Vec<MessageId>, StoreError> {
+        self.store.sweep(scope, max_attempts).await
+    }
+
+    async fn purge(&self, keep: Duration, limit: u32) -> Result<u64, StoreError> {
+        self.store.purge(keep, limit).await
+    }
+
+    async fn stats(&self, namespace: &str) -> Result<OutboxStats, StoreError> {
+        self.store.stats(namespace).await
+    }
+
+    async fn check(&self) -> Result<(), StoreError> {
+        self.store.check().await
+    }
+}
