@@ -1,3 +1,11 @@
+-- Which migrations were applied.
+create schema if not exists "@schema";
+create table "@migrations" (
+    version    bigint primary key,
+    name       text not null,
+    applied_at timestamptz not null default now()
+);
+
 -- The outbox: rows carry their own state and lease.
 create table "@outbox" (
     id              uuid primary key,

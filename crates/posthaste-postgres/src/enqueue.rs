@@ -94,6 +94,9 @@ impl ProducerStore for PostgresStore {
         let mut tx = self.pool.begin().await.map_err(store_error)?;
         let outcomes = self.outbox(options.clone()).enqueue_all(&mut tx, messages).await?;
         tx.commit().await.map_err(store_error)?;
+        // Whoever has no transaction of its own has no doorbell either. If this fails the relay finds out by polling.
+        let ring = sqlx::query(self.statements.ring.sql()).bind(self.channel());
+        drop(ring.execute(&self.pool).await);
         Ok(outcomes)
     }
 }

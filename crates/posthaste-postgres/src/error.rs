@@ -9,7 +9,10 @@ pub fn store_error(error: sqlx::Error) -> StoreError {
         sqlx::Error::Database(database) => by_sqlstate(database.code().as_deref().unwrap_or_default()),
         sqlx::Error::PoolTimedOut => (
             Kind::PoolExhausted,
-            Some("raise the pool's max_connections, or look for transactions that are held open too long"),
+            Some(
+                "check that PostgreSQL runs; if it does, raise the pool's max_connections, or look for transactions that are \
+                 held open too long",
+            ),
         ),
         sqlx::Error::Io(_) | sqlx::Error::PoolClosed | sqlx::Error::WorkerCrashed | sqlx::Error::Protocol(_) => (
             Kind::Unavailable,

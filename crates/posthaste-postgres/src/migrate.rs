@@ -14,39 +14,24 @@ const MIGRATIONS: [(&str, &str); 2] = [
     ("functions", include_str!("../migrations/0002_functions.sql")),
 ];
 
-/// Creates what records the migrations themselves.
-const BOOTSTRAP: &str = r#"
-create schema if not exists "@schema";
-create table if not exists "@migrations" (
-    version    bigint primary key,
-    name       text not null,
-    applied_at timestamptz not null default now()
-);
-"#;
-
 #[async_trait]
 impl SchemaStore for PostgresStore {
     fn migrations(&self) -> Vec<Migration> {
         (1..)
             .zip(MIGRATIONS)
-            .map(|(version, (name, sql))| Migration {
-                version,
-                name,
-                sql: self.finish(sql),
+            .map(|(version, (name, sql))| {
+                // Part of the text, so that what `--dry-run` prints can be run by hand.
+                let record = format!("insert into \"@migrations\" (version, name) values ({version}, '{name}');\n");
+                Migration {
+                    version,
+                    name,
+                    sql: self.finish(&format!("{sql}\n{record}")),
+                }
             })
             .collect()
     }
 
     async fn applied(&self) -> Result<Vec<i64>, StoreError> {
-        let table = self.finish(r#""@migrations""#);
-        let exists: bool = sqlx::query_scalar("select to_regclass($1) is not null")
-            .bind(table)
-            .fetch_one(&self.pool)
-            .await
-            .map_err(store_error)?;
-        if !exists {
-            return Ok(Vec::new());
-        }
         let mut conn = self.pool.acquire().await.map_err(store_error)?;
         self.applied_on(&mut conn).await.map_err(store_error)
     }
@@ -66,6 +51,13 @@ impl PostgresStore {
     }
 
     async fn applied_on(&self, conn: &mut PgConnection) -> sqlx::Result<Vec<i64>> {
+        let exists: bool = sqlx::query_scalar("select to_regclass($1) is not null")
+            .bind(self.finish(r#""@migrations""#))
+            .fetch_one(&mut *conn)
+            .await?;
+        if !exists {
+            return Ok(Vec::new());
+        }
         let sql = self.finish(r#"select version from "@migrations" order by version"#);
         sqlx::query_scalar(AssertSqlSafe(sql)).fetch_all(conn).await
     }
@@ -76,21 +68,14 @@ impl PostgresStore {
         sqlx::query("select pg_advisory_xact_lock(hashtextextended('posthaste:migrate', 0))")
             .execute(&mut *tx)
             .await?;
-        tx.execute(sqlx::raw_sql(AssertSqlSafe(self.finish(BOOTSTRAP)))).await?;
         let applied = self.applied_on(&mut tx).await?;
         let missing: Vec<_> = self
             .migrations()
             .into_iter()
-            .filter(|m| !applied.contains(&m.version))
+            .filter(|migration| !applied.contains(&migration.version))
             .collect();
-        let record = self.finish(r#"insert into "@migrations" (version, name) values ($1, $2)"#);
         for migration in &missing {
             tx.execute(sqlx::raw_sql(AssertSqlSafe(migration.sql.clone()))).await?;
-            sqlx::query(AssertSqlSafe(record.clone()))
-                .bind(migration.version)
-                .bind(migration.name)
-                .execute(&mut *tx)
-                .await?;
         }
         tx.commit().await?;
         Ok(missing)

@@ -1,3 +1,10 @@
+-- Which migrations were applied.
+create table "@migrations" (
+    version    integer primary key,
+    name       text not null,
+    applied_at integer not null default (cast(unixepoch('subsec') * 1000 as integer))
+);
+
 -- The outbox: rows carry their own state and lease. Times are milliseconds since 1970, by SQLite's own clock.
 -- The defaults let any language enqueue with a plain insert in its own transaction:
 --   insert into posthaste_outbox (topic, ordering_key, payload) values ('order-events', '42', '{"orderId": 42}');

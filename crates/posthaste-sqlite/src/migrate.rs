@@ -11,24 +11,19 @@ use crate::{BEGIN, SqliteStore};
 
 const MIGRATIONS: [(&str, &str); 1] = [("outbox", include_str!("../migrations/0001_outbox.sql"))];
 
-/// Creates what records the migrations themselves.
-const BOOTSTRAP: &str = r#"
-create table if not exists "@migrations" (
-    version    integer primary key,
-    name       text not null,
-    applied_at integer not null default (cast(unixepoch('subsec') * 1000 as integer))
-);
-"#;
-
 #[async_trait]
 impl SchemaStore for SqliteStore {
     fn migrations(&self) -> Vec<Migration> {
         (1..)
             .zip(MIGRATIONS)
-            .map(|(version, (name, sql))| Migration {
-                version,
-                name,
-                sql: self.finish(sql),
+            .map(|(version, (name, sql))| {
+                // Part of the text, so that what `--dry-run` prints can be run by hand.
+                let record = format!("insert into \"@migrations\" (version, name) values ({version}, '{name}');\n");
+                Migration {
+                    version,
+                    name,
+                    sql: self.finish(&format!("{sql}\n{record}")),
+                }
             })
             .collect()
     }
@@ -75,18 +70,8 @@ impl SqliteStore {
             .into_iter()
             .filter(|migration| !applied.contains(&migration.version))
             .collect();
-        if missing.is_empty() {
-            return Ok(missing);
-        }
-        tx.execute(sqlx::raw_sql(AssertSqlSafe(self.finish(BOOTSTRAP)))).await?;
-        let record = self.finish(r#"insert into "@migrations" (version, name) values (?1, ?2)"#);
         for migration in &missing {
             tx.execute(sqlx::raw_sql(AssertSqlSafe(migration.sql.clone()))).await?;
-            sqlx::query(AssertSqlSafe(record.clone()))
-                .bind(migration.version)
-                .bind(migration.name)
-                .execute(&mut *tx)
-                .await?;
         }
         tx.commit().await?;
         Ok(missing)
