@@ -89,28 +89,16 @@ struct Desk {
 }
 
 struct Open {
-    tickets: HashMap<MessageId, (Ticket, Arc<ClaimedMessage>)>,
+    tickets: HashMap<MessageId, Ticket>,
     last_report: Instant,
 }
 
 impl Desk {
     fn new(messages: &[ClaimedMessage], lease: &BatchLease, outcomes: Outcomes) -> Self {
-        let ticket = |claimed: &ClaimedMessage| {
-            let id = claimed.message.id;
-            let bytes = claimed.message.payload.len() as u64;
-            (
-                id,
-                (
-                    Ticket {
-                        id,
-                        token: lease.token,
-                        bytes,
-                    },
-                    Arc::new(claimed.clone()),
-                ),
-            )
-        };
-        let tickets = messages.iter().map(ticket).collect();
+        let tickets = messages
+            .iter()
+            .map(|claimed| (claimed.message.id, Ticket::new(claimed, lease.token)))
+            .collect();
         Self {
             open: Mutex::new(Open {
                 tickets,
@@ -123,13 +111,9 @@ impl Desk {
     fn report(&self, id: MessageId, outcome: Outcome) {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         open.last_report = Instant::now();
-        if let Some((ticket, claimed)) = open.tickets.remove(&id) {
+        if let Some(ticket) = open.tickets.remove(&id) {
             // The settler outlives every publication; if it is gone the relay is being dropped.
-            let _ = self.outcomes.send(Reported {
-                ticket,
-                claimed,
-                outcome,
-            });
+            let _ = self.outcomes.send(Reported { ticket, outcome });
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use posthaste_core::lifecycle::Verdict;
 use posthaste_core::publisher::Outcome;
-use posthaste_core::store::{ClaimedMessage, WorkerId};
+use posthaste_core::store::WorkerId;
 use posthaste_core::{Publisher, RelayStore};
 use tokio::sync::mpsc;
 
@@ -28,7 +28,6 @@ pub(crate) struct Engine {
 #[derive(Debug)]
 pub(crate) struct Reported {
     pub(crate) ticket: Ticket,
-    pub(crate) claimed: Arc<ClaimedMessage>,
     pub(crate) outcome: Outcome,
 }
 

@@ -3,8 +3,10 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use chrono::{DateTime, Utc};
 use posthaste_core::MessageId;
 use posthaste_core::lifecycle::LeaseToken;
+use posthaste_core::store::ClaimedMessage;
 use tokio::sync::Notify;
 
 use crate::lease::BatchLease;
@@ -28,12 +30,31 @@ pub(crate) struct Load {
     pub(crate) bytes: u64,
 }
 
-/// One claimed message on its way through the engine.
+/// What the engine remembers of a claimed message while the publisher has it.
 #[derive(Clone, Debug)]
 pub(crate) struct Ticket {
     pub(crate) id: MessageId,
     pub(crate) token: LeaseToken,
     pub(crate) bytes: u64,
+    pub(crate) topic: String,
+    pub(crate) key: Option<String>,
+    pub(crate) attempts: u32,
+    pub(crate) created_at: DateTime<Utc>,
+}
+
+impl Ticket {
+    pub(crate) fn new(claimed: &ClaimedMessage, token: LeaseToken) -> Self {
+        let message = &claimed.message;
+        Self {
+            id: message.id,
+            token,
+            bytes: message.payload.len() as u64,
+            topic: message.topic.clone(),
+            key: message.ordering_key.clone(),
+            attempts: claimed.attempts,
+            created_at: claimed.created_at,
+        }
+    }
 }
 
 impl InFlight {

@@ -93,9 +93,8 @@ pub(crate) fn settled(namespace: &str, reported: &[Reported], settlements: &[Set
     let mut topics: BTreeMap<&str, Tally> = BTreeMap::new();
     let now = Utc::now();
     let latency = histogram!("outbox_process_latency", "namespace" => namespace.to_owned());
-    for (Reported { claimed, outcome, .. }, settlement) in reported.iter().zip(settlements) {
-        let message = &claimed.message;
-        let tally = topics.entry(&message.topic).or_default();
+    for (Reported { ticket, outcome }, settlement) in reported.iter().zip(settlements) {
+        let tally = topics.entry(&ticket.topic).or_default();
         if matches!(outcome, Outcome::Failed(_)) {
             tally.failed += 1;
         }
@@ -104,7 +103,7 @@ pub(crate) fn settled(namespace: &str, reported: &[Reported], settlements: &[Set
         }
         if lost.contains(&settlement.id) {
             tracing::warn!(
-                id = %message.id, topic = message.topic, key = message.ordering_key, ?outcome,
+                id = %ticket.id, topic = ticket.topic, key = ticket.key, ?outcome,
                 "lost the lease before the outcome could be written; another worker delivers it again"
             );
             counter!("outbox_lease_lost_count", "namespace" => namespace.to_owned()).increment(1);
@@ -113,17 +112,17 @@ pub(crate) fn settled(namespace: &str, reported: &[Reported], settlements: &[Set
         match &settlement.verdict {
             Verdict::Delivered => {
                 tally.delivered += 1;
-                latency.record((now - claimed.created_at).as_seconds_f64().max(0.0));
+                latency.record((now - ticket.created_at).as_seconds_f64().max(0.0));
             }
             Verdict::Retry { delay, error } => tracing::debug!(
-                id = %message.id, topic = message.topic, key = message.ordering_key,
-                attempt = claimed.attempts, ?delay, error, "delivery failed and will be tried again"
+                id = %ticket.id, topic = ticket.topic, key = ticket.key,
+                attempt = ticket.attempts, ?delay, error, "delivery failed and will be tried again"
             ),
             Verdict::Dead { error } => {
                 tally.dead += 1;
                 tracing::error!(
-                    id = %message.id, topic = message.topic, key = message.ordering_key,
-                    attempts = claimed.attempts, error, "message is dead; replay or discard it"
+                    id = %ticket.id, topic = ticket.topic, key = ticket.key,
+                    attempts = ticket.attempts, error, "message is dead; replay or discard it"
                 );
             }
             Verdict::Released => {}
@@ -225,11 +224,6 @@ mod tests {
 
     fn reported(outcome: Outcome) -> Reported {
         let message = Message::new("orders", "x").key("42");
-        let ticket = Ticket {
-            id: message.id,
-            token: LeaseToken::new(),
-            bytes: 1,
-        };
         let claimed = ClaimedMessage {
             message,
             created_at: Utc::now(),
@@ -237,8 +231,7 @@ mod tests {
             hash: None,
         };
         Reported {
-            ticket,
-            claimed: Arc::new(claimed),
+            ticket: Ticket::new(&claimed, LeaseToken::new()),
             outcome,
         }
     }

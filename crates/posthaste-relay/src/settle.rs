@@ -29,20 +29,14 @@ pub(crate) async fn run(engine: Arc<Engine>, mut reported: UnboundedReceiver<Rep
 async fn run_once(engine: &Engine, reported: Vec<Reported>, outage: &mut Outage) {
     let settlements: Vec<Settlement> = reported
         .iter()
-        .map(
-            |Reported {
-                 ticket,
-                 claimed,
-                 outcome,
-             }| {
-                let verdict = decide(outcome.clone(), claimed.attempts, &engine.config.retry, rand::random());
-                Settlement {
-                    id: ticket.id,
-                    token: ticket.token,
-                    verdict,
-                }
-            },
-        )
+        .map(|Reported { ticket, outcome }| {
+            let verdict = decide(outcome.clone(), ticket.attempts, &engine.config.retry, rand::random());
+            Settlement {
+                id: ticket.id,
+                token: ticket.token,
+                verdict,
+            }
+        })
         .collect();
     failpoint::pass("before_settle");
     let lost: HashSet<MessageId> = loop {
