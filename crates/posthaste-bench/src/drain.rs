@@ -67,7 +67,7 @@ struct Bench {
 impl Bench {
     async fn measure(mut self, extent: Extent) -> anyhow::Result<Vec<Figure>> {
         let ways = CONTENDERS.map(|(_, way, _)| way);
-        let speeds = self.compare(Keys::Even(1_000), &ways, extent.pick(6, 15)).await?;
+        let speeds = self.compare(Keys::Even(1_000), &ways, extent.pick(4, 15)).await?;
         let mut figures = Vec::new();
         for ((name, way, limit), speeds_of_one) in CONTENDERS.into_iter().zip(&speeds) {
             let mut figure = Figure::new(format!("drain: {name}"), UNIT, speeds_of_one);
