@@ -121,7 +121,8 @@ impl Claimer<'_> {
                 }
             };
             // In a backlog rows may be held back only by their keys' being in flight, and go as soon as those are settled.
-            let claimed = in_flight.load().messages;
+            // Counted from before the claim too: what was settled meanwhile may have freed what the claim did not get.
+            let claimed = in_flight.load().messages.max(before.messages);
             let settled = in_flight.wait_until(|load| load.messages <= claimed / 2);
             // Whichever comes first; all lead to the same place.
             let woken = async {
