@@ -34,7 +34,7 @@ fresh as materialized (
             and ($3::text[] is null or "@topic" = any ($3))
             and ($4::text is null or "@tenant" = $4)
         order by "@seq"
-        limit $13
+        limit (select $13::bigint) -- as a parameter a missing limit would be planned as a scan and sort of everything
     ) seen
     where ordering_key is null or (
         (topic, ordering_key) not in (select topic, ordering_key from leased where live)

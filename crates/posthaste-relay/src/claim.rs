@@ -106,7 +106,10 @@ impl Claimer<'_> {
             };
             outage.over();
             let wait = match found {
-                Found::FullBatch => continue,
+                Found::FullBatch => {
+                    pace.busy();
+                    continue;
+                }
                 Found::Suspects => {
                     let settled = in_flight.wait_until(|load| load == Load::default());
                     shutdown.run_until_cancelled(settled).await;
