@@ -163,7 +163,7 @@ pub fn decide(outcome: Outcome, attempts: u32, policy: &RetryPolicy, random: f64
     let backoff = policy.backoff.delay(attempts, random);
     let delay = match error.kind {
         ErrorKind::Permanent => return Verdict::Dead { error: error.message },
-        ErrorKind::Transient | ErrorKind::Unknown => backoff,
+        ErrorKind::Transport | ErrorKind::Transient | ErrorKind::Unknown => backoff,
         ErrorKind::Throttled { retry_after } => backoff.max(retry_after),
     };
     if attempts >= policy.max_attempts {

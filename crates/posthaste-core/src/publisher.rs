@@ -148,7 +148,10 @@ pub struct PublishError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// May pass: connection lost, leader election, time-out.
+    /// The broker could not be reached or did not answer: connection lost, leader election, time-out. May pass, and says
+    /// something about every message, so the circuit breaker counts these and no others.
+    Transport,
+    /// May pass, but says something about this message or its topic only.
     Transient,
     /// Will not pass for this message: too large, refused by the schema.
     Permanent,
@@ -162,6 +165,14 @@ pub enum ErrorKind {
 }
 
 impl PublishError {
+    /// A broker that could not be reached or did not answer.
+    pub fn transport(message: impl Into<String>) -> Self {
+        Self {
+            kind: ErrorKind::Transport,
+            message: message.into(),
+        }
+    }
+
     /// A failure that may pass.
     pub fn transient(message: impl Into<String>) -> Self {
         Self {

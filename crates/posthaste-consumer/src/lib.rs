@@ -1,0 +1,1 @@
+//! Kafka consumer over the Posthaste inbox.

@@ -1,0 +1,1 @@
+//! What both ends of Kafka share: connection, record format, topics and dead-letter topics.

@@ -1,0 +1,3 @@
+//! A shop on Posthaste.
+
+fn main() {}
