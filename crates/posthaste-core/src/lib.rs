@@ -4,6 +4,7 @@
 //! implement the traits of [`store`] and [`publisher`]; what happens to a message is decided here, in
 //! [`lifecycle`], once for all of them.
 
+pub mod breaker;
 pub mod enqueue;
 pub mod envelope;
 pub mod event;
@@ -21,6 +22,7 @@ pub mod type_name;
 pub mod validate;
 pub mod wake;
 
+pub use breaker::BreakerConfig;
 pub use enqueue::{EnqueueError, Enqueued, OutboxOptions};
 pub use event::{Event, IntoMessage};
 pub use inbox::{Handled, Inbox, InboxError};

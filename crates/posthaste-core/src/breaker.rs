@@ -1,0 +1,331 @@
+//! A circuit breaker, as one pure state machine.
+//!
+//! ```text
+//!            failure rate reached                 open_for is over, a call asks
+//! Closed ───────────────────────────► Open ─────────────────────────────────────► HalfOpen
+//!    ▲                                  ▲                                            │  │
+//!    │                                  └───────────── one trial fails ──────────────┘  │
+//!    └────────────────────────────────── all trials succeed ───────────────────────────┘
+//! ```
+//!
+//! It reads no clock and takes no lock: whoever holds it passes the time in. A call asks for a [`Permit`] and hands it
+//! back with an [`Answer`]; a permit of an earlier state changes nothing, so an answer that comes late cannot disturb
+//! the trials, or open a circuit that has just closed.
+//!
+//! Own code, because the crates for this wrap one call and read the clock themselves, or count consecutive failures,
+//! while here permission is asked in one place and the answer comes in another, from a client library's callback.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::publisher::{ErrorKind, Outcome};
+
+/// When a circuit opens, for how long, and what closes it again.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct BreakerConfig {
+    /// Whether there is a breaker at all. Defaults to true.
+    pub enabled: bool,
+    /// How many of the latest calls are looked at. Defaults to 10.
+    pub window: u32,
+    /// Fewer calls than this open nothing, however many of them failed. Defaults to 5.
+    pub minimum_calls: u32,
+    /// The share of failed calls at which the circuit opens, above 0 and at most 1. Defaults to 0.5.
+    pub failure_rate: f64,
+    /// How long nothing is tried once it is open. Defaults to 30 s.
+    #[serde(with = "humantime_serde")]
+    pub open_for: Duration,
+    /// How many calls are tried after that. All of them must succeed. Defaults to 3.
+    pub trials: u32,
+}
+
+impl Default for BreakerConfig {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            window: 10,
+            minimum_calls: 5,
+            failure_rate: 0.5,
+            open_for: Duration::from_secs(30),
+            trials: 3,
+        }
+    }
+}
+
+/// A setting that cannot work.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{field} = {value}: {remedy}")]
+pub struct InvalidBreaker {
+    /// The field.
+    pub field: &'static str,
+    /// The value that was given.
+    pub value: String,
+    /// What to give instead.
+    pub remedy: &'static str,
+}
+
+impl BreakerConfig {
+    /// Checks that the settings can work together.
+    pub fn validate(&self) -> Result<(), InvalidBreaker> {
+        let checks = [
+            (self.window > 0, "window", self.window.to_string(), "must be at least 1"),
+            (
+                (1..=self.window).contains(&self.minimum_calls),
+                "minimum_calls",
+                self.minimum_calls.to_string(),
+                "must be at least 1 and at most window, or the circuit could never open",
+            ),
+            (
+                self.failure_rate > 0.0 && self.failure_rate <= 1.0,
+                "failure_rate",
+                self.failure_rate.to_string(),
+                "must be above 0 and at most 1; 0.5 is one call in two",
+            ),
+            (
+                !self.open_for.is_zero(),
+                "open_for",
+                format!("{:?}", self.open_for),
+                "must be above 0; set enabled = false to have no breaker",
+            ),
+            (self.trials > 0, "trials", self.trials.to_string(), "must be at least 1"),
+        ];
+        match checks.into_iter().find(|(good, ..)| !good) {
+            None => Ok(()),
+            Some((_, field, value, remedy)) => Err(InvalidBreaker { field, value, remedy }),
+        }
+    }
+}
+
+/// Where a circuit stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CircuitState {
+    /// Calls go through.
+    Closed,
+    /// A few calls go through, to see whether the other side is back.
+    HalfOpen,
+    /// No call goes through.
+    Open,
+}
+
+impl CircuitState {
+    /// All states.
+    pub const ALL: [Self; 3] = [Self::Closed, Self::HalfOpen, Self::Open];
+
+    /// The word for it in tables, logs and output.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Closed => "closed",
+            Self::HalfOpen => "half-open",
+            Self::Open => "open",
+        }
+    }
+
+    /// The state that has this word.
+    pub fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.word() == word)
+    }
+}
+
+/// The right to make one call. To be handed back with its [`Answer`], whatever that is: a trial that is never answered
+/// would keep its place for ever.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "a permit is handed back with the answer to its call"]
+pub struct Permit {
+    generation: u64,
+}
+
+/// No call now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// When to ask again; `None` while all trials are on their way, until one of them is answered.
+    pub until: Option<Instant>,
+}
+
+/// How many calls would be permitted now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Room {
+    /// As many as there are.
+    Free,
+    /// So many trials; 0 while all of them are on their way.
+    Trials(u32),
+    /// None before this time.
+    Shut(Instant),
+}
+
+/// What a call says about the other side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// It is there.
+    Success,
+    /// It could not be reached, or did not answer.
+    Failure,
+    /// Nothing. The permit is given back as if it had not been used.
+    Nothing,
+}
+
+impl From<&Outcome> for Answer {
+    /// Only a delivery proves that the broker is there, and only a transport error that it is not. Every other failure
+    /// may as well have happened on this side, so that it neither opens a circuit nor closes one.
+    fn from(outcome: &Outcome) -> Self {
+        match outcome {
+            Outcome::Delivered => Self::Success,
+            Outcome::Failed(error) if error.kind == ErrorKind::Transport => Self::Failure,
+            Outcome::Failed(_) | Outcome::NotAttempted | Outcome::Corrupt { .. } => Self::Nothing,
+        }
+    }
+}
+
+/// A change of state.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Transition {
+    /// From this.
+    pub from: CircuitState,
+    /// To this.
+    pub to: CircuitState,
+    /// The share of failed calls that opened it, where that was the cause.
+    pub failure_rate: Option<f64>,
+}
+
+#[derive(Debug)]
+enum State {
+    /// The latest calls, true for each that failed.
+    Closed(VecDeque<bool>),
+    Open {
+        until: Instant,
+    },
+    HalfOpen {
+        on_their_way: u32,
+        succeeded: u32,
+    },
+}
+
+/// The circuit breaker.
+#[derive(Debug)]
+pub struct Breaker {
+    config: BreakerConfig,
+    state: State,
+    generation: u64,
+}
+
+impl Breaker {
+    /// A closed circuit.
+    pub fn new(config: BreakerConfig) -> Self {
+        Self {
+            config,
+            state: State::Closed(VecDeque::new()),
+            generation: 0,
+        }
+    }
+
+    /// Where it stands. An open circuit stays open until a call asks after its time is over.
+    pub fn state(&self) -> CircuitState {
+        match self.state {
+            State::Closed(_) => CircuitState::Closed,
+            State::Open { .. } => CircuitState::Open,
+            State::HalfOpen { .. } => CircuitState::HalfOpen,
+        }
+    }
+
+    /// How many calls would be permitted at `now`.
+    pub fn room(&self, now: Instant) -> Room {
+        match self.state {
+            State::Closed(_) => Room::Free,
+            State::Open { until } if now < until => Room::Shut(until),
+            State::Open { .. } => Room::Trials(self.config.trials),
+            State::HalfOpen {
+                on_their_way,
+                succeeded,
+            } => Room::Trials(self.config.trials.saturating_sub(on_their_way + succeeded)),
+        }
+    }
+
+    /// Asks for one call. The first one after the open time begins the trials.
+    pub fn try_acquire(&mut self, now: Instant) -> (Result<Permit, Refused>, Option<Transition>) {
+        let transition = match self.room(now) {
+            Room::Shut(until) => return (Err(Refused { until: Some(until) }), None),
+            Room::Trials(0) => return (Err(Refused { until: None }), None),
+            Room::Trials(_) if self.state() == CircuitState::Open => Some(self.enter(
+                State::HalfOpen {
+                    on_their_way: 0,
+                    succeeded: 0,
+                },
+                None,
+            )),
+            Room::Trials(_) | Room::Free => None,
+        };
+        if let State::HalfOpen { on_their_way, .. } = &mut self.state {
+            *on_their_way += 1;
+        }
+        let permit = Permit {
+            generation: self.generation,
+        };
+        (Ok(permit), transition)
+    }
+
+    /// Whether a permit belongs to the present state.
+    pub fn is_current(&self, permit: &Permit) -> bool {
+        permit.generation == self.generation
+    }
+
+    /// Takes a permit back with its answer.
+    pub fn answer(&mut self, permit: Permit, answer: Answer, now: Instant) -> Option<Transition> {
+        let Permit { generation } = permit;
+        if !self.config.enabled || generation != self.generation {
+            return None;
+        }
+        match (&mut self.state, answer) {
+            (State::Closed(_), Answer::Nothing) | (State::Open { .. }, _) => None,
+            (State::Closed(calls), answer) => {
+                calls.push_back(answer == Answer::Failure);
+                if calls.len() > self.config.window as usize {
+                    calls.pop_front();
+                }
+                let rate = failure_rate(calls);
+                let opens = calls.len() >= self.config.minimum_calls as usize && rate >= self.config.failure_rate;
+                opens.then(|| self.open(now, Some(rate)))
+            }
+            (State::HalfOpen { .. }, Answer::Failure) => Some(self.open(now, None)),
+            (State::HalfOpen { on_their_way, .. }, Answer::Nothing) => {
+                *on_their_way -= 1;
+                None
+            }
+            (
+                State::HalfOpen {
+                    on_their_way,
+                    succeeded,
+                },
+                Answer::Success,
+            ) => {
+                *on_their_way -= 1;
+                *succeeded += 1;
+                let closes = *succeeded >= self.config.trials;
+                closes.then(|| self.enter(State::Closed(VecDeque::new()), None))
+            }
+        }
+    }
+
+    fn open(&mut self, now: Instant, failure_rate: Option<f64>) -> Transition {
+        let until = now + self.config.open_for;
+        self.enter(State::Open { until }, failure_rate)
+    }
+
+    fn enter(&mut self, state: State, failure_rate: Option<f64>) -> Transition {
+        let from = self.state();
+        self.state = state;
+        self.generation += 1;
+        Transition {
+            from,
+            to: self.state(),
+            failure_rate,
+        }
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "windows are small")]
+fn failure_rate(calls: &VecDeque<bool>) -> f64 {
+    calls.iter().filter(|failed| **failed).count() as f64 / calls.len() as f64
+}
