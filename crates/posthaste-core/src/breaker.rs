@@ -272,9 +272,9 @@ impl Breaker {
     }
 
     /// Takes a permit back with its answer.
+    #[expect(clippy::needless_pass_by_value, reason = "a permit is used up by its answer")]
     pub fn answer(&mut self, permit: Permit, answer: Answer, now: Instant) -> Option<Transition> {
-        let Permit { generation } = permit;
-        if !self.config.enabled || generation != self.generation {
+        if !self.config.enabled || !self.is_current(&permit) {
             return None;
         }
         match (&mut self.state, answer) {

@@ -34,7 +34,7 @@ fn it_opens_at_half_of_at_least_five_calls() {
     assert_eq!(breaker.state(), CircuitState::Closed, "four calls are too few");
     let fifth = permit(&mut breaker, now);
     let transition = breaker
-        .answer(&fifth, Answer::Success, now)
+        .answer(fifth, Answer::Success, now)
         .expect("four of five failed");
     assert_eq!(
         (transition.from, transition.to),
