@@ -19,12 +19,15 @@ mod account;
 mod error;
 mod guard;
 mod home;
+mod kafka;
 mod port;
 mod postgres;
+mod process;
 #[cfg(test)]
 mod test_setup;
 
 pub use error::Error;
+pub use kafka::{KafkaCluster, KafkaJars, KafkaOptions};
 pub use postgres::{PostgresBinaries, PostgresOptions, PostgresServer, StopMode};
 
 /// What every fallible call of this crate returns.

@@ -14,15 +14,33 @@ const PORTS: Range<u16> = 20_000..32_000;
 ///
 /// The port is free when it is found, not reserved: whoever uses it must be ready to ask for another one.
 pub(crate) fn find_free() -> Result<u16> {
+    first_free(from_anywhere()).ok_or(Error::NoFreePort)
+}
+
+/// The same for several ports, all different.
+pub(crate) fn find_several_free(count: usize) -> Result<Vec<u16>> {
+    let free: Vec<_> = from_anywhere().filter(|port| is_free(*port)).take(count).collect();
+    if free.len() == count {
+        Ok(free)
+    } else {
+        Err(Error::NoFreePort)
+    }
+}
+
+/// Every port once. A random start keeps processes that look at the same moment from finding the same port.
+fn from_anywhere() -> impl Iterator<Item = u16> {
     let count = PORTS.end - PORTS.start;
-    // A random start keeps processes that look at the same moment from finding the same port.
     let random = RandomState::new().build_hasher().finish();
     let start = u16::try_from(random % u64::from(count)).expect("the remainder is below a u16");
-    first_free((0..count).map(|step| PORTS.start + (start + step) % count)).ok_or(Error::NoFreePort)
+    (0..count).map(move |step| PORTS.start + (start + step) % count)
 }
 
 fn first_free(mut ports: impl Iterator<Item = u16>) -> Option<u16> {
-    ports.find(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok())
+    ports.find(|port| is_free(*port))
+}
+
+fn is_free(port: u16) -> bool {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok()
 }
 
 #[cfg(test)]

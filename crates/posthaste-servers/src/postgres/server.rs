@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn the_server_goes_with_the_process_that_owned_it() {
-        if test_setup::left_out() {
+        if test_setup::left_out("postgres") {
             return;
         }
         let parent = tempfile::tempdir().unwrap();
