@@ -65,6 +65,18 @@ impl<'a> Envelope<'a> {
 
     /// The context attributes with their values, extensions and headers included, in a fixed order.
     pub fn attributes(&self) -> Vec<(Cow<'a, str>, Cow<'a, str>)> {
+        let mut attributes = self.own_attributes();
+        attributes.extend(
+            self.message
+                .headers
+                .iter()
+                .filter_map(|(name, value)| Some((attribute_name(name)?.into(), value.into()))),
+        );
+        attributes
+    }
+
+    /// The attributes without the headers, for transports that carry headers under their own names.
+    pub fn own_attributes(&self) -> Vec<(Cow<'a, str>, Cow<'a, str>)> {
         let message = self.message;
         let event_type = message.event_type.as_deref().unwrap_or(&message.topic);
         let source = message
@@ -92,12 +104,6 @@ impl<'a> Envelope<'a> {
         ] {
             attributes.extend(value.as_deref().map(|value| (name.into(), value.into())));
         }
-        attributes.extend(
-            message
-                .headers
-                .iter()
-                .filter_map(|(name, value)| Some((attribute_name(name)?.into(), value.into()))),
-        );
         attributes
     }
 
@@ -143,7 +149,8 @@ enum Data<'a> {
     Base64(String),
 }
 
-fn is_json(content_type: &str) -> bool {
+/// Whether a media type is JSON, so that its text stands in the JSON event format as it is.
+pub fn is_json(content_type: &str) -> bool {
     let media_type = content_type
         .split(';')
         .next()

@@ -1,1 +1,8 @@
-//! What both ends of Kafka share: connection, record format, topics and dead-letter topics.
+//! What both ends of Kafka share: connection, record format, failures, topics and dead-letter topics.
+
+pub mod connection;
+pub mod dead_letter;
+pub mod error;
+pub mod event;
+
+pub use connection::{Connection, InvalidConnection};

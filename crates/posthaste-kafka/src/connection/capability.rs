@@ -1,0 +1,47 @@
+//! What librdkafka, as it was built, can do.
+
+use rdkafka::ClientConfig;
+use rdkafka::error::KafkaError;
+use rdkafka::types::RDKafkaConfRes;
+
+const REFERENCE: &str = "https://github.com/confluentinc/librdkafka/blob/master/CONFIGURATION.md";
+
+/// The remedy for a property that asks for something which was left out of this build.
+pub(super) fn missing(name: &str, value: &str) -> Option<String> {
+    let value = value.to_ascii_lowercase();
+    let needs_tls = match super::alias::canonical(name) {
+        "security.protocol" => value.ends_with("ssl"),
+        "sasl.mechanism" => value.starts_with("scram") || value == "oauthbearer",
+        other => other.starts_with("ssl.") || other.starts_with("ssl_"),
+    };
+    if needs_tls && !built_in("ssl") {
+        return Some(
+            "needs TLS, which this program was built without; build it with the feature `kafka-tls`, which takes \
+             OpenSSL's headers"
+                .to_owned(),
+        );
+    }
+    if super::alias::canonical(name) == "sasl.mechanism" && value == "gssapi" && !built_in("sasl_gssapi") {
+        return Some("Kerberos is not built in; use PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER".to_owned());
+    }
+    None
+}
+
+/// Whether librdkafka knows the property and takes the value; otherwise the remedy.
+pub(super) fn check(name: &str, value: &str) -> Result<(), String> {
+    match ClientConfig::new().set(name, value).create_native_config() {
+        Ok(_) => Ok(()),
+        Err(KafkaError::ClientConfig(RDKafkaConfRes::RD_KAFKA_CONF_UNKNOWN, ..)) => Err(format!(
+            "librdkafka has no such property; see {REFERENCE} (the Java client's names are not all the same)"
+        )),
+        Err(KafkaError::ClientConfig(_, said, _, _)) => Err(format!("{}; see {REFERENCE}", said.trim_end_matches('.'))),
+        Err(other) => Err(format!("{other}; see {REFERENCE}")),
+    }
+}
+
+fn built_in(feature: &str) -> bool {
+    let features = ClientConfig::new()
+        .create_native_config()
+        .and_then(|config| config.get("builtin.features"));
+    features.is_ok_and(|features| features.split(',').any(|built_in| built_in == feature))
+}
