@@ -1,6 +1,8 @@
 //! The consumer's side: handling each delivery once.
 
 use std::fmt;
+use std::ops::DerefMut;
+use std::time::Duration;
 
 use thiserror::Error;
 
@@ -33,7 +35,7 @@ pub enum InboxError<E> {
 ///   and effect commit together or not at all.
 /// - Of two transactions with the same key one waits for the other; if that one commits, the waiter sees
 ///   [`Handled::Before`], if it rolls back, the waiter handles.
-/// - A record is kept at least as long as the broker may deliver the message again; see `purge_inbox`.
+/// - A record is kept at least as long as the broker may deliver the message again; see [`InboxStore::purge`].
 pub trait Inbox {
     /// The connection type of the database.
     type Connection: Send;
@@ -60,4 +62,28 @@ pub trait Inbox {
             handler(tx).await.map(Handled::Now).map_err(InboxError::Handler)
         }
     }
+}
+
+/// An inbox that begins and ends the handlers' transactions itself, for a consumer that runs handlers unattended.
+///
+/// # Contract
+/// - **begin** opens a transaction that may write. Where the database has one writer at a time it waits for its turn here
+///   and not in the middle, where it would have to give up.
+/// - **commit** makes record and effect durable together. After an error it is open whether it did; handling the delivery
+///   again is safe, because the record decides.
+/// - A transaction that is dropped is rolled back, also when that happens in the middle of a statement.
+/// - **purge** forgets what this consumer handled longer than `keep` ago, at most `limit` records, and returns how many.
+///   Records of other consumers stay.
+pub trait InboxStore: Inbox + Send + Sync + 'static {
+    /// An open transaction.
+    type Transaction: DerefMut<Target = Self::Connection> + Send;
+
+    /// Begins a transaction for one delivery.
+    fn begin(&self) -> impl Future<Output = Result<Self::Transaction, StoreError>> + Send;
+
+    /// Commits it.
+    fn commit(&self, tx: Self::Transaction) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Forgets old records.
+    fn purge(&self, keep: Duration, limit: u32) -> impl Future<Output = Result<u64, StoreError>> + Send;
 }

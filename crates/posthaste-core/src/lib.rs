@@ -25,7 +25,7 @@ pub mod wake;
 pub use breaker::BreakerConfig;
 pub use enqueue::{EnqueueError, Enqueued, OutboxOptions};
 pub use event::{Event, IntoMessage};
-pub use inbox::{Handled, Inbox, InboxError};
+pub use inbox::{Handled, Inbox, InboxError, InboxStore};
 pub use message::{Message, MessageId};
 pub use publisher::{Batch, Outcome, PublishError, Publisher, Report};
 pub use retry::{Backoff, RetryPolicy};

@@ -78,4 +78,4 @@ create table "@inbox" (
     handled_at timestamptz not null default now(),
     primary key (consumer, key)
 );
-create index inbox_handled on "@inbox" (handled_at);
+create index inbox_handled on "@inbox" (consumer, handled_at);

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use posthaste_core::{Inbox, StoreError};
-use sqlx::PgConnection;
+use posthaste_core::{Inbox, InboxStore, StoreError};
+use sqlx::{PgConnection, Postgres, Transaction};
 
 use crate::PostgresStore;
 use crate::error::store_error;
@@ -36,14 +36,23 @@ impl Inbox for PostgresInbox {
     }
 }
 
-impl PostgresStore {
-    /// Forgets deliveries handled longer than `keep` ago, at most `limit`, and returns how many. Keep them longer than
-    /// the broker can deliver again.
-    pub async fn purge_inbox(&self, keep: Duration, limit: u32) -> Result<u64, StoreError> {
-        let done = sqlx::query(self.statements.purge_inbox.sql())
+impl InboxStore for PostgresInbox {
+    type Transaction = Transaction<'static, Postgres>;
+
+    async fn begin(&self) -> Result<Self::Transaction, StoreError> {
+        self.store.pool.begin().await.map_err(store_error)
+    }
+
+    async fn commit(&self, tx: Self::Transaction) -> Result<(), StoreError> {
+        tx.commit().await.map_err(store_error)
+    }
+
+    async fn purge(&self, keep: Duration, limit: u32) -> Result<u64, StoreError> {
+        let done = sqlx::query(self.store.statements.purge_inbox.sql())
+            .bind(&self.consumer)
             .bind(millis(keep))
             .bind(i64::from(limit))
-            .execute(&self.pool)
+            .execute(&self.store.pool)
             .await
             .map_err(store_error)?;
         Ok(done.rows_affected())

@@ -7,7 +7,7 @@ mod support;
 use std::time::Duration;
 
 use posthaste_core::store::StoreCapabilities;
-use posthaste_core::{EnqueueError, Enqueued, Inbox, Message, MessageId, OutboxOptions, StoreError};
+use posthaste_core::{EnqueueError, Enqueued, Inbox, InboxStore, Message, MessageId, OutboxOptions, StoreError};
 use posthaste_postgres::PostgresStore;
 use posthaste_testkit::Backend;
 use sqlx::{AssertSqlSafe, Executor, Postgres, Transaction};
@@ -95,8 +95,8 @@ impl Backend for Pg {
         self.store.inbox(consumer).record(tx, key).await
     }
 
-    async fn purge_inbox(&self, keep: Duration, limit: u32) -> Result<u64, StoreError> {
-        self.store.purge_inbox(keep, limit).await
+    async fn purge_inbox(&self, consumer: &str, keep: Duration, limit: u32) -> Result<u64, StoreError> {
+        self.store.inbox(consumer).purge(keep, limit).await
     }
 
     async fn pass_time(&self, by: Duration) {

@@ -77,4 +77,4 @@ create table "@inbox" (
     handled_at integer not null default (cast(unixepoch('subsec') * 1000 as integer))
 );
 create unique index "@inbox+key" on "@inbox" (consumer, key);
-create index "@inbox+handled" on "@inbox" (handled_at);
+create index "@inbox+handled" on "@inbox" (consumer, handled_at);

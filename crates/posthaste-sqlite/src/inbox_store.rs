@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use posthaste_core::{Inbox, StoreError};
-use sqlx::SqliteConnection;
+use posthaste_core::{Inbox, InboxStore, StoreError};
+use sqlx::{Sqlite, SqliteConnection, Transaction};
 
-use crate::SqliteStore;
 use crate::error::store_error;
 use crate::rows::millis;
+use crate::{BEGIN, SqliteStore};
 
 /// What one consumer has handled. Cheap to clone.
 ///
@@ -39,14 +39,23 @@ impl Inbox for SqliteInbox {
     }
 }
 
-impl SqliteStore {
-    /// Forgets deliveries handled longer than `keep` ago, at most `limit`, and returns how many. Keep them longer than
-    /// the broker can deliver again.
-    pub async fn purge_inbox(&self, keep: Duration, limit: u32) -> Result<u64, StoreError> {
-        let done = sqlx::query(self.statements.purge_inbox.sql())
+impl InboxStore for SqliteInbox {
+    type Transaction = Transaction<'static, Sqlite>;
+
+    async fn begin(&self) -> Result<Self::Transaction, StoreError> {
+        self.store.pool.begin_with(BEGIN).await.map_err(store_error)
+    }
+
+    async fn commit(&self, tx: Self::Transaction) -> Result<(), StoreError> {
+        tx.commit().await.map_err(store_error)
+    }
+
+    async fn purge(&self, keep: Duration, limit: u32) -> Result<u64, StoreError> {
+        let done = sqlx::query(self.store.statements.purge_inbox.sql())
+            .bind(self.consumer.clone())
             .bind(millis(keep))
             .bind(i64::from(limit))
-            .execute(&self.pool)
+            .execute(&self.store.pool)
             .await
             .map_err(store_error)?;
         Ok(done.rows_affected())

@@ -5,7 +5,7 @@ mod support;
 use std::time::Duration;
 
 use posthaste_core::store::StoreCapabilities;
-use posthaste_core::{EnqueueError, Enqueued, Inbox, Message, MessageId, OutboxOptions, StoreError};
+use posthaste_core::{EnqueueError, Enqueued, Inbox, InboxStore, Message, MessageId, OutboxOptions, StoreError};
 use posthaste_sqlite::SqliteStore;
 use posthaste_testkit::Backend;
 use sqlx::{Executor, Sqlite, Transaction};
@@ -75,8 +75,8 @@ impl Backend for SqliteBackend {
         self.0.inbox(consumer).record(tx, key).await
     }
 
-    async fn purge_inbox(&self, keep: Duration, limit: u32) -> Result<u64, StoreError> {
-        self.0.purge_inbox(keep, limit).await
+    async fn purge_inbox(&self, consumer: &str, keep: Duration, limit: u32) -> Result<u64, StoreError> {
+        self.0.inbox(consumer).purge(keep, limit).await
     }
 
     async fn pass_time(&self, by: Duration) {

@@ -112,7 +112,7 @@ const SERVED_BY: [(&str, &[&str]); 14] = [
     ),
     (
         "purge_inbox",
-        &["_handled (handled_at<?)", "_inbox_key (consumer=? AND"],
+        &["_handled (consumer=? AND handled_at<?)", "_inbox_key (consumer=? AND"],
     ),
     ("stats", &["_fresh (", "_waiting (", "_leased (", "_dead ("]),
     ("find", &["_id (id=?)"]),

@@ -61,8 +61,13 @@ pub trait Backend: Sized + Send + Sync + 'static {
         key: &str,
     ) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
-    /// Removes inbox records older than `keep`, at most `limit`; returns how many.
-    fn purge_inbox(&self, keep: Duration, limit: u32) -> impl Future<Output = Result<u64, StoreError>> + Send;
+    /// Removes the consumer's inbox records older than `keep`, at most `limit`; returns how many.
+    fn purge_inbox(
+        &self,
+        consumer: &str,
+        keep: Duration,
+        limit: u32,
+    ) -> impl Future<Output = Result<u64, StoreError>> + Send;
 
     /// Lets time pass without waiting: every stored time of every row (creation, next attempt, lease, update, delivery,
     /// dedupe expiry, inbox record) moves into the past by so much. A store with a clock of its own may advance that.

@@ -61,8 +61,8 @@ impl Backend for Memory {
         self.0.inbox(consumer).record(tx, key).await
     }
 
-    async fn purge_inbox(&self, keep: Duration, limit: u32) -> Result<u64, StoreError> {
-        Ok(self.0.purge_inbox(keep, limit))
+    async fn purge_inbox(&self, consumer: &str, keep: Duration, limit: u32) -> Result<u64, StoreError> {
+        Ok(self.0.purge_inbox(consumer, keep, limit))
     }
 
     async fn pass_time(&self, by: Duration) {

@@ -27,14 +27,14 @@ impl Inbox for MemoryInbox {
 }
 
 impl MemoryStore {
-    /// Forgets deliveries handled longer than `keep` ago, at most `limit`; returns how many.
-    pub fn purge_inbox(&self, keep: Duration, limit: u32) -> u64 {
+    /// Forgets what a consumer handled longer than `keep` ago, at most `limit`; returns how many.
+    pub fn purge_inbox(&self, consumer: &str, keep: Duration, limit: u32) -> u64 {
         let before = self.clock.now() - keep;
         let mut rows = self.shared.rows();
         let old: Vec<_> = rows
             .handled
             .iter()
-            .filter(|(_, at)| **at < before)
+            .filter(|((of, _), at)| of == consumer && **at < before)
             .map(|(key, _)| key.clone())
             .take(limit as usize)
             .collect();

@@ -189,6 +189,16 @@ macro_rules! __conformance_cases {
                 the_next_batch_is_claimed_while_this_one_is_in_flight_up_to_a_bound
                 bytes_in_flight_are_bounded_too
             }
+            circuit {
+                while_the_circuit_is_open_nothing_is_claimed_and_no_attempt_is_used
+                after_the_open_time_exactly_three_messages_are_tried
+                one_failed_trial_opens_the_circuit_again
+                a_broker_that_comes_back_gets_everything_in_order
+                failures_that_are_not_the_brokers_absence_never_open_the_circuit
+                a_broker_that_does_not_answer_opens_the_circuit
+                a_relay_stops_while_the_circuit_is_open
+                draining_ends_with_an_error_when_the_broker_is_away
+            }
             inbox {
                 a_delivery_is_handled_once
                 two_consumers_are_independent
@@ -198,6 +208,7 @@ macro_rules! __conformance_cases {
                 a_waiting_delivery_is_handled_when_the_first_rolls_back
                 a_waiting_delivery_is_skipped_when_the_first_commits
                 a_purge_keeps_young_records
+                a_purge_keeps_the_records_of_other_consumers
                 a_purge_of_records_is_bounded
             }
             concurrency {

@@ -124,10 +124,20 @@ pub async fn a_purge_keeps_young_records<B: Backend>(b: &B) {
     handle(b, "statistics", "old").await;
     b.pass_time(DAY).await;
     handle(b, "statistics", "young").await;
-    assert_eq!(b.purge_inbox(DAY * 2, 100).await.expect("purge works"), 0);
-    assert_eq!(b.purge_inbox(HOUR, 100).await.expect("purge works"), 1);
+    assert_eq!(b.purge_inbox("statistics", DAY * 2, 100).await.expect("purge works"), 0);
+    assert_eq!(b.purge_inbox("statistics", HOUR, 100).await.expect("purge works"), 1);
     assert!(!handle(b, "statistics", "young").await);
     assert!(handle(b, "statistics", "old").await);
+}
+
+/// One consumer's retention says nothing of another's.
+pub async fn a_purge_keeps_the_records_of_other_consumers<B: Backend>(b: &B) {
+    handle(b, "statistics", "event 1").await;
+    handle(b, "mail", "event 1").await;
+    b.pass_time(DAY).await;
+    assert_eq!(b.purge_inbox("statistics", HOUR, 100).await.expect("purge works"), 1);
+    assert!(!handle(b, "mail", "event 1").await);
+    assert!(handle(b, "statistics", "event 1").await);
 }
 
 /// Proves pitfall 16.
@@ -138,7 +148,11 @@ pub async fn a_purge_of_records_is_bounded<B: Backend>(b: &B) {
     b.pass_time(HOUR).await;
     let mut removed = Vec::new();
     for _ in 0..4 {
-        removed.push(b.purge_inbox(Duration::ZERO, 2).await.expect("purge works"));
+        removed.push(
+            b.purge_inbox("statistics", Duration::ZERO, 2)
+                .await
+                .expect("purge works"),
+        );
     }
     assert_eq!(removed, [2, 2, 1, 0]);
 }
