@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use posthaste_core::StoreError;
+use posthaste_core::breaker::CircuitState;
 use posthaste_core::lifecycle::LeaseToken;
 use posthaste_core::store::{Claim, ClaimRequest};
 use tokio::task::JoinSet;
@@ -23,8 +24,21 @@ use crate::wake::Pace;
 pub(crate) enum Until {
     /// When the token fires.
     Cancelled(CancellationToken),
-    /// When nothing is due and nothing is in flight; a store that fails ends it too.
+    /// When nothing is due and nothing is in flight; a store that fails or a circuit that opens ends it too.
     Idle,
+}
+
+/// Why draining ended early.
+#[derive(Debug)]
+pub(crate) enum Hindered {
+    Store(StoreError),
+    CircuitOpen,
+}
+
+impl From<StoreError> for Hindered {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
 }
 
 /// What one claim brought.
@@ -35,13 +49,15 @@ enum Found {
     FullBatch,
     /// Rows of a vanished worker.
     Suspects,
+    /// Rows to try the broker with.
+    Trial(LeaseToken),
 }
 
 /// Claims until the end and returns the publications that are still running.
 ///
 /// The loop is stopped only where it waits, never in the middle of a claim: rows that were leased and then forgotten
 /// would have to wait for their lease to run out.
-pub(crate) async fn run(engine: &Arc<Engine>, outcomes: Outcomes, until: Until) -> Result<JoinSet<()>, StoreError> {
+pub(crate) async fn run(engine: &Arc<Engine>, outcomes: Outcomes, until: Until) -> Result<JoinSet<()>, Hindered> {
     let mut claimer = Claimer {
         engine,
         outcomes,
@@ -68,13 +84,20 @@ struct Claimer<'a> {
 }
 
 impl Claimer<'_> {
-    async fn drain(&mut self) -> Result<(), StoreError> {
-        let in_flight = &self.engine.in_flight;
+    async fn drain(&mut self) -> Result<(), Hindered> {
+        let Engine { in_flight, circuit, .. } = &**self.engine;
         loop {
             wait_for_room(self.engine).await;
+            if circuit.view().state != CircuitState::Closed {
+                in_flight.wait_until(|load| load == Load::default()).await;
+                // Whoever drains wants an end, and the broker may be away for long.
+                if circuit.view().state != CircuitState::Closed {
+                    return Err(Hindered::CircuitOpen);
+                }
+            }
             // Looked at before the claim: what is settled meanwhile may free rows that the claim did not get.
             let before = in_flight.load();
-            match self.run_once().await? {
+            match self.run_once(None).await? {
                 Found::Nothing if before == Load::default() => {
                     if !self.depth.backlog() {
                         return Ok(());
@@ -84,20 +107,24 @@ impl Claimer<'_> {
                 }
                 Found::Nothing => in_flight.wait_until(|load| load.messages <= before.messages / 2).await,
                 Found::Suspects => in_flight.wait_until(|load| load == Load::default()).await,
-                Found::Some | Found::FullBatch => {}
+                Found::Some | Found::FullBatch | Found::Trial(_) => {}
             }
         }
     }
 
     async fn claim_until_shutdown(&mut self) {
         let shutdown = self.shutdown.clone();
-        let in_flight = &self.engine.in_flight;
+        let Engine { in_flight, circuit, .. } = &**self.engine;
         let mut outage = Outage::new("claiming");
         let mut pace = Pace::new(self.engine.config.poll_interval, self.engine.config.max_poll_interval);
-        while shutdown.run_until_cancelled(wait_for_room(self.engine)).await.is_some() {
+        let turn = async || {
+            wait_for_room(self.engine).await;
+            circuit.wait_for_room().await
+        };
+        while let Some(trials) = shutdown.run_until_cancelled(turn()).await {
             while self.publications.try_join_next().is_some() {}
             let before = in_flight.load();
-            let found = match self.run_once().await {
+            let found = match self.run_once(trials).await {
                 Ok(found) => found,
                 Err(error) => {
                     shutdown.run_until_cancelled(sleep(outage.failed(&error))).await;
@@ -114,6 +141,14 @@ impl Claimer<'_> {
                     let settled = in_flight.wait_until(|load| load == Load::default());
                     shutdown.run_until_cancelled(settled).await;
                     continue;
+                }
+                Found::Trial(token) => {
+                    // One after the other: what is claimed beyond the trials would only be given back.
+                    shutdown.run_until_cancelled(in_flight.wait_for_batch(token)).await;
+                    if circuit.view().state == CircuitState::Closed {
+                        continue;
+                    }
+                    pace.busy()
                 }
                 Found::Some => pace.busy(),
                 Found::Nothing => {
@@ -139,7 +174,8 @@ impl Claimer<'_> {
         }
     }
 
-    async fn run_once(&mut self) -> Result<Found, StoreError> {
+    /// Claims a batch, or no more than so many trials.
+    async fn run_once(&mut self, trials: Option<u32>) -> Result<Found, StoreError> {
         let engine = self.engine;
         let config = &engine.config;
         let look_ahead = self.depth.look_ahead();
@@ -147,7 +183,7 @@ impl Claimer<'_> {
             look_ahead,
             worker: engine.worker,
             token: LeaseToken::new(),
-            limit: config.batch_size,
+            limit: trials.map_or(config.batch_size, |trials| trials.min(config.batch_size)),
             max_bytes: config.max_in_flight_bytes - engine.in_flight.load().bytes.min(config.max_in_flight_bytes),
             lease: config.lease,
             max_attempts: config.retry.max_attempts,
@@ -160,7 +196,9 @@ impl Claimer<'_> {
         let token = request.token;
         let claim = engine.store.claim(&request).await?;
         let full = claim.messages.len() >= config.batch_size as usize;
-        self.depth.looked(look_ahead, full && !claim.reclaimed);
+        if trials.is_none() {
+            self.depth.looked(look_ahead, full && !claim.reclaimed);
+        }
         failpoint::pass("after_claim");
         instrument::swept(&claim.died);
         engine.totals.swept(claim.died.len());
@@ -195,10 +233,11 @@ impl Claimer<'_> {
             lease,
             self.outcomes.clone(),
         ));
-        Ok(match (reclaimed, full) {
-            (true, _) => Found::Suspects,
-            (false, true) => Found::FullBatch,
-            (false, false) => Found::Some,
+        Ok(match (reclaimed, trials, full) {
+            (true, ..) => Found::Suspects,
+            (false, Some(_), _) => Found::Trial(token),
+            (false, None, true) => Found::FullBatch,
+            (false, None, false) => Found::Some,
         })
     }
 }

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use posthaste_core::RetryPolicy;
+use posthaste_core::breaker::InvalidBreaker;
 use posthaste_core::store::{DeadHead, Ordering, Scope};
+use posthaste_core::{BreakerConfig, RetryPolicy};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -18,6 +19,8 @@ pub struct RelayConfig {
     pub ordering: OrderingConfig,
     /// Attempts and the waits between them.
     pub retry: RetryPolicy,
+    /// When the broker counts as away, and how it is tried again.
+    pub breaker: BreakerConfig,
     /// Most rows of one claim. Larger is faster; what is claimed is at risk of being sent twice if the process dies.
     /// Defaults to 500.
     pub batch_size: u32,
@@ -95,6 +98,7 @@ impl Default for RelayConfig {
             scope: Scope::default(),
             ordering: OrderingConfig::default(),
             retry: RetryPolicy::default(),
+            breaker: BreakerConfig::default(),
             batch_size: 500,
             max_in_flight: 2_000,
             max_in_flight_bytes: 32 << 20,
@@ -114,7 +118,7 @@ impl Default for RelayConfig {
 #[error("{field} = {value}: {remedy}")]
 pub struct InvalidConfig {
     /// The field, with dots.
-    pub field: &'static str,
+    pub field: String,
     /// The value that was given.
     pub value: String,
     /// What to give instead.
@@ -187,10 +191,17 @@ impl RelayConfig {
                 "name the namespace that your producers use, or leave it out for `default`",
             ),
         ];
-        match checks.into_iter().find(|(good, ..)| !good) {
-            None => Ok(()),
-            Some((_, field, value, remedy)) => Err(InvalidConfig { field, value, remedy }),
+        if let Some((_, field, value, remedy)) = checks.into_iter().find(|(good, ..)| !good) {
+            let field = field.to_owned();
+            return Err(InvalidConfig { field, value, remedy });
         }
+        self.breaker
+            .validate()
+            .map_err(|InvalidBreaker { field, value, remedy }| InvalidConfig {
+                field: format!("breaker.{field}"),
+                value,
+                remedy,
+            })
     }
 }
 
@@ -213,6 +224,19 @@ mod tests {
         let error = slow.validate().unwrap_err();
         assert_eq!(error.field, "poll_interval");
         assert!(error.to_string().contains("third of lease"), "{error}");
+    }
+
+    #[test]
+    fn a_breaker_that_could_never_open_is_refused() {
+        let breaker = BreakerConfig {
+            minimum_calls: 20,
+            ..BreakerConfig::default()
+        };
+        let config = RelayConfig {
+            breaker,
+            ..RelayConfig::default()
+        };
+        assert_eq!(config.validate().unwrap_err().field, "breaker.minimum_calls");
     }
 
     #[test]

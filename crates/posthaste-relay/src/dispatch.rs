@@ -1,7 +1,7 @@
 //! Verifies a claimed batch and hands it to the publisher.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use posthaste_core::integrity::ContentHash;
 use posthaste_core::publisher::{Batch, Delivery, LeaseCheck, Outcome, Report};
@@ -12,7 +12,9 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::engine::{Engine, Outcomes, Reported};
 use crate::failpoint;
+use crate::gate::Gate;
 use crate::in_flight::Ticket;
+use crate::instrument;
 use crate::lease::BatchLease;
 
 /// Publishes one batch; afterwards every message of it has been reported exactly once.
@@ -22,14 +24,15 @@ pub(crate) async fn run(
     lease: Arc<BatchLease>,
     outcomes: Outcomes,
 ) {
-    let desk = Arc::new(Desk::new(&messages, &lease, outcomes));
+    let gate = Arc::new(Gate::new(Arc::clone(&lease), Arc::clone(&engine.circuit)));
+    let desk = Arc::new(Desk::new(&messages, &lease, Arc::clone(&gate), outcomes));
     let sound = verify(messages, &lease, &desk);
     if sound.is_empty() {
         return;
     }
     failpoint::pass("before_publish");
     failpoint::swallow(&sound);
-    let batch = Batch::new(sound, lease);
+    let batch = Batch::new(sound, Arc::clone(&gate) as Arc<dyn LeaseCheck>);
     let report = {
         let desk = Arc::clone(&desk);
         Report::new(move |id, outcome| desk.report(id, outcome))
@@ -40,17 +43,21 @@ pub(crate) async fn run(
     let unanswered = loop {
         let deadline = desk.last_report() + engine.config.publish_timeout;
         match timeout_at(deadline, &mut publication).await {
-            Ok(Ok(())) => break "the publisher returned without an outcome for this message".to_owned(),
-            Ok(Err(panic)) => break format!("the publisher failed: {panic}"),
+            Ok(Ok(())) => break PublishError::unknown("the publisher returned without an outcome for this message"),
+            Ok(Err(panic)) => break PublishError::unknown(format!("the publisher failed: {panic}")),
             Err(_) if desk.last_report() + engine.config.publish_timeout > Instant::now() => {}
             Err(_) => {
                 publication.abort();
-                break format!("the publisher gave no answer for {:?}", engine.config.publish_timeout);
+                let waited = engine.config.publish_timeout;
+                break PublishError::transport(format!("the publisher gave no answer for {waited:?}"));
             }
         }
     };
     failpoint::pass("after_publish");
     desk.close(&unanswered);
+    if let Some(id) = gate.stopped_at() {
+        instrument::stopped(&engine.config.scope.namespace, id, desk.not_attempted());
+    }
 }
 
 /// Sorts out messages whose bytes are not the ones that were enqueued (they stop their lane like any other failure), and
@@ -63,6 +70,8 @@ fn verify(messages: Vec<ClaimedMessage>, lease: &BatchLease, desk: &Desk) -> Vec
         let lane = message.lane().map(|(topic, key)| (topic.to_owned(), key.to_owned()));
         if lane.as_ref().is_some_and(|lane| stopped.contains(lane)) || !lease.may_send(message.id) {
             desk.report(message.id, Outcome::NotAttempted);
+            // A renewal may come in the next moment, and must not let the rest of the lane go ahead.
+            stopped.extend(lane);
             continue;
         }
         match claimed.hash {
@@ -85,16 +94,18 @@ fn verify(messages: Vec<ClaimedMessage>, lease: &BatchLease, desk: &Desk) -> Vec
 /// Where outcomes of one batch are handed in, each message's first one only.
 struct Desk {
     open: Mutex<Open>,
+    gate: Arc<Gate>,
     outcomes: Outcomes,
 }
 
 struct Open {
     tickets: HashMap<MessageId, Ticket>,
     last_report: Instant,
+    not_attempted: usize,
 }
 
 impl Desk {
-    fn new(messages: &[ClaimedMessage], lease: &BatchLease, outcomes: Outcomes) -> Self {
+    fn new(messages: &[ClaimedMessage], lease: &BatchLease, gate: Arc<Gate>, outcomes: Outcomes) -> Self {
         let tickets = messages
             .iter()
             .map(|claimed| (claimed.message.id, Ticket::new(claimed, lease.token)))
@@ -103,36 +114,44 @@ impl Desk {
             open: Mutex::new(Open {
                 tickets,
                 last_report: Instant::now(),
+                not_attempted: 0,
             }),
+            gate,
             outcomes,
         }
     }
 
     fn report(&self, id: MessageId, outcome: Outcome) {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = self.open();
         open.last_report = Instant::now();
-        if let Some(ticket) = open.tickets.remove(&id) {
-            // The settler outlives every publication; if it is gone the relay is being dropped.
-            let _ = self.outcomes.send(Reported { ticket, outcome });
-        }
+        let Some(ticket) = open.tickets.remove(&id) else {
+            return;
+        };
+        open.not_attempted += usize::from(outcome == Outcome::NotAttempted);
+        drop(open);
+        self.gate.answer(id, &outcome);
+        // The settler outlives every publication; if it is gone the relay is being dropped.
+        let _ = self.outcomes.send(Reported { ticket, outcome });
     }
 
     fn last_report(&self) -> Instant {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner).last_report
+        self.open().last_report
+    }
+
+    fn not_attempted(&self) -> usize {
+        self.open().not_attempted
     }
 
     /// Reports what the publisher did not.
-    fn close(&self, reason: &str) {
-        let open: Vec<MessageId> = self
-            .open
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .tickets
-            .keys()
-            .copied()
-            .collect();
+    fn close(&self, error: &PublishError) {
+        let open: Vec<MessageId> = self.open().tickets.keys().copied().collect();
         for id in open {
-            self.report(id, Outcome::Failed(PublishError::unknown(reason)));
+            self.report(id, Outcome::Failed(error.clone()));
         }
+    }
+
+    fn open(&self) -> MutexGuard<'_, Open> {
+        // No code panics while holding the lock, and the data would be sound if it did.
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -9,6 +9,7 @@ use posthaste_core::store::WorkerId;
 use posthaste_core::{Publisher, RelayStore};
 use tokio::sync::mpsc;
 
+use crate::circuit::Circuit;
 use crate::config::RelayConfig;
 use crate::in_flight::{InFlight, Ticket};
 use crate::relay::RelayReport;
@@ -20,6 +21,7 @@ pub(crate) struct Engine {
     pub(crate) config: RelayConfig,
     pub(crate) worker: WorkerId,
     pub(crate) in_flight: InFlight,
+    pub(crate) circuit: Arc<Circuit>,
     pub(crate) doorbell: LocalDoorbell,
     pub(crate) totals: Totals,
 }

@@ -108,6 +108,17 @@ impl InFlight {
         }
     }
 
+    /// Waits until every message of a batch is settled.
+    pub(crate) async fn wait_for_batch(&self, token: LeaseToken) {
+        loop {
+            let changed = self.changed.notified();
+            if !self.state().leases.contains_key(&token) {
+                return;
+            }
+            changed.await;
+        }
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         // No code panics while holding the lock, and the data would be sound if it did.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)

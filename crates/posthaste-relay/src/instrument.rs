@@ -39,6 +39,21 @@ pub fn describe_metrics() {
         Unit::Count,
         "Rows removed after their retention."
     );
+    describe_gauge!(
+        "outbox_circuit_state",
+        Unit::Count,
+        "0 while the circuit to the broker is closed, 1 while it is half-open, 2 while it is open."
+    );
+    describe_counter!(
+        "outbox_circuit_transition_count",
+        Unit::Count,
+        "Changes of the circuit."
+    );
+    describe_counter!(
+        "outbox_circuit_refused_count",
+        Unit::Count,
+        "Messages that were claimed and then given back because the circuit opened."
+    );
     describe_histogram!(
         "outbox_process_latency",
         Unit::Seconds,
@@ -69,6 +84,15 @@ pub(crate) fn claimed(namespace: &str, messages: usize, reclaimed: bool) {
         tracing::warn!(messages, "took over messages of a worker that vanished");
         counter!("outbox_reclaimed_count", "namespace" => namespace.to_owned()).increment(messages as u64);
     }
+}
+
+/// The circuit opened in the middle of a batch.
+pub(crate) fn stopped(namespace: &str, at: MessageId, not_attempted: usize) {
+    tracing::warn!(
+        namespace,
+        "circuit opened at message id={at}, {not_attempted} messages not attempted"
+    );
+    counter!("outbox_circuit_refused_count", "namespace" => namespace.to_owned()).increment(not_attempted as u64);
 }
 
 pub(crate) fn swept(died: &[MessageId]) {
@@ -114,6 +138,10 @@ pub(crate) fn settled(namespace: &str, reported: &[Reported], settlements: &[Set
                 tally.delivered += 1;
                 latency.record((now - ticket.created_at).as_seconds_f64().max(0.0));
             }
+            Verdict::Retry { delay, error } if ticket.attempts > 1 => tracing::warn!(
+                id = %ticket.id, topic = ticket.topic, key = ticket.key,
+                attempt = ticket.attempts, ?delay, error, "a retry failed and will be tried again"
+            ),
             Verdict::Retry { delay, error } => tracing::debug!(
                 id = %ticket.id, topic = ticket.topic, key = ticket.key,
                 attempt = ticket.attempts, ?delay, error, "delivery failed and will be tried again"
@@ -164,63 +192,13 @@ pub(crate) fn purged(rows: u64) {
 
 #[cfg(test)]
 mod tests {
-    use std::io;
-    use std::sync::{Arc, Mutex};
-
-    use metrics_util::debugging::{DebugValue, DebuggingRecorder};
     use posthaste_core::lifecycle::LeaseToken;
     use posthaste_core::store::ClaimedMessage;
     use posthaste_core::{Message, PublishError};
-    use tracing_subscriber::fmt::MakeWriter;
 
     use super::*;
     use crate::in_flight::Ticket;
-
-    /// A log that can be read.
-    #[derive(Clone, Default)]
-    struct Log(Arc<Mutex<Vec<u8>>>);
-
-    impl io::Write for Log {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.lock().unwrap().extend_from_slice(bytes);
-            Ok(bytes.len())
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-
-    impl MakeWriter<'_> for Log {
-        type Writer = Self;
-
-        fn make_writer(&self) -> Self {
-            self.clone()
-        }
-    }
-
-    /// What was counted, by name, and what was logged.
-    fn observe(action: impl FnOnce()) -> (BTreeMap<String, u64>, String) {
-        let recorder = DebuggingRecorder::new();
-        let snapshotter = recorder.snapshotter();
-        let log = Log::default();
-        let subscriber = tracing_subscriber::fmt()
-            .with_writer(log.clone())
-            .with_ansi(false)
-            .finish();
-        metrics::with_local_recorder(&recorder, || tracing::subscriber::with_default(subscriber, action));
-        let mut counted = BTreeMap::new();
-        for (key, _, _, value) in snapshotter.snapshot().into_vec() {
-            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small counts")]
-            let value = match value {
-                DebugValue::Counter(count) => count,
-                DebugValue::Gauge(value) => value.into_inner() as u64,
-                DebugValue::Histogram(values) => values.len() as u64,
-            };
-            counted.insert(key.key().name().to_owned(), value);
-        }
-        (counted, String::from_utf8(log.0.lock().unwrap().clone()).unwrap())
-    }
+    use crate::observed::observe;
 
     fn reported(outcome: Outcome) -> Reported {
         let message = Message::new("orders", "x").key("42");
@@ -305,5 +283,40 @@ mod tests {
             (1, 1)
         );
         assert_eq!(log, "");
+    }
+
+    #[test]
+    fn a_failed_retry_is_a_warning_and_a_first_failure_is_not() {
+        let failed = || Outcome::Failed(PublishError::transient("not now"));
+        let verdict = || Verdict::Retry {
+            delay: std::time::Duration::from_secs(4),
+            error: "not now".into(),
+        };
+        let (counted, log) = settle(failed(), verdict(), false);
+        assert_eq!(counted["outbox_failure_count"], 1);
+        assert!(
+            log.contains("WARN") && log.contains("attempt=3") && log.contains("not now"),
+            "{log}"
+        );
+
+        let mut first = [reported(failed())];
+        first[0].ticket.attempts = 1;
+        let Ticket { id, token, .. } = first[0].ticket;
+        let settlement = Settlement {
+            id,
+            token,
+            verdict: verdict(),
+        };
+        let (counted, log) = observe(|| settled("default", &first, &[settlement], &HashSet::new()));
+        assert_eq!((counted["outbox_failure_count"], log.as_str()), (1, ""));
+    }
+
+    #[test]
+    fn a_batch_that_the_circuit_stopped_is_told_once() {
+        let id = MessageId::new();
+        let (counted, log) = observe(|| stopped("default", id, 17));
+        assert_eq!(counted["outbox_circuit_refused_count"], 17);
+        let told = format!("circuit opened at message id={id}, 17 messages not attempted");
+        assert!(log.contains("WARN") && log.contains(&told), "{log}");
     }
 }

@@ -17,18 +17,23 @@
 //!
 //! Messages go one way: `claim` takes them from the store, `dispatch` verifies them and hands them to the
 //! publisher, `settle` turns outcomes into verdicts and writes them back. Beside that road a keeper renews leases and
-//! a janitor sweeps, purges and counts.
+//! a janitor sweeps, purges and counts. A circuit breaker stands between `dispatch` and the publisher: while the broker is
+//! away nothing is claimed, and no attempt is used up.
 
+mod circuit;
 mod claim;
 mod config;
 mod depth;
 mod dispatch;
 mod engine;
 mod failpoint;
+mod gate;
 mod in_flight;
 mod instrument;
 mod janitor;
 mod lease;
+#[cfg(test)]
+mod observed;
 mod outage;
 mod relay;
 mod settle;

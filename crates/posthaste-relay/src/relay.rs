@@ -9,7 +9,8 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use crate::claim::{self, Until};
+use crate::circuit::Circuit;
+use crate::claim::{self, Hindered, Until};
 use crate::config::{InvalidConfig, RelayConfig};
 use crate::engine::{Engine, Totals};
 use crate::in_flight::{InFlight, Load};
@@ -53,6 +54,17 @@ pub enum RelayError {
     /// The store is not usable, and waiting will not help.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// The broker was found to be away while draining.
+    #[error(
+        "the broker is away: {reason}; {} messages were delivered, the others stay in the outbox; drain again when it is back",
+        .report.delivered
+    )]
+    BrokerAway {
+        /// What the broker, or the way to it, had to say.
+        reason: String,
+        /// What was done before.
+        report: RelayReport,
+    },
 }
 
 impl Relay {
@@ -87,6 +99,9 @@ impl Relay {
     }
 
     /// Delivers what is due and returns. Messages that wait for a retry stay behind.
+    ///
+    /// If the circuit opens it does not wait for the broker but ends with [`RelayError::BrokerAway`]; what was not
+    /// delivered stays in the outbox.
     pub async fn drain(self) -> Result<RelayReport, RelayError> {
         self.run(Until::Idle).await
     }
@@ -100,9 +115,10 @@ impl Relay {
         let engine = Arc::new(Engine {
             store: self.store,
             publisher: self.publisher,
-            config: self.config,
             worker: WorkerId::new(),
             in_flight: InFlight::default(),
+            circuit: Arc::new(Circuit::new(self.config.breaker.clone(), &self.config.scope.namespace)),
+            config: self.config,
             doorbell: self.doorbell,
             totals: Totals::default(),
         });
@@ -116,7 +132,7 @@ impl Relay {
     }
 }
 
-async fn run_loops(engine: Arc<Engine>, until: Until) -> Result<RelayReport, StoreError> {
+async fn run_loops(engine: Arc<Engine>, until: Until) -> Result<RelayReport, RelayError> {
     let background = CancellationToken::new();
     // However this function is left, also by being dropped, the loops beside the road end.
     let _stop_background = background.clone().drop_guard();
@@ -144,10 +160,20 @@ async fn run_loops(engine: Arc<Engine>, until: Until) -> Result<RelayReport, Sto
         );
     }
     // Publications hold the senders of outcomes: with them gone the settler finishes and ends.
-    drop(publications?);
+    let hindered = publications.map(drop).err();
+    if let Some(Hindered::Store(error)) = hindered {
+        return Err(error.into());
+    }
     if timeout(grace, &mut settling).await.is_err() {
         settling.abort();
     }
     keeping.abort();
-    Ok(engine.totals.report(abandoned))
+    let report = engine.totals.report(abandoned);
+    match hindered {
+        None => Ok(report),
+        Some(_) => Err(RelayError::BrokerAway {
+            reason: engine.circuit.view().reason.unwrap_or_default(),
+            report,
+        }),
+    }
 }

@@ -31,7 +31,7 @@ pub struct FaultyPublisher<P> {
 #[derive(Debug)]
 struct Script {
     rules: Mutex<Vec<Rule>>,
-    down: Mutex<bool>,
+    down: Mutex<Option<Fault>>,
     hanging: watch::Sender<bool>,
     waiting: watch::Sender<usize>,
 }
@@ -101,12 +101,17 @@ impl<P: Publisher> FaultyPublisher<P> {
 
     /// Everything fails with a transient error until [`FaultyPublisher::up`].
     pub fn down(&self) {
-        *self.is_down() = true;
+        *self.everywhere() = Some(Fault::transient());
     }
 
-    /// Ends [`FaultyPublisher::down`].
+    /// Everything fails with a transport error until [`FaultyPublisher::up`]; the relay's circuit opens after a few.
+    pub fn vanish(&self) {
+        *self.everywhere() = Some(Fault::transport());
+    }
+
+    /// Ends [`FaultyPublisher::down`] and [`FaultyPublisher::vanish`].
     pub fn up(&self) {
-        *self.is_down() = false;
+        *self.everywhere() = None;
     }
 
     /// Every publication hangs until [`FaultyPublisher::release`].
@@ -137,15 +142,13 @@ impl<P: Publisher> FaultyPublisher<P> {
         self.script.rules.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn is_down(&self) -> MutexGuard<'_, bool> {
+    fn everywhere(&self) -> MutexGuard<'_, Option<Fault>> {
         self.script.down.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn fault_for(&self, message: &Message) -> Option<Fault> {
-        if *self.is_down() {
-            return Some(Fault::transient());
-        }
-        self.rules().iter_mut().find_map(|rule| rule.apply(message))
+        let everywhere = self.everywhere().clone();
+        everywhere.or_else(|| self.rules().iter_mut().find_map(|rule| rule.apply(message)))
     }
 
     async fn wait_while_hanging(&self) {

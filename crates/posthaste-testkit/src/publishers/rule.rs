@@ -19,6 +19,11 @@ pub enum Fault {
 }
 
 impl Fault {
+    /// A broker that cannot be reached. Enough of these open the relay's circuit.
+    pub fn transport() -> Self {
+        Self::Error(PublishError::transport("the broker cannot be reached, as scripted"))
+    }
+
     /// A failure that may pass.
     pub fn transient() -> Self {
         Self::Error(PublishError::transient("the broker is away, as scripted"))

@@ -1,8 +1,11 @@
 //! The engine at work on a store, for the cases of `relay` and `running`.
 
-use std::time::Duration;
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
-use posthaste_core::{Backoff, Publisher, RetryPolicy};
+use async_trait::async_trait;
+use posthaste_core::{Backoff, Batch, MessageId, Outcome, Publisher, Report, RetryPolicy};
 use posthaste_relay::{Relay, RelayConfig, RelayReport};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
@@ -26,6 +29,66 @@ pub(super) fn config() -> RelayConfig {
 
 pub(super) fn broker() -> FaultyPublisher<RecordingPublisher> {
     FaultyPublisher::new(RecordingPublisher::new())
+}
+
+/// Hands messages over one by one, each when the last one is answered, and remembers when.
+#[derive(Clone)]
+pub(super) struct OneByOne {
+    broker: FaultyPublisher<RecordingPublisher>,
+    tried: Arc<Mutex<Vec<(MessageId, Instant)>>>,
+}
+
+impl OneByOne {
+    pub(super) fn new(broker: &FaultyPublisher<RecordingPublisher>) -> Self {
+        Self {
+            broker: broker.clone(),
+            tried: Arc::default(),
+        }
+    }
+
+    /// What was handed over so far, and when.
+    pub(super) fn tried(&self) -> Vec<(MessageId, Instant)> {
+        lock(&self.tried).clone()
+    }
+}
+
+#[async_trait]
+impl Publisher for OneByOne {
+    async fn publish(&self, batch: Batch, report: Report) {
+        let stopped = Arc::new(Mutex::new(HashSet::new()));
+        for delivery in batch.deliveries.clone() {
+            let id = delivery.message.id;
+            let lane = delivery
+                .message
+                .lane()
+                .map(|(topic, key)| (topic.to_owned(), key.to_owned()));
+            let is_stopped = lane.as_ref().is_some_and(|lane| lock(&stopped).contains(lane));
+            if is_stopped || !batch.may_send(id) {
+                lock(&stopped).extend(lane);
+                report.outcome(id, Outcome::NotAttempted);
+                continue;
+            }
+            lock(&self.tried).push((id, Instant::now()));
+            let mut single = batch.clone();
+            single.deliveries = vec![delivery];
+            let (outer, stopped) = (report.clone(), Arc::clone(&stopped));
+            let report = Report::new(move |id, outcome| {
+                if outcome != Outcome::Delivered {
+                    lock(&stopped).extend(lane.clone());
+                }
+                outer.outcome(id, outcome);
+            });
+            self.broker.publish(single, report).await;
+        }
+    }
+
+    fn name(&self) -> &'static str {
+        "one-by-one"
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 pub(super) async fn drain<B: Backend>(b: &B, publisher: impl Publisher, config: RelayConfig) -> RelayReport {

@@ -6,6 +6,7 @@
 
 pub mod admin;
 mod cases;
+pub mod circuit;
 pub mod claim;
 pub mod concurrency;
 pub mod dedupe;

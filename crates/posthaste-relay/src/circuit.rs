@@ -1,0 +1,156 @@
+//! The circuit breaker at work: one for all batches, with its log lines and metrics.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use metrics::{counter, gauge};
+use posthaste_core::breaker::{Answer, Breaker, BreakerConfig, CircuitState, Permit, Room, Transition};
+use posthaste_core::publisher::Outcome;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
+
+#[derive(Debug)]
+pub(crate) struct Circuit {
+    namespace: String,
+    config: BreakerConfig,
+    state: Mutex<State>,
+    changed: Notify,
+}
+
+#[derive(Debug)]
+struct State {
+    breaker: Breaker,
+    since: Instant,
+    reason: Option<String>,
+}
+
+/// Where the circuit stands, for the eyes of an operator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct View {
+    pub(crate) state: CircuitState,
+    pub(crate) lasted: Duration,
+    pub(crate) reason: Option<String>,
+}
+
+impl Circuit {
+    pub(crate) fn new(config: BreakerConfig, namespace: &str) -> Self {
+        let circuit = Self {
+            namespace: namespace.to_owned(),
+            state: Mutex::new(State {
+                breaker: Breaker::new(config.clone()),
+                since: Instant::now(),
+                reason: None,
+            }),
+            config,
+            changed: Notify::new(),
+        };
+        circuit.show(CircuitState::Closed);
+        circuit
+    }
+
+    /// The right to hand one message over, if it may be tried now.
+    pub(crate) fn permit(&self) -> Option<Permit> {
+        let mut state = self.state();
+        let (asked, transition) = state.breaker.try_acquire(Instant::now().into_std());
+        if let Some(transition) = transition {
+            let BreakerConfig { open_for, trials, .. } = &self.config;
+            let cause = format!("it was open for {open_for:?}; now {trials} messages are tried");
+            self.changed_to(&mut state, transition, &cause);
+        }
+        asked.ok()
+    }
+
+    /// Whether the circuit has not changed since the permit was given.
+    pub(crate) fn is_current(&self, permit: &Permit) -> bool {
+        self.state().breaker.is_current(permit)
+    }
+
+    /// Takes a permit back with what became of the message.
+    pub(crate) fn answer(&self, permit: Permit, outcome: &Outcome) {
+        let mut state = self.state();
+        let now = Instant::now().into_std();
+        match state.breaker.answer(permit, Answer::from(outcome), now) {
+            Some(transition) => {
+                let cause = match outcome {
+                    Outcome::Failed(error) => &error.message,
+                    _ => "the latest messages tell so",
+                };
+                self.changed_to(&mut state, transition, cause);
+            }
+            None if state.breaker.state() == CircuitState::HalfOpen => self.changed.notify_waiters(),
+            None => {}
+        }
+    }
+
+    pub(crate) fn view(&self) -> View {
+        let state = self.state();
+        View {
+            state: state.breaker.state(),
+            lasted: state.since.elapsed(),
+            reason: state.reason.clone(),
+        }
+    }
+
+    /// Waits until messages may be tried; returns how many, if only some.
+    pub(crate) async fn wait_for_room(&self) -> Option<u32> {
+        loop {
+            // Registered before the look, so that no change in between is missed.
+            let changed = self.changed.notified();
+            let room = self.state().breaker.room(Instant::now().into_std());
+            match room {
+                Room::Free => return None,
+                Room::Trials(0) => changed.await,
+                Room::Trials(trials) => return Some(trials),
+                Room::Shut(until) => tokio::select! {
+                    () = sleep_until(Instant::from_std(until)) => {}
+                    () = changed => {}
+                },
+            }
+        }
+    }
+
+    /// Says so while holding the lock: changes are rare, and are told in the order in which they happen.
+    fn changed_to(&self, state: &mut State, transition: Transition, cause: &str) {
+        let Transition { from, to, failure_rate } = transition;
+        if let Some(rate) = failure_rate {
+            let percent = rate * 100.0;
+            tracing::error!(
+                namespace = self.namespace,
+                error = cause,
+                "{percent:.0} % of the latest deliveries failed because the broker is away"
+            );
+        }
+        let (from, word) = (from.word(), to.word());
+        tracing::warn!(
+            namespace = self.namespace,
+            from,
+            to = word,
+            reason = cause,
+            "the circuit is {word}"
+        );
+        counter!("outbox_circuit_transition_count", "namespace" => self.namespace.clone(), "to" => word).increment(1);
+        self.show(to);
+        state.since = Instant::now();
+        match to {
+            CircuitState::Closed => state.reason = None,
+            CircuitState::Open => state.reason = Some(cause.to_owned()),
+            // What opened it is still what an operator wants to know.
+            CircuitState::HalfOpen => {}
+        }
+        self.changed.notify_waiters();
+    }
+
+    fn show(&self, state: CircuitState) {
+        let value = match state {
+            CircuitState::Closed => 0.0,
+            CircuitState::HalfOpen => 1.0,
+            CircuitState::Open => 2.0,
+        };
+        gauge!("outbox_circuit_state", "namespace" => self.namespace.clone()).set(value);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // No code panics while holding the lock, and the data would be sound if it did.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

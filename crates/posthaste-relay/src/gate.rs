@@ -1,0 +1,222 @@
+//! Whether a message of a batch may be handed to the broker: its lease must hold, and the circuit must let it through.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use posthaste_core::MessageId;
+use posthaste_core::breaker::{Answer, Permit};
+use posthaste_core::publisher::{LeaseCheck, Outcome};
+
+use crate::circuit::Circuit;
+use crate::lease::BatchLease;
+
+#[derive(Debug)]
+pub(crate) struct Gate {
+    lease: Arc<BatchLease>,
+    circuit: Arc<Circuit>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    permits: HashMap<MessageId, Permit>,
+    stopped_at: Option<MessageId>,
+}
+
+impl Gate {
+    pub(crate) fn new(lease: Arc<BatchLease>, circuit: Arc<Circuit>) -> Self {
+        Self {
+            lease,
+            circuit,
+            state: Mutex::default(),
+        }
+    }
+
+    /// Tells the circuit what became of a message. That counts also if the publisher did not ask: it may hang, or find
+    /// out that the broker is away, before it has a message to send.
+    pub(crate) fn answer(&self, id: MessageId, outcome: &Outcome) {
+        let asked = self.state().permits.remove(&id);
+        let permit = asked.or_else(|| (Answer::from(outcome) != Answer::Nothing).then(|| self.circuit.permit())?);
+        if let Some(permit) = permit {
+            self.circuit.answer(permit, outcome);
+        }
+    }
+
+    /// The first message that the circuit did not let through.
+    pub(crate) fn stopped_at(&self) -> Option<MessageId> {
+        self.state().stopped_at
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // No code panics while holding the lock, and the data would be sound if it did.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl LeaseCheck for Gate {
+    /// May be asked more than once, by publishers in front of publishers. The first refusal of the circuit ends the
+    /// batch: if a trial became free a little later, a message could pass an earlier one of its key.
+    fn may_send(&self, id: MessageId) -> bool {
+        if !self.lease.may_send(id) {
+            return false;
+        }
+        let mut state = self.state();
+        if let Some(permit) = state.permits.get(&id)
+            && self.circuit.is_current(permit)
+        {
+            return true;
+        }
+        if state.stopped_at.is_some() {
+            return false;
+        }
+        let Some(permit) = self.circuit.permit() else {
+            state.stopped_at = Some(id);
+            return false;
+        };
+        state.permits.insert(id, permit);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use posthaste_core::breaker::CircuitState;
+    use posthaste_core::lifecycle::LeaseToken;
+    use posthaste_core::{BreakerConfig, PublishError};
+    use tokio::time::{Instant, advance};
+
+    use super::*;
+    use crate::observed::observe;
+
+    const LEASE: Duration = Duration::from_mins(10);
+
+    fn away() -> Outcome {
+        Outcome::Failed(PublishError::transport("connection refused"))
+    }
+
+    fn circuit() -> Arc<Circuit> {
+        Arc::new(Circuit::new(BreakerConfig::default(), "default"))
+    }
+
+    fn gate(circuit: &Arc<Circuit>) -> Gate {
+        let lease = BatchLease::new(LeaseToken::new(), Instant::now(), LEASE, std::iter::empty());
+        Gate::new(Arc::new(lease), Arc::clone(circuit))
+    }
+
+    /// Opens the circuit through a batch of its own.
+    fn open(circuit: &Arc<Circuit>) {
+        let gate = gate(circuit);
+        for id in [(); 5].map(|()| MessageId::new()) {
+            assert!(gate.may_send(id));
+            gate.answer(id, &away());
+        }
+        assert_eq!(circuit.view().state, CircuitState::Open);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_message_that_asks_twice_is_one_trial() {
+        let circuit = circuit();
+        open(&circuit);
+        advance(Duration::from_secs(30)).await;
+        let (gate, ids) = (gate(&circuit), [(); 4].map(|()| MessageId::new()));
+        for id in &ids[..3] {
+            assert!(gate.may_send(*id) && gate.may_send(*id));
+        }
+        assert!(!gate.may_send(ids[3]), "three trials");
+    }
+
+    /// Proves pitfall 5.
+    #[tokio::test(start_paused = true)]
+    async fn what_was_refused_is_not_overtaken_when_a_trial_becomes_free() {
+        let circuit = circuit();
+        open(&circuit);
+        advance(Duration::from_secs(30)).await;
+        let (gate, ids) = (gate(&circuit), [(); 5].map(|()| MessageId::new()));
+        ids[..3].iter().for_each(|id| assert!(gate.may_send(*id)));
+        assert!(!gate.may_send(ids[3]));
+        gate.answer(ids[0], &Outcome::Failed(PublishError::permanent("too large")));
+        assert!(!gate.may_send(ids[4]), "the fourth was refused, so the fifth is");
+        assert_eq!(gate.stopped_at(), Some(ids[3]));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_permit_from_before_is_worth_nothing_once_the_circuit_is_open() {
+        let circuit = circuit();
+        let (batch, id) = (gate(&circuit), MessageId::new());
+        assert!(batch.may_send(id));
+        open(&circuit);
+        assert!(!batch.may_send(id), "asked again right before it is sent");
+        advance(Duration::from_secs(30)).await;
+        batch.answer(id, &Outcome::Delivered);
+        assert_eq!(circuit.view().state, CircuitState::Open, "a late answer is no trial");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_publisher_that_hangs_before_it_asks_counts_too() {
+        let circuit = circuit();
+        (0..5).for_each(|_| gate(&circuit).answer(MessageId::new(), &away()));
+        assert_eq!(circuit.view().state, CircuitState::Open);
+        assert_eq!(circuit.view().reason.as_deref(), Some("connection refused"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_that_is_over_takes_no_trial() {
+        let circuit = circuit();
+        open(&circuit);
+        advance(Duration::from_secs(30)).await;
+        let (stopping, id) = (gate(&circuit), MessageId::new());
+        stopping.lease.revoke();
+        assert!(!stopping.may_send(id));
+        assert_eq!(circuit.view().state, CircuitState::Open, "nothing was tried");
+        assert_eq!(stopping.stopped_at(), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn every_change_is_told_with_its_reason_and_a_healthy_circuit_is_silent() {
+        let circuit = circuit();
+        let (_, log) = observe(|| (0..100).for_each(|_| gate(&circuit).answer(MessageId::new(), &Outcome::Delivered)));
+        assert_eq!(log, "");
+        let (counted, log) = observe(|| {
+            for id in [(); 5].map(|()| MessageId::new()) {
+                gate(&circuit).answer(id, &away());
+            }
+        });
+        assert_eq!(
+            (
+                counted["outbox_circuit_transition_count"],
+                counted["outbox_circuit_state"]
+            ),
+            (1, 2)
+        );
+        let lines: Vec<_> = log.lines().collect();
+        assert_eq!(lines.len(), 2, "{log}");
+        assert!(lines[0].contains("ERROR") && lines[0].contains("50 %"), "{log}");
+        assert!(
+            lines[1].contains("WARN") && lines[1].contains("the circuit is open"),
+            "{log}"
+        );
+        assert!(lines.iter().all(|line| line.contains("connection refused")), "{log}");
+
+        advance(Duration::from_secs(30)).await;
+        let (counted, log) = observe(|| gate(&circuit).answer(MessageId::new(), &Outcome::Delivered));
+        assert_eq!(counted["outbox_circuit_state"], 1);
+        assert!(
+            log.contains("WARN") && log.contains("the circuit is half-open"),
+            "{log}"
+        );
+        assert_eq!(
+            circuit.view().reason.as_deref(),
+            Some("connection refused"),
+            "still the cause"
+        );
+        let (counted, log) = observe(|| {
+            gate(&circuit).answer(MessageId::new(), &Outcome::Delivered);
+            gate(&circuit).answer(MessageId::new(), &Outcome::Delivered);
+        });
+        assert_eq!(counted["outbox_circuit_state"], 0);
+        assert!(log.contains("WARN") && log.contains("the circuit is closed"), "{log}");
+        assert_eq!(circuit.view().reason, None);
+    }
+}
