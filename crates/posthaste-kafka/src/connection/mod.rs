@@ -3,7 +3,7 @@
 mod alias;
 mod capability;
 mod invalid;
-mod reading;
+pub(crate) mod reading;
 
 use std::collections::BTreeMap;
 use std::fmt;
