@@ -23,12 +23,14 @@ mod kafka;
 mod port;
 mod postgres;
 mod process;
+mod redis;
 #[cfg(test)]
 mod test_setup;
 
 pub use error::Error;
 pub use kafka::{KafkaCluster, KafkaJars, KafkaOptions};
 pub use postgres::{PostgresBinaries, PostgresOptions, PostgresServer, StopMode};
+pub use redis::RedisServer;
 
 /// What every fallible call of this crate returns.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -59,8 +59,7 @@ impl Broker {
     /// Starts the process, and does not wait for it. The log tells of this life only.
     pub(super) fn launch(&self, jars: &KafkaJars, log_config: &Path) -> Result<()> {
         let _ = fs::remove_file(self.process.log());
-        self.process
-            .start(jars.java(log_config, "kafka.Kafka").arg(self.properties_file()))
+        self.process.start(jars.broker(log_config).arg(self.properties_file()))
     }
 
     /// Whether the broker answers, and knows all of these brokers to be up.

@@ -27,6 +27,8 @@ pub struct KafkaCluster {
     guard: Option<Guard>,
     home: Home,
     ca_file: PathBuf,
+    /// Not known of a cluster that another process started; then they are looked for when they are needed.
+    jars: Option<KafkaJars>,
 }
 
 impl KafkaCluster {
@@ -38,7 +40,10 @@ impl KafkaCluster {
 
     /// The same, with options.
     pub fn start_with(parent: &Path, options: &KafkaOptions) -> Result<Self> {
-        let jars = KafkaJars::find()?;
+        Self::start_from(KafkaJars::find()?, parent, options)
+    }
+
+    pub(super) fn start_from(jars: KafkaJars, parent: &Path, options: &KafkaOptions) -> Result<Self> {
         let home = Home::create(parent, "kafka-", &Account::Ourselves, usize::MAX)?;
         let guard = Some(set_guard(&home)?);
         let ca_file = tls::ca_file(home.path());
@@ -47,13 +52,14 @@ impl KafkaCluster {
             guard,
             home,
             ca_file,
+            jars: Some(jars),
         };
         storage::write_log_config(&cluster.log_config())?;
         if options.tls {
             tls::create(cluster.home.path())?;
         }
         for _ in 0..PORT_TRIES {
-            match cluster.start_on(&Listeners::find(options)?, options, &jars) {
+            match cluster.start_on(&Listeners::find(options)?, options) {
                 Err(Error::PortTaken(_)) => cluster.kill_all()?,
                 Err(error) => return Err(error),
                 Ok(()) => return Ok(cluster),
@@ -62,13 +68,13 @@ impl KafkaCluster {
         Err(Error::NoFreePort)
     }
 
-    fn start_on(&mut self, listeners: &[Listeners], options: &KafkaOptions, jars: &KafkaJars) -> Result<()> {
+    fn start_on(&mut self, listeners: &[Listeners], options: &KafkaOptions) -> Result<()> {
         let home = self.home.path();
         self.brokers = of_home(home, listeners);
         for (index, broker) in self.brokers.iter().enumerate() {
             broker.configure(&options.server_properties(index, &broker.data(), listeners, home))?;
         }
-        storage::format(&self.brokers, jars, &self.log_config())?;
+        storage::format(&self.brokers, &self.jars()?, &self.log_config())?;
         self.start_all_again()?;
 
         let lines: Vec<_> = listeners.iter().map(ToString::to_string).collect();
@@ -102,6 +108,7 @@ impl KafkaCluster {
             guard: None,
             home: Home::take_over(home.to_owned()),
             ca_file: tls::ca_file(home),
+            jars: None,
         })
     }
 
@@ -170,7 +177,7 @@ impl KafkaCluster {
         if broker.is_running() {
             return Ok(());
         }
-        broker.launch(&KafkaJars::find()?, &self.log_config())
+        broker.launch(&self.jars()?, &self.log_config())
     }
 
     fn wait_until_up(&self) -> Result<()> {
@@ -184,6 +191,10 @@ impl KafkaCluster {
             }
         }
         Ok(())
+    }
+
+    fn jars(&self) -> Result<KafkaJars> {
+        self.jars.clone().map_or_else(KafkaJars::find, Ok)
     }
 
     fn log_config(&self) -> PathBuf {
@@ -237,7 +248,7 @@ mod tests {
 
         guard.pretend_that_we_died();
 
-        assert!(!cluster.is_running());
+        assert!(wait_until(START_PATIENCE, || !cluster.is_running(), || false));
         assert!(!cluster.home.path().exists());
     }
 }

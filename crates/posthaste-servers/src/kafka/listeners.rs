@@ -13,6 +13,9 @@ pub(super) struct Listeners {
 }
 
 impl Listeners {
+    /// The value of `listener.security.protocol.map`.
+    pub(super) const PROTOCOLS: &str = "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,SSL:SSL";
+
     /// Free ports for every broker, no two of them the same.
     pub(super) fn find(options: &KafkaOptions) -> Result<Vec<Self>> {
         let each = 2 + usize::from(options.sasl_plain.is_some()) + usize::from(options.tls);

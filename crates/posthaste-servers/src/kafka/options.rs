@@ -47,6 +47,7 @@ impl KafkaOptions {
             ("node.id", (index + 1).to_string()),
             ("controller.quorum.voters", voters.join(",")),
             ("controller.listener.names", "CONTROLLER".into()),
+            ("listener.security.protocol.map", Listeners::PROTOCOLS.into()),
             ("inter.broker.listener.name", "PLAINTEXT".into()),
             ("listeners", listeners.to_string()),
             ("advertised.listeners", listeners.advertised()),
@@ -66,10 +67,12 @@ impl KafkaOptions {
                 ("share.coordinator.state.topic.replication.factor", replicas),
                 ("share.coordinator.state.topic.min.isr", in_sync),
                 ("share.coordinator.state.topic.num.partitions", "3"),
-                // Tests wait for a group's first assignment and for the leader that follows a killed one.
+                // Tests wait for a group's assignment, for the leader that follows a killed one, and for the killed
+                // one itself, which is not let in again before its session is over.
                 ("group.initial.rebalance.delay.ms", "0"),
-                ("broker.session.timeout.ms", "6000"),
-                ("broker.heartbeat.interval.ms", "500"),
+                ("group.min.session.timeout.ms", "1000"),
+                ("broker.session.timeout.ms", "3000"),
+                ("broker.heartbeat.interval.ms", "300"),
                 // Threads and files for a few clients, not for a data centre.
                 ("num.network.threads", "2"),
                 ("num.io.threads", "4"),

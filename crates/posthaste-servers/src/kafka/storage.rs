@@ -29,7 +29,7 @@ pub(super) fn write_log_config(file: &Path) -> Result<()> {
 pub(super) fn format(brokers: &[Broker], jars: &KafkaJars, log_config: &Path) -> Result<()> {
     let (first, others) = brokers.split_first().expect("a cluster has a broker");
     clear(first)?;
-    let mut tool = jars.java(log_config, "kafka.tools.StorageTool");
+    let mut tool = jars.tool(log_config, "kafka.tools.StorageTool");
     tool.args(["format", "-t", CLUSTER_ID, "-c"])
         .arg(first.properties_file());
     let done = tool.output().map_err(Error::io("run java, which Kafka needs"))?;
