@@ -1,0 +1,1 @@
+//! The defaults are those of the documentation, and each can be overridden.

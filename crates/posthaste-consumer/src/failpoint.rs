@@ -1,0 +1,11 @@
+//! The places where a process may die, by name, so that crash tests can make it die there.
+
+/// Ends the process here if a crash test asked for it (`FAILPOINTS="after_handler_commit=return"`). Without the feature
+/// `failpoints` this is nothing.
+#[cfg_attr(
+    not(feature = "failpoints"),
+    expect(unused_variables, reason = "the macro below expands to nothing")
+)]
+pub(crate) fn pass(point: &'static str) {
+    fail::fail_point!(point, |_| std::process::abort());
+}

@@ -1,0 +1,145 @@
+//! Logs and metrics of the way of an event, in one place.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use metrics::{counter, gauge, histogram};
+use posthaste_kafka::dead_letter;
+use posthaste_kafka::event::ReceivedEvent;
+
+use crate::delivery::Delivery;
+use crate::engine::Totals;
+use crate::handler::HandlerError;
+
+/// Describes every metric to the installed recorder. Call it once, after installing one.
+pub fn describe_metrics() {
+    use metrics::{Unit, describe_counter, describe_gauge, describe_histogram};
+    describe_counter!("consumer_handled_count", Unit::Count, "Events handled, by type.");
+    describe_counter!(
+        "consumer_duplicate_count",
+        Unit::Count,
+        "Events skipped because they had been handled before, by type."
+    );
+    describe_counter!(
+        "consumer_skipped_count",
+        Unit::Count,
+        "Events passed over because no handler is registered for them, by topic."
+    );
+    describe_counter!(
+        "consumer_retry_count",
+        Unit::Count,
+        "Failed attempts that were followed by another, by type."
+    );
+    describe_counter!(
+        "consumer_dead_letter_count",
+        Unit::Count,
+        "Events sent to the dead-letter topic, by topic."
+    );
+    describe_counter!(
+        "consumer_inbox_purged_count",
+        Unit::Count,
+        "Inbox records removed after their retention."
+    );
+    describe_histogram!(
+        "consumer_handle_latency",
+        Unit::Seconds,
+        "From the beginning of an attempt to its commit, by type."
+    );
+    describe_gauge!(
+        "consumer_lag",
+        Unit::Count,
+        "Events of a partition whose offset is not committed yet."
+    );
+    describe_gauge!(
+        "consumer_queued_count",
+        Unit::Count,
+        "Events that were read and wait for their handler."
+    );
+    describe_gauge!(
+        "consumer_paused_partitions",
+        Unit::Count,
+        "Partitions that are not read, because their queue is full."
+    );
+}
+
+fn count(total: &AtomicU64) {
+    total.fetch_add(1, Ordering::Relaxed);
+}
+
+pub(crate) fn handled(totals: &Totals, event: &ReceivedEvent, took: Duration) {
+    count(&totals.handled);
+    counter!("consumer_handled_count", "type" => event.event_type.clone()).increment(1);
+    histogram!("consumer_handle_latency", "type" => event.event_type.clone()).record(took.as_secs_f64());
+}
+
+pub(crate) fn duplicate(totals: &Totals, event: &ReceivedEvent, action: &str) {
+    tracing::debug!(
+        r#type = event.event_type,
+        id = event.id,
+        action,
+        "event was handled before; skipped"
+    );
+    count(&totals.duplicates);
+    counter!("consumer_duplicate_count", "type" => event.event_type.clone()).increment(1);
+}
+
+pub(crate) fn skipped(totals: &Totals, delivery: &Delivery, event: &ReceivedEvent) {
+    tracing::debug!(
+        r#type = event.event_type,
+        id = event.id,
+        "no handler is registered; skipped"
+    );
+    count(&totals.skipped);
+    counter!("consumer_skipped_count", "topic" => delivery.topic().to_owned()).increment(1);
+}
+
+pub(crate) fn failed(
+    totals: &Totals,
+    delivery: &Delivery,
+    event: &ReceivedEvent,
+    attempt: u32,
+    error: &HandlerError,
+    wait: Duration,
+) {
+    let (topic, partition, offset) = (delivery.topic(), delivery.partition(), delivery.offset());
+    let (kind, id) = (&event.event_type, &event.id);
+    // A first failure is often the last; a failed retry seldom comes alone.
+    if attempt == 1 {
+        tracing::debug!(topic, partition, offset, r#type = kind, id, attempt, %error, ?wait, "handler failed");
+    } else {
+        tracing::warn!(topic, partition, offset, r#type = kind, id, attempt, %error, ?wait, "retry failed");
+    }
+    count(&totals.retried);
+    counter!("consumer_retry_count", "type" => event.event_type.clone()).increment(1);
+}
+
+pub(crate) fn burying(delivery: &Delivery, error: &str, attempts: u32) {
+    tracing::warn!(
+        topic = dead_letter::topic_for(delivery.topic()),
+        partition = delivery.partition(),
+        offset = delivery.offset(),
+        attempts,
+        error,
+        "sending to the dead-letter topic"
+    );
+}
+
+pub(crate) fn buried(totals: &Totals, delivery: &Delivery) {
+    count(&totals.dead_letters);
+    counter!("consumer_dead_letter_count", "topic" => delivery.topic().to_owned()).increment(1);
+}
+
+#[expect(clippy::cast_precision_loss, reason = "gauges are floats")]
+pub(crate) fn lag(topic: &str, partition: i32, events: i64) {
+    gauge!("consumer_lag", "topic" => topic.to_owned(), "partition" => partition.to_string()).set(events as f64);
+}
+
+#[expect(clippy::cast_precision_loss, reason = "gauges are floats")]
+pub(crate) fn waiting(events: usize, paused_partitions: usize) {
+    gauge!("consumer_queued_count").set(events as f64);
+    gauge!("consumer_paused_partitions").set(paused_partitions as f64);
+}
+
+pub(crate) fn purged(records: u64) {
+    counter!("consumer_inbox_purged_count").increment(records);
+}

@@ -1,0 +1,79 @@
+//! What the polling thread and the worker of a partition know of each other.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+
+use tokio_util::sync::CancellationToken;
+
+use crate::signal::Signal;
+
+/// One assignment of one partition. A partition that leaves and comes back is another one.
+#[derive(Debug)]
+pub(crate) struct Partition {
+    pub(crate) topic: String,
+    pub(crate) number: i32,
+    /// Take no more events.
+    pub(crate) stop: CancellationToken,
+    /// Drop the event in hand, too.
+    pub(crate) abandon: CancellationToken,
+    next: AtomicI64,
+    batch_over: AtomicBool,
+    finished: AtomicBool,
+    signal: Arc<Signal>,
+}
+
+const NOTHING: i64 = -1;
+
+impl Partition {
+    pub(crate) fn new(topic: &str, number: i32, signal: Arc<Signal>) -> Self {
+        Self {
+            topic: topic.to_owned(),
+            number,
+            stop: CancellationToken::new(),
+            abandon: CancellationToken::new(),
+            next: AtomicI64::new(NOTHING),
+            batch_over: AtomicBool::new(false),
+            finished: AtomicBool::new(false),
+            signal,
+        }
+    }
+
+    /// Everything up to this offset is durable. Called in order, by the one worker.
+    pub(crate) fn settled(&self, offset: i64) {
+        self.next.store(offset + 1, Ordering::Release);
+    }
+
+    /// The offset to commit: that of the first event that is not settled. Nothing if none was.
+    pub(crate) fn next(&self) -> Option<i64> {
+        Some(self.next.load(Ordering::Acquire)).filter(|next| *next != NOTHING)
+    }
+
+    pub(crate) fn batch_is_over(&self) {
+        self.batch_over.store(true, Ordering::Release);
+        self.signal.give();
+    }
+
+    /// Whether a batch has ended since the last time.
+    pub(crate) fn take_batch_over(&self) -> bool {
+        self.batch_over.swap(false, Ordering::AcqRel)
+    }
+
+    /// The queue has room again.
+    pub(crate) fn has_room(&self) {
+        self.signal.give();
+    }
+
+    pub(crate) fn is_finished(&self) -> bool {
+        self.finished.load(Ordering::Acquire)
+    }
+}
+
+/// Held by the worker; however that ends, also with its runtime, the polling thread learns of it.
+pub(crate) struct Working(pub(crate) Arc<Partition>);
+
+impl Drop for Working {
+    fn drop(&mut self) {
+        self.0.finished.store(true, Ordering::Release);
+        self.0.signal.give();
+    }
+}

@@ -1,0 +1,98 @@
+//! An event as a handler gets it.
+
+use std::error::Error;
+
+use bytes::Bytes;
+use chrono::{DateTime, Utc};
+use posthaste_core::message::Headers;
+use posthaste_kafka::event::ReceivedEvent;
+use serde::de::DeserializeOwned;
+
+use crate::delivery::Delivery;
+use crate::handler::HandlerError;
+
+/// An event with its payload decoded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Received<T> {
+    /// Identity of the event, the same at every delivery.
+    pub id: String,
+    /// `{company}.{domain}.{action}.v{n}`.
+    pub event_type: String,
+    /// The service that spoke.
+    pub source: Option<String>,
+    /// What the event is about, in the words of CloudEvents.
+    pub subject: Option<String>,
+    /// Kind of thing the event is about.
+    pub aggregate_type: Option<String>,
+    /// Which one of them.
+    pub aggregate_id: Option<String>,
+    /// Whose event it is.
+    pub tenant: Option<String>,
+    /// When it was enqueued.
+    pub time: Option<DateTime<Utc>>,
+    /// The producer's headers, such as `traceparent`, and further extension attributes.
+    pub headers: Headers,
+    /// The body.
+    pub payload: T,
+    /// The record's key; events with equal keys come in order.
+    pub key: Option<Bytes>,
+    /// The topic it came from.
+    pub topic: String,
+    /// The partition it came from.
+    pub partition: i32,
+    /// Its offset there.
+    pub offset: i64,
+    /// Which attempt of this process this is, from 1.
+    pub attempt: u32,
+}
+
+impl<T: Payload> Received<T> {
+    pub(crate) fn decode(event: ReceivedEvent, delivery: &Delivery, attempt: u32) -> Result<Self, HandlerError> {
+        let content_type = event.content_type.as_deref();
+        let payload = T::decode(content_type, &event.payload).map_err(|error| {
+            let said = content_type.unwrap_or("no content type");
+            HandlerError::permanent(format!("the payload ({said}) cannot be decoded: {error}"))
+        })?;
+        Ok(Self {
+            id: event.id,
+            event_type: event.event_type,
+            source: event.source,
+            subject: event.subject,
+            aggregate_type: event.aggregate_type,
+            aggregate_id: event.aggregate_id,
+            tenant: event.tenant,
+            time: event.time,
+            headers: event.headers,
+            payload,
+            key: delivery.key().map(Bytes::copy_from_slice),
+            topic: delivery.topic().to_owned(),
+            partition: delivery.partition(),
+            offset: delivery.offset(),
+            attempt,
+        })
+    }
+}
+
+/// A payload that can be decoded: anything that serde reads from JSON, [`Raw`] bytes, or a type of your own that is
+/// neither, such as a Protobuf message.
+pub trait Payload: Sized + Send + 'static {
+    /// Decodes the bytes. What cannot be decoded goes to the dead-letter topic without another attempt.
+    fn decode(content_type: Option<&str>, bytes: &Bytes) -> Result<Self, Box<dyn Error + Send + Sync>>;
+}
+
+impl<T: DeserializeOwned + Send + 'static> Payload for T {
+    fn decode(_: Option<&str>, bytes: &Bytes) -> Result<Self, Box<dyn Error + Send + Sync>> {
+        Ok(serde_json::from_slice(bytes)?)
+    }
+}
+
+/// A payload that is taken as it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Raw(pub Bytes);
+
+impl Payload for Raw {
+    fn decode(_: Option<&str>, bytes: &Bytes) -> Result<Self, Box<dyn Error + Send + Sync>> {
+        Ok(Self(bytes.clone()))
+    }
+}

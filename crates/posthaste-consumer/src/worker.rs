@@ -1,0 +1,157 @@
+//! The worker of one partition: events in order, one at a time, each until it is settled.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use posthaste_core::{Handled, InboxStore};
+use posthaste_kafka::event::ReceivedEvent;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use crate::attempt::{Failure, attempt, panicked};
+use crate::config::Unhandled;
+use crate::delivery::Delivery;
+use crate::engine::Engine;
+use crate::instrument;
+use crate::partition::{Partition, Working};
+
+/// How an event left the worker's hands.
+#[derive(Debug, PartialEq, Eq)]
+enum Settled {
+    /// It is durable that it needs no more attention.
+    Done,
+    /// It is for the partition's next owner.
+    Interrupted,
+}
+
+/// Works until the partition is taken away.
+pub(crate) async fn run<I: InboxStore>(
+    engine: Arc<Engine<I>>,
+    partition: Arc<Partition>,
+    queue: mpsc::Receiver<Delivery>,
+) {
+    let working = Working(partition);
+    let partition = &working.0;
+    let abandon = partition.abandon.clone();
+    if abandon
+        .run_until_cancelled(work(&engine, partition, queue))
+        .await
+        .is_none()
+    {
+        tracing::debug!(
+            topic = partition.topic,
+            partition = partition.number,
+            "abandoned an event in the middle; it comes again"
+        );
+    }
+}
+
+async fn work<I: InboxStore>(engine: &Engine<I>, partition: &Partition, mut queue: mpsc::Receiver<Delivery>) {
+    let limit = engine.config.max_poll_records as usize;
+    let mut batch = Vec::new();
+    loop {
+        let taking = queue.recv_many(&mut batch, limit);
+        if !matches!(partition.stop.run_until_cancelled(taking).await, Some(1..)) {
+            return;
+        }
+        partition.has_room();
+        for delivery in batch.drain(..) {
+            if partition.stop.is_cancelled() || settle(engine, &delivery, &partition.stop).await != Settled::Done {
+                return;
+            }
+            partition.settled(delivery.offset());
+        }
+        partition.batch_is_over();
+    }
+}
+
+/// Handles an event, as often as it takes; gives it to the dead-letter topic if that is of no use.
+async fn settle<I: InboxStore>(engine: &Engine<I>, delivery: &Delivery, stop: &CancellationToken) -> Settled {
+    let event = match delivery.event() {
+        Ok(event) => event,
+        Err(error) => return bury(engine, delivery, &format!("the record is no event: {error}"), 1, stop).await,
+    };
+    if engine.routes.get(&event.event_type).is_none() {
+        if engine.config.unhandled == Unhandled::Skip {
+            instrument::skipped(&engine.totals, delivery, &event);
+            return Settled::Done;
+        }
+        let error = format!("no handler is registered for {}", event.event_type);
+        return bury(engine, delivery, &error, 1, stop).await;
+    }
+    let retry = &engine.config.retry;
+    let mut attempts = 0;
+    loop {
+        let wait = match try_once(engine, delivery, &event, attempts + 1).await {
+            Ok(()) => {
+                engine.database.over();
+                return Settled::Done;
+            }
+            Err(Failure::Database(error)) => engine.database.failed(error),
+            Err(Failure::Event(error)) => {
+                attempts += 1;
+                if error.is_permanent() || attempts >= retry.max_attempts {
+                    return bury(engine, delivery, &error.to_string(), attempts, stop).await;
+                }
+                let wait = retry.backoff.delay(attempts, rand::random());
+                instrument::failed(&engine.totals, delivery, &event, attempts, &error, wait);
+                wait
+            }
+        };
+        if stop.run_until_cancelled(tokio::time::sleep(wait)).await.is_none() {
+            return Settled::Interrupted;
+        }
+    }
+}
+
+async fn try_once<I: InboxStore>(
+    engine: &Engine<I>,
+    delivery: &Delivery,
+    event: &ReceivedEvent,
+    number: u32,
+) -> Result<(), Failure> {
+    let Some(route) = engine.routes.get(&event.event_type) else {
+        return Ok(());
+    };
+    let begun = Instant::now();
+    let prepared = catch_unwind(AssertUnwindSafe(|| route(event.clone(), delivery, number)))
+        .unwrap_or_else(|panic| Err(panicked(panic.as_ref())))
+        .map_err(Failure::Event)?;
+    let action = prepared.effect.as_ref().map(|effect| effect.action.clone());
+    match attempt(&engine.inbox, prepared).await? {
+        Handled::Now(()) => instrument::handled(&engine.totals, event, begun.elapsed()),
+        Handled::Before => instrument::duplicate(&engine.totals, event, action.as_deref().unwrap_or_default()),
+    }
+    Ok(())
+}
+
+const FIRST_WAIT: Duration = Duration::from_secs(1);
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
+
+/// Sends the record to the dead-letter topic. It is not given up before it is there: the partition waits.
+async fn bury<I: InboxStore>(
+    engine: &Engine<I>,
+    delivery: &Delivery,
+    error: &str,
+    attempts: u32,
+    stop: &CancellationToken,
+) -> Settled {
+    instrument::burying(delivery, error, attempts);
+    let mut wait = FIRST_WAIT;
+    while let Err(refused) = engine.dead_letters.write(delivery, error, attempts).await {
+        tracing::warn!(
+            topic = delivery.topic(),
+            partition = delivery.partition(),
+            offset = delivery.offset(),
+            error = refused,
+            "the dead-letter topic cannot be written; the partition waits"
+        );
+        if stop.run_until_cancelled(tokio::time::sleep(wait)).await.is_none() {
+            return Settled::Interrupted;
+        }
+        wait = (wait * 2).min(LONGEST_WAIT);
+    }
+    instrument::buried(&engine.totals, delivery);
+    Settled::Done
+}

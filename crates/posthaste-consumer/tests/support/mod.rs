@@ -1,0 +1,367 @@
+//! A topic, a consumer group and a schema of its own for every test, on the servers that `cargo xtask test` starts.
+
+#![allow(dead_code, reason = "each test target uses its own part of this module")]
+
+pub mod logs;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use chrono::Utc;
+use posthaste_consumer::{Connection, Consumer, ConsumerConfig, ConsumerError, ConsumerReport, OffsetReset};
+use posthaste_core::store::SchemaStore;
+use posthaste_core::{Backoff, InboxStore, Message, RetryPolicy};
+use posthaste_kafka::event::{self, Format};
+use posthaste_postgres::{PostgresInbox, PostgresStore};
+use rdkafka::ClientConfig;
+use rdkafka::Message as _;
+use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
+use rdkafka::client::DefaultClientContext;
+use rdkafka::consumer::{BaseConsumer, Consumer as _};
+use rdkafka::message::OwnedMessage;
+use rdkafka::producer::{FutureProducer, FutureRecord};
+use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
+use serde::{Deserialize, Serialize};
+use sqlx::postgres::PgPoolOptions;
+use sqlx::{AssertSqlSafe, Executor, PgConnection};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+/// Longest wait for anything that should happen soon.
+pub const SOON: Duration = Duration::from_secs(60);
+
+/// Whether the test runner said that this machine lacks one of the servers.
+pub fn left_out(server: &str) -> bool {
+    let without = std::env::var("POSTHASTE_TEST_WITHOUT").unwrap_or_default();
+    let left_out = without.split(',').any(|missing| missing == server);
+    if left_out {
+        eprintln!("left out: this machine has no {server}");
+    }
+    left_out
+}
+
+fn variable(name: &str) -> String {
+    std::env::var(name)
+        .unwrap_or_else(|_| panic!("{name} names no server: run these tests with `cargo xtask test`, or start servers with `cargo xtask services up`"))
+}
+
+pub fn bootstrap() -> String {
+    variable("POSTHASTE_TEST_KAFKA")
+}
+
+/// The payload of the tests' events.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sale {
+    pub n: i64,
+}
+
+/// The type of the tests' events.
+pub const SOLD: &str = "acme.order.paid.v1";
+
+/// One test's servers.
+#[derive(Clone)]
+pub struct World {
+    pub bootstrap: String,
+    pub store: PostgresStore,
+    pub schema: String,
+    pub topic: String,
+    pub group: String,
+    pub partitions: i32,
+}
+
+impl World {
+    /// A topic with its dead-letter topic, and a schema with a table `effects`; nothing if the machine lacks a server.
+    pub async fn new(partitions: i32) -> Option<Self> {
+        if left_out("kafka") || left_out("postgres") {
+            return None;
+        }
+        let world = Self::on(&bootstrap(), partitions).await;
+        world.create_topic(&world.topic, partitions, &[]).await;
+        world.create_topic(&world.dead_letter_topic(), 1, &[]).await;
+        Some(world)
+    }
+
+    /// The same without topics, on brokers of the test's own.
+    pub async fn on(bootstrap: &str, partitions: i32) -> Self {
+        logs::capture();
+        let unique = uuid::Uuid::new_v4().simple().to_string();
+        let schema = format!("t_{unique}");
+        let pool = PgPoolOptions::new()
+            .max_connections(12)
+            .connect(&variable("POSTHASTE_TEST_POSTGRES_URL"))
+            .await
+            .expect("the test server is up");
+        let store = PostgresStore::in_schema(pool, &schema).expect("a valid name");
+        store.migrate().await.expect("migrations apply");
+        let effects = format!("create table {schema}.effects (place bigserial, key text, n bigint)");
+        store.pool().execute(AssertSqlSafe(effects)).await.unwrap();
+        Self {
+            bootstrap: bootstrap.to_owned(),
+            store,
+            schema,
+            topic: format!("sales-{unique}"),
+            group: format!("statistics-{unique}"),
+            partitions,
+        }
+    }
+
+    pub fn dead_letter_topic(&self) -> String {
+        format!("{}.dlq", self.topic)
+    }
+
+    fn client(&self) -> ClientConfig {
+        let mut config = ClientConfig::new();
+        config.set("bootstrap.servers", &self.bootstrap);
+        config
+    }
+
+    pub fn admin(&self) -> AdminClient<DefaultClientContext> {
+        self.client().create().unwrap()
+    }
+
+    pub async fn create_topic(&self, name: &str, partitions: i32, settings: &[(&str, &str)]) {
+        let mut topic = NewTopic::new(name, partitions, TopicReplication::Fixed(1));
+        for (name, value) in settings {
+            topic = topic.set(name, value);
+        }
+        let options = AdminOptions::new().operation_timeout(Some(Duration::from_secs(30)));
+        let created = self.admin().create_topics([&topic], &options).await.unwrap();
+        created.into_iter().for_each(|topic| drop(topic.unwrap()));
+    }
+
+    /// Settings that make a test quick: from the beginning, three attempts without a wait worth mentioning.
+    pub fn config(&self) -> ConsumerConfig {
+        ConsumerConfig {
+            auto_offset_reset: OffsetReset::Earliest,
+            session_timeout: Duration::from_secs(6),
+            heartbeat_interval: Duration::from_millis(500),
+            retry: RetryPolicy {
+                max_attempts: 3,
+                backoff: Backoff::Schedule {
+                    delays: vec![Duration::from_millis(10)],
+                },
+            },
+            ..ConsumerConfig::new(Connection::to(&self.bootstrap), &self.group, [&self.topic])
+        }
+    }
+
+    pub fn inbox(&self) -> PostgresInbox {
+        self.store.inbox(&self.group)
+    }
+
+    pub fn consumer(&self) -> Consumer<PostgresInbox> {
+        Consumer::new(self.config(), self.inbox())
+    }
+
+    /// A sale of the key, about the aggregate `Order/{key}`.
+    pub fn sale(&self, key: &str, n: i64) -> Message {
+        Message::json(&self.topic, &Sale { n })
+            .unwrap()
+            .event_type(SOLD)
+            .aggregate("Order", key)
+            .key(key)
+    }
+
+    pub async fn send(&self, message: &Message, partition: Option<i32>) {
+        let encoded = event::encode(message, Utc::now(), Format::Binary).unwrap();
+        let record = FutureRecord {
+            topic: &message.topic,
+            partition,
+            payload: Some(encoded.payload.as_ref()),
+            key: encoded.key,
+            timestamp: None,
+            headers: Some(encoded.headers),
+        };
+        self.send_record(record).await;
+    }
+
+    pub async fn send_record<K: rdkafka::message::ToBytes + ?Sized>(&self, record: FutureRecord<'_, K, [u8]>) {
+        let producer = self.producer();
+        producer.send(record, SOON).await.map_err(|(error, _)| error).unwrap();
+    }
+
+    fn producer(&self) -> FutureProducer {
+        self.client().set("acks", "all").set("linger.ms", "0").create().unwrap()
+    }
+
+    /// Sends many at once, in order.
+    pub async fn send_all(&self, messages: &[(Message, i32)]) {
+        let producer: FutureProducer = self
+            .client()
+            .set("acks", "all")
+            .set("enable.idempotence", "true")
+            .create()
+            .unwrap();
+        let mut answers = Vec::new();
+        for (message, partition) in messages {
+            let encoded = event::encode(message, Utc::now(), Format::Binary).unwrap();
+            let record = FutureRecord {
+                topic: &message.topic,
+                partition: Some(*partition),
+                payload: Some(encoded.payload.as_ref()),
+                key: encoded.key,
+                timestamp: None,
+                headers: Some(encoded.headers),
+            };
+            answers.push(producer.send_result(record).map_err(|(error, _)| error).unwrap());
+        }
+        for answer in answers {
+            answer.await.unwrap().map_err(|(error, _)| error).unwrap();
+        }
+    }
+
+    /// The group's committed offset, as the brokers know it.
+    pub async fn committed(&self, partition: i32) -> Option<i64> {
+        let (config, topic) = (self.client().set("group.id", &self.group).clone(), self.topic.clone());
+        tokio::task::spawn_blocking(move || {
+            let consumer: BaseConsumer = config.create().unwrap();
+            let mut list = TopicPartitionList::new();
+            list.add_partition(&topic, partition);
+            // A coordinator that is still being chosen is asked again by who waits for the answer.
+            let found = consumer.committed_offsets(list, Duration::from_secs(20)).ok()?;
+            match found.find_partition(&topic, partition).unwrap().offset() {
+                Offset::Offset(offset) => Some(offset),
+                _ => None,
+            }
+        })
+        .await
+        .unwrap()
+    }
+
+    /// Waits until the group's committed offset is this one.
+    pub async fn until_committed(&self, partition: i32, offset: i64) {
+        let (mut last, deadline) = (None, tokio::time::Instant::now() + SOON);
+        while last != Some(offset) {
+            assert!(
+                tokio::time::Instant::now() < deadline,
+                "committed {last:?}, not {offset}"
+            );
+            last = self.committed(partition).await;
+        }
+    }
+
+    /// Reads the first records of a topic's first partition.
+    pub async fn read(&self, topic: &str, count: usize) -> Vec<OwnedMessage> {
+        let (config, topic) = (self.client().set("group.id", "reader").clone(), topic.to_owned());
+        tokio::task::spawn_blocking(move || {
+            let consumer: BaseConsumer = config.create().unwrap();
+            let mut list = TopicPartitionList::new();
+            list.add_partition_offset(&topic, 0, Offset::Beginning).unwrap();
+            consumer.assign(&list).unwrap();
+            let deadline = std::time::Instant::now() + SOON;
+            let mut found = Vec::new();
+            while found.len() < count {
+                assert!(
+                    std::time::Instant::now() < deadline,
+                    "{} of {count} records in {topic}",
+                    found.len()
+                );
+                if let Some(record) = consumer.poll(Duration::from_millis(200)) {
+                    found.push(record.unwrap().detach());
+                }
+            }
+            found
+        })
+        .await
+        .unwrap()
+    }
+
+    /// How many records a topic's first partition has.
+    pub async fn length(&self, topic: &str) -> i64 {
+        let (config, topic) = (self.client(), topic.to_owned());
+        tokio::task::spawn_blocking(move || {
+            let consumer: BaseConsumer = config.create().unwrap();
+            let (low, high) = consumer.fetch_watermarks(&topic, 0, Duration::from_secs(20)).unwrap();
+            high - low
+        })
+        .await
+        .unwrap()
+    }
+
+    /// What happened, in the order in which it was committed.
+    pub async fn effects(&self) -> Vec<(String, i64)> {
+        let sql = format!("select key, n from {}.effects order by place", self.schema);
+        sqlx::query_as(AssertSqlSafe(sql))
+            .fetch_all(self.store.pool())
+            .await
+            .unwrap()
+    }
+
+    /// Waits until so many effects happened.
+    pub async fn until_effects(&self, count: usize) -> Vec<(String, i64)> {
+        let deadline = tokio::time::Instant::now() + SOON;
+        loop {
+            let effects = self.effects().await;
+            if effects.len() >= count {
+                return effects;
+            }
+            assert!(
+                tokio::time::Instant::now() < deadline,
+                "{} of {count} effects",
+                effects.len()
+            );
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// The keys that the inbox has recorded.
+    pub async fn recorded(&self) -> Vec<String> {
+        let sql = format!("select key from {}.inbox order by key", self.schema);
+        sqlx::query_scalar(AssertSqlSafe(sql))
+            .fetch_all(self.store.pool())
+            .await
+            .unwrap()
+    }
+
+    /// Writes an effect within a transaction.
+    pub async fn effect(&self, tx: &mut PgConnection, key: &str, n: i64) -> sqlx::Result<()> {
+        let sql = format!("insert into {}.effects (key, n) values ($1, $2)", self.schema);
+        sqlx::query(AssertSqlSafe(sql))
+            .bind(key)
+            .bind(n)
+            .execute(tx)
+            .await
+            .map(drop)
+    }
+}
+
+/// A consumer that runs beside the test.
+pub struct Running {
+    stop: CancellationToken,
+    task: JoinHandle<Result<ConsumerReport, ConsumerError>>,
+}
+
+impl Running {
+    pub fn start<I: InboxStore>(consumer: Consumer<I>) -> Self {
+        let stop = CancellationToken::new();
+        let task = tokio::spawn(consumer.run_until(stop.clone()));
+        Self { stop, task }
+    }
+
+    pub async fn stop(self) -> ConsumerReport {
+        self.stop.cancel();
+        self.end().await.unwrap()
+    }
+
+    /// Waits for it to end by itself.
+    pub async fn end(self) -> Result<ConsumerReport, ConsumerError> {
+        tokio::time::timeout(SOON, self.task)
+            .await
+            .expect("the consumer ends")
+            .unwrap()
+    }
+}
+
+/// Waits until something is so.
+pub async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+    let deadline = tokio::time::Instant::now() + SOON;
+    while !is_so().await {
+        assert!(tokio::time::Instant::now() < deadline, "{what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Shares a value with handlers.
+pub fn shared<T>(value: T) -> Arc<std::sync::Mutex<T>> {
+    Arc::new(std::sync::Mutex::new(value))
+}
