@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use posthaste_core::lifecycle::{LeaseToken, Settlement};
-use posthaste_core::store::{Claim, ClaimRequest, OutboxStats, RelayStore, Scope};
+use posthaste_core::store::{
+    Claim, ClaimRequest, LeadRequest, Leadership, OutboxStats, RelayBeat, RelayStore, Scope, WorkerId,
+};
 use posthaste_core::{MessageId, StoreError};
 use posthaste_postgres::PostgresStore;
 
@@ -67,6 +69,18 @@ impl RelayStore for FirstRows {
 
     async fn stats(&self, namespace: &str) -> Result<OutboxStats, StoreError> {
         self.store.stats(namespace).await
+    }
+
+    async fn beat(&self, beat: &RelayBeat) -> Result<(), StoreError> {
+        self.store.beat(beat).await
+    }
+
+    async fn lead(&self, request: &LeadRequest) -> Result<Leadership, StoreError> {
+        self.store.lead(request).await
+    }
+
+    async fn leave(&self, worker: WorkerId) -> Result<(), StoreError> {
+        self.store.leave(worker).await
     }
 
     async fn check(&self) -> Result<(), StoreError> {

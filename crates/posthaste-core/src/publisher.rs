@@ -17,7 +17,8 @@ use crate::message::{Message, MessageId};
 /// - A batch may hold several messages of one lane (see [`Message::lane`]), always in order. Hand a message over only
 ///   when its predecessors of the lane were acknowledged, or when the transport itself guarantees that they come first.
 ///   After a failure report the rest of that lane as [`Outcome::NotAttempted`]. Other lanes go on.
-/// - Before handing over a message ask [`Batch::may_send`]; if it says no, report [`Outcome::NotAttempted`].
+/// - Right before handing over a message ask [`Batch::may_send`]; if it says no, report [`Outcome::NotAttempted`] for it
+///   and for the rest of its lane.
 /// - Report [`Outcome::Delivered`] only once the broker has acknowledged the message durably.
 /// - Classify failures by [`ErrorKind`]; never decide about retries.
 /// - `publish` may be called again while earlier calls are still running; batches never share a lane.
@@ -72,7 +73,8 @@ impl Batch {
         Self { deliveries, lease }
     }
 
-    /// Whether the message may still be handed to the broker: its lease has time left and nobody asked to stop.
+    /// Whether the message may still be handed to the broker: its lease has time left, the circuit to the broker lets it
+    /// through and nobody asked to stop.
     pub fn may_send(&self, id: MessageId) -> bool {
         self.lease.may_send(id)
     }

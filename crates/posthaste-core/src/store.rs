@@ -3,13 +3,15 @@
 //! A store is verbs over data: one request in, rows out. It decides nothing; the rules are those of
 //! [`crate::lifecycle`], and every store says them in SQL. All times are the database's own.
 
+mod error;
+mod registry;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
-use thiserror::Error;
 use uuid::Uuid;
 
 use crate::enqueue::{EnqueueError, Enqueued, OutboxOptions};
@@ -17,6 +19,9 @@ use crate::integrity::ContentHash;
 use crate::lifecycle::{LeaseToken, Settlement, State};
 use crate::message::{DEFAULT_NAMESPACE, Message, MessageId};
 use crate::wake::WakeSource;
+
+pub use error::{StoreError, StoreErrorKind};
+pub use registry::{FORGOTTEN_AFTER, LeadRequest, Leadership, RelayBeat, RelayRecord};
 
 /// The identity of one worker, made when it starts and never configured: two processes with equal configuration are
 /// still two.
@@ -36,6 +41,12 @@ impl WorkerId {
     /// The id as a UUID.
     pub fn as_uuid(self) -> Uuid {
         self.0
+    }
+}
+
+impl From<Uuid> for WorkerId {
+    fn from(id: Uuid) -> Self {
+        Self(id)
     }
 }
 
@@ -145,8 +156,13 @@ pub struct ClaimedMessage {
 ///   settle: their lease was lost. A lost lease is never silent.
 /// - **extend** prolongs the leases that are still held under the token and returns their ids.
 /// - **sweep** gives up rows in the relay's scope that used all their attempts without a verdict.
-/// - **purge** removes delivered rows older than `keep` and dedupe keys past their window, at most `limit` of each, and
-///   returns how many; never a row that is not delivered.
+/// - **purge** removes delivered rows older than `keep`, dedupe keys past their window and relays that were not heard for
+///   [`FORGOTTEN_AFTER`], at most `limit` of each, and returns how many; never a row that is not delivered.
+/// - **beat** writes down what a relay says of itself: its first beat is its start, and each one says when it was last
+///   heard.
+/// - **lead** makes the one who asks the leader of its namespace until its lease is over, unless another one's is not.
+///   Of any number that ask at the same time one gets it. A leader that asks again in time goes on leading.
+/// - **leave** takes a relay off the list and ends its leadership, so that another one can follow at once.
 #[async_trait]
 pub trait RelayStore: Send + Sync + 'static {
     /// Hands out work.
@@ -167,6 +183,15 @@ pub trait RelayStore: Send + Sync + 'static {
 
     /// Counts what is there.
     async fn stats(&self, namespace: &str) -> Result<OutboxStats, StoreError>;
+
+    /// Says that a relay is there.
+    async fn beat(&self, beat: &RelayBeat) -> Result<(), StoreError>;
+
+    /// Asks to be the one active relay; says who is.
+    async fn lead(&self, request: &LeadRequest) -> Result<Leadership, StoreError>;
+
+    /// Says that a relay is gone.
+    async fn leave(&self, worker: WorkerId) -> Result<(), StoreError>;
 
     /// A source of wake-ups, where the database has one.
     async fn wake_source(&self) -> Option<Box<dyn WakeSource>> {
@@ -206,6 +231,18 @@ impl<S: RelayStore + ?Sized> RelayStore for Arc<S> {
 
     async fn stats(&self, namespace: &str) -> Result<OutboxStats, StoreError> {
         (**self).stats(namespace).await
+    }
+
+    async fn beat(&self, beat: &RelayBeat) -> Result<(), StoreError> {
+        (**self).beat(beat).await
+    }
+
+    async fn lead(&self, request: &LeadRequest) -> Result<Leadership, StoreError> {
+        (**self).lead(request).await
+    }
+
+    async fn leave(&self, worker: WorkerId) -> Result<(), StoreError> {
+        (**self).leave(worker).await
     }
 
     async fn wake_source(&self) -> Option<Box<dyn WakeSource>> {
@@ -295,6 +332,10 @@ pub trait AdminStore: Send + Sync + 'static {
 
     /// Removes dead rows, at most `limit`.
     async fn discard(&self, filter: &Filter, limit: u32) -> Result<Vec<MessageId>, StoreError>;
+
+    /// The relays of a namespace that were heard and have not left, oldest first. Whether they are alive is for the
+    /// reader to say: a relay that died cannot leave.
+    async fn relays(&self, namespace: &str) -> Result<Vec<RelayRecord>, StoreError>;
 }
 
 /// One step of a schema's history.
@@ -353,46 +394,4 @@ pub struct StoreCapabilities {
     pub concurrent_writers: bool,
     /// Rows survive the process.
     pub durable: bool,
-}
-
-/// A failure of the database, with the remedy where there is one.
-#[derive(Debug, Error)]
-#[error("{message}{}", .remedy.map(|remedy| format!("; {remedy}")).unwrap_or_default())]
-pub struct StoreError {
-    /// What sort of failure it was.
-    pub kind: StoreErrorKind,
-    /// What happened.
-    pub message: String,
-    /// What to do about it.
-    pub remedy: Option<&'static str>,
-    /// The driver's own error.
-    #[source]
-    pub source: Option<Box<dyn std::error::Error + Send + Sync>>,
-}
-
-/// What sort of failure it was.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum StoreErrorKind {
-    /// The server cannot be reached, or went away. May pass.
-    Unavailable,
-    /// No connection became free in time. May pass.
-    PoolExhausted,
-    /// A deadlock, a serialisation failure or a busy lock. May pass.
-    Contention,
-    /// User, password or rights are wrong.
-    Access,
-    /// A table or column is missing.
-    SchemaMissing,
-    /// The database cannot be written.
-    ReadOnly,
-    /// Anything else.
-    Other,
-}
-
-impl StoreErrorKind {
-    /// Whether waiting may help.
-    pub fn is_transient(self) -> bool {
-        matches!(self, Self::Unavailable | Self::PoolExhausted | Self::Contention)
-    }
 }

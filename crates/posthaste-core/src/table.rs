@@ -105,7 +105,7 @@ pub struct TableMap {
 }
 
 impl TableMap {
-    /// Posthaste's own tables in a schema of their own: `outbox`, `outbox_dedupe`, `inbox`.
+    /// Posthaste's own tables in a schema of their own: `outbox`, `outbox_dedupe`, `inbox` and so on.
     pub fn in_schema(schema: &str) -> Result<Self, BadIdentifier> {
         Self::own(Some(Identifier::new(schema)?), "")
     }
@@ -121,6 +121,8 @@ impl TableMap {
             ("outbox", "outbox"),
             ("dedupe", "outbox_dedupe"),
             ("inbox", "inbox"),
+            ("relays", "relays"),
+            ("leaders", "leaders"),
             ("migrations", "schema_version"),
         ] {
             let name = Identifier::new(format!("{prefix}{name}"))?;

@@ -2,12 +2,13 @@
 
 use async_trait::async_trait;
 use posthaste_core::lifecycle::State;
-use posthaste_core::store::{AdminStore, Filter, Record};
+use posthaste_core::store::{AdminStore, Filter, Record, RelayRecord};
 use posthaste_core::{MessageId, StoreError};
 use uuid::Uuid;
 
 use crate::PostgresStore;
 use crate::error::store_error;
+use crate::registry::relay;
 use crate::rows::{id, record};
 use crate::statements::Statement;
 
@@ -51,6 +52,12 @@ impl AdminStore for PostgresStore {
         self.change_dead(&self.statements.discard, filter, limit)
             .await
             .map_err(store_error)
+    }
+
+    async fn relays(&self, namespace: &str) -> Result<Vec<RelayRecord>, StoreError> {
+        let rows = sqlx::query(self.statements.relays.sql()).bind(namespace);
+        let rows = rows.fetch_all(&self.pool).await.map_err(store_error)?;
+        rows.iter().map(relay).collect::<sqlx::Result<_>>().map_err(store_error)
     }
 }
 

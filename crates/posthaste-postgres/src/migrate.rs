@@ -9,9 +9,10 @@ use sqlx::{AssertSqlSafe, Executor, PgConnection};
 use crate::PostgresStore;
 use crate::error::store_error;
 
-const MIGRATIONS: [(&str, &str); 2] = [
+const MIGRATIONS: [(&str, &str); 3] = [
     ("outbox", include_str!("../migrations/0001_outbox.sql")),
     ("functions", include_str!("../migrations/0002_functions.sql")),
+    ("relays", include_str!("../migrations/0003_relays.sql")),
 ];
 
 #[async_trait]

@@ -5,7 +5,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use posthaste_core::isolation::reclaim_limit;
 use posthaste_core::lifecycle::{EXHAUSTED, LeaseToken, Settlement, Verdict};
-use posthaste_core::store::{Claim, ClaimRequest, DeadHead, Ordering, OutboxStats, RelayStore, Scope};
+use posthaste_core::store::{
+    Claim, ClaimRequest, DeadHead, FORGOTTEN_AFTER, LeadRequest, Leadership, Ordering, OutboxStats, RelayBeat,
+    RelayStore, Scope, WorkerId,
+};
 use posthaste_core::wake::WakeSource;
 use posthaste_core::{MessageId, StoreError};
 use sqlx::postgres::{PgArguments, PgRow};
@@ -87,7 +90,13 @@ impl RelayStore for PostgresStore {
             .execute(&self.pool)
             .await
             .map_err(store_error)?;
-        Ok(delivered.rows_affected() + keys.rows_affected())
+        let relays = sqlx::query(self.statements.purge_relays.sql())
+            .bind(millis(FORGOTTEN_AFTER))
+            .bind(i64::from(limit))
+            .execute(&self.pool)
+            .await
+            .map_err(store_error)?;
+        Ok(delivered.rows_affected() + keys.rows_affected() + relays.rows_affected())
     }
 
     async fn stats(&self, namespace: &str) -> Result<OutboxStats, StoreError> {
@@ -104,6 +113,19 @@ impl RelayStore for PostgresStore {
             dead: count("dead")?,
             oldest_seconds: row.try_get::<f64, _>("oldest_seconds").map_err(store_error)?.max(0.0),
         })
+    }
+
+    async fn beat(&self, beat: &RelayBeat) -> Result<(), StoreError> {
+        self.write_beat(beat).await.map_err(store_error)
+    }
+
+    async fn lead(&self, request: &LeadRequest) -> Result<Leadership, StoreError> {
+        self.ask_to_lead(request).await.map_err(store_error)
+    }
+
+    async fn leave(&self, worker: WorkerId) -> Result<(), StoreError> {
+        let leaving = sqlx::query(self.statements.leave.sql()).bind(worker.as_uuid());
+        leaving.execute(&self.pool).await.map(drop).map_err(store_error)
     }
 
     async fn wake_source(&self) -> Option<Box<dyn WakeSource>> {

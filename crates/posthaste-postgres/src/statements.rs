@@ -63,5 +63,11 @@ statements!(
     list,
     replay,
     discard,
+    beat,
+    leave,
+    leader,
+    lead,
+    relays,
+    purge_relays,
     ring,
 );

@@ -106,7 +106,10 @@ impl Backend for Pg {
                 next_attempt_at = next_attempt_at - {step}, locked_until = locked_until - {step},
                 delivered_at = delivered_at - {step};
              update {{schema}}.outbox_dedupe set expires_at = expires_at - {step};
-             update {{schema}}.inbox set handled_at = handled_at - {step};"
+             update {{schema}}.inbox set handled_at = handled_at - {step};
+             update {{schema}}.relays set started_at = started_at - {step}, seen_at = seen_at - {step},
+                circuit_since = circuit_since - {step};
+             update {{schema}}.leaders set since = since - {step}, until = until - {step};"
         ))
         .await;
     }

@@ -30,6 +30,7 @@ mod enqueue;
 mod error;
 mod inbox_store;
 mod migrate;
+mod registry;
 mod relay_store;
 mod rows;
 mod runner;

@@ -9,7 +9,10 @@ use crate::error::store_error;
 use crate::statements::finish;
 use crate::{BEGIN, SqliteStore};
 
-const MIGRATIONS: [(&str, &str); 1] = [("outbox", include_str!("../migrations/0001_outbox.sql"))];
+const MIGRATIONS: [(&str, &str); 2] = [
+    ("outbox", include_str!("../migrations/0001_outbox.sql")),
+    ("relays", include_str!("../migrations/0002_relays.sql")),
+];
 
 #[async_trait]
 impl SchemaStore for SqliteStore {

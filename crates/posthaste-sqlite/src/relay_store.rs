@@ -6,7 +6,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use posthaste_core::isolation::reclaim_limit;
 use posthaste_core::lifecycle::{EXHAUSTED, LeaseToken, Settlement, Verdict};
-use posthaste_core::store::{Claim, ClaimRequest, DeadHead, Ordering, OutboxStats, RelayStore, Scope};
+use posthaste_core::store::{
+    Claim, ClaimRequest, DeadHead, FORGOTTEN_AFTER, LeadRequest, Leadership, Ordering, OutboxStats, RelayBeat,
+    RelayStore, Scope, WorkerId,
+};
 use posthaste_core::wake::WakeSource;
 use posthaste_core::{MessageId, StoreError};
 use sqlx::query::Query;
@@ -89,7 +92,13 @@ impl RelayStore for SqliteStore {
             .execute(&self.pool)
             .await
             .map_err(store_error)?;
-        Ok(delivered.rows_affected() + keys.rows_affected())
+        let relays = sqlx::query(self.statements.purge_relays.sql())
+            .bind(millis(FORGOTTEN_AFTER))
+            .bind(i64::from(limit))
+            .execute(&self.pool)
+            .await
+            .map_err(store_error)?;
+        Ok(delivered.rows_affected() + keys.rows_affected() + relays.rows_affected())
     }
 
     async fn stats(&self, namespace: &str) -> Result<OutboxStats, StoreError> {
@@ -109,6 +118,18 @@ impl RelayStore for SqliteStore {
             dead: number("dead")?,
             oldest_seconds: Duration::from_millis(number("oldest_ms")?).as_secs_f64(),
         })
+    }
+
+    async fn beat(&self, beat: &RelayBeat) -> Result<(), StoreError> {
+        self.write_beat(beat).await.map_err(store_error)
+    }
+
+    async fn lead(&self, request: &LeadRequest) -> Result<Leadership, StoreError> {
+        self.ask_to_lead(request).await.map_err(store_error)
+    }
+
+    async fn leave(&self, worker: WorkerId) -> Result<(), StoreError> {
+        self.remove_relay(worker).await.map_err(store_error)
     }
 
     async fn wake_source(&self) -> Option<Box<dyn WakeSource>> {

@@ -25,7 +25,7 @@ pub(crate) fn epoch_millis(time: DateTime<Utc>) -> i64 {
     time.timestamp_micros().saturating_add(999).div_euclid(1_000)
 }
 
-fn time(row: &SqliteRow, column: &str) -> sqlx::Result<DateTime<Utc>> {
+pub(crate) fn time(row: &SqliteRow, column: &str) -> sqlx::Result<DateTime<Utc>> {
     from_epoch_millis(row.try_get(column)?, column)
 }
 
@@ -39,7 +39,7 @@ fn from_epoch_millis(millis: i64, column: &str) -> sqlx::Result<DateTime<Utc>> {
         .ok_or_else(|| undecodable(column, format!("{millis} is not a time in milliseconds")))
 }
 
-fn undecodable(column: &str, reason: String) -> sqlx::Error {
+pub(crate) fn undecodable(column: &str, reason: String) -> sqlx::Error {
     sqlx::Error::ColumnDecode {
         index: column.to_owned(),
         source: reason.into(),

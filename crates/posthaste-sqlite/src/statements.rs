@@ -92,6 +92,13 @@ statements!(
     find,
     replay,
     discard,
+    beat,
+    leave,
+    leader,
+    lead,
+    resign,
+    relays,
+    purge_relays,
 );
 
 #[cfg(test)]

@@ -86,6 +86,9 @@ impl Backend for SqliteBackend {
              locked_until = locked_until - ?1, updated_at = updated_at - ?1, delivered_at = delivered_at - ?1",
             "update posthaste_outbox_dedupe set expires_at = expires_at - ?1",
             "update posthaste_inbox set handled_at = handled_at - ?1",
+            "update posthaste_relays set started_at = started_at - ?1, seen_at = seen_at - ?1, \
+             circuit_since = circuit_since - ?1",
+            "update posthaste_leaders set since = since - ?1, until = until - ?1",
         ] {
             let updated = sqlx::query(update).bind(millis).execute(self.0.pool()).await;
             updated.expect("the times are moved");

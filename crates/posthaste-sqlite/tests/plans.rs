@@ -178,8 +178,10 @@ fn scans_a_table(step: &str) -> bool {
         return false;
     };
     let name = scanned.split(' ').next().unwrap_or_default();
-    // The statements call the tables by their names, or `o`, `d` and `e`; operators may mean all dead rows.
-    (name.starts_with("posthaste_") || ["o", "d", "e"].contains(&name))
+    // The statements call the tables by their names, or `o`, `d` and `e`; operators may mean all dead rows. There are a
+    // handful of relays, and a leader for each namespace.
+    !["posthaste_relays", "posthaste_leaders"].contains(&name)
+        && (name.starts_with("posthaste_") || ["o", "d", "e"].contains(&name))
         && !scanned.ends_with("INDEX posthaste_outbox_dead")
 }
 

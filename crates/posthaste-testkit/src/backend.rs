@@ -70,7 +70,8 @@ pub trait Backend: Sized + Send + Sync + 'static {
     ) -> impl Future<Output = Result<u64, StoreError>> + Send;
 
     /// Lets time pass without waiting: every stored time of every row (creation, next attempt, lease, update, delivery,
-    /// dedupe expiry, inbox record) moves into the past by so much. A store with a clock of its own may advance that.
+    /// dedupe expiry, inbox record, relays, leaders) moves into the past by so much. A store with a clock of its own may
+    /// advance that.
     fn pass_time(&self, by: Duration) -> impl Future<Output = ()> + Send;
 
     /// Changes the stored payload of a row behind the store's back, and nothing else.

@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use posthaste_core::lifecycle::State;
-use posthaste_core::store::{Filter, Record};
+use posthaste_core::store::{Filter, Record, RelayRecord};
 use posthaste_core::{AdminStore, MessageId, StoreError};
 
 use super::MemoryStore;
@@ -54,6 +54,10 @@ impl AdminStore for MemoryStore {
             rows.remove(sequence);
         }
         Ok(ids)
+    }
+
+    async fn relays(&self, namespace: &str) -> Result<Vec<RelayRecord>, StoreError> {
+        Ok(self.shared.rows().relays(namespace, self.clock.now()))
     }
 }
 

@@ -6,6 +6,7 @@
 mod admin;
 mod claim;
 mod inbox;
+mod registry;
 mod relay;
 mod rows;
 mod tx;

@@ -6,7 +6,8 @@ use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use posthaste_core::lifecycle::{Lease, LeaseToken, Settlement, State};
 use posthaste_core::store::{
-    Claim, ClaimRequest, ClaimedMessage, Migration, OutboxStats, ProducerStore, SchemaStore, Scope,
+    Claim, ClaimRequest, ClaimedMessage, LeadRequest, Leadership, Migration, OutboxStats, ProducerStore, RelayBeat,
+    SchemaStore, Scope, WorkerId,
 };
 use posthaste_core::wake::WakeSource;
 use posthaste_core::{EnqueueError, Enqueued, Message, MessageId, OutboxOptions, RelayStore, StoreError};
@@ -109,7 +110,7 @@ impl RelayStore for MemoryStore {
         for key in &free {
             rows.dedupe.remove(key);
         }
-        Ok((old.len() + free.len()) as u64)
+        Ok((old.len() + free.len()) as u64 + rows.purge_relays(now, limit))
     }
 
     async fn stats(&self, namespace: &str) -> Result<OutboxStats, StoreError> {
@@ -134,6 +135,20 @@ impl RelayStore for MemoryStore {
         }
         stats.oldest_seconds = (now - oldest).as_seconds_f64();
         Ok(stats)
+    }
+
+    async fn beat(&self, beat: &RelayBeat) -> Result<(), StoreError> {
+        self.shared.rows().beat(beat, self.clock.now());
+        Ok(())
+    }
+
+    async fn lead(&self, request: &LeadRequest) -> Result<Leadership, StoreError> {
+        Ok(self.shared.rows().lead(request, self.clock.now()))
+    }
+
+    async fn leave(&self, worker: WorkerId) -> Result<(), StoreError> {
+        self.shared.rows().leave(worker);
+        Ok(())
     }
 
     async fn wake_source(&self) -> Option<Box<dyn WakeSource>> {

@@ -9,6 +9,9 @@ use posthaste_core::lifecycle::{Life, State};
 use posthaste_core::store::{Record, Scope, WorkerId};
 use posthaste_core::{Message, MessageId};
 use tokio::sync::{OwnedMutexGuard, watch};
+use uuid::Uuid;
+
+use super::registry::{Heard, Leader};
 
 /// What all clones of a store share.
 #[derive(Debug)]
@@ -64,6 +67,8 @@ pub(super) struct Rows {
     pub(super) dedupe: HashMap<DedupeKey, Dedupe>,
     pub(super) handled: HashMap<HandledKey, DateTime<Utc>>,
     pub(super) business: Vec<String>,
+    pub(super) relays: BTreeMap<Uuid, Heard>,
+    pub(super) leaders: HashMap<String, Leader>,
     last_sequence: i64,
 }
 

@@ -199,6 +199,23 @@ macro_rules! __conformance_cases {
                 a_relay_stops_while_the_circuit_is_open
                 draining_ends_with_an_error_when_the_broker_is_away
             }
+            registry {
+                a_beat_puts_a_relay_on_the_list
+                a_later_beat_keeps_the_start_and_brings_the_rest_up_to_date
+                relays_are_listed_by_namespace_oldest_first
+                silence_is_measured_by_the_databases_clock
+                a_relay_that_leaves_is_off_the_list
+                a_relay_not_heard_for_a_day_is_forgotten
+            }
+            leadership {
+                of_many_that_ask_at_the_same_time_one_leads
+                a_leader_that_asks_again_in_time_goes_on
+                a_lead_that_ran_out_goes_to_the_next_who_asks
+                a_leader_that_leaves_is_followed_at_once
+                only_the_leader_can_end_its_lead
+                every_namespace_has_a_leader_of_its_own
+                the_list_shows_who_leads
+            }
             inbox {
                 a_delivery_is_handled_once
                 two_consumers_are_independent

@@ -1,0 +1,45 @@
+//! What goes wrong with a database.
+
+use thiserror::Error;
+
+/// A failure of the database, with the remedy where there is one.
+#[derive(Debug, Error)]
+#[error("{message}{}", .remedy.map(|remedy| format!("; {remedy}")).unwrap_or_default())]
+pub struct StoreError {
+    /// What sort of failure it was.
+    pub kind: StoreErrorKind,
+    /// What happened.
+    pub message: String,
+    /// What to do about it.
+    pub remedy: Option<&'static str>,
+    /// The driver's own error.
+    #[source]
+    pub source: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+/// What sort of failure it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StoreErrorKind {
+    /// The server cannot be reached, or went away. May pass.
+    Unavailable,
+    /// No connection became free in time. May pass.
+    PoolExhausted,
+    /// A deadlock, a serialisation failure or a busy lock. May pass.
+    Contention,
+    /// User, password or rights are wrong.
+    Access,
+    /// A table or column is missing.
+    SchemaMissing,
+    /// The database cannot be written.
+    ReadOnly,
+    /// Anything else.
+    Other,
+}
+
+impl StoreErrorKind {
+    /// Whether waiting may help.
+    pub fn is_transient(self) -> bool {
+        matches!(self, Self::Unavailable | Self::PoolExhausted | Self::Contention)
+    }
+}

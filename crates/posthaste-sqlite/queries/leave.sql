@@ -1,0 +1,3 @@
+-- Takes a relay off the list.
+--   ?1 worker
+delete from "@relays" where worker = ?1

@@ -1,0 +1,3 @@
+-- Ends a relay's leadership.
+--   ?1 worker
+delete from "@leaders" where worker = ?1

@@ -1,0 +1,89 @@
+//! Who serves this outbox, and who leads.
+
+use std::time::Duration;
+
+use posthaste_core::breaker::CircuitState;
+use posthaste_core::store::{LeadRequest, Leadership, RelayBeat, RelayRecord, WorkerId};
+use sqlx::Row;
+use sqlx::sqlite::SqliteRow;
+use uuid::fmt::Hyphenated;
+
+use crate::rows::{millis, time, undecodable};
+use crate::{BEGIN, SqliteStore};
+
+impl SqliteStore {
+    pub(crate) async fn write_beat(&self, beat: &RelayBeat) -> sqlx::Result<()> {
+        sqlx::query(self.statements.beat.sql())
+            .bind(beat.worker.as_uuid().hyphenated())
+            .bind(&beat.namespace)
+            .bind(&beat.publisher)
+            .bind(&beat.host)
+            .bind(i64::from(beat.pid))
+            .bind(&beat.version)
+            .bind(beat.circuit.word())
+            .bind(millis(beat.circuit_lasted))
+            .bind(beat.circuit_reason.as_ref().map(|reason| reason.replace('\0', " ")))
+            .execute(&self.pool)
+            .await
+            .map(drop)
+    }
+
+    pub(crate) async fn ask_to_lead(&self, request: &LeadRequest) -> sqlx::Result<Leadership> {
+        loop {
+            let leader = sqlx::query(self.statements.leader.sql())
+                .bind(&request.namespace)
+                .bind(request.worker.as_uuid().hyphenated())
+                .fetch_optional(&self.pool)
+                .await?;
+            if let Some(row) = leader {
+                let left: i64 = row.try_get("left_ms")?;
+                return Ok(Leadership::HeldBy {
+                    worker: row.try_get::<Hyphenated, _>("worker")?.into_uuid(),
+                    left: Duration::from_millis(u64::try_from(left).unwrap_or(0)),
+                });
+            }
+            let taken = sqlx::query(self.statements.lead.sql())
+                .bind(&request.namespace)
+                .bind(request.worker.as_uuid().hyphenated())
+                .bind(millis(request.lease))
+                .fetch_optional(&self.pool)
+                .await?;
+            if taken.is_some() {
+                return Ok(Leadership::Held);
+            }
+            // Somebody was quicker; the next look says who.
+        }
+    }
+
+    pub(crate) async fn remove_relay(&self, worker: WorkerId) -> sqlx::Result<()> {
+        let mut tx = self.pool.begin_with(BEGIN).await?;
+        for statement in [&self.statements.resign, &self.statements.leave] {
+            sqlx::query(statement.sql())
+                .bind(worker.as_uuid().hyphenated())
+                .execute(&mut *tx)
+                .await?;
+        }
+        tx.commit().await
+    }
+}
+
+pub(crate) fn relay(row: &SqliteRow) -> sqlx::Result<RelayRecord> {
+    let circuit: String = row.try_get("circuit")?;
+    let silent: i64 = row.try_get("silent_ms")?;
+    Ok(RelayRecord {
+        worker: row.try_get::<Hyphenated, _>("worker")?.into_uuid(),
+        namespace: row.try_get("namespace")?,
+        publisher: row.try_get("publisher")?,
+        host: row.try_get("host")?,
+        pid: u32::try_from(row.try_get::<i64, _>("pid")?).unwrap_or_default(),
+        version: row.try_get("version")?,
+        started_at: time(row, "started_at")?,
+        seen_at: time(row, "seen_at")?,
+        silent_seconds: Duration::from_millis(u64::try_from(silent).unwrap_or(0)).as_secs_f64(),
+        circuit: CircuitState::from_word(&circuit)
+            .ok_or_else(|| undecodable("circuit", format!("`{circuit}` is not a state of a circuit")))?,
+        circuit_since: time(row, "circuit_since")?,
+        circuit_reason: row.try_get("circuit_reason")?,
+        leads: row.try_get("leads")?,
+    })
+}

@@ -1,0 +1,97 @@
+//! Who serves the outbox, and who leads.
+
+use chrono::{DateTime, Utc};
+use posthaste_core::store::{FORGOTTEN_AFTER, LeadRequest, Leadership, RelayBeat, RelayRecord, WorkerId};
+
+use super::rows::Rows;
+
+/// A relay's last word.
+#[derive(Clone, Debug)]
+pub(super) struct Heard {
+    beat: RelayBeat,
+    started_at: DateTime<Utc>,
+    seen_at: DateTime<Utc>,
+}
+
+/// Who leads a namespace.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Leader {
+    worker: WorkerId,
+    until: DateTime<Utc>,
+}
+
+impl Rows {
+    pub(super) fn beat(&mut self, beat: &RelayBeat, now: DateTime<Utc>) {
+        let heard = self.relays.entry(beat.worker.as_uuid()).or_insert_with(|| Heard {
+            beat: beat.clone(),
+            started_at: now,
+            seen_at: now,
+        });
+        heard.beat = beat.clone();
+        heard.seen_at = now;
+    }
+
+    pub(super) fn lead(&mut self, request: &LeadRequest, now: DateTime<Utc>) -> Leadership {
+        if let Some(leader) = self.leaders.get(&request.namespace)
+            && leader.worker != request.worker
+            && leader.until > now
+        {
+            return Leadership::HeldBy {
+                worker: leader.worker.as_uuid(),
+                left: (leader.until - now).to_std().unwrap_or_default(),
+            };
+        }
+        let leader = Leader {
+            worker: request.worker,
+            until: now + request.lease,
+        };
+        self.leaders.insert(request.namespace.clone(), leader);
+        Leadership::Held
+    }
+
+    pub(super) fn leave(&mut self, worker: WorkerId) {
+        self.relays.remove(&worker.as_uuid());
+        self.leaders.retain(|_, leader| leader.worker != worker);
+    }
+
+    /// Forgets relays that were not heard for long; returns how many.
+    pub(super) fn purge_relays(&mut self, now: DateTime<Utc>, limit: u32) -> u64 {
+        let silent = |heard: &&Heard| heard.seen_at < now - FORGOTTEN_AFTER;
+        let forgotten: Vec<_> = self.relays.values().filter(silent).take(limit as usize).collect();
+        let forgotten: Vec<_> = forgotten.iter().map(|heard| heard.beat.worker.as_uuid()).collect();
+        for worker in &forgotten {
+            self.relays.remove(worker);
+        }
+        forgotten.len() as u64
+    }
+
+    pub(super) fn relays(&self, namespace: &str, now: DateTime<Utc>) -> Vec<RelayRecord> {
+        let leader = self.leaders.get(namespace).filter(|leader| leader.until > now);
+        let of_namespace = self.relays.values().filter(|heard| heard.beat.namespace == namespace);
+        let mut relays: Vec<_> = of_namespace
+            .map(
+                |Heard {
+                     beat,
+                     started_at,
+                     seen_at,
+                 }| RelayRecord {
+                    worker: beat.worker.as_uuid(),
+                    namespace: beat.namespace.clone(),
+                    publisher: beat.publisher.clone(),
+                    host: beat.host.clone(),
+                    pid: beat.pid,
+                    version: beat.version.clone(),
+                    started_at: *started_at,
+                    seen_at: *seen_at,
+                    silent_seconds: (now - *seen_at).as_seconds_f64().max(0.0),
+                    circuit: beat.circuit,
+                    circuit_since: *seen_at - beat.circuit_lasted,
+                    circuit_reason: beat.circuit_reason.clone(),
+                    leads: leader.is_some_and(|leader| leader.worker == beat.worker),
+                },
+            )
+            .collect();
+        relays.sort_by_key(|relay| (relay.started_at, relay.worker));
+        relays
+    }
+}

@@ -1,0 +1,126 @@
+//! What relays say of themselves.
+
+use posthaste_core::breaker::CircuitState;
+use posthaste_core::store::{RelayBeat, RelayRecord, WorkerId};
+use posthaste_core::{AdminStore, RelayStore};
+
+use super::steps::{HOUR, MINUTE, SECOND};
+use crate::backend::Backend;
+
+fn beat(namespace: &str) -> RelayBeat {
+    RelayBeat {
+        worker: WorkerId::new(),
+        namespace: namespace.to_owned(),
+        publisher: "kafka".into(),
+        host: "relay-7f9".into(),
+        pid: u32::MAX,
+        version: "1.2.3".into(),
+        circuit: CircuitState::Closed,
+        circuit_lasted: MINUTE,
+        circuit_reason: None,
+    }
+}
+
+async fn send<B: Backend>(b: &B, beat: &RelayBeat) {
+    b.store().beat(beat).await.expect("beat works");
+}
+
+async fn relays<B: Backend>(b: &B, namespace: &str) -> Vec<RelayRecord> {
+    b.store().relays(namespace).await.expect("relays works")
+}
+
+/// Every field comes back, and the times are the database's.
+pub async fn a_beat_puts_a_relay_on_the_list<B: Backend>(b: &B) {
+    assert_eq!(relays(b, "default").await, []);
+    let beat = beat("default");
+    send(b, &beat).await;
+    let [relay] = &relays(b, "default").await[..] else {
+        panic!("one relay")
+    };
+    assert_eq!(
+        (relay.worker, &relay.namespace),
+        (beat.worker.as_uuid(), &beat.namespace)
+    );
+    assert_eq!((&relay.publisher, &relay.host), (&beat.publisher, &beat.host));
+    assert_eq!((relay.pid, &relay.version), (beat.pid, &beat.version));
+    assert_eq!((relay.circuit, &relay.circuit_reason), (CircuitState::Closed, &None));
+    assert_eq!(relay.started_at, relay.seen_at);
+    assert_eq!(relay.circuit_since, relay.seen_at - MINUTE);
+    assert!(relay.silent_seconds < 60.0 && !relay.leads, "{relay:?}");
+}
+
+/// The circuit of a running relay is what operators look for.
+pub async fn a_later_beat_keeps_the_start_and_brings_the_rest_up_to_date<B: Backend>(b: &B) {
+    let mut beat = beat("default");
+    send(b, &beat).await;
+    b.pass_time(SECOND * 5).await;
+    for circuit in [CircuitState::Open, CircuitState::HalfOpen] {
+        beat.circuit = circuit;
+        beat.circuit_lasted = SECOND;
+        beat.circuit_reason = Some("connection\0refused".into());
+        send(b, &beat).await;
+        let relay = relays(b, "default").await.remove(0);
+        assert_eq!(relay.circuit, circuit);
+        assert!(
+            relay
+                .circuit_reason
+                .as_ref()
+                .is_some_and(|reason| reason.ends_with("refused"))
+        );
+        assert_eq!(relay.circuit_since, relay.seen_at - SECOND);
+        assert!(
+            relay.seen_at - relay.started_at >= chrono::TimeDelta::seconds(5),
+            "{relay:?}"
+        );
+    }
+}
+
+/// A namespace is an outbox of its own, also here.
+pub async fn relays_are_listed_by_namespace_oldest_first<B: Backend>(b: &B) {
+    let beats = ["default", "other", "default"].map(beat);
+    for beat in &beats {
+        send(b, beat).await;
+        b.pass_time(SECOND).await;
+    }
+    send(b, &beats[0]).await;
+    let listed = relays(b, "default").await.into_iter().map(|relay| relay.worker);
+    assert!(listed.eq([&beats[0], &beats[2]].map(|beat| beat.worker.as_uuid())));
+    assert_eq!(relays(b, "other").await.len(), 1);
+    assert_eq!(relays(b, "nowhere").await, []);
+}
+
+/// So that an operator's clock does not matter.
+pub async fn silence_is_measured_by_the_databases_clock<B: Backend>(b: &B) {
+    send(b, &beat("default")).await;
+    b.pass_time(SECOND * 20).await;
+    let silent = relays(b, "default").await[0].silent_seconds;
+    assert!((20.0..50.0).contains(&silent), "{silent}");
+}
+
+/// A relay that stops cleanly is not missed.
+pub async fn a_relay_that_leaves_is_off_the_list<B: Backend>(b: &B) {
+    let beats = [beat("default"), beat("default")];
+    for beat in &beats {
+        send(b, beat).await;
+    }
+    b.store().leave(beats[0].worker).await.expect("leave works");
+    b.store()
+        .leave(beats[0].worker)
+        .await
+        .expect("leaving twice is nothing");
+    let listed: Vec<_> = relays(b, "default").await.iter().map(|relay| relay.worker).collect();
+    assert_eq!(listed, [beats[1].worker.as_uuid()]);
+}
+
+/// A relay that died cannot leave.
+pub async fn a_relay_not_heard_for_a_day_is_forgotten<B: Backend>(b: &B) {
+    let (dead, alive) = (beat("default"), beat("default"));
+    send(b, &dead).await;
+    b.pass_time(HOUR * 23).await;
+    send(b, &alive).await;
+    assert_eq!(b.store().purge(HOUR, 10).await.expect("purge works"), 0);
+    b.pass_time(HOUR * 2).await;
+    assert_eq!(b.store().purge(HOUR, 10).await.expect("purge works"), 1);
+    let listed: Vec<_> = relays(b, "default").await.iter().map(|relay| relay.worker).collect();
+    assert_eq!(listed, [alive.worker.as_uuid()]);
+}
