@@ -1,6 +1,9 @@
 //! Installing Debian packages.
 
-use std::process::Command;
+use std::{
+    process::Command,
+    sync::atomic::{AtomicBool, Ordering},
+};
 
 use anyhow::ensure;
 use nix::unistd::Uid;
@@ -9,11 +12,14 @@ use crate::process;
 
 /// Installs packages as root, or with `sudo` where that asks for no password.
 pub(crate) fn install(packages: &[&str]) -> anyhow::Result<()> {
+    static UPDATED: AtomicBool = AtomicBool::new(false);
     ensure!(
         process::succeeds(Command::new("apt-get").arg("--version")),
         "there is no apt-get to install {packages:?}"
     );
-    process::demand(apt_get()?.args(["-q", "update"]))?;
+    if !UPDATED.swap(true, Ordering::Relaxed) {
+        process::demand(apt_get()?.args(["-q", "update"]))?;
+    }
     process::demand(
         apt_get()?
             .args(["-q", "install", "-y", "--no-install-recommends"])

@@ -2,7 +2,7 @@
 
 use std::process::{Command, ExitCode};
 
-use crate::{conformance, process, workspace};
+use crate::{conformance, openssl, process, workspace};
 
 /// Something that must hold of the source, and how to mend it.
 struct Check {
@@ -43,6 +43,7 @@ const CHECKS: [Check; 4] = [
 
 /// Runs all checks, so that one run shows all that is wrong.
 pub(crate) fn run() -> ExitCode {
+    openssl::provide();
     let failed: Vec<_> = CHECKS.iter().filter(|check| !(check.holds)()).collect();
     if failed.is_empty() {
         println!("\nAll {} checks passed.", CHECKS.len());

@@ -6,21 +6,23 @@ use std::{
 };
 
 use anyhow::Context;
-use posthaste_servers::{PostgresBinaries, PostgresServer};
 
 use crate::{
-    apt, process, python, services,
+    openssl, process, python,
+    server::{Kind, Server},
+    services,
     suites::{self, Suites},
     workspace,
 };
 
 /// Run every test, against private servers that this command starts and stops
 ///
-/// What is missing on the machine is installed: PostgreSQL with apt-get, psycopg with pip into target/xtask/python.
+/// What is missing on the machine is installed: PostgreSQL, Redis, Java, Maven and the headers of OpenSSL with apt-get,
+/// Apache Kafka with Maven into target/xtask/kafka, psycopg with pip into target/xtask/python.
 /// Suites that cannot be run are left out and named at the end; with CI=true in the environment that is a failure.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Leave the server running afterwards; `cargo xtask services down` stops it
+    /// Leave the servers running afterwards; `cargo xtask services down` stops them
     #[arg(long)]
     keep: bool,
 
@@ -30,31 +32,33 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    openssl::provide();
     let mut suites = Suites::default();
     suites.add("Rust: unit, documentation and in-memory tests");
-    let server = suites.provide("PostgreSQL", "postgres", start_postgres);
+    let servers: Vec<Server> = Kind::ALL
+        .into_iter()
+        .filter_map(|kind| suites.provide(kind.title(), kind.name(), || kind.start("test")))
+        .collect();
     let python = suites.provide("Python writes to the outbox", "python", || {
-        server.as_ref().context("needs PostgreSQL")?;
+        let has_postgres = servers.iter().any(|server| server.kind() == Kind::Postgres);
+        has_postgres.then_some(()).context("needs PostgreSQL")?;
         python::psycopg()
     });
 
     let mut cargo_test = cargo_test(&arguments.cargo_test);
     cargo_test.env(suites::WITHOUT, suites.missing());
-    if let Some(server) = &server {
-        cargo_test.env("POSTHASTE_TEST_POSTGRES_URL", server.url());
-        cargo_test.env(PostgresBinaries::VARIABLE, server.binaries().dir());
-    }
+    cargo_test.envs(servers.iter().flat_map(Server::environment));
     if let Some(path) = &python {
         cargo_test.env("POSTHASTE_TEST_PYTHONPATH", path);
     }
     let tests = process::run(&mut cargo_test)?;
 
-    if let Some(server) = server.filter(|_| arguments.keep) {
-        println!(
-            "\nPostgreSQL stays at {}; `cargo xtask services down` stops it.",
-            server.url()
-        );
-        services::leave(server)?;
+    if arguments.keep {
+        println!("\nThese servers stay until `cargo xtask services down`:");
+        for server in servers {
+            println!("  {}  {}", server.kind(), server.address());
+            services::leave(server)?;
+        }
     }
     let incomplete = !suites.missing().is_empty();
     println!("\nSuites\n{suites}");
@@ -66,17 +70,6 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         }
         code => ExitCode::from(code),
     })
-}
-
-fn start_postgres() -> anyhow::Result<PostgresServer> {
-    if PostgresBinaries::find().is_err() && env::var_os(PostgresBinaries::VARIABLE).is_none() {
-        apt::install(&["postgresql"])?;
-    }
-    let psql = PostgresBinaries::find()?.program("psql");
-    if !psql.is_file() && !process::succeeds(Command::new("psql").arg("--version")) {
-        apt::install(&["postgresql-client"])?;
-    }
-    Ok(PostgresServer::start(&workspace::scratch("test"))?)
 }
 
 fn cargo_test(extra: &[String]) -> Command {

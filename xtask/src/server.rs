@@ -1,0 +1,154 @@
+//! The servers that tests and developers use, all alike.
+
+use std::{
+    env, fmt,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use posthaste_servers::{KafkaCluster, KafkaJars, PostgresBinaries, PostgresServer, RedisServer};
+
+use crate::{apt, kafka, process, workspace};
+
+/// Which server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Kind {
+    Postgres,
+    Kafka,
+    Redis,
+}
+
+/// One that runs.
+#[derive(Debug)]
+pub(crate) enum Server {
+    Postgres(PostgresServer),
+    Kafka(KafkaCluster),
+    Redis(RedisServer),
+}
+
+impl Kind {
+    pub(crate) const ALL: [Self; 3] = [Self::Postgres, Self::Kafka, Self::Redis];
+
+    /// What users read.
+    pub(crate) fn title(self) -> &'static str {
+        match self {
+            Self::Postgres => "PostgreSQL",
+            Self::Kafka => "Apache Kafka (three brokers)",
+            Self::Redis => "Redis",
+        }
+    }
+
+    /// What tests and the command line call it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Postgres => "postgres",
+            Self::Kafka => "kafka",
+            Self::Redis => "redis",
+        }
+    }
+
+    pub(crate) fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+
+    /// Starts one in a directory below target/xtask. Installs what the machine lacks.
+    pub(crate) fn start(self, parent: &str) -> anyhow::Result<Server> {
+        let parent = workspace::scratch(parent);
+        Ok(match self {
+            Self::Postgres => {
+                install_postgres()?;
+                Server::Postgres(PostgresServer::start(&parent)?)
+            }
+            Self::Kafka => {
+                kafka::jars()?;
+                Server::Kafka(KafkaCluster::start(&parent)?)
+            }
+            Self::Redis => {
+                if !RedisServer::is_installed() && env::var_os(RedisServer::VARIABLE).is_none() {
+                    apt::install(&["redis-server"])?;
+                }
+                Server::Redis(RedisServer::start(&parent)?)
+            }
+        })
+    }
+
+    /// Becomes the owner of one that was left running.
+    pub(crate) fn attach(self, home: &Path) -> posthaste_servers::Result<Server> {
+        Ok(match self {
+            Self::Postgres => Server::Postgres(PostgresServer::attach(home)?),
+            Self::Kafka => Server::Kafka(KafkaCluster::attach(home)?),
+            Self::Redis => Server::Redis(RedisServer::attach(home)?),
+        })
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.title())
+    }
+}
+
+impl Server {
+    pub(crate) fn kind(&self) -> Kind {
+        match self {
+            Self::Postgres(_) => Kind::Postgres,
+            Self::Kafka(_) => Kind::Kafka,
+            Self::Redis(_) => Kind::Redis,
+        }
+    }
+
+    pub(crate) fn address(&self) -> String {
+        match self {
+            Self::Postgres(server) => server.url(),
+            Self::Kafka(cluster) => cluster.bootstrap(),
+            Self::Redis(server) => server.url(),
+        }
+    }
+
+    pub(crate) fn is_running(&self) -> bool {
+        match self {
+            Self::Postgres(server) => server.is_running(),
+            Self::Kafka(cluster) => cluster.is_running(),
+            Self::Redis(server) => server.is_running(),
+        }
+    }
+
+    pub(crate) fn detach(self) -> PathBuf {
+        match self {
+            Self::Postgres(server) => server.detach(),
+            Self::Kafka(cluster) => cluster.detach(),
+            Self::Redis(server) => server.detach(),
+        }
+    }
+
+    /// The environment in which tests find the server, and the programs to start others like it.
+    pub(crate) fn environment(&self) -> Vec<(&'static str, String)> {
+        let address = self.address();
+        match self {
+            Self::Postgres(server) => vec![
+                ("POSTHASTE_TEST_POSTGRES_URL", address),
+                (
+                    PostgresBinaries::VARIABLE,
+                    server.binaries().dir().display().to_string(),
+                ),
+            ],
+            Self::Kafka(_) => {
+                let jars = KafkaJars::find().map(|jars| jars.dir().display().to_string());
+                let libs = jars.ok().map(|dir| (KafkaJars::VARIABLE, dir));
+                [("POSTHASTE_TEST_KAFKA", address)].into_iter().chain(libs).collect()
+            }
+            Self::Redis(_) => vec![("POSTHASTE_TEST_REDIS_URL", address)],
+        }
+    }
+}
+
+fn install_postgres() -> anyhow::Result<()> {
+    if PostgresBinaries::find().is_err() && env::var_os(PostgresBinaries::VARIABLE).is_none() {
+        apt::install(&["postgresql"])?;
+    }
+    let psql = PostgresBinaries::find()?.program("psql");
+    if !psql.is_file() && !process::succeeds(Command::new("psql").arg("--version")) {
+        apt::install(&["postgresql-client"])?;
+    }
+    Ok(())
+}
