@@ -11,6 +11,14 @@ pub use posthaste_core::{
 #[cfg(feature = "derive")]
 pub use posthaste_derive::Event;
 
+/// A Kafka consumer that handles each event once.
+#[cfg(feature = "consumer")]
+pub use posthaste_consumer as consumer;
+
+/// What both ends of Kafka share: connection, record format, topics and dead-letter topics.
+#[cfg(any(feature = "consumer", feature = "kafka"))]
+pub use posthaste_kafka as kafka;
+
 /// The PostgreSQL store.
 #[cfg(feature = "postgres")]
 pub use posthaste_postgres as postgres;

@@ -1,0 +1,146 @@
+//! The books: what was committed beside what was counted.
+
+use std::fmt;
+use std::time::Duration;
+
+use anyhow::Context;
+use posthaste::kafka::{Connection, dead_letter};
+use rdkafka::consumer::{BaseConsumer, Consumer};
+use serde_json::Value;
+use sqlx::PgPool;
+use tokio::time::{Instant, sleep};
+
+use crate::wire::TOPICS;
+
+/// Committed and counted totals, and how many products differ.
+#[derive(Debug, Default)]
+pub struct Line {
+    committed: i64,
+    counted: i64,
+    products_that_differ: i64,
+}
+
+#[derive(Debug, Default)]
+pub struct Books {
+    likes: Line,
+    sales: Line,
+    views: Line,
+    undelivered: i64,
+    dead: i64,
+    dead_letters: i64,
+    sold_out: i64,
+    stale: i64,
+}
+
+/// Poison events that were put in.
+const POISON: i64 = 1;
+
+impl Books {
+    pub fn balanced(&self) -> bool {
+        let lines = [&self.likes, &self.sales, &self.views];
+        lines
+            .iter()
+            .all(|line| line.committed == line.counted && line.products_that_differ == 0)
+            && (self.undelivered, self.dead, self.dead_letters, self.stale) == (0, 0, POISON, 0)
+    }
+}
+
+impl fmt::Display for Books {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "{:8}{:>12}{:>12}{:>22}",
+            "", "committed", "counted", "products that differ"
+        )?;
+        for (name, line) in [("likes", &self.likes), ("sales", &self.sales), ("views", &self.views)] {
+            writeln!(
+                f,
+                "{name:8}{:>12}{:>12}{:>22}",
+                line.committed, line.counted, line.products_that_differ
+            )?;
+        }
+        writeln!(f, "undelivered {}, dead in the outbox {}", self.undelivered, self.dead)?;
+        writeln!(f, "dead letters {} (poison events put in: {POISON})", self.dead_letters)?;
+        writeln!(
+            f,
+            "sold out {}, of these still shown as available {}",
+            self.sold_out, self.stale
+        )?;
+        f.write_str(if self.balanced() {
+            "The books balance: everything committed was counted, once."
+        } else {
+            "THE BOOKS DO NOT BALANCE."
+        })
+    }
+}
+
+/// Looks until the books balance, or patience is over; returns the last look.
+pub async fn wait(pool: &PgPool, api: String, kafka: &str, patience: Duration) -> anyhow::Result<Books> {
+    let deadline = Instant::now() + patience;
+    loop {
+        let books = look(pool, &api, kafka).await?;
+        if books.balanced() || Instant::now() > deadline {
+            return Ok(books);
+        }
+        sleep(Duration::from_millis(500)).await;
+    }
+}
+
+async fn look(pool: &PgPool, api: &str, kafka: &str) -> anyhow::Result<Books> {
+    let (undelivered, dead) = sqlx::query_as(
+        "select count(*) filter (where status in ('pending', 'processing')), count(*) filter (where status = 'dead')
+           from posthaste.outbox",
+    )
+    .fetch_one(pool)
+    .await?;
+    let mut books = Books {
+        likes: line(pool, LIKES).await?,
+        sales: line(pool, SALES).await?,
+        views: line(pool, VIEWS).await?,
+        undelivered,
+        dead,
+        dead_letters: dead_letters(kafka).await?,
+        ..Books::default()
+    };
+    let sold_out: Vec<i64> = sqlx::query_scalar("select id from product where stock = 0")
+        .fetch_all(pool)
+        .await?;
+    for id in &sold_out {
+        let shown: Value = reqwest::get(format!("{api}/products/{id}")).await?.json().await?;
+        books.stale += i64::from(shown["stock"] != 0);
+    }
+    books.sold_out = i64::try_from(sold_out.len())?;
+    Ok(books)
+}
+
+const LIKES: &str = include_str!("likes.sql");
+const SALES: &str = include_str!("sales.sql");
+const VIEWS: &str = include_str!("views.sql");
+
+async fn line(pool: &PgPool, sql: &'static str) -> anyhow::Result<Line> {
+    let (committed, counted, products_that_differ) = sqlx::query_as(sql)
+        .fetch_one(pool)
+        .await
+        .context("cannot make the books")?;
+    Ok(Line {
+        committed,
+        counted,
+        products_that_differ,
+    })
+}
+
+/// Letters in the dead-letter topics, which have one partition each.
+async fn dead_letters(kafka: &str) -> anyhow::Result<i64> {
+    let consumer: BaseConsumer = Connection::to(kafka)
+        .client_config(&[("group.id", "books")])?
+        .create()?;
+    let counting = tokio::task::spawn_blocking(move || {
+        let mut letters = 0;
+        for topic in TOPICS {
+            let (low, high) = consumer.fetch_watermarks(&dead_letter::topic_for(topic), 0, Duration::from_secs(10))?;
+            letters += high - low;
+        }
+        anyhow::Ok(letters)
+    });
+    counting.await?
+}

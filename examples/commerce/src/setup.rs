@@ -1,0 +1,27 @@
+//! Tables and topics.
+
+use posthaste::core::store::SchemaStore;
+use posthaste::kafka::Connection;
+use posthaste::kafka::topics::{self, DeclaredTopics, TopicSpec};
+use posthaste::postgres::PostgresStore;
+use sqlx::{Executor, PgPool};
+
+use crate::wire::TOPICS;
+
+/// Creates the shop's own tables and Posthaste's.
+pub async fn database(pool: &PgPool) -> anyhow::Result<()> {
+    PostgresStore::new(pool.clone()).migrate().await?;
+    pool.execute(include_str!("../schema.sql")).await?;
+    Ok(())
+}
+
+/// Creates the topics and their dead-letter topics: three partitions kept for a week, one kept for a month.
+pub async fn topics(kafka: &str) -> anyhow::Result<()> {
+    let declared = DeclaredTopics::named(TOPICS).defaults(TopicSpec {
+        replication_factor: Some(3),
+        min_insync_replicas: Some(2),
+        ..TopicSpec::default()
+    });
+    topics::ensure(&Connection::to(kafka), &declared).await?;
+    Ok(())
+}
