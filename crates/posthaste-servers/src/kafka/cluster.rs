@@ -230,25 +230,49 @@ fn set_guard(home: &Home) -> Result<Guard> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::{Ipv4Addr, TcpListener};
+
     use super::*;
     use crate::test_setup;
 
-    #[test]
-    fn the_brokers_go_with_the_process_that_owned_them() {
+    /// `None` where the test runner said that there is no Kafka on this machine.
+    fn one_broker() -> Option<(tempfile::TempDir, KafkaCluster)> {
         if test_setup::left_out("kafka") {
-            return;
+            return None;
         }
         let parent = tempfile::tempdir().unwrap();
         let options = KafkaOptions {
             brokers: 1,
             ..KafkaOptions::default()
         };
-        let mut cluster = KafkaCluster::start_with(parent.path(), &options).unwrap();
+        let cluster = KafkaCluster::start_with(parent.path(), &options).unwrap();
+        Some((parent, cluster))
+    }
+
+    #[test]
+    fn the_brokers_go_with_the_process_that_owned_them() {
+        let Some((_parent, mut cluster)) = one_broker() else {
+            return;
+        };
         let guard = cluster.guard.take().expect("a new cluster has a guard");
 
         guard.pretend_that_we_died();
 
         assert!(wait_until(START_PATIENCE, || !cluster.is_running(), || false));
         assert!(!cluster.home.path().exists());
+    }
+
+    #[test]
+    fn a_taken_port_is_told_from_other_failures() {
+        let Some((_parent, cluster)) = one_broker() else { return };
+        cluster.kill(0).unwrap();
+        let port = cluster.brokers[0].listeners().plain;
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).unwrap();
+        assert!(matches!(cluster.start_again(0), Err(Error::PortTaken(taken)) if taken == port));
+        drop(listener);
+
+        fs::write(cluster.brokers[0].properties_file(), "nonsense").unwrap();
+        let error = cluster.start_again(0).unwrap_err();
+        assert!(error.to_string().contains("process.roles"), "{error}");
     }
 }
