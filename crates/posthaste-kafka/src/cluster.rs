@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use rdkafka::ClientConfig;
 use rdkafka::client::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext};
@@ -83,7 +84,19 @@ fn no_answer(connection: &Connection, code: Option<Code>, reason: Option<&str>) 
     }
 }
 
-/// A client that looks and does not touch. It belongs to no consumer group and never has topics created.
+/// The settings of a consumer, some of which nothing overrides.
+pub(crate) fn config_with(
+    connection: &Connection,
+    settings: &[(&str, String)],
+) -> Result<ClientConfig, InvalidConnection> {
+    let mut config = connection.client_config(&[("allow.auto.create.topics", "false")])?;
+    for (name, value) in settings {
+        config.set(*name, value);
+    }
+    Ok(config)
+}
+
+/// A client that looks and does not touch. It joins no consumer group and never has topics created.
 #[derive(Clone)]
 pub(crate) struct Cluster {
     client: Arc<BaseConsumer<Witness>>,
@@ -92,11 +105,23 @@ pub(crate) struct Cluster {
 
 impl Cluster {
     pub(crate) fn connect(connection: &Connection) -> Result<Self, InvalidConnection> {
-        let config = connection.client_config(&[("allow.auto.create.topics", "false")])?;
+        Self::connect_with(connection, &[])
+    }
+
+    /// With settings that nothing overrides.
+    pub(crate) fn connect_with(
+        connection: &Connection,
+        settings: &[(&str, String)],
+    ) -> Result<Self, InvalidConnection> {
+        let config = config_with(connection, settings)?;
         Ok(Self {
             client: Arc::new(config.create_with_context(Witness::default())?),
             connection: connection.clone(),
         })
+    }
+
+    pub(crate) fn client(&self) -> &BaseConsumer<Witness> {
+        &self.client
     }
 
     pub(crate) fn connection(&self) -> &Connection {

@@ -3,6 +3,7 @@
 mod cluster;
 pub mod connection;
 pub mod dead_letter;
+pub mod dlq;
 pub mod error;
 pub mod event;
 pub mod topics;

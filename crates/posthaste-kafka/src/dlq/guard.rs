@@ -1,0 +1,172 @@
+//! Lets one process at a time replay a topic: the member of a consumer group that has its first partition.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use rdkafka::TopicPartitionList;
+use rdkafka::client::ClientContext;
+use rdkafka::config::RDKafkaLogLevel;
+use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer, ConsumerContext, Rebalance};
+use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
+
+use super::error::DlqError;
+use super::replay::group_of;
+use super::topic::DeadLetterTopic;
+use crate::cluster::{Witness, config_with};
+use crate::error::Cause;
+
+/// How long the group may take to decide who has the partition. A broker waits three seconds for further members.
+const DECISION: Duration = Duration::from_secs(30);
+
+/// After so long without a sign of life a member counts as dead.
+const SESSION: &str = "10000";
+
+const POLL: Duration = Duration::from_millis(50);
+
+/// How often a commit is tried while the group changes.
+const COMMITS: u32 = 20;
+
+#[derive(Default)]
+struct Membership {
+    /// The partitions that were given to us, once it was decided.
+    given: Mutex<Option<Vec<i32>>>,
+    lost: AtomicBool,
+    witness: Witness,
+}
+
+impl ClientContext for Membership {
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
+        self.witness.log(level, facility, message);
+    }
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        self.witness.error(error, reason);
+    }
+}
+
+impl ConsumerContext for Membership {
+    fn pre_rebalance(&self, _: &BaseConsumer<Self>, rebalance: &Rebalance<'_>) {
+        let gone = |partitions: &TopicPartitionList| partitions.elements().iter().any(|gone| gone.partition() == 0);
+        match rebalance {
+            Rebalance::Revoke(partitions) if gone(partitions) => self.lost.store(true, Ordering::Relaxed),
+            Rebalance::Error(_) => self.lost.store(true, Ordering::Relaxed),
+            _ => {}
+        }
+    }
+
+    fn post_rebalance(&self, consumer: &BaseConsumer<Self>, rebalance: &Rebalance<'_>) {
+        let Rebalance::Assign(partitions) = rebalance else {
+            return;
+        };
+        // Another client reads; this one only holds the place.
+        let _ = consumer.pause(partitions);
+        if let Ok(mut given) = self.given.lock() {
+            let ids = partitions.elements().into_iter().map(|given| given.partition());
+            given.get_or_insert_default().extend(ids);
+        }
+    }
+}
+
+/// The right to replay a topic. It ends with the value.
+pub(super) struct Guard {
+    consumer: BaseConsumer<Membership>,
+    topic: String,
+}
+
+impl Guard {
+    /// Takes the right, or says who has it. Blocks.
+    pub(super) fn take(topic: &DeadLetterTopic) -> Result<Self, DlqError> {
+        let settings = [
+            ("group.id", group_of(&topic.name)),
+            ("enable.auto.commit", "false".to_owned()),
+            ("session.timeout.ms", SESSION.to_owned()),
+            ("heartbeat.interval.ms", "1000".to_owned()),
+            // Who comes later takes nothing away from who is there.
+            ("partition.assignment.strategy", "cooperative-sticky".to_owned()),
+        ];
+        let config = config_with(topic.cluster.connection(), &settings)?;
+        let consumer = config.create_with_context(Membership::default());
+        let guard = Self {
+            consumer: consumer.map_err(crate::InvalidConnection::from)?,
+            topic: topic.name.clone(),
+        };
+        let explain = |error: KafkaError| topic.cluster.explain(&error, Some(&topic.name));
+        guard.consumer.subscribe(&[&topic.name]).map_err(explain)?;
+        let deadline = Instant::now() + DECISION;
+        loop {
+            if let Some(Err(error)) = guard.consumer.poll(POLL) {
+                let explanation = explain(error);
+                if !matches!(explanation.cause, Cause::Away | Cause::Other) || Instant::now() > deadline {
+                    return Err(explanation.into());
+                }
+            }
+            let given = guard
+                .consumer
+                .context()
+                .given
+                .lock()
+                .map_or(None, |given| given.clone());
+            match given {
+                Some(partitions) if partitions.contains(&0) => return Ok(guard),
+                Some(_) => return Err(guard.somebody_else()),
+                None if Instant::now() > deadline => {
+                    return Err(explain(KafkaError::Global(Code::CoordinatorNotAvailable)).into());
+                }
+                None => {}
+            }
+        }
+    }
+
+    fn somebody_else(&self) -> DlqError {
+        DlqError::SomebodyElse {
+            topic: self.topic.clone(),
+            who: None,
+        }
+    }
+
+    /// Whether the right is still ours.
+    pub(super) fn holds(&self) -> bool {
+        while self.consumer.poll(Duration::ZERO).is_some() {}
+        !self.consumer.context().lost.load(Ordering::Relaxed) && !self.consumer.assignment_lost()
+    }
+
+    /// Loses the right, as a process does that is halted for too long.
+    #[cfg(test)]
+    pub(super) fn leave(&self) {
+        self.consumer.unsubscribe();
+        let deadline = Instant::now() + DECISION;
+        while self.consumer.assignment().is_ok_and(|left| left.count() > 0) {
+            assert!(Instant::now() < deadline, "it never left");
+            self.consumer.poll(POLL);
+        }
+    }
+
+    /// Commits in the name of the member that we are; a member that was replaced cannot. Blocks.
+    pub(super) fn commit(&self, offsets: &TopicPartitionList) -> Result<(), KafkaError> {
+        let mut tries = 0;
+        loop {
+            match self.consumer.commit(offsets, CommitMode::Sync) {
+                Err(error) if tries < COMMITS && error.rdkafka_error_code() == Some(Code::RebalanceInProgress) => {
+                    tries += 1;
+                    // Serves the group's change.
+                    self.consumer.poll(POLL);
+                }
+                result => return result,
+            }
+        }
+    }
+}
+
+/// Who is in the group, if anybody is and the cluster tells.
+pub(super) async fn present(topic: &DeadLetterTopic) -> Option<String> {
+    let group = group_of(&topic.name);
+    let asked = topic.cluster.ask(move |client, timeout| {
+        let groups = client.fetch_group_list(Some(&group), timeout)?;
+        let members = groups.groups().iter().flat_map(rdkafka::groups::GroupInfo::members);
+        Ok(members
+            .map(|member| format!("client {} at {}", member.client_id(), member.client_host()))
+            .next())
+    });
+    asked.await.ok().flatten()
+}

@@ -1,0 +1,33 @@
+//! Dead-letter topics: what lies in them, and the way back.
+//!
+//! A letter is *open* until it was replayed. What was replayed is kept as the committed offset of the consumer group
+//! `posthaste-dlq-replay.{topic}`, along with the letters above it that were replayed out of turn, so that tools which
+//! watch groups show how many letters are open. Whoever replays is the only member of that group: nobody replays the
+//! same letter at the same time. Progress is committed after the brokers have acknowledged what was sent; a crash in
+//! between sends up to a hundred letters again, and loses none.
+
+mod error;
+mod guard;
+mod letter;
+mod marker;
+mod progress;
+mod reader;
+mod replay;
+mod selection;
+mod topic;
+
+#[cfg(test)]
+mod tests;
+
+pub use self::error::DlqError;
+pub use self::letter::{Letter, REPLAYED};
+pub use self::replay::{Replayed, group_of};
+pub use self::selection::Selection;
+pub use self::topic::{DeadLetterTopic, Summary, summaries};
+
+use crate::connection::Connection;
+
+/// How many letters of a dead-letter topic are open.
+pub async fn open_letters(connection: &Connection, topic: &str) -> Result<u64, DlqError> {
+    DeadLetterTopic::open(connection, topic).await?.open_letters().await
+}

@@ -1,0 +1,121 @@
+//! Reads a stretch of one partition, page by page.
+
+use std::time::{Duration, Instant};
+
+use rdkafka::consumer::{BaseConsumer, Consumer};
+use rdkafka::error::KafkaError;
+use rdkafka::message::Message as _;
+use rdkafka::{Offset, TopicPartitionList};
+
+use super::letter::Letter;
+use crate::cluster::{PATIENCE, Witness, explain_to_operator};
+use crate::connection::Connection;
+use crate::error::{Cause, Explanation};
+
+const POLL: Duration = Duration::from_millis(100);
+
+/// Some records of a partition.
+#[derive(Debug, Default)]
+pub(super) struct Page {
+    pub(super) letters: Vec<Letter>,
+    /// What the last marker among them said.
+    pub(super) marker: Option<Vec<u8>>,
+    /// The offsets that were looked at: from here to below `to`. Not all of them need have been there.
+    pub(super) from: i64,
+    pub(super) to: i64,
+}
+
+/// Records of one partition, to be read once.
+pub(super) struct Reader<'a> {
+    consumer: &'a BaseConsumer<Witness>,
+    connection: &'a Connection,
+    topic: &'a str,
+    next: i64,
+    end: i64,
+}
+
+impl<'a> Reader<'a> {
+    /// Reads from `from` to below `end`. A consumer serves one reader at a time.
+    pub(super) fn open(
+        consumer: &'a BaseConsumer<Witness>,
+        connection: &'a Connection,
+        topic: &'a str,
+        partition: i32,
+        (from, end): (i64, i64),
+    ) -> Result<Self, Explanation> {
+        let explain = |error: KafkaError| explain_to_operator(&error, Some(topic), connection);
+        let mut stretch = TopicPartitionList::new();
+        stretch
+            .add_partition_offset(topic, partition, Offset::Offset(from))
+            .map_err(explain)?;
+        consumer.assign(&stretch).map_err(explain)?;
+        Ok(Self {
+            consumer,
+            connection,
+            topic,
+            next: from,
+            end,
+        })
+    }
+
+    /// At most `most` records; `None` at the end.
+    pub(super) fn page(&mut self, most: usize) -> Result<Option<Page>, Explanation> {
+        if self.next >= self.end {
+            return Ok(None);
+        }
+        let mut page = Page {
+            from: self.next,
+            ..Page::default()
+        };
+        let mut read = 0;
+        let mut deadline = Instant::now() + PATIENCE;
+        while read < most && self.next < self.end {
+            match self.consumer.poll(POLL) {
+                Some(Ok(record)) if record.offset() >= self.end => self.next = self.end,
+                Some(Ok(record)) => {
+                    self.next = record.offset() + 1;
+                    match Letter::of(&record) {
+                        Some(letter) => page.letters.push(letter),
+                        None => page.marker = record.payload().map(<[u8]>::to_vec),
+                    }
+                    read += 1;
+                    deadline = Instant::now() + PATIENCE;
+                }
+                // What lay between here and the end was deleted.
+                Some(Err(KafkaError::PartitionEOF(_))) => self.next = self.end,
+                Some(Err(error)) => self.bear(&error, deadline)?,
+                None => self.bear(&KafkaError::NoMessageReceived, deadline)?,
+            }
+        }
+        page.to = self.next;
+        Ok(Some(page))
+    }
+
+    /// Brokers come and go; only what will not pass, or does not in time, ends the reading.
+    fn bear(&self, error: &KafkaError, deadline: Instant) -> Result<(), Explanation> {
+        let explanation = explain_to_operator(error, Some(self.topic), self.connection);
+        let may_pass = matches!(error, KafkaError::NoMessageReceived) || explanation.cause == Cause::Away;
+        if may_pass && Instant::now() < deadline {
+            return Ok(());
+        }
+        if matches!(error, KafkaError::NoMessageReceived) {
+            let text = format!(
+                "Kafka topic {}: no broker sent its records within {} s; see the brokers' logs",
+                self.topic,
+                PATIENCE.as_secs()
+            );
+            return Err(Explanation {
+                cause: Cause::Away,
+                text,
+            });
+        }
+        Err(explanation)
+    }
+}
+
+impl Drop for Reader<'_> {
+    fn drop(&mut self) {
+        // There is nothing to be done about a consumer that cannot let go of its partition.
+        let _ = self.consumer.unassign();
+    }
+}

@@ -1,0 +1,323 @@
+//! Sends letters back where they came from.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
+use rdkafka::message::{Header, OwnedHeaders};
+use rdkafka::producer::{FutureProducer, FutureRecord};
+use rdkafka::{Offset, TopicPartitionList};
+
+use super::error::DlqError;
+use super::guard::{Guard, present};
+use super::letter::{Letter, MARKER};
+use super::marker;
+use super::progress::{LONGEST, Progress};
+use super::reader::Page;
+use super::selection::Selection;
+use super::topic::{DeadLetterTopic, PAGE};
+use crate::cluster::{Sight, Witness};
+
+/// The consumer group whose committed offset is how far a dead-letter topic was replayed.
+pub fn group_of(topic: &str) -> String {
+    format!("posthaste-dlq-replay.{topic}")
+}
+
+/// What came of a replay.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Replayed {
+    /// How many letters were sent.
+    pub letters: u64,
+    /// To which topics.
+    pub topics: BTreeMap<String, u64>,
+}
+
+/// Settings that a replay is built on.
+const OWNED: [(&str, &str); 1] = [("transactional.id", "a replay has no transactions; leave it out")];
+
+/// How long the marker may wait for room in the producer's queue.
+const ROOM: Duration = Duration::from_secs(10);
+
+impl DeadLetterTopic {
+    /// Sends open letters back to their topics, oldest first, and returns when the brokers have them. `sent` is called
+    /// for each that they acknowledged.
+    ///
+    /// Letters that come in meanwhile are left for the next time, those that die again among them.
+    pub async fn replay(&self, selection: &Selection, mut sent: impl FnMut(&Letter)) -> Result<Replayed, DlqError> {
+        self.refuse_replayed(selection).await?;
+        let producer = self.producer()?;
+        let mut run = Run::begin(self, producer).await?;
+        let result = run.replay(selection, &mut sent).await;
+        let ended = run.end().await;
+        result?;
+        ended?;
+        Ok(run.replayed)
+    }
+
+    /// Somebody who names a letter is told if there is nothing to replay.
+    async fn refuse_replayed(&self, selection: &Selection) -> Result<(), DlqError> {
+        for offset in &selection.offsets {
+            let letter = self.letter(selection.partition.unwrap_or(0), *offset).await?;
+            if letter.replayed {
+                let topic = self.name.clone();
+                return Err(DlqError::AlreadyReplayed { topic, offset: *offset });
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn producer(&self) -> Result<FutureProducer<Witness>, DlqError> {
+        self.cluster.connection().refuse(&OWNED)?;
+        let mut config = self.cluster.connection().client_config(&[
+            ("delivery.timeout.ms", "30000"),
+            ("linger.ms", "5"),
+            // As Java's clients do, and as the relay does, so that a key stays in its partition.
+            ("partitioner", "murmur2_random"),
+        ])?;
+        config.set("acks", "all").set("enable.idempotence", "true");
+        let producer = config.create_with_context(Witness::default());
+        Ok(producer.map_err(crate::InvalidConnection::from)?)
+    }
+}
+
+/// One replay, from taking the right to giving it back.
+pub(super) struct Run<'a> {
+    topic: &'a DeadLetterTopic,
+    producer: FutureProducer<Witness>,
+    pub(super) guard: Arc<Guard>,
+    bounds: BTreeMap<i32, (i64, i64)>,
+    progress: BTreeMap<i32, Progress>,
+    sight: Sight,
+    replayed: Replayed,
+}
+
+impl<'a> Run<'a> {
+    pub(super) async fn begin(topic: &'a DeadLetterTopic, producer: FutureProducer<Witness>) -> Result<Self, DlqError> {
+        if let Some(who) = present(topic).await {
+            return Err(DlqError::SomebodyElse {
+                topic: topic.name.clone(),
+                who: Some(who),
+            });
+        }
+        let guarded = topic.clone();
+        let guard = tokio::task::spawn_blocking(move || Guard::take(&guarded)).await;
+        let guard = guard.unwrap_or_else(|_| Err(topic.cluster.explain(&KafkaError::Canceled, None).into()))?;
+        // Only now: whoever had the right before may have gone on until a moment ago.
+        let bounds = topic.bounds().await?;
+        let progress = topic.progress(&bounds).await?;
+        let sight = topic.cluster.look().await?;
+        Ok(Self {
+            topic,
+            producer,
+            guard: Arc::new(guard),
+            bounds,
+            progress,
+            sight,
+            replayed: Replayed::default(),
+        })
+    }
+
+    pub(super) async fn replay(
+        &mut self,
+        selection: &Selection,
+        sent: &mut impl FnMut(&Letter),
+    ) -> Result<(), DlqError> {
+        let limit = selection.limit.unwrap_or(u64::MAX);
+        for (partition, (_, high)) in self.bounds.clone() {
+            let mut next = self.progress[&partition].position;
+            while next < high && self.replayed.letters < limit {
+                let stretch = (next, high);
+                let page = self.topic.read(partition, stretch, |reader| reader.page(PAGE)).await?;
+                let Some(page) = page else { break };
+                next = page.to;
+                self.page(partition, page, selection, limit, sent).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Replays what is meant of a page, and records it.
+    async fn page(
+        &mut self,
+        partition: i32,
+        page: Page,
+        selection: &Selection,
+        limit: u64,
+        sent: &mut impl FnMut(&Letter),
+    ) -> Result<(), DlqError> {
+        let before = &self.progress[&partition];
+        let open: Vec<Letter> = page
+            .letters
+            .into_iter()
+            .filter(|letter| !before.includes(letter.offset))
+            .collect();
+        let left = usize::try_from(limit - self.replayed.letters).unwrap_or(usize::MAX);
+        let meant: Vec<&Letter> = open
+            .iter()
+            .filter(|letter| selection.includes(letter))
+            .take(left)
+            .collect();
+        if meant.is_empty() {
+            return Ok(());
+        }
+        let after = |done: &[&Letter]| {
+            let mut after = before.clone();
+            let mut from = page.from;
+            // What is no open letter, or no letter at all, is nothing to wait for.
+            for kept in open
+                .iter()
+                .filter(|letter| !done.iter().any(|done| done.offset == letter.offset))
+            {
+                after.add(from, kept.offset);
+                from = kept.offset + 1;
+            }
+            after.add(from, page.to);
+            after
+        };
+        if after(&meant).above().len() > LONGEST {
+            return Err(DlqError::Scattered {
+                topic: self.topic.name.clone(),
+                position: before.position,
+                replayed: self.replayed.letters,
+            });
+        }
+        if !self.guard.holds() {
+            return Err(self.displaced());
+        }
+        let (done, failure) = self.send(&meant).await;
+        let progress = after(&done);
+        self.record(partition, progress).await?;
+        for letter in done {
+            self.replayed.letters += 1;
+            *self.replayed.topics.entry(letter.origin.clone()).or_default() += 1;
+            sent(letter);
+        }
+        match failure {
+            None => Ok(()),
+            Some((offset, reason)) => Err(DlqError::Unsendable {
+                topic: self.topic.name.clone(),
+                offset,
+                replayed: self.replayed.letters,
+                reason,
+            }),
+        }
+    }
+
+    /// Sends letters, and returns those that were acknowledged and the first that was not.
+    pub(super) async fn send<'l>(&self, letters: &[&'l Letter]) -> (Vec<&'l Letter>, Option<(i64, String)>) {
+        let mut failure = None;
+        let mut under_way = Vec::new();
+        for letter in letters {
+            match self.hand_over(letter) {
+                Ok(delivery) => under_way.push((*letter, delivery)),
+                Err(reason) => {
+                    failure = Some((letter.offset, reason));
+                    break;
+                }
+            }
+        }
+        let mut done = Vec::new();
+        for (letter, delivery) in under_way {
+            let error = match delivery.await {
+                Ok(Ok(_)) => {
+                    done.push(letter);
+                    continue;
+                }
+                Ok(Err((error, _))) => error,
+                Err(_) => KafkaError::Canceled,
+            };
+            let reason = self.topic.cluster.explain(&error, Some(&letter.origin)).text;
+            failure = match failure {
+                Some(first) if first.0 < letter.offset => Some(first),
+                _ => Some((letter.offset, reason)),
+            };
+        }
+        (done, failure)
+    }
+
+    fn hand_over(&self, letter: &Letter) -> Result<rdkafka::producer::DeliveryFuture, String> {
+        let origin = &letter.origin;
+        let Some(target) = self.sight.topic(origin) else {
+            return Err(format!(
+                "there is no topic {origin}; create it with `posthaste topics apply` or kafka-topics.sh"
+            ));
+        };
+        // Where its key has been all the time, whichever partitioner put it there.
+        let partition = letter.death.as_ref().map(|death| death.partition);
+        let is_there = |partition: &i32| target.partitions.iter().any(|there| there.id == *partition);
+        let record = FutureRecord {
+            topic: origin,
+            partition: partition.filter(is_there),
+            payload: letter.payload.as_deref(),
+            key: letter.key.as_deref(),
+            // Now: with the time of its death it might be past the topic's retention.
+            timestamp: None,
+            headers: Some(letter.headers_to_send()),
+        };
+        let sent = self.producer.send_result(record);
+        sent.map_err(|(error, _)| self.topic.cluster.explain(&error, Some(origin)).text)
+    }
+
+    /// Commits how far a partition was replayed.
+    pub(super) async fn record(&mut self, partition: i32, progress: Progress) -> Result<(), DlqError> {
+        self.progress.insert(partition, progress);
+        let offsets = self
+            .offsets()
+            .map_err(|error| self.topic.cluster.explain(&error, None))?;
+        let guard = Arc::clone(&self.guard);
+        let committed = tokio::task::spawn_blocking(move || guard.commit(&offsets)).await;
+        let error = match committed {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(error)) => error,
+            Err(_) => KafkaError::Canceled,
+        };
+        match error.rdkafka_error_code() {
+            Some(
+                Code::UnknownMemberId | Code::IllegalGeneration | Code::RebalanceInProgress | Code::AssignmentLost,
+            ) => Err(self.displaced()),
+            _ => Err(self.topic.cluster.explain(&error, Some(&self.topic.name)).into()),
+        }
+    }
+
+    fn offsets(&self) -> Result<TopicPartitionList, KafkaError> {
+        let mut offsets = TopicPartitionList::new();
+        for (partition, progress) in &self.progress {
+            let mut element = offsets.add_partition(&self.topic.name, *partition);
+            element.set_offset(Offset::Offset(progress.position))?;
+            element.set_metadata(progress.above());
+        }
+        Ok(offsets)
+    }
+
+    fn displaced(&self) -> DlqError {
+        DlqError::Displaced {
+            topic: self.topic.name.clone(),
+            replayed: self.replayed.letters,
+        }
+    }
+
+    /// Writes down in the topic what was replayed.
+    async fn end(&mut self) -> Result<(), DlqError> {
+        if self.replayed.letters == 0 {
+            return Ok(());
+        }
+        let text = marker::write(&self.progress);
+        let first = self.topic.partitions.first().copied().unwrap_or_default();
+        let mark = Header {
+            key: MARKER,
+            value: Some("1"),
+        };
+        let record = FutureRecord::to(&self.topic.name)
+            .partition(first)
+            .key(MARKER)
+            .payload(&text)
+            .headers(OwnedHeaders::new().insert(mark));
+        let written = self.producer.send(record, ROOM).await;
+        let delivery = written.map_err(|(error, _)| self.topic.cluster.explain(&error, Some(&self.topic.name)))?;
+        // The marker is not a letter that waits.
+        let mut progress = self.progress[&first].clone();
+        progress.add(delivery.offset, delivery.offset + 1);
+        self.record(first, progress).await
+    }
+}

@@ -1,0 +1,279 @@
+//! One dead-letter topic: what lies in it, and what of that is open.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex};
+
+use chrono::{DateTime, Utc};
+use rdkafka::consumer::{BaseConsumer, Consumer};
+use rdkafka::error::KafkaError;
+use rdkafka::{Offset, TopicPartitionList};
+use serde::Serialize;
+
+use super::error::DlqError;
+use super::letter::Letter;
+use super::marker;
+use super::progress::Progress;
+use super::reader::{Page, Reader};
+use super::replay::group_of;
+use super::selection::Selection;
+use crate::cluster::{Cluster, Sight, Witness};
+use crate::connection::Connection;
+use crate::dead_letter;
+use crate::error::Explanation;
+
+/// Records of one page.
+pub(super) const PAGE: usize = 100;
+
+/// A dead-letter topic.
+#[derive(Clone)]
+pub struct DeadLetterTopic {
+    pub(super) cluster: Cluster,
+    pub(super) name: String,
+    pub(super) partitions: Vec<i32>,
+    /// The client reads one stretch at a time.
+    reading: Arc<Mutex<()>>,
+}
+
+impl fmt::Debug for DeadLetterTopic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeadLetterTopic")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a dead-letter topic comes down to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Summary {
+    /// The dead-letter topic.
+    pub topic: String,
+    /// How many letters are open.
+    pub open: u64,
+    /// When the oldest of them was given up.
+    pub oldest: Option<DateTime<Utc>>,
+}
+
+/// All dead-letter topics of a cluster, by name.
+pub async fn summaries(connection: &Connection) -> Result<Vec<Summary>, DlqError> {
+    let sight = Cluster::connect(connection)?.look().await?;
+    let mut summaries = Vec::new();
+    for topic in names(&sight) {
+        summaries.push(DeadLetterTopic::seen(connection, &topic, &sight)?.summary().await?);
+    }
+    Ok(summaries)
+}
+
+fn names(sight: &Sight) -> Vec<String> {
+    let topics = sight.topics.iter().map(|topic| topic.name.clone());
+    let mut names: Vec<_> = topics.filter(|name| dead_letter::origin_of(name).is_some()).collect();
+    names.sort();
+    names
+}
+
+impl DeadLetterTopic {
+    /// The topic with this name, which need not end in `.dlq`.
+    pub async fn open(connection: &Connection, topic: &str) -> Result<Self, DlqError> {
+        let sight = Cluster::connect(connection)?.look().await?;
+        Self::seen(connection, topic, &sight)
+    }
+
+    fn seen(connection: &Connection, topic: &str, sight: &Sight) -> Result<Self, DlqError> {
+        let Some(seen) = sight.topic(topic) else {
+            return Err(DlqError::NoSuchTopic {
+                topic: topic.to_owned(),
+                known: names(sight),
+            });
+        };
+        let settings = [
+            ("group.id", group_of(topic)),
+            ("enable.auto.commit", "false".to_owned()),
+            ("enable.partition.eof", "true".to_owned()),
+            ("auto.offset.reset", "earliest".to_owned()),
+        ];
+        let mut partitions: Vec<_> = seen.partitions.iter().map(|partition| partition.id).collect();
+        partitions.sort_unstable();
+        Ok(Self {
+            cluster: Cluster::connect_with(connection, &settings)?,
+            name: topic.to_owned(),
+            partitions,
+            reading: Arc::default(),
+        })
+    }
+
+    /// The topic's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// How many letters are open.
+    pub async fn open_letters(&self) -> Result<u64, DlqError> {
+        let bounds = self.bounds().await?;
+        let progress = self.progress(&bounds).await?;
+        let open = progress
+            .iter()
+            .map(|(partition, progress)| progress.open(bounds[partition].1));
+        Ok(open.sum())
+    }
+
+    /// How many letters are open, and since when.
+    pub async fn summary(&self) -> Result<Summary, DlqError> {
+        let open = self.open_letters().await?;
+        let first = Selection {
+            open: true,
+            limit: Some(1),
+            ..Selection::default()
+        };
+        let oldest = if open > 0 {
+            self.letters(&first).await?
+        } else {
+            Vec::new()
+        };
+        Ok(Summary {
+            topic: self.name.clone(),
+            open,
+            oldest: oldest.first().and_then(Letter::time),
+        })
+    }
+
+    /// Letters, by partition and offset.
+    pub async fn letters(&self, selection: &Selection) -> Result<Vec<Letter>, DlqError> {
+        let bounds = self.bounds().await?;
+        let progress = self.progress(&bounds).await?;
+        let limit = usize::try_from(selection.limit.unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
+        let mut letters = Vec::new();
+        for (partition, (low, high)) in bounds {
+            let from = if selection.open {
+                progress[&partition].position.max(low)
+            } else {
+                low
+            };
+            let (selection, done) = (selection.clone(), progress[&partition].clone());
+            let left = limit.saturating_sub(letters.len());
+            let found = self.read(partition, (from, high), move |reader| {
+                let mut found = Vec::new();
+                while found.len() < left
+                    && let Some(page) = reader.page(PAGE)?
+                {
+                    let marked = page.letters.into_iter().map(|letter| Letter {
+                        replayed: done.includes(letter.offset),
+                        ..letter
+                    });
+                    found.extend(marked.filter(|letter| selection.includes(letter)));
+                }
+                found.truncate(left);
+                Ok(found)
+            });
+            letters.extend(found.await?);
+        }
+        Ok(letters)
+    }
+
+    /// The letter at an offset.
+    pub async fn letter(&self, partition: i32, offset: i64) -> Result<Letter, DlqError> {
+        let bounds = self.bounds().await?;
+        let (low, high) = bounds.get(&partition).copied().unwrap_or_default();
+        let missing = DlqError::NoSuchLetter {
+            topic: self.name.clone(),
+            partition,
+            offset,
+            low,
+            high,
+        };
+        if !(low..high).contains(&offset) {
+            return Err(missing);
+        }
+        let page = self
+            .read(partition, (offset, offset + 1), |reader| reader.page(1))
+            .await?;
+        let letter = page
+            .and_then(|page: Page| page.letters.into_iter().next())
+            .ok_or(missing)?;
+        let replayed = self.progress(&bounds).await?[&partition].includes(offset);
+        Ok(Letter { replayed, ..letter })
+    }
+
+    /// The lowest offset of each partition, and the one above its highest.
+    pub(super) async fn bounds(&self) -> Result<BTreeMap<i32, (i64, i64)>, DlqError> {
+        let (topic, partitions) = (self.name.clone(), self.partitions.clone());
+        let asked = self.cluster.ask(move |client, timeout| {
+            let bounds = partitions
+                .iter()
+                .map(|partition| Ok((*partition, client.fetch_watermarks(&topic, *partition, timeout)?)));
+            bounds.collect::<Result<_, KafkaError>>()
+        });
+        Ok(asked.await?)
+    }
+
+    /// What was replayed of each partition.
+    pub(super) async fn progress(
+        &self,
+        bounds: &BTreeMap<i32, (i64, i64)>,
+    ) -> Result<BTreeMap<i32, Progress>, DlqError> {
+        let kept = match self.committed().await? {
+            committed if !committed.is_empty() => committed,
+            _ => self.last_marker(bounds).await?,
+        };
+        let within = bounds.iter().map(|(partition, (low, high))| {
+            let progress = kept.get(partition).cloned().unwrap_or(Progress::at(*low));
+            (*partition, progress.within(*low, *high))
+        });
+        Ok(within.collect())
+    }
+
+    async fn committed(&self) -> Result<BTreeMap<i32, Progress>, DlqError> {
+        let (topic, partitions) = (self.name.clone(), self.partitions.clone());
+        let asked = self.cluster.ask(move |client, timeout| {
+            let mut wanted = TopicPartitionList::new();
+            for partition in &partitions {
+                wanted.add_partition(&topic, *partition);
+            }
+            let committed = client.committed_offsets(wanted, timeout)?;
+            let mut found = BTreeMap::new();
+            for element in committed.elements() {
+                element.error()?;
+                if let Offset::Offset(position) = element.offset() {
+                    let progress = Progress::read(position, element.metadata());
+                    found.insert(element.partition(), progress.unwrap_or(Progress::at(position)));
+                }
+            }
+            Ok(found)
+        });
+        Ok(asked.await?)
+    }
+
+    /// What the last marker says, for when the cluster has forgotten the group's offsets.
+    async fn last_marker(&self, bounds: &BTreeMap<i32, (i64, i64)>) -> Result<BTreeMap<i32, Progress>, DlqError> {
+        let Some((partition, stretch)) = bounds.first_key_value() else {
+            return Ok(BTreeMap::new());
+        };
+        let found = self.read(*partition, *stretch, |reader| {
+            let mut last = None;
+            while let Some(page) = reader.page(PAGE)? {
+                last = page.marker.or(last);
+            }
+            Ok(last)
+        });
+        Ok(found.await?.and_then(|text| marker::read(&text)).unwrap_or_default())
+    }
+
+    /// Reads a stretch of a partition, away from the threads that must not wait.
+    pub(super) async fn read<T: Send + 'static>(
+        &self,
+        partition: i32,
+        stretch: (i64, i64),
+        read: impl FnOnce(&mut Reader<'_>) -> Result<T, Explanation> + Send + 'static,
+    ) -> Result<T, DlqError> {
+        let topic = self.clone();
+        let reading = tokio::task::spawn_blocking(move || {
+            let _one_at_a_time = topic.reading.lock();
+            let client: &BaseConsumer<Witness> = topic.cluster.client();
+            let mut reader = Reader::open(client, topic.cluster.connection(), &topic.name, partition, stretch)?;
+            read(&mut reader)
+        });
+        let read = reading
+            .await
+            .unwrap_or_else(|_| Err(self.cluster.explain(&KafkaError::Canceled, None)));
+        Ok(read?)
+    }
+}
