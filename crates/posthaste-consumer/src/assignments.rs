@@ -137,7 +137,7 @@ impl Assignments {
                 .filter_map(|element| owned.remove(&key(element.topic(), element.partition())))
                 .collect()
         };
-        tracing::debug!(partitions = revoked.len(), lost, "revoked");
+        tracing::debug!(partitions = revoked.len(), lost, "giving up partitions");
         let grace = if lost { Duration::ZERO } else { self.revoke_grace };
         self.stop(&revoked, grace);
         if lost {

@@ -105,6 +105,28 @@ impl World {
         }
     }
 
+    /// What another process needs to find this world.
+    pub fn names(&self) -> String {
+        [&self.bootstrap, &self.schema, &self.topic, &self.group]
+            .map(String::as_str)
+            .join(" ")
+    }
+
+    /// The world that another process made.
+    pub async fn again(names: &str) -> Self {
+        let [bootstrap, schema, topic, group] = names.split(' ').collect::<Vec<_>>()[..] else {
+            panic!("four names, not {names}");
+        };
+        let world = Self::on(bootstrap, 1).await;
+        Self {
+            store: PostgresStore::in_schema(world.store.pool().clone(), schema).unwrap(),
+            schema: schema.to_owned(),
+            topic: topic.to_owned(),
+            group: group.to_owned(),
+            ..world
+        }
+    }
+
     pub fn dead_letter_topic(&self) -> String {
         format!("{}.dlq", self.topic)
     }
@@ -341,6 +363,11 @@ impl Running {
     pub async fn stop(self) -> ConsumerReport {
         self.stop.cancel();
         self.end().await.unwrap()
+    }
+
+    /// Drops it in the middle of what it does.
+    pub fn vanish(self) {
+        self.task.abort();
     }
 
     /// Waits for it to end by itself.
