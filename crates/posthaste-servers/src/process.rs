@@ -70,7 +70,7 @@ impl Process {
     /// Sends the signal and waits until the process is gone. Does nothing if it is not running.
     pub(crate) fn end(&self, signal: Signal, patience: Duration) -> Result<()> {
         if self.is_alive() {
-            if let Some(pid) = self.noted_pid() {
+            if let Some(pid) = self.pid() {
                 // It may have ended by itself in the meantime.
                 let _ = signal::kill(pid, signal);
             }
@@ -104,6 +104,11 @@ impl Process {
 
     fn note(&self) -> PathBuf {
         self.dir.join("pid")
+    }
+
+    fn pid(&self) -> Option<Pid> {
+        let ours = self.child().as_ref().and_then(|child| i32::try_from(child.id()).ok());
+        ours.map(Pid::from_raw).or_else(|| self.noted_pid())
     }
 
     fn noted_pid(&self) -> Option<Pid> {
