@@ -8,6 +8,8 @@ pub mod callback;
 pub mod each;
 #[cfg(feature = "file")]
 pub mod file;
+#[cfg(feature = "kafka")]
+pub mod kafka;
 mod lanes;
 #[cfg(any(feature = "file", feature = "stdout"))]
 mod lines;
@@ -19,5 +21,7 @@ pub use callback::Callback;
 pub use each::{EachMessage, PublishOne};
 #[cfg(feature = "file")]
 pub use file::{FileError, FileOptions, FilePublisher};
+#[cfg(feature = "kafka")]
+pub use kafka::{KafkaOptions, KafkaPublisher};
 #[cfg(feature = "stdout")]
 pub use stdout::Stdout;

@@ -1,0 +1,18 @@
+//! Apache Kafka, by librdkafka.
+//!
+//! A batch is handed over in one go and answered by delivery callbacks; there is no future per message. How the order
+//! of a lane holds although its messages are on their way side by side is told in `docs/adr/0004-kafka-order.md`.
+
+mod batch;
+mod context;
+mod hand_over;
+mod options;
+mod producer;
+mod publisher;
+mod route;
+mod topics;
+mod warmth;
+
+pub use self::options::{InvalidKafkaOptions, KafkaOptions, UnknownTopic};
+pub use self::publisher::{Cluster, KafkaPublisher};
+pub use self::route::Route;

@@ -1,0 +1,192 @@
+//! Producers come and go: one that came to an end, or that nobody answers, is replaced by a new one.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use rdkafka::ClientConfig;
+use rdkafka::client::Client;
+use rdkafka::error::KafkaError;
+use rdkafka::producer::{Producer as _, PurgeConfig, ThreadedProducer};
+
+use super::context::{Callbacks, Observer};
+use super::topics::Topics;
+use super::warmth::Warmth;
+
+/// What a producer is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    /// For messages that no other one of the batch must follow. Works as configured.
+    Lone,
+    /// For lanes with several messages in a batch. Never leaves one out: it tries for ever, and what a broker refuses ends
+    /// it as a whole. How long is waited is for the publisher to say.
+    Lanes,
+}
+
+/// One of librdkafka's producers.
+pub(super) struct Producer {
+    pub(super) generation: u64,
+    /// Always there; taken out only to be dropped.
+    native: Option<ThreadedProducer<Callbacks>>,
+    batch_bytes: usize,
+}
+
+impl Producer {
+    pub(super) fn native(&self) -> &ThreadedProducer<Callbacks> {
+        self.native.as_ref().expect("it is taken out only when this is dropped")
+    }
+
+    pub(super) fn client(&self) -> &Client<Callbacks> {
+        self.native().client()
+    }
+}
+
+impl Drop for Producer {
+    /// The end of librdkafka's threads is waited for elsewhere: whoever drops this may not be one to block.
+    fn drop(&mut self) {
+        let native = self.native.take();
+        let _ = std::thread::Builder::new()
+            .name("kafka-drop".to_owned())
+            .spawn(move || drop(native));
+    }
+}
+
+/// The present producer of a role.
+pub(super) struct Slot {
+    role: Role,
+    config: ClientConfig,
+    observer: Arc<Observer>,
+    warmth: Arc<Warmth>,
+    topics: Arc<Topics>,
+    generations: AtomicU64,
+    present: Mutex<Option<Arc<Producer>>>,
+    itself: Weak<Slot>,
+}
+
+/// How long a producer that is replaced may still wait for answers to what it has sent.
+const GRACE: Duration = Duration::from_secs(1);
+/// How long its last reports may take.
+const LAST_REPORTS: Duration = Duration::from_secs(10);
+const A_MOMENT: Duration = Duration::from_millis(10);
+
+/// librdkafka's default for `batch.size`.
+const BATCH_BYTES: usize = 1_000_000;
+
+impl Slot {
+    pub(super) fn new(
+        role: Role,
+        config: &ClientConfig,
+        observer: &Arc<Observer>,
+        warmth: &Arc<Warmth>,
+        topics: &Arc<Topics>,
+    ) -> Arc<Self> {
+        let mut config = config.clone();
+        if role == Role::Lanes {
+            config.set("retries", i32::MAX.to_string());
+            config.set("delivery.timeout.ms", "0");
+            config.set("enable.gapless.guarantee", "true");
+        }
+        Arc::new_cyclic(|itself| Self {
+            role,
+            config,
+            observer: Arc::clone(observer),
+            warmth: Arc::clone(warmth),
+            topics: Arc::clone(topics),
+            generations: AtomicU64::new(0),
+            present: Mutex::new(None),
+            itself: Weak::clone(itself),
+        })
+    }
+
+    /// The present producer, or a new one.
+    pub(super) fn producer(&self) -> Result<Arc<Producer>, KafkaError> {
+        let mut present = self.present();
+        if let Some(producer) = &*present {
+            // A request that is too large for a topic fails with all that is in it.
+            let fits = producer.batch_bytes <= self.topics.smallest_limit();
+            if fits && producer.client().fatal_error().is_none() {
+                return Ok(Arc::clone(producer));
+            }
+            present.take().into_iter().for_each(retire);
+        }
+        let producer = Arc::new(self.create()?);
+        *present = Some(Arc::clone(&producer));
+        Ok(producer)
+    }
+
+    fn create(&self) -> Result<Producer, KafkaError> {
+        let generation = self.generations.fetch_add(1, Ordering::Relaxed) + 1;
+        let itself = Weak::clone(&self.itself);
+        let callbacks = Callbacks {
+            observer: Arc::clone(&self.observer),
+            warmth: Arc::clone(&self.warmth),
+            topics: Arc::clone(&self.topics),
+            generation,
+            role: self.role,
+            on_end: Box::new(move |reason| {
+                if let Some(slot) = itself.upgrade() {
+                    slot.end(generation, reason);
+                }
+            }),
+        };
+        let mut config = self.config.clone();
+        let configured = config.get("batch.size").and_then(|text| text.parse().ok());
+        let batch_bytes = configured.unwrap_or(BATCH_BYTES).min(self.topics.smallest_limit());
+        config.set("batch.size", batch_bytes.to_string());
+        let native = Some(config.create_with_context(callbacks)?);
+        Ok(Producer {
+            generation,
+            native,
+            batch_bytes,
+        })
+    }
+
+    fn end(&self, generation: u64, reason: &str) {
+        if self.replace(generation) {
+            tracing::warn!(role = ?self.role, "the Kafka producer came to its end, and a new one takes over: {reason}");
+        }
+    }
+
+    /// Takes a producer out of service, if it still is the present one. What it holds is reported as taken back.
+    pub(super) fn replace(&self, generation: u64) -> bool {
+        let mut present = self.present();
+        let ended = present.take_if(|producer| producer.generation == generation);
+        let was_present = ended.is_some();
+        ended.into_iter().for_each(retire);
+        was_present
+    }
+
+    fn present(&self) -> MutexGuard<'_, Option<Arc<Producer>>> {
+        // No code panics while holding the lock, and the data would be sound if it did.
+        self.present.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.present().take().into_iter().for_each(retire);
+    }
+}
+
+/// Gives answers that are on their way a moment to arrive, takes back what is left, and waits for the reports of that. On
+/// a thread of its own, because it blocks, and may be asked for by librdkafka's own.
+fn retire(producer: Arc<Producer>) {
+    let retiring = move || {
+        let native = producer.native();
+        let settled = |within: Duration| {
+            let since = Instant::now();
+            while native.in_flight_count() > 0 && since.elapsed() < within {
+                std::thread::sleep(A_MOMENT);
+            }
+            native.in_flight_count() == 0
+        };
+        if !settled(GRACE) {
+            native.purge(PurgeConfig::default().queue().inflight());
+            settled(LAST_REPORTS);
+        }
+    };
+    // Without a thread the producer is dropped here, which takes everything back as well.
+    let _ = std::thread::Builder::new()
+        .name("kafka-retire".to_owned())
+        .spawn(retiring);
+}

@@ -1,0 +1,114 @@
+//! What is known of the cluster's topics, so that what a broker would refuse is not even sent to it.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rdkafka::admin::{AdminClient, AdminOptions, ResourceSpecifier};
+use rdkafka::client::{Client, ClientContext};
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+
+/// What is known of one topic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Facts {
+    pub(super) partitions: usize,
+    /// Most bytes of one request for it.
+    pub(super) max_message_bytes: usize,
+}
+
+/// Kafka's default.
+const MAX_MESSAGE_BYTES: usize = 1_048_588;
+
+/// How long facts are believed. A topic that was deleted, or whose limit was lowered, shows by a failure before.
+const LASTS: Duration = Duration::from_mins(5);
+
+/// How often, and how long apart, is looked for a topic that is not there: a cluster that creates topics by itself does so
+/// when it is asked for them, and says no the first time.
+const LOOKS: usize = 3;
+const BETWEEN_LOOKS: Duration = Duration::from_millis(200);
+
+#[derive(Default)]
+pub(super) struct Topics(Mutex<HashMap<String, (Facts, Instant)>>);
+
+impl Topics {
+    pub(super) fn known(&self, topic: &str) -> Option<Facts> {
+        let known = self.lock();
+        let (facts, since) = known.get(topic)?;
+        (since.elapsed() < LASTS).then_some(*facts)
+    }
+
+    pub(super) fn learnt(&self, topic: &str, facts: Facts) {
+        self.lock().insert(topic.to_owned(), (facts, Instant::now()));
+    }
+
+    pub(super) fn forget(&self, topic: &str) {
+        self.lock().remove(topic);
+    }
+
+    /// The smallest limit of all topics.
+    pub(super) fn smallest_limit(&self) -> usize {
+        let limits = self.lock();
+        let limits = limits.values().map(|(facts, _)| facts.max_message_bytes);
+        limits.min().unwrap_or(MAX_MESSAGE_BYTES)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, (Facts, Instant)>> {
+        // No code panics while holding the lock, and the data would be sound if it did.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How many partitions a topic has. Blocks.
+pub(super) fn partitions<C: ClientContext>(
+    client: &Client<C>,
+    topic: &str,
+    within: Duration,
+) -> Result<usize, KafkaError> {
+    let mut looks = 0;
+    loop {
+        looks += 1;
+        let metadata = client.fetch_metadata(Some(topic), within)?;
+        let found = metadata.topics().iter().find(|found| found.name() == topic);
+        let unknown = RDKafkaErrorCode::UnknownTopicOrPartition;
+        let error = match found {
+            Some(found) => match found.error() {
+                None => return Ok(found.partitions().len()),
+                Some(error) => RDKafkaErrorCode::from(error),
+            },
+            None => unknown,
+        };
+        let may_come = error == unknown || error == RDKafkaErrorCode::LeaderNotAvailable;
+        if !may_come || looks == LOOKS {
+            return Err(KafkaError::MetadataFetch(error));
+        }
+        std::thread::sleep(BETWEEN_LOOKS);
+    }
+}
+
+/// The largest request each topic takes; the default where the cluster does not let us ask.
+pub(super) async fn limits<C: ClientContext + 'static>(
+    admin: &AdminClient<C>,
+    topics: &[String],
+    within: Duration,
+) -> HashMap<String, usize> {
+    let resources: Vec<_> = topics.iter().map(|topic| ResourceSpecifier::Topic(topic)).collect();
+    let options = AdminOptions::new().request_timeout(Some(within));
+    let answers = match admin.describe_configs(&resources, &options).await {
+        Ok(answers) => answers,
+        Err(error) => {
+            tracing::debug!(%error, "topics' limits are not known");
+            Vec::new()
+        }
+    };
+    let mut limits: HashMap<String, usize> = topics.iter().map(|topic| (topic.clone(), MAX_MESSAGE_BYTES)).collect();
+    for (topic, answer) in topics.iter().zip(answers) {
+        let limit = answer.ok().and_then(|resource| {
+            let entry = resource.get("max.message.bytes")?;
+            entry.value.as_ref()?.parse().ok()
+        });
+        if let Some(limit) = limit {
+            limits.insert(topic.clone(), limit);
+        }
+    }
+    limits
+}

@@ -1,0 +1,276 @@
+//! Kafka as publisher, on real brokers.
+#![allow(
+    clippy::unwrap_used,
+    reason = "the exemption for tests does not reach the helpers beside them"
+)]
+#![cfg(feature = "kafka")]
+
+#[path = "support/kafka.rs"]
+mod kafka;
+mod support;
+
+use std::time::{Duration, Instant};
+
+use kafka::{Topic, failure, shared};
+use posthaste_core::publisher::{ErrorKind, Outcome};
+use posthaste_core::{Message, Publisher};
+use posthaste_kafka::event::Format;
+use posthaste_publishers::kafka::{KafkaPublisher, Route, UnknownTopic};
+use support::publish;
+
+fn keyed(topic: &Topic, key: &str, payload: &str) -> Message {
+    Message::new(topic.name.as_str(), payload.to_owned()).key(key)
+}
+
+fn run(topic: &Topic, key: &str, numbers: std::ops::Range<usize>) -> Vec<Message> {
+    numbers.map(|n| keyed(topic, key, &n.to_string())).collect()
+}
+
+fn numbers(range: std::ops::Range<usize>) -> Vec<String> {
+    range.map(|n| n.to_string()).collect()
+}
+
+/// Proves A9 and E3.
+#[tokio::test]
+async fn a_record_carries_the_id_the_whole_payload_and_the_aggregate_as_its_key() {
+    let Some(brokers) = shared() else { return };
+    let topic = Topic::create(&brokers, 3, &[]).await;
+    let mut options = topic.options();
+    options.id_header = Some("messageId".to_owned());
+    let publisher = KafkaPublisher::new(options).unwrap();
+    let payload = r#"{ "orderId": 42, "text": "ä" }"#;
+    let message = Message::new(topic.name.as_str(), payload)
+        .aggregate("Order", "42")
+        .event_type("acme.order.created.v1")
+        .header("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
+    assert_eq!(
+        publish(&publisher, std::slice::from_ref(&message)).await,
+        [Outcome::Delivered]
+    );
+
+    let [record] = &topic.records()[..] else {
+        panic!("one record")
+    };
+    assert_eq!(record.key.as_deref(), Some("42"));
+    assert_eq!(record.payload, payload.as_bytes());
+    assert_eq!(record.headers["ce_id"], message.id.to_string());
+    assert_eq!(record.headers["messageId"], message.id.to_string());
+    assert_eq!(record.headers["traceparent"], message.headers["traceparent"]);
+    assert_eq!(record.event.aggregate_type.as_deref(), Some("Order"));
+    // The partition that Java's clients choose for this key: murmur2("42") over three.
+    assert_eq!(record.partition, 1);
+    assert_eq!(publisher.name(), "kafka");
+}
+
+#[tokio::test]
+async fn structured_mode_carries_the_event_as_json() {
+    let Some(brokers) = shared() else { return };
+    let topic = Topic::create(&brokers, 1, &[]).await;
+    let mut options = topic.options();
+    options.format = Format::Structured;
+    let publisher = KafkaPublisher::new(options).unwrap();
+    let message = keyed(&topic, "k", r#"{"n":1}"#);
+    assert_eq!(
+        publish(&publisher, std::slice::from_ref(&message)).await,
+        [Outcome::Delivered]
+    );
+    let [record] = &topic.records()[..] else {
+        panic!("one record")
+    };
+    assert_eq!(record.event.id, message.id.to_string());
+    assert_eq!(record.event.payload, r#"{"n":1}"#);
+    assert!(record.headers["content-type"].starts_with("application/cloudevents+json"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_keep_their_order_across_batches_and_brokers() {
+    let Some(brokers) = shared() else { return };
+    let topic = Topic::create(&brokers, 3, &[]).await;
+    let publisher = topic.publisher(&[]);
+    for batch in 0..5 {
+        let mut messages = Vec::new();
+        for n in 0..100 {
+            for key in ["a", "b", "c", "d"] {
+                messages.push(keyed(&topic, key, &(batch * 100 + n).to_string()));
+            }
+            messages.push(Message::new(topic.name.as_str(), "keyless"));
+        }
+        assert_eq!(publish(&publisher, &messages).await, vec![Outcome::Delivered; 500]);
+    }
+    for key in ["a", "b", "c", "d"] {
+        assert_eq!(topic.payloads(key), numbers(0..500));
+    }
+    assert_eq!(topic.records().len(), 2_500, "nothing twice");
+}
+
+/// Makes the topic refuse what it took before, and returns a payload that it refuses.
+async fn lower_the_limit(topic: &Topic) -> String {
+    topic.set("max.message.bytes", "2000").await;
+    let large = "x".repeat(5_000);
+    let deadline = Instant::now() + kafka::PATIENCE;
+    while publish(&topic.publisher(&[]), &[keyed(topic, "probe", &large)]).await == [Outcome::Delivered] {
+        assert!(Instant::now() < deadline, "the limit does not come into force");
+    }
+    large
+}
+
+/// Proves pitfall 5: messages of a key are on their way side by side, each in a request of its own, when the broker
+/// refuses one in the middle.
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_of_a_key_is_written_after_one_that_the_broker_refused() {
+    let Some(brokers) = shared() else { return };
+    let topic = Topic::create(&brokers, 1, &[]).await;
+    let publisher = topic.publisher(&[("batch.num.messages", "1"), ("retry.backoff.ms", "10")]);
+    // The publisher learns that the topic takes large messages, and its producer gets known to the broker.
+    assert_eq!(
+        publish(&publisher, &run(&topic, "k", 0..20)).await,
+        vec![Outcome::Delivered; 20]
+    );
+    let large = lower_the_limit(&topic).await;
+    let mut messages = run(&topic, "k", 20..60);
+    messages[10] = keyed(&topic, "k", &large);
+    let outcomes = publish(&publisher, &messages).await;
+    assert_eq!(outcomes[..10], vec![Outcome::Delivered; 10]);
+    let refused = failure(&outcomes[10]);
+    assert!(
+        refused.message.contains("too large") && refused.message.contains(&topic.name),
+        "{refused}"
+    );
+    assert_eq!(outcomes[11..], vec![Outcome::NotAttempted; 29]);
+    assert_eq!(topic.payloads("k"), numbers(0..30));
+
+    // By now the limit is known: the message is refused here, and for good.
+    let again = publish(&publisher, &messages[10..]).await;
+    let refused = failure(&again[0]);
+    assert_eq!(refused.kind, ErrorKind::Permanent);
+    assert!(refused.message.contains("the topic takes 2000"), "{refused}");
+    assert_eq!(again[1..], vec![Outcome::NotAttempted; 29]);
+
+    // And without it the key goes on, at first with one message, then together.
+    let rest = &messages[11..];
+    let head = publish(&publisher, rest).await;
+    assert_eq!((&head[0], &head[1]), (&Outcome::Delivered, &Outcome::NotAttempted));
+    assert_eq!(publish(&publisher, &rest[1..]).await, vec![Outcome::Delivered; 28]);
+    let mut expected = numbers(0..30);
+    expected.extend(numbers(31..60));
+    assert_eq!(topic.payloads("k"), expected);
+}
+
+/// A broker that has never seen a producer takes any sequence number from it, so the second message of a key must wait for
+/// the first one's answer.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_first_message_of_a_new_producer_goes_ahead_alone() {
+    let Some(brokers) = shared() else { return };
+    let topic = Topic::create(&brokers, 1, &[]).await;
+    let publisher = topic.publisher(&[("batch.num.messages", "1")]);
+    // The publisher learns that the topic takes large messages, by the producer for single ones.
+    assert_eq!(
+        publish(&publisher, &run(&topic, "other", 0..1)).await,
+        [Outcome::Delivered]
+    );
+    let large = lower_the_limit(&topic).await;
+    let mut messages = run(&topic, "k", 0..20);
+    messages[0] = keyed(&topic, "k", &large);
+    let outcomes = publish(&publisher, &messages).await;
+    assert!(failure(&outcomes[0]).message.contains("too large"));
+    assert_eq!(outcomes[1..], vec![Outcome::NotAttempted; 19]);
+    assert!(topic.payloads("k").is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn neighbours_of_a_message_that_is_too_large_are_not_refused_with_it() {
+    let Some(brokers) = shared() else { return };
+    let topic = Topic::create(&brokers, 1, &[("max.message.bytes", "4000")]).await;
+    let publisher = topic.publisher(&[("linger.ms", "50")]);
+    // Together they are far above the limit, so one request must not hold them all.
+    let mut messages: Vec<_> = (0..40)
+        .map(|n| keyed(&topic, &format!("k{n}"), &"x".repeat(1_000)))
+        .collect();
+    messages[20] = keyed(&topic, "k20", &"x".repeat(4_000));
+    let outcomes = publish(&publisher, &messages).await;
+    for (n, outcome) in outcomes.iter().enumerate() {
+        if n == 20 {
+            assert_eq!(failure(outcome).kind, ErrorKind::Permanent);
+        } else {
+            assert_eq!(*outcome, Outcome::Delivered, "{n}");
+        }
+    }
+    assert_eq!(topic.records().len(), 39);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_topic_that_is_not_there_is_named_and_used_once_it_is() {
+    let Some(brokers) = shared() else { return };
+    let topic = Topic::absent(&brokers);
+    let publisher = topic.publisher(&[]);
+    let messages = run(&topic, "k", 0..3);
+    let outcomes = publish(&publisher, &messages).await;
+    let error = failure(&outcomes[0]);
+    assert_eq!(error.kind, ErrorKind::Transient);
+    assert!(
+        error.message.contains(&topic.name) && error.message.contains("`posthaste topics apply`"),
+        "{error}"
+    );
+    assert_eq!(outcomes[1..], vec![Outcome::NotAttempted; 2]);
+
+    let mut options = topic.options();
+    options.unknown_topic = UnknownTopic::Dead;
+    let strict = KafkaPublisher::new(options).unwrap();
+    assert_eq!(
+        failure(&publish(&strict, &messages[..1]).await[0]).kind,
+        ErrorKind::Permanent
+    );
+
+    topic.make(1, &[]).await;
+    assert_eq!(publish(&publisher, &messages).await, vec![Outcome::Delivered; 3]);
+    assert_eq!(topic.payloads("k"), numbers(0..3));
+}
+
+#[tokio::test]
+async fn routes_send_messages_elsewhere() {
+    let Some(brokers) = shared() else { return };
+    let topic = Topic::create(&brokers, 1, &[]).await;
+    let mut options = topic.options();
+    options.routes = vec![Route {
+        event_type: Some("acme.order.*".to_owned()),
+        to: topic.name.clone(),
+        ..Route::default()
+    }];
+    let publisher = KafkaPublisher::new(options).unwrap();
+    let message = Message::new("anything", "1")
+        .key("k")
+        .event_type("acme.order.created.v1");
+    assert_eq!(publish(&publisher, &[message]).await, [Outcome::Delivered]);
+    assert_eq!(topic.payloads("k"), ["1"]);
+}
+
+#[tokio::test]
+async fn without_idempotence_a_key_goes_out_one_message_at_a_time() {
+    let Some(brokers) = shared() else { return };
+    let topic = Topic::create(&brokers, 1, &[]).await;
+    let publisher = topic.publisher(&[("enable.idempotence", "false")]);
+    let outcomes = publish(&publisher, &run(&topic, "k", 0..3)).await;
+    assert_eq!(
+        outcomes,
+        [Outcome::Delivered, Outcome::NotAttempted, Outcome::NotAttempted]
+    );
+    assert_eq!(topic.payloads("k"), ["0"]);
+}
+
+#[tokio::test]
+async fn the_cluster_tells_who_it_is() {
+    let Some(brokers) = shared() else { return };
+    let cluster = Topic::absent(&brokers).publisher(&[]).cluster().await.unwrap();
+    assert_eq!(cluster.brokers.len(), brokers.split(',').count());
+    assert!(cluster.id.is_some());
+
+    let began = Instant::now();
+    let nobody = Topic::absent("127.0.0.1:1").publisher(&[]);
+    let error = nobody.cluster().await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Transport);
+    assert!(
+        error.message.contains("kafka.brokers") && error.message.contains("refused"),
+        "{error}"
+    );
+    assert!(began.elapsed() < Duration::from_secs(10));
+}
