@@ -7,6 +7,7 @@ use metrics::{counter, gauge};
 use posthaste_core::breaker::{Answer, Breaker, BreakerConfig, CircuitState, Permit, Room, Transition};
 use posthaste_core::publisher::Outcome;
 use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
 use tokio::time::{Instant, sleep_until};
 
 #[derive(Debug)]
@@ -15,6 +16,7 @@ pub(crate) struct Circuit {
     config: BreakerConfig,
     state: Mutex<State>,
     changed: Notify,
+    answered: Notify,
 }
 
 #[derive(Debug)]
@@ -43,6 +45,7 @@ impl Circuit {
             }),
             config,
             changed: Notify::new(),
+            answered: Notify::new(),
         };
         circuit.show(CircuitState::Closed);
         circuit
@@ -77,7 +80,7 @@ impl Circuit {
                 };
                 self.changed_to(&mut state, transition, cause);
             }
-            None if state.breaker.state() == CircuitState::HalfOpen => self.changed.notify_waiters(),
+            None if state.breaker.state() == CircuitState::HalfOpen => self.answered.notify_waiters(),
             None => {}
         }
     }
@@ -95,18 +98,25 @@ impl Circuit {
     pub(crate) async fn wait_for_room(&self) -> Option<u32> {
         loop {
             // Registered before the look, so that no change in between is missed.
-            let changed = self.changed.notified();
+            let (changed, answered) = (self.changed.notified(), self.answered.notified());
             let room = self.state().breaker.room(Instant::now().into_std());
-            match room {
+            let until = match room {
                 Room::Free => return None,
-                Room::Trials(0) => changed.await,
+                Room::Trials(0) => None,
                 Room::Trials(trials) => return Some(trials),
-                Room::Shut(until) => tokio::select! {
-                    () = sleep_until(Instant::from_std(until)) => {}
-                    () = changed => {}
-                },
+                Room::Shut(until) => Some(Instant::from_std(until)),
+            };
+            tokio::select! {
+                () = changed => {}
+                () = answered => {}
+                () = sleep_until(until.unwrap_or_else(Instant::now)), if until.is_some() => {}
             }
         }
+    }
+
+    /// Resolves at the next change of state from now on, also if it comes before this is awaited.
+    pub(crate) fn changed(&self) -> Notified<'_> {
+        self.changed.notified()
     }
 
     /// Says so while holding the lock: changes are rare, and are told in the order in which they happen.

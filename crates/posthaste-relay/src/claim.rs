@@ -33,6 +33,7 @@ pub(crate) enum Until {
 pub(crate) enum Hindered {
     Store(StoreError),
     CircuitOpen,
+    Superseded,
 }
 
 impl From<StoreError> for Hindered {
@@ -85,9 +86,18 @@ struct Claimer<'a> {
 
 impl Claimer<'_> {
     async fn drain(&mut self) -> Result<(), Hindered> {
-        let Engine { in_flight, circuit, .. } = &**self.engine;
+        let Engine {
+            in_flight,
+            circuit,
+            lead,
+            ..
+        } = &**self.engine;
         loop {
             wait_for_room(self.engine).await;
+            if !lead.is_sure() {
+                in_flight.wait_until(|load| load == Load::default()).await;
+                return Err(Hindered::Superseded);
+            }
             if circuit.view().state != CircuitState::Closed {
                 in_flight.wait_until(|load| load == Load::default()).await;
                 // Whoever drains wants an end, and the broker may be away for long.
@@ -114,12 +124,23 @@ impl Claimer<'_> {
 
     async fn claim_until_shutdown(&mut self) {
         let shutdown = self.shutdown.clone();
-        let Engine { in_flight, circuit, .. } = &**self.engine;
+        let Engine {
+            in_flight,
+            circuit,
+            lead,
+            ..
+        } = &**self.engine;
         let mut outage = Outage::new("claiming");
         let mut pace = Pace::new(self.engine.config.poll_interval, self.engine.config.max_poll_interval);
         let turn = async || {
-            wait_for_room(self.engine).await;
-            circuit.wait_for_room().await
+            loop {
+                wait_for_room(self.engine).await;
+                lead.wait().await;
+                let trials = circuit.wait_for_room().await;
+                if lead.is_sure() {
+                    return trials;
+                }
+            }
         };
         while let Some(trials) = shutdown.run_until_cancelled(turn()).await {
             while self.publications.try_join_next().is_some() {}

@@ -21,6 +21,13 @@ pub struct RelayConfig {
     pub retry: RetryPolicy,
     /// When the broker counts as away, and how it is tried again.
     pub breaker: BreakerConfig,
+    /// Whether only one relay of the namespace is active at a time, however many are running; the others stand by.
+    /// Without it they share the work. Defaults to false.
+    pub exclusive: bool,
+    /// How long the active relay may be silent before another one takes over, where only one is active. One that stops
+    /// cleanly is followed at once. Defaults to 30 s.
+    #[serde(with = "humantime_serde")]
+    pub exclusive_lease: Duration,
     /// Most rows of one claim. Larger is faster; what is claimed is at risk of being sent twice if the process dies.
     /// Defaults to 500.
     pub batch_size: u32,
@@ -99,6 +106,8 @@ impl Default for RelayConfig {
             ordering: OrderingConfig::default(),
             retry: RetryPolicy::default(),
             breaker: BreakerConfig::default(),
+            exclusive: false,
+            exclusive_lease: Duration::from_secs(30),
             batch_size: 500,
             max_in_flight: 2_000,
             max_in_flight_bytes: 32 << 20,
@@ -129,7 +138,7 @@ impl RelayConfig {
     /// Checks that the settings can work together.
     pub fn validate(&self) -> Result<(), InvalidConfig> {
         let third = self.lease / 3;
-        let checks: [(bool, &'static str, String, &'static str); 10] = [
+        let checks: [(bool, &'static str, String, &'static str); 12] = [
             (
                 self.batch_size > 0,
                 "batch_size",
@@ -177,6 +186,18 @@ impl RelayConfig {
                 "janitor_interval",
                 format!("{:?}", self.janitor_interval),
                 "must be above 0",
+            ),
+            (
+                self.exclusive_lease >= Duration::from_millis(100),
+                "exclusive_lease",
+                format!("{:?}", self.exclusive_lease),
+                "must be at least 100ms, to leave time for renewal",
+            ),
+            (
+                !self.exclusive || (self.scope.topics.is_empty() && self.scope.tenant.is_none()),
+                "exclusive",
+                self.exclusive.to_string(),
+                "the active relay must serve the whole namespace: leave out scope.topics and scope.tenant",
             ),
             (
                 self.retry.max_attempts > 0,
@@ -237,6 +258,21 @@ mod tests {
             ..RelayConfig::default()
         };
         assert_eq!(config.validate().unwrap_err().field, "breaker.minimum_calls");
+    }
+
+    /// The others of the namespace would stand by for ever while nobody serves their topics.
+    #[test]
+    fn an_exclusive_relay_of_some_topics_is_refused() {
+        let scope = Scope {
+            topics: vec!["a".into()],
+            ..Scope::default()
+        };
+        let config = RelayConfig {
+            scope,
+            exclusive: true,
+            ..RelayConfig::default()
+        };
+        assert_eq!(config.validate().unwrap_err().field, "exclusive");
     }
 
     #[test]

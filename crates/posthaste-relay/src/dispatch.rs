@@ -24,7 +24,12 @@ pub(crate) async fn run(
     lease: Arc<BatchLease>,
     outcomes: Outcomes,
 ) {
-    let gate = Arc::new(Gate::new(Arc::clone(&lease), Arc::clone(&engine.circuit)));
+    let gate = Gate::new(
+        Arc::clone(&lease),
+        Arc::clone(&engine.lead),
+        Arc::clone(&engine.circuit),
+    );
+    let gate = Arc::new(gate);
     let desk = Arc::new(Desk::new(&messages, &lease, Arc::clone(&gate), outcomes));
     let sound = verify(messages, &lease, &desk);
     if sound.is_empty() {

@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 use crate::circuit::Circuit;
 use crate::config::RelayConfig;
 use crate::in_flight::{InFlight, Ticket};
+use crate::lead::Lead;
 use crate::relay::RelayReport;
 use crate::wake::LocalDoorbell;
 
@@ -22,6 +23,7 @@ pub(crate) struct Engine {
     pub(crate) worker: WorkerId,
     pub(crate) in_flight: InFlight,
     pub(crate) circuit: Arc<Circuit>,
+    pub(crate) lead: Arc<Lead>,
     pub(crate) doorbell: LocalDoorbell,
     pub(crate) totals: Totals,
 }

@@ -1,4 +1,5 @@
-//! Whether a message of a batch may be handed to the broker: its lease must hold, and the circuit must let it through.
+//! Whether a message of a batch may be handed to the broker: its lease must hold, the relay must be the one to do it, and
+//! the circuit must let it through.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,11 +9,13 @@ use posthaste_core::breaker::{Answer, Permit};
 use posthaste_core::publisher::{LeaseCheck, Outcome};
 
 use crate::circuit::Circuit;
+use crate::lead::Lead;
 use crate::lease::BatchLease;
 
 #[derive(Debug)]
 pub(crate) struct Gate {
     lease: Arc<BatchLease>,
+    lead: Arc<Lead>,
     circuit: Arc<Circuit>,
     state: Mutex<State>,
 }
@@ -20,13 +23,16 @@ pub(crate) struct Gate {
 #[derive(Debug, Default)]
 struct State {
     permits: HashMap<MessageId, Permit>,
+    stopped: bool,
+    /// The first message that the circuit did not let through.
     stopped_at: Option<MessageId>,
 }
 
 impl Gate {
-    pub(crate) fn new(lease: Arc<BatchLease>, circuit: Arc<Circuit>) -> Self {
+    pub(crate) fn new(lease: Arc<BatchLease>, lead: Arc<Lead>, circuit: Arc<Circuit>) -> Self {
         Self {
             lease,
+            lead,
             circuit,
             state: Mutex::default(),
         }
@@ -54,22 +60,27 @@ impl Gate {
 }
 
 impl LeaseCheck for Gate {
-    /// May be asked more than once, by publishers in front of publishers. The first refusal of the circuit ends the
-    /// batch: if a trial became free a little later, a message could pass an earlier one of its key.
+    /// May be asked more than once, by publishers in front of publishers. The first refusal ends the batch: if a trial
+    /// became free a little later, or the lead came back, a message could pass an earlier one of its key.
     fn may_send(&self, id: MessageId) -> bool {
         if !self.lease.may_send(id) {
             return false;
         }
         let mut state = self.state();
+        if !self.lead.is_sure() {
+            state.stopped = true;
+            return false;
+        }
         if let Some(permit) = state.permits.get(&id)
             && self.circuit.is_current(permit)
         {
             return true;
         }
-        if state.stopped_at.is_some() {
+        if state.stopped {
             return false;
         }
         let Some(permit) = self.circuit.permit() else {
+            state.stopped = true;
             state.stopped_at = Some(id);
             return false;
         };
@@ -88,6 +99,7 @@ mod tests {
     use tokio::time::{Instant, advance};
 
     use super::*;
+    use crate::config::RelayConfig;
     use crate::observed::observe;
 
     const LEASE: Duration = Duration::from_mins(10);
@@ -102,7 +114,8 @@ mod tests {
 
     fn gate(circuit: &Arc<Circuit>) -> Gate {
         let lease = BatchLease::new(LeaseToken::new(), Instant::now(), LEASE, std::iter::empty());
-        Gate::new(Arc::new(lease), Arc::clone(circuit))
+        let lead = Lead::new(&RelayConfig::default());
+        Gate::new(Arc::new(lease), Arc::new(lead), Arc::clone(circuit))
     }
 
     /// Opens the circuit through a batch of its own.
@@ -171,6 +184,20 @@ mod tests {
         assert!(!stopping.may_send(id));
         assert_eq!(circuit.view().state, CircuitState::Open, "nothing was tried");
         assert_eq!(stopping.stopped_at(), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_relay_that_does_not_lead_hands_nothing_over() {
+        let exclusive = RelayConfig {
+            exclusive: true,
+            ..RelayConfig::default()
+        };
+        let standing_by = Gate {
+            lead: Arc::new(Lead::new(&exclusive)),
+            ..gate(&circuit())
+        };
+        assert!(!standing_by.may_send(MessageId::new()));
+        assert_eq!(standing_by.stopped_at(), None, "not by the circuit");
     }
 
     #[tokio::test(start_paused = true)]

@@ -20,6 +20,7 @@
 //! a janitor sweeps, purges and counts. A circuit breaker stands between `dispatch` and the publisher: while the broker is
 //! away nothing is claimed, and no attempt is used up.
 
+mod announce;
 mod circuit;
 mod claim;
 mod config;
@@ -31,6 +32,7 @@ mod gate;
 mod in_flight;
 mod instrument;
 mod janitor;
+mod lead;
 mod lease;
 #[cfg(test)]
 mod observed;

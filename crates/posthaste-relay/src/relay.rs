@@ -6,6 +6,7 @@ use posthaste_core::store::WorkerId;
 use posthaste_core::{Publisher, RelayStore, StoreError};
 use thiserror::Error;
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
@@ -14,12 +15,14 @@ use crate::claim::{self, Hindered, Until};
 use crate::config::{InvalidConfig, RelayConfig};
 use crate::engine::{Engine, Totals};
 use crate::in_flight::{InFlight, Load};
+use crate::lead::{self, Lead};
 use crate::wake::{self, LocalDoorbell};
-use crate::{janitor, settle};
+use crate::{announce, janitor, settle};
 
 /// Delivers the messages of one outbox to one publisher.
 ///
-/// Any number of relays may serve the same outbox, in one process or many; they share its messages.
+/// Any number of relays may serve the same outbox, in one process or many; they share its messages, unless
+/// [`RelayConfig::exclusive`] says that one does the work and the others stand by.
 pub struct Relay {
     store: Arc<dyn RelayStore>,
     publisher: Arc<dyn Publisher>,
@@ -65,6 +68,14 @@ pub enum RelayError {
         /// What was done before.
         report: RelayReport,
     },
+    /// Another relay is the active one, and this one was to drain.
+    #[error(
+        "relay {leader} leads this namespace, and only one may be active; let it deliver, or stop it before you drain"
+    )]
+    StandingBy {
+        /// The active relay.
+        leader: String,
+    },
 }
 
 impl Relay {
@@ -101,7 +112,8 @@ impl Relay {
     /// Delivers what is due and returns. Messages that wait for a retry stay behind.
     ///
     /// If the circuit opens it does not wait for the broker but ends with [`RelayError::BrokerAway`]; what was not
-    /// delivered stays in the outbox.
+    /// delivered stays in the outbox. If only one relay may be active and another one is, it ends with
+    /// [`RelayError::StandingBy`].
     pub async fn drain(self) -> Result<RelayReport, RelayError> {
         self.run(Until::Idle).await
     }
@@ -118,6 +130,7 @@ impl Relay {
             worker: WorkerId::new(),
             in_flight: InFlight::default(),
             circuit: Arc::new(Circuit::new(self.config.breaker.clone(), &self.config.scope.namespace)),
+            lead: Arc::new(Lead::new(&self.config)),
             config: self.config,
             doorbell: self.doorbell,
             totals: Totals::default(),
@@ -139,11 +152,20 @@ async fn run_loops(engine: Arc<Engine>, until: Until) -> Result<RelayReport, Rel
     let (outcomes, reported) = mpsc::unbounded_channel();
     let mut settling = tokio::spawn(settle::run(Arc::clone(&engine), reported));
     let keeping = tokio::spawn(janitor::keep_leases(Arc::clone(&engine), background.clone()));
+    let mut presence = JoinSet::new();
     if matches!(until, Until::Cancelled(_)) {
         tokio::spawn(janitor::clean(Arc::clone(&engine), background.clone()));
+        presence.spawn(announce::run(Arc::clone(&engine), background.clone()));
         if let Some(source) = engine.store.wake_source().await {
             tokio::spawn(wake::forward(source, engine.doorbell.clone(), background.clone()));
         }
+    }
+    if let Some(lease) = engine.lead.lease {
+        // Whoever drains has to know before it begins.
+        if matches!(until, Until::Idle) {
+            lead::ask_once(&engine, lease).await?;
+        }
+        presence.spawn(lead::keep(Arc::clone(&engine), lease, background.clone()));
     }
 
     let publications = claim::run(&engine, outcomes, until).await;
@@ -161,19 +183,28 @@ async fn run_loops(engine: Arc<Engine>, until: Until) -> Result<RelayReport, Rel
     }
     // Publications hold the senders of outcomes: with them gone the settler finishes and ends.
     let hindered = publications.map(drop).err();
-    if let Some(Hindered::Store(error)) = hindered {
-        return Err(error.into());
-    }
-    if timeout(grace, &mut settling).await.is_err() {
+    if hindered
+        .as_ref()
+        .is_none_or(|hindered| !matches!(hindered, Hindered::Store(_)))
+        && timeout(grace, &mut settling).await.is_err()
+    {
         settling.abort();
     }
     keeping.abort();
+    background.cancel();
+    if !presence.is_empty() {
+        announce::leave(&engine, presence).await;
+    }
     let report = engine.totals.report(abandoned);
     match hindered {
         None => Ok(report),
-        Some(_) => Err(RelayError::BrokerAway {
+        Some(Hindered::Store(error)) => Err(error.into()),
+        Some(Hindered::CircuitOpen) => Err(RelayError::BrokerAway {
             reason: engine.circuit.view().reason.unwrap_or_default(),
             report,
+        }),
+        Some(Hindered::Superseded) => Err(RelayError::StandingBy {
+            leader: engine.lead.other().unwrap_or_else(|| "of another process".to_owned()),
         }),
     }
 }

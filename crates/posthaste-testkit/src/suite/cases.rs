@@ -206,6 +206,7 @@ macro_rules! __conformance_cases {
                 silence_is_measured_by_the_databases_clock
                 a_relay_that_leaves_is_off_the_list
                 a_relay_not_heard_for_a_day_is_forgotten
+                a_running_relay_is_on_the_list_with_its_circuit_until_it_stops
             }
             leadership {
                 of_many_that_ask_at_the_same_time_one_leads
@@ -215,6 +216,9 @@ macro_rules! __conformance_cases {
                 only_the_leader_can_end_its_lead
                 every_namespace_has_a_leader_of_its_own
                 the_list_shows_who_leads
+                of_many_relays_one_is_active_and_the_next_takes_over
+                a_relay_that_lost_the_lead_claims_nothing_more
+                a_relay_that_may_not_be_active_does_not_drain
             }
             inbox {
                 a_delivery_is_handled_once

@@ -3,9 +3,24 @@
 use posthaste_core::breaker::CircuitState;
 use posthaste_core::store::{LeadRequest, Leadership, RelayBeat, WorkerId};
 use posthaste_core::{AdminStore, RelayStore};
+use posthaste_relay::{Relay, RelayConfig, RelayError};
+use tokio::time::sleep;
 
-use super::steps::{ALMOST_LEASE, LEASE, LEASE_AND_MORE};
+use super::engine::{config, drain, eventually, start};
+use super::steps::{ALMOST_LEASE, LEASE, LEASE_AND_MORE, SECOND, enqueue_new, plain};
+use crate::RecordingPublisher;
 use crate::backend::Backend;
+
+/// One of many, with a limit of [`LEASE`].
+fn exclusive() -> RelayConfig {
+    RelayConfig {
+        exclusive: true,
+        exclusive_lease: LEASE,
+        poll_interval: SECOND / 100,
+        max_poll_interval: SECOND / 50,
+        ..config()
+    }
+}
 
 async fn lead<B: Backend>(b: &B, namespace: &str, worker: WorkerId) -> Leadership {
     let request = LeadRequest {
@@ -21,7 +36,8 @@ fn leader(leadership: Leadership) -> Option<WorkerId> {
     match leadership {
         Leadership::Held => None,
         Leadership::HeldBy { worker, left } => {
-            assert!(left <= LEASE && !left.is_zero(), "{left:?}");
+            // Whoever asked a moment before the leader was granted its time sees a little more than all of it.
+            assert!(left <= LEASE + SECOND && !left.is_zero(), "{left:?}");
             Some(worker.into())
         }
     }
@@ -113,4 +129,96 @@ pub async fn the_list_shows_who_leads<B: Backend>(b: &B) {
     assert_eq!(leading().await, [workers[1]]);
     b.pass_time(LEASE_AND_MORE).await;
     assert_eq!(leading().await, []);
+}
+
+/// A leader that stops is followed at once; one that dies, when its time is over and not before.
+///
+/// Proves C8.
+pub async fn of_many_relays_one_is_active_and_the_next_takes_over<B: Backend>(b: &B) {
+    let brokers = [(); 3].map(|()| RecordingPublisher::new());
+    let mut relays: Vec<_> = brokers
+        .iter()
+        .map(|broker| Some(start(b, broker.clone(), exclusive())))
+        .collect();
+    let mut total = 0;
+    // Delivers through whoever is active, and says who that was.
+    let mut deliver = async || -> usize {
+        let before = brokers.each_ref().map(|broker| broker.ids().len());
+        enqueue_new(b, (0..30).map(|n| plain(&n.to_string()))).await;
+        total += 30;
+        let count = || brokers.iter().map(|broker| broker.ids().len()).sum::<usize>();
+        eventually("everything to be delivered", async || count() == total).await;
+        let mut active = (0..3).filter(|n| brokers[*n].ids().len() > before[*n]);
+        let first = active.next().expect("somebody delivered");
+        assert_eq!(active.next(), None, "one delivered all of it");
+        first
+    };
+
+    let leader = deliver().await;
+    assert_eq!(deliver().await, leader, "it goes on");
+    let (shutdown, relay) = relays[leader].take().expect("it runs");
+    shutdown.cancel();
+    relay.await.expect("the relay does not panic");
+    let successor = deliver().await;
+    assert_ne!(successor, leader);
+
+    let (_, relay) = relays[successor].take().expect("it runs");
+    relay.abort();
+    assert!(relay.await.expect_err("it was aborted").is_cancelled());
+    let ids = enqueue_new(b, [plain("late")]).await;
+    // Twenty-five polls of the one that stands by.
+    sleep(SECOND / 2).await;
+    let last = 3 - leader - successor;
+    assert_eq!(brokers[last].ids(), [], "not before the limit");
+    b.pass_time(LEASE_AND_MORE).await;
+    eventually("the last one to take over", async || brokers[last].ids() == ids).await;
+    let (shutdown, relay) = relays[last].take().expect("it runs");
+    shutdown.cancel();
+    relay.await.expect("the relay does not panic");
+}
+
+/// By its own clock, also if it is not told.
+pub async fn a_relay_that_lost_the_lead_claims_nothing_more<B: Backend>(b: &B) {
+    let broker = RecordingPublisher::new();
+    let lease = SECOND;
+    let (shutdown, relay) = start(
+        b,
+        broker.clone(),
+        RelayConfig {
+            exclusive_lease: lease,
+            ..exclusive()
+        },
+    );
+    enqueue_new(b, [plain("1")]).await;
+    eventually("the relay to lead", async || broker.ids().len() == 1).await;
+    let usurper = WorkerId::new();
+    let taken = async || {
+        b.pass_time(lease).await;
+        lead(b, "default", usurper).await == Leadership::Held
+    };
+    eventually("the lead to be taken", taken).await;
+    sleep(lease).await;
+    let ids = enqueue_new(b, [plain("2")]).await;
+    sleep(SECOND / 2).await;
+    assert_eq!(broker.ids().len(), 1, "it stands by");
+    b.store().leave(usurper).await.expect("leave works");
+    eventually("the relay to lead again", async || broker.ids()[1..] == ids).await;
+    shutdown.cancel();
+    relay.await.expect("the relay does not panic");
+}
+
+/// Whoever drains is told who leads, and leaves no lead behind.
+pub async fn a_relay_that_may_not_be_active_does_not_drain<B: Backend>(b: &B) {
+    let ids = enqueue_new(b, [plain("1"), plain("2")]).await;
+    let (other, broker) = (WorkerId::new(), RecordingPublisher::new());
+    assert_eq!(lead(b, "default", other).await, Leadership::Held);
+    let relay = Relay::new(b.store().clone(), broker.clone()).config(exclusive());
+    let error = relay.drain().await.expect_err("another one leads");
+    assert!(matches!(error, RelayError::StandingBy { .. }), "{error}");
+    assert!(error.to_string().contains(&other.as_uuid().to_string()), "{error}");
+    assert_eq!(broker.ids(), []);
+    b.store().leave(other).await.expect("leave works");
+    drain(b, broker.clone(), exclusive()).await;
+    broker.assert_delivered_once(&ids);
+    assert_eq!(lead(b, "default", other).await, Leadership::Held, "the drain is over");
 }

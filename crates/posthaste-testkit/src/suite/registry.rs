@@ -2,9 +2,12 @@
 
 use posthaste_core::breaker::CircuitState;
 use posthaste_core::store::{RelayBeat, RelayRecord, WorkerId};
-use posthaste_core::{AdminStore, RelayStore};
+use posthaste_core::{AdminStore, BreakerConfig, RelayStore};
 
-use super::steps::{HOUR, MINUTE, SECOND};
+use posthaste_relay::RelayConfig;
+
+use super::engine::{OneByOne, broker, config, eventually, start};
+use super::steps::{HOUR, MINUTE, SECOND, enqueue_new, plain};
 use crate::backend::Backend;
 
 fn beat(namespace: &str) -> RelayBeat {
@@ -123,4 +126,44 @@ pub async fn a_relay_not_heard_for_a_day_is_forgotten<B: Backend>(b: &B) {
     assert_eq!(b.store().purge(HOUR, 10).await.expect("purge works"), 1);
     let listed: Vec<_> = relays(b, "default").await.iter().map(|relay| relay.worker).collect();
     assert_eq!(listed, [alive.worker.as_uuid()]);
+}
+
+/// A change of the circuit shows at once, not with the next beat.
+pub async fn a_running_relay_is_on_the_list_with_its_circuit_until_it_stops<B: Backend>(b: &B) {
+    let broker = broker();
+    broker.vanish();
+    let breaker = BreakerConfig {
+        open_for: SECOND * 3,
+        ..BreakerConfig::default()
+    };
+    let (shutdown, relay) = start(b, OneByOne::new(&broker), RelayConfig { breaker, ..config() });
+    let shows = async |circuit: CircuitState, reason: Option<&str>| {
+        let told = async || {
+            let relays = relays(b, "default").await;
+            let told = relays
+                .first()
+                .map(|relay| (relay.circuit, relay.circuit_reason.as_deref()));
+            told == Some((circuit, reason))
+        };
+        eventually("the list to show the circuit", told).await;
+        relays(b, "default").await.remove(0)
+    };
+    let first = shows(CircuitState::Closed, None).await;
+    assert_eq!(
+        (first.pid, first.publisher.as_str()),
+        (std::process::id(), "one-by-one")
+    );
+    assert!(!first.host.is_empty() && !first.version.is_empty());
+    enqueue_new(b, (0..8).map(|n| plain(&n.to_string()))).await;
+    let open = shows(CircuitState::Open, Some("the broker cannot be reached, as scripted")).await;
+    assert!(open.circuit_since > first.circuit_since && open.started_at == first.started_at);
+    assert!(
+        open.seen_at - first.seen_at < chrono::TimeDelta::seconds(4),
+        "before the next beat"
+    );
+    broker.heal();
+    shows(CircuitState::Closed, None).await;
+    shutdown.cancel();
+    relay.await.expect("the relay does not panic");
+    assert_eq!(relays(b, "default").await, []);
 }

@@ -1,0 +1,68 @@
+//! Tells the store that this relay is there, and where its circuit stands, for `posthaste status`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use posthaste_core::store::RelayBeat;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use crate::circuit::View;
+use crate::engine::Engine;
+use crate::outage::Outage;
+
+/// How often, unless the circuit changes.
+const INTERVAL: Duration = Duration::from_secs(5);
+
+/// Says so until the end. A store that does not take it is no reason to stop delivering.
+pub(crate) async fn run(engine: Arc<Engine>, stop: CancellationToken) {
+    let host = hostname::get().map_or_else(|_| "unknown".to_owned(), |name| name.to_string_lossy().into_owned());
+    let mut outage = Outage::new("announcing this relay");
+    loop {
+        // Registered before the look, so that no change in between is missed.
+        let changed = engine.circuit.changed();
+        // Not cut short by the end: a beat that arrives after the farewell would be a ghost.
+        match engine.store.beat(&beat(&engine, &host)).await {
+            Ok(()) => outage.over(),
+            // The next beat is soon enough.
+            Err(error) => drop(outage.failed(&error)),
+        }
+        let due = async {
+            tokio::select! {
+                () = changed => {}
+                () = sleep(INTERVAL) => {}
+            }
+        };
+        if stop.run_until_cancelled(due).await.is_none() {
+            return;
+        }
+    }
+}
+
+/// Takes this relay off the list, once nobody speaks for it any more, and lets another one lead.
+pub(crate) async fn leave(engine: &Engine, mut presence: JoinSet<()>) {
+    let farewell = async {
+        while presence.join_next().await.is_some() {}
+        engine.store.leave(engine.worker).await
+    };
+    let left = timeout(engine.config.shutdown_grace, farewell).await;
+    if !matches!(left, Ok(Ok(()))) {
+        tracing::debug!("stopped without a farewell; the list of relays will forget this one");
+    }
+}
+
+fn beat(engine: &Engine, host: &str) -> RelayBeat {
+    let View { state, lasted, reason } = engine.circuit.view();
+    RelayBeat {
+        worker: engine.worker,
+        namespace: engine.config.scope.namespace.clone(),
+        publisher: engine.publisher.name().to_owned(),
+        host: host.to_owned(),
+        pid: std::process::id(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        circuit: state,
+        circuit_lasted: lasted,
+        circuit_reason: reason,
+    }
+}
