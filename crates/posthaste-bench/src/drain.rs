@@ -9,20 +9,15 @@ use posthaste_testkit::NullPublisher;
 use sqlx::{Connection, PgConnection};
 use tokio_util::sync::CancellationToken;
 
-use crate::backlog::{self, Keys};
+use crate::backlog::Keys;
+use crate::contest::{Contest, TURN};
 use crate::countdown::Countdown;
 use crate::database::Database;
 use crate::first_rows::FirstRows;
-use crate::report::{Figure, Target, progress};
+use crate::report::{Figure, Target};
 use crate::{Extent, baseline};
 
 const UNIT: &str = "rows/s";
-const REPETITIONS: usize = 3;
-
-/// Rows that a contender drains before it is the next one's turn. Few, because a busy machine changes its speed from one
-/// second to the next; not too few, because a relay starts and ends with each turn.
-const TURN: u32 = 10_000;
-
 /// One way to empty a backlog.
 #[derive(Clone, Copy)]
 enum Way {
@@ -87,34 +82,17 @@ impl Bench {
         self.store.pool().close().await;
         Ok(figures)
     }
+}
 
-    /// Lets all take `turns` turns on one backlog, as often as there are repetitions; returns their speeds.
-    async fn compare(&mut self, keys: Keys, ways: &[Way], turns: u32) -> anyhow::Result<Vec<Vec<f64>>> {
-        let mut speeds = vec![Vec::new(); ways.len()];
-        let contenders = u32::try_from(ways.len())?;
-        for _ in 0..REPETITIONS {
-            backlog::fill(&mut self.conn, TURN * turns * contenders, keys).await?;
-            let mut times = vec![Duration::ZERO; ways.len()];
-            for _ in 0..turns {
-                for (way, time) in ways.iter().zip(&mut times) {
-                    *time += self.turn(*way).await?;
-                }
-            }
-            let left = backlog::left(&mut self.conn).await?;
-            ensure!(left == 0, "{left} rows were not delivered");
-            let now: Vec<f64> = times
-                .iter()
-                .map(|time| f64::from(TURN * turns) / time.as_secs_f64())
-                .collect();
-            progress(&format!("drain: {now:.0?} rows/s"));
-            for (speeds, speed) in speeds.iter_mut().zip(now) {
-                speeds.push(speed);
-            }
-        }
-        Ok(speeds)
+impl Contest for Bench {
+    const NAME: &str = "drain";
+
+    type Way = Way;
+
+    fn conn(&mut self) -> &mut PgConnection {
+        &mut self.conn
     }
 
-    /// Drains the rows of one turn and returns how long it took.
     async fn turn(&mut self, way: Way) -> anyhow::Result<Duration> {
         let store = FirstRows::new(self.store.clone(), TURN);
         let started = Instant::now();

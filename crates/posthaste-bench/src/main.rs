@@ -3,13 +3,16 @@
 //! Speeds of a busy machine mean little, so what is compared is measured in turns within one run and reported as a ratio.
 
 mod backlog;
+mod bare_loop;
 mod baseline;
+mod contest;
 mod countdown;
 mod database;
 mod drain;
 mod enqueue;
 mod first_rows;
 mod idle;
+mod kafka;
 mod latency;
 mod report;
 mod scaling;
@@ -36,6 +39,10 @@ struct Arguments {
     #[arg(long, value_name = "URL", env = "POSTHASTE_BENCH_POSTGRES_URL")]
     postgres_url: String,
 
+    /// Brokers of a Kafka cluster on which a topic may be created; without it what needs Kafka is left out
+    #[arg(long, value_name = "HOST:PORT,…", env = "POSTHASTE_BENCH_KAFKA")]
+    kafka: Option<String>,
+
     /// Also write the figures to this file
     #[arg(long, value_name = "PATH")]
     json: Option<PathBuf>,
@@ -61,6 +68,8 @@ enum Benchmark {
     Latency,
     /// What a relay costs that has nothing to do
     Idle,
+    /// A backlog from PostgreSQL to Kafka, beside a bare loop
+    Kafka,
 }
 
 /// How much to measure.
@@ -113,6 +122,14 @@ async fn measure(arguments: &Arguments, database: &Database) -> anyhow::Result<V
             Benchmark::Enqueue => enqueue::run(database, extent).await?,
             Benchmark::Latency => latency::run(database, extent).await?,
             Benchmark::Idle => idle::run(database, extent).await?,
+            Benchmark::Kafka => match &arguments.kafka {
+                Some(brokers) => kafka::run(database, brokers, extent).await?,
+                None if arguments.only.is_empty() => {
+                    report::progress("kafka: left out, for want of --kafka");
+                    Vec::new()
+                }
+                None => anyhow::bail!("--only kafka needs --kafka"),
+            },
         });
     }
     Ok(figures)
