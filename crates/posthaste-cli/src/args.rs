@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{completions, dead, enqueue, migrate, purge, run, sql, status};
+#[cfg(feature = "kafka")]
+use crate::commands::{dlq, topics};
 use crate::config::Origin;
 use crate::demo;
 
@@ -81,5 +83,9 @@ pub enum Configured {
     Status(status::Status),
     Dead(dead::Dead),
     Purge(purge::Purge),
+    #[cfg(feature = "kafka")]
+    Topics(topics::Topics),
+    #[cfg(feature = "kafka")]
+    Dlq(dlq::Dlq),
     Sql(sql::Sql),
 }

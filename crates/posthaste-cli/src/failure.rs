@@ -3,8 +3,18 @@
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 
+use thiserror::Error;
+
+/// An end with a code that means something, after everything was said.
+#[derive(Debug, Error)]
+#[error("exit code {0}")]
+pub struct EndWith(pub u8);
+
 /// Says what went wrong and returns the exit code.
 pub fn report(error: &anyhow::Error) -> ExitCode {
+    if let Some(EndWith(code)) = error.downcast_ref() {
+        return ExitCode::from(*code);
+    }
     if is_broken_pipe(error) {
         // Whoever read our output, `head` perhaps, has seen enough.
         return ExitCode::SUCCESS;

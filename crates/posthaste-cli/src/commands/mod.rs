@@ -2,12 +2,16 @@
 
 pub mod completions;
 pub mod dead;
+#[cfg(feature = "kafka")]
+pub mod dlq;
 pub mod enqueue;
 pub mod migrate;
 pub mod purge;
 pub mod run;
 pub mod sql;
 pub mod status;
+#[cfg(feature = "kafka")]
+pub mod topics;
 
 use crate::args::{Cli, Command, Configured};
 use crate::{config, logging};
@@ -29,6 +33,10 @@ pub async fn run(cli: Cli) -> anyhow::Result<()> {
         Configured::Status(command) => command.run(&config).await,
         Configured::Dead(command) => command.run(&config).await,
         Configured::Purge(command) => command.run(&config).await,
+        #[cfg(feature = "kafka")]
+        Configured::Topics(command) => command.run(&config).await,
+        #[cfg(feature = "kafka")]
+        Configured::Dlq(command) => command.run(&config).await,
         Configured::Sql(command) => command.run(&config).await,
     }
 }

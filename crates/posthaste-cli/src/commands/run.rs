@@ -9,15 +9,16 @@ use posthaste_core::StoreError;
 use posthaste_core::store::Store;
 use posthaste_relay::{Relay, RelayReport};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::config::{Config, Database};
-use crate::wiring::{self, IfMissing};
+use crate::wiring::{self, IfMissing, Outlet};
 use crate::{metrics, schema, shutdown};
 
 /// Deliver what applications enqueue, until SIGTERM or SIGINT
 ///
 /// Without any configuration the outbox is the SQLite file posthaste.db, which is created, and messages go to standard
-/// output. A database that is away is waited for; one that cannot work (wrong password, no tables) ends the command.
+/// output. A database or a broker that is away is waited for; a database that cannot work (wrong password, no tables) ends the command.
 ///
 /// At the first signal no more work is taken, and what is on its way is finished; a second signal ends the process at
 /// once.
@@ -37,6 +38,7 @@ Examples:
   posthaste run
   posthaste run --config posthaste.toml --check
   POSTHASTE_DATABASE__URL=postgres://relay:secret@db/shop posthaste run
+  posthaste run --set publisher.kind=kafka --set kafka.brokers=127.0.0.1:9092
   posthaste run --set publisher.kind=file --set publisher.path=events.jsonl --set metrics.listen=127.0.0.1:9464";
 
 impl Run {
@@ -46,7 +48,10 @@ impl Run {
         }
         let stop = shutdown::on_signal()?;
         metrics::serve(&config.metrics)?;
-        let publisher = wiring::publisher(&config.publisher)?;
+        let outlet = wiring::publisher(&config)?;
+        let publisher = Arc::clone(&outlet.publisher);
+        // Beside the relay, which goes on without it: a broker that is away is said once, and not with every message.
+        let _watch = AbortOnDropHandle::new(tokio::spawn(watch(outlet)));
         let waiting = reachable_store(&config.database);
         let Some(store) = stop.run_until_cancelled(waiting).await else {
             return Ok(());
@@ -66,10 +71,35 @@ async fn drain(relay: Relay, stop: CancellationToken) -> anyhow::Result<Option<R
     Ok(stop.run_until_cancelled(relay.drain()).await.transpose()?)
 }
 
+/// Looks for the publisher's broker until it is found; says so if it is not.
+async fn watch(outlet: Outlet) {
+    let mut wait = FIRST_WAIT;
+    let mut said = false;
+    loop {
+        match outlet.probe().await {
+            Ok(found) => {
+                if said {
+                    tracing::info!("found {found}");
+                }
+                return;
+            }
+            Err(error) => {
+                if !std::mem::replace(&mut said, true) {
+                    tracing::warn!("{error}; messages wait until it works");
+                }
+                tokio::time::sleep(wait).await;
+                wait = (wait * 2).min(LONGEST_WAIT);
+            }
+        }
+    }
+}
+
+const FIRST_WAIT: Duration = Duration::from_millis(100);
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
+
 /// Waits for a database that is away, then sees to its tables.
 async fn reachable_store(database: &Database) -> anyhow::Result<Arc<dyn Store>> {
-    const LONGEST: Duration = Duration::from_secs(5);
-    let mut wait = Duration::from_millis(100);
+    let mut wait = FIRST_WAIT;
     let mut said = false;
     wiring::writable(database)?;
     let store = wiring::store(database, schema::if_missing(database)).await?;
@@ -85,7 +115,7 @@ async fn reachable_store(database: &Database) -> anyhow::Result<Arc<dyn Store>> 
                     tracing::warn!("{error}; trying again until it works");
                 }
                 tokio::time::sleep(wait).await;
-                wait = (wait * 2).min(LONGEST);
+                wait = (wait * 2).min(LONGEST_WAIT);
             }
             Err(error) => return Err(error),
         }
@@ -100,7 +130,7 @@ fn may_pass(error: &anyhow::Error) -> bool {
 
 async fn check(config: &Config) -> anyhow::Result<()> {
     let database = &config.database;
-    let publisher = wiring::publisher(&config.publisher)?;
+    let outlet = wiring::publisher(config)?;
     wiring::probe(database).await?;
     wiring::writable(database)?;
     let if_missing = if database.auto_migrate() {
@@ -124,11 +154,12 @@ async fn check(config: &Config) -> anyhow::Result<()> {
     } else {
         return schema::prepare(&*store, database).await;
     };
+    let publisher = outlet.probe().await?;
     let mut out = stdout().lock();
     writeln!(out, "settings   ok")?;
     writeln!(out, "database   {} ({})", database.url(), database.url().product())?;
     writeln!(out, "outbox     {found}")?;
-    writeln!(out, "publisher  {}", publisher.name())?;
+    writeln!(out, "publisher  {publisher}")?;
     match config.metrics.listen {
         Some(listen) => writeln!(out, "metrics    http://{listen}/metrics")?,
         None => writeln!(out, "metrics    off; set metrics.listen to serve them")?,

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use figment::providers::{Env, Format, Toml};
 use figment::value::{Dict, Map, Value};
 use figment::{Figment, Metadata, Profile, Provider};
+#[cfg(feature = "kafka")]
+use posthaste_publishers::kafka::InvalidKafkaOptions;
 use tracing_subscriber::EnvFilter;
 
 use super::problem::{Problem, of_extraction};
@@ -64,11 +66,13 @@ fn refuse_single_underscores() -> Result<(), Problem> {
         let Some(key) = name.to_str().and_then(|name| name.strip_prefix(ENV_PREFIX)) else {
             continue;
         };
-        let meant = ["DATABASE", "RELAY", "PUBLISHER", "OUTBOX", "METRICS", "LOG"]
+        let meant = ["DATABASE", "RELAY", "PUBLISHER", "KAFKA", "OUTBOX", "METRICS", "LOG"]
             .iter()
             .find_map(|section| {
                 let field = key.strip_prefix(section)?.strip_prefix('_')?;
-                (!key.contains(ENV_SEPARATOR)).then(|| format!("{ENV_PREFIX}{section}{ENV_SEPARATOR}{field}"))
+                // Where tests find Kafka's jars.
+                (key != "KAFKA_LIBS" && !key.contains(ENV_SEPARATOR))
+                    .then(|| format!("{ENV_PREFIX}{section}{ENV_SEPARATOR}{field}"))
             });
         if let Some(meant) = meant {
             return Err(Problem::new(format!(
@@ -90,6 +94,8 @@ fn check(config: &Config, figment: &Figment) -> Result<(), Problem> {
             invalid.remedy,
         ));
     }
+    #[cfg(feature = "kafka")]
+    check_kafka(&config.kafka, figment)?;
     let database = &config.database;
     match database.url() {
         DatabaseUrl::Postgres(_) if database.prefix.is_some() => {
@@ -112,21 +118,7 @@ fn check(config: &Config, figment: &Figment) -> Result<(), Problem> {
     if database.acquire_timeout.is_zero() {
         return problem("database.acquire_timeout", "must be above 0");
     }
-    match (config.publisher.kind, &config.publisher.path) {
-        (PublisherKind::File, None) => {
-            return Err(Problem::new(
-                "publisher.path: is missing; the file publisher needs one, such as publisher.path = \"events.jsonl\""
-                    .to_owned(),
-            ));
-        }
-        (PublisherKind::Stdout, Some(_)) => {
-            return problem(
-                "publisher.path",
-                "is for the file publisher; set publisher.kind = \"file\"",
-            );
-        }
-        _ => {}
-    }
+    check_publisher(config, figment)?;
     if let Some(listen) = config.metrics.listen
         && !listen.ip().is_loopback()
         && !config.metrics.allow_remote
@@ -143,6 +135,79 @@ fn check(config: &Config, figment: &Figment) -> Result<(), Problem> {
         );
     }
     Ok(())
+}
+
+fn check_publisher(config: &Config, figment: &Figment) -> Result<(), Problem> {
+    let publisher = &config.publisher;
+    if let Some((field, kind)) = publisher.misplaced() {
+        let reason = format!("is for the {kind} publisher; set publisher.kind = {kind:?}, or leave it out");
+        return Err(Problem::of_field(figment, &format!("publisher.{field}"), &reason));
+    }
+    match publisher.kind {
+        PublisherKind::File if publisher.path.is_none() => Err(Problem::new(
+            "publisher.path: is missing; the file publisher needs one, such as publisher.path = \"events.jsonl\""
+                .to_owned(),
+        )),
+        #[cfg(feature = "kafka")]
+        PublisherKind::Kafka => check_kafka_publisher(config, figment),
+        #[cfg(not(feature = "kafka"))]
+        PublisherKind::Kafka => Err(Problem::of_field(
+            figment,
+            "publisher.kind",
+            "this program was built without Kafka; build it with the feature `kafka`, or use stdout or file",
+        )),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(feature = "kafka")]
+fn check_kafka_publisher(config: &Config, figment: &Figment) -> Result<(), Problem> {
+    config
+        .kafka
+        .connection()
+        .map_err(|missing| Problem::new(missing.to_string()))?;
+    let options = config.kafka_options();
+    let publish_timeout = config.relay.publish_timeout;
+    if options.answer_within >= publish_timeout {
+        let reason = format!(
+            "must be below relay.publish_timeout, which is {publish_timeout:?}: the relay would give up before the publisher \
+             can say what is wrong"
+        );
+        return Err(Problem::of_field(figment, "publisher.answer_within", &reason));
+    }
+    match options.client_config() {
+        Ok(_) => Ok(()),
+        Err(InvalidKafkaOptions::Connection(invalid)) => {
+            let field = format!("kafka.{}", invalid.field);
+            Err(Problem::of_value(figment, &field, &invalid.value, &invalid.remedy))
+        }
+        Err(InvalidKafkaOptions::Field { field, value, remedy }) => {
+            let field = format!("publisher.{field}");
+            Err(Problem::of_value(figment, &field, &value, &remedy))
+        }
+        Err(other) => Err(Problem::new(other.to_string())),
+    }
+}
+
+#[cfg(feature = "kafka")]
+fn check_kafka(kafka: &super::kafka::KafkaConfig, figment: &Figment) -> Result<(), Problem> {
+    let wrong = |field: &str, value: &str, remedy: &str| {
+        let field = format!("kafka.{field}");
+        Problem::of_value(figment, &field, value, remedy)
+    };
+    kafka
+        .declared_topics()
+        .validate()
+        .map_err(|invalid| wrong(&invalid.field, &invalid.value, &invalid.remedy))?;
+    let settings = kafka.settings();
+    if settings.brokers.is_empty() {
+        // Not everybody has a cluster; whoever needs one says what is missing.
+        return Ok(());
+    }
+    match settings.client_config(&[]) {
+        Ok(_) => Ok(()),
+        Err(invalid) => Err(wrong(&invalid.field, &invalid.value, &invalid.remedy)),
+    }
 }
 
 /// One setting given on the command line.

@@ -1,11 +1,13 @@
 //! The settings, from defaults, file, environment and flags, each overriding the one before.
 
 mod database_url;
+#[cfg(feature = "kafka")]
+mod kafka;
 mod load;
 mod problem;
+mod publisher;
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use posthaste_core::OutboxOptions;
@@ -15,6 +17,7 @@ use serde::Deserialize;
 
 pub use database_url::DatabaseUrl;
 pub use load::{Origin, load};
+pub use publisher::{PublisherConfig, PublisherKind};
 
 /// Everything that can be set.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -26,12 +29,25 @@ pub struct Config {
     pub relay: RelayConfig,
     /// Where they go.
     pub publisher: PublisherConfig,
+    /// Which Kafka cluster, and which topics it should have.
+    #[cfg(feature = "kafka")]
+    pub kafka: kafka::KafkaConfig,
+    #[cfg(not(feature = "kafka"))]
+    kafka: Option<figment::value::Value>,
     /// How `enqueue` writes them.
     pub outbox: OutboxConfig,
     /// Where Prometheus finds the figures.
     pub metrics: MetricsConfig,
     /// What is written to standard error.
     pub log: LogConfig,
+}
+
+#[cfg(feature = "kafka")]
+impl Config {
+    /// The Kafka publisher's options.
+    pub fn kafka_options(&self) -> posthaste_publishers::KafkaOptions {
+        self.publisher.kafka(self.kafka.settings(), self.relay.publish_timeout)
+    }
 }
 
 /// Where the outbox is.
@@ -75,29 +91,6 @@ impl Database {
     pub fn auto_migrate(&self) -> bool {
         self.auto_migrate.unwrap_or(self.url.is_none())
     }
-}
-
-/// Where messages go.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct PublisherConfig {
-    /// Which publisher. Defaults to `stdout`.
-    pub kind: PublisherKind,
-    /// The file to append to. Needed for, and only for, `file`.
-    pub path: Option<PathBuf>,
-    /// Whether each batch is forced to disk before it counts as delivered. For `file`. Defaults to true.
-    pub fsync: Option<bool>,
-}
-
-/// Which publisher.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum PublisherKind {
-    /// One line of JSON per message on standard output.
-    #[default]
-    Stdout,
-    /// One line of JSON per message in a file.
-    File,
 }
 
 /// How `enqueue` writes messages.

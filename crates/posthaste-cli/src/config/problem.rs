@@ -24,7 +24,7 @@ impl Problem {
     pub(super) fn of_field(figment: &Figment, field: &str, reason: &str) -> Self {
         let value = figment
             .find_value(field)
-            .map_or_else(|_| "(default)".to_owned(), |value| show(&value));
+            .map_or_else(|_| "(default)".to_owned(), |value| show(field, &value));
         Self::of_value(figment, field, &value, reason)
     }
 
@@ -63,7 +63,7 @@ pub(super) fn of_extraction(error: &figment::Error, figment: &Figment) -> Proble
             Problem::new(format!(
                 "{}{}",
                 file.unwrap_or_default(),
-                without_password(message.trim_end())
+                without_secrets(&without_password(message.trim_end()))
             ))
         }
         kind => Problem::of_field(figment, &narrow(figment, field, kind), &reason(kind)),
@@ -114,12 +114,31 @@ fn remedy(actual: &Actual, expected: &str) -> String {
     }
 }
 
-fn show(value: &Value) -> String {
+fn show(field: &str, value: &Value) -> String {
+    let is_secret = ["password", "secret", "pem", "jaas", "oauthbearer"]
+        .iter()
+        .any(|part| field.contains(part));
+    // A whole table of Kafka's properties may hold any of them.
+    let may_hold_one = field.starts_with("kafka") && matches!(value, Value::Dict(..) | Value::Array(..));
+    if is_secret || may_hold_one {
+        return "(hidden)".to_owned();
+    }
     let text = match value {
         Value::String(_, text) => format!("{text:?}"),
         other => serde_json::to_string(other).unwrap_or_default(),
     };
     without_password(&text)
+}
+
+/// Blots out what stands behind the name of a secret, in the lines of a file that could not be read.
+fn without_secrets(text: &str) -> String {
+    let blot = |line: &str| match line.split_once('=') {
+        Some((name, _)) if ["password", "secret", "pem"].iter().any(|part| name.contains(part)) => {
+            format!("{name}= ***")
+        }
+        _ => line.to_owned(),
+    };
+    text.split('\n').map(blot).collect::<Vec<_>>().join("\n")
 }
 
 /// Where the field was given, as a remark in brackets.

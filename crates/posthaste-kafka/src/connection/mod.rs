@@ -3,7 +3,7 @@
 mod alias;
 mod capability;
 mod invalid;
-pub(crate) mod reading;
+pub mod reading;
 
 use std::collections::BTreeMap;
 use std::fmt;

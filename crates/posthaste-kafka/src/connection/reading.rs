@@ -11,7 +11,7 @@ pub(super) fn split(brokers: &str) -> Vec<String> {
 }
 
 /// A list, or text separated by commas, which is all that an environment variable can be.
-pub(super) fn brokers<'de, D: Deserializer<'de>>(input: D) -> Result<Vec<String>, D::Error> {
+pub fn brokers<'de, D: Deserializer<'de>>(input: D) -> Result<Vec<String>, D::Error> {
     struct Brokers;
     impl<'de> Visitor<'de> for Brokers {
         type Value = Vec<String>;
@@ -36,7 +36,7 @@ pub(super) fn brokers<'de, D: Deserializer<'de>>(input: D) -> Result<Vec<String>
 }
 
 /// A table that may be nested, flattened to dotted names.
-pub(crate) fn properties<'de, D: Deserializer<'de>>(input: D) -> Result<BTreeMap<String, String>, D::Error> {
+pub fn properties<'de, D: Deserializer<'de>>(input: D) -> Result<BTreeMap<String, String>, D::Error> {
     let mut flat = BTreeMap::new();
     // Names with dots in them first: environment variables and flags nest, and override what a file quotes.
     let (quoted, nested): (Vec<_>, Vec<_>) = BTreeMap::<String, Property>::deserialize(input)?

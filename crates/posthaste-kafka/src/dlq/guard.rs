@@ -146,6 +146,10 @@ impl Guard {
     pub(super) fn commit(&self, offsets: &TopicPartitionList) -> Result<(), KafkaError> {
         let mut tries = 0;
         loop {
+            // The client would commit as a stranger, which the brokers allow while nobody is in the group.
+            if !self.holds() {
+                return Err(KafkaError::ConsumerCommit(Code::AssignmentLost));
+            }
             match self.consumer.commit(offsets, CommitMode::Sync) {
                 Err(error) if tries < COMMITS && error.rdkafka_error_code() == Some(Code::RebalanceInProgress) => {
                     tries += 1;

@@ -302,6 +302,10 @@ impl<'a> Run<'a> {
         if self.replayed.letters == 0 {
             return Ok(());
         }
+        // What a successor has written since must not be followed by what we knew.
+        if !self.guard.holds() {
+            return Err(self.displaced());
+        }
         let text = marker::write(&self.progress);
         let first = self.topic.partitions.first().copied().unwrap_or_default();
         let mark = Header {

@@ -1,0 +1,40 @@
+//! `posthaste topics plan`
+
+use std::io::{Write, stdout};
+
+use clap::Args;
+use posthaste_kafka::topics::{DeclaredTopics, TopicAdmin};
+
+use super::view;
+use crate::failure::EndWith;
+
+/// Show what is missing or different, and change nothing
+///
+/// `+` is to be created, `~` is to be changed, `=` is as declared, and `!` is what `topics apply` does not do by itself.
+#[derive(Debug, Args)]
+pub(super) struct Plan {
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+    /// End with code 3 if any topic is not as declared
+    #[arg(long)]
+    exit_code: bool,
+}
+
+/// Not 2, with which a command ends that was given wrong arguments.
+const NOT_AS_DECLARED: u8 = 3;
+
+impl Plan {
+    pub(super) async fn run(self, admin: &TopicAdmin, declared: &DeclaredTopics) -> anyhow::Result<()> {
+        let plan = admin.plan(declared).await?;
+        if self.json {
+            writeln!(stdout(), "{}", serde_json::to_string(&plan)?)?;
+        } else {
+            write!(stdout(), "{}", view::of_plan(&plan))?;
+        }
+        if self.exit_code && !plan.is_as_declared() {
+            return Err(EndWith(NOT_AS_DECLARED).into());
+        }
+        Ok(())
+    }
+}
