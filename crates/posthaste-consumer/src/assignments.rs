@@ -143,8 +143,7 @@ impl Assignments {
         if lost {
             tracing::debug!("the partitions are lost; what was not committed comes again, to their new owners");
         } else {
-            self.settle_commits();
-            commit::now(consumer, revoked.iter());
+            self.commit_last(consumer, revoked.iter());
         }
         for assigned in &revoked {
             instrument::lag(&assigned.partition.topic, assigned.partition.number, 0);
@@ -154,9 +153,13 @@ impl Assignments {
     /// Stops workers, at last by dropping what they do.
     fn stop<'a>(&self, assigned: impl IntoIterator<Item = &'a Assigned>, grace: Duration) {
         let partitions: Vec<_> = assigned.into_iter().map(|assigned| &assigned.partition).collect();
-        partitions.iter().for_each(|partition| partition.stop.cancel());
+        for partition in &partitions {
+            partition.stop.cancel();
+        }
         if !self.wait_for(&partitions, grace) {
-            partitions.iter().for_each(|partition| partition.abandon.cancel());
+            for partition in &partitions {
+                partition.abandon.cancel();
+            }
             self.wait_for(&partitions, ABANDONING);
         }
     }
@@ -228,21 +231,27 @@ impl Assignments {
     pub(crate) fn commit_batches(&self) {
         let Some(committer) = self.committer.get() else { return };
         let mut owned = self.owned();
-        if let Some(committed) = committer.answer() {
-            commit::report(&committed, &self.commits);
-            for (partition, offset) in &committed.offsets {
+        if let Some(answer) = committer.answer() {
+            commit::report(&answer, &self.commits);
+            for (partition, offset) in &answer.offsets {
                 if let Some(assigned) = owned.get_mut(partition) {
-                    assigned.commit.answered(*offset, committed.result.is_ok());
+                    assigned.commit.answered(*offset, answer.result.is_ok());
                 }
             }
         }
         commit::batches(committer, owned.values_mut());
     }
 
-    /// Waits for the answer to the commit under way, so that no commit is made after what comes next.
-    fn settle_commits(&self) {
-        while self.committer.get().is_some_and(Committer::is_waiting) {
+    /// Makes the last commit of partitions, after the commit under way has been answered, so that none comes later.
+    fn commit_last<'a>(&self, consumer: &BaseConsumer<Context>, assigned: impl Iterator<Item = &'a Assigned>) {
+        let Some(committer) = self.committer.get() else { return };
+        while committer.is_waiting() {
             self.signal.wait(Duration::from_millis(100));
+        }
+        match committer.answer() {
+            // Nobody answers: the next one would only wait as long.
+            Some(last) if last.is_in_vain() => commit::report_loss(&last.result),
+            _ => commit::now(consumer, assigned),
         }
     }
 
@@ -270,8 +279,7 @@ impl Assignments {
             );
         }
         self.stop(owned.values(), Duration::ZERO);
-        self.settle_commits();
-        commit::now(consumer, owned.values());
+        self.commit_last(consumer, owned.values());
     }
 
     /// Lets go of all partitions at once, without a commit; they hold the consumer, and it holds them.

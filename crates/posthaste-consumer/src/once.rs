@@ -1,7 +1,6 @@
 //! What counts as the same effect.
 
 use std::fmt;
-use std::sync::Arc;
 
 use crate::handler::HandlerError;
 use crate::received::Received;
@@ -14,8 +13,10 @@ pub struct Once<T> {
 enum By<T> {
     Event,
     Aggregate { action: String },
-    Key(Arc<dyn Fn(&Received<T>) -> String + Send + Sync>),
+    Key(MakeKey<T>),
 }
+
+type MakeKey<T> = Box<dyn Fn(&Received<T>) -> String + Send + Sync>;
 
 /// What the inbox is asked, and how the log calls it.
 #[derive(Debug, PartialEq, Eq)]
@@ -51,7 +52,7 @@ impl<T> Once<T> {
     /// ```
     pub fn by(key: impl Fn(&Received<T>) -> String + Send + Sync + 'static) -> Self {
         Self {
-            by: By::Key(Arc::new(key)),
+            by: By::Key(Box::new(key)),
         }
     }
 

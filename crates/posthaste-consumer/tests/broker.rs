@@ -71,21 +71,35 @@ async fn brokers_that_are_away_are_waited_for_with_one_line() {
     assert!(!logs::with(&["INFO", "reading from Kafka works again", &world.group]).is_empty());
 }
 
-/// A consumer can be stopped while the brokers are away.
+/// A consumer can be stopped while the brokers are away, and while a commit waits for them.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stop_does_not_wait_for_brokers_that_are_away() {
     let Some((brokers, world)) = world().await else { return };
     world.send(&world.sale("a", 1), Some(0)).await;
-    let running = Running::start(counting(&world));
-    world.until_effects(1).await;
+    let (gate, entered) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
+    let (effects, entry, signal) = (world.clone(), Arc::clone(&gate), Arc::clone(&entered));
+    let running = Running::start(world.consumer().on(
+        SOLD,
+        Once::per_event(),
+        async move |tx: &mut PgConnection, event: Received<Sale>| {
+            signal.add_permits(1);
+            entry.acquire().await?.forget();
+            Ok(effects.effect(tx, "a", event.payload.n).await?)
+        },
+    ));
+    entered.acquire().await.unwrap().forget();
     down(&brokers);
     until("it noticed", async || {
         !logs::with(&["WARN", "reading from Kafka failed", &world.group]).is_empty()
     })
     .await;
+    gate.add_permits(1);
+    world.until_effects(1).await;
     let stopping = tokio::time::Instant::now();
-    running.stop().await;
-    assert!(stopping.elapsed() < Duration::from_secs(20), "{:?}", stopping.elapsed());
+    assert_eq!(running.stop().await.handled, 1);
+    // A commit is given up after the session's timeout, which is six seconds here.
+    assert!(stopping.elapsed() < Duration::from_secs(15), "{:?}", stopping.elapsed());
+    assert_eq!(logs::with(&["WARN", "could not be committed", &world.group]).len(), 1);
 }
 
 /// Commits that are refused are made again.

@@ -87,13 +87,18 @@ pub(super) fn now<'a>(consumer: &BaseConsumer<Context>, owned: impl Iterator<Ite
     if open.is_empty() {
         return;
     }
-    match commit(consumer, &open) {
+    report_loss(&commit(consumer, &open));
+}
+
+/// Says what it means that a last commit failed.
+pub(super) fn report_loss(result: &Result<(), KafkaError>) {
+    match result {
         Ok(()) => {}
-        Err(error) if of_a_rebalance(&error) => {
+        Err(error) if of_a_rebalance(error) => {
             tracing::debug!(%error, "the group has moved on; what was not committed comes again");
         }
         Err(error) => tracing::warn!(
-            error = explain_error(&error, None).text,
+            error = explain_error(error, None).text,
             "offsets could not be committed; events since the last commit come again, and the inbox skips them"
         ),
     }
@@ -109,7 +114,7 @@ pub(super) fn commit(consumer: &BaseConsumer<Context>, offsets: &[((String, i32)
 }
 
 /// Whether a commit came too late, because the group is being shared out anew. The rebalance sees to the rest.
-fn of_a_rebalance(error: &KafkaError) -> bool {
+pub(super) fn of_a_rebalance(error: &KafkaError) -> bool {
     matches!(
         error.rdkafka_error_code(),
         Some(Code::RebalanceInProgress | Code::IllegalGeneration | Code::UnknownMemberId | Code::AssignmentLost)

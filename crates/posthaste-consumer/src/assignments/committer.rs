@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use rdkafka::consumer::BaseConsumer;
 use rdkafka::error::KafkaError;
 
-use super::commit::commit;
+use super::commit::{commit, of_a_rebalance};
 use crate::context::Context;
 use crate::signal::Signal;
 
@@ -19,6 +19,13 @@ pub(super) type Offsets = Vec<((String, i32), i64)>;
 pub(super) struct Committed {
     pub(super) offsets: Offsets,
     pub(super) result: Result<(), KafkaError>,
+}
+
+impl Committed {
+    /// Whether it failed for a reason that the next one would fail for, too.
+    pub(super) fn is_in_vain(&self) -> bool {
+        self.result.as_ref().is_err_and(|error| !of_a_rebalance(error))
+    }
 }
 
 /// Makes one commit at a time.

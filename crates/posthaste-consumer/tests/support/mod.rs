@@ -14,7 +14,6 @@ use posthaste_core::{Backoff, InboxStore, Message, RetryPolicy};
 use posthaste_kafka::event::{self, Format};
 use posthaste_postgres::{PostgresInbox, PostgresStore};
 use rdkafka::ClientConfig;
-use rdkafka::Message as _;
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
