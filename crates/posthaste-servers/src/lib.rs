@@ -14,6 +14,20 @@
 //! server.start_again()?; // on the same port, with the same data
 //! # Ok::<(), posthaste_servers::Error>(())
 //! ```
+//!
+//! Kafka is a whole cluster, whose brokers can be ended and started again one by one:
+//!
+//! ```no_run
+//! use posthaste_servers::{KafkaCluster, KafkaOptions};
+//!
+//! let options = KafkaOptions { tls: true, ..KafkaOptions::default() };
+//! let cluster = KafkaCluster::start_with("target/servers".as_ref(), &options)?;
+//! println!("connect to {}", cluster.bootstrap());
+//!
+//! cluster.kill(0)?; // two of three are enough
+//! cluster.start_again(0)?;
+//! # Ok::<(), posthaste_servers::Error>(())
+//! ```
 
 mod account;
 mod error;
