@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use clap::Args;
 use humantime_serde::re::humantime::format_duration;
-use posthaste_core::store::{OutboxStats, Store};
+use posthaste_core::breaker::CircuitState;
+use posthaste_core::store::{OutboxStats, RelayRecord, Store};
 use serde::Serialize;
 
 use crate::config::Config;
 use crate::schema;
 
-/// Show what is in the outbox
+/// Show what is in the outbox, and which relays serve it
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Status {
@@ -30,9 +31,13 @@ const EXAMPLES: &str = "\
 Examples:
   posthaste status
   posthaste status --watch
-  posthaste status --json | jq .dead";
+  posthaste status --json | jq .dead
+  posthaste status --json | jq '.relays[] | select(.circuit != \"closed\")'";
 
 const INTERVAL: Duration = Duration::from_secs(1);
+
+/// Relays that were not heard for so long are not alive: three of their beats.
+const SILENCE: f64 = 15.0;
 
 #[derive(Debug, Serialize)]
 struct Found<'a> {
@@ -41,6 +46,21 @@ struct Found<'a> {
     namespace: &'a str,
     #[serde(flatten)]
     stats: OutboxStats,
+    relays: Vec<FoundRelay>,
+}
+
+#[derive(Debug, Serialize)]
+struct FoundRelay {
+    alive: bool,
+    #[serde(flatten)]
+    relay: RelayRecord,
+}
+
+impl From<RelayRecord> for FoundRelay {
+    fn from(relay: RelayRecord) -> Self {
+        let alive = relay.silent_seconds < SILENCE;
+        Self { alive, relay }
+    }
 }
 
 impl Status {
@@ -87,7 +107,54 @@ impl Status {
         };
         writeln!(out, "dead        {}{remedy}", stats.dead)?;
         writeln!(out, "oldest      {}", format_duration(oldest))?;
+        print_relays(&mut out, found)?;
         Ok(())
+    }
+}
+
+fn print_relays(out: &mut impl Write, found: &Found<'_>) -> std::io::Result<()> {
+    let alive = found.relays.iter().filter(|relay| relay.alive).count();
+    let remedy = if alive == 0 && found.stats.pending > 0 {
+        "  nothing is delivered; start one with `posthaste run`"
+    } else {
+        ""
+    };
+    writeln!(out, "relays      {alive} alive{remedy}")?;
+    for FoundRelay { alive, relay } in &found.relays {
+        let RelayRecord {
+            worker,
+            publisher,
+            host,
+            pid,
+            version,
+            ..
+        } = relay;
+        let leads = if relay.leads { ", leads" } else { "" };
+        writeln!(
+            out,
+            "  {worker}  {publisher} on {host}, process {pid}, version {version}{leads}"
+        )?;
+        if *alive {
+            writeln!(out, "    {}", circuit(relay))?;
+        } else {
+            let silent = Duration::from_secs_f64(relay.silent_seconds.floor());
+            writeln!(
+                out,
+                "    not heard for {}; it died or cannot reach the database",
+                format_duration(silent)
+            )?;
+        }
+    }
+    Ok(())
+}
+
+fn circuit(relay: &RelayRecord) -> String {
+    let since = relay.circuit_since.format("%Y-%m-%d %H:%M:%S UTC");
+    let reason = relay.circuit_reason.as_deref().unwrap_or("the broker is away");
+    match relay.circuit {
+        CircuitState::Closed => format!("circuit closed since {since}"),
+        CircuitState::HalfOpen => format!("circuit half-open since {since}, trying the broker again after: {reason}"),
+        CircuitState::Open => format!("circuit open since {since}, nothing is tried: {reason}"),
     }
 }
 
@@ -97,5 +164,65 @@ async fn look<'a>(store: &dyn Store, config: &Config, namespace: &'a str) -> any
         schema_version: store.applied().await?.into_iter().max().unwrap_or_default(),
         namespace,
         stats: store.stats(namespace).await?,
+        relays: store
+            .relays(namespace)
+            .await?
+            .into_iter()
+            .map(FoundRelay::from)
+            .collect(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use chrono::{DateTime, Utc};
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn relay(silent_seconds: f64, circuit: CircuitState) -> FoundRelay {
+        FoundRelay::from(RelayRecord {
+            worker: Uuid::nil(),
+            namespace: "default".into(),
+            publisher: "kafka".into(),
+            host: "h".into(),
+            pid: 7,
+            version: "1".into(),
+            started_at: DateTime::<Utc>::UNIX_EPOCH,
+            seen_at: DateTime::<Utc>::UNIX_EPOCH,
+            silent_seconds,
+            circuit,
+            circuit_since: DateTime::<Utc>::UNIX_EPOCH,
+            circuit_reason: (circuit != CircuitState::Closed).then(|| "connection refused".into()),
+            leads: false,
+        })
+    }
+
+    #[test]
+    fn an_open_circuit_says_since_when_and_why_and_a_silent_relay_that_it_is_silent() {
+        let found = Found {
+            database: "d".into(),
+            schema_version: 3,
+            namespace: "default",
+            stats: OutboxStats::default(),
+            relays: vec![
+                relay(1.0, CircuitState::Open),
+                relay(14.9, CircuitState::HalfOpen),
+                relay(75.2, CircuitState::Closed),
+            ],
+        };
+        let mut out = Vec::new();
+        print_relays(&mut out, &found).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines[0], "relays      2 alive");
+        assert!(
+            lines[2].contains("circuit open since 1970-01-01 00:00:00 UTC") && lines[2].contains("connection refused")
+        );
+        assert!(
+            lines[4].contains("half-open") && lines[4].contains("connection refused"),
+            "{text}"
+        );
+        assert!(lines[6].contains("not heard for 1m 15s"), "{text}");
+    }
 }

@@ -2,7 +2,11 @@
 
 use crate::support::{Place, eventually, on_every_database};
 
-on_every_database!(status_counts_what_is_there_and_hides_the_password);
+on_every_database!(
+    status_counts_what_is_there_and_hides_the_password,
+    status_shows_the_relays_and_misses_them_when_they_are_needed,
+    status_shows_which_relay_leads,
+);
 
 fn status_counts_what_is_there_and_hides_the_password(place: &Place) {
     place.run(&["migrate"]).success();
@@ -24,6 +28,61 @@ fn status_counts_what_is_there_and_hides_the_password(place: &Place) {
             .json()["pending"],
         0
     );
+}
+
+fn status_shows_the_relays_and_misses_them_when_they_are_needed(place: &Place) {
+    place.run(&["migrate"]).success();
+    let text = place.run(&["status"]).success().stdout;
+    assert!(text.contains("relays      0 alive\n"), "nothing waits for one: {text}");
+    place.enqueue(&["--topic", "a", "--payload", "1"]);
+    let text = place.run(&["status"]).success().stdout;
+    assert!(
+        text.contains("relays      0 alive  nothing is delivered; start one with `posthaste run`"),
+        "{text}"
+    );
+
+    let mut relay = place.start(&["run"]);
+    let relays = || place.status()["relays"].as_array().unwrap().clone();
+    eventually("the relay is on the list", || !relays().is_empty());
+    let found = relays().remove(0);
+    assert_eq!(
+        (&found["alive"], &found["circuit"], &found["leads"]),
+        (&true.into(), &"closed".into(), &false.into())
+    );
+    assert_eq!(
+        (&found["publisher"], &found["namespace"]),
+        (&"stdout".into(), &"default".into())
+    );
+    let text = place.run(&["status"]).success().stdout;
+    let process = format!(
+        "stdout on {}, process {}, version",
+        found["host"].as_str().unwrap(),
+        found["pid"]
+    );
+    assert!(
+        text.contains("relays      1 alive\n") && text.contains(&process),
+        "{text}"
+    );
+    assert!(text.contains("circuit closed since 2"), "{text}");
+    relay.signal(nix::sys::signal::Signal::SIGTERM);
+    assert_eq!(relay.exit_code(), Some(0));
+    assert_eq!(relays().len(), 0, "it has left");
+}
+
+fn status_shows_which_relay_leads(place: &Place) {
+    place.run(&["migrate"]).success();
+    let mut relay = place.start(&["run", "--set", "relay.exclusive=true"]);
+    let leads = || place.status()["relays"][0]["leads"] == true;
+    eventually("the relay leads", leads);
+    assert!(place.run(&["status"]).success().stdout.contains(", leads\n"));
+    place
+        .run(&["run", "--drain", "--set", "relay.exclusive=true"])
+        .fails_with(&["leads this namespace", "stop it before you drain"]);
+    relay.signal(nix::sys::signal::Signal::SIGTERM);
+    assert_eq!(relay.exit_code(), Some(0));
+    place
+        .run(&["run", "--drain", "--set", "relay.exclusive=true"])
+        .success();
 }
 
 #[test]
