@@ -161,3 +161,33 @@ async fn a_full_queue_holds_its_partition_back_and_no_other() {
         .collect();
     assert_eq!(slow, (0..500).collect::<Vec<_>>(), "in order");
 }
+
+/// A handler may take longer than the group's patience: the consumer goes on asking while it works.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_handler_slower_than_the_poll_interval_costs_nothing() {
+    let Some(world) = World::new(1).await else { return };
+    world.send(&world.sale("a", 1), Some(0)).await;
+    let config = ConsumerConfig {
+        max_poll_interval: Duration::from_secs(6),
+        revoke_grace: Duration::from_secs(3),
+        ..world.config()
+    };
+    let (effects, runs) = (world.clone(), support::shared(0));
+    let count = Arc::clone(&runs);
+    let running = Running::start(Consumer::new(config, world.inbox()).on(
+        SOLD,
+        Once::per_event(),
+        async move |tx: &mut PgConnection, event: Received<Sale>| {
+            *count.lock().unwrap() += 1;
+            tokio::time::sleep(Duration::from_secs(9)).await;
+            Ok(effects.effect(tx, "a", event.payload.n).await?)
+        },
+    ));
+    world.until_committed(0, 1).await;
+    assert_eq!(
+        logs::with(&["giving up partitions", &world.group]),
+        Vec::<String>::new()
+    );
+    running.stop().await;
+    assert_eq!(*runs.lock().unwrap(), 1);
+}

@@ -47,10 +47,10 @@ async fn events_take_effect_once_per_aggregate_and_action_and_failures_are_dead_
         ..world.config()
     };
     let offsets = support::shared(Vec::new());
-    let (effects, seen) = (world.clone(), Arc::clone(&offsets));
+    let (effects, sink) = (world.clone(), Arc::clone(&offsets));
     let sold = async move |tx: &mut PgConnection, event: Received<Sale>| {
         let committed = effects.committed(0).await.unwrap_or_default();
-        seen.lock().unwrap().push((event.offset, committed));
+        sink.lock().unwrap().push((event.offset, committed));
         let order = event.aggregate_id.unwrap_or_default();
         effects.effect(tx, &order, event.payload.n).await?;
         match (order.as_str(), event.attempt) {

@@ -27,7 +27,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 /// Longest wait for anything that should happen soon.
-pub const SOON: Duration = Duration::from_secs(60);
+pub const SOON: Duration = Duration::from_mins(1);
 
 /// Whether the test runner said that this machine lacks one of the servers.
 pub fn left_out(server: &str) -> bool {
@@ -147,7 +147,9 @@ impl World {
         }
         let options = AdminOptions::new().operation_timeout(Some(Duration::from_secs(30)));
         let created = self.admin().create_topics([&topic], &options).await.unwrap();
-        created.into_iter().for_each(|topic| drop(topic.unwrap()));
+        for topic in created {
+            topic.unwrap();
+        }
     }
 
     /// Settings that make a test quick: from the beginning, three attempts without a wait worth mentioning.
