@@ -12,6 +12,7 @@ use posthaste_kafka::error::Cause;
 use posthaste_kafka::topics::{
     self, ApplyOptions, Change, DeclaredTopics, Outcome, Retention, TopicAdmin, TopicSpec, TopicState, TopicsError,
 };
+use posthaste_servers::{KafkaCluster, KafkaOptions};
 use rdkafka::admin::{
     AdminClient, AdminOptions, AlterConfig, ConfigSource, NewTopic, ResourceSpecifier, TopicReplication,
 };
@@ -428,4 +429,59 @@ async fn a_cluster_that_is_away_is_said_with_the_remedy() {
     );
     assert!(!text.contains("tried again"), "nobody tries again: {text}");
     assert!(start.elapsed() < Duration::from_secs(9), "{:?}", start.elapsed());
+}
+
+#[tokio::test]
+async fn who_may_not_is_told_what_to_ask_for() {
+    if cluster().is_none() {
+        return;
+    }
+    let parent = tempfile::tempdir().unwrap();
+    let property = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    let options = KafkaOptions {
+        brokers: 1,
+        sasl_plain: Some(("ada".to_owned(), "right".to_owned())),
+        properties: vec![
+            property(
+                "authorizer.class.name",
+                "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            ),
+            property("super.users", "User:ANONYMOUS"),
+        ],
+        ..KafkaOptions::default()
+    };
+    let servers = KafkaCluster::start_with(parent.path(), &options).unwrap();
+    let ada = |password: &str| {
+        Connection::to(&servers.sasl_bootstrap().unwrap())
+            .property("security.protocol", "sasl_plaintext")
+            .property("sasl.mechanism", "PLAIN")
+            .property("sasl.username", "ada")
+            .property("sasl.password", password)
+    };
+    let declared = DeclaredTopics::named(["order-events"]);
+    let error = topics::ensure(&ada("right"), &declared).await.unwrap_err().to_string();
+    assert!(
+        error.contains("Kafka topic order-events: access is denied; grant this client's user Create"),
+        "{error}"
+    );
+    let error = topics::ensure(&ada("wrong"), &declared).await.unwrap_err().to_string();
+    assert!(
+        error.contains("refuse these credentials") && error.contains("sasl.username and sasl.password"),
+        "{error}"
+    );
+    assert!(!error.contains("wrong"), "{error}");
+
+    // On one broker the settings of three make topics that cannot be written.
+    let in_sync = declared.defaults(TopicSpec {
+        min_insync_replicas: Some(2),
+        ..TopicSpec::default()
+    });
+    let error = topics::ensure(&Connection::to(&servers.bootstrap()), &in_sync)
+        .await
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("default.replication.factor is 1, so nothing could be written"),
+        "{error}"
+    );
 }

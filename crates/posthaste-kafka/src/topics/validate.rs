@@ -126,7 +126,7 @@ fn check_spec(at: &str, spec: &TopicSpec, defaults: &TopicSpec) -> Result<(), In
                 return wrong(
                     &format!("{table}.{name}"),
                     format!("{value:?}"),
-                    format!("has a field of its own; set {at}.{field_there} instead"),
+                    format!("has a field of its own; set {field_there} instead"),
                 );
             }
         }
