@@ -12,7 +12,7 @@ use rdkafka::{Offset, TopicPartitionList};
 use crate::support::{Background, Place, eventually};
 use crate::topics::{brokers, unique, with_kafka};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A topic, its dead-letter topic, and a place that knows them.
 struct Post {
