@@ -9,15 +9,17 @@ use std::sync::Arc;
 use anyhow::Context;
 use clap::ValueEnum;
 use posthaste_core::store::{Store, StoreErrorKind};
-use posthaste_core::{Publisher, StoreError};
+use posthaste_core::{PublishError, Publisher, StoreError};
 use posthaste_postgres::{DEFAULT_SCHEMA, PostgresStore};
+#[cfg(feature = "kafka")]
+use posthaste_publishers::KafkaPublisher;
 use posthaste_publishers::{FileOptions, FilePublisher, Stdout};
 use posthaste_sqlite::{DEFAULT_PREFIX, SqliteStore};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::sqlite::SqlitePoolOptions;
 use sqlx::{Connection, PgConnection};
 
-use crate::config::{Database, DatabaseUrl, PublisherConfig, PublisherKind};
+use crate::config::{Config, Database, DatabaseUrl, PublisherKind};
 
 /// What to do about a SQLite file that is not there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -164,15 +166,52 @@ fn no_answer(database: &Database) -> StoreError {
 }
 
 /// The configured publisher.
-pub fn publisher(config: &PublisherConfig) -> anyhow::Result<Arc<dyn Publisher>> {
-    match (config.kind, &config.path) {
+pub struct Outlet {
+    /// To hand to a relay.
+    pub publisher: Arc<dyn Publisher>,
+    #[cfg(feature = "kafka")]
+    kafka: Option<Arc<KafkaPublisher>>,
+}
+
+impl Outlet {
+    /// Whether messages could go out now: what was found, or why not.
+    pub async fn probe(&self) -> Result<String, PublishError> {
+        #[cfg(feature = "kafka")]
+        if let Some(kafka) = &self.kafka {
+            let cluster = kafka.cluster().await?;
+            let (count, brokers) = (cluster.brokers.len(), cluster.brokers.join(", "));
+            let s = if count == 1 { "" } else { "s" };
+            let id = cluster.id.unwrap_or_else(|| "unknown".to_owned());
+            return Ok(format!("kafka, {count} broker{s}: {brokers} (cluster {id})"));
+        }
+        Ok(self.publisher.name().to_owned())
+    }
+}
+
+/// The configured publisher. Nothing is connected to yet, so that a relay may start before its broker.
+pub fn publisher(config: &Config) -> anyhow::Result<Outlet> {
+    let settings = &config.publisher;
+    let publisher: Arc<dyn Publisher> = match (settings.kind, &settings.path) {
         (PublisherKind::File, Some(path)) => {
             let options = FileOptions {
-                fsync: config.fsync.unwrap_or(true),
+                fsync: settings.fsync.unwrap_or(true),
                 ..FileOptions::new(path)
             };
-            Ok(Arc::new(FilePublisher::open(options).context("publisher.path")?))
+            Arc::new(FilePublisher::open(options).context("publisher.path")?)
         }
-        _ => Ok(Arc::new(Stdout::new())),
-    }
+        #[cfg(feature = "kafka")]
+        (PublisherKind::Kafka, _) => {
+            let kafka = Arc::new(KafkaPublisher::new(config.kafka_options()).context("kafka")?);
+            return Ok(Outlet {
+                publisher: Arc::clone(&kafka) as Arc<dyn Publisher>,
+                kafka: Some(kafka),
+            });
+        }
+        _ => Arc::new(Stdout::new()),
+    };
+    Ok(Outlet {
+        publisher,
+        #[cfg(feature = "kafka")]
+        kafka: None,
+    })
 }

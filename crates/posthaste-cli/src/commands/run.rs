@@ -18,7 +18,8 @@ use crate::{metrics, schema, shutdown};
 /// Deliver what applications enqueue, until SIGTERM or SIGINT
 ///
 /// Without any configuration the outbox is the SQLite file posthaste.db, which is created, and messages go to standard
-/// output. A database or a broker that is away is waited for; a database that cannot work (wrong password, no tables) ends the command.
+/// output. A database or a broker that is away is waited for; a database that cannot work (wrong password, no tables)
+/// ends the command.
 ///
 /// At the first signal no more work is taken, and what is on its way is finished; a second signal ends the process at
 /// once.

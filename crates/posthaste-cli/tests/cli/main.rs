@@ -7,8 +7,14 @@ mod support;
 mod config;
 mod dead;
 mod demo;
+#[cfg(feature = "kafka")]
+mod dlq;
 mod enqueue;
 mod failures;
+#[cfg(feature = "kafka")]
+mod kafka_run;
 mod migrate;
 mod run;
 mod status;
+#[cfg(feature = "kafka")]
+mod topics;

@@ -131,8 +131,18 @@ pub(super) struct Callbacks {
 
 impl ClientContext for Callbacks {
     fn log(&self, _: RDKafkaLogLevel, facility: &str, message: &str) {
-        // Whatever matters comes as an error or with a message's outcome as well.
         tracing::debug!(target: "librdkafka", "{facility}: {message}");
+        // A connection that is closed on us is no error to librdkafka; its guess at the reason stands in the log only.
+        if facility == "FAIL" {
+            let reason = message.split_once("]: ").map_or(message, |(_, reason)| reason);
+            let hint = if reason.contains("APIVERSION") {
+                "; check that the port is Kafka's and that security.protocol is what its listener expects"
+            } else {
+                ""
+            };
+            let code = RDKafkaErrorCode::BrokerTransportFailure;
+            self.observer.note(code, Cause::Away, format!("{reason}{hint}"));
+        }
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
