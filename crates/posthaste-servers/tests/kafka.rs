@@ -12,7 +12,7 @@ use rdkafka::{
     producer::{BaseProducer, BaseRecord, Producer},
 };
 
-const PATIENCE: Duration = Duration::from_mins(1);
+const PATIENCE: Duration = Duration::from_mins(2);
 
 #[test]
 fn what_was_acknowledged_survives_one_broker_and_then_all_of_them() {

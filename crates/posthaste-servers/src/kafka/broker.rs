@@ -6,7 +6,7 @@ use std::{
 
 use nix::sys::signal::Signal;
 
-use super::{jars::KafkaJars, listeners::Listeners, metadata};
+use super::{jars::KafkaJars, listeners::Listeners, metadata::View};
 use crate::{Error, Result, process::Process};
 
 /// An orderly stop hands the leadership of every partition over first.
@@ -62,9 +62,9 @@ impl Broker {
         self.process.start(jars.broker(log_config).arg(self.properties_file()))
     }
 
-    /// Whether the broker answers, and knows all of these brokers to be up.
-    pub(super) fn knows(&self, ids: &[i32]) -> bool {
-        metadata::brokers_known_to(self.listeners.plain).is_ok_and(|known| ids.iter().all(|id| known.contains(id)))
+    /// Whether the broker answers, and knows that these brokers are up and their replicas in sync.
+    pub(super) fn sees_whole(&self, running: &[i32]) -> bool {
+        View::of(self.listeners.plain).is_ok_and(|view| view.is_whole(running))
     }
 
     pub(super) fn is_running(&self) -> bool {

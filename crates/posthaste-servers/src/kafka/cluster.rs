@@ -151,7 +151,7 @@ impl KafkaCluster {
     }
 
     /// Starts an ended broker on the same ports, with its data, and waits until it and all others that run know each
-    /// other.
+    /// other and their replicas are in sync again.
     pub fn start_again(&self, broker: usize) -> Result<()> {
         self.launch(&self.brokers[broker])?;
         self.wait_until_up()
@@ -162,7 +162,7 @@ impl KafkaCluster {
         self.brokers.iter().try_for_each(Broker::kill)
     }
 
-    /// Starts all brokers that do not run, and waits until all know each other.
+    /// Starts all brokers that do not run, and waits until all know each other and their replicas are in sync again.
     pub fn start_all_again(&self) -> Result<()> {
         self.brokers.iter().try_for_each(|broker| self.launch(broker))?;
         self.wait_until_up()
@@ -185,7 +185,7 @@ impl KafkaCluster {
         let ids: Vec<_> = running.iter().map(|broker| broker.id()).collect();
         for broker in &running {
             let ended = || running.iter().any(|broker| !broker.is_running());
-            if !wait_until(START_PATIENCE, || broker.knows(&ids), ended) {
+            if !wait_until(START_PATIENCE, || broker.sees_whole(&ids), ended) {
                 let to_blame = running.iter().find(|broker| !broker.is_running()).unwrap_or(broker);
                 return Err(to_blame.failed());
             }

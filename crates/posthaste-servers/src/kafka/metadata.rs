@@ -1,4 +1,4 @@
-//! As much of Kafka's protocol as it takes to ask a broker whom it knows.
+//! As much of Kafka's protocol as it takes to ask a broker whom it knows, and which replicas are in sync.
 
 use std::{
     io::{self, Read, Write},
@@ -8,48 +8,106 @@ use std::{
 
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A Metadata request, version 1, about no topic at all: length, API key, API version, correlation id, no client id,
-/// and an empty list of topics.
-const REQUEST: [u8; 18] = [0, 0, 0, 14, 0, 3, 0, 1, 0, 0, 0, 7, 0xff, 0xff, 0, 0, 0, 0];
+/// A Metadata request, version 1, about all topics: length, API key, API version, correlation id, no client id, and no
+/// list of topics.
+const REQUEST: [u8; 18] = [0, 0, 0, 14, 0, 3, 0, 1, 0, 0, 0, 7, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff];
 
-/// The ids of the brokers that, according to the broker on that port, take part in the cluster.
-pub(super) fn brokers_known_to(port: u16) -> io::Result<Vec<i32>> {
-    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-    let mut broker = TcpStream::connect_timeout(&address, TIMEOUT)?;
-    broker.set_read_timeout(Some(TIMEOUT))?;
-    broker.set_write_timeout(Some(TIMEOUT))?;
-    broker.write_all(&REQUEST)?;
-    read_brokers(&mut broker)
+/// A cluster as one of its brokers sees it.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct View {
+    brokers: Vec<i32>,
+    partitions: Vec<Partition>,
 }
 
-/// Length, correlation id, and the brokers with id, host, port and rack. The rest is left unread.
-fn read_brokers(response: &mut impl Read) -> io::Result<Vec<i32>> {
-    skip(response, 8)?;
-    let count = i32::from_be_bytes(read(response)?);
-    (0..count)
-        .map(|_| {
-            let id = i32::from_be_bytes(read(response)?);
-            skip_string(response)?;
-            skip(response, 4)?;
-            skip_string(response)?;
-            Ok(id)
-        })
-        .collect()
+#[derive(Debug, PartialEq, Eq)]
+struct Partition {
+    /// Negative if there is none.
+    leader: i32,
+    replicas: Vec<i32>,
+    in_sync: Vec<i32>,
 }
 
-fn skip_string(response: &mut impl Read) -> io::Result<()> {
-    let length = i16::from_be_bytes(read(response)?);
-    // A string that is null has the length -1.
-    skip(response, u64::try_from(length).unwrap_or(0))
-}
-
-fn skip(response: &mut impl Read, bytes: u64) -> io::Result<()> {
-    let skipped = io::copy(&mut response.take(bytes), &mut io::sink())?;
-    if skipped == bytes {
-        Ok(())
-    } else {
-        Err(io::ErrorKind::UnexpectedEof.into())
+impl View {
+    /// Asks the broker on that port.
+    pub(super) fn of(port: u16) -> io::Result<Self> {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let mut broker = TcpStream::connect_timeout(&address, TIMEOUT)?;
+        broker.set_read_timeout(Some(TIMEOUT))?;
+        broker.set_write_timeout(Some(TIMEOUT))?;
+        broker.write_all(&REQUEST)?;
+        let length = read_i32(&mut broker)?;
+        let mut response = vec![0; usize::try_from(length).map_err(io::Error::other)?];
+        broker.read_exact(&mut response)?;
+        Self::read(&mut response.as_slice())
     }
+
+    /// Whether these brokers are up and hold all that they should: nothing is lost if one of them ends next.
+    pub(super) fn is_whole(&self, running: &[i32]) -> bool {
+        running.iter().all(|id| self.brokers.contains(id))
+            && self.partitions.iter().all(|partition| partition.is_whole(running))
+    }
+
+    fn read(response: &mut &[u8]) -> io::Result<Self> {
+        let _correlation_id = read_i32(response)?;
+        let brokers = read_array(response, |broker| {
+            let id = read_i32(broker)?;
+            skip_string(broker)?;
+            let _port = read_i32(broker)?;
+            skip_string(broker)?;
+            Ok(id)
+        })?;
+        let _controller = read_i32(response)?;
+        let topics = read_array(response, |topic| {
+            let _error = read::<2>(topic)?;
+            skip_string(topic)?;
+            let _is_internal = read::<1>(topic)?;
+            read_array(topic, Partition::read)
+        })?;
+        Ok(Self {
+            brokers,
+            partitions: topics.into_iter().flatten().collect(),
+        })
+    }
+}
+
+impl Partition {
+    fn is_whole(&self, running: &[i32]) -> bool {
+        let mut ours = self.replicas.iter().filter(|replica| running.contains(replica));
+        if self.leader < 0 {
+            // A replica that is down may be the only one that could lead; without it no other comes back in sync.
+            return ours.count() < self.replicas.len();
+        }
+        ours.all(|replica| self.in_sync.contains(replica))
+    }
+
+    fn read(response: &mut &[u8]) -> io::Result<Self> {
+        let _error = read::<2>(response)?;
+        let _index = read_i32(response)?;
+        Ok(Self {
+            leader: read_i32(response)?,
+            replicas: read_array(response, read_i32)?,
+            in_sync: read_array(response, read_i32)?,
+        })
+    }
+}
+
+fn read_array<'r, T>(
+    response: &mut &'r [u8],
+    mut element: impl FnMut(&mut &'r [u8]) -> io::Result<T>,
+) -> io::Result<Vec<T>> {
+    let count = read_i32(response)?;
+    (0..count).map(|_| element(response)).collect()
+}
+
+fn skip_string(response: &mut &[u8]) -> io::Result<()> {
+    // A string that is null has the length -1.
+    let length = usize::try_from(i16::from_be_bytes(read(response)?)).unwrap_or(0);
+    *response = response.get(length..).ok_or(io::ErrorKind::UnexpectedEof)?;
+    Ok(())
+}
+
+fn read_i32(response: &mut impl Read) -> io::Result<i32> {
+    read(response).map(i32::from_be_bytes)
 }
 
 fn read<const N: usize>(response: &mut impl Read) -> io::Result<[u8; N]> {
@@ -62,21 +120,50 @@ fn read<const N: usize>(response: &mut impl Read) -> io::Result<[u8; N]> {
 mod tests {
     use super::*;
 
-    const RESPONSE: &[u8] = b"\0\0\0\x99\0\0\0\x07\
+    const RESPONSE: &[u8] = b"\0\0\0\x07\
         \0\0\0\x02\
         \0\0\0\x05\0\x04host\0\0\x23\x84\xff\xff\
         \0\0\0\x06\0\x01h\0\0\x23\x85\0\x04rack\
-        and so on";
+        \0\0\0\x05\
+        \0\0\0\x01\
+        \0\0\0\x03abc\0\
+        \0\0\0\x01\
+        \0\0\0\0\0\0\0\0\0\x06\
+        \0\0\0\x02\0\0\0\x05\0\0\0\x06\
+        \0\0\0\x01\0\0\0\x06";
 
     #[test]
-    fn the_ids_are_read_out_of_the_response() {
-        assert_eq!(read_brokers(&mut &RESPONSE[..]).unwrap(), [5, 6]);
+    fn brokers_and_replicas_are_read_out_of_the_response() {
+        let partition = Partition {
+            leader: 6,
+            replicas: vec![5, 6],
+            in_sync: vec![6],
+        };
+        let view = View {
+            brokers: vec![5, 6],
+            partitions: vec![partition],
+        };
+        assert_eq!(View::read(&mut &RESPONSE[..]).unwrap(), view);
+        assert!(!view.is_whole(&[5, 6]), "5 is behind");
+        assert!(view.is_whole(&[6]));
+        assert!(!view.is_whole(&[6, 7]), "7 is not known");
+    }
+
+    #[test]
+    fn a_partition_waits_for_a_leader_only_if_there_must_be_one() {
+        let leaderless = Partition {
+            leader: -1,
+            replicas: vec![1, 2],
+            in_sync: vec![2],
+        };
+        assert!(leaderless.is_whole(&[1]));
+        assert!(!leaderless.is_whole(&[1, 2]));
     }
 
     #[test]
     fn a_response_cut_short_is_an_error() {
-        for length in 0..RESPONSE.len() - "and so on".len() {
-            assert!(read_brokers(&mut &RESPONSE[..length]).is_err(), "{length}");
+        for length in 0..RESPONSE.len() {
+            assert!(View::read(&mut &RESPONSE[..length]).is_err(), "{length}");
         }
     }
 }
