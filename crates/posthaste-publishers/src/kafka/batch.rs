@@ -7,6 +7,8 @@ use posthaste_core::MessageId;
 use posthaste_core::publisher::{Outcome, PublishError, Report};
 use tokio::sync::Notify;
 
+use super::producer::Role;
+
 /// How a message ended.
 #[derive(Clone, Debug)]
 pub(super) enum End {
@@ -42,6 +44,7 @@ struct State {
 }
 
 struct Lane {
+    role: Option<Role>,
     ids: Vec<MessageId>,
     ends: Vec<Option<End>>,
     answered: usize,
@@ -53,6 +56,7 @@ impl Ongoing {
     pub(super) fn new(lanes: Vec<Vec<MessageId>>, report: Report) -> Self {
         let unanswered = lanes.iter().map(Vec::len).sum();
         let lane = |ids: Vec<MessageId>| Lane {
+            role: None,
             ends: vec![None; ids.len()],
             ids,
             answered: 0,
@@ -105,14 +109,20 @@ impl Ongoing {
         !self.state().lanes[lane].failed
     }
 
+    /// Takes note of the producer that serves the lane.
+    pub(super) fn goes_by(&self, lane: usize, role: Role) {
+        self.state().lanes[lane].role = Some(role);
+    }
+
+    /// Whether a producer of this role still owes an answer.
+    pub(super) fn awaits(&self, role: Role) -> bool {
+        let open = |lane: &Lane| lane.role == Some(role) && lane.answered < lane.ids.len();
+        self.state().lanes.iter().any(open)
+    }
+
     /// From now on a message that is taken back failed by `error`.
     pub(super) fn give_up(&self, error: PublishError) {
         self.state().gave_up.get_or_insert(error);
-    }
-
-    /// Whether everything has been answered.
-    pub(super) fn is_over(&self) -> bool {
-        self.state().unanswered == 0
     }
 
     /// When the last answer came.

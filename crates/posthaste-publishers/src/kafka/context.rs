@@ -1,5 +1,6 @@
 //! What librdkafka calls back.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -31,6 +32,8 @@ pub(super) struct Observer {
     pub(super) unknown_topic: UnknownTopic,
     /// The latest that librdkafka said of its connections: why they fail stands here, and not in the delivery reports.
     trouble: Mutex<Option<Trouble>>,
+    /// Whether there is any, so that a success need not take the lock to find out.
+    troubled: AtomicBool,
 }
 
 struct Trouble {
@@ -43,6 +46,7 @@ impl Observer {
         Self {
             unknown_topic,
             trouble: Mutex::new(None),
+            troubled: AtomicBool::new(false),
         }
     }
 
@@ -97,11 +101,14 @@ impl Observer {
         };
         if !hides {
             *trouble = Some(Trouble { cause, text });
+            self.troubled.store(true, Ordering::Relaxed);
         }
     }
 
     pub(super) fn all_is_well(&self) {
-        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        if self.troubled.swap(false, Ordering::Relaxed) {
+            *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        }
     }
 }
 

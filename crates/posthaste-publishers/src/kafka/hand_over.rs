@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use posthaste_core::MessageId;
 use posthaste_core::publisher::{Batch, Delivery, PublishError};
 use posthaste_kafka::event::{self, Format};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
@@ -22,28 +23,26 @@ pub(super) struct Place {
     pub(super) place: usize,
 }
 
-/// The places of a batch's messages, in the order of the batch, and how many lanes there are. A message without a key is a
-/// lane of its own.
-pub(super) fn places(deliveries: &[Delivery]) -> (Vec<Place>, usize) {
-    let mut lengths: Vec<usize> = Vec::new();
+/// The places of a batch's messages, in the order of the batch, and the ids of each lane. A message without a key is a lane
+/// of its own.
+pub(super) fn places(deliveries: &[Delivery]) -> (Vec<Place>, Vec<Vec<MessageId>>) {
+    let mut ids: Vec<Vec<MessageId>> = Vec::new();
     let mut lanes = HashMap::new();
     let mut places = Vec::with_capacity(deliveries.len());
     for delivery in deliveries {
-        let next = lengths.len();
+        let next = ids.len();
         let lane = match delivery.message.lane() {
             Some(lane) => *lanes.entry(lane).or_insert(next),
             None => next,
         };
         if lane == next {
-            lengths.push(0);
+            ids.push(Vec::new());
         }
-        places.push(Place {
-            lane,
-            place: lengths[lane],
-        });
-        lengths[lane] += 1;
+        let place = ids[lane].len();
+        places.push(Place { lane, place });
+        ids[lane].push(delivery.message.id);
     }
-    (places, lengths.len())
+    (places, ids)
 }
 
 /// What handing over needs to know.

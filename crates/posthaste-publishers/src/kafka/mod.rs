@@ -6,8 +6,10 @@
 mod batch;
 mod context;
 mod hand_over;
+mod learn;
 mod options;
 mod producer;
+mod publication;
 mod publisher;
 mod route;
 mod topics;

@@ -25,7 +25,7 @@ pub(super) enum Role {
 
 /// One of librdkafka's producers.
 pub(super) struct Producer {
-    pub(super) generation: u64,
+    generation: u64,
     /// Always there; taken out only to be dropped.
     native: Option<ThreadedProducer<Callbacks>>,
     batch_bytes: usize,
@@ -48,6 +48,45 @@ impl Drop for Producer {
         let _ = std::thread::Builder::new()
             .name("kafka-drop".to_owned())
             .spawn(move || drop(native));
+    }
+}
+
+/// The producers that serve one batch.
+pub(super) struct Producers<'a> {
+    slots: [&'a Slot; 2],
+    lone: Arc<Producer>,
+    lanes: Option<Arc<Producer>>,
+}
+
+impl<'a> Producers<'a> {
+    pub(super) fn new(lone: &'a Slot, lanes: Option<&'a Slot>) -> Result<Self, KafkaError> {
+        Ok(Self {
+            slots: [lone, lanes.unwrap_or(lone)],
+            lone: lone.producer()?,
+            lanes: lanes.map(Slot::producer).transpose()?,
+        })
+    }
+
+    pub(super) fn lone(self) -> Arc<Producer> {
+        self.lone
+    }
+
+    /// The generation of the one for lanes, if there is one.
+    pub(super) fn for_lanes(&self) -> Option<u64> {
+        self.lanes.as_ref().map(|producer| producer.generation)
+    }
+
+    pub(super) fn of(&self, role: Role) -> &Producer {
+        match (role, &self.lanes) {
+            (Role::Lanes, Some(lanes)) => lanes,
+            _ => &self.lone,
+        }
+    }
+
+    pub(super) fn replace(&self, role: Role) {
+        let [lone, lanes] = self.slots;
+        let slot = if role == Role::Lanes { lanes } else { lone };
+        slot.replace(self.of(role).generation);
     }
 }
 
@@ -148,7 +187,7 @@ impl Slot {
     }
 
     /// Takes a producer out of service, if it still is the present one. What it holds is reported as taken back.
-    pub(super) fn replace(&self, generation: u64) -> bool {
+    fn replace(&self, generation: u64) -> bool {
         let mut present = self.present();
         let ended = present.take_if(|producer| producer.generation == generation);
         let was_present = ended.is_some();

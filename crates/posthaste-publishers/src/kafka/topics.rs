@@ -17,9 +17,9 @@ pub(super) struct Facts {
 }
 
 /// Kafka's default.
-const MAX_MESSAGE_BYTES: usize = 1_048_588;
+pub(super) const MAX_MESSAGE_BYTES: usize = 1_048_588;
 
-/// How long facts are believed. A topic that was deleted, or whose limit was lowered, shows by a failure before.
+/// After how long a topic is asked for again. One that was deleted, or whose limit was lowered, shows by a failure before.
 const LASTS: Duration = Duration::from_mins(5);
 
 /// How often, and how long apart, is looked for a topic that is not there: a cluster that creates topics by itself does so
@@ -31,10 +31,14 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(200);
 pub(super) struct Topics(Mutex<HashMap<String, (Facts, Instant)>>);
 
 impl Topics {
-    pub(super) fn known(&self, topic: &str) -> Option<Facts> {
-        let known = self.lock();
-        let (facts, since) = known.get(topic)?;
-        (since.elapsed() < LASTS).then_some(*facts)
+    /// What is known of a topic, however long.
+    pub(super) fn facts(&self, topic: &str) -> Option<Facts> {
+        self.lock().get(topic).map(|(facts, _)| *facts)
+    }
+
+    /// Whether it need not be asked for again.
+    pub(super) fn is_fresh(&self, topic: &str) -> bool {
+        self.lock().get(topic).is_some_and(|(_, since)| since.elapsed() < LASTS)
     }
 
     pub(super) fn learnt(&self, topic: &str, facts: Facts) {
@@ -85,7 +89,7 @@ pub(super) fn partitions<C: ClientContext>(
     }
 }
 
-/// The largest request each topic takes; the default where the cluster does not let us ask.
+/// The largest request each topic takes, as far as the cluster lets us ask.
 pub(super) async fn limits<C: ClientContext + 'static>(
     admin: &AdminClient<C>,
     topics: &[String],

@@ -1,0 +1,84 @@
+//! Learns what the cluster knows of topics.
+
+use std::collections::{BTreeSet, HashMap};
+use std::time::Duration;
+
+use posthaste_core::publisher::{ErrorKind, PublishError};
+use rdkafka::admin::AdminClient;
+use rdkafka::config::FromClientConfigAndContext;
+use rdkafka::error::KafkaError;
+
+use super::context::Asking;
+use super::publisher::KafkaPublisher;
+use super::topics::{self, Facts};
+
+/// How long the question for a topic's limit may take, without which the default is assumed.
+const LIMITS_WITHIN: Duration = Duration::from_secs(2);
+
+impl KafkaPublisher {
+    /// Learns what is not known yet, or long known, of these topics; returns the error of each that cannot be used.
+    pub(super) async fn learn(&self, topics: BTreeSet<String>) -> HashMap<String, PublishError> {
+        let mut unusable = HashMap::new();
+        let mut found: Vec<(String, usize)> = Vec::new();
+        let mut away = None;
+        for topic in topics.into_iter().filter(|topic| !self.topics.is_fresh(topic)) {
+            // What does not answer for one topic is not asked for the next.
+            let answer = match &away {
+                None => self.ask_for_partitions(&topic).await,
+                Some(error) => Err(KafkaError::clone(error)),
+            };
+            let error = match answer {
+                Ok(partitions) => {
+                    found.push((topic, partitions));
+                    continue;
+                }
+                Err(error) => error,
+            };
+            let failure = self.observer.failure(&error, Some(&topic));
+            let is_away = failure.kind == ErrorKind::Transport;
+            if is_away {
+                away = Some(error);
+            }
+            // What was true before will do until somebody can be asked.
+            if !is_away || self.topics.facts(&topic).is_none() {
+                unusable.insert(topic, failure);
+            }
+        }
+        self.learn_limits(found).await;
+        unusable
+    }
+
+    /// The largest request that a topic takes, where the size of a message tells its size in a request.
+    pub(super) fn limit(&self, topic: &str) -> Option<usize> {
+        let compressed = self.config.get("compression.type").is_some_and(|codec| codec != "none");
+        let facts = self.topics.facts(topic).filter(|_| !compressed);
+        facts.map(|facts| facts.max_message_bytes)
+    }
+
+    async fn ask_for_partitions(&self, topic: &str) -> Result<usize, KafkaError> {
+        let (producer, topic) = (self.producers(false)?.lone(), topic.to_owned());
+        let within = self.ask_within();
+        tokio::task::spawn_blocking(move || topics::partitions(producer.client(), &topic, within))
+            .await
+            .unwrap_or(Err(KafkaError::Canceled))
+    }
+
+    async fn learn_limits(&self, found: Vec<(String, usize)>) {
+        if found.is_empty() {
+            return;
+        }
+        let names: Vec<String> = found.iter().map(|(topic, _)| topic.clone()).collect();
+        let limits = match AdminClient::from_config_and_context(&self.config, Asking) {
+            Ok(admin) => topics::limits(&admin, &names, LIMITS_WITHIN).await,
+            Err(_) => HashMap::new(),
+        };
+        for (topic, partitions) in found {
+            let limit = limits.get(&topic).copied();
+            let facts = Facts {
+                partitions,
+                max_message_bytes: limit.unwrap_or(topics::MAX_MESSAGE_BYTES),
+            };
+            self.topics.learnt(&topic, facts);
+        }
+    }
+}
