@@ -7,15 +7,15 @@ use posthaste_relay::{Relay, RelayConfig, RelayError};
 use tokio::time::sleep;
 
 use super::engine::{config, drain, eventually, start};
-use super::steps::{ALMOST_LEASE, LEASE, LEASE_AND_MORE, SECOND, enqueue_new, plain};
+use super::steps::{ALMOST_LEASE, HOUR, LEASE, LEASE_AND_MORE, SECOND, enqueue_new, plain};
 use crate::RecordingPublisher;
 use crate::backend::Backend;
 
-/// One of many, with a limit of [`LEASE`].
+/// One of many, with a limit that no case waits for.
 fn exclusive() -> RelayConfig {
     RelayConfig {
         exclusive: true,
-        exclusive_lease: LEASE,
+        exclusive_lease: HOUR,
         poll_interval: SECOND / 100,
         max_poll_interval: SECOND / 50,
         ..config()
@@ -170,7 +170,7 @@ pub async fn of_many_relays_one_is_active_and_the_next_takes_over<B: Backend>(b:
     sleep(SECOND / 2).await;
     let last = 3 - leader - successor;
     assert_eq!(brokers[last].ids(), [], "not before the limit");
-    b.pass_time(LEASE_AND_MORE).await;
+    b.pass_time(HOUR).await;
     eventually("the last one to take over", async || brokers[last].ids() == ids).await;
     let (shutdown, relay) = relays[last].take().expect("it runs");
     shutdown.cancel();
