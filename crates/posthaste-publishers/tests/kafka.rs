@@ -129,9 +129,12 @@ async fn nothing_of_a_key_is_written_after_one_that_the_broker_refused() {
     let large = lower_the_limit(&topic).await;
     let mut messages = run(&topic, "k", 20..60);
     messages[10] = keyed(&topic, "k", &large);
+    let began = Instant::now();
     let outcomes = publish(&publisher, &messages).await;
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
     assert_eq!(outcomes[..10], vec![Outcome::Delivered; 10]);
     let refused = failure(&outcomes[10]);
+    assert_eq!(refused.kind, ErrorKind::Transient, "the request may have been too large by its others");
     assert!(
         refused.message.contains("too large") && refused.message.contains(&topic.name),
         "{refused}"

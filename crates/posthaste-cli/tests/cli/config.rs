@@ -147,3 +147,15 @@ fn a_named_file_must_be_there_and_be_toml() {
         .run(&["run", "--config", "other.toml"])
         .fails_with(&["other.toml: TOML parse error at line 1"]);
 }
+
+#[cfg(not(feature = "kafka"))]
+#[test]
+fn a_program_without_kafka_says_so() {
+    refused(
+        "[publisher]\nkind = 'kafka'\nformat = 'binary'\n[kafka]\nbrokers = 'a:1'",
+        &[
+            "publisher.kind = \"kafka\": this program was built without Kafka",
+            "feature `kafka`",
+        ],
+    );
+}

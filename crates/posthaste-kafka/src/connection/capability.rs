@@ -11,7 +11,7 @@ pub(super) fn missing(name: &str, value: &str) -> Option<String> {
     let value = value.to_ascii_lowercase();
     let needs_tls = match super::alias::canonical(name) {
         "security.protocol" => value.ends_with("ssl"),
-        "sasl.mechanism" => value.starts_with("scram") || value == "oauthbearer",
+        "sasl.mechanism" => value.starts_with("scram"),
         other => other.starts_with("ssl.") || other.starts_with("ssl_"),
     };
     if needs_tls && !built_in("ssl") {
@@ -21,10 +21,14 @@ pub(super) fn missing(name: &str, value: &str) -> Option<String> {
                 .to_owned(),
         );
     }
-    if super::alias::canonical(name) == "sasl.mechanism" && value == "gssapi" && !built_in("sasl_gssapi") {
-        return Some("Kerberos is not built in; use PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER".to_owned());
-    }
-    None
+    let mechanism = super::alias::canonical(name) == "sasl.mechanism";
+    let others = [
+        ("gssapi", "sasl_gssapi", "Kerberos"),
+        ("oauthbearer", "oidc", "OAUTHBEARER"),
+    ];
+    let left_out = |(mechanism, feature, _): &(&str, &str, &str)| value == *mechanism && !built_in(feature);
+    let left_out = others.into_iter().filter(|_| mechanism).find(left_out);
+    left_out.map(|(_, _, name)| format!("{name} is not built in; use PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512"))
 }
 
 /// Whether librdkafka knows the property and takes the value; otherwise the remedy.

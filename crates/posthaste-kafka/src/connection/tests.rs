@@ -71,6 +71,7 @@ fn what_cannot_work_is_refused_with_field_value_and_remedy() {
     let twice = with("linger.ms", "5").property("queue.buffering.max.ms", "6");
     assert!(refused(&twice).contains("is another name for linger.ms"));
     assert!(refused(&with("sasl.mechanism", "GSSAPI")).contains("Kerberos is not built in"));
+    assert!(refused(&with("sasl.mechanisms", "OAUTHBEARER")).contains("OAUTHBEARER is not built in"));
 }
 
 #[test]
