@@ -96,6 +96,14 @@ pub enum Verdict {
         /// Why.
         error: String,
     },
+    /// It failed because the broker is away, which is not its fault: pending again after the delay, and the attempt does
+    /// not count.
+    Postponed {
+        /// Counted from the settling on the database's clock.
+        delay: Duration,
+        /// Why the attempt failed.
+        error: String,
+    },
     /// It was never handed to the publisher: pending again, and the attempt does not count.
     Released,
 }
@@ -153,7 +161,11 @@ impl Settlement {
 }
 
 /// The one place where an outcome becomes a verdict. `random` is uniform in `[0, 1]`.
-pub fn decide(outcome: Outcome, attempts: u32, policy: &RetryPolicy, random: f64) -> Verdict {
+///
+/// `away` is given when the circuit breaker has found the broker to be away, with the least wait that it asks for. Then a
+/// broker that could not be reached costs no attempt: an outage of any length must not use up messages. While most
+/// deliveries succeed it does cost one, because then it may be this message that breaks the connection.
+pub fn decide(outcome: Outcome, attempts: u32, policy: &RetryPolicy, away: Option<Duration>, random: f64) -> Verdict {
     let error = match outcome {
         Outcome::Delivered => return Verdict::Delivered,
         Outcome::NotAttempted => return Verdict::Released,
@@ -161,6 +173,12 @@ pub fn decide(outcome: Outcome, attempts: u32, policy: &RetryPolicy, random: f64
         Outcome::Failed(error) => error,
     };
     let backoff = policy.backoff.delay(attempts, random);
+    if let (ErrorKind::Transport, Some(least)) = (error.kind, away) {
+        return Verdict::Postponed {
+            delay: backoff.max(least),
+            error: error.message,
+        };
+    }
     let delay = match error.kind {
         ErrorKind::Permanent => return Verdict::Dead { error: error.message },
         ErrorKind::Transport | ErrorKind::Transient | ErrorKind::Unknown => backoff,
@@ -275,11 +293,10 @@ impl Life {
                 self.last_error = Some(error.clone());
                 self.enter(State::Dead, now);
             }
-            Verdict::Retry { delay, error } => {
-                self.last_error = Some(error.clone());
-                // Strictly after created_at: that is what marks a row as waiting.
-                self.next_attempt_at = (now + *delay).max(self.created_at + Duration::from_micros(1));
-                self.enter(State::Pending, now);
+            Verdict::Retry { delay, error } => self.wait(now, *delay, error),
+            Verdict::Postponed { delay, error } => {
+                self.attempts = self.attempts.saturating_sub(1);
+                self.wait(now, *delay, error);
             }
             Verdict::Released => {
                 self.attempts = self.attempts.saturating_sub(1);
@@ -306,6 +323,13 @@ impl Life {
         self.next_attempt_at = now.max(self.created_at + Duration::from_micros(1));
         self.enter(State::Pending, now);
         Ok(())
+    }
+
+    fn wait(&mut self, now: DateTime<Utc>, delay: Duration, error: &str) {
+        self.last_error = Some(error.to_owned());
+        // Strictly after created_at: that is what marks a row as waiting.
+        self.next_attempt_at = (now + delay).max(self.created_at + Duration::from_micros(1));
+        self.enter(State::Pending, now);
     }
 
     fn held_under(&self, token: LeaseToken) -> bool {

@@ -32,6 +32,10 @@ fn verdict() -> impl Strategy<Value = Verdict> {
             delay: Duration::from_secs(s),
             error: "again".into()
         }),
+        (0_u64..20).prop_map(|s| Verdict::Postponed {
+            delay: Duration::from_secs(s),
+            error: "away".into()
+        }),
     ]
 }
 
@@ -120,7 +124,7 @@ proptest! {
     fn failures_end_in_dead_exactly_at_the_limit(attempts in 1_u32..20, max_attempts in 1_u32..20, random in 0.0..=1.0_f64) {
         let policy = RetryPolicy { max_attempts, backoff: Backoff::default() };
         let failed = Outcome::Failed(PublishError::transient("broker down"));
-        match decide(failed, attempts, &policy, random) {
+        match decide(failed, attempts, &policy, None, random) {
             Verdict::Dead { error } => { prop_assert!(attempts >= max_attempts); prop_assert!(error.contains("broker down")) }
             Verdict::Retry { delay, error } => {
                 prop_assert!(attempts < max_attempts);
@@ -145,19 +149,37 @@ fn the_kind_of_error_decides() {
         retry_after: Duration::from_mins(15),
     };
     assert_eq!(
-        decide(failed(ErrorKind::Permanent), 1, &policy, 0.0),
+        decide(failed(ErrorKind::Permanent), 1, &policy, None, 0.0),
         Verdict::Dead { error: "m".into() }
     );
     assert!(matches!(
-        decide(failed(ErrorKind::Unknown), 1, &policy, 0.0),
+        decide(failed(ErrorKind::Unknown), 1, &policy, None, 0.0),
         Verdict::Retry { .. }
     ));
     assert!(
-        matches!(decide(failed(throttled), 1, &policy, 0.0), Verdict::Retry { delay, .. } if delay.as_secs() == 900)
+        matches!(decide(failed(throttled), 1, &policy, None, 0.0), Verdict::Retry { delay, .. } if delay.as_secs() == 900)
     );
-    assert_eq!(decide(Outcome::NotAttempted, 10, &policy, 0.0), Verdict::Released);
+    assert_eq!(decide(Outcome::NotAttempted, 10, &policy, None, 0.0), Verdict::Released);
+    let away = Some(Duration::from_secs(45));
+    let postponed = Verdict::Postponed {
+        delay: Duration::from_secs(45),
+        error: "m".into(),
+    };
+    assert_eq!(decide(failed(ErrorKind::Transport), 1, &policy, away, 0.0), postponed);
     assert!(matches!(
-        decide(Outcome::Corrupt { error: "h".into() }, 1, &policy, 0.0),
+        decide(failed(ErrorKind::Transport), 10, &policy, away, 0.0),
+        Verdict::Postponed { .. }
+    ));
+    assert!(matches!(
+        decide(failed(ErrorKind::Transport), 10, &policy, None, 0.0),
+        Verdict::Dead { .. }
+    ));
+    assert!(matches!(
+        decide(failed(ErrorKind::Transient), 1, &policy, away, 0.0),
+        Verdict::Retry { .. }
+    ));
+    assert!(matches!(
+        decide(Outcome::Corrupt { error: "h".into() }, 1, &policy, None, 0.0),
         Verdict::Dead { .. }
     ));
 }

@@ -2,9 +2,9 @@
 update "@outbox" o
 set "@status" = case s.verdict
         when 'delivered' then '@delivered' when 'dead' then '@dead' else '@pending' end,
-    "@attempts" = o."@attempts" - case when s.verdict = 'released' then 1 else 0 end,
-    -- A retry lies strictly after created_at: that is what marks a row as waiting.
-    "@next_attempt_at" = case when s.verdict = 'retry'
+    "@attempts" = o."@attempts" - case when s.verdict in ('released', 'postponed') then 1 else 0 end,
+    -- What waits lies strictly after created_at: that is what marks a row as waiting.
+    "@next_attempt_at" = case when s.verdict in ('retry', 'postponed')
         then greatest(now() + s.delay_ms * interval '1 millisecond', o."@created_at" + interval '1 microsecond')
         else o."@next_attempt_at" end,
     "@locked_by" = null, "@lease_token" = null, "@locked_until" = null,

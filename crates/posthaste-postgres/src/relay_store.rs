@@ -31,11 +31,15 @@ impl RelayStore for PostgresStore {
         let verdict = |settlement: &Settlement| match &settlement.verdict {
             Verdict::Delivered => ("delivered", 0, None),
             Verdict::Retry { delay, error } => ("retry", millis(*delay), Some(error.replace('\0', " "))),
+            Verdict::Postponed { delay, error } => ("postponed", millis(*delay), Some(error.replace('\0', " "))),
             Verdict::Dead { error } => ("dead", 0, Some(error.replace('\0', " "))),
             Verdict::Released => ("released", 0, None),
         };
+        // Renewals and verdicts of one relay touch the same rows at the same time: they take them in the same order.
+        let mut settlements: Vec<_> = settlements.iter().collect();
+        settlements.sort_unstable_by_key(|settlement| settlement.id);
         let (mut verdicts, mut delays, mut errors) = (Vec::new(), Vec::new(), Vec::new());
-        for (word, delay, error) in settlements.iter().map(verdict) {
+        for (word, delay, error) in settlements.iter().copied().map(verdict) {
             verdicts.push(word);
             delays.push(delay);
             errors.push(error);
@@ -63,8 +67,10 @@ impl RelayStore for PostgresStore {
         held: &[MessageId],
         lease: Duration,
     ) -> Result<Vec<MessageId>, StoreError> {
+        let mut held: Vec<_> = held.iter().map(|id| id.as_uuid()).collect();
+        held.sort_unstable();
         let rows = sqlx::query(self.statements.extend.sql())
-            .bind(held.iter().map(|id| id.as_uuid()).collect::<Vec<_>>())
+            .bind(held)
             .bind(token.as_uuid())
             .bind(millis(lease))
             .fetch_all(&self.pool)

@@ -68,9 +68,11 @@ impl Circuit {
         self.state().breaker.is_current(permit)
     }
 
-    /// Takes a permit back with what became of the message.
-    pub(crate) fn answer(&self, permit: Permit, outcome: &Outcome) {
+    /// Takes a permit back with what became of the message. Returns the least wait of a message that failed because the
+    /// broker is away.
+    pub(crate) fn answer(&self, permit: Permit, outcome: &Outcome) -> Option<Duration> {
         let mut state = self.state();
+        let trial = state.breaker.state() == CircuitState::HalfOpen && state.breaker.is_current(&permit);
         let now = Instant::now().into_std();
         match state.breaker.answer(permit, Answer::from(outcome), now) {
             Some(transition) => {
@@ -83,6 +85,19 @@ impl Circuit {
             None if state.breaker.state() == CircuitState::HalfOpen => self.answered.notify_waiters(),
             None => {}
         }
+        drop(state);
+        let least_wait = self.away()?;
+        if !trial {
+            return Some(least_wait);
+        }
+        // The next trials had better be others: if it is one message that breaks the connection, and it were tried every
+        // time, the circuit would stay open for all.
+        Some(self.config.open_for.mul_f64(0.5 + rand::random::<f64>()))
+    }
+
+    /// The least wait of a message that fails now, if the broker has been found to be away.
+    pub(crate) fn away(&self) -> Option<Duration> {
+        (self.state().breaker.state() != CircuitState::Closed).then_some(Duration::ZERO)
     }
 
     pub(crate) fn view(&self) -> View {

@@ -134,9 +134,9 @@ impl Desk {
         };
         open.not_attempted += usize::from(outcome == Outcome::NotAttempted);
         drop(open);
-        self.gate.answer(id, &outcome);
+        let away = self.gate.answer(id, &outcome);
         // The settler outlives every publication; if it is gone the relay is being dropped.
-        let _ = self.outcomes.send(Reported { ticket, outcome });
+        let _ = self.outcomes.send(Reported { ticket, outcome, away });
     }
 
     fn last_report(&self) -> Instant {

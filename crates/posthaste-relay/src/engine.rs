@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use posthaste_core::lifecycle::Verdict;
 use posthaste_core::publisher::Outcome;
@@ -33,6 +34,8 @@ pub(crate) struct Engine {
 pub(crate) struct Reported {
     pub(crate) ticket: Ticket,
     pub(crate) outcome: Outcome,
+    /// The least wait, if the circuit has found the broker to be away.
+    pub(crate) away: Option<Duration>,
 }
 
 pub(crate) type Outcomes = mpsc::UnboundedSender<Reported>;
@@ -42,6 +45,7 @@ pub(crate) type Outcomes = mpsc::UnboundedSender<Reported>;
 pub(crate) struct Totals {
     delivered: AtomicU64,
     retried: AtomicU64,
+    postponed: AtomicU64,
     released: AtomicU64,
     died: AtomicU64,
     lease_lost: AtomicU64,
@@ -52,6 +56,7 @@ impl Totals {
         let total = match verdict {
             Verdict::Delivered => &self.delivered,
             Verdict::Retry { .. } => &self.retried,
+            Verdict::Postponed { .. } => &self.postponed,
             Verdict::Released => &self.released,
             Verdict::Dead { .. } => &self.died,
         };
@@ -71,6 +76,7 @@ impl Totals {
         RelayReport {
             delivered: read(&self.delivered),
             retried: read(&self.retried),
+            postponed: read(&self.postponed),
             released: read(&self.released),
             died: read(&self.died),
             lease_lost: read(&self.lease_lost),

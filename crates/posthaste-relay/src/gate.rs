@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use posthaste_core::MessageId;
 use posthaste_core::breaker::{Answer, Permit};
@@ -39,12 +40,14 @@ impl Gate {
     }
 
     /// Tells the circuit what became of a message. That counts also if the publisher did not ask: it may hang, or find
-    /// out that the broker is away, before it has a message to send.
-    pub(crate) fn answer(&self, id: MessageId, outcome: &Outcome) {
+    /// out that the broker is away, before it has a message to send. Returns the least wait of a message that failed
+    /// because the broker is away.
+    pub(crate) fn answer(&self, id: MessageId, outcome: &Outcome) -> Option<Duration> {
         let asked = self.state().permits.remove(&id);
         let permit = asked.or_else(|| (Answer::from(outcome) != Answer::Nothing).then(|| self.circuit.permit())?);
-        if let Some(permit) = permit {
-            self.circuit.answer(permit, outcome);
+        match permit {
+            Some(permit) => self.circuit.answer(permit, outcome),
+            None => self.circuit.away(),
         }
     }
 
@@ -91,8 +94,6 @@ impl LeaseCheck for Gate {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use posthaste_core::breaker::CircuitState;
     use posthaste_core::lifecycle::LeaseToken;
     use posthaste_core::{BreakerConfig, PublishError};
@@ -169,9 +170,26 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_publisher_that_hangs_before_it_asks_counts_too() {
         let circuit = circuit();
-        (0..5).for_each(|_| gate(&circuit).answer(MessageId::new(), &away()));
+        for _ in 0..5 {
+            gate(&circuit).answer(MessageId::new(), &away());
+        }
         assert_eq!(circuit.view().state, CircuitState::Open);
         assert_eq!(circuit.view().reason.as_deref(), Some("connection refused"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn while_the_broker_is_away_failures_are_postponed_and_failed_trials_for_longer() {
+        let circuit = circuit();
+        let (batch, ids) = (gate(&circuit), [(); 6].map(|()| MessageId::new()));
+        ids.iter().for_each(|id| assert!(batch.may_send(*id)));
+        let waits = ids.map(|id| batch.answer(id, &away()));
+        assert_eq!(waits[..4], [None; 4], "most deliveries may succeed yet");
+        assert_eq!(waits[4..], [Some(Duration::ZERO); 2], "opened by the fifth");
+        advance(Duration::from_secs(30)).await;
+        let (trial, id) = (gate(&circuit), MessageId::new());
+        assert!(trial.may_send(id));
+        let wait = trial.answer(id, &away()).expect("the broker is away");
+        assert!((15..=45).contains(&wait.as_secs()), "{wait:?}");
     }
 
     #[tokio::test(start_paused = true)]
@@ -203,7 +221,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn every_change_is_told_with_its_reason_and_a_healthy_circuit_is_silent() {
         let circuit = circuit();
-        let (_, log) = observe(|| (0..100).for_each(|_| gate(&circuit).answer(MessageId::new(), &Outcome::Delivered)));
+        let (_, log) = observe(|| {
+            (0..100).for_each(|_| drop(gate(&circuit).answer(MessageId::new(), &Outcome::Delivered)));
+        });
         assert_eq!(log, "");
         let (counted, log) = observe(|| {
             for id in [(); 5].map(|()| MessageId::new()) {
@@ -227,7 +247,7 @@ mod tests {
         assert!(lines.iter().all(|line| line.contains("connection refused")), "{log}");
 
         advance(Duration::from_secs(30)).await;
-        let (counted, log) = observe(|| gate(&circuit).answer(MessageId::new(), &Outcome::Delivered));
+        let (counted, log) = observe(|| drop(gate(&circuit).answer(MessageId::new(), &Outcome::Delivered)));
         assert_eq!(counted["outbox_circuit_state"], 1);
         assert!(
             log.contains("WARN") && log.contains("the circuit is half-open"),

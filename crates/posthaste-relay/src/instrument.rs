@@ -117,7 +117,7 @@ pub(crate) fn settled(namespace: &str, reported: &[Reported], settlements: &[Set
     let mut topics: BTreeMap<&str, Tally> = BTreeMap::new();
     let now = Utc::now();
     let latency = histogram!("outbox_process_latency", "namespace" => namespace.to_owned());
-    for (Reported { ticket, outcome }, settlement) in reported.iter().zip(settlements) {
+    for (Reported { ticket, outcome, .. }, settlement) in reported.iter().zip(settlements) {
         let tally = topics.entry(&ticket.topic).or_default();
         if matches!(outcome, Outcome::Failed(_)) {
             tally.failed += 1;
@@ -145,6 +145,11 @@ pub(crate) fn settled(namespace: &str, reported: &[Reported], settlements: &[Set
             Verdict::Retry { delay, error } => tracing::debug!(
                 id = %ticket.id, topic = ticket.topic, key = ticket.key,
                 attempt = ticket.attempts, ?delay, error, "delivery failed and will be tried again"
+            ),
+            // The circuit has said so once, for all of them.
+            Verdict::Postponed { delay, error } => tracing::debug!(
+                id = %ticket.id, topic = ticket.topic, key = ticket.key, ?delay, error,
+                "the broker is away; the attempt does not count"
             ),
             Verdict::Dead { error } => {
                 tally.dead += 1;
@@ -211,6 +216,7 @@ mod tests {
         Reported {
             ticket: Ticket::new(&claimed, LeaseToken::new()),
             outcome,
+            away: None,
         }
     }
 

@@ -37,6 +37,8 @@ pub struct RelayReport {
     pub delivered: u64,
     /// Failed attempts that will be tried again.
     pub retried: u64,
+    /// Attempts that failed because the broker is away, and do not count.
+    pub postponed: u64,
     /// Messages given back untouched.
     pub released: u64,
     /// Messages that became dead.

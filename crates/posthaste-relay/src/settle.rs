@@ -29,8 +29,9 @@ pub(crate) async fn run(engine: Arc<Engine>, mut reported: UnboundedReceiver<Rep
 async fn run_once(engine: &Engine, reported: Vec<Reported>, outage: &mut Outage) {
     let settlements: Vec<Settlement> = reported
         .iter()
-        .map(|Reported { ticket, outcome }| {
-            let verdict = decide(outcome.clone(), ticket.attempts, &engine.config.retry, rand::random());
+        .map(|Reported { ticket, outcome, away }| {
+            let retry = &engine.config.retry;
+            let verdict = decide(outcome.clone(), ticket.attempts, retry, *away, rand::random());
             Settlement {
                 id: ticket.id,
                 token: ticket.token,

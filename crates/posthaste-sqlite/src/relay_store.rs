@@ -40,6 +40,10 @@ impl RelayStore for SqliteStore {
                     failures.insert(id, (printable(error), Some(millis(*delay))));
                     "retry"
                 }
+                Verdict::Postponed { delay, error } => {
+                    failures.insert(id, (printable(error), Some(millis(*delay))));
+                    "postponed"
+                }
                 Verdict::Dead { error } => {
                     failures.insert(id, (printable(error), None));
                     "dead"

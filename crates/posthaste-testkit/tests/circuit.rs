@@ -82,21 +82,21 @@ async fn the_circuit_opens_tries_and_closes_as_it_is_told_by_default() {
     at(29).await;
     assert_eq!(
         (broker.calls(0..29), attempts().await),
-        (5, 5),
-        "at the fifth failure it opens"
+        (5, 4),
+        "at the fifth failure it opens, and from there on attempts do not count"
     );
     at(59).await;
     assert_eq!(
         (broker.calls(29..59), attempts().await),
-        (1, 6),
+        (1, 4),
         "one failed trial opens it again"
     );
     at(69).await;
-    assert_eq!((broker.calls(59..69), attempts().await), (1, 7), "and again");
+    assert_eq!((broker.calls(59..69), attempts().await), (1, 4), "and again");
     at(90).await;
     assert_eq!(
         (broker.calls(69..90), attempts().await),
-        (0, 7),
+        (0, 4),
         "nothing is tried meanwhile"
     );
     // At 90 s the broker is back and refuses: that says nothing about the way to it, so trials go on, three at a time.

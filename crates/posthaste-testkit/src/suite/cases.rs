@@ -106,6 +106,7 @@ macro_rules! __conformance_cases {
                 a_dead_row_keeps_its_error_and_is_not_claimed
                 a_released_row_is_as_if_it_had_not_been_claimed
                 a_released_retry_refunds_one_attempt_only
+                a_postponed_row_waits_with_its_error_and_keeps_its_attempts
                 a_stale_token_changes_nothing_and_is_reported_lost
                 a_token_does_not_come_back_with_the_attempt_count
                 unknown_rows_and_tokens_are_reported_lost
@@ -193,6 +194,8 @@ macro_rules! __conformance_cases {
                 while_the_circuit_is_open_nothing_is_claimed_and_no_attempt_is_used
                 after_the_open_time_exactly_three_messages_are_tried
                 one_failed_trial_opens_the_circuit_again
+                no_message_dies_of_a_long_outage
+                one_message_that_breaks_the_connection_does_not_stop_the_others
                 a_broker_that_comes_back_gets_everything_in_order
                 failures_that_are_not_the_brokers_absence_never_open_the_circuit
                 a_broker_that_does_not_answer_opens_the_circuit

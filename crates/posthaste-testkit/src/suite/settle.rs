@@ -133,6 +133,26 @@ pub async fn a_released_retry_refunds_one_attempt_only<B: Backend>(b: &B) {
     assert_eq!(row.last_error.as_deref(), Some("the broker is away"));
 }
 
+/// Proves B9.
+pub async fn a_postponed_row_waits_with_its_error_and_keeps_its_attempts<B: Backend>(b: &B) {
+    let ids = enqueue_new(b, [plain("1")]).await;
+    Worker::new().claim(b, 10).await.settle(b, retry(SECOND)).await;
+    b.pass_time(MINUTE).await;
+    let postponed = Verdict::Postponed {
+        delay: MINUTE,
+        error: "nobody answers".into(),
+    };
+    let work = Worker::new().claim(b, 10).await;
+    assert_eq!(work.settle(b, postponed).await, []);
+    let row = record(b, ids[0]).await;
+    assert_eq!((row.state, row.attempts), (State::Pending, 1));
+    assert_eq!(row.last_error.as_deref(), Some("nobody answers"));
+    assert_eq!(row.next_attempt_at, row.updated_at + MINUTE);
+    assert_eq!(Worker::new().claim(b, 10).await.ids(), [], "it is not due");
+    b.pass_time(MINUTE).await;
+    assert_eq!(Worker::new().claim(b, 10).await.ids(), ids);
+}
+
 /// Proves B9 and pitfalls 6, 7.
 pub async fn a_stale_token_changes_nothing_and_is_reported_lost<B: Backend>(b: &B) {
     let ids = enqueue_new(b, [plain("1")]).await;
