@@ -134,7 +134,11 @@ async fn nothing_of_a_key_is_written_after_one_that_the_broker_refused() {
     assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
     assert_eq!(outcomes[..10], vec![Outcome::Delivered; 10]);
     let refused = failure(&outcomes[10]);
-    assert_eq!(refused.kind, ErrorKind::Transient, "the request may have been too large by its others");
+    assert_eq!(
+        refused.kind,
+        ErrorKind::Transient,
+        "the request may have been too large by its others"
+    );
     assert!(
         refused.message.contains("too large") && refused.message.contains(&topic.name),
         "{refused}"
@@ -225,8 +229,36 @@ async fn a_topic_that_is_not_there_is_named_and_used_once_it_is() {
     );
 
     topic.make(1, &[]).await;
-    assert_eq!(publish(&publisher, &messages).await, vec![Outcome::Delivered; 3]);
+    let deadline = Instant::now() + kafka::PATIENCE;
+    while publish(&publisher, &messages[..1]).await != [Outcome::Delivered] {
+        assert!(Instant::now() < deadline, "the topic is not noticed");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert_eq!(publish(&publisher, &messages[1..]).await, vec![Outcome::Delivered; 2]);
     assert_eq!(topic.payloads("k"), numbers(0..3));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn topics_that_are_not_there_do_not_hold_up_the_others() {
+    let Some(brokers) = shared() else { return };
+    let topic = Topic::create(&brokers, 1, &[]).await;
+    let publisher = topic.publisher(&[]);
+    let mut messages: Vec<Message> = (0..50).map(|_| keyed(&Topic::absent(&brokers), "k", "x")).collect();
+    messages.push(keyed(&topic, "k", "0"));
+    assert_eq!(publish(&publisher, &messages).await[50], Outcome::Delivered);
+    let began = Instant::now();
+    for n in 1..=10 {
+        messages[50] = keyed(&topic, "k", &n.to_string());
+        let outcomes = publish(&publisher, &messages).await;
+        assert_eq!(outcomes[50], Outcome::Delivered);
+        assert!(
+            outcomes[..50]
+                .iter()
+                .all(|outcome| failure(outcome).kind == ErrorKind::Transient)
+        );
+    }
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    assert_eq!(topic.payloads("k"), numbers(0..11));
 }
 
 #[tokio::test]

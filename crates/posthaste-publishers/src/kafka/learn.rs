@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
+use futures::{StreamExt, stream};
 use posthaste_core::publisher::{ErrorKind, PublishError};
 use rdkafka::admin::AdminClient;
 use rdkafka::config::FromClientConfigAndContext;
@@ -10,7 +11,10 @@ use rdkafka::error::KafkaError;
 
 use super::context::Asking;
 use super::publisher::KafkaPublisher;
-use super::topics::{self, Facts};
+use super::topics::{self, Absence, Facts};
+
+/// How many topics are asked for side by side.
+const AT_A_TIME: usize = 16;
 
 /// How long the question for a topic's limit may take, without which the default is assumed.
 const LIMITS_WITHIN: Duration = Duration::from_secs(2);
@@ -18,30 +22,25 @@ const LIMITS_WITHIN: Duration = Duration::from_secs(2);
 impl KafkaPublisher {
     /// Learns what is not known yet, or long known, of these topics; returns the error of each that cannot be used.
     pub(super) async fn learn(&self, topics: BTreeSet<String>) -> HashMap<String, PublishError> {
+        let asked = topics.into_iter().filter(|topic| !self.topics.is_fresh(topic));
+        let answers: Vec<_> = stream::iter(asked)
+            .map(|topic| async { (self.ask_for_partitions(&topic).await, topic) })
+            .buffer_unordered(AT_A_TIME)
+            .collect()
+            .await;
         let mut unusable = HashMap::new();
         let mut found: Vec<(String, usize)> = Vec::new();
-        let mut away = None;
-        for topic in topics.into_iter().filter(|topic| !self.topics.is_fresh(topic)) {
-            // What does not answer for one topic is not asked for the next.
-            let answer = match &away {
-                None => self.ask_for_partitions(&topic).await,
-                Some(error) => Err(KafkaError::clone(error)),
-            };
-            let error = match answer {
-                Ok(partitions) => {
-                    found.push((topic, partitions));
-                    continue;
+        for (answer, topic) in answers {
+            match answer {
+                Ok(partitions) => found.push((topic, partitions)),
+                Err(error) => {
+                    let failure = self.observer.failure(&error, Some(&topic));
+                    let is_away = failure.kind == ErrorKind::Transport;
+                    // What was true before will do until somebody can be asked.
+                    if !is_away || self.topics.facts(&topic).is_none() {
+                        unusable.insert(topic, failure);
+                    }
                 }
-                Err(error) => error,
-            };
-            let failure = self.observer.failure(&error, Some(&topic));
-            let is_away = failure.kind == ErrorKind::Transport;
-            if is_away {
-                away = Some(error);
-            }
-            // What was true before will do until somebody can be asked.
-            if !is_away || self.topics.facts(&topic).is_none() {
-                unusable.insert(topic, failure);
             }
         }
         self.learn_limits(found).await;
@@ -56,11 +55,21 @@ impl KafkaPublisher {
     }
 
     async fn ask_for_partitions(&self, topic: &str) -> Result<usize, KafkaError> {
-        let (producer, topic) = (self.producers(false)?.lone(), topic.to_owned());
-        let within = self.ask_within();
-        tokio::task::spawn_blocking(move || topics::partitions(producer.client(), &topic, within))
+        // A topic that is not there must not hold up every batch.
+        let looks = match self.topics.absence(topic) {
+            Absence::Recent(error) => return Err(error),
+            Absence::Long => 1,
+            Absence::Unknown => topics::LOOKS,
+        };
+        let producer = self.producers(false)?.lone();
+        let (name, within) = (topic.to_owned(), self.ask_within());
+        let answer = tokio::task::spawn_blocking(move || topics::partitions(producer.client(), &name, looks, within))
             .await
-            .unwrap_or(Err(KafkaError::Canceled))
+            .unwrap_or(Err(KafkaError::Canceled));
+        if let Err(error) = &answer {
+            self.topics.missed(topic, error.clone());
+        }
+        answer
     }
 
     async fn learn_limits(&self, found: Vec<(String, usize)>) {

@@ -24,39 +24,74 @@ const LASTS: Duration = Duration::from_mins(5);
 
 /// How often, and how long apart, is looked for a topic that is not there: a cluster that creates topics by itself does so
 /// when it is asked for them, and says no the first time.
-const LOOKS: usize = 3;
+pub(super) const LOOKS: usize = 3;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(200);
 
+/// How long a topic that was not there is not asked for again.
+const ABSENT_FOR: Duration = Duration::from_secs(1);
+
 #[derive(Default)]
-pub(super) struct Topics(Mutex<HashMap<String, (Facts, Instant)>>);
+pub(super) struct Topics(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    known: HashMap<String, (Facts, Instant)>,
+    absent: HashMap<String, (KafkaError, Instant)>,
+}
+
+/// Whether a topic that cannot be used is worth another question.
+pub(super) enum Absence {
+    /// It has just been asked for.
+    Recent(KafkaError),
+    /// It has been missed before.
+    Long,
+    /// It was never asked for.
+    Unknown,
+}
 
 impl Topics {
     /// What is known of a topic, however long.
     pub(super) fn facts(&self, topic: &str) -> Option<Facts> {
-        self.lock().get(topic).map(|(facts, _)| *facts)
+        self.lock().known.get(topic).map(|(facts, _)| *facts)
     }
 
     /// Whether it need not be asked for again.
     pub(super) fn is_fresh(&self, topic: &str) -> bool {
-        self.lock().get(topic).is_some_and(|(_, since)| since.elapsed() < LASTS)
+        let state = self.lock();
+        state.known.get(topic).is_some_and(|(_, since)| since.elapsed() < LASTS)
+    }
+
+    pub(super) fn absence(&self, topic: &str) -> Absence {
+        match self.lock().absent.get(topic) {
+            Some((error, since)) if since.elapsed() < ABSENT_FOR => Absence::Recent(error.clone()),
+            Some(_) => Absence::Long,
+            None => Absence::Unknown,
+        }
     }
 
     pub(super) fn learnt(&self, topic: &str, facts: Facts) {
-        self.lock().insert(topic.to_owned(), (facts, Instant::now()));
+        let mut state = self.lock();
+        state.absent.remove(topic);
+        state.known.insert(topic.to_owned(), (facts, Instant::now()));
+    }
+
+    pub(super) fn missed(&self, topic: &str, error: KafkaError) {
+        let mut state = self.lock();
+        state.absent.insert(topic.to_owned(), (error, Instant::now()));
     }
 
     pub(super) fn forget(&self, topic: &str) {
-        self.lock().remove(topic);
+        self.lock().known.remove(topic);
     }
 
     /// The smallest limit of all topics.
     pub(super) fn smallest_limit(&self) -> usize {
-        let limits = self.lock();
-        let limits = limits.values().map(|(facts, _)| facts.max_message_bytes);
+        let state = self.lock();
+        let limits = state.known.values().map(|(facts, _)| facts.max_message_bytes);
         limits.min().unwrap_or(MAX_MESSAGE_BYTES)
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, (Facts, Instant)>> {
+    fn lock(&self) -> MutexGuard<'_, State> {
         // No code panics while holding the lock, and the data would be sound if it did.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -66,11 +101,12 @@ impl Topics {
 pub(super) fn partitions<C: ClientContext>(
     client: &Client<C>,
     topic: &str,
+    looks: usize,
     within: Duration,
 ) -> Result<usize, KafkaError> {
-    let mut looks = 0;
+    let mut looked = 0;
     loop {
-        looks += 1;
+        looked += 1;
         let metadata = client.fetch_metadata(Some(topic), within)?;
         let found = metadata.topics().iter().find(|found| found.name() == topic);
         let unknown = RDKafkaErrorCode::UnknownTopicOrPartition;
@@ -82,7 +118,7 @@ pub(super) fn partitions<C: ClientContext>(
             None => unknown,
         };
         let may_come = error == unknown || error == RDKafkaErrorCode::LeaderNotAvailable;
-        if !may_come || looks == LOOKS {
+        if !may_come || looked >= looks {
             return Err(KafkaError::MetadataFetch(error));
         }
         std::thread::sleep(BETWEEN_LOOKS);
