@@ -163,8 +163,8 @@ async fn nothing_of_a_key_is_written_after_one_that_the_broker_refused() {
     assert_eq!(topic.payloads("k"), expected);
 }
 
-/// A broker that has never seen a producer takes any sequence number from it, so the second message of a key must wait for
-/// the first one's answer.
+/// A broker that has never seen a producer takes any sequence number from it, so the second message of a key must wait
+/// for the first one's answer.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_first_message_of_a_new_producer_goes_ahead_alone() {
     let Some(brokers) = shared() else { return };

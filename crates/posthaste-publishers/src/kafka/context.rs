@@ -54,8 +54,8 @@ impl Observer {
     pub(super) fn broker_failure(&self, error: &KafkaError, topic: &str) -> PublishError {
         let failure = self.failure(error, Some(topic));
         if explain_error(error, None).cause == Cause::TooLarge {
-            // It is the whole request that was too large: this message may be one of its smallest. The next attempt asks
-            // the topic for its limit.
+            // It is the whole request that was too large: this message may be one of its smallest. The next attempt
+            // asks the topic for its limit.
             return PublishError::transient(failure.message);
         }
         failure
@@ -93,7 +93,8 @@ impl Observer {
 
     fn note(&self, code: RDKafkaErrorCode, cause: Cause, text: String) {
         let mut trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
-        // "All brokers are down" follows every reason, and must not hide it; nor must a connection that then breaks off.
+        // "All brokers are down" follows every reason, and must not hide it; nor must a connection that then breaks
+        // off.
         let hides = match &*trouble {
             None => false,
             Some(_) if code == RDKafkaErrorCode::AllBrokersDown => true,

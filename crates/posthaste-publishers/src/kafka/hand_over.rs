@@ -23,8 +23,8 @@ pub(super) struct Place {
     pub(super) place: usize,
 }
 
-/// The places of a batch's messages, in the order of the batch, and the ids of each lane. A message without a key is a lane
-/// of its own.
+/// The places of a batch's messages, in the order of the batch, and the ids of each lane. A message without a key is a
+/// lane of its own.
 pub(super) fn places(deliveries: &[Delivery]) -> (Vec<Place>, Vec<Vec<MessageId>>) {
     let mut ids: Vec<Vec<MessageId>> = Vec::new();
     let mut lanes = HashMap::new();
@@ -101,8 +101,8 @@ impl Desk<'_> {
         let bytes = size(encoded.key, &headers, &encoded.payload);
         if let Some(limit) = limit.filter(|limit| bytes > *limit) {
             return end(End::Failed(PublishError::permanent(format!(
-                "Kafka topic {topic}: the message has {bytes} bytes and the topic takes {limit}; make it smaller, or raise the \
-                 topic's max.message.bytes"
+                "Kafka topic {topic}: the message has {bytes} bytes and the topic takes {limit}; make it smaller, or \
+                 raise the topic's max.message.bytes"
             ))));
         }
         let ticket = Ticket {

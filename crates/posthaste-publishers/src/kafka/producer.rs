@@ -18,8 +18,8 @@ use super::warmth::Warmth;
 pub(super) enum Role {
     /// For messages that no other one of the batch must follow. Works as configured.
     Lone,
-    /// For lanes with several messages in a batch. Never leaves one out: it tries for ever, and what a broker refuses ends
-    /// it as a whole. How long is waited is for the publisher to say.
+    /// For lanes with several messages in a batch. Never leaves one out: it tries for ever, and what a broker refuses
+    /// ends it as a whole. How long is waited is for the publisher to say.
     Lanes,
 }
 
@@ -207,8 +207,8 @@ impl Drop for Slot {
     }
 }
 
-/// Gives answers that are on their way a moment to arrive, takes back what is left, and waits for the reports of that. On
-/// a thread of its own, because it blocks, and may be asked for by librdkafka's own.
+/// Gives answers that are on their way a moment to arrive, takes back what is left, and waits for the reports of that.
+/// On a thread of its own, because it blocks, and may be asked for by librdkafka's own.
 fn retire(producer: Arc<Producer>) {
     let retiring = move || {
         let native = producer.native();

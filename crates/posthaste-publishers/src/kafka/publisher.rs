@@ -18,9 +18,9 @@ use super::warmth::Warmth;
 
 /// Publishes to Kafka: one record per message, partitioned by ordering key, else by aggregate id.
 ///
-/// A message counts as delivered once the broker has acknowledged it, by default with all replicas in sync. Several messages
-/// of one lane are on their way at the same time, and still none is written after an earlier one of its lane has failed:
-/// see `docs/adr/0004-kafka-order.md`.
+/// A message counts as delivered once the broker has acknowledged it, by default with all replicas in sync. Several
+/// messages of one lane are on their way at the same time, and still none is written after an earlier one of its lane
+/// has failed: see `docs/adr/0004-kafka-order.md`.
 ///
 /// A cluster that is away, wrong credentials, and a topic that is not there are failures of messages, not of the
 /// publisher: it goes on by itself once they are mended.

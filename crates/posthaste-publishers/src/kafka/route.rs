@@ -22,7 +22,8 @@ pub struct Route {
     /// The tenant. Defaults to any, and to messages without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
-    /// Where such messages go. `{topic}`, `{type}`, `{domain}` (of the type) and `{tenant}` stand for the message's own.
+    /// Where such messages go. `{topic}`, `{type}`, `{domain}` (of the type) and `{tenant}` stand for the message's
+    /// own.
     pub to: String,
 }
 
@@ -39,8 +40,8 @@ pub(super) fn topic<'a>(routes: &[Route], message: &'a Message) -> Result<Cow<'a
         return Ok(topic);
     }
     Err(PublishError::permanent(format!(
-        "Kafka: no topic can be called {topic:?}; use at most 249 letters, digits, `.`, `_` and `-`, or route the message \
-         elsewhere by publisher.routes"
+        "Kafka: no topic can be called {topic:?}; use at most 249 letters, digits, `.`, `_` and `-`, or route the \
+         message elsewhere by publisher.routes"
     )))
 }
 
@@ -49,7 +50,8 @@ fn of_type(message: &Message) -> Result<String, PublishError> {
     match parsed {
         Some(Ok(name)) => Ok(name.default_topic()),
         _ => Err(PublishError::permanent(
-            "Kafka: the message has no topic, and no type that gives one; set its topic, or add a rule to publisher.routes",
+            "Kafka: the message has no topic, and no type that gives one; set its topic, or add a rule to \
+             publisher.routes",
         )),
     }
 }
@@ -78,8 +80,8 @@ impl Route {
                 Part::Placeholder(name) => topic.push_str(&value(name, message).ok_or_else(|| {
                     // A matter of the settings, which can be mended: the message must not die of it.
                     PublishError::transient(format!(
-                        "Kafka: publisher.routes sends the message to {:?}, but it has no {name}; add a condition on it, or \
-                         another rule before",
+                        "Kafka: publisher.routes sends the message to {:?}, but it has no {name}; add a condition on \
+                         it, or another rule before",
                         self.to
                     ))
                 })?),

@@ -19,11 +19,12 @@ pub(super) struct Facts {
 /// Kafka's default.
 pub(super) const MAX_MESSAGE_BYTES: usize = 1_048_588;
 
-/// After how long a topic is asked for again. One that was deleted, or whose limit was lowered, shows by a failure before.
+/// After how long a topic is asked for again. One that was deleted, or whose limit was lowered, shows by a failure
+/// before.
 const LASTS: Duration = Duration::from_mins(5);
 
-/// How often, and how long apart, is looked for a topic that is not there: a cluster that creates topics by itself does so
-/// when it is asked for them, and says no the first time.
+/// How often, and how long apart, is looked for a topic that is not there: a cluster that creates topics by itself does
+/// so when it is asked for them, and says no the first time.
 pub(super) const LOOKS: usize = 3;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(200);
 
