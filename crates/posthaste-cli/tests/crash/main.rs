@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod kafka;
 mod oracle;
+mod sink;
 mod world;
 
 use std::sync::Arc;
@@ -14,6 +16,7 @@ use nix::unistd::Pid;
 use posthaste_core::lifecycle::State;
 use posthaste_core::{AdminStore, Message, OutboxOptions};
 use posthaste_servers::{PostgresServer, StopMode};
+use sink::Sink;
 use tokio::process::Child;
 use tokio::time::{sleep, timeout};
 use world::World;
@@ -100,7 +103,7 @@ async fn hundreds_of_random_kills_lose_nothing_and_keep_the_order() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_database_may_crash_under_load() {
     let server = Arc::new(PostgresServer::start(&std::env::temp_dir()).unwrap());
-    let world = World::at(server.url()).await;
+    let world = World::at(server.url(), Sink::File).await;
     let stop = Arc::new(AtomicBool::new(false));
     let producers = world.produce(4, &stop);
     let _relays = [world.start_relay(&[]), world.start_relay(&[])];
@@ -142,9 +145,7 @@ async fn a_lease_that_runs_out_in_the_middle_is_noticed() {
     }
     let mut frozen = world.start_relay(&[("FAILPOINTS", "before_settle=1*sleep(2000)")]);
     world
-        .wait_for("the first delivery", async || {
-            !oracle::read_sink(&world.sink()).is_empty()
-        })
+        .wait_for("the first delivery", async || !world.deliveries().await.is_empty())
         .await;
     // The delivery is in the file before the file is closed and unlocked; the relay then waits for two seconds.
     sleep(Duration::from_millis(300)).await;
@@ -211,7 +212,7 @@ async fn a_key_with_nearly_all_of_the_backlog_does_not_starve_the_rest() {
 
     let _relays = [world.start_relay(&[]), world.start_relay(&[])];
     world.drained().await;
-    let deliveries = oracle::read_sink(&world.sink());
+    let deliveries = world.deliveries().await;
     let hot_order: Vec<_> = deliveries.iter().filter(|id| !cold_ids.contains(id)).copied().collect();
     assert_eq!(hot_order, hot_ids, "the hot key in order, each once");
     let last_cold = deliveries.iter().rposition(|id| cold_ids.contains(id)).unwrap();

@@ -1,10 +1,8 @@
 //! What a sink's record says about what was committed.
 
 use std::collections::{HashMap, HashSet};
-use std::path::Path;
 
 use posthaste_core::MessageId;
-use serde::Deserialize;
 
 /// A committed event, as the business table has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,21 +25,6 @@ pub struct Verdict {
     pub invented: usize,
     /// First deliveries that came after the first delivery of a later event of the same key.
     pub inversions: usize,
-}
-
-#[derive(Deserialize)]
-struct Line {
-    id: MessageId,
-}
-
-/// The ids in a sink file, in the order of their delivery.
-pub fn read_sink(path: &Path) -> Vec<MessageId> {
-    let text = std::fs::read_to_string(path).unwrap_or_default();
-    // A process that died while writing leaves half a line; that delivery did not happen.
-    text.lines()
-        .filter_map(|line| serde_json::from_str::<Line>(line).ok())
-        .map(|line| line.id)
-        .collect()
 }
 
 pub fn judge(deliveries: &[MessageId], committed: &[Committed]) -> Verdict {

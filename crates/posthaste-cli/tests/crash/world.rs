@@ -1,6 +1,5 @@
 //! An outbox on a real PostgreSQL, producers that use it, and relays that are processes.
 
-use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -15,7 +14,8 @@ use tempfile::TempDir;
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep};
 
-use crate::oracle::{Committed, Verdict, judge, read_sink};
+use crate::oracle::{Committed, Verdict, judge};
+use crate::sink::Sink;
 
 /// Long enough for a busy machine; a test that needs it all has failed anyway.
 const PATIENCE: Duration = Duration::from_mins(2);
@@ -23,8 +23,9 @@ const PATIENCE: Duration = Duration::from_mins(2);
 pub struct World {
     pub store: PostgresStore,
     pub pool: PgPool,
-    schema: String,
+    pub schema: String,
     url: String,
+    pub sink: Sink,
     dir: TempDir,
     pub kills: AtomicUsize,
 }
@@ -33,15 +34,20 @@ pub struct World {
 pub const MAX_IN_FLIGHT: usize = 60;
 
 impl World {
-    /// An outbox on the server that all tests share.
+    /// An outbox on the server that all tests share, delivered to a file.
     pub async fn new() -> Arc<Self> {
-        let url = std::env::var("POSTHASTE_TEST_POSTGRES_URL")
-            .expect("POSTHASTE_TEST_POSTGRES_URL names no server: run these tests with `cargo xtask test`");
-        Self::at(url).await
+        Self::with_sink(Sink::File).await
     }
 
-    /// An outbox on a server of its own.
-    pub async fn at(url: String) -> Arc<Self> {
+    /// An outbox on the server that all tests share.
+    pub async fn with_sink(sink: Sink) -> Arc<Self> {
+        let url = std::env::var("POSTHASTE_TEST_POSTGRES_URL")
+            .expect("POSTHASTE_TEST_POSTGRES_URL names no server: run these tests with `cargo xtask test`");
+        Self::at(url, sink).await
+    }
+
+    /// An outbox on any server.
+    pub async fn at(url: String, sink: Sink) -> Arc<Self> {
         let pool = PgPoolOptions::new().max_connections(20).connect(&url).await.unwrap();
         let schema = format!("crash_{}", uuid::Uuid::new_v4().simple());
         let store = PostgresStore::in_schema(pool.clone(), &schema).unwrap();
@@ -55,13 +61,10 @@ impl World {
             pool,
             schema,
             url,
+            sink,
             dir,
             kills: AtomicUsize::new(0),
         })
-    }
-
-    pub fn sink(&self) -> PathBuf {
-        self.dir.path().join("sink.jsonl")
     }
 
     pub fn log(&self) -> String {
@@ -85,14 +88,11 @@ impl World {
                 poll_interval = "10ms"
                 max_poll_interval = "50ms"
                 retry = {{ max_attempts = 1000, backoff = {{ kind = "schedule", delays = ["10ms"] }} }}
-                [publisher]
-                kind = "file"
-                path = "{sink}"
-                fsync = false
+                {sink}
                 "#,
                 url = self.url,
                 schema = self.schema,
-                sink = self.sink().display(),
+                sink = self.sink.settings(self.dir.path()),
             );
             // Renamed into place: another relay may be reading it.
             let draft = self.dir.path().join(format!("{}.toml", uuid::Uuid::new_v4()));
@@ -120,7 +120,7 @@ impl World {
     /// table knows.
     pub async fn transact(&self, key: &str, n: i64, commit: bool) -> sqlx::Result<MessageId> {
         let mut tx = self.pool.begin().await?;
-        let message = Message::json("orders", &serde_json::json!({"key": key, "n": n}))
+        let message = Message::json(self.sink.topic(), &serde_json::json!({"key": key, "n": n}))
             .unwrap()
             .key(key);
         let id = message.id;
@@ -206,9 +206,14 @@ impl World {
         self.kills.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// What was delivered, in order per key.
+    pub async fn deliveries(&self) -> Vec<MessageId> {
+        self.sink.deliveries(self.dir.path()).await
+    }
+
     /// The oracle's judgement, which must be spotless but for duplicates of what was in flight when relays died.
     pub async fn assert_sound(&self) -> Verdict {
-        let verdict = judge(&read_sink(&self.sink()), &self.committed().await);
+        let verdict = judge(&self.deliveries().await, &self.committed().await);
         let kills = self.kills.load(Ordering::Relaxed);
         assert_eq!(
             (verdict.lost, verdict.invented, verdict.inversions),

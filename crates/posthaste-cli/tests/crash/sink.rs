@@ -1,0 +1,138 @@
+//! Where relays deliver, and what arrived there.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use posthaste_core::MessageId;
+use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
+use rdkafka::client::DefaultClientContext;
+use rdkafka::consumer::{BaseConsumer, Consumer};
+use rdkafka::message::{BorrowedMessage, Headers};
+use rdkafka::{ClientConfig, Message, Offset, TopicPartitionList};
+use serde::Deserialize;
+
+const PARTITIONS: i32 = 3;
+
+/// What a world's relays deliver to.
+pub enum Sink {
+    File,
+    Kafka { brokers: String, topic: String },
+}
+
+#[derive(Deserialize)]
+struct Line {
+    id: MessageId,
+}
+
+impl Sink {
+    /// A new topic on three replicas.
+    pub async fn kafka(brokers: &str) -> Self {
+        let topic = format!("crash-{}", uuid::Uuid::new_v4().simple());
+        Self::create(brokers, &topic).await;
+        Self::Kafka {
+            brokers: brokers.to_owned(),
+            topic,
+        }
+    }
+
+    /// Creates a topic on three replicas.
+    pub async fn create(brokers: &str, topic: &str) {
+        let admin: AdminClient<DefaultClientContext> = client(brokers).create().unwrap();
+        let wanted = NewTopic::new(topic, PARTITIONS, TopicReplication::Fixed(3)).set("min.insync.replicas", "2");
+        let made = admin.create_topics([&wanted], &AdminOptions::new()).await.unwrap();
+        made.into_iter().for_each(|made| drop(made.unwrap()));
+    }
+
+    pub fn topic(&self) -> &str {
+        match self {
+            Self::File => "orders",
+            Self::Kafka { topic, .. } => topic,
+        }
+    }
+
+    /// The relays' settings.
+    pub fn settings(&self, dir: &Path) -> String {
+        match self {
+            Self::File => format!(
+                "[publisher]\nkind = \"file\"\npath = \"{}\"\nfsync = false",
+                file(dir).display()
+            ),
+            Self::Kafka { brokers, .. } => {
+                let brokers: Vec<_> = brokers.split(',').map(|broker| format!("\"{broker}\"")).collect();
+                format!(
+                    "[publisher]\nkind = \"kafka\"\n[kafka]\nbrokers = [{}]",
+                    brokers.join(", ")
+                )
+            }
+        }
+    }
+
+    /// The ids that arrived, in the order of their delivery; for Kafka in that of each partition, and so of each key.
+    pub async fn deliveries(&self, dir: &Path) -> Vec<MessageId> {
+        match self {
+            Self::File => read_file(&file(dir)),
+            Self::Kafka { brokers, topic } => {
+                let (brokers, topic) = (brokers.clone(), topic.clone());
+                let reading = tokio::task::spawn_blocking(move || read_topic(&brokers, &topic));
+                reading.await.unwrap()
+            }
+        }
+    }
+}
+
+fn file(dir: &Path) -> PathBuf {
+    dir.join("sink.jsonl")
+}
+
+fn read_file(path: &Path) -> Vec<MessageId> {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    // A process that died while writing leaves half a line; that delivery did not happen.
+    text.lines()
+        .filter_map(|line| serde_json::from_str::<Line>(line).ok())
+        .map(|line| line.id)
+        .collect()
+}
+
+fn client(brokers: &str) -> ClientConfig {
+    let mut config = ClientConfig::new();
+    config.set("bootstrap.servers", brokers);
+    config
+}
+
+fn read_topic(brokers: &str, topic: &str) -> Vec<MessageId> {
+    const PATIENCE: Duration = Duration::from_mins(1);
+    let mut config = client(brokers);
+    config.set("group.id", "oracle").set("enable.auto.commit", "false");
+    let consumer: BaseConsumer = config.create().unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    let mut ids = Vec::new();
+    for partition in 0..PARTITIONS {
+        let (mut next, end) = consumer.fetch_watermarks(topic, partition, PATIENCE).unwrap();
+        let mut assignment = TopicPartitionList::new();
+        assignment
+            .add_partition_offset(topic, partition, Offset::Offset(next))
+            .unwrap();
+        consumer.assign(&assignment).unwrap();
+        while next < end {
+            assert!(
+                Instant::now() < deadline,
+                "{topic}/{partition} cannot be read past {next}, up to {end}"
+            );
+            // A broker that just died is an error here; the client finds the next one by itself.
+            if let Some(Ok(message)) = consumer.poll(Duration::from_millis(100)) {
+                ids.push(event_id(&message));
+                next = message.offset() + 1;
+            }
+        }
+    }
+    ids
+}
+
+fn event_id(message: &BorrowedMessage<'_>) -> MessageId {
+    let headers = message.headers().expect("every event has headers");
+    let id = headers
+        .iter()
+        .find(|header| header.key == "ce_id")
+        .expect("every event has an id");
+    std::str::from_utf8(id.value.unwrap()).unwrap().parse().unwrap()
+}
