@@ -102,7 +102,7 @@ async fn all_brokers_may_be_away_while_producers_go_on() {
         "silent when well\n{log}"
     );
     blocking(|| cluster.kill_all()).await;
-    sleep(Duration::from_secs(60)).await;
+    sleep(Duration::from_mins(1)).await;
     let during = world.committed().await.len();
     blocking(|| cluster.start_all_again()).await;
     stop.store(true, Ordering::Relaxed);

@@ -40,7 +40,9 @@ impl Sink {
         let admin: AdminClient<DefaultClientContext> = client(brokers).create().unwrap();
         let wanted = NewTopic::new(topic, PARTITIONS, TopicReplication::Fixed(3)).set("min.insync.replicas", "2");
         let made = admin.create_topics([&wanted], &AdminOptions::new()).await.unwrap();
-        made.into_iter().for_each(|made| drop(made.unwrap()));
+        for made in made {
+            made.unwrap();
+        }
     }
 
     pub fn topic(&self) -> &str {
