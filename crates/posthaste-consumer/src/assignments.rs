@@ -19,7 +19,7 @@ use rdkafka::message::BorrowedMessage;
 use rdkafka::topic_partition_list::TopicPartitionList;
 use tokio::sync::mpsc;
 
-use self::committer::Committer;
+use self::committer::{Committed, Committer};
 use crate::context::Context;
 use crate::delivery::Delivery;
 use crate::instrument;
@@ -230,16 +230,10 @@ impl Assignments {
     /// Commits the batches that are over.
     pub(crate) fn commit_batches(&self) {
         let Some(committer) = self.committer.get() else { return };
-        let mut owned = self.owned();
-        if let Some(answer) = committer.answer() {
-            commit::report(&answer, &self.commits);
-            for (partition, offset) in &answer.offsets {
-                if let Some(assigned) = owned.get_mut(partition) {
-                    assigned.commit.answered(*offset, answer.result.is_ok());
-                }
-            }
+        if let Some(last) = self.take_answer(committer) {
+            commit::report(&last, &self.commits);
         }
-        commit::batches(committer, owned.values_mut());
+        commit::batches(committer, self.owned().values_mut());
     }
 
     /// Makes the last commit of partitions, after the commit under way has been answered, so that none comes later.
@@ -248,11 +242,23 @@ impl Assignments {
         while committer.is_waiting() {
             self.signal.wait(Duration::from_millis(100));
         }
-        match committer.answer() {
+        match self.take_answer(committer) {
             // Nobody answers: the next one would only wait as long.
             Some(last) if last.is_in_vain() => commit::report_loss(&last.result),
             _ => commit::now(consumer, assigned),
         }
+    }
+
+    /// What the last commit came to, once, with note taken of it. It may be about partitions that stay, too.
+    fn take_answer(&self, committer: &Committer) -> Option<Committed> {
+        let last = committer.answer()?;
+        let mut owned = self.owned();
+        for (partition, offset) in &last.offsets {
+            if let Some(assigned) = owned.get_mut(partition) {
+                assigned.commit.answered(*offset, last.result.is_ok());
+            }
+        }
+        Some(last)
     }
 
     /// Asks all workers to finish what they have in hand, and takes no more partitions.

@@ -93,9 +93,9 @@ pub enum Assignment {
     Range,
     /// Partitions of all topics in turn. Rebalances as with `range`.
     RoundRobin,
-    /// Only what moves is given up; the rest is worked on meanwhile. An offset that is committed in that moment makes
-    /// the client give up everything it has, after all: nothing is lost or done twice, but some of it is begun again.
-    /// That is why it is not the default.
+    /// Only what moves is given up; the rest is worked on meanwhile. An offset that is committed in that moment may
+    /// make the client give up everything it has, after all: nothing is lost or done twice, but some of it is begun
+    /// again. That is why it is not the default.
     CooperativeSticky,
 }
 

@@ -97,7 +97,7 @@ impl<I: InboxStore> Consumer<I> {
             database: Outage::new("using the database"),
             totals: Totals::default(),
         });
-        match janitor::purge_once(&engine).await {
+        match engine.inbox.purge(engine.config.inbox_retention, 1).await {
             Err(error) if !error.kind.is_transient() => return Err(ConsumerError::Inbox(error)),
             _ => {}
         }

@@ -10,7 +10,8 @@ type BoxError = Box<dyn Error + Send + Sync>;
 /// Why an event could not be handled.
 ///
 /// `?` turns any error into one that is tried again, which is right for most: the database was busy, a service did not
-/// answer. An event that will never be handled, however often it is tried, is [permanent](HandlerError::permanent) and
+/// answer. (`anyhow::Error` is none by the standard library's measure; write `.map_err(HandlerError::retry)?` for it.)
+/// An event that will never be handled, however often it is tried, is [permanent](HandlerError::permanent) and
 /// goes to the dead-letter topic at once.
 #[derive(Debug)]
 pub struct HandlerError {

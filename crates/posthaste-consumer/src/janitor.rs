@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use posthaste_core::{InboxStore, StoreError};
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval, sleep};
 use tokio_util::sync::CancellationToken;
 
 use crate::engine::Engine;
@@ -16,6 +16,9 @@ use crate::retention::{RetentionGap, retention_gaps};
 const PURGE_BATCH: u32 = 1_000;
 
 const CHECK_INTERVAL: Duration = Duration::from_hours(1);
+
+/// The wait after a check that brokers did not answer.
+const CHECK_AGAIN: Duration = Duration::from_mins(1);
 
 /// Removes old records of the inbox at an interval.
 pub(crate) async fn purge<I: InboxStore>(engine: Arc<Engine<I>>, stop: CancellationToken) {
@@ -52,17 +55,23 @@ pub(crate) async fn purge_once<I: InboxStore>(engine: &Engine<I>) -> Result<u64,
 pub(crate) async fn watch_retention<I: InboxStore>(engine: Arc<Engine<I>>, stop: CancellationToken) {
     let config = &engine.config;
     let mut known: Vec<RetentionGap> = Vec::new();
-    let mut ticks = interval(CHECK_INTERVAL);
-    while stop.run_until_cancelled(ticks.tick()).await.is_some() {
+    loop {
         let asking = retention_gaps(&config.connection, &config.topics, config.inbox_retention);
-        match stop.run_until_cancelled(asking).await {
+        let wait = match stop.run_until_cancelled(asking).await {
             Some(Ok(gaps)) => {
                 gaps.iter().filter(|gap| !known.contains(gap)).for_each(report);
                 known = gaps;
+                CHECK_INTERVAL
             }
-            // Brokers that are away are reported elsewhere; a missing right is no reason to disturb anybody.
-            Some(Err(error)) => tracing::info!(error, "the topics' retention could not be compared with the inbox's"),
+            Some(Err(error)) => {
+                // Brokers that are away are reported elsewhere; a missing right is no reason to disturb anybody.
+                tracing::debug!(error, "the topics' retention could not be compared with the inbox's");
+                CHECK_AGAIN
+            }
             None => return,
+        };
+        if stop.run_until_cancelled(sleep(wait)).await.is_none() {
+            return;
         }
     }
 }

@@ -296,3 +296,66 @@ async fn a_database_that_is_away_costs_no_attempt() {
         1
     );
 }
+
+/// A topic that is not there is named, with the remedy, and read once it is there.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_topic_that_does_not_exist_is_waited_for() {
+    if support::left_out("kafka") || support::left_out("postgres") {
+        return;
+    }
+    let world = World::on(&support::bootstrap(), 1).await;
+    let connection = world
+        .config()
+        .connection
+        .property("topic.metadata.refresh.interval.ms", "500");
+    let config = ConsumerConfig {
+        connection,
+        ..world.config()
+    };
+    let running = Running::start(counting(&world, config));
+    let warned = || logs::with(&["WARN", "posthaste topics apply", &world.topic]);
+    until("the log says what to do", async || !warned().is_empty()).await;
+    world.create_topic(&world.topic, 1, &[]).await;
+    world.send(&world.sale("a", 1), Some(0)).await;
+    world.until_committed(0, 1).await;
+    assert_eq!(running.stop().await.handled, 1);
+    assert_eq!(warned().len(), 1, "{:#?}", warned());
+}
+
+/// Settings and inboxes that can never work are errors at the start, with the remedy.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_can_never_work_is_an_error_at_the_start() {
+    if support::left_out("postgres") {
+        return;
+    }
+    let world = World::on("127.0.0.1:1", 1).await;
+    let handler = async |_: &mut PgConnection, _: Received<Sale>| Ok(());
+    let told = async |consumer: Consumer<PostgresInbox>| Running::start(consumer).end().await.unwrap_err().to_string();
+    let none = told(world.consumer()).await;
+    assert!(
+        none.contains("handlers = none") && none.contains("Consumer::on"),
+        "{none}"
+    );
+    let twice = told(
+        world
+            .consumer()
+            .on_idempotent(SOLD, handler)
+            .on(SOLD, Once::per_event(), handler),
+    )
+    .await;
+    assert!(twice.contains(SOLD) && twice.contains("two handlers"), "{twice}");
+    let mut config = world.config();
+    config.connection = config.connection.property("enable.auto.commit", "true");
+    let refused = told(Consumer::new(config, world.inbox()).on_idempotent(SOLD, handler)).await;
+    assert!(
+        refused.contains("connection.properties.enable.auto.commit"),
+        "{refused}"
+    );
+    let drop_table = format!("drop table {}.inbox", world.schema);
+    sqlx::query(sqlx::AssertSqlSafe(drop_table))
+        .execute(world.store.pool())
+        .await
+        .unwrap();
+    let no_table = told(world.consumer().on_idempotent(SOLD, handler)).await;
+    assert!(no_table.contains("posthaste migrate up"), "{no_table}");
+}

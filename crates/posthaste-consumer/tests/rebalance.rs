@@ -18,10 +18,14 @@ const PARTITIONS: i32 = 6;
 const KEYS: i64 = 24;
 const EVENTS: i64 = 3_000;
 
+/// More than a handler here needs.
+const ENOUGH: Duration = Duration::from_secs(5);
+
 /// A consumer of the group that takes its time, so that handlers are at work when partitions go.
-fn counting(world: &World, assignment: Assignment) -> Consumer<PostgresInbox> {
+fn counting(world: &World, (assignment, revoke_grace): (Assignment, Duration)) -> Consumer<PostgresInbox> {
     let config = ConsumerConfig {
         assignment,
+        revoke_grace,
         max_poll_records: 10,
         queue_size: 20,
         ..world.config()
@@ -48,7 +52,7 @@ fn by_key(effects: Vec<(String, i64)>) -> BTreeMap<String, Vec<i64>> {
     keys
 }
 
-async fn a_third_joins_and_leaves_and_a_fourth_vanishes(assignment: Assignment) {
+async fn a_third_joins_and_leaves_and_a_fourth_vanishes(settings: (Assignment, Duration)) {
     let Some(world) = World::new(PARTITIONS).await else {
         return;
     };
@@ -67,13 +71,13 @@ async fn a_third_joins_and_leaves_and_a_fourth_vanishes(assignment: Assignment) 
             sender.send_all(part).await;
         }
     });
-    let first = Running::start(counting(&world, assignment));
-    let second = Running::start(counting(&world, assignment));
+    let first = Running::start(counting(&world, settings));
+    let second = Running::start(counting(&world, settings));
     world.until_effects(400).await;
-    let third = Running::start(counting(&world, assignment));
+    let third = Running::start(counting(&world, settings));
     world.until_effects(1_200).await;
     let left = third.stop().await;
-    let fourth = Running::start(counting(&world, assignment));
+    let fourth = Running::start(counting(&world, settings));
     world.until_effects(2_000).await;
     // Not stopped but dropped, in the middle of whatever it is doing.
     fourth.vanish();
@@ -94,12 +98,18 @@ async fn a_third_joins_and_leaves_and_a_fourth_vanishes(assignment: Assignment) 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_effect_happens_once_and_in_order_while_a_third_joins_and_leaves() {
-    a_third_joins_and_leaves_and_a_fourth_vanishes(Assignment::Range).await;
+    a_third_joins_and_leaves_and_a_fourth_vanishes((Assignment::Range, ENOUGH)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_effect_happens_once_and_in_order_in_cooperative_rebalances() {
-    a_third_joins_and_leaves_and_a_fourth_vanishes(Assignment::CooperativeSticky).await;
+    a_third_joins_and_leaves_and_a_fourth_vanishes((Assignment::CooperativeSticky, ENOUGH)).await;
+}
+
+/// Handlers get no time at all, so that they are dropped in the middle of statements and commits.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_effect_happens_once_and_in_order_when_handlers_are_abandoned() {
+    a_third_joins_and_leaves_and_a_fourth_vanishes((Assignment::CooperativeSticky, Duration::ZERO)).await;
 }
 
 /// A partition that goes away takes no half-handled event with it: the handler in hand is waited for, what it did is

@@ -6,7 +6,7 @@ use rdkafka::ClientConfig;
 use super::{Assignment, ConsumerConfig, InvalidConfig, OffsetReset};
 
 /// Properties that the consumer's promises rest on.
-const OWNED: [(&str, &str); 6] = [
+const OWNED: [(&str, &str); 7] = [
     (
         "enable.auto.commit",
         "leave it out; offsets are committed by hand, once what they cover is durable, or events would be lost",
@@ -16,6 +16,7 @@ const OWNED: [(&str, &str); 6] = [
         "leave it out; offsets are stored once what they cover is durable, or events would be lost",
     ),
     ("group.id", "name the group in `group` instead"),
+    ("max.poll.records", "set `max_poll_records` instead"),
     (
         "group.protocol",
         "leave it out; sessions and rebalances are the client's affair here, as in the protocol `classic`",
