@@ -205,6 +205,16 @@ async fn neighbours_of_a_message_that_is_too_large_are_not_refused_with_it() {
     assert_eq!(topic.records().len(), 39);
 }
 
+#[tokio::test]
+async fn how_large_a_message_may_be_is_for_the_topic_to_say() {
+    let Some(brokers) = shared() else { return };
+    let topic = Topic::create(&brokers, 1, &[("max.message.bytes", "5000000")]).await;
+    let publisher = topic.publisher(&[]);
+    let large = keyed(&topic, "k", &"x".repeat(3_000_000));
+    assert_eq!(publish(&publisher, &[large]).await, [Outcome::Delivered]);
+    assert_eq!(topic.payloads("k")[0].len(), 3_000_000);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_topic_that_is_not_there_is_named_and_used_once_it_is() {
     let Some(brokers) = shared() else { return };

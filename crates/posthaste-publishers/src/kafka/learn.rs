@@ -16,7 +16,7 @@ use super::topics::{self, Absence, Facts};
 /// How many topics are asked for side by side.
 const AT_A_TIME: usize = 16;
 
-/// How long the question for a topic's limit may take, without which the default is assumed.
+/// How long the question for a topic's limit may take. Without an answer the broker is left to judge.
 const LIMITS_WITHIN: Duration = Duration::from_secs(2);
 
 impl KafkaPublisher {
@@ -51,7 +51,7 @@ impl KafkaPublisher {
     pub(super) fn limit(&self, topic: &str) -> Option<usize> {
         let compressed = self.config.get("compression.type").is_some_and(|codec| codec != "none");
         let facts = self.topics.facts(topic).filter(|_| !compressed);
-        facts.map(|facts| facts.max_message_bytes)
+        facts.and_then(|facts| facts.max_message_bytes)
     }
 
     async fn ask_for_partitions(&self, topic: &str) -> Result<usize, KafkaError> {
@@ -82,10 +82,9 @@ impl KafkaPublisher {
             Err(_) => HashMap::new(),
         };
         for (topic, partitions) in found {
-            let limit = limits.get(&topic).copied();
             let facts = Facts {
                 partitions,
-                max_message_bytes: limit.unwrap_or(topics::MAX_MESSAGE_BYTES),
+                max_message_bytes: limits.get(&topic).copied(),
             };
             self.topics.learnt(&topic, facts);
         }

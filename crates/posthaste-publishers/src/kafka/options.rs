@@ -81,7 +81,7 @@ const DELIVERY_TIMEOUT: Duration = Duration::from_mins(2);
 
 impl KafkaOptions {
     /// The producer's settings unless the connection's properties say otherwise.
-    pub const DEFAULTS: [(&'static str, &'static str); 10] = [
+    pub const DEFAULTS: [(&'static str, &'static str); 11] = [
         ("acks", "all"),
         ("enable.idempotence", "true"),
         ("retries", "3"),
@@ -92,6 +92,8 @@ impl KafkaOptions {
         ("linger.ms", "5"),
         // As the Java client does, so that equal keys of both meet in one partition.
         ("partitioner", "murmur2_random"),
+        // The topic's own limit decides; this is the most that brokers read.
+        ("message.max.bytes", "104857600"),
         // A broker that comes back is noticed soon.
         ("reconnect.backoff.max.ms", "2000"),
     ];

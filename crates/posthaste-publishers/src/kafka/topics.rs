@@ -12,12 +12,12 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Facts {
     pub(super) partitions: usize,
-    /// Most bytes of one request for it.
-    pub(super) max_message_bytes: usize,
+    /// Most bytes of one request for it, if the cluster lets us know.
+    pub(super) max_message_bytes: Option<usize>,
 }
 
 /// Kafka's default.
-pub(super) const MAX_MESSAGE_BYTES: usize = 1_048_588;
+const MAX_MESSAGE_BYTES: usize = 1_048_588;
 
 /// After how long a topic is asked for again. One that was deleted, or whose limit was lowered, shows by a failure
 /// before.
@@ -88,7 +88,7 @@ impl Topics {
     /// The smallest limit of all topics.
     pub(super) fn smallest_limit(&self) -> usize {
         let state = self.lock();
-        let limits = state.known.values().map(|(facts, _)| facts.max_message_bytes);
+        let limits = state.known.values().filter_map(|(facts, _)| facts.max_message_bytes);
         limits.min().unwrap_or(MAX_MESSAGE_BYTES)
     }
 
