@@ -113,6 +113,16 @@ impl Post {
         payloads
     }
 
+    fn wait_for_letters(&self, count: i64) {
+        let consumer: BaseConsumer = ClientConfig::new()
+            .set("bootstrap.servers", brokers())
+            .create()
+            .unwrap();
+        eventually("some letters came back", || {
+            consumer.fetch_watermarks(&self.topic, 1, PATIENCE).unwrap().1 > count
+        });
+    }
+
     /// How often each number came back.
     fn counts(&self, numbers: std::ops::Range<u32>) -> Vec<usize> {
         let delivered = self.delivered();
@@ -324,13 +334,7 @@ fn a_replay_that_was_killed_is_continued_without_loss() {
     let Some(post) = Post::new() else { return };
     post.bury(0..LETTERS);
     let killed = post.place.start(&["dlq", "replay", &post.topic, "--all"]);
-    let consumer: BaseConsumer = ClientConfig::new()
-        .set("bootstrap.servers", brokers())
-        .create()
-        .unwrap();
-    eventually("some letters came back", || {
-        consumer.fetch_watermarks(&post.topic, 1, PATIENCE).unwrap().1 > 200
-    });
+    post.wait_for_letters(200);
     killed.signal(Signal::SIGKILL);
     let mut told = false;
     eventually("the replay goes on", || {
@@ -352,6 +356,30 @@ fn a_replay_that_was_killed_is_continued_without_loss() {
         post.dlq_command(&["list", &post.topic, "--open"]).success().stdout,
         "no letters\n"
     );
+}
+
+/// A process that was halted for so long that another one went on must stop, and must not undo what that one recorded.
+#[test]
+fn a_replay_that_was_halted_stops_when_another_went_on() {
+    const LETTERS: u32 = 3_000;
+    let Some(post) = Post::new() else { return };
+    post.bury(0..LETTERS);
+    let mut halted = post.place.start(&["dlq", "replay", &post.topic, "--all"]);
+    post.wait_for_letters(200);
+    halted.signal(Signal::SIGSTOP);
+    eventually("another one goes on", || {
+        post.dlq_command(&["replay", &post.topic, "--all"]).code == Some(0)
+    });
+    halted.signal(Signal::SIGCONT);
+    assert_eq!(halted.exit_code(), Some(1), "{}", post.place.read("out"));
+    let said = post.place.read("log");
+    assert!(said.contains("was taken for dead while it replayed"), "{said}");
+    let open = post.dlq_command(&["list", &post.topic, "--open"]).success().stdout;
+    assert_eq!(open, "no letters\n", "it undid nothing");
+    let counts = post.counts(0..LETTERS);
+    assert!(counts.iter().all(|count| *count >= 1), "a letter is lost");
+    let repeated = counts.iter().filter(|count| **count > 1).count();
+    assert!(repeated <= 200, "{repeated} letters were sent twice");
 }
 
 #[test]

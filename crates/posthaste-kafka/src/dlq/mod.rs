@@ -14,6 +14,7 @@ mod progress;
 mod reader;
 mod replay;
 mod selection;
+mod summary;
 mod topic;
 
 #[cfg(test)]
@@ -23,7 +24,8 @@ pub use self::error::DlqError;
 pub use self::letter::{Letter, REPLAYED};
 pub use self::replay::{Replayed, group_of};
 pub use self::selection::Selection;
-pub use self::topic::{DeadLetterTopic, Summary, summaries};
+pub use self::summary::{Summary, summaries};
+pub use self::topic::DeadLetterTopic;
 
 use crate::connection::Connection;
 

@@ -1,6 +1,6 @@
 //! Reads a stretch of one partition, page by page.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::KafkaError;
@@ -8,11 +8,14 @@ use rdkafka::message::Message as _;
 use rdkafka::{Offset, TopicPartitionList};
 
 use super::letter::Letter;
-use crate::cluster::{PATIENCE, Witness, explain_to_operator};
+use crate::cluster::{Witness, explain_to_operator};
 use crate::connection::Connection;
 use crate::error::{Cause, Explanation};
 
 const POLL: Duration = Duration::from_millis(100);
+
+/// How many times in a row nothing may come. Time is not measured: a process that was halted has lost none.
+const POLLS: u32 = 100;
 
 /// Some records of a partition.
 #[derive(Debug, Default)]
@@ -68,7 +71,7 @@ impl<'a> Reader<'a> {
             ..Page::default()
         };
         let mut read = 0;
-        let mut deadline = Instant::now() + PATIENCE;
+        let mut in_vain = 0;
         while read < most && self.next < self.end {
             match self.consumer.poll(POLL) {
                 Some(Ok(record)) if record.offset() >= self.end => self.next = self.end,
@@ -79,12 +82,12 @@ impl<'a> Reader<'a> {
                         None => page.marker = record.payload().map(<[u8]>::to_vec),
                     }
                     read += 1;
-                    deadline = Instant::now() + PATIENCE;
+                    in_vain = 0;
                 }
                 // What lay between here and the end was deleted.
                 Some(Err(KafkaError::PartitionEOF(_))) => self.next = self.end,
-                Some(Err(error)) => self.bear(&error, deadline)?,
-                None => self.bear(&KafkaError::NoMessageReceived, deadline)?,
+                Some(Err(error)) => self.bear(&error, &mut in_vain)?,
+                None => self.bear(&KafkaError::NoMessageReceived, &mut in_vain)?,
             }
         }
         page.to = self.next;
@@ -92,17 +95,18 @@ impl<'a> Reader<'a> {
     }
 
     /// Brokers come and go; only what will not pass, or does not in time, ends the reading.
-    fn bear(&self, error: &KafkaError, deadline: Instant) -> Result<(), Explanation> {
+    fn bear(&self, error: &KafkaError, in_vain: &mut u32) -> Result<(), Explanation> {
         let explanation = explain_to_operator(error, Some(self.topic), self.connection);
         let may_pass = matches!(error, KafkaError::NoMessageReceived) || explanation.cause == Cause::Away;
-        if may_pass && Instant::now() < deadline {
+        if may_pass && *in_vain < POLLS {
+            *in_vain += 1;
             return Ok(());
         }
         if matches!(error, KafkaError::NoMessageReceived) {
             let text = format!(
                 "Kafka topic {}: no broker sent its records within {} s; see the brokers' logs",
                 self.topic,
-                PATIENCE.as_secs()
+                (POLL * POLLS).as_secs()
             );
             return Err(Explanation {
                 cause: Cause::Away,

@@ -4,11 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
-use chrono::{DateTime, Utc};
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::KafkaError;
 use rdkafka::{Offset, TopicPartitionList};
-use serde::Serialize;
 
 use super::error::DlqError;
 use super::letter::Letter;
@@ -43,32 +41,34 @@ impl fmt::Debug for DeadLetterTopic {
     }
 }
 
-/// What a dead-letter topic comes down to.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Summary {
-    /// The dead-letter topic.
-    pub topic: String,
-    /// How many letters are open.
-    pub open: u64,
-    /// When the oldest of them was given up.
-    pub oldest: Option<DateTime<Utc>>,
-}
-
-/// All dead-letter topics of a cluster, by name.
-pub async fn summaries(connection: &Connection) -> Result<Vec<Summary>, DlqError> {
-    let sight = Cluster::connect(connection)?.look().await?;
-    let mut summaries = Vec::new();
-    for topic in names(&sight) {
-        summaries.push(DeadLetterTopic::seen(connection, &topic, &sight)?.summary().await?);
-    }
-    Ok(summaries)
-}
-
-fn names(sight: &Sight) -> Vec<String> {
+pub(super) fn names(sight: &Sight) -> Vec<String> {
     let topics = sight.topics.iter().map(|topic| topic.name.clone());
     let mut names: Vec<_> = topics.filter(|name| dead_letter::origin_of(name).is_some()).collect();
     names.sort();
     names
+}
+
+pub(super) fn partitions_of(topic: &str, sight: &Sight) -> Vec<i32> {
+    let seen = sight.topic(topic).into_iter().flat_map(|topic| &topic.partitions);
+    let mut partitions: Vec<_> = seen.map(|partition| partition.id).collect();
+    partitions.sort_unstable();
+    partitions
+}
+
+/// The lowest offset of each partition, and the one above its highest.
+pub(super) async fn bounds(
+    cluster: &Cluster,
+    topic: &str,
+    partitions: &[i32],
+) -> Result<BTreeMap<i32, (i64, i64)>, DlqError> {
+    let (topic, partitions) = (topic.to_owned(), partitions.to_vec());
+    let asked = cluster.ask(move |client, timeout| {
+        let bounds = partitions
+            .iter()
+            .map(|partition| Ok((*partition, client.fetch_watermarks(&topic, *partition, timeout)?)));
+        bounds.collect::<Result<_, KafkaError>>()
+    });
+    Ok(asked.await?)
 }
 
 impl DeadLetterTopic {
@@ -78,25 +78,23 @@ impl DeadLetterTopic {
         Self::seen(connection, topic, &sight)
     }
 
-    fn seen(connection: &Connection, topic: &str, sight: &Sight) -> Result<Self, DlqError> {
-        let Some(seen) = sight.topic(topic) else {
+    pub(super) fn seen(connection: &Connection, topic: &str, sight: &Sight) -> Result<Self, DlqError> {
+        if sight.topic(topic).is_none() {
             return Err(DlqError::NoSuchTopic {
                 topic: topic.to_owned(),
                 known: names(sight),
             });
-        };
+        }
         let settings = [
             ("group.id", group_of(topic)),
             ("enable.auto.commit", "false".to_owned()),
             ("enable.partition.eof", "true".to_owned()),
             ("auto.offset.reset", "earliest".to_owned()),
         ];
-        let mut partitions: Vec<_> = seen.partitions.iter().map(|partition| partition.id).collect();
-        partitions.sort_unstable();
         Ok(Self {
             cluster: Cluster::connect_with(connection, &settings)?,
             name: topic.to_owned(),
-            partitions,
+            partitions: partitions_of(topic, sight),
             reading: Arc::default(),
         })
     }
@@ -114,26 +112,6 @@ impl DeadLetterTopic {
             .iter()
             .map(|(partition, progress)| progress.open(bounds[partition].1));
         Ok(open.sum())
-    }
-
-    /// How many letters are open, and since when.
-    pub async fn summary(&self) -> Result<Summary, DlqError> {
-        let open = self.open_letters().await?;
-        let first = Selection {
-            open: true,
-            limit: Some(1),
-            ..Selection::default()
-        };
-        let oldest = if open > 0 {
-            self.letters(&first).await?
-        } else {
-            Vec::new()
-        };
-        Ok(Summary {
-            topic: self.name.clone(),
-            open,
-            oldest: oldest.first().and_then(Letter::time),
-        })
     }
 
     /// Letters, by partition and offset.
@@ -193,16 +171,8 @@ impl DeadLetterTopic {
         Ok(Letter { replayed, ..letter })
     }
 
-    /// The lowest offset of each partition, and the one above its highest.
     pub(super) async fn bounds(&self) -> Result<BTreeMap<i32, (i64, i64)>, DlqError> {
-        let (topic, partitions) = (self.name.clone(), self.partitions.clone());
-        let asked = self.cluster.ask(move |client, timeout| {
-            let bounds = partitions
-                .iter()
-                .map(|partition| Ok((*partition, client.fetch_watermarks(&topic, *partition, timeout)?)));
-            bounds.collect::<Result<_, KafkaError>>()
-        });
-        Ok(asked.await?)
+        bounds(&self.cluster, &self.name, &self.partitions).await
     }
 
     /// What was replayed of each partition.

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use chrono::{DateTime, Utc};
+use posthaste_kafka::dead_letter;
 use posthaste_kafka::dlq::Letter;
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -103,12 +104,25 @@ pub(super) fn time(time: Option<DateTime<Utc>>) -> String {
 /// So much of an error that a row of a table holds it.
 pub(super) fn shortened(text: &str) -> String {
     const MOST: usize = 60;
+    let text = harmless(text);
     let line = text.lines().next().unwrap_or_default();
     if line.chars().count() <= MOST && line.len() == text.trim_end().len() {
         return line.to_owned();
     }
     let start: String = line.chars().take(MOST).collect();
     format!("{start}…")
+}
+
+/// Letters come from anywhere; they must not be able to tell the terminal what to do.
+fn harmless(text: &str) -> String {
+    let shown = |c: char| {
+        if c.is_control() && !matches!(c, '\n' | '\t') {
+            char::REPLACEMENT_CHARACTER
+        } else {
+            c
+        }
+    };
+    text.chars().map(shown).collect()
 }
 
 /// Everything about a letter.
@@ -132,7 +146,7 @@ pub(super) fn text(topic: &str, letter: &Letter) -> String {
             );
             line("group", &death.group);
             line("attempts", &death.attempts.to_string());
-            line("error", &death.error.replace('\n', "\n           "));
+            line("error", &harmless(&death.error).replace('\n', "\n           "));
         }
         None => line("from", &format!("{} (by its name)", letter.origin)),
     }
@@ -142,7 +156,9 @@ pub(super) fn text(topic: &str, letter: &Letter) -> String {
         "key",
         &letter.key.as_deref().map_or_else(|| "none".to_owned(), readable),
     );
-    for (name, value) in &letter.headers {
+    // Those of the death were just told.
+    let told = |name: &str| letter.death.is_some() && name.starts_with(dead_letter::PREFIX);
+    for (name, value) in letter.headers.iter().filter(|(name, _)| !told(name)) {
         let value = value.as_deref().map_or_else(|| "none".to_owned(), readable);
         line("header", &format!("{name}: {value}"));
     }
@@ -171,8 +187,7 @@ fn readable(bytes: &[u8]) -> String {
 /// The payload as it is, or in hexadecimal if it is no text.
 fn body(bytes: &[u8]) -> String {
     match std::str::from_utf8(bytes) {
-        Ok(text) if text.ends_with('\n') => text.to_owned(),
-        Ok(text) => format!("{text}\n"),
+        Ok(text) => format!("{}\n", harmless(text.trim_end_matches('\n'))),
         Err(_) => hexadecimal(bytes),
     }
 }
@@ -208,6 +223,8 @@ mod tests {
             "00000000  ff 00 68 69                                      ..hi\n"
         );
         assert_eq!(readable(&[1, 0xab]), "0x01ab");
+        assert_eq!(body(b"\x1b[2Jgone\n"), "\u{fffd}[2Jgone\n");
+        assert_eq!(shortened("\x1b[2Jgone"), "\u{fffd}[2Jgone");
     }
 
     #[test]
