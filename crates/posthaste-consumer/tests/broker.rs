@@ -25,7 +25,7 @@ async fn world() -> Option<(Brokers, World)> {
         return None;
     }
     let brokers = MockCluster::new(BROKERS).unwrap();
-    let world = World::on(&brokers.bootstrap_servers(), 1).await;
+    let world = World::on(&brokers.bootstrap_servers()).await;
     brokers.create_topic(&world.topic, 1, 1).unwrap();
     brokers.create_topic(&world.dead_letter_topic(), 1, 1).unwrap();
     Some((brokers, world))

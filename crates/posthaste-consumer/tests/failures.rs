@@ -202,7 +202,7 @@ async fn a_dead_letter_topic_that_cannot_be_written_is_waited_for() {
     if support::left_out("kafka") || support::left_out("postgres") {
         return;
     }
-    let world = World::on(&support::bootstrap(), 1).await;
+    let world = World::on(&support::bootstrap()).await;
     world.create_topic(&world.topic, 1, &[]).await;
     world
         .send_all(&[
@@ -303,7 +303,7 @@ async fn a_topic_that_does_not_exist_is_waited_for() {
     if support::left_out("kafka") || support::left_out("postgres") {
         return;
     }
-    let world = World::on(&support::bootstrap(), 1).await;
+    let world = World::on(&support::bootstrap()).await;
     let connection = world
         .config()
         .connection
@@ -328,7 +328,7 @@ async fn what_can_never_work_is_an_error_at_the_start() {
     if support::left_out("postgres") {
         return;
     }
-    let world = World::on("127.0.0.1:1", 1).await;
+    let world = World::on("127.0.0.1:1").await;
     let handler = async |_: &mut PgConnection, _: Received<Sale>| Ok(());
     let told = async |consumer: Consumer<PostgresInbox>| Running::start(consumer).end().await.unwrap_err().to_string();
     let none = told(world.consumer()).await;

@@ -197,3 +197,27 @@ async fn events_without_a_handler_are_skipped_or_dead_lettered() {
     assert_eq!(running.stop().await.dead_letters, 1);
     assert_eq!(world.length(&world.dead_letter_topic()).await, 1);
 }
+
+/// Two events about one order in two partitions, handled in the same moment: one waits for the other, and skips.
+///
+/// Proves pitfall 20.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_effect_happens_once_when_two_partitions_ask_for_it_at_the_same_time() {
+    let Some(world) = World::new(4).await else { return };
+    let orders = (0..50).map(|n: i64| n.to_string());
+    let sales: Vec<_> = orders
+        .flat_map(|order| (0..4).map(move |partition| (order.clone(), partition)))
+        .map(|(order, partition)| (world.sale(&order, 1), partition))
+        .collect();
+    world.send_all(&sales).await;
+    let running = Running::start(counting(&world, Once::per_aggregate("SOLD")));
+    for partition in 0..4 {
+        world.until_committed(partition, 50).await;
+    }
+    let report = running.stop().await;
+    assert_eq!((report.handled, report.duplicates, report.retried), (50, 150, 0));
+    let mut orders: Vec<String> = world.effects().await.into_iter().map(|(order, _)| order).collect();
+    orders.sort();
+    orders.dedup();
+    assert_eq!(orders.len(), 50);
+}

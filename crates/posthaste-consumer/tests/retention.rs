@@ -75,7 +75,7 @@ async fn a_topic_that_outlives_the_inbox_is_named_at_the_start() {
     if support::left_out("kafka") || support::left_out("postgres") {
         return;
     }
-    let world = World::on(&support::bootstrap(), 1).await;
+    let world = World::on(&support::bootstrap()).await;
     let names = ["week", "month", "ever", "compact"].map(|name| format!("{name}-{}", world.topic));
     let millis = |days: u64| (days * 24 * 60 * 60 * 1000).to_string();
     for (name, settings) in names.iter().zip([

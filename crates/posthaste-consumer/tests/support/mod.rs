@@ -65,7 +65,7 @@ pub struct World {
     pub schema: String,
     pub topic: String,
     pub group: String,
-    pub partitions: i32,
+    pub replicas: i32,
 }
 
 impl World {
@@ -74,14 +74,14 @@ impl World {
         if left_out("kafka") || left_out("postgres") {
             return None;
         }
-        let world = Self::on(&bootstrap(), partitions).await;
+        let world = Self::on(&bootstrap()).await;
         world.create_topic(&world.topic, partitions, &[]).await;
         world.create_topic(&world.dead_letter_topic(), 1, &[]).await;
         Some(world)
     }
 
     /// The same without topics, on brokers of the test's own.
-    pub async fn on(bootstrap: &str, partitions: i32) -> Self {
+    pub async fn on(bootstrap: &str) -> Self {
         logs::capture();
         let unique = uuid::Uuid::new_v4().simple().to_string();
         let schema = format!("t_{unique}");
@@ -100,7 +100,7 @@ impl World {
             schema,
             topic: format!("sales-{unique}"),
             group: format!("statistics-{unique}"),
-            partitions,
+            replicas: 1,
         }
     }
 
@@ -116,7 +116,7 @@ impl World {
         let [bootstrap, schema, topic, group] = names.split(' ').collect::<Vec<_>>()[..] else {
             panic!("four names, not {names}");
         };
-        let world = Self::on(bootstrap, 1).await;
+        let world = Self::on(bootstrap).await;
         Self {
             store: PostgresStore::in_schema(world.store.pool().clone(), schema).unwrap(),
             schema: schema.to_owned(),
@@ -141,7 +141,7 @@ impl World {
     }
 
     pub async fn create_topic(&self, name: &str, partitions: i32, settings: &[(&str, &str)]) {
-        let mut topic = NewTopic::new(name, partitions, TopicReplication::Fixed(1));
+        let mut topic = NewTopic::new(name, partitions, TopicReplication::Fixed(self.replicas));
         for (name, value) in settings {
             topic = topic.set(name, value);
         }
