@@ -156,10 +156,10 @@ pub struct ClaimedMessage {
 ///   settle: their lease was lost. A lost lease is never silent.
 /// - **extend** prolongs the leases that are still held under the token and returns their ids.
 /// - **sweep** gives up rows in the relay's scope that used all their attempts without a verdict.
-/// - **purge** removes delivered rows older than `keep`, dedupe keys past their window and relays that were not heard for
-///   [`FORGOTTEN_AFTER`], at most `limit` of each, and returns how many; never a row that is not delivered.
+/// - **purge** removes delivered rows older than `keep` and dedupe keys past their window, at most `limit` of each, and
+///   returns how many; never a row that is not delivered.
 /// - **beat** writes down what a relay says of itself: its first beat is its start, and each one says when it was last
-///   heard.
+///   heard. It also removes relays that were not heard for [`FORGOTTEN_AFTER`].
 /// - **lead** makes the one who asks the leader of its namespace until its lease is over, unless another one's is not.
 ///   Of any number that ask at the same time one gets it. A leader that asks again in time goes on leading.
 /// - **leave** takes a relay off the list and ends its leadership, so that another one can follow at once.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use posthaste_core::breaker::CircuitState;
-use posthaste_core::store::{LeadRequest, Leadership, RelayBeat, RelayRecord};
+use posthaste_core::store::{FORGOTTEN_AFTER, LeadRequest, Leadership, RelayBeat, RelayRecord};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
@@ -22,6 +22,7 @@ impl PostgresStore {
             .bind(beat.circuit.word())
             .bind(millis(beat.circuit_lasted))
             .bind(beat.circuit_reason.as_ref().map(|reason| reason.replace('\0', " ")))
+            .bind(millis(FORGOTTEN_AFTER))
             .execute(&self.pool)
             .await
             .map(drop)

@@ -68,6 +68,5 @@ statements!(
     leader,
     lead,
     relays,
-    purge_relays,
     ring,
 );

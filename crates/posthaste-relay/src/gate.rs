@@ -181,7 +181,9 @@ mod tests {
     async fn while_the_broker_is_away_failures_are_postponed_and_failed_trials_for_longer() {
         let circuit = circuit();
         let (batch, ids) = (gate(&circuit), [(); 6].map(|()| MessageId::new()));
-        ids.iter().for_each(|id| assert!(batch.may_send(*id)));
+        for id in &ids {
+            assert!(batch.may_send(*id));
+        }
         let waits = ids.map(|id| batch.answer(id, &away()));
         assert_eq!(waits[..4], [None; 4], "most deliveries may succeed yet");
         assert_eq!(waits[4..], [Some(Duration::ZERO); 2], "opened by the fifth");
@@ -222,7 +224,9 @@ mod tests {
     async fn every_change_is_told_with_its_reason_and_a_healthy_circuit_is_silent() {
         let circuit = circuit();
         let (_, log) = observe(|| {
-            (0..100).for_each(|_| drop(gate(&circuit).answer(MessageId::new(), &Outcome::Delivered)));
+            for _ in 0..100 {
+                gate(&circuit).answer(MessageId::new(), &Outcome::Delivered);
+            }
         });
         assert_eq!(log, "");
         let (counted, log) = observe(|| {
@@ -247,7 +251,9 @@ mod tests {
         assert!(lines.iter().all(|line| line.contains("connection refused")), "{log}");
 
         advance(Duration::from_secs(30)).await;
-        let (counted, log) = observe(|| drop(gate(&circuit).answer(MessageId::new(), &Outcome::Delivered)));
+        let (counted, log) = observe(|| {
+            gate(&circuit).answer(MessageId::new(), &Outcome::Delivered);
+        });
         assert_eq!(counted["outbox_circuit_state"], 1);
         assert!(
             log.contains("WARN") && log.contains("the circuit is half-open"),

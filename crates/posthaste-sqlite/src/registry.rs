@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use posthaste_core::breaker::CircuitState;
-use posthaste_core::store::{LeadRequest, Leadership, RelayBeat, RelayRecord, WorkerId};
+use posthaste_core::store::{FORGOTTEN_AFTER, LeadRequest, Leadership, RelayBeat, RelayRecord, WorkerId};
 use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
 use uuid::fmt::Hyphenated;
@@ -13,6 +13,7 @@ use crate::{BEGIN, SqliteStore};
 
 impl SqliteStore {
     pub(crate) async fn write_beat(&self, beat: &RelayBeat) -> sqlx::Result<()> {
+        let mut tx = self.pool.begin_with(BEGIN).await?;
         sqlx::query(self.statements.beat.sql())
             .bind(beat.worker.as_uuid().hyphenated())
             .bind(&beat.namespace)
@@ -23,9 +24,14 @@ impl SqliteStore {
             .bind(beat.circuit.word())
             .bind(millis(beat.circuit_lasted))
             .bind(beat.circuit_reason.as_ref().map(|reason| reason.replace('\0', " ")))
-            .execute(&self.pool)
-            .await
-            .map(drop)
+            .execute(&mut *tx)
+            .await?;
+        sqlx::query(self.statements.forget_relays.sql())
+            .bind(beat.worker.as_uuid().hyphenated())
+            .bind(millis(FORGOTTEN_AFTER))
+            .execute(&mut *tx)
+            .await?;
+        tx.commit().await
     }
 
     pub(crate) async fn ask_to_lead(&self, request: &LeadRequest) -> sqlx::Result<Leadership> {

@@ -7,8 +7,8 @@ use async_trait::async_trait;
 use posthaste_core::isolation::reclaim_limit;
 use posthaste_core::lifecycle::{EXHAUSTED, LeaseToken, Settlement, Verdict};
 use posthaste_core::store::{
-    Claim, ClaimRequest, DeadHead, FORGOTTEN_AFTER, LeadRequest, Leadership, Ordering, OutboxStats, RelayBeat,
-    RelayStore, Scope, WorkerId,
+    Claim, ClaimRequest, DeadHead, LeadRequest, Leadership, Ordering, OutboxStats, RelayBeat, RelayStore, Scope,
+    WorkerId,
 };
 use posthaste_core::wake::WakeSource;
 use posthaste_core::{MessageId, StoreError};
@@ -96,13 +96,7 @@ impl RelayStore for SqliteStore {
             .execute(&self.pool)
             .await
             .map_err(store_error)?;
-        let relays = sqlx::query(self.statements.purge_relays.sql())
-            .bind(millis(FORGOTTEN_AFTER))
-            .bind(i64::from(limit))
-            .execute(&self.pool)
-            .await
-            .map_err(store_error)?;
-        Ok(delivered.rows_affected() + keys.rows_affected() + relays.rows_affected())
+        Ok(delivered.rows_affected() + keys.rows_affected())
     }
 
     async fn stats(&self, namespace: &str) -> Result<OutboxStats, StoreError> {

@@ -98,7 +98,7 @@ statements!(
     lead,
     resign,
     relays,
-    purge_relays,
+    forget_relays,
 );
 
 #[cfg(test)]

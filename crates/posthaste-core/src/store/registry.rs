@@ -88,5 +88,5 @@ pub enum Leadership {
     },
 }
 
-/// Rows of relays that were not heard for so long are removed by a purge.
+/// Relays that were not heard for so long are removed by the beat of another one.
 pub const FORGOTTEN_AFTER: Duration = Duration::from_hours(24);

@@ -29,6 +29,7 @@ impl Rows {
         });
         heard.beat = beat.clone();
         heard.seen_at = now;
+        self.relays.retain(|_, heard| heard.seen_at >= now - FORGOTTEN_AFTER);
     }
 
     pub(super) fn lead(&mut self, request: &LeadRequest, now: DateTime<Utc>) -> Leadership {
@@ -52,17 +53,6 @@ impl Rows {
     pub(super) fn leave(&mut self, worker: WorkerId) {
         self.relays.remove(&worker.as_uuid());
         self.leaders.retain(|_, leader| leader.worker != worker);
-    }
-
-    /// Forgets relays that were not heard for long; returns how many.
-    pub(super) fn purge_relays(&mut self, now: DateTime<Utc>, limit: u32) -> u64 {
-        let silent = |heard: &&Heard| heard.seen_at < now - FORGOTTEN_AFTER;
-        let forgotten: Vec<_> = self.relays.values().filter(silent).take(limit as usize).collect();
-        let forgotten: Vec<_> = forgotten.iter().map(|heard| heard.beat.worker.as_uuid()).collect();
-        for worker in &forgotten {
-            self.relays.remove(worker);
-        }
-        forgotten.len() as u64
     }
 
     pub(super) fn relays(&self, namespace: &str, now: DateTime<Utc>) -> Vec<RelayRecord> {

@@ -110,7 +110,7 @@ impl RelayStore for MemoryStore {
         for key in &free {
             rows.dedupe.remove(key);
         }
-        Ok((old.len() + free.len()) as u64 + rows.purge_relays(now, limit))
+        Ok((old.len() + free.len()) as u64)
     }
 
     async fn stats(&self, namespace: &str) -> Result<OutboxStats, StoreError> {
