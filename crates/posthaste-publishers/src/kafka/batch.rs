@@ -84,12 +84,13 @@ impl Ongoing {
             return;
         }
         of_lane.ends[place] = Some(end);
+        let before = of_lane.answered;
         while let Some(end) = of_lane.ends.get_mut(of_lane.answered).and_then(Option::take) {
             let id = of_lane.ids[of_lane.answered];
             outcomes.push((id, of_lane.outcome(id, end, gave_up.as_ref())));
             of_lane.answered += 1;
         }
-        let news = of_lane.answered == 1 || of_lane.failed;
+        let news = before == 0 && of_lane.answered > 0;
         state.unanswered -= outcomes.len();
         if !outcomes.is_empty() {
             state.last_answer = Instant::now();
@@ -182,5 +183,106 @@ impl Lane {
             End::Failed(error) => Outcome::Failed(error),
             End::Withdrawn => gave_up.cloned().map_or(Outcome::NotAttempted, Outcome::Failed),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    type Outcomes = Arc<Mutex<Vec<(MessageId, Outcome)>>>;
+
+    /// A lane of as many messages, and what is reported of it.
+    fn lane(length: usize) -> (Ongoing, Vec<MessageId>, Outcomes) {
+        let ids: Vec<MessageId> = (0..length).map(|_| MessageId::new()).collect();
+        let outcomes = Outcomes::default();
+        let sink = Arc::clone(&outcomes);
+        let report = Report::new(move |id, outcome| sink.lock().unwrap().push((id, outcome)));
+        (Ongoing::new(vec![ids.clone()], report), ids, outcomes)
+    }
+
+    /// What is reported when the places end like this, in this order.
+    fn reported(gave_up: bool, ends: &[(usize, End)]) -> Vec<Outcome> {
+        let (ongoing, ids, outcomes) = lane(ends.len());
+        if gave_up {
+            ongoing.give_up(silence());
+        }
+        for (place, end) in ends {
+            ongoing.end(0, *place, end.clone());
+            ongoing.end(0, *place, End::Delivered);
+        }
+        let outcomes = outcomes.lock().unwrap();
+        assert_eq!(
+            outcomes.iter().map(|(id, _)| *id).collect::<Vec<_>>(),
+            ids,
+            "in order, and once"
+        );
+        outcomes.iter().map(|(_, outcome)| outcome.clone()).collect()
+    }
+
+    fn silence() -> PublishError {
+        PublishError::transport("silence")
+    }
+
+    fn refused() -> PublishError {
+        PublishError::transient("refused")
+    }
+
+    #[test]
+    fn answers_are_passed_on_in_the_order_of_the_lane() {
+        let ends = [(2, End::Delivered), (0, End::Delivered), (1, End::Delivered)];
+        assert_eq!(reported(false, &ends), vec![Outcome::Delivered; 3]);
+    }
+
+    #[test]
+    fn the_first_that_failed_takes_the_blame() {
+        let ends = [
+            (3, End::Withdrawn),
+            (0, End::Delivered),
+            (2, End::Failed(refused())),
+            (1, End::Failed(refused())),
+        ];
+        let expected = [
+            Outcome::Delivered,
+            Outcome::Failed(refused()),
+            Outcome::NotAttempted,
+            Outcome::NotAttempted,
+        ];
+        assert_eq!(reported(false, &ends), expected);
+    }
+
+    #[test]
+    fn what_was_taken_back_failed_only_if_we_gave_up() {
+        let ends = [(0, End::Withdrawn), (1, End::Withdrawn)];
+        assert_eq!(reported(false, &ends), vec![Outcome::NotAttempted; 2]);
+        assert_eq!(
+            reported(true, &ends),
+            [Outcome::Failed(silence()), Outcome::NotAttempted]
+        );
+        assert_eq!(reported(true, &[(0, End::NotHandedOver)]), [Outcome::NotAttempted]);
+    }
+
+    #[test]
+    fn what_may_have_been_sent_is_never_not_attempted() {
+        let ends = [(0, End::Uncertain), (1, End::Uncertain), (2, End::Withdrawn)];
+        for gave_up in [false, true] {
+            let outcomes = reported(gave_up, &ends);
+            assert!(matches!(outcomes[0], Outcome::Failed(_)), "{outcomes:?}");
+            assert!(matches!(outcomes[1], Outcome::Failed(_)), "{outcomes:?}");
+            assert_eq!(outcomes[2], Outcome::NotAttempted);
+        }
+    }
+
+    #[test]
+    fn a_producer_is_awaited_until_its_lanes_are_answered() {
+        let (ongoing, _, _) = lane(2);
+        assert!(!ongoing.awaits(Role::Lanes));
+        ongoing.goes_by(0, Role::Lanes);
+        ongoing.end(0, 0, End::Delivered);
+        assert!(ongoing.awaits(Role::Lanes) && !ongoing.awaits(Role::Lone) && ongoing.goes_on(0));
+        ongoing.end(0, 1, End::Withdrawn);
+        assert!(!ongoing.awaits(Role::Lanes) && !ongoing.goes_on(0));
     }
 }

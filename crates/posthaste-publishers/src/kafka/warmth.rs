@@ -105,3 +105,47 @@ impl Warmth {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lane_is_warm_by_itself_or_by_all_partitions() {
+        let warmth = Warmth::default();
+        let (a, b) = (lane("t", "a"), lane("t", "b"));
+        assert!(!warmth.is_warm(1, a, "t", 2));
+        warmth.warmed(1, a, "t", 0);
+        assert!(warmth.is_warm(1, a, "t", 2));
+        assert!(!warmth.is_warm(1, b, "t", 2), "it may be in the other partition");
+        warmth.warmed(1, a, "t", 1);
+        assert!(warmth.is_warm(1, b, "t", 2));
+        assert!(!warmth.is_warm(1, b, "t", 3), "partitions were added");
+        assert!(!warmth.is_warm(1, b, "u", 2));
+        assert!(!warmth.is_warm(1, b, "t", 0), "how many there are is not known");
+    }
+
+    #[test]
+    fn a_new_producer_is_a_stranger_everywhere() {
+        let warmth = Warmth::default();
+        let a = lane("t", "a");
+        warmth.warmed(1, a, "t", 0);
+        assert!(!warmth.is_warm(2, a, "t", 1));
+        warmth.warmed(2, lane("t", "b"), "t", 0);
+        warmth.warmed(1, a, "t", 1);
+        assert!(
+            !warmth.is_warm(2, a, "t", 2),
+            "a late answer to the old one does not count"
+        );
+    }
+
+    #[test]
+    fn doubt_lasts_until_something_succeeds() {
+        let warmth = Warmth::default();
+        warmth.doubt("t");
+        warmth.trust("u");
+        assert!(warmth.is_doubted("t") && !warmth.is_doubted("u"));
+        warmth.trust("t");
+        assert!(!warmth.is_doubted("t"));
+    }
+}
