@@ -15,6 +15,9 @@ use crate::outage::Outage;
 /// How often, unless the circuit changes.
 const INTERVAL: Duration = Duration::from_secs(5);
 
+/// How long a relay that stops waits for its farewell to be heard. It is a courtesy: the list forgets, and a lead runs out.
+const FAREWELL: Duration = Duration::from_secs(2);
+
 /// Says so until the end. A store that does not take it is no reason to stop delivering.
 pub(crate) async fn run(engine: Arc<Engine>, stop: CancellationToken) {
     let host = hostname::get().map_or_else(|_| "unknown".to_owned(), |name| name.to_string_lossy().into_owned());
@@ -46,7 +49,7 @@ pub(crate) async fn leave(engine: &Engine, mut presence: JoinSet<()>) {
         while presence.join_next().await.is_some() {}
         engine.store.leave(engine.worker).await
     };
-    let left = timeout(engine.config.shutdown_grace, farewell).await;
+    let left = timeout(FAREWELL, farewell).await;
     if !matches!(left, Ok(Ok(()))) {
         tracing::debug!("stopped without a farewell; the list of relays will forget this one");
     }
