@@ -74,7 +74,7 @@ pub struct ConsumerConfig {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OffsetReset {
-    /// With what comes from now on. A group whose offsets were forgotten does not handle days of events anew.
+    /// With what comes from its first assignment on; that position is committed at once. A group whose offsets were forgotten does not handle days of events anew.
     #[default]
     Latest,
     /// With the oldest event that is still there.

@@ -108,8 +108,9 @@ impl<I: InboxStore> Consumer<I> {
             engine.config.queue_size,
             engine.config.revoke_grace,
         );
+        let begins_at_the_end = matches!(properties.get("auto.offset.reset"), Some("latest" | "largest" | "end"));
         let mut consumer: BaseConsumer<Context> = properties
-            .create_with_context(Context::new(assignments))
+            .create_with_context(Context::new(assignments, begins_at_the_end))
             .map_err(|error| InvalidConfig::from(InvalidConnection::from(error)))?;
         let wake = Arc::clone(&signal);
         consumer.set_nonempty_callback(move || wake.give());

@@ -10,6 +10,7 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 use rdkafka::statistics::Statistics;
 
 use crate::assignments::Assignments;
+use crate::first_position;
 use crate::instrument;
 use crate::outage::Outage;
 
@@ -31,13 +32,16 @@ impl ClientContext for Quiet {
 pub(crate) struct Context {
     pub(crate) assignments: Assignments,
     pub(crate) kafka: Outage,
+    begins_at_the_end: bool,
     fatal: Mutex<Option<String>>,
 }
 
 impl Context {
-    pub(crate) fn new(assignments: Assignments) -> Self {
+    /// `begins_at_the_end` says where a group without an offset begins.
+    pub(crate) fn new(assignments: Assignments, begins_at_the_end: bool) -> Self {
         Self {
             assignments,
+            begins_at_the_end,
             kafka: Outage::new("reading from Kafka"),
             fatal: Mutex::new(None),
         }
@@ -94,6 +98,9 @@ impl ConsumerContext for Context {
         match rebalance {
             Rebalance::Assign(partitions) => {
                 self.kafka.over();
+                if self.begins_at_the_end {
+                    first_position::commit(consumer, partitions);
+                }
                 self.assignments.assign(partitions);
             }
             Rebalance::Revoke(partitions) => self.assignments.revoke(consumer, partitions),

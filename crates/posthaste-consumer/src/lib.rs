@@ -81,6 +81,7 @@ mod dead_letters;
 mod delivery;
 mod engine;
 mod failpoint;
+mod first_position;
 mod handler;
 mod instrument;
 mod janitor;

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use posthaste_consumer::{Consumer, ConsumerConfig, Once, Received};
+use posthaste_consumer::{Consumer, ConsumerConfig, OffsetReset, Once, Received};
 use sqlx::PgConnection;
 use support::{Running, SOLD, Sale, World, logs, until};
 use tokio::sync::Semaphore;
@@ -113,6 +113,40 @@ async fn a_handler_that_hangs_is_abandoned_when_the_grace_is_over() {
     world.until_committed(0, 2).await;
     running.stop().await;
     assert_eq!(world.effects().await, [("a".to_owned(), 1), ("a".to_owned(), 2)]);
+}
+
+/// "Latest" is the moment of the group's first assignment: a consumer that dies with its very first event in hand has
+/// committed nothing, and the next one must not begin behind it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_group_does_not_pass_over_what_came_before_its_first_commit() {
+    let Some(world) = World::new(1).await else { return };
+    world.send_all(&[(world.sale("a", 1), 0)]).await;
+    let config = ConsumerConfig {
+        auto_offset_reset: OffsetReset::Latest,
+        shutdown_grace: Duration::from_millis(200),
+        ..world.config()
+    };
+    let consumer = |entry: Arc<Semaphore>| {
+        let effects = world.clone();
+        let handler = async move |tx: &mut PgConnection, event: Received<Sale>| {
+            entry.acquire().await?.forget();
+            Ok(effects.effect(tx, "a", event.payload.n).await?)
+        };
+        Consumer::new(config.clone(), world.inbox()).on(SOLD, Once::per_event(), handler)
+    };
+    let running = Running::start(consumer(Arc::new(Semaphore::new(0))));
+    world.until_committed(0, 1).await;
+    world.send_all(&[(world.sale("a", 2), 0)]).await;
+    running.stop().await;
+
+    let running = Running::start(consumer(Arc::new(Semaphore::new(10))));
+    world.until_committed(0, 2).await;
+    running.stop().await;
+    assert_eq!(
+        world.effects().await,
+        [("a".to_owned(), 2)],
+        "from now on, and all of it"
+    );
 }
 
 /// A partition whose handler is slow is not read beyond its queue, and is read again once there is room. Others go on.
