@@ -45,7 +45,40 @@ async fn blocking(action: impl FnOnce() -> posthaste_servers::Result<()> + Send 
     tokio::task::spawn_blocking(action).await.unwrap().unwrap();
 }
 
-/// Proves A5, A10.
+/// One broker of three is left, which takes messages but may not acknowledge them alone. They are delivered, with the
+/// time, only when the others are back.
+///
+/// Proves A5.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_acknowledged_is_not_delivered() {
+    if left_out() {
+        return;
+    }
+    let (cluster, _turn) = brokers().await;
+    let world = World::with_sink(Sink::kafka(&cluster.bootstrap()).await).await;
+    let _relay = world.start_relay(&[("POSTHASTE_RELAY__BREAKER__OPEN_FOR", "1s")]);
+    world.transact("k", 1, true).await.unwrap();
+    world.drained().await;
+    blocking(move || cluster.kill(1)).await;
+    blocking(move || cluster.kill(2)).await;
+    let id = world.transact("k", 2, true).await.unwrap();
+    sleep(Duration::from_secs(5)).await;
+    let row = world.store.show(id).await.unwrap().unwrap();
+    assert_ne!(row.state, State::Delivered, "nobody acknowledged it: {row:?}");
+    let alone = row.updated_at;
+    blocking(|| cluster.start_all_again()).await;
+    world.drained().await;
+    let row = world.store.show(id).await.unwrap().unwrap();
+    assert_eq!(row.state, State::Delivered);
+    assert!(
+        row.updated_at > alone,
+        "delivered at the time of the acknowledgement: {row:?}"
+    );
+    world.kills.fetch_add(1, Ordering::Relaxed);
+    world.assert_sound().await;
+}
+
+/// Proves A10.
 #[tokio::test(flavor = "multi_thread")]
 async fn each_broker_in_turn_may_die_under_load() {
     if left_out() {
