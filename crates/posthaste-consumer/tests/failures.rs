@@ -54,7 +54,9 @@ fn parts(record: &OwnedMessage) -> Parts {
 }
 
 /// An event whose handler always fails is retried in place, while other partitions go on; then it lies in the dead-letter
-/// topic byte for byte, with the error beside it, and its partition goes on, too.
+/// topic byte for byte, with the error beside it, and its partition goes on, too. It is a warning.
+///
+/// Proves C17.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_poison_event_holds_up_its_partition_only_and_ends_in_the_dead_letter_topic() {
     let Some(world) = World::new(3).await else { return };

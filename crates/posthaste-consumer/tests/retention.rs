@@ -16,7 +16,10 @@ async fn idle(_: &mut PgConnection, _: Received<Sale>) -> Result<(), posthaste_c
     Ok(())
 }
 
-/// Records older than seven days go, in batches until none is left; younger ones and other consumers' stay.
+/// Records older than seven days go, in batches until none is left; younger ones and other consumers' stay. (These tables
+/// have no cursor, whose rows would be old, too.)
+///
+/// Proves C16.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_janitor_forgets_old_records_of_its_own_consumer() {
     let Some(world) = World::new(1).await else { return };

@@ -220,6 +220,7 @@ mod tests {
         assert_eq!(standing_by.stopped_at(), None, "not by the circuit");
     }
 
+    /// Proves C17.
     #[tokio::test(start_paused = true)]
     async fn every_change_is_told_with_its_reason_and_a_healthy_circuit_is_silent() {
         let circuit = circuit();

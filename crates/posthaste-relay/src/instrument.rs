@@ -291,6 +291,7 @@ mod tests {
         assert_eq!(log, "");
     }
 
+    /// Proves C17.
     #[test]
     fn a_failed_retry_is_a_warning_and_a_first_failure_is_not() {
         let failed = || Outcome::Failed(PublishError::transient("not now"));
@@ -317,6 +318,7 @@ mod tests {
         assert_eq!((counted["outbox_failure_count"], log.as_str()), (1, ""));
     }
 
+    /// Proves C17.
     #[test]
     fn a_batch_that_the_circuit_stopped_is_told_once() {
         let id = MessageId::new();
