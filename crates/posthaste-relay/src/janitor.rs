@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use posthaste_core::StoreError;
 use posthaste_core::store::OutboxStats;
-use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio::time::{Instant, MissedTickBehavior, interval, interval_at};
 use tokio_util::sync::CancellationToken;
 
 use crate::engine::Engine;
@@ -17,7 +17,9 @@ const PURGE_BATCH: u32 = 1_000;
 /// Renews the leases of what is in flight, three times within their length.
 pub(crate) async fn keep_leases(engine: Arc<Engine>, stop: CancellationToken) {
     let mut outage = Outage::new("renewing leases");
-    let mut ticks = interval(engine.config.lease / 3);
+    let third = engine.config.lease / 3;
+    // Not at once: what is claimed in the first moment is young.
+    let mut ticks = interval_at(Instant::now() + third, third);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     while stop.run_until_cancelled(ticks.tick()).await.is_some() {
         match renew_once(&engine).await {
