@@ -74,7 +74,9 @@ pub struct ConsumerConfig {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OffsetReset {
-    /// With what comes from its first assignment on; that position is committed at once. A group whose offsets were forgotten does not handle days of events anew.
+    /// With what comes from its first assignment on; that position is committed at once. A group whose offsets were
+    /// forgotten does not handle days of events anew. But a partition that is added to the topic is without an offset,
+    /// too: what is written to it before the group finds it, half a minute later, is passed over.
     #[default]
     Latest,
     /// With the oldest event that is still there.

@@ -310,20 +310,19 @@ impl World {
             .unwrap()
     }
 
-    /// Waits until so many effects happened.
+    /// Waits until so many effects happened, as long as there is progress.
     pub async fn until_effects(&self, count: usize) -> Vec<(String, i64)> {
-        let deadline = tokio::time::Instant::now() + SOON;
+        let (mut last, mut deadline) = (0, tokio::time::Instant::now() + SOON);
         loop {
             let effects = self.effects().await;
             if effects.len() >= count {
                 return effects;
             }
-            assert!(
-                tokio::time::Instant::now() < deadline,
-                "{} of {count} effects",
-                effects.len()
-            );
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            if effects.len() > last {
+                (last, deadline) = (effects.len(), tokio::time::Instant::now() + SOON);
+            }
+            assert!(tokio::time::Instant::now() < deadline, "{last} of {count} effects");
+            tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
 
