@@ -31,6 +31,7 @@ fn main() -> ExitCode {
     };
     let result = runtime.block_on(commands::run(cli));
     runtime.shutdown_timeout(PATIENCE);
+    wiring::farewell();
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => failure::report(&error),

@@ -215,3 +215,9 @@ pub fn publisher(config: &Config) -> anyhow::Result<Outlet> {
         kafka: None,
     })
 }
+
+/// Lets the threads of client libraries end, so that the process ends with its own exit code.
+pub fn farewell() {
+    #[cfg(feature = "kafka")]
+    posthaste_publishers::kafka::wait_for_threads(std::time::Duration::from_secs(5));
+}

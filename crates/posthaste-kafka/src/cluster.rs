@@ -14,7 +14,7 @@ use crate::connection::{Connection, InvalidConnection};
 use crate::error::{Cause, Explanation, explain_error};
 
 /// How long an operator waits for an answer before he is told that there is none.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How long one attempt may take, so that a reason which came up meanwhile ends the waiting.
 const ATTEMPT: Duration = Duration::from_secs(1);

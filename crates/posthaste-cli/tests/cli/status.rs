@@ -90,7 +90,8 @@ fn watching_goes_on_until_interrupted() {
     let place = Place::with_sqlite().migrated();
     let mut watching = place.start(&["status", "--watch", "--json"]);
     eventually("it has looked twice", || place.read("out").lines().count() >= 2);
-    watching.signal(nix::sys::signal::Signal::SIGINT);
+    // Not SIGINT, which shells let processes in the background ignore.
+    watching.signal(nix::sys::signal::Signal::SIGTERM);
     assert_eq!(watching.exit_code(), None, "ended by the signal, not by itself");
 }
 

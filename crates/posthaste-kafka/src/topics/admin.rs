@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 
 use rdkafka::admin::{
     AdminClient, AdminOptions, ConfigResource, ConfigSource, NewTopic, OwnedResourceSpecifier, ResourceSpecifier,
@@ -14,7 +15,7 @@ use super::compare::{FoundConfig, FoundTopic, differences};
 use super::plan::{Plan, PlannedTopic, TopicState};
 use super::refusal::{refusal, unwritable};
 use super::spec::{DeclaredTopics, WantedTopic};
-use crate::cluster::{Cluster, PATIENCE, SeenTopic, Sight, Witness};
+use crate::cluster::{Cluster, SeenTopic, Sight, Witness};
 use crate::connection::Connection;
 
 /// Plans and applies declared topics on one cluster.
@@ -160,10 +161,13 @@ impl TopicAdmin {
     }
 }
 
+/// How long a cluster that answers may take to look or to change: replicas are created and leaders chosen meanwhile.
+const CHANGE_WITHIN: Duration = Duration::from_secs(30);
+
 pub(super) fn options() -> AdminOptions {
     AdminOptions::new()
-        .request_timeout(Some(PATIENCE))
-        .operation_timeout(Some(PATIENCE))
+        .request_timeout(Some(CHANGE_WITHIN))
+        .operation_timeout(Some(CHANGE_WITHIN))
 }
 
 fn new_topic(wanted: &WantedTopic) -> NewTopic<'_> {

@@ -16,5 +16,6 @@ mod topics;
 mod warmth;
 
 pub use self::options::{InvalidKafkaOptions, KafkaOptions, UnknownTopic};
+pub use self::producer::wait_for_threads;
 pub use self::publisher::{Cluster, KafkaPublisher};
 pub use self::route::Route;

@@ -1,6 +1,6 @@
 //! Producers come and go: one that came to an end, or that nobody answers, is replaced by a new one.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -45,10 +45,27 @@ impl Drop for Producer {
     /// The end of librdkafka's threads is waited for elsewhere: whoever drops this may not be one to block.
     fn drop(&mut self) {
         let native = self.native.take();
-        let _ = std::thread::Builder::new()
-            .name("kafka-drop".to_owned())
-            .spawn(move || drop(native));
+        let end = move || {
+            drop(native);
+            LIVING.fetch_sub(1, Ordering::AcqRel);
+        };
+        let _ = std::thread::Builder::new().name("kafka-drop".to_owned()).spawn(end);
     }
+}
+
+/// Producers whose threads may be running.
+static LIVING: AtomicUsize = AtomicUsize::new(0);
+
+/// Waits until the threads of all dropped publishers have ended, and returns whether they have.
+///
+/// For the end of a process: OpenSSL frees what it holds when the process exits, and a thread that is in the middle of a
+/// handshake in that moment takes the process down with a signal in place of its exit code.
+pub fn wait_for_threads(within: Duration) -> bool {
+    let since = Instant::now();
+    while LIVING.load(Ordering::Acquire) > 0 && since.elapsed() < within {
+        std::thread::sleep(A_MOMENT);
+    }
+    LIVING.load(Ordering::Acquire) == 0
 }
 
 /// The producers that serve one batch.
@@ -173,6 +190,7 @@ impl Slot {
         let batch_bytes = configured.unwrap_or(BATCH_BYTES).min(self.topics.smallest_limit());
         config.set("batch.size", batch_bytes.to_string());
         let native = Some(config.create_with_context(callbacks)?);
+        LIVING.fetch_add(1, Ordering::AcqRel);
         Ok(Producer {
             generation,
             native,

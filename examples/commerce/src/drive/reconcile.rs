@@ -78,9 +78,10 @@ impl fmt::Display for Books {
 pub async fn wait(pool: &PgPool, api: String, kafka: &str, patience: Duration) -> anyhow::Result<Books> {
     let deadline = Instant::now() + patience;
     loop {
-        let books = look(pool, &api, kafka).await?;
-        if books.balanced() || Instant::now() > deadline {
-            return Ok(books);
+        let books = look(pool, &api, kafka).await;
+        // Brokers and service may still be coming back.
+        if Instant::now() > deadline || books.as_ref().is_ok_and(Books::balanced) {
+            return books;
         }
         sleep(Duration::from_millis(500)).await;
     }
@@ -106,7 +107,8 @@ async fn look(pool: &PgPool, api: &str, kafka: &str) -> anyhow::Result<Books> {
         .fetch_all(pool)
         .await?;
     for id in &sold_out {
-        let shown: Value = reqwest::get(format!("{api}/products/{id}")).await?.json().await?;
+        let answer = reqwest::get(format!("{api}/products/{id}")).await?;
+        let shown: Value = answer.error_for_status()?.json().await?;
         books.stale += i64::from(shown["stock"] != 0);
     }
     books.sold_out = i64::try_from(sold_out.len())?;
