@@ -123,7 +123,7 @@ async fn all_brokers_may_be_away_while_producers_go_on() {
     let settings = [
         ("POSTHASTE_RELAY__RETRY__MAX_ATTEMPTS", "5"),
         ("POSTHASTE_RELAY__BREAKER__OPEN_FOR", "3s"),
-        ("POSTHASTE_PUBLISHER__ANSWER_WITHIN", "3s"),
+        ("POSTHASTE_PUBLISHER__ANSWER_WITHIN", "10s"),
     ];
     let _relays = [world.start_relay(&settings), world.start_relay(&settings)];
     world
