@@ -7,7 +7,7 @@ use posthaste_relay::{Relay, RelayConfig, RelayError};
 use tokio::time::sleep;
 
 use super::engine::{config, drain, eventually, start};
-use super::steps::{ALMOST_LEASE, HOUR, LEASE, LEASE_AND_MORE, SECOND, enqueue_new, plain};
+use super::steps::{ALMOST_LEASE, HOUR, LEASE, LEASE_AND_MORE, SECOND, enqueue_new, plain, record};
 use crate::RecordingPublisher;
 use crate::backend::Backend;
 
@@ -166,15 +166,22 @@ pub async fn of_many_relays_one_is_active_and_the_next_takes_over<B: Backend>(b:
     relay.abort();
     assert!(relay.await.expect_err("it was aborted").is_cancelled());
     let ids = enqueue_new(b, [plain("late")]).await;
+    let untouched = record(b, ids[0]).await;
     // Twenty-five polls of the one that stands by.
     sleep(SECOND / 2).await;
     let last = 3 - leader - successor;
     assert_eq!(brokers[last].ids(), [], "not before the limit");
+    assert_eq!(record(b, ids[0]).await, untouched, "nor claimed and given back");
     b.pass_time(HOUR).await;
     eventually("the last one to take over", async || brokers[last].ids() == ids).await;
     let (shutdown, relay) = relays[last].take().expect("it runs");
     shutdown.cancel();
-    relay.await.expect("the relay does not panic");
+    let report = relay.await.expect("the relay does not panic");
+    assert_eq!(
+        (report.delivered, report.released),
+        (1, 0),
+        "standing by is not claiming"
+    );
 }
 
 /// By its own clock, also if it is not told.
