@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use posthaste_consumer::{Consumer, ConsumerConfig, Once, Received};
-use posthaste_postgres::PostgresInbox;
 use rdkafka::mocking::MockCluster;
 use rdkafka::producer::DefaultProducerContext;
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
@@ -39,22 +38,13 @@ fn up(brokers: &Brokers) {
     (1..=BROKERS).for_each(|id| brokers.broker_up(id).unwrap());
 }
 
-fn counting(world: &World) -> Consumer<PostgresInbox> {
-    let effects = world.clone();
-    world.consumer().on(
-        SOLD,
-        Once::per_event(),
-        async move |tx: &mut PgConnection, event: Received<Sale>| Ok(effects.effect(tx, "a", event.payload.n).await?),
-    )
-}
-
 /// Away at the start, and again later: one line each time, and the work goes on where it was.
 #[tokio::test(flavor = "multi_thread")]
 async fn brokers_that_are_away_are_waited_for_with_one_line() {
     let Some((brokers, world)) = world().await else { return };
     world.send(&world.sale("a", 1), Some(0)).await;
     down(&brokers);
-    let running = Running::start(counting(&world));
+    let running = Running::start(world.counting());
     let warned = || logs::with(&["WARN", "reading from Kafka failed", &world.group]);
     until("it says that they are away", async || !warned().is_empty()).await;
     up(&brokers);
@@ -109,7 +99,7 @@ async fn a_commit_that_fails_is_made_again() {
     let refused = [RDKafkaRespErr::RD_KAFKA_RESP_ERR_GROUP_AUTHORIZATION_FAILED; 3];
     brokers.request_errors(RDKafkaApiKey::OffsetCommit, &refused);
     world.send(&world.sale("a", 1), Some(0)).await;
-    let running = Running::start(counting(&world));
+    let running = Running::start(world.counting());
     world.until_committed(0, 1).await;
     let report = running.stop().await;
     assert_eq!((report.handled, report.duplicates), (1, 0));

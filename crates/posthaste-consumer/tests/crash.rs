@@ -7,21 +7,9 @@ mod support;
 
 use std::process::{Command, Stdio};
 
-use posthaste_consumer::{Consumer, Once, Received};
-use posthaste_postgres::PostgresInbox;
-use sqlx::PgConnection;
-use support::{Running, SOLD, Sale, World};
+use support::{Running, World};
 
 const WORLD: &str = "POSTHASTE_CONSUMER_CRASH_WORLD";
-
-fn counting(world: &World) -> Consumer<PostgresInbox> {
-    let effects = world.clone();
-    world.consumer().on(
-        SOLD,
-        Once::per_event(),
-        async move |tx: &mut PgConnection, event: Received<Sale>| Ok(effects.effect(tx, "a", event.payload.n).await?),
-    )
-}
 
 /// The process that dies; it is this test binary, run again with this test alone.
 #[tokio::test(flavor = "multi_thread")]
@@ -30,7 +18,7 @@ async fn the_process_that_dies() {
     let Ok(names) = std::env::var(WORLD) else { return };
     let _points = fail::FailScenario::setup();
     let world = World::again(&names).await;
-    let running = Running::start(counting(&world));
+    let running = Running::start(world.counting());
     drop(running.end().await);
 }
 
@@ -64,7 +52,7 @@ async fn what_was_handled_but_not_committed_comes_again_without_a_second_effect(
     let committed = world.committed(0).await.unwrap_or_default();
     assert!(committed < 3, "the third was not committed, but {committed}");
 
-    let running = Running::start(counting(&world));
+    let running = Running::start(world.counting());
     world.until_committed(0, 10).await;
     let report = running.stop().await;
     assert_eq!(i64::try_from(report.duplicates).unwrap(), 3 - committed);

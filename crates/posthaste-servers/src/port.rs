@@ -1,7 +1,10 @@
 use std::{
+    fs,
     hash::{BuildHasher, Hasher, RandomState},
+    io,
     net::{Ipv4Addr, TcpListener},
     ops::Range,
+    path::Path,
 };
 
 use crate::{Error, Result};
@@ -41,6 +44,23 @@ fn first_free(mut ports: impl Iterator<Item = u16>) -> Option<u16> {
 
 fn is_free(port: u16) -> bool {
     TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok()
+}
+
+/// Where a server's port is noted for whoever attaches.
+const NOTE: &str = "port";
+
+/// Notes the port in the server's home.
+pub(crate) fn note(home: &Path, port: u16) -> Result<()> {
+    let note = home.join(NOTE);
+    fs::write(&note, port.to_string()).map_err(Error::io(format!("write {}", note.display())))
+}
+
+/// The port that was noted there.
+pub(crate) fn noted(home: &Path) -> Result<u16> {
+    let note = home.join(NOTE);
+    fs::read_to_string(&note)
+        .and_then(|port| port.parse().map_err(io::Error::other))
+        .map_err(Error::io(format!("read {}", note.display())))
 }
 
 #[cfg(test)]

@@ -22,9 +22,6 @@ const PORT_TRIES: usize = 5;
 const PATIENCE: Duration = Duration::from_mins(1);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Where the port is noted for whoever attaches.
-const PORT_FILE: &str = "port";
-
 /// A Redis server of our own, which keeps everything in memory. Dropping it ends it.
 #[derive(Debug)]
 pub struct RedisServer {
@@ -66,8 +63,7 @@ impl RedisServer {
     }
 
     fn with_port_noted(self) -> Result<Self> {
-        let note = self.home.path().join(PORT_FILE);
-        fs::write(&note, self.port.to_string()).map_err(Error::io(format!("write {}", note.display())))?;
+        port::note(self.home.path(), self.port)?;
         Ok(self)
     }
 
@@ -81,13 +77,9 @@ impl RedisServer {
 
     /// Becomes the owner of a server that was left with [`RedisServer::detach`], whether it still runs or not.
     pub fn attach(home: &Path) -> Result<Self> {
-        let note = home.join(PORT_FILE);
-        let port = fs::read_to_string(&note)
-            .and_then(|port| port.parse().map_err(io::Error::other))
-            .map_err(Error::io(format!("read {}", note.display())))?;
         Ok(Self {
             process: Process::of(home.to_owned()),
-            port,
+            port: port::noted(home)?,
             guard: None,
             home: Home::take_over(home.to_owned()),
         })

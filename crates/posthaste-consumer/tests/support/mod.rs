@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::Utc;
-use posthaste_consumer::{Connection, Consumer, ConsumerConfig, ConsumerError, ConsumerReport, OffsetReset};
+use posthaste_consumer::{
+    Connection, Consumer, ConsumerConfig, ConsumerError, ConsumerReport, OffsetReset, Once, Received,
+};
 use posthaste_core::store::SchemaStore;
 use posthaste_core::{Backoff, InboxStore, Message, RetryPolicy};
 use posthaste_kafka::event::{self, Format};
@@ -170,6 +172,18 @@ impl World {
 
     pub fn inbox(&self) -> PostgresInbox {
         self.store.inbox(&self.group)
+    }
+
+    /// A consumer whose effects are those of the key `a`, each event's once.
+    pub fn counting(&self) -> Consumer<PostgresInbox> {
+        let effects = self.clone();
+        self.consumer().on(
+            SOLD,
+            Once::per_event(),
+            async move |tx: &mut PgConnection, event: Received<Sale>| {
+                Ok(effects.effect(tx, "a", event.payload.n).await?)
+            },
+        )
     }
 
     pub fn consumer(&self) -> Consumer<PostgresInbox> {

@@ -1,15 +1,9 @@
-use std::{
-    fs, io,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 use super::{PostgresBinaries, PostgresOptions, cluster::Cluster};
 use crate::{Error, Result, guard::Guard, port};
 
 const PORT_TRIES: usize = 5;
-
-/// Where the port is noted for whoever attaches.
-const PORT_FILE: &str = "port";
 
 /// A PostgreSQL server of our own. Dropping it stops it and removes its data.
 ///
@@ -63,8 +57,7 @@ impl PostgresServer {
     }
 
     fn with_port_noted(self) -> Result<Self> {
-        let note = self.cluster.home().join(PORT_FILE);
-        fs::write(&note, self.port.to_string()).map_err(Error::io(format!("write {}", note.display())))?;
+        port::note(self.cluster.home(), self.port)?;
         Ok(self)
     }
 
@@ -78,13 +71,9 @@ impl PostgresServer {
 
     /// Becomes the owner of a server that was left with [`PostgresServer::detach`], whether it still runs or not.
     pub fn attach(home: &Path) -> Result<Self> {
-        let note = home.join(PORT_FILE);
-        let port = fs::read_to_string(&note)
-            .and_then(|port| port.parse().map_err(io::Error::other))
-            .map_err(Error::io(format!("read {}", note.display())))?;
         Ok(Self {
             cluster: Cluster::take_over(home.to_owned())?,
-            port,
+            port: port::noted(home)?,
             guard: None,
         })
     }
