@@ -9,6 +9,7 @@ use rdkafka::client::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer, ConsumerContext, Rebalance};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
+use rdkafka::groups::GroupInfo;
 
 use super::error::DlqError;
 use super::replay::group_of;
@@ -24,8 +25,11 @@ const SESSION: &str = "10000";
 
 const POLL: Duration = Duration::from_millis(50);
 
-/// How often a commit is tried while the group changes.
-const COMMITS: u32 = 20;
+/// The broker's word for a group whose members know their parts.
+const STABLE: &str = "Stable";
+
+/// How long one question about the group may take.
+const QUESTION: Duration = Duration::from_secs(5);
 
 #[derive(Default)]
 struct Membership {
@@ -108,12 +112,31 @@ impl Guard {
                 .lock()
                 .map_or(None, |given| given.clone());
             match given {
-                Some(partitions) if partitions.contains(&0) => return Ok(guard),
+                Some(partitions) if partitions.contains(&0) => {
+                    guard.wait_until_alone(deadline);
+                    return Ok(guard);
+                }
                 Some(_) => return Err(guard.somebody_else()),
                 None if Instant::now() > deadline => {
                     return Err(explain(KafkaError::Global(Code::CoordinatorNotAvailable)).into());
                 }
                 None => {}
+            }
+        }
+    }
+
+    /// Lets those who came at the same moment leave. Each of them changes the group, and a commit in the middle of a
+    /// change can cost us our place in it.
+    fn wait_until_alone(&self, deadline: Instant) {
+        let group = group_of(&self.topic);
+        while Instant::now() < deadline {
+            self.consumer.poll(POLL);
+            let alone = self.consumer.fetch_group_list(Some(&group), QUESTION).is_ok_and(|list| {
+                let of_ours = |info: &GroupInfo| info.state() == STABLE && info.members().len() == 1;
+                list.groups().iter().all(of_ours)
+            });
+            if alone {
+                return;
             }
         }
     }
@@ -144,15 +167,16 @@ impl Guard {
 
     /// Commits in the name of the member that we are; a member that was replaced cannot. Blocks.
     pub(super) fn commit(&self, offsets: &TopicPartitionList) -> Result<(), KafkaError> {
-        let mut tries = 0;
+        let deadline = Instant::now() + DECISION;
         loop {
             // The client would commit as a stranger, which the brokers allow while nobody is in the group.
             if !self.holds() {
                 return Err(KafkaError::ConsumerCommit(Code::AssignmentLost));
             }
             match self.consumer.commit(offsets, CommitMode::Sync) {
-                Err(error) if tries < COMMITS && error.rdkafka_error_code() == Some(Code::RebalanceInProgress) => {
-                    tries += 1;
+                Err(error)
+                    if Instant::now() < deadline && error.rdkafka_error_code() == Some(Code::RebalanceInProgress) =>
+                {
                     // Serves the group's change.
                     self.consumer.poll(POLL);
                 }
@@ -167,7 +191,7 @@ pub(super) async fn present(topic: &DeadLetterTopic) -> Option<String> {
     let group = group_of(&topic.name);
     let asked = topic.cluster.ask(move |client, timeout| {
         let groups = client.fetch_group_list(Some(&group), timeout)?;
-        let members = groups.groups().iter().flat_map(rdkafka::groups::GroupInfo::members);
+        let members = groups.groups().iter().flat_map(GroupInfo::members);
         Ok(members
             .map(|member| format!("client {} at {}", member.client_id(), member.client_host()))
             .next())
