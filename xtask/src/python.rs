@@ -1,4 +1,4 @@
-//! Python with psycopg, for the tests in which another language writes to the outbox.
+//! Python with drivers for databases, for the tests in which another language writes to the outbox.
 
 use std::{
     path::{Path, PathBuf},
@@ -9,21 +9,37 @@ use anyhow::ensure;
 
 use crate::{apt, process, workspace};
 
+/// A driver: the module that a program imports, and the package that has it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Driver {
+    module: &'static str,
+    package: &'static str,
+}
+
+pub(crate) const PSYCOPG: Driver = Driver {
+    module: "psycopg",
+    package: "psycopg[binary]",
+};
+pub(crate) const PYMYSQL: Driver = Driver {
+    module: "pymysql",
+    package: "PyMySQL",
+};
+
 /// The directory to put on `PYTHONPATH`. Installs what is missing into it, and nothing into the system's Python.
-pub(crate) fn psycopg() -> anyhow::Result<PathBuf> {
+pub(crate) fn provide(drivers: &[Driver]) -> anyhow::Result<PathBuf> {
     let target = workspace::scratch("python");
-    if !imports("psycopg", &target) {
+    for Driver { module, package } in drivers.iter().filter(|driver| !imports(driver.module, &target)) {
         if !process::succeeds(python().args(["-m", "pip", "--version"])) {
             apt::install(&["python3", "python3-pip"])?;
         }
         let mut pip = python();
         pip.args(["-m", "pip", "install", "--quiet", "--upgrade", "--target"])
             .arg(&target)
-            .arg("psycopg[binary]");
+            .arg(package);
         process::demand(&mut pip)?;
         ensure!(
-            imports("psycopg", &target),
-            "python3 cannot import psycopg from {}",
+            imports(module, &target),
+            "python3 cannot import {module} from {}",
             target.display()
         );
     }

@@ -6,7 +6,9 @@ use std::{
     process::Command,
 };
 
-use posthaste_servers::{KafkaCluster, KafkaJars, PostgresBinaries, PostgresServer, RedisServer};
+use posthaste_servers::{
+    KafkaCluster, KafkaJars, MariaDbBinaries, MariaDbServer, PostgresBinaries, PostgresServer, RedisServer,
+};
 
 use crate::{apt, kafka, process, workspace};
 
@@ -14,6 +16,8 @@ use crate::{apt, kafka, process, workspace};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Kind {
     Postgres,
+    #[value(name = "mariadb")]
+    MariaDb,
     Kafka,
     Redis,
 }
@@ -22,17 +26,19 @@ pub(crate) enum Kind {
 #[derive(Debug)]
 pub(crate) enum Server {
     Postgres(PostgresServer),
+    MariaDb(MariaDbServer),
     Kafka(KafkaCluster),
     Redis(RedisServer),
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 3] = [Self::Postgres, Self::Kafka, Self::Redis];
+    pub(crate) const ALL: [Self; 4] = [Self::Postgres, Self::MariaDb, Self::Kafka, Self::Redis];
 
     /// What users read.
     pub(crate) fn title(self) -> &'static str {
         match self {
             Self::Postgres => "PostgreSQL",
+            Self::MariaDb => "MariaDB",
             Self::Kafka => "Apache Kafka (three brokers)",
             Self::Redis => "Redis",
         }
@@ -42,6 +48,7 @@ impl Kind {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Postgres => "postgres",
+            Self::MariaDb => "mariadb",
             Self::Kafka => "kafka",
             Self::Redis => "redis",
         }
@@ -58,6 +65,10 @@ impl Kind {
             Self::Postgres => {
                 install_postgres()?;
                 Server::Postgres(PostgresServer::start(&parent)?)
+            }
+            Self::MariaDb => {
+                install_mariadb()?;
+                Server::MariaDb(MariaDbServer::start(&parent)?)
             }
             Self::Kafka => {
                 kafka::jars()?;
@@ -76,6 +87,7 @@ impl Kind {
     pub(crate) fn attach(self, home: &Path) -> posthaste_servers::Result<Server> {
         Ok(match self {
             Self::Postgres => Server::Postgres(PostgresServer::attach(home)?),
+            Self::MariaDb => Server::MariaDb(MariaDbServer::attach(home)?),
             Self::Kafka => Server::Kafka(KafkaCluster::attach(home)?),
             Self::Redis => Server::Redis(RedisServer::attach(home)?),
         })
@@ -92,6 +104,7 @@ impl Server {
     pub(crate) fn kind(&self) -> Kind {
         match self {
             Self::Postgres(_) => Kind::Postgres,
+            Self::MariaDb(_) => Kind::MariaDb,
             Self::Kafka(_) => Kind::Kafka,
             Self::Redis(_) => Kind::Redis,
         }
@@ -100,6 +113,7 @@ impl Server {
     pub(crate) fn address(&self) -> String {
         match self {
             Self::Postgres(server) => server.url(),
+            Self::MariaDb(server) => server.url(),
             Self::Kafka(cluster) => cluster.bootstrap(),
             Self::Redis(server) => server.url(),
         }
@@ -108,6 +122,7 @@ impl Server {
     pub(crate) fn is_running(&self) -> bool {
         match self {
             Self::Postgres(server) => server.is_running(),
+            Self::MariaDb(server) => server.is_running(),
             Self::Kafka(cluster) => cluster.is_running(),
             Self::Redis(server) => server.is_running(),
         }
@@ -116,6 +131,7 @@ impl Server {
     pub(crate) fn detach(self) -> PathBuf {
         match self {
             Self::Postgres(server) => server.detach(),
+            Self::MariaDb(server) => server.detach(),
             Self::Kafka(cluster) => cluster.detach(),
             Self::Redis(server) => server.detach(),
         }
@@ -131,6 +147,10 @@ impl Server {
                     PostgresBinaries::VARIABLE,
                     server.binaries().dir().display().to_string(),
                 ),
+            ],
+            Self::MariaDb(server) => vec![
+                ("POSTHASTE_TEST_MYSQL_URL", address),
+                (MariaDbBinaries::VARIABLE, server.binaries().variable()),
             ],
             Self::Kafka(_) => {
                 let jars = KafkaJars::find().map(|jars| jars.dir().display().to_string());
@@ -149,6 +169,17 @@ fn install_postgres() -> anyhow::Result<()> {
     let psql = PostgresBinaries::find()?.program("psql");
     if !psql.is_file() && !process::succeeds(Command::new("psql").arg("--version")) {
         apt::install(&["postgresql-client"])?;
+    }
+    Ok(())
+}
+
+fn install_mariadb() -> anyhow::Result<()> {
+    if MariaDbBinaries::find().is_err() && env::var_os(MariaDbBinaries::VARIABLE).is_none() {
+        apt::install(&["mariadb-server"])?;
+    }
+    let client = MariaDbBinaries::find()?.program("mariadb");
+    if !process::succeeds(Command::new(client).arg("--version")) {
+        apt::install(&["mariadb-client"])?;
     }
     Ok(())
 }

@@ -5,8 +5,6 @@ use std::{
     process::{Command, ExitCode},
 };
 
-use anyhow::Context;
-
 use crate::{
     openssl, process, python,
     server::{Kind, Server},
@@ -17,8 +15,8 @@ use crate::{
 
 /// Run every test, against private servers that this command starts and stops
 ///
-/// What is missing on the machine is installed: PostgreSQL, Redis, Java, Maven and the headers of OpenSSL with apt-get,
-/// Apache Kafka with Maven into target/xtask/kafka, psycopg with pip into target/xtask/python.
+/// What is missing on the machine is installed: PostgreSQL, MariaDB, Redis, Java, Maven and the headers of OpenSSL with
+/// apt-get, Apache Kafka with Maven into target/xtask/kafka, psycopg and PyMySQL with pip into target/xtask/python.
 /// Suites that cannot be run are left out and named at the end; with CI=true in the environment that is a failure.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -40,9 +38,9 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         .filter_map(|kind| suites.provide(kind.title(), kind.name(), || kind.start("test")))
         .collect();
     let python = suites.provide("Python writes to the outbox", "python", || {
-        let has_postgres = servers.iter().any(|server| server.kind() == Kind::Postgres);
-        has_postgres.then_some(()).context("needs PostgreSQL")?;
-        python::psycopg()
+        let drivers: Vec<_> = servers.iter().filter_map(|server| driver(server.kind())).collect();
+        anyhow::ensure!(!drivers.is_empty(), "needs PostgreSQL or MariaDB");
+        python::provide(&drivers)
     });
 
     let mut cargo_test = cargo_test(&arguments.cargo_test);
@@ -70,6 +68,15 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         }
         code => ExitCode::from(code),
     })
+}
+
+/// With what Python connects to it, if it is a database.
+fn driver(kind: Kind) -> Option<python::Driver> {
+    match kind {
+        Kind::Postgres => Some(python::PSYCOPG),
+        Kind::MariaDb => Some(python::PYMYSQL),
+        Kind::Kafka | Kind::Redis => None,
+    }
 }
 
 fn cargo_test(extra: &[String]) -> Command {

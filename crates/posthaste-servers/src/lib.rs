@@ -34,6 +34,7 @@ mod error;
 mod guard;
 mod home;
 mod kafka;
+mod mariadb;
 mod port;
 mod postgres;
 mod process;
@@ -43,6 +44,7 @@ mod test_setup;
 
 pub use error::Error;
 pub use kafka::{KafkaCluster, KafkaJars, KafkaOptions};
+pub use mariadb::{MariaDbBinaries, MariaDbOptions, MariaDbServer};
 pub use postgres::{PostgresBinaries, PostgresOptions, PostgresServer, StopMode};
 pub use redis::RedisServer;
 
