@@ -37,7 +37,7 @@ pub(crate) async fn insert(conn: &mut PgConnection, messages: &[Message]) -> sql
     let mut tx = conn.begin().await?;
     if let [message] = messages {
         sqlx::query(include_str!("../queries/insert_one.sql"))
-            .bind(message.id.as_uuid())
+            .bind(message.id.uuid())
             .bind(&message.topic)
             .bind(&message.ordering_key)
             .bind(message.payload.as_ref())
@@ -47,7 +47,7 @@ pub(crate) async fn insert(conn: &mut PgConnection, messages: &[Message]) -> sql
     } else {
         let each = messages.iter();
         sqlx::query(include_str!("../queries/insert_many.sql"))
-            .bind(each.clone().map(|m| m.id.as_uuid()).collect::<Vec<_>>())
+            .bind(each.clone().map(|m| m.id.uuid()).collect::<Vec<_>>())
             .bind(each.clone().map(|m| m.topic.as_str()).collect::<Vec<_>>())
             .bind(each.clone().map(|m| m.ordering_key.as_deref()).collect::<Vec<_>>())
             .bind(each.clone().map(|m| m.payload.as_ref()).collect::<Vec<_>>())

@@ -86,7 +86,7 @@ impl<'a> Envelope<'a> {
             .unwrap_or("posthaste");
         let mut attributes: Vec<(Cow<'a, str>, Cow<'a, str>)> = vec![
             ("specversion".into(), "1.0".into()),
-            ("id".into(), message.id.to_string().into()),
+            ("id".into(), message.event_id().into_owned().into()),
             ("source".into(), source.into()),
             ("type".into(), event_type.into()),
             (

@@ -1,7 +1,10 @@
 //! Content hashes: what was stored is what is sent.
 
 use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::message::Message;
@@ -23,11 +26,9 @@ impl ContentHash {
         Self(hasher.finalize().into())
     }
 
-    /// The recipe of Posthaste's own tables: `id|event type|payload`.
+    /// The hash by the recipe of Posthaste's own tables.
     pub fn of_message(message: &Message) -> Self {
-        let id = message.id.to_string();
-        let event_type = message.event_type.as_deref().unwrap_or_default();
-        Self::of(&[id.as_bytes(), event_type.as_bytes(), &message.payload])
+        HashRecipe::default().hash(message)
     }
 
     /// The hash as bytes.
@@ -41,6 +42,113 @@ impl TryFrom<&[u8]> for ContentHash {
 
     fn try_from(bytes: &[u8]) -> Result<Self, Self::Error> {
         bytes.try_into().map(Self)
+    }
+}
+
+impl FromStr for ContentHash {
+    type Err = ();
+
+    /// Reads 64 hexadecimal digits of either case.
+    fn from_str(hex: &str) -> Result<Self, ()> {
+        let digits: Vec<u8> = hex
+            .chars()
+            .map_while(|c| c.to_digit(16))
+            .map(|digit| digit as u8)
+            .collect();
+        if digits.len() != 64 || hex.len() != 64 {
+            return Err(());
+        }
+        Ok(Self(std::array::from_fn(|place| {
+            digits[2 * place] << 4 | digits[2 * place + 1]
+        })))
+    }
+}
+
+/// A part of a message that a hash is made over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HashPart {
+    /// The row's id.
+    Id,
+    /// What the event is published under.
+    EventId,
+    /// The type name.
+    EventType,
+    /// The topic.
+    Topic,
+    /// The ordering key.
+    OrderingKey,
+    /// Kind of thing the event is about.
+    AggregateType,
+    /// Which one of them.
+    AggregateId,
+    /// The bytes.
+    Payload,
+}
+
+/// What a table's hashes are made over: the parts, joined by `|`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HashRecipe(pub Vec<HashPart>);
+
+/// The recipe of Posthaste's own tables: `id|event type|payload`.
+impl Default for HashRecipe {
+    fn default() -> Self {
+        Self(vec![HashPart::Id, HashPart::EventType, HashPart::Payload])
+    }
+}
+
+impl HashRecipe {
+    /// The hash of a message.
+    pub fn hash(&self, message: &Message) -> ContentHash {
+        let (id, event_id) = (message.id.to_string(), message.event_id());
+        let text = |text: &Option<String>| text.as_deref().unwrap_or_default().as_bytes().to_vec();
+        let parts: Vec<Vec<u8>> = self
+            .0
+            .iter()
+            .map(|part| match part {
+                HashPart::Id => id.as_bytes().to_vec(),
+                HashPart::EventId => event_id.as_bytes().to_vec(),
+                HashPart::EventType => text(&message.event_type),
+                HashPart::Topic => message.topic.as_bytes().to_vec(),
+                HashPart::OrderingKey => text(&message.ordering_key),
+                HashPart::AggregateType => text(&message.aggregate_type),
+                HashPart::AggregateId => text(&message.aggregate_id),
+                HashPart::Payload => message.payload.to_vec(),
+            })
+            .collect();
+        let parts: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
+        ContentHash::of(&parts)
+    }
+}
+
+/// The hash that was stored with a row, and how it was made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredHash {
+    /// The hash, unless what is stored is none.
+    pub expected: Option<ContentHash>,
+    /// What it was made over.
+    pub recipe: Arc<HashRecipe>,
+}
+
+impl StoredHash {
+    /// A hash by the recipe of Posthaste's own tables.
+    pub fn own(expected: Option<ContentHash>) -> Self {
+        Self {
+            expected,
+            recipe: Arc::default(),
+        }
+    }
+
+    /// Whether the message is the one that was enqueued, or else what is wrong.
+    pub fn verify(&self, message: &Message) -> Result<(), String> {
+        let found = self.recipe.hash(message);
+        match self.expected {
+            Some(expected) if expected == found => Ok(()),
+            Some(expected) => Err(format!(
+                "the stored bytes do not match their hash: expected {expected}, found {found}"
+            )),
+            None => Err("the stored hash is not a SHA-256".to_owned()),
+        }
     }
 }
 
@@ -69,6 +177,16 @@ mod tests {
             hash.to_string(),
             "abe2481dfd34beaace01dde0df5999a200ccfbb17a135e4400f3b8a76d07dddb"
         );
+    }
+
+    #[test]
+    fn a_hash_is_read_from_its_digits_alone() {
+        let hash = ContentHash::of(&[b"x"]);
+        assert_eq!(hash.to_string().parse(), Ok(hash));
+        assert_eq!(hash.to_string().to_uppercase().parse(), Ok(hash));
+        for bad in ["", "00", &"g".repeat(64), &"0".repeat(65), &"é".repeat(32)] {
+            assert_eq!(bad.parse::<ContentHash>(), Err(()), "{bad}");
+        }
     }
 
     #[test]

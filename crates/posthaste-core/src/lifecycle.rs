@@ -117,6 +117,8 @@ pub struct Settlement {
     pub token: LeaseToken,
     /// What becomes of it.
     pub verdict: Verdict,
+    /// The row's version when it was claimed, where its table keeps one: a row that somebody changed since is lost.
+    pub version: Option<i64>,
 }
 
 impl Settlement {
@@ -126,6 +128,7 @@ impl Settlement {
             id,
             token,
             verdict: Verdict::Delivered,
+            version: None,
         }
     }
 
@@ -138,6 +141,7 @@ impl Settlement {
                 delay,
                 error: error.into(),
             },
+            version: None,
         }
     }
 
@@ -147,6 +151,7 @@ impl Settlement {
             id,
             token,
             verdict: Verdict::Dead { error: error.into() },
+            version: None,
         }
     }
 
@@ -156,6 +161,7 @@ impl Settlement {
             id,
             token,
             verdict: Verdict::Released,
+            version: None,
         }
     }
 }

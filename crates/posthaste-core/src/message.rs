@@ -1,65 +1,15 @@
 //! What an application asks to have delivered.
 
+mod id;
+
+use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::fmt;
-use std::str::FromStr;
 
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
-use serde::{Deserialize, Serialize};
-use uuid::Uuid;
+use serde::Serialize;
 
-/// The identity of one event, the same at every delivery.
-///
-/// Ids are `UUIDv7`: they sort roughly by time, which keeps primary-key indexes dense. They carry no
-/// promise of order; the store's own sequence does.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct MessageId(Uuid);
-
-impl MessageId {
-    /// A new id that no other message has.
-    pub fn new() -> Self {
-        Self(Uuid::now_v7())
-    }
-
-    /// The id as a UUID.
-    pub fn as_uuid(self) -> Uuid {
-        self.0
-    }
-}
-
-impl Default for MessageId {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl From<Uuid> for MessageId {
-    fn from(id: Uuid) -> Self {
-        Self(id)
-    }
-}
-
-impl FromStr for MessageId {
-    type Err = uuid::Error;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        text.parse().map(Self)
-    }
-}
-
-impl fmt::Display for MessageId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl fmt::Debug for MessageId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
+pub use id::{BadId, MessageId, ShortText};
 
 /// Names and values that travel beside the payload, such as `traceparent`.
 pub type Headers = BTreeMap<String, String>;
@@ -80,8 +30,10 @@ pub const DEFAULT_NAMESPACE: &str = "default";
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// Identity of the event; consumers deduplicate on it.
+    /// Identity of the row, and of the event unless `event_id` says otherwise.
     pub id: MessageId,
+    /// Identity of the event where its table keeps one apart from the row's.
+    pub event_id: Option<String>,
     /// Whose outbox this is within a shared table; a relay serves exactly one namespace. Without one the outbox's own
     /// is used.
     pub namespace: Option<String>,
@@ -117,6 +69,7 @@ impl Message {
     pub fn new(topic: impl Into<String>, payload: impl Into<Bytes>) -> Self {
         Self {
             id: MessageId::new(),
+            event_id: None,
             namespace: None,
             topic: topic.into(),
             ordering_key: None,
@@ -207,6 +160,14 @@ impl Message {
     pub fn not_before(mut self, time: DateTime<Utc>) -> Self {
         self.not_before = Some(time);
         self
+    }
+
+    /// What the event is published under, the same at every delivery; consumers deduplicate on it.
+    pub fn event_id(&self) -> Cow<'_, str> {
+        match &self.event_id {
+            Some(id) => Cow::Borrowed(id),
+            None => Cow::Owned(self.id.to_string()),
+        }
     }
 
     /// The lane in which order holds, if the message has one.

@@ -23,6 +23,17 @@ impl Default for RetryPolicy {
     }
 }
 
+impl RetryPolicy {
+    /// The policy for a row that may have a limit of its own.
+    #[must_use]
+    pub fn for_row(&self, max_attempts: Option<u32>) -> Self {
+        Self {
+            max_attempts: max_attempts.unwrap_or(self.max_attempts),
+            ..self.clone()
+        }
+    }
+}
+
 /// The wait after a failed attempt.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "kind", deny_unknown_fields)]

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::enqueue::{EnqueueError, Enqueued, OutboxOptions};
-use crate::integrity::ContentHash;
+use crate::integrity::StoredHash;
 use crate::lifecycle::{LeaseToken, Settlement, State};
 use crate::message::{DEFAULT_NAMESPACE, Message, MessageId};
 use crate::wake::WakeSource;
@@ -143,7 +143,20 @@ pub struct ClaimedMessage {
     /// Claims so far, this one included.
     pub attempts: u32,
     /// The hash made at enqueue, where the table keeps one.
-    pub hash: Option<ContentHash>,
+    pub hash: Option<StoredHash>,
+    /// The row's version, where the table keeps one.
+    pub version: Option<i64>,
+    /// The row's own limit of attempts, where the table keeps one; else the policy's holds.
+    pub max_attempts: Option<u32>,
+}
+
+/// What a table asks of the engine, because of what it lacks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Terms {
+    /// The rows of a claim are locked by one transaction, so their verdicts are written with one call.
+    pub settle_together: bool,
+    /// There is no place for a count of attempts, so all of them are made within one claim.
+    pub attempts_in_place: bool,
 }
 
 /// The relay's verbs.
@@ -155,6 +168,9 @@ pub struct ClaimedMessage {
 /// - **settle** applies each verdict only to a processing row under the same token, and returns the ids it could not
 ///   settle: their lease was lost. A lost lease is never silent.
 /// - **extend** prolongs the leases that are still held under the token and returns their ids.
+/// - **recover** takes back rows from workers that vanished, where the table does not say until when a claim holds and a
+///   claim therefore cannot: those that were locked longer than `stalled_after` ago are pending again, or dead if
+///   they have used all their attempts. It returns the ids it took back.
 /// - **sweep** gives up rows in the relay's scope that used all their attempts without a verdict.
 /// - **purge** removes delivered rows older than `keep` and dedupe keys past their window, at most `limit` of each, and
 ///   returns how many; never a row that is not delivered.
@@ -174,6 +190,21 @@ pub trait RelayStore: Send + Sync + 'static {
     /// Prolongs leases; returns the ids that are still held.
     async fn extend(&self, token: LeaseToken, ids: &[MessageId], lease: Duration)
     -> Result<Vec<MessageId>, StoreError>;
+
+    /// What the table asks of the engine.
+    fn terms(&self) -> Terms {
+        Terms::default()
+    }
+
+    /// Takes back what vanished workers held, where a claim cannot; returns the ids.
+    async fn recover(
+        &self,
+        _scope: &Scope,
+        _max_attempts: u32,
+        _stalled_after: Duration,
+    ) -> Result<Vec<MessageId>, StoreError> {
+        Ok(Vec::new())
+    }
 
     /// Gives up exhausted rows.
     async fn sweep(&self, scope: &Scope, max_attempts: u32) -> Result<Vec<MessageId>, StoreError>;
@@ -219,6 +250,19 @@ impl<S: RelayStore + ?Sized> RelayStore for Arc<S> {
         lease: Duration,
     ) -> Result<Vec<MessageId>, StoreError> {
         (**self).extend(token, ids, lease).await
+    }
+
+    fn terms(&self) -> Terms {
+        (**self).terms()
+    }
+
+    async fn recover(
+        &self,
+        scope: &Scope,
+        max_attempts: u32,
+        stalled_after: Duration,
+    ) -> Result<Vec<MessageId>, StoreError> {
+        (**self).recover(scope, max_attempts, stalled_after).await
     }
 
     async fn sweep(&self, scope: &Scope, max_attempts: u32) -> Result<Vec<MessageId>, StoreError> {
@@ -291,23 +335,23 @@ pub struct Filter {
 pub struct Record {
     /// What was enqueued.
     pub message: Message,
-    /// Its place in the order.
-    pub sequence: i64,
+    /// Its number, where the table numbers its rows.
+    pub sequence: Option<i64>,
     /// Where it stands.
     pub state: State,
     /// Claims so far.
     pub attempts: u32,
-    /// Not to be claimed earlier.
+    /// Not to be claimed earlier. When it was enqueued, where the table does not say.
     pub next_attempt_at: DateTime<Utc>,
     /// Which worker has it.
-    pub locked_by: Option<Uuid>,
+    pub locked_by: Option<String>,
     /// Until when.
     pub locked_until: Option<DateTime<Utc>>,
     /// The last failure.
     pub last_error: Option<String>,
     /// When it was enqueued.
     pub created_at: DateTime<Utc>,
-    /// When it last changed.
+    /// When it last changed. When it was enqueued, where the table does not say.
     pub updated_at: DateTime<Utc>,
     /// When it was delivered.
     pub delivered_at: Option<DateTime<Utc>>,
@@ -321,8 +365,9 @@ pub struct Record {
 ///   gets an empty answer.
 #[async_trait]
 pub trait AdminStore: Send + Sync + 'static {
-    /// Rows by sequence, beginning after `after`.
-    async fn list(&self, filter: &Filter, after: Option<i64>, limit: u32) -> Result<Vec<Record>, StoreError>;
+    /// Rows in the table's order, beginning after the row `after`. A row that is gone cannot be gone on from: that is an
+    /// error, not an empty page.
+    async fn list(&self, filter: &Filter, after: Option<MessageId>, limit: u32) -> Result<Vec<Record>, StoreError>;
 
     /// One row.
     async fn show(&self, id: MessageId) -> Result<Option<Record>, StoreError>;

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::envelope;
-use crate::message::Message;
+use crate::message::{Message, MessageId};
 use crate::type_name::{MalformedTypeName, TypeName};
 
 /// Longest topic, namespace, key or other name, in bytes. Below the 2,704 bytes a PostgreSQL index entry may have,
@@ -67,6 +67,12 @@ pub enum InvalidMessage {
         /// The message's field.
         field: &'static str,
     },
+    /// Whoever enqueues names events by UUID; tables that count give their rows other ids themselves.
+    #[error("id `{id}` is not a UUID; leave it out to have one made")]
+    NotUuid {
+        /// The id that was given.
+        id: MessageId,
+    },
     /// The dedupe key does not belong to the tenant.
     #[error("dedupe_key `{dedupe_key}` does not begin with `{tenant}/`; prefix it with the message's tenant")]
     ForeignDedupeKey {
@@ -90,6 +96,9 @@ pub enum InvalidMessage {
 
 /// Checks everything about one message that can be known without a database.
 pub fn validate(message: &Message, limits: &Limits, types: TypeNameRule) -> Result<(), InvalidMessage> {
+    if message.id.uuid().is_none() {
+        return Err(InvalidMessage::NotUuid { id: message.id });
+    }
     name("topic", &message.topic)?;
     name("content_type", &message.content_type)?;
     for (field, value) in [

@@ -21,6 +21,6 @@ where ($1::text is null or "@namespace" = $1)
     and ($4::text is null or "@ordering_key" = $4)
     and ($5::text is null or "@tenant" = $5)
     and ($6::uuid[] is null or "@id" = any ($6))
-    and ($7::bigint is null or "@seq" > $7)
+    and ($7::uuid is null or "@seq" > (select "@seq" from "@outbox" where "@id" = $7))
 order by "@seq"
 limit $8

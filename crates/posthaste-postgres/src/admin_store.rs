@@ -14,7 +14,7 @@ use crate::statements::Statement;
 
 #[async_trait]
 impl AdminStore for PostgresStore {
-    async fn list(&self, filter: &Filter, after: Option<i64>, limit: u32) -> Result<Vec<Record>, StoreError> {
+    async fn list(&self, filter: &Filter, after: Option<MessageId>, limit: u32) -> Result<Vec<Record>, StoreError> {
         let word = filter.state.and_then(|state| self.map.word(state.word()));
         let rows = sqlx::query(self.statements.list.sql())
             .bind(&filter.namespace)
@@ -23,11 +23,14 @@ impl AdminStore for PostgresStore {
             .bind(&filter.ordering_key)
             .bind(&filter.tenant)
             .bind(filter_ids(filter))
-            .bind(after)
+            .bind(after.and_then(MessageId::uuid))
             .bind(i64::from(limit))
             .fetch_all(&self.pool)
             .await
             .map_err(store_error)?;
+        if let (true, Some(after)) = (rows.is_empty(), after) {
+            self.show(after).await?.ok_or_else(|| StoreError::gone(after))?;
+        }
         rows.iter()
             .map(|row| record(row, &self.map))
             .collect::<sqlx::Result<_>>()
@@ -80,5 +83,5 @@ impl PostgresStore {
 }
 
 fn filter_ids(filter: &Filter) -> Option<Vec<Uuid>> {
-    (!filter.ids.is_empty()).then(|| filter.ids.iter().map(|id| id.as_uuid()).collect())
+    (!filter.ids.is_empty()).then(|| filter.ids.iter().filter_map(|id| id.uuid()).collect())
 }

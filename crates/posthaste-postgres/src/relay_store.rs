@@ -45,7 +45,7 @@ impl RelayStore for PostgresStore {
             errors.push(error);
         }
         let rows = sqlx::query(self.statements.settle.sql())
-            .bind(settlements.iter().map(|s| s.id.as_uuid()).collect::<Vec<_>>())
+            .bind(settlements.iter().map(|s| s.id.uuid()).collect::<Vec<_>>())
             .bind(settlements.iter().map(|s| s.token.as_uuid()).collect::<Vec<_>>())
             .bind(verdicts)
             .bind(delays)
@@ -67,7 +67,7 @@ impl RelayStore for PostgresStore {
         held: &[MessageId],
         lease: Duration,
     ) -> Result<Vec<MessageId>, StoreError> {
-        let mut held: Vec<_> = held.iter().map(|id| id.as_uuid()).collect();
+        let mut held: Vec<_> = held.iter().filter_map(|id| id.uuid()).collect();
         held.sort_unstable();
         let rows = sqlx::query(self.statements.extend.sql())
             .bind(held)

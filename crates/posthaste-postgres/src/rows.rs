@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 use posthaste_core::TableMap;
-use posthaste_core::integrity::ContentHash;
+use posthaste_core::integrity::{ContentHash, StoredHash};
 use posthaste_core::message::{Headers, Message, MessageId};
 use posthaste_core::store::{ClaimedMessage, Record};
 use sqlx::Row;
@@ -27,6 +27,7 @@ pub(crate) fn id(row: &PgRow) -> sqlx::Result<MessageId> {
 fn message(row: &PgRow) -> sqlx::Result<Message> {
     Ok(Message {
         id: id(row)?,
+        event_id: None,
         namespace: Some(row.try_get("namespace")?),
         topic: row.try_get("topic")?,
         ordering_key: row.try_get("ordering_key")?,
@@ -53,7 +54,9 @@ pub(crate) fn claimed(mut rows: Vec<PgRow>) -> sqlx::Result<Vec<ClaimedMessage>>
                 message: message(row)?,
                 created_at: row.try_get("created_at")?,
                 attempts: attempts(row)?,
-                hash: hash.and_then(|bytes| ContentHash::try_from(bytes.as_slice()).ok()),
+                hash: hash.map(|bytes| StoredHash::own(ContentHash::try_from(bytes.as_slice()).ok())),
+                version: None,
+                max_attempts: None,
             })
         })
         .collect()
@@ -69,11 +72,13 @@ pub(crate) fn record(row: &PgRow, map: &TableMap) -> sqlx::Result<Record> {
     let created_at: DateTime<Utc> = row.try_get("created_at")?;
     Ok(Record {
         message,
-        sequence: row.try_get("seq")?,
+        sequence: Some(row.try_get("seq")?),
         state,
         attempts: attempts(row)?,
         next_attempt_at: row.try_get("next_attempt_at")?,
-        locked_by: row.try_get("locked_by")?,
+        locked_by: row
+            .try_get::<Option<Uuid>, _>("locked_by")?
+            .map(|worker| worker.to_string()),
         locked_until: row.try_get("locked_until")?,
         last_error: row.try_get("last_error")?,
         created_at,

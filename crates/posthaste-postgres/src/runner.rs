@@ -59,7 +59,7 @@ impl<'a> NewRows<'a> {
         let text =
             |column: fn(&'a posthaste_core::enqueue::NewRow) -> Option<&'a str>| rows.iter().map(column).collect();
         Self {
-            ids: rows.iter().map(|row| row.message.id.as_uuid()).collect(),
+            ids: rows.iter().filter_map(|row| row.message.id.uuid()).collect(),
             texts: [
                 text(|row| Some(&row.namespace)),
                 text(|row| Some(&row.message.topic)),

@@ -3,7 +3,6 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use posthaste_core::integrity::ContentHash;
 use posthaste_core::publisher::{Batch, Delivery, LeaseCheck, Outcome, Report};
 use posthaste_core::store::ClaimedMessage;
 use posthaste_core::{MessageId, PublishError};
@@ -79,14 +78,12 @@ fn verify(messages: Vec<ClaimedMessage>, lease: &BatchLease, desk: &Desk) -> Vec
             stopped.extend(lane);
             continue;
         }
-        match claimed.hash {
-            Some(expected) if ContentHash::of_message(&message) != expected => {
-                let found = ContentHash::of_message(&message);
-                let error = format!("the stored bytes do not match their hash: expected {expected}, found {found}");
+        match claimed.hash.map_or(Ok(()), |hash| hash.verify(&message)) {
+            Err(error) => {
                 desk.report(message.id, Outcome::Corrupt { error });
                 stopped.extend(lane);
             }
-            _ => sound.push(Delivery {
+            Ok(()) => sound.push(Delivery {
                 message,
                 created_at: claimed.created_at,
                 attempt: claimed.attempts,

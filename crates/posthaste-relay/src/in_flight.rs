@@ -39,6 +39,8 @@ pub(crate) struct Ticket {
     pub(crate) topic: String,
     pub(crate) key: Option<String>,
     pub(crate) attempts: u32,
+    pub(crate) max_attempts: Option<u32>,
+    pub(crate) version: Option<i64>,
     pub(crate) created_at: DateTime<Utc>,
 }
 
@@ -52,6 +54,8 @@ impl Ticket {
             topic: message.topic.clone(),
             key: message.ordering_key.clone(),
             attempts: claimed.attempts,
+            max_attempts: claimed.max_attempts,
+            version: claimed.version,
             created_at: claimed.created_at,
         }
     }

@@ -30,12 +30,13 @@ async fn run_once(engine: &Engine, reported: Vec<Reported>, outage: &mut Outage)
     let settlements: Vec<Settlement> = reported
         .iter()
         .map(|Reported { ticket, outcome, away }| {
-            let retry = &engine.config.retry;
-            let verdict = decide(outcome.clone(), ticket.attempts, retry, *away, rand::random());
+            let retry = engine.config.retry.for_row(ticket.max_attempts);
+            let verdict = decide(outcome.clone(), ticket.attempts, &retry, *away, rand::random());
             Settlement {
                 id: ticket.id,
                 token: ticket.token,
                 verdict,
+                version: ticket.version,
             }
         })
         .collect();

@@ -1,5 +1,5 @@
 -- Rows as an operator sees them, by their ids: what list.sql does, driven by the index on ids.
---   ?1 namespace  ?2 status  ?3 topic  ?4 ordering key  ?5 tenant  ?6 ids  ?7 after this sequence  ?8 limit
+--   ?1 namespace  ?2 status  ?3 topic  ?4 ordering key  ?5 tenant  ?6 ids  ?8 limit
 select
     "@seq" as seq, "@id" as id, "@namespace" as namespace, "@topic" as topic, "@ordering_key" as ordering_key,
     /*if tenant*/ "@tenant" /*else*/ null /*end*/ as tenant,
@@ -22,6 +22,5 @@ where "@id" in (select value from json_each(?6))
     and (?3 is null or "@topic" = ?3)
     and (?4 is null or "@ordering_key" = ?4)
     and (?5 is null or "@tenant" = ?5)
-    and (?7 is null or "@seq" > ?7)
 order by "@seq"
 limit ?8

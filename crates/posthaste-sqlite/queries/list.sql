@@ -1,5 +1,5 @@
 -- Rows as an operator sees them. Parameters are numbered as in find.sql, which takes ids.
---   ?1 namespace  ?2 status  ?3 topic  ?4 ordering key  ?5 tenant  ?7 after this sequence  ?8 limit
+--   ?1 namespace  ?2 status  ?3 topic  ?4 ordering key  ?5 tenant  ?7 after the row with this id  ?8 limit
 select
     "@seq" as seq, "@id" as id, "@namespace" as namespace, "@topic" as topic, "@ordering_key" as ordering_key,
     /*if tenant*/ "@tenant" /*else*/ null /*end*/ as tenant,
@@ -21,6 +21,6 @@ where (?1 is null or "@namespace" = ?1)
     and (?3 is null or "@topic" = ?3)
     and (?4 is null or "@ordering_key" = ?4)
     and (?5 is null or "@tenant" = ?5)
-    and "@seq" > coalesce(?7, 0)
+    and "@seq" > case when ?7 is null then 0 else (select "@seq" from "@outbox" where "@id" = ?7) end
 order by "@seq"
 limit ?8

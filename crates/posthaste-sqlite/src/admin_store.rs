@@ -14,7 +14,7 @@ use crate::statements::Statement;
 
 #[async_trait]
 impl AdminStore for SqliteStore {
-    async fn list(&self, filter: &Filter, after: Option<i64>, limit: u32) -> Result<Vec<Record>, StoreError> {
+    async fn list(&self, filter: &Filter, after: Option<MessageId>, limit: u32) -> Result<Vec<Record>, StoreError> {
         let ids = filter_ids(filter);
         let statement = if ids.is_some() {
             &self.statements.find
@@ -29,11 +29,14 @@ impl AdminStore for SqliteStore {
             .bind(&filter.ordering_key)
             .bind(&filter.tenant)
             .bind(ids)
-            .bind(after)
+            .bind(after.map(|id| id.to_string()))
             .bind(i64::from(limit))
             .fetch_all(&self.pool)
             .await
             .map_err(store_error)?;
+        if let (true, Some(after)) = (rows.is_empty(), after) {
+            self.show(after).await?.ok_or_else(|| StoreError::gone(after))?;
+        }
         rows.iter()
             .map(|row| record(row, &self.map))
             .collect::<sqlx::Result<_>>()

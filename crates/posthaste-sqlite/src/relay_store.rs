@@ -32,7 +32,7 @@ impl RelayStore for SqliteStore {
     async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<MessageId>, StoreError> {
         let mut verdicts = Vec::with_capacity(settlements.len());
         let mut failures = HashMap::new();
-        for Settlement { id, token, verdict } in settlements {
+        for Settlement { id, token, verdict, .. } in settlements {
             let word = match verdict {
                 Verdict::Delivered => "delivered",
                 Verdict::Released => "released",

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use posthaste_core::TableMap;
-use posthaste_core::integrity::ContentHash;
+use posthaste_core::integrity::{ContentHash, StoredHash};
 use posthaste_core::message::{Headers, Message, MessageId};
 use posthaste_core::store::{ClaimedMessage, Record};
 use sqlx::Row;
@@ -68,6 +68,7 @@ fn sort_by_sequence(rows: &mut [SqliteRow]) {
 fn message(row: &SqliteRow) -> sqlx::Result<Message> {
     Ok(Message {
         id: id(row)?,
+        event_id: None,
         namespace: Some(row.try_get("namespace")?),
         topic: row.try_get("topic")?,
         ordering_key: row.try_get("ordering_key")?,
@@ -94,7 +95,9 @@ pub(crate) fn claimed(mut rows: Vec<SqliteRow>) -> sqlx::Result<Vec<ClaimedMessa
                 message: message(row)?,
                 created_at: time(row, "created_at")?,
                 attempts: attempts(row)?,
-                hash: hash.and_then(|bytes| ContentHash::try_from(bytes.as_slice()).ok()),
+                hash: hash.map(|bytes| StoredHash::own(ContentHash::try_from(bytes.as_slice()).ok())),
+                version: None,
+                max_attempts: None,
             })
         })
         .collect()
@@ -107,13 +110,11 @@ pub(crate) fn record(row: &SqliteRow, map: &TableMap) -> sqlx::Result<Record> {
         .ok_or_else(|| undecodable("status", format!("`{word}` is not a state of this table map")))?;
     Ok(Record {
         message: message(row)?,
-        sequence: row.try_get("seq")?,
+        sequence: Some(row.try_get("seq")?),
         state,
         attempts: attempts(row)?,
         next_attempt_at: time(row, "next_attempt_at")?,
-        locked_by: row
-            .try_get::<Option<Hyphenated>, _>("locked_by")?
-            .map(Hyphenated::into_uuid),
+        locked_by: row.try_get("locked_by")?,
         locked_until: optional_time(row, "locked_until")?,
         last_error: row.try_get("last_error")?,
         created_at: time(row, "created_at")?,

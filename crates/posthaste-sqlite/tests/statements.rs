@@ -74,7 +74,7 @@ async fn a_plain_insert_is_a_message() {
     let message = &rows[0].message;
     assert_eq!(message.payload, r#"{"a":1}"#);
     assert_eq!(message.content_type, "application/json");
-    assert_eq!(message.id.as_uuid().get_version_num(), 4);
+    assert_eq!(message.id.uuid().unwrap().get_version_num(), 4);
     assert_eq!(rows[0].next_attempt_at, rows[0].created_at, "due at once");
     assert_eq!(store.stats("default").await.unwrap().pending, 1);
 }

@@ -20,7 +20,7 @@ pub async fn enqueued<S: AdminStore>(store: &S) -> Vec<Record> {
         let page = store.list(&filter, after, 1_000).await;
         let page = page.unwrap_or_else(|error| panic!("the outbox cannot be read: {error}"));
         let Some(last) = page.last() else { return rows };
-        after = Some(last.sequence);
+        after = Some(last.message.id);
         rows.extend(page);
     }
 }

@@ -157,6 +157,7 @@ impl World {
             id,
             token: open.token,
             verdict,
+            version: None,
         };
         assert_eq!(
             store.settle(&[settlement]).await.unwrap(),

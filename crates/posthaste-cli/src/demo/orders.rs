@@ -111,7 +111,7 @@ impl OrderService {
         let id = event.id;
         let mut tx = self.pool.begin_with("BEGIN IMMEDIATE").await.map_err(store_error)?;
         sqlx::query("insert into orders (event_id, customer, number) values (?1, ?2, ?3)")
-            .bind(id.as_uuid())
+            .bind(id.uuid())
             .bind(&order.customer)
             .bind(order.number)
             .execute(&mut *tx)

@@ -126,7 +126,7 @@ impl World {
         let id = message.id;
         let insert = format!("insert into {}.business values ($1, $2, $3)", self.schema);
         sqlx::query(AssertSqlSafe(insert))
-            .bind(id.as_uuid())
+            .bind(id.uuid())
             .bind(key)
             .bind(n)
             .execute(&mut *tx)

@@ -2,6 +2,8 @@
 
 use thiserror::Error;
 
+use crate::message::MessageId;
+
 /// A failure of the database, with the remedy where there is one.
 #[derive(Debug, Error)]
 #[error("{message}{}", .remedy.map(|remedy| format!("; {remedy}")).unwrap_or_default())]
@@ -35,6 +37,18 @@ pub enum StoreErrorKind {
     ReadOnly,
     /// Anything else.
     Other,
+}
+
+impl StoreError {
+    /// A page cannot begin after a row that is gone.
+    pub fn gone(after: MessageId) -> Self {
+        Self {
+            kind: StoreErrorKind::Other,
+            message: format!("row {after}, after which the page was to begin, is gone"),
+            remedy: Some("list again from the start"),
+            source: None,
+        }
+    }
 }
 
 impl StoreErrorKind {

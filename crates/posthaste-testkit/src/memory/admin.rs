@@ -10,8 +10,12 @@ use super::rows::{Row, Rows};
 
 #[async_trait]
 impl AdminStore for MemoryStore {
-    async fn list(&self, filter: &Filter, after: Option<i64>, limit: u32) -> Result<Vec<Record>, StoreError> {
+    async fn list(&self, filter: &Filter, after: Option<MessageId>, limit: u32) -> Result<Vec<Record>, StoreError> {
         let rows = self.shared.rows();
+        let after = match after {
+            None => None,
+            Some(id) => Some(rows.row(id).ok_or_else(|| StoreError::gone(id))?.0),
+        };
         Ok(rows
             .outbox
             .iter()

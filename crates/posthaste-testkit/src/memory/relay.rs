@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
+use posthaste_core::integrity::StoredHash;
 use posthaste_core::lifecycle::{Lease, LeaseToken, Settlement, State};
 use posthaste_core::store::{
     Claim, ClaimRequest, ClaimedMessage, LeadRequest, Leadership, Migration, OutboxStats, ProducerStore, RelayBeat,
@@ -38,7 +39,9 @@ impl RelayStore for MemoryStore {
                     message: row.message.clone(),
                     created_at: row.life.created_at,
                     attempts: row.life.attempts,
-                    hash: Some(row.hash),
+                    hash: Some(StoredHash::own(Some(row.hash))),
+                    version: None,
+                    max_attempts: None,
                 });
             }
         }

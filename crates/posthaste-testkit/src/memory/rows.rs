@@ -135,11 +135,11 @@ impl Row {
     pub(super) fn record(&self, sequence: i64) -> Record {
         Record {
             message: self.message.clone(),
-            sequence,
+            sequence: Some(sequence),
             state: self.life.state,
             attempts: self.life.attempts,
             next_attempt_at: self.life.next_attempt_at,
-            locked_by: self.locked_by.map(WorkerId::as_uuid),
+            locked_by: self.locked_by.map(|worker| worker.as_uuid().to_string()),
             locked_until: self.life.lease.map(|lease| lease.until),
             last_error: self.life.last_error.clone(),
             created_at: self.life.created_at,

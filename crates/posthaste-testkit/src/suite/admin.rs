@@ -90,10 +90,17 @@ pub async fn a_list_goes_on_where_the_last_page_ended<B: Backend>(b: &B) {
         let page = b.store().list(&Filter::default(), after, 10).await.expect("list works");
         assert!(page.len() <= 10);
         let Some(last) = page.last() else { break };
-        after = Some(last.sequence);
+        after = Some(last.message.id);
         seen.extend(page.into_iter().map(|row| row.message.id));
     }
     assert_eq!(seen, ids);
+    // An empty page would say that there is no more.
+    let gone = b.store().list(&Filter::default(), Some(MessageId::new()), 10).await;
+    assert!(
+        gone.expect_err("nothing follows a row that is gone")
+            .to_string()
+            .contains("is gone")
+    );
 }
 
 /// Proves B16.

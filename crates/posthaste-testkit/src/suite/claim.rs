@@ -65,7 +65,7 @@ pub async fn a_claim_leases_the_row_and_counts_the_attempt<B: Backend>(b: &B) {
 
     let row = record(b, ids[0]).await;
     assert_eq!((row.state, row.attempts), (State::Processing, 1));
-    assert_eq!(row.locked_by, Some(worker.id().as_uuid()));
+    assert_eq!(row.locked_by, Some(worker.id().as_uuid().to_string()));
     assert_eq!(row.locked_until, Some(row.updated_at + LEASE), "leased from now on");
     assert!(
         row.updated_at - row.created_at >= TimeDelta::minutes(1),
@@ -96,7 +96,7 @@ pub async fn an_expired_lease_is_reclaimed<B: Backend>(b: &B) {
     assert_eq!(second.messages[0].attempts, 2, "the lost attempt counts");
     let row = record(b, ids[0]).await;
     assert_eq!(row.state, State::Processing);
-    assert_eq!(row.locked_by, Some(worker.id().as_uuid()));
+    assert_eq!(row.locked_by, Some(worker.id().as_uuid().to_string()));
     assert_eq!(
         first.settle(b, Verdict::Delivered).await,
         ids,

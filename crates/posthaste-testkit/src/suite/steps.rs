@@ -224,10 +224,16 @@ impl Work {
     }
 
     pub(super) fn verdict(&self, id: MessageId, verdict: Verdict) -> Settlement {
+        let version = self
+            .messages
+            .iter()
+            .find(|claimed| claimed.message.id == id)
+            .and_then(|claimed| claimed.version);
         Settlement {
             id,
             token: self.token,
             verdict,
+            version,
         }
     }
 

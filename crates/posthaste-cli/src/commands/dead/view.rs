@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 #[derive(Debug, Serialize)]
 pub(super) struct View<'a> {
     id: MessageId,
-    sequence: i64,
+    sequence: Option<i64>,
     state: State,
     attempts: u32,
     last_error: Option<&'a str>,

@@ -1,0 +1,177 @@
+//! The identity of a row.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use thiserror::Error;
+use uuid::Uuid;
+
+/// The identity of one row of an outbox, whatever the table's primary key is.
+///
+/// Posthaste makes `UUIDv7`: they sort roughly by time, which keeps primary-key indexes dense. They carry no
+/// promise of order; the table's own order does. Tables that somebody already has may count, or have texts.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum MessageId {
+    /// A UUID.
+    Uuid(Uuid),
+    /// A number that the database gave.
+    Number(i64),
+    /// Any other text.
+    Text(ShortText),
+}
+
+impl MessageId {
+    /// A new id that no other message has.
+    pub fn new() -> Self {
+        Self::Uuid(Uuid::now_v7())
+    }
+
+    /// The id as a UUID, if it is one.
+    pub fn uuid(self) -> Option<Uuid> {
+        match self {
+            Self::Uuid(id) => Some(id),
+            Self::Number(_) | Self::Text(_) => None,
+        }
+    }
+
+    /// The id as a number, if it is one.
+    pub fn number(self) -> Option<i64> {
+        match self {
+            Self::Number(id) => Some(id),
+            Self::Uuid(_) | Self::Text(_) => None,
+        }
+    }
+}
+
+impl Default for MessageId {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl From<Uuid> for MessageId {
+    fn from(id: Uuid) -> Self {
+        Self::Uuid(id)
+    }
+}
+
+impl From<i64> for MessageId {
+    fn from(id: i64) -> Self {
+        Self::Number(id)
+    }
+}
+
+/// Takes a text for what it looks like: a UUID, a number, or else a text.
+impl FromStr for MessageId {
+    type Err = BadId;
+
+    fn from_str(text: &str) -> Result<Self, BadId> {
+        if let Ok(id) = text.parse::<Uuid>() {
+            return Ok(Self::Uuid(id));
+        }
+        match text.parse::<i64>() {
+            Ok(number) if number.to_string() == text => Ok(Self::Number(number)),
+            _ => ShortText::new(text).map(Self::Text),
+        }
+    }
+}
+
+impl fmt::Display for MessageId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Uuid(id) => id.fmt(f),
+            Self::Number(id) => id.fmt(f),
+            Self::Text(id) => f.write_str(id.as_str()),
+        }
+    }
+}
+
+impl fmt::Debug for MessageId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl Serialize for MessageId {
+    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        out.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for MessageId {
+    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(input)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// A text that cannot be an id.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("`{text}` cannot be an id: an id has 1 to {LONGEST} bytes")]
+pub struct BadId {
+    text: String,
+}
+
+/// Longest text of an id.
+const LONGEST: usize = 62;
+
+/// A short text that is copied like a number, as the engine copies ids all the time.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ShortText {
+    bytes: [u8; LONGEST],
+    length: u8,
+}
+
+impl ShortText {
+    /// Accepts a text that is neither empty nor too long.
+    pub fn new(text: &str) -> Result<Self, BadId> {
+        let refused = || BadId { text: text.to_owned() };
+        let length = u8::try_from(text.len()).map_err(|_| refused())?;
+        let mut bytes = [0; LONGEST];
+        match bytes.get_mut(..text.len()) {
+            Some(place) if !text.is_empty() => place.copy_from_slice(text.as_bytes()),
+            _ => return Err(refused()),
+        }
+        Ok(Self { bytes, length })
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.bytes[..usize::from(self.length)]).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn an_id_is_taken_for_what_it_looks_like() {
+        assert!(matches!("42".parse(), Ok(MessageId::Number(42))));
+        assert!(matches!("-7".parse(), Ok(MessageId::Number(-7))));
+        assert!(matches!("042".parse(), Ok(MessageId::Text(_))));
+        assert!(matches!("01ARZ3NDEKTSV4RRFFQ69G5FAV".parse(), Ok(MessageId::Text(_))));
+        assert!(
+            MessageId::new()
+                .to_string()
+                .parse::<MessageId>()
+                .is_ok_and(|id| id.uuid().is_some())
+        );
+        for bad in ["", &"x".repeat(63)] {
+            let error = bad.parse::<MessageId>().unwrap_err();
+            assert!(error.to_string().contains("1 to 62 bytes"), "{error}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_id_survives_being_written_and_read(text in "\\PC{1,15}", number: i64, uuid: u128) {
+            for id in [text.parse().unwrap(), MessageId::Number(number), MessageId::Uuid(Uuid::from_u128(uuid))] {
+                prop_assert_eq!(id.to_string().parse::<MessageId>().unwrap(), id);
+            }
+            prop_assert_eq!(text.parse::<MessageId>().unwrap().to_string().len() > 0, true);
+        }
+    }
+}
