@@ -16,7 +16,7 @@ use crate::{
 /// Run every test, against private servers that this command starts and stops
 ///
 /// What is missing on the machine is installed: PostgreSQL, MariaDB, Redis, Java, Maven and the headers of OpenSSL with
-/// apt-get, Apache Kafka with Maven into target/xtask/kafka, psycopg and PyMySQL with pip into target/xtask/python.
+/// apt-get, Apache Kafka with Maven into target/xtask/kafka, psycopg and `PyMySQL` with pip into target/xtask/python.
 /// Suites that cannot be run are left out and named at the end; with CI=true in the environment that is a failure.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {

@@ -1,9 +1,8 @@
 //! The application's side: enqueueing in its own transactions.
 
-use std::sync::Arc;
-
 use async_trait::async_trait;
 use posthaste_core::enqueue::Prepared;
+use posthaste_core::outbox::Front;
 use posthaste_core::store::ProducerStore;
 use posthaste_core::wake::Doorbell;
 use posthaste_core::{EnqueueError, Enqueued, IntoMessage, Message, OutboxOptions, StoreError};
@@ -14,26 +13,24 @@ use crate::error::store_error;
 use crate::runner::{NewRows, Runner};
 
 /// Enqueues messages in the caller's transactions. Cheap to clone.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct PostgresOutbox {
     store: PostgresStore,
-    options: Arc<OutboxOptions>,
-    doorbell: Option<Arc<dyn Doorbell>>,
+    front: Front,
 }
 
 impl PostgresOutbox {
     pub(crate) fn new(store: PostgresStore, options: OutboxOptions) -> Self {
         Self {
             store,
-            options: Arc::new(options),
-            doorbell: None,
+            front: Front::new(options),
         }
     }
 
     /// Rings this doorbell after every [`PostgresOutbox::commit`].
     #[must_use]
     pub fn with_doorbell(mut self, doorbell: impl Doorbell) -> Self {
-        self.doorbell = Some(Arc::new(doorbell));
+        self.front.set_doorbell(doorbell);
         self
     }
 
@@ -56,11 +53,11 @@ impl PostgresOutbox {
         conn: &mut C,
         messages: impl IntoIterator<Item = M>,
     ) -> Result<Vec<Enqueued>, EnqueueError> {
-        let prepared = Prepared::new(messages, &self.options)?;
+        let prepared = Prepared::new(messages, self.front.options())?;
         if prepared.is_empty() {
             return Ok(Vec::new());
         }
-        let rows = NewRows::new(&prepared, self.options.dedupe_window);
+        let rows = NewRows::new(&prepared, self.front.options().dedupe_window);
         let stored = conn.insert(self.store.statements.enqueue.clone().into(), rows).await?;
         Ok(prepared.outcomes(&stored))
     }
@@ -69,18 +66,8 @@ impl PostgresOutbox {
     /// `tx.commit()` is just as safe.
     pub async fn commit(&self, tx: Transaction<'_, Postgres>) -> Result<(), StoreError> {
         tx.commit().await.map_err(store_error)?;
-        if let Some(doorbell) = &self.doorbell {
-            doorbell.ring();
-        }
+        self.front.ring();
         Ok(())
-    }
-}
-
-impl std::fmt::Debug for PostgresOutbox {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("PostgresOutbox")
-            .field("options", &self.options)
-            .finish_non_exhaustive()
     }
 }
 

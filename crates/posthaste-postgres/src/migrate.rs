@@ -2,6 +2,7 @@
 
 use async_trait::async_trait;
 use posthaste_core::StoreError;
+use posthaste_core::migrate::File;
 use posthaste_core::store::{Migration, SchemaStore};
 use posthaste_core::template::render;
 use sqlx::{AssertSqlSafe, Executor, PgConnection};
@@ -9,7 +10,7 @@ use sqlx::{AssertSqlSafe, Executor, PgConnection};
 use crate::PostgresStore;
 use crate::error::store_error;
 
-const MIGRATIONS: [(&str, &str); 3] = [
+const MIGRATIONS: [File; 3] = [
     ("outbox", include_str!("../migrations/0001_outbox.sql")),
     ("functions", include_str!("../migrations/0002_functions.sql")),
     ("relays", include_str!("../migrations/0003_relays.sql")),
@@ -18,18 +19,7 @@ const MIGRATIONS: [(&str, &str); 3] = [
 #[async_trait]
 impl SchemaStore for PostgresStore {
     fn migrations(&self) -> Vec<Migration> {
-        (1..)
-            .zip(MIGRATIONS)
-            .map(|(version, (name, sql))| {
-                // Part of the text, so that what `--dry-run` prints can be run by hand.
-                let record = format!("insert into \"@migrations\" (version, name) values ({version}, '{name}');\n");
-                Migration {
-                    version,
-                    name,
-                    sql: self.finish(&format!("{sql}\n{record}")),
-                }
-            })
-            .collect()
+        Migration::of_files(&MIGRATIONS, |sql| self.finish(sql))
     }
 
     async fn applied(&self) -> Result<Vec<i64>, StoreError> {
@@ -70,11 +60,7 @@ impl PostgresStore {
             .execute(&mut *tx)
             .await?;
         let applied = self.applied_on(&mut tx).await?;
-        let missing: Vec<_> = self
-            .migrations()
-            .into_iter()
-            .filter(|migration| !applied.contains(&migration.version))
-            .collect();
+        let missing = Migration::missing(self.migrations(), &applied);
         for migration in &missing {
             tx.execute(sqlx::raw_sql(AssertSqlSafe(migration.sql.clone()))).await?;
         }

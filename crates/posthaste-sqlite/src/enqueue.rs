@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use posthaste_core::enqueue::Prepared;
+use posthaste_core::outbox::Front;
 use posthaste_core::store::ProducerStore;
 use posthaste_core::wake::Doorbell;
 use posthaste_core::{EnqueueError, Enqueued, IntoMessage, Message, OutboxOptions, StoreError};
@@ -14,19 +15,17 @@ use crate::runner::{NewRows, Runner};
 use crate::{BEGIN, SqliteStore};
 
 /// Enqueues messages in the caller's transactions. Cheap to clone.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct SqliteOutbox {
     store: SqliteStore,
-    options: Arc<OutboxOptions>,
-    doorbell: Option<Arc<dyn Doorbell>>,
+    front: Front,
 }
 
 impl SqliteOutbox {
     pub(crate) fn new(store: SqliteStore, options: OutboxOptions) -> Self {
         Self {
             store,
-            options: Arc::new(options),
-            doorbell: None,
+            front: Front::new(options),
         }
     }
 
@@ -34,7 +33,7 @@ impl SqliteOutbox {
     /// second; a relay in the same process can be told at once.
     #[must_use]
     pub fn with_doorbell(mut self, doorbell: impl Doorbell) -> Self {
-        self.doorbell = Some(Arc::new(doorbell));
+        self.front.set_doorbell(doorbell);
         self
     }
 
@@ -56,11 +55,11 @@ impl SqliteOutbox {
         conn: &mut C,
         messages: impl IntoIterator<Item = M>,
     ) -> Result<Vec<Enqueued>, EnqueueError> {
-        let prepared = Prepared::new(messages, &self.options)?;
+        let prepared = Prepared::new(messages, self.front.options())?;
         if prepared.is_empty() {
             return Ok(Vec::new());
         }
-        let rows = NewRows::new(&prepared, self.options.dedupe_window);
+        let rows = NewRows::new(&prepared, self.front.options().dedupe_window);
         let statements = Arc::clone(&self.store.statements);
         let stored = conn.insert(statements.into(), rows).await?;
         Ok(prepared.outcomes(&stored))
@@ -70,18 +69,8 @@ impl SqliteOutbox {
     /// `tx.commit()` is just as safe.
     pub async fn commit(&self, tx: Transaction<'_, Sqlite>) -> Result<(), StoreError> {
         tx.commit().await.map_err(store_error)?;
-        if let Some(doorbell) = &self.doorbell {
-            doorbell.ring();
-        }
+        self.front.ring();
         Ok(())
-    }
-}
-
-impl std::fmt::Debug for SqliteOutbox {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SqliteOutbox")
-            .field("options", &self.options)
-            .finish_non_exhaustive()
     }
 }
 

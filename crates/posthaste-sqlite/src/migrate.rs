@@ -2,6 +2,7 @@
 
 use async_trait::async_trait;
 use posthaste_core::StoreError;
+use posthaste_core::migrate::File;
 use posthaste_core::store::{Migration, SchemaStore};
 use sqlx::{AssertSqlSafe, Executor, SqliteConnection};
 
@@ -9,7 +10,7 @@ use crate::error::store_error;
 use crate::statements::finish;
 use crate::{BEGIN, SqliteStore};
 
-const MIGRATIONS: [(&str, &str); 2] = [
+const MIGRATIONS: [File; 2] = [
     ("outbox", include_str!("../migrations/0001_outbox.sql")),
     ("relays", include_str!("../migrations/0002_relays.sql")),
 ];
@@ -17,18 +18,7 @@ const MIGRATIONS: [(&str, &str); 2] = [
 #[async_trait]
 impl SchemaStore for SqliteStore {
     fn migrations(&self) -> Vec<Migration> {
-        (1..)
-            .zip(MIGRATIONS)
-            .map(|(version, (name, sql))| {
-                // Part of the text, so that what `--dry-run` prints can be run by hand.
-                let record = format!("insert into \"@migrations\" (version, name) values ({version}, '{name}');\n");
-                Migration {
-                    version,
-                    name,
-                    sql: self.finish(&format!("{sql}\n{record}")),
-                }
-            })
-            .collect()
+        Migration::of_files(&MIGRATIONS, |sql| self.finish(sql))
     }
 
     async fn applied(&self) -> Result<Vec<i64>, StoreError> {
@@ -68,11 +58,7 @@ impl SqliteStore {
         // The write lock is taken before anything is looked at: whoever comes second finds the first one's work done.
         let mut tx = self.pool.begin_with(BEGIN).await?;
         let applied = self.applied_on(&mut tx).await?;
-        let missing: Vec<_> = self
-            .migrations()
-            .into_iter()
-            .filter(|migration| !applied.contains(&migration.version))
-            .collect();
+        let missing = Migration::missing(self.migrations(), &applied);
         for migration in &missing {
             tx.execute(sqlx::raw_sql(AssertSqlSafe(migration.sql.clone()))).await?;
         }
