@@ -1,0 +1,258 @@
+//! The ids that a reader passed over, and the proof that nothing will come of them.
+//!
+//! What makes the proof hold:
+//! 1. An insert takes its table lock before it takes its id, and keeps it until its transaction ends.
+//! 2. Ids are given out in order: whoever took an id below one that a read saw had its lock before that read began.
+//! 3. The holders of the lock are looked up **after** a read took its snapshot. So the owner of a passed-over id is among
+//!    them, or had ended by then.
+//! 4. A transaction is visible to new reads before it gives up its lock.
+//!
+//! Hence an id that the next read does not find can only come from one of the holders noted when it was passed over. Once
+//! one of them has ended, one more read finds what it committed; once all of them have ended and that read found nothing,
+//! nothing will ever come.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::ranges::Ranges;
+
+/// A transaction that holds the lock of an insert. Its name must not be used for another transaction later.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Holder {
+    /// What the database calls it.
+    pub name: String,
+    /// Whether it waits for the second phase of its commit. Preparing gives a transaction a new name.
+    pub prepared: bool,
+}
+
+/// Whether gaps are kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Proof {
+    /// Until they are proved closed.
+    #[default]
+    Required,
+    /// Not at all: what a plain `id > cursor` does. It loses rows; tests show that it does.
+    #[doc(hidden)]
+    Skipped,
+}
+
+/// The highest id that was read, and the ids below it that may still come.
+#[derive(Clone, Debug, Default)]
+pub struct Gaps {
+    hi: i64,
+    proof: Proof,
+    /// By the holders they may come from. All of these were there at the last look, so nothing new can be found.
+    watched: BTreeMap<BTreeSet<Holder>, Ranges>,
+    /// These were just passed over, or at least one holder has ended since they were last read.
+    suspects: BTreeMap<BTreeSet<Holder>, Ranges>,
+    /// The prepared transactions of the last look.
+    prepared: BTreeSet<Holder>,
+    closed: u64,
+}
+
+impl Gaps {
+    /// Begins after `hi`: nothing at or below it will be read.
+    pub fn after(hi: i64, proof: Proof) -> Self {
+        Self {
+            hi,
+            proof,
+            ..Self::default()
+        }
+    }
+
+    /// Whether gaps are kept.
+    pub fn proof(&self) -> Proof {
+        self.proof
+    }
+
+    /// The highest id that was read.
+    pub fn hi(&self) -> i64 {
+        self.hi
+    }
+
+    /// The gaps that the next read has to look into: new ones, and those of which a holder has ended.
+    pub fn to_read(&self) -> Ranges {
+        let mut all = Ranges::default();
+        self.suspects.values().for_each(|ranges| all.extend(ranges));
+        all
+    }
+
+    /// Whether a read at once would close gaps, or find what was committed into them.
+    pub fn has_suspects(&self) -> bool {
+        !self.suspects.is_empty()
+    }
+
+    /// The lowest id that may still come.
+    pub fn first(&self) -> Option<i64> {
+        let sets = self.watched.values().chain(self.suspects.values());
+        sets.filter_map(Ranges::first).min()
+    }
+
+    /// How many ids may still come.
+    pub fn open(&self) -> u64 {
+        let sets = self.watched.values().chain(self.suspects.values());
+        sets.map(Ranges::count).fold(0, u64::saturating_add)
+    }
+
+    /// How many ids were proved never to come.
+    pub fn closed(&self) -> u64 {
+        self.closed
+    }
+
+    /// Takes note of a read.
+    ///
+    /// `found` are the ids that it saw, in order, of [`Gaps::to_read`] and (with `tail`) of everything above
+    /// [`Gaps::hi`]. It saw all of these up to `complete_to`. `holders` were looked up after its snapshot was taken.
+    pub fn observe(&mut self, found: &[i64], complete_to: i64, tail: bool, holders: &BTreeSet<Holder>) {
+        let read = std::mem::take(&mut self.suspects);
+        for (left, mut ranges) in read {
+            let unread = ranges.split_above(complete_to);
+            found.iter().for_each(|id| ranges.remove(*id));
+            if left.is_empty() {
+                self.closed = self.closed.saturating_add(ranges.count());
+            } else if !ranges.is_empty() {
+                self.watched.entry(left.clone()).or_default().extend(&ranges);
+            }
+            if !unread.is_empty() {
+                self.suspects.entry(left).or_default().extend(&unread);
+            }
+        }
+        self.look(holders);
+        if tail {
+            self.pass_over(found, holders);
+        }
+    }
+
+    /// Strikes out the holders that have ended. What may have come of them has to be read once more.
+    fn look(&mut self, holders: &BTreeSet<Holder>) {
+        let prepared: BTreeSet<Holder> = holders.iter().filter(|holder| holder.prepared).cloned().collect();
+        let newly_prepared: BTreeSet<Holder> = prepared.difference(&self.prepared).cloned().collect();
+        let left_of = |before: &BTreeSet<Holder>| -> BTreeSet<Holder> {
+            let mut left: BTreeSet<Holder> = before.intersection(holders).cloned().collect();
+            if left.len() < before.len() {
+                // It may have ended, or it goes on under the name of one that was prepared since.
+                left.extend(newly_prepared.iter().cloned());
+            }
+            left
+        };
+        for (before, ranges) in std::mem::take(&mut self.suspects) {
+            self.suspects.entry(left_of(&before)).or_default().extend(&ranges);
+        }
+        for (before, ranges) in std::mem::take(&mut self.watched) {
+            let left = left_of(&before);
+            let place = if left == before {
+                &mut self.watched
+            } else {
+                &mut self.suspects
+            };
+            place.entry(left).or_default().extend(&ranges);
+        }
+        self.prepared = prepared;
+    }
+
+    /// Moves up to the highest id that was found; what lies between may come from whoever holds the lock now.
+    fn pass_over(&mut self, found: &[i64], holders: &BTreeSet<Holder>) {
+        let mut missing = Ranges::default();
+        let mut next = self.hi.saturating_add(1);
+        for id in found.iter().copied().filter(|id| *id > self.hi) {
+            missing.insert(next..=id - 1);
+            next = id.saturating_add(1);
+        }
+        self.hi = next - 1;
+        if missing.is_empty() || self.proof == Proof::Skipped {
+            return;
+        }
+        // Its owner may have ended between the snapshot and the look: one more read before it is left to its holders.
+        self.suspects.entry(holders.clone()).or_default().extend(&missing);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn holder(name: &str) -> Holder {
+        let prepared = name.starts_with("-1/");
+        let name = name.to_owned();
+        Holder { name, prepared }
+    }
+
+    fn holders(names: &[&str]) -> BTreeSet<Holder> {
+        names.iter().map(|name| holder(name)).collect()
+    }
+
+    fn observe(gaps: &mut Gaps, found: &[i64], names: &[&str]) {
+        gaps.observe(found, i64::MAX, true, &holders(names));
+    }
+
+    #[test]
+    fn a_gap_is_read_again_only_when_a_holder_has_ended_and_closed_only_when_all_have() {
+        let mut gaps = Gaps::after(0, Proof::Required);
+        observe(&mut gaps, &[1, 4], &["a", "b"]);
+        assert_eq!((gaps.hi(), gaps.first(), gaps.open()), (4, Some(2), 2));
+        assert_eq!(
+            gaps.to_read(),
+            Ranges::of(2..=3),
+            "their owner may have ended before the look"
+        );
+        observe(&mut gaps, &[], &["a", "b"]);
+        assert!(gaps.to_read().is_empty(), "both are still at work");
+        observe(&mut gaps, &[], &["b", "c"]);
+        assert_eq!(gaps.to_read(), Ranges::of(2..=3), "a has ended");
+        observe(&mut gaps, &[2], &["b", "c"]);
+        assert_eq!(
+            (gaps.first(), gaps.has_suspects()),
+            (Some(3), false),
+            "3 may come from b"
+        );
+        observe(&mut gaps, &[], &["c"]);
+        assert_eq!(gaps.open(), 1, "no proof before one more read");
+        observe(&mut gaps, &[], &["c"]);
+        assert_eq!((gaps.open(), gaps.closed(), gaps.first()), (0, 1, None));
+    }
+
+    #[test]
+    fn a_gap_without_a_holder_is_closed_by_the_next_read_and_not_by_the_same() {
+        let mut gaps = Gaps::after(10, Proof::Required);
+        observe(&mut gaps, &[12], &[]);
+        assert_eq!((gaps.open(), gaps.has_suspects()), (1, true));
+        observe(&mut gaps, &[11], &[]);
+        assert_eq!((gaps.open(), gaps.closed()), (0, 0), "it had committed in between");
+    }
+
+    #[test]
+    fn a_read_that_ended_early_proves_nothing_about_the_rest() {
+        let mut gaps = Gaps::after(0, Proof::Required);
+        observe(&mut gaps, &[2, 4], &[]);
+        gaps.observe(&[], 2, false, &holders(&[]));
+        assert_eq!((gaps.first(), gaps.closed()), (Some(3), 1));
+        observe(&mut gaps, &[3], &[]);
+        assert_eq!(gaps.open(), 0);
+    }
+
+    #[test]
+    fn a_transaction_that_is_prepared_goes_on_under_another_name() {
+        let mut gaps = Gaps::after(0, Proof::Required);
+        observe(&mut gaps, &[2], &["3/7", "-1/100"]);
+        observe(&mut gaps, &[], &["3/7", "-1/100"]);
+        observe(&mut gaps, &[], &["-1/100", "-1/200"]);
+        observe(&mut gaps, &[], &["-1/200"]);
+        assert_eq!(gaps.open(), 1, "-1/200 may be what 3/7 was");
+        observe(&mut gaps, &[], &["-1/200"]);
+        observe(&mut gaps, &[], &[]);
+        observe(&mut gaps, &[], &[]);
+        assert_eq!((gaps.open(), gaps.closed()), (0, 1));
+    }
+
+    #[test]
+    fn one_long_transaction_is_one_entry_however_much_is_rolled_back_beside_it() {
+        let mut gaps = Gaps::after(0, Proof::Required);
+        for id in 1..=1_000 {
+            let brief = format!("b{id}");
+            observe(&mut gaps, &[3 * id], &["long", &brief]);
+        }
+        observe(&mut gaps, &[], &["long"]);
+        observe(&mut gaps, &[], &["long"]);
+        assert_eq!((gaps.open(), gaps.watched.len()), (2_000, 1));
+        assert!(gaps.to_read().is_empty(), "and costs nothing to read");
+    }
+}

@@ -1,0 +1,149 @@
+//! What a log's one reader knows, and what follows from it.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::time::Instant;
+
+use super::gaps::{Gaps, Holder, Proof};
+use super::ranges::Ranges;
+use super::window::{Lane, Window};
+use crate::lifecycle::LeaseToken;
+
+/// How many rows may be known and unsettled before the reader stops looking further ahead. What it looks past are rows
+/// whose lane is in flight, so a lane with a long backlog does not starve the others, nor fill the memory.
+const LOOK_AHEAD: usize = 10_000;
+
+/// What the next read has to look at.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// These ids. If the plan goes to the tail, all beyond the highest that was read are among them.
+    pub ids: Ranges,
+    tail: bool,
+    free: Ranges,
+}
+
+/// A row that a read saw.
+#[derive(Clone, Debug)]
+pub struct LogRow {
+    /// Its place in the log.
+    pub id: i64,
+    /// Within which order holds; `None` if it waits for nobody.
+    pub lane: Option<Lane>,
+    /// Its event is in the table of failures: it was dealt with before a restart.
+    pub kept: bool,
+    /// An earlier one of its lane is in the table of failures, so that it has to wait there too.
+    pub held: bool,
+}
+
+/// What a read saw, all in one snapshot, and what was found after that was taken.
+#[derive(Clone, Debug)]
+pub struct ReadResult {
+    /// The rows by id.
+    pub rows: Vec<LogRow>,
+    /// Up to here every row of the plan was seen.
+    pub complete_to: i64,
+    /// Who holds the lock of an insert.
+    pub holders: BTreeSet<Holder>,
+}
+
+/// What is to be done with the rows of a read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sorted {
+    /// Handed out now.
+    pub handed_out: Vec<i64>,
+    /// To be written to the table of failures behind an earlier one of their lane; settle them once that is done.
+    pub park: Vec<i64>,
+}
+
+/// The one reader of a log.
+#[derive(Clone, Debug, Default)]
+pub struct LogReader {
+    gaps: Gaps,
+    /// The rows that were read and are not settled.
+    pub window: Window,
+}
+
+impl LogReader {
+    /// Begins after the stored cursor.
+    pub fn after(cursor: i64, proof: Proof) -> Self {
+        Self {
+            gaps: Gaps::after(cursor, proof),
+            window: Window::default(),
+        }
+    }
+
+    /// The cursor to store: everything at or below it is settled, and no row will come there any more.
+    pub fn position(&self) -> i64 {
+        let lowest_open = self.gaps.first().into_iter().chain(self.window.first()).min();
+        lowest_open.map_or(self.gaps.hi(), |open| open - 1)
+    }
+
+    /// The gaps.
+    pub fn gaps(&self) -> &Gaps {
+        &self.gaps
+    }
+
+    /// What has not been handed out: waiting rows, open gaps and the tail.
+    pub fn unread(&self) -> Ranges {
+        let mut unread = self.window.waiting();
+        unread.extend(&self.gaps.to_read());
+        unread.insert(self.gaps.hi().saturating_add(1)..=i64::MAX);
+        unread
+    }
+
+    /// What to read next, for a batch of `limit` rows.
+    pub fn plan(&self, now: Instant, limit: usize) -> Plan {
+        let free = self.window.free(now, limit);
+        let tail = self.window.len() < LOOK_AHEAD;
+        let mut ids = self.gaps.to_read();
+        ids.extend(&free);
+        if tail {
+            ids.insert(self.gaps.hi().saturating_add(1)..=i64::MAX);
+        }
+        Plan { ids, tail, free }
+    }
+
+    /// Takes note of what a plan's read saw, and hands out what may go.
+    pub fn read(&mut self, plan: &Plan, read: &ReadResult, token: LeaseToken, ordered: bool) -> Sorted {
+        let found: Vec<i64> = read.rows.iter().map(|row| row.id).collect();
+        self.gaps.observe(&found, read.complete_to, plan.tail, &read.holders);
+        self.forget_vanished(plan, &found, read.complete_to);
+        let mut sorted = Sorted::default();
+        let mut goes_with: HashMap<&Lane, i64> = HashMap::new();
+        let mut stopped: HashSet<&Lane> = HashSet::new();
+        for row in &read.rows {
+            if row.kept {
+                self.window.settle(row.id);
+                continue;
+            }
+            let lane = row.lane.as_ref().filter(|_| ordered);
+            if let Some(lane) = lane {
+                let last = goes_with.get(lane).copied();
+                if stopped.contains(lane) || !self.window.may_go(row.id, lane, last) {
+                    stopped.insert(lane);
+                    self.window.insert(row.id, row.lane.clone());
+                    continue;
+                }
+                goes_with.insert(lane, row.id);
+            }
+            self.window.insert(row.id, row.lane.clone());
+            if lane.is_some() && row.held {
+                sorted.park.push(row.id);
+            } else {
+                self.window.hand_out(row.id, token);
+                sorted.handed_out.push(row.id);
+            }
+        }
+        sorted
+    }
+
+    /// Rows that were there and are not any more have been removed from the log.
+    fn forget_vanished(&mut self, plan: &Plan, found: &[i64], complete_to: i64) {
+        let found: HashSet<i64> = found.iter().copied().collect();
+        let expected = plan.free.iter().flatten().take_while(|id| *id <= complete_to);
+        let vanished: Vec<i64> = expected.filter(|id| !found.contains(id)).collect();
+        vanished.into_iter().for_each(|id| self.window.settle(id));
+    }
+}
+
+#[cfg(test)]
+mod tests;
