@@ -5,6 +5,7 @@
 //! [`lifecycle`], once for all of them.
 
 pub mod breaker;
+pub mod dialect;
 pub mod enqueue;
 pub mod envelope;
 pub mod event;

@@ -321,6 +321,20 @@ impl Life {
         Ok(())
     }
 
+    /// Takes the row back from a worker that is held to have vanished, where no time says until when its claim holds. The
+    /// attempt counts: this row may be what killed the worker.
+    pub fn recover(&mut self, now: DateTime<Utc>, max_attempts: u32) -> Result<(), Refused> {
+        self.allow(self.state == State::Processing)?;
+        self.lease = None;
+        if self.attempts >= max_attempts {
+            self.last_error.get_or_insert_with(|| EXHAUSTED.to_owned());
+            self.enter(State::Dead, now);
+        } else {
+            self.enter(State::Pending, now);
+        }
+        Ok(())
+    }
+
     /// An operator's order to begin again.
     pub fn replay(&mut self, now: DateTime<Utc>) -> Result<(), Refused> {
         self.allow(self.state == State::Dead)?;

@@ -138,6 +138,8 @@ pub struct Claim {
 pub struct ClaimedMessage {
     /// What to send.
     pub message: Message,
+    /// Why it cannot be published whatever the broker says, such as a type name that gives no topic.
+    pub fault: Option<String>,
     /// When it was enqueued.
     pub created_at: DateTime<Utc>,
     /// Claims so far, this one included.
@@ -148,6 +150,15 @@ pub struct ClaimedMessage {
     pub version: Option<i64>,
     /// The row's own limit of attempts, where the table keeps one; else the policy's holds.
     pub max_attempts: Option<u32>,
+}
+
+/// What became of rows whose worker vanished.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Recovered {
+    /// Pending again.
+    pub pending: Vec<MessageId>,
+    /// Dead, because they had used all their attempts.
+    pub died: Vec<MessageId>,
 }
 
 /// What a table asks of the engine, because of what it lacks.
@@ -170,7 +181,7 @@ pub struct Terms {
 /// - **extend** prolongs the leases that are still held under the token and returns their ids.
 /// - **recover** takes back rows from workers that vanished, where the table does not say until when a claim holds and a
 ///   claim therefore cannot: those that were locked longer than `stalled_after` ago are pending again, or dead if
-///   they have used all their attempts. It returns the ids it took back.
+///   they have used all their attempts.
 /// - **sweep** gives up rows in the relay's scope that used all their attempts without a verdict.
 /// - **purge** removes delivered rows older than `keep` and dedupe keys past their window, at most `limit` of each, and
 ///   returns how many; never a row that is not delivered.
@@ -196,14 +207,14 @@ pub trait RelayStore: Send + Sync + 'static {
         Terms::default()
     }
 
-    /// Takes back what vanished workers held, where a claim cannot; returns the ids.
+    /// Takes back what vanished workers held, where a claim cannot.
     async fn recover(
         &self,
         _scope: &Scope,
         _max_attempts: u32,
         _stalled_after: Duration,
-    ) -> Result<Vec<MessageId>, StoreError> {
-        Ok(Vec::new())
+    ) -> Result<Recovered, StoreError> {
+        Ok(Recovered::default())
     }
 
     /// Gives up exhausted rows.
@@ -261,7 +272,7 @@ impl<S: RelayStore + ?Sized> RelayStore for Arc<S> {
         scope: &Scope,
         max_attempts: u32,
         stalled_after: Duration,
-    ) -> Result<Vec<MessageId>, StoreError> {
+    ) -> Result<Recovered, StoreError> {
         (**self).recover(scope, max_attempts, stalled_after).await
     }
 

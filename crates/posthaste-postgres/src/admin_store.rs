@@ -15,7 +15,10 @@ use crate::statements::Statement;
 #[async_trait]
 impl AdminStore for PostgresStore {
     async fn list(&self, filter: &Filter, after: Option<MessageId>, limit: u32) -> Result<Vec<Record>, StoreError> {
-        let word = filter.state.and_then(|state| self.map.word(state.word()));
+        let word = filter
+            .state
+            .and_then(|state| self.map.word(state.word()))
+            .map(ToString::to_string);
         let rows = sqlx::query(self.statements.list.sql())
             .bind(&filter.namespace)
             .bind(word)

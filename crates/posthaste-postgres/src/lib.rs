@@ -19,6 +19,7 @@
 //! The statements are whole files in `queries/`, the schema is in `migrations/`.
 
 mod admin_store;
+mod dialect;
 mod doorbell;
 mod enqueue;
 mod error;

@@ -8,6 +8,7 @@ use posthaste_core::template::render;
 use sqlx::{AssertSqlSafe, Executor, PgConnection};
 
 use crate::PostgresStore;
+use crate::dialect::PostgresDialect;
 use crate::error::store_error;
 
 const MIGRATIONS: [File; 3] = [
@@ -38,7 +39,7 @@ impl SchemaStore for PostgresStore {
 
 impl PostgresStore {
     fn finish(&self, sql: &str) -> String {
-        render(sql, &self.map, '"').expect("migrations name only what Posthaste's own map has")
+        render(sql, &self.map, &PostgresDialect).expect("migrations name only what Posthaste's own map has")
     }
 
     async fn applied_on(&self, conn: &mut PgConnection) -> sqlx::Result<Vec<i64>> {

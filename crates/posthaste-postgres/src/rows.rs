@@ -52,6 +52,7 @@ pub(crate) fn claimed(mut rows: Vec<PgRow>) -> sqlx::Result<Vec<ClaimedMessage>>
             let hash: Option<Vec<u8>> = row.try_get("content_hash")?;
             Ok(ClaimedMessage {
                 message: message(row)?,
+                fault: None,
                 created_at: row.try_get("created_at")?,
                 attempts: attempts(row)?,
                 hash: hash.map(|bytes| StoredHash::own(ContentHash::try_from(bytes.as_slice()).ok())),

@@ -6,6 +6,8 @@ use posthaste_core::TableMap;
 use posthaste_core::template::{TemplateError, render};
 use sqlx::AssertSqlSafe;
 
+use crate::dialect::PostgresDialect;
+
 /// One finished statement.
 #[derive(Clone, Debug)]
 pub(crate) struct Statement(Arc<str>);
@@ -33,7 +35,7 @@ macro_rules! statements {
             pub(crate) fn render(map: &TableMap) -> Result<Self, TemplateError> {
                 Ok(Self {
                     $($name: Statement(
-                        render(include_str!(concat!("../queries/", stringify!($name), ".sql")), map, '"')?.into()
+                        render(include_str!(concat!("../queries/", stringify!($name), ".sql")), map, &PostgresDialect)?.into()
                     ),)*
                 })
             }

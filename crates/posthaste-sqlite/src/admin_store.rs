@@ -21,7 +21,10 @@ impl AdminStore for SqliteStore {
         } else {
             &self.statements.list
         };
-        let word = filter.state.and_then(|state| self.map.word(state.word()));
+        let word = filter
+            .state
+            .and_then(|state| self.map.word(state.word()))
+            .map(ToString::to_string);
         let rows = sqlx::query(statement.sql())
             .bind(&filter.namespace)
             .bind(word)

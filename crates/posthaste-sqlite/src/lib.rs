@@ -26,6 +26,7 @@
 
 mod admin_store;
 mod connect;
+mod dialect;
 mod enqueue;
 mod error;
 mod inbox_store;
@@ -39,7 +40,7 @@ mod wake;
 
 use std::sync::Arc;
 
-use posthaste_core::table::BadIdentifier;
+use posthaste_core::table::{BadIdentifier, Kind};
 use posthaste_core::template::TemplateError;
 use posthaste_core::{OutboxOptions, TableMap};
 use sqlx::SqlitePool;
@@ -78,7 +79,7 @@ impl SqliteStore {
         reason = "Posthaste's own map has every role that its statements need"
     )]
     pub fn with_prefix(pool: SqlitePool, prefix: &str) -> Result<Self, BadIdentifier> {
-        let map = TableMap::with_prefix(prefix)?;
+        let map = TableMap::with_prefix(prefix)?.with_times(Kind::EpochMs);
         Ok(Self::with_map(pool, map).expect("Posthaste's own map has every role"))
     }
 

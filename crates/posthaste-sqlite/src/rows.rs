@@ -93,6 +93,7 @@ pub(crate) fn claimed(mut rows: Vec<SqliteRow>) -> sqlx::Result<Vec<ClaimedMessa
             let hash: Option<Vec<u8>> = row.try_get("content_hash")?;
             Ok(ClaimedMessage {
                 message: message(row)?,
+                fault: None,
                 created_at: time(row, "created_at")?,
                 attempts: attempts(row)?,
                 hash: hash.map(|bytes| StoredHash::own(ContentHash::try_from(bytes.as_slice()).ok())),

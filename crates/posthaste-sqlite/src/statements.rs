@@ -6,6 +6,8 @@ use posthaste_core::TableMap;
 use posthaste_core::template::{TemplateError, render};
 use sqlx::AssertSqlSafe;
 
+use crate::dialect::SqliteDialect;
+
 /// One finished statement.
 #[derive(Clone, Debug)]
 pub(crate) struct Statement(Arc<str>);
@@ -20,24 +22,17 @@ impl Statement {
 /// Puts a map's names into a statement or migration.
 ///
 /// SQLite's indexes share one space of names, so each is named after its table: `"@outbox+fresh"` becomes
-/// `"posthaste_outbox_fresh"`. Only Posthaste's own tables are sure to have them; for others `indexed by` is left out.
+/// `"posthaste_outbox_fresh"`. Only tables with split indexes are sure to have them; for others `indexed by` is left out.
 pub(crate) fn finish(sql: &str, map: &TableMap) -> Result<String, TemplateError> {
     let mut named = sql.to_owned();
     for role in ["outbox", "dedupe", "inbox"] {
         let table = map.table(role).map_or(role, |table| table.name.as_str());
-        if !is_own(map) {
+        if !map.has("split_index") {
             named = without_hints(&named, &format!(" indexed by \"@{role}+"));
         }
         named = named.replace(&format!("\"@{role}+"), &format!("\"{}_", table.replace('"', "\"\"")));
     }
-    render(&named, map, '"')
-}
-
-fn is_own(map: &TableMap) -> bool {
-    let prefix = map
-        .table("outbox")
-        .and_then(|table| table.name.as_str().strip_suffix("outbox"));
-    prefix.is_some_and(|prefix| TableMap::with_prefix(prefix).as_ref() == Ok(map))
+    render(&named, map, &SqliteDialect)
 }
 
 fn without_hints(sql: &str, hint: &str) -> String {
@@ -114,7 +109,7 @@ mod tests {
             r#"select 1 from "p_outbox" o indexed by "p_outbox_fresh" where "status" = 'pending'"#
         );
         assert_eq!(
-            finish(sql, &own.without("tenant")).expect("it has the roles needed"),
+            finish(sql, &own.without_split_index()).expect("it has the roles needed"),
             r#"select 1 from "p_outbox" o where "status" = 'pending'"#
         );
     }

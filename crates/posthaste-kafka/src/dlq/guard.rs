@@ -131,10 +131,13 @@ impl Guard {
         let group = group_of(&self.topic);
         while Instant::now() < deadline {
             self.consumer.poll(POLL);
-            let alone = self.consumer.fetch_group_list(Some(&group), QUESTION).is_ok_and(|list| {
-                let of_ours = |info: &GroupInfo| info.state() == STABLE && info.members().len() == 1;
-                list.groups().iter().all(of_ours)
-            });
+            let alone = self
+                .consumer
+                .fetch_group_list(Some(&group), QUESTION)
+                .is_ok_and(|list| {
+                    let of_ours = |info: &GroupInfo| info.state() == STABLE && info.members().len() == 1;
+                    list.groups().iter().all(of_ours)
+                });
             if alone {
                 return;
             }

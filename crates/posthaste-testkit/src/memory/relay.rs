@@ -41,6 +41,7 @@ impl RelayStore for MemoryStore {
                     attempts: row.life.attempts,
                     hash: Some(StoredHash::own(Some(row.hash))),
                     version: None,
+                    fault: None,
                     max_attempts: None,
                 });
             }

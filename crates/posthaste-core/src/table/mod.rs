@@ -1,0 +1,243 @@
+//! Table maps: which tables and columns play which role, and which words the states have.
+//!
+//! Stores take every name from a map. Posthaste's own schema is the map that ships as default; a table that somebody
+//! already has is another map, written as TOML (see [`file`]), and may lack a role: statements mark the parts that need it
+//! (see [`crate::template`]), and the way rows are claimed follows from the roles that are there (see [`Strategy`]).
+
+pub mod file;
+mod identifier;
+mod kind;
+mod own;
+mod role;
+mod row;
+mod shipped;
+mod strategy;
+#[cfg(test)]
+mod tests;
+mod topic;
+mod word;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::integrity::HashRecipe;
+use crate::lifecycle::{LeaseToken, State};
+use crate::store::WorkerId;
+
+pub use file::MapError;
+pub use identifier::{BadIdentifier, Identifier, TableName};
+pub use kind::Kind;
+pub use role::{ROLES, Role, find as find_role};
+pub use row::RawRow;
+pub use shipped::{SHIPPED, Shipped};
+pub use strategy::Strategy;
+pub use topic::TopicRule;
+pub use word::Word;
+
+/// How rows live in a table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Layout {
+    /// Each row carries its own state.
+    #[default]
+    Queue,
+    /// Rows are written once and never changed; a cursor says how far they were read.
+    Log,
+}
+
+/// What the column of attempts counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Counts {
+    /// Every try, the first included.
+    #[default]
+    Attempts,
+    /// Tries after the first one, when they are scheduled.
+    Retries,
+}
+
+/// One column of a table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Column {
+    /// Its name.
+    pub name: Identifier,
+    /// How it keeps its value.
+    pub kind: Kind,
+    /// Most characters it holds, if that is to be respected.
+    pub max: Option<usize>,
+    /// Whether the database gives the value at insert.
+    pub generated: bool,
+}
+
+/// The description of one outbox.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableMap {
+    name: String,
+    layout: Layout,
+    schema: Option<Identifier>,
+    tables: BTreeMap<String, TableName>,
+    columns: BTreeMap<&'static str, Column>,
+    side_columns: BTreeMap<(String, String), Column>,
+    words: BTreeMap<&'static str, Word>,
+    order: Vec<&'static str>,
+    topic: TopicRule,
+    constants: BTreeMap<String, String>,
+    hash: HashRecipe,
+    counts: Counts,
+    split_index: bool,
+    zone: String,
+    policy: serde_json::Map<String, serde_json::Value>,
+}
+
+impl TableMap {
+    /// Its name, for logs and messages.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// How rows live in it.
+    pub fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    /// The schema of Posthaste's own tables, if one was chosen.
+    pub fn schema(&self) -> Option<&Identifier> {
+        self.schema.as_ref()
+    }
+
+    /// The table for a purpose, by its name in statements.
+    pub fn table(&self, purpose: &str) -> Option<&TableName> {
+        self.tables.get(purpose)
+    }
+
+    /// The column of a role, if the table has one.
+    pub fn column(&self, role: &str) -> Option<&Column> {
+        self.columns.get(role)
+    }
+
+    /// The column of a role in a table beside the outbox.
+    pub fn side_column(&self, purpose: &str, role: &str) -> Option<&Column> {
+        self.side_columns.get(&(purpose.to_owned(), role.to_owned()))
+    }
+
+    /// All columns of a table beside the outbox, by role.
+    pub fn side_columns(&self, purpose: &str) -> impl Iterator<Item = (&str, &Column)> {
+        self.side_columns
+            .iter()
+            .filter(move |((of, _), _)| of == purpose)
+            .map(|((_, role), column)| (role.as_str(), column))
+    }
+
+    /// The columns that are mapped, by role.
+    pub fn columns(&self) -> impl Iterator<Item = (&'static str, &Column)> {
+        self.columns.iter().map(|(role, column)| (*role, column))
+    }
+
+    /// The roles by which rows are ordered.
+    pub fn order(&self) -> &[&'static str] {
+        &self.order
+    }
+
+    /// How topics are found.
+    pub fn topic_rule(&self) -> &TopicRule {
+        &self.topic
+    }
+
+    /// The value of a role that is the same for all rows.
+    pub fn constant(&self, role: &str) -> Option<&str> {
+        self.constants.get(role).map(String::as_str)
+    }
+
+    /// What the column of attempts counts.
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// The zone of times that are kept without one: `UTC`, an offset such as `+09:00`, or a name.
+    pub fn zone(&self) -> &str {
+        &self.zone
+    }
+
+    /// What the hash is made over.
+    pub fn hash_recipe(&self) -> &HashRecipe {
+        &self.hash
+    }
+
+    /// The relay's settings that suit this table, as a part of its configuration.
+    pub fn policy(&self) -> &serde_json::Map<String, serde_json::Value> {
+        &self.policy
+    }
+
+    /// The table's word for a state, by its name in statements: a state, or `waiting` for rows between two tries.
+    pub fn word(&self, state: &str) -> Option<&Word> {
+        self.words.get(state)
+    }
+
+    /// The words of rows that may be claimed.
+    pub fn open_words(&self) -> Vec<&Word> {
+        let mut words: Vec<&Word> = ["pending", "waiting"]
+            .iter()
+            .filter_map(|state| self.words.get(state))
+            .collect();
+        words.dedup();
+        words
+    }
+
+    /// The state that the table has this word for.
+    pub fn state(&self, word: &str) -> Option<State> {
+        let is = |state: &str| self.words.get(state).is_some_and(|w| w.is(word));
+        let state = State::ALL.into_iter().find(|state| is(state.word()));
+        state.or_else(|| is("waiting").then_some(State::Pending))
+    }
+
+    /// Whether something that a statement asks for is there: a role, a table, a column of a table beside the outbox
+    /// (`failed/last_error`), or a property (`retries`, `split_index`, `generated_id`).
+    pub fn has(&self, name: &str) -> bool {
+        match name {
+            "retries" => self.counts == Counts::Retries,
+            "split_index" => self.split_index,
+            "generated_id" => self.column("id").is_some_and(|id| id.generated),
+            _ => match name.split_once('/') {
+                Some((purpose, role)) => self.side_column(purpose, role).is_some(),
+                None => self.columns.contains_key(name) || self.tables.contains_key(name),
+            },
+        }
+    }
+
+    /// What is written into the row as the proof of one claim. A text also says whose it is, so that an operator sees it;
+    /// statements compare its last 36 characters.
+    pub fn fence(&self, worker: WorkerId, token: LeaseToken) -> String {
+        let token: Uuid = token.as_uuid();
+        match self.column("lease_token").map(|column| column.kind) {
+            Some(Kind::Text) => format!("{}/{token}", worker.as_uuid()),
+            _ => token.to_string(),
+        }
+    }
+
+    /// An error as the table can keep it: no NUL, and no longer than the column.
+    pub fn error_text(&self, error: &str) -> String {
+        let max = self
+            .column("last_error")
+            .and_then(|column| column.max)
+            .unwrap_or(usize::MAX);
+        error.replace('\0', " ").chars().take(max).collect()
+    }
+
+    /// How many attempts a row's own limit allows.
+    pub fn row_limit(&self, limit: i64) -> u32 {
+        let limit = u32::try_from(limit).unwrap_or(0);
+        match self.counts {
+            Counts::Attempts => limit,
+            Counts::Retries => limit.saturating_add(1),
+        }
+    }
+
+    /// The same map for a table that has no column for `role`.
+    #[must_use]
+    pub fn without(mut self, role: &str) -> Self {
+        self.columns.remove(role);
+        self
+    }
+}

@@ -1,0 +1,107 @@
+//! From what a database gave, by role, to the core's types.
+
+use bytes::Bytes;
+use chrono::{DateTime, Utc};
+
+use super::{Kind, TableMap};
+use crate::integrity::{ContentHash, StoredHash};
+use crate::message::{DEFAULT_NAMESPACE, Headers, Message, MessageId, ShortText};
+use crate::store::ClaimedMessage;
+
+/// A row as a database gave it: every role as text, bytes, number or time, and nothing where the table lacks it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the fields are the roles")]
+pub struct RawRow {
+    pub id: String,
+    pub event_id: Option<String>,
+    pub namespace: Option<String>,
+    pub topic: Option<String>,
+    pub ordering_key: Option<String>,
+    pub tenant: Option<String>,
+    pub dedupe_key: Option<String>,
+    pub event_type: Option<String>,
+    pub source: Option<String>,
+    pub aggregate_type: Option<String>,
+    pub aggregate_id: Option<String>,
+    pub content_type: Option<String>,
+    pub payload: Vec<u8>,
+    /// A JSON object.
+    pub headers: Option<String>,
+    /// As bytes, or hexadecimal digits as bytes.
+    pub content_hash: Option<Vec<u8>>,
+    pub attempts: i64,
+    pub max_attempts: Option<i64>,
+    pub version: Option<i64>,
+    pub created_at: DateTime<Utc>,
+}
+
+impl TableMap {
+    /// An id as a database gave it.
+    pub fn id(&self, text: &str) -> MessageId {
+        let guess = || text.parse().unwrap_or_default();
+        match self.column("id").map(|column| column.kind) {
+            Some(Kind::Text) => ShortText::new(text).map_or_else(|_| guess(), MessageId::Text),
+            _ => guess(),
+        }
+    }
+
+    /// The message of a row, and what keeps it from being published, if anything does.
+    pub fn message(&self, row: &RawRow) -> (Message, Option<String>) {
+        let or_constant = |value: &Option<String>, role: &str| {
+            let constant = || self.constant(role).map(str::to_owned);
+            value.clone().or_else(constant)
+        };
+        let mut fault = None;
+        let headers = row.headers.as_deref().map_or(Ok(Headers::new()), |json| {
+            serde_json::from_str(json).map_err(|error| format!("headers: not a JSON object of texts: {error}"))
+        });
+        let mut message = Message {
+            id: self.id(&row.id),
+            event_id: row.event_id.clone(),
+            namespace: or_constant(&row.namespace, "namespace").or_else(|| Some(DEFAULT_NAMESPACE.to_owned())),
+            topic: row.topic.clone().unwrap_or_default(),
+            ordering_key: row.ordering_key.clone(),
+            tenant: row.tenant.clone(),
+            dedupe_key: row.dedupe_key.clone(),
+            event_type: or_constant(&row.event_type, "event_type"),
+            source: or_constant(&row.source, "source"),
+            aggregate_type: or_constant(&row.aggregate_type, "aggregate_type"),
+            aggregate_id: row.aggregate_id.clone(),
+            content_type: or_constant(&row.content_type, "content_type")
+                .unwrap_or_else(|| "application/json".to_owned()),
+            payload: Bytes::copy_from_slice(&row.payload),
+            headers: headers.unwrap_or_else(|error| {
+                fault = Some(error);
+                Headers::new()
+            }),
+            not_before: None,
+        };
+        match self.topic.topic(&message) {
+            Ok(topic) => message.topic = topic,
+            Err(error) => fault = Some(error),
+        }
+        (message, fault)
+    }
+
+    /// A row that was claimed; `row.attempts` counts this claim.
+    pub fn claimed(&self, row: &RawRow) -> ClaimedMessage {
+        let (message, fault) = self.message(row);
+        ClaimedMessage {
+            message,
+            fault,
+            created_at: row.created_at,
+            attempts: u32::try_from(row.attempts).unwrap_or(0),
+            hash: row.content_hash.as_deref().map(|bytes| StoredHash {
+                expected: hash(bytes),
+                recipe: self.hash.clone().into(),
+            }),
+            version: row.version,
+            max_attempts: row.max_attempts.map(|limit| self.row_limit(limit)),
+        }
+    }
+}
+
+fn hash(bytes: &[u8]) -> Option<ContentHash> {
+    let digits = || std::str::from_utf8(bytes).ok()?.trim().parse().ok();
+    ContentHash::try_from(bytes).ok().or_else(digits)
+}

@@ -1,0 +1,39 @@
+//! The maps that ship with Posthaste.
+
+use super::{MapError, TableMap};
+
+/// A map that ships with Posthaste, for the outboxes of five published designs.
+#[derive(Clone, Copy, Debug)]
+pub struct Shipped {
+    /// Its name.
+    pub name: &'static str,
+    /// The map.
+    pub toml: &'static str,
+    /// The tables it describes, as their owners create them.
+    pub ddl: &'static str,
+}
+
+macro_rules! shipped {
+    ($($name:literal),* $(,)?) => {
+        [$(Shipped {
+            name: $name,
+            toml: include_str!(concat!("../../maps/", $name, ".toml")),
+            ddl: include_str!(concat!("../../maps/", $name, ".sql")),
+        }),*]
+    };
+}
+
+/// All of them.
+pub const SHIPPED: [Shipped; 5] = shipped!("commerce", "donation", "logistics", "order-service", "usage");
+
+impl Shipped {
+    /// The one of this name.
+    pub fn find(name: &str) -> Option<&'static Self> {
+        SHIPPED.iter().find(|shipped| shipped.name == name)
+    }
+
+    /// The map, ready for a store.
+    pub fn map(&self) -> Result<TableMap, MapError> {
+        TableMap::from_toml(self.toml)
+    }
+}

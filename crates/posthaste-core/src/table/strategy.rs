@@ -1,0 +1,38 @@
+//! How rows are claimed, by what the table has.
+
+use super::{Layout, TableMap};
+use crate::store::Terms;
+
+/// How rows of a table are claimed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Strategy {
+    /// Under a lease; fresh and waiting rows have indexes of their own.
+    Split,
+    /// Under a lease, in the table's order.
+    Leased,
+    /// By locks that are held while publishing.
+    RowLocks,
+    /// By a cursor over a log.
+    Log,
+}
+
+impl TableMap {
+    /// How its rows are claimed.
+    pub fn strategy(&self) -> Strategy {
+        match self.layout {
+            Layout::Log => Strategy::Log,
+            Layout::Queue if !self.has("locked_until") && !self.has("locked_at") => Strategy::RowLocks,
+            Layout::Queue if self.split_index => Strategy::Split,
+            Layout::Queue => Strategy::Leased,
+        }
+    }
+
+    /// What the table asks of the engine.
+    pub fn terms(&self) -> Terms {
+        let row_locks = self.strategy() == Strategy::RowLocks;
+        Terms {
+            settle_together: row_locks,
+            attempts_in_place: row_locks && !self.has("attempts"),
+        }
+    }
+}

@@ -1,0 +1,215 @@
+use super::*;
+use crate::store::Terms;
+
+fn toml(change: impl FnOnce(String) -> String) -> Result<TableMap, MapError> {
+    let plain = r#"
+name = "t"
+order = ["created_at", "id"]
+topic = { fixed = "t" }
+[tables]
+outbox = "Order"
+[columns]
+id = { column = "my id", kind = "integer", generated = true }
+payload = { column = "body", kind = "text" }
+status = { column = "select", kind = "integer" }
+attempts = "tries"
+locked_by = { column = "who", kind = "text" }
+locked_until = { column = "until", kind = "epoch_ms" }
+created_at = "at"
+[states]
+pending = 0
+processing = 1
+delivered = 2
+dead = 3
+"#;
+    TableMap::from_toml(&change(plain.to_owned()))
+}
+
+#[test]
+fn every_shipped_map_is_sound() {
+    let strategies: Vec<_> = SHIPPED
+        .iter()
+        .map(|shipped| {
+            (
+                shipped.name,
+                shipped
+                    .map()
+                    .unwrap_or_else(|error| panic!("{}: {error}", shipped.name))
+                    .strategy(),
+            )
+        })
+        .collect();
+    assert_eq!(
+        strategies,
+        [
+            ("commerce", Strategy::Log),
+            ("donation", Strategy::Leased),
+            ("logistics", Strategy::RowLocks),
+            ("order-service", Strategy::RowLocks),
+            ("usage", Strategy::Leased),
+        ]
+    );
+    let terms = |name| Shipped::find(name).unwrap().map().unwrap().terms();
+    assert_eq!(
+        terms("order-service"),
+        Terms {
+            settle_together: true,
+            attempts_in_place: true
+        }
+    );
+    assert!(!terms("logistics").attempts_in_place && terms("logistics").settle_together);
+    assert_eq!(terms("donation"), Terms::default());
+}
+
+#[test]
+fn a_sound_map_is_read() {
+    let map = toml(|sound| sound).unwrap();
+    assert_eq!(map.strategy(), Strategy::Leased);
+    assert_eq!(map.state("2"), Some(State::Delivered));
+    assert_eq!(
+        map.column("lease_token").unwrap().name.as_str(),
+        "who",
+        "the proof of a claim is kept there"
+    );
+    assert!(!map.has("locked_by") && map.has("generated_id"));
+}
+
+/// Every refusal names the field and says what to do.
+#[test]
+fn what_cannot_work_is_refused_by_name() {
+    for (from, to, field, remedy) in [
+        ("name = \"t\"", "nome = \"t\"", "", "nome"),
+        ("status = {", "state = {", "columns.state", "the roles are id"),
+        (
+            "kind = \"text\" }\nstatus",
+            "kind = \"uuid\" }\nstatus",
+            "columns.payload.kind",
+            "use bytes, text, json, jsonb",
+        ),
+        ("\"my id\"", "\"\"", "columns.id", "it is empty"),
+        ("\"my id\"", "\"a\\nb\"", "columns.id", "control character"),
+        ("pending = 0", "open = 0", "states.open", "the states are pending"),
+        ("pending = 0", "pending = 1", "states.processing", "already"),
+        ("dead = 3", "", "states.dead", "say which word"),
+        ("locked_until = ", "locked_at = 1\nlocked_until = ", "", "locked_at"),
+        (
+            "locked_by = { column = \"who\", kind = \"text\" }",
+            "",
+            "columns.lease_token",
+            "proof of a claim",
+        ),
+        ("attempts = \"tries\"", "", "columns.attempts", "tried for ever"),
+        (
+            "locked_until = { column = \"until\", kind = \"epoch_ms\" }",
+            "",
+            "states.processing",
+            "map locked_until",
+        ),
+        ("payload = {", "#payload = {", "columns.payload", "name its column"),
+        ("{ fixed = \"t\" }", "\"column\"", "topic", "choose another rule"),
+        (
+            "{ fixed = \"t\" }",
+            "\"elsewhere\"",
+            "topic",
+            "{ fixed = \"elsewhere\" }",
+        ),
+        (
+            "{ fixed = \"t\" }",
+            "{ template = \"{colour}\" }",
+            "topic.template",
+            "event_type",
+        ),
+        (
+            "[\"created_at\", \"id\"]",
+            "[\"at\"]",
+            "order",
+            "name roles, not columns",
+        ),
+        ("[\"created_at\", \"id\"]", "[\"seq\"]", "order", "under [columns]"),
+        ("[\"created_at\", \"id\"]", "[]", "order", "at least one"),
+        (
+            "outbox = \"Order\"",
+            "inbox = \"Order\"",
+            "tables.inbox",
+            "a map may name",
+        ),
+        (
+            "outbox = \"Order\"",
+            "outbox = \"Order\"\ndead_letter = \"d\"",
+            "dead_letter.columns",
+            "which columns",
+        ),
+        (
+            "name = \"t\"",
+            "name = \"t\"\nzone = \"'; drop\"",
+            "zone",
+            "not a time zone",
+        ),
+        (
+            "[states]",
+            "[constants]\ncolour = \"red\"\n[states]",
+            "constants.colour",
+            "only these",
+        ),
+        (
+            "attempts = \"tries\"",
+            "attempts = { column = \"tries\", counts = \"sheep\" }",
+            "",
+            "counts",
+        ),
+        (
+            "kind = \"text\" }\nstatus",
+            "kind = \"jsonb\" }\ncontent_hash = \"h\"\nstatus",
+            "columns.content_hash",
+            "rewritten by the database",
+        ),
+    ] {
+        let changed = toml(|sound| {
+            assert!(sound.contains(from), "{from}");
+            sound.replace(from, to)
+        });
+        let error = changed.expect_err(to);
+        assert_eq!(error.field, field, "{error}");
+        assert!(error.to_string().contains(remedy), "{error}");
+    }
+}
+
+#[test]
+fn rows_become_messages_by_the_rules_of_the_map() {
+    let map = Shipped::find("order-service").unwrap().map().unwrap();
+    let row = RawRow {
+        id: "01890a5d-ac96-774b-bcce-b302099a8057".into(),
+        aggregate_type: Some("Order".into()),
+        payload: b"{}".to_vec(),
+        ..RawRow::default()
+    };
+    let (message, fault) = map.message(&row);
+    assert_eq!(
+        (message.topic.as_str(), message.source.as_deref(), fault),
+        ("order-events", Some("order-service"), None)
+    );
+    let (_, fault) = map.message(&RawRow {
+        aggregate_type: None,
+        ..row
+    });
+    assert!(fault.unwrap().contains("no aggregate_type"));
+    let map = Shipped::find("commerce").unwrap().map().unwrap();
+    let bad = RawRow {
+        id: "7".into(),
+        event_type: Some("OrderCreated".into()),
+        headers: Some("[1]".into()),
+        ..RawRow::default()
+    };
+    let claimed = map.claimed(&bad);
+    assert_eq!(claimed.message.id, 7.into());
+    assert!(claimed.fault.unwrap().contains("acme.order.created.v1"));
+}
+
+#[test]
+fn limits_and_errors_are_kept_as_the_table_has_them() {
+    let map = Shipped::find("donation").unwrap().map().unwrap();
+    assert_eq!(map.row_limit(3), 4, "three retries are four attempts");
+    assert_eq!(map.error_text(&"é\0".repeat(400)).chars().count(), 500);
+    let fence = map.fence(WorkerId::new(), LeaseToken::new());
+    assert!(fence.len() <= 100, "it fits");
+}

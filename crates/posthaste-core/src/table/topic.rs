@@ -1,0 +1,76 @@
+//! Where messages of a table go that has no column for it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::message::Message;
+use crate::type_name::TypeName;
+
+/// How a message's topic is found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TopicRule {
+    /// The column says it.
+    Column,
+    /// All go to one topic.
+    Fixed(String),
+    /// `{domain}-events` of a type name `{company}.{domain}.{action}.v{n}`.
+    EventType,
+    /// A text with `{event_type}`, `{aggregate_type}`, `{source}` or `{tenant}` in it; `{aggregate_type:lower}` is in small
+    /// letters.
+    Template(String),
+}
+
+impl TopicRule {
+    /// The names that a template may mention.
+    pub const NAMES: [&'static str; 4] = ["event_type", "aggregate_type", "source", "tenant"];
+
+    /// The topic of a message, or why it has none.
+    pub(super) fn topic(&self, message: &Message) -> Result<String, String> {
+        match self {
+            Self::Column if message.topic.is_empty() => Err("the row has no topic".to_owned()),
+            Self::Column => Ok(message.topic.clone()),
+            Self::Fixed(topic) => Ok(topic.clone()),
+            Self::EventType => {
+                let name = message.event_type.as_deref().unwrap_or_default();
+                let name = TypeName::parse(name).map_err(|error| format!("no topic: {error}"))?;
+                Ok(name.default_topic())
+            }
+            Self::Template(text) => fill(text, message),
+        }
+    }
+
+    /// The first name in a template that is not one of [`Self::NAMES`].
+    pub(super) fn unknown_name(&self) -> Option<&str> {
+        let Self::Template(text) = self else { return None };
+        let mut names = text
+            .split('{')
+            .skip(1)
+            .map(|part| part.split_once('}').map_or(part, |(name, _)| name));
+        names.find(|name| !Self::NAMES.contains(&name.trim_end_matches(":lower")))
+    }
+}
+
+fn fill(text: &str, message: &Message) -> Result<String, String> {
+    let mut parts = text.split('{');
+    let mut topic = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let (name, rest) = part.split_once('}').unwrap_or((part, ""));
+        let value = match name.trim_end_matches(":lower") {
+            "event_type" => &message.event_type,
+            "aggregate_type" => &message.aggregate_type,
+            "source" => &message.source,
+            "tenant" => &message.tenant,
+            _ => &None,
+        };
+        let value = value
+            .as_deref()
+            .ok_or_else(|| format!("no topic: the row has no {name}"))?;
+        topic += &if name.ends_with(":lower") {
+            value.to_lowercase()
+        } else {
+            value.to_owned()
+        };
+        topic += rest;
+    }
+    Ok(topic)
+}

@@ -1,0 +1,113 @@
+//! Takes a statement apart.
+
+use super::TemplateError;
+
+/// A piece of a statement.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Piece<'a> {
+    /// Stands as it is.
+    Sql(&'a str),
+    /// `"@…"`
+    Name(&'a str),
+    /// `'@…'`
+    Word(&'a str),
+    /// `/*if …*/ … /*else*/ … /*end*/`
+    If {
+        condition: &'a str,
+        then: Vec<Piece<'a>>,
+        otherwise: Vec<Piece<'a>>,
+    },
+    /// `/*as …*/ … /*end*/`
+    As { role: &'a str, inside: Vec<Piece<'a>> },
+    /// `/*type …*/ … /*end*/`
+    Type { role: &'a str },
+}
+
+/// What ended a part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Text,
+    Else,
+    End,
+}
+
+/// Takes a whole statement apart.
+pub(super) fn parse(sql: &str) -> Result<Vec<Piece<'_>>, TemplateError> {
+    let mut parser = Parser { rest: sql };
+    match parser.part()? {
+        (pieces, End::Text) => Ok(pieces),
+        (_, End::Else) => Err(unbalanced("else")),
+        (_, End::End) => Err(unbalanced("end")),
+    }
+}
+
+fn unbalanced(part: &str) -> TemplateError {
+    TemplateError::Unbalanced { part: part.to_owned() }
+}
+
+struct Parser<'a> {
+    rest: &'a str,
+}
+
+/// What begins a piece, and what ends it.
+const MARKS: [(&str, &str); 3] = [("/*", "*/"), ("\"@", "\""), ("'@", "'")];
+
+impl<'a> Parser<'a> {
+    fn part(&mut self) -> Result<(Vec<Piece<'a>>, End), TemplateError> {
+        let mut pieces = Vec::new();
+        loop {
+            let next = MARKS
+                .iter()
+                .filter_map(|mark| Some((self.rest.find(mark.0)?, mark)))
+                .min();
+            let Some((at, (open, close))) = next else {
+                pieces.push(Piece::Sql(std::mem::take(&mut self.rest)));
+                return Ok((pieces, End::Text));
+            };
+            pieces.push(Piece::Sql(&self.rest[..at]));
+            let inside = &self.rest[at + open.len()..];
+            let (text, rest) = inside.split_once(close).ok_or_else(|| unbalanced(inside))?;
+            let whole = &self.rest[at..at + open.len() + text.len() + close.len()];
+            self.rest = rest;
+            match (*open, text.split_once(' ')) {
+                ("\"@", _) => pieces.push(Piece::Name(text)),
+                ("'@", _) => pieces.push(Piece::Word(text)),
+                (_, None) if text == "else" => return Ok((pieces, End::Else)),
+                (_, None) if text == "end" => return Ok((pieces, End::End)),
+                (_, Some(("if", condition))) => pieces.push(self.either(text, condition)?),
+                (_, Some(("as", role))) => {
+                    let inside = self.enclosed(text)?;
+                    pieces.push(Piece::As { role, inside });
+                }
+                (_, Some(("type", role))) => {
+                    self.enclosed(text)?;
+                    pieces.push(Piece::Type { role });
+                }
+                // A comment like any other.
+                _ => pieces.push(Piece::Sql(whole)),
+            }
+        }
+    }
+
+    fn either(&mut self, begin: &str, condition: &'a str) -> Result<Piece<'a>, TemplateError> {
+        let (then, end) = self.part()?;
+        let otherwise = match end {
+            End::Else => self.enclosed(begin)?,
+            End::End => Vec::new(),
+            End::Text => return Err(unbalanced(begin)),
+        };
+        Ok(Piece::If {
+            condition,
+            then,
+            otherwise,
+        })
+    }
+
+    /// What stands up to the matching end.
+    fn enclosed(&mut self, begin: &str) -> Result<Vec<Piece<'a>>, TemplateError> {
+        match self.part()? {
+            (inside, End::End) => Ok(inside),
+            _ => Err(unbalanced(begin)),
+        }
+    }
+}

@@ -1,0 +1,103 @@
+use super::*;
+use crate::table::Kind;
+
+/// Says what it was asked, so that a test can see it.
+struct Echo;
+
+impl Dialect for Echo {
+    fn quote(&self) -> char {
+        '"'
+    }
+
+    fn literal(&self, text: &str) -> String {
+        format!("'{}'", text.replace('\'', "''"))
+    }
+
+    fn read(&self, column: &str, kind: Kind, form: Form, _: &str) -> String {
+        format!("{form:?}({column} {})", kind.word())
+    }
+
+    fn missing(&self, _: Form) -> &'static str {
+        "null"
+    }
+
+    fn keep_time(&self, moment: &str, kind: Kind, _: &str) -> String {
+        format!("keep({moment} {})", kind.word())
+    }
+
+    fn type_name(&self, kind: Kind) -> &'static str {
+        kind.word()
+    }
+}
+
+fn finish(sql: &str, map: &TableMap) -> String {
+    render(sql, map, &Echo).unwrap()
+}
+
+fn own() -> TableMap {
+    TableMap::with_prefix("p_").unwrap()
+}
+
+#[test]
+fn names_and_words_are_put_in_quoted() {
+    let map = TableMap::in_schema(r#"we"ird"#).unwrap();
+    let sql =
+        r#"select "@topic", o."@id", "@o.seq" from "@outbox" o where "@status" = '@pending' or '@schema' = "@schema""#;
+    assert_eq!(
+        finish(sql, &map),
+        r#"select "topic", o."id", o."seq" from "we""ird"."outbox" o where "status" = 'pending' or 'we"ird' = "we""ird""#
+    );
+}
+
+#[test]
+fn optional_parts_follow_what_a_table_has_at_any_depth() {
+    let sql = r#"a/*if tenant*/ 1 /*if split_index*/ 2 /*else*/ 3 /*end*/ /*else*/ 4 /*end*/b/*if dedupe and version*/ x /*end*/"#;
+    assert_eq!(finish(sql, &own()), "a1 2b");
+    assert_eq!(finish(sql, &own().without_split_index()), "a1 3b");
+    assert_eq!(finish(sql, &own().without("tenant")), "a4b");
+    assert_eq!(
+        finish("/*if version or topic*/yes/*end*/ /* a comment */", &own()),
+        "yes /* a comment */"
+    );
+}
+
+#[test]
+fn columns_are_read_in_a_form_however_they_are_kept() {
+    assert_eq!(
+        finish(r#""@o.payload:bytes", "@version:int""#, &own()),
+        r#"Bytes(o."payload" bytes), null"#
+    );
+    assert_eq!(
+        finish("/*as created_at*/ now() /*end*/ $1::/*type id*/uuid/*end*/[]", &own()),
+        "keep(now() timestamptz) $1::uuid[]"
+    );
+    assert_eq!(
+        finish(r#""@o.order" "@o.order:as" "@x.order:ref""#, &own()),
+        r#"o."seq" o."seq" as order_0 x.order_0"#
+    );
+}
+
+#[test]
+fn a_statement_that_needs_more_than_the_map_has_is_an_error() {
+    for bad in [
+        r#"select "@colour""#,
+        "'@lost'",
+        r#""@topic:colour""#,
+        "/*as version*/ x /*end*/",
+        "/*if tenant*/ x",
+        "x /*end*/",
+        "/*else*/",
+        "/*if tenant*/ /*if topic*/ /*end*/",
+    ] {
+        render(bad, &own(), &Echo).expect_err(bad);
+    }
+    let missing = render(r#"select "@colour""#, &own(), &Echo).unwrap_err();
+    assert!(missing.to_string().contains("`colour`"), "{missing}");
+}
+
+/// Names are put in once and never read again.
+#[test]
+fn a_name_cannot_smuggle_in_a_placeholder() {
+    let map = TableMap::with_prefix(r#"'@pending'/*if x*/"@topic"#).unwrap();
+    assert_eq!(finish(r#""@outbox""#, &map), r#""'@pending'/*if x*/""@topicoutbox""#);
+}
