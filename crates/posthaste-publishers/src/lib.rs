@@ -13,8 +13,12 @@ pub mod kafka;
 mod lanes;
 #[cfg(any(feature = "file", feature = "stdout"))]
 mod lines;
+#[cfg(feature = "log")]
+pub mod log;
 #[cfg(feature = "stdout")]
 pub mod stdout;
+#[cfg(feature = "webhook")]
+pub mod webhook;
 
 #[cfg(feature = "callback")]
 pub use callback::Callback;
@@ -23,5 +27,9 @@ pub use each::{EachMessage, PublishOne};
 pub use file::{FileError, FileOptions, FilePublisher};
 #[cfg(feature = "kafka")]
 pub use kafka::{KafkaOptions, KafkaPublisher};
+#[cfg(feature = "log")]
+pub use log::{LogLevel, LogOptions, LogPublisher};
 #[cfg(feature = "stdout")]
 pub use stdout::Stdout;
+#[cfg(feature = "webhook")]
+pub use webhook::{WebhookOptions, WebhookPublisher, WebhookUrl};

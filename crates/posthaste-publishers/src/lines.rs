@@ -1,11 +1,12 @@
 //! Publishing a batch as lines of JSON, all of them or none.
 
-use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use posthaste_core::Message;
 use posthaste_core::envelope::Envelope;
 use posthaste_core::publisher::{Batch, Outcome, PublishError, Report};
+
+use crate::lanes::LaneSet;
 
 /// Where lines go. An implementation survives its own panic: the next batch must still start on a line of its own.
 pub(crate) trait LineSink: Send + 'static {
@@ -29,7 +30,7 @@ pub(crate) async fn publish_lines<S: LineSink>(sink: &Arc<Mutex<S>>, batch: Batc
 }
 
 fn write(sink: &mut impl LineSink, batch: &Batch, report: &Report) {
-    let mut stopped = Lanes::default();
+    let mut stopped = LaneSet::default();
     let mut lines = Vec::new();
     let mut written: Vec<&Message> = Vec::new();
     for delivery in &batch.deliveries {
@@ -63,7 +64,7 @@ fn write(sink: &mut impl LineSink, batch: &Batch, report: &Report) {
 
 /// The head of each lane takes the blame; the rest of the lane is not made to use up an attempt.
 fn report_failure(written: &[&Message], error: &PublishError, report: &Report) {
-    let mut failed = Lanes::default();
+    let mut failed = LaneSet::default();
     for message in written {
         let outcome = if failed.contains(message) {
             Outcome::NotAttempted
@@ -72,19 +73,5 @@ fn report_failure(written: &[&Message], error: &PublishError, report: &Report) {
             Outcome::Failed(error.clone())
         };
         report.outcome(message.id, outcome);
-    }
-}
-
-/// A set of lanes; messages without one are never in it.
-#[derive(Default)]
-struct Lanes<'a>(HashSet<(&'a str, &'a str)>);
-
-impl<'a> Lanes<'a> {
-    fn contains(&self, message: &Message) -> bool {
-        message.lane().is_some_and(|lane| self.0.contains(&lane))
-    }
-
-    fn insert(&mut self, message: &'a Message) {
-        self.0.extend(message.lane());
     }
 }

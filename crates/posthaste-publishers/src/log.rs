@@ -1,0 +1,160 @@
+//! Log events: one per message.
+
+use async_trait::async_trait;
+use posthaste_core::publisher::{Batch, Delivery, Outcome, PublishError, Publisher, Report};
+use serde::Deserialize;
+use tracing::Level;
+
+use crate::lanes::LaneSet;
+
+/// Writes each message to the program's log, as an event of `tracing` with the target `posthaste::message`.
+///
+/// `Delivered` means that the log's filter let the event through. One that would be filtered out is not delivered: it
+/// waits until the filter is mended.
+#[derive(Clone, Debug, Default)]
+pub struct LogPublisher(LogOptions);
+
+/// How messages are logged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogOptions {
+    /// The events' level. Defaults to `info`.
+    pub level: LogLevel,
+    /// How many characters of a payload are written; with 0 none are. Defaults to 4096.
+    pub payload_limit: usize,
+}
+
+/// The level of a log event.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogLevel {
+    /// Something failed.
+    Error,
+    /// Something may need attention.
+    Warn,
+    /// Something happened.
+    #[default]
+    Info,
+    /// For whoever looks closer.
+    Debug,
+    /// For whoever looks very closely.
+    Trace,
+}
+
+impl Default for LogOptions {
+    fn default() -> Self {
+        Self {
+            level: LogLevel::default(),
+            payload_limit: 4_096,
+        }
+    }
+}
+
+impl LogPublisher {
+    /// A publisher with these options.
+    pub fn new(options: LogOptions) -> Self {
+        Self(options)
+    }
+
+    /// Whether the log takes events of this level now; the error says what to do.
+    pub fn check(&self) -> Result<(), PublishError> {
+        let enabled = match self.0.level {
+            LogLevel::Error => tracing::enabled!(target: TARGET, Level::ERROR),
+            LogLevel::Warn => tracing::enabled!(target: TARGET, Level::WARN),
+            LogLevel::Info => tracing::enabled!(target: TARGET, Level::INFO),
+            LogLevel::Debug => tracing::enabled!(target: TARGET, Level::DEBUG),
+            LogLevel::Trace => tracing::enabled!(target: TARGET, Level::TRACE),
+        };
+        if enabled {
+            return Ok(());
+        }
+        let level = self.0.level.name();
+        // It is about every message, and costs none of them an attempt once the circuit has opened.
+        Err(PublishError::transport(format!(
+            "the log drops events of level {level} from {TARGET}; let them through, for instance with log.level = \"{level}\", \
+             or raise publisher.level"
+        )))
+    }
+
+    fn write(&self, delivery: &Delivery) {
+        let message = &delivery.message;
+        let payload = payload(&message.payload, self.0.payload_limit);
+        macro_rules! write {
+            ($level:ident) => {
+                tracing::event!(
+                    target: TARGET,
+                    Level::$level,
+                    id = %message.event_id(),
+                    topic = message.topic,
+                    event_type = message.event_type,
+                    key = message.ordering_key,
+                    tenant = message.tenant,
+                    created_at = %delivery.created_at,
+                    attempt = delivery.attempt,
+                    payload,
+                    "message"
+                )
+            };
+        }
+        match self.0.level {
+            LogLevel::Error => write!(ERROR),
+            LogLevel::Warn => write!(WARN),
+            LogLevel::Info => write!(INFO),
+            LogLevel::Debug => write!(DEBUG),
+            LogLevel::Trace => write!(TRACE),
+        }
+    }
+}
+
+const TARGET: &str = "posthaste::message";
+
+#[async_trait]
+impl Publisher for LogPublisher {
+    async fn publish(&self, batch: Batch, report: Report) {
+        let check = self.check();
+        let mut stopped = LaneSet::default();
+        for delivery in &batch.deliveries {
+            let message = &delivery.message;
+            let outcome = match &check {
+                _ if stopped.contains(message) || !batch.may_send(message.id) => Outcome::NotAttempted,
+                Err(error) => Outcome::Failed(error.clone()),
+                Ok(()) => {
+                    self.write(delivery);
+                    Outcome::Delivered
+                }
+            };
+            if outcome != Outcome::Delivered {
+                stopped.insert(message);
+            }
+            report.outcome(message.id, outcome);
+        }
+    }
+
+    fn name(&self) -> &'static str {
+        "log"
+    }
+}
+
+impl LogLevel {
+    /// The level as it is written.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Warn => "warn",
+            Self::Info => "info",
+            Self::Debug => "debug",
+            Self::Trace => "trace",
+        }
+    }
+}
+
+/// The payload as text, if any of it is wanted.
+fn payload(bytes: &[u8], limit: usize) -> Option<String> {
+    if limit == 0 {
+        return None;
+    }
+    let text = String::from_utf8_lossy(bytes);
+    match text.char_indices().nth(limit) {
+        Some((end, _)) => Some(format!("{}…", &text[..end])),
+        None => Some(text.into_owned()),
+    }
+}

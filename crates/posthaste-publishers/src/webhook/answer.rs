@@ -1,0 +1,237 @@
+//! The receiver's answers in one table: what each means, and what to do about it.
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use http::{HeaderMap, StatusCode};
+use posthaste_core::publisher::{ErrorKind, PublishError};
+use serde::Deserialize;
+
+use super::url::WebhookUrl;
+
+/// What was answered.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Answer {
+    status: StatusCode,
+    pause: Option<Duration>,
+    said: Said,
+}
+
+/// What Discord says of a request that it refused.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+struct Said {
+    message: Option<String>,
+    code: Option<i64>,
+    /// In seconds.
+    retry_after: Option<f64>,
+}
+
+/// Discord's codes 220001 to 220004: the webhook belongs to a forum, and nothing says to which thread to post.
+const THREAD_NEEDED: std::ops::RangeInclusive<i64> = 220_001..=220_004;
+
+/// Most of what a receiver says that is repeated.
+const LONGEST_SAYING: usize = 200;
+
+/// How long to wait if a receiver asks for patience and does not say how much.
+const SOME_PATIENCE: Duration = Duration::from_secs(1);
+
+impl Answer {
+    pub(super) fn new(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Self {
+        let said = serde_json::from_slice(body).unwrap_or_else(|_| Said {
+            message: Some(String::from_utf8_lossy(body).into_owned()),
+            ..Said::default()
+        });
+        Self {
+            status,
+            pause: pause(status, headers, said.retry_after),
+            said,
+        }
+    }
+
+    pub(super) fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    /// For how long the receiver wants nothing more, from anybody.
+    pub(super) fn pause(&self) -> Option<Duration> {
+        self.pause
+    }
+
+    /// Whether the notification was taken, and if not, what to make of it.
+    pub(super) fn outcome(&self, url: &WebhookUrl) -> Result<(), PublishError> {
+        let Some((kind, remedy)) = self.meaning() else {
+            return Ok(());
+        };
+        let said = match self.said.message.as_deref().map(|text| one_line(text, url)) {
+            Some(text) if !text.is_empty() => format!(" ({text})"),
+            _ => String::new(),
+        };
+        Err(PublishError {
+            kind,
+            message: format!("webhook at {}: answered {}{said}; {remedy}", url.host(), self.status),
+        })
+    }
+
+    /// There is one address for all messages, so an answer that is about the address says something about every message:
+    /// it counts as transport, the circuit opens, and messages wait for an operator without being used up. Only what
+    /// is about the notification itself is permanent.
+    fn meaning(&self) -> Option<(ErrorKind, &'static str)> {
+        const ADDRESS: &str = "the webhook was removed or its address is wrong; correct publisher.url";
+        const MOVED: &str = "redirections are not followed; correct publisher.url";
+        const PROXY: &str = "a proxy on the way wants to know who is asking; let this host through";
+        const WAIT: &str = "the receiver has trouble; it is tried again until it works";
+        const TEXT: &str = "the receiver refuses what the notification says; correct publisher.title, text and fields";
+        const THREAD: &str = "this webhook belongs to a forum; add ?thread_id=… to publisher.url";
+        const SLOWER: &str = "the receiver asks for patience; lower publisher.concurrency if this happens often";
+        let code = self.said.code.unwrap_or_default();
+        Some(match self.status.as_u16() {
+            200..=299 => return None,
+            300..=399 => (ErrorKind::Transport, MOVED),
+            400 if THREAD_NEEDED.contains(&code) => (ErrorKind::Transport, THREAD),
+            400 | 413 | 422 => (ErrorKind::Permanent, TEXT),
+            401 | 403 | 404 | 405 | 410 => (ErrorKind::Transport, ADDRESS),
+            407 => (ErrorKind::Transport, PROXY),
+            429 => {
+                let retry_after = self.pause.unwrap_or(SOME_PATIENCE);
+                (ErrorKind::Throttled { retry_after }, SLOWER)
+            }
+            // Gateways that find nobody behind them; 520 to 530 are Cloudflare's.
+            502..=504 | 520..=530 => (ErrorKind::Transport, WAIT),
+            500..=599 => (ErrorKind::Transient, WAIT),
+            // 408, 409 and 425 among them: may pass, and nothing says that others fare the same.
+            _ => (ErrorKind::Transient, "see what the receiver says; it is tried again"),
+        })
+    }
+}
+
+fn pause(status: StatusCode, headers: &HeaderMap, in_body: Option<f64>) -> Option<Duration> {
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
+    let seconds = |seconds: f64| Duration::try_from_secs_f64(seconds).ok();
+    let number = |name: &str| text(name)?.parse().ok().and_then(seconds);
+    let until = |time: DateTime<Utc>| (time - Utc::now()).to_std().unwrap_or_default();
+    let retry_after = || {
+        number("retry-after").or_else(|| {
+            let date = DateTime::parse_from_rfc2822(text("retry-after")?).ok()?;
+            Some(until(date.to_utc()))
+        })
+    };
+    let reset_after = || number("x-ratelimit-reset-after");
+    match status {
+        StatusCode::TOO_MANY_REQUESTS => in_body
+            .and_then(seconds)
+            .or_else(retry_after)
+            .or_else(reset_after)
+            .or(Some(SOME_PATIENCE)),
+        StatusCode::SERVICE_UNAVAILABLE => retry_after(),
+        // The last one that is taken for now: better to wait than to be told to.
+        _ if text("x-ratelimit-remaining") == Some("0") => reset_after(),
+        _ => None,
+    }
+}
+
+/// What was said, in one line, without the address and not too long.
+fn one_line(text: &str, url: &WebhookUrl) -> String {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    super::template::cut(&url.blot(&words.join(" ")), LONGEST_SAYING)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn url() -> WebhookUrl {
+        "https://discord.com/api/webhooks/123456/hushhush".parse().unwrap()
+    }
+
+    fn answer(status: u16, headers: &[(&'static str, &str)], body: &str) -> Answer {
+        let headers = headers
+            .iter()
+            .map(|(name, value)| (http::HeaderName::from_static(name), value.parse().unwrap()))
+            .collect();
+        Answer::new(StatusCode::from_u16(status).unwrap(), &headers, body.as_bytes())
+    }
+
+    fn kind(status: u16) -> Option<ErrorKind> {
+        answer(status, &[], "").outcome(&url()).err().map(|error| error.kind)
+    }
+
+    /// Proves pitfall 26.
+    #[test]
+    fn only_what_is_about_the_notification_itself_is_permanent() {
+        for status in 100..=599 {
+            let permanent = [400, 413, 422].contains(&status);
+            assert_eq!(kind(status) == Some(ErrorKind::Permanent), permanent, "{status}");
+        }
+        for status in [200, 201, 204] {
+            assert_eq!(kind(status), None, "{status}");
+        }
+        for status in [302, 401, 403, 404, 405, 407, 410, 502, 503, 504, 522] {
+            assert_eq!(kind(status), Some(ErrorKind::Transport), "{status}");
+        }
+        for status in [408, 409, 418, 425, 500, 501] {
+            assert_eq!(kind(status), Some(ErrorKind::Transient), "{status}");
+        }
+        let forum = answer(
+            400,
+            &[],
+            r#"{"message": "Webhooks posted to forum channels …", "code": 220001}"#,
+        );
+        let error = forum.outcome(&url()).unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Transport);
+        assert!(error.message.contains("thread_id"), "{error}");
+    }
+
+    #[test]
+    fn patience_is_asked_for_in_the_body_or_in_a_header() {
+        let after = |seconds| Some(Duration::from_secs_f64(seconds));
+        let body = r#"{"message": "You are being rate limited.", "retry_after": 0.25, "global": false}"#;
+        assert_eq!(answer(429, &[("retry-after", "7")], body).pause(), after(0.25));
+        assert_eq!(answer(429, &[("retry-after", "7")], "slow down").pause(), after(7.0));
+        assert_eq!(
+            answer(429, &[("x-ratelimit-reset-after", "1.5")], "").pause(),
+            after(1.5)
+        );
+        for nonsense in ["-1", "NaN", "1e300", "soon"] {
+            assert_eq!(
+                answer(429, &[("retry-after", nonsense)], "").pause(),
+                Some(SOME_PATIENCE)
+            );
+        }
+        let date = (Utc::now() + chrono::TimeDelta::seconds(90)).to_rfc2822();
+        let pause = answer(429, &[("retry-after", &date)], "").pause().unwrap();
+        assert!((80..=90).contains(&pause.as_secs()), "{pause:?}");
+        let throttled = answer(429, &[], body).outcome(&url()).unwrap_err();
+        let retry_after = Duration::from_millis(250);
+        assert_eq!(throttled.kind, ErrorKind::Throttled { retry_after });
+        assert_eq!(answer(503, &[("retry-after", "7")], "").pause(), after(7.0));
+        assert_eq!(answer(503, &[], "").pause(), None);
+    }
+
+    #[test]
+    fn the_last_that_is_taken_for_now_is_followed_by_a_pause() {
+        let last = [("x-ratelimit-remaining", "0"), ("x-ratelimit-reset-after", "0.5")];
+        assert_eq!(answer(204, &last, "").pause(), Some(Duration::from_millis(500)));
+        let more = [("x-ratelimit-remaining", "1"), ("x-ratelimit-reset-after", "0.5")];
+        assert_eq!(answer(204, &more, "").pause(), None);
+    }
+
+    #[test]
+    fn a_sentence_says_what_happened_and_what_to_do_and_keeps_the_secret() {
+        let known = answer(404, &[], r#"{"message": "Unknown Webhook", "code": 10015}"#);
+        assert_eq!(
+            known.outcome(&url()).unwrap_err().message,
+            "webhook at discord.com: answered 404 Not Found (Unknown Webhook); the webhook was removed or its address is \
+             wrong; correct publisher.url"
+        );
+        let page = format!(
+            "<p>/api/webhooks/123456/hushhush\n was not found{}</p>",
+            " ".repeat(9) + &"x".repeat(900)
+        );
+        let text = answer(404, &[], &page).outcome(&url()).unwrap_err().message;
+        assert!(
+            !text.contains("hushhush") && !text.contains('\n') && text.len() < 500,
+            "{text}"
+        );
+    }
+}

@@ -1,0 +1,151 @@
+//! The webhook's address, which is its password as well.
+
+use std::fmt;
+use std::str::FromStr;
+
+use hyper_util::client::legacy::connect::dns::Name;
+use serde::{Deserialize, Deserializer, de};
+
+/// Where notifications are posted. Whoever knows it may post there, so it shows its host and no more.
+#[derive(Clone, PartialEq, Eq)]
+pub struct WebhookUrl(String);
+
+impl WebhookUrl {
+    /// The whole of it, to connect with and not to be shown.
+    pub(super) fn reveal(&self) -> &str {
+        &self.0
+    }
+
+    /// The host and port.
+    pub fn host(&self) -> &str {
+        self.0.split('/').nth(2).unwrap_or_default()
+    }
+
+    /// Whether the connection is encrypted.
+    pub(super) fn is_tls(&self) -> bool {
+        self.0.starts_with("https:")
+    }
+
+    /// Whether the path is that of Discord's API, which can be asked about a webhook.
+    pub(super) fn is_discord(&self) -> bool {
+        self.0.contains("/api/webhooks/") || self.0.contains("/api/v") && self.0.contains("/webhooks/")
+    }
+
+    /// A text without the secret parts of the address: error pages like to repeat what was asked for.
+    pub(super) fn blot(&self, text: &str) -> String {
+        const SHORTEST_SECRET: usize = 6;
+        let secret = self.0.splitn(4, '/').nth(3).unwrap_or_default();
+        let parts = secret.split(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '-' | '_')));
+        parts
+            .filter(|part| part.len() >= SHORTEST_SECRET)
+            .fold(text.to_owned(), |text, part| text.replace(part, "***"))
+    }
+
+    /// The same, asking to be answered once the notification is stored. Without it Discord answers at once, also for
+    /// what it then fails to store.
+    pub(super) fn confirmed(&self) -> String {
+        let (path, query) = self.0.split_once('?').unwrap_or((&self.0, ""));
+        if query.split('&').any(|part| part.starts_with("wait=")) {
+            return self.0.clone();
+        }
+        let joined = if query.is_empty() { "" } else { "&" };
+        format!("{path}?{query}{joined}wait=true")
+    }
+}
+
+impl FromStr for WebhookUrl {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        const EXAMPLE: &str = "not an address of a webhook; write https://host/path, as the receiver shows it";
+        let text = text.trim();
+        let rest = text
+            .strip_prefix("https://")
+            .or_else(|| text.strip_prefix("http://"))
+            .ok_or(EXAMPLE)?;
+        let (host, path) = rest.split_once('/').ok_or(EXAMPLE)?;
+        if host.contains('@') {
+            return Err("holds a user's name, which webhooks have no use for; leave it out");
+        }
+        let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
+        let is_printable = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic());
+        if name.is_empty() || name.parse::<Name>().is_err() || !is_printable(rest) || path.contains('#') {
+            return Err(EXAMPLE);
+        }
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl<'de> Deserialize<'de> for WebhookUrl {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        String::deserialize(from)?.parse().map_err(de::Error::custom)
+    }
+}
+
+impl fmt::Display for WebhookUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = if self.is_tls() { "https" } else { "http" };
+        write!(f, "{scheme}://{}/***", self.host())
+    }
+}
+
+impl fmt::Debug for WebhookUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn url(text: &str) -> WebhookUrl {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn the_secret_is_never_shown() {
+        let url = url("https://discord.com/api/webhooks/123/hush?thread_id=hush");
+        assert_eq!(
+            format!("{url} {url:?}"),
+            "https://discord.com/*** https://discord.com/***"
+        );
+        assert_eq!(url.host(), "discord.com");
+    }
+
+    #[test]
+    fn error_pages_that_repeat_the_address_are_blotted() {
+        let url = url("https://h/api/webhooks/123456789/hu-sh_h?thread_id=98765432");
+        let page = "/api/webhooks/123456789/hu-sh_h?thread_id=98765432 was not found";
+        assert_eq!(url.blot(page), "/api/***/***/***?***=*** was not found");
+    }
+
+    #[test]
+    fn what_is_no_address_is_refused() {
+        for text in [
+            "",
+            "discord.com/x",
+            "ftp://discord.com/x",
+            "https:///x",
+            "https://:80/x",
+            "https://discord.com",
+            "https://ann:hush@discord.com/x",
+            "https://discord.com/x y",
+            "https://discord.com/x#y",
+        ] {
+            let refused = text.parse::<WebhookUrl>().unwrap_err();
+            assert!(!refused.contains("hush"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_confirmation_is_asked_for_unless_the_address_says_otherwise() {
+        for (given, asked) in [
+            ("https://h/p", "https://h/p?wait=true"),
+            ("https://h/p?thread_id=1", "https://h/p?thread_id=1&wait=true"),
+            ("https://h/p?wait=false", "https://h/p?wait=false"),
+        ] {
+            assert_eq!(url(given).confirmed(), asked);
+        }
+    }
+}
