@@ -84,6 +84,14 @@ pub enum InvalidMessage {
     /// The event type breaks the naming rule.
     #[error("event_type: {0}")]
     TypeName(#[from] MalformedTypeName),
+    /// The table that is to keep the message has no place for a part of it.
+    #[error("{field}: {reason}")]
+    NoPlace {
+        /// The message's field.
+        field: &'static str,
+        /// Why, and the remedy.
+        reason: String,
+    },
     /// A header cannot be carried.
     #[error("header `{name}` {reason}")]
     Header {

@@ -5,6 +5,7 @@
 //! (see [`crate::template`]), and the way rows are claimed follows from the roles that are there (see [`Strategy`]).
 
 pub mod file;
+mod fit;
 mod identifier;
 mod kind;
 mod own;
