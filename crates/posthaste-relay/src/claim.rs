@@ -10,6 +10,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
+use crate::config::RelayConfig;
 use crate::depth::Depth;
 use crate::dispatch;
 use crate::engine::{Engine, Outcomes};
@@ -131,7 +132,13 @@ impl Claimer<'_> {
             ..
         } = &**self.engine;
         let mut outage = Outage::new("claiming");
-        let mut pace = Pace::new(self.engine.config.poll_interval, self.engine.config.max_poll_interval);
+        let RelayConfig {
+            poll_interval,
+            max_poll_interval,
+            fixed_delay,
+            ..
+        } = self.engine.config;
+        let mut pace = Pace::new(poll_interval, max_poll_interval);
         let turn = async || {
             loop {
                 wait_for_room(self.engine).await;
@@ -156,29 +163,31 @@ impl Claimer<'_> {
             let wait = match found {
                 Found::FullBatch => {
                     pace.busy();
-                    continue;
+                    None
                 }
                 Found::Suspects => {
                     let settled = in_flight.wait_until(|load| load == Load::default());
                     shutdown.run_until_cancelled(settled).await;
-                    continue;
+                    None
                 }
                 Found::Trial(token) => {
                     // One after the other: what is claimed beyond the trials would only be given back.
                     shutdown.run_until_cancelled(in_flight.wait_for_batch(token)).await;
-                    if circuit.view().state == CircuitState::Closed {
-                        continue;
-                    }
-                    pace.busy()
+                    (circuit.view().state != CircuitState::Closed).then(|| pace.busy())
                 }
-                Found::Some => pace.busy(),
+                Found::Some => Some(pace.busy()),
                 Found::Nothing => {
                     if before == Load::default() {
                         self.depth.backlog_is_over();
                     }
-                    pace.idle()
+                    Some(pace.idle())
                 }
             };
+            if fixed_delay {
+                shutdown.run_until_cancelled(sleep(poll_interval)).await;
+                continue;
+            }
+            let Some(wait) = wait else { continue };
             // In a backlog rows may be held back only by their keys' being in flight, and go as soon as those are settled.
             // Counted from before the claim too: what was settled meanwhile may have freed what the claim did not get.
             let claimed = in_flight.load().messages.max(before.messages);

@@ -1,9 +1,11 @@
 //! The relay's settings.
 
+mod check;
+mod policy;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use posthaste_core::breaker::InvalidBreaker;
 use posthaste_core::store::{DeadHead, Ordering, Scope};
 use posthaste_core::{BreakerConfig, RetryPolicy};
 use serde::{Deserialize, Serialize};
@@ -43,6 +45,10 @@ pub struct RelayConfig {
     /// Wait between claims that found work but less than a batch. At most a third of `lease`. Defaults to 100 ms.
     #[serde(with = "humantime_serde")]
     pub poll_interval: Duration,
+    /// Whether every claim, whatever it found, is followed by a wait of `poll_interval`, as a scheduler with a fixed delay
+    /// does it. Then `max_poll_interval` and wake-ups change nothing. Without it a full batch is followed by the next claim
+    /// at once, and the wait of an idle outbox grows. Defaults to false.
+    pub fixed_delay: bool,
     /// Longest wait between claims of an idle outbox; `poll_interval` doubles up to it. At most a third of `lease`.
     /// Wake-ups cut every wait short. Defaults to 1 s.
     #[serde(with = "humantime_serde")]
@@ -58,9 +64,19 @@ pub struct RelayConfig {
     /// How often the janitor sweeps, purges and counts. Defaults to 15 s.
     #[serde(with = "humantime_serde")]
     pub janitor_interval: Duration,
+    /// Whether delivered rows are removed once `retention` is over, and dedupe keys after their window. Without it they are
+    /// kept for ever. Defaults to true.
+    pub purge: bool,
     /// How long delivered rows are kept. Defaults to 7 days.
     #[serde(with = "humantime_serde")]
     pub retention: Duration,
+    /// How often messages of vanished workers are taken back, where the table does not say until when a claim holds;
+    /// elsewhere claims do that by themselves. Defaults to 5 min.
+    #[serde(with = "humantime_serde")]
+    pub recover_interval: Duration,
+    /// How old a claim must be for that, since its last renewal. Never less than `lease`. Defaults to 5 min.
+    #[serde(with = "humantime_serde")]
+    pub stalled_after: Duration,
 }
 
 /// Order and its policies.
@@ -113,11 +129,15 @@ impl Default for RelayConfig {
             max_in_flight_bytes: 32 << 20,
             lease: Duration::from_secs(30),
             poll_interval: Duration::from_millis(100),
+            fixed_delay: false,
             max_poll_interval: Duration::from_secs(1),
             publish_timeout: Duration::from_secs(30),
             shutdown_grace: Duration::from_secs(10),
             janitor_interval: Duration::from_secs(15),
+            purge: true,
             retention: Duration::from_hours(168),
+            recover_interval: Duration::from_mins(5),
+            stalled_after: Duration::from_mins(5),
         }
     }
 }
@@ -131,149 +151,12 @@ pub struct InvalidConfig {
     /// The value that was given.
     pub value: String,
     /// What to give instead.
-    pub remedy: &'static str,
-}
-
-impl RelayConfig {
-    /// Checks that the settings can work together.
-    pub fn validate(&self) -> Result<(), InvalidConfig> {
-        let third = self.lease / 3;
-        let checks: [(bool, &'static str, String, &'static str); 12] = [
-            (
-                self.batch_size > 0,
-                "batch_size",
-                self.batch_size.to_string(),
-                "must be at least 1",
-            ),
-            (
-                self.max_in_flight >= self.batch_size,
-                "max_in_flight",
-                self.max_in_flight.to_string(),
-                "must be at least batch_size, or nothing could be claimed",
-            ),
-            (
-                self.max_in_flight_bytes > 0,
-                "max_in_flight_bytes",
-                self.max_in_flight_bytes.to_string(),
-                "must be at least 1",
-            ),
-            (
-                self.lease >= Duration::from_millis(100),
-                "lease",
-                format!("{:?}", self.lease),
-                "must be at least 100ms, to leave time for renewal",
-            ),
-            (
-                self.poll_interval <= third && !self.poll_interval.is_zero(),
-                "poll_interval",
-                format!("{:?}", self.poll_interval),
-                "must be above 0 and at most a third of lease, or leases run out between polls",
-            ),
-            (
-                self.max_poll_interval <= third && self.max_poll_interval >= self.poll_interval,
-                "max_poll_interval",
-                format!("{:?}", self.max_poll_interval),
-                "must be at least poll_interval and at most a third of lease",
-            ),
-            (
-                !self.publish_timeout.is_zero(),
-                "publish_timeout",
-                format!("{:?}", self.publish_timeout),
-                "must be above 0",
-            ),
-            (
-                !self.janitor_interval.is_zero(),
-                "janitor_interval",
-                format!("{:?}", self.janitor_interval),
-                "must be above 0",
-            ),
-            (
-                self.exclusive_lease >= Duration::from_millis(100),
-                "exclusive_lease",
-                format!("{:?}", self.exclusive_lease),
-                "must be at least 100ms, to leave time for renewal",
-            ),
-            (
-                !self.exclusive || (self.scope.topics.is_empty() && self.scope.tenant.is_none()),
-                "exclusive",
-                self.exclusive.to_string(),
-                "the active relay must serve the whole namespace: leave out scope.topics and scope.tenant",
-            ),
-            (
-                self.retry.max_attempts > 0,
-                "retry.max_attempts",
-                self.retry.max_attempts.to_string(),
-                "must be at least 1",
-            ),
-            (
-                !self.scope.namespace.trim().is_empty(),
-                "scope.namespace",
-                format!("{:?}", self.scope.namespace),
-                "name the namespace that your producers use, or leave it out for `default`",
-            ),
-        ];
-        if let Some((_, field, value, remedy)) = checks.into_iter().find(|(good, ..)| !good) {
-            let field = field.to_owned();
-            return Err(InvalidConfig { field, value, remedy });
-        }
-        self.breaker
-            .validate()
-            .map_err(|InvalidBreaker { field, value, remedy }| InvalidConfig {
-                field: format!("breaker.{field}"),
-                value,
-                remedy,
-            })
-    }
+    pub remedy: String,
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Proves B12.
-    #[test]
-    fn a_poll_interval_above_a_third_of_the_lease_is_refused() {
-        let config = RelayConfig {
-            lease: Duration::from_secs(3),
-            ..RelayConfig::default()
-        };
-        assert_eq!(config.validate(), Ok(()));
-        let slow = RelayConfig {
-            poll_interval: Duration::from_millis(1001),
-            ..config
-        };
-        let error = slow.validate().unwrap_err();
-        assert_eq!(error.field, "poll_interval");
-        assert!(error.to_string().contains("third of lease"), "{error}");
-    }
-
-    #[test]
-    fn a_breaker_that_could_never_open_is_refused() {
-        let breaker = BreakerConfig {
-            minimum_calls: 20,
-            ..BreakerConfig::default()
-        };
-        let config = RelayConfig {
-            breaker,
-            ..RelayConfig::default()
-        };
-        assert_eq!(config.validate().unwrap_err().field, "breaker.minimum_calls");
-    }
-
-    /// The others of the namespace would stand by for ever while nobody serves their topics.
-    #[test]
-    fn an_exclusive_relay_of_some_topics_is_refused() {
-        let scope = Scope {
-            topics: vec!["a".into()],
-            ..Scope::default()
-        };
-        let config = RelayConfig {
-            scope,
-            exclusive: true,
-            ..RelayConfig::default()
-        };
-        assert_eq!(config.validate().unwrap_err().field, "exclusive");
-    }
 
     #[test]
     fn topics_differ_from_the_default_policy_by_exception() {

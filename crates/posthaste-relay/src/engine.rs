@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use posthaste_core::lifecycle::Verdict;
+use posthaste_core::lifecycle::{Verdict, decide};
 use posthaste_core::publisher::Outcome;
-use posthaste_core::store::WorkerId;
-use posthaste_core::{Publisher, RelayStore};
+use posthaste_core::store::{Terms, WorkerId};
+use posthaste_core::{Publisher, RelayStore, RetryPolicy};
 use tokio::sync::mpsc;
 
 use crate::circuit::Circuit;
@@ -19,6 +19,7 @@ use crate::wake::LocalDoorbell;
 
 pub(crate) struct Engine {
     pub(crate) store: Arc<dyn RelayStore>,
+    pub(crate) terms: Terms,
     pub(crate) publisher: Arc<dyn Publisher>,
     pub(crate) config: RelayConfig,
     pub(crate) worker: WorkerId,
@@ -29,16 +30,38 @@ pub(crate) struct Engine {
     pub(crate) totals: Totals,
 }
 
-/// One outcome on its way to be settled.
+/// What became of one message.
 #[derive(Debug)]
 pub(crate) struct Reported {
     pub(crate) ticket: Ticket,
     pub(crate) outcome: Outcome,
-    /// The least wait, if the circuit has found the broker to be away.
-    pub(crate) away: Option<Duration>,
+    pub(crate) verdict: Verdict,
 }
 
-pub(crate) type Outcomes = mpsc::UnboundedSender<Reported>;
+impl Reported {
+    /// `away` is the least wait, if the circuit has found the broker to be away.
+    pub(crate) fn new(ticket: Ticket, outcome: Outcome, away: Option<Duration>, retry: &RetryPolicy) -> Self {
+        let retry = retry.for_row(Some(ticket.max_attempts));
+        let verdict = decide(outcome.clone(), ticket.attempts, &retry, away, rand::random());
+        Self {
+            ticket,
+            outcome,
+            verdict,
+        }
+    }
+
+    /// A message that is given back.
+    pub(crate) fn not_attempted(ticket: Ticket) -> Self {
+        Self {
+            ticket,
+            outcome: Outcome::NotAttempted,
+            verdict: Verdict::Released,
+        }
+    }
+}
+
+/// Where verdicts go to be settled, those that belong together in one piece.
+pub(crate) type Outcomes = mpsc::UnboundedSender<Vec<Reported>>;
 
 /// What a run has done so far.
 #[derive(Debug, Default)]
@@ -49,6 +72,7 @@ pub(crate) struct Totals {
     released: AtomicU64,
     died: AtomicU64,
     lease_lost: AtomicU64,
+    recovered: AtomicU64,
 }
 
 impl Totals {
@@ -71,6 +95,10 @@ impl Totals {
         self.lease_lost.fetch_add(1, Ordering::Relaxed);
     }
 
+    pub(crate) fn recovered(&self, rows: usize) {
+        self.recovered.fetch_add(rows as u64, Ordering::Relaxed);
+    }
+
     pub(crate) fn report(&self, abandoned: u32) -> RelayReport {
         let read = |total: &AtomicU64| total.load(Ordering::Relaxed);
         RelayReport {
@@ -80,6 +108,7 @@ impl Totals {
             released: read(&self.released),
             died: read(&self.died),
             lease_lost: read(&self.lease_lost),
+            recovered: read(&self.recovered),
             abandoned: u64::from(abandoned),
         }
     }

@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use chrono::{DateTime, Utc};
-use posthaste_core::MessageId;
 use posthaste_core::lifecycle::LeaseToken;
 use posthaste_core::store::ClaimedMessage;
+use posthaste_core::{MessageId, RetryPolicy};
 use tokio::sync::Notify;
 
 use crate::lease::BatchLease;
@@ -39,13 +39,14 @@ pub(crate) struct Ticket {
     pub(crate) topic: String,
     pub(crate) key: Option<String>,
     pub(crate) attempts: u32,
-    pub(crate) max_attempts: Option<u32>,
+    /// The row's own limit, or the policy's.
+    pub(crate) max_attempts: u32,
     pub(crate) version: Option<i64>,
     pub(crate) created_at: DateTime<Utc>,
 }
 
 impl Ticket {
-    pub(crate) fn new(claimed: &ClaimedMessage, token: LeaseToken) -> Self {
+    pub(crate) fn new(claimed: &ClaimedMessage, token: LeaseToken, retry: &RetryPolicy) -> Self {
         let message = &claimed.message;
         Self {
             id: message.id,
@@ -54,7 +55,7 @@ impl Ticket {
             topic: message.topic.clone(),
             key: message.ordering_key.clone(),
             attempts: claimed.attempts,
-            max_attempts: claimed.max_attempts,
+            max_attempts: claimed.max_attempts.unwrap_or(retry.max_attempts),
             version: claimed.version,
             created_at: claimed.created_at,
         }

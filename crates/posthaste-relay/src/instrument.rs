@@ -1,11 +1,12 @@
 //! Logs and metrics of the message road, in one place: stores and publishers have none.
 
 use std::collections::{BTreeMap, HashSet};
+use std::time::Duration;
 
 use chrono::Utc;
 use metrics::{counter, gauge, histogram};
 use posthaste_core::MessageId;
-use posthaste_core::lifecycle::{Settlement, Verdict};
+use posthaste_core::lifecycle::Verdict;
 use posthaste_core::publisher::Outcome;
 use posthaste_core::store::OutboxStats;
 
@@ -19,6 +20,11 @@ pub fn describe_metrics() {
         "outbox_reclaimed_count",
         Unit::Count,
         "Messages claimed again after their worker vanished."
+    );
+    describe_counter!(
+        "outbox_stalled_recovered_count",
+        Unit::Count,
+        "Messages taken back from workers that vanished, where claims cannot do that."
     );
     describe_counter!("outbox_processed_count", Unit::Count, "Messages delivered.");
     describe_counter!("outbox_failure_count", Unit::Count, "Delivery attempts that failed.");
@@ -95,6 +101,20 @@ pub(crate) fn stopped(namespace: &str, at: MessageId, not_attempted: usize) {
     counter!("outbox_circuit_refused_count", "namespace" => namespace.to_owned()).increment(not_attempted as u64);
 }
 
+/// Messages are pending again because their workers were not heard of for so long.
+pub(crate) fn recovered(namespace: &str, pending: &[MessageId], stalled_after: Duration) {
+    if pending.is_empty() {
+        return;
+    }
+    let messages = pending.len();
+    tracing::warn!(
+        namespace,
+        messages,
+        "took back {messages} messages of workers that were not heard of for {stalled_after:?}"
+    );
+    counter!("outbox_stalled_recovered_count", "namespace" => namespace.to_owned()).increment(messages as u64);
+}
+
 pub(crate) fn swept(died: &[MessageId]) {
     for id in died {
         tracing::error!(%id, "message is dead: it used all its attempts, the last one without an answer");
@@ -113,11 +133,16 @@ struct Tally {
     corrupt: u64,
 }
 
-pub(crate) fn settled(namespace: &str, reported: &[Reported], settlements: &[Settlement], lost: &HashSet<MessageId>) {
+pub(crate) fn settled(namespace: &str, reported: &[Reported], lost: &HashSet<MessageId>) {
     let mut topics: BTreeMap<&str, Tally> = BTreeMap::new();
     let now = Utc::now();
     let latency = histogram!("outbox_process_latency", "namespace" => namespace.to_owned());
-    for (Reported { ticket, outcome, .. }, settlement) in reported.iter().zip(settlements) {
+    for reported in reported {
+        let Reported {
+            ticket,
+            outcome,
+            verdict,
+        } = reported;
         let tally = topics.entry(&ticket.topic).or_default();
         if matches!(outcome, Outcome::Failed(_)) {
             tally.failed += 1;
@@ -125,7 +150,7 @@ pub(crate) fn settled(namespace: &str, reported: &[Reported], settlements: &[Set
         if matches!(outcome, Outcome::Corrupt { .. }) {
             tally.corrupt += 1;
         }
-        if lost.contains(&settlement.id) {
+        if lost.contains(&ticket.id) {
             tracing::warn!(
                 id = %ticket.id, topic = ticket.topic, key = ticket.key, ?outcome,
                 "lost the lease before the outcome could be written; another worker delivers it again"
@@ -133,33 +158,15 @@ pub(crate) fn settled(namespace: &str, reported: &[Reported], settlements: &[Set
             counter!("outbox_lease_lost_count", "namespace" => namespace.to_owned()).increment(1);
             continue;
         }
-        match &settlement.verdict {
+        match verdict {
             Verdict::Delivered => {
                 tally.delivered += 1;
                 latency.record((now - ticket.created_at).as_seconds_f64().max(0.0));
             }
-            Verdict::Retry { delay, error } if ticket.attempts > 1 => tracing::warn!(
-                id = %ticket.id, topic = ticket.topic, key = ticket.key,
-                attempt = ticket.attempts, ?delay, error, "a retry failed and will be tried again"
-            ),
-            Verdict::Retry { delay, error } => tracing::debug!(
-                id = %ticket.id, topic = ticket.topic, key = ticket.key,
-                attempt = ticket.attempts, ?delay, error, "delivery failed and will be tried again"
-            ),
-            // The circuit has said so once, for all of them.
-            Verdict::Postponed { delay, error } => tracing::debug!(
-                id = %ticket.id, topic = ticket.topic, key = ticket.key, ?delay, error,
-                "the broker is away; the attempt does not count"
-            ),
-            Verdict::Dead { error } => {
-                tally.dead += 1;
-                tracing::error!(
-                    id = %ticket.id, topic = ticket.topic, key = ticket.key,
-                    attempts = ticket.attempts, error, "message is dead; replay or discard it"
-                );
-            }
-            Verdict::Released => {}
+            Verdict::Dead { .. } => tally.dead += 1,
+            Verdict::Retry { .. } | Verdict::Postponed { .. } | Verdict::Released => {}
         }
+        tell(reported);
     }
     for (topic, tally) in topics {
         for (name, count) in [
@@ -172,6 +179,40 @@ pub(crate) fn settled(namespace: &str, reported: &[Reported], settlements: &[Set
                 counter!(name, "namespace" => namespace.to_owned(), "topic" => topic.to_owned()).increment(count);
             }
         }
+    }
+}
+
+/// A message that is tried again in place failed, or was held back behind one that did.
+pub(crate) fn tried_in_place(namespace: &str, reported: &Reported) {
+    if matches!(reported.outcome, Outcome::Failed(_)) {
+        let topic = reported.ticket.topic.clone();
+        counter!("outbox_failure_count", "namespace" => namespace.to_owned(), "topic" => topic).increment(1);
+    }
+    tell(reported);
+}
+
+/// Says in the log what became of a message, unless all is well.
+fn tell(Reported { ticket, verdict, .. }: &Reported) {
+    let (attempt, most) = (ticket.attempts, ticket.max_attempts);
+    match verdict {
+        Verdict::Retry { delay, error } if attempt > 1 => tracing::warn!(
+            id = %ticket.id, topic = ticket.topic, key = ticket.key, attempt, ?delay, error,
+            "attempt {attempt} of {most} failed and the message will be tried again"
+        ),
+        Verdict::Retry { delay, error } => tracing::debug!(
+            id = %ticket.id, topic = ticket.topic, key = ticket.key, attempt, ?delay, error,
+            "attempt {attempt} of {most} failed and the message will be tried again"
+        ),
+        // The circuit has said so once, for all of them.
+        Verdict::Postponed { delay, error } => tracing::debug!(
+            id = %ticket.id, topic = ticket.topic, key = ticket.key, ?delay, error,
+            "the broker is away; the attempt does not count"
+        ),
+        Verdict::Dead { error } => tracing::error!(
+            id = %ticket.id, topic = ticket.topic, key = ticket.key, attempts = attempt, error,
+            "message is dead; replay or discard it"
+        ),
+        Verdict::Delivered | Verdict::Released => {}
     }
 }
 
@@ -199,32 +240,34 @@ pub(crate) fn purged(rows: u64) {
 mod tests {
     use posthaste_core::lifecycle::LeaseToken;
     use posthaste_core::store::ClaimedMessage;
-    use posthaste_core::{Message, PublishError};
+    use posthaste_core::{Message, PublishError, RetryPolicy};
 
     use super::*;
     use crate::in_flight::Ticket;
     use crate::observed::observe;
 
-    fn reported(outcome: Outcome) -> Reported {
-        let message = Message::new("orders", "x").key("42");
+    fn reported(outcome: Outcome, verdict: Verdict) -> Reported {
         let claimed = ClaimedMessage {
-            message,
+            message: Message::new("orders", "x").key("42"),
+            fault: None,
             created_at: Utc::now(),
             attempts: 3,
             hash: None,
+            version: None,
+            max_attempts: Some(7),
         };
+        let ticket = Ticket::new(&claimed, LeaseToken::new(), &RetryPolicy::default());
         Reported {
-            ticket: Ticket::new(&claimed, LeaseToken::new()),
+            ticket,
             outcome,
-            away: None,
+            verdict,
         }
     }
 
     fn settle(outcome: Outcome, verdict: Verdict, lost: bool) -> (BTreeMap<String, u64>, String) {
-        let reported = [reported(outcome)];
-        let Ticket { id, token, .. } = reported[0].ticket;
-        let lost = lost.then_some(id).into_iter().collect();
-        observe(|| settled("default", &reported, &[Settlement { id, token, verdict }], &lost))
+        let reported = [reported(outcome, verdict)];
+        let lost = lost.then_some(reported[0].ticket.id).into_iter().collect();
+        observe(|| settled("default", &reported, &lost))
     }
 
     /// Proves B16.
@@ -305,17 +348,26 @@ mod tests {
             log.contains("WARN") && log.contains("attempt=3") && log.contains("not now"),
             "{log}"
         );
+        assert!(log.contains("attempt 3 of 7 failed"), "the row's own limit: {log}");
 
-        let mut first = [reported(failed())];
-        first[0].ticket.attempts = 1;
-        let Ticket { id, token, .. } = first[0].ticket;
-        let settlement = Settlement {
-            id,
-            token,
-            verdict: verdict(),
-        };
-        let (counted, log) = observe(|| settled("default", &first, &[settlement], &HashSet::new()));
+        let mut first = reported(failed(), verdict());
+        let (counted, log) = observe(|| tried_in_place("default", &first));
+        assert_eq!(counted["outbox_failure_count"], 1);
+        assert!(log.contains("WARN") && log.contains("attempt 3 of 7 failed"), "{log}");
+
+        first.ticket.attempts = 1;
+        let (counted, log) = observe(|| settled("default", &[first], &HashSet::new()));
         assert_eq!((counted["outbox_failure_count"], log.as_str()), (1, ""));
+    }
+
+    #[test]
+    fn stalled_messages_are_a_warning_that_says_how_many_and_none_are_nothing() {
+        let (counted, log) = observe(|| recovered("default", &[], Duration::from_mins(5)));
+        assert_eq!((counted.len(), log.as_str()), (0, ""));
+        let ids = [(); 3].map(|()| MessageId::new());
+        let (counted, log) = observe(|| recovered("default", &ids, Duration::from_mins(5)));
+        assert_eq!(counted["outbox_stalled_recovered_count"], 3);
+        assert!(log.contains("WARN") && log.contains("took back 3 messages"), "{log}");
     }
 
     /// Proves C17.

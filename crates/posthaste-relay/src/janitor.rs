@@ -1,9 +1,9 @@
-//! Work beside the message road: renewing leases, giving up, cleaning up, counting.
+//! Work beside the message road: renewing leases, giving up, cleaning up, counting, taking back.
 
 use std::sync::Arc;
 
 use posthaste_core::StoreError;
-use posthaste_core::store::OutboxStats;
+use posthaste_core::store::{OutboxStats, Recovered};
 use tokio::time::{Instant, MissedTickBehavior, interval, interval_at};
 use tokio_util::sync::CancellationToken;
 
@@ -75,7 +75,7 @@ async fn clean_once(engine: &Engine) -> Result<Round, StoreError> {
         ..Round::default()
     };
     // Until empty: a cleanup that removes a fixed number per round falls behind a busy producer for ever.
-    loop {
+    while config.purge {
         let removed = engine.store.purge(config.retention, PURGE_BATCH).await?;
         round.purged += removed;
         if removed < u64::from(PURGE_BATCH) {
@@ -86,4 +86,33 @@ async fn clean_once(engine: &Engine) -> Result<Round, StoreError> {
     round.stats = engine.store.stats(&config.scope.namespace).await?;
     instrument::counted(&config.scope.namespace, &round.stats);
     Ok(round)
+}
+
+/// Takes back what vanished workers held, at an interval, where claims cannot.
+pub(crate) async fn recover(engine: Arc<Engine>, stop: CancellationToken) {
+    let mut outage = Outage::new("recovering stalled messages");
+    let mut ticks = interval(engine.config.recover_interval);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    while stop.run_until_cancelled(ticks.tick()).await.is_some() {
+        match recover_once(&engine).await {
+            Ok(()) => outage.over(),
+            Err(error) => drop(outage.failed(&error)),
+        }
+    }
+}
+
+pub(crate) async fn recover_once(engine: &Engine) -> Result<(), StoreError> {
+    let config = &engine.config;
+    // A live worker renews within its lease, so that nothing may be taken from it earlier.
+    let stalled_after = config.stalled_after.max(config.lease);
+    let recovered = engine
+        .store
+        .recover(&config.scope, config.retry.max_attempts, stalled_after)
+        .await?;
+    let Recovered { pending, died } = recovered;
+    instrument::recovered(&config.scope.namespace, &pending, stalled_after);
+    engine.totals.recovered(pending.len());
+    instrument::swept(&died);
+    engine.totals.swept(died.len());
+    Ok(())
 }

@@ -12,11 +12,13 @@ use posthaste_core::MessageId;
 use posthaste_core::lifecycle::LeaseToken;
 use posthaste_core::publisher::LeaseCheck;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 #[derive(Debug)]
 pub(crate) struct BatchLease {
     pub(crate) token: LeaseToken,
     headroom: Duration,
+    revoked: CancellationToken,
     state: Mutex<State>,
 }
 
@@ -25,7 +27,6 @@ struct State {
     until: Instant,
     outstanding: HashSet<MessageId>,
     lost: HashSet<MessageId>,
-    revoked: bool,
 }
 
 impl BatchLease {
@@ -40,11 +41,11 @@ impl BatchLease {
             until: sent + duration,
             outstanding: ids.collect(),
             lost: HashSet::new(),
-            revoked: false,
         };
         Self {
             token,
             headroom: duration / 5,
+            revoked: CancellationToken::new(),
             state: Mutex::new(state),
         }
     }
@@ -72,7 +73,12 @@ impl BatchLease {
 
     /// From now on nothing of this batch is handed to the publisher.
     pub(crate) fn revoke(&self) {
-        self.state().revoked = true;
+        self.revoked.cancel();
+    }
+
+    /// Resolves once nothing of this batch is to be handed over any more.
+    pub(crate) async fn revoked(&self) {
+        self.revoked.cancelled().await;
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -84,7 +90,7 @@ impl BatchLease {
 impl LeaseCheck for BatchLease {
     fn may_send(&self, id: MessageId) -> bool {
         let state = self.state();
-        !state.revoked && !state.lost.contains(&id) && Instant::now() + self.headroom < state.until
+        !self.revoked.is_cancelled() && !state.lost.contains(&id) && Instant::now() + self.headroom < state.until
     }
 }
 

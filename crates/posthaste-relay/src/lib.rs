@@ -16,8 +16,8 @@
 //! ```
 //!
 //! Messages go one way: `claim` takes them from the store, `dispatch` verifies them and hands them to the
-//! publisher, `settle` turns outcomes into verdicts and writes them back. Beside that road a keeper renews leases and
-//! a janitor sweeps, purges and counts. A circuit breaker stands between `dispatch` and the publisher: while the broker is
+//! publisher, what became of them turns into verdicts, and `settle` writes those back. Beside that road a keeper renews
+//! leases and a janitor sweeps, purges, counts and takes back what vanished workers held. A circuit breaker stands between `dispatch` and the publisher: while the broker is
 //! away nothing is claimed, and no attempt is used up.
 
 mod announce;
@@ -25,11 +25,13 @@ mod circuit;
 mod claim;
 mod config;
 mod depth;
+mod desk;
 mod dispatch;
 mod engine;
 mod failpoint;
 mod gate;
 mod in_flight;
+mod in_place;
 mod instrument;
 mod janitor;
 mod lead;
@@ -37,6 +39,7 @@ mod lease;
 #[cfg(test)]
 mod observed;
 mod outage;
+mod publication;
 mod relay;
 mod settle;
 mod wake;

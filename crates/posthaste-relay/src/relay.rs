@@ -45,6 +45,8 @@ pub struct RelayReport {
     pub died: u64,
     /// Outcomes that came too late to be written.
     pub lease_lost: u64,
+    /// Messages taken back from workers that vanished, where a claim cannot do that.
+    pub recovered: u64,
     /// Messages without an answer when the relay had to stop; they are delivered again once their lease is over.
     pub abandoned: u64,
 }
@@ -127,6 +129,7 @@ impl Relay {
             _ => {}
         }
         let engine = Arc::new(Engine {
+            terms: self.store.terms(),
             store: self.store,
             publisher: self.publisher,
             worker: WorkerId::new(),
@@ -157,10 +160,17 @@ async fn run_loops(engine: Arc<Engine>, until: Until) -> Result<RelayReport, Rel
     let mut presence = JoinSet::new();
     if matches!(until, Until::Cancelled(_)) {
         tokio::spawn(janitor::clean(Arc::clone(&engine), background.clone()));
+        tokio::spawn(janitor::recover(Arc::clone(&engine), background.clone()));
         presence.spawn(announce::run(Arc::clone(&engine), background.clone()));
-        if let Some(source) = engine.store.wake_source().await {
+        if !engine.config.fixed_delay
+            && let Some(source) = engine.store.wake_source().await
+        {
             tokio::spawn(wake::forward(source, engine.doorbell.clone(), background.clone()));
         }
+    }
+    if matches!(until, Until::Idle) {
+        // Whoever drains does not stay until the janitor would.
+        janitor::recover_once(&engine).await?;
     }
     if let Some(lease) = engine.lead.lease {
         // Whoever drains has to know before it begins.

@@ -1,10 +1,10 @@
-//! Turns outcomes into verdicts and writes them back, as many at once as have come in.
+//! Writes verdicts back, as many at once as have come in.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
 use posthaste_core::MessageId;
-use posthaste_core::lifecycle::{Settlement, decide};
+use posthaste_core::lifecycle::Settlement;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::sleep;
 
@@ -16,30 +16,27 @@ use crate::outage::Outage;
 /// Most verdicts of one statement.
 const MOST: usize = 1_000;
 
-/// Settles until every sender of outcomes is gone.
-pub(crate) async fn run(engine: Arc<Engine>, mut reported: UnboundedReceiver<Reported>) {
+/// Settles until every sender of verdicts is gone.
+pub(crate) async fn run(engine: Arc<Engine>, mut reported: UnboundedReceiver<Vec<Reported>>) {
     let mut outage = Outage::new("settling");
-    let mut batch = Vec::with_capacity(MOST);
-    // While one statement runs the next outcomes gather: batches grow with the load, without a timer.
-    while reported.recv_many(&mut batch, MOST).await > 0 {
-        run_once(&engine, std::mem::take(&mut batch), &mut outage).await;
+    // Claims that are settled as a whole are settled apart: each is a transaction, and one that fails would have those
+    // that did not settled again.
+    let most = if engine.terms.settle_together { 1 } else { MOST };
+    let mut pieces = Vec::with_capacity(most);
+    // While one statement runs the next verdicts gather: batches grow with the load, without a timer.
+    while reported.recv_many(&mut pieces, most).await > 0 {
+        run_once(&engine, pieces.drain(..).flatten().collect(), &mut outage).await;
     }
 }
 
 async fn run_once(engine: &Engine, reported: Vec<Reported>, outage: &mut Outage) {
-    let settlements: Vec<Settlement> = reported
-        .iter()
-        .map(|Reported { ticket, outcome, away }| {
-            let retry = engine.config.retry.for_row(ticket.max_attempts);
-            let verdict = decide(outcome.clone(), ticket.attempts, &retry, *away, rand::random());
-            Settlement {
-                id: ticket.id,
-                token: ticket.token,
-                verdict,
-                version: ticket.version,
-            }
-        })
-        .collect();
+    let settlement = |Reported { ticket, verdict, .. }: &Reported| Settlement {
+        id: ticket.id,
+        token: ticket.token,
+        verdict: verdict.clone(),
+        version: ticket.version,
+    };
+    let settlements: Vec<Settlement> = reported.iter().map(settlement).collect();
     failpoint::pass("before_settle");
     let lost: HashSet<MessageId> = loop {
         // The outcomes are facts: they are written however long the database is away. If the leases are gone by then
@@ -61,5 +58,5 @@ async fn run_once(engine: &Engine, reported: Vec<Reported>, outage: &mut Outage)
             engine.totals.settled(&settlement.verdict);
         }
     }
-    instrument::settled(&engine.config.scope.namespace, &reported, &settlements, &lost);
+    instrument::settled(&engine.config.scope.namespace, &reported, &lost);
 }

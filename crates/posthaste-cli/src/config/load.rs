@@ -1,6 +1,7 @@
 //! Gathers the settings and checks them.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use figment::providers::{Env, Format, Toml};
 use figment::value::{Dict, Map, Value};
@@ -91,7 +92,7 @@ fn check(config: &Config, figment: &Figment) -> Result<(), Problem> {
             figment,
             &format!("relay.{}", invalid.field),
             &invalid.value,
-            invalid.remedy,
+            &invalid.remedy,
         ));
     }
     #[cfg(feature = "kafka")]
@@ -139,8 +140,7 @@ fn check(config: &Config, figment: &Figment) -> Result<(), Problem> {
 
 fn check_publisher(config: &Config, figment: &Figment) -> Result<(), Problem> {
     let publisher = &config.publisher;
-    if let Some((field, kind)) = publisher.misplaced() {
-        let reason = format!("is for the {kind} publisher; set publisher.kind = {kind:?}, or leave it out");
+    if let Some((field, reason)) = publisher.misplaced() {
         return Err(Problem::of_field(figment, &format!("publisher.{field}"), &reason));
     }
     match publisher.kind {
@@ -148,16 +148,44 @@ fn check_publisher(config: &Config, figment: &Figment) -> Result<(), Problem> {
             "publisher.path: is missing; the file publisher needs one, such as publisher.path = \"events.jsonl\""
                 .to_owned(),
         )),
+        PublisherKind::Webhook => check_webhook(config, figment),
         #[cfg(feature = "kafka")]
         PublisherKind::Kafka => check_kafka_publisher(config, figment),
         #[cfg(not(feature = "kafka"))]
         PublisherKind::Kafka => Err(Problem::of_field(
             figment,
             "publisher.kind",
-            "this program was built without Kafka; build it with the feature `kafka`, or use stdout or file",
+            "this program was built without Kafka; build it with the feature `kafka`, or use another one",
         )),
         _ => Ok(()),
     }
+}
+
+fn check_webhook(config: &Config, figment: &Figment) -> Result<(), Problem> {
+    let Some(options) = config.publisher.webhook(config.relay.publish_timeout) else {
+        return Err(Problem::new(format!(
+            "publisher.url: is missing; the webhook publisher needs the address that the receiver shows, best given by \
+             the environment: {ENV_PREFIX}PUBLISHER{ENV_SEPARATOR}URL=https://…"
+        )));
+    };
+    check_patience(options.answer_within, config, figment)?;
+    options.validate().map_err(|invalid| {
+        let field = format!("publisher.{}", invalid.field);
+        Problem::of_value(figment, &field, &invalid.value, &invalid.remedy)
+    })
+}
+
+/// A publisher must be able to say what is wrong before the relay gives up on it.
+fn check_patience(answer_within: Duration, config: &Config, figment: &Figment) -> Result<(), Problem> {
+    let publish_timeout = config.relay.publish_timeout;
+    if answer_within < publish_timeout {
+        return Ok(());
+    }
+    let reason = format!(
+        "must be below relay.publish_timeout, which is {publish_timeout:?}: the relay would give up before the publisher \
+         can say what is wrong"
+    );
+    Err(Problem::of_field(figment, "publisher.answer_within", &reason))
 }
 
 #[cfg(feature = "kafka")]
@@ -167,14 +195,7 @@ fn check_kafka_publisher(config: &Config, figment: &Figment) -> Result<(), Probl
         .connection()
         .map_err(|missing| Problem::new(missing.to_string()))?;
     let options = config.kafka_options();
-    let publish_timeout = config.relay.publish_timeout;
-    if options.answer_within >= publish_timeout {
-        let reason = format!(
-            "must be below relay.publish_timeout, which is {publish_timeout:?}: the relay would give up before the publisher \
-             can say what is wrong"
-        );
-        return Err(Problem::of_field(figment, "publisher.answer_within", &reason));
-    }
+    check_patience(options.answer_within, config, figment)?;
     match options.client_config() {
         Ok(_) => Ok(()),
         Err(InvalidKafkaOptions::Connection(invalid)) => {

@@ -16,15 +16,13 @@ pub(super) fn choose(rows: &Rows, request: &ClaimRequest, now: DateTime<Utc>) ->
         rows.outbox
             .iter()
             .filter(move |(_, row)| row.is_in(&request.scope) && row.life.is_expired(now) == expired)
-            .filter(|(_, row)| row.life.is_claimable(now, request.max_attempts))
+            .filter(|(_, row)| row.life.is_claimable(now, row.limit(request.max_attempts)))
             .filter(|(sequence, row)| lanes.allow(**sequence, row))
     };
-    let most_tried = free(true).map(|(_, row)| row.life.attempts).max();
-    match most_tried {
-        Some(attempts) => {
-            let limit = reclaim_limit(attempts, request.max_attempts, request.limit);
-            (within(free(true), limit, request.max_bytes), true)
-        }
+    let risk = |row: &Row| reclaim_limit(row.life.attempts, row.limit(request.max_attempts), request.limit);
+    // The most-tried row decides.
+    match free(true).map(|(_, row)| risk(row)).min() {
+        Some(limit) => (within(free(true), limit, request.max_bytes), true),
         None => (within(free(false), request.limit, request.max_bytes), false),
     }
 }

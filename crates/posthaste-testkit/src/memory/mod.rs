@@ -9,12 +9,14 @@ mod inbox;
 mod registry;
 mod relay;
 mod rows;
+mod table;
 mod tx;
 
 use std::sync::Arc;
 
 pub use inbox::MemoryInbox;
 use rows::Shared;
+pub use table::MemoryTable;
 pub use tx::MemoryTx;
 
 use crate::clock::TestClock;
@@ -38,6 +40,7 @@ use crate::clock::TestClock;
 pub struct MemoryStore {
     shared: Arc<Shared>,
     clock: TestClock,
+    table: MemoryTable,
 }
 
 impl MemoryStore {
@@ -51,6 +54,7 @@ impl MemoryStore {
         Self {
             shared: Arc::default(),
             clock,
+            table: MemoryTable::default(),
         }
     }
 

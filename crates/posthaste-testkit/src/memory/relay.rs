@@ -1,5 +1,6 @@
 //! The relay's verbs, and the schema's, which has nothing to do.
 
+use std::sync::MutexGuard;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -7,43 +8,48 @@ use chrono::{DateTime, Utc};
 use posthaste_core::integrity::StoredHash;
 use posthaste_core::lifecycle::{Lease, LeaseToken, Settlement, State};
 use posthaste_core::store::{
-    Claim, ClaimRequest, ClaimedMessage, LeadRequest, Leadership, Migration, OutboxStats, ProducerStore, RelayBeat,
-    SchemaStore, Scope, WorkerId,
+    Claim, ClaimRequest, ClaimedMessage, LeadRequest, Leadership, Migration, OutboxStats, ProducerStore, Recovered,
+    RelayBeat, SchemaStore, Scope, Terms, WorkerId,
 };
 use posthaste_core::wake::WakeSource;
 use posthaste_core::{EnqueueError, Enqueued, Message, MessageId, OutboxOptions, RelayStore, StoreError};
 use tokio::sync::watch;
 
-use super::rows::Rows;
+use super::rows::{NEVER, Rows};
 use super::{MemoryStore, claim};
 
 #[async_trait]
 impl RelayStore for MemoryStore {
     async fn claim(&self, request: &ClaimRequest) -> Result<Claim, StoreError> {
         let now = self.clock.now();
-        let mut rows = self.shared.rows();
+        let mut rows = self.rows_at(now);
         let died = sweep(&mut rows, &request.scope, request.max_attempts, now);
         let (chosen, reclaimed) = claim::choose(&rows, request, now);
         let lease = Lease {
             token: request.token,
-            until: now + request.lease,
+            until: self.until(now, request.lease),
         };
         let mut messages = Vec::with_capacity(chosen.len());
         for sequence in chosen {
             let Some(row) = rows.outbox.get_mut(&sequence) else {
                 continue;
             };
-            if row.life.claim(now, lease, request.max_attempts).is_ok() {
+            if row.life.claim(now, lease, row.limit(request.max_attempts)).is_ok() {
+                row.follow(now);
                 row.locked_by = Some(request.worker);
+                row.locked_at = Some(now);
                 messages.push(ClaimedMessage {
                     message: row.message.clone(),
                     created_at: row.life.created_at,
                     attempts: row.life.attempts,
                     hash: Some(StoredHash::own(Some(row.hash))),
-                    version: None,
-                    fault: None,
-                    max_attempts: None,
+                    version: self.table.versioned.then_some(row.version),
+                    fault: row.fault.clone(),
+                    max_attempts: row.max_attempts,
                 });
+                if self.table.without_attempts {
+                    row.life.attempts = 0;
+                }
             }
         }
         Ok(Claim {
@@ -55,17 +61,23 @@ impl RelayStore for MemoryStore {
 
     async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<MessageId>, StoreError> {
         let now = self.clock.now();
-        let mut rows = self.shared.rows();
+        let mut rows = self.rows_at(now);
         let mut lost = Vec::new();
         for settlement in settlements {
             let settled = rows.row_mut(settlement.id).is_some_and(|row| {
-                let allowed = row.life.settle(now, settlement.token, &settlement.verdict).is_ok();
-                row.follow(now);
-                allowed
+                let known = settlement.version.is_none_or(|version| version == row.version);
+                let settled = known && row.life.settle(now, settlement.token, &settlement.verdict).is_ok();
+                if settled {
+                    row.follow(now);
+                }
+                settled
             });
             if !settled {
                 lost.push(settlement.id);
             }
+        }
+        if self.table.locked_together {
+            rows.commit(settlements, now);
         }
         Ok(lost)
     }
@@ -77,17 +89,40 @@ impl RelayStore for MemoryStore {
         lease: Duration,
     ) -> Result<Vec<MessageId>, StoreError> {
         let now = self.clock.now();
-        let mut rows = self.shared.rows();
-        let until = now + lease;
+        let mut rows = self.rows_at(now);
+        let until = self.until(now, lease);
         let held = |id: &MessageId| {
-            let row = rows.row_mut(*id);
-            row.is_some_and(|row| row.life.extend(now, Lease { token, until }).is_ok())
+            let Some(row) = rows.row_mut(*id) else { return false };
+            let held = row.life.extend(now, Lease { token, until }).is_ok();
+            if held {
+                row.locked_at = Some(now);
+            }
+            held
         };
         Ok(ids.iter().copied().filter(held).collect())
     }
 
+    fn terms(&self) -> Terms {
+        self.table.terms()
+    }
+
+    async fn recover(
+        &self,
+        scope: &Scope,
+        max_attempts: u32,
+        stalled_after: Duration,
+    ) -> Result<Recovered, StoreError> {
+        if !self.table.without_expiry {
+            return Ok(Recovered::default());
+        }
+        let now = self.clock.now();
+        let mut rows = self.shared.rows();
+        Ok(rows.recover(scope, max_attempts, now - stalled_after, now))
+    }
+
     async fn sweep(&self, scope: &Scope, max_attempts: u32) -> Result<Vec<MessageId>, StoreError> {
-        Ok(sweep(&mut self.shared.rows(), scope, max_attempts, self.clock.now()))
+        let now = self.clock.now();
+        Ok(sweep(&mut self.rows_at(now), scope, max_attempts, now))
     }
 
     async fn purge(&self, keep: Duration, limit: u32) -> Result<u64, StoreError> {
@@ -164,10 +199,26 @@ impl RelayStore for MemoryStore {
     }
 }
 
+impl MemoryStore {
+    /// The rows, once the database has done what it does by itself.
+    fn rows_at(&self, now: DateTime<Utc>) -> MutexGuard<'_, Rows> {
+        let mut rows = self.shared.rows();
+        if self.table.locked_together {
+            rows.roll_back_expired(now);
+        }
+        rows
+    }
+
+    /// Until when a claim holds.
+    fn until(&self, now: DateTime<Utc>, lease: Duration) -> DateTime<Utc> {
+        if self.table.without_expiry { NEVER } else { now + lease }
+    }
+}
+
 fn sweep(rows: &mut Rows, scope: &Scope, max_attempts: u32, now: DateTime<Utc>) -> Vec<MessageId> {
     let mut died = Vec::new();
     for row in rows.outbox.values_mut().filter(|row| row.is_in(scope)) {
-        if row.life.sweep(now, max_attempts).is_ok() {
+        if row.life.sweep(now, row.limit(max_attempts)).is_ok() {
             row.follow(now);
             died.push(row.message.id);
         }

@@ -13,6 +13,9 @@ use uuid::Uuid;
 
 use super::registry::{Heard, Leader};
 
+/// The end of a claim in a table that does not say when it ends.
+pub(super) const NEVER: DateTime<Utc> = DateTime::<Utc>::MAX_UTC;
+
 /// What all clones of a store share.
 #[derive(Debug)]
 pub(super) struct Shared {
@@ -88,6 +91,12 @@ pub(super) struct Row {
     pub(super) hash: ContentHash,
     pub(super) life: Life,
     pub(super) locked_by: Option<WorkerId>,
+    pub(super) locked_at: Option<DateTime<Utc>>,
+    pub(super) version: i64,
+    /// Why it can never be published.
+    pub(super) fault: Option<String>,
+    /// The row's own limit.
+    pub(super) max_attempts: Option<u32>,
     pub(super) delivered_at: Option<DateTime<Utc>>,
 }
 
@@ -132,6 +141,11 @@ impl Row {
             && (scope.tenant.is_none() || self.message.tenant == scope.tenant)
     }
 
+    /// Most attempts of this row, where the policy has so many.
+    pub(super) fn limit(&self, max_attempts: u32) -> u32 {
+        self.max_attempts.unwrap_or(max_attempts)
+    }
+
     pub(super) fn record(&self, sequence: i64) -> Record {
         Record {
             message: self.message.clone(),
@@ -140,7 +154,7 @@ impl Row {
             attempts: self.life.attempts,
             next_attempt_at: self.life.next_attempt_at,
             locked_by: self.locked_by.map(|worker| worker.as_uuid().to_string()),
-            locked_until: self.life.lease.map(|lease| lease.until),
+            locked_until: self.life.lease.map(|lease| lease.until).filter(|until| *until < NEVER),
             last_error: self.life.last_error.clone(),
             created_at: self.life.created_at,
             updated_at: self.life.updated_at,
@@ -148,11 +162,13 @@ impl Row {
         }
     }
 
-    /// Brings the columns that [`Life`] does not keep in line with it.
+    /// Brings the columns that [`Life`] does not keep in line with it, after a transition.
     pub(super) fn follow(&mut self, now: DateTime<Utc>) {
         if self.life.state != State::Processing {
             self.locked_by = None;
+            self.locked_at = None;
         }
+        self.version += 1;
         if self.life.state == State::Delivered {
             self.delivered_at.get_or_insert(now);
         }

@@ -82,6 +82,10 @@ impl MemoryTx {
             hash: new.hash,
             life: Life::begin(now, new.message.not_before),
             locked_by: None,
+            locked_at: None,
+            version: 0,
+            fault: None,
+            max_attempts: None,
             delivered_at: None,
         };
         self.outbox.push((rows.next_sequence(), row));

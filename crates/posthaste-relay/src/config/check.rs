@@ -1,0 +1,159 @@
+//! Which settings cannot work, and what to give instead.
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use posthaste_core::breaker::InvalidBreaker;
+
+use super::{InvalidConfig, RelayConfig};
+
+/// The shortest lease that can be renewed in time.
+const SHORTEST_LEASE: Duration = Duration::from_millis(100);
+
+fn check(good: bool, field: &str, value: impl Debug, remedy: &str) -> Result<(), InvalidConfig> {
+    if good {
+        return Ok(());
+    }
+    Err(InvalidConfig {
+        field: field.to_owned(),
+        value: format!("{value:?}"),
+        remedy: remedy.to_owned(),
+    })
+}
+
+impl RelayConfig {
+    /// Checks that the settings can work together.
+    pub fn validate(&self) -> Result<(), InvalidConfig> {
+        self.check_sizes()?;
+        self.check_times()?;
+        let Self {
+            exclusive,
+            scope,
+            retry,
+            ..
+        } = self;
+        check(
+            !exclusive || (scope.topics.is_empty() && scope.tenant.is_none()),
+            "exclusive",
+            exclusive,
+            "the active relay must serve the whole namespace: leave out scope.topics and scope.tenant",
+        )?;
+        check(
+            retry.max_attempts > 0,
+            "retry.max_attempts",
+            retry.max_attempts,
+            "must be at least 1",
+        )?;
+        check(
+            !scope.namespace.trim().is_empty(),
+            "scope.namespace",
+            &scope.namespace,
+            "name the namespace that your producers use, or leave it out for `default`",
+        )?;
+        self.breaker
+            .validate()
+            .map_err(|InvalidBreaker { field, value, remedy }| InvalidConfig {
+                field: format!("breaker.{field}"),
+                value,
+                remedy: remedy.to_owned(),
+            })
+    }
+
+    fn check_sizes(&self) -> Result<(), InvalidConfig> {
+        check(self.batch_size > 0, "batch_size", self.batch_size, "must be at least 1")?;
+        check(
+            self.max_in_flight >= self.batch_size,
+            "max_in_flight",
+            self.max_in_flight,
+            "must be at least batch_size, or nothing could be claimed",
+        )?;
+        check(
+            self.max_in_flight_bytes > 0,
+            "max_in_flight_bytes",
+            self.max_in_flight_bytes,
+            "must be at least 1",
+        )
+    }
+
+    fn check_times(&self) -> Result<(), InvalidConfig> {
+        for (field, lease) in [("lease", self.lease), ("exclusive_lease", self.exclusive_lease)] {
+            let remedy = "must be at least 100ms, to leave time for renewal";
+            check(lease >= SHORTEST_LEASE, field, lease, remedy)?;
+        }
+        let third = self.lease / 3;
+        check(
+            self.poll_interval <= third && !self.poll_interval.is_zero(),
+            "poll_interval",
+            self.poll_interval,
+            "must be above 0 and at most a third of lease, or leases run out between polls",
+        )?;
+        check(
+            self.fixed_delay || (self.max_poll_interval <= third && self.max_poll_interval >= self.poll_interval),
+            "max_poll_interval",
+            self.max_poll_interval,
+            "must be at least poll_interval and at most a third of lease",
+        )?;
+        for (field, time) in [
+            ("publish_timeout", self.publish_timeout),
+            ("janitor_interval", self.janitor_interval),
+            ("recover_interval", self.recover_interval),
+            ("stalled_after", self.stalled_after),
+        ] {
+            check(!time.is_zero(), field, time, "must be above 0")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use posthaste_core::BreakerConfig;
+    use posthaste_core::store::Scope;
+
+    use super::*;
+
+    /// Proves B12.
+    #[test]
+    fn a_poll_interval_above_a_third_of_the_lease_is_refused() {
+        let config = RelayConfig {
+            lease: Duration::from_secs(3),
+            ..RelayConfig::default()
+        };
+        assert_eq!(config.validate(), Ok(()));
+        let slow = RelayConfig {
+            poll_interval: Duration::from_millis(1001),
+            ..config
+        };
+        let error = slow.validate().unwrap_err();
+        assert_eq!(error.field, "poll_interval");
+        assert!(error.to_string().contains("third of lease"), "{error}");
+    }
+
+    #[test]
+    fn a_breaker_that_could_never_open_is_refused() {
+        let breaker = BreakerConfig {
+            minimum_calls: 20,
+            ..BreakerConfig::default()
+        };
+        let config = RelayConfig {
+            breaker,
+            ..RelayConfig::default()
+        };
+        assert_eq!(config.validate().unwrap_err().field, "breaker.minimum_calls");
+    }
+
+    /// The others of the namespace would stand by for ever while nobody serves their topics.
+    #[test]
+    fn an_exclusive_relay_of_some_topics_is_refused() {
+        let scope = Scope {
+            topics: vec!["a".into()],
+            ..Scope::default()
+        };
+        let config = RelayConfig {
+            scope,
+            exclusive: true,
+            ..RelayConfig::default()
+        };
+        assert_eq!(config.validate().unwrap_err().field, "exclusive");
+    }
+}

@@ -1,0 +1,188 @@
+//! All attempts within one claim, for tables that have no place to count them.
+//!
+//! Each lane of the batch goes its own way. When one of its messages fails and may be tried again, the lane waits for the
+//! backoff and is then handed over anew, with what was held back behind that message. Nobody waits for another lane, and
+//! the lease is renewed meanwhile. A relay that stops gives waiting lanes back, and so does one whose circuit is open by
+//! then: the count is forgotten, which errs on the side of trying more often.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use posthaste_core::MessageId;
+use posthaste_core::lifecycle::Verdict;
+use posthaste_core::publisher::Delivery;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
+
+use crate::desk::Desk;
+use crate::engine::{Engine, Reported};
+use crate::gate::Gate;
+use crate::instrument;
+use crate::lease::BatchLease;
+use crate::publication::{self, Parcel, Sink};
+
+/// Publishes a batch until each of its messages has a last word.
+pub(crate) async fn run(
+    engine: &Arc<Engine>,
+    parcels: Vec<Parcel>,
+    gate: &Arc<Gate>,
+    lease: &Arc<BatchLease>,
+    desk: &Arc<Desk>,
+) {
+    let (again, mut waiting) = mpsc::unbounded_channel();
+    let claim = Arc::new(Claim {
+        engine: Arc::clone(engine),
+        gate: Arc::clone(gate),
+        lease: Arc::clone(lease),
+        desk: Arc::clone(desk),
+        again,
+    });
+    let mut rounds = JoinSet::new();
+    rounds.spawn(Arc::clone(&claim).publish(parcels));
+    loop {
+        let lane = tokio::select! {
+            Some(lane) = waiting.recv() => lane,
+            ended = rounds.join_next() => match (waiting.try_recv(), ended) {
+                (Ok(lane), _) => lane,
+                (Err(_), Some(_)) => continue,
+                (Err(_), None) => return,
+            },
+        };
+        rounds.spawn(Arc::clone(&claim).publish_later(lane));
+    }
+}
+
+struct Claim {
+    engine: Arc<Engine>,
+    gate: Arc<Gate>,
+    lease: Arc<BatchLease>,
+    desk: Arc<Desk>,
+    again: mpsc::UnboundedSender<Waiting>,
+}
+
+/// A lane that is to be handed over again.
+struct Waiting {
+    parcels: Vec<Parcel>,
+    until: Instant,
+}
+
+impl Claim {
+    async fn publish(self: Arc<Self>, parcels: Vec<Parcel>) {
+        let lanes = Arc::new(Lanes::new(Arc::clone(&self), &parcels));
+        publication::run(&self.engine, parcels, &self.gate, lanes).await;
+    }
+
+    async fn publish_later(self: Arc<Self>, lane: Waiting) {
+        tokio::select! {
+            () = sleep_until(lane.until) => self.publish(lane.parcels).await,
+            () = self.lease.revoked() => {
+                for Parcel { ticket, .. } in lane.parcels {
+                    self.desk.take(Reported::not_attempted(ticket));
+                }
+            }
+        }
+    }
+
+    /// Decides about a lane of which every message was reported and some are not done with.
+    fn go_on(&self, open: Vec<(Reported, Delivery)>) {
+        let delay = open.iter().filter_map(|(reported, _)| match reported.verdict {
+            Verdict::Retry { delay, .. } => Some(delay),
+            _ => None,
+        });
+        let Some(delay) = delay.max() else {
+            open.into_iter().for_each(|(reported, _)| self.desk.take(reported));
+            return;
+        };
+        let again = |(reported, mut delivery): (Reported, Delivery)| {
+            instrument::tried_in_place(&self.engine.config.scope.namespace, &reported);
+            let mut ticket = reported.ticket;
+            if let Verdict::Retry { .. } = reported.verdict {
+                self.engine.totals.settled(&reported.verdict);
+                ticket.attempts = ticket.attempts.saturating_add(1);
+            }
+            delivery.attempt = ticket.attempts;
+            Parcel { ticket, delivery }
+        };
+        let parcels = open.into_iter().map(again).collect();
+        let until = Instant::now() + delay;
+        // The receiver is gone only if the relay is being dropped.
+        let _ = self.again.send(Waiting { parcels, until });
+    }
+}
+
+/// The lanes of one call of the publisher. One is over when each of its messages was reported.
+struct Lanes {
+    claim: Arc<Claim>,
+    places: HashMap<MessageId, usize>,
+    lanes: Mutex<Vec<Lane>>,
+}
+
+#[derive(Default)]
+struct Lane {
+    /// In order.
+    deliveries: Vec<Delivery>,
+    reports: usize,
+    /// What is not done with.
+    open: HashMap<MessageId, Reported>,
+}
+
+impl Lanes {
+    fn new(claim: Arc<Claim>, parcels: &[Parcel]) -> Self {
+        let mut keyed = HashMap::new();
+        let mut places = HashMap::with_capacity(parcels.len());
+        let mut lanes: Vec<Lane> = Vec::new();
+        for Parcel { delivery, .. } in parcels {
+            let message = &delivery.message;
+            // A message without a key has a lane for itself.
+            let new = lanes.len();
+            let place = message.lane().map_or(new, |lane| *keyed.entry(lane).or_insert(new));
+            if place == new {
+                lanes.push(Lane::default());
+            }
+            lanes[place].deliveries.push(delivery.clone());
+            places.insert(message.id, place);
+        }
+        Self {
+            claim,
+            places,
+            lanes: Mutex::new(lanes),
+        }
+    }
+
+    fn lanes(&self) -> MutexGuard<'_, Vec<Lane>> {
+        // No code panics while holding the lock, and the data would be sound if it did.
+        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Lane {
+    /// What is not done with, in order.
+    fn open(mut self) -> Vec<(Reported, Delivery)> {
+        let deliveries = self.deliveries.into_iter();
+        deliveries
+            .filter_map(|delivery| Some((self.open.remove(&delivery.message.id)?, delivery)))
+            .collect()
+    }
+}
+
+impl Sink for Lanes {
+    fn take(&self, reported: Reported) {
+        let mut lanes = self.lanes();
+        let lane = &mut lanes[self.places[&reported.ticket.id]];
+        lane.reports += 1;
+        let done = match reported.verdict {
+            Verdict::Delivered | Verdict::Dead { .. } => Some(reported),
+            _ => {
+                lane.open.insert(reported.ticket.id, reported);
+                None
+            }
+        };
+        let over = (lane.reports == lane.deliveries.len()).then(|| std::mem::take(lane));
+        drop(lanes);
+        done.into_iter().for_each(|reported| self.claim.desk.take(reported));
+        if let Some(lane) = over {
+            self.claim.go_on(lane.open());
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! What other people's tables have and lack, for tests of how a relay gets along with them.
+
+use std::collections::HashSet;
+
+use chrono::{DateTime, Utc};
+use posthaste_core::MessageId;
+use posthaste_core::lifecycle::{Settlement, State, Verdict};
+use posthaste_core::store::{Recovered, Scope, Terms};
+
+use super::MemoryStore;
+use super::rows::{Row, Rows};
+
+/// The table that a [`MemoryStore`] imitates. The default is Posthaste's own.
+///
+/// ```
+/// use posthaste_core::{RelayStore, store::Terms};
+/// use posthaste_testkit::{MemoryStore, MemoryTable};
+///
+/// let table = MemoryTable { without_attempts: true, locked_together: true, ..MemoryTable::default() };
+/// let store = MemoryStore::new().imitating(table);
+/// assert_eq!(store.terms(), Terms { settle_together: true, attempts_in_place: true });
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryTable {
+    /// There is no column for attempts: a row is always claimed for the first time.
+    pub without_attempts: bool,
+    /// There are no columns for a lease. The rows of a claim are locked by one transaction, which ends with the first
+    /// settlement: what is not settled then is as it was before. When the lease runs out it is rolled back.
+    pub locked_together: bool,
+    /// There is a column for when a row was claimed, and none for how long that holds: no claim takes over from vanished
+    /// workers, and it takes [`RelayStore::recover`](posthaste_core::RelayStore::recover) to have their rows back.
+    pub without_expiry: bool,
+    /// There is a version that every transition checks and increments.
+    pub versioned: bool,
+}
+
+impl MemoryTable {
+    pub(super) fn terms(self) -> Terms {
+        Terms {
+            settle_together: self.locked_together,
+            attempts_in_place: self.without_attempts,
+        }
+    }
+}
+
+impl MemoryStore {
+    /// The same outbox as a table that has less, or more.
+    #[must_use]
+    pub fn imitating(self, table: MemoryTable) -> Self {
+        Self { table, ..self }
+    }
+
+    /// Gives a row a limit of attempts of its own.
+    pub fn limit_attempts(&self, id: MessageId, max_attempts: u32) {
+        if let Some(row) = self.shared.rows().row_mut(id) {
+            row.max_attempts = Some(max_attempts);
+        }
+    }
+
+    /// Gives a row a fault for which it can never be published, such as a type name without a topic.
+    pub fn make_unpublishable(&self, id: MessageId, fault: &str) {
+        if let Some(row) = self.shared.rows().row_mut(id) {
+            row.fault = Some(fault.to_owned());
+        }
+    }
+
+    /// Increments a row's version, as somebody does who changes the row.
+    pub fn change_version(&self, id: MessageId) {
+        if let Some(row) = self.shared.rows().row_mut(id) {
+            row.version += 1;
+        }
+    }
+}
+
+impl Rows {
+    /// Rolls back the transactions of workers that were not heard of in time, where rows are locked by transactions.
+    pub(super) fn roll_back_expired(&mut self, now: DateTime<Utc>) {
+        for row in self.outbox.values_mut().filter(|row| row.life.is_expired(now)) {
+            row.roll_back(now);
+        }
+    }
+
+    /// Ends the transactions of some settlements: what they did not speak of is as it was before.
+    pub(super) fn commit(&mut self, settlements: &[Settlement], now: DateTime<Utc>) {
+        let tokens: HashSet<_> = settlements.iter().map(|settlement| settlement.token).collect();
+        for row in self.outbox.values_mut() {
+            if row.life.lease.is_some_and(|lease| tokens.contains(&lease.token)) {
+                row.roll_back(now);
+            }
+        }
+    }
+
+    /// Takes rows back that were locked before `since`.
+    pub(super) fn recover(
+        &mut self,
+        scope: &Scope,
+        max_attempts: u32,
+        since: DateTime<Utc>,
+        now: DateTime<Utc>,
+    ) -> Recovered {
+        let mut recovered = Recovered::default();
+        for row in self.outbox.values_mut().filter(|row| row.is_in(scope)) {
+            let stalled = row.locked_at.is_some_and(|at| at < since);
+            if stalled && row.life.recover(now, row.limit(max_attempts)).is_ok() {
+                row.follow(now);
+                if row.life.state == State::Dead {
+                    recovered.died.push(row.message.id);
+                } else {
+                    recovered.pending.push(row.message.id);
+                }
+            }
+        }
+        recovered
+    }
+}
+
+impl Row {
+    fn roll_back(&mut self, now: DateTime<Utc>) {
+        if let Some(lease) = self.life.lease
+            && self.life.settle(now, lease.token, &Verdict::Released).is_ok()
+        {
+            self.follow(now);
+        }
+    }
+}
