@@ -13,7 +13,7 @@ use posthaste_core::{PublishError, Publisher, StoreError};
 use posthaste_postgres::{DEFAULT_SCHEMA, PostgresStore};
 #[cfg(feature = "kafka")]
 use posthaste_publishers::KafkaPublisher;
-use posthaste_publishers::{FileOptions, FilePublisher, Stdout};
+use posthaste_publishers::{FileOptions, FilePublisher, LogPublisher, Stdout, WebhookPublisher};
 use posthaste_sqlite::{DEFAULT_PREFIX, SqliteStore};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::sqlite::SqlitePoolOptions;
@@ -169,50 +169,76 @@ fn no_answer(database: &Database) -> StoreError {
 pub struct Outlet {
     /// To hand to a relay.
     pub publisher: Arc<dyn Publisher>,
+    way: Way,
+}
+
+/// How to find out whether messages could go out.
+enum Way {
+    /// By trying.
+    Open,
+    Log(LogPublisher),
     #[cfg(feature = "kafka")]
-    kafka: Option<Arc<KafkaPublisher>>,
+    Kafka(Arc<KafkaPublisher>),
+    Webhook(WebhookPublisher),
 }
 
 impl Outlet {
+    fn new(publisher: impl Publisher, way: Way) -> Self {
+        Self {
+            publisher: Arc::new(publisher),
+            way,
+        }
+    }
+
     /// Whether messages could go out now: what was found, or why not.
     pub async fn probe(&self) -> Result<String, PublishError> {
-        #[cfg(feature = "kafka")]
-        if let Some(kafka) = &self.kafka {
-            let cluster = kafka.cluster().await?;
-            let (count, brokers) = (cluster.brokers.len(), cluster.brokers.join(", "));
-            let s = if count == 1 { "" } else { "s" };
-            let id = cluster.id.unwrap_or_else(|| "unknown".to_owned());
-            return Ok(format!("kafka, {count} broker{s}: {brokers} (cluster {id})"));
+        let name = self.publisher.name();
+        match &self.way {
+            Way::Open => Ok(name.to_owned()),
+            Way::Log(log) => log.check().map(|()| name.to_owned()),
+            Way::Webhook(webhook) => Ok(format!("{name}, {}", webhook.probe().await?)),
+            #[cfg(feature = "kafka")]
+            Way::Kafka(kafka) => {
+                let cluster = kafka.cluster().await?;
+                let (count, brokers) = (cluster.brokers.len(), cluster.brokers.join(", "));
+                let s = if count == 1 { "" } else { "s" };
+                let id = cluster.id.unwrap_or_else(|| "unknown".to_owned());
+                Ok(format!("{name}, {count} broker{s}: {brokers} (cluster {id})"))
+            }
         }
-        Ok(self.publisher.name().to_owned())
     }
 }
 
 /// The configured publisher. Nothing is connected to yet, so that a relay may start before its broker.
 pub fn publisher(config: &Config) -> anyhow::Result<Outlet> {
     let settings = &config.publisher;
-    let publisher: Arc<dyn Publisher> = match (settings.kind, &settings.path) {
-        (PublisherKind::File, Some(path)) => {
+    Ok(match settings.kind {
+        PublisherKind::Stdout => Outlet::new(Stdout::new(), Way::Open),
+        PublisherKind::File => {
+            let path = settings.path.as_ref().context("publisher.path: is missing")?;
             let options = FileOptions {
                 fsync: settings.fsync.unwrap_or(true),
                 ..FileOptions::new(path)
             };
-            Arc::new(FilePublisher::open(options).context("publisher.path")?)
+            Outlet::new(FilePublisher::open(options).context("publisher.path")?, Way::Open)
+        }
+        PublisherKind::Log => {
+            let log = LogPublisher::new(settings.log());
+            Outlet::new(log.clone(), Way::Log(log))
+        }
+        PublisherKind::Webhook => {
+            let options = settings.webhook(config.relay.publish_timeout);
+            let options = options.context("publisher.url: is missing")?;
+            let webhook = WebhookPublisher::new(options).context("publisher")?;
+            Outlet::new(webhook.clone(), Way::Webhook(webhook))
         }
         #[cfg(feature = "kafka")]
-        (PublisherKind::Kafka, _) => {
+        PublisherKind::Kafka => {
             let kafka = Arc::new(KafkaPublisher::new(config.kafka_options()).context("kafka")?);
-            return Ok(Outlet {
-                publisher: Arc::clone(&kafka) as Arc<dyn Publisher>,
-                kafka: Some(kafka),
-            });
+            Outlet::new(Arc::clone(&kafka), Way::Kafka(kafka))
         }
-        _ => Arc::new(Stdout::new()),
-    };
-    Ok(Outlet {
-        publisher,
-        #[cfg(feature = "kafka")]
-        kafka: None,
+        #[cfg(not(feature = "kafka"))]
+        PublisherKind::Kafka => anyhow::bail!("publisher.kind: this program was built without Kafka"),
     })
 }
 

@@ -83,6 +83,12 @@ fn blot(line: &str) -> String {
     let Some((scheme, rest)) = line.split_once("://") else {
         return line.to_owned();
     };
+    if scheme.ends_with("http") || scheme.ends_with("https") {
+        // A webhook's: its path is its password.
+        let host = rest.split(['/', '?', '"', '\'', ' ']).next().unwrap_or_default();
+        let host = host.rsplit('@').next().unwrap_or_default();
+        return format!("{scheme}://{host}/***");
+    }
     let shown = match rest.rsplit_once('@') {
         Some((account, place)) => {
             let user = account.split(':').next().unwrap_or_default();
@@ -116,6 +122,8 @@ mod tests {
                 "postgres://db/shop?user=ann&password=***&x=1",
             ),
             ("url = \"postgres://ann:secret@db", "url = \"postgres://ann:***@db"),
+            ("url = 'https://h:1/a/secret?b=secret", "url = 'https://h:1/***"),
+            ("https://ann:secret@h/a", "https://h/***"),
         ] {
             assert_eq!(without_password(url), shown);
         }

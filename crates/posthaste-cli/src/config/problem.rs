@@ -118,9 +118,10 @@ fn show(field: &str, value: &Value) -> String {
     let is_secret = ["password", "secret", "pem", "jaas", "oauthbearer"]
         .iter()
         .any(|part| field.contains(part));
-    // A whole table of Kafka's properties may hold any of them.
-    let may_hold_one = field.starts_with("kafka") && matches!(value, Value::Dict(..) | Value::Array(..));
-    if is_secret || may_hold_one {
+    // A whole table of Kafka's properties may hold any of them, and that of the publisher a webhook's address.
+    let may_hold_one = matches!(value, Value::Dict(..) | Value::Array(..))
+        && ["kafka", "publisher"].iter().any(|section| field.starts_with(section));
+    if is_secret || may_hold_one || field == "publisher.url" {
         return "(hidden)".to_owned();
     }
     let text = match value {

@@ -3,12 +3,13 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use serde::Deserialize;
-
 #[cfg(feature = "kafka")]
 use posthaste_kafka::event::Format;
 #[cfg(feature = "kafka")]
 use posthaste_publishers::kafka::{KafkaOptions, Route, UnknownTopic};
+use posthaste_publishers::webhook::{Field, Style};
+use posthaste_publishers::{LogLevel, LogOptions, WebhookOptions, WebhookUrl};
+use serde::Deserialize;
 
 /// Where messages go.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -20,6 +21,29 @@ pub struct PublisherConfig {
     pub path: Option<PathBuf>,
     /// Whether each batch is forced to disk before it counts as delivered. For `file`. Defaults to true.
     pub fsync: Option<bool>,
+    /// The level of log events. For `log`. Defaults to `info`.
+    pub(super) level: Option<LogLevel>,
+    /// How many characters of a payload are logged. For `log`. Defaults to 4096.
+    pub(super) payload_limit: Option<usize>,
+    /// Where to post. Whoever knows it may post there, so it is best kept in the environment. Needed for, and only for,
+    /// `webhook`.
+    pub(super) url: Option<WebhookUrl>,
+    /// How a notification looks, `embed` or `text`. For `webhook`. Defaults to `embed`.
+    pub(super) style: Option<Style>,
+    /// The name under which notifications appear. For `webhook`. Defaults to the webhook's own.
+    pub(super) username: Option<String>,
+    /// The headline of a notification, a template. For `webhook`. Defaults to the event's type.
+    pub(super) title: Option<String>,
+    /// The text of a notification, a template. For `webhook`. Defaults to the payload.
+    pub(super) text: Option<String>,
+    /// Values shown below the text. For `webhook`. Defaults to none.
+    pub(super) fields: Option<Vec<Field>>,
+    /// How many notifications are on their way at a time. For `webhook`. Defaults to 4.
+    pub(super) concurrency: Option<usize>,
+    /// How long the broker or the receiver may go without any answer. For `kafka` and `webhook`. Defaults to two thirds
+    /// of `relay.publish_timeout`.
+    #[serde(with = "humantime_serde")]
+    pub(super) answer_within: Option<Duration>,
     /// How a message becomes a record, `binary` or `structured`. For `kafka`, as all that follow. Defaults to `binary`.
     pub(super) format: Option<Format>,
     /// Rules that send messages to other topics than their own, tried in order. Defaults to none.
@@ -28,9 +52,6 @@ pub struct PublisherConfig {
     pub(super) id_header: Option<String>,
     /// What becomes of a message whose topic is not there, `retry` or `dead`. Defaults to `retry`.
     pub(super) unknown_topic: Option<UnknownTopic>,
-    /// How long a batch may go without any answer. Defaults to two thirds of `relay.publish_timeout`.
-    #[serde(with = "humantime_serde")]
-    pub(super) answer_within: Option<Duration>,
 }
 
 /// Which publisher.
@@ -42,8 +63,24 @@ pub enum PublisherKind {
     Stdout,
     /// One line of JSON per message in a file.
     File,
+    /// One log event per message.
+    Log,
     /// One record per message in Kafka.
     Kafka,
+    /// One notification per message to a webhook.
+    Webhook,
+}
+
+impl PublisherKind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Stdout => "stdout",
+            Self::File => "file",
+            Self::Log => "log",
+            Self::Kafka => "kafka",
+            Self::Webhook => "webhook",
+        }
+    }
 }
 
 /// Read and not looked at, so that the message can be about the program and not about a key.
@@ -57,21 +94,65 @@ mod left_out {
 use left_out::{Format, Route, UnknownTopic};
 
 impl PublisherConfig {
-    /// The fields that were given although they are for another publisher, with the publisher that they are for.
-    pub(super) fn misplaced(&self) -> Option<(&'static str, &'static str)> {
-        let file = self.kind == PublisherKind::File;
-        let kafka = self.kind == PublisherKind::Kafka;
-        let given = [
-            ("path", "file", file, self.path.is_some()),
-            ("fsync", "file", file, self.fsync.is_some()),
-            ("format", "kafka", kafka, self.format.is_some()),
-            ("routes", "kafka", kafka, self.routes.is_some()),
-            ("id_header", "kafka", kafka, self.id_header.is_some()),
-            ("unknown_topic", "kafka", kafka, self.unknown_topic.is_some()),
-            ("answer_within", "kafka", kafka, self.answer_within.is_some()),
+    /// What to say of a field that was given although it is for another publisher, and the field.
+    pub(super) fn misplaced(&self) -> Option<(&'static str, String)> {
+        use PublisherKind::{File, Kafka, Log, Webhook};
+        let given: [(_, &[PublisherKind], _); 16] = [
+            ("path", &[File], self.path.is_some()),
+            ("fsync", &[File], self.fsync.is_some()),
+            ("level", &[Log], self.level.is_some()),
+            ("payload_limit", &[Log], self.payload_limit.is_some()),
+            ("url", &[Webhook], self.url.is_some()),
+            ("style", &[Webhook], self.style.is_some()),
+            ("username", &[Webhook], self.username.is_some()),
+            ("title", &[Webhook], self.title.is_some()),
+            ("text", &[Webhook], self.text.is_some()),
+            ("fields", &[Webhook], self.fields.is_some()),
+            ("concurrency", &[Webhook], self.concurrency.is_some()),
+            ("answer_within", &[Kafka, Webhook], self.answer_within.is_some()),
+            ("format", &[Kafka], self.format.is_some()),
+            ("routes", &[Kafka], self.routes.is_some()),
+            ("id_header", &[Kafka], self.id_header.is_some()),
+            ("unknown_topic", &[Kafka], self.unknown_topic.is_some()),
         ];
-        let misplaced = given.into_iter().find(|(_, _, fits, given)| *given && !fits);
-        misplaced.map(|(field, kind, ..)| (field, kind))
+        let (field, kinds, _) = given
+            .into_iter()
+            .find(|(_, kinds, given)| *given && !kinds.contains(&self.kind))?;
+        let names: Vec<_> = kinds.iter().map(|kind| kind.name()).collect();
+        let (names, first) = (names.join(" and "), names[0]);
+        let s = if kinds.len() == 1 { "" } else { "s" };
+        let reason = format!("is for the {names} publisher{s}; set publisher.kind = {first:?}, or leave it out");
+        Some((field, reason))
+    }
+
+    /// How long to wait for an answer, if the relay waits for `publish_timeout`.
+    fn patience(&self, publish_timeout: Duration) -> Duration {
+        self.answer_within.unwrap_or(publish_timeout * 2 / 3)
+    }
+
+    /// The log publisher's options.
+    pub fn log(&self) -> LogOptions {
+        let defaults = LogOptions::default();
+        LogOptions {
+            level: self.level.unwrap_or(defaults.level),
+            payload_limit: self.payload_limit.unwrap_or(defaults.payload_limit),
+        }
+    }
+
+    /// The webhook publisher's options, if it has an address. `publish_timeout` is how long the relay waits for any
+    /// answer.
+    pub fn webhook(&self, publish_timeout: Duration) -> Option<WebhookOptions> {
+        let defaults = WebhookOptions::new(self.url.clone()?);
+        Some(WebhookOptions {
+            style: self.style.unwrap_or(defaults.style),
+            username: self.username.clone(),
+            title: self.title.clone().unwrap_or(defaults.title),
+            text: self.text.clone().unwrap_or(defaults.text),
+            fields: self.fields.clone().unwrap_or_default(),
+            concurrency: self.concurrency.unwrap_or(defaults.concurrency),
+            answer_within: self.patience(publish_timeout),
+            ..defaults
+        })
     }
 
     /// The Kafka publisher's options. `publish_timeout` is how long the relay waits for any answer.
@@ -83,7 +164,7 @@ impl PublisherConfig {
             routes: self.routes.clone().unwrap_or_default(),
             id_header: self.id_header.clone(),
             unknown_topic: self.unknown_topic.unwrap_or_default(),
-            answer_within: self.answer_within.unwrap_or(publish_timeout * 2 / 3),
+            answer_within: self.patience(publish_timeout),
             ..defaults
         }
     }

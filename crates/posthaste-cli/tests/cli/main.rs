@@ -14,6 +14,7 @@ mod failures;
 #[cfg(feature = "kafka")]
 mod kafka_run;
 mod migrate;
+mod notify;
 mod run;
 mod status;
 #[cfg(feature = "kafka")]
