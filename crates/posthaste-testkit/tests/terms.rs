@@ -10,6 +10,8 @@ mod in_place;
 mod limits;
 #[path = "terms/pace.rs"]
 mod pace;
+#[path = "terms/random.rs"]
+mod random;
 #[path = "terms/recovery.rs"]
 mod recovery;
 #[path = "terms/together.rs"]

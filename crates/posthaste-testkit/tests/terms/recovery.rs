@@ -99,13 +99,15 @@ async fn nothing_is_taken_from_a_worker_that_is_only_slow() {
     let store = store(LOCKED_AT);
     let [id] = enqueue(&store, ["1"]).await;
     let slow = Broker::slow(|_, _| (MINUTE * 25, Outcome::Delivered));
+    // Renewed every ten minutes, and so never stalled in less than half an hour, though `stalled_after` says five minutes.
     let patient = RelayConfig {
+        lease: MINUTE * 30,
         publish_timeout: MINUTE * 30,
         ..config()
     };
-    let (shutdown, relay) = start(&store, slow, patient);
+    let (shutdown, relay) = start(&store, slow, patient.clone());
     sleep(SECOND).await;
-    let (others_shutdown, other) = start(&store, Broker::willing(), config());
+    let (others_shutdown, other) = start(&store, Broker::willing(), patient);
     sleep(MINUTE * 26).await;
     assert_eq!(state(&store, id).await, State::Delivered);
     others_shutdown.cancel();
