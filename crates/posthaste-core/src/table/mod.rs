@@ -4,9 +4,13 @@
 //! already has is another map, written as TOML (see [`file`]), and may lack a role: statements mark the parts that need it
 //! (see [`crate::template`]), and the way rows are claimed follows from the roles that are there (see [`Strategy`]).
 
+pub mod catalogue;
+pub mod check;
+mod database;
 pub mod file;
 mod fit;
 mod identifier;
+pub mod infer;
 mod kind;
 mod own;
 mod role;
@@ -27,6 +31,9 @@ use crate::integrity::HashRecipe;
 use crate::lifecycle::{LeaseToken, State};
 use crate::store::WorkerId;
 
+pub use catalogue::{Catalogue, LiveColumn, LiveIndex, LiveTable};
+pub use check::{Finding, Severity};
+pub use database::Database;
 pub use file::MapError;
 pub use identifier::{BadIdentifier, Identifier, TableName};
 pub use kind::Kind;
@@ -111,6 +118,16 @@ impl TableMap {
     /// The table for a purpose, by its name in statements.
     pub fn table(&self, purpose: &str) -> Option<&TableName> {
         self.tables.get(purpose)
+    }
+
+    /// All tables that it names, by purpose.
+    pub fn tables(&self) -> impl Iterator<Item = (&str, &TableName)> {
+        self.tables.iter().map(|(purpose, table)| (purpose.as_str(), table))
+    }
+
+    /// Whether it describes Posthaste's own tables, which migrations make; others are their owner's.
+    pub fn is_own(&self) -> bool {
+        self.tables.contains_key("migrations")
     }
 
     /// The column of a role, if the table has one.

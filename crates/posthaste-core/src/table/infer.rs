@@ -1,0 +1,333 @@
+//! Proposes a map for a table that somebody has, from its catalogue.
+//!
+//! Names and types say most of it. What they cannot say is guessed where a guess is useful, and put on a list of things to
+//! decide; nothing is guessed silently.
+
+mod names;
+mod side;
+#[cfg(test)]
+mod tests;
+mod words;
+
+use std::fmt::Write;
+
+use super::{Database, Kind, LiveColumn, LiveTable, TableName, find_role};
+use names::{NAMES, plain};
+
+/// A map to begin with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Proposal {
+    /// The map as TOML, with what is to be decided as comments.
+    pub toml: String,
+    /// What is to be decided.
+    pub notes: Vec<String>,
+}
+
+/// The column of a live table that probably says where a row stands.
+pub fn status_column(table: &LiveTable) -> Option<&LiveColumn> {
+    let (_, names) = NAMES.iter().find(|(role, _)| *role == "status")?;
+    names::find(table, names, &[])
+}
+
+/// Proposes a map. `others` are tables that may belong to it: a cursor, failures, dead letters.
+pub fn infer(table: &LiveTable, others: &[LiveTable], database: Database) -> Proposal {
+    let mut draft = Draft {
+        table,
+        database,
+        columns: Vec::new(),
+        notes: Vec::new(),
+    };
+    draft.find_columns();
+    let sides = side::find(table, others, draft.has("status"));
+    let is_log = sides.iter().any(|side| side.purpose == "cursor");
+    draft.settle_lease();
+    let toml = draft.toml(&sides, is_log);
+    let mut head = String::new();
+    say(
+        &mut head,
+        &format!("# Proposed for the table {} on {}.", table.name, database.product()),
+    );
+    for note in &draft.notes {
+        say(&mut head, &format!("# To decide: {note}."));
+    }
+    Proposal {
+        toml: head + &toml,
+        notes: draft.notes,
+    }
+}
+
+/// A column that was found for a role.
+struct Found<'a> {
+    role: &'static str,
+    column: &'a LiveColumn,
+    kind: Kind,
+}
+
+struct Draft<'a> {
+    table: &'a LiveTable,
+    database: Database,
+    columns: Vec<Found<'a>>,
+    notes: Vec<String>,
+}
+
+impl<'a> Draft<'a> {
+    fn has(&self, role: &str) -> bool {
+        self.columns.iter().any(|found| found.role == role)
+    }
+
+    fn get(&self, role: &str) -> Option<&Found<'a>> {
+        self.columns.iter().find(|found| found.role == role)
+    }
+
+    fn find_columns(&mut self) {
+        let table = self.table;
+        let id = match table.primary_key() {
+            [id] => table.column(id),
+            _ => table.column("id").or(table.columns.first()),
+        };
+        if let Some(id) = id {
+            self.take("id", id);
+        }
+        for (role, names) in NAMES {
+            let taken: Vec<&str> = self.columns.iter().map(|found| found.column.name.as_str()).collect();
+            if let Some(column) = names::find(table, names, &taken) {
+                self.take(role, column);
+            }
+        }
+        if !self.has("ordering_key")
+            && let Some(aggregate) = self.get("aggregate_id").map(|found| found.column)
+        {
+            self.take("ordering_key", aggregate);
+        }
+        if !self.has("ordering_key") {
+            self.note(
+                "which column has the key within which order is kept (ordering_key)? Without one there is no order",
+            );
+        }
+    }
+
+    /// Gives a column a role if it can keep what the role needs.
+    fn take(&mut self, role: &'static str, column: &'a LiveColumn) {
+        let Some(known) = find_role(role) else { return };
+        let kinds = self.database.kinds(&column.type_name);
+        let suits = |kind: &&Kind| **kind == known.kind || known.others.contains(kind);
+        // The role's usual kind if the type keeps it, else the type's.
+        let kind = kinds
+            .iter()
+            .find(|kind| **kind == known.kind)
+            .or_else(|| kinds.iter().find(suits));
+        let Some(kind) = kind.copied() else {
+            let problem = format!(
+                "the column {} looks like {role}, but its type {} does not suit that",
+                column.name, column.type_name
+            );
+            return self.notes.push(problem);
+        };
+        if matches!(kind, Kind::EpochMs) {
+            self.note(&format!(
+                "is {} in milliseconds since 1970, or in seconds (epoch_s) or microseconds (epoch_us)?",
+                column.name
+            ));
+        }
+        self.columns.push(Found { role, column, kind });
+    }
+
+    fn note(&mut self, note: &str) {
+        self.notes.push(note.trim_end_matches('.').to_owned());
+    }
+
+    /// A lease needs an owner, a time and a count of attempts; without all of them rows are locked while publishing.
+    fn settle_lease(&mut self) {
+        let timed = self.has("locked_until") || self.has("locked_at");
+        let owned = self.has("locked_by") || self.has("lease_token");
+        if !timed && !owned {
+            return;
+        }
+        let missing = match (owned, timed, self.has("attempts")) {
+            (false, ..) => "a column that says who has a row (locked_by)",
+            (_, false, _) => "a column that says until when (locked_until)",
+            (.., false) => "a count of attempts (attempts)",
+            _ => return,
+        };
+        let lease = ["locked_by", "lease_token", "locked_until", "locked_at"];
+        self.columns.retain(|found| !lease.contains(&found.role));
+        self.note(&format!(
+            "for leases the table lacks {missing}; as it is, rows are locked while they are published"
+        ));
+    }
+
+    fn leased(&self) -> bool {
+        self.has("locked_until") || self.has("locked_at")
+    }
+
+    fn toml(&mut self, sides: &[side::Side<'_>], is_log: bool) -> String {
+        let mut out = String::new();
+        let name = self.table.name.name.as_str();
+        let own_name: String = name.to_lowercase().replace('_', "-");
+        say(&mut out, &format!("name = {}", text(&own_name)));
+        if is_log {
+            say(&mut out, "layout = \"log\"");
+        }
+        let topic = self.topic(&own_name);
+        let order = self.order(is_log);
+        say(&mut out, &format!("order = [{order}]"));
+        say(&mut out, &format!("topic = {topic}"));
+        if self.columns.iter().any(|found| found.kind == Kind::Timestamp) {
+            say(&mut out, "zone = \"UTC\"");
+            self.note("in which zone are the times without one (zone)? UTC is a guess");
+        }
+        say(&mut out, "\n[tables]");
+        say(&mut out, &format!("outbox = {}", table_name(&self.table.name)));
+        let sides: Vec<_> = sides
+            .iter()
+            .filter(|side| side.purpose != "dead_letter" || !is_log)
+            .collect();
+        for side in &sides {
+            say(
+                &mut out,
+                &format!("{} = {}", side.purpose, table_name(&side.table.name)),
+            );
+        }
+        say(&mut out, "\n[columns]");
+        for found in &self.columns {
+            say(&mut out, &own_line(found));
+        }
+        self.remark_unused(&mut out);
+        for side in &sides {
+            say(&mut out, &format!("\n[{}.columns]", side.purpose));
+            for line in side.lines(self.database, &mut self.notes) {
+                say(&mut out, &line);
+            }
+        }
+        if !self.has("source") {
+            say(&mut out, "\n[constants]");
+            say(&mut out, &format!("source = {}", text(&own_name)));
+            self.note("under which name does this service speak (constants.source)?");
+        }
+        if self.has("content_hash") {
+            say(&mut out, "\n[hash]\nparts = [\"payload\"]");
+            self.note("what is the hash made over, and in which order (hash.parts: event_id, event_type, payload …)?");
+        }
+        if !is_log {
+            self.states(&mut out);
+        }
+        out
+    }
+
+    fn topic(&mut self, own_name: &str) -> String {
+        if self.has("topic") {
+            return "\"column\"".to_owned();
+        }
+        if self.has("aggregate_type") {
+            self.note("are the topics named after the aggregate's type? Else write topic = \"event_type\" or { fixed = \"…\" }");
+            return "{ template = \"{aggregate_type:lower}-events\" }".to_owned();
+        }
+        self.note("to which topic do all messages go (topic)?");
+        format!("{{ fixed = {} }}", text(&format!("{own_name}-events")))
+    }
+
+    fn order(&mut self, is_log: bool) -> &'static str {
+        let numbered = self
+            .get("id")
+            .is_some_and(|id| id.kind == Kind::Integer && (id.column.generated || is_log));
+        match (numbered, self.has("seq"), self.has("created_at")) {
+            (true, ..) => "\"id\"",
+            (_, true, _) => "\"seq\"",
+            (.., true) => "\"created_at\", \"id\"",
+            _ => {
+                self.note("by which columns are rows ordered? There is no time at which they were created");
+                "\"id\""
+            }
+        }
+    }
+
+    /// Columns without a role, for whoever reads the proposal.
+    fn remark_unused(&mut self, out: &mut String) {
+        let used = |name: &str| self.columns.iter().any(|found| found.column.name == name);
+        let unused: Vec<&LiveColumn> = self.table.columns.iter().filter(|column| !used(&column.name)).collect();
+        for column in &unused {
+            say(
+                out,
+                &format!("# in no role: {} ({})", plain_comment(&column.name), column.type_name),
+            );
+        }
+        let wanted: Vec<_> = unused.iter().filter(|column| !column.may_be_left_out()).collect();
+        for column in wanted {
+            self.notes.push(format!(
+                "the column {} wants a value and is in no role, so only your application can write rows",
+                plain_comment(&column.name)
+            ));
+        }
+    }
+
+    fn states(&mut self, out: &mut String) {
+        say(out, "\n[states]");
+        let Some(status) = self.get("status") else {
+            say(out, "# To decide: a queue needs a column for its status.");
+            return self.note("which column says whether a row is delivered (status)? Nothing looks like it");
+        };
+        let words = words::of(status.column, status.kind, self.leased());
+        for line in &words.lines {
+            say(out, line);
+        }
+        self.notes.extend(words.notes);
+    }
+}
+
+/// One line of a map for a column of the outbox.
+fn own_line(found: &Found<'_>) -> String {
+    let mut settings = Vec::new();
+    if found.role == "id" && found.column.generated {
+        settings.push("generated = true");
+    }
+    if found.role == "attempts" && plain(&found.column.name).contains("retr") {
+        settings.push("counts = \"retries\"");
+    }
+    let usual = find_role(found.role).map(|role| role.kind);
+    line(found.role, found.column, found.kind, usual, &settings)
+}
+
+/// One line of a map for a column of any table.
+fn line(role: &str, column: &LiveColumn, kind: Kind, usual: Option<Kind>, more: &[&str]) -> String {
+    let mut settings = Vec::new();
+    if usual != Some(kind) {
+        settings.push(format!("kind = {:?}", kind.word()));
+    }
+    settings.extend(more.iter().map(ToString::to_string));
+    if let ("last_error", Some(max)) = (role, column.max_length) {
+        settings.push(format!("max = {max}"));
+    }
+    if settings.is_empty() {
+        return format!("{role} = {}", text(&column.name));
+    }
+    format!(
+        "{role} = {{ column = {}, {} }}",
+        text(&column.name),
+        settings.join(", ")
+    )
+}
+
+fn table_name(name: &TableName) -> String {
+    match &name.schema {
+        Some(schema) => format!(
+            "{{ schema = {}, name = {} }}",
+            text(schema.as_str()),
+            text(name.name.as_str())
+        ),
+        None => text(name.name.as_str()),
+    }
+}
+
+/// A text as TOML.
+fn text(text: &str) -> String {
+    toml::Value::String(text.to_owned()).to_string()
+}
+
+/// A name that cannot end a comment.
+fn plain_comment(name: &str) -> String {
+    name.replace(|c: char| c.is_control(), " ")
+}
+
+fn say(out: &mut String, line: &str) {
+    writeln!(out, "{line}").expect("a String takes all that is written");
+}

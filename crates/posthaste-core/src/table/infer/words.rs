@@ -1,0 +1,173 @@
+//! A table's words for the states.
+
+use super::names::plain;
+use super::text;
+use crate::table::{Kind, LiveColumn};
+
+/// The section `[states]`, and what is to be decided about it.
+#[derive(Debug, Default)]
+pub(super) struct Words {
+    pub(super) lines: Vec<String>,
+    pub(super) notes: Vec<String>,
+}
+
+/// States and what people call them, in the order in which a row goes through them.
+const WORDS: [(&str, &[&str]); 5] = [
+    (
+        "pending",
+        &[
+            "pending", "new", "ready", "queued", "created", "unsent", "open", "waiting",
+        ],
+    ),
+    ("waiting", &["retry", "retrying", "failed", "error"]),
+    (
+        "processing",
+        &[
+            "processing",
+            "inprogress",
+            "inflight",
+            "claimed",
+            "locked",
+            "leased",
+            "running",
+            "sending",
+            "picked",
+        ],
+    ),
+    (
+        "delivered",
+        &[
+            "delivered",
+            "sent",
+            "published",
+            "completed",
+            "processed",
+            "done",
+            "success",
+            "succeeded",
+        ],
+    ),
+    (
+        "dead",
+        &[
+            "dead",
+            "deadletter",
+            "deadlettered",
+            "abandoned",
+            "exhausted",
+            "poison",
+            "failed",
+            "error",
+        ],
+    ),
+];
+
+/// The words of a column.
+pub(super) fn of(status: &LiveColumn, kind: Kind, leased: bool) -> Words {
+    match kind {
+        Kind::Text => texts(status, leased),
+        Kind::Integer => numbers(status, leased),
+        _ => Words {
+            lines: vec!["# To decide: true and false are two words, and a queue has three states at least.".to_owned()],
+            notes: vec![format!(
+                "{} is true or false, but a queue has three states at least: pending, delivered and dead; make it a text",
+                status.name
+            )],
+        },
+    }
+}
+
+fn needed(leased: bool) -> impl Iterator<Item = &'static str> {
+    let states = ["pending", "processing", "delivered", "dead"];
+    states.into_iter().filter(move |state| leased || *state != "processing")
+}
+
+fn texts(status: &LiveColumn, leased: bool) -> Words {
+    let mut values: Vec<String> = status.values.clone();
+    values.extend(default_text(status));
+    values.sort();
+    values.dedup();
+    let mut words = Words::default();
+    let mut used: Vec<&str> = Vec::new();
+    let known = |state: &str, used: &[&str]| {
+        let (_, names) = WORDS.iter().find(|(name, _)| *name == state)?;
+        names.iter().find_map(|name| {
+            values
+                .iter()
+                .find(|value| plain(value) == *name && !used.contains(&value.as_str()))
+        })
+    };
+    for state in needed(leased) {
+        if let Some(word) = known(state, &used) {
+            used.push(word);
+            words.lines.push(format!("{state} = {}", text(word)));
+        } else {
+            let word = in_style(state, &values);
+            words.lines.push(format!("{state} = {} # a guess", text(&word)));
+            words.notes.push(format!(
+                "which word does {} have for {state}? No row and no constraint says it, {word} is a guess",
+                status.name
+            ));
+        }
+    }
+    if let Some(word) = known("waiting", &used) {
+        used.push(word);
+        words.lines.push(format!("waiting = {}", text(word)));
+    }
+    for value in values.iter().filter(|value| !used.contains(&value.as_str())) {
+        words.notes.push(format!(
+            "what does {} mean in {}? Rows with it are left alone",
+            text(value),
+            status.name
+        ));
+    }
+    words
+}
+
+fn numbers(status: &LiveColumn, leased: bool) -> Words {
+    let mut values: Vec<i64> = status.values.iter().filter_map(|value| value.parse().ok()).collect();
+    values.sort_unstable();
+    values.dedup();
+    let states: Vec<_> = needed(leased).collect();
+    let mut next = values.last().map_or(0, |last| last + 1);
+    while values.len() < states.len() {
+        values.push(next);
+        next += 1;
+    }
+    let default = status
+        .default
+        .as_deref()
+        .and_then(|default| default.trim_matches(['\'', '(', ')']).parse().ok());
+    if let Some(place) = values.iter().position(|value| Some(*value) == default) {
+        values[..=place].rotate_right(1);
+    }
+    let lines = states
+        .iter()
+        .zip(&values)
+        .map(|(state, value)| format!("{state} = {value} # a guess"));
+    Words {
+        lines: lines.collect(),
+        notes: vec![format!(
+            "which number does {} have for which state? All of them are guesses",
+            status.name
+        )],
+    }
+}
+
+/// The text between the quotes of a default such as `'NEW'::character varying`; MySQL has it without quotes.
+fn default_text(status: &LiveColumn) -> Option<String> {
+    let default = status.default.as_deref()?;
+    let word = match default.split_once('\'') {
+        Some((_, rest)) => rest.split('\'').next().unwrap_or_default(),
+        None => default,
+    };
+    let is_word = !word.is_empty() && word.chars().all(|c| c.is_alphanumeric() || "_- ".contains(c));
+    (is_word && !word.eq_ignore_ascii_case("null")).then(|| word.to_owned())
+}
+
+fn in_style(state: &str, values: &[String]) -> String {
+    let lower = values.iter().any(|value| value.chars().any(char::is_lowercase));
+    let word = if lower { state.to_owned() } else { state.to_uppercase() };
+    // A word that is taken would be refused.
+    if values.contains(&word) { word + "_" } else { word }
+}
