@@ -19,11 +19,13 @@
 //! The statements are whole files in `queries/`, the schema is in `migrations/`.
 
 mod admin_store;
+mod catalogue;
 mod dialect;
 mod doorbell;
 mod enqueue;
 mod error;
 mod inbox_store;
+mod log;
 mod migrate;
 mod registry;
 mod relay_store;
@@ -38,10 +40,12 @@ use posthaste_core::template::TemplateError;
 use posthaste_core::{OutboxOptions, TableMap};
 use sqlx::PgPool;
 
+pub use catalogue::PostgresCatalogue;
 pub use doorbell::PostgresDoorbell;
 pub use enqueue::PostgresOutbox;
 pub use error::store_error;
 pub use inbox_store::PostgresInbox;
+pub use log::{LogOptions, PostgresHandled, PostgresLogOutbox, PostgresLogStore};
 pub use runner::Runner;
 use statements::Statements;
 

@@ -197,9 +197,11 @@ impl Renderer<'_> {
     }
 
     fn column(&self, role: &str) -> Result<&Column, TemplateError> {
-        self.map
-            .column(role)
-            .ok_or_else(|| self.unknown("table or column", role))
+        let column = match role.split_once('/') {
+            Some((purpose, role)) => self.map.side_column(purpose, role),
+            None => self.map.column(role),
+        };
+        column.ok_or_else(|| self.unknown("table or column", role))
     }
 
     fn unknown(&self, kind: &'static str, name: &str) -> TemplateError {

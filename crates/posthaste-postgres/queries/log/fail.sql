@@ -1,0 +1,35 @@
+-- Writes rows of the log to the table of failures, in the log's order; an event that is there already is left as it is.
+--   $1 ids  $2 retries so far  $3 errors  $4 waits in ms
+insert into "@failed" (
+    "@failed/event_id", "@failed/payload", "@failed/attempts", "@failed/next_attempt_at"
+    /*if failed/event_type*/ , "@failed/event_type" /*end*/
+    /*if failed/source*/ , "@failed/source" /*end*/
+    /*if failed/aggregate_type*/ , "@failed/aggregate_type" /*end*/
+    /*if failed/aggregate_id*/ , "@failed/aggregate_id" /*end*/
+    /*if failed/ordering_key*/ , "@failed/ordering_key" /*end*/
+    /*if failed/tenant*/ , "@failed/tenant" /*end*/
+    /*if failed/headers*/ , "@failed/headers" /*end*/
+    /*if failed/log_id*/ , "@failed/log_id" /*end*/
+    /*if failed/last_error*/ , "@failed/last_error" /*end*/
+    /*if failed/created_at*/ , "@failed/created_at" /*end*/
+)
+select
+    /*if event_id*/ "@o.event_id" /*else*/ "@o.id" /*end*/, "@o.payload", n.retries,
+    /*as failed/next_attempt_at*/ now() + n.delay_ms * interval '1 millisecond' /*end*/
+    /*if failed/event_type*/ , "@o.event_type" /*end*/
+    /*if failed/source*/ , "@o.source" /*end*/
+    /*if failed/aggregate_type*/ , "@o.aggregate_type" /*end*/
+    /*if failed/aggregate_id*/ , "@o.aggregate_id" /*end*/
+    /*if failed/ordering_key*/ , "@o.ordering_key" /*end*/
+    /*if failed/tenant*/ , "@o.tenant" /*end*/
+    /*if failed/headers*/ , "@o.headers" /*end*/
+    /*if failed/log_id*/ , "@o.id" /*end*/
+    /*if failed/last_error*/ , n.error /*end*/
+    /*if failed/created_at*/ , /*as failed/created_at*/ now() /*end*/ /*end*/
+from unnest($1::bigint[], $2::bigint[], $3::text[], $4::bigint[]) as n (id, retries, error, delay_ms)
+join "@outbox" o on "@o.id" = n.id
+where not exists (
+    select from "@failed" f
+    where "@f.failed/event_id:text" = /*if event_id*/ "@o.event_id:text" /*else*/ "@o.id:text" /*end*/
+)
+order by n.id

@@ -1,0 +1,17 @@
+-- Rows of the table of failures as an operator sees them.
+--   $1 beginning after this id  $2 events; all of them if null  $3 limit
+select "@f.failed/id:int"::bigint as id, "@f.failed/event_id:text" as event_id,
+    /*if ordering_key*/
+        /*if failed/ordering_key*/ "@f.failed/ordering_key:text" /*else*/ "@f.failed/aggregate_id:text" /*end*/
+    /*else*/ null::text /*end*/ as ordering_key,
+    "@f.failed/tenant:text" as tenant, "@f.failed/event_type:text" as event_type, "@f.failed/source:text" as source,
+    "@f.failed/aggregate_type:text" as aggregate_type, "@f.failed/aggregate_id:text" as aggregate_id,
+    null::text as topic, null::text as content_type, "@f.failed/payload:bytes" as payload,
+    "@f.failed/headers:text" as headers,
+    /*if failed/created_at*/ "@f.failed/created_at:time" /*else*/ now() /*end*/ as created_at,
+    "@f.failed/attempts:int"::bigint as attempts, "@f.failed/last_error:text" as last_error,
+    "@f.failed/next_attempt_at:time" as next_attempt_at
+from "@failed" f
+where "@f.failed/id" > $1 and ($2::text[] is null or "@f.failed/event_id:text" = any ($2))
+order by 1
+limit $3

@@ -1,0 +1,65 @@
+-- Reads rows of the log in one snapshot, and then looks up who may still commit earlier ones.
+--   $1, $2 first and last of the ids to look at  $3 limit  $4 max bytes  $5 retries after which a row is given up  $6 the table
+--
+-- The locks are looked up while the statement runs, so after its snapshot was taken. That order is the proof: whoever took
+-- an id below one that is seen here had its lock before the snapshot, so it is among the holders or has ended.
+with found as materialized (
+    select "@o.id:int"::bigint as id, /*if event_id*/ "@o.event_id:text" /*else*/ "@o.id:text" /*end*/ as event_id,
+        "@o.ordering_key:text" as ordering_key, "@o.tenant:text" as tenant, "@o.event_type:text" as event_type,
+        "@o.source:text" as source, "@o.aggregate_type:text" as aggregate_type, "@o.aggregate_id:text" as aggregate_id,
+        "@o.topic:text" as topic, "@o.content_type:text" as content_type, "@o.payload:bytes" as payload,
+        "@o.headers:text" as headers, "@o.created_at:time" as created_at,
+        /*if aggregate_type and failed/aggregate_type*/ "@o.aggregate_type:text" /*else*/ '' /*end*/ as lane_type,
+        /*if ordering_key*/
+            /*if failed/ordering_key*/ "@o.ordering_key:text" /*else*/ "@o.aggregate_id:text" /*end*/
+        /*else*/ null::text /*end*/ as lane_key
+    from unnest($1::bigint[], $2::bigint[]) as r (first_id, last_id)
+    cross join lateral (
+        select * from "@outbox" l where "@l.id" between r.first_id and r.last_id order by "@l.id" limit $3
+    ) o
+    order by 1
+    limit $3
+),
+kept as materialized (
+    select f.event_id
+    from (select "@f.failed/event_id:text" as event_id from "@failed" f) f
+    join found using (event_id)
+),
+lanes as materialized (
+    select distinct f.lane_type, f.lane_key, f.live
+    from (
+        select /*if aggregate_type and failed/aggregate_type*/ "@f.failed/aggregate_type:text" /*else*/ '' /*end*/
+                as lane_type,
+            /*if failed/ordering_key*/ "@f.failed/ordering_key:text" /*else*/ "@f.failed/aggregate_id:text" /*end*/
+                as lane_key,
+            "@f.failed/attempts:int" < $5::bigint as live
+        from "@failed" f
+    ) f
+    join (select distinct lane_type, lane_key from found) l using (lane_type, lane_key)
+),
+holders as materialized (
+    select array_agg(virtualtransaction) as names, array_agg(pid is null) as prepared
+    from pg_locks
+    where locktype = 'relation' and mode = 'RowExclusiveLock' and granted
+        and database = (select oid from pg_database where datname = current_database())
+        and relation in (
+            select $6::text::regclass::oid
+            union all
+            select relid from pg_partition_tree($6::text::regclass)
+        )
+),
+measured as (
+    select *, row_number() over by_id as place, count(*) over () as seen,
+        sum(octet_length(payload)) over by_id - octet_length(payload) as bytes_before
+    from found
+    window by_id as (order by id)
+)
+select m.*,
+    m.event_id in (select event_id from kept) as kept,
+    coalesce((m.lane_type, m.lane_key) in (select lane_type, lane_key from lanes where live), false) as held,
+    coalesce((m.lane_type, m.lane_key) in (select lane_type, lane_key from lanes where not live), false) as held_by_dead,
+    case when coalesce(m.place, 1) = 1 then h.names end as holders,
+    case when coalesce(m.place, 1) = 1 then h.prepared end as holders_prepared
+from holders h
+left join measured m on m.bytes_before = 0 or m.bytes_before + octet_length(m.payload) <= $4::bigint
+order by m.id

@@ -1,0 +1,235 @@
+//! An operator's verbs. Failed rows come first, by number, then the rows of the log that were not handed out.
+
+use async_trait::async_trait;
+use posthaste_core::lifecycle::State;
+use posthaste_core::log::Ranges;
+use posthaste_core::store::{AdminStore, Filter, Record, RelayRecord};
+use posthaste_core::{MessageId, StoreError};
+use sqlx::Row;
+use sqlx::postgres::PgRow;
+
+use super::PostgresLogStore;
+use super::rows::{failed, fresh};
+use super::statements::LogStatement;
+use crate::error::store_error;
+
+/// Rows of one look. Topics stand in no column, so what a filter means is sorted out here.
+const PAGE: i64 = 1_000;
+
+#[async_trait]
+impl AdminStore for PostgresLogStore {
+    async fn list(&self, filter: &Filter, after: Option<MessageId>, limit: u32) -> Result<Vec<Record>, StoreError> {
+        let limit = limit as usize;
+        let mut records = Vec::new();
+        if after.is_none_or(|after| after.number().is_none()) {
+            let start = match after {
+                Some(after) => self.failed_row(after).await?,
+                None => 0,
+            };
+            let rows = self.list_failed(filter, start, limit).await?;
+            records.extend(rows.into_iter().map(|(_, record)| record));
+        }
+        if records.len() < limit {
+            let rest = limit - records.len();
+            records.extend(self.list_log(filter, after.and_then(MessageId::number), rest).await?);
+        }
+        Ok(records)
+    }
+
+    async fn show(&self, id: MessageId) -> Result<Option<Record>, StoreError> {
+        let filter = Filter {
+            ids: vec![id],
+            ..Filter::default()
+        };
+        if let Some(record) = self.list(&filter, None, 1).await?.pop() {
+            return Ok(Some(record));
+        }
+        // A row of the log that was handed out or is settled.
+        let Some(row) = id.number() else { return Ok(None) };
+        Ok(self
+            .log_records(&Ranges::of(row..=row), 1, State::Delivered)
+            .await?
+            .pop())
+    }
+
+    async fn replay(&self, filter: &Filter, limit: u32) -> Result<Vec<MessageId>, StoreError> {
+        self.change_dead(&self.inner.statements.replay, filter, limit).await
+    }
+
+    async fn discard(&self, filter: &Filter, limit: u32) -> Result<Vec<MessageId>, StoreError> {
+        self.change_dead(&self.inner.statements.discard, filter, limit).await
+    }
+
+    async fn relays(&self, _namespace: &str) -> Result<Vec<RelayRecord>, StoreError> {
+        Ok(Vec::new())
+    }
+}
+
+impl PostgresLogStore {
+    /// The ids that were not handed out, by what the reader knows if it is this store, else by the cursor; and how many
+    /// rows are handed out.
+    pub(super) async fn unread(&self) -> Result<(Ranges, usize), StoreError> {
+        if let Some(session) = self.inner.seat.lock().await.session() {
+            return Ok((session.reader.unread(), session.in_flight()));
+        }
+        let cursor = self.stored_cursor().await?;
+        Ok((Ranges::of(cursor.saturating_add(1)..=i64::MAX), 0))
+    }
+
+    async fn list_failed(&self, filter: &Filter, start: i64, limit: usize) -> Result<Vec<(i64, Record)>, StoreError> {
+        let events: Vec<String> = filter.ids.iter().map(ToString::to_string).collect();
+        let (mut found, mut after) = (Vec::new(), start);
+        while found.len() < limit {
+            let rows = sqlx::query(self.inner.statements.list_failed.sql())
+                .bind(after)
+                .bind((!events.is_empty()).then_some(&events))
+                .bind(PAGE)
+                .fetch_all(&self.inner.pool)
+                .await
+                .map_err(store_error)?;
+            for row in &rows {
+                let (number, record) = self.failed_record(row).map_err(store_error)?;
+                after = number;
+                if matches(filter, &record) {
+                    found.push((number, record));
+                }
+            }
+            if rows.len() < usize::try_from(PAGE).unwrap_or(usize::MAX) {
+                break;
+            }
+        }
+        found.truncate(limit);
+        Ok(found)
+    }
+
+    async fn list_log(&self, filter: &Filter, after: Option<i64>, limit: usize) -> Result<Vec<Record>, StoreError> {
+        let (mut unread, _) = self.unread().await?;
+        if let Some(after) = after {
+            unread = unread.split_above(after);
+        }
+        if !filter.ids.is_empty() {
+            let numbers = filter.ids.iter().filter_map(|id| id.number());
+            let mut asked = Ranges::default();
+            numbers
+                .filter(|id| unread.contains(*id))
+                .for_each(|id| asked.insert(id..=id));
+            unread = asked;
+        }
+        let mut found = Vec::new();
+        while found.len() < limit && !unread.is_empty() {
+            let records = self.log_records(&unread, PAGE, State::Pending).await?;
+            let Some(last) = records.last().and_then(|record| record.sequence) else {
+                break;
+            };
+            unread = unread.split_above(last);
+            found.extend(records.into_iter().filter(|record| matches(filter, record)));
+        }
+        found.truncate(limit);
+        Ok(found)
+    }
+
+    async fn log_records(&self, ids: &Ranges, limit: i64, state: State) -> Result<Vec<Record>, StoreError> {
+        let (first, last): (Vec<i64>, Vec<i64>) = ids.iter().map(|range| (*range.start(), *range.end())).unzip();
+        let rows = sqlx::query(self.inner.statements.list_log.sql())
+            .bind(first)
+            .bind(last)
+            .bind(limit)
+            .fetch_all(&self.inner.pool)
+            .await
+            .map_err(store_error)?;
+        let record = |row: &PgRow| {
+            let claimed = fresh(row, &self.inner.map)?;
+            Ok(Record {
+                sequence: Some(row.try_get("id")?),
+                message: claimed.message,
+                state,
+                attempts: 0,
+                next_attempt_at: claimed.created_at,
+                locked_by: None,
+                locked_until: None,
+                last_error: claimed.fault,
+                created_at: claimed.created_at,
+                updated_at: claimed.created_at,
+                delivered_at: None,
+            })
+        };
+        rows.iter()
+            .map(record)
+            .collect::<sqlx::Result<_>>()
+            .map_err(store_error)
+    }
+
+    fn failed_record(&self, row: &PgRow) -> sqlx::Result<(i64, Record)> {
+        let claimed = failed(row, &self.inner.map)?;
+        let retries: i64 = row.try_get("attempts")?;
+        let last_error: Option<String> = row.try_get("last_error")?;
+        let dead = retries >= i64::from(self.inner.options.max_retries);
+        let record = Record {
+            message: claimed.message,
+            sequence: None,
+            state: if dead { State::Dead } else { State::Pending },
+            // The first attempt was made in the log, unless the row only waits behind another one.
+            attempts: u32::try_from(retries)
+                .unwrap_or(0)
+                .saturating_add(u32::from(last_error.is_some())),
+            next_attempt_at: row.try_get("next_attempt_at")?,
+            locked_by: None,
+            locked_until: None,
+            last_error,
+            created_at: claimed.created_at,
+            updated_at: claimed.created_at,
+            delivered_at: None,
+        };
+        Ok((row.try_get("id")?, record))
+    }
+
+    /// The number of a failed row, to go on after it.
+    async fn failed_row(&self, id: MessageId) -> Result<i64, StoreError> {
+        let filter = Filter {
+            ids: vec![id],
+            ..Filter::default()
+        };
+        let found = self.list_failed(&filter, 0, 1).await?.pop();
+        found.map(|(number, _)| number).ok_or_else(|| StoreError {
+            kind: posthaste_core::store::StoreErrorKind::Other,
+            message: format!("row {id} is gone, so the list cannot go on after it"),
+            remedy: Some("begin again at the first page"),
+            source: None,
+        })
+    }
+
+    async fn change_dead(
+        &self,
+        statement: &LogStatement,
+        filter: &Filter,
+        limit: u32,
+    ) -> Result<Vec<MessageId>, StoreError> {
+        if filter.state.is_some_and(|state| state != State::Dead) {
+            return Ok(Vec::new());
+        }
+        let dead = Filter {
+            state: Some(State::Dead),
+            ..filter.clone()
+        };
+        let chosen = self.list_failed(&dead, 0, limit as usize).await?;
+        let changed: Vec<i64> = sqlx::query_scalar(statement.sql())
+            .bind(chosen.iter().map(|(number, _)| *number).collect::<Vec<_>>())
+            .bind(i64::from(self.inner.options.max_retries))
+            .fetch_all(&self.inner.pool)
+            .await
+            .map_err(store_error)?;
+        let ids = chosen.into_iter().filter(|(number, _)| changed.contains(number));
+        Ok(ids.map(|(_, record)| record.message.id).collect())
+    }
+}
+
+fn matches(filter: &Filter, record: &Record) -> bool {
+    let message = &record.message;
+    let is = |asked: &Option<String>, found: Option<&str>| asked.as_deref().is_none_or(|asked| found == Some(asked));
+    is(&filter.namespace, message.namespace.as_deref())
+        && filter.state.is_none_or(|state| state == record.state)
+        && is(&filter.topic, Some(&message.topic))
+        && is(&filter.ordering_key, message.ordering_key.as_deref())
+        && is(&filter.tenant, message.tenant.as_deref())
+        && (filter.ids.is_empty() || filter.ids.contains(&message.id))
+}

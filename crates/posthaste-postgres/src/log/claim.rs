@@ -1,0 +1,256 @@
+//! Hands out fresh rows of the log, and failed rows that are due.
+
+use std::collections::{BTreeSet, HashMap};
+use std::time::Instant;
+
+use posthaste_core::TableMap;
+use posthaste_core::log::{Holder, LogRow, ReadResult};
+use posthaste_core::store::{Claim, ClaimRequest, ClaimedMessage, DeadHead, Ordering};
+use sqlx::Row;
+use sqlx::postgres::PgRow;
+
+use super::Inner;
+use super::rows::{failed, fresh, lane};
+use super::session::{Retry, Session};
+
+/// A claim that finds only rows that have to wait reads on, but not for ever: the next claim goes on where it ended.
+const MOST_READS: usize = 20;
+
+impl Inner {
+    pub(super) async fn claim_on(&self, session: &mut Session, request: &ClaimRequest) -> sqlx::Result<Claim> {
+        let now = Instant::now();
+        session.take_back_expired(now);
+        let retry_due = session.retry_at <= now;
+        // Failed rows first, but not twice in a row: neither lane may starve the other.
+        let fresh_first = std::mem::take(&mut session.fresh_first);
+        let mut messages = Vec::new();
+        if retry_due && !fresh_first {
+            messages = self.claim_failed(session, request, now).await?;
+        }
+        if messages.is_empty() {
+            messages = self.claim_fresh(session, request, now).await?;
+        }
+        if messages.is_empty() && retry_due && fresh_first {
+            messages = self.claim_failed(session, request, now).await?;
+        }
+        if messages.is_empty() {
+            let at_rest = session.in_flight() == 0;
+            session.store_cursor(&self.statements, at_rest).await?;
+        } else {
+            session.leases.insert(request.token, now + request.lease);
+        }
+        Ok(Claim {
+            messages,
+            ..Claim::default()
+        })
+    }
+
+    /// Failed rows that are due.
+    async fn claim_failed(
+        &self,
+        session: &mut Session,
+        request: &ClaimRequest,
+        now: Instant,
+    ) -> sqlx::Result<Vec<ClaimedMessage>> {
+        let policy = Policy::of(&request.ordering);
+        let retries_in_flight = session.retries.values().filter_map(|retry| retry.lane.as_ref());
+        let lanes: BTreeSet<_> = session
+            .reader
+            .window
+            .lanes_in_flight()
+            .chain(retries_in_flight)
+            .collect();
+        let limit = request.limit.min(self.options.retry_batch);
+        let rows = sqlx::query(self.statements.retry.sql())
+            .bind(i64::from(self.retries_allowed(request)))
+            .bind(policy.ordered)
+            .bind(session.retries.values().map(|retry| retry.row).collect::<Vec<_>>())
+            .bind(lanes.iter().map(|lane| lane.0.to_string()).collect::<Vec<_>>())
+            .bind(lanes.iter().map(|lane| lane.1.to_string()).collect::<Vec<_>>())
+            .bind(policy.may_block())
+            // Which rows are blocked depends on their topics, which the table does not have: those are sorted out here.
+            .bind(i64::from(if policy.may_block() {
+                limit.saturating_mul(100)
+            } else {
+                limit
+            }))
+            .fetch_all(&mut session.connection)
+            .await?;
+        let (mut messages, mut bytes) = (Vec::new(), 0);
+        for row in &rows {
+            let claimed = failed(row, &self.map)?;
+            if row.try_get("behind_dead")? && policy.blocks(&claimed.message.topic) {
+                continue;
+            }
+            bytes += claimed.message.payload.len() as u64;
+            if messages.len() >= limit as usize || (bytes > request.max_bytes && !messages.is_empty()) {
+                break;
+            }
+            let retry = Retry {
+                row: row.try_get("id")?,
+                token: request.token,
+                lane: lane(row)?.filter(|_| policy.ordered),
+            };
+            session.retries.insert(claimed.message.id, retry);
+            messages.push(claimed);
+        }
+        session.fresh_first = !messages.is_empty();
+        if messages.len() < limit as usize {
+            session.retry_at = now + self.options.retry_interval;
+        }
+        Ok(messages)
+    }
+
+    /// Fresh rows of the log.
+    async fn claim_fresh(
+        &self,
+        session: &mut Session,
+        request: &ClaimRequest,
+        now: Instant,
+    ) -> sqlx::Result<Vec<ClaimedMessage>> {
+        let policy = Policy::of(&request.ordering);
+        let limit = request.limit as usize;
+        for _ in 0..MOST_READS {
+            let plan = session.reader.plan(now, limit);
+            if plan.ids.is_empty() {
+                break;
+            }
+            let (first, last): (Vec<i64>, Vec<i64>) =
+                plan.ids.iter().map(|range| (*range.start(), *range.end())).unzip();
+            let rows = sqlx::query(self.statements.read.sql())
+                .bind(first)
+                .bind(last)
+                .bind(i64::from(request.limit))
+                .bind(i64::try_from(request.max_bytes).unwrap_or(i64::MAX))
+                .bind(i64::from(self.options.max_retries))
+                .bind(&self.table)
+                .fetch_all(&mut session.connection)
+                .await?;
+            let read = Read::of(&rows, &self.map, limit, &policy)?;
+            let sorted = session.reader.read(&plan, &read.result, request.token, policy.ordered);
+            if !sorted.park.is_empty() {
+                self.write_failures(session, sorted.park.iter().map(|id| (*id, 0, None, 0)).collect())
+                    .await?;
+                sorted.park.iter().for_each(|id| session.reader.window.settle(*id));
+            }
+            if !sorted.handed_out.is_empty() {
+                let mut messages = read.messages;
+                let message = |id: &i64| messages.remove(id);
+                return Ok(sorted.handed_out.iter().filter_map(message).collect());
+            }
+            // Another read if this one did not see everything, or to close the gaps that it found abandoned.
+            if read.result.complete_to == i64::MAX && !session.reader.gaps().has_suspects() {
+                break;
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    /// Writes rows of the log (id, retries, error, wait in ms) to the table of failures, in order.
+    pub(super) async fn write_failures(
+        &self,
+        session: &mut Session,
+        rows: Vec<(i64, u32, Option<String>, i64)>,
+    ) -> sqlx::Result<()> {
+        let mut columns = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        for (id, retries, error, delay) in rows {
+            columns.0.push(id);
+            columns.1.push(i64::from(retries));
+            columns.2.push(error.map(|error| self.map.error_text(&error)));
+            columns.3.push(delay);
+        }
+        sqlx::query(self.statements.fail.sql())
+            .bind(columns.0)
+            .bind(columns.1)
+            .bind(columns.2)
+            .bind(columns.3)
+            .execute(&mut session.connection)
+            .await
+            .map(drop)
+    }
+
+    /// Retries that this relay may make; never more than those after which a row counts as dead.
+    fn retries_allowed(&self, request: &ClaimRequest) -> u32 {
+        self.options.max_retries.min(request.max_attempts.saturating_sub(1))
+    }
+}
+
+/// One read of the log.
+struct Read {
+    result: ReadResult,
+    messages: HashMap<i64, ClaimedMessage>,
+}
+
+impl Read {
+    fn of(rows: &[PgRow], map: &TableMap, limit: usize, policy: &Policy<'_>) -> sqlx::Result<Self> {
+        let mut holders = BTreeSet::new();
+        let mut result = Vec::with_capacity(rows.len());
+        let mut messages = HashMap::with_capacity(rows.len());
+        let mut seen = 0;
+        for row in rows {
+            let names: Option<Vec<String>> = row.try_get("holders")?;
+            let prepared: Option<Vec<bool>> = row.try_get("holders_prepared")?;
+            let named = names.into_iter().flatten().zip(prepared.into_iter().flatten());
+            holders.extend(named.map(|(name, prepared)| Holder { name, prepared }));
+            // The holders come also where nothing else does.
+            let Some(id) = row.try_get::<Option<i64>, _>("id")? else {
+                continue;
+            };
+            seen = usize::try_from(row.try_get::<i64, _>("seen")?).unwrap_or(usize::MAX);
+            let claimed = fresh(row, map)?;
+            let held_by_dead = row.try_get("held_by_dead")? && policy.blocks(&claimed.message.topic);
+            result.push(LogRow {
+                id,
+                lane: lane(row)?,
+                kept: row.try_get("kept")?,
+                held: held_by_dead || row.try_get("held")?,
+            });
+            messages.insert(id, claimed);
+        }
+        let all = seen == result.len() && seen < limit;
+        let complete_to = result.last().filter(|_| !all).map_or(i64::MAX, |row| row.id);
+        let rows = result;
+        Ok(Self {
+            result: ReadResult {
+                rows,
+                complete_to,
+                holders,
+            },
+            messages,
+        })
+    }
+}
+
+/// What a claim says about order.
+struct Policy<'a> {
+    ordered: bool,
+    dead_blocks: bool,
+    except: &'a [String],
+}
+
+impl<'a> Policy<'a> {
+    fn of(ordering: &'a Ordering) -> Self {
+        match ordering {
+            Ordering::None => Self {
+                ordered: false,
+                dead_blocks: false,
+                except: &[],
+            },
+            Ordering::PerKey { dead_head, except } => Self {
+                ordered: true,
+                dead_blocks: *dead_head == DeadHead::Block,
+                except,
+            },
+        }
+    }
+
+    /// Whether a row that was given up blocks its lane in any topic.
+    fn may_block(&self) -> bool {
+        self.dead_blocks || !self.except.is_empty()
+    }
+
+    /// Whether it does in this one.
+    fn blocks(&self, topic: &str) -> bool {
+        self.except.iter().any(|other| other == topic) != self.dead_blocks
+    }
+}

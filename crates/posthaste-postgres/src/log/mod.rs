@@ -1,0 +1,162 @@
+//! A log as an outbox: rows are written once and never changed, a cursor says how far they are settled, failures have a
+//! table of their own.
+//!
+//! One relay reads at a time. It holds an advisory lock on a connection of its own, and writes cursor and failures on that
+//! same connection, so whoever lost the lock cannot write. What it knows beyond the stored cursor (gaps, rows in flight) is
+//! in its memory; a successor begins at the cursor, which can repeat but not skip. See [`posthaste_core::log`].
+
+mod admin_store;
+mod claim;
+mod enqueue;
+mod handled;
+mod relay_store;
+mod rows;
+mod session;
+mod settle;
+mod statements;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use posthaste_core::log::Proof;
+use posthaste_core::store::{Migration, SchemaStore};
+use posthaste_core::template::TemplateError;
+use posthaste_core::{OutboxOptions, StoreError, TableMap};
+use sqlx::PgPool;
+use tokio::sync::Mutex;
+
+pub use enqueue::PostgresLogOutbox;
+pub use handled::PostgresHandled;
+use session::Seat;
+use statements::LogStatements;
+
+/// How a log is served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogOptions {
+    /// Retries after which a failed row is given up and stays for an operator. It says which rows are dead, so it must
+    /// not be below what the relay's `retry.max_attempts` allows. Defaults to the map's `policy.retry.max_attempts` less
+    /// the first attempt, else to 10.
+    pub max_retries: u32,
+    /// How often failed rows are looked at. After a full batch, or one that made way for others, they are looked at again
+    /// at once. Defaults to 5 s.
+    pub retry_interval: Duration,
+    /// Most failed rows of one claim. Defaults to 50.
+    pub retry_batch: u32,
+    /// Whether settled rows of the log are removed after the relay's `retention`. Defaults to false: the log is its
+    /// owner's.
+    pub purge_log: bool,
+}
+
+impl LogOptions {
+    /// The options that suit a map.
+    pub fn of(map: &TableMap) -> Self {
+        let attempts = map
+            .policy()
+            .get("retry")
+            .and_then(|retry| retry.get("max_attempts")?.as_u64());
+        let retries = attempts.map_or(10, |attempts| attempts.saturating_sub(1));
+        Self {
+            max_retries: u32::try_from(retries).unwrap_or(u32::MAX),
+            retry_interval: Duration::from_secs(5),
+            retry_batch: 50,
+            purge_log: false,
+        }
+    }
+}
+
+/// An outbox that is a log, in a PostgreSQL database. Cheap to clone; clones share the reader.
+#[derive(Clone, Debug)]
+pub struct PostgresLogStore {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    pool: PgPool,
+    map: TableMap,
+    statements: LogStatements,
+    options: LogOptions,
+    proof: Proof,
+    /// The log's table, quoted, as `regclass` reads it.
+    table: String,
+    seat: Mutex<Seat>,
+}
+
+impl PostgresLogStore {
+    /// The log that a map describes.
+    pub fn new(pool: PgPool, map: TableMap) -> Result<Self, TemplateError> {
+        let options = LogOptions::of(&map);
+        Self::with_options(pool, map, options)
+    }
+
+    /// The same with other options.
+    pub fn with_options(pool: PgPool, map: TableMap, options: LogOptions) -> Result<Self, TemplateError> {
+        Self::build(pool, map, options, Proof::Required)
+    }
+
+    /// A reader that believes its cursor, as so many do. For the test that shows what that loses.
+    #[doc(hidden)]
+    pub fn without_proof(pool: PgPool, map: TableMap) -> Result<Self, TemplateError> {
+        let options = LogOptions::of(&map);
+        Self::build(pool, map, options, Proof::Skipped)
+    }
+
+    fn build(pool: PgPool, map: TableMap, options: LogOptions, proof: Proof) -> Result<Self, TemplateError> {
+        let statements = LogStatements::render(&map)?;
+        let table = map.table("outbox").map(|table| table.quoted('"')).unwrap_or_default();
+        let inner = Inner {
+            pool,
+            statements,
+            options,
+            proof,
+            table,
+            seat: Mutex::default(),
+            map,
+        };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// The pool on which operator verbs run. The reader has a connection of its own beside it.
+    pub fn pool(&self) -> &PgPool {
+        &self.inner.pool
+    }
+
+    /// The map.
+    pub fn map(&self) -> &TableMap {
+        &self.inner.map
+    }
+
+    /// The application's side: appending to the log in its own transactions.
+    pub fn outbox(&self, options: OutboxOptions) -> PostgresLogOutbox {
+        PostgresLogOutbox::new(self.clone(), options)
+    }
+
+    /// How many ids the reader has passed over and not yet proved empty, and how many it has; `None` if this store does
+    /// not read.
+    pub async fn gaps(&self) -> Option<(u64, u64)> {
+        let seat = self.inner.seat.lock().await;
+        let gaps = seat.session()?.reader.gaps();
+        Some((gaps.open(), gaps.closed()))
+    }
+}
+
+/// The tables are their owner's: there is nothing to migrate.
+#[async_trait]
+impl SchemaStore for PostgresLogStore {
+    fn migrations(&self) -> Vec<Migration> {
+        Vec::new()
+    }
+
+    async fn applied(&self) -> Result<Vec<i64>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    async fn migrate(&self) -> Result<Vec<Migration>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    fn statements(&self) -> Vec<(&'static str, String)> {
+        self.inner.statements.all()
+    }
+}
