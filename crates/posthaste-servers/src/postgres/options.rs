@@ -21,6 +21,7 @@ impl PostgresOptions {
             ("listen_addresses", "127.0.0.1"),
             ("unix_socket_directories", &socket_dir),
             ("max_connections", "300"),
+            ("max_prepared_transactions", "20"),
             ("wal_level", "logical"),
         ];
         if !self.durable {
