@@ -19,6 +19,10 @@ pub use posthaste_consumer as consumer;
 #[cfg(any(feature = "consumer", feature = "kafka"))]
 pub use posthaste_kafka as kafka;
 
+/// The MySQL and MariaDB store.
+#[cfg(feature = "mysql")]
+pub use posthaste_mysql as mysql;
+
 /// The PostgreSQL store.
 #[cfg(feature = "postgres")]
 pub use posthaste_postgres as postgres;

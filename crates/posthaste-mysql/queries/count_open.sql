@@ -1,0 +1,12 @@
+-- How many pending rows there are, up to a number.
+--   $1 namespace  $2 unused  $3 whether all topics are served  $4 topics  $5 tenant  $6 the number
+select count(*) as open
+from (
+    select 1
+    from "@outbox" o
+    where "@o.status" in ('@open')
+        /*if namespace*/ and "@o.namespace" = $1 /*end*/
+        /*if topic*/ and ($3 or "@o.topic" in ($4)) /*end*/
+        /*if tenant*/ and ($5 is null or "@o.tenant" = $5) /*end*/
+    limit $6
+) counted

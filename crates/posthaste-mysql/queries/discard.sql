@@ -1,0 +1,3 @@
+-- Removes locked dead rows for good.
+--   $1 ids
+delete from "@outbox" where "@id" in ($1)

@@ -1,0 +1,65 @@
+-- Finds rows to take, in order and never past an earlier row of the same key. It only reads: what it finds is locked by
+-- its primary key and looked at again, so that no scan locks a row that is not taken.
+--   $1 namespace  $2 max attempts  $3 whether all topics are served  $4 topics  $5 tenant  $6 limit
+--   $7 whether rows of vanished workers are wanted, and else pending ones  $8 whether keys are ordered
+--   $9 how many pending rows are looked at  $10 whether any topic blocks  $11 whether dead heads block by default
+--   $12 topics with the other policy
+select id, topic, ordering_key
+from (
+    select
+        id, topic, ordering_key, "@x.order:ref", case when $7 then expired else due end as claimable,
+        -- All earlier rows of the key go along. A retry goes alone: if it fails again, nothing after it is touched.
+        coalesce(min(case when $7 then expired else due and not waits end) over (
+            partition by topic, ordering_key order by "@x.order:ref" rows between unbounded preceding and 1 preceding
+        ), 1) as unbroken,
+        -- The key is in somebody's hands, also what lies before the row that is.
+        max(live) over (partition by topic, ordering_key) as in_flight,
+        -- Beyond the pending rows that are looked at there may be earlier ones of the key.
+        coalesce(sum(pending) over (
+            order by "@x.order:ref" rows between unbounded preceding and 1 preceding
+        ), 0) as pending_before
+    from (
+        (
+            select
+                "@o.id:text" as id, "@o.topic:text" as topic, "@o.ordering_key:text" as ordering_key, "@o.order:as",
+                1 as pending, 0 as live, 0 as expired,
+                coalesce("@o.attempts", 0) < /*if max_attempts*/ coalesce("@o.max_attempts" /*if retries*/ + 1 /*end*/, $2) /*else*/ $2 /*end*/
+                    /*if next_attempt_at*/ and coalesce("@o.next_attempt_at:time" <= utc_timestamp(6), 1) /*end*/ as due,
+                /*if next_attempt_at and created_at*/ coalesce("@o.next_attempt_at:time" > "@o.created_at:time", 0) /*else*/ coalesce("@o.attempts", 0) > 0 /*end*/ as waits
+            from "@outbox" o
+            where "@o.status" in ('@open')
+                /*if namespace*/ and "@o.namespace" = $1 /*end*/
+                /*if topic*/ and ($3 or "@o.topic" in ($4)) /*end*/
+                /*if tenant*/ and ($5 is null or "@o.tenant" = $5) /*end*/
+            order by "@o.order"
+            limit $9
+        )
+        union all
+        (
+            select
+                "@o.id:text", "@o.topic:text", "@o.ordering_key:text", "@o.order:as",
+                0,
+                /*if locked_until*/ coalesce("@o.locked_until:time" >= utc_timestamp(6), 1) /*else*/ 1 /*end*/,
+                /*if locked_until*/ "@o.locked_until:time" < utc_timestamp(6) /*else*/ 0 /*end*/
+                    and coalesce("@o.attempts", 0) < /*if max_attempts*/ coalesce("@o.max_attempts" /*if retries*/ + 1 /*end*/, $2) /*else*/ $2 /*end*/
+                    /*if topic*/ and ($3 or "@o.topic" in ($4)) /*end*/
+                    /*if tenant*/ and ($5 is null or coalesce("@o.tenant" = $5, 0)) /*end*/,
+                0, 0
+            from "@outbox" o
+            where "@o.status" = '@processing'
+                /*if namespace*/ and "@o.namespace" = $1 /*end*/
+        )
+        union all
+        (
+            -- A dead head that blocks is a row that never passes.
+            select "@o.id:text", "@o.topic:text", "@o.ordering_key:text", "@o.order:as", 0, 0, 0, 0, 0
+            from "@outbox" o
+            where $10 and "@o.status" = '@dead' and "@o.ordering_key:text" is not null
+                /*if namespace*/ and "@o.namespace" = $1 /*end*/
+                /*if topic*/ and ("@o.topic" in ($12)) <> $11 /*else*/ and $11 /*end*/
+        )
+    ) x
+) y
+where claimable and (not $8 or ordering_key is null or (unbroken and not in_flight and pending_before < $9))
+order by "@y.order:ref"
+limit $6

@@ -1,0 +1,2 @@
+-- Takes a relay off the list.
+delete from "@relays" where worker = $1

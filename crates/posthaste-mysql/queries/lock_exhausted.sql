@@ -1,0 +1,8 @@
+-- Locks such rows, unless somebody else has them or they are no longer such.
+--   $1 ids  $2 max attempts
+select "@o.id:text" as id
+from "@outbox" o
+where "@o.id" in ($1) and "@o.status" in ('@open', '@processing')
+    and coalesce("@o.attempts", 0) >= /*if max_attempts*/ coalesce("@o.max_attempts" /*if retries*/ + 1 /*end*/, $2) /*else*/ $2 /*end*/
+    /*if locked_until*/ and ("@o.status" <> '@processing' or "@o.locked_until:time" < utc_timestamp(6)) /*else*/ and "@o.status" <> '@processing' /*end*/
+for update skip locked

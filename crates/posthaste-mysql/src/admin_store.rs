@@ -1,0 +1,118 @@
+//! An operator's verbs.
+
+use async_trait::async_trait;
+use posthaste_core::lifecycle::State;
+use posthaste_core::store::{AdminStore, Filter, Record, RelayRecord};
+use posthaste_core::table::Word;
+use posthaste_core::{MessageId, StoreError};
+
+use crate::MySqlStore;
+use crate::claim::MOST_IDS;
+use crate::error::store_error;
+use crate::registry::relay;
+use crate::retry::retrying;
+use crate::rows::{ids, record};
+use crate::statement::{Statement, Value};
+
+#[async_trait]
+impl AdminStore for MySqlStore {
+    async fn list(&self, filter: &Filter, after: Option<MessageId>, limit: u32) -> Result<Vec<Record>, StoreError> {
+        let records = self.find_records(filter, after, limit).await.map_err(store_error)?;
+        if let (true, Some(after)) = (records.is_empty(), after) {
+            self.show(after).await?.ok_or_else(|| StoreError::gone(after))?;
+        }
+        Ok(records)
+    }
+
+    async fn show(&self, id: MessageId) -> Result<Option<Record>, StoreError> {
+        let filter = Filter {
+            ids: vec![id],
+            ..Filter::default()
+        };
+        Ok(self.list(&filter, None, 1).await?.pop())
+    }
+
+    async fn replay(&self, filter: &Filter, limit: u32) -> Result<Vec<MessageId>, StoreError> {
+        retrying!(self.change_dead(&self.statements.replay, filter, limit)).map_err(store_error)
+    }
+
+    async fn discard(&self, filter: &Filter, limit: u32) -> Result<Vec<MessageId>, StoreError> {
+        retrying!(self.change_dead(&self.statements.discard, filter, limit)).map_err(store_error)
+    }
+
+    async fn relays(&self, namespace: &str) -> Result<Vec<RelayRecord>, StoreError> {
+        self.list_relays(namespace).await.map_err(store_error)
+    }
+}
+
+impl MySqlStore {
+    async fn find_records(&self, filter: &Filter, after: Option<MessageId>, limit: u32) -> sqlx::Result<Vec<Record>> {
+        let words = filter.state.map(|state| self.words(state));
+        let values = [
+            Value::optional(filter.namespace.as_deref()),
+            Value::flag(words.is_none()),
+            Value::List(words.unwrap_or_default()),
+            Value::optional(filter.topic.as_deref()),
+            Value::optional(filter.ordering_key.as_deref()),
+            Value::optional(filter.tenant.as_deref()),
+            Value::flag(filter.ids.is_empty()),
+            Value::ids(&filter.ids, &self.map),
+            after.map_or(Value::Text(None), |id| Value::id(id, &self.map)),
+            limit.into(),
+        ];
+        let mut conn = self.pool.acquire().await?;
+        let rows = self.statements.list.fetch_all(&mut conn, &values).await?;
+        rows.iter().map(|row| record(row, &self.map)).collect()
+    }
+
+    /// The table's words for a state.
+    fn words(&self, state: State) -> Vec<Value> {
+        let words = match state {
+            State::Pending => self.map.open_words(),
+            state => self.map.word(state.word()).into_iter().collect(),
+        };
+        let value = |word: &Word| match word {
+            Word::Text(text) => text.as_str().into(),
+            Word::Number(number) => (*number).into(),
+            Word::Boolean(flag) => Value::flag(*flag),
+        };
+        words.into_iter().map(value).collect()
+    }
+
+    async fn change_dead(&self, change: &Statement, filter: &Filter, limit: u32) -> sqlx::Result<Vec<MessageId>> {
+        if filter.state.is_some_and(|state| state != State::Dead) {
+            return Ok(Vec::new());
+        }
+        let mut tx = self.begin().await?;
+        let wanted = [
+            Value::optional(filter.namespace.as_deref()),
+            Value::optional(filter.topic.as_deref()),
+            Value::optional(filter.ordering_key.as_deref()),
+            Value::optional(filter.tenant.as_deref()),
+            Value::flag(filter.ids.is_empty()),
+            Value::ids(&filter.ids, &self.map),
+            limit.into(),
+        ];
+        let found = ids(&self.statements.find_dead.fetch_all(&mut tx, &wanted).await?, &self.map)?;
+        let mut changed = Vec::new();
+        for chunk in found.chunks(MOST_IDS) {
+            let values = [Value::ids(chunk, &self.map)];
+            let dead = ids(&self.statements.lock_dead.fetch_all(&mut tx, &values).await?, &self.map)?;
+            if !dead.is_empty() {
+                change.execute(&mut tx, &[Value::ids(&dead, &self.map)]).await?;
+            }
+            changed.extend(dead);
+        }
+        tx.commit().await?;
+        Ok(changed)
+    }
+
+    async fn list_relays(&self, namespace: &str) -> sqlx::Result<Vec<RelayRecord>> {
+        if self.statements.relays.is_absent() {
+            return Ok(Vec::new());
+        }
+        let mut conn = self.pool.acquire().await?;
+        let rows = self.statements.relays.fetch_all(&mut conn, &[namespace.into()]).await?;
+        rows.iter().map(relay).collect()
+    }
+}

@@ -1,0 +1,291 @@
+//! Handing out rows under a lease.
+
+use std::collections::{HashMap, HashSet};
+
+use posthaste_core::MessageId;
+use posthaste_core::isolation::reclaim_limit;
+use posthaste_core::lifecycle::EXHAUSTED;
+use posthaste_core::store::{Claim, ClaimRequest, ClaimedMessage, DeadHead, Ordering, Scope};
+use sqlx::{Connection, MySqlConnection, Row};
+
+use crate::claim_lock::ClaimLock;
+use crate::rows::{claimed, id, ids, millis};
+use crate::statement::Value;
+use crate::{BEGIN, MySqlStore};
+
+/// Most ids of one statement. From a thousand on MariaDB turns a list into a table of its own.
+pub(crate) const MOST_IDS: usize = 512;
+
+/// How many pending rows are looked at first. Four times as many each time if none of them can be taken.
+const FIRST_LOOK: u32 = 500;
+
+/// How often others may take all that was found.
+const ROUNDS: usize = 3;
+
+/// A row that may be taken, and its lane if it must keep an order.
+struct Found {
+    id: MessageId,
+    lane: Option<(Option<String>, String)>,
+}
+
+impl MySqlStore {
+    pub(crate) async fn claim_once(&self, request: &ClaimRequest) -> sqlx::Result<Claim> {
+        let mut connection = self.pool.acquire().await?;
+        if request.ordering == Ordering::None {
+            return self.claim_on(&mut connection, request).await;
+        }
+        let namespace = &request.scope.namespace;
+        let mut lock = ClaimLock::take(connection, &self.statements, &self.map, namespace).await?;
+        let claim = self.claim_on(lock.connection(), request).await;
+        lock.release(&self.statements).await?;
+        claim
+    }
+
+    async fn claim_on(&self, conn: &mut MySqlConnection, request: &ClaimRequest) -> sqlx::Result<Claim> {
+        let mut tx = conn.begin_with(BEGIN).await?;
+        let scope = scope(&request.scope, request.max_attempts);
+        let expired = self.statements.probe.fetch_one(&mut tx, &scope).await?;
+        let died = if expired.try_get::<i64, _>("exhausted")? > 0 {
+            self.sweep_on(&mut tx, &request.scope, request.max_attempts).await?
+        } else {
+            Vec::new()
+        };
+        let mut messages = Vec::new();
+        if let Some(most_tried) = expired.try_get::<Option<i64>, _>("most_tried")? {
+            let most_tried = u32::try_from(most_tried).unwrap_or(0);
+            let limit = reclaim_limit(most_tried, request.max_attempts, request.limit);
+            messages = self.take(&mut tx, request, limit, true).await?;
+        }
+        // What vanished workers left may be held back by its keys; that must not hold up everybody else.
+        let reclaimed = !messages.is_empty();
+        if !reclaimed {
+            messages = self.take(&mut tx, request, request.limit, false).await?;
+        }
+        tx.commit().await?;
+        Ok(Claim {
+            messages,
+            reclaimed,
+            died,
+        })
+    }
+
+    /// Takes rows that vanished workers left, or else pending ones.
+    async fn take(
+        &self,
+        conn: &mut MySqlConnection,
+        request: &ClaimRequest,
+        limit: u32,
+        expired: bool,
+    ) -> sqlx::Result<Vec<ClaimedMessage>> {
+        let ordered = request.ordering != Ordering::None;
+        // Others may be faster with what they find too, unless they have to wait for the lock.
+        let wanted = if ordered { limit } else { limit.saturating_mul(4) };
+        let mut look = i64::from(wanted.max(FIRST_LOOK));
+        let mut rounds = 0;
+        loop {
+            let found = self.find(conn, request, wanted, expired, look).await?;
+            if found.is_empty() {
+                if expired || self.open_rows(conn, &request.scope, look).await? < look {
+                    return Ok(Vec::new());
+                }
+                look = look.saturating_mul(4);
+                continue;
+            }
+            let chosen = self.lock(conn, request, &found, limit, expired).await?;
+            rounds += 1;
+            if !chosen.is_empty() {
+                return self.lease(conn, request, &chosen).await;
+            }
+            if rounds == ROUNDS {
+                return Ok(Vec::new());
+            }
+        }
+    }
+
+    async fn find(
+        &self,
+        conn: &mut MySqlConnection,
+        request: &ClaimRequest,
+        limit: u32,
+        expired: bool,
+        look: i64,
+    ) -> sqlx::Result<Vec<Found>> {
+        let (ordered, dead_blocks, except) = match &request.ordering {
+            Ordering::None => (false, false, &[][..]),
+            Ordering::PerKey { dead_head, except } => (true, *dead_head == DeadHead::Block, except.as_slice()),
+        };
+        let mut values = scope(&request.scope, request.max_attempts);
+        values.extend([
+            limit.into(),
+            Value::flag(expired),
+            Value::flag(ordered),
+            look.into(),
+            Value::flag(dead_blocks || !except.is_empty()),
+            Value::flag(dead_blocks),
+            topics(except),
+        ]);
+        let rows = self.statements.find_claimable.fetch_all(conn, &values).await?;
+        let found = rows.iter().map(|row| {
+            let key: Option<String> = row.try_get("ordering_key")?;
+            let topic: Option<String> = row.try_get("topic")?;
+            Ok(Found {
+                id: id(row, &self.map)?,
+                lane: key.filter(|_| ordered).map(|key| (topic, key)),
+            })
+        });
+        found.collect()
+    }
+
+    async fn open_rows(&self, conn: &mut MySqlConnection, wanted: &Scope, most: i64) -> sqlx::Result<i64> {
+        let mut values = scope(wanted, 0);
+        values.push(most.into());
+        self.statements
+            .count_open
+            .fetch_one(conn, &values)
+            .await?
+            .try_get("open")
+    }
+
+    /// Locks what was found and says which of it to take: in order, within the limits, and nothing that follows a row of
+    /// its lane that somebody else has.
+    async fn lock(
+        &self,
+        conn: &mut MySqlConnection,
+        request: &ClaimRequest,
+        found: &[Found],
+        limit: u32,
+        expired: bool,
+    ) -> sqlx::Result<Vec<MessageId>> {
+        let limit = limit as usize;
+        let mut ours = HashMap::new();
+        for chunk in found.chunks(limit.clamp(1, MOST_IDS)) {
+            let mut ids: Vec<_> = chunk.iter().map(|row| row.id).collect();
+            ids.sort_unstable();
+            let values = [
+                Value::ids(&ids, &self.map),
+                request.max_attempts.into(),
+                Value::flag(expired),
+            ];
+            for row in self.statements.lock_claimable.fetch_all(conn, &values).await? {
+                let bytes: i64 = row.try_get("bytes")?;
+                ours.insert(id(&row, &self.map)?, u64::try_from(bytes).unwrap_or(0));
+            }
+            if ours.len() >= limit {
+                break;
+            }
+        }
+        let mut chosen = Vec::new();
+        let mut bytes = 0;
+        let mut broken = HashSet::new();
+        for row in found {
+            let Some(size) = ours.get(&row.id) else {
+                broken.extend(row.lane.as_ref());
+                continue;
+            };
+            if row.lane.as_ref().is_some_and(|lane| broken.contains(lane)) {
+                continue;
+            }
+            bytes += size;
+            // A row that does not fit ends the claim: to skip it would starve large messages.
+            if chosen.len() == limit || (bytes > request.max_bytes && !chosen.is_empty()) {
+                break;
+            }
+            chosen.push(row.id);
+        }
+        Ok(chosen)
+    }
+
+    async fn lease(
+        &self,
+        conn: &mut MySqlConnection,
+        request: &ClaimRequest,
+        chosen: &[MessageId],
+    ) -> sqlx::Result<Vec<ClaimedMessage>> {
+        let fence = self.map.fence(request.worker, request.token);
+        for chunk in chosen.chunks(MOST_IDS) {
+            let values = [
+                Value::ids(chunk, &self.map),
+                request.worker.as_uuid().to_string().into(),
+                fence.as_str().into(),
+                millis(request.lease).into(),
+            ];
+            self.statements.lease.execute(conn, &values).await?;
+        }
+        let mut messages = Vec::new();
+        for chunk in chosen.chunks(MOST_IDS) {
+            let values = [Value::ids(chunk, &self.map)];
+            for row in self.statements.read_claimed.fetch_all(conn, &values).await? {
+                messages.push(claimed(&row, &self.map)?);
+            }
+        }
+        Ok(messages)
+    }
+
+    pub(crate) async fn sweep_on(
+        &self,
+        conn: &mut MySqlConnection,
+        wanted: &Scope,
+        max_attempts: u32,
+    ) -> sqlx::Result<Vec<MessageId>> {
+        let mut values = scope(wanted, max_attempts);
+        values.push(Value::Number(i64::try_from(MOST_IDS).ok()));
+        let mut died = Vec::new();
+        loop {
+            let mut found = ids(
+                &self.statements.find_exhausted.fetch_all(conn, &values).await?,
+                &self.map,
+            )?;
+            found.sort_unstable();
+            if found.is_empty() {
+                return Ok(died);
+            }
+            let wanted = [Value::ids(&found, &self.map), max_attempts.into()];
+            let locked = ids(
+                &self.statements.lock_exhausted.fetch_all(conn, &wanted).await?,
+                &self.map,
+            )?;
+            if !locked.is_empty() {
+                let exhausted = [Value::ids(&locked, &self.map), self.map.error_text(EXHAUSTED).into()];
+                self.statements.give_up.execute(conn, &exhausted).await?;
+                self.bury(conn, &locked).await?;
+            }
+            let some_left = locked.len() == found.len() && found.len() == MOST_IDS;
+            died.extend(locked);
+            if !some_left {
+                return Ok(died);
+            }
+        }
+    }
+
+    /// Copies rows that died to the dead-letter table, where there is one.
+    pub(crate) async fn bury(&self, conn: &mut MySqlConnection, dead: &[MessageId]) -> sqlx::Result<()> {
+        if self.statements.bury.is_absent() {
+            return Ok(());
+        }
+        for chunk in dead.chunks(MOST_IDS) {
+            let values = [Value::ids(chunk, &self.map)];
+            self.statements.bury.execute(conn, &values).await?;
+        }
+        Ok(())
+    }
+}
+
+/// The first five parameters of all statements that look for rows of a relay.
+pub(crate) fn scope(scope: &Scope, max_attempts: u32) -> Vec<Value> {
+    vec![
+        scope.namespace.as_str().into(),
+        max_attempts.into(),
+        Value::flag(scope.topics.is_empty()),
+        topics(&scope.topics),
+        Value::optional(scope.tenant.as_deref()),
+    ]
+}
+
+/// No topic is the empty text, so a list without any can be written as one.
+fn topics(topics: &[String]) -> Value {
+    if topics.is_empty() {
+        Value::texts(&[""])
+    } else {
+        Value::texts(topics)
+    }
+}

@@ -1,0 +1,119 @@
+//! What the server's errors mean, and what to do about them.
+
+use std::fmt;
+
+use posthaste_core::StoreError;
+use posthaste_core::store::StoreErrorKind as Kind;
+use sqlx::mysql::MySqlDatabaseError;
+
+/// Another relay holds the lock under which ordered claims are made.
+#[derive(Debug)]
+pub(crate) struct ClaimsLocked;
+
+impl fmt::Display for ClaimsLocked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("another relay has held the lock for ordered claims for 5 seconds")
+    }
+}
+
+impl std::error::Error for ClaimsLocked {}
+
+/// Classifies a driver error and adds the remedy.
+pub fn store_error(error: sqlx::Error) -> StoreError {
+    let (kind, remedy) = match &error {
+        sqlx::Error::Database(_) => by_number(number(&error).unwrap_or_default()),
+        sqlx::Error::AnyDriverError(other) if other.is::<ClaimsLocked>() => (
+            Kind::Contention,
+            Some("it goes on once that relay answers or the server closes its connection"),
+        ),
+        sqlx::Error::PoolTimedOut => (
+            Kind::PoolExhausted,
+            Some(
+                "check that the server runs; if it does, raise the pool's max_connections, or look for transactions that \
+                 are held open too long",
+            ),
+        ),
+        sqlx::Error::Io(_) | sqlx::Error::PoolClosed | sqlx::Error::WorkerCrashed | sqlx::Error::Protocol(_) => (
+            Kind::Unavailable,
+            Some("check that the server runs and that host and port are right"),
+        ),
+        sqlx::Error::Tls(_) => (
+            Kind::Access,
+            Some("check ssl-mode and the certificates in the database URL"),
+        ),
+        sqlx::Error::ColumnNotFound(_) | sqlx::Error::ColumnDecode { .. } => (Kind::SchemaMissing, Some(MIGRATE)),
+        _ => (Kind::Other, None),
+    };
+    StoreError {
+        kind,
+        message: format!("MySQL: {error}"),
+        remedy,
+        source: Some(Box::new(error)),
+    }
+}
+
+const MIGRATE: &str =
+    "run `posthaste migrate up`, and check that database and prefix are those your configuration names";
+
+/// The server's number for an error.
+pub(crate) fn number(error: &sqlx::Error) -> Option<u16> {
+    let database = error.as_database_error()?.try_downcast_ref::<MySqlDatabaseError>()?;
+    Some(database.number())
+}
+
+fn by_number(number: u16) -> (Kind, Option<&'static str>) {
+    match number {
+        // Unknown table, column, procedure.
+        1146 | 1054 | 1305 => (Kind::SchemaMissing, Some(MIGRATE)),
+        1045 | 1698 => (
+            Kind::Access,
+            Some("check user and password in the database URL, and from which hosts the user may connect"),
+        ),
+        1049 => (
+            Kind::Access,
+            Some("create the database, or correct its name in the database URL"),
+        ),
+        1044 | 1142 | 1143 | 1370 => (
+            Kind::Access,
+            Some("grant the user select, insert, update and delete on the tables, and execute on the procedure"),
+        ),
+        1290 | 1792 | 1836 => (
+            Kind::ReadOnly,
+            Some("connect to the primary; this server does not take writes"),
+        ),
+        1205 | 1213 | 3572 => (Kind::Contention, Some("retry the transaction")),
+        1040 | 1203 | 1226 => (
+            Kind::PoolExhausted,
+            Some("raise max_connections of the server, or lower that of the pools"),
+        ),
+        1053 | 1077 | 1079 | 1927 | 2006 | 2013 => (
+            Kind::Unavailable,
+            Some("the server is stopping or starting; wait for it"),
+        ),
+        1153 => (
+            Kind::Other,
+            Some("raise max_allowed_packet of the server, or send smaller payloads"),
+        ),
+        1021 | 1037 | 1041 | 1114 => (Kind::Unavailable, Some("the server is out of disk or memory")),
+        1665 => (
+            Kind::Other,
+            Some("set binlog_format of the server to ROW or MIXED: statements cannot be logged under READ COMMITTED"),
+        ),
+        _ => (Kind::Other, None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_operator_can_do_is_said() {
+        assert_eq!(by_number(1146).0, Kind::SchemaMissing);
+        assert_eq!(by_number(1213).0, Kind::Contention);
+        assert!(by_number(1153).1.unwrap().contains("max_allowed_packet"));
+        assert_eq!(store_error(sqlx::Error::PoolTimedOut).kind, Kind::PoolExhausted);
+        let locked = store_error(sqlx::Error::AnyDriverError(Box::new(ClaimsLocked)));
+        assert_eq!(locked.kind, Kind::Contention);
+    }
+}

@@ -1,0 +1,117 @@
+//! MySQL and MariaDB store of the Posthaste transactional outbox.
+//!
+//! ```no_run
+//! use posthaste_core::{Message, OutboxOptions};
+//! use posthaste_mysql::MySqlStore;
+//!
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let pool = sqlx::MySqlPool::connect("mysql://localhost/shop").await?;
+//! let outbox = MySqlStore::new(pool.clone()).outbox(OutboxOptions::default());
+//!
+//! let mut tx = pool.begin().await?;
+//! sqlx::query("insert into orders (id) values (42)").execute(&mut *tx).await?;
+//! outbox.enqueue(&mut tx, Message::new("order-events", r#"{"orderId":42}"#).key("42")).await?;
+//! tx.commit().await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The statements are whole files in `queries/`, the schema is in `migrations/`. No scan ever locks: rows are found by a
+//! plain read, locked by their primary key in one order for everybody, and looked at again before they are changed.
+
+mod admin_store;
+mod claim;
+mod claim_lock;
+mod dialect;
+mod enqueue;
+mod error;
+mod inbox_store;
+mod migrate;
+mod registry;
+mod relay_store;
+mod retry;
+mod rows;
+mod runner;
+mod settle;
+mod statement;
+mod statements;
+
+use std::sync::Arc;
+
+use posthaste_core::table::{BadIdentifier, Kind};
+use posthaste_core::template::TemplateError;
+use posthaste_core::{OutboxOptions, TableMap};
+use sqlx::{MySql, MySqlPool, Transaction};
+
+pub use enqueue::MySqlOutbox;
+pub use error::store_error;
+pub use inbox_store::MySqlInbox;
+pub use retry::MAX_RETRIES;
+pub use runner::Runner;
+use statements::Statements;
+
+/// The prefix of Posthaste's tables unless another is chosen.
+pub const DEFAULT_PREFIX: &str = "posthaste_";
+
+/// Begins every transaction of the store. Under the server's default, REPEATABLE READ, statements would lock the gaps
+/// between rows, and a claim could be shown the past.
+const BEGIN: &str = "set transaction isolation level read committed; start transaction";
+
+/// An outbox in a MySQL or MariaDB database. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct MySqlStore {
+    pool: MySqlPool,
+    map: Arc<TableMap>,
+    statements: Arc<Statements>,
+}
+
+impl MySqlStore {
+    /// The outbox in the tables `posthaste_outbox` and so on.
+    #[expect(clippy::missing_panics_doc, reason = "the default prefix is valid")]
+    pub fn new(pool: MySqlPool) -> Self {
+        Self::with_prefix(pool, DEFAULT_PREFIX).expect("the default prefix is valid")
+    }
+
+    /// The outbox in tables with a prefix of your choice.
+    #[expect(
+        clippy::missing_panics_doc,
+        reason = "Posthaste's own map has every role that its statements need"
+    )]
+    pub fn with_prefix(pool: MySqlPool, prefix: &str) -> Result<Self, BadIdentifier> {
+        let map = own_map(prefix)?;
+        Ok(Self::with_map(pool, map).expect("Posthaste's own map has every role"))
+    }
+
+    /// An outbox described by a table map.
+    pub fn with_map(pool: MySqlPool, map: TableMap) -> Result<Self, TemplateError> {
+        let statements = Arc::new(Statements::render(&map)?);
+        let map = Arc::new(map);
+        Ok(Self { pool, map, statements })
+    }
+
+    /// The pool that the store uses.
+    pub fn pool(&self) -> &MySqlPool {
+        &self.pool
+    }
+
+    /// The application's side: enqueueing in its own transactions.
+    pub fn outbox(&self, options: OutboxOptions) -> MySqlOutbox {
+        MySqlOutbox::new(self.clone(), options)
+    }
+
+    /// The consumer's side: handling each delivery once. `consumer` names who handles; each has records of its own.
+    pub fn inbox(&self, consumer: impl Into<String>) -> MySqlInbox {
+        MySqlInbox::new(self.clone(), consumer.into())
+    }
+
+    async fn begin(&self) -> sqlx::Result<Transaction<'static, MySql>> {
+        self.pool.begin_with(BEGIN).await
+    }
+}
+
+/// The map of Posthaste's own tables on MySQL and MariaDB: times are `DATETIME(6)` in UTC, and as there are no partial
+/// indexes, fresh and waiting rows share one.
+pub fn own_map(prefix: &str) -> Result<TableMap, BadIdentifier> {
+    let map = TableMap::with_prefix(prefix)?;
+    Ok(map.with_times(Kind::Timestamp).without_split_index())
+}

@@ -1,0 +1,106 @@
+//! Who serves this outbox, and who leads.
+
+use std::time::Duration;
+
+use posthaste_core::breaker::CircuitState;
+use posthaste_core::store::{FORGOTTEN_AFTER, LeadRequest, Leadership, RelayBeat, RelayRecord, WorkerId};
+use sqlx::Row;
+use sqlx::mysql::MySqlRow;
+use uuid::Uuid;
+
+use crate::MySqlStore;
+use crate::rows::{millis, undecodable};
+use crate::statement::Value;
+
+impl MySqlStore {
+    pub(crate) async fn write_beat(&self, beat: &RelayBeat) -> sqlx::Result<()> {
+        if self.statements.beat.is_absent() {
+            return Ok(());
+        }
+        let worker = beat.worker.as_uuid().to_string();
+        let mut conn = self.pool.acquire().await?;
+        let reason = beat.circuit_reason.as_ref().map(|reason| reason.replace('\0', " "));
+        let values = [
+            worker.as_str().into(),
+            beat.namespace.as_str().into(),
+            beat.publisher.as_str().into(),
+            beat.host.as_str().into(),
+            beat.pid.into(),
+            beat.version.as_str().into(),
+            beat.circuit.word().into(),
+            millis(beat.circuit_lasted).into(),
+            Value::Text(reason),
+        ];
+        self.statements.beat.execute(&mut conn, &values).await?;
+        let silent = [worker.into(), millis(FORGOTTEN_AFTER).into()];
+        self.statements
+            .forget_relays
+            .execute(&mut conn, &silent)
+            .await
+            .map(drop)
+    }
+
+    pub(crate) async fn ask_to_lead(&self, request: &LeadRequest) -> sqlx::Result<Leadership> {
+        let mut conn = self.pool.acquire().await?;
+        let mut asked = vec![
+            request.namespace.as_str().into(),
+            request.worker.as_uuid().to_string().into(),
+        ];
+        if let Some(leader) = self.statements.leader.fetch_all(&mut conn, &asked).await?.first() {
+            return held_by(leader);
+        }
+        asked.push(millis(request.lease).into());
+        self.statements.lead.execute(&mut conn, &asked).await?;
+        // The row says who was quicker.
+        asked.pop();
+        match self.statements.leader.fetch_all(&mut conn, &asked).await?.first() {
+            Some(leader) => held_by(leader),
+            None => Ok(Leadership::Held),
+        }
+    }
+
+    pub(crate) async fn remove_relay(&self, worker: WorkerId) -> sqlx::Result<()> {
+        if self.statements.leave.is_absent() {
+            return Ok(());
+        }
+        let worker = [worker.as_uuid().to_string().into()];
+        let mut conn = self.pool.acquire().await?;
+        self.statements.resign.execute(&mut conn, &worker).await?;
+        self.statements.leave.execute(&mut conn, &worker).await.map(drop)
+    }
+}
+
+fn held_by(row: &MySqlRow) -> sqlx::Result<Leadership> {
+    let left: i64 = row.try_get("left_ms")?;
+    Ok(Leadership::HeldBy {
+        worker: uuid(row, "worker")?,
+        left: Duration::from_millis(u64::try_from(left).unwrap_or(0)),
+    })
+}
+
+pub(crate) fn relay(row: &MySqlRow) -> sqlx::Result<RelayRecord> {
+    let circuit: String = row.try_get("circuit")?;
+    let silent: i64 = row.try_get("silent_us")?;
+    Ok(RelayRecord {
+        worker: uuid(row, "worker")?,
+        namespace: row.try_get("namespace")?,
+        publisher: row.try_get("publisher")?,
+        host: row.try_get("host")?,
+        pid: u32::try_from(row.try_get::<i64, _>("pid")?).unwrap_or_default(),
+        version: row.try_get("version")?,
+        started_at: row.try_get("started_at")?,
+        seen_at: row.try_get("seen_at")?,
+        silent_seconds: Duration::from_micros(silent.unsigned_abs()).as_secs_f64(),
+        circuit: CircuitState::from_word(&circuit)
+            .ok_or_else(|| undecodable("circuit", format!("`{circuit}` is not a state of a circuit")))?,
+        circuit_since: row.try_get("circuit_since")?,
+        circuit_reason: row.try_get("circuit_reason")?,
+        leads: row.try_get("leads")?,
+    })
+}
+
+fn uuid(row: &MySqlRow, column: &str) -> sqlx::Result<Uuid> {
+    let text: String = row.try_get(column)?;
+    text.parse()
+        .map_err(|error: uuid::Error| undecodable(column, error.to_string()))
+}

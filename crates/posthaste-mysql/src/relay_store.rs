@@ -1,0 +1,131 @@
+//! The relay's verbs.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use posthaste_core::lifecycle::{LeaseToken, Settlement};
+use posthaste_core::store::{
+    Claim, ClaimRequest, LeadRequest, Leadership, OutboxStats, RelayBeat, RelayStore, Scope, Terms, WorkerId,
+};
+use posthaste_core::{MessageId, StoreError};
+use sqlx::Row;
+
+use crate::MySqlStore;
+use crate::claim::MOST_IDS;
+use crate::error::store_error;
+use crate::retry::retrying;
+use crate::rows::{ids, millis};
+use crate::statement::Value;
+
+#[async_trait]
+impl RelayStore for MySqlStore {
+    async fn claim(&self, request: &ClaimRequest) -> Result<Claim, StoreError> {
+        retrying!(self.claim_once(request)).map_err(store_error)
+    }
+
+    async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<MessageId>, StoreError> {
+        if settlements.is_empty() {
+            return Ok(Vec::new());
+        }
+        retrying!(self.settle_once(settlements)).map_err(store_error)
+    }
+
+    async fn extend(
+        &self,
+        token: LeaseToken,
+        ids: &[MessageId],
+        lease: Duration,
+    ) -> Result<Vec<MessageId>, StoreError> {
+        retrying!(self.extend_once(token, ids, lease)).map_err(store_error)
+    }
+
+    fn terms(&self) -> Terms {
+        self.map.terms()
+    }
+
+    async fn sweep(&self, scope: &Scope, max_attempts: u32) -> Result<Vec<MessageId>, StoreError> {
+        retrying!(self.sweep_once(scope, max_attempts)).map_err(store_error)
+    }
+
+    async fn purge(&self, keep: Duration, limit: u32) -> Result<u64, StoreError> {
+        retrying!(self.purge_once(keep, limit)).map_err(store_error)
+    }
+
+    async fn stats(&self, namespace: &str) -> Result<OutboxStats, StoreError> {
+        self.count(namespace).await.map_err(store_error)
+    }
+
+    async fn beat(&self, beat: &RelayBeat) -> Result<(), StoreError> {
+        retrying!(self.write_beat(beat)).map_err(store_error)
+    }
+
+    async fn lead(&self, request: &LeadRequest) -> Result<Leadership, StoreError> {
+        retrying!(self.ask_to_lead(request)).map_err(store_error)
+    }
+
+    async fn leave(&self, worker: WorkerId) -> Result<(), StoreError> {
+        retrying!(self.remove_relay(worker)).map_err(store_error)
+    }
+
+    async fn check(&self) -> Result<(), StoreError> {
+        self.stats("").await.map(drop)
+    }
+}
+
+impl MySqlStore {
+    async fn sweep_once(&self, scope: &Scope, max_attempts: u32) -> sqlx::Result<Vec<MessageId>> {
+        let mut tx = self.begin().await?;
+        let died = self.sweep_on(&mut tx, scope, max_attempts).await?;
+        tx.commit().await?;
+        Ok(died)
+    }
+
+    async fn purge_once(&self, keep: Duration, limit: u32) -> sqlx::Result<u64> {
+        let mut tx = self.begin().await?;
+        let mut removed = 0;
+        if !self.statements.find_delivered.is_absent() {
+            let wanted = [millis(keep).into(), limit.into()];
+            let mut delivered = ids(
+                &self.statements.find_delivered.fetch_all(&mut tx, &wanted).await?,
+                &self.map,
+            )?;
+            delivered.sort_unstable();
+            for chunk in delivered.chunks(MOST_IDS) {
+                let values = [Value::ids(chunk, &self.map)];
+                removed += self.statements.purge_delivered.execute(&mut tx, &values).await?;
+            }
+        }
+        if !self.statements.find_free_keys.is_absent() {
+            for row in self
+                .statements
+                .find_free_keys
+                .fetch_all(&mut tx, &[limit.into()])
+                .await?
+            {
+                let key = |column: &str| row.try_get(column).map(Value::Bytes);
+                let values = [
+                    key("namespace")?,
+                    key("topic")?,
+                    key("dedupe_key")?,
+                    row.try_get::<String, _>("held_by")?.into(),
+                ];
+                removed += self.statements.purge_dedupe.execute(&mut tx, &values).await?;
+            }
+        }
+        tx.commit().await?;
+        Ok(removed)
+    }
+
+    async fn count(&self, namespace: &str) -> sqlx::Result<OutboxStats> {
+        let mut conn = self.pool.acquire().await?;
+        let row = self.statements.stats.fetch_one(&mut conn, &[namespace.into()]).await?;
+        let number = |name: &str| Ok::<_, sqlx::Error>(u64::try_from(row.try_get::<i64, _>(name)?).unwrap_or(0));
+        Ok(OutboxStats {
+            pending: number("pending")?,
+            waiting: number("waiting")?,
+            processing: number("processing")?,
+            dead: number("dead")?,
+            oldest_seconds: Duration::from_micros(number("oldest_us")?).as_secs_f64(),
+        })
+    }
+}

@@ -1,0 +1,58 @@
+//! Transactions that lose against another one are begun again, a few times.
+
+use std::time::Duration;
+
+use metrics::counter;
+use tokio::time::sleep;
+
+/// How often a transaction is begun again before its failure is reported.
+pub const MAX_RETRIES: u32 = 5;
+
+/// The wait before the first retry; each further one waits twice as long. Cut at random, so that those who met do not
+/// meet again.
+const FIRST_WAIT: Duration = Duration::from_millis(10);
+
+/// Runs `$work` again while it loses against other transactions. `$work` is a future that begins a transaction of its own.
+macro_rules! retrying {
+    ($work:expr) => {{
+        let mut retries = $crate::retry::Retries::default();
+        loop {
+            match $work.await {
+                Err(error) if retries.allow(&error).await => {}
+                done => break done,
+            }
+        }
+    }};
+}
+pub(crate) use retrying;
+
+#[derive(Debug, Default)]
+pub(crate) struct Retries(u32);
+
+impl Retries {
+    /// Whether to try again after this failure. Waits before it says so.
+    pub(crate) async fn allow(&mut self, error: &sqlx::Error) -> bool {
+        let Some(reason) = lost_against_another(error).filter(|_| self.0 < MAX_RETRIES) else {
+            return false;
+        };
+        counter!("outbox_store_retry_count", "reason" => reason).increment(1);
+        tracing::debug!(
+            reason,
+            retry = self.0 + 1,
+            "a transaction lost against another one and is begun again"
+        );
+        let wait = FIRST_WAIT * 2_u32.pow(self.0);
+        self.0 += 1;
+        sleep(wait.mul_f64(rand::random_range(0.5..1.0))).await;
+        true
+    }
+}
+
+/// Why the server ended a transaction that may simply be run again.
+pub(crate) fn lost_against_another(error: &sqlx::Error) -> Option<&'static str> {
+    match crate::error::number(error)? {
+        1213 => Some("deadlock"),
+        1205 => Some("lock_wait_timeout"),
+        _ => None,
+    }
+}

@@ -1,0 +1,284 @@
+//! The connections on which an application may enqueue.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use posthaste_core::enqueue::Prepared;
+use posthaste_core::{Enqueued, MessageId, StoreError};
+use serde::Serialize;
+use sqlx::pool::PoolConnection;
+use sqlx::{Executor, MySql, MySqlConnection, Row, Transaction};
+use uuid::Uuid;
+
+use crate::error::{number, store_error};
+use crate::inbox_store::DUPLICATE;
+use crate::rows::{millis, undecodable};
+use crate::statement::{Value, epoch_micros};
+use crate::statements::Statements;
+
+/// A connection that can write outbox rows: sqlx's `Transaction`, `MySqlConnection` and `PoolConnection`.
+///
+/// Sealed: its one method takes types of this crate.
+pub trait Runner: Send {
+    /// Writes the rows and returns one outcome per row.
+    #[doc(hidden)]
+    fn insert(
+        &mut self,
+        statements: InsertStatements,
+        rows: NewRows<'_>,
+    ) -> impl Future<Output = Result<Vec<Enqueued>, StoreError>> + Send;
+}
+
+/// The finished statements.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct InsertStatements(Arc<Statements>);
+
+impl From<Arc<Statements>> for InsertStatements {
+    fn from(statements: Arc<Statements>) -> Self {
+        Self(statements)
+    }
+}
+
+/// Bytes of one statement. A server takes 16 MiB or more unless it is told otherwise, and half of that is left for what is
+/// not payload.
+const MOST_BYTES: usize = 8 << 20;
+
+/// New rows for `json_table`, with the payloads beside them as they are.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct NewRows<'a> {
+    rows: Vec<NewRow<'a>>,
+    dedupe_window_ms: i64,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct NewRow<'a> {
+    id: MessageId,
+    namespace: &'a str,
+    topic: &'a str,
+    ordering_key: Option<&'a str>,
+    tenant: Option<&'a str>,
+    dedupe_key: Option<&'a str>,
+    event_type: Option<&'a str>,
+    source: Option<&'a str>,
+    aggregate_type: Option<&'a str>,
+    aggregate_id: Option<&'a str>,
+    content_type: &'a str,
+    headers: String,
+    hash: String,
+    not_before: Option<i64>,
+    /// Where its payload begins among those of its statement; SQL counts from 1.
+    start: usize,
+    bytes: usize,
+    #[serde(skip)]
+    payload: &'a [u8],
+}
+
+impl<'a> NewRows<'a> {
+    pub(crate) fn new(prepared: &'a Prepared, dedupe_window: Duration) -> Self {
+        let rows = prepared.rows.iter().map(|row| {
+            let message = &row.message;
+            NewRow {
+                id: message.id,
+                namespace: &row.namespace,
+                topic: &message.topic,
+                ordering_key: message.ordering_key.as_deref(),
+                tenant: message.tenant.as_deref(),
+                dedupe_key: message.dedupe_key.as_deref(),
+                event_type: message.event_type.as_deref(),
+                source: message.source.as_deref(),
+                aggregate_type: message.aggregate_type.as_deref(),
+                aggregate_id: message.aggregate_id.as_deref(),
+                content_type: &message.content_type,
+                headers: serde_json::json!(message.headers).to_string(),
+                hash: row.hash.to_string(),
+                not_before: message.not_before.map(epoch_micros),
+                start: 1,
+                bytes: message.payload.len(),
+                payload: &message.payload,
+            }
+        });
+        Self {
+            rows: rows.collect(),
+            dedupe_window_ms: millis(dedupe_window),
+        }
+    }
+
+    fn is_one_statement(&self) -> bool {
+        let keyed = self.rows.iter().any(|row| row.dedupe_key.is_some());
+        !keyed && batches(&self.rows).len() <= 1
+    }
+
+    async fn write(&self, conn: &mut MySqlConnection, statements: &Statements) -> sqlx::Result<Vec<Enqueued>> {
+        let held = self.hold_keys(conn, statements).await?;
+        let free: Vec<_> = self
+            .rows
+            .iter()
+            .filter(|row| !held.contains_key(&row.id))
+            .cloned()
+            .collect();
+        let mut outcomes: HashMap<MessageId, Enqueued> = HashMap::new();
+        for batch in batches(&free) {
+            write_batch(conn, statements, batch, &mut outcomes).await?;
+        }
+        let outcome = |row: &NewRow<'_>| match held.get(&row.id) {
+            Some(holder) => Enqueued::Before(*holder),
+            // Removed, because an id that is given twice is written once.
+            None => outcomes.remove(&row.id).unwrap_or(Enqueued::Before(row.id)),
+        };
+        Ok(self.rows.iter().map(outcome).collect())
+    }
+
+    /// Holds the dedupe keys that are free. Returns the rows whose key is not, and under which id the event is known.
+    async fn hold_keys(
+        &self,
+        conn: &mut MySqlConnection,
+        statements: &Statements,
+    ) -> sqlx::Result<HashMap<MessageId, MessageId>> {
+        let keyed: Vec<_> = self.rows.iter().filter(|row| row.dedupe_key.is_some()).collect();
+        let mut held = HashMap::new();
+        if keyed.is_empty() {
+            return Ok(held);
+        }
+        let caller = Uuid::now_v7().to_string();
+        let json = json(&keyed)?;
+        let wanted = [json.clone(), caller.as_str().into(), self.dedupe_window_ms.into()];
+        statements.hold_keys.execute(conn, &wanted).await?;
+        for row in statements.find_holders.fetch_all(conn, &[json]).await? {
+            if row.try_get::<String, _>("held_by")? == caller {
+                continue;
+            }
+            let place: i64 = row.try_get("place")?;
+            let holder: String = row.try_get("message_id")?;
+            let holder = holder
+                .parse()
+                .map_err(|_| undecodable("message_id", format!("`{holder}` is no id")))?;
+            let asked = usize::try_from(place - 1).ok().and_then(|place| keyed.get(place));
+            held.extend(asked.map(|asked| (asked.id, holder)));
+        }
+        Ok(held)
+    }
+}
+
+/// Rows that go into one statement.
+fn batches<'r, 'a>(rows: &'r [NewRow<'a>]) -> Vec<&'r [NewRow<'a>]> {
+    let mut batches = Vec::new();
+    let (mut start, mut bytes) = (0, 0);
+    for (place, row) in rows.iter().enumerate() {
+        bytes += row.bytes;
+        if bytes > MOST_BYTES && place > start {
+            batches.push(&rows[start..place]);
+            (start, bytes) = (place, row.bytes);
+        }
+    }
+    if start < rows.len() {
+        batches.push(&rows[start..]);
+    }
+    batches
+}
+
+async fn write_batch(
+    conn: &mut MySqlConnection,
+    statements: &Statements,
+    batch: &[NewRow<'_>],
+    outcomes: &mut HashMap<MessageId, Enqueued>,
+) -> sqlx::Result<()> {
+    match insert_rows(conn, statements, batch).await {
+        Err(error) if number(&error) == Some(DUPLICATE) => {}
+        done => {
+            outcomes.extend(batch.iter().map(|row| (row.id, Enqueued::Now(row.id))));
+            return done;
+        }
+    }
+    // An id exists already. The server undid the whole statement, and one by one it says which.
+    for row in batch {
+        match insert_rows(conn, statements, std::slice::from_ref(row)).await {
+            Err(error) if number(&error) == Some(DUPLICATE) => {}
+            done => {
+                done?;
+                outcomes.insert(row.id, Enqueued::Now(row.id));
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn insert_rows(conn: &mut MySqlConnection, statements: &Statements, rows: &[NewRow<'_>]) -> sqlx::Result<()> {
+    let mut payloads = Vec::with_capacity(rows.iter().map(|row| row.bytes).sum());
+    let mut placed = rows.to_vec();
+    for row in &mut placed {
+        row.start = payloads.len() + 1;
+        payloads.extend_from_slice(row.payload);
+    }
+    let values = [json(&placed)?, Value::Bytes(payloads)];
+    statements.enqueue.execute(conn, &values).await.map(drop)
+}
+
+fn json(rows: &impl Serialize) -> sqlx::Result<Value> {
+    let json = serde_json::to_string(rows).map_err(|error| sqlx::Error::Encode(error.into()))?;
+    Ok(json.into())
+}
+
+/// Marks where the enqueue began, so that it can be undone alone.
+const MARK: &str = "savepoint posthaste_enqueue";
+
+/// Writes all or nothing inside a transaction.
+async fn insert_in_transaction(
+    conn: &mut MySqlConnection,
+    statements: &Statements,
+    rows: &NewRows<'_>,
+) -> sqlx::Result<Vec<Enqueued>> {
+    if rows.is_one_statement() {
+        return rows.write(conn, statements).await;
+    }
+    conn.execute(MARK).await?;
+    let written = rows.write(conn, statements).await;
+    if written.is_err() {
+        // After a deadlock the server has undone everything, the mark with it.
+        let _ = conn.execute("rollback to savepoint posthaste_enqueue").await;
+    }
+    written
+}
+
+/// The same on a connection of which it is not known whether it is in a transaction. It must not be asked to begin one if
+/// it is: that would commit what the caller has done so far.
+async fn insert_anywhere(
+    conn: &mut MySqlConnection,
+    statements: &Statements,
+    rows: &NewRows<'_>,
+) -> sqlx::Result<Vec<Enqueued>> {
+    if rows.is_one_statement() {
+        return rows.write(conn, statements).await;
+    }
+    conn.execute(MARK).await?;
+    // Outside a transaction a mark is forgotten at once.
+    if conn.execute("release savepoint posthaste_enqueue").await.is_ok() {
+        return insert_in_transaction(conn, statements, rows).await;
+    }
+    let mut tx = sqlx::Connection::begin(conn).await?;
+    let outcomes = rows.write(&mut tx, statements).await?;
+    tx.commit().await?;
+    Ok(outcomes)
+}
+
+impl Runner for MySqlConnection {
+    async fn insert(&mut self, statements: InsertStatements, rows: NewRows<'_>) -> Result<Vec<Enqueued>, StoreError> {
+        insert_anywhere(self, &statements.0, &rows).await.map_err(store_error)
+    }
+}
+
+impl Runner for Transaction<'_, MySql> {
+    async fn insert(&mut self, statements: InsertStatements, rows: NewRows<'_>) -> Result<Vec<Enqueued>, StoreError> {
+        insert_in_transaction(self, &statements.0, &rows)
+            .await
+            .map_err(store_error)
+    }
+}
+
+impl Runner for PoolConnection<MySql> {
+    async fn insert(&mut self, statements: InsertStatements, rows: NewRows<'_>) -> Result<Vec<Enqueued>, StoreError> {
+        (**self).insert(statements, rows).await
+    }
+}

@@ -1,0 +1,235 @@
+//! Statements with numbered parameters, which MySQL does not have.
+
+use std::sync::Arc;
+
+use chrono::{DateTime, Utc};
+use posthaste_core::MessageId;
+use posthaste_core::table::{Kind, TableMap};
+use sqlx::mysql::{MySqlArguments, MySqlRow};
+use sqlx::query::Query;
+use sqlx::{Arguments, AssertSqlSafe, Executor, MySql, MySqlConnection};
+
+/// One finished statement. Its parameters are `$1`, `$2` and so on, as often as they are needed and in any order; one that is
+/// a list stands for all its members, as in `id in ($1)`.
+#[derive(Clone, Debug)]
+pub(crate) struct Statement {
+    name: &'static str,
+    parts: Arc<[Part]>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Part {
+    Sql(String),
+    Parameter(usize),
+}
+
+/// A value for a parameter.
+#[derive(Clone, Debug)]
+pub(crate) enum Value {
+    Number(Option<i64>),
+    Text(Option<String>),
+    Bytes(Vec<u8>),
+    List(Vec<Value>),
+}
+
+impl Statement {
+    pub(crate) fn new(name: &'static str, sql: &str) -> Self {
+        let parts = parts(sql).into();
+        Self { name, parts }
+    }
+
+    /// One that the table has no use for.
+    pub(crate) fn absent(name: &'static str) -> Self {
+        Self {
+            name,
+            parts: Arc::new([]),
+        }
+    }
+
+    pub(crate) fn is_absent(&self) -> bool {
+        self.parts.is_empty()
+    }
+
+    /// For readers and for snapshots.
+    pub(crate) fn text(&self) -> String {
+        self.parts
+            .iter()
+            .map(|part| match part {
+                Part::Sql(sql) => sql.clone(),
+                Part::Parameter(number) => format!("${number}"),
+            })
+            .collect()
+    }
+
+    /// Puts values in. Safe because the text is a file of this crate, finished with quoted identifiers only.
+    fn query(&self, values: &[Value]) -> sqlx::Result<Query<'static, MySql, MySqlArguments>> {
+        if self.is_absent() {
+            let problem = format!("the table map has not what the statement {} needs", self.name);
+            return Err(sqlx::Error::Configuration(problem.into()));
+        }
+        let mut sql = String::new();
+        let mut arguments = MySqlArguments::default();
+        for part in self.parts.iter() {
+            match part {
+                Part::Sql(text) => sql.push_str(text),
+                Part::Parameter(number) => values[number - 1].put(&mut sql, &mut arguments)?,
+            }
+        }
+        Ok(sqlx::query_with(AssertSqlSafe(sql), arguments))
+    }
+
+    pub(crate) async fn fetch_all(&self, conn: &mut MySqlConnection, values: &[Value]) -> sqlx::Result<Vec<MySqlRow>> {
+        conn.fetch_all(self.query(values)?).await
+    }
+
+    pub(crate) async fn fetch_one(&self, conn: &mut MySqlConnection, values: &[Value]) -> sqlx::Result<MySqlRow> {
+        conn.fetch_one(self.query(values)?).await
+    }
+
+    /// Returns how many rows were changed.
+    pub(crate) async fn execute(&self, conn: &mut MySqlConnection, values: &[Value]) -> sqlx::Result<u64> {
+        Ok(conn.execute(self.query(values)?).await?.rows_affected())
+    }
+}
+
+impl Value {
+    fn put(&self, sql: &mut String, arguments: &mut MySqlArguments) -> sqlx::Result<()> {
+        let added = match self {
+            Self::Number(number) => arguments.add(*number),
+            Self::Text(text) => arguments.add(text.as_deref()),
+            Self::Bytes(bytes) => arguments.add(bytes.as_slice()),
+            Self::List(members) => return put_list(members, sql, arguments),
+        };
+        sql.push('?');
+        added.map_err(sqlx::Error::Encode)
+    }
+
+    pub(crate) fn flag(flag: bool) -> Self {
+        Self::Number(Some(i64::from(flag)))
+    }
+
+    pub(crate) fn optional(text: Option<&str>) -> Self {
+        Self::Text(text.map(str::to_owned))
+    }
+
+    pub(crate) fn texts<T: ToString>(texts: &[T]) -> Self {
+        Self::List(texts.iter().map(|text| Self::Text(Some(text.to_string()))).collect())
+    }
+
+    /// An id as its column keeps it.
+    pub(crate) fn id(id: MessageId, map: &TableMap) -> Self {
+        match (map.column("id").map(|column| column.kind), id) {
+            (Some(Kind::UuidBytes), MessageId::Uuid(uuid)) => Self::Bytes(uuid.as_bytes().to_vec()),
+            (_, MessageId::Number(number)) => Self::Number(Some(number)),
+            (_, id) => Self::Text(Some(id.to_string())),
+        }
+    }
+
+    /// Ids in the order in which rows are locked, which is the same for everybody.
+    pub(crate) fn ids(ids: &[MessageId], map: &TableMap) -> Self {
+        Self::List(ids.iter().map(|id| Self::id(*id, map)).collect())
+    }
+}
+
+impl From<i64> for Value {
+    fn from(number: i64) -> Self {
+        Self::Number(Some(number))
+    }
+}
+
+impl From<u32> for Value {
+    fn from(number: u32) -> Self {
+        Self::Number(Some(i64::from(number)))
+    }
+}
+
+impl From<&str> for Value {
+    fn from(text: &str) -> Self {
+        Self::Text(Some(text.to_owned()))
+    }
+}
+
+impl From<String> for Value {
+    fn from(text: String) -> Self {
+        Self::Text(Some(text))
+    }
+}
+
+/// A list's length is rounded up to a power of two, by repeating its last member, so that few statements are prepared
+/// for the many lengths there are.
+fn put_list(members: &[Value], sql: &mut String, arguments: &mut MySqlArguments) -> sqlx::Result<()> {
+    let Some(last) = members.last() else {
+        sql.push_str("null");
+        return Ok(());
+    };
+    let repeated = members.len().next_power_of_two() - members.len();
+    for (place, member) in members.iter().chain(std::iter::repeat_n(last, repeated)).enumerate() {
+        if place > 0 {
+            sql.push_str(", ");
+        }
+        member.put(sql, arguments)?;
+    }
+    Ok(())
+}
+
+/// Takes a statement apart at its parameters. What stands between quotes or in a comment is none.
+fn parts(sql: &str) -> Vec<Part> {
+    let mut parts = Vec::new();
+    let mut text = String::new();
+    let mut rest = sql;
+    while let Some(next) = rest.chars().next() {
+        let end = match next {
+            '`' | '\'' => rest[1..].find(next).map_or(rest.len(), |at| at + 2),
+            '-' if rest.starts_with("-- ") => rest.find('\n').unwrap_or(rest.len()),
+            '$' => {
+                let digits = rest[1..].bytes().take_while(u8::is_ascii_digit).count();
+                if let Ok(number) = rest[1..=digits].parse() {
+                    parts.push(Part::Sql(std::mem::take(&mut text)));
+                    parts.push(Part::Parameter(number));
+                    rest = &rest[1 + digits..];
+                    continue;
+                }
+                1
+            }
+            other => other.len_utf8(),
+        };
+        text.push_str(&rest[..end]);
+        rest = &rest[end..];
+    }
+    parts.push(Part::Sql(text));
+    parts
+}
+
+/// A time as the statements read it.
+pub(crate) fn epoch_micros(time: DateTime<Utc>) -> i64 {
+    time.timestamp_micros()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn finished(sql: &str, values: &[Value]) -> String {
+        let query = Statement::new("test", sql).query(values).unwrap();
+        sqlx::Execute::sql(query).as_str().to_owned()
+    }
+
+    #[test]
+    fn parameters_may_be_repeated_and_lists_are_spread() {
+        let sql = "select $2 where $1 in ($2, $1)";
+        assert_eq!(finished(sql, &[1.into(), "x".into()]), "select ? where ? in (?, ?)");
+        let three = Value::texts(&["a", "b", "c"]);
+        assert_eq!(finished("in ($1)", &[three]), "in (?, ?, ?, ?)");
+        assert_eq!(finished("in ($1)", &[Value::List(vec![])]), "in (null)");
+    }
+
+    #[test]
+    fn what_stands_in_quotes_or_comments_is_no_parameter() {
+        let sql = "-- $1 it's\nselect `a``$1`, 'it''s $1', '$.x', $1 - 1";
+        assert_eq!(
+            finished(sql, &[7.into()]),
+            "-- $1 it's\nselect `a``$1`, 'it''s $1', '$.x', ? - 1"
+        );
+        assert_eq!(Statement::new("test", sql).text(), sql);
+    }
+}

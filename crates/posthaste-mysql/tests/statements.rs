@@ -1,0 +1,85 @@
+//! The SQL itself: every statement is accepted by the server, and stands in the repository as it runs.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use posthaste_core::OutboxOptions;
+use posthaste_core::store::SchemaStore;
+use posthaste_mysql::MySqlStore;
+use sqlx::{AssertSqlSafe, Executor, SqlSafeStr};
+
+/// A statement as the server takes it: its parameters are nameless.
+fn nameless(sql: &str) -> String {
+    let mut parts = sql.split('$');
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |sql, part| {
+        match part.trim_start_matches(|c: char| c.is_ascii_digit()) {
+            rest if rest.len() < part.len() => sql + "?" + rest,
+            _ => sql + "$" + part,
+        }
+    })
+}
+
+#[tokio::test]
+async fn every_statement_is_prepared_by_the_server() {
+    let store = support::store(1).await;
+    for (name, sql) in store.statements() {
+        let prepared = store.pool().prepare(AssertSqlSafe(nameless(&sql)).into_sql_str()).await;
+        prepared.unwrap_or_else(|error| panic!("{name}: {error}\n{sql}"));
+    }
+}
+
+#[tokio::test]
+async fn the_finished_statements_are_the_ones_in_the_repository() {
+    let store = MySqlStore::new(support::pool(1).await);
+    for (name, sql) in store.statements() {
+        insta::assert_snapshot!(name, sql);
+    }
+    let _ = store.outbox(OutboxOptions::default());
+}
+
+/// Two processes that start at the same moment must not trip over each other.
+#[tokio::test(flavor = "multi_thread")]
+async fn concurrent_migrations_apply_each_step_once() {
+    let pool = support::pool(10).await;
+    let tasks = (0..10).map(|_| {
+        let store = MySqlStore::new(pool.clone());
+        tokio::spawn(async move { store.migrate().await.unwrap().len() })
+    });
+    let applied: usize = futures::future::try_join_all(tasks).await.unwrap().into_iter().sum();
+    let store = MySqlStore::new(pool);
+    assert_eq!(applied, store.migrations().len());
+    assert_eq!(store.applied().await.unwrap(), [1, 2, 3]);
+    assert!(store.migrate().await.unwrap().is_empty(), "a second run does nothing");
+}
+
+/// The server commits each change of the schema by itself, so a migration may be found half done.
+#[tokio::test]
+async fn a_migration_that_was_interrupted_is_finished() {
+    let store = support::store(2).await;
+    for sql in [
+        "delete from posthaste_schema_version where version > 1",
+        "drop table posthaste_leaders",
+        "drop procedure posthaste_enqueue",
+    ] {
+        support::run(store.pool(), sql).await;
+    }
+    assert_eq!(store.migrate().await.unwrap().len(), 2);
+    assert_eq!(store.applied().await.unwrap(), [1, 2, 3]);
+}
+
+#[tokio::test]
+async fn a_prefix_with_an_unusual_name_works() {
+    let pool = support::pool(2).await;
+    let store = MySqlStore::with_prefix(pool.clone(), "Wei`rd '\\; drop table x; -- $1 ").unwrap();
+    store.migrate().await.unwrap();
+    let mut tx = pool.begin().await.unwrap();
+    let message = posthaste_core::Message::new("t", "x").dedupe_key("k");
+    store
+        .outbox(OutboxOptions::default())
+        .enqueue(&mut tx, message)
+        .await
+        .unwrap();
+    tx.commit().await.unwrap();
+}
