@@ -1,0 +1,145 @@
+//! What MySQL and MariaDB say of their tables.
+
+use async_trait::async_trait;
+use posthaste_core::StoreError;
+use posthaste_core::table::catalogue::literals;
+use posthaste_core::table::{Catalogue, Database, Identifier, LiveColumn, LiveIndex, LiveTable, TableName};
+use sqlx::mysql::MySqlRow;
+use sqlx::{AssertSqlSafe, MySqlPool, Row};
+
+use crate::error::store_error;
+
+/// The catalogue of a MySQL or MariaDB database.
+#[derive(Clone, Debug)]
+pub struct MySqlCatalogue {
+    pool: MySqlPool,
+}
+
+impl MySqlCatalogue {
+    /// The catalogue of the database that the pool connects to.
+    pub fn new(pool: MySqlPool) -> Self {
+        Self { pool }
+    }
+
+    async fn rows(&self, sql: &'static str, table: &TableName) -> sqlx::Result<Vec<MySqlRow>> {
+        sqlx::query(sql)
+            .bind(table.schema.as_ref().map(Identifier::as_str))
+            .bind(table.name.as_str())
+            .fetch_all(&self.pool)
+            .await
+    }
+
+    async fn look(&self, table: &TableName) -> sqlx::Result<Option<LiveTable>> {
+        let columns = self
+            .rows(include_str!("../queries/catalogue/columns.sql"), table)
+            .await?;
+        if columns.is_empty() {
+            return Ok(None);
+        }
+        let checks = self
+            .rows(include_str!("../queries/catalogue/checks.sql"), table)
+            .await?;
+        let checks: Vec<String> = checks
+            .iter()
+            .map(|row| row.try_get("check_clause"))
+            .collect::<sqlx::Result<_>>()?;
+        let indexes = self
+            .rows(include_str!("../queries/catalogue/indexes.sql"), table)
+            .await?;
+        Ok(Some(LiveTable {
+            name: table.clone(),
+            columns: columns
+                .iter()
+                .map(|row| column(row, &checks))
+                .collect::<sqlx::Result<_>>()?,
+            indexes: self::indexes(&indexes)?,
+        }))
+    }
+}
+
+#[async_trait]
+impl Catalogue for MySqlCatalogue {
+    fn database(&self) -> Database {
+        Database::MySql
+    }
+
+    async fn tables(&self, schema: Option<&Identifier>) -> Result<Vec<TableName>, StoreError> {
+        let names: Vec<String> = sqlx::query_scalar(include_str!("../queries/catalogue/tables.sql"))
+            .bind(schema.map(Identifier::as_str))
+            .fetch_all(&self.pool)
+            .await
+            .map_err(store_error)?;
+        let names = names.into_iter().filter_map(|name| Identifier::new(name).ok());
+        let table = |name| TableName {
+            schema: schema.cloned(),
+            name,
+        };
+        Ok(names.map(table).collect())
+    }
+
+    async fn describe(&self, table: &TableName) -> Result<Option<LiveTable>, StoreError> {
+        self.look(table).await.map_err(store_error)
+    }
+
+    async fn values(&self, table: &TableName, column: &Identifier, limit: u32) -> Result<Vec<String>, StoreError> {
+        let sql = include_str!("../queries/catalogue/values.sql")
+            .replace("\"@column\"", &column.quoted('`'))
+            .replace("\"@table\"", &table.quoted('`'));
+        sqlx::query_scalar(AssertSqlSafe(sql))
+            .bind(limit)
+            .fetch_all(&self.pool)
+            .await
+            .map_err(store_error)
+    }
+}
+
+fn column(row: &MySqlRow, checks: &[String]) -> sqlx::Result<LiveColumn> {
+    let name: String = row.try_get("name")?;
+    let type_name: String = row.try_get("type_name")?;
+    let column_type: String = row.try_get("column_type")?;
+    let default: Option<String> = row.try_get("column_default")?;
+    let max_length: Option<i64> = row.try_get("max_length")?;
+    // `status` in ('a','b'), and nothing that asks for more than that.
+    let begins = format!("`{}` in (", name.replace('`', "``"));
+    let listed = checks
+        .iter()
+        .find(|check| check.trim_start_matches('(').starts_with(&begins));
+    let values = match type_name.as_str() {
+        "enum" => literals(&column_type),
+        _ => listed.map(|check| literals(check)).unwrap_or_default(),
+    };
+    Ok(LiveColumn {
+        name,
+        type_name,
+        nullable: row.try_get("nullable")?,
+        // MariaDB writes the default that is none as a word.
+        default: default.filter(|default| !default.eq_ignore_ascii_case("null")),
+        max_length: max_length.and_then(|length| usize::try_from(length).ok()),
+        generated: row.try_get::<Option<bool>, _>("is_generated")?.unwrap_or_default(),
+        values,
+    })
+}
+
+fn indexes(rows: &[MySqlRow]) -> sqlx::Result<Vec<LiveIndex>> {
+    let mut indexes: Vec<LiveIndex> = Vec::new();
+    let mut cut = false;
+    for row in rows {
+        let name: String = row.try_get("index_name")?;
+        if indexes.last().is_none_or(|index| index.name != name) {
+            cut = false;
+            indexes.push(LiveIndex {
+                name,
+                columns: Vec::new(),
+                unique: row.try_get("is_unique")?,
+                partial: false,
+                primary: row.try_get("is_primary")?,
+            });
+        }
+        let column: Option<String> = row.try_get("column_name")?;
+        match (column, indexes.last_mut()) {
+            (Some(column), Some(index)) if !cut => index.columns.push(column),
+            _ => cut = true,
+        }
+    }
+    Ok(indexes)
+}

@@ -1,0 +1,18 @@
+-- $1 a table's quoted name
+select
+    c.relname::text as name,
+    i.indisunique as is_unique,
+    i.indpred is not null as is_partial,
+    i.indisprimary as is_primary,
+    array(
+        -- An expression has no attribute, and NULL stands in its place.
+        select a.attname::text
+        from unnest(i.indkey::int2[]) with ordinality k (attnum, place)
+        left join pg_catalog.pg_attribute a on a.attrelid = i.indrelid and a.attnum = k.attnum and k.attnum > 0
+        where k.place <= i.indnkeyatts
+        order by k.place
+    ) as columns
+from pg_catalog.pg_index i
+join pg_catalog.pg_class c on c.oid = i.indexrelid
+where i.indrelid = to_regclass($1) and i.indisvalid
+order by c.relname
