@@ -1,0 +1,40 @@
+//! Notifies people of donations. `posthaste run --config posthaste.toml` does the same without a line of code.
+
+use anyhow::Context;
+use posthaste::core::TableMap;
+use posthaste::core::table::Shipped;
+use posthaste::mysql::MySqlStore;
+use posthaste::publishers::webhook::WebhookOptions;
+use posthaste::publishers::{LogPublisher, WebhookPublisher, WebhookUrl};
+use posthaste::relay::{Relay, RelayConfig};
+use sqlx::MySqlPool;
+
+/// The map of the service's outbox.
+pub fn map() -> anyhow::Result<TableMap> {
+    let shipped = Shipped::find("donation").context("the map `donation` ships with Posthaste")?;
+    Ok(shipped.map()?)
+}
+
+/// How the outbox is served unless somebody says otherwise: every ten seconds, three retries, and so on.
+pub fn policy() -> anyhow::Result<RelayConfig> {
+    Ok(RelayConfig::with_policy(map()?.policy())?)
+}
+
+/// A relay that posts to a webhook, or writes to the log if there is none.
+pub fn relay(pool: MySqlPool, webhook: Option<WebhookUrl>, config: RelayConfig) -> anyhow::Result<Relay> {
+    let store = MySqlStore::with_map(pool, map()?)?;
+    let relay = match webhook {
+        Some(url) => Relay::new(store, WebhookPublisher::new(notification(url))?),
+        None => Relay::new(store, LogPublisher::default()),
+    };
+    Ok(relay.config(config))
+}
+
+fn notification(url: WebhookUrl) -> WebhookOptions {
+    WebhookOptions {
+        username: Some("Donations".to_owned()),
+        title: "{payload.guest} gave {payload.amount} points".to_owned(),
+        text: "to {payload.admin}".to_owned(),
+        ..WebhookOptions::new(url)
+    }
+}
