@@ -480,7 +480,7 @@ async fn one_reads_at_a_time_and_whoever_lost_the_seat_writes_nothing() {
     let ended = sqlx::query(
         "select pg_terminate_backend(pid) from pg_locks where locktype = 'advisory' and granted
          and ((classid::bigint << 32) | objid::bigint)
-            = hashtextextended('posthaste:log:' || 'outbox'::regclass::oid::text, 0)",
+            = hashtextextended('posthaste:log:' || 'outbox_cursor'::regclass::oid::text, 0)",
     );
     assert_eq!(ended.fetch_all(&log.pool).await.unwrap().len(), 1);
     let mut followed = Vec::new();

@@ -85,7 +85,7 @@ impl LogReader {
     /// What has not been handed out: waiting rows, open gaps and the tail.
     pub fn unread(&self) -> Ranges {
         let mut unread = self.window.waiting();
-        unread.extend(&self.gaps.to_read());
+        unread.extend(&self.gaps.ids());
         unread.insert(self.gaps.hi().saturating_add(1)..=i64::MAX);
         unread
     }
@@ -94,7 +94,7 @@ impl LogReader {
     pub fn plan(&self, now: Instant, limit: usize) -> Plan {
         let free = self.window.free(now, limit);
         let tail = self.window.len() < LOOK_AHEAD;
-        let mut ids = self.gaps.to_read();
+        let mut ids = self.gaps.ids();
         ids.extend(&free);
         if tail {
             ids.insert(self.gaps.hi().saturating_add(1)..=i64::MAX);

@@ -16,6 +16,10 @@ use super::session::{Retry, Session};
 /// A claim that finds only rows that have to wait reads on, but not for ever: the next claim goes on where it ended.
 const MOST_READS: usize = 20;
 
+/// How often gaps whose holders have ended are looked into before a claim says that there is nothing. There may always be
+/// more of them; the next claim is soon.
+const SECOND_LOOKS: usize = 2;
+
 impl Inner {
     pub(super) async fn claim_on(&self, session: &mut Session, request: &ClaimRequest) -> sqlx::Result<Claim> {
         let now = Instant::now();
@@ -110,7 +114,7 @@ impl Inner {
     ) -> sqlx::Result<Vec<ClaimedMessage>> {
         let policy = Policy::of(&request.ordering);
         let limit = request.limit as usize;
-        for _ in 0..MOST_READS {
+        for reads in 0..MOST_READS {
             let plan = session.reader.plan(now, limit);
             if plan.ids.is_empty() {
                 break;
@@ -139,7 +143,8 @@ impl Inner {
                 return Ok(sorted.handed_out.iter().filter_map(message).collect());
             }
             // Another read if this one did not see everything, or to close the gaps that it found abandoned.
-            if read.result.complete_to == i64::MAX && !session.reader.gaps().has_suspects() {
+            let second_look = reads < SECOND_LOOKS && session.reader.gaps().worth_a_look();
+            if read.result.complete_to == i64::MAX && !second_look {
                 break;
             }
         }

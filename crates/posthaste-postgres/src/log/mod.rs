@@ -80,6 +80,8 @@ struct Inner {
     proof: Proof,
     /// The log's table, quoted, as `regclass` reads it.
     table: String,
+    /// The cursor's. Whoever has its lock reads the log, so that two cursors may have readers of their own.
+    cursor_table: String,
     seat: Mutex<Seat>,
 }
 
@@ -104,13 +106,15 @@ impl PostgresLogStore {
 
     fn build(pool: PgPool, map: TableMap, options: LogOptions, proof: Proof) -> Result<Self, TemplateError> {
         let statements = LogStatements::render(&map)?;
-        let table = map.table("outbox").map(|table| table.quoted('"')).unwrap_or_default();
+        let quoted = |purpose| map.table(purpose).map(|table| table.quoted('"')).unwrap_or_default();
+        let (table, cursor_table) = (quoted("outbox"), quoted("cursor"));
         let inner = Inner {
             pool,
             statements,
             options,
             proof,
             table,
+            cursor_table,
             seat: Mutex::default(),
             map,
         };

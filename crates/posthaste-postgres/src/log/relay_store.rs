@@ -24,7 +24,13 @@ impl RelayStore for PostgresLogStore {
         let inner = &*self.inner;
         let mut seat = inner.seat.lock().await;
         let claim = async {
-            let taken = seat.take(&inner.pool, &inner.statements, &inner.table, inner.proof, request.lease);
+            let taken = seat.take(
+                &inner.pool,
+                &inner.statements,
+                &inner.cursor_table,
+                inner.proof,
+                request.lease,
+            );
             match taken.await? {
                 Some(session) => inner.claim_on(session, request).await,
                 None => Ok(Claim::default()),

@@ -73,7 +73,7 @@ impl Seat {
         &mut self,
         pool: &PgPool,
         statements: &LogStatements,
-        table: &str,
+        cursor_table: &str,
         proof: Proof,
         lease: Duration,
     ) -> sqlx::Result<Option<&mut Session>> {
@@ -85,7 +85,7 @@ impl Seat {
                 Self::Away | Self::Taken(_) => connect(pool, lease).await?,
             };
             let locked: bool = sqlx::query_scalar(statements.lock.sql())
-                .bind(table)
+                .bind(cursor_table)
                 .fetch_one(&mut connection)
                 .await?;
             if !locked {

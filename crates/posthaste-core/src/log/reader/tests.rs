@@ -13,23 +13,25 @@ struct Database {
     next_id: i64,
     next_transaction: u32,
     open: Vec<Transaction>,
-    committed: BTreeMap<i64, u8>,
-    failed: BTreeMap<i64, u8>,
+    committed: BTreeMap<i64, u32>,
+    failed: BTreeMap<i64, u32>,
 }
 
 #[derive(Debug)]
 struct Transaction {
     name: String,
     prepared: bool,
-    rows: Vec<(i64, u8)>,
+    rows: Vec<(i64, u32)>,
+    lane: u32,
 }
 
 #[derive(Clone, Debug)]
 enum Step {
     Begin,
+    /// Key 0 is a lane of the transaction's own.
     Insert {
         whose: usize,
-        key: u8,
+        key: u32,
     },
     Commit(usize),
     Rollback(usize),
@@ -49,7 +51,7 @@ enum Step {
 fn database_step() -> impl Strategy<Value = Step> {
     prop_oneof![
         2 => Just(Step::Begin),
-        5 => (0_usize..8, 0_u8..3).prop_map(|(whose, key)| Step::Insert { whose, key }),
+        5 => (0_usize..8, 0_u32..3).prop_map(|(whose, key)| Step::Insert { whose, key }),
         3 => (0_usize..8).prop_map(Step::Commit),
         1 => (0_usize..8).prop_map(Step::Rollback),
         1 => (0_usize..8).prop_map(Step::Prepare),
@@ -76,6 +78,7 @@ impl Database {
                     name: format!("t{}", self.next_transaction),
                     prepared: false,
                     rows: Vec::new(),
+                    lane: 100 + self.next_transaction,
                 });
             }
             Step::Insert { whose, key } => {
@@ -83,7 +86,8 @@ impl Database {
                     && !self.open[at].prepared
                 {
                     self.next_id += 1;
-                    self.open[at].rows.push((self.next_id, *key));
+                    let lane = if *key == 0 { self.open[at].lane } else { *key };
+                    self.open[at].rows.push((self.next_id, lane));
                 }
             }
             Step::Commit(whose) => {
@@ -142,7 +146,7 @@ impl Relay {
 
     fn read(&mut self, database: &mut Database, limit: usize, between: &[Step]) {
         let plan = self.reader.plan(Instant::now(), limit);
-        let seen: Vec<(i64, u8)> = database
+        let seen: Vec<(i64, u32)> = database
             .committed
             .iter()
             .filter(|(id, _)| plan.ids.contains(**id))
@@ -296,6 +300,12 @@ proptest! {
         let (database, mut relay) = run(&steps, Proof::Required);
         let committed: BTreeSet<i64> = database.committed.keys().copied().collect();
         prop_assert_eq!(&relay.delivered, &committed);
+        let mut last: BTreeMap<u32, i64> = BTreeMap::new();
+        for id in &relay.first_deliveries {
+            let lane = database.committed[id];
+            let before = last.insert(lane, *id).unwrap_or(0);
+            prop_assert!(lane < 100 || before < *id, "a transaction's rows are delivered in order");
+        }
         // What is still open can only come from the transactions that are.
         let mut database = database;
         while !database.open.is_empty() {
