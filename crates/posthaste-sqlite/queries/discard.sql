@@ -5,12 +5,12 @@ where "@status" = '@dead' and "@id" in (
     select "@id"
     from "@outbox" indexed by "@outbox+dead"
     where "@status" = '@dead'
-        and (?1 is null or "@namespace" = ?1)
-        and (?2 is null or "@topic" = ?2)
-        and (?3 is null or "@ordering_key" = ?3)
-        and (?4 is null or "@tenant" = ?4)
-        and (?5 is null or "@id" in (select value from json_each(?5)))
-    order by "@seq"
+        /*if namespace*/ and (?1 is null or "@namespace" = /*as namespace*/ ?1 /*end*/) /*end*/
+        /*if topic*/ and (?2 is null or "@topic" = ?2) /*end*/
+        /*if ordering_key*/ and (?3 is null or "@ordering_key" = /*as ordering_key*/ ?3 /*end*/) /*end*/
+        /*if tenant*/ and (?4 is null or "@tenant" = /*as tenant*/ ?4 /*end*/) /*end*/
+        and (?5 is null or "@id" in (select /*as id*/ value /*end*/ from json_each(?5)))
+    order by "@order"
     limit ?6
 )
-returning "@id" as id, "@seq" as seq
+returning "@order:as", "@id:text" as id

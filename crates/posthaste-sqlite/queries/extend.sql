@@ -1,7 +1,12 @@
--- Prolongs leases that are still held under the token.
+-- Prolongs leases that are still held under the token. A version stays as it is: the claim goes on.
 --   ?1 ids  ?2 token  ?3 lease in ms
 with clock as (select cast(unixepoch('subsec') * 1000 as integer) as now)
 update "@outbox" indexed by "@outbox+id"
-set "@locked_until" = (select now from clock) + ?3, "@updated_at" = (select now from clock)
-where "@id" in (select value from json_each(?1)) and "@lease_token" = ?2 and "@status" = '@processing'
-returning "@id" as id
+set
+    /*if locked_until*/ "@locked_until" = /*as locked_until*/ (select now from clock) + ?3 /*end*/, /*end*/
+    /*if locked_at*/ "@locked_at" = /*as locked_at*/ (select now from clock) /*end*/, /*end*/
+    /*if updated_at*/ "@updated_at" = /*as updated_at*/ (select now from clock) /*end*/, /*end*/
+    "@lease_token" = "@lease_token"
+where "@id" in (select /*as id*/ value /*end*/ from json_each(?1)) and "@lease_token:fence" = ?2
+    and "@status" = '@processing'
+returning "@id:text" as id

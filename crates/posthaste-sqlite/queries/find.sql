@@ -1,26 +1,23 @@
 -- Rows as an operator sees them, by their ids: what list.sql does, driven by the index on ids.
---   ?1 namespace  ?2 status  ?3 topic  ?4 ordering key  ?5 tenant  ?6 ids  ?8 limit
+--   ?1 namespace  ?2 words of the status  ?3 topic  ?4 ordering key  ?5 tenant  ?6 ids  ?8 limit
 select
-    "@seq" as seq, "@id" as id, "@namespace" as namespace, "@topic" as topic, "@ordering_key" as ordering_key,
-    /*if tenant*/ "@tenant" /*else*/ null /*end*/ as tenant,
-    /*if dedupe_key*/ "@dedupe_key" /*else*/ null /*end*/ as dedupe_key,
-    /*if event_type*/ "@event_type" /*else*/ null /*end*/ as event_type,
-    /*if source*/ "@source" /*else*/ null /*end*/ as source,
-    /*if aggregate_type*/ "@aggregate_type" /*else*/ null /*end*/ as aggregate_type,
-    /*if aggregate_id*/ "@aggregate_id" /*else*/ null /*end*/ as aggregate_id,
-    /*if content_type*/ "@content_type" /*else*/ 'application/json' /*end*/ as content_type,
-    "@payload" as payload,
-    /*if headers*/ "@headers" /*else*/ '{}' /*end*/ as headers,
-    "@status" as status, "@attempts" as attempts, "@next_attempt_at" as next_attempt_at, "@locked_by" as locked_by,
-    "@locked_until" as locked_until, "@last_error" as last_error, "@created_at" as created_at,
-    "@updated_at" as updated_at,
-    /*if delivered_at*/ "@delivered_at" /*else*/ null /*end*/ as delivered_at
+    "@order:as", "@seq:int" as seq, "@id:text" as id, "@event_id:text" as event_id, "@namespace:text" as namespace,
+    "@topic:text" as topic, "@ordering_key:text" as ordering_key, "@tenant:text" as tenant,
+    "@dedupe_key:text" as dedupe_key, "@event_type:text" as event_type, "@source:text" as source,
+    "@aggregate_type:text" as aggregate_type, "@aggregate_id:text" as aggregate_id, "@content_type:text" as content_type,
+    "@payload:bytes" as payload, "@headers:text" as headers, "@content_hash:bytes" as content_hash,
+    "@attempts:int" as attempts, "@max_attempts:int" as max_attempts, "@version:int" as version,
+    "@status:text" as status, /*if next_attempt_at*/ "@next_attempt_at:time" /*else*/ null /*end*/ as next_attempt_at,
+    /*if locked_by*/ "@locked_by:text" /*else*/ "@lease_token:text" /*end*/ as locked_by,
+    /*if locked_until*/ "@locked_until:time" /*else*/ null /*end*/ as locked_until, "@last_error:text" as last_error,
+    /*if created_at*/ "@created_at:time" /*else*/ null /*end*/ as created_at,
+    /*if updated_at*/ "@updated_at:time" /*else*/ null /*end*/ as updated_at,
+    /*if delivered_at*/ "@delivered_at:time" /*else*/ null /*end*/ as delivered_at
 from "@outbox" indexed by "@outbox+id"
-where "@id" in (select value from json_each(?6))
-    and (?1 is null or "@namespace" = ?1)
-    and (?2 is null or "@status" = ?2)
-    and (?3 is null or "@topic" = ?3)
-    and (?4 is null or "@ordering_key" = ?4)
-    and (?5 is null or "@tenant" = ?5)
-order by "@seq"
+where "@id" in (select /*as id*/ value /*end*/ from json_each(?6)) and "@status" in (select value from json_each(?2))
+    /*if namespace*/ and (?1 is null or "@namespace" = /*as namespace*/ ?1 /*end*/) /*end*/
+    /*if topic*/ and (?3 is null or "@topic" = ?3) /*end*/
+    /*if ordering_key*/ and (?4 is null or "@ordering_key" = /*as ordering_key*/ ?4 /*end*/) /*end*/
+    /*if tenant*/ and (?5 is null or "@tenant" = /*as tenant*/ ?5 /*end*/) /*end*/
+order by "@order"
 limit ?8

@@ -1,10 +1,12 @@
--- Removes delivered rows past their retention, oldest first.
+-- Removes delivered rows past their retention, oldest first. Their age counts from the best time that the table has.
 --   ?1 retention in ms  ?2 limit
 delete from "@outbox" indexed by "@outbox+id"
 where "@id" in (
     select "@id"
     from "@outbox" indexed by "@outbox+delivered"
-    where "@status" = '@delivered' and "@delivered_at" < cast(unixepoch('subsec') * 1000 as integer) - ?1
-    order by "@delivered_at"
+    where "@status" = '@delivered'
+        and /*if delivered_at*/ "@delivered_at:time" /*else*/ /*if updated_at*/ "@updated_at:time" /*else*/ "@created_at:time" /*end*/ /*end*/
+            < cast(unixepoch('subsec') * 1000 as integer) - ?1
+    order by /*if delivered_at*/ "@delivered_at" /*else*/ "@order" /*end*/
     limit ?2
 )

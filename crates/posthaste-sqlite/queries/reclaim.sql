@@ -65,15 +65,10 @@ update "@outbox" indexed by "@outbox+id"
 set "@status" = '@processing', "@attempts" = "@attempts" + 1, "@locked_by" = ?7, "@lease_token" = ?8,
     "@locked_until" = (select now from clock) + ?9, "@updated_at" = (select now from clock)
 where "@id" in (select id from picked)
-returning "@seq" as seq, "@id" as id, "@namespace" as namespace, "@topic" as topic, "@ordering_key" as ordering_key,
-    /*if tenant*/ "@tenant" /*else*/ null /*end*/ as tenant,
-    /*if dedupe_key*/ "@dedupe_key" /*else*/ null /*end*/ as dedupe_key,
-    /*if event_type*/ "@event_type" /*else*/ null /*end*/ as event_type,
-    /*if source*/ "@source" /*else*/ null /*end*/ as source,
-    /*if aggregate_type*/ "@aggregate_type" /*else*/ null /*end*/ as aggregate_type,
-    /*if aggregate_id*/ "@aggregate_id" /*else*/ null /*end*/ as aggregate_id,
-    /*if content_type*/ "@content_type" /*else*/ 'application/json' /*end*/ as content_type,
-    "@payload" as payload,
-    /*if headers*/ "@headers" /*else*/ '{}' /*end*/ as headers,
-    /*if content_hash*/ "@content_hash" /*else*/ null /*end*/ as content_hash,
-    "@attempts" as attempts, "@created_at" as created_at
+returning "@order:as", "@id:text" as id, "@event_id:text" as event_id, "@namespace:text" as namespace,
+    "@topic:text" as topic, "@ordering_key:text" as ordering_key, "@tenant:text" as tenant,
+    "@dedupe_key:text" as dedupe_key, "@event_type:text" as event_type, "@source:text" as source,
+    "@aggregate_type:text" as aggregate_type, "@aggregate_id:text" as aggregate_id, "@content_type:text" as content_type,
+    "@payload:bytes" as payload, "@headers:text" as headers, "@content_hash:bytes" as content_hash,
+    "@attempts:int" as attempts, "@max_attempts:int" as max_attempts, "@version:int" as version,
+    "@created_at:time" as created_at

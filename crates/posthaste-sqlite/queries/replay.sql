@@ -2,20 +2,22 @@
 --   ?1 namespace  ?2 topic  ?3 ordering key  ?4 tenant  ?5 ids  ?6 limit
 with clock as (select cast(unixepoch('subsec') * 1000 as integer) as now)
 update "@outbox" indexed by "@outbox+id"
-set "@status" = '@pending', "@attempts" = 0,
+set
     -- Due at once, but waiting by kind: followers that wait already must not overtake it.
-    "@next_attempt_at" = max((select now from clock), "@created_at" + 1),
-    "@updated_at" = max((select now from clock), "@created_at" + 1)
+    /*if next_attempt_at*/ "@next_attempt_at" = /*as next_attempt_at*/ max((select now from clock), coalesce("@created_at:time", 0) + 1) /*end*/, /*end*/
+    /*if updated_at*/ "@updated_at" = /*as updated_at*/ max((select now from clock), coalesce("@created_at:time", 0) + 1) /*end*/, /*end*/
+    /*if version*/ "@version" = coalesce("@version", 0) + 1, /*end*/
+    "@attempts" = 0, "@status" = '@pending'
 where "@status" = '@dead' and "@id" in (
     select "@id"
     from "@outbox" indexed by "@outbox+dead"
     where "@status" = '@dead'
-        and (?1 is null or "@namespace" = ?1)
-        and (?2 is null or "@topic" = ?2)
-        and (?3 is null or "@ordering_key" = ?3)
-        and (?4 is null or "@tenant" = ?4)
-        and (?5 is null or "@id" in (select value from json_each(?5)))
-    order by "@seq"
+        /*if namespace*/ and (?1 is null or "@namespace" = /*as namespace*/ ?1 /*end*/) /*end*/
+        /*if topic*/ and (?2 is null or "@topic" = ?2) /*end*/
+        /*if ordering_key*/ and (?3 is null or "@ordering_key" = /*as ordering_key*/ ?3 /*end*/) /*end*/
+        /*if tenant*/ and (?4 is null or "@tenant" = /*as tenant*/ ?4 /*end*/) /*end*/
+        and (?5 is null or "@id" in (select /*as id*/ value /*end*/ from json_each(?5)))
+    order by "@order"
     limit ?6
 )
-returning "@id" as id, "@seq" as seq
+returning "@order:as", "@id:text" as id

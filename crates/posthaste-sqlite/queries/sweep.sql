@@ -2,21 +2,31 @@
 --   ?1 namespace  ?2 max attempts  ?3 topics  ?4 tenant  ?5 the error of rows that have none
 with clock as (select cast(unixepoch('subsec') * 1000 as integer) as now),
 exhausted as (
+    /*if locked_until*/
     select "@id" as id
     from "@outbox" indexed by "@outbox+leased"
-    where "@namespace" = ?1 and "@status" = '@processing' and "@locked_until" < (select now from clock)
-        and "@attempts" >= ?2
-        and (?3 is null or "@topic" in (select value from json_each(?3)))
-        and (?4 is null or "@tenant" = ?4)
-    union all
-    select "@id"
+    where /*if namespace*/ "@namespace" = /*as namespace*/ ?1 /*end*/ and /*end*/ "@status" = '@processing' and /*if split_index*/ "@locked_until" /*else*/ coalesce("@locked_until:time", 0) /*end*/ < (select now from clock)
+        and "@attempts" >= /*if max_attempts*/ coalesce("@max_attempts" /*if retries*/ + 1 /*end*/, ?2) /*else*/ ?2 /*end*/
+        /*if topic*/ and (?3 is null or "@topic" in (select value from json_each(?3))) /*end*/
+        /*if tenant*/ and (?4 is null or "@tenant" = /*as tenant*/ ?4 /*end*/) /*end*/
+    union all /*end*/
+    select "@id" as id
     from "@outbox" indexed by "@outbox+tried"
-    where "@namespace" = ?1 and "@status" = '@pending' and "@attempts" > 0 and "@attempts" >= ?2
-        and (?3 is null or "@topic" in (select value from json_each(?3)))
-        and (?4 is null or "@tenant" = ?4)
+    where /*if namespace*/ "@namespace" = /*as namespace*/ ?1 /*end*/ and /*end*/ "@status" /*if split_index*/ = '@pending' /*else*/ in ('@open') /*end*/ /*if max_attempts*/ /*else*/ and "@attempts" > 0 /*end*/
+        and "@attempts" >= /*if max_attempts*/ coalesce("@max_attempts" /*if retries*/ + 1 /*end*/, ?2) /*else*/ ?2 /*end*/
+        /*if topic*/ and (?3 is null or "@topic" in (select value from json_each(?3))) /*end*/
+        /*if tenant*/ and (?4 is null or "@tenant" = /*as tenant*/ ?4 /*end*/) /*end*/
 )
 update "@outbox" indexed by "@outbox+id"
-set "@status" = '@dead', "@locked_by" = null, "@lease_token" = null, "@locked_until" = null,
-    "@last_error" = coalesce("@last_error", ?5), "@updated_at" = (select now from clock)
+set
+    -- The claim that was lost counts among the attempts, but no retry was scheduled after it.
+    /*if retries*/ "@attempts" = "@attempts" - ("@status" = '@processing'), /*end*/
+    /*if locked_by*/ "@locked_by" = null, /*end*/
+    /*if locked_until*/ "@locked_until" = null, /*end*/
+    /*if locked_at*/ "@locked_at" = null, /*end*/
+    /*if last_error*/ "@last_error" = coalesce("@last_error", ?5), /*end*/
+    /*if version*/ "@version" = coalesce("@version", 0) + 1, /*end*/
+    /*if updated_at*/ "@updated_at" = /*as updated_at*/ (select now from clock) /*end*/, /*end*/
+    "@lease_token" = null, "@status" = '@dead'
 where "@id" in (select id from exhausted)
-returning "@id" as id, "@seq" as seq
+returning "@order:as", "@id:text" as id

@@ -3,31 +3,29 @@
 use async_trait::async_trait;
 use posthaste_core::lifecycle::State;
 use posthaste_core::store::{AdminStore, Filter, Record, RelayRecord};
+use posthaste_core::table::Word;
 use posthaste_core::{MessageId, StoreError};
 use sqlx::types::Json;
 
 use crate::SqliteStore;
 use crate::error::store_error;
 use crate::registry::relay;
-use crate::rows::{ids_by_sequence, record};
+use crate::rows::{ids_in_order, record};
 use crate::statements::Statement;
 
 #[async_trait]
 impl AdminStore for SqliteStore {
     async fn list(&self, filter: &Filter, after: Option<MessageId>, limit: u32) -> Result<Vec<Record>, StoreError> {
+        self.can_filter(filter)?;
         let ids = filter_ids(filter);
         let statement = if ids.is_some() {
-            &self.statements.find
+            &self.statements.rows.find
         } else {
-            &self.statements.list
+            &self.statements.rows.list
         };
-        let word = filter
-            .state
-            .and_then(|state| self.map.word(state.word()))
-            .map(ToString::to_string);
         let rows = sqlx::query(statement.sql())
             .bind(&filter.namespace)
-            .bind(word)
+            .bind(Json(self.words(filter.state)))
             .bind(&filter.topic)
             .bind(&filter.ordering_key)
             .bind(&filter.tenant)
@@ -36,14 +34,14 @@ impl AdminStore for SqliteStore {
             .bind(i64::from(limit))
             .fetch_all(&self.pool)
             .await
-            .map_err(store_error)?;
+            .map_err(|error| self.error(error))?;
         if let (true, Some(after)) = (rows.is_empty(), after) {
             self.show(after).await?.ok_or_else(|| StoreError::gone(after))?;
         }
         rows.iter()
             .map(|row| record(row, &self.map))
             .collect::<sqlx::Result<_>>()
-            .map_err(store_error)
+            .map_err(|error| self.error(error))
     }
 
     async fn show(&self, id: MessageId) -> Result<Option<Record>, StoreError> {
@@ -55,30 +53,35 @@ impl AdminStore for SqliteStore {
     }
 
     async fn replay(&self, filter: &Filter, limit: u32) -> Result<Vec<MessageId>, StoreError> {
-        self.change_dead(&self.statements.replay, filter, limit)
-            .await
-            .map_err(store_error)
+        self.change_dead(&self.statements.rows.replay, filter, limit).await
     }
 
     async fn discard(&self, filter: &Filter, limit: u32) -> Result<Vec<MessageId>, StoreError> {
-        self.change_dead(&self.statements.discard, filter, limit)
-            .await
-            .map_err(store_error)
+        self.change_dead(&self.statements.rows.discard, filter, limit).await
     }
 
     async fn relays(&self, namespace: &str) -> Result<Vec<RelayRecord>, StoreError> {
-        let rows = sqlx::query(self.statements.relays.sql()).bind(namespace.to_owned());
+        let Some(registry) = &self.statements.registry else {
+            return Ok(Vec::new());
+        };
+        let rows = sqlx::query(registry.relays.sql()).bind(namespace.to_owned());
         let rows = rows.fetch_all(&self.pool).await.map_err(store_error)?;
         rows.iter().map(relay).collect::<sqlx::Result<_>>().map_err(store_error)
     }
 }
 
 impl SqliteStore {
-    async fn change_dead(&self, statement: &Statement, filter: &Filter, limit: u32) -> sqlx::Result<Vec<MessageId>> {
+    async fn change_dead(
+        &self,
+        statement: &Statement,
+        filter: &Filter,
+        limit: u32,
+    ) -> Result<Vec<MessageId>, StoreError> {
+        self.can_filter(filter)?;
         if filter.state.is_some_and(|state| state != State::Dead) {
             return Ok(Vec::new());
         }
-        let rows = sqlx::query(statement.sql())
+        sqlx::query(statement.sql())
             .bind(&filter.namespace)
             .bind(&filter.topic)
             .bind(&filter.ordering_key)
@@ -86,8 +89,38 @@ impl SqliteStore {
             .bind(filter_ids(filter))
             .bind(i64::from(limit))
             .fetch_all(&self.pool)
-            .await?;
-        ids_by_sequence(rows)
+            .await
+            .and_then(|rows| ids_in_order(rows, &self.map))
+            .map_err(|error| self.error(error))
+    }
+
+    /// The table's words for a state, or for all: rows with other words are none of ours.
+    fn words(&self, state: Option<State>) -> Vec<&Word> {
+        let states = State::ALL
+            .into_iter()
+            .filter(|one| state.is_none_or(|state| state == *one));
+        states
+            .flat_map(|state| match state {
+                State::Pending => self.map.open_words(),
+                _ => self.map.word(state.word()).into_iter().collect(),
+            })
+            .collect()
+    }
+
+    fn can_filter(&self, filter: &Filter) -> Result<(), StoreError> {
+        for (field, role, given) in [
+            ("topic", "topic", filter.topic.is_some()),
+            ("ordering_key", "ordering_key", filter.ordering_key.is_some()),
+            ("tenant", "tenant", filter.tenant.is_some()),
+        ] {
+            if given && !self.map.has(role) {
+                return Err(self.cannot(
+                    &format!("rows cannot be chosen by {field}: the table has no column for it"),
+                    "choose by other fields, or by ids",
+                ));
+            }
+        }
+        Ok(())
     }
 }
 

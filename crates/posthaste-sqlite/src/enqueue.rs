@@ -1,7 +1,5 @@
 //! The application's side: enqueueing in its own transactions.
 
-use std::sync::Arc;
-
 use async_trait::async_trait;
 use posthaste_core::enqueue::Prepared;
 use posthaste_core::outbox::Front;
@@ -11,7 +9,7 @@ use posthaste_core::{EnqueueError, Enqueued, IntoMessage, Message, OutboxOptions
 use sqlx::{Sqlite, Transaction};
 
 use crate::error::store_error;
-use crate::runner::{NewRows, Runner};
+use crate::runner::{InsertStatements, NewRows, Runner};
 use crate::{BEGIN, SqliteStore};
 
 /// Enqueues messages in the caller's transactions. Cheap to clone.
@@ -59,9 +57,9 @@ impl SqliteOutbox {
         if prepared.is_empty() {
             return Ok(Vec::new());
         }
-        let rows = NewRows::new(&prepared, self.front.options().dedupe_window);
-        let statements = Arc::clone(&self.store.statements);
-        let stored = conn.insert(statements.into(), rows).await?;
+        self.store.map.fits(&prepared)?;
+        let rows = NewRows::new(&prepared, &self.store, self.front.options().dedupe_window);
+        let stored = conn.insert(InsertStatements(self.store.clone()), rows).await?;
         Ok(prepared.outcomes(&stored))
     }
 

@@ -27,7 +27,8 @@ pub fn store_error(error: sqlx::Error) -> StoreError {
     }
 }
 
-const MIGRATE: &str = "run `posthaste migrate up`, and check that file and table prefix are the ones you mean";
+pub(crate) const MIGRATE: &str =
+    "run `posthaste migrate up`, and check that file and table prefix are the ones you mean";
 
 /// SQLite's primary result codes, the low byte of what the driver reports.
 mod code {

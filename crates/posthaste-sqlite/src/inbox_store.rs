@@ -7,6 +7,7 @@ use sqlx::{Sqlite, SqliteConnection, Transaction};
 
 use crate::error::store_error;
 use crate::rows::millis;
+use crate::statements::Handled;
 use crate::{BEGIN, SqliteStore};
 
 /// What one consumer has handled. Cheap to clone.
@@ -29,7 +30,7 @@ impl Inbox for SqliteInbox {
     type Connection = SqliteConnection;
 
     async fn record(&self, tx: &mut SqliteConnection, key: &str) -> Result<bool, StoreError> {
-        let done = sqlx::query(self.store.statements.record_inbox.sql())
+        let done = sqlx::query(self.store.handled()?.record_inbox.sql())
             .bind(self.consumer.clone())
             .bind(key.to_owned())
             .execute(tx)
@@ -51,7 +52,7 @@ impl InboxStore for SqliteInbox {
     }
 
     async fn purge(&self, keep: Duration, limit: u32) -> Result<u64, StoreError> {
-        let done = sqlx::query(self.store.statements.purge_inbox.sql())
+        let done = sqlx::query(self.store.handled()?.purge_inbox.sql())
             .bind(self.consumer.clone())
             .bind(millis(keep))
             .bind(i64::from(limit))
@@ -59,5 +60,16 @@ impl InboxStore for SqliteInbox {
             .await
             .map_err(store_error)?;
         Ok(done.rows_affected())
+    }
+}
+
+impl SqliteStore {
+    fn handled(&self) -> Result<&Handled, StoreError> {
+        self.statements.handled.as_ref().ok_or_else(|| {
+            self.cannot(
+                "it has no table for what consumers have handled",
+                "open an inbox on Posthaste's own tables, which may be in the same file",
+            )
+        })
     }
 }

@@ -25,26 +25,31 @@
 //! Any language can enqueue with a plain `insert into posthaste_outbox (topic, ordering_key, payload) values (…)`.
 
 mod admin_store;
+mod catalogue;
+mod claim;
 mod connect;
 mod dialect;
 mod enqueue;
 mod error;
 mod inbox_store;
 mod migrate;
+mod opening;
 mod registry;
 mod relay_store;
 mod rows;
 mod runner;
+mod shared_columns;
 mod statements;
 mod wake;
 
 use std::sync::Arc;
 
+use posthaste_core::store::StoreErrorKind;
 use posthaste_core::table::{BadIdentifier, Kind};
-use posthaste_core::template::TemplateError;
-use posthaste_core::{OutboxOptions, TableMap};
+use posthaste_core::{OutboxOptions, StoreError, TableMap};
 use sqlx::SqlitePool;
 
+pub use catalogue::SqliteCatalogue;
 pub use enqueue::SqliteOutbox;
 pub use error::store_error;
 pub use inbox_store::SqliteInbox;
@@ -83,9 +88,16 @@ impl SqliteStore {
         Ok(Self::with_map(pool, map).expect("Posthaste's own map has every role"))
     }
 
-    /// An outbox described by a table map.
-    pub fn with_map(pool: SqlitePool, map: TableMap) -> Result<Self, TemplateError> {
-        let statements = Statements::render(&map)?;
+    /// An outbox described by a table map, in a table that somebody already has. The table must have columns for leases;
+    /// what it lacks is said in the error.
+    pub fn with_map(pool: SqlitePool, map: TableMap) -> Result<Self, StoreError> {
+        opening::can_serve(&map)?;
+        let statements = Statements::render(&map).map_err(|error| StoreError {
+            kind: StoreErrorKind::Other,
+            message: error.to_string(),
+            remedy: Some("map the column, or leave out what needs it"),
+            source: Some(Box::new(error)),
+        })?;
         Ok(Self {
             pool,
             map: Arc::new(map),
@@ -98,6 +110,11 @@ impl SqliteStore {
         &self.pool
     }
 
+    /// The table map that it serves.
+    pub fn map(&self) -> &TableMap {
+        &self.map
+    }
+
     /// The application's side: enqueueing in its own transactions.
     pub fn outbox(&self, options: OutboxOptions) -> SqliteOutbox {
         SqliteOutbox::new(self.clone(), options)
@@ -106,5 +123,34 @@ impl SqliteStore {
     /// The consumer's side: handling each delivery once. `consumer` names who handles; each has records of its own.
     pub fn inbox(&self, consumer: impl Into<String>) -> SqliteInbox {
         SqliteInbox::new(self.clone(), consumer.into())
+    }
+
+    /// What a driver's error means for this table.
+    fn error(&self, error: sqlx::Error) -> StoreError {
+        let error = store_error(error);
+        let remedy = match error.kind {
+            StoreErrorKind::SchemaMissing => Some(self.schema_remedy()),
+            _ => error.remedy,
+        };
+        StoreError { remedy, ..error }
+    }
+
+    /// What to do when a table or column is missing.
+    fn schema_remedy(&self) -> &'static str {
+        if self.map.has("migrations") {
+            error::MIGRATE
+        } else {
+            "run `posthaste maps check`, which says what the table lacks and how to add it"
+        }
+    }
+
+    /// What the table map does not allow.
+    fn cannot(&self, problem: &str, remedy: &'static str) -> StoreError {
+        StoreError {
+            kind: StoreErrorKind::Other,
+            message: format!("table map `{}`: {problem}", self.map.name()),
+            remedy: Some(remedy),
+            source: None,
+        }
     }
 }

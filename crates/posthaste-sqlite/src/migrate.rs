@@ -18,15 +18,25 @@ const MIGRATIONS: [File; 2] = [
 #[async_trait]
 impl SchemaStore for SqliteStore {
     fn migrations(&self) -> Vec<Migration> {
+        // Tables that somebody already has are their owner's.
+        if !self.map.has("migrations") {
+            return Vec::new();
+        }
         Migration::of_files(&MIGRATIONS, |sql| self.finish(sql))
     }
 
     async fn applied(&self) -> Result<Vec<i64>, StoreError> {
+        if !self.map.has("migrations") {
+            return Ok(Vec::new());
+        }
         let mut conn = self.pool.acquire().await.map_err(store_error)?;
         self.applied_on(&mut conn).await.map_err(store_error)
     }
 
     async fn migrate(&self) -> Result<Vec<Migration>, StoreError> {
+        if !self.map.has("migrations") {
+            return Ok(Vec::new());
+        }
         self.migrate_in_transaction().await.map_err(store_error)
     }
 

@@ -9,12 +9,13 @@ use sqlx::sqlite::SqliteRow;
 use uuid::fmt::Hyphenated;
 
 use crate::rows::{millis, time, undecodable};
+use crate::statements::Registry;
 use crate::{BEGIN, SqliteStore};
 
 impl SqliteStore {
-    pub(crate) async fn write_beat(&self, beat: &RelayBeat) -> sqlx::Result<()> {
+    pub(crate) async fn write_beat(&self, registry: &Registry, beat: &RelayBeat) -> sqlx::Result<()> {
         let mut tx = self.pool.begin_with(BEGIN).await?;
-        sqlx::query(self.statements.beat.sql())
+        sqlx::query(registry.beat.sql())
             .bind(beat.worker.as_uuid().hyphenated())
             .bind(&beat.namespace)
             .bind(&beat.publisher)
@@ -26,7 +27,7 @@ impl SqliteStore {
             .bind(beat.circuit_reason.as_ref().map(|reason| reason.replace('\0', " ")))
             .execute(&mut *tx)
             .await?;
-        sqlx::query(self.statements.forget_relays.sql())
+        sqlx::query(registry.forget_relays.sql())
             .bind(beat.worker.as_uuid().hyphenated())
             .bind(millis(FORGOTTEN_AFTER))
             .execute(&mut *tx)
@@ -34,9 +35,9 @@ impl SqliteStore {
         tx.commit().await
     }
 
-    pub(crate) async fn ask_to_lead(&self, request: &LeadRequest) -> sqlx::Result<Leadership> {
+    pub(crate) async fn ask_to_lead(&self, registry: &Registry, request: &LeadRequest) -> sqlx::Result<Leadership> {
         loop {
-            let leader = sqlx::query(self.statements.leader.sql())
+            let leader = sqlx::query(registry.leader.sql())
                 .bind(&request.namespace)
                 .bind(request.worker.as_uuid().hyphenated())
                 .fetch_optional(&self.pool)
@@ -48,7 +49,7 @@ impl SqliteStore {
                     left: Duration::from_millis(u64::try_from(left).unwrap_or(0)),
                 });
             }
-            let taken = sqlx::query(self.statements.lead.sql())
+            let taken = sqlx::query(registry.lead.sql())
                 .bind(&request.namespace)
                 .bind(request.worker.as_uuid().hyphenated())
                 .bind(millis(request.lease))
@@ -61,9 +62,9 @@ impl SqliteStore {
         }
     }
 
-    pub(crate) async fn remove_relay(&self, worker: WorkerId) -> sqlx::Result<()> {
+    pub(crate) async fn remove_relay(&self, registry: &Registry, worker: WorkerId) -> sqlx::Result<()> {
         let mut tx = self.pool.begin_with(BEGIN).await?;
-        for statement in [&self.statements.resign, &self.statements.leave] {
+        for statement in [&registry.resign, &registry.leave] {
             sqlx::query(statement.sql())
                 .bind(worker.as_uuid().hyphenated())
                 .execute(&mut *tx)

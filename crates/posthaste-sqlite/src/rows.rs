@@ -1,16 +1,15 @@
 //! From rows to the core's types.
 
+use std::cmp::Ordering;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use posthaste_core::TableMap;
-use posthaste_core::integrity::{ContentHash, StoredHash};
-use posthaste_core::message::{Headers, Message, MessageId};
+use posthaste_core::message::{MessageId, ShortText};
 use posthaste_core::store::{ClaimedMessage, Record};
-use sqlx::Row;
+use posthaste_core::table::RawRow;
 use sqlx::sqlite::SqliteRow;
-use sqlx::types::Json;
-use uuid::fmt::Hyphenated;
+use sqlx::{Row, TypeInfo, ValueRef};
 
 /// A thousand years: longer than anybody means, and far from where SQLite's integers turn into floats.
 const FOREVER_MS: i64 = 1_000 * 365 * 24 * 3_600 * 1_000;
@@ -46,60 +45,33 @@ pub(crate) fn undecodable(column: &str, reason: String) -> sqlx::Error {
     }
 }
 
-/// A count of attempts; the column is signed, the value never negative.
-fn attempts(row: &SqliteRow) -> sqlx::Result<u32> {
-    Ok(u32::try_from(row.try_get::<i64, _>("attempts")?).unwrap_or(0))
+/// An id in the spelling of its row, by which the row is found again: UUIDs may be kept in capital letters.
+pub(crate) fn id(row: &SqliteRow, column: &str, map: &TableMap) -> sqlx::Result<MessageId> {
+    let text: String = row.try_get(column)?;
+    let id = map.id(&text);
+    if id.to_string() == text {
+        return Ok(id);
+    }
+    ShortText::new(&text)
+        .map(MessageId::Text)
+        .map_err(|error| undecodable(column, error.to_string()))
 }
 
-pub(crate) fn id(row: &SqliteRow) -> sqlx::Result<MessageId> {
-    Ok(row.try_get::<Hyphenated, _>("id")?.into_uuid().into())
+/// The ids of changed rows in the table's order; `RETURNING` gives them in any order.
+pub(crate) fn ids_in_order(mut rows: Vec<SqliteRow>, map: &TableMap) -> sqlx::Result<Vec<MessageId>> {
+    sort(&mut rows, map);
+    rows.iter().map(|row| id(row, "id", map)).collect()
 }
 
-/// The ids of changed rows by sequence; `UPDATE … RETURNING` gives them in any order.
-pub(crate) fn ids_by_sequence(mut rows: Vec<SqliteRow>) -> sqlx::Result<Vec<MessageId>> {
-    sort_by_sequence(&mut rows);
-    rows.iter().map(id).collect()
-}
-
-fn sort_by_sequence(rows: &mut [SqliteRow]) {
-    rows.sort_by_cached_key(|row| row.try_get::<i64, _>("seq").unwrap_or_default());
-}
-
-fn message(row: &SqliteRow) -> sqlx::Result<Message> {
-    Ok(Message {
-        id: id(row)?,
-        event_id: None,
-        namespace: Some(row.try_get("namespace")?),
-        topic: row.try_get("topic")?,
-        ordering_key: row.try_get("ordering_key")?,
-        tenant: row.try_get("tenant")?,
-        dedupe_key: row.try_get("dedupe_key")?,
-        event_type: row.try_get("event_type")?,
-        source: row.try_get("source")?,
-        aggregate_type: row.try_get("aggregate_type")?,
-        aggregate_id: row.try_get("aggregate_id")?,
-        content_type: row.try_get("content_type")?,
-        payload: row.try_get::<Vec<u8>, _>("payload")?.into(),
-        headers: row.try_get::<Json<Headers>, _>("headers")?.0,
-        not_before: None,
-    })
-}
-
-/// Claimed rows by sequence; `UPDATE … RETURNING` gives them in any order.
-pub(crate) fn claimed(mut rows: Vec<SqliteRow>) -> sqlx::Result<Vec<ClaimedMessage>> {
-    sort_by_sequence(&mut rows);
+/// Claimed rows in the table's order; `UPDATE … RETURNING` gives them in any order.
+pub(crate) fn claimed(mut rows: Vec<SqliteRow>, map: &TableMap) -> sqlx::Result<Vec<ClaimedMessage>> {
+    sort(&mut rows, map);
     rows.iter()
         .map(|row| {
-            let hash: Option<Vec<u8>> = row.try_get("content_hash")?;
-            Ok(ClaimedMessage {
-                message: message(row)?,
-                fault: None,
-                created_at: time(row, "created_at")?,
-                attempts: attempts(row)?,
-                hash: hash.map(|bytes| StoredHash::own(ContentHash::try_from(bytes.as_slice()).ok())),
-                version: None,
-                max_attempts: None,
-            })
+            let raw = raw(row)?;
+            let mut claimed = map.claimed(&raw);
+            claimed.message.id = id(row, "id", map)?;
+            Ok(claimed)
         })
         .collect()
 }
@@ -109,17 +81,89 @@ pub(crate) fn record(row: &SqliteRow, map: &TableMap) -> sqlx::Result<Record> {
     let state = map
         .state(&word)
         .ok_or_else(|| undecodable("status", format!("`{word}` is not a state of this table map")))?;
+    let raw = raw(row)?;
+    let (mut message, _) = map.message(&raw);
+    message.id = id(row, "id", map)?;
     Ok(Record {
-        message: message(row)?,
-        sequence: Some(row.try_get("seq")?),
+        message,
+        sequence: row.try_get("seq")?,
         state,
-        attempts: attempts(row)?,
-        next_attempt_at: time(row, "next_attempt_at")?,
+        attempts: u32::try_from(raw.attempts).unwrap_or(0),
+        next_attempt_at: optional_time(row, "next_attempt_at")?.unwrap_or(raw.created_at),
         locked_by: row.try_get("locked_by")?,
         locked_until: optional_time(row, "locked_until")?,
         last_error: row.try_get("last_error")?,
-        created_at: time(row, "created_at")?,
-        updated_at: time(row, "updated_at")?,
+        created_at: raw.created_at,
+        updated_at: optional_time(row, "updated_at")?.unwrap_or(raw.created_at),
         delivered_at: optional_time(row, "delivered_at")?,
     })
+}
+
+fn raw(row: &SqliteRow) -> sqlx::Result<RawRow> {
+    Ok(RawRow {
+        id: row.try_get("id")?,
+        event_id: row.try_get("event_id")?,
+        namespace: row.try_get("namespace")?,
+        topic: row.try_get("topic")?,
+        ordering_key: row.try_get("ordering_key")?,
+        tenant: row.try_get("tenant")?,
+        dedupe_key: row.try_get("dedupe_key")?,
+        event_type: row.try_get("event_type")?,
+        source: row.try_get("source")?,
+        aggregate_type: row.try_get("aggregate_type")?,
+        aggregate_id: row.try_get("aggregate_id")?,
+        content_type: row.try_get("content_type")?,
+        payload: row.try_get::<Option<_>, _>("payload")?.unwrap_or_default(),
+        headers: row.try_get("headers")?,
+        content_hash: row.try_get("content_hash")?,
+        attempts: row.try_get::<Option<_>, _>("attempts")?.unwrap_or(0),
+        max_attempts: row.try_get("max_attempts")?,
+        version: row.try_get("version")?,
+        // A table that somebody already has may not say when a row was written; its age is then unknown.
+        created_at: optional_time(row, "created_at")?.unwrap_or_else(Utc::now),
+    })
+}
+
+/// A value of an order column, compared as SQLite does.
+#[derive(PartialEq, PartialOrd)]
+enum Place {
+    Null,
+    Integer(i64),
+    Real(f64),
+    Text(String),
+    Bytes(Vec<u8>),
+}
+
+fn place(row: &SqliteRow, column: usize) -> sqlx::Result<Place> {
+    let name = format!("order_{column}");
+    let name = name.as_str();
+    let value = row.try_get_raw(name)?;
+    if value.is_null() {
+        return Ok(Place::Null);
+    }
+    Ok(match value.type_info().name() {
+        "INTEGER" => Place::Integer(row.try_get_unchecked(name)?),
+        "REAL" => Place::Real(row.try_get_unchecked(name)?),
+        "BLOB" => Place::Bytes(row.try_get_unchecked(name)?),
+        _ => Place::Text(row.try_get_unchecked(name)?),
+    })
+}
+
+fn sort(rows: &mut [SqliteRow], map: &TableMap) {
+    let columns = map.order().len();
+    rows.sort_by_cached_key(|row| {
+        let places = (0..columns).map(|column| place(row, column).unwrap_or(Place::Null));
+        Places(places.collect())
+    });
+}
+
+#[derive(PartialEq, PartialOrd)]
+struct Places(Vec<Place>);
+
+impl Eq for Places {}
+
+impl Ord for Places {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.partial_cmp(other).unwrap_or(Ordering::Equal)
+    }
 }

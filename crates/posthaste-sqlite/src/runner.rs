@@ -1,20 +1,21 @@
 //! The connections on which an application may enqueue.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
 use std::time::Duration;
 
-use posthaste_core::enqueue::Prepared;
+use chrono::{DateTime, Utc};
+use posthaste_core::enqueue::{self as prepared, Prepared};
+use posthaste_core::integrity::HashRecipe;
 use posthaste_core::{Enqueued, MessageId, StoreError};
 use serde::Serialize;
 use sqlx::pool::PoolConnection;
 use sqlx::types::Json;
 use sqlx::{Connection, Row, Sqlite, SqliteConnection, Transaction};
-use uuid::fmt::Hyphenated;
 
-use crate::error::store_error;
+use crate::SqliteStore;
 use crate::rows::{epoch_millis, id, millis};
-use crate::statements::Statements;
+use crate::statements::{Dedupe, Keys, TakenRows};
 
 /// A connection that can write outbox rows: sqlx's `Transaction`, `SqliteConnection` and `PoolConnection`.
 ///
@@ -24,21 +25,15 @@ pub trait Runner: Send {
     #[doc(hidden)]
     fn insert(
         &mut self,
-        statements: InsertStatements,
+        store: InsertStatements,
         rows: NewRows<'_>,
     ) -> impl Future<Output = Result<Vec<Enqueued>, StoreError>> + Send;
 }
 
-/// The finished statements.
+/// The store whose rows are written.
 #[doc(hidden)]
 #[derive(Debug)]
-pub struct InsertStatements(Arc<Statements>);
-
-impl From<Arc<Statements>> for InsertStatements {
-    fn from(statements: Arc<Statements>) -> Self {
-        Self(statements)
-    }
-}
+pub struct InsertStatements(pub(crate) SqliteStore);
 
 /// New rows as JSON for `json_each`, with the payloads beside them as they are.
 #[doc(hidden)]
@@ -49,18 +44,19 @@ pub struct NewRows<'a> {
     dedupe_window_ms: i64,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 struct NewRow<'a> {
     id: MessageId,
-    namespace: &'a str,
-    topic: &'a str,
-    ordering_key: Option<&'a str>,
-    tenant: Option<&'a str>,
-    dedupe_key: Option<&'a str>,
-    event_type: Option<&'a str>,
+    event_id: Option<Cow<'a, str>>,
+    namespace: Option<Cow<'a, str>>,
+    topic: Option<Cow<'a, str>>,
+    ordering_key: Option<Cow<'a, str>>,
+    tenant: Option<Cow<'a, str>>,
+    dedupe_key: Option<Cow<'a, str>>,
+    event_type: Option<Cow<'a, str>>,
     source: Option<&'a str>,
-    aggregate_type: Option<&'a str>,
-    aggregate_id: Option<&'a str>,
+    aggregate_type: Option<Cow<'a, str>>,
+    aggregate_id: Option<Cow<'a, str>>,
     content_type: &'a str,
     headers: String,
     hash: String,
@@ -70,34 +66,80 @@ struct NewRow<'a> {
     bytes: usize,
 }
 
+impl<'a> NewRow<'a> {
+    fn new(row: &'a prepared::NewRow, store: &SqliteStore, start: usize) -> Self {
+        let message = &row.message;
+        let text = |text: &'a Option<String>| text.as_deref().map(Cow::Borrowed);
+        let own_hash = *store.map.hash_recipe() == HashRecipe::default();
+        let mut new = Self {
+            id: message.id,
+            event_id: text(&message.event_id),
+            namespace: Some(Cow::Borrowed(&row.namespace)),
+            topic: Some(Cow::Borrowed(&message.topic)),
+            ordering_key: text(&message.ordering_key),
+            tenant: text(&message.tenant),
+            dedupe_key: text(&message.dedupe_key),
+            event_type: text(&message.event_type),
+            source: message.source.as_deref(),
+            aggregate_type: text(&message.aggregate_type),
+            aggregate_id: text(&message.aggregate_id),
+            content_type: &message.content_type,
+            headers: serde_json::json!(message.headers).to_string(),
+            hash: if own_hash {
+                row.hash
+            } else {
+                store.map.content_hash(message)
+            }
+            .to_string(),
+            not_before: message.not_before.map(|time| store.not_before(time)),
+            start,
+            bytes: message.payload.len(),
+        };
+        for (role, first) in &store.statements.shared.0 {
+            let value = new.field(role).clone();
+            let first = new.field(first);
+            *first = first.take().or(value);
+        }
+        if store.map.has("event_id") {
+            new.event_id.get_or_insert_with(|| message.event_id());
+        }
+        new
+    }
+
+    /// The value of a role that may share its column with another one.
+    fn field(&mut self, role: &str) -> &mut Option<Cow<'a, str>> {
+        match role {
+            "event_id" => &mut self.event_id,
+            "namespace" => &mut self.namespace,
+            "topic" => &mut self.topic,
+            "ordering_key" => &mut self.ordering_key,
+            "tenant" => &mut self.tenant,
+            "dedupe_key" => &mut self.dedupe_key,
+            "event_type" => &mut self.event_type,
+            "aggregate_type" => &mut self.aggregate_type,
+            "aggregate_id" => &mut self.aggregate_id,
+            _ => unreachable!("shared_columns.rs names these roles only"),
+        }
+    }
+}
+
+impl SqliteStore {
+    /// A time as its column keeps it, rounded up: nothing is delivered too early.
+    fn not_before(&self, time: DateTime<Utc>) -> i64 {
+        epoch_millis(time).saturating_add(self.kept_until("next_attempt_at", Duration::ZERO))
+    }
+}
+
 impl<'a> NewRows<'a> {
-    pub(crate) fn new(prepared: &'a Prepared, dedupe_window: Duration) -> Self {
+    pub(crate) fn new(prepared: &'a Prepared, store: &SqliteStore, dedupe_window: Duration) -> Self {
         let mut payloads = Vec::with_capacity(prepared.rows.iter().map(|row| row.message.payload.len()).sum());
         let rows = prepared
             .rows
             .iter()
             .map(|row| {
-                let message = &row.message;
                 let start = payloads.len() + 1;
-                payloads.extend_from_slice(&message.payload);
-                NewRow {
-                    id: message.id,
-                    namespace: &row.namespace,
-                    topic: &message.topic,
-                    ordering_key: message.ordering_key.as_deref(),
-                    tenant: message.tenant.as_deref(),
-                    dedupe_key: message.dedupe_key.as_deref(),
-                    event_type: message.event_type.as_deref(),
-                    source: message.source.as_deref(),
-                    aggregate_type: message.aggregate_type.as_deref(),
-                    aggregate_id: message.aggregate_id.as_deref(),
-                    content_type: &message.content_type,
-                    headers: serde_json::json!(message.headers).to_string(),
-                    hash: row.hash.to_string(),
-                    not_before: message.not_before.map(epoch_millis),
-                    start,
-                    bytes: message.payload.len(),
-                }
+                payloads.extend_from_slice(&row.message.payload);
+                NewRow::new(row, store, start)
             })
             .collect();
         Self {
@@ -111,67 +153,138 @@ impl<'a> NewRows<'a> {
         self.rows.iter().any(|row| row.dedupe_key.is_some())
     }
 
-    async fn write(self, conn: &mut SqliteConnection, statements: &Statements) -> sqlx::Result<Vec<Enqueued>> {
-        let keyed = self.has_keys();
-        let ids: Vec<_> = self.rows.iter().map(|row| row.id).collect();
-        let rows = Json(self.rows);
-        let found = sqlx::query(statements.enqueue.sql())
-            .bind(&rows)
-            .bind(self.payloads)
-            .fetch_all(&mut *conn)
+    /// Whether one statement writes all, so that it succeeds or fails as a whole.
+    fn is_one_statement(&self, store: &SqliteStore) -> bool {
+        !self.has_keys() && (self.rows.len() == 1 || !store.map.has("generated_id"))
+    }
+
+    async fn write(self, conn: &mut SqliteConnection, store: &SqliteStore) -> sqlx::Result<Vec<Enqueued>> {
+        let written = self.insert(conn, store).await?;
+        let taken: Vec<&NewRow> = (self.rows.iter().zip(&written))
+            .filter_map(|(row, id)| id.is_none().then_some(row))
+            .collect();
+        let holders = match &store.statements.dedupe {
+            Dedupe::Keys(keys) => self.hold_keys(conn, store, keys, &written).await?,
+            Dedupe::Rows(_) if taken.is_empty() => Vec::new(),
+            Dedupe::Rows(rows) => find_taken(conn, store, rows, &taken).await?,
+        };
+        let mut holders = holders.into_iter();
+        Ok(written
+            .into_iter()
+            .map(|id| match id {
+                Some(id) => Enqueued::Now(id),
+                None => Enqueued::Before(holders.next().expect("one for each that was not written")),
+            })
+            .collect())
+    }
+
+    /// Writes the rows and says under which id each was written, if it was.
+    async fn insert(&self, conn: &mut SqliteConnection, store: &SqliteStore) -> sqlx::Result<Vec<Option<MessageId>>> {
+        if store.map.has("generated_id") {
+            // One at a time: otherwise nothing would say which id is whose.
+            let mut written = Vec::with_capacity(self.rows.len());
+            for row in &self.rows {
+                written.push(self.insert_some(conn, store, std::slice::from_ref(row)).await?.pop());
+            }
+            return Ok(written);
+        }
+        let found = self.insert_some(conn, store, &self.rows).await?;
+        let mut found: HashSet<_> = found.into_iter().collect();
+        // Removed, because an id that is given twice is written once.
+        Ok(self.rows.iter().map(|row| found.take(&row.id)).collect())
+    }
+
+    async fn insert_some(
+        &self,
+        conn: &mut SqliteConnection,
+        store: &SqliteStore,
+        rows: &[NewRow<'_>],
+    ) -> sqlx::Result<Vec<MessageId>> {
+        let found = sqlx::query(store.statements.writing.enqueue.sql())
+            .bind(Json(rows))
+            .bind(&self.payloads)
+            .fetch_all(conn)
             .await?;
-        let mut written: HashSet<_> = found.iter().map(id).collect::<sqlx::Result<_>>()?;
-        if keyed {
-            sqlx::query(statements.hold_keys.sql())
+        found.iter().map(|row| id(row, "id", &store.map)).collect()
+    }
+
+    /// Takes the keys of what was written, and finds the holders of the others.
+    async fn hold_keys(
+        &self,
+        conn: &mut SqliteConnection,
+        store: &SqliteStore,
+        keys: &Keys,
+        written: &[Option<MessageId>],
+    ) -> sqlx::Result<Vec<MessageId>> {
+        let mut holders = HashMap::new();
+        let rows = Json(&self.rows);
+        if self.has_keys() {
+            let ids: Vec<_> = written.iter().flatten().collect();
+            sqlx::query(keys.hold_keys.sql())
                 .bind(&rows)
-                .bind(Json(&written))
+                .bind(Json(&ids))
                 .bind(self.dedupe_window_ms)
                 .execute(&mut *conn)
                 .await?;
-        }
-        let mut holders = HashMap::new();
-        if keyed && written.len() < ids.len() {
-            let found = sqlx::query(statements.find_holders.sql())
-                .bind(&rows)
-                .fetch_all(conn)
-                .await?;
-            for row in &found {
-                holders.insert(id(row)?, row.try_get::<Hyphenated, _>("holder")?.into_uuid().into());
+            if ids.len() < written.len() {
+                let found = sqlx::query(keys.find_holders.sql()).bind(&rows).fetch_all(conn).await?;
+                for row in &found {
+                    holders.insert(id(row, "id", &store.map)?, id(row, "holder", &store.map)?);
+                }
             }
         }
-        Ok(ids
-            .into_iter()
-            .map(|id| {
-                // Removed, because an id that is given twice is written once.
-                if written.remove(&id) {
-                    Enqueued::Now(id)
-                } else {
-                    Enqueued::Before(holders.get(&id).copied().unwrap_or(id))
-                }
-            })
+        let taken = self.rows.iter().zip(written).filter(|(_, id)| id.is_none());
+        Ok(taken
+            .map(|(row, _)| holders.get(&row.id).copied().unwrap_or(row.id))
             .collect())
     }
 }
 
+/// Finds the rows that were there before, in the order of those that were not written.
+async fn find_taken(
+    conn: &mut SqliteConnection,
+    store: &SqliteStore,
+    statements: &TakenRows,
+    taken: &[&NewRow<'_>],
+) -> sqlx::Result<Vec<MessageId>> {
+    let found = sqlx::query(statements.find_taken.sql())
+        .bind(Json(taken))
+        .fetch_all(conn)
+        .await?;
+    let mut holders = HashMap::new();
+    for row in &found {
+        let place: i64 = row.try_get("place")?;
+        holders.entry(place).or_insert(id(row, "holder", &store.map)?);
+    }
+    (0..)
+        .zip(taken)
+        .map(|(place, row)| {
+            holders.get(&place).copied().ok_or_else(|| {
+                let reason = format!(
+                    "a unique index that the table map does not know refused message {}",
+                    row.id
+                );
+                sqlx::Error::Protocol(reason)
+            })
+        })
+        .collect()
+}
+
 impl Runner for SqliteConnection {
-    async fn insert(&mut self, statements: InsertStatements, rows: NewRows<'_>) -> Result<Vec<Enqueued>, StoreError> {
-        insert(self, &statements.0, rows).await.map_err(store_error)
+    async fn insert(&mut self, store: InsertStatements, rows: NewRows<'_>) -> Result<Vec<Enqueued>, StoreError> {
+        insert(self, &store.0, rows).await.map_err(|error| store.0.error(error))
     }
 }
 
-/// Rows without dedupe keys are one statement. Keys take a second one, and both must hold or neither: a savepoint inside
-/// the caller's transaction, or a transaction where the caller has none.
-async fn insert(
-    conn: &mut SqliteConnection,
-    statements: &Statements,
-    rows: NewRows<'_>,
-) -> sqlx::Result<Vec<Enqueued>> {
-    if !rows.has_keys() {
-        return rows.write(conn, statements).await;
+/// Rows without dedupe keys are one statement. Keys and generated ids take more, and all must hold or none: a savepoint
+/// inside the caller's transaction, or a transaction where the caller has none.
+async fn insert(conn: &mut SqliteConnection, store: &SqliteStore, rows: NewRows<'_>) -> sqlx::Result<Vec<Enqueued>> {
+    if rows.is_one_statement(store) {
+        return rows.write(conn, store).await;
     }
     let refused = match conn.begin().await {
         Ok(mut tx) => {
-            let outcomes = rows.write(&mut tx, statements).await?;
+            let outcomes = rows.write(&mut tx, store).await?;
             tx.commit().await?;
             return Ok(outcomes);
         }
@@ -180,7 +293,7 @@ async fn insert(
     if is_nested_begin(&refused) {
         // Begun with a `BEGIN` of the caller's own, of which sqlx does not know. Rows come before their keys, so what a
         // failure leaves half done can only be delivered twice, never lost.
-        return rows.write(conn, statements).await;
+        return rows.write(conn, store).await;
     }
     Err(refused)
 }
@@ -192,13 +305,13 @@ fn is_nested_begin(error: &sqlx::Error) -> bool {
 }
 
 impl Runner for Transaction<'_, Sqlite> {
-    async fn insert(&mut self, statements: InsertStatements, rows: NewRows<'_>) -> Result<Vec<Enqueued>, StoreError> {
-        (**self).insert(statements, rows).await
+    async fn insert(&mut self, store: InsertStatements, rows: NewRows<'_>) -> Result<Vec<Enqueued>, StoreError> {
+        (**self).insert(store, rows).await
     }
 }
 
 impl Runner for PoolConnection<Sqlite> {
-    async fn insert(&mut self, statements: InsertStatements, rows: NewRows<'_>) -> Result<Vec<Enqueued>, StoreError> {
-        (**self).insert(statements, rows).await
+    async fn insert(&mut self, store: InsertStatements, rows: NewRows<'_>) -> Result<Vec<Enqueued>, StoreError> {
+        (**self).insert(store, rows).await
     }
 }

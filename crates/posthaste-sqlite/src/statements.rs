@@ -1,12 +1,14 @@
-//! The finished SQL of every statement.
+//! The finished SQL of every statement, by what a table map has.
 
 use std::sync::Arc;
 
 use posthaste_core::TableMap;
+use posthaste_core::table::Strategy;
 use posthaste_core::template::{TemplateError, render};
 use sqlx::AssertSqlSafe;
 
 use crate::dialect::SqliteDialect;
+use crate::shared_columns::SharedColumns;
 
 /// One finished statement.
 #[derive(Clone, Debug)]
@@ -19,21 +21,32 @@ impl Statement {
     }
 }
 
+/// Stands for an index until all names are put in. No name or word of a map has a control character.
+const MARK: char = '\u{1}';
+
 /// Puts a map's names into a statement or migration.
 ///
 /// SQLite's indexes share one space of names, so each is named after its table: `"@outbox+fresh"` becomes
 /// `"posthaste_outbox_fresh"`. Only tables with split indexes are sure to have them; for others `indexed by` is left out.
 pub(crate) fn finish(sql: &str, map: &TableMap) -> Result<String, TemplateError> {
-    let mut named = sql.to_owned();
-    for role in ["outbox", "dedupe", "inbox"] {
-        let table = map.table(role).map_or(role, |table| table.name.as_str());
+    let mut marked = sql.to_owned();
+    let index = |role: &str| format!("\"{MARK}{role}+");
+    for role in INDEXED {
         if !map.has("split_index") {
-            named = without_hints(&named, &format!(" indexed by \"@{role}+"));
+            marked = without_hints(&marked, &format!(" indexed by \"@{role}+"));
         }
-        named = named.replace(&format!("\"@{role}+"), &format!("\"{}_", table.replace('"', "\"\"")));
+        marked = marked.replace(&format!("\"@{role}+"), &index(role));
     }
-    render(&named, map, &SqliteDialect)
+    let mut finished = render(&marked, map, &SqliteDialect)?;
+    for role in INDEXED {
+        let table = map.table(role).map_or(role, |table| table.name.as_str());
+        finished = finished.replace(&index(role), &format!("\"{}_", table.replace('"', "\"\"")));
+    }
+    Ok(finished)
 }
+
+/// Tables with indexes that statements or migrations name.
+const INDEXED: [&str; 3] = ["outbox", "dedupe", "inbox"];
 
 fn without_hints(sql: &str, hint: &str) -> String {
     let mut parts = sql.split(hint);
@@ -44,15 +57,16 @@ fn without_hints(sql: &str, hint: &str) -> String {
     })
 }
 
+/// Statements that go together, each in a file of its name.
 macro_rules! statements {
-    ($($name:ident),* $(,)?) => {
+    ($group:ident { $($name:ident),* $(,)? }) => {
         #[derive(Debug)]
-        pub(crate) struct Statements {
+        pub(crate) struct $group {
             $(pub(crate) $name: Statement,)*
         }
 
-        impl Statements {
-            pub(crate) fn render(map: &TableMap) -> Result<Self, TemplateError> {
+        impl $group {
+            fn render(map: &TableMap) -> Result<Self, TemplateError> {
                 Ok(Self {
                     $($name: Statement(
                         finish(include_str!(concat!("../queries/", stringify!($name), ".sql")), map)?.into()
@@ -60,33 +74,50 @@ macro_rules! statements {
                 })
             }
 
-            pub(crate) fn all(&self) -> Vec<(&'static str, String)> {
+            fn list(&self) -> Vec<(&'static str, String)> {
                 vec![$((stringify!($name), self.$name.0.to_string()),)*]
             }
         }
     };
 }
 
-statements!(
-    enqueue,
-    hold_keys,
-    find_holders,
-    probe,
-    claim_per_key,
-    claim_any,
-    reclaim,
+statements!(Writing { enqueue });
+statements!(Rows {
     settle,
     extend,
     sweep,
     purge_delivered,
-    purge_dedupe,
-    purge_inbox,
-    record_inbox,
-    stats,
     list,
     find,
     replay,
     discard,
+});
+statements!(Split {
+    probe,
+    claim_per_key,
+    claim_any,
+    reclaim,
+    stats,
+});
+statements!(InOrder {
+    probe_in_order,
+    claim_in_order,
+    more_open,
+    stats_in_order,
+});
+statements!(Recovery { recover });
+statements!(DeadLetters { bury });
+statements!(Keys {
+    hold_keys,
+    find_holders,
+    purge_dedupe,
+});
+statements!(TakenRows { find_taken });
+statements!(Handled {
+    record_inbox,
+    purge_inbox,
+});
+statements!(Registry {
     beat,
     leave,
     leader,
@@ -94,7 +125,91 @@ statements!(
     resign,
     relays,
     forget_relays,
-);
+});
+
+/// How rows are claimed and counted.
+#[derive(Debug)]
+pub(crate) enum Claims {
+    /// Fresh and waiting rows have indexes of their own.
+    Split(Split),
+    /// In the table's order.
+    InOrder(InOrder),
+}
+
+/// How a row that was not written leads to the one that was there before.
+#[derive(Debug)]
+pub(crate) enum Dedupe {
+    /// Keys are kept in a table of their own.
+    Keys(Keys),
+    /// Keys are kept in the rows.
+    Rows(TakenRows),
+}
+
+/// Every statement that a map needs, and none that it has no tables for.
+#[derive(Debug)]
+pub(crate) struct Statements {
+    pub(crate) writing: Writing,
+    pub(crate) shared: SharedColumns,
+    pub(crate) rows: Rows,
+    pub(crate) claims: Claims,
+    pub(crate) dedupe: Dedupe,
+    pub(crate) recovery: Option<Recovery>,
+    pub(crate) dead_letters: Option<DeadLetters>,
+    pub(crate) handled: Option<Handled>,
+    pub(crate) registry: Option<Registry>,
+}
+
+impl Statements {
+    pub(crate) fn render(map: &TableMap) -> Result<Self, TemplateError> {
+        let shared = SharedColumns::of(map);
+        let written = shared.written_once(map);
+        Ok(Self {
+            writing: Writing::render(&written)?,
+            shared,
+            rows: Rows::render(map)?,
+            claims: match map.strategy() {
+                Strategy::Split => Claims::Split(Split::render(map)?),
+                _ => Claims::InOrder(InOrder::render(map)?),
+            },
+            dedupe: if map.has("dedupe") {
+                Dedupe::Keys(Keys::render(map)?)
+            } else {
+                Dedupe::Rows(TakenRows::render(&written)?)
+            },
+            recovery: where_needed(map.has("locked_at") && !map.has("locked_until"), || {
+                Recovery::render(map)
+            })?,
+            dead_letters: where_needed(map.has("dead_letter"), || DeadLetters::render(map))?,
+            handled: where_needed(map.has("inbox"), || Handled::render(map))?,
+            registry: where_needed(map.has("relays") && map.has("leaders"), || Registry::render(map))?,
+        })
+    }
+
+    pub(crate) fn all(&self) -> Vec<(&'static str, String)> {
+        let mut all = self.writing.list();
+        all.extend(self.rows.list());
+        all.extend(match &self.claims {
+            Claims::Split(claims) => claims.list(),
+            Claims::InOrder(claims) => claims.list(),
+        });
+        all.extend(match &self.dedupe {
+            Dedupe::Keys(keys) => keys.list(),
+            Dedupe::Rows(rows) => rows.list(),
+        });
+        all.extend(self.recovery.iter().flat_map(Recovery::list));
+        all.extend(self.dead_letters.iter().flat_map(DeadLetters::list));
+        all.extend(self.handled.iter().flat_map(Handled::list));
+        all.extend(self.registry.iter().flat_map(Registry::list));
+        all
+    }
+}
+
+fn where_needed<T>(
+    needed: bool,
+    render: impl FnOnce() -> Result<T, TemplateError>,
+) -> Result<Option<T>, TemplateError> {
+    needed.then(render).transpose()
+}
 
 #[cfg(test)]
 mod tests {
@@ -111,6 +226,15 @@ mod tests {
         assert_eq!(
             finish(sql, &own.without_split_index()).expect("it has the roles needed"),
             r#"select 1 from "p_outbox" o where "status" = 'pending'"#
+        );
+    }
+
+    #[test]
+    fn a_name_is_never_read_as_a_placeholder() {
+        let own = TableMap::with_prefix(r#"x"@topic" '@dead' /*if tenant*/ "#).expect("a strange prefix");
+        assert_eq!(
+            finish(r#"select 1 from "@outbox" indexed by "@outbox+id""#, &own).expect("it has every role"),
+            r#"select 1 from "x""@topic"" '@dead' /*if tenant*/ outbox" indexed by "x""@topic"" '@dead' /*if tenant*/ outbox_id""#
         );
     }
 }

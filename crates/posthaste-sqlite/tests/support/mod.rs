@@ -9,6 +9,7 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, S
 use tempfile::TempDir;
 
 /// A store and the directory that goes with it.
+#[allow(dead_code, reason = "each test target uses its own part of this module")]
 pub struct Fresh {
     store: SqliteStore,
     #[allow(dead_code, reason = "each test target uses its own part of this module")]
@@ -44,6 +45,7 @@ pub async fn pool(connections: u32) -> (SqlitePool, TempDir) {
 }
 
 /// A migrated store in a new file.
+#[allow(dead_code, reason = "each test target uses its own part of this module")]
 pub async fn store(connections: u32) -> Fresh {
     let (pool, directory) = pool(connections).await;
     let store = SqliteStore::new(pool);

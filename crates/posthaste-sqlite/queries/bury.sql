@@ -1,0 +1,6 @@
+-- Copies rows that died to the dead-letter table, in the transaction in which they did.
+--   ?1 ids
+insert into "@dead_letter" ("@dead_letter/*")
+select "@o.dead_letter:values"
+from "@outbox" o
+where "@o.id" in (select /*as id*/ value /*end*/ from json_each(?1))

@@ -1,0 +1,33 @@
+-- Whether there is work, without a lock, so that an idle relay never stands in a writer's way; and what vanished workers
+-- left behind: the most attempts among rows that may be tried again, counted back from the limit where a row has its own,
+-- and whether some may not.
+--   ?1 namespace  ?2 max attempts  ?3 topics  ?4 tenant
+with clock as (select cast(unixepoch('subsec') * 1000 as integer) as now)
+select
+    exists (
+        select 1
+        from "@outbox" o
+        where "@o.status" in ('@open') /*if namespace*/ and "@o.namespace" = /*as namespace*/ ?1 /*end*/ /*end*/
+            and coalesce("@o.attempts", 0) < /*if max_attempts*/ coalesce("@o.max_attempts" /*if retries*/ + 1 /*end*/, ?2) /*else*/ ?2 /*end*/
+            /*if next_attempt_at*/ and coalesce("@o.next_attempt_at:time" <= (select now from clock), 1) /*end*/
+            /*if topic*/ and (?3 is null or "@o.topic" in (select value from json_each(?3))) /*end*/
+            /*if tenant*/ and (?4 is null or "@o.tenant" = /*as tenant*/ ?4 /*end*/) /*end*/
+    ) as due,
+    /*if locked_until*/ (
+        select max(?2 - (/*if max_attempts*/ coalesce("@o.max_attempts" /*if retries*/ + 1 /*end*/, ?2) /*else*/ ?2 /*end*/ - coalesce("@o.attempts", 0)))
+        from "@outbox" o
+        where "@o.status" = '@processing' /*if namespace*/ and "@o.namespace" = /*as namespace*/ ?1 /*end*/ /*end*/
+            and coalesce("@o.locked_until:time", 0) < (select now from clock)
+            and coalesce("@o.attempts", 0) < /*if max_attempts*/ coalesce("@o.max_attempts" /*if retries*/ + 1 /*end*/, ?2) /*else*/ ?2 /*end*/
+            /*if topic*/ and (?3 is null or "@o.topic" in (select value from json_each(?3))) /*end*/
+            /*if tenant*/ and (?4 is null or "@o.tenant" = /*as tenant*/ ?4 /*end*/) /*end*/
+    ) /*else*/ null /*end*/ as most_tried,
+    exists (
+        select 1
+        from "@outbox" o
+        where "@o.status" in ('@open', '@processing') /*if namespace*/ and "@o.namespace" = /*as namespace*/ ?1 /*end*/ /*end*/
+            and ("@o.status" <> '@processing' or /*if locked_until*/ coalesce("@o.locked_until:time", 0) < (select now from clock) /*else*/ 0 /*end*/)
+            and "@o.attempts" >= /*if max_attempts*/ coalesce("@o.max_attempts" /*if retries*/ + 1 /*end*/, ?2) /*else*/ ?2 /*end*/
+            /*if topic*/ and (?3 is null or "@o.topic" in (select value from json_each(?3))) /*end*/
+            /*if tenant*/ and (?4 is null or "@o.tenant" = /*as tenant*/ ?4 /*end*/) /*end*/
+    ) as exhausted

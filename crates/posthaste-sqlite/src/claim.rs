@@ -1,0 +1,268 @@
+//! Handing out work.
+
+use posthaste_core::isolation::reclaim_limit;
+use posthaste_core::lifecycle::EXHAUSTED;
+use posthaste_core::store::{Claim, ClaimRequest, DeadHead, Ordering, Scope};
+use posthaste_core::{MessageId, StoreError};
+use sqlx::query::Query;
+use sqlx::sqlite::{SqliteArguments, SqliteRow};
+use sqlx::types::Json;
+use sqlx::{Connection, Row, Sqlite, SqliteConnection};
+
+use crate::rows::{claimed, ids_in_order};
+use crate::statements::{Claims, InOrder, Split, Statement};
+use crate::{BEGIN, SqliteStore};
+
+/// How many open rows a claim in order looks at for each that is wanted, to begin with.
+const LOOK: u32 = 4;
+
+/// What the probe found.
+struct Work {
+    /// Rows may be due; their keys may still hold them back.
+    due: bool,
+    /// The most attempts of a row that a vanished worker left behind.
+    most_tried: Option<u32>,
+    /// Rows have used all their attempts.
+    exhausted: bool,
+}
+
+impl Work {
+    fn is_none(&self) -> bool {
+        !self.due && self.most_tried.is_none() && !self.exhausted
+    }
+}
+
+/// Which rows a claim takes.
+#[derive(Clone, Copy)]
+enum Wanted {
+    /// Those that wait to be claimed.
+    Pending,
+    /// Those that vanished workers left behind.
+    Expired,
+}
+
+impl SqliteStore {
+    /// Asks for the write lock only if there is something to write.
+    pub(crate) async fn claim_if_any(&self, request: &ClaimRequest) -> sqlx::Result<Claim> {
+        let mut conn = self.pool.acquire().await?;
+        if self.probe(&mut conn, request).await?.is_none() {
+            return Ok(Claim::default());
+        }
+        let mut tx = conn.begin_with(BEGIN).await?;
+        let claim = self.claim_on(&mut tx, request).await?;
+        tx.commit().await?;
+        Ok(claim)
+    }
+
+    /// Runs under the write lock, so claims are serialised whatever their order.
+    async fn claim_on(&self, conn: &mut SqliteConnection, request: &ClaimRequest) -> sqlx::Result<Claim> {
+        // Once more: somebody else may have taken what the first probe saw.
+        let work = self.probe(conn, request).await?;
+        let died = if work.exhausted {
+            self.sweep_on(conn, &request.scope, request.max_attempts).await?
+        } else {
+            Vec::new()
+        };
+        let mut rows = Vec::new();
+        if let Some(most_tried) = work.most_tried {
+            let limit = reclaim_limit(most_tried, request.max_attempts, request.limit);
+            rows = self.take(conn, request, Wanted::Expired, limit).await?;
+        }
+        // What vanished workers left may be held back by its keys; that must not hold up everybody else.
+        let reclaimed = !rows.is_empty();
+        if !reclaimed && work.due {
+            rows = self.take(conn, request, Wanted::Pending, request.limit).await?;
+        }
+        Ok(Claim {
+            messages: claimed(rows, &self.map)?,
+            reclaimed,
+            died,
+        })
+    }
+
+    async fn probe(&self, conn: &mut SqliteConnection, request: &ClaimRequest) -> sqlx::Result<Work> {
+        let probe = match &self.statements.claims {
+            Claims::Split(claims) => &claims.probe,
+            Claims::InOrder(claims) => &claims.probe_in_order,
+        };
+        let row = sqlx::query(probe.sql())
+            .bind(&request.scope.namespace)
+            .bind(i64::from(request.max_attempts))
+            .bind(topics(&request.scope))
+            .bind(&request.scope.tenant)
+            .fetch_one(conn)
+            .await?;
+        let most_tried: Option<i64> = row.try_get("most_tried")?;
+        Ok(Work {
+            due: row.try_get("due")?,
+            most_tried: most_tried.map(|attempts| u32::try_from(attempts).unwrap_or(0)),
+            exhausted: row.try_get("exhausted")?,
+        })
+    }
+
+    async fn take(
+        &self,
+        conn: &mut SqliteConnection,
+        request: &ClaimRequest,
+        wanted: Wanted,
+        limit: u32,
+    ) -> sqlx::Result<Vec<SqliteRow>> {
+        match &self.statements.claims {
+            Claims::Split(claims) => self.take_split(claims, conn, request, wanted, limit).await,
+            Claims::InOrder(claims) => self.take_in_order(claims, conn, request, wanted, limit).await,
+        }
+    }
+
+    async fn take_split(
+        &self,
+        claims: &Split,
+        conn: &mut SqliteConnection,
+        request: &ClaimRequest,
+        wanted: Wanted,
+        limit: u32,
+    ) -> sqlx::Result<Vec<SqliteRow>> {
+        let (ordered, dead_blocks, except) = policy(&request.ordering);
+        let query = match (wanted, ordered) {
+            (Wanted::Expired, _) => self
+                .claim_query(&claims.reclaim, request, limit)
+                .bind(ordered)
+                .bind(dead_blocks)
+                .bind(Json(except)),
+            (Wanted::Pending, true) => self
+                .claim_query(&claims.claim_per_key, request, limit)
+                .bind(dead_blocks)
+                .bind(Json(except))
+                .bind(request.look_ahead),
+            (Wanted::Pending, false) => self.claim_query(&claims.claim_any, request, limit),
+        };
+        query.fetch_all(conn).await
+    }
+
+    /// Looks at more rows as long as all that it saw are held back by their keys.
+    async fn take_in_order(
+        &self,
+        claims: &InOrder,
+        conn: &mut SqliteConnection,
+        request: &ClaimRequest,
+        wanted: Wanted,
+        limit: u32,
+    ) -> sqlx::Result<Vec<SqliteRow>> {
+        let (ordered, dead_blocks, except) = policy(&request.ordering);
+        let most = request.look_ahead.map_or(i64::MAX, i64::from).max(i64::from(limit));
+        let mut look = (i64::from(request.limit) * i64::from(LOOK)).min(most);
+        loop {
+            let rows = self
+                .claim_query(&claims.claim_in_order, request, limit)
+                .bind(ordered)
+                .bind(dead_blocks)
+                .bind(Json(except))
+                .bind(look)
+                .bind(matches!(wanted, Wanted::Expired))
+                .fetch_all(&mut *conn)
+                .await?;
+            if !rows.is_empty() || look >= most || !self.are_more_open(claims, conn, request, look).await? {
+                return Ok(rows);
+            }
+            look = look.saturating_mul(i64::from(LOOK)).min(most);
+        }
+    }
+
+    async fn are_more_open(
+        &self,
+        claims: &InOrder,
+        conn: &mut SqliteConnection,
+        request: &ClaimRequest,
+        than: i64,
+    ) -> sqlx::Result<bool> {
+        sqlx::query_scalar(claims.more_open.sql())
+            .bind(&request.scope.namespace)
+            .bind(than)
+            .fetch_one(conn)
+            .await
+    }
+
+    fn claim_query<'q>(
+        &self,
+        statement: &Statement,
+        request: &'q ClaimRequest,
+        limit: u32,
+    ) -> Query<'q, Sqlite, SqliteArguments> {
+        sqlx::query(statement.sql())
+            .bind(&request.scope.namespace)
+            .bind(i64::from(request.max_attempts))
+            .bind(topics(&request.scope))
+            .bind(&request.scope.tenant)
+            .bind(i64::from(limit))
+            .bind(i64::try_from(request.max_bytes).unwrap_or(i64::MAX))
+            .bind(request.worker.as_uuid().hyphenated())
+            .bind(self.map.fence(request.worker, request.token))
+            .bind(self.kept_until("locked_until", request.lease))
+    }
+
+    /// Gives up exhausted rows. Where the table has a dead-letter table this runs in a transaction of the caller's.
+    pub(crate) async fn sweep_on(
+        &self,
+        conn: &mut SqliteConnection,
+        scope: &Scope,
+        max_attempts: u32,
+    ) -> sqlx::Result<Vec<MessageId>> {
+        let rows = sqlx::query(self.statements.rows.sweep.sql())
+            .bind(&scope.namespace)
+            .bind(i64::from(max_attempts))
+            .bind(topics(scope))
+            .bind(&scope.tenant)
+            .bind(self.map.error_text(EXHAUSTED))
+            .fetch_all(&mut *conn)
+            .await?;
+        let died = ids_in_order(rows, &self.map)?;
+        self.bury(conn, &died).await?;
+        Ok(died)
+    }
+
+    /// Copies rows that died to the dead-letter table, if there is one.
+    pub(crate) async fn bury(&self, conn: &mut SqliteConnection, died: &[MessageId]) -> sqlx::Result<()> {
+        if let (Some(dead_letters), false) = (&self.statements.dead_letters, died.is_empty()) {
+            let bury = sqlx::query(dead_letters.bury.sql()).bind(Json(died));
+            bury.execute(conn).await?;
+        }
+        Ok(())
+    }
+
+    /// What a relay may ask for depends on the columns.
+    pub(crate) fn can_serve(&self, scope: &Scope) -> Result<(), StoreError> {
+        if !scope.topics.is_empty() && !self.map.has("topic") {
+            return Err(self.cannot(
+                "scope.topics: the table has no column for topics, so a relay cannot choose by them",
+                "leave scope.topics empty",
+            ));
+        }
+        if scope.tenant.is_some() && !self.map.has("tenant") {
+            return Err(self.cannot(
+                "scope.tenant: the table has no column for tenants",
+                "leave scope.tenant out",
+            ));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn can_order(&self, ordering: &Ordering) -> Result<(), StoreError> {
+        match ordering {
+            Ordering::PerKey { except, .. } if !except.is_empty() && !self.map.has("topic") => Err(self.cannot(
+                "the table has no column for topics, so no topic can have a policy of its own for dead heads",
+                "name no topics there",
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+pub(crate) fn policy(ordering: &Ordering) -> (bool, bool, &[String]) {
+    match ordering {
+        Ordering::None => (false, false, &[]),
+        Ordering::PerKey { dead_head, except } => (true, *dead_head == DeadHead::Block, except),
+    }
+}
+
+pub(crate) fn topics(scope: &Scope) -> Option<Json<&[String]>> {
+    (!scope.topics.is_empty()).then_some(Json(&scope.topics))
+}

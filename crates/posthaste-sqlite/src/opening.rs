@@ -1,0 +1,127 @@
+//! What a table map must have to be served by SQLite, and what a table must have to be served by its map.
+
+use std::collections::HashSet;
+
+use posthaste_core::store::StoreErrorKind;
+use posthaste_core::table::{Column, Kind, Strategy};
+use posthaste_core::{StoreError, TableMap};
+
+use crate::SqliteStore;
+use crate::dialect::offset;
+use crate::error::store_error;
+
+/// Refuses a map that SQLite cannot serve, with what would have to be added.
+pub(crate) fn can_serve(map: &TableMap) -> Result<(), StoreError> {
+    let refuse = |problem: String| {
+        Err(StoreError {
+            kind: StoreErrorKind::Other,
+            message: format!("SQLite cannot serve the table map `{}`: {problem}", map.name()),
+            remedy: None,
+            source: None,
+        })
+    };
+    let uses_zone = map.columns().any(|(_, column)| column.kind == Kind::Timestamp);
+    if uses_zone && offset(map.zone()).is_none() {
+        let zone = map.zone();
+        return refuse(format!(
+            "it has no list of time zones; write `{zone}` as an offset such as +09:00"
+        ));
+    }
+    match map.strategy() {
+        Strategy::Leased => Ok(()),
+        Strategy::Split => can_split(map).or_else(refuse),
+        Strategy::RowLocks => refuse(without_leases(map)),
+        Strategy::Log => refuse(
+            "a log is read by a cursor, and only PostgreSQL can prove that the gaps in it are closed; use a table whose \
+             rows have a status and a lease"
+                .to_owned(),
+        ),
+    }
+}
+
+/// Split indexes are those of Posthaste's own migrations, and the statements for them know their columns.
+fn can_split(map: &TableMap) -> Result<(), String> {
+    let own_times = map
+        .columns()
+        .all(|(_, column)| !column.kind.is_time() || column.kind == Kind::EpochMs);
+    if map.has("migrations") && own_times && map.order() == ["seq"] {
+        return Ok(());
+    }
+    Err("split_index belongs to the tables that Posthaste makes; leave it out".to_owned())
+}
+
+fn without_leases(map: &TableMap) -> String {
+    let table = map.table("outbox").map(|table| table.quoted('"')).unwrap_or_default();
+    let mut sql = vec![
+        format!("alter table {table} add column locked_by text;"),
+        format!("alter table {table} add column locked_until integer;"),
+    ];
+    if !map.has("attempts") {
+        sql.push(format!(
+            "alter table {table} add column attempts integer not null default 0;"
+        ));
+    }
+    format!(
+        "the table says neither who has a row nor until when, and SQLite has no row locks that could stand in. Add \
+         columns for that ({}), map them (locked_by = {{ column = \"locked_by\", kind = \"text\" }}, locked_until = \
+         {{ column = \"locked_until\", kind = \"epoch_ms\" }}{}), and give states.processing a word",
+        sql.join(" "),
+        if map.has("attempts") {
+            ""
+        } else {
+            ", attempts = \"attempts\""
+        },
+    )
+}
+
+impl SqliteStore {
+    /// Whether every mapped column is there. SQLite would not say: it takes a name in quotes that it does not know for a
+    /// text.
+    pub(crate) async fn check_columns(&self) -> Result<(), StoreError> {
+        let outbox = self.map.columns().map(|(role, column)| (role.to_owned(), column));
+        self.check_table("outbox", outbox.collect()).await?;
+        let dead_letter = self.map.side_columns("dead_letter");
+        self.check_table(
+            "dead_letter",
+            dead_letter.map(|(role, column)| (role.to_owned(), column)).collect(),
+        )
+        .await
+    }
+
+    async fn check_table(&self, purpose: &str, columns: Vec<(String, &Column)>) -> Result<(), StoreError> {
+        let Some(table) = self.map.table(purpose) else {
+            return Ok(());
+        };
+        let found: Vec<String> =
+            sqlx::query_scalar("select lower(name) from pragma_table_xinfo(?1, ?2) where hidden <> 1")
+                .bind(table.name.as_str().to_owned())
+                .bind(
+                    table
+                        .schema
+                        .as_ref()
+                        .map_or("main", |schema| schema.as_str())
+                        .to_owned(),
+                )
+                .fetch_all(&self.pool)
+                .await
+                .map_err(store_error)?;
+        let found: HashSet<String> = found.into_iter().collect();
+        let missing = |problem: String| StoreError {
+            kind: StoreErrorKind::SchemaMissing,
+            message: problem,
+            remedy: Some(self.schema_remedy()),
+            source: None,
+        };
+        if found.is_empty() {
+            return Err(missing(format!("SQLite: there is no table `{table}`")));
+        }
+        for (role, column) in columns {
+            // SQLite compares names without regard to the case of plain letters.
+            if !found.contains(&column.name.as_str().to_ascii_lowercase()) {
+                let problem = format!("SQLite: table `{table}` has no column `{}` for {role}", column.name);
+                return Err(missing(problem));
+            }
+        }
+        Ok(())
+    }
+}

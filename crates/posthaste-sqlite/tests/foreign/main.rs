@@ -1,0 +1,16 @@
+//! Outbox tables that somebody already has: described by a map alone, served by the same code as Posthaste's own.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod donation;
+mod enqueueing;
+mod injection;
+mod opening;
+mod order;
+mod sql;
+mod tables;
+mod unusual;
+mod usage;

@@ -1,0 +1,116 @@
+//! Claims in the table's order, where the statement takes paths of its own.
+
+use std::time::Duration;
+
+use posthaste_core::lifecycle::Settlement;
+use posthaste_core::store::{ClaimRequest, DeadHead, Ordering, ProducerStore, RelayStore};
+use posthaste_core::{Message, MessageId, OutboxOptions};
+
+use super::tables::{Foreign, UNUSUAL_DDL, payloads, request, unusual_map};
+
+async fn fresh(rows: &[(&str, &str)]) -> Foreign {
+    let foreign = Foreign::new(UNUSUAL_DDL, unusual_map()).await;
+    let message = |(key, body): &(&str, &str)| Message::new("t", (*body).to_owned()).key(*key);
+    let messages = rows.iter().map(message).collect();
+    let options = OutboxOptions::default();
+    foreign.store.enqueue_and_commit(&options, messages).await.unwrap();
+    foreign
+}
+
+fn two() -> ClaimRequest {
+    ClaimRequest { limit: 2, ..request() }
+}
+
+/// Proves pitfall 18.
+#[tokio::test]
+async fn a_claim_looks_further_when_all_that_it_saw_is_held_back() {
+    let mut rows = vec![("hot", "h"); 100];
+    rows.push(("cold", "c"));
+    let foreign = fresh(&rows).await;
+    assert_eq!(payloads(&foreign.store.claim(&two()).await.unwrap()), ["h", "h"]);
+    let claim = foreign.store.claim(&two()).await.unwrap();
+    assert_eq!(payloads(&claim), ["c"], "past ninety-eight rows of a key in flight");
+    let shallow = ClaimRequest {
+        look_ahead: Some(50),
+        ..two()
+    };
+    foreign
+        .execute(r#"update "Order; --" set "select" = 10 where "Id" = 101"#)
+        .await;
+    assert!(
+        foreign.store.claim(&shallow).await.unwrap().messages.is_empty(),
+        "no further than it may"
+    );
+}
+
+/// Proves pitfall 4.
+#[tokio::test]
+async fn what_a_vanished_worker_left_is_not_taken_before_what_lies_beyond_the_look() {
+    // The head of the key is pending again and lies far behind in the table's order of looking.
+    let mut rows = vec![("other", "o"); 40];
+    rows.extend([("k", "k1"), ("k", "k2")]);
+    let foreign = fresh(&rows).await;
+    foreign
+        .execute(r#"update "Order; --" set "select" = 20, "Lease'Ends" = 0, "Tries" = 1 where "Id" = 42"#)
+        .await;
+    let claim = foreign.store.claim(&two()).await.unwrap();
+    assert_eq!(
+        (payloads(&claim), claim.reclaimed),
+        (vec!["o".to_owned(), "o".to_owned()], false)
+    );
+    foreign
+        .execute(r#"update "Order; --" set "select" = 30 where "Id" <= 41"#)
+        .await;
+    let claim = foreign.store.claim(&two()).await.unwrap();
+    assert_eq!((payloads(&claim), claim.reclaimed), (vec!["k2".to_owned()], true));
+}
+
+/// Proves pitfall 17.
+#[tokio::test]
+async fn a_dead_head_blocks_or_is_skipped_as_declared() {
+    let foreign = fresh(&[("k", "k1"), ("k", "k2")]).await;
+    foreign
+        .execute(r#"update "Order; --" set "select" = -1 where "Id" = 1"#)
+        .await;
+    let block = ClaimRequest {
+        ordering: Ordering::PerKey {
+            dead_head: DeadHead::Block,
+            except: Vec::new(),
+        },
+        ..request()
+    };
+    assert!(foreign.store.claim(&block).await.unwrap().messages.is_empty());
+    let except = ClaimRequest {
+        ordering: Ordering::PerKey {
+            dead_head: DeadHead::Block,
+            except: vec!["t".to_owned()],
+        },
+        ..request()
+    };
+    assert_eq!(payloads(&foreign.store.claim(&except).await.unwrap()), ["k2"]);
+}
+
+/// Proves pitfall 13.
+#[tokio::test]
+async fn rows_come_in_the_tables_order_and_not_in_that_of_their_ids() {
+    let foreign = fresh(&[("a", "1"), ("b", "2"), ("c", "3")]).await;
+    foreign
+        .execute(r#"update "Order; --" set "created" = "created" - "Id""#)
+        .await;
+    let claim = foreign.claim().await;
+    assert_eq!(payloads(&claim), ["3", "2", "1"]);
+    let ids: Vec<MessageId> = claim.messages.iter().map(|claimed| claimed.message.id).collect();
+    assert_eq!(ids, [3.into(), 2.into(), 1.into()]);
+}
+
+/// A retry that is due goes alone: if it fails again, nothing after it was touched.
+#[tokio::test]
+async fn a_retry_goes_before_its_followers_and_alone() {
+    let foreign = fresh(&[("k", "k1"), ("k", "k2"), ("j", "j1")]).await;
+    let request = two();
+    foreign.store.claim(&request).await.unwrap();
+    let retry = Settlement::retry(1.into(), request.token, Duration::ZERO, "no");
+    let settlements = [retry, Settlement::released(2.into(), request.token)];
+    assert!(foreign.store.settle(&settlements).await.unwrap().is_empty());
+    assert_eq!(payloads(&foreign.claim().await), ["k1", "j1"]);
+}

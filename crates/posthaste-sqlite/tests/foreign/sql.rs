@@ -1,0 +1,62 @@
+//! The SQL of maps that ship and can be served: prepared by SQLite, and kept in the repository as it runs.
+
+use posthaste_core::TableMap;
+use posthaste_core::store::SchemaStore;
+use sqlx::{AssertSqlSafe, Executor, SqlSafeStr};
+
+use super::tables::{DONATION_DDL, Foreign, UNUSUAL_DDL, USAGE_DDL, donation_map, unusual_map, usage_map};
+
+async fn prepared(ddl: &str, map: TableMap) -> Vec<(&'static str, String)> {
+    let foreign = Foreign::new(ddl, map).await;
+    let statements = foreign.store.statements();
+    for (name, sql) in &statements {
+        let prepared = foreign
+            .store
+            .pool()
+            .prepare(AssertSqlSafe(sql.clone()).into_sql_str())
+            .await;
+        prepared.unwrap_or_else(|error| panic!("{name}: {error}\n{sql}"));
+    }
+    statements
+}
+
+#[tokio::test]
+async fn the_finished_statements_of_each_shipped_map_are_the_ones_in_the_repository() {
+    for (ddl, map) in [(USAGE_DDL, usage_map()), (DONATION_DDL, donation_map())] {
+        let name = map.name().to_owned();
+        for (statement, sql) in prepared(ddl, map).await {
+            insta::assert_snapshot!(format!("{name}__{statement}"), sql);
+        }
+    }
+}
+
+/// A map has the statements that its tables need, and no others.
+#[tokio::test]
+async fn no_statement_asks_for_a_table_that_is_not_there() {
+    let names = async |ddl, map| {
+        let mut names: Vec<_> = prepared(ddl, map).await.into_iter().map(|(name, _)| name).collect();
+        names.sort_unstable();
+        names
+    };
+    let common = [
+        "claim_in_order",
+        "discard",
+        "enqueue",
+        "extend",
+        "find",
+        "find_taken",
+        "list",
+        "more_open",
+        "probe_in_order",
+        "purge_delivered",
+        "replay",
+        "settle",
+        "stats_in_order",
+        "sweep",
+    ];
+    assert_eq!(names(UNUSUAL_DDL, unusual_map()).await, common);
+    let mut with_dead_letters = common.to_vec();
+    with_dead_letters.extend(["bury", "recover"]);
+    with_dead_letters.sort_unstable();
+    assert_eq!(names(DONATION_DDL, donation_map()).await, with_dead_letters);
+}
