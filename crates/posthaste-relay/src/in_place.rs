@@ -91,7 +91,9 @@ impl Claim {
             _ => None,
         });
         let Some(delay) = delay.max() else {
-            open.into_iter().for_each(|(reported, _)| self.desk.take(reported));
+            for (reported, _) in open {
+                self.desk.take(reported);
+            }
             return;
         };
         let again = |(reported, mut delivery): (Reported, Delivery)| {
@@ -115,7 +117,7 @@ impl Claim {
 struct Lanes {
     claim: Arc<Claim>,
     places: HashMap<MessageId, usize>,
-    lanes: Mutex<Vec<Lane>>,
+    state: Mutex<Vec<Lane>>,
 }
 
 #[derive(Default)]
@@ -146,13 +148,13 @@ impl Lanes {
         Self {
             claim,
             places,
-            lanes: Mutex::new(lanes),
+            state: Mutex::new(lanes),
         }
     }
 
-    fn lanes(&self) -> MutexGuard<'_, Vec<Lane>> {
+    fn state(&self) -> MutexGuard<'_, Vec<Lane>> {
         // No code panics while holding the lock, and the data would be sound if it did.
-        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -168,7 +170,7 @@ impl Lane {
 
 impl Sink for Lanes {
     fn take(&self, reported: Reported) {
-        let mut lanes = self.lanes();
+        let mut lanes = self.state();
         let lane = &mut lanes[self.places[&reported.ticket.id]];
         lane.reports += 1;
         let done = match reported.verdict {
@@ -180,7 +182,9 @@ impl Sink for Lanes {
         };
         let over = (lane.reports == lane.deliveries.len()).then(|| std::mem::take(lane));
         drop(lanes);
-        done.into_iter().for_each(|reported| self.claim.desk.take(reported));
+        if let Some(reported) = done {
+            self.claim.desk.take(reported);
+        }
         if let Some(lane) = over {
             self.claim.go_on(lane.open());
         }

@@ -41,7 +41,7 @@ async fn renew_once(engine: &Engine) -> Result<(), StoreError> {
 }
 
 /// What one round of cleaning did.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Round {
     swept: usize,
     purged: u64,
@@ -70,22 +70,27 @@ async fn clean_once(engine: &Engine) -> Result<Round, StoreError> {
     let died = engine.store.sweep(&config.scope, config.retry.max_attempts).await?;
     instrument::swept(&died);
     engine.totals.swept(died.len());
-    let mut round = Round {
+    let purged = if config.purge { purge(engine).await? } else { 0 };
+    instrument::purged(purged);
+    let stats = engine.store.stats(&config.scope.namespace).await?;
+    instrument::counted(&config.scope.namespace, &stats);
+    Ok(Round {
         swept: died.len(),
-        ..Round::default()
-    };
-    // Until empty: a cleanup that removes a fixed number per round falls behind a busy producer for ever.
-    while config.purge {
-        let removed = engine.store.purge(config.retention, PURGE_BATCH).await?;
-        round.purged += removed;
+        purged,
+        stats,
+    })
+}
+
+/// Removes until nothing is left to remove: so many rows per round would fall behind a busy producer for ever.
+async fn purge(engine: &Engine) -> Result<u64, StoreError> {
+    let mut purged = 0;
+    loop {
+        let removed = engine.store.purge(engine.config.retention, PURGE_BATCH).await?;
+        purged += removed;
         if removed < u64::from(PURGE_BATCH) {
-            break;
+            return Ok(purged);
         }
     }
-    instrument::purged(round.purged);
-    round.stats = engine.store.stats(&config.scope.namespace).await?;
-    instrument::counted(&config.scope.namespace, &round.stats);
-    Ok(round)
 }
 
 /// Takes back what vanished workers held, at an interval, where claims cannot.

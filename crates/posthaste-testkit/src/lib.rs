@@ -18,5 +18,5 @@ pub use assertions::{assert_enqueued, assert_not_enqueued, enqueued};
 pub use backend::Backend;
 pub use clock::TestClock;
 pub use drain::drain;
-pub use memory::{MemoryInbox, MemoryStore, MemoryTable, MemoryTx};
+pub use memory::{MemoryInbox, MemoryLease, MemoryStore, MemoryTable, MemoryTx};
 pub use publishers::{Fault, FaultyPublisher, NullPublisher, RecordingPublisher, Rule};

@@ -25,6 +25,7 @@ use posthaste_core::{AdminStore, Backoff, Message, MessageId, OutboxOptions, Pub
 use posthaste_relay::{Relay, RelayConfig, RelayReport};
 use posthaste_testkit::{MemoryStore, MemoryTable, TestClock};
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -63,7 +64,8 @@ fn config() -> RelayConfig {
 
 async fn drain(store: &MemoryStore, publisher: impl Publisher, config: RelayConfig) -> RelayReport {
     let relay = Relay::new(store.clone(), publisher).config(config);
-    relay.drain().await.unwrap()
+    let drained = timeout(MINUTE * 10, relay.drain()).await;
+    drained.expect("the drain ends").unwrap()
 }
 
 fn start(

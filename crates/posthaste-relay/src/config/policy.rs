@@ -25,7 +25,11 @@ impl RelayConfig {
     /// and values of the wrong kind are refused with their place; `name` says where the fragment came from. Whether the
     /// settings can work together is for [`RelayConfig::validate`] to say.
     pub fn overlaid(&self, name: &str, fragment: &Map<String, Value>) -> Result<Self, InvalidConfig> {
-        let settings = serde_json::to_value(self).expect("settings are plain data");
+        let settings = serde_json::to_value(self).map_err(|error| InvalidConfig {
+            field: name.to_owned(),
+            value: format!("{self:?}"),
+            remedy: error.to_string(),
+        })?;
         let mut layers = Layers { settings, name };
         layers.overlay(&[], fragment)?;
         layers.read(&[], &Value::Null)

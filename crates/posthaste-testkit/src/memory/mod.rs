@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 pub use inbox::MemoryInbox;
 use rows::Shared;
-pub use table::MemoryTable;
+pub use table::{MemoryLease, MemoryTable};
 pub use tx::MemoryTx;
 
 use crate::clock::TestClock;

@@ -16,7 +16,7 @@ use posthaste_core::{EnqueueError, Enqueued, Message, MessageId, OutboxOptions, 
 use tokio::sync::watch;
 
 use super::rows::{NEVER, Rows};
-use super::{MemoryStore, claim};
+use super::{MemoryLease, MemoryStore, claim};
 
 #[async_trait]
 impl RelayStore for MemoryStore {
@@ -76,7 +76,7 @@ impl RelayStore for MemoryStore {
                 lost.push(settlement.id);
             }
         }
-        if self.table.locked_together {
+        if self.table.lease == MemoryLease::RowLocks {
             rows.commit(settlements, now);
         }
         Ok(lost)
@@ -112,7 +112,7 @@ impl RelayStore for MemoryStore {
         max_attempts: u32,
         stalled_after: Duration,
     ) -> Result<Recovered, StoreError> {
-        if !self.table.without_expiry {
+        if self.table.lease != MemoryLease::Since {
             return Ok(Recovered::default());
         }
         let now = self.clock.now();
@@ -203,7 +203,7 @@ impl MemoryStore {
     /// The rows, once the database has done what it does by itself.
     fn rows_at(&self, now: DateTime<Utc>) -> MutexGuard<'_, Rows> {
         let mut rows = self.shared.rows();
-        if self.table.locked_together {
+        if self.table.lease == MemoryLease::RowLocks {
             rows.roll_back_expired(now);
         }
         rows
@@ -211,7 +211,10 @@ impl MemoryStore {
 
     /// Until when a claim holds.
     fn until(&self, now: DateTime<Utc>, lease: Duration) -> DateTime<Utc> {
-        if self.table.without_expiry { NEVER } else { now + lease }
+        match self.table.lease {
+            MemoryLease::Since => NEVER,
+            MemoryLease::Until | MemoryLease::RowLocks => now + lease,
+        }
     }
 }
 

@@ -14,30 +14,40 @@ use super::rows::{Row, Rows};
 ///
 /// ```
 /// use posthaste_core::{RelayStore, store::Terms};
-/// use posthaste_testkit::{MemoryStore, MemoryTable};
+/// use posthaste_testkit::{MemoryLease, MemoryStore, MemoryTable};
 ///
-/// let table = MemoryTable { without_attempts: true, locked_together: true, ..MemoryTable::default() };
+/// let table = MemoryTable { lease: MemoryLease::RowLocks, without_attempts: true, ..MemoryTable::default() };
 /// let store = MemoryStore::new().imitating(table);
 /// assert_eq!(store.terms(), Terms { settle_together: true, attempts_in_place: true });
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryTable {
+    /// How a claim shows.
+    pub lease: MemoryLease,
     /// There is no column for attempts: a row is always claimed for the first time.
     pub without_attempts: bool,
-    /// There are no columns for a lease. The rows of a claim are locked by one transaction, which ends with the first
-    /// settlement: what is not settled then is as it was before. When the lease runs out it is rolled back.
-    pub locked_together: bool,
-    /// There is a column for when a row was claimed, and none for how long that holds: no claim takes over from vanished
-    /// workers, and it takes [`RelayStore::recover`](posthaste_core::RelayStore::recover) to have their rows back.
-    pub without_expiry: bool,
     /// There is a version that every transition checks and increments.
     pub versioned: bool,
+}
+
+/// How a [`MemoryTable`] keeps claimed rows from others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MemoryLease {
+    /// A column says until when the claim holds.
+    #[default]
+    Until,
+    /// A column says since when the row is claimed, and none for how long: no claim takes over from vanished workers, and
+    /// it takes [`RelayStore::recover`](posthaste_core::RelayStore::recover) to have their rows back.
+    Since,
+    /// No column says anything: the rows of a claim are locked by one transaction, which ends with the first settlement.
+    /// What is not settled then is as it was before. When the lease runs out the transaction is rolled back.
+    RowLocks,
 }
 
 impl MemoryTable {
     pub(super) fn terms(self) -> Terms {
         Terms {
-            settle_together: self.locked_together,
+            settle_together: self.lease == MemoryLease::RowLocks,
             attempts_in_place: self.without_attempts,
         }
     }

@@ -1,9 +1,11 @@
 //! Tables without a count of attempts: all of them are made within one claim.
 
+use std::time::Duration;
+
 use posthaste_core::lifecycle::State;
 use posthaste_core::{AdminStore, Outcome, PublishError};
 use posthaste_relay::RelayConfig;
-use posthaste_testkit::MemoryTable;
+use posthaste_testkit::{MemoryLease, MemoryTable};
 use tokio::time::{Instant, sleep};
 
 use super::broker::{Broker, busy};
@@ -11,15 +13,14 @@ use super::{LEASE, MINUTE, SECOND, config, drain, enqueue, start, state, states,
 
 /// Neither attempts nor leases.
 const BARE: MemoryTable = MemoryTable {
+    lease: MemoryLease::RowLocks,
     without_attempts: true,
-    locked_together: true,
-    without_expiry: false,
     versioned: false,
 };
 
 /// Leases but no attempts.
 const UNCOUNTED: MemoryTable = MemoryTable {
-    locked_together: false,
+    lease: MemoryLease::Until,
     ..BARE
 };
 
@@ -78,8 +79,8 @@ async fn a_retry_does_not_wait_for_a_slow_neighbour() {
     let ids = enqueue(&store, ["a1", "b1"]).await;
     let broker = Broker::slow(|payload, attempt| match (payload, attempt) {
         ("b1", _) => (SECOND * 10, Outcome::Delivered),
-        (_, 1) => (SECOND * 0, busy()),
-        _ => (SECOND * 0, Outcome::Delivered),
+        (_, 1) => (Duration::ZERO, busy()),
+        _ => (Duration::ZERO, Outcome::Delivered),
     });
     let (shutdown, relay) = start(&store, broker.clone(), config());
     sleep(SECOND).await;
@@ -191,7 +192,7 @@ async fn a_hanging_publisher_is_given_up_and_its_messages_are_tried_again_in_ord
     enqueue(&store, ["a1", "a2", "b1"]).await;
     let broker = Broker::slow(|payload, attempt| match (payload, attempt) {
         ("a1", 1) => (MINUTE * 60, Outcome::Delivered),
-        _ => (SECOND * 0, Outcome::Delivered),
+        _ => (Duration::ZERO, Outcome::Delivered),
     });
     let brisk = RelayConfig {
         publish_timeout: SECOND,

@@ -7,7 +7,7 @@ use posthaste_core::lifecycle::State;
 use posthaste_core::store::Filter;
 use posthaste_core::{AdminStore, Outcome, PublishError};
 use posthaste_relay::RelayConfig;
-use posthaste_testkit::MemoryTable;
+use posthaste_testkit::{MemoryLease, MemoryTable};
 use proptest::prelude::*;
 
 use super::broker::{Broker, busy};
@@ -31,10 +31,11 @@ fn script() -> impl Strategy<Value = Script> {
 }
 
 fn table() -> impl Strategy<Value = MemoryTable> {
-    any::<(bool, bool)>().prop_map(|(without_attempts, locked_together)| MemoryTable {
+    let lease = prop::sample::select(vec![MemoryLease::Until, MemoryLease::Since, MemoryLease::RowLocks]);
+    (lease, any::<bool>(), any::<bool>()).prop_map(|(lease, without_attempts, versioned)| MemoryTable {
+        lease,
         without_attempts,
-        locked_together,
-        ..MemoryTable::default()
+        versioned,
     })
 }
 

@@ -4,16 +4,15 @@ use posthaste_core::lifecycle::{LeaseToken, State};
 use posthaste_core::store::{ClaimRequest, DeadHead, Ordering, Scope, WorkerId};
 use posthaste_core::{AdminStore, Outcome, RelayStore};
 use posthaste_relay::RelayConfig;
-use posthaste_testkit::{MemoryStore, MemoryTable};
+use posthaste_testkit::{MemoryLease, MemoryStore, MemoryTable};
 use tokio::time::sleep;
 
 use super::broker::Broker;
 use super::{LEASE, MINUTE, SECOND, config, drain, enqueue, start, state, states, store};
 
 const LOCKED_AT: MemoryTable = MemoryTable {
+    lease: MemoryLease::Since,
     without_attempts: false,
-    locked_together: false,
-    without_expiry: true,
     versioned: false,
 };
 

@@ -1,18 +1,19 @@
 //! Tables without leases: the rows of a claim are locked by one transaction, and settled with it.
 
+use std::time::Duration;
+
 use posthaste_core::Outcome;
 use posthaste_core::lifecycle::State;
 use posthaste_relay::RelayConfig;
-use posthaste_testkit::MemoryTable;
+use posthaste_testkit::{MemoryLease, MemoryTable};
 use tokio::time::sleep;
 
 use super::broker::{Broker, busy};
 use super::{LEASE, MINUTE, SECOND, config, drain, enqueue, start, states, store};
 
 const LOCKED: MemoryTable = MemoryTable {
+    lease: MemoryLease::RowLocks,
     without_attempts: false,
-    locked_together: true,
-    without_expiry: false,
     versioned: false,
 };
 
@@ -21,7 +22,7 @@ fn broker() -> Broker {
     Broker::slow(|payload, _| match payload {
         "slow" => (SECOND * 5, Outcome::Delivered),
         "hanging" => (MINUTE * 60, Outcome::Delivered),
-        _ => (SECOND * 0, Outcome::Delivered),
+        _ => (Duration::ZERO, Outcome::Delivered),
     })
 }
 
@@ -33,7 +34,7 @@ async fn all_verdicts_of_a_claim_are_written_at_once_when_the_last_one_is_known(
     let broker = Broker::slow(|payload, _| match payload {
         "slow" => (SECOND * 5, Outcome::Delivered),
         "a1" => (SECOND, busy()),
-        _ => (SECOND * 0, Outcome::Delivered),
+        _ => (Duration::ZERO, Outcome::Delivered),
     });
     let (shutdown, relay) = start(&store, broker, config());
     sleep(SECOND * 4).await;
