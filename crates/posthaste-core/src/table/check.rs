@@ -38,6 +38,9 @@ const TEXT_FENCE: usize = 73;
 /// The characters of a UUID where a text holds it.
 const UUID_TEXT: usize = 36;
 
+/// What holds so many characters holds any error.
+const LONG: usize = 65_535;
+
 /// Columns that the relay empties.
 const EMPTIED: [&str; 4] = ["locked_by", "lease_token", "locked_until", "locked_at"];
 
@@ -163,12 +166,12 @@ impl Checker<'_> {
         }
         if let Some((needed, why)) = self.length_needed(role, column, live) {
             let held = live.max_length.unwrap_or_default();
-            let mut problem = format!("the column {name} holds {held} characters, and {why} has {needed}");
-            if role == "last_error" {
-                problem += &format!("; say max = {held} in the map, or make it longer");
-            }
+            let problem = format!("the column {name} holds {held} characters, and {why} has {needed}");
             let mend = self.mend.lengthen(table, column, needed);
             self.error(field.clone(), problem, mend);
+        }
+        if role == "last_error" && column.max.is_none() && self.database.keeps_lengths() {
+            self.unlimited_error(&field, column, live);
         }
         let always = EMPTIED.contains(&role) || EMPTY_AT_FIRST.contains(&role);
         if purpose == "outbox" && always && !live.nullable && self.map.layout() == super::Layout::Queue {
@@ -183,6 +186,18 @@ impl Checker<'_> {
         }
     }
 
+    /// Errors are cut only if the map says where.
+    fn unlimited_error(&mut self, field: &str, column: &Column, live: &LiveColumn) {
+        let Some(held) = live.max_length.filter(|held| *held < LONG) else {
+            return;
+        };
+        let problem = format!(
+            "the column {} holds {held} characters, and an error may be longer; say max = {held} in the map",
+            column.name
+        );
+        self.error(field.to_owned(), problem, None);
+    }
+
     /// How many characters a column must hold and does not.
     fn length_needed(&self, role: &str, column: &Column, live: &LiveColumn) -> Option<(usize, &'static str)> {
         let held = live.max_length.filter(|_| self.database.keeps_lengths())?;
@@ -191,7 +206,7 @@ impl Checker<'_> {
             ("content_hash", Kind::Text) => (64, "a hash in hexadecimal digits"),
             ("content_hash", Kind::Bytes) => (32, "a hash"),
             ("status", Kind::Text) => (self.longest_word(), "the longest word of [states]"),
-            ("last_error", _) => (column.max.unwrap_or(held.max(1_000) + 1), "an error"),
+            ("last_error", _) => (column.max?, "an error by the map's max"),
             (_, Kind::Uuid) if live.type_name != "uuid" => (UUID_TEXT, "a UUID"),
             (_, Kind::UuidBytes) => (16, "a UUID in bytes"),
             _ => return None,

@@ -130,7 +130,8 @@ fn mysql(type_name: &str) -> &'static [Kind] {
         "bigint" => NUMBERS,
         "binary" => &[Kind::UuidBytes, Kind::Bytes],
         "varbinary" | "tinyblob" | "blob" | "mediumblob" | "longblob" => BYTES,
-        "datetime" | "timestamp" => &[Kind::Timestamp, Kind::Timestamptz],
+        "datetime" => &[Kind::Timestamp, Kind::Timestamptz],
+        "timestamp" => &[Kind::Timestamptz, Kind::Timestamp],
         _ => &[],
     }
 }

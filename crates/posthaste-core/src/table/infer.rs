@@ -29,6 +29,11 @@ pub fn status_column(table: &LiveTable) -> Option<&LiveColumn> {
     names::find(table, names, &[])
 }
 
+/// Whether a table may belong to an outbox, by its name alone.
+pub fn may_belong(outbox: &TableName, other: &TableName) -> bool {
+    outbox != other && side::may_belong(outbox, other)
+}
+
 /// Proposes a map. `others` are tables that may belong to it: a cursor, failures, dead letters.
 pub fn infer(table: &LiveTable, others: &[LiveTable], database: Database) -> Proposal {
     let mut draft = Draft {
@@ -48,7 +53,8 @@ pub fn infer(table: &LiveTable, others: &[LiveTable], database: Database) -> Pro
         &format!("# Proposed for the table {} on {}.", table.name, database.product()),
     );
     for note in &draft.notes {
-        say(&mut head, &format!("# To decide: {note}."));
+        let end = if note.ends_with('?') { "" } else { "." };
+        say(&mut head, &format!("# To decide: {note}{end}"));
     }
     Proposal {
         toml: head + &toml,
@@ -111,11 +117,13 @@ impl<'a> Draft<'a> {
         let Some(known) = find_role(role) else { return };
         let kinds = self.database.kinds(&column.type_name);
         let suits = |kind: &&Kind| **kind == known.kind || known.others.contains(kind);
-        // The role's usual kind if the type keeps it, else the type's.
-        let kind = kinds
-            .iter()
-            .find(|kind| **kind == known.kind)
-            .or_else(|| kinds.iter().find(suits));
+        // Texts are as long as UUIDs only if they are UUIDs.
+        let is_uuid = column.max_length == Some(36) && kinds.contains(&Kind::Uuid) && suits(&&Kind::Uuid);
+        let kind = if is_uuid {
+            Some(&Kind::Uuid)
+        } else {
+            kinds.iter().find(suits)
+        };
         let Some(kind) = kind.copied() else {
             let problem = format!(
                 "the column {} looks like {role}, but its type {} does not suit that",

@@ -46,6 +46,15 @@ impl TableMap {
         self
     }
 
+    /// The same map for tables in a schema, except for those that name theirs.
+    #[must_use]
+    pub fn within(mut self, schema: &Identifier) -> Self {
+        for table in self.tables.values_mut() {
+            table.schema.get_or_insert_with(|| schema.clone());
+        }
+        self
+    }
+
     fn own(schema: Option<Identifier>, prefix: &str) -> Result<Self, BadIdentifier> {
         let mut tables = BTreeMap::new();
         for (purpose, name) in TABLES {

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::TableMap;
 use crate::message::Message;
 use crate::type_name::TypeName;
 
@@ -47,6 +48,19 @@ impl TopicRule {
             .skip(1)
             .map(|part| part.split_once('}').map_or(part, |(name, _)| name));
         names.find(|name| !Self::NAMES.contains(&name.trim_end_matches(":lower")))
+    }
+}
+
+impl TableMap {
+    /// The topic of a new message by the table's rule, or why it has none.
+    pub fn topic_for(&self, message: &Message) -> Result<String, String> {
+        let or_constant =
+            |value: &Option<String>, role| value.clone().or_else(|| self.constant(role).map(str::to_owned));
+        let mut message = message.clone();
+        message.event_type = or_constant(&message.event_type, "event_type");
+        message.source = or_constant(&message.source, "source");
+        message.aggregate_type = or_constant(&message.aggregate_type, "aggregate_type");
+        self.topic.topic(&message)
     }
 }
 

@@ -1,1 +1,213 @@
+use super::*;
+use crate::table::{Identifier, LiveIndex, Shipped};
 
+fn column(name: &str, type_name: &str) -> LiveColumn {
+    LiveColumn {
+        name: name.to_owned(),
+        type_name: type_name.to_owned(),
+        nullable: true,
+        ..LiveColumn::default()
+    }
+}
+
+fn index(columns: &[&str], unique: bool, primary: bool) -> LiveIndex {
+    LiveIndex {
+        name: columns.join("_"),
+        columns: columns.iter().map(ToString::to_string).collect(),
+        unique,
+        partial: false,
+        primary,
+    }
+}
+
+/// The usage table as its owner made it.
+fn usage() -> LiveTable {
+    let columns = [
+        ("id", "uuid"),
+        ("namespace", "text"),
+        ("topic", "text"),
+        ("tenant_id", "uuid"),
+        ("dedupe_key", "text"),
+        ("payload", "jsonb"),
+        ("status", "text"),
+        ("attempts", "integer"),
+        ("next_attempt_at", "timestamp with time zone"),
+        ("locked_by", "uuid"),
+        ("locked_until", "timestamp with time zone"),
+        ("last_error", "text"),
+        ("created_at", "timestamp with time zone"),
+        ("updated_at", "timestamp with time zone"),
+    ];
+    LiveTable {
+        name: TableName {
+            schema: None,
+            name: Identifier::new("modkit_outbox_events").expect("a good name"),
+        },
+        columns: columns.iter().map(|(name, kind)| column(name, kind)).collect(),
+        indexes: vec![
+            index(&["id"], true, true),
+            index(&["status", "created_at", "id"], false, false),
+            index(&["namespace", "topic", "dedupe_key"], true, false),
+        ],
+    }
+}
+
+fn map() -> TableMap {
+    Shipped::find("usage").expect("it ships").map().expect("it is sound")
+}
+
+/// What is found after something was done to the table.
+fn after(change: impl FnOnce(&mut LiveTable)) -> Vec<Finding> {
+    let mut live = usage();
+    change(&mut live);
+    check(&map(), &[live], Database::Postgres)
+}
+
+fn set(live: &mut LiveTable, name: &str, change: impl FnOnce(&mut LiveColumn)) {
+    change(
+        live.columns
+            .iter_mut()
+            .find(|column| column.name == name)
+            .expect("it is there"),
+    );
+}
+
+#[test]
+fn a_table_that_fits_has_no_findings() {
+    assert_eq!(after(|_| {}), []);
+}
+
+#[test]
+fn each_lack_is_found_with_its_field_and_its_mend() {
+    type Change = fn(&mut LiveTable);
+    let cases: [(Change, Severity, &str, &str, Option<&str>); 9] = [
+        (
+            |live| live.columns.retain(|column| column.name != "locked_until"),
+            Severity::Error,
+            "columns.locked_until",
+            "has no column locked_until",
+            Some(r#"alter table "modkit_outbox_events" add column "locked_until" timestamptz null;"#),
+        ),
+        (
+            |live| set(live, "attempts", |column| column.type_name = "text".into()),
+            Severity::Error,
+            "columns.attempts.kind",
+            "is text, which does not keep integer; say kind = \"text\" in the map",
+            None,
+        ),
+        (
+            |live| set(live, "locked_by", |column| column.nullable = false),
+            Severity::Error,
+            "columns.lease_token",
+            "may not be NULL, but the relay empties it",
+            Some(r#"alter table "modkit_outbox_events" alter column "locked_by" drop not null;"#),
+        ),
+        (
+            |live| set(live, "status", |column| column.max_length = Some(9)),
+            Severity::Error,
+            "columns.status",
+            "holds 9 characters, and the longest word of [states] has 10",
+            Some(r#"alter table "modkit_outbox_events" alter column "status" type varchar(10);"#),
+        ),
+        (
+            |live| set(live, "last_error", |column| column.max_length = Some(200)),
+            Severity::Error,
+            "columns.last_error",
+            "say max = 200 in the map",
+            None,
+        ),
+        (
+            |live| {
+                live.columns.push(LiveColumn {
+                    nullable: false,
+                    ..column("region", "text")
+                });
+            },
+            Severity::Warning,
+            "columns",
+            "the column region may not be NULL, has no default and is in no role",
+            Some(r#"alter table "modkit_outbox_events" alter column "region" drop not null;"#),
+        ),
+        (
+            |live| {
+                live.indexes
+                    .retain(|index| !index.columns.contains(&"dedupe_key".to_owned()))
+            },
+            Severity::Error,
+            "columns.dedupe_key",
+            "no unique index on (namespace, topic, dedupe_key)",
+            Some(
+                r#"create unique index "modkit_outbox_events_dedupe" on "modkit_outbox_events" ("namespace", "topic", "dedupe_key") where "dedupe_key" is not null;"#,
+            ),
+        ),
+        (
+            |live| live.indexes.retain(|index| index.columns[0] != "status"),
+            Severity::Warning,
+            "order",
+            "every claim reads the whole table",
+            Some(
+                r#"create index "modkit_outbox_events_claim" on "modkit_outbox_events" ("status", "created_at", "id");"#,
+            ),
+        ),
+        (
+            |live| live.indexes.retain(|index| !index.primary),
+            Severity::Error,
+            "columns.id",
+            "two rows could have the same id",
+            Some(r#"alter table "modkit_outbox_events" add primary key ("id");"#),
+        ),
+    ];
+    for (change, severity, field, problem, mend) in cases {
+        let found = after(change);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!((found[0].severity, found[0].field.as_str()), (severity, field));
+        assert!(found[0].problem.contains(problem), "{}", found[0].problem);
+        assert_eq!(found[0].mend.as_deref(), mend);
+    }
+}
+
+/// The proof of a claim in a text is longer than the UUID that its owner thought of.
+#[test]
+fn a_text_too_short_for_the_proof_of_a_claim_is_found() {
+    let toml = Shipped::find("usage").expect("it ships").toml;
+    let toml = toml.replace(
+        "locked_by = \"locked_by\"",
+        "locked_by = { column = \"locked_by\", kind = \"text\" }",
+    );
+    let map = TableMap::from_toml(&toml).expect("it is sound");
+    let mut live = usage();
+    set(&mut live, "locked_by", |column| {
+        column.type_name = "character varying".into();
+        column.max_length = Some(72);
+    });
+    let found = check(&map, &[live.clone()], Database::Postgres);
+    assert!(found[0].problem.contains("the proof of a claim has 73"), "{found:?}");
+    set(&mut live, "locked_by", |column| column.max_length = Some(73));
+    assert_eq!(check(&map, &[live], Database::Postgres), []);
+}
+
+#[test]
+fn a_missing_table_is_proposed_as_a_whole_in_the_words_of_its_database() {
+    for (database, id, until) in [
+        (
+            Database::Postgres,
+            "\"id\" uuid primary key",
+            "\"locked_until\" timestamptz null",
+        ),
+        (
+            Database::MySql,
+            "`id` char(36) primary key",
+            "`locked_until` datetime(6) null",
+        ),
+        (
+            Database::Sqlite,
+            "\"id\" text primary key",
+            "\"locked_until\" text null",
+        ),
+    ] {
+        let found = check(&map(), &[], database);
+        assert_eq!(found.len(), 1, "{found:?}");
+        let mend = found[0].mend.as_deref().expect("a map says its columns");
+        assert!(mend.contains(id) && mend.contains(until), "{mend}");
+    }
+}

@@ -2,7 +2,7 @@
 
 use super::line;
 use super::names::{NAMES, find as find_column, plain};
-use crate::table::{Database, Kind, LiveColumn, LiveTable, find_role};
+use crate::table::{Database, Kind, LiveColumn, LiveTable, TableName, find_role};
 
 /// A table that probably belongs to the outbox.
 pub(super) struct Side<'a> {
@@ -11,7 +11,7 @@ pub(super) struct Side<'a> {
 }
 
 /// Roles of each table beside the outbox, with the names that are used there and not in an outbox.
-const COLUMNS: [(&str, &[(&str, &[&str])]); 4] = [
+const COLUMNS: [(&str, &[(&str, &[&str])]); 3] = [
     (
         "cursor",
         &[
@@ -50,16 +50,6 @@ const COLUMNS: [(&str, &[(&str, &[&str])]); 4] = [
         ],
     ),
     (
-        "handled",
-        &[
-            ("id", &[]),
-            ("aggregate_type", &[]),
-            ("aggregate_id", &[]),
-            ("action", &["action", "handler"]),
-            ("created_at", &["handledat", "processedat"]),
-        ],
-    ),
-    (
         "dead_letter",
         &[
             ("id", &["originalid", "outboxid", "rowid", "sourceid"]),
@@ -81,41 +71,43 @@ const COLUMNS: [(&str, &[(&str, &[&str])]); 4] = [
     ),
 ];
 
-/// Those of the tables that look as if they belonged to the outbox. A table with a status has no cursor.
-fn find_tables<'a>(table: &LiveTable, others: &'a [LiveTable], words: &[&str]) -> Option<&'a LiveTable> {
-    let stem = plain(table.name.name.as_str());
-    let likeness = |other: &LiveTable| {
-        let name = plain(other.name.name.as_str());
-        name.chars().zip(stem.chars()).take_while(|(a, b)| a == b).count()
-    };
-    let named = |other: &&LiveTable| {
-        let name = plain(other.name.name.as_str());
-        other.name != table.name
-            && other.name.schema == table.name.schema
-            && words.iter().any(|word| name.contains(word))
-    };
-    others
-        .iter()
-        .filter(named)
-        .filter(|other| likeness(other) >= 3)
-        .max_by_key(|other| likeness(other))
+/// What people call tables beside an outbox.
+const CURSOR: &[&str] = &["cursor", "checkpoint", "offset"];
+const FAILED: &[&str] = &["fail", "retr"];
+const DEAD_LETTER: &[&str] = &["dlq", "deadletter"];
+
+/// Letters with which two names must begin alike.
+const ALIKE: usize = 3;
+
+fn likeness(outbox: &TableName, other: &TableName) -> usize {
+    let (outbox, other) = (plain(outbox.name.as_str()), plain(other.name.as_str()));
+    outbox.chars().zip(other.chars()).take_while(|(a, b)| a == b).count()
 }
 
+fn is_called(table: &TableName, words: &[&str]) -> bool {
+    let name = plain(table.name.as_str());
+    words.iter().any(|word| name.contains(word))
+}
+
+pub(super) fn may_belong(outbox: &TableName, other: &TableName) -> bool {
+    let words = [CURSOR, FAILED, DEAD_LETTER];
+    likeness(outbox, other) >= ALIKE && words.iter().any(|words| is_called(other, words))
+}
+
+/// Those of the tables that look as if they belonged to the outbox. A table with a status has no cursor.
 pub(super) fn find<'a>(table: &LiveTable, others: &'a [LiveTable], has_status: bool) -> Vec<Side<'a>> {
     let side = |purpose, words: &[&str]| {
-        Some(Side {
-            purpose,
-            table: find_tables(table, others, words)?,
-        })
+        let named = others
+            .iter()
+            .filter(|other| other.name != table.name && other.name.schema == table.name.schema)
+            .filter(|other| is_called(&other.name, words) && likeness(&table.name, &other.name) >= ALIKE);
+        let table = named.max_by_key(|other| likeness(&table.name, &other.name))?;
+        Some(Side { purpose, table })
     };
     if has_status {
-        return side("dead_letter", &["dlq", "deadletter"]).into_iter().collect();
+        return side("dead_letter", DEAD_LETTER).into_iter().collect();
     }
-    let (cursor, failed) = (
-        side("cursor", &["cursor", "checkpoint", "offset"]),
-        side("failed", &["fail", "retr"]),
-    );
-    match (cursor, failed) {
+    match (side("cursor", CURSOR), side("failed", FAILED)) {
         (Some(cursor), Some(failed)) => vec![cursor, failed],
         _ => Vec::new(),
     }

@@ -1,1 +1,114 @@
+use super::*;
+use crate::table::{Identifier, LiveIndex, Strategy, TableMap};
 
+fn table(columns: &[(&str, &str)]) -> LiveTable {
+    let column = |(name, kind): &(&str, &str)| LiveColumn {
+        name: (*name).to_owned(),
+        type_name: (*kind).to_owned(),
+        nullable: true,
+        ..LiveColumn::default()
+    };
+    LiveTable {
+        name: TableName {
+            schema: None,
+            name: Identifier::new("My \"Events\"").expect("a good name"),
+        },
+        columns: columns.iter().map(column).collect(),
+        indexes: vec![LiveIndex {
+            columns: vec![columns[0].0.to_owned()],
+            unique: true,
+            primary: true,
+            ..LiveIndex::default()
+        }],
+    }
+}
+
+fn with_words(mut table: LiveTable, words: &[&str]) -> LiveTable {
+    let status = table.columns.iter_mut().find(|column| plain(&column.name) == "status");
+    status.expect("it has a status").values = words.iter().map(ToString::to_string).collect();
+    table
+}
+
+fn propose(table: &LiveTable) -> (Proposal, TableMap) {
+    let proposal = infer(table, &[], Database::Postgres);
+    let map = TableMap::from_toml(&proposal.toml).unwrap_or_else(|error| panic!("{error}\n{}", proposal.toml));
+    (proposal, map)
+}
+
+const QUEUE: [(&str, &str); 5] = [
+    ("ID", "uuid"),
+    ("Status", "text"),
+    ("messageBody", "text"),
+    ("data", "jsonb"),
+    ("createdAt", "timestamp without time zone"),
+];
+
+/// `FAILED` is the end where nothing else is, and a wait where something is.
+#[test]
+fn words_find_their_states() {
+    let (proposal, map) = propose(&with_words(table(&QUEUE), &["NEW", "SENT", "FAILED"]));
+    let words = |map: &TableMap| {
+        let word = |state| map.word(state).map(ToString::to_string).unwrap_or_default();
+        ["pending", "waiting", "delivered", "dead"].map(word)
+    };
+    assert_eq!(words(&map), ["NEW", "NEW", "SENT", "FAILED"]);
+    assert!(!proposal.toml.contains("a guess"), "{}", proposal.toml);
+    let (_, map) = propose(&with_words(
+        table(&QUEUE),
+        &["PENDING", "FAILED", "COMPLETED", "DEAD_LETTER"],
+    ));
+    assert_eq!(words(&map), ["PENDING", "FAILED", "COMPLETED", "DEAD_LETTER"]);
+}
+
+#[test]
+fn what_cannot_be_known_is_marked_and_listed() {
+    let (proposal, map) = propose(&with_words(table(&QUEUE), &["new", "zzz"]));
+    assert_eq!(map.word("delivered").expect("a guess").to_string(), "delivered");
+    for part in [
+        "for delivered?",
+        "\"zzz\" mean",
+        "In which zone",
+        "in which zone",
+        "ordering_key",
+        "topic",
+    ] {
+        let said = proposal
+            .notes
+            .iter()
+            .any(|note| note.to_lowercase().contains(&part.to_lowercase()));
+        assert!(said, "{part}: {:?}", proposal.notes);
+    }
+    assert!(
+        proposal.toml.contains("# in no role: messageBody (text)"),
+        "{}",
+        proposal.toml
+    );
+}
+
+#[test]
+fn half_a_lease_is_none() {
+    let mut columns = QUEUE.to_vec();
+    columns.push(("locked_until", "timestamp with time zone"));
+    let (proposal, map) = propose(&with_words(table(&columns), &["NEW", "SENT", "FAILED"]));
+    assert_eq!(map.strategy(), Strategy::RowLocks);
+    assert!(
+        proposal.notes.iter().any(|note| note.contains("locked_by")),
+        "{:?}",
+        proposal.notes
+    );
+    columns.extend([("locked_by", "uuid"), ("attempts", "integer")]);
+    let (_, map) = propose(&with_words(table(&columns), &["NEW", "SENT", "FAILED"]));
+    assert_eq!(map.strategy(), Strategy::Leased);
+}
+
+#[test]
+fn numbers_are_guessed_in_the_order_of_a_life() {
+    let mut columns = QUEUE.to_vec();
+    columns[1] = ("status", "smallint");
+    let mut table = with_words(table(&columns), &["10", "20"]);
+    table.columns[1].default = Some("20".to_owned());
+    let (proposal, map) = propose(&table);
+    let word = |state| map.word(state).expect("a guess").to_string();
+    assert_eq!([word("pending"), word("delivered"), word("dead")], ["20", "10", "21"]);
+    assert!(proposal.toml.contains("# a guess"), "{}", proposal.toml);
+}
