@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::commands::{completions, dead, enqueue, migrate, purge, run, sql, status};
+use crate::commands::{completions, dead, enqueue, maps, migrate, purge, run, sql, status};
 #[cfg(feature = "kafka")]
 use crate::commands::{dlq, topics};
 use crate::config::Origin;
@@ -27,6 +27,7 @@ Examples:
   posthaste run --config posthaste.toml     deliver as configured
   posthaste enqueue --topic hello --payload '{\"n\": 1}'
   posthaste status --watch
+  posthaste maps infer --table my_outbox    serve a table that you already have
 
 Every setting can be given in the file, as POSTHASTE_<SECTION>__<FIELD> in the
 environment, or with --set; each overrides the one before.";
@@ -87,5 +88,6 @@ pub enum Configured {
     Topics(topics::Topics),
     #[cfg(feature = "kafka")]
     Dlq(dlq::Dlq),
+    Maps(maps::Maps),
     Sql(sql::Sql),
 }

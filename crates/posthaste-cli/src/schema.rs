@@ -4,9 +4,12 @@ use std::sync::Arc;
 
 use anyhow::bail;
 use posthaste_core::store::{Migration, Store};
+use posthaste_core::table::catalogue::describe_all;
+use posthaste_core::table::check::check;
+use posthaste_core::table::{Finding, Severity};
 
 use crate::config::Database;
-use crate::wiring::{self, IfMissing};
+use crate::wiring::{self, Backend, IfMissing};
 
 /// The store, reached and with its tables, for commands that cannot do without.
 pub async fn open(database: &Database) -> anyhow::Result<Arc<dyn Store>> {
@@ -25,8 +28,26 @@ pub fn if_missing(database: &Database) -> IfMissing {
     }
 }
 
-/// Makes missing tables if the settings say so; else their absence is an error.
+/// Makes missing tables if the settings say so; else their absence is an error. Tables that somebody already has must be
+/// what their map says.
 pub async fn prepare(store: &dyn Store, database: &Database) -> anyhow::Result<()> {
+    if let Some(map) = database.table_map() {
+        let findings = findings(database).await?;
+        let mut errors = findings.iter().filter(|finding| finding.severity == Severity::Error);
+        let Some(Finding { field, problem, .. }) = errors.next() else {
+            return Ok(());
+        };
+        let more = match errors.count() {
+            0 => String::new(),
+            more => format!(" (and {more} more)"),
+        };
+        bail!(
+            "{}: the table is not what the table map `{}` says: {field}: {problem}{more}; `posthaste maps check` prints the \
+             SQL that mends it",
+            database.url(),
+            map.name()
+        );
+    }
     let missing = missing(store).await?;
     if missing.is_empty() {
         return Ok(());
@@ -54,4 +75,17 @@ pub async fn missing(store: &dyn Store) -> anyhow::Result<Vec<Migration>> {
     let mut steps = store.migrations();
     steps.retain(|step| !applied.contains(&step.version));
     Ok(steps)
+}
+
+/// What is not as the table map needs it.
+pub async fn findings(database: &Database) -> anyhow::Result<Vec<Finding>> {
+    let backend = Backend::of(database);
+    let map = match database.table_map() {
+        // Also one that this database cannot serve: that is a finding.
+        Some(map) if backend.database().refuses(map.strategy()).is_some() => map.clone(),
+        _ => wiring::table_map(database, backend)?,
+    };
+    let catalogue = wiring::catalogue(database).await?;
+    let live = describe_all(&map, &*catalogue).await?;
+    Ok(check(&map, &live, backend.database()))
 }

@@ -6,18 +6,21 @@ use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::ValueEnum;
 use posthaste_core::store::{Store, StoreErrorKind};
-use posthaste_core::{PublishError, Publisher, StoreError};
-use posthaste_postgres::{DEFAULT_SCHEMA, PostgresStore};
+use posthaste_core::table::{self, Catalogue, Identifier, Kind, Strategy};
+use posthaste_core::{PublishError, Publisher, StoreError, TableMap};
+use posthaste_mysql::{MySqlCatalogue, MySqlStore};
+use posthaste_postgres::{DEFAULT_SCHEMA, LogOptions, PostgresCatalogue, PostgresLogStore, PostgresStore};
 #[cfg(feature = "kafka")]
 use posthaste_publishers::KafkaPublisher;
 use posthaste_publishers::{FileOptions, FilePublisher, LogPublisher, Stdout, WebhookPublisher};
-use posthaste_sqlite::{DEFAULT_PREFIX, SqliteStore};
+use posthaste_sqlite::{SqliteCatalogue, SqliteStore};
+use sqlx::mysql::{MySqlConnectOptions, MySqlPoolOptions};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::sqlite::SqlitePoolOptions;
-use sqlx::{Connection, PgConnection};
+use sqlx::{Connection, MySqlConnection, PgConnection};
 
 use crate::config::{Config, Database, DatabaseUrl, PublisherKind};
 
@@ -32,7 +35,7 @@ pub enum IfMissing {
     Pretend,
 }
 
-/// The configured store. PostgreSQL is connected to when it is first used, so that a relay may start before it.
+/// The configured store. A server is connected to when it is first used, so that a relay may start before it.
 pub async fn store(database: &Database, if_missing: IfMissing) -> anyhow::Result<Arc<dyn Store>> {
     match database.url() {
         DatabaseUrl::Postgres(url) => {
@@ -40,7 +43,14 @@ pub async fn store(database: &Database, if_missing: IfMissing) -> anyhow::Result
                 .max_connections(database.max_connections)
                 .acquire_timeout(database.acquire_timeout)
                 .connect_lazy_with(postgres_options(&url)?);
-            Ok(Arc::new(postgres_store(database, pool)?))
+            postgres_store(database, pool)
+        }
+        DatabaseUrl::MySql(url) => {
+            let pool = MySqlPoolOptions::new()
+                .max_connections(database.max_connections)
+                .acquire_timeout(database.acquire_timeout)
+                .connect_lazy_with(mysql_options(&url)?);
+            mysql_store(database, pool)
         }
         DatabaseUrl::Sqlite(path) => {
             let path = match if_missing {
@@ -51,7 +61,7 @@ pub async fn store(database: &Database, if_missing: IfMissing) -> anyhow::Result
             };
             let opened = SqliteStore::connect(path).await?;
             if path == Path::new(":memory:") {
-                return Ok(Arc::new(sqlite_store(database, opened.pool().clone())?));
+                return sqlite_store(database, opened.pool().clone());
             }
             // The store knows best how to open a file; how many connections and how patient is for the settings to say.
             let pool = SqlitePoolOptions::new()
@@ -59,19 +69,76 @@ pub async fn store(database: &Database, if_missing: IfMissing) -> anyhow::Result
                 .acquire_timeout(database.acquire_timeout)
                 .connect_lazy_with((*opened.pool().connect_options()).clone());
             opened.pool().close().await;
-            Ok(Arc::new(sqlite_store(database, pool)?))
+            sqlite_store(database, pool)
         }
     }
 }
 
-fn postgres_store(database: &Database, pool: sqlx::PgPool) -> anyhow::Result<PostgresStore> {
-    let schema = database.schema.as_deref().unwrap_or(DEFAULT_SCHEMA);
-    PostgresStore::in_schema(pool, schema).context("database.schema")
+fn postgres_store(database: &Database, pool: sqlx::PgPool) -> anyhow::Result<Arc<dyn Store>> {
+    let map = table_map(database, Backend::Postgres)?;
+    Ok(match map.strategy() {
+        Strategy::Log => {
+            let options = LogOptions {
+                max_retries: database.max_attempts().saturating_sub(1),
+                ..LogOptions::of(&map)
+            };
+            Arc::new(PostgresLogStore::with_options(pool, map, options).context("database.map")?)
+        }
+        _ => Arc::new(PostgresStore::with_map(pool, map).context("database.map")?),
+    })
 }
 
-fn sqlite_store(database: &Database, pool: sqlx::SqlitePool) -> anyhow::Result<SqliteStore> {
-    let prefix = database.prefix.as_deref().unwrap_or(DEFAULT_PREFIX);
-    SqliteStore::with_prefix(pool, prefix).context("database.prefix")
+fn mysql_store(database: &Database, pool: sqlx::MySqlPool) -> anyhow::Result<Arc<dyn Store>> {
+    let map = table_map(database, Backend::Mysql)?;
+    Ok(Arc::new(MySqlStore::with_map(pool, map).context("database.map")?))
+}
+
+fn sqlite_store(database: &Database, pool: sqlx::SqlitePool) -> anyhow::Result<Arc<dyn Store>> {
+    let map = table_map(database, Backend::Sqlite)?;
+    Ok(Arc::new(SqliteStore::with_map(pool, map).context("database.map")?))
+}
+
+/// The configured table map: that of tables which somebody already has, or of Posthaste's own.
+pub fn table_map(database: &Database, backend: Backend) -> anyhow::Result<TableMap> {
+    if let Some(map) = database.table_map() {
+        if let Some(reason) = backend.database().refuses(map.strategy()) {
+            bail!("the table map `{}` cannot be used here: {reason}", map.name());
+        }
+        return Ok(match &database.schema {
+            Some(schema) => map.clone().within(&Identifier::new(schema).context("database.schema")?),
+            None => map.clone(),
+        });
+    }
+    let prefix = |default| database.prefix.as_deref().unwrap_or(default);
+    match backend {
+        Backend::Postgres => {
+            let schema = database.schema.as_deref().unwrap_or(DEFAULT_SCHEMA);
+            TableMap::in_schema(schema).context("database.schema")
+        }
+        Backend::Mysql => posthaste_mysql::own_map(prefix(posthaste_mysql::DEFAULT_PREFIX)).context("database.prefix"),
+        Backend::Sqlite => {
+            let map = TableMap::with_prefix(prefix(posthaste_sqlite::DEFAULT_PREFIX)).context("database.prefix")?;
+            Ok(map.with_times(Kind::EpochMs))
+        }
+    }
+}
+
+/// The catalogue of the configured database.
+pub async fn catalogue(database: &Database) -> anyhow::Result<Box<dyn Catalogue>> {
+    Ok(match database.url() {
+        DatabaseUrl::Postgres(url) => {
+            let pool = PgPoolOptions::new().acquire_timeout(database.acquire_timeout);
+            Box::new(PostgresCatalogue::new(pool.connect_lazy_with(postgres_options(&url)?)))
+        }
+        DatabaseUrl::MySql(url) => {
+            let pool = MySqlPoolOptions::new().acquire_timeout(database.acquire_timeout);
+            Box::new(MySqlCatalogue::new(pool.connect_lazy_with(mysql_options(&url)?)))
+        }
+        DatabaseUrl::Sqlite(path) if path.exists() => {
+            Box::new(SqliteCatalogue::new(SqliteStore::connect(path).await?.pool().clone()))
+        }
+        DatabaseUrl::Sqlite(path) => return Err(no_file(&path).into()),
+    })
 }
 
 /// A kind of database.
@@ -79,24 +146,46 @@ fn sqlite_store(database: &Database, pool: sqlx::SqlitePool) -> anyhow::Result<S
 pub enum Backend {
     /// PostgreSQL
     Postgres,
+    /// MySQL and MariaDB
+    Mysql,
     /// SQLite
     Sqlite,
 }
 
+impl Backend {
+    /// That of the configured database.
+    pub fn of(database: &Database) -> Self {
+        match database.url() {
+            DatabaseUrl::Postgres(_) => Self::Postgres,
+            DatabaseUrl::MySql(_) => Self::Mysql,
+            DatabaseUrl::Sqlite(_) => Self::Sqlite,
+        }
+    }
+
+    /// What it calls its types and what it can do.
+    pub fn database(self) -> table::Database {
+        match self {
+            Self::Postgres => table::Database::Postgres,
+            Self::Mysql => table::Database::MySql,
+            Self::Sqlite => table::Database::Sqlite,
+        }
+    }
+}
+
 /// A store that is there only to be asked for its SQL. It is connected to nothing.
 pub async fn detached_store(database: &Database, backend: Option<Backend>) -> anyhow::Result<Arc<dyn Store>> {
-    let backend = backend.unwrap_or(match database.url() {
-        DatabaseUrl::Postgres(_) => Backend::Postgres,
-        DatabaseUrl::Sqlite(_) => Backend::Sqlite,
-    });
-    match backend {
+    match backend.unwrap_or_else(|| Backend::of(database)) {
         Backend::Postgres => {
             let pool = PgPoolOptions::new().connect_lazy_with(PgConnectOptions::new_without_pgpass());
-            Ok(Arc::new(postgres_store(database, pool)?))
+            postgres_store(database, pool)
+        }
+        Backend::Mysql => {
+            let pool = MySqlPoolOptions::new().connect_lazy_with(MySqlConnectOptions::new());
+            mysql_store(database, pool)
         }
         Backend::Sqlite => {
             let opened = SqliteStore::connect(":memory:").await?;
-            Ok(Arc::new(sqlite_store(database, opened.pool().clone())?))
+            sqlite_store(database, opened.pool().clone())
         }
     }
 }
@@ -113,6 +202,16 @@ pub async fn probe(database: &Database) -> anyhow::Result<()> {
                 Err(_) => return Err(no_answer(database).into()),
             };
             // The probe has served its purpose, however it ends.
+            let _ = connection.close().await;
+            Ok(())
+        }
+        DatabaseUrl::MySql(url) => {
+            let options = mysql_options(&url)?;
+            let connecting = MySqlConnection::connect_with(&options);
+            let connection = match tokio::time::timeout(database.acquire_timeout, connecting).await {
+                Ok(connected) => connected.map_err(posthaste_mysql::store_error)?,
+                Err(_) => return Err(no_answer(database).into()),
+            };
             let _ = connection.close().await;
             Ok(())
         }
@@ -141,6 +240,11 @@ pub fn writable(database: &Database) -> Result<(), StoreError> {
 fn postgres_options(url: &str) -> anyhow::Result<PgConnectOptions> {
     PgConnectOptions::from_str(url)
         .context("database.url: not an address of PostgreSQL; write postgres://user:password@host:5432/database")
+}
+
+fn mysql_options(url: &str) -> anyhow::Result<MySqlConnectOptions> {
+    MySqlConnectOptions::from_str(url)
+        .context("database.url: not an address of MySQL; write mysql://user:password@host:3306/database")
 }
 
 fn no_file(path: &Path) -> StoreError {

@@ -3,7 +3,9 @@
 use std::io::{Write, stdout};
 
 use clap::{Args, Subcommand};
+use posthaste_core::TableMap;
 use posthaste_core::store::Store;
+use posthaste_core::table::Shipped;
 
 use crate::config::Config;
 use crate::schema;
@@ -39,6 +41,9 @@ enum Action {
 impl Migrate {
     pub async fn run(self, config: &Config) -> anyhow::Result<()> {
         let database = &config.database;
+        if let Some(map) = database.table_map() {
+            return leave_alone(map);
+        }
         wiring::probe(database).await?;
         let changes = self.action != Some(Action::Status) && !self.dry_run;
         let if_missing = if changes { IfMissing::Create } else { IfMissing::Pretend };
@@ -49,6 +54,18 @@ impl Migrate {
             _ => up(&*store).await,
         }
     }
+}
+
+/// Tables of a map are their owner's.
+fn leave_alone(map: &TableMap) -> anyhow::Result<()> {
+    let name = map.name();
+    writeln!(
+        stdout(),
+        "The tables of the table map {name} are yours, and nothing is done to them. `posthaste maps check` says what they lack\n\
+         and prints the SQL that adds it; `posthaste maps show {} --ddl` prints them as a whole.",
+        if Shipped::find(name).is_some() { name } else { "FILE" }
+    )?;
+    Ok(())
 }
 
 async fn up(store: &dyn Store) -> anyhow::Result<()> {

@@ -5,6 +5,7 @@ pub mod dead;
 #[cfg(feature = "kafka")]
 pub mod dlq;
 pub mod enqueue;
+pub mod maps;
 pub mod migrate;
 pub mod purge;
 pub mod run;
@@ -37,6 +38,7 @@ pub async fn run(cli: Cli) -> anyhow::Result<()> {
         Configured::Topics(command) => command.run(&config).await,
         #[cfg(feature = "kafka")]
         Configured::Dlq(command) => command.run(&config).await,
+        Configured::Maps(command) => command.run(&config).await,
         Configured::Sql(command) => command.run(&config).await,
     }
 }

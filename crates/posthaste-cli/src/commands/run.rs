@@ -38,6 +38,7 @@ const EXAMPLES: &str = "\
 Examples:
   posthaste run
   posthaste run --config posthaste.toml --check
+  posthaste run --database-url postgres://db/shop --set database.map=./outbox.toml
   POSTHASTE_DATABASE__URL=postgres://relay:secret@db/shop posthaste run
   posthaste run --set publisher.kind=kafka --set kafka.brokers=127.0.0.1:9092
   posthaste run --set publisher.kind=file --set publisher.path=events.jsonl --set metrics.listen=127.0.0.1:9464";
@@ -142,12 +143,27 @@ async fn check(config: &Config) -> anyhow::Result<()> {
     let store = wiring::store(database, if_missing).await?;
     let missing = schema::missing(&*store).await?;
     let found = if missing.is_empty() {
+        let version = match database.table_map() {
+            Some(map) => {
+                schema::prepare(&*store, database).await?;
+                let warnings = schema::findings(database).await?.len();
+                let see = if warnings > 0 {
+                    " (see `posthaste maps check`)"
+                } else {
+                    ""
+                };
+                format!("table map {} fits, {warnings} warnings{see}", map.name())
+            }
+            None => {
+                let version = store.applied().await?.into_iter().max().unwrap_or_default();
+                format!("schema version {version}")
+            }
+        };
         store.check().await?;
         let namespace = &config.relay.scope.namespace;
         let stats = store.stats(namespace).await?;
-        let version = store.applied().await?.into_iter().max().unwrap_or_default();
         format!(
-            "schema version {version}; namespace {namespace}: {} pending, {} processing, {} dead",
+            "{version}; namespace {namespace}: {} pending, {} processing, {} dead",
             stats.pending, stats.processing, stats.dead
         )
     } else if database.auto_migrate() {

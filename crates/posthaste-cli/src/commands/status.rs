@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use humantime_serde::re::humantime::format_duration;
+use posthaste_core::TableMap;
 use posthaste_core::breaker::CircuitState;
 use posthaste_core::store::{OutboxStats, RelayRecord, Store};
 use serde::Serialize;
@@ -42,7 +43,10 @@ const SILENCE: f64 = 15.0;
 #[derive(Debug, Serialize)]
 struct Found<'a> {
     database: String,
+    /// Of Posthaste's own tables; 0 for those of a map.
     schema_version: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    map: Option<&'a str>,
     namespace: &'a str,
     #[serde(flatten)]
     stats: OutboxStats,
@@ -88,11 +92,14 @@ impl Status {
         }
         let stats = &found.stats;
         let oldest = Duration::from_secs_f64(stats.oldest_seconds.max(0.0).floor());
-        writeln!(
-            out,
-            "database    {} (schema version {})",
-            found.database, found.schema_version
-        )?;
+        match found.map {
+            Some(map) => writeln!(out, "database    {} (table map {map})", found.database)?,
+            None => writeln!(
+                out,
+                "database    {} (schema version {})",
+                found.database, found.schema_version
+            )?,
+        }
         writeln!(out, "namespace   {}", found.namespace)?;
         writeln!(
             out,
@@ -113,6 +120,9 @@ impl Status {
 }
 
 fn print_relays(out: &mut impl Write, found: &Found<'_>) -> std::io::Result<()> {
+    if found.map.is_some() {
+        return writeln!(out, "relays      not known: the tables of a map have no place for them");
+    }
     let alive = found.relays.iter().filter(|relay| relay.alive).count();
     let remedy = if alive == 0 && found.stats.pending > 0 {
         "  nothing is delivered; start one with `posthaste run`"
@@ -158,10 +168,11 @@ fn circuit(relay: &RelayRecord) -> String {
     }
 }
 
-async fn look<'a>(store: &dyn Store, config: &Config, namespace: &'a str) -> anyhow::Result<Found<'a>> {
+async fn look<'a>(store: &dyn Store, config: &'a Config, namespace: &'a str) -> anyhow::Result<Found<'a>> {
     Ok(Found {
         database: config.database.url().to_string(),
         schema_version: store.applied().await?.into_iter().max().unwrap_or_default(),
+        map: config.database.table_map().map(TableMap::name),
         namespace,
         stats: store.stats(namespace).await?,
         relays: store
@@ -203,6 +214,7 @@ mod tests {
         let found = Found {
             database: "d".into(),
             schema_version: 3,
+            map: None,
             namespace: "default",
             stats: OutboxStats::default(),
             relays: vec![

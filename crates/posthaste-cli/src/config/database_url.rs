@@ -11,6 +11,8 @@ use serde::{Deserialize, Deserializer, de};
 pub enum DatabaseUrl {
     /// A PostgreSQL server, as its driver reads it.
     Postgres(String),
+    /// A MySQL or MariaDB server, as its driver reads it.
+    MySql(String),
     /// A SQLite file.
     Sqlite(PathBuf),
 }
@@ -20,6 +22,7 @@ impl DatabaseUrl {
     pub fn product(&self) -> &'static str {
         match self {
             Self::Postgres(_) => "PostgreSQL",
+            Self::MySql(_) => "MySQL/MariaDB",
             Self::Sqlite(_) => "SQLite",
         }
     }
@@ -38,15 +41,18 @@ impl FromStr for DatabaseUrl {
         let (scheme, rest) = text.split_once(':').unwrap_or_default();
         match (scheme, rest.trim_start_matches("//")) {
             ("postgres" | "postgresql", _) => Ok(Self::Postgres(text.to_owned())),
+            ("mysql", _) => Ok(Self::MySql(text.to_owned())),
+            ("mariadb", _) => Ok(Self::MySql(format!("mysql:{rest}"))),
             ("sqlite", "" | ":memory:") => {
                 Err("an outbox must outlive its process; name a file: sqlite://posthaste.db")
             }
             ("sqlite", path) if path.contains('?') => Err("SQLite takes no options here; give the file only"),
             // `sqlite:///var/x.db` is an absolute path: two slashes begin the address, the third one the path.
             ("sqlite", _) => Ok(Self::Sqlite(rest.strip_prefix("//").unwrap_or(rest).into())),
-            _ => {
-                Err("not a database that is known here; use postgres://user:password@host/database or sqlite://file.db")
-            }
+            _ => Err(
+                "not a database that is known here; use postgres://user:password@host/database, \
+                 mysql://user:password@host/database or sqlite://file.db",
+            ),
         }
     }
 }
@@ -60,7 +66,7 @@ impl<'de> Deserialize<'de> for DatabaseUrl {
 impl fmt::Display for DatabaseUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Postgres(url) => f.write_str(&without_password(url)),
+            Self::Postgres(url) | Self::MySql(url) => f.write_str(&without_password(url)),
             Self::Sqlite(path) => write!(f, "sqlite://{}", path.display()),
         }
     }
@@ -132,6 +138,15 @@ mod tests {
     }
 
     #[test]
+    fn mariadb_is_spoken_to_like_mysql() {
+        for url in ["mysql://ann:secret@db/shop", "mariadb://ann:secret@db/shop"] {
+            let url: DatabaseUrl = url.parse().unwrap();
+            assert_eq!(url, DatabaseUrl::MySql("mysql://ann:secret@db/shop".into()));
+            assert_eq!(url.to_string(), "mysql://ann:***@db/shop");
+        }
+    }
+
+    #[test]
     fn a_sqlite_address_is_a_path() {
         for (url, path) in [
             ("sqlite://posthaste.db", "posthaste.db"),
@@ -140,7 +155,7 @@ mod tests {
         ] {
             assert_eq!(url.parse(), Ok(DatabaseUrl::Sqlite(path.into())));
         }
-        for url in ["sqlite::memory:", "sqlite://", "mysql://db/shop", "posthaste.db", ""] {
+        for url in ["sqlite::memory:", "sqlite://", "oracle://db/shop", "posthaste.db", ""] {
             assert!(url.parse::<DatabaseUrl>().is_err(), "{url}");
         }
     }

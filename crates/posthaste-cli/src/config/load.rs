@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use figment::providers::{Env, Format, Toml};
 use figment::value::{Dict, Map, Value};
-use figment::{Figment, Metadata, Profile, Provider};
+use figment::{Figment, Metadata, Profile, Provider, Source};
 #[cfg(feature = "kafka")]
 use posthaste_publishers::kafka::InvalidKafkaOptions;
+use posthaste_relay::RelayConfig;
 use tracing_subscriber::EnvFilter;
 
 use super::problem::{Problem, of_extraction};
-use super::{Config, DatabaseUrl, PublisherKind};
+use super::{Config, DatabaseUrl, NamedMap, PublisherKind};
 
 /// The file that is read if none is named.
 const DEFAULT_FILE: &str = "posthaste.toml";
@@ -45,7 +46,8 @@ pub fn load(origin: &Origin) -> Result<Config, Problem> {
         .fold(figment.merge(environment), |figment, (field, value)| {
             figment.merge(Flag { field, value })
         });
-    let config: Config = figment.extract().map_err(|error| of_extraction(&error, &figment))?;
+    let mut config: Config = figment.extract().map_err(|error| of_extraction(&error, &figment))?;
+    apply_map(&mut config, &figment)?;
     check(&config, &figment)?;
     Ok(config)
 }
@@ -59,6 +61,36 @@ fn file(origin: &Origin) -> Result<Option<&Path>, Problem> {
         ))),
         None => Ok(Path::new(DEFAULT_FILE).is_file().then_some(Path::new(DEFAULT_FILE))),
     }
+}
+
+/// Finds the table map. Its policy comes after the defaults and before what the user says.
+fn apply_map(config: &mut Config, figment: &Figment) -> Result<(), Problem> {
+    let Some(given) = &config.database.map else {
+        return Ok(());
+    };
+    let problem = |reason: &str| Problem::of_field(figment, "database.map", reason);
+    // A path in a file is meant from there.
+    let base = figment
+        .find_metadata("database.map")
+        .and_then(|metadata| match &metadata.source {
+            Some(Source::File(path)) => path.parent().map(Path::to_owned),
+            _ => None,
+        });
+    let found = NamedMap::find(given, &base.unwrap_or_default()).map_err(|reason| problem(&reason))?;
+    let policy = RelayConfig::with_policy(found.map.policy()).map_err(|invalid| problem(&invalid.to_string()))?;
+    let user = figment
+        .find_value("relay")
+        .ok()
+        .and_then(|relay| serde_json::to_value(relay).ok());
+    config.relay = match user {
+        Some(serde_json::Value::Object(user)) => policy
+            .overlaid("relay", &user)
+            .map_err(|invalid| Problem::of_field(figment, &invalid.field, &invalid.remedy))?,
+        _ => policy,
+    };
+    config.database = config.database.clone().with_map(found);
+    config.database.max_attempts = config.relay.retry.max_attempts;
+    Ok(())
 }
 
 /// `POSTHASTE_RELAY_LEASE` would be ignored, and whoever wrote it would not know.
@@ -99,16 +131,22 @@ fn check(config: &Config, figment: &Figment) -> Result<(), Problem> {
     check_kafka(&config.kafka, figment)?;
     let database = &config.database;
     match database.url() {
+        _ if database.prefix.is_some() && database.table_map().is_some() => {
+            return problem(
+                "database.prefix",
+                "is for Posthaste's own tables; a table map has the whole names of its tables",
+            );
+        }
         DatabaseUrl::Postgres(_) if database.prefix.is_some() => {
             return problem(
                 "database.prefix",
-                "is for SQLite; PostgreSQL has database.schema instead",
+                "is for SQLite and MySQL; PostgreSQL has database.schema instead",
             );
         }
-        DatabaseUrl::Sqlite(_) if database.schema.is_some() => {
+        DatabaseUrl::Sqlite(_) | DatabaseUrl::MySql(_) if database.schema.is_some() => {
             return problem(
                 "database.schema",
-                "is for PostgreSQL; SQLite has database.prefix instead",
+                "is for PostgreSQL; SQLite and MySQL have database.prefix instead",
             );
         }
         _ => {}

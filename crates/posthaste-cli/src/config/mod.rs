@@ -4,19 +4,21 @@ mod database_url;
 #[cfg(feature = "kafka")]
 mod kafka;
 mod load;
+mod map;
 mod problem;
 mod publisher;
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use posthaste_core::OutboxOptions;
 use posthaste_core::validate::{Limits, TypeNameRule};
+use posthaste_core::{OutboxOptions, RetryPolicy, TableMap};
 use posthaste_relay::RelayConfig;
 use serde::Deserialize;
 
 pub use database_url::DatabaseUrl;
 pub use load::{Origin, load};
+pub use map::NamedMap;
 pub use publisher::{PublisherConfig, PublisherKind};
 
 /// Everything that can be set.
@@ -55,9 +57,16 @@ impl Config {
 #[serde(default, deny_unknown_fields)]
 pub struct Database {
     url: Option<DatabaseUrl>,
-    /// The schema that holds the tables. PostgreSQL only. Defaults to `posthaste`.
+    /// The table map: the name of one that ships, or the path of a TOML file. Defaults to Posthaste's own tables.
+    pub(super) map: Option<String>,
+    #[serde(skip)]
+    found: Option<NamedMap>,
+    #[serde(skip)]
+    max_attempts: u32,
+    /// The schema that holds the tables. PostgreSQL only. Defaults to `posthaste`, and with a map to where unqualified names
+    /// are looked for.
     pub schema: Option<String>,
-    /// What the tables' names begin with. SQLite only. Defaults to `posthaste_`.
+    /// What the tables' names begin with. SQLite and MySQL only. Defaults to `posthaste_`.
     pub prefix: Option<String>,
     /// Most connections open at a time. Defaults to 8.
     pub max_connections: u32,
@@ -71,6 +80,9 @@ impl Default for Database {
     fn default() -> Self {
         Self {
             url: None,
+            map: None,
+            found: None,
+            max_attempts: RetryPolicy::default().max_attempts,
             schema: None,
             prefix: None,
             max_connections: 8,
@@ -89,7 +101,23 @@ impl Database {
     /// Whether missing tables are created. Defaults to true for the file that nobody configured, so that a first run
     /// just works, and to false for a database that somebody chose.
     pub fn auto_migrate(&self) -> bool {
-        self.auto_migrate.unwrap_or(self.url.is_none())
+        self.found.is_none() && self.auto_migrate.unwrap_or(self.url.is_none())
+    }
+
+    /// The map of tables that somebody already has; none for Posthaste's own.
+    pub fn table_map(&self) -> Option<&TableMap> {
+        self.found.as_ref().map(|found| &found.map)
+    }
+
+    /// After how many attempts a relay gives up, which a log must know to tell which of its rows are dead.
+    pub fn max_attempts(&self) -> u32 {
+        self.max_attempts
+    }
+
+    /// The same database with another map, which a command was given.
+    pub fn with_map(mut self, found: NamedMap) -> Self {
+        self.found = Some(found);
+        self
     }
 }
 

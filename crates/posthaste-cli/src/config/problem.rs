@@ -159,7 +159,7 @@ fn place(figment: &Figment, field: &str) -> String {
 }
 
 /// The known word that was probably meant.
-fn closest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
+pub(super) fn closest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     let likeness = |candidate: &str| strsim::jaro_winkler(word, candidate);
     let best = known
         .iter()

@@ -1,4 +1,4 @@
-//! The command as a user has it: the real binary, on SQLite files and on PostgreSQL.
+//! The command as a user has it: the real binary, on SQLite files, PostgreSQL and MariaDB.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -13,6 +13,7 @@ mod enqueue;
 mod failures;
 #[cfg(feature = "kafka")]
 mod kafka_run;
+mod maps;
 mod migrate;
 mod notify;
 mod run;

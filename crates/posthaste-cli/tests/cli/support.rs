@@ -12,7 +12,7 @@ use uuid::Uuid;
 /// Long enough for a busy machine; a test that needs it all has failed anyway.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// Runs each case on SQLite and on PostgreSQL.
+/// Runs each case on SQLite, on PostgreSQL and on MariaDB.
 macro_rules! on_every_database {
     ($($case:ident),* $(,)?) => {
         mod sqlite {
@@ -26,6 +26,15 @@ macro_rules! on_every_database {
             $(#[test]
             fn $case() {
                 if let Some(place) = crate::support::Place::with_postgres() {
+                    super::$case(&place);
+                }
+            })*
+        }
+
+        mod mariadb {
+            $(#[test]
+            fn $case() {
+                if let Some(place) = crate::support::Place::with_mariadb() {
                     super::$case(&place);
                 }
             })*
@@ -71,6 +80,56 @@ impl Place {
                 .set("DATABASE__URL", &url)
                 .set("DATABASE__SCHEMA", &schema),
         )
+    }
+
+    /// A fresh database on the MariaDB server that all tests share.
+    pub fn with_mariadb() -> Option<Self> {
+        let without = std::env::var("POSTHASTE_TEST_WITHOUT").unwrap_or_default();
+        if without.split(',').any(|server| server == "mariadb") {
+            return None;
+        }
+        let url = std::env::var("POSTHASTE_TEST_MYSQL_URL")
+            .expect("POSTHASTE_TEST_MYSQL_URL names no server: run these tests with `cargo xtask test`");
+        let name = format!("cli_{}", Uuid::new_v4().simple());
+        let server = Self::empty().set("DATABASE__URL", &url);
+        server.sql(&format!("create database {name} character set utf8mb4"));
+        let (place, _) = url.rsplit_once('/').expect("a URL with a database");
+        Some(Self::empty().set("DATABASE__URL", &format!("{place}/{name}")))
+    }
+
+    /// The value of a setting.
+    pub fn setting(&self, name: &str) -> Option<&str> {
+        let name = format!("POSTHASTE_{name}");
+        let found = self.settings.iter().rev().find(|(setting, _)| *setting == name);
+        found.map(|(_, value)| value.as_str())
+    }
+
+    /// Runs statements in the database, as its owner would.
+    #[track_caller]
+    pub fn sql(&self, sql: &str) {
+        let url = self.setting("DATABASE__URL").unwrap().to_owned();
+        let schema = self.setting("DATABASE__SCHEMA").map(str::to_owned);
+        let sql = sql.to_owned();
+        let file = self.path("outbox.db");
+        let done = tokio::runtime::Runtime::new().unwrap().block_on(async move {
+            use sqlx::{AssertSqlSafe, Connection, Executor};
+            if url.starts_with("postgres") {
+                let schema = schema.unwrap();
+                let sql = format!("create schema if not exists {schema}; set search_path = {schema}; {sql}");
+                let mut conn = sqlx::PgConnection::connect(&url).await?;
+                conn.execute(sqlx::raw_sql(AssertSqlSafe(sql))).await.map(drop)
+            } else if url.starts_with("mysql") {
+                let mut conn = sqlx::MySqlConnection::connect(&url).await?;
+                conn.execute(sqlx::raw_sql(AssertSqlSafe(sql))).await.map(drop)
+            } else {
+                let options = sqlx::sqlite::SqliteConnectOptions::new()
+                    .filename(file)
+                    .create_if_missing(true);
+                let mut conn = sqlx::SqliteConnection::connect_with(&options).await?;
+                conn.execute(sqlx::raw_sql(AssertSqlSafe(sql))).await.map(drop)
+            }
+        });
+        done.unwrap();
     }
 
     /// Adds a setting, as an environment variable.

@@ -171,7 +171,7 @@ impl<'a> Draft<'a> {
     fn toml(&mut self, sides: &[side::Side<'_>], is_log: bool) -> String {
         let mut out = String::new();
         let name = self.table.name.name.as_str();
-        let own_name: String = name.to_lowercase().replace('_', "-");
+        let own_name = kebab(name);
         say(&mut out, &format!("name = {}", text(&own_name)));
         if is_log {
             say(&mut out, "layout = \"log\"");
@@ -329,6 +329,17 @@ fn table_name(name: &TableName) -> String {
 /// A text as TOML.
 fn text(text: &str) -> String {
     toml::Value::String(text.to_owned()).to_string()
+}
+
+/// A name in small letters with hyphens between its words.
+fn kebab(name: &str) -> String {
+    let letters = name.to_lowercase().replace(|c: char| !c.is_alphanumeric(), "-");
+    let words: Vec<_> = letters.split('-').filter(|word| !word.is_empty()).collect();
+    if words.is_empty() {
+        "outbox".to_owned()
+    } else {
+        words.join("-")
+    }
 }
 
 /// A name that cannot end a comment.

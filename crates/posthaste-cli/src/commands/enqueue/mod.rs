@@ -6,6 +6,7 @@ mod payload;
 
 use std::io::{StdoutLock, Write, stdin, stdout};
 
+use anyhow::bail;
 use chrono::{DateTime, Utc};
 use clap::Args;
 use humantime_serde::re::humantime::parse_duration;
@@ -33,8 +34,8 @@ pub struct Enqueue {
     #[arg(long)]
     json: bool,
 
-    /// Where the message goes
-    #[arg(long, required_unless_present = "stdin")]
+    /// Where the message goes; may be left out where a table map derives it
+    #[arg(long)]
     topic: Option<String>,
     /// The body: text, @FILE for a file's bytes, or - for those of standard input
     #[arg(long, required_unless_present = "stdin", allow_hyphen_values = true)]
@@ -91,7 +92,10 @@ impl Enqueue {
             let store = schema::open(&config.database).await?;
             return lines::enqueue(&*store, &options, stdin().lock(), self.chunk, &printer).await;
         }
-        let message = self.message()?;
+        let mut message = self.message()?;
+        if message.topic.is_empty() {
+            message.topic = derived_topic(&message, config)?;
+        }
         let store = schema::open(&config.database).await?;
         let outcomes = store.enqueue_and_commit(&options, vec![message]).await?;
         printer.print(&mut stdout().lock(), &outcomes)
@@ -110,6 +114,14 @@ impl Enqueue {
         message.namespace = self.namespace;
         message.not_before = self.not_before;
         Ok(message)
+    }
+}
+
+/// The topic that the table's rule gives to a message.
+fn derived_topic(message: &Message, config: &Config) -> anyhow::Result<String> {
+    match config.database.table_map() {
+        Some(map) if !map.has("topic") => map.topic_for(message).map_err(anyhow::Error::msg),
+        _ => bail!("--topic: is missing; say where the message goes"),
     }
 }
 

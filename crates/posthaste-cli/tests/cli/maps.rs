@@ -1,0 +1,318 @@
+//! `maps`, and every other command on tables that somebody already has.
+
+use crate::support::Place;
+
+/// A table with names of its own, on each database, and the quotes of its names.
+struct Table {
+    place: Place,
+    ddl: &'static str,
+    quote: char,
+}
+
+const POSTGRES: &str = r#"create table "Parcel Events" (
+    "eventId" uuid primary key, "aggregateType" varchar(50) not null, "aggregateId" text not null, "type" text not null,
+    payload jsonb not null, status varchar(20) not null default 'NEW' check (status in ('NEW', 'PROCESSING', 'SENT', 'DEAD')),
+    attempts int not null default 0, "lockedBy" varchar(80), "lockedUntil" timestamptz, "nextAttemptAt" timestamptz,
+    "lastError" varchar(500), "createdAt" timestamptz not null default now(), "sentAt" timestamptz)"#;
+
+const MARIADB: &str = "create table `Parcel Events` (
+    `eventId` char(36) primary key, `aggregateType` varchar(50) not null, `aggregateId` varchar(100) not null,
+    `type` varchar(100) not null, payload longtext not null,
+    status varchar(20) not null default 'NEW' check (status in ('NEW', 'PROCESSING', 'SENT', 'DEAD')),
+    attempts int not null default 0, `lockedBy` varchar(80), `lockedUntil` datetime(6), `nextAttemptAt` datetime(6),
+    `lastError` varchar(500), `createdAt` datetime(6) not null, `sentAt` datetime(6))";
+
+const SQLITE: &str = r#"create table "Parcel Events" (
+    "eventId" text primary key, "aggregateType" text not null, "aggregateId" text not null, "type" text not null,
+    payload text not null, status text not null default 'NEW' check (status in ('NEW', 'PROCESSING', 'SENT', 'DEAD')),
+    attempts integer not null default 0, "lockedBy" text, "lockedUntil" datetime, "nextAttemptAt" datetime,
+    "lastError" text, "createdAt" datetime not null, "sentAt" datetime)"#;
+
+impl Table {
+    fn sqlite() -> Option<Self> {
+        Some(Self {
+            place: Place::with_sqlite(),
+            ddl: SQLITE,
+            quote: '"',
+        })
+    }
+
+    fn postgres() -> Option<Self> {
+        Some(Self {
+            place: Place::with_postgres()?,
+            ddl: POSTGRES,
+            quote: '"',
+        })
+    }
+
+    fn mariadb() -> Option<Self> {
+        Some(Self {
+            place: Place::with_mariadb()?,
+            ddl: MARIADB,
+            quote: '`',
+        })
+    }
+
+    /// Creates the table, and the map that is proposed for it.
+    fn with_proposal(self) -> (Place, String) {
+        self.place.sql(self.ddl);
+        let schema = self.place.setting("DATABASE__SCHEMA").map(str::to_owned);
+        let mut args = vec!["maps", "infer", "--table", "Parcel Events"];
+        if let Some(schema) = &schema {
+            args.extend(["--schema", schema]);
+        }
+        let proposal = self.place.run(&args).success().stdout;
+        self.place.write("outbox.toml", &proposal);
+        (self.place.set("DATABASE__MAP", "./outbox.toml"), proposal)
+    }
+}
+
+macro_rules! on_every_server {
+    ($($case:ident),* $(,)?) => {
+        mod sqlite {
+            $(#[test]
+            fn $case() {
+                super::Table::sqlite().into_iter().for_each(super::$case);
+            })*
+        }
+
+        mod postgres {
+            $(#[test]
+            fn $case() {
+                super::Table::postgres().into_iter().for_each(super::$case);
+            })*
+        }
+
+        mod mariadb {
+            $(#[test]
+            fn $case() {
+                super::Table::mariadb().into_iter().for_each(super::$case);
+            })*
+        }
+    };
+}
+
+on_every_server!(
+    a_proposed_map_serves_every_command,
+    a_check_prints_the_sql_that_mends,
+    a_table_that_does_not_fit_is_refused_before_anything_is_claimed,
+);
+
+const PARCEL: [&str; 8] = [
+    "--key",
+    "P1",
+    "--aggregate",
+    "Parcel/P1",
+    "--type",
+    "ParcelSent",
+    "--payload",
+    r#"{"parcel": "P1"}"#,
+];
+
+fn a_proposed_map_serves_every_command(table: Table) {
+    let quote = table.quote;
+    let (place, proposal) = table.with_proposal();
+    assert!(proposal.contains("# To decide: "), "{proposal}");
+    assert!(
+        !proposal.contains("# a guess"),
+        "the constraint says the words: {proposal}"
+    );
+    let checked = place.run(&["run", "--check"]).success().stdout;
+    assert!(checked.contains("table map parcel-events fits"), "{checked}");
+    let migrated = place.run(&["migrate", "up"]).success().stdout;
+    assert!(
+        migrated.contains("are yours") && migrated.contains("--ddl"),
+        "{migrated}"
+    );
+
+    let id = place.enqueue(&PARCEL);
+    let status = place.status();
+    assert_eq!(
+        (&status["pending"], &status["map"]),
+        (&1.into(), &"parcel-events".into()),
+        "{status}"
+    );
+    let delivered = place.run(&["run", "--drain"]).success();
+    assert!(
+        delivered.stdout.contains(&id) && delivered.stdout.contains("P1"),
+        "{delivered:?}"
+    );
+    assert_eq!(place.status()["pending"], 0);
+
+    place.sql(&format!(
+        "update {quote}Parcel Events{quote} set status = 'DEAD', {quote}lastError{quote} = 'no such berth'"
+    ));
+    let listed = place.run(&["dead", "list"]).success().stdout;
+    assert!(listed.contains(&id) && listed.contains("no such berth"), "{listed}");
+    let shown = place.run(&["dead", "show", &id]).success().stdout;
+    assert!(shown.contains("\"topic\": \"parcel-events\""), "{shown}");
+    assert_eq!(place.run(&["dead", "replay", &id]).success().stdout, "replayed 1\n");
+    assert!(place.run(&["run", "--drain"]).success().stdout.contains(&id));
+
+    place.enqueue(&PARCEL);
+    place.sql(&format!(
+        "update {quote}Parcel Events{quote} set status = 'DEAD' where status = 'NEW'"
+    ));
+    assert_eq!(
+        place.run(&["dead", "discard", "--key", "P1", "--yes"]).success().stdout,
+        "discarded 1\n"
+    );
+    assert_eq!(
+        place.run(&["purge", "--older-than", "0s"]).success().stdout,
+        "removed 1 rows\n"
+    );
+    let printed = place.run(&["sql"]).success().stdout;
+    assert!(printed.contains(&format!("{quote}Parcel Events{quote}")), "{printed}");
+}
+
+fn a_check_prints_the_sql_that_mends(table: Table) {
+    let quote = table.quote;
+    let (place, _) = table.with_proposal();
+    place.sql(&format!(
+        "alter table {quote}Parcel Events{quote} drop column {quote}lockedUntil{quote}"
+    ));
+    let broken = place.run(&["maps", "check"]);
+    assert_eq!(broken.code, Some(1), "{broken:?}");
+    assert!(broken.stdout.contains("-- error: columns.locked_until: "), "{broken:?}");
+    let found = place.run(&["maps", "check", "--json"]).json();
+    for finding in found["findings"].as_array().unwrap() {
+        place.sql(finding["mend"].as_str().unwrap_or_else(|| panic!("{finding}")));
+    }
+    let mended = place.run(&["maps", "check"]).success().stdout;
+    assert!(mended.ends_with("-- all is as the map says\n"), "{mended}");
+}
+
+fn a_table_that_does_not_fit_is_refused_before_anything_is_claimed(table: Table) {
+    let quote = table.quote;
+    let (place, _) = table.with_proposal();
+    place.sql(&format!("alter table {quote}Parcel Events{quote} drop column attempts"));
+    for args in [
+        &["run", "--drain"][..],
+        &["run", "--check"],
+        &["status"],
+        &["enqueue", "--payload", "1"],
+    ] {
+        place
+            .run(args)
+            .fails_with(&["columns.attempts", "`posthaste maps check`"]);
+    }
+}
+
+#[test]
+fn shipped_maps_are_listed_and_shown() {
+    let place = Place::empty();
+    let listed = place.run(&["maps", "list"]).success().stdout;
+    for part in [
+        "usage",
+        "leases",
+        "row locks",
+        "cursor",
+        "donation_outbox",
+        "PostgreSQL, status poller",
+    ] {
+        assert!(listed.contains(part), "`{part}` is not in {listed}");
+    }
+    let json = place.run(&["maps", "list", "--json"]).success();
+    assert_eq!(json.json()["name"], "usage");
+    assert!(
+        place
+            .run(&["maps", "show", "usage"])
+            .success()
+            .stdout
+            .contains("[columns]")
+    );
+    let ddl = place.run(&["maps", "show", "donation", "--ddl"]).success().stdout;
+    assert!(ddl.contains("create table donation_dlq"), "{ddl}");
+    let shown = place.run(&["maps", "show", "usage"]).success().stdout;
+    place.write("mine.toml", &shown);
+    let ddl = place
+        .run(&["maps", "show", "./mine.toml", "--ddl", "--backend", "mysql"])
+        .success()
+        .stdout;
+    assert!(ddl.contains("create table `modkit_outbox_events`"), "{ddl}");
+}
+
+#[test]
+fn a_map_that_cannot_be_used_is_refused_with_the_remedy() {
+    let place = Place::with_sqlite();
+    for (map, parts) in [
+        (
+            "usge",
+            &[
+                "database.map = \"usge\"",
+                "did you mean usage?",
+                "order-service",
+                "DATABASE__MAP",
+            ][..],
+        ),
+        ("./none.toml", &["cannot read ./none.toml"]),
+        (
+            "order-service",
+            &["order-service", "SQLite has no row locks", "locked_until"],
+        ),
+        ("commerce", &["commerce", "PostgreSQL only"]),
+    ] {
+        let ran = Place::with_sqlite().set("DATABASE__MAP", map);
+        ran.sql("create table t (id integer)");
+        ran.run(&["status"]).fails_with(parts);
+    }
+    place.write("bad.toml", "name = \"x\"\norder = 7\n");
+    let bad = place.set("DATABASE__MAP", "bad.toml").run(&["status"]);
+    assert!(
+        bad.stderr.contains("bad.toml") && bad.stderr.contains("line 2"),
+        "{bad:?}"
+    );
+    let prefixed = Place::with_sqlite()
+        .set("DATABASE__MAP", "usage")
+        .set("DATABASE__PREFIX", "p_");
+    prefixed
+        .run(&["status"])
+        .fails_with(&["database.prefix", "Posthaste's own tables"]);
+}
+
+/// The policy of a map comes after the defaults and before what the user says, and a path is meant from the file it
+/// stands in.
+#[test]
+fn the_settings_of_a_user_override_those_of_a_map() {
+    let place = Place::empty();
+    std::fs::create_dir(place.path("etc")).unwrap();
+    let shown = place.run(&["maps", "show", "usage"]).success().stdout;
+    place.write("etc/outbox.toml", &shown.replace("lease = \"30s\"", "lease = \"3s\""));
+    let settings = "[database]\nurl = \"postgres://127.0.0.1:1/none\"\nmap = \"outbox.toml\"\n";
+    place.write("etc/posthaste.toml", settings);
+    // The map's poll interval of one second goes with a lease of three, and not with a user's of two.
+    let run = |more: &[&str]| place.run(&[&["--config", "etc/posthaste.toml", "sql"], more].concat());
+    run(&[]).success();
+    run(&["--set", "relay.lease=2s"]).fails_with(&["relay.poll_interval = 1s", "third of lease"]);
+    run(&[
+        "--set",
+        "relay.lease=2s",
+        "--set",
+        "relay.poll_interval=500ms",
+        "--set",
+        "relay.max_poll_interval=500ms",
+    ])
+    .success();
+    place.write(
+        "etc/outbox.toml",
+        &shown.replace("[policy]", "[policy]\nbatch_sise = 3"),
+    );
+    run(&[]).fails_with(&["database.map", "batch_sise"]);
+}
+
+#[test]
+fn statements_of_a_map_are_printed_without_a_database() {
+    let place = Place::empty();
+    for (backend, map, part) in [
+        ("postgres", "usage", "\"modkit_outbox_events\""),
+        ("postgres", "commerce", "\"outbox_cursor\""),
+        ("postgres", "order-service", "for update"),
+        ("mysql", "donation", "`donation_dlq`"),
+    ] {
+        let printed = place.run(&["sql", "--backend", backend, "--map", map]).success().stdout;
+        assert!(printed.to_lowercase().contains(part), "{map}: {printed}");
+    }
+    place
+        .run(&["sql", "--backend", "sqlite", "--map", "logistics"])
+        .fails_with(&["SQLite has no row locks"]);
+}
