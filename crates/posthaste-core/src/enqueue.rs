@@ -144,6 +144,12 @@ impl Prepared {
         self.rows.is_empty()
     }
 
+    /// The place in the call of the message that became the row at this place of [`Prepared::rows`].
+    pub fn position(&self, row: usize) -> usize {
+        let first = |&(place, first): &(usize, bool)| first && place == row;
+        self.places.iter().position(first).unwrap_or(row)
+    }
+
     /// Answers the call, given what the store answered for each of [`Prepared::rows`].
     pub fn outcomes(&self, stored: &[Enqueued]) -> Vec<Enqueued> {
         self.places

@@ -92,6 +92,14 @@ pub enum InvalidMessage {
         /// Why, and the remedy.
         reason: String,
     },
+    /// The table has no place for it.
+    #[error("{field}: {reason}")]
+    Table {
+        /// The message's field.
+        field: &'static str,
+        /// What is wrong, and the remedy.
+        reason: String,
+    },
     /// A header cannot be carried.
     #[error("header `{name}` {reason}")]
     Header {

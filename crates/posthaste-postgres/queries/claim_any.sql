@@ -33,19 +33,15 @@ picked as (
     where place <= $5 and (bytes_before = 0 or bytes_before + bytes <= $6)
 )
 update "@outbox" o
-set "@status" = '@processing', "@attempts" = o."@attempts" + 1, "@locked_by" = $7, "@lease_token" = $8,
-    "@locked_until" = now() + $9::bigint * interval '1 millisecond', "@updated_at" = now()
+set "@status" = '@processing', "@attempts" = o."@attempts" + 1,
+    "@locked_by" = $7::text::/*type locked_by*/ uuid /*end*/,
+    "@lease_token" = $8::text::/*type lease_token*/ uuid /*end*/, "@locked_until" = now() + $9::bigint * interval '1 millisecond', "@updated_at" = now()
 where o."@id" = any (array(select id from picked))
-returning o."@seq" as seq, o."@id" as id, o."@namespace" as namespace, o."@topic" as topic,
-    o."@ordering_key" as ordering_key,
-    /*if tenant*/ o."@tenant" /*else*/ null::text /*end*/ as tenant,
-    /*if dedupe_key*/ o."@dedupe_key" /*else*/ null::text /*end*/ as dedupe_key,
-    /*if event_type*/ o."@event_type" /*else*/ null::text /*end*/ as event_type,
-    /*if source*/ o."@source" /*else*/ null::text /*end*/ as source,
-    /*if aggregate_type*/ o."@aggregate_type" /*else*/ null::text /*end*/ as aggregate_type,
-    /*if aggregate_id*/ o."@aggregate_id" /*else*/ null::text /*end*/ as aggregate_id,
-    /*if content_type*/ o."@content_type" /*else*/ 'application/json' /*end*/ as content_type,
-    o."@payload" as payload,
-    /*if headers*/ o."@headers" /*else*/ '{}'::jsonb /*end*/ as headers,
-    /*if content_hash*/ o."@content_hash" /*else*/ null::bytea /*end*/ as content_hash,
-    o."@attempts" as attempts, o."@created_at" as created_at
+returning "@o.seq"::bigint as seq, "@o.id:text" as id, "@o.event_id:text" as event_id, "@o.namespace:text" as namespace,
+    "@o.topic:text" as topic, "@o.ordering_key:text" as ordering_key, "@o.tenant:text" as tenant,
+    "@o.dedupe_key:text" as dedupe_key, "@o.event_type:text" as event_type, "@o.source:text" as source,
+    "@o.aggregate_type:text" as aggregate_type, "@o.aggregate_id:text" as aggregate_id,
+    "@o.content_type:text" as content_type, "@o.payload:bytes" as payload, "@o.headers:text" as headers,
+    "@o.content_hash:bytes" as content_hash, "@o.attempts:int"::bigint as attempts,
+    "@o.max_attempts:int"::bigint as max_attempts, "@o.version:int"::bigint as version,
+    "@o.created_at:time" as created_at

@@ -1,7 +1,7 @@
 -- Writes rows in the caller's transaction. A dedupe key that is taken, or an id that exists, writes nothing.
 with input as (
     select * from unnest(
-        $1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[],
+        $1::text[]::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[],
         $10::text[], $11::text[], $12::bytea[], $13::text[], $14::bytea[], $15::timestamptz[]
     ) with ordinality as t (
         id, namespace, topic, ordering_key, tenant, dedupe_key, event_type, source, aggregate_type,
@@ -45,7 +45,7 @@ written as (
     on conflict ("@id") do nothing
     returning "@id" as id
 )
-select coalesce(h.message_id, i.id) as id, w.id is not null as is_new
+select coalesce(h.message_id, i.id)::text as id, w.id is not null as is_new
 from input i
 left join held h using (namespace, topic, dedupe_key)
 left join written w on w.id = i.id

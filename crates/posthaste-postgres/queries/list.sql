@@ -1,26 +1,30 @@
 -- Rows as an operator sees them.
 select
-    "@seq" as seq, "@id" as id, "@namespace" as namespace, "@topic" as topic, "@ordering_key" as ordering_key,
-    /*if tenant*/ "@tenant" /*else*/ null::text /*end*/ as tenant,
-    /*if dedupe_key*/ "@dedupe_key" /*else*/ null::text /*end*/ as dedupe_key,
-    /*if event_type*/ "@event_type" /*else*/ null::text /*end*/ as event_type,
-    /*if source*/ "@source" /*else*/ null::text /*end*/ as source,
-    /*if aggregate_type*/ "@aggregate_type" /*else*/ null::text /*end*/ as aggregate_type,
-    /*if aggregate_id*/ "@aggregate_id" /*else*/ null::text /*end*/ as aggregate_id,
-    /*if content_type*/ "@content_type" /*else*/ 'application/json' /*end*/ as content_type,
-    "@payload" as payload,
-    /*if headers*/ "@headers" /*else*/ '{}'::jsonb /*end*/ as headers,
-    "@status" as status, "@attempts" as attempts, "@next_attempt_at" as next_attempt_at, "@locked_by" as locked_by,
-    "@locked_until" as locked_until, "@last_error" as last_error, "@created_at" as created_at,
-    "@updated_at" as updated_at,
-    /*if delivered_at*/ "@delivered_at" /*else*/ null::timestamptz /*end*/ as delivered_at
-from "@outbox"
-where ($1::text is null or "@namespace" = $1)
-    and ($2::text is null or "@status" = $2)
-    and ($3::text is null or "@topic" = $3)
-    and ($4::text is null or "@ordering_key" = $4)
-    and ($5::text is null or "@tenant" = $5)
-    and ($6::uuid[] is null or "@id" = any ($6))
-    and ($7::uuid is null or "@seq" > (select "@seq" from "@outbox" where "@id" = $7))
-order by "@seq"
+    "@o.seq:int"::bigint as seq, "@o.id:text" as id, "@o.event_id:text" as event_id, "@o.namespace:text" as namespace,
+    "@o.topic:text" as topic, "@o.ordering_key:text" as ordering_key, "@o.tenant:text" as tenant,
+    "@o.dedupe_key:text" as dedupe_key, "@o.event_type:text" as event_type, "@o.source:text" as source,
+    "@o.aggregate_type:text" as aggregate_type, "@o.aggregate_id:text" as aggregate_id,
+    "@o.content_type:text" as content_type, "@o.payload:bytes" as payload, "@o.headers:text" as headers,
+    "@o.content_hash:bytes" as content_hash, "@o.max_attempts:int"::bigint as max_attempts,
+    "@o.version:int"::bigint as version,
+    "@o.status"::text as status, coalesce("@o.attempts:int", 0)::bigint as attempts,
+    /*if next_attempt_at*/ coalesce("@o.next_attempt_at:time", "@o.created_at:time") /*else*/ "@o.created_at:time" /*end*/
+        as next_attempt_at,
+    /*if locked_by*/ "@o.locked_by:text" /*else*/ "@o.lease_token:text" /*end*/ as locked_by,
+    /*if locked_until*/ "@o.locked_until:time" /*else*/ null::timestamptz /*end*/ as locked_until,
+    "@o.last_error:text" as last_error, "@o.created_at:time" as created_at,
+    /*if updated_at*/ coalesce("@o.updated_at:time", "@o.created_at:time") /*else*/ "@o.created_at:time" /*end*/
+        as updated_at,
+    /*if delivered_at*/ "@o.delivered_at:time" /*else*/ null::timestamptz /*end*/ as delivered_at
+from "@outbox" o
+where /*if namespace*/ ($1::text is null or "@o.namespace:text" = $1) /*else*/ ($1::text is null or true) /*end*/
+    and ($2::text[] is null or "@o.status"::text = any ($2))
+    and /*if topic*/ ($3::text is null or "@o.topic:text" = $3) /*else*/ $3::text is null /*end*/
+    and /*if ordering_key*/ ($4::text is null or "@o.ordering_key:text" = $4) /*else*/ $4::text is null /*end*/
+    and /*if tenant*/ ($5::text is null or "@o.tenant:text" = $5) /*else*/ $5::text is null /*end*/
+    and ($6::text[] is null or "@o.id" = any ($6::text[]::/*type id*/ uuid /*end*/[]))
+    and ($7::text is null or ("@o.order") > (
+        select "@a.order" from "@outbox" a where "@a.id" = $7::text::/*type id*/ uuid /*end*/
+    ))
+order by "@o.order"
 limit $8

@@ -1,10 +1,14 @@
 -- Removes delivered rows past their retention, oldest first.
 with chosen as materialized (
-    select "@id" as id
-    from "@outbox"
-    where "@status" = '@delivered' and "@delivered_at" < now() - $1::bigint * interval '1 millisecond'
-    order by "@delivered_at"
+    select "@o.id" as id
+    from "@outbox" o
+    where "@o.status" = '@delivered'
+        and /*if delivered_at*/ "@o.delivered_at" < /*as delivered_at*/ now() - $1::bigint * interval '1 millisecond' /*end*/
+        /*else*/ /*if updated_at*/ "@o.updated_at" < /*as updated_at*/ now() - $1::bigint * interval '1 millisecond' /*end*/
+        /*else*/ "@o.created_at" < /*as created_at*/ now() - $1::bigint * interval '1 millisecond' /*end*/ /*end*/ /*end*/
+    order by /*if delivered_at*/ "@o.delivered_at" /*else*/ /*if updated_at*/ "@o.updated_at"
+        /*else*/ "@o.created_at" /*end*/ /*end*/
     limit $2
     for update skip locked
 )
-delete from "@outbox" where "@id" = any (array(select id from chosen))
+delete from "@outbox" o where "@o.id" = any (array(select id from chosen))

@@ -1,4 +1,6 @@
--- Counts what is not delivered. The oldest fresh row is the first by sequence; the other kinds are few.
+-- Counts what is not delivered.
+/*if split_index*/
+-- The oldest fresh row is the first by sequence; the other kinds are few.
 with fresh as (
     select count(*) as n from "@outbox"
     where "@namespace" = $1 and "@status" = '@pending' and "@next_attempt_at" <= "@created_at"
@@ -25,3 +27,16 @@ select
     coalesce(extract(epoch from now() - least((select created_at from head), waiting.oldest, leased.oldest)), 0)::float8
         as oldest_seconds
 from fresh, waiting, leased, given_up
+/*else*/
+select
+    count(*) filter (where "@o.status" in ('@open')) as pending,
+    /*if next_attempt_at*/ count(*) filter (where "@o.status" in ('@open')
+        and "@o.next_attempt_at" > /*as next_attempt_at*/ now() /*end*/) /*else*/ 0::bigint /*end*/ as waiting,
+    /*if lease_token*/ count(*) filter (where "@o.status" = '@processing') /*else*/ 0::bigint /*end*/ as processing,
+    count(*) filter (where "@o.status" = '@dead') as dead,
+    coalesce(extract(epoch from now() - min("@o.created_at:time") filter (where "@o.status" <> '@dead')), 0)::float8
+        as oldest_seconds
+from "@outbox" o
+where "@o.status" in ('@open' /*if lease_token*/ , '@processing' /*end*/ , '@dead')
+    and /*if namespace*/ "@o.namespace:text" = $1 /*else*/ $1::text is not null /*end*/
+/*end*/

@@ -1,5 +1,7 @@
 -- Gives up rows that have used all their attempts without a verdict.
+--   $1 namespace  $2 max attempts  $3 topics  $4 tenant  $5 the error of a row that has none
 with exhausted as materialized (
+/*if split_index*/
     select "@id" as id
     from "@outbox"
     where "@namespace" = $1 and "@status" = '@processing' and "@locked_until" < now() and "@attempts" >= $2
@@ -19,16 +21,48 @@ with exhausted as materialized (
         and "@attempts" >= $2
         and ($3::text[] is null or "@topic" = any ($3))
         and ($4::text is null or "@tenant" = $4)
+/*else*/
+    select "@o.id" as id
+    from "@outbox" o
+    where "@o.status" in ('@open' /*if locked_until*/ , '@processing' /*end*/) and coalesce("@o.attempts", 0) > 0
+        and "@o.attempts" >= /*if max_attempts*/ coalesce("@o.max_attempts" /*if retries*/ + 1 /*end*/, $2::integer)
+            /*else*/ $2::integer /*end*/
+        /*if locked_until*/ and ("@o.status" in ('@open')
+            or "@o.locked_until" is null or "@o.locked_until" < /*as locked_until*/ now() /*end*/) /*end*/
+        and /*if namespace*/ "@o.namespace:text" = $1 /*else*/ $1::text is not null /*end*/
+        and /*if topic*/ ($3::text[] is null or "@o.topic:text" = any ($3)) /*else*/ $3::text[] is null /*end*/
+        and /*if tenant*/ ($4::text is null or "@o.tenant:text" = $4) /*else*/ $4::text is null /*end*/
+/*end*/
 ),
 locked as materialized (
-    select "@id" as id
-    from "@outbox"
-    where "@id" = any (array(select id from exhausted)) and "@attempts" >= $2
-        and ("@status" = '@pending' or ("@status" = '@processing' and "@locked_until" < now()))
+    select "@o.id" as id
+    from "@outbox" o
+    where "@o.id" = any (array(select id from exhausted))
+        and "@o.attempts" >= /*if max_attempts*/ coalesce("@o.max_attempts" /*if retries*/ + 1 /*end*/, $2::integer)
+            /*else*/ $2 /*end*/
+        and ("@o.status" in ('@open') /*if locked_until*/ or ("@o.status" = '@processing' and (/*if split_index*/
+            /*else*/ "@o.locked_until" is null or /*end*/ "@o.locked_until" < /*as locked_until*/ now() /*end*/)) /*end*/)
     for update skip locked
+),
+swept as (
+    update "@outbox" o
+    set "@status" = '@dead'
+        /*if retries*/ , "@attempts" = "@o.attempts" - case when "@o.status" in ('@open') then 0 else 1 end /*end*/
+        /*if lease_token*/ , "@lease_token" = null /*end*/
+        /*if locked_by*/ , "@locked_by" = null /*end*/
+        /*if locked_until*/ , "@locked_until" = null /*end*/
+        /*if locked_at*/ , "@locked_at" = null /*end*/
+        /*if last_error*/ , "@last_error" = coalesce("@o.last_error", $5) /*end*/
+        /*if version*/ , "@version" = coalesce("@o.version", 0) + 1 /*end*/
+        /*if updated_at*/ , "@updated_at" = /*as updated_at*/ now() /*end*/ /*end*/
+    where "@o.id" = any (array(select id from locked)) and $5::text is not null
+    returning /*if dead_letter*/ o.* /*else*/ "@o.id:text" as id /*end*/
 )
-update "@outbox"
-set "@status" = '@dead', "@locked_by" = null, "@lease_token" = null, "@locked_until" = null,
-    "@last_error" = coalesce("@last_error", $5), "@updated_at" = now()
-where "@id" = any (array(select id from locked))
-returning "@id" as id
+/*if dead_letter*/
+, buried as (
+    insert into "@dead_letter" ("@dead_letter/*") select "@d.dead_letter:values" from swept d
+)
+select "@d.id:text" as id from swept d
+/*else*/
+select id from swept
+/*end*/

@@ -4,29 +4,25 @@ use async_trait::async_trait;
 use posthaste_core::lifecycle::State;
 use posthaste_core::store::{AdminStore, Filter, Record, RelayRecord};
 use posthaste_core::{MessageId, StoreError};
-use uuid::Uuid;
 
 use crate::PostgresStore;
 use crate::error::store_error;
 use crate::registry::relay;
-use crate::rows::{id, record};
+use crate::rows::{id_text, ids, record};
 use crate::statements::Statement;
 
 #[async_trait]
 impl AdminStore for PostgresStore {
     async fn list(&self, filter: &Filter, after: Option<MessageId>, limit: u32) -> Result<Vec<Record>, StoreError> {
-        let word = filter
-            .state
-            .and_then(|state| self.map.word(state.word()))
-            .map(ToString::to_string);
-        let rows = sqlx::query(self.statements.list.sql())
+        self.check_filter(filter)?;
+        let rows = sqlx::query(self.statements.common.list.sql())
             .bind(&filter.namespace)
-            .bind(word)
+            .bind(filter.state.map(|state| self.words(state)))
             .bind(&filter.topic)
             .bind(&filter.ordering_key)
             .bind(&filter.tenant)
-            .bind(filter_ids(filter))
-            .bind(after.and_then(MessageId::uuid))
+            .bind(self.filter_ids(filter))
+            .bind(after.and_then(|after| id_text(after, &self.map)))
             .bind(i64::from(limit))
             .fetch_all(&self.pool)
             .await
@@ -49,19 +45,24 @@ impl AdminStore for PostgresStore {
     }
 
     async fn replay(&self, filter: &Filter, limit: u32) -> Result<Vec<MessageId>, StoreError> {
-        self.change_dead(&self.statements.replay, filter, limit)
+        self.check_filter(filter)?;
+        self.change_dead(&self.statements.common.replay, filter, limit)
             .await
             .map_err(store_error)
     }
 
     async fn discard(&self, filter: &Filter, limit: u32) -> Result<Vec<MessageId>, StoreError> {
-        self.change_dead(&self.statements.discard, filter, limit)
+        self.check_filter(filter)?;
+        self.change_dead(&self.statements.common.discard, filter, limit)
             .await
             .map_err(store_error)
     }
 
     async fn relays(&self, namespace: &str) -> Result<Vec<RelayRecord>, StoreError> {
-        let rows = sqlx::query(self.statements.relays.sql()).bind(namespace);
+        let Some(registry) = &self.statements.registry else {
+            return Ok(Vec::new());
+        };
+        let rows = sqlx::query(registry.relays.sql()).bind(namespace);
         let rows = rows.fetch_all(&self.pool).await.map_err(store_error)?;
         rows.iter().map(relay).collect::<sqlx::Result<_>>().map_err(store_error)
     }
@@ -77,14 +78,24 @@ impl PostgresStore {
             .bind(&filter.topic)
             .bind(&filter.ordering_key)
             .bind(&filter.tenant)
-            .bind(filter_ids(filter))
+            .bind(self.filter_ids(filter))
             .bind(i64::from(limit))
             .fetch_all(&self.pool)
             .await?;
-        rows.iter().map(id).collect()
+        ids(&rows, &self.map)
     }
-}
 
-fn filter_ids(filter: &Filter) -> Option<Vec<Uuid>> {
-    (!filter.ids.is_empty()).then(|| filter.ids.iter().filter_map(|id| id.uuid()).collect())
+    fn filter_ids(&self, filter: &Filter) -> Option<Vec<String>> {
+        let texts = || filter.ids.iter().filter_map(|id| id_text(*id, &self.map)).collect();
+        (!filter.ids.is_empty()).then(texts)
+    }
+
+    /// The table's words for a state; none if its rows are never in it.
+    fn words(&self, state: State) -> Vec<String> {
+        let words = match state {
+            State::Pending => self.map.open_words(),
+            _ => self.map.word(state.word()).into_iter().collect(),
+        };
+        words.into_iter().map(ToString::to_string).collect()
+    }
 }

@@ -5,6 +5,17 @@ use posthaste_core::table::Kind;
 
 pub(crate) struct PostgresDialect;
 
+impl PostgresDialect {
+    /// A zone for `at time zone`. As a text an offset would count the wrong way: PostgreSQL takes it as POSIX does.
+    fn zone(&self, zone: &str) -> String {
+        match zone.starts_with(['+', '-']) {
+            true if zone.contains(':') => format!("interval {}", self.literal(zone)),
+            true => format!("interval {}", self.literal(&format!("{zone}:00"))),
+            false => self.literal(zone),
+        }
+    }
+}
+
 impl Dialect for PostgresDialect {
     fn quote(&self) -> char {
         '"'
@@ -22,16 +33,13 @@ impl Dialect for PostgresDialect {
 
     fn read(&self, column: &str, kind: Kind, form: Form, zone: &str) -> String {
         match (form, kind) {
-            (Form::Text, Kind::Text)
-            | (Form::Integer, _)
-            | (Form::Time, Kind::Timestamptz)
-            | (Form::Bytes, Kind::Bytes) => column.to_owned(),
+            (Form::Integer, _) | (Form::Time, Kind::Timestamptz) | (Form::Bytes, Kind::Bytes) => column.to_owned(),
             (Form::Text, Kind::UuidBytes) => format!("encode({column}, 'hex')"),
             (Form::Text, Kind::Bytes) => format!("convert_from({column}, 'UTF8')"),
+            // Also for texts, which may have a type of their own: an enum, varchar, citext.
             (Form::Text, _) => format!("{column}::text"),
-            (Form::Bytes, Kind::Text) => format!("convert_to({column}, 'UTF8')"),
             (Form::Bytes, _) => format!("convert_to({column}::text, 'UTF8')"),
-            (Form::Time, Kind::Timestamp) => format!("({column} at time zone {})", self.literal(zone)),
+            (Form::Time, Kind::Timestamp) => format!("({column} at time zone {})", self.zone(zone)),
             (Form::Time, Kind::EpochS) => format!("to_timestamp({column})"),
             (Form::Time, Kind::EpochMs) => format!("to_timestamp({column} / 1000.0)"),
             (Form::Time, _) => format!("to_timestamp({column} / 1000000.0)"),
@@ -52,7 +60,7 @@ impl Dialect for PostgresDialect {
     fn keep_time(&self, moment: &str, kind: Kind, zone: &str) -> String {
         let epoch = |factor: u32| format!("(extract(epoch from {moment}) * {factor})::bigint");
         match kind {
-            Kind::Timestamp => format!("(({moment}) at time zone {})", self.literal(zone)),
+            Kind::Timestamp => format!("(({moment}) at time zone {})", self.zone(zone)),
             Kind::EpochS => epoch(1),
             Kind::EpochMs => epoch(1_000),
             Kind::EpochUs => epoch(1_000_000),

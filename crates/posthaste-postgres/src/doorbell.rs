@@ -29,7 +29,7 @@ impl PostgresDoorbell {
         tokio::spawn(async move {
             let channel = store.channel();
             while rung.recv().await.is_some() {
-                let sent = sqlx::query(store.statements.ring.sql())
+                let sent = sqlx::query(store.statements.common.ring.sql())
                     .bind(&channel)
                     .execute(&store.pool)
                     .await;

@@ -8,9 +8,9 @@ use posthaste_core::wake::Doorbell;
 use posthaste_core::{EnqueueError, Enqueued, IntoMessage, Message, OutboxOptions, StoreError};
 use sqlx::{Postgres, Transaction};
 
-use crate::PostgresStore;
 use crate::error::store_error;
 use crate::runner::{NewRows, Runner};
+use crate::{PostgresStore, plain_insert};
 
 /// Enqueues messages in the caller's transactions. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -57,8 +57,14 @@ impl PostgresOutbox {
         if prepared.is_empty() {
             return Ok(Vec::new());
         }
-        let rows = NewRows::new(&prepared, self.front.options().dedupe_window);
-        let stored = conn.insert(self.store.statements.enqueue.clone().into(), rows).await?;
+        let stored = match (&self.store.statements.dedupe, &self.store.statements.plain) {
+            (Some(dedupe), _) => {
+                let rows = NewRows::new(&prepared, self.front.options().dedupe_window);
+                conn.insert(dedupe.enqueue.clone().into(), rows).await?
+            }
+            (None, Some(plain)) => plain_insert::run(conn, &self.store.map, plain, &prepared).await?,
+            (None, None) => Vec::new(),
+        };
         Ok(prepared.outcomes(&stored))
     }
 
@@ -82,7 +88,7 @@ impl ProducerStore for PostgresStore {
         let outcomes = self.outbox(options.clone()).enqueue_all(&mut tx, messages).await?;
         tx.commit().await.map_err(store_error)?;
         // Whoever has no transaction of its own has no doorbell either. If this fails the relay finds out by polling.
-        let ring = sqlx::query(self.statements.ring.sql()).bind(self.channel());
+        let ring = sqlx::query(self.statements.common.ring.sql()).bind(self.channel());
         drop(ring.execute(&self.pool).await);
         Ok(outcomes)
     }

@@ -8,6 +8,7 @@ use sqlx::{PgConnection, Postgres, Transaction};
 use crate::PostgresStore;
 use crate::error::store_error;
 use crate::rows::millis;
+use crate::statements::Inbox as Statements;
 
 /// What one consumer has handled. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -20,13 +21,18 @@ impl PostgresInbox {
     pub(crate) fn new(store: PostgresStore, consumer: String) -> Self {
         Self { store, consumer }
     }
+
+    fn statements(&self) -> Result<&Statements, StoreError> {
+        let inbox = self.store.statements.inbox.as_ref();
+        inbox.ok_or_else(|| self.store.needs_own_tables("inbox"))
+    }
 }
 
 impl Inbox for PostgresInbox {
     type Connection = PgConnection;
 
     async fn record(&self, tx: &mut PgConnection, key: &str) -> Result<bool, StoreError> {
-        let done = sqlx::query(self.store.statements.record_inbox.sql())
+        let done = sqlx::query(self.statements()?.record_inbox.sql())
             .bind(&self.consumer)
             .bind(key)
             .execute(tx)
@@ -48,7 +54,7 @@ impl InboxStore for PostgresInbox {
     }
 
     async fn purge(&self, keep: Duration, limit: u32) -> Result<u64, StoreError> {
-        let done = sqlx::query(self.store.statements.purge_inbox.sql())
+        let done = sqlx::query(self.statements()?.purge_inbox.sql())
             .bind(&self.consumer)
             .bind(millis(keep))
             .bind(i64::from(limit))

@@ -20,6 +20,7 @@
 
 mod admin_store;
 mod catalogue;
+mod claim;
 mod dialect;
 mod doorbell;
 mod enqueue;
@@ -27,14 +28,19 @@ mod error;
 mod inbox_store;
 mod log;
 mod migrate;
+mod plain_insert;
 mod registry;
 mod relay_store;
+mod row_locks;
 mod rows;
 mod runner;
+mod scope;
+mod settle;
 mod statements;
 
 use std::sync::Arc;
 
+use posthaste_core::integrity::ContentHash;
 use posthaste_core::table::BadIdentifier;
 use posthaste_core::template::TemplateError;
 use posthaste_core::{OutboxOptions, TableMap};
@@ -46,6 +52,7 @@ pub use enqueue::PostgresOutbox;
 pub use error::store_error;
 pub use inbox_store::PostgresInbox;
 pub use log::{LogOptions, PostgresHandled, PostgresLogOutbox, PostgresLogStore};
+use row_locks::RowLocks;
 pub use runner::Runner;
 use statements::Statements;
 
@@ -58,6 +65,7 @@ pub struct PostgresStore {
     pool: PgPool,
     map: Arc<TableMap>,
     statements: Arc<Statements>,
+    row_locks: Arc<RowLocks>,
 }
 
 impl PostgresStore {
@@ -84,6 +92,7 @@ impl PostgresStore {
             pool,
             map: Arc::new(map),
             statements: Arc::new(statements),
+            row_locks: Arc::default(),
         })
     }
 
@@ -107,8 +116,20 @@ impl PostgresStore {
         PostgresDoorbell::start(self.clone())
     }
 
-    /// The `LISTEN` channel of this outbox; the SQL function `ring()` notifies the same.
+    /// The `LISTEN` channel of this outbox: that of its schema, which the SQL function `ring()` notifies too, or of a table
+    /// that somebody already has.
     pub fn channel(&self) -> String {
+        if let (false, Some(table)) = (self.map.is_own(), self.map.table("outbox")) {
+            let channel = format!("posthaste:{table}");
+            // PostgreSQL cuts longer names off where it listens, and refuses them where it notifies.
+            let short = || {
+                format!("posthaste:{}", ContentHash::of(&[channel.as_bytes()]))
+                    .chars()
+                    .take(63)
+                    .collect()
+            };
+            return if channel.len() <= 63 { channel } else { short() };
+        }
         let schema = self.map.schema().map_or("public", |schema| schema.as_str());
         format!("posthaste:{schema}")
     }

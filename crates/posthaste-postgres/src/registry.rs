@@ -9,10 +9,14 @@ use sqlx::postgres::PgRow;
 
 use crate::PostgresStore;
 use crate::rows::millis;
+use crate::statements::Registry;
 
 impl PostgresStore {
     pub(crate) async fn write_beat(&self, beat: &RelayBeat) -> sqlx::Result<()> {
-        sqlx::query(self.statements.beat.sql())
+        let Some(registry) = &self.statements.registry else {
+            return Ok(());
+        };
+        sqlx::query(registry.beat.sql())
             .bind(beat.worker.as_uuid())
             .bind(&beat.namespace)
             .bind(&beat.publisher)
@@ -28,9 +32,9 @@ impl PostgresStore {
             .map(drop)
     }
 
-    pub(crate) async fn ask_to_lead(&self, request: &LeadRequest) -> sqlx::Result<Leadership> {
+    pub(crate) async fn ask_to_lead(&self, registry: &Registry, request: &LeadRequest) -> sqlx::Result<Leadership> {
         loop {
-            let leader = sqlx::query(self.statements.leader.sql())
+            let leader = sqlx::query(registry.leader.sql())
                 .bind(&request.namespace)
                 .bind(request.worker.as_uuid())
                 .fetch_optional(&self.pool)
@@ -42,7 +46,7 @@ impl PostgresStore {
                     left: Duration::from_millis(u64::try_from(left).unwrap_or(0)),
                 });
             }
-            let taken = sqlx::query(self.statements.lead.sql())
+            let taken = sqlx::query(registry.lead.sql())
                 .bind(&request.namespace)
                 .bind(request.worker.as_uuid())
                 .bind(millis(request.lease))

@@ -7,7 +7,6 @@ use posthaste_core::enqueue::Prepared;
 use posthaste_core::{Enqueued, StoreError};
 use sqlx::pool::PoolConnection;
 use sqlx::{PgConnection, Postgres, Row, Transaction};
-use uuid::Uuid;
 
 use crate::error::store_error;
 use crate::rows::millis;
@@ -25,7 +24,19 @@ pub trait Runner: Send {
         statement: InsertStatement,
         rows: NewRows<'_>,
     ) -> impl Future<Output = Result<Vec<Enqueued>, StoreError>> + Send;
+
+    /// Runs a statement that takes texts, column by column, and returns the place and id of rows.
+    #[doc(hidden)]
+    fn fetch(
+        &mut self,
+        statement: InsertStatement,
+        texts: Vec<Texts>,
+    ) -> impl Future<Output = Result<Vec<(i64, String)>, StoreError>> + Send;
 }
+
+/// A column of texts.
+#[doc(hidden)]
+pub type Texts = Vec<Option<String>>;
 
 /// The finished insert.
 #[doc(hidden)]
@@ -42,7 +53,7 @@ impl From<Statement> for InsertStatement {
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct NewRows<'a> {
-    ids: Vec<Uuid>,
+    ids: Vec<String>,
     /// namespace, topic, `ordering_key`, tenant, `dedupe_key`, `event_type`, source, `aggregate_type`, `aggregate_id`,
     /// `content_type`: parameters 2 to 11.
     texts: [Vec<Option<&'a str>>; 10],
@@ -59,7 +70,7 @@ impl<'a> NewRows<'a> {
         let text =
             |column: fn(&'a posthaste_core::enqueue::NewRow) -> Option<&'a str>| rows.iter().map(column).collect();
         Self {
-            ids: rows.iter().filter_map(|row| row.message.id.uuid()).collect(),
+            ids: rows.iter().map(|row| row.message.id.to_string()).collect(),
             texts: [
                 text(|row| Some(&row.namespace)),
                 text(|row| Some(&row.message.topic)),
@@ -84,11 +95,13 @@ impl<'a> NewRows<'a> {
     }
 }
 
-fn outcome(id: Uuid, is_new: bool) -> Enqueued {
+fn outcome(id: &str, is_new: bool) -> Enqueued {
+    // The server made this text of a UUID.
+    let id = id.parse().unwrap_or_default();
     if is_new {
-        Enqueued::Now(id.into())
+        Enqueued::Now(id)
     } else {
-        Enqueued::Before(id.into())
+        Enqueued::Before(id)
     }
 }
 
@@ -110,11 +123,23 @@ impl Runner for PgConnection {
         let read = |row: &sqlx::postgres::PgRow| Ok(outcome(row.try_get("id")?, row.try_get("is_new")?));
         found.iter().map(read).collect::<sqlx::Result<_>>().map_err(store_error)
     }
+
+    async fn fetch(&mut self, statement: InsertStatement, texts: Vec<Texts>) -> Result<Vec<(i64, String)>, StoreError> {
+        let mut query = sqlx::query_as(statement.0.sql());
+        for column in texts {
+            query = query.bind(column);
+        }
+        query.fetch_all(self).await.map_err(store_error)
+    }
 }
 
 impl Runner for Transaction<'_, Postgres> {
     async fn insert(&mut self, statement: InsertStatement, rows: NewRows<'_>) -> Result<Vec<Enqueued>, StoreError> {
         (**self).insert(statement, rows).await
+    }
+
+    async fn fetch(&mut self, statement: InsertStatement, texts: Vec<Texts>) -> Result<Vec<(i64, String)>, StoreError> {
+        (**self).fetch(statement, texts).await
     }
 }
 
@@ -122,14 +147,19 @@ impl Runner for PoolConnection<Postgres> {
     async fn insert(&mut self, statement: InsertStatement, rows: NewRows<'_>) -> Result<Vec<Enqueued>, StoreError> {
         (**self).insert(statement, rows).await
     }
+
+    async fn fetch(&mut self, statement: InsertStatement, texts: Vec<Texts>) -> Result<Vec<(i64, String)>, StoreError> {
+        (**self).fetch(statement, texts).await
+    }
 }
 
 #[cfg(feature = "tokio-postgres")]
 mod tokio_postgres_runner {
     use posthaste_core::store::StoreErrorKind;
+    use tokio_postgres::types::ToSql;
     use tokio_postgres::{Client, GenericClient, Transaction};
 
-    use super::{Enqueued, InsertStatement, NewRows, Runner, StoreError, outcome};
+    use super::{Enqueued, InsertStatement, NewRows, Runner, StoreError, Texts, outcome};
 
     async fn insert(
         client: &impl GenericClient,
@@ -180,6 +210,21 @@ mod tokio_postgres_runner {
             .map_err(store_error)
     }
 
+    async fn fetch(
+        client: &impl GenericClient,
+        statement: InsertStatement,
+        texts: Vec<Texts>,
+    ) -> Result<Vec<(i64, String)>, StoreError> {
+        let texts: Vec<_> = texts.iter().map(|column| column as &(dyn ToSql + Sync)).collect();
+        let found = client.query(statement.0.text(), &texts).await.map_err(store_error)?;
+        let read = |row: &tokio_postgres::Row| Ok((row.try_get("place")?, row.try_get("id")?));
+        found
+            .iter()
+            .map(read)
+            .collect::<Result<_, tokio_postgres::Error>>()
+            .map_err(store_error)
+    }
+
     fn store_error(error: tokio_postgres::Error) -> StoreError {
         let code = error.code().map_or("08000", tokio_postgres::error::SqlState::code);
         let (kind, remedy) = crate::error::by_sqlstate(code);
@@ -203,11 +248,27 @@ mod tokio_postgres_runner {
         async fn insert(&mut self, statement: InsertStatement, rows: NewRows<'_>) -> Result<Vec<Enqueued>, StoreError> {
             insert(self, statement, rows).await
         }
+
+        async fn fetch(
+            &mut self,
+            statement: InsertStatement,
+            texts: Vec<Texts>,
+        ) -> Result<Vec<(i64, String)>, StoreError> {
+            fetch(self, statement, texts).await
+        }
     }
 
     impl Runner for Client {
         async fn insert(&mut self, statement: InsertStatement, rows: NewRows<'_>) -> Result<Vec<Enqueued>, StoreError> {
             insert(self, statement, rows).await
+        }
+
+        async fn fetch(
+            &mut self,
+            statement: InsertStatement,
+            texts: Vec<Texts>,
+        ) -> Result<Vec<(i64, String)>, StoreError> {
+            fetch(self, statement, texts).await
         }
     }
 }

@@ -1,8 +1,9 @@
-//! The finished SQL of every statement.
+//! The finished SQL of every statement that a table needs, in groups by what the table has.
 
 use std::sync::Arc;
 
 use posthaste_core::TableMap;
+use posthaste_core::table::Strategy;
 use posthaste_core::template::{TemplateError, render};
 use sqlx::AssertSqlSafe;
 
@@ -13,6 +14,13 @@ use crate::dialect::PostgresDialect;
 pub(crate) struct Statement(Arc<str>);
 
 impl Statement {
+    fn finish(file: &str, map: &TableMap) -> Result<Self, TemplateError> {
+        let sql = render(file, map, &PostgresDialect)?;
+        // What parts that were left out leave behind. No name contains a line break.
+        let lines = sql.lines().map(str::trim_end).filter(|line| !line.is_empty());
+        Ok(Self(lines.collect::<Vec<_>>().join("\n").into()))
+    }
+
     /// For sqlx. Safe because the text is a file of this crate, finished with quoted identifiers only.
     pub(crate) fn sql(&self) -> AssertSqlSafe<Arc<str>> {
         AssertSqlSafe(Arc::clone(&self.0))
@@ -24,51 +32,203 @@ impl Statement {
     }
 }
 
-macro_rules! statements {
-    ($($name:ident),* $(,)?) => {
+/// A statement's name and text.
+type Named = (&'static str, String);
+
+macro_rules! group {
+    ($(#[$about:meta])* $group:ident { $($name:ident),* $(,)? }) => {
+        $(#[$about])*
         #[derive(Debug)]
-        pub(crate) struct Statements {
+        pub(crate) struct $group {
             $(pub(crate) $name: Statement,)*
         }
 
-        impl Statements {
-            pub(crate) fn render(map: &TableMap) -> Result<Self, TemplateError> {
+        impl $group {
+            fn render(map: &TableMap) -> Result<Self, TemplateError> {
                 Ok(Self {
-                    $($name: Statement(
-                        render(include_str!(concat!("../queries/", stringify!($name), ".sql")), map, &PostgresDialect)?.into()
-                    ),)*
+                    $($name: Statement::finish(include_str!(concat!("../queries/", stringify!($name), ".sql")), map)?,)*
                 })
             }
 
-            pub(crate) fn all(&self) -> Vec<(&'static str, String)> {
+            fn named(&self) -> Vec<Named> {
                 vec![$((stringify!($name), self.$name.text().to_owned()),)*]
             }
         }
     };
 }
 
-statements!(
-    enqueue,
-    lock_claims,
-    probe_expired,
-    claim_per_key,
-    claim_any,
-    reclaim,
-    settle,
-    extend,
-    sweep,
-    purge_delivered,
-    purge_dedupe,
-    purge_inbox,
-    record_inbox,
-    stats,
-    list,
-    replay,
-    discard,
-    beat,
-    leave,
-    leader,
-    lead,
-    relays,
-    ring,
+group!(
+    /// What every table needs.
+    Common {
+        check,
+        purge_delivered,
+        stats,
+        list,
+        replay,
+        discard,
+        ring
+    }
 );
+group!(
+    /// For tables with leases.
+    Leases { settle, extend, lock_claims }
+);
+group!(
+    /// For tables whose fresh and waiting rows have indexes of their own.
+    Split {
+        claim_any,
+        claim_per_key,
+        reclaim
+    }
+);
+group!(
+    /// For any other table with leases.
+    Leased { claim_unordered }
+);
+group!(
+    /// For tables with leases and keys.
+    LeasedInOrder { claim_in_order }
+);
+group!(
+    /// For tables without leases.
+    RowLocks {
+        lock_unordered,
+        settle_locked
+    }
+);
+group!(
+    /// For tables without leases that have keys.
+    RowLocksInOrder {
+        lock_in_order,
+        try_lock_claims
+    }
+);
+group!(
+    /// For tables that count attempts.
+    Attempts { sweep }
+);
+group!(
+    /// For tables that say until when a claim holds.
+    Until { probe_expired }
+);
+group!(
+    /// For tables that only say since when a claim holds.
+    Since { recover }
+);
+group!(
+    /// For outboxes whose own indexes say what may be there once.
+    Plain { insert, find_enqueued }
+);
+group!(
+    /// For those that have a table of what was given up.
+    DeadLetter { check_dead_letter }
+);
+group!(
+    /// For outboxes that keep their dedupe keys apart.
+    Dedupe { enqueue, purge_dedupe }
+);
+group!(
+    /// For outboxes with an inbox beside them.
+    Inbox {
+        purge_inbox,
+        record_inbox
+    }
+);
+group!(
+    /// For outboxes that know who serves them.
+    Registry {
+        beat,
+        leave,
+        leader,
+        lead,
+        relays
+    }
+);
+
+/// How rows are claimed.
+#[derive(Debug)]
+pub(crate) enum Claims {
+    /// Under a lease, fresh and waiting rows apart.
+    Split(Split),
+    /// Under a lease, in the table's order.
+    Leased(Leased, Option<LeasedInOrder>),
+    /// By locks that are held while publishing.
+    RowLocks(RowLocks, Option<RowLocksInOrder>),
+}
+
+#[derive(Debug)]
+pub(crate) struct Statements {
+    pub(crate) common: Common,
+    pub(crate) claims: Claims,
+    pub(crate) leases: Option<Leases>,
+    pub(crate) attempts: Option<Attempts>,
+    pub(crate) until: Option<Until>,
+    pub(crate) since: Option<Since>,
+    pub(crate) plain: Option<Plain>,
+    pub(crate) dead_letter: Option<DeadLetter>,
+    pub(crate) dedupe: Option<Dedupe>,
+    pub(crate) inbox: Option<Inbox>,
+    pub(crate) registry: Option<Registry>,
+}
+
+/// Renders a group if the table has what it is for.
+fn group<G>(
+    wanted: bool,
+    map: &TableMap,
+    render: fn(&TableMap) -> Result<G, TemplateError>,
+) -> Result<Option<G>, TemplateError> {
+    wanted.then(|| render(map)).transpose()
+}
+
+impl Statements {
+    pub(crate) fn render(map: &TableMap) -> Result<Self, TemplateError> {
+        let keyed = map.has("ordering_key");
+        let claims = match map.strategy() {
+            Strategy::Split => Claims::Split(Split::render(map)?),
+            Strategy::Leased => Claims::Leased(Leased::render(map)?, group(keyed, map, LeasedInOrder::render)?),
+            // A log has no states, so it is refused by the first statement that names one.
+            Strategy::RowLocks | Strategy::Log => {
+                Claims::RowLocks(RowLocks::render(map)?, group(keyed, map, RowLocksInOrder::render)?)
+            }
+        };
+        let leased = map.has("lease_token");
+        Ok(Self {
+            common: Common::render(map)?,
+            claims,
+            leases: group(leased, map, Leases::render)?,
+            attempts: group(map.has("attempts"), map, Attempts::render)?,
+            until: group(map.has("locked_until"), map, Until::render)?,
+            since: group(leased && !map.has("locked_until"), map, Since::render)?,
+            plain: group(!map.has("dedupe"), &map.with_each_column_once(), Plain::render)?,
+            dead_letter: group(map.has("dead_letter"), map, DeadLetter::render)?,
+            dedupe: group(map.has("dedupe"), map, Dedupe::render)?,
+            inbox: group(map.has("inbox"), map, Inbox::render)?,
+            registry: group(map.has("relays"), map, Registry::render)?,
+        })
+    }
+
+    pub(crate) fn all(&self) -> Vec<Named> {
+        let mut all = self.common.named();
+        match &self.claims {
+            Claims::Split(split) => all.extend(split.named()),
+            Claims::Leased(any, in_order) => {
+                all.extend(any.named());
+                all.extend(in_order.iter().flat_map(LeasedInOrder::named));
+            }
+            Claims::RowLocks(any, in_order) => {
+                all.extend(any.named());
+                all.extend(in_order.iter().flat_map(RowLocksInOrder::named));
+            }
+        }
+        all.extend(self.leases.iter().flat_map(Leases::named));
+        all.extend(self.attempts.iter().flat_map(Attempts::named));
+        all.extend(self.until.iter().flat_map(Until::named));
+        all.extend(self.since.iter().flat_map(Since::named));
+        all.extend(self.plain.iter().flat_map(Plain::named));
+        all.extend(self.dead_letter.iter().flat_map(DeadLetter::named));
+        all.extend(self.dedupe.iter().flat_map(Dedupe::named));
+        all.extend(self.inbox.iter().flat_map(Inbox::named));
+        all.extend(self.registry.iter().flat_map(Registry::named));
+        all
+    }
+}

@@ -4,6 +4,8 @@
 //! already has is another map, written as TOML (see [`file`]), and may lack a role: statements mark the parts that need it
 //! (see [`crate::template`]), and the way rows are claimed follows from the roles that are there (see [`Strategy`]).
 
+mod accept;
+mod ask;
 pub mod catalogue;
 pub mod check;
 mod database;

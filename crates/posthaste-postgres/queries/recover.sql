@@ -1,0 +1,37 @@
+-- Takes rows back from workers that are held to have vanished, where the table only says since when a row is held. The
+-- attempt counts: this row may be what killed its worker.
+--   $1 namespace  $2 max attempts  $3 topics  $4 tenant  $5 the error of a row that has none  $6 stalled after, in ms
+with stalled as materialized (
+    select "@o.id" as id,
+        coalesce("@o.attempts", 0) >= /*if max_attempts*/ coalesce("@o.max_attempts" /*if retries*/ + 1 /*end*/, $2::integer)
+            /*else*/ $2::integer /*end*/ as exhausted
+    from "@outbox" o
+    where "@o.status" = '@processing'
+        and ("@o.locked_at" is null
+            or "@o.locked_at" < /*as locked_at*/ now() - $6::bigint * interval '1 millisecond' /*end*/)
+        and /*if namespace*/ "@o.namespace:text" = $1 /*else*/ $1::text is not null /*end*/
+        and /*if topic*/ ($3::text[] is null or "@o.topic:text" = any ($3)) /*else*/ $3::text[] is null /*end*/
+        and /*if tenant*/ ($4::text is null or "@o.tenant:text" = $4) /*else*/ $4::text is null /*end*/
+    for update skip locked
+),
+recovered as (
+    update "@outbox" o
+    set "@status" = case when m.exhausted then '@dead' when not m.exhausted then '@pending' else "@o.status" end,
+        "@lease_token" = null, "@locked_at" = null
+        /*if locked_by*/ , "@locked_by" = null /*end*/
+        /*if retries*/ , "@attempts" = "@o.attempts" - case when m.exhausted then 1 else 0 end /*end*/
+        /*if last_error*/ , "@last_error" = case when m.exhausted then coalesce("@o.last_error", $5)
+            else "@o.last_error" end /*end*/
+        /*if version*/ , "@version" = coalesce("@o.version", 0) + 1 /*end*/
+        /*if updated_at*/ , "@updated_at" = /*as updated_at*/ now() /*end*/ /*end*/
+    from stalled m
+    where "@o.id" = m.id and "@o.id" = any (array(select id from stalled)) and $5::text is not null
+    returning o.*
+)
+/*if dead_letter*/
+, buried as (
+    insert into "@dead_letter" ("@dead_letter/*")
+    select "@d.dead_letter:values" from recovered d where "@d.status" = '@dead'
+)
+/*end*/
+select "@d.id:text" as id, "@d.status" = '@dead' as exhausted from recovered d

@@ -1,0 +1,292 @@
+//! Handing out rows under a lease.
+
+use posthaste_core::MessageId;
+use posthaste_core::isolation::reclaim_limit;
+use posthaste_core::lifecycle::EXHAUSTED;
+use posthaste_core::store::{Claim, ClaimRequest, ClaimedMessage, DeadHead, Ordering, Scope};
+use sqlx::postgres::{PgArguments, PgRow};
+use sqlx::query::Query;
+use sqlx::{PgConnection, Postgres, Row};
+
+use crate::PostgresStore;
+use crate::rows::{claimed, claimed_by_sequence, ids, millis};
+use crate::statements::{Claims, Leased, LeasedInOrder, Split, Statement};
+
+/// How a claim begins. A relay that is frozen in the middle of a claim must not hold the claim lock for ever, nor may the
+/// others wait for it without a word. The sets of blocked keys need room, or they are searched row by row; and
+/// just-in-time compilation, chosen for the statement's unlucky estimates, would cost more than the claim.
+const BEGIN_CLAIM: &str = "begin;
+    set local lock_timeout = '5s'; set local idle_in_transaction_session_timeout = '5s';
+    set local work_mem = '64MB'; set local jit = off";
+
+/// How many pending rows an ordered claim looks at first, unless it was told.
+const FIRST_LOOK: u32 = 1_000;
+
+/// What the probe found: work of vanished workers.
+#[derive(Default)]
+struct Expired {
+    most_tried: Option<u32>,
+    exhausted: bool,
+}
+
+impl PostgresStore {
+    pub(crate) async fn claim_under_lease(&self, request: &ClaimRequest) -> sqlx::Result<Claim> {
+        let mut tx = self.pool.begin_with(BEGIN_CLAIM).await?;
+        if let (Some(leases), true) = (&self.statements.leases, self.is_ordered(request)) {
+            self.claim_lock(&leases.lock_claims, request).execute(&mut *tx).await?;
+        }
+        let expired = self.probe_expired(&mut tx, request).await?;
+        let died = if expired.exhausted {
+            self.sweep_on(&mut tx, &request.scope, request.max_attempts).await?
+        } else {
+            Vec::new()
+        };
+        let mut messages = Vec::new();
+        if let Some(most_tried) = expired.most_tried {
+            let limit = reclaim_limit(most_tried, request.max_attempts, request.limit);
+            messages = self.reclaim(&mut tx, request, limit).await?;
+        }
+        // What vanished workers left may be held back by its keys; that must not hold up everybody else.
+        let reclaimed = !messages.is_empty();
+        if !reclaimed {
+            messages = self.claim_pending(&mut tx, request).await?;
+        }
+        tx.commit().await?;
+        Ok(Claim {
+            messages,
+            reclaimed,
+            died,
+        })
+    }
+
+    async fn probe_expired(&self, conn: &mut PgConnection, request: &ClaimRequest) -> sqlx::Result<Expired> {
+        let Some(until) = &self.statements.until else {
+            return Ok(Expired::default());
+        };
+        let row = in_scope(&until.probe_expired, &request.scope, request.max_attempts)
+            .fetch_one(conn)
+            .await?;
+        let most_tried: Option<i64> = row.try_get("most_tried")?;
+        Ok(Expired {
+            most_tried: most_tried.map(|attempts| u32::try_from(attempts).unwrap_or(0)),
+            exhausted: row.try_get::<i64, _>("exhausted")? > 0,
+        })
+    }
+
+    async fn reclaim(
+        &self,
+        conn: &mut PgConnection,
+        request: &ClaimRequest,
+        limit: u32,
+    ) -> sqlx::Result<Vec<ClaimedMessage>> {
+        match &self.statements.claims {
+            Claims::Split(split) => {
+                let (ordered, dead_blocks, except) = policy(&request.ordering);
+                let query = self.split_query(&split.reclaim, request, limit);
+                let query = query.bind(ordered).bind(dead_blocks).bind(except);
+                claimed_by_sequence(query.fetch_all(conn).await?, &self.map)
+            }
+            Claims::Leased(any, in_order) => self.take(conn, any, in_order.as_ref(), request, limit, true).await,
+            Claims::RowLocks(..) => Ok(Vec::new()),
+        }
+    }
+
+    async fn claim_pending(
+        &self,
+        conn: &mut PgConnection,
+        request: &ClaimRequest,
+    ) -> sqlx::Result<Vec<ClaimedMessage>> {
+        match &self.statements.claims {
+            Claims::Split(split) => self.claim_split(conn, split, request).await,
+            Claims::Leased(any, in_order) => {
+                self.take(conn, any, in_order.as_ref(), request, request.limit, false)
+                    .await
+            }
+            Claims::RowLocks(..) => Ok(Vec::new()),
+        }
+    }
+
+    async fn claim_split(
+        &self,
+        conn: &mut PgConnection,
+        split: &Split,
+        request: &ClaimRequest,
+    ) -> sqlx::Result<Vec<ClaimedMessage>> {
+        let rows = if request.ordering == Ordering::None {
+            let query = self.split_query(&split.claim_any, request, request.limit);
+            query.fetch_all(conn).await?
+        } else {
+            let (_, dead_blocks, except) = policy(&request.ordering);
+            let any_blocks = dead_blocks || !except.is_empty();
+            self.split_query(&split.claim_per_key, request, request.limit)
+                .bind(dead_blocks)
+                .bind(except)
+                .bind(any_blocks)
+                .bind(request.look_ahead.map(i64::from))
+                .fetch_all(conn)
+                .await?
+        };
+        claimed_by_sequence(rows, &self.map)
+    }
+
+    /// Takes rows in the table's order: those of vanished workers, or else pending ones.
+    async fn take(
+        &self,
+        conn: &mut PgConnection,
+        any: &Leased,
+        in_order: Option<&LeasedInOrder>,
+        request: &ClaimRequest,
+        limit: u32,
+        expired: bool,
+    ) -> sqlx::Result<Vec<ClaimedMessage>> {
+        let leased = |statement| {
+            in_scope(statement, &request.scope, request.max_attempts)
+                .bind(i64::from(limit))
+                .bind(max_bytes(request))
+                .bind(self.map.fence(request.worker, request.token))
+                .bind(millis(request.lease))
+                .bind(expired)
+        };
+        let worker = self.map.has("locked_by").then(|| request.worker.as_uuid().to_string());
+        let in_order = in_order.filter(|_| self.is_ordered(request));
+        let Some(LeasedInOrder { claim_in_order }) = in_order else {
+            let mut query = leased(&any.claim_unordered);
+            if let Some(worker) = worker {
+                query = query.bind(worker);
+            }
+            return claimed(&query.fetch_all(conn).await?, &self.map);
+        };
+        let mut look = Look::first(request);
+        loop {
+            let mut query = look.bind(leased(claim_in_order), &request.ordering);
+            if let Some(worker) = &worker {
+                query = query.bind(worker);
+            }
+            let rows = found(query.fetch_all(&mut *conn).await?, &mut look)?;
+            if !rows.is_empty() || look.saw_everything() {
+                return claimed(&rows, &self.map);
+            }
+        }
+    }
+
+    fn split_query<'q>(
+        &self,
+        statement: &Statement,
+        request: &'q ClaimRequest,
+        limit: u32,
+    ) -> Query<'q, Postgres, PgArguments> {
+        in_scope(statement, &request.scope, request.max_attempts)
+            .bind(i64::from(limit))
+            .bind(max_bytes(request))
+            .bind(request.worker.as_uuid().to_string())
+            .bind(self.map.fence(request.worker, request.token))
+            .bind(millis(request.lease))
+    }
+
+    pub(crate) async fn sweep_on(
+        &self,
+        conn: &mut PgConnection,
+        scope: &Scope,
+        max_attempts: u32,
+    ) -> sqlx::Result<Vec<MessageId>> {
+        let Some(attempts) = &self.statements.attempts else {
+            return Ok(Vec::new());
+        };
+        let rows = in_scope(&attempts.sweep, scope, max_attempts)
+            .bind(self.map.error_text(EXHAUSTED))
+            .fetch_all(conn)
+            .await?;
+        ids(&rows, &self.map)
+    }
+
+    /// Whether the claim asks for an order that the table can give.
+    pub(crate) fn is_ordered(&self, request: &ClaimRequest) -> bool {
+        request.ordering != Ordering::None && self.map.has("ordering_key")
+    }
+
+    /// The statement that takes the claim lock, with its arguments.
+    pub(crate) fn claim_lock<'q>(
+        &self,
+        statement: &Statement,
+        request: &'q ClaimRequest,
+    ) -> Query<'q, Postgres, PgArguments> {
+        let namespace = &request.scope.namespace;
+        match self.map.table("outbox") {
+            Some(table) if !self.map.is_own() => {
+                // Relays of a table without namespaces share all of it, whatever they are called.
+                let namespace = if self.map.has("namespace") { namespace } else { "" };
+                sqlx::query(statement.sql()).bind(namespace).bind(table.quoted('"'))
+            }
+            _ => sqlx::query(statement.sql()).bind(format!("{}:{namespace}", self.channel())),
+        }
+    }
+}
+
+/// How far an ordered claim looks. All earlier rows of the keys it sees are among what it sees, so a part is enough; if
+/// nothing in it is free, the next part is larger.
+pub(crate) struct Look {
+    most: i64,
+    seen: i64,
+}
+
+impl Look {
+    pub(crate) fn first(request: &ClaimRequest) -> Self {
+        let most = request.look_ahead.unwrap_or(FIRST_LOOK).max(request.limit);
+        Self {
+            most: i64::from(most).max(1),
+            seen: 0,
+        }
+    }
+
+    pub(crate) fn bind<'q>(
+        &self,
+        query: Query<'q, Postgres, PgArguments>,
+        ordering: &'q Ordering,
+    ) -> Query<'q, Postgres, PgArguments> {
+        let (_, dead_blocks, except) = policy(ordering);
+        let any_blocks = dead_blocks || !except.is_empty();
+        query.bind(self.most).bind(any_blocks).bind(dead_blocks).bind(except)
+    }
+
+    /// Whether there is nothing beyond; otherwise the next look goes further.
+    pub(crate) fn saw_everything(&mut self) -> bool {
+        if self.seen < self.most {
+            return true;
+        }
+        self.most = self.most.saturating_mul(4);
+        false
+    }
+}
+
+/// The rows that were taken, and how many there were to be looked at.
+pub(crate) fn found(mut rows: Vec<PgRow>, look: &mut Look) -> sqlx::Result<Vec<PgRow>> {
+    if let Some(row) = rows.first() {
+        look.seen = row.try_get("looked_at")?;
+    }
+    rows.retain(|row| matches!(row.try_get::<Option<&str>, _>("id"), Ok(Some(_))));
+    Ok(rows)
+}
+
+/// A statement that begins with namespace, limit of attempts, topics and tenant.
+pub(crate) fn in_scope<'q>(
+    statement: &Statement,
+    scope: &'q Scope,
+    max_attempts: u32,
+) -> Query<'q, Postgres, PgArguments> {
+    sqlx::query(statement.sql())
+        .bind(&scope.namespace)
+        .bind(i32::try_from(max_attempts).unwrap_or(i32::MAX))
+        .bind((!scope.topics.is_empty()).then_some(scope.topics.as_slice()))
+        .bind(&scope.tenant)
+}
+
+pub(crate) fn max_bytes(request: &ClaimRequest) -> i64 {
+    i64::try_from(request.max_bytes).unwrap_or(i64::MAX)
+}
+
+fn policy(ordering: &Ordering) -> (bool, bool, &[String]) {
+    match ordering {
+        Ordering::None => (false, false, &[]),
+        Ordering::PerKey { dead_head, except } => (true, *dead_head == DeadHead::Block, except),
+    }
+}

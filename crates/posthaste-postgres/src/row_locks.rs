@@ -1,0 +1,234 @@
+//! Claims on tables without leases: the transaction that locked the rows is kept while they are published.
+//!
+//! The lock is the lease. A relay that dies loses its connection, and the server frees the rows at once. One that lives
+//! but does not renew in time has its transaction rolled back by a watchdog here; one that is frozen, by the server, which
+//! ends sessions that sit idle in a transaction for longer than the lease.
+//!
+//! Each claim in flight has a connection of its own until it is settled, and renewals and verdicts run on that one: a
+//! pool needs as many connections as claims may be in flight (`max_in_flight / batch_size`, rounded up), and one more if
+//! statistics and operators are not to wait for a claim to end. With fewer nothing is stuck: claims wait their turn.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use posthaste_core::MessageId;
+use posthaste_core::lifecycle::{LeaseToken, Settlement};
+use posthaste_core::store::{Claim, ClaimRequest};
+use sqlx::postgres::PgRow;
+use sqlx::{Executor, PgConnection, Postgres, Row, Transaction};
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, sleep_until};
+
+use crate::PostgresStore;
+use crate::claim::{Look, found, in_scope, max_bytes};
+use crate::rows::{claimed, ids, millis};
+use crate::settle::Verdicts;
+use crate::statements::{Claims, RowLocks as Statements, RowLocksInOrder};
+
+/// How such a claim begins: nobody is waited for, and the statements are planned as for any claim.
+const BEGIN: &str = "begin; set local lock_timeout = '5s'; set local work_mem = '64MB'; set local jit = off";
+
+/// The server's part of the watch over a relay that is frozen.
+const LIMIT_IDLE: &str = "select set_config('idle_in_transaction_session_timeout', $1, true)";
+
+/// The transactions of claims in flight.
+#[derive(Debug, Default)]
+pub(crate) struct RowLocks(Mutex<HashMap<LeaseToken, Arc<Held>>>);
+
+/// The transaction of one claim.
+#[derive(Debug)]
+struct Held {
+    tx: tokio::sync::Mutex<Option<Transaction<'static, Postgres>>>,
+    until: Mutex<Instant>,
+    watchdog: Mutex<Option<AbortHandle>>,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let Some(watchdog) = lock(&self.watchdog).take() {
+            watchdog.abort();
+        }
+    }
+}
+
+/// No code panics while holding one of these locks, and the data would be sound if it did.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl RowLocks {
+    fn keep(self: &Arc<Self>, token: LeaseToken, tx: Transaction<'static, Postgres>, until: Instant) {
+        let held = Arc::new(Held {
+            tx: tokio::sync::Mutex::new(Some(tx)),
+            until: Mutex::new(until),
+            watchdog: Mutex::new(None),
+        });
+        let watchdog = tokio::spawn(watch(Arc::downgrade(self), token, Arc::downgrade(&held)));
+        *lock(&held.watchdog) = Some(watchdog.abort_handle());
+        lock(&self.0).insert(token, held);
+    }
+
+    fn find(&self, token: LeaseToken) -> Option<Arc<Held>> {
+        lock(&self.0).get(&token).cloned()
+    }
+
+    fn take(&self, token: LeaseToken) -> Option<Arc<Held>> {
+        lock(&self.0).remove(&token)
+    }
+}
+
+/// Rolls a claim back that was not renewed in time.
+async fn watch(claims: Weak<RowLocks>, token: LeaseToken, held: Weak<Held>) {
+    loop {
+        let Some(until) = held.upgrade().map(|held| *lock(&held.until)) else {
+            return;
+        };
+        sleep_until(until).await;
+        let (Some(claims), Some(held)) = (claims.upgrade(), held.upgrade()) else {
+            return;
+        };
+        // A renewal that is under way holds this; whoever comes first decides.
+        let mut tx = held.tx.lock().await;
+        if *lock(&held.until) > Instant::now() {
+            continue;
+        }
+        // Out of reach of the abort that comes with the claim's end.
+        lock(&held.watchdog).take();
+        claims.take(token);
+        tracing::warn!("a claim was not renewed in time; its rows are free again");
+        if let Some(tx) = tx.take()
+            && let Err(error) = tx.rollback().await
+        {
+            tracing::debug!(%error, "the rollback of a claim failed; the server ends it with the connection");
+        }
+        return;
+    }
+}
+
+impl PostgresStore {
+    pub(crate) async fn claim_by_locks(&self, request: &ClaimRequest) -> sqlx::Result<Claim> {
+        let Claims::RowLocks(any, in_order) = &self.statements.claims else {
+            return Ok(Claim::default());
+        };
+        let mut tx = self.pool.begin_with(BEGIN).await?;
+        // Counted from before the rows are locked, as the engine does.
+        let until = Instant::now() + request.lease;
+        sqlx::query(LIMIT_IDLE)
+            .bind(format!("{}ms", millis(request.lease).clamp(1, i64::from(i32::MAX))))
+            .execute(&mut *tx)
+            .await?;
+        let rows = match in_order.as_ref().filter(|_| self.is_ordered(request)) {
+            Some(in_order) => self.lock_in_order(&mut tx, in_order, request).await?,
+            None => lock_any(&mut tx, any, request).await?,
+        };
+        let messages = claimed(&rows, &self.map)?;
+        if messages.is_empty() {
+            tx.rollback().await?;
+        } else {
+            self.row_locks.keep(request.token, tx, until);
+        }
+        Ok(Claim {
+            messages,
+            ..Claim::default()
+        })
+    }
+
+    async fn lock_in_order(
+        &self,
+        conn: &mut PgConnection,
+        statements: &RowLocksInOrder,
+        request: &ClaimRequest,
+    ) -> sqlx::Result<Vec<PgRow>> {
+        let lock = self.claim_lock(&statements.try_lock_claims, request);
+        if !lock.fetch_one(&mut *conn).await?.try_get::<bool, _>("locked")? {
+            // Another claim in order is in flight; its keys cannot be told from others.
+            return Ok(Vec::new());
+        }
+        let mut look = Look::first(request);
+        loop {
+            let query = in_scope(&statements.lock_in_order, &request.scope, request.max_attempts)
+                .bind(i64::from(request.limit))
+                .bind(max_bytes(request));
+            let rows = look.bind(query, &request.ordering).fetch_all(&mut *conn).await?;
+            let rows = found(rows, &mut look)?;
+            if !rows.is_empty() || look.saw_everything() {
+                return Ok(rows);
+            }
+        }
+    }
+
+    /// Writes all verdicts of each claim in its own transaction and commits it.
+    pub(crate) async fn settle_by_locks(&self, settlements: &[Settlement]) -> Vec<MessageId> {
+        let mut claims: Vec<(LeaseToken, Vec<&Settlement>)> = Vec::new();
+        for settlement in settlements {
+            match claims.iter_mut().find(|(token, _)| *token == settlement.token) {
+                Some((_, settlements)) => settlements.push(settlement),
+                None => claims.push((settlement.token, vec![settlement])),
+            }
+        }
+        let mut lost = Vec::new();
+        for (token, settlements) in claims {
+            let settled = match self.row_locks.take(token) {
+                Some(held) => self.settle_claim(&held, &settlements).await,
+                None => Ok(Vec::new()),
+            };
+            let settled = settled.unwrap_or_else(|error| {
+                // Whether it was committed is not known. If not, the rows are free and are published again.
+                tracing::warn!(%error, "the verdicts of a claim could not be written; its locks are lost");
+                Vec::new()
+            });
+            let ids = settlements.iter().map(|settlement| settlement.id);
+            lost.extend(ids.filter(|id| !settled.contains(id)));
+        }
+        lost
+    }
+
+    async fn settle_claim(&self, held: &Held, settlements: &[&Settlement]) -> sqlx::Result<Vec<MessageId>> {
+        let Claims::RowLocks(statements, _) = &self.statements.claims else {
+            return Ok(Vec::new());
+        };
+        let Some(mut tx) = held.tx.lock().await.take() else {
+            return Ok(Vec::new());
+        };
+        let verdicts = Verdicts::new(settlements.iter().copied(), &self.map);
+        let rows = verdicts.locked(&statements.settle_locked).fetch_all(&mut *tx).await?;
+        tx.commit().await?;
+        ids(&rows, &self.map)
+    }
+
+    /// Shows the server that the claim is alive; its rows are held as long as it is.
+    pub(crate) async fn extend_by_locks(
+        &self,
+        token: LeaseToken,
+        ids: &[MessageId],
+        lease: Duration,
+    ) -> Vec<MessageId> {
+        let Some(held) = self.row_locks.find(token) else {
+            return Vec::new();
+        };
+        let mut place = held.tx.lock().await;
+        let Some(tx) = place.as_mut() else { return Vec::new() };
+        let until = Instant::now() + lease;
+        if let Err(error) = tx.execute("select").await {
+            tracing::warn!(%error, "a claim could not be renewed; its locks are lost");
+            place.take();
+            self.row_locks.take(token);
+            return Vec::new();
+        }
+        *lock(&held.until) = until;
+        ids.to_vec()
+    }
+}
+
+async fn lock_any(
+    conn: &mut PgConnection,
+    statements: &Statements,
+    request: &ClaimRequest,
+) -> sqlx::Result<Vec<PgRow>> {
+    in_scope(&statements.lock_unordered, &request.scope, request.max_attempts)
+        .bind(i64::from(request.limit))
+        .bind(max_bytes(request))
+        .fetch_all(conn)
+        .await
+}
