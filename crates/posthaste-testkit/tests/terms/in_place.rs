@@ -157,7 +157,6 @@ async fn what_waits_when_the_circuit_opens_is_given_back_and_uses_no_attempt() {
     }
 }
 
-/// Proves D3.
 #[tokio::test(start_paused = true)]
 async fn a_message_whose_bytes_were_changed_is_dead_at_once_all_the_same() {
     let store = store(BARE);

@@ -45,7 +45,6 @@ async fn a_row_above_its_own_limit_is_swept() {
     assert_eq!((report.died, broker.tried().len()), (1, 1));
 }
 
-/// Proves B9.
 #[tokio::test(start_paused = true)]
 async fn a_row_that_somebody_changed_meanwhile_is_a_lost_lease() {
     let store = store(MemoryTable {
