@@ -23,9 +23,11 @@ from (
             select
                 "@o.id:text" as id, "@o.topic:text" as topic, "@o.ordering_key:text" as ordering_key, "@o.order:as",
                 1 as pending, 0 as live, 0 as expired,
-                coalesce("@o.attempts", 0) < /*if max_attempts*/ coalesce("@o.max_attempts" /*if retries*/ + 1 /*end*/, $2) /*else*/ $2 /*end*/
+                1
+                    /*if attempts*/ and coalesce("@o.attempts", 0) < /*if max_attempts*/ coalesce("@o.max_attempts" /*if retries*/ + 1 /*end*/, $2) /*else*/ $2 /*end*/ /*end*/
                     /*if next_attempt_at*/ and coalesce("@o.next_attempt_at:time" <= utc_timestamp(6), 1) /*end*/ as due,
-                /*if next_attempt_at and created_at*/ coalesce("@o.next_attempt_at:time" > "@o.created_at:time", 0) /*else*/ coalesce("@o.attempts", 0) > 0 /*end*/ as waits
+                /*if next_attempt_at and created_at*/ coalesce("@o.next_attempt_at:time" > "@o.created_at:time", 0)
+                    /*else*/ /*if attempts*/ coalesce("@o.attempts", 0) > 0 /*else*/ 0 /*end*/ /*end*/ as waits
             from "@outbox" o
             where "@o.status" in ('@open')
                 /*if namespace*/ and "@o.namespace" = $1 /*end*/
@@ -34,7 +36,7 @@ from (
             order by "@o.order"
             limit $9
         )
-        union all
+        /*if lease_token*/ union all
         (
             select
                 "@o.id:text", "@o.topic:text", "@o.ordering_key:text", "@o.order:as",
@@ -48,7 +50,7 @@ from (
             from "@outbox" o
             where "@o.status" = '@processing'
                 /*if namespace*/ and "@o.namespace" = $1 /*end*/
-        )
+        ) /*end*/
         union all
         (
             -- A dead head that blocks is a row that never passes.

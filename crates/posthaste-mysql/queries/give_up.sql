@@ -1,9 +1,9 @@
 -- Gives up locked rows that have used all their attempts.
 --   $1 ids  $2 error, where there is none yet
 update "@outbox"
-set /*if retries*/ "@attempts" = "@attempts" - 1, /*end*/
+set /*if retries and lease_token*/ "@attempts" = "@attempts" - 1, /*end*/
     /*if locked_by*/ "@locked_by" = null, /*end*/
-    "@lease_token" = null,
+    /*if lease_token*/ "@lease_token" = null, /*end*/
     /*if locked_until*/ "@locked_until" = null, /*end*/
     /*if locked_at*/ "@locked_at" = null, /*end*/
     /*if last_error*/ "@last_error" = coalesce("@last_error", $2), /*end*/

@@ -3,9 +3,9 @@
 select "@o.id:text" as id, cast(octet_length("@o.payload") as signed) as bytes
 from "@outbox" o
 where "@o.id" in ($1)
-    and coalesce("@o.attempts", 0) < /*if max_attempts*/ coalesce("@o.max_attempts" /*if retries*/ + 1 /*end*/, $2) /*else*/ $2 /*end*/
+    /*if attempts*/ and coalesce("@o.attempts", 0) < /*if max_attempts*/ coalesce("@o.max_attempts" /*if retries*/ + 1 /*end*/, $2) /*else*/ $2 /*end*/ /*end*/
     and case when $3
-        then "@o.status" = '@processing' and /*if locked_until*/ "@o.locked_until:time" < utc_timestamp(6) /*else*/ false /*end*/
+        then /*if locked_until*/ "@o.status" = '@processing' and "@o.locked_until:time" < utc_timestamp(6) /*else*/ false /*end*/
         else "@o.status" in ('@open') /*if next_attempt_at*/ and coalesce("@o.next_attempt_at:time" <= utc_timestamp(6), 1) /*end*/
     end
 for update skip locked

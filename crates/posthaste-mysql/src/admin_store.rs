@@ -17,6 +17,7 @@ use crate::statement::{Statement, Value};
 #[async_trait]
 impl AdminStore for MySqlStore {
     async fn list(&self, filter: &Filter, after: Option<MessageId>, limit: u32) -> Result<Vec<Record>, StoreError> {
+        self.map.check_filter(filter)?;
         let records = self.find_records(filter, after, limit).await.map_err(store_error)?;
         if let (true, Some(after)) = (records.is_empty(), after) {
             self.show(after).await?.ok_or_else(|| StoreError::gone(after))?;
@@ -33,10 +34,12 @@ impl AdminStore for MySqlStore {
     }
 
     async fn replay(&self, filter: &Filter, limit: u32) -> Result<Vec<MessageId>, StoreError> {
+        self.map.check_filter(filter)?;
         retrying!(self.change_dead(&self.statements.replay, filter, limit)).map_err(store_error)
     }
 
     async fn discard(&self, filter: &Filter, limit: u32) -> Result<Vec<MessageId>, StoreError> {
+        self.map.check_filter(filter)?;
         retrying!(self.change_dead(&self.statements.discard, filter, limit)).map_err(store_error)
     }
 

@@ -1,6 +1,7 @@
 //! Handing out rows under a lease.
 
 use std::collections::{HashMap, HashSet};
+use std::time::Duration;
 
 use posthaste_core::MessageId;
 use posthaste_core::isolation::reclaim_limit;
@@ -8,8 +9,9 @@ use posthaste_core::lifecycle::EXHAUSTED;
 use posthaste_core::store::{Claim, ClaimRequest, ClaimedMessage, DeadHead, Ordering, Scope};
 use sqlx::{Connection, MySqlConnection, Row};
 
-use crate::claim_lock::ClaimLock;
+use crate::error::ClaimsLocked;
 use crate::rows::{claimed, id, ids, millis};
+use crate::session::Session;
 use crate::statement::Value;
 use crate::{BEGIN, MySqlStore};
 
@@ -21,6 +23,9 @@ const FIRST_LOOK: u32 = 500;
 
 /// How often others may take all that was found.
 const ROUNDS: usize = 3;
+
+/// How long a claim waits for its turn.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A row that may be taken, and its lane if it must keep an order.
 struct Found {
@@ -34,10 +39,17 @@ impl MySqlStore {
         if request.ordering == Ordering::None {
             return self.claim_on(&mut connection, request).await;
         }
-        let namespace = &request.scope.namespace;
-        let mut lock = ClaimLock::take(connection, &self.statements, &self.map, namespace).await?;
-        let claim = self.claim_on(lock.connection(), request).await;
-        lock.release(&self.statements).await?;
+        let mut session = Session::open(connection, PATIENCE * 2).await?;
+        let claims = self.claims_of(&request.scope.namespace);
+        let claim = if session.lock(&self.statements, claims, PATIENCE).await? {
+            self.claim_on(session.connection(), request).await
+        } else {
+            Err(sqlx::Error::AnyDriverError(Box::new(ClaimsLocked)))
+        };
+        if let Err(error) = session.close(&self.statements).await {
+            // What was claimed is claimed. The connection is cut, and with it goes the lock.
+            tracing::debug!(%error, "the lock for ordered claims could not be released");
+        }
         claim
     }
 
@@ -54,12 +66,14 @@ impl MySqlStore {
         if let Some(most_tried) = expired.try_get::<Option<i64>, _>("most_tried")? {
             let most_tried = u32::try_from(most_tried).unwrap_or(0);
             let limit = reclaim_limit(most_tried, request.max_attempts, request.limit);
-            messages = self.take(&mut tx, request, limit, true).await?;
+            let taken = self.take(&mut tx, request, limit, true).await?;
+            messages = self.lease(&mut tx, request, &taken).await?;
         }
         // What vanished workers left may be held back by its keys; that must not hold up everybody else.
         let reclaimed = !messages.is_empty();
         if !reclaimed {
-            messages = self.take(&mut tx, request, request.limit, false).await?;
+            let taken = self.take(&mut tx, request, request.limit, false).await?;
+            messages = self.lease(&mut tx, request, &taken).await?;
         }
         tx.commit().await?;
         Ok(Claim {
@@ -69,17 +83,17 @@ impl MySqlStore {
         })
     }
 
-    /// Takes rows that vanished workers left, or else pending ones.
-    async fn take(
+    /// Locks rows to take: those that vanished workers left, or else pending ones. In order.
+    pub(crate) async fn take(
         &self,
         conn: &mut MySqlConnection,
         request: &ClaimRequest,
         limit: u32,
         expired: bool,
-    ) -> sqlx::Result<Vec<ClaimedMessage>> {
+    ) -> sqlx::Result<Vec<MessageId>> {
         let ordered = request.ordering != Ordering::None;
-        // Others may be faster with what they find too, unless they have to wait for the lock.
-        let wanted = if ordered { limit } else { limit.saturating_mul(4) };
+        // Others may be faster with what they find too, unless they have to wait for their turn.
+        let mut wanted = if ordered { limit } else { limit.saturating_mul(4) };
         let mut look = i64::from(wanted.max(FIRST_LOOK));
         let mut rounds = 0;
         loop {
@@ -93,12 +107,11 @@ impl MySqlStore {
             }
             let chosen = self.lock(conn, request, &found, limit, expired).await?;
             rounds += 1;
-            if !chosen.is_empty() {
-                return self.lease(conn, request, &chosen).await;
+            if !chosen.is_empty() || rounds == ROUNDS {
+                return Ok(chosen);
             }
-            if rounds == ROUNDS {
-                return Ok(Vec::new());
-            }
+            wanted = wanted.saturating_mul(4);
+            look = look.max(i64::from(wanted));
         }
     }
 
@@ -211,6 +224,14 @@ impl MySqlStore {
             ];
             self.statements.lease.execute(conn, &values).await?;
         }
+        self.read_claimed(conn, chosen).await
+    }
+
+    pub(crate) async fn read_claimed(
+        &self,
+        conn: &mut MySqlConnection,
+        chosen: &[MessageId],
+    ) -> sqlx::Result<Vec<ClaimedMessage>> {
         let mut messages = Vec::new();
         for chunk in chosen.chunks(MOST_IDS) {
             let values = [Value::ids(chunk, &self.map)];
@@ -227,6 +248,9 @@ impl MySqlStore {
         wanted: &Scope,
         max_attempts: u32,
     ) -> sqlx::Result<Vec<MessageId>> {
+        if self.statements.find_exhausted.is_absent() {
+            return Ok(Vec::new());
+        }
         let mut values = scope(wanted, max_attempts);
         values.push(Value::Number(i64::try_from(MOST_IDS).ok()));
         let mut died = Vec::new();

@@ -58,7 +58,7 @@ impl MySqlOutbox {
         if prepared.is_empty() {
             return Ok(Vec::new());
         }
-        let rows = NewRows::new(&prepared, self.front.options().dedupe_window);
+        let rows = NewRows::new(&prepared, &self.store.map, self.front.options().dedupe_window)?;
         let stored = conn.insert(self.store.statements.clone().into(), rows).await?;
         Ok(prepared.outcomes(&stored))
     }

@@ -20,18 +20,22 @@
 //! plain read, locked by their primary key in one order for everybody, and looked at again before they are changed.
 
 mod admin_store;
+mod catalogue;
 mod claim;
-mod claim_lock;
 mod dialect;
 mod enqueue;
 mod error;
 mod inbox_store;
 mod migrate;
+mod plain_insert;
+mod recover;
 mod registry;
 mod relay_store;
 mod retry;
+mod row_locks;
 mod rows;
 mod runner;
+mod session;
 mod settle;
 mod statement;
 mod statements;
@@ -43,10 +47,12 @@ use posthaste_core::template::TemplateError;
 use posthaste_core::{OutboxOptions, TableMap};
 use sqlx::{MySql, MySqlPool, Transaction};
 
+pub use catalogue::MySqlCatalogue;
 pub use enqueue::MySqlOutbox;
 pub use error::store_error;
 pub use inbox_store::MySqlInbox;
 pub use retry::MAX_RETRIES;
+use row_locks::HeldClaims;
 pub use runner::Runner;
 use statements::Statements;
 
@@ -63,6 +69,8 @@ pub struct MySqlStore {
     pool: MySqlPool,
     map: Arc<TableMap>,
     statements: Arc<Statements>,
+    /// Claims whose rows are kept locked, where the table has no columns for leases.
+    held: Arc<HeldClaims>,
 }
 
 impl MySqlStore {
@@ -84,9 +92,12 @@ impl MySqlStore {
 
     /// An outbox described by a table map.
     pub fn with_map(pool: MySqlPool, map: TableMap) -> Result<Self, TemplateError> {
-        let statements = Arc::new(Statements::render(&map)?);
-        let map = Arc::new(map);
-        Ok(Self { pool, map, statements })
+        Ok(Self {
+            pool,
+            statements: Arc::new(Statements::render(&map)?),
+            map: Arc::new(map),
+            held: Arc::default(),
+        })
     }
 
     /// The pool that the store uses.

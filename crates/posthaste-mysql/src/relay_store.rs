@@ -5,8 +5,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use posthaste_core::lifecycle::{LeaseToken, Settlement};
 use posthaste_core::store::{
-    Claim, ClaimRequest, LeadRequest, Leadership, OutboxStats, RelayBeat, RelayStore, Scope, Terms, WorkerId,
+    Claim, ClaimRequest, LeadRequest, Leadership, OutboxStats, Recovered, RelayBeat, RelayStore, Scope, StoreErrorKind,
+    Terms, WorkerId,
 };
+use posthaste_core::table::{Database, Strategy};
 use posthaste_core::{MessageId, StoreError};
 use sqlx::Row;
 
@@ -20,12 +22,21 @@ use crate::statement::Value;
 #[async_trait]
 impl RelayStore for MySqlStore {
     async fn claim(&self, request: &ClaimRequest) -> Result<Claim, StoreError> {
-        retrying!(self.claim_once(request)).map_err(store_error)
+        self.map.check_scope(&request.scope)?;
+        self.map.check_ordering(&request.ordering)?;
+        match self.map.strategy() {
+            Strategy::RowLocks => retrying!(self.claim_by_locks(request)).map_err(store_error),
+            Strategy::Leased | Strategy::Split => retrying!(self.claim_once(request)).map_err(store_error),
+            Strategy::Log => Err(no_logs()),
+        }
     }
 
     async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<MessageId>, StoreError> {
         if settlements.is_empty() {
             return Ok(Vec::new());
+        }
+        if self.keeps_rows_locked() {
+            return self.settle_locked(settlements).await.map_err(store_error);
         }
         retrying!(self.settle_once(settlements)).map_err(store_error)
     }
@@ -36,6 +47,9 @@ impl RelayStore for MySqlStore {
         ids: &[MessageId],
         lease: Duration,
     ) -> Result<Vec<MessageId>, StoreError> {
+        if self.keeps_rows_locked() {
+            return self.extend_locked(token, ids, lease).await.map_err(store_error);
+        }
         retrying!(self.extend_once(token, ids, lease)).map_err(store_error)
     }
 
@@ -43,7 +57,18 @@ impl RelayStore for MySqlStore {
         self.map.terms()
     }
 
+    async fn recover(
+        &self,
+        scope: &Scope,
+        max_attempts: u32,
+        stalled_after: Duration,
+    ) -> Result<Recovered, StoreError> {
+        self.map.check_scope(scope)?;
+        retrying!(self.recover_once(scope, max_attempts, stalled_after)).map_err(store_error)
+    }
+
     async fn sweep(&self, scope: &Scope, max_attempts: u32) -> Result<Vec<MessageId>, StoreError> {
+        self.map.check_scope(scope)?;
         retrying!(self.sweep_once(scope, max_attempts)).map_err(store_error)
     }
 
@@ -60,6 +85,9 @@ impl RelayStore for MySqlStore {
     }
 
     async fn lead(&self, request: &LeadRequest) -> Result<Leadership, StoreError> {
+        if self.statements.lead.is_absent() {
+            return Err(self.map.needs_own_tables("to have one relay lead"));
+        }
         retrying!(self.ask_to_lead(request)).map_err(store_error)
     }
 
@@ -68,11 +96,25 @@ impl RelayStore for MySqlStore {
     }
 
     async fn check(&self) -> Result<(), StoreError> {
-        self.stats("").await.map(drop)
+        self.look_at_every_column().await.map_err(store_error)
     }
 }
 
 impl MySqlStore {
+    async fn look_at_every_column(&self) -> sqlx::Result<()> {
+        let mut conn = self.pool.acquire().await?;
+        for check in [&self.statements.check, &self.statements.check_dead_letter] {
+            if !check.is_absent() {
+                check.fetch_all(&mut conn, &[]).await?;
+            }
+        }
+        Ok(())
+    }
+
+    fn keeps_rows_locked(&self) -> bool {
+        self.map.strategy() == Strategy::RowLocks
+    }
+
     async fn sweep_once(&self, scope: &Scope, max_attempts: u32) -> sqlx::Result<Vec<MessageId>> {
         let mut tx = self.begin().await?;
         let died = self.sweep_on(&mut tx, scope, max_attempts).await?;
@@ -127,5 +169,14 @@ impl MySqlStore {
             dead: number("dead")?,
             oldest_seconds: Duration::from_micros(number("oldest_us")?).as_secs_f64(),
         })
+    }
+}
+
+fn no_logs() -> StoreError {
+    StoreError {
+        kind: StoreErrorKind::Other,
+        message: "MySQL: a log cannot be read here".to_owned(),
+        remedy: Database::MySql.refuses(Strategy::Log),
+        source: None,
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use posthaste_core::enqueue::Prepared;
-use posthaste_core::{Enqueued, MessageId, StoreError};
+use posthaste_core::{EnqueueError, Enqueued, MessageId, StoreError, TableMap};
 use serde::Serialize;
 use sqlx::pool::PoolConnection;
 use sqlx::{Executor, MySql, MySqlConnection, Row, Transaction};
@@ -13,6 +13,7 @@ use uuid::Uuid;
 
 use crate::error::{number, store_error};
 use crate::inbox_store::DUPLICATE;
+use crate::plain_insert;
 use crate::rows::{millis, undecodable};
 use crate::statement::{Value, epoch_micros};
 use crate::statements::Statements;
@@ -45,10 +46,54 @@ impl From<Arc<Statements>> for InsertStatements {
 /// not payload.
 const MOST_BYTES: usize = 8 << 20;
 
-/// New rows for `json_table`, with the payloads beside them as they are.
+/// New rows, in the form that their table takes.
 #[doc(hidden)]
 #[derive(Debug)]
-pub struct NewRows<'a> {
+pub struct NewRows<'a>(Rows<'a>);
+
+#[derive(Debug)]
+enum Rows<'a> {
+    Own(OwnRows<'a>),
+    Plain(&'a TableMap, &'a Prepared, Vec<Vec<Value>>),
+}
+
+impl<'a> NewRows<'a> {
+    pub(crate) fn new(
+        prepared: &'a Prepared,
+        map: &'a TableMap,
+        dedupe_window: Duration,
+    ) -> Result<Self, EnqueueError> {
+        Ok(Self(if map.has("dedupe") {
+            Rows::Own(OwnRows::new(prepared, dedupe_window))
+        } else {
+            Rows::Plain(map, prepared, plain_insert::rows(map, prepared)?)
+        }))
+    }
+
+    fn is_one_statement(&self) -> bool {
+        match &self.0 {
+            Rows::Own(rows) => rows.is_one_statement(),
+            Rows::Plain(_, _, rows) => rows.len() == 1,
+        }
+    }
+
+    async fn write(&self, conn: &mut MySqlConnection, statements: &Statements) -> Result<Vec<Enqueued>, StoreError> {
+        match &self.0 {
+            Rows::Own(rows) => rows.write(conn, statements).await.map_err(store_error),
+            Rows::Plain(map, prepared, rows) => {
+                let mut outcomes = Vec::with_capacity(rows.len());
+                for (row, values) in prepared.rows.iter().zip(rows) {
+                    outcomes.push(plain_insert::write(conn, map, statements, row, values).await?);
+                }
+                Ok(outcomes)
+            }
+        }
+    }
+}
+
+/// Rows of Posthaste's own table: for `json_table`, with the payloads beside them as they are.
+#[derive(Debug)]
+struct OwnRows<'a> {
     rows: Vec<NewRow<'a>>,
     dedupe_window_ms: i64,
 }
@@ -76,8 +121,8 @@ struct NewRow<'a> {
     payload: &'a [u8],
 }
 
-impl<'a> NewRows<'a> {
-    pub(crate) fn new(prepared: &'a Prepared, dedupe_window: Duration) -> Self {
+impl<'a> OwnRows<'a> {
+    fn new(prepared: &'a Prepared, dedupe_window: Duration) -> Self {
         let rows = prepared.rows.iter().map(|row| {
             let message = &row.message;
             NewRow {
@@ -229,11 +274,11 @@ async fn insert_in_transaction(
     conn: &mut MySqlConnection,
     statements: &Statements,
     rows: &NewRows<'_>,
-) -> sqlx::Result<Vec<Enqueued>> {
+) -> Result<Vec<Enqueued>, StoreError> {
     if rows.is_one_statement() {
         return rows.write(conn, statements).await;
     }
-    conn.execute(MARK).await?;
+    conn.execute(MARK).await.map_err(store_error)?;
     let written = rows.write(conn, statements).await;
     if written.is_err() {
         // After a deadlock the server has undone everything, the mark with it.
@@ -248,32 +293,30 @@ async fn insert_anywhere(
     conn: &mut MySqlConnection,
     statements: &Statements,
     rows: &NewRows<'_>,
-) -> sqlx::Result<Vec<Enqueued>> {
+) -> Result<Vec<Enqueued>, StoreError> {
     if rows.is_one_statement() {
         return rows.write(conn, statements).await;
     }
-    conn.execute(MARK).await?;
+    conn.execute(MARK).await.map_err(store_error)?;
     // Outside a transaction a mark is forgotten at once.
     if conn.execute("release savepoint posthaste_enqueue").await.is_ok() {
         return insert_in_transaction(conn, statements, rows).await;
     }
-    let mut tx = sqlx::Connection::begin(conn).await?;
+    let mut tx = sqlx::Connection::begin(conn).await.map_err(store_error)?;
     let outcomes = rows.write(&mut tx, statements).await?;
-    tx.commit().await?;
+    tx.commit().await.map_err(store_error)?;
     Ok(outcomes)
 }
 
 impl Runner for MySqlConnection {
     async fn insert(&mut self, statements: InsertStatements, rows: NewRows<'_>) -> Result<Vec<Enqueued>, StoreError> {
-        insert_anywhere(self, &statements.0, &rows).await.map_err(store_error)
+        insert_anywhere(self, &statements.0, &rows).await
     }
 }
 
 impl Runner for Transaction<'_, MySql> {
     async fn insert(&mut self, statements: InsertStatements, rows: NewRows<'_>) -> Result<Vec<Enqueued>, StoreError> {
-        insert_in_transaction(self, &statements.0, &rows)
-            .await
-            .map_err(store_error)
+        insert_in_transaction(self, &statements.0, &rows).await
     }
 }
 

@@ -10,7 +10,7 @@ use sqlx::{MySqlConnection, Row};
 use crate::MySqlStore;
 use crate::claim::MOST_IDS;
 use crate::rows::{id, millis};
-use crate::statement::Value;
+use crate::statement::{Statement, Value};
 
 /// Equal verdicts are written together.
 pub(crate) type Verdicts = BTreeMap<(&'static str, i64, Option<String>), Vec<MessageId>>;
@@ -38,7 +38,8 @@ impl MySqlStore {
             version.is_some_and(|version| settlement.version.is_none() || *version == settlement.version)
         };
         let (settled, lost): (Vec<_>, Vec<_>) = settlements.iter().partition(is_held);
-        self.write_verdicts(&mut tx, self.verdicts(settled)).await?;
+        self.write_verdicts(&mut tx, &self.statements.settle, self.verdicts(settled))
+            .await?;
         tx.commit().await?;
         Ok(lost.into_iter().map(|settlement| settlement.id).collect())
     }
@@ -95,7 +96,12 @@ impl MySqlStore {
     }
 
     /// Writes verdicts to rows that this transaction has locked.
-    pub(crate) async fn write_verdicts(&self, conn: &mut MySqlConnection, verdicts: Verdicts) -> sqlx::Result<()> {
+    pub(crate) async fn write_verdicts(
+        &self,
+        conn: &mut MySqlConnection,
+        settle: &Statement,
+        verdicts: Verdicts,
+    ) -> sqlx::Result<()> {
         for ((word, delay, error), ids) in verdicts {
             for chunk in ids.chunks(MOST_IDS) {
                 let values = [
@@ -104,7 +110,7 @@ impl MySqlStore {
                     delay.into(),
                     Value::optional(error.as_deref()),
                 ];
-                self.statements.settle.execute(conn, &values).await?;
+                settle.execute(conn, &values).await?;
             }
             if word == "dead" {
                 self.bury(conn, &ids).await?;

@@ -86,6 +86,12 @@ impl Statement {
         conn.fetch_one(self.query(values)?).await
     }
 
+    /// Returns the id that the server gave, if it gives any.
+    pub(crate) async fn insert(&self, conn: &mut MySqlConnection, values: &[Value]) -> sqlx::Result<i64> {
+        let done = conn.execute(self.query(values)?).await?;
+        Ok(i64::try_from(done.last_insert_id()).unwrap_or_default())
+    }
+
     /// Returns how many rows were changed.
     pub(crate) async fn execute(&self, conn: &mut MySqlConnection, values: &[Value]) -> sqlx::Result<u64> {
         Ok(conn.execute(self.query(values)?).await?.rows_affected())
@@ -217,7 +223,7 @@ mod tests {
     #[test]
     fn parameters_may_be_repeated_and_lists_are_spread() {
         let sql = "select $2 where $1 in ($2, $1)";
-        assert_eq!(finished(sql, &[1.into(), "x".into()]), "select ? where ? in (?, ?)");
+        assert_eq!(finished(sql, &[1_u32.into(), "x".into()]), "select ? where ? in (?, ?)");
         let three = Value::texts(&["a", "b", "c"]);
         assert_eq!(finished("in ($1)", &[three]), "in (?, ?, ?, ?)");
         assert_eq!(finished("in ($1)", &[Value::List(vec![])]), "in (null)");
@@ -227,7 +233,7 @@ mod tests {
     fn what_stands_in_quotes_or_comments_is_no_parameter() {
         let sql = "-- $1 it's\nselect `a``$1`, 'it''s $1', '$.x', $1 - 1";
         assert_eq!(
-            finished(sql, &[7.into()]),
+            finished(sql, &[7_u32.into()]),
             "-- $1 it's\nselect `a``$1`, 'it''s $1', '$.x', ? - 1"
         );
         assert_eq!(Statement::new("test", sql).text(), sql);

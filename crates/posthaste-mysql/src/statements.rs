@@ -6,6 +6,14 @@ use posthaste_core::template::{TemplateError, render};
 use crate::dialect::MySqlDialect;
 use crate::statement::Statement;
 
+/// Whether a table has use for statements that need something, or need that something is not there.
+fn wanted(map: &TableMap, needs: &str) -> bool {
+    match needs.strip_prefix("no ") {
+        Some(absent) => !map.has(absent),
+        None => map.has(needs),
+    }
+}
+
 /// Puts a map's names into a statement or migration.
 pub(crate) fn finish(sql: &str, map: &TableMap) -> Result<String, TemplateError> {
     render(sql, map, &MySqlDialect)
@@ -21,10 +29,13 @@ macro_rules! statements {
 
         impl Statements {
             pub(crate) fn render(map: &TableMap) -> Result<Self, TemplateError> {
+                // Reading a column for two roles is fine, writing it twice is not.
+                let once = map.with_each_column_once();
+                let map_for = |name: &str| if name == "insert" { &once } else { map };
                 Ok(Self {
-                    $($($name: if map.has($needs) {
+                    $($($name: if wanted(map, $needs) {
                         let sql = include_str!(concat!("../queries/", stringify!($name), ".sql"));
-                        Statement::new(stringify!($name), &finish(sql, map)?)
+                        Statement::new(stringify!($name), &finish(sql, map_for(stringify!($name)))?)
                     } else {
                         Statement::absent(stringify!($name))
                     },)*)*
@@ -41,12 +52,16 @@ macro_rules! statements {
 }
 
 statements! {
-    if "outbox" { lock_claims, unlock_claims, read_claimed, stats, list, find_dead, lock_dead, replay, discard }
-    if "lease_token" {
-        probe, find_claimable, count_open, lock_claimable, lease, lock_held, settle, extend, find_exhausted, lock_exhausted, give_up,
+    if "outbox" {
+        lock_claims, unlock_claims, find_claimable, count_open, lock_claimable, read_claimed, settle_locked, stats, list,
+        find_dead, lock_dead, replay, discard, check,
     }
+    if "lease_token" { probe, lease, lock_held, settle, extend }
+    if "attempts" { find_exhausted, lock_exhausted, give_up }
+    if "locked_at" { find_stalled, lock_stalled, take_back }
     if "delivered_at" { find_delivered, purge_delivered }
-    if "dead_letter" { bury }
+    if "dead_letter" { bury, check_dead_letter }
+    if "no dedupe" { insert, find_enqueued }
     if "dedupe" { hold_keys, find_holders, enqueue, find_free_keys, purge_dedupe }
     if "inbox" { record_inbox, purge_inbox }
     if "relays" { beat, forget_relays, leave, relays }

@@ -6,6 +6,7 @@ mod support;
 
 use posthaste_core::OutboxOptions;
 use posthaste_core::store::SchemaStore;
+use posthaste_core::table::{Database, SHIPPED, Shipped};
 use posthaste_mysql::MySqlStore;
 use sqlx::{AssertSqlSafe, Executor, SqlSafeStr};
 
@@ -37,6 +38,38 @@ async fn the_finished_statements_are_the_ones_in_the_repository() {
         insta::assert_snapshot!(name, sql);
     }
     let _ = store.outbox(OutboxOptions::default());
+}
+
+/// The statements for a map, one after another.
+fn script(store: &MySqlStore) -> String {
+    let statements = store.statements().into_iter();
+    statements
+        .map(|(name, sql)| format!("-- {name}.sql\n{sql}\n\n"))
+        .collect()
+}
+
+#[tokio::test]
+async fn the_finished_statements_of_every_shipped_map_are_the_ones_in_the_repository() {
+    let pool = support::pool(1).await;
+    for shipped in &SHIPPED {
+        let map = shipped.map().unwrap();
+        if Database::MySql.refuses(map.strategy()).is_none() {
+            let store = MySqlStore::with_map(pool.clone(), map).unwrap();
+            insta::assert_snapshot!(format!("map_{}", shipped.name), script(&store));
+        }
+    }
+}
+
+#[tokio::test]
+async fn every_statement_for_the_shipped_map_of_a_mysql_table_is_prepared_by_the_server() {
+    let pool = support::pool(1).await;
+    let shipped = Shipped::find("donation").unwrap();
+    support::run(&pool, shipped.ddl).await;
+    let store = MySqlStore::with_map(pool.clone(), shipped.map().unwrap()).unwrap();
+    for (name, sql) in store.statements() {
+        let prepared = pool.prepare(AssertSqlSafe(nameless(&sql)).into_sql_str()).await;
+        prepared.unwrap_or_else(|error| panic!("{name}: {error}\n{sql}"));
+    }
 }
 
 /// Two processes that start at the same moment must not trip over each other.

@@ -1,0 +1,91 @@
+//! What a table that lacks a column cannot be asked for.
+
+use super::TableMap;
+use crate::store::{Filter, Ordering, Scope, StoreError, StoreErrorKind};
+
+fn refused(message: String, remedy: &'static str) -> StoreError {
+    StoreError {
+        kind: StoreErrorKind::Other,
+        message,
+        remedy: Some(remedy),
+        source: None,
+    }
+}
+
+impl TableMap {
+    /// Whether rows can be chosen by this scope. A table without namespaces is served as a whole.
+    pub fn check_scope(&self, scope: &Scope) -> Result<(), StoreError> {
+        if !scope.topics.is_empty() && !self.has("topic") {
+            let message = format!("scope.topics: {}", self.lacks("topic"));
+            return Err(refused(message, "leave scope.topics empty and route in the publisher"));
+        }
+        if scope.tenant.is_some() && !self.has("tenant") {
+            let message = format!("scope.tenant: {}", self.lacks("tenant"));
+            return Err(refused(message, "leave scope.tenant out, or map a column"));
+        }
+        Ok(())
+    }
+
+    /// Whether the policy for dead heads can be told by topic.
+    pub fn check_ordering(&self, ordering: &Ordering) -> Result<(), StoreError> {
+        match ordering {
+            Ordering::PerKey { except, .. } if !except.is_empty() && !self.has("topic") => {
+                let message = format!("the policy for dead heads: {}", self.lacks("topic"));
+                Err(refused(message, "choose one policy for all topics"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether an operator's conditions can be applied.
+    pub fn check_filter(&self, filter: &Filter) -> Result<(), StoreError> {
+        for (role, asked) in [
+            ("topic", filter.topic.is_some()),
+            ("ordering_key", filter.ordering_key.is_some()),
+            ("tenant", filter.tenant.is_some()),
+        ] {
+            if asked && !self.has(role) {
+                let message = format!("filter by {role}: {}", self.lacks(role));
+                return Err(refused(message, "leave the condition out, or name rows by id"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The answer to what only Posthaste's own tables can do.
+    pub fn needs_own_tables(&self, what: &str) -> StoreError {
+        refused(
+            format!("{what}: the table map `{}` has no table for it", self.name),
+            "use Posthaste's own tables, or do without",
+        )
+    }
+
+    fn lacks(&self, role: &str) -> String {
+        format!("the table map `{}` has no column for {role}", self.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::Shipped;
+
+    #[test]
+    fn what_needs_a_column_that_is_not_there_is_refused_by_name() {
+        let map = Shipped::find("donation").unwrap().map().unwrap();
+        assert!(map.check_scope(&Scope::default()).is_ok());
+        let scope = Scope {
+            topics: vec!["a".to_owned()],
+            ..Scope::default()
+        };
+        let error = map.check_scope(&scope).unwrap_err().to_string();
+        assert!(error.contains("scope.topics: the table map `donation` has no column for topic; leave"), "{error}");
+        let filter = Filter {
+            tenant: Some("t".to_owned()),
+            ..Filter::default()
+        };
+        assert!(map.check_filter(&filter).unwrap_err().to_string().contains("tenant"));
+        let own = TableMap::with_prefix("p_").unwrap();
+        assert!(own.check_scope(&scope).is_ok() && own.check_filter(&filter).is_ok());
+    }
+}

@@ -1,0 +1,10 @@
+-- Finds rows whose claim says since when it holds, and holds for too long.
+--   $1 namespace  $2 unused  $3 whether all topics are served  $4 topics  $5 tenant  $6 how long, in ms  $7 limit
+select "@o.id:text" as id
+from "@outbox" o
+where "@o.status" = '@processing'
+    and coalesce("@o.locked_at:time" < timestampadd(microsecond, -1000 * $6, utc_timestamp(6)), 1)
+    /*if namespace*/ and "@o.namespace" = $1 /*end*/
+    /*if topic*/ and ($3 or "@o.topic" in ($4)) /*end*/
+    /*if tenant*/ and ($5 is null or "@o.tenant" = $5) /*end*/
+limit $7

@@ -1,0 +1,101 @@
+//! Enqueueing into a table whose own indexes say what may be there once.
+
+use posthaste_core::enqueue::{NewRow, Prepared};
+use posthaste_core::store::StoreErrorKind;
+use posthaste_core::table::Kind;
+use posthaste_core::{EnqueueError, Enqueued, StoreError, TableMap};
+use sqlx::MySqlConnection;
+
+use crate::error::{number, store_error};
+use crate::inbox_store::DUPLICATE;
+use crate::rows::id;
+use crate::statement::{Value, epoch_micros};
+use crate::statements::Statements;
+
+/// The roles whose texts `insert.sql` takes between the id and the payload.
+const TEXTS: [&str; 11] = [
+    "event_id",
+    "namespace",
+    "topic",
+    "ordering_key",
+    "tenant",
+    "dedupe_key",
+    "event_type",
+    "source",
+    "aggregate_type",
+    "aggregate_id",
+    "content_type",
+];
+
+/// New rows as the table takes them, or which of the messages it cannot take.
+pub(crate) fn rows(map: &TableMap, prepared: &Prepared) -> Result<Vec<Vec<Value>>, EnqueueError> {
+    let mut rows = Vec::with_capacity(prepared.rows.len());
+    for (place, row) in prepared.rows.iter().enumerate() {
+        map.accept(row).map_err(|reason| EnqueueError::Invalid {
+            position: prepared.position(place),
+            reason,
+        })?;
+        rows.push(values(map, row));
+    }
+    Ok(rows)
+}
+
+fn values(map: &TableMap, row: &NewRow) -> Vec<Value> {
+    let mut values = vec![Value::id(row.message.id, map)];
+    values.extend(TEXTS.map(|role| text(map, row, role)));
+    values.push(match map.column("payload").map(|column| column.kind) {
+        Some(Kind::Bytes) | None => Value::Bytes(row.message.payload.to_vec()),
+        // Checked to be text before.
+        Some(_) => String::from_utf8_lossy(&row.message.payload).as_ref().into(),
+    });
+    values.push(serde_json::json!(row.message.headers).to_string().into());
+    let hash = map.hash_recipe().hash(&row.message);
+    values.push(match map.column("content_hash").map(|column| column.kind) {
+        Some(Kind::Bytes) => Value::Bytes(hash.as_bytes().to_vec()),
+        _ => hash.to_string().into(),
+    });
+    values.push(Value::Number(row.message.not_before.map(epoch_micros)));
+    values
+}
+
+fn text(map: &TableMap, row: &NewRow, role: &str) -> Value {
+    let own_id = || (role == "event_id").then(|| row.message.id.to_string());
+    let text = map.new_text(row, role).map(str::to_owned).or_else(own_id);
+    let uuid = || text.as_deref().and_then(|text| text.parse::<uuid::Uuid>().ok());
+    match (map.column(role).map(|column| column.kind), uuid()) {
+        (Some(Kind::UuidBytes), Some(uuid)) => Value::Bytes(uuid.as_bytes().to_vec()),
+        _ => Value::Text(text),
+    }
+}
+
+/// Writes a row, or says under which id it was there before. The server undoes a refused statement alone.
+pub(crate) async fn write(
+    conn: &mut MySqlConnection,
+    map: &TableMap,
+    statements: &Statements,
+    row: &NewRow,
+    values: &[Value],
+) -> Result<Enqueued, StoreError> {
+    let refused = match statements.insert.insert(conn, values).await {
+        Ok(given) if map.has("generated_id") => return Ok(Enqueued::Now(given.into())),
+        Ok(_) => return Ok(Enqueued::Now(row.message.id)),
+        Err(error) => error,
+    };
+    if number(&refused) != Some(DUPLICATE) {
+        return Err(store_error(refused));
+    }
+    let found = statements
+        .find_enqueued
+        .fetch_all(conn, values)
+        .await
+        .map_err(store_error)?;
+    match found.first() {
+        Some(row) => Ok(Enqueued::Before(id(row, map).map_err(store_error)?)),
+        None => Err(StoreError {
+            kind: StoreErrorKind::Other,
+            message: format!("MySQL: {refused}"),
+            remedy: Some("look at the table's unique indexes: one forbids what the table map allows"),
+            source: Some(Box::new(refused)),
+        }),
+    }
+}

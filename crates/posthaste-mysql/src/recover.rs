@@ -1,0 +1,70 @@
+//! Taking back what vanished workers held, where the table says since when a row is held and not until when.
+
+use std::time::Duration;
+
+use posthaste_core::lifecycle::EXHAUSTED;
+use posthaste_core::store::{Recovered, Scope};
+use sqlx::Row;
+
+use crate::MySqlStore;
+use crate::claim::{MOST_IDS, scope};
+use crate::rows::{id, ids, millis};
+use crate::statement::Value;
+
+impl MySqlStore {
+    /// Rows that have attempts left are pending again, the others dead.
+    pub(crate) async fn recover_once(
+        &self,
+        wanted: &Scope,
+        max_attempts: u32,
+        stalled_after: Duration,
+    ) -> sqlx::Result<Recovered> {
+        // Where a row says until when it is held, a claim takes it back itself.
+        if self.statements.find_stalled.is_absent() || self.map.has("locked_until") {
+            return Ok(Recovered::default());
+        }
+        let mut tx = self.begin().await?;
+        let mut stalled = scope(wanted, max_attempts);
+        stalled.extend([
+            millis(stalled_after).into(),
+            Value::Number(i64::try_from(MOST_IDS).ok()),
+        ]);
+        let mut found = ids(
+            &self.statements.find_stalled.fetch_all(&mut tx, &stalled).await?,
+            &self.map,
+        )?;
+        if found.is_empty() {
+            return Ok(Recovered::default());
+        }
+        found.sort_unstable();
+        let stalled = [
+            Value::ids(&found, &self.map),
+            max_attempts.into(),
+            millis(stalled_after).into(),
+        ];
+        let mut recovered = Recovered::default();
+        for row in self.statements.lock_stalled.fetch_all(&mut tx, &stalled).await? {
+            let exhausted: bool = row.try_get("exhausted")?;
+            let rows = if exhausted {
+                &mut recovered.died
+            } else {
+                &mut recovered.pending
+            };
+            rows.push(id(&row, &self.map)?);
+        }
+        if !recovered.pending.is_empty() {
+            let values = [Value::ids(&recovered.pending, &self.map)];
+            self.statements.take_back.execute(&mut tx, &values).await?;
+        }
+        if !recovered.died.is_empty() {
+            let values = [
+                Value::ids(&recovered.died, &self.map),
+                self.map.error_text(EXHAUSTED).into(),
+            ];
+            self.statements.give_up.execute(&mut tx, &values).await?;
+            self.bury(&mut tx, &recovered.died).await?;
+        }
+        tx.commit().await?;
+        Ok(recovered)
+    }
+}

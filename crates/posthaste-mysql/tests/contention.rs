@@ -1,0 +1,223 @@
+//! Other transactions in the way: what is tried again, how often, and what an abandoned claim leaves behind.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::time::Duration;
+
+use metrics_util::MetricKind;
+use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
+use posthaste_core::lifecycle::{LeaseToken, Settlement};
+use posthaste_core::store::{ClaimRequest, DeadHead, Ordering, SchemaStore, Scope, StoreErrorKind, WorkerId};
+use posthaste_core::{Message, MessageId, OutboxOptions, RelayStore};
+use posthaste_mysql::{MAX_RETRIES, MySqlStore};
+use sqlx::mysql::MySqlPoolOptions;
+use sqlx::{AssertSqlSafe, Executor};
+
+fn request() -> ClaimRequest {
+    ClaimRequest {
+        worker: WorkerId::new(),
+        token: LeaseToken::new(),
+        limit: 100,
+        max_bytes: 1 << 20,
+        look_ahead: None,
+        lease: Duration::from_mins(5),
+        max_attempts: 10,
+        ordering: Ordering::PerKey {
+            dead_head: DeadHead::Skip,
+            except: Vec::new(),
+        },
+        scope: Scope::default(),
+    }
+}
+
+async fn enqueue(store: &MySqlStore, count: usize) -> Vec<MessageId> {
+    let messages: Vec<_> = (0..count).map(|n| Message::new("t", n.to_string())).collect();
+    let mut conn = store.pool().acquire().await.unwrap();
+    let outbox = store.outbox(OutboxOptions::default());
+    let outcomes = outbox.enqueue_all(&mut conn, messages).await.unwrap();
+    outcomes.into_iter().map(posthaste_core::Enqueued::id).collect()
+}
+
+/// How often transactions were begun again, by the reason.
+fn retries(snapshotter: &Snapshotter, reason: &str) -> u64 {
+    let counts = snapshotter
+        .snapshot()
+        .into_vec()
+        .into_iter()
+        .filter_map(|(key, _, _, value)| {
+            let (kind, key) = key.into_parts();
+            let is_ours = kind == MetricKind::Counter
+                && key.name() == "outbox_store_retry_count"
+                && key.labels().any(|label| label.value() == reason);
+            match value {
+                DebugValue::Counter(count) if is_ours => Some(count),
+                _ => None,
+            }
+        });
+    counts.sum()
+}
+
+#[tokio::test]
+async fn a_transaction_that_loses_a_deadlock_is_run_again_and_counted() {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    let _recording = metrics::set_default_local_recorder(&recorder);
+    let store = support::store(4).await;
+    let mut ids = enqueue(&store, 52).await;
+    ids.sort_unstable();
+    let held = request();
+    store.claim(&held).await.unwrap();
+
+    // Heavier than the other one, so that the server spares it.
+    let mut other = store.pool().begin().await.unwrap();
+    let weight: Vec<_> = ids[2..].iter().map(|id| format!("'{id}'")).collect();
+    let weigh = format!(
+        "update posthaste_outbox set last_error = 'x' where id in ({})",
+        weight.join(", ")
+    );
+    other.execute(AssertSqlSafe(weigh)).await.unwrap();
+    let lock = |id: MessageId| AssertSqlSafe(format!("select id from posthaste_outbox where id = '{id}' for update"));
+    other.execute(lock(ids[1])).await.unwrap();
+
+    let verdicts: Vec<_> = ids[..2]
+        .iter()
+        .map(|id| Settlement::delivered(*id, held.token))
+        .collect();
+    let (settled, ()) = tokio::join!(store.settle(&verdicts), async {
+        wait_for_a_waiter(&store).await;
+        // It has the first row and waits for the second; this asks for them the other way round.
+        other.execute(lock(ids[0])).await.unwrap();
+        other.commit().await.unwrap();
+    });
+    assert_eq!(settled.unwrap(), [], "it was settled in the end");
+    assert_eq!(retries(&snapshotter, "deadlock"), 1);
+}
+
+async fn wait_for_a_waiter(store: &MySqlStore) {
+    let waiting = "select count(*) from information_schema.innodb_trx t
+        join information_schema.processlist p on p.id = t.trx_mysql_thread_id
+        where t.trx_state = 'LOCK WAIT' and p.db = database()";
+    let deadline = tokio::time::Instant::now() + Duration::from_mins(1);
+    while sqlx::query_scalar::<_, i64>(waiting)
+        .fetch_one(store.pool())
+        .await
+        .unwrap()
+        == 0
+    {
+        assert!(tokio::time::Instant::now() < deadline, "nobody waits");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_lock_that_is_never_let_go_ends_in_an_error_after_a_few_retries() {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    let _recording = metrics::set_default_local_recorder(&recorder);
+    let database = support::fresh_database().await;
+    let pool = MySqlPoolOptions::new()
+        .max_connections(4)
+        .after_connect(|conn, _| {
+            Box::pin(async move { conn.execute("set session innodb_lock_wait_timeout = 1").await.map(drop) })
+        })
+        .connect_with(
+            support::server_url()
+                .parse::<sqlx::mysql::MySqlConnectOptions>()
+                .unwrap()
+                .database(&database),
+        )
+        .await
+        .unwrap();
+    let store = MySqlStore::new(pool);
+    store.migrate().await.unwrap();
+    let ids = enqueue(&store, 1).await;
+    let held = request();
+    store.claim(&held).await.unwrap();
+
+    let mut other = store.pool().begin().await.unwrap();
+    other
+        .execute("select id from posthaste_outbox for update")
+        .await
+        .unwrap();
+    let error = store.extend(held.token, &ids, held.lease).await.unwrap_err();
+    assert_eq!(error.kind, StoreErrorKind::Contention);
+    assert_eq!(retries(&snapshotter, "lock_wait_timeout"), u64::from(MAX_RETRIES));
+    other.rollback().await.unwrap();
+    assert_eq!(store.extend(held.token, &ids, held.lease).await.unwrap(), ids);
+}
+
+/// The name of the lock, as the claim makes it.
+const LOCK: &str = "concat('posthaste:', sha1(concat_ws('/', database(), 'posthaste_outbox', 'default')))";
+
+/// Proves pitfall 4.
+#[tokio::test]
+async fn ordered_claims_wait_for_each_other_and_say_so_when_it_takes_too_long() {
+    let store = support::store(2).await;
+    let mut other = store.pool().acquire().await.unwrap();
+    let lock = AssertSqlSafe(format!("do get_lock({LOCK}, 0)"));
+    other.execute(lock).await.unwrap();
+    let error = store.claim(&request()).await.unwrap_err();
+    assert_eq!(error.kind, StoreErrorKind::Contention);
+    assert!(error.to_string().contains("another relay"), "{error}");
+    let unordered = ClaimRequest {
+        ordering: Ordering::None,
+        ..request()
+    };
+    store.claim(&unordered).await.expect("nobody else waits for the lock");
+    let timeouts: (i64, i64) =
+        sqlx::query_as("select cast(@@session.wait_timeout as signed), cast(@@global.wait_timeout as signed)")
+            .fetch_one(store.pool())
+            .await
+            .unwrap();
+    assert_eq!(timeouts.0, timeouts.1, "the connection is as it was");
+}
+
+#[tokio::test]
+async fn a_claim_that_is_abandoned_half_way_leaves_no_lock_behind() {
+    let store = support::store(4).await;
+    enqueue(&store, 500).await;
+    for step in 0..60_u64 {
+        let few = ClaimRequest { limit: 5, ..request() };
+        let _ = tokio::time::timeout(Duration::from_micros(step * 200), store.claim(&few)).await;
+    }
+    // On a connection that has never claimed.
+    let free = format!("select is_free_lock({LOCK})");
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
+    let mut observer = support::pool_on(&database(&store).await, 1)
+        .await
+        .acquire()
+        .await
+        .unwrap();
+    while sqlx::query_scalar::<_, i64>(AssertSqlSafe(free.clone()))
+        .fetch_one(&mut *observer)
+        .await
+        .unwrap()
+        != 1
+    {
+        assert!(tokio::time::Instant::now() < deadline, "the lock is still held");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    store.claim(&request()).await.unwrap();
+}
+
+async fn database(store: &MySqlStore) -> String {
+    sqlx::query_scalar("select database()")
+        .fetch_one(store.pool())
+        .await
+        .unwrap()
+}
+
+/// Proves pitfall 14.
+#[tokio::test]
+async fn a_pool_of_one_connection_is_enough() {
+    let store = support::store(1).await;
+    enqueue(&store, 50).await;
+    let broker = posthaste_testkit::RecordingPublisher::new();
+    let draining = posthaste_testkit::drain(store.clone(), broker.clone());
+    let report = tokio::time::timeout(Duration::from_mins(1), draining)
+        .await
+        .expect("nothing waits for itself");
+    assert_eq!(report.delivered, 50);
+}
