@@ -1,0 +1,16 @@
+//! A logistics service whose outbox was there before Posthaste.
+
+pub mod shipments;
+pub mod worker;
+
+use posthaste::core::table::Shipped;
+use sqlx::{Executor, PgPool};
+
+/// Creates the shipments, and the outbox as its map describes it.
+pub async fn setup(pool: &PgPool) -> anyhow::Result<()> {
+    pool.execute("create table shipments (id uuid primary key, place text not null)")
+        .await?;
+    pool.execute(Shipped::find("logistics").expect("it ships with Posthaste").ddl)
+        .await?;
+    Ok(())
+}
