@@ -2,11 +2,11 @@
 
 use posthaste::consumer::{Consumer, ConsumerConfig, HandlerError, OffsetReset, Once, Received};
 use posthaste::kafka::Connection;
-use posthaste::postgres::PostgresStore;
 use sqlx::{PgConnection, PgPool};
 use tokio_util::sync::CancellationToken;
 
 use crate::cache::Cache;
+use crate::tables;
 use crate::wire::{Depletion, Like, OrderPaid, TOPICS, View};
 
 const GROUP: &str = "product-statistic";
@@ -18,7 +18,7 @@ pub async fn run(pool: PgPool, cache: Cache, kafka: &str, stop: CancellationToke
         auto_offset_reset: OffsetReset::Earliest,
         ..ConsumerConfig::new(Connection::to(kafka), GROUP, TOPICS)
     };
-    let inbox = PostgresStore::new(pool).inbox(GROUP);
+    let inbox = tables::handled(pool)?;
     let views = Once::by(|event: &Received<View>| {
         // Repeated views of a product count, repeated deliveries of a view do not.
         format!(

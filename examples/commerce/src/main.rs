@@ -7,6 +7,7 @@ mod domain;
 mod drive;
 mod relay;
 mod setup;
+mod tables;
 mod wire;
 
 use std::io::IsTerminal;

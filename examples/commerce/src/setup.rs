@@ -1,16 +1,13 @@
 //! Tables and topics.
 
-use posthaste::core::store::SchemaStore;
 use posthaste::kafka::Connection;
 use posthaste::kafka::topics::{self, DeclaredTopics, TopicSpec};
-use posthaste::postgres::PostgresStore;
 use sqlx::{Executor, PgPool};
 
 use crate::wire::TOPICS;
 
-/// Creates the shop's own tables and Posthaste's.
+/// Creates the shop's tables. Posthaste needs none of its own.
 pub async fn database(pool: &PgPool) -> anyhow::Result<()> {
-    PostgresStore::new(pool.clone()).migrate().await?;
     pool.execute(include_str!("../schema.sql")).await?;
     Ok(())
 }

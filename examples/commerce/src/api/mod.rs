@@ -8,30 +8,26 @@ mod views;
 
 use axum::Router;
 use axum::routing::{get, post, put};
-use posthaste::OutboxOptions;
-use posthaste::postgres::{PostgresOutbox, PostgresStore};
+use posthaste::postgres::PostgresLogOutbox;
 use sqlx::PgPool;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::cache::Cache;
+use crate::tables;
 use error::Refused;
 
 /// What every request needs.
 #[derive(Clone)]
 struct Shop {
     pool: PgPool,
-    outbox: PostgresOutbox,
+    outbox: PostgresLogOutbox,
     cache: Cache,
 }
 
 /// Serves until the token fires.
 pub async fn serve(listener: TcpListener, pool: PgPool, cache: Cache, until: CancellationToken) -> anyhow::Result<()> {
-    let options = OutboxOptions {
-        source: Some("commerce-api".to_owned()),
-        ..OutboxOptions::default()
-    };
-    let outbox = PostgresStore::new(pool.clone()).outbox(options);
+    let outbox = tables::outbox(pool.clone())?;
     let shop = Shop { pool, outbox, cache };
     let routes = Router::new()
         .route("/products", post(products::create))

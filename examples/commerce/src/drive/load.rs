@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use posthaste::postgres::PostgresStore;
-use posthaste::{Message, OutboxOptions};
+use posthaste::Message;
 use rand::RngExt;
 use reqwest::Client;
 use serde_json::json;
@@ -12,6 +11,8 @@ use sqlx::PgPool;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
+
+use crate::tables;
 
 /// Products on sale; the last ones are scarce and sell out.
 pub const PRODUCTS: i64 = 30;
@@ -142,7 +143,7 @@ async fn order(client: &Client, api: &str, product: i64, user: i64) -> reqwest::
 
 /// An event that no consumer can read; it must end in the dead-letter topic and stop nobody.
 pub async fn poison(pool: &PgPool) -> anyhow::Result<()> {
-    let outbox = PostgresStore::new(pool.clone()).outbox(OutboxOptions::default());
+    let outbox = tables::outbox(pool.clone())?;
     let mut tx = pool.begin().await?;
     let message = Message::new("order-events", r#"{"orderId": "not an order"}"#)
         .event_type("acme.order.paid.v1")

@@ -89,8 +89,11 @@ pub async fn wait(pool: &PgPool, api: String, kafka: &str, patience: Duration) -
 
 async fn look(pool: &PgPool, api: &str, kafka: &str) -> anyhow::Result<Books> {
     let (undelivered, dead) = sqlx::query_as(
-        "select count(*) filter (where status in ('pending', 'processing')), count(*) filter (where status = 'dead')
-           from posthaste.outbox",
+        "select (select count(*) from outbox where id > (
+                    select last_processed_id from outbox_cursor order by created_at desc limit 1))
+                + count(*) filter (where retry_count < 10),
+            count(*) filter (where retry_count >= 10)
+           from outbox_failed",
     )
     .fetch_one(pool)
     .await?;

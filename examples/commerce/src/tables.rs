@@ -1,0 +1,33 @@
+//! The shop's outbox and its record of what was handled: tables that were there before Posthaste, described by a map.
+
+use anyhow::Context;
+use posthaste::OutboxOptions;
+use posthaste::core::TableMap;
+use posthaste::core::table::Shipped;
+use posthaste::postgres::{PostgresHandled, PostgresLogOutbox, PostgresLogStore};
+use sqlx::PgPool;
+
+/// The map of these tables. A team with other names has its own, read by `TableMap::from_toml`.
+pub fn map() -> anyhow::Result<TableMap> {
+    let shipped = Shipped::find("commerce").context("the map `commerce` ships with Posthaste")?;
+    Ok(shipped.map()?)
+}
+
+/// The relay's and the operator's side of the log.
+pub fn log(pool: PgPool) -> anyhow::Result<PostgresLogStore> {
+    Ok(PostgresLogStore::new(pool, map()?)?)
+}
+
+/// The application's side: rows of the log, written in its own transactions.
+pub fn outbox(pool: PgPool) -> anyhow::Result<PostgresLogOutbox> {
+    let options = OutboxOptions {
+        source: Some("commerce-api".to_owned()),
+        ..OutboxOptions::default()
+    };
+    Ok(log(pool)?.outbox(options))
+}
+
+/// The consumer's side: one row of `event_handled` for each effect.
+pub fn handled(pool: PgPool) -> anyhow::Result<PostgresHandled> {
+    Ok(PostgresHandled::new(pool, &map()?)?)
+}
