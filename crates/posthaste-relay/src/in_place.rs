@@ -7,13 +7,14 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use posthaste_core::MessageId;
 use posthaste_core::lifecycle::Verdict;
 use posthaste_core::publisher::Delivery;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::sleep;
 
 use crate::desk::Desk;
 use crate::engine::{Engine, Reported};
@@ -64,7 +65,7 @@ struct Claim {
 /// A lane that is to be handed over again.
 struct Waiting {
     parcels: Vec<Parcel>,
-    until: Instant,
+    delay: Duration,
 }
 
 impl Claim {
@@ -75,7 +76,7 @@ impl Claim {
 
     async fn publish_later(self: Arc<Self>, lane: Waiting) {
         tokio::select! {
-            () = sleep_until(lane.until) => self.publish(lane.parcels).await,
+            () = sleep(lane.delay) => self.publish(lane.parcels).await,
             () = self.lease.revoked() => {
                 for Parcel { ticket, .. } in lane.parcels {
                     self.desk.take(Reported::not_attempted(ticket));
@@ -107,9 +108,8 @@ impl Claim {
             Parcel { ticket, delivery }
         };
         let parcels = open.into_iter().map(again).collect();
-        let until = Instant::now() + delay;
         // The receiver is gone only if the relay is being dropped.
-        let _ = self.again.send(Waiting { parcels, until });
+        let _ = self.again.send(Waiting { parcels, delay });
     }
 }
 
