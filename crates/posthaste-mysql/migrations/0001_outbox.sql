@@ -34,8 +34,8 @@ create table if not exists "@outbox" (
     created_at      datetime(6) not null,
     updated_at      datetime(6) not null,
     delivered_at    datetime(6),
-    -- In the order of a claim. The scan of a state stops at its limit, and finds used-up rows without reading them.
-    key outbox_claim (namespace, status, seq, attempts),
+    -- In the order of a claim: the scan of a state stops at its limit. With what is counted, so that counting reads no row.
+    key outbox_claim (namespace, status, seq, attempts, next_attempt_at, created_at),
     key outbox_delivered (delivered_at)
 ) engine = InnoDB default character set utf8mb4 collate utf8mb4_bin;
 

@@ -7,8 +7,8 @@ mod support;
 use std::time::Duration;
 
 use posthaste_core::RelayStore;
-use posthaste_core::lifecycle::LeaseToken;
-use posthaste_core::store::{ClaimRequest, Ordering, SchemaStore, Scope, WorkerId};
+use posthaste_core::lifecycle::{LeaseToken, Settlement};
+use posthaste_core::store::{ClaimRequest, ClaimedMessage, Ordering, SchemaStore, Scope, WorkerId};
 use posthaste_core::table::{Kind, TableMap};
 use posthaste_mysql::{MySqlStore, own_map};
 use sqlx::{AssertSqlSafe, Executor, Row};
@@ -184,6 +184,15 @@ async fn without_leases() -> MySqlStore {
     MySqlStore::with_map(store.pool().clone(), TableMap::from_toml(toml).unwrap()).unwrap()
 }
 
+fn insert(id: &str) -> String {
+    format!(
+        "insert into posthaste_outbox (id, namespace, topic, content_type, payload, headers, status, attempts,
+            next_attempt_at, created_at, updated_at)
+         values ('{id}', 'default', 't', 'text/plain', 'x', '{{}}', 'pending', 0, utc_timestamp(6), utc_timestamp(6),
+            utc_timestamp(6));"
+    )
+}
+
 /// Proves pitfall 29.
 #[tokio::test]
 async fn a_claim_locks_what_it_takes_and_nothing_else() {
@@ -199,7 +208,8 @@ async fn a_claim_locks_what_it_takes_and_nothing_else() {
         ordering: Ordering::None,
         scope: Scope::default(),
     };
-    assert_eq!(store.claim(&request).await.unwrap().messages.len(), 100);
+    let claimed = store.claim(&request).await.unwrap().messages;
+    assert_eq!(claimed.len(), 100);
     let free: i64 = sqlx::query_scalar(
         "select count(*) from (select id from posthaste_outbox where status = 'pending' for update skip locked) free",
     )
@@ -213,12 +223,16 @@ async fn a_claim_locks_what_it_takes_and_nothing_else() {
         .await
         .unwrap_or_else(|_| "REPEATABLE-READ".to_owned());
     assert_eq!(isolation, "REPEATABLE-READ", "the session's own setting is left alone");
-    let insert = "insert into posthaste_outbox (id, namespace, topic, content_type, payload, headers, status, attempts,
-        next_attempt_at, created_at, updated_at)
-        select concat(left(id, 35), 'x'), namespace, topic, content_type, payload, headers, 'pending', 0, next_attempt_at,
-            created_at, updated_at
-        from posthaste_outbox where status = 'pending' order by seq limit 50";
-    let inserted = tokio::time::timeout(Duration::from_secs(20), support::run(store.pool(), insert));
+    let taken: Vec<String> =
+        sqlx::query_scalar("select id from posthaste_outbox where status = 'pending' order by seq limit 50")
+            .fetch_all(store.pool())
+            .await
+            .unwrap();
+    let inserts: String = taken.iter().map(|id| insert(&format!("{}x", &id[..35]))).collect();
+    let inserted = tokio::time::timeout(Duration::from_secs(20), support::run(store.pool(), inserts));
     inserted.await.expect("nobody waits for the claim");
+    let release = |claimed: &ClaimedMessage| Settlement::released(claimed.message.id, request.token);
+    let released: Vec<_> = claimed.iter().map(release).collect();
+    assert_eq!(store.settle(&released).await.unwrap(), []);
     support::drop_database(store.pool()).await;
 }
