@@ -13,7 +13,8 @@ with seen as materialized (
                 /*else*/ $2::integer /*end*/
                 /*if next_attempt_at*/ and ("@o.next_attempt_at" is null
                     or "@o.next_attempt_at" <= /*as next_attempt_at*/ now() /*end*/) /*end*/ as due,
-            coalesce("@o.attempts", 0) > 0 as tried
+            coalesce("@o.attempts", 0) > 0 /*if next_attempt_at and created_at*/
+                or coalesce("@o.next_attempt_at:time" > "@o.created_at:time", false) /*end*/ as waits
         from "@outbox" o
         where "@o.status" in ('@open')
             and /*if namespace*/ "@o.namespace:text" = $1 /*else*/ $1::text is not null /*end*/
@@ -47,9 +48,9 @@ candidates as materialized (
     select id, topic, ordering_key, "@m.order:ref"
     from (
         select id, topic, ordering_key, "@x.order:ref", case when $9::boolean then expired else due end as claimable,
-            -- All earlier rows of the key go along. One that was tried goes alone: if it fails again, nothing after it is
+            -- All earlier rows of the key go along. A retry goes alone: if it fails again, nothing after it is
             -- touched.
-            coalesce(bool_and(case when $9 then expired else due and not tried end) over (
+            coalesce(bool_and(case when $9 then expired else due and not waits end) over (
                 partition by topic, ordering_key order by "@x.order:ref" rows between unbounded preceding and 1 preceding
             ), true) as unbroken,
             -- The key is in somebody's hands, also what lies before the row that is.

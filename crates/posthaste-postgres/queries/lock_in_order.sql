@@ -11,7 +11,8 @@ with seen as materialized (
                 /*else*/ $2::integer /*end*/ /*else*/ $2::integer > 0 /*end*/
                 /*if next_attempt_at*/ and ("@o.next_attempt_at" is null
                     or "@o.next_attempt_at" <= /*as next_attempt_at*/ now() /*end*/) /*end*/ as due,
-            coalesce("@o.attempts:int", 0) > 0 as tried, true as pending
+            coalesce("@o.attempts:int", 0) > 0 /*if next_attempt_at and created_at*/
+                or coalesce("@o.next_attempt_at:time" > "@o.created_at:time", false) /*end*/ as waits, true as pending
         from "@outbox" o
         where "@o.status" in ('@open')
             and /*if namespace*/ "@o.namespace:text" = $1 /*else*/ $1::text is not null /*end*/
@@ -33,9 +34,9 @@ candidates as materialized (
     select id, topic, ordering_key, "@m.order:ref"
     from (
         select id, topic, ordering_key, "@x.order:ref", due,
-            -- All earlier rows of the key go along. One that was tried goes alone: if it fails again, nothing after it is
+            -- All earlier rows of the key go along. A retry goes alone: if it fails again, nothing after it is
             -- touched.
-            coalesce(bool_and(due and not tried) over (
+            coalesce(bool_and(due and not waits) over (
                 partition by topic, ordering_key order by "@x.order:ref" rows between unbounded preceding and 1 preceding
             ), true) as unbroken
         from seen x

@@ -668,6 +668,9 @@ async fn a_row_whose_transaction_got_its_number_after_a_later_row_was_read_is_de
     let work = Work::claim(&store, &request(10)).await;
     assert_eq!(work.events(), [warm, later]);
     work.settle(&store, &[]).await;
+    for _ in 0..3 {
+        assert!(Work::claim(&store, &request(10)).await.events().is_empty());
+    }
     gate.commit().await.unwrap();
     held.await.unwrap();
     let older = log

@@ -188,7 +188,11 @@ impl Session {
     }
 
     /// Gives up the seat.
-    pub(super) async fn close(self) -> sqlx::Result<()> {
+    pub(super) async fn close(mut self) -> sqlx::Result<()> {
+        // The server notices the end of a connection a little later; the next reader need not wait for that.
+        sqlx::query("select pg_advisory_unlock_all()")
+            .execute(&mut self.connection)
+            .await?;
         self.connection.close().await
     }
 }
