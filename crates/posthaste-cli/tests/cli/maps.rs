@@ -9,9 +9,10 @@ struct Table {
     quote: char,
 }
 
-const POSTGRES: &str = r#"create table "Parcel Events" (
+const POSTGRES: &str = r#"create type parcel_status as enum ('NEW', 'PROCESSING', 'SENT', 'DEAD');
+create table "Parcel Events" (
     "eventId" uuid primary key, "aggregateType" varchar(50) not null, "aggregateId" text not null, "type" text not null,
-    payload jsonb not null, status varchar(20) not null default 'NEW' check (status in ('NEW', 'PROCESSING', 'SENT', 'DEAD')),
+    payload jsonb not null, status parcel_status not null default 'NEW',
     attempts int not null default 0, "lockedBy" varchar(80), "lockedUntil" timestamptz, "nextAttemptAt" timestamptz,
     "lastError" varchar(500), "createdAt" timestamptz not null default now(), "sentAt" timestamptz)"#;
 

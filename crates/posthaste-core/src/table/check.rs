@@ -147,19 +147,19 @@ impl Checker<'_> {
         live: &LiveColumn,
     ) {
         let name = &column.name;
-        if !self.database.suits(&live.type_name, column.kind) {
+        let kinds = self.database.kinds(&live.type_name, role);
+        if !kinds.contains(&column.kind) {
             let mut problem = format!(
                 "the column {name} is {}, which does not keep {}",
                 live.type_name,
                 column.kind.word()
             );
-            match self.database.kinds(&live.type_name) {
+            match kinds {
                 [] if !live.values.is_empty() => problem += "; turn it into text with a check constraint",
                 [] => problem += "; map another column",
                 kinds => {
                     let kinds: Vec<_> = kinds.iter().map(|kind| kind.word()).collect();
-                    problem += &format!("; say kind = {:?} in the map", kinds.join("\" or \""));
-                    problem = problem.replace("\\\"", "\"");
+                    problem += &format!("; say kind = \"{}\" in the map", kinds.join("\" or \""));
                 }
             }
             return self.error(format!("{field}.kind"), problem, None);

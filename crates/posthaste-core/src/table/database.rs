@@ -77,18 +77,12 @@ impl Database {
         }
     }
 
-    /// Whether a column of this type can keep values of this kind.
-    pub fn suits(self, type_name: &str, kind: Kind) -> bool {
+    /// The kinds that a column of this type can keep in some role, the most likely first; none if the type is not known
+    /// here.
+    pub fn kinds(self, type_name: &str, role: &str) -> &'static [Kind] {
         match self {
-            Self::Postgres => postgres(type_name).contains(&kind),
-            Self::Sqlite => sqlite(type_name).contains(&kind),
-            Self::MySql => mysql(type_name).contains(&kind),
-        }
-    }
-
-    /// The kinds that a column of this type can keep, the most likely first; none if the type is not known here.
-    pub fn kinds(self, type_name: &str) -> &'static [Kind] {
-        match self {
+            // Statements name the words of the states, and take any other text from a parameter.
+            Self::Postgres if role == "status" && type_name.starts_with("enum ") => &[Kind::Text],
             Self::Postgres => postgres(type_name),
             Self::Sqlite => sqlite(type_name),
             Self::MySql => mysql(type_name),

@@ -115,7 +115,7 @@ impl<'a> Draft<'a> {
     /// Gives a column a role if it can keep what the role needs.
     fn take(&mut self, role: &'static str, column: &'a LiveColumn) {
         let Some(known) = find_role(role) else { return };
-        let kinds = self.database.kinds(&column.type_name);
+        let kinds = self.database.kinds(&column.type_name, role);
         let suits = |kind: &&Kind| **kind == known.kind || known.others.contains(kind);
         // Texts are as long as UUIDs only if they are UUIDs.
         let is_uuid = column.max_length == Some(36) && kinds.contains(&Kind::Uuid) && suits(&&Kind::Uuid);

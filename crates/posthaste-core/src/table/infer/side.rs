@@ -127,7 +127,7 @@ impl Side<'_> {
                 "id" | "position" | "log_id" => Kind::Integer,
                 _ => find_role(role).map_or(Kind::Text, |role| role.kind),
             };
-            let kinds = database.kinds(&column.type_name);
+            let kinds = database.kinds(&column.type_name, role);
             let allowed = |kind: &Kind| {
                 *kind == usual || find_role(role).is_none_or(|known| known.kind == *kind || known.others.contains(kind))
             };
