@@ -15,8 +15,12 @@ impl Dialect for MySqlDialect {
     fn literal(&self, text: &str) -> String {
         // Whether a backslash escapes depends on the session's sql_mode.
         if text.contains('\\') {
-            let hex: String = text.bytes().map(|byte| format!("{byte:02x}")).collect();
-            format!("_utf8mb4 x'{hex}'")
+            let digit = |nibble: u8| char::from_digit(nibble.into(), 16).unwrap_or('0');
+            let digits: String = text
+                .bytes()
+                .flat_map(|byte| [digit(byte >> 4), digit(byte & 15)])
+                .collect();
+            format!("_utf8mb4 x'{digits}'")
         } else {
             format!("'{}'", text.replace('\'', "''"))
         }

@@ -64,7 +64,7 @@ impl MySqlStore {
             "select count(*) from information_schema.tables
              where table_schema = coalesce(?, database()) and table_name = ?",
         )
-        .bind(table.schema.as_ref().map(|schema| schema.as_str()))
+        .bind(table.schema.as_ref().map(Identifier::as_str))
         .bind(table.name.as_str())
         .fetch_one(&mut *conn)
         .await?;

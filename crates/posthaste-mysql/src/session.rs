@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use posthaste_core::table::Identifier;
 use sqlx::pool::PoolConnection;
 use sqlx::{AssertSqlSafe, Executor, MySql, MySqlConnection, Row};
 
@@ -77,7 +78,7 @@ impl MySqlStore {
         let table = self.map.table("outbox");
         let schema = table.and_then(|table| table.schema.as_ref());
         [
-            Value::optional(schema.map(|schema| schema.as_str())),
+            Value::optional(schema.map(Identifier::as_str)),
             Value::optional(table.map(|table| table.name.as_str())),
             namespace.into(),
         ]

@@ -10,7 +10,8 @@ use posthaste_core::integrity::ContentHash;
 use posthaste_core::lifecycle::{LeaseToken, Settlement, State};
 use posthaste_core::store::{Claim, ClaimRequest, ClaimedMessage, DeadHead, Filter, Ordering, Scope, WorkerId};
 use posthaste_core::table::Shipped;
-use posthaste_core::{AdminStore, MessageId, RelayStore, RetryPolicy};
+use posthaste_core::validate::TypeNameRule;
+use posthaste_core::{AdminStore, Enqueued, Message, MessageId, OutboxOptions, RelayStore, RetryPolicy};
 use posthaste_mysql::MySqlStore;
 use posthaste_relay::{Relay, RelayConfig, RelayReport};
 use posthaste_testkit::{FaultyPublisher, RecordingPublisher};
@@ -434,4 +435,47 @@ async fn an_operator_sees_and_replays_dead_rows() {
             .unwrap(),
         []
     );
+}
+
+/// Proves D3.
+#[tokio::test]
+async fn the_library_writes_rows_that_the_table_and_its_hash_accept() {
+    let store = tables().await;
+    let outbox = store.outbox(OutboxOptions {
+        type_names: TypeNameRule::Any,
+        ..OutboxOptions::default()
+    });
+    let donation = |request: &str| {
+        let mut message = Message::new("donation-events", r#"{"points":1}"#).event_type("DONATION_COMPLETED");
+        message.event_id = Some(request.to_owned());
+        message
+    };
+    let mut tx = store.pool().begin().await.unwrap();
+    let first = outbox.enqueue(&mut tx, donation("r1")).await.unwrap();
+    assert!(first.is_new() && first.id().number().is_some(), "{first:?}");
+    let again = outbox
+        .enqueue_all(&mut tx, [donation("r2"), donation("r1")])
+        .await
+        .unwrap();
+    assert_eq!(
+        (again[0].is_new(), again[1]),
+        (true, Enqueued::Before(first.id())),
+        "a request counts once"
+    );
+    outbox
+        .enqueue(&mut tx, donation(&"x".repeat(51)))
+        .await
+        .expect_err("it does not fit");
+    tx.commit().await.unwrap();
+
+    let broker = FaultyPublisher::new(RecordingPublisher::new());
+    let report = drain(&store, &broker).await;
+    assert_eq!((report.delivered, report.died), (2, 0));
+    let published: Vec<_> = broker
+        .inner()
+        .deliveries()
+        .into_iter()
+        .map(|delivery| delivery.message.event_id().into_owned())
+        .collect();
+    assert_eq!(published, ["r1", "r2"]);
 }
