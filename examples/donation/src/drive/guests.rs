@@ -13,7 +13,7 @@ use uuid::Uuid;
 /// Guests and what each has; some of them will run out of points.
 pub const GUESTS: usize = 20;
 pub const ADMINS: usize = 3;
-pub const POINTS: i64 = 200;
+pub const POINTS: i64 = 120;
 
 /// The amount of the donation that the receiver refuses to hear of.
 pub const REFUSED: i64 = 13;

@@ -1,6 +1,6 @@
 //! The receiver of notifications, which has its moods.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -17,7 +17,7 @@ use super::guests::REFUSED;
 /// How the receiver answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mood {
-    /// Mostly well; now and then it fails or asks for patience.
+    /// Mostly well; now and then it fails, never twice for the same donation, or asks for patience.
     Stumbling,
     /// Not at all.
     Hanging,
@@ -28,6 +28,7 @@ struct Desk {
     mood: Mood,
     /// How often each request was told of.
     told: BTreeMap<String, usize>,
+    failed: BTreeSet<String>,
 }
 
 type Shared = Arc<Mutex<Desk>>;
@@ -42,6 +43,7 @@ impl Receiver {
         let desk = Arc::new(Mutex::new(Desk {
             mood: Mood::Stumbling,
             told: BTreeMap::new(),
+            failed: BTreeSet::new(),
         }));
         let app = Router::new()
             .route("/{*path}", routing::post(answer))
@@ -83,11 +85,11 @@ async fn answer(State(desk): State<Shared>, Json(notification): Json<Value>) -> 
         let refusal = json!({"message": "this number is unlucky", "code": 50_035});
         return (StatusCode::BAD_REQUEST, Json(refusal)).into_response();
     }
+    let id = card["footer"]["text"].as_str().unwrap_or_default().to_owned();
     match rand::rng().random_range(0..100) {
-        0..5 => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+        0..5 if lock(&desk).failed.insert(id.clone()) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
         5..10 => (StatusCode::TOO_MANY_REQUESTS, Json(json!({"retry_after": 0.1}))).into_response(),
         _ => {
-            let id = card["footer"]["text"].as_str().unwrap_or_default().to_owned();
             *lock(&desk).told.entry(id).or_default() += 1;
             StatusCode::NO_CONTENT.into_response()
         }
