@@ -3,6 +3,7 @@
 --   ?1 namespace  ?2 max attempts  ?3 topics  ?4 tenant  ?5 limit  ?6 max bytes  ?7 worker  ?8 fence  ?9 lease in ms
 --   ?10 whether keys are ordered  ?11 whether dead heads block by default  ?12 topics with the other policy
 --   ?13 how many open rows are looked at  ?14 whether rows of vanished workers are wanted, and else pending ones
+--   ?15 by how many ms the time of creation may be too early, as its column keeps it
 with clock as (select cast(unixepoch('subsec') * 1000 as integer) as now),
 seen as (
     select * from (
@@ -12,7 +13,7 @@ seen as (
             coalesce("@o.attempts", 0) < /*if max_attempts*/ coalesce("@o.max_attempts" /*if retries*/ + 1 /*end*/, ?2) /*else*/ ?2 /*end*/
                 /*if next_attempt_at*/ and coalesce("@o.next_attempt_at:time" <= (select now from clock), 1) /*end*/ as due,
             -- A retry goes alone: if it fails again, nothing after it was touched.
-            /*if next_attempt_at and created_at*/ coalesce("@o.next_attempt_at:time" > "@o.created_at:time", 0)
+            /*if next_attempt_at and created_at*/ coalesce("@o.next_attempt_at:time" > "@o.created_at:time" + ?15, 0)
                 or /*end*/ coalesce("@o.attempts", 0) > 0 as waits
         from "@outbox" o
         where "@o.status" in ('@open') /*if namespace*/ and "@o.namespace" = /*as namespace*/ ?1 /*end*/ /*end*/

@@ -1,5 +1,7 @@
 //! Handing out work.
 
+use std::time::Duration;
+
 use posthaste_core::isolation::reclaim_limit;
 use posthaste_core::lifecycle::EXHAUSTED;
 use posthaste_core::store::{Claim, ClaimRequest, DeadHead, Ordering, Scope};
@@ -158,6 +160,7 @@ impl SqliteStore {
                 .bind(Json(except))
                 .bind(look)
                 .bind(matches!(wanted, Wanted::Expired))
+                .bind(self.kept_until("created_at", Duration::ZERO))
                 .fetch_all(&mut *conn)
                 .await?;
             if !rows.is_empty() || look >= most || !self.are_more_open(claims, conn, request, look).await? {

@@ -17,7 +17,10 @@ impl Dialect for SqliteDialect {
     /// Text is cast, because what a column holds need not be of its declared type.
     fn read(&self, column: &str, kind: Kind, form: Form, zone: &str) -> String {
         match (form, kind) {
-            (Form::Integer, _) | (Form::Time, Kind::EpochMs) | (Form::Bytes, Kind::Bytes) => column.to_owned(),
+            (Form::Integer, _)
+            | (Form::Time, Kind::EpochMs)
+            | (Form::Bytes, Kind::Bytes)
+            | (Form::Fence, Kind::Uuid) => column.to_owned(),
             (Form::Text, Kind::UuidBytes) => hyphenated(column),
             (Form::Text, _) => format!("cast({} as text)", json(column, kind)),
             (Form::Bytes, _) => format!("cast({} as blob)", json(column, kind)),
@@ -30,7 +33,6 @@ impl Dialect for SqliteDialect {
                 )
             }
             (Form::Time, _) => format!("cast(round(unixepoch({column}, 'subsec') * 1000) as integer)"),
-            (Form::Fence, Kind::Uuid) => column.to_owned(),
             (Form::Fence, _) => format!("substr({column}, -36)"),
         }
     }

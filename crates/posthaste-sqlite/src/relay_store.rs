@@ -258,10 +258,9 @@ impl SqliteStore {
 
 /// By which the statement finds a row's failure: SQLite would take some texts for paths.
 fn failure_key(id: MessageId) -> String {
-    let digits = id.to_string().bytes().fold(String::from("k"), |mut key, byte| {
+    id.to_string().bytes().fold(String::from("k"), |mut key, byte| {
         // Writing to a string cannot fail.
         let _ = write!(key, "{byte:02X}");
         key
-    });
-    digits
+    })
 }

@@ -124,7 +124,7 @@ fn raw(row: &SqliteRow) -> sqlx::Result<RawRow> {
     })
 }
 
-/// A value of an order column, compared as SQLite does.
+/// A value of an order column. They compare as in SQLite, as long as a column does not mix whole and other numbers.
 #[derive(PartialEq, PartialOrd)]
 enum Place {
     Null,
@@ -157,13 +157,19 @@ fn sort(rows: &mut [SqliteRow], map: &TableMap) {
     });
 }
 
-#[derive(PartialEq, PartialOrd)]
+#[derive(PartialEq)]
 struct Places(Vec<Place>);
 
 impl Eq for Places {}
 
 impl Ord for Places {
     fn cmp(&self, other: &Self) -> Ordering {
-        self.partial_cmp(other).unwrap_or(Ordering::Equal)
+        self.0.partial_cmp(&other.0).unwrap_or(Ordering::Equal)
+    }
+}
+
+impl PartialOrd for Places {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
     }
 }

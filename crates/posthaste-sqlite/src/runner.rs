@@ -221,13 +221,13 @@ impl<'a> NewRows<'a> {
         if self.has_keys() {
             let ids: Vec<_> = written.iter().flatten().collect();
             sqlx::query(keys.hold_keys.sql())
-                .bind(&rows)
+                .bind(rows)
                 .bind(Json(&ids))
                 .bind(self.dedupe_window_ms)
                 .execute(&mut *conn)
                 .await?;
             if ids.len() < written.len() {
-                let found = sqlx::query(keys.find_holders.sql()).bind(&rows).fetch_all(conn).await?;
+                let found = sqlx::query(keys.find_holders.sql()).bind(rows).fetch_all(conn).await?;
                 for row in &found {
                     holders.insert(id(row, "id", &store.map)?, id(row, "holder", &store.map)?);
                 }

@@ -61,6 +61,7 @@ fn without_hints(sql: &str, hint: &str) -> String {
 macro_rules! statements {
     ($group:ident { $($name:ident),* $(,)? }) => {
         #[derive(Debug)]
+        #[allow(clippy::struct_field_names, reason = "a field is named as its file")]
         pub(crate) struct $group {
             $(pub(crate) $name: Statement,)*
         }

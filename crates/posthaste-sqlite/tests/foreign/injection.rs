@@ -105,27 +105,31 @@ fn names() -> impl Strategy<Value = Names> {
 impl Names {
     fn toml(&self) -> String {
         let text = |text: &str| serde_json::to_string(text).unwrap();
-        let mut toml = format!(
-            "name = \"n\"\norder = [\"created_at\", \"id\"]\ntopic = \"column\"\n[tables]\noutbox = {}\ndead_letter = {}\n[columns]\n",
-            text(&self.table),
-            text(&self.letters)
-        );
-        for ((role, kind, _), column) in ROLES.iter().zip(&self.columns) {
+        let columns = ROLES.iter().zip(&self.columns).map(|((role, kind, _), column)| {
             let generated = *role == "id";
-            toml += &format!(
-                "{role} = {{ column = {}, kind = \"{kind}\", generated = {generated} }}\n",
+            format!(
+                "{role} = {{ column = {}, kind = \"{kind}\", generated = {generated} }}",
                 text(column)
-            );
-        }
-        toml += &format!(
-            "[dead_letter.columns]\nid = {}\nlast_error = {}\n[states]\n",
-            text(&self.columns[0]),
-            text(&self.columns[12])
-        );
-        for (state, word) in STATES.iter().zip(&self.words) {
-            toml += &format!("{state} = {}\n", text(word));
-        }
-        toml
+            )
+        });
+        let states = (STATES.iter().zip(&self.words)).map(|(state, word)| format!("{state} = {}", text(word)));
+        let lines = [
+            "name = \"n\"\norder = [\"created_at\", \"id\"]\ntopic = \"column\"\n[tables]".to_owned(),
+            format!("outbox = {}\ndead_letter = {}", text(&self.table), text(&self.letters)),
+            "[dead_letter.columns]".to_owned(),
+            format!(
+                "id = {}\nlast_error = {}",
+                text(&self.columns[0]),
+                text(&self.columns[12])
+            ),
+            "[columns]".to_owned(),
+        ];
+        let lines = lines
+            .into_iter()
+            .chain(columns)
+            .chain(["[states]".to_owned()])
+            .chain(states);
+        lines.collect::<Vec<_>>().join("\n")
     }
 
     fn has_control_characters(&self) -> bool {

@@ -7,6 +7,7 @@ mod support;
 
 mod donation;
 mod enqueueing;
+mod guide;
 mod injection;
 mod opening;
 mod order;

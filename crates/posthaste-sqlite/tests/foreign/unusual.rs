@@ -54,8 +54,8 @@ async fn it_is_delivered_in_order_per_key_through_retry_death_and_replay() {
         "k waits for its first, j goes on without its first"
     );
 
-    let states = r#"select group_concat("select" || ':' || coalesce("Tries", 0), ' ') from "Order; --""#;
-    assert_eq!(foreign.text(states).await, "15:1 10:0 -1:1 10:0 30:1");
+    let rows = r#"select group_concat("select" || ':' || coalesce("Tries", 0), ' ') from "Order; --""#;
+    assert_eq!(foreign.text(rows).await, "15:1 10:0 -1:1 10:0 30:1");
     let stats = foreign.store.stats("default").await.unwrap();
     assert_eq!(
         (stats.pending, stats.waiting, stats.processing, stats.dead),

@@ -12,10 +12,9 @@ async fn fresh() -> Foreign {
 }
 
 async fn enqueue(foreign: &Foreign, message: Message) -> Enqueued {
-    let outcomes = foreign
-        .store
-        .enqueue_and_commit(&OutboxOptions::default(), vec![message]);
-    outcomes.await.unwrap()[0]
+    let options = OutboxOptions::default();
+    let outcomes = foreign.store.enqueue_and_commit(&options, vec![message]).await;
+    outcomes.unwrap()[0]
 }
 
 /// Proves B3.
