@@ -34,17 +34,16 @@ impl Dialect for PostgresDialect {
     fn read(&self, column: &str, kind: Kind, form: Form, zone: &str) -> String {
         match (form, kind) {
             (Form::Integer, _) | (Form::Time, Kind::Timestamptz) | (Form::Bytes, Kind::Bytes) => column.to_owned(),
+            (Form::Fence, Kind::Text) => format!("right({column}, 36)"),
             (Form::Text, Kind::UuidBytes) => format!("encode({column}, 'hex')"),
             (Form::Text, Kind::Bytes) => format!("convert_from({column}, 'UTF8')"),
             // Also for texts, which may have a type of their own: an enum, varchar, citext.
-            (Form::Text, _) => format!("{column}::text"),
+            (Form::Text | Form::Fence, _) => format!("{column}::text"),
             (Form::Bytes, _) => format!("convert_to({column}::text, 'UTF8')"),
             (Form::Time, Kind::Timestamp) => format!("({column} at time zone {})", self.zone(zone)),
             (Form::Time, Kind::EpochS) => format!("to_timestamp({column})"),
             (Form::Time, Kind::EpochMs) => format!("to_timestamp({column} / 1000.0)"),
             (Form::Time, _) => format!("to_timestamp({column} / 1000000.0)"),
-            (Form::Fence, Kind::Text) => format!("right({column}, 36)"),
-            (Form::Fence, _) => format!("{column}::text"),
         }
     }
 

@@ -50,9 +50,9 @@ pub(crate) async fn run<C: Runner + ?Sized>(
     for rows in prepared.rows.chunks(at_once) {
         let written = conn.fetch(statements.insert.clone().into(), columns(map, rows)).await?;
         let written: HashSet<_> = written.into_iter().map(|(_, id)| map.id(&id)).collect();
-        let now = |row: &NewRow| match map.has("generated_id") {
-            true => written.iter().next().copied().map(Enqueued::Now),
-            false => written
+        let now = |row: &NewRow| match map.has("generated_id").then(|| written.iter().next()) {
+            Some(given) => given.copied().map(Enqueued::Now),
+            None => written
                 .contains(&row.message.id)
                 .then_some(Enqueued::Now(row.message.id)),
         };

@@ -182,7 +182,7 @@ impl PostgresStore {
             return Ok(());
         }
         let mut conn = self.pool.acquire().await.map_err(store_error)?;
-        for (name, statement) in self.statements.all() {
+        for (name, statement) in self.statements.for_relays() {
             let prepared = conn.prepare(sqlx::AssertSqlSafe(statement).into_sql_str()).await;
             prepared.map_err(|error| {
                 let mut error = store_error(error);

@@ -140,8 +140,8 @@ impl PostgresStore {
         statements: &RowLocksInOrder,
         request: &ClaimRequest,
     ) -> sqlx::Result<Vec<PgRow>> {
-        let lock = self.claim_lock(&statements.try_lock_claims, request);
-        if !lock.fetch_one(&mut *conn).await?.try_get::<bool, _>("locked")? {
+        let ours = self.claim_lock(&statements.try_lock_claims, request);
+        if !ours.fetch_one(&mut *conn).await?.try_get::<bool, _>("locked")? {
             // Another claim in order is in flight; its keys cannot be told from others.
             return Ok(Vec::new());
         }

@@ -14,7 +14,7 @@ use crate::statements::Statement;
 pub(crate) struct Verdicts {
     ids: Vec<String>,
     tokens: Vec<String>,
-    verdicts: Vec<&'static str>,
+    words: Vec<&'static str>,
     delays: Vec<i64>,
     errors: Vec<Option<String>>,
     versions: Vec<Option<i64>>,
@@ -39,7 +39,7 @@ impl Verdicts {
             };
             all.ids.push(id);
             all.tokens.push(settlement.token.as_uuid().to_string());
-            all.verdicts.push(word);
+            all.words.push(word);
             all.delays.push(delay);
             all.errors.push(error.map(|error| map.error_text(error)));
             all.versions.push(settlement.version);
@@ -51,7 +51,7 @@ impl Verdicts {
     pub(crate) fn fenced(self, statement: &Statement) -> Query<'static, Postgres, PgArguments> {
         let query = sqlx::query(statement.sql()).bind(self.ids).bind(self.tokens);
         query
-            .bind(self.verdicts)
+            .bind(self.words)
             .bind(self.delays)
             .bind(self.errors)
             .bind(self.versions)
@@ -61,7 +61,7 @@ impl Verdicts {
     pub(crate) fn locked(self, statement: &Statement) -> Query<'static, Postgres, PgArguments> {
         let query = sqlx::query(statement.sql()).bind(self.ids);
         query
-            .bind(self.verdicts)
+            .bind(self.words)
             .bind(self.delays)
             .bind(self.errors)
             .bind(self.versions)

@@ -208,6 +208,13 @@ impl Statements {
     }
 
     pub(crate) fn all(&self) -> Vec<Named> {
+        let mut all = self.for_relays();
+        all.extend(self.plain.iter().flat_map(Plain::named));
+        all
+    }
+
+    /// All but those with which applications write.
+    pub(crate) fn for_relays(&self) -> Vec<Named> {
         let mut all = self.common.named();
         match &self.claims {
             Claims::Split(split) => all.extend(split.named()),
@@ -224,7 +231,6 @@ impl Statements {
         all.extend(self.attempts.iter().flat_map(Attempts::named));
         all.extend(self.until.iter().flat_map(Until::named));
         all.extend(self.since.iter().flat_map(Since::named));
-        all.extend(self.plain.iter().flat_map(Plain::named));
         all.extend(self.dead_letter.iter().flat_map(DeadLetter::named));
         all.extend(self.dedupe.iter().flat_map(Dedupe::named));
         all.extend(self.inbox.iter().flat_map(Inbox::named));

@@ -61,17 +61,15 @@ impl Names {
     fn map(&self) -> Result<TableMap, posthaste_core::table::MapError> {
         let column = |place: usize| toml(&self.columns[place]);
         let word = |place: usize| toml(&self.words[place]);
-        let (lease, processing) = match self.leased {
-            true => (
-                format!(
-                    "locked_by = {{ column = {}, kind = \"text\" }}\nlocked_until = {}",
-                    column(4),
-                    column(5)
-                ),
-                format!("processing = {}", word(3)),
-            ),
-            false => (String::new(), String::new()),
-        };
+        let (mut lease, mut processing) = (String::new(), String::new());
+        if self.leased {
+            lease = format!(
+                "locked_by = {{ column = {}, kind = \"text\" }}\nlocked_until = {}",
+                column(4),
+                column(5)
+            );
+            processing = format!("processing = {}", word(3));
+        }
         TableMap::from_toml(&format!(
             "name = \"n\"\norder = [\"created_at\", \"id\"]\ntopic = {{ fixed = \"t\" }}\n[tables]\noutbox = {}\n[columns]\n\
              id = {}\npayload = {{ column = {}, kind = \"text\" }}\nstatus = {}\nattempts = {}\n{lease}\n\

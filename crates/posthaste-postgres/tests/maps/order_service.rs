@@ -76,9 +76,10 @@ impl Publisher for Refusing {
                 let mut attempts = self.0.lock().unwrap();
                 attempts.push((Instant::now(), delivery.attempt));
             }
-            let outcome = match bad {
-                true => Outcome::Failed(PublishError::transient(format!("try {}", delivery.attempt))),
-                false => Outcome::Delivered,
+            let outcome = if bad {
+                Outcome::Failed(PublishError::transient(format!("try {}", delivery.attempt)))
+            } else {
+                Outcome::Delivered
             };
             report.outcome(delivery.message.id, outcome);
         }

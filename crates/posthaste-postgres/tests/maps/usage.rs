@@ -130,7 +130,6 @@ cases! {
         a_commit_leaves_both_message_and_business_row
         an_uncommitted_message_is_not_claimed
         an_empty_call_writes_nothing
-        a_foreign_dedupe_key_is_refused_and_the_transaction_goes_on
         a_scheduled_message_waits_for_its_time
         a_time_in_the_past_is_now
         a_producer_without_a_transaction_is_served_too
@@ -170,7 +169,6 @@ cases! {
     }
     sweep {
         a_row_whose_worker_vanished_on_the_last_attempt_is_swept
-        waiting_rows_above_a_lowered_limit_are_swept
         a_live_lease_is_not_swept
         rows_with_attempts_left_are_not_swept
         a_fresh_row_above_a_lowered_limit_is_swept
@@ -203,7 +201,6 @@ cases! {
         the_second_is_told_the_first_id_when_the_first_commits
     }
     concurrency {
-        of_many_workers_that_want_an_expired_row_one_gets_it
         many_unordered_workers_never_hold_a_row_twice
         concurrent_claims_do_not_wait_for_each_other
     }
