@@ -155,6 +155,15 @@ async fn a_limit_that_outlasts_all_patience_is_reported_once_and_the_others_are_
 }
 
 #[tokio::test]
+async fn a_message_that_was_told_how_long_to_wait_does_not_wait_in_vain() {
+    let receiver = Receiver::start([Reply::Throttle(600.0)]).await;
+    let begin = Instant::now();
+    let outcomes = publish(&publisher(&receiver), &[message("a", "a0")]).await;
+    assert!(matches!(failure(&outcomes[0]).kind, ErrorKind::Throttled { .. }));
+    assert!(begin.elapsed() < Duration::from_secs(15), "{:?}", begin.elapsed());
+}
+
+#[tokio::test]
 async fn a_receiver_that_hangs_is_given_up_in_time() {
     let receiver = Receiver::start([Reply::Hang]).await;
     let options = WebhookOptions {

@@ -1,13 +1,15 @@
 //! `run` with the publishers that notify people: a webhook and the log.
 
-use std::io::{BufRead, BufReader, Write};
-use std::net::{SocketAddr, TcpListener};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
+use rustls::pki_types::PrivateKeyDer;
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use serde_json::Value;
 
-use crate::support::Place;
+use crate::support::{Place, Ran};
 
 const SECRET: &str = "hush-hush";
 
@@ -19,6 +21,29 @@ struct Receiver {
 
 impl Receiver {
     fn start() -> Self {
+        Self::over(|connection| connection)
+    }
+
+    /// The same over TLS. Also returns the certificate, which nobody trusts.
+    fn start_with_tls() -> (Self, String) {
+        let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+        let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+        let ring = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ServerConfig::builder_with_provider(ring)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![made.cert.der().clone()], key)
+            .unwrap();
+        let config = Arc::new(config);
+        let secured = move |connection| {
+            let session = ServerConnection::new(Arc::clone(&config)).unwrap();
+            StreamOwned::new(session, connection)
+        };
+        (Self::over(secured), made.cert.pem())
+    }
+
+    fn over<S: Read + Write>(stream: impl Fn(TcpStream) -> S + Clone + Send + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let posts: Arc<Mutex<Vec<Value>>> = Arc::default();
@@ -26,14 +51,14 @@ impl Receiver {
         // It ends with the test's process.
         thread::spawn(move || {
             for connection in listener.incoming() {
-                let (mut writer, sink) = (connection.unwrap(), Arc::clone(&sink));
+                let (stream, sink) = (stream.clone(), Arc::clone(&sink));
                 thread::spawn(move || {
-                    let mut reader = BufReader::new(writer.try_clone().unwrap());
-                    while let Some(body) = request(&mut reader) {
+                    let mut stream = BufReader::new(stream(connection.unwrap()));
+                    while let Some(body) = request(&mut stream) {
                         sink.lock().unwrap().extend(serde_json::from_slice::<Value>(&body));
-                        writer
-                            .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}")
-                            .unwrap();
+                        let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}";
+                        stream.get_mut().write_all(answer).unwrap();
+                        stream.get_mut().flush().unwrap();
                     }
                 });
             }
@@ -103,7 +128,34 @@ fn messages_are_posted_to_the_webhook_that_the_environment_names() {
     assert_eq!(card["fields"][0]["value"], "g-1");
     assert_eq!(card["footer"]["text"], id);
     let status = place.status();
-    assert_eq!((&status["pending"], &status["dead"]), (&0.into(), &0.into()), "{status}");
+    assert_eq!(
+        (&status["pending"], &status["dead"]),
+        (&0.into(), &0.into()),
+        "{status}"
+    );
+}
+
+#[test]
+fn a_receivers_certificate_must_be_signed_by_somebody_whom_the_system_trusts() {
+    let (receiver, certificate) = Receiver::start_with_tls();
+    let place = Place::with_sqlite()
+        .migrated()
+        .set("PUBLISHER__KIND", "webhook")
+        .set("PUBLISHER__URL", &receiver.url().replace("http:", "https:"));
+    place
+        .run(&["run", "--check"])
+        .fails_with(&["cannot be reached: invalid peer certificate"]);
+
+    place.write("authorities.pem", &certificate);
+    place.enqueue(&["--topic", "donations", "--payload", "1"]);
+    let trusting = |args: &[&str]| {
+        let mut command = place.command(args);
+        command.env("SSL_CERT_FILE", place.path("authorities.pem"));
+        Ran::of(&mut command, "").success()
+    };
+    trusting(&["run", "--check"]);
+    trusting(&["run", "--drain"]);
+    assert_eq!(receiver.posts().len(), 1);
 }
 
 #[test]
@@ -201,5 +253,9 @@ fn messages_are_logged_at_the_configured_level() {
     assert_eq!(logged[0]["fields"]["id"], id);
     assert_eq!(logged[0]["fields"]["payload"], r#"{"amount": 5}"#);
     let status = place.status();
-    assert_eq!((&status["pending"], &status["dead"]), (&0.into(), &0.into()), "{status}");
+    assert_eq!(
+        (&status["pending"], &status["dead"]),
+        (&0.into(), &0.into()),
+        "{status}"
+    );
 }
