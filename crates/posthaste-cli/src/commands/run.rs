@@ -146,13 +146,11 @@ async fn check(config: &Config) -> anyhow::Result<()> {
         let version = match database.table_map() {
             Some(map) => {
                 schema::prepare(&*store, database).await?;
-                let warnings = schema::findings(database).await?.len();
-                let see = if warnings > 0 {
-                    " (see `posthaste maps check`)"
-                } else {
-                    ""
+                let warnings = match schema::findings(database).await?.len() {
+                    0 => "",
+                    _ => ", with warnings (see `posthaste maps check`)",
                 };
-                format!("table map {} fits, {warnings} warnings{see}", map.name())
+                format!("table map {} fits{warnings}", map.name())
             }
             None => {
                 let version = store.applied().await?.into_iter().max().unwrap_or_default();

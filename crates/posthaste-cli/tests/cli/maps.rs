@@ -105,7 +105,7 @@ const PARCEL: [&str; 8] = [
     "--aggregate",
     "Parcel/P1",
     "--type",
-    "ParcelSent",
+    "acme.parcel.sent.v1",
     "--payload",
     r#"{"parcel": "P1"}"#,
 ];

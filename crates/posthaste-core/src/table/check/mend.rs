@@ -1,6 +1,6 @@
 //! The SQL that turns a live table into what its map says.
 
-use crate::table::{Column, Database, Identifier, Kind, LiveColumn, LiveTable, TableMap, TableName};
+use crate::table::{Column, Database, Identifier, Kind, LiveColumn, LiveTable, ROLES, TableMap, TableName};
 
 pub(super) struct Mend<'a> {
     pub(super) map: &'a TableMap,
@@ -34,10 +34,12 @@ impl Mend<'_> {
     /// Nothing for a table whose columns the map does not say.
     pub(super) fn create_table(&self, purpose: &str) -> Option<String> {
         let name = self.map.table(purpose)?;
-        let columns: Vec<(&str, &Column)> = match purpose {
+        let mut columns: Vec<(&str, &Column)> = match purpose {
             "outbox" => self.map.columns().collect(),
             _ => self.map.side_columns(purpose).collect(),
         };
+        let place = |role: &str| ROLES.iter().position(|known| known.name == role).unwrap_or(ROLES.len());
+        columns.sort_by_key(|(role, _)| place(role));
         let mut seen: Vec<&Identifier> = Vec::new();
         let mut lines = Vec::new();
         for (role, column) in columns {

@@ -131,11 +131,7 @@ impl Side<'_> {
             let allowed = |kind: &Kind| {
                 *kind == usual || find_role(role).is_none_or(|known| known.kind == *kind || known.others.contains(kind))
             };
-            let kind = if kinds.contains(&usual) {
-                Some(usual)
-            } else {
-                kinds.iter().copied().find(allowed)
-            };
+            let kind = kinds.iter().copied().find(allowed);
             match kind {
                 Some(kind) => {
                     taken.push(&column.name);
