@@ -1,11 +1,14 @@
 //! The books: what was committed beside what was counted.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::time::Duration;
 
 use anyhow::Context;
 use posthaste::kafka::{Connection, dead_letter};
 use rdkafka::consumer::{BaseConsumer, Consumer};
+use rdkafka::message::{Headers, Message};
+use rdkafka::{Offset, TopicPartitionList};
 use serde_json::Value;
 use sqlx::PgPool;
 use tokio::time::{Instant, sleep};
@@ -60,7 +63,11 @@ impl fmt::Display for Books {
             )?;
         }
         writeln!(f, "undelivered {}, dead in the outbox {}", self.undelivered, self.dead)?;
-        writeln!(f, "dead letters {} (poison events put in: {POISON})", self.dead_letters)?;
+        writeln!(
+            f,
+            "events in dead-letter topics {} (poison events put in: {POISON})",
+            self.dead_letters
+        )?;
         writeln!(
             f,
             "sold out {}, of these still shown as available {}",
@@ -134,18 +141,40 @@ async fn line(pool: &PgPool, sql: &'static str) -> anyhow::Result<Line> {
     })
 }
 
-/// Letters in the dead-letter topics, which have one partition each.
+/// Events in the dead-letter topics, which have one partition each. A relay that was killed delivers again what it had not
+/// noted as delivered, so an event may have several letters.
 async fn dead_letters(kafka: &str) -> anyhow::Result<i64> {
     let consumer: BaseConsumer = Connection::to(kafka)
         .client_config(&[("group.id", "books")])?
         .create()?;
     let counting = tokio::task::spawn_blocking(move || {
-        let mut letters = 0;
+        let mut events = HashSet::new();
         for topic in TOPICS {
-            let (low, high) = consumer.fetch_watermarks(&dead_letter::topic_for(topic), 0, Duration::from_secs(10))?;
-            letters += high - low;
+            events.extend(events_in(&consumer, &dead_letter::topic_for(topic))?);
         }
-        anyhow::Ok(letters)
+        anyhow::Ok(i64::try_from(events.len())?)
     });
     counting.await?
+}
+
+/// The ids of the events in a topic of one partition.
+fn events_in(consumer: &BaseConsumer, topic: &str) -> anyhow::Result<Vec<Vec<u8>>> {
+    let patience = Duration::from_secs(10);
+    let (low, high) = consumer.fetch_watermarks(topic, 0, patience)?;
+    let mut position = TopicPartitionList::new();
+    position.add_partition_offset(topic, 0, Offset::Offset(low))?;
+    consumer.assign(&position)?;
+    let (mut events, mut next) = (Vec::new(), low);
+    while next < high {
+        let letter = consumer
+            .poll(patience)
+            .context("a letter that is there does not come")??;
+        next = letter.offset() + 1;
+        let headers = letter.headers().into_iter().flat_map(|headers| headers.iter());
+        let id = headers
+            .filter(|header| header.key == "ce_id")
+            .find_map(|header| header.value);
+        events.push(id.unwrap_or_default().to_vec());
+    }
+    Ok(events)
 }
