@@ -62,11 +62,8 @@ async fn explain(store: &MySqlStore, name: &str, values: &[&str]) -> Vec<Step> {
         sql = sql.replace(&format!("${}", place + 1), value);
     }
     // Comments hold words that are none of a statement.
-    let sql: String = sql
-        .lines()
-        .filter(|line| !line.trim_start().starts_with("--"))
-        .map(|line| format!("{line}\n"))
-        .collect();
+    let is_sql = |line: &&str| !line.trim_start().starts_with("--");
+    let sql = sql.lines().filter(is_sql).collect::<Vec<_>>().join("\n");
     let rows = store
         .pool()
         .fetch_all(AssertSqlSafe(format!("explain {sql}")))

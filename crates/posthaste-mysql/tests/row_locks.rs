@@ -194,7 +194,8 @@ async fn kill_others(store: &MySqlStore) -> String {
     .await
     .unwrap();
     assert!(!ids.is_empty(), "somebody holds the rows");
-    ids.iter().map(|id| format!("kill {id};")).collect()
+    let kills: Vec<_> = ids.iter().map(|id| format!("kill {id}")).collect();
+    kills.join(";")
 }
 
 #[tokio::test]

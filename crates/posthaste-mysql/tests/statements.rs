@@ -42,10 +42,12 @@ async fn the_finished_statements_are_the_ones_in_the_repository() {
 
 /// The statements for a map, one after another.
 fn script(store: &MySqlStore) -> String {
-    let statements = store.statements().into_iter();
-    statements
+    let statements: Vec<_> = store
+        .statements()
+        .into_iter()
         .map(|(name, sql)| format!("-- {name}.sql\n{sql}\n\n"))
-        .collect()
+        .collect();
+    statements.concat()
 }
 
 #[tokio::test]
