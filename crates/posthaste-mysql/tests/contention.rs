@@ -183,7 +183,8 @@ async fn a_claim_that_is_abandoned_half_way_leaves_no_lock_behind() {
     }
     // On a connection that has never claimed.
     let free = format!("select is_free_lock({LOCK})");
-    let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
+    // Before the server would end the connection for its silence.
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(8);
     let mut observer = support::pool_on(&database(&store).await, 1)
         .await
         .acquire()
@@ -206,6 +207,33 @@ async fn database(store: &MySqlStore) -> String {
         .fetch_one(store.pool())
         .await
         .unwrap()
+}
+
+/// Proves pitfall 4.
+#[tokio::test]
+async fn a_row_that_somebody_else_has_locked_holds_back_its_key_and_no_other() {
+    let store = support::store(4).await;
+    let outbox = store.outbox(OutboxOptions::default());
+    let keyed = |key: &str| Message::new("t", "x").key(key);
+    let messages = [keyed("a"), keyed("a"), keyed("b")];
+    let ids = messages.clone().map(|message| message.id);
+    let mut conn = store.pool().acquire().await.unwrap();
+    outbox.enqueue_all(&mut conn, messages).await.unwrap();
+
+    let mut other = store.pool().begin().await.unwrap();
+    let lock = format!("select id from posthaste_outbox where id = '{}' for update", ids[0]);
+    other.execute(AssertSqlSafe(lock)).await.unwrap();
+    let claimed = async || {
+        let claim = store.claim(&request()).await.unwrap();
+        claim
+            .messages
+            .iter()
+            .map(|claimed| claimed.message.id)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(claimed().await, ids[2..]);
+    other.rollback().await.unwrap();
+    assert_eq!(claimed().await, ids[..2]);
 }
 
 /// Proves pitfall 14.

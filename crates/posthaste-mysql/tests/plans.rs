@@ -214,6 +214,15 @@ async fn a_claim_locks_what_it_takes_and_nothing_else() {
     .await
     .unwrap();
     assert_eq!(free, i64::from(BACKLOG) - 100, "all others are free");
+    let of_the_claim: Vec<String> = sqlx::query_scalar(
+        "select t.trx_isolation_level from information_schema.innodb_trx t
+         join information_schema.processlist p on p.id = t.trx_mysql_thread_id
+         where p.db = database() and p.id <> connection_id() and t.trx_rows_locked > 0",
+    )
+    .fetch_all(store.pool())
+    .await
+    .unwrap();
+    assert_eq!(of_the_claim, ["READ COMMITTED"]);
     // No gap is locked: new rows come in at once, also next to those that are taken.
     let isolation: String = sqlx::query_scalar("select @@session.transaction_isolation")
         .fetch_one(store.pool())
