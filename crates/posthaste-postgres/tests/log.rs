@@ -211,7 +211,7 @@ async fn a_failed_row_is_retried_with_growing_waits_until_it_is_left_to_an_opera
     let mut waits = Vec::new();
     for attempt in 1..=11_u32 {
         let work = Work::claim(&store, &request(10)).await;
-        assert_eq!(work.events(), [event.clone()], "attempt {attempt}");
+        assert_eq!(work.events(), std::slice::from_ref(&event), "attempt {attempt}");
         assert_eq!(work.claim.messages[0].attempts, attempt);
         let failure = posthaste_core::Outcome::Failed(PublishError::transient("no"));
         let verdict = posthaste_core::lifecycle::decide(failure, attempt, &policy.retry, None, 0.5);
@@ -689,8 +689,8 @@ async fn a_row_whose_transaction_got_its_number_after_a_later_row_was_read_is_de
 async fn a_long_write_transaction_delays_nobody_where_a_watermark_would_stall() {
     let log = Log::fresh(8).await;
     let store = log.store();
-    let mut long = log.pool.begin().await.unwrap();
-    log.append(&mut *long, "long").await;
+    let mut open_tx = log.pool.begin().await.unwrap();
+    log.append(&mut *open_tx, "long").await;
     for order in 0..50 {
         log.append(&log.pool, &order.to_string()).await;
     }
@@ -712,7 +712,7 @@ async fn a_long_write_transaction_delays_nobody_where_a_watermark_would_stall() 
         work.settle(&store, &[]).await;
     }
     assert_eq!(store.gaps().await, Some((1, 0)));
-    long.rollback().await.unwrap();
+    open_tx.rollback().await.unwrap();
     Work::claim(&store, &request(100)).await;
     assert_eq!(store.gaps().await, Some((0, 1)));
 }

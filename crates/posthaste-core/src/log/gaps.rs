@@ -30,7 +30,6 @@ pub enum Proof {
     #[default]
     Required,
     /// Not at all: what a plain `id > cursor` does. It loses rows; tests show that it does.
-    #[doc(hidden)]
     Skipped,
 }
 
@@ -41,7 +40,7 @@ pub struct Gaps {
     proof: Proof,
     /// By the holders they may come from, as of the last look. Those that are kept under nobody may have come from one
     /// that ended before that look, so one more read decides.
-    gaps: BTreeMap<BTreeSet<Holder>, Ranges>,
+    by_holders: BTreeMap<BTreeSet<Holder>, Ranges>,
     /// The prepared transactions of the last look.
     prepared: BTreeSet<Holder>,
     /// Whether the last look found that a holder had ended, or passed ids over.
@@ -74,23 +73,25 @@ impl Gaps {
     /// first.
     pub fn ids(&self) -> Ranges {
         let mut all = Ranges::default();
-        self.gaps.values().for_each(|ranges| all.extend(ranges));
+        for ranges in self.by_holders.values() {
+            all.extend(ranges);
+        }
         all
     }
 
     /// Whether another read at once may find more, or close gaps.
     pub fn worth_a_look(&self) -> bool {
-        self.changed && !self.gaps.is_empty()
+        self.changed && !self.by_holders.is_empty()
     }
 
     /// The lowest id that may still come.
     pub fn first(&self) -> Option<i64> {
-        self.gaps.values().filter_map(Ranges::first).min()
+        self.by_holders.values().filter_map(Ranges::first).min()
     }
 
     /// How many ids may still come.
     pub fn open(&self) -> u64 {
-        self.gaps.values().map(Ranges::count).fold(0, u64::saturating_add)
+        self.by_holders.values().map(Ranges::count).fold(0, u64::saturating_add)
     }
 
     /// How many ids were proved never to come.
@@ -112,15 +113,17 @@ impl Gaps {
 
     /// What was found has come; what was not, and had nobody left to come from before this read began, never will.
     fn strike_out(&mut self, found: &[i64], complete_to: i64) {
-        for ranges in self.gaps.values_mut() {
-            found.iter().for_each(|id| ranges.remove(*id));
+        for ranges in self.by_holders.values_mut() {
+            for id in found {
+                ranges.remove(*id);
+            }
         }
-        if let Some(mut abandoned) = self.gaps.remove(&BTreeSet::new()) {
+        if let Some(mut abandoned) = self.by_holders.remove(&BTreeSet::new()) {
             let unread = abandoned.split_above(complete_to);
             self.closed = self.closed.saturating_add(abandoned.count());
-            self.gaps.insert(BTreeSet::new(), unread);
+            self.by_holders.insert(BTreeSet::new(), unread);
         }
-        self.gaps.retain(|_, ranges| !ranges.is_empty());
+        self.by_holders.retain(|_, ranges| !ranges.is_empty());
     }
 
     /// Strikes out the holders that have ended.
@@ -128,14 +131,14 @@ impl Gaps {
         let prepared: BTreeSet<Holder> = holders.iter().filter(|holder| holder.prepared).cloned().collect();
         let newly_prepared: BTreeSet<Holder> = prepared.difference(&self.prepared).cloned().collect();
         self.changed = false;
-        for (before, ranges) in std::mem::take(&mut self.gaps) {
+        for (before, ranges) in std::mem::take(&mut self.by_holders) {
             let mut left: BTreeSet<Holder> = before.intersection(holders).cloned().collect();
             if left.len() < before.len() {
                 // It may have ended, or it goes on under the name of one that was prepared since.
                 left.extend(newly_prepared.iter().cloned());
                 self.changed = true;
             }
-            self.gaps.entry(left).or_default().extend(&ranges);
+            self.by_holders.entry(left).or_default().extend(&ranges);
         }
         self.prepared = prepared;
     }
@@ -151,7 +154,7 @@ impl Gaps {
         }
         self.hi = next - 1;
         if !missing.is_empty() && self.proof == Proof::Required {
-            self.gaps.entry(holders.clone()).or_default().extend(&missing);
+            self.by_holders.entry(holders.clone()).or_default().extend(&missing);
             self.changed = true;
         }
     }
@@ -232,6 +235,6 @@ mod tests {
             observe(&mut gaps, &[3 * id], &["long", &brief]);
         }
         observe(&mut gaps, &[], &["long"]);
-        assert_eq!((gaps.open(), gaps.gaps.len()), (2_000, 1));
+        assert_eq!((gaps.open(), gaps.by_holders.len()), (2_000, 1));
     }
 }

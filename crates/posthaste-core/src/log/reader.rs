@@ -141,7 +141,9 @@ impl LogReader {
         let found: HashSet<i64> = found.iter().copied().collect();
         let expected = plan.free.iter().flatten().take_while(|id| *id <= complete_to);
         let vanished: Vec<i64> = expected.filter(|id| !found.contains(id)).collect();
-        vanished.into_iter().for_each(|id| self.window.settle(id));
+        for id in vanished {
+            self.window.settle(id);
+        }
     }
 }
 

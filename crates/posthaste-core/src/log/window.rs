@@ -163,7 +163,9 @@ impl Window {
             .copied()
             .filter(|id| self.is_held(*id, token))
             .collect();
-        held.into_iter().for_each(|id| self.put_back(id, None));
+        for id in held {
+            self.put_back(id, None);
+        }
     }
 
     /// A row failed. See [`Window::failures`].

@@ -195,8 +195,8 @@ impl Read {
         for row in rows {
             let names: Option<Vec<String>> = row.try_get("holders")?;
             let prepared: Option<Vec<bool>> = row.try_get("holders_prepared")?;
-            let named = names.into_iter().flatten().zip(prepared.into_iter().flatten());
-            holders.extend(named.map(|(name, prepared)| Holder { name, prepared }));
+            let pairs = names.into_iter().flatten().zip(prepared.into_iter().flatten());
+            holders.extend(pairs.map(|(name, prepared)| Holder { name, prepared }));
             // The holders come also where nothing else does.
             let Some(id) = row.try_get::<Option<i64>, _>("id")? else {
                 continue;

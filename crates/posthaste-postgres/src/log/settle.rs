@@ -60,9 +60,9 @@ impl Inner {
                 )
             });
             self.write_failures(session, rows.collect()).await?;
-            failures
-                .iter()
-                .for_each(|failure| session.reader.window.settle(failure.id));
+            for failure in &failures {
+                session.reader.window.settle(failure.id);
+            }
         }
         let at_rest = false;
         session.store_cursor(&self.statements, at_rest).await?;
