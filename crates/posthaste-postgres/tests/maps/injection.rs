@@ -101,11 +101,8 @@ impl Names {
             "timestamptz",
             "text",
         ];
-        let columns = self
-            .columns
-            .iter()
-            .zip(types)
-            .map(|(name, kind)| format!("{} {kind}", quoted(name)));
+        let column = |place: usize| format!("{} {}", quoted(&self.columns[place]), types[place]);
+        let columns = self.used().map(column);
         format!(
             "create table {} ({})",
             quoted(&self.table),
@@ -113,10 +110,16 @@ impl Names {
         )
     }
 
+    /// The places of the columns that the map names.
+    fn used(&self) -> impl Iterator<Item = usize> {
+        let leased = self.leased;
+        (0..self.columns.len()).filter(move |place| leased || !(4..=5).contains(place))
+    }
+
     /// Whether a map may refuse it: control characters, and names that PostgreSQL would cut off.
     fn refusable(&self) -> bool {
         let control = |text: &String| text.chars().any(char::is_control);
-        let mut names = self.columns.iter().chain([&self.table]);
+        let mut names = self.used().map(|place| &self.columns[place]).chain([&self.table]);
         let words = if self.leased { 4 } else { 3 };
         names.any(|name| control(name) || name.len() > 63) || self.words[..words].iter().any(control)
     }
