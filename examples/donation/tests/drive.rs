@@ -1,4 +1,8 @@
 //! The service on a real MariaDB, with a row changed by hand, a receiver that stumbles and a relay that is killed.
+#![allow(
+    clippy::unwrap_used,
+    reason = "the exemption for tests does not reach the helpers beside them"
+)]
 
 mod support;
 
