@@ -127,9 +127,13 @@ async fn a_worker_killed_in_the_middle_of_a_batch_frees_its_rows() {
     let mut events = ship(&pool, 20).await;
     let mut stuck = Process::start(&url, &["stuck"]);
     let out = stuck.0.stdout.take().expect("its output");
-    let begun = tokio::task::spawn_blocking(move || BufReader::new(out).lines().next());
+    let begun = tokio::task::spawn_blocking(move || {
+        let mut lines = BufReader::new(out).lines();
+        (lines.next(), lines)
+    });
     let begun = tokio::time::timeout(PATIENCE, begun).await.expect("it begins");
-    assert!(matches!(begun, Ok(Some(Ok(line))) if line.starts_with("begun")));
+    let (line, _lines) = begun.expect("it is read");
+    assert!(matches!(line, Some(Ok(line)) if line.starts_with("begun")));
     let free: i64 = sqlx::query_scalar(FREE).fetch_one(&pool).await.expect("a number");
     assert_eq!(free, 0, "all rows are held");
 

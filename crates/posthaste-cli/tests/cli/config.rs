@@ -67,7 +67,7 @@ fn a_bad_value_is_refused_with_field_value_and_remedy() {
     );
     refused(
         "[database]\nschema = 'x'",
-        &["database.schema = \"x\": is for PostgreSQL; SQLite has database.prefix"],
+        &["database.schema = \"x\": is for PostgreSQL; SQLite and MySQL have database.prefix"],
     );
     refused("[log]\nlevel = 'a=b=c'", &["log.level = \"a=b=c\": use error, warn"]);
     refused(
@@ -94,9 +94,10 @@ fn the_file_publisher_needs_a_path() {
 fn a_password_is_never_quoted() {
     let secret = "hush";
     for lines in [
-        "[database]\nurl = 'mysql://ann:hush@db/shop'",
+        "[database]\nurl = 'oracle://ann:hush@db/shop'",
         "[database]\nurl = 'postgres://ann:hush@db/shop",
         "[database]\nurl = 'postgres://ann:hush@db:port/shop'",
+        "[database]\nurl = 'mysql://ann:hush@db:port/shop'",
     ] {
         let place = Place::empty();
         place.write("posthaste.toml", lines);

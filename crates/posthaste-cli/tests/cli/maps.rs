@@ -187,12 +187,8 @@ fn a_table_that_does_not_fit_is_refused_before_anything_is_claimed(table: Table)
     let quote = table.quote;
     let (place, _) = table.with_proposal();
     place.sql(&format!("alter table {quote}Parcel Events{quote} drop column attempts"));
-    for args in [
-        &["run", "--drain"][..],
-        &["run", "--check"],
-        &["status"],
-        &["enqueue", "--payload", "1"],
-    ] {
+    let enqueue = [&["enqueue"], &PARCEL[..]].concat();
+    for args in [&["run", "--drain"][..], &["run", "--check"], &["status"], &enqueue] {
         place
             .run(args)
             .fails_with(&["columns.attempts", "`posthaste maps check`"]);
