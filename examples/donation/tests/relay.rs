@@ -78,16 +78,16 @@ async fn drain(pool: &MySqlPool, publisher: impl Publisher) -> RelayReport {
 }
 
 /// What was published, by request id.
-type Published = Arc<Mutex<Vec<String>>>;
+type Heard = Arc<Mutex<Vec<String>>>;
 
-fn recording() -> (Published, impl Publisher) {
-    let published = Published::default();
-    let sink = Arc::clone(&published);
+fn recording() -> (Heard, impl Publisher) {
+    let heard = Heard::default();
+    let sink = Arc::clone(&heard);
     let publisher = Callback::new(move |delivery: Delivery| {
         sink.lock().unwrap().push(delivery.message.event_id().into_owned());
         async { Ok(()) }
     });
-    (published, publisher.concurrency(1))
+    (heard, publisher.concurrency(1))
 }
 
 fn failing() -> impl Publisher {
@@ -106,11 +106,11 @@ async fn the_table_is_served_as_it_stands_by_its_own_policy() {
     for n in 0..20 {
         donate(&pool, &from_ann(&format!("r-{n}"), 1)).await.unwrap();
     }
-    let (published, publisher) = recording();
+    let (heard, publisher) = recording();
     let report = drain(&pool, publisher).await;
     assert_eq!(report.delivered, 20);
     assert_eq!(
-        *published.lock().unwrap(),
+        *heard.lock().unwrap(),
         (0..20).map(|n| format!("r-{n}")).collect::<Vec<_>>()
     );
     assert_eq!(
@@ -121,12 +121,15 @@ async fn the_table_is_served_as_it_stands_by_its_own_policy() {
     assert_eq!((done.retry_count, done.is_locked), (0, false), "{done:?}");
 }
 
+/// A row's status and who has it.
+type Held = (String, Option<String>);
+
 /// Proves D4.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_row_on_its_way_is_marked_with_the_relays_name() {
     let Some(pool) = database().await else { return };
     donate(&pool, &from_ann("r-1", 1)).await.unwrap();
-    let seen: Arc<Mutex<Vec<(String, Option<String>)>>> = Arc::default();
+    let seen: Arc<Mutex<Vec<Held>>> = Arc::default();
     let (looking, sink) = (pool.clone(), Arc::clone(&seen));
     let publisher = Callback::new(move |_| {
         let (pool, sink) = (looking.clone(), Arc::clone(&sink));
@@ -156,10 +159,10 @@ async fn a_row_that_was_changed_by_hand_is_never_published_and_ends_in_the_dead_
         "update donation_outbox set payload = replace(payload, ':5,', ':500,') where request_id = 'r-2'",
     )
     .await;
-    let (published, publisher) = recording();
+    let (heard, publisher) = recording();
     let report = drain(&pool, publisher).await;
     assert_eq!((report.delivered, report.died), (2, 1));
-    assert_eq!(*published.lock().unwrap(), ["r-1", "r-3"]);
+    assert_eq!(*heard.lock().unwrap(), ["r-1", "r-3"]);
     assert_eq!(row(&pool, "r-2").await.status, "DEAD_LETTER");
     let reason = reason(&pool, "r-2").await;
     assert!(reason.contains("do not match their hash"), "{reason}");
@@ -278,7 +281,7 @@ async fn rows_of_a_relay_that_died_are_taken_back_after_five_minutes() {
     )
     .await;
 
-    let (published, publisher) = recording();
+    let (heard, publisher) = recording();
     let stop = CancellationToken::new();
     let quick = |config: &mut RelayConfig| {
         config.recover_interval = Duration::from_millis(200);
@@ -297,7 +300,7 @@ async fn rows_of_a_relay_that_died_are_taken_back_after_five_minutes() {
     }
     stop.cancel();
     relay.await.unwrap().unwrap();
-    assert_eq!(*published.lock().unwrap(), ["r-old"]);
+    assert_eq!(*heard.lock().unwrap(), ["r-old"]);
     let new = row(&pool, "r-new").await;
     assert_eq!((new.status.as_str(), new.is_locked), ("PROCESSING", true), "{new:?}");
 }
