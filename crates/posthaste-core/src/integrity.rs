@@ -50,11 +50,8 @@ impl FromStr for ContentHash {
 
     /// Reads 64 hexadecimal digits of either case.
     fn from_str(hex: &str) -> Result<Self, ()> {
-        let digits: Vec<u8> = hex
-            .chars()
-            .map_while(|c| c.to_digit(16))
-            .map(|digit| digit as u8)
-            .collect();
+        let digit = |c: char| c.to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+        let digits: Vec<u8> = hex.chars().map_while(digit).collect();
         if digits.len() != 64 || hex.len() != 64 {
             return Err(());
         }

@@ -79,7 +79,10 @@ mod tests {
             ..Scope::default()
         };
         let error = map.check_scope(&scope).unwrap_err().to_string();
-        assert!(error.contains("scope.topics: the table map `donation` has no column for topic; leave"), "{error}");
+        assert!(
+            error.contains("scope.topics: the table map `donation` has no column for topic; leave"),
+            "{error}"
+        );
         let filter = Filter {
             tenant: Some("t".to_owned()),
             ..Filter::default()

@@ -119,13 +119,12 @@ impl Checker<'_> {
         };
         for (role, column) in &columns {
             let field = format!("{prefix}columns.{role}");
-            match live.column(column.name.as_str()) {
-                Some(found) => self.column(field, purpose, live, role, column, found),
-                None => {
-                    let problem = format!("the table {name} has no column {}", column.name);
-                    let mend = self.mend.add_column(purpose, role, column, name);
-                    self.error(field, problem, Some(mend));
-                }
+            if let Some(found) = live.column(column.name.as_str()) {
+                self.column(field, purpose, live, role, column, found);
+            } else {
+                let problem = format!("the table {name} has no column {}", column.name);
+                let mend = self.mend.add_column(purpose, role, column, name);
+                self.error(field, problem, Some(mend));
             }
         }
         if !columns.is_empty() {
@@ -159,7 +158,7 @@ impl Checker<'_> {
                 [] => problem += "; map another column",
                 kinds => {
                     let kinds: Vec<_> = kinds.iter().map(|kind| kind.word()).collect();
-                    problem += &format!("; say kind = \"{}\" in the map", kinds.join("\" or \""));
+                    problem = format!("{problem}; say kind = \"{}\" in the map", kinds.join("\" or \""));
                 }
             }
             return self.error(format!("{field}.kind"), problem, None);
@@ -288,11 +287,7 @@ impl Checker<'_> {
         let names = |role: &&str| self.map.column(role).map(|column| column.name.as_str());
         let (Some(status), order) = (
             names(&"status"),
-            self.map
-                .order()
-                .iter()
-                .filter_map(|role| names(role))
-                .collect::<Vec<_>>(),
+            self.map.order().iter().filter_map(names).collect::<Vec<_>>(),
         ) else {
             return;
         };

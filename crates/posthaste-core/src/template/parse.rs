@@ -28,7 +28,7 @@ pub(super) enum Piece<'a> {
 enum End {
     Text,
     Else,
-    End,
+    Part,
 }
 
 /// Takes a whole statement apart.
@@ -37,7 +37,7 @@ pub(super) fn parse(sql: &str) -> Result<Vec<Piece<'_>>, TemplateError> {
     match parser.part()? {
         (pieces, End::Text) => Ok(pieces),
         (_, End::Else) => Err(unbalanced("else")),
-        (_, End::End) => Err(unbalanced("end")),
+        (_, End::Part) => Err(unbalanced("end")),
     }
 }
 
@@ -73,7 +73,7 @@ impl<'a> Parser<'a> {
                 ("\"@", _) => pieces.push(Piece::Name(text)),
                 ("'@", _) => pieces.push(Piece::Word(text)),
                 (_, None) if text == "else" => return Ok((pieces, End::Else)),
-                (_, None) if text == "end" => return Ok((pieces, End::End)),
+                (_, None) if text == "end" => return Ok((pieces, End::Part)),
                 (_, Some(("if", condition))) => pieces.push(self.either(text, condition)?),
                 (_, Some(("as", role))) => {
                     let inside = self.enclosed(text)?;
@@ -93,7 +93,7 @@ impl<'a> Parser<'a> {
         let (then, end) = self.part()?;
         let otherwise = match end {
             End::Else => self.enclosed(begin)?,
-            End::End => Vec::new(),
+            End::Part => Vec::new(),
             End::Text => return Err(unbalanced(begin)),
         };
         Ok(Piece::If {
@@ -106,7 +106,7 @@ impl<'a> Parser<'a> {
     /// What stands up to the matching end.
     fn enclosed(&mut self, begin: &str) -> Result<Vec<Piece<'a>>, TemplateError> {
         match self.part()? {
-            (inside, End::End) => Ok(inside),
+            (inside, End::Part) => Ok(inside),
             _ => Err(unbalanced(begin)),
         }
     }

@@ -51,7 +51,7 @@ fn names_and_words_are_put_in_quoted() {
 
 #[test]
 fn optional_parts_follow_what_a_table_has_at_any_depth() {
-    let sql = r#"a/*if tenant*/ 1 /*if split_index*/ 2 /*else*/ 3 /*end*/ /*else*/ 4 /*end*/b/*if dedupe and version*/ x /*end*/"#;
+    let sql = r"a/*if tenant*/ 1 /*if split_index*/ 2 /*else*/ 3 /*end*/ /*else*/ 4 /*end*/b/*if dedupe and version*/ x /*end*/";
     assert_eq!(finish(sql, &own()), "a1 2b");
     assert_eq!(finish(sql, &own().without_split_index()), "a1 3b");
     assert_eq!(finish(sql, &own().without("tenant")), "a4b");

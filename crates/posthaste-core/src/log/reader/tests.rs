@@ -164,7 +164,9 @@ impl Relay {
             held: database.failed.values().any(|held| held == key),
         });
         let rows = rows.collect();
-        between.iter().for_each(|step| database.apply(step));
+        for step in between {
+            database.apply(step);
+        }
         let holders = database.holders();
         let read = ReadResult {
             rows,
@@ -208,7 +210,9 @@ impl Relay {
                     .in_flight
                     .extract_if(.., |other| database.committed[other] == lane)
                     .collect();
-                rest.into_iter().for_each(|id| self.reader.window.put_back(id, None));
+                for id in rest {
+                    self.reader.window.put_back(id, None);
+                }
             }
             2 => {
                 self.reader.window.put_back(id, None);
@@ -216,7 +220,9 @@ impl Relay {
                     .in_flight
                     .extract_if(.., |other| database.committed[other] == lane)
                     .collect();
-                rest.into_iter().for_each(|id| self.reader.window.put_back(id, None));
+                for id in rest {
+                    self.reader.window.put_back(id, None);
+                }
             }
             _ => {
                 self.reader.window.settle(id);
@@ -361,14 +367,14 @@ fn the_rows_of_a_transaction_are_found_together() {
     assert_eq!(run(&steps, Proof::Required).1.first_deliveries, [2, 1, 3]);
 }
 
-fn lane(key: &str) -> Option<Lane> {
-    Some((Arc::from("t"), Arc::from(key)))
+fn lane(key: &str) -> Lane {
+    (Arc::from("t"), Arc::from(key))
 }
 
 fn rows(keys: &[(i64, &str)]) -> ReadResult {
     let row = |&(id, key): &(i64, &str)| LogRow {
         id,
-        lane: lane(key),
+        lane: Some(lane(key)),
         kept: false,
         held: false,
     };

@@ -131,7 +131,7 @@ fn each_lack_is_found_with_its_field_and_its_mend() {
         (
             |live| {
                 live.indexes
-                    .retain(|index| !index.columns.contains(&"dedupe_key".to_owned()))
+                    .retain(|index| !index.columns.contains(&"dedupe_key".to_owned()));
             },
             Severity::Error,
             "columns.dedupe_key",
@@ -164,6 +164,13 @@ fn each_lack_is_found_with_its_field_and_its_mend() {
         assert!(found[0].problem.contains(problem), "{}", found[0].problem);
         assert_eq!(found[0].mend.as_deref(), mend);
     }
+}
+
+#[test]
+fn an_index_that_is_not_unique_does_not_dedupe() {
+    let found = after(|live| live.indexes[2].unique = false);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!(found[0].field, "columns.dedupe_key");
 }
 
 /// The proof of a claim in a text is longer than the UUID that its owner thought of.

@@ -10,8 +10,11 @@ pub(super) struct Side<'a> {
     pub(super) table: &'a LiveTable,
 }
 
+/// A role, and names for its column.
+type Names = (&'static str, &'static [&'static str]);
+
 /// Roles of each table beside the outbox, with the names that are used there and not in an outbox.
-const COLUMNS: [(&str, &[(&str, &[&str])]); 3] = [
+const COLUMNS: [(&str, &[Names]); 3] = [
     (
         "cursor",
         &[

@@ -128,11 +128,11 @@ fn numbers(status: &LiveColumn, leased: bool) -> Words {
     let mut values: Vec<i64> = status.values.iter().filter_map(|value| value.parse().ok()).collect();
     values.sort_unstable();
     values.dedup();
-    let states: Vec<_> = needed(leased).collect();
-    let mut next = values.last().map_or(0, |last| last + 1);
-    while values.len() < states.len() {
-        values.push(next);
-        next += 1;
+    let names: Vec<_> = needed(leased).collect();
+    let mut unused = values.last().map_or(0, |last| last + 1);
+    while values.len() < names.len() {
+        values.push(unused);
+        unused += 1;
     }
     let default = status
         .default
@@ -141,7 +141,7 @@ fn numbers(status: &LiveColumn, leased: bool) -> Words {
     if let Some(place) = values.iter().position(|value| Some(*value) == default) {
         values[..=place].rotate_right(1);
     }
-    let lines = states
+    let lines = names
         .iter()
         .zip(&values)
         .map(|(state, value)| format!("{state} = {value} # a guess"));
