@@ -143,25 +143,22 @@ async fn check(config: &Config) -> anyhow::Result<()> {
     let store = wiring::store(database, if_missing).await?;
     let missing = schema::missing(&*store).await?;
     let found = if missing.is_empty() {
-        let version = match database.table_map() {
-            Some(map) => {
-                schema::prepare(&*store, database).await?;
-                let warnings = match schema::findings(database).await?.len() {
-                    0 => "",
-                    _ => ", with warnings (see `posthaste maps check`)",
-                };
-                format!("table map {} fits{warnings}", map.name())
-            }
-            None => {
-                let version = store.applied().await?.into_iter().max().unwrap_or_default();
-                format!("schema version {version}")
-            }
+        let tables = if let Some(map) = database.table_map() {
+            schema::prepare(&*store, database).await?;
+            let warnings = match schema::findings(database).await?.len() {
+                0 => "",
+                _ => ", with warnings (see `posthaste maps check`)",
+            };
+            format!("table map {} fits{warnings}", map.name())
+        } else {
+            let version = store.applied().await?.into_iter().max().unwrap_or_default();
+            format!("schema version {version}")
         };
         store.check().await?;
         let namespace = &config.relay.scope.namespace;
         let stats = store.stats(namespace).await?;
         format!(
-            "{version}; namespace {namespace}: {} pending, {} processing, {} dead",
+            "{tables}; namespace {namespace}: {} pending, {} processing, {} dead",
             stats.pending, stats.processing, stats.dead
         )
     } else if database.auto_migrate() {
