@@ -1,0 +1,89 @@
+//! The usage outbox on a database without partial indexes.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use posthaste_core::table::Shipped;
+use posthaste_core::{Enqueued, Message, OutboxOptions, TableMap};
+use posthaste_mysql::MySqlStore;
+use posthaste_relay::Relay;
+use posthaste_testkit::RecordingPublisher;
+use sqlx::MySqlPool;
+
+/// The design's table, with the types that MySQL has. NULL keys are all different to a unique index, so it says what the
+/// partial index says.
+const DDL: &str = "create table modkit_outbox_events (
+    id char(36) primary key,
+    namespace varchar(100) not null,
+    topic varchar(100) not null,
+    tenant_id char(36) null,
+    dedupe_key varchar(250) null,
+    payload json not null,
+    status varchar(20) not null,
+    attempts int not null default 0,
+    next_attempt_at datetime(6) not null default now(6),
+    locked_by char(36) null,
+    locked_until datetime(6) null,
+    last_error text null,
+    created_at datetime(6) not null default now(6),
+    updated_at datetime(6) not null default now(6),
+    index modkit_outbox_events_due (status, next_attempt_at),
+    index modkit_outbox_events_leases (locked_until),
+    unique index modkit_outbox_events_dedupe (namespace, topic, dedupe_key)
+) character set utf8mb4";
+
+async fn store() -> (MySqlPool, MySqlStore) {
+    let pool = support::pool(12).await;
+    support::run(&pool, DDL).await;
+    let toml = Shipped::find("usage")
+        .unwrap()
+        .toml
+        .replace("kind = \"jsonb\"", "kind = \"json\"");
+    let store = MySqlStore::with_map(pool.clone(), TableMap::from_toml(&toml).unwrap()).unwrap();
+    (pool, store)
+}
+
+/// Proves B1 and B4.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dedupe_key_is_taken_once_without_a_partial_index() {
+    let (pool, store) = store().await;
+    let outbox = store.outbox(OutboxOptions::default());
+    let mut racers = tokio::task::JoinSet::new();
+    for _ in 0..8 {
+        let (pool, outbox) = (pool.clone(), outbox.clone());
+        racers.spawn(async move {
+            let mut tx = pool.begin().await.unwrap();
+            let done = outbox
+                .enqueue(&mut tx, Message::new("usage", "{}").dedupe_key("turn-1"))
+                .await
+                .unwrap();
+            tx.commit().await.unwrap();
+            done
+        });
+    }
+    let outcomes = racers.join_all().await;
+    assert_eq!(outcomes.iter().filter(|outcome| outcome.is_new()).count(), 1);
+    let first = outcomes[0].id();
+    assert!(
+        outcomes.iter().all(|outcome| outcome.id() == first),
+        "all are told the same id"
+    );
+    for _ in 0..3 {
+        let mut tx = pool.begin().await.unwrap();
+        let done = outbox.enqueue(&mut tx, Message::new("usage", "{}")).await.unwrap();
+        assert!(
+            matches!(done, Enqueued::Now(_)),
+            "messages without a key are never duplicates"
+        );
+        tx.commit().await.unwrap();
+    }
+    let broker = RecordingPublisher::new();
+    let report = Relay::new(store, broker).drain().await.unwrap();
+    assert_eq!(report.delivered, 4);
+    let delivered: i64 = sqlx::query_scalar("select count(*) from modkit_outbox_events where status = 'delivered'")
+        .fetch_one(&pool)
+        .await
+        .unwrap();
+    assert_eq!(delivered, 4);
+}
