@@ -3,6 +3,7 @@
 pub mod shipments;
 pub mod worker;
 
+use anyhow::Context;
 use posthaste::core::table::Shipped;
 use sqlx::{Executor, PgPool};
 
@@ -10,7 +11,7 @@ use sqlx::{Executor, PgPool};
 pub async fn setup(pool: &PgPool) -> anyhow::Result<()> {
     pool.execute("create table shipments (id uuid primary key, place text not null)")
         .await?;
-    pool.execute(Shipped::find("logistics").expect("it ships with Posthaste").ddl)
-        .await?;
+    let outbox = Shipped::find("logistics").context("the map ships with Posthaste")?;
+    pool.execute(outbox.ddl).await?;
     Ok(())
 }

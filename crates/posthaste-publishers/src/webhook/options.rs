@@ -181,12 +181,27 @@ mod tests {
             value: value.to_owned(),
         };
         let cases: [(Change, &str); 6] = [
-            (|to| to.username = Some(String::new()), "username = \"\": must have 1 to 80"),
-            (|to| to.username = Some("Clyde".to_owned()), "username = \"Clyde\": is refused"),
+            (
+                |to| to.username = Some(String::new()),
+                "username = \"\": must have 1 to 80",
+            ),
+            (
+                |to| to.username = Some("Clyde".to_owned()),
+                "username = \"Clyde\": is refused",
+            ),
             (|to| to.concurrency = 0, "concurrency = 0: must be 1 to 1000"),
-            (|to| to.answer_within = Duration::ZERO, "answer_within = 0s: must be above 0"),
-            (|to| to.title = "{colour}".to_owned(), "title = \"{colour}\": `{colour}` is not known"),
-            (|to| to.text = "{payload".to_owned(), "text = \"{payload\": a `{` is not closed"),
+            (
+                |to| to.answer_within = Duration::ZERO,
+                "answer_within = 0s: must be above 0",
+            ),
+            (
+                |to| to.title = "{colour}".to_owned(),
+                "title = \"{colour}\": `{colour}` is not known",
+            ),
+            (
+                |to| to.text = "{payload".to_owned(),
+                "text = \"{payload\": a `{` is not closed",
+            ),
         ];
         let options = WebhookOptions::new("http://127.0.0.1/x".parse().unwrap());
         assert_eq!(options.validate(), Ok(()));
@@ -202,9 +217,21 @@ mod tests {
             ..options.clone()
         };
         for (style, fields, expected) in [
-            (Style::Embed, vec![field("a", "}")], "fields.0.value = \"}\": a `}` stands alone"),
-            (Style::Embed, vec![field("a", "b"); 26], "fields = 26 fields: there may be 25"),
-            (Style::Text, vec![field("a", "b")], "fields = 1 fields: are for style = \"embed\""),
+            (
+                Style::Embed,
+                vec![field("a", "}")],
+                "fields.0.value = \"}\": a `}` stands alone",
+            ),
+            (
+                Style::Embed,
+                vec![field("a", "b"); 26],
+                "fields = 26 fields: there may be 25",
+            ),
+            (
+                Style::Text,
+                vec![field("a", "b")],
+                "fields = 1 fields: are for style = \"embed\"",
+            ),
         ] {
             let text = with_fields(style, fields).validate().unwrap_err().to_string();
             assert!(text.starts_with(expected), "{text}");
