@@ -3,7 +3,6 @@
 pub mod shipments;
 pub mod worker;
 
-use anyhow::Context;
 use posthaste::core::table::Shipped;
 use sqlx::{Executor, PgPool};
 
@@ -11,7 +10,7 @@ use sqlx::{Executor, PgPool};
 pub async fn setup(pool: &PgPool) -> anyhow::Result<()> {
     pool.execute("create table shipments (id uuid primary key, place text not null)")
         .await?;
-    let outbox = Shipped::find("logistics").context("the map ships with Posthaste")?;
+    let outbox = Shipped::named("logistics")?;
     pool.execute(outbox.ddl).await?;
     Ok(())
 }

@@ -11,7 +11,7 @@ use sqlx::PgPool;
 use tokio_util::sync::CancellationToken;
 
 fn map() -> anyhow::Result<TableMap> {
-    Ok(Shipped::find("logistics").expect("it ships with Posthaste").map()?)
+    Ok(Shipped::named("logistics")?.map()?)
 }
 
 /// The settings that suit the table: every 200 ms, 50 rows, five retries.

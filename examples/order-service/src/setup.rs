@@ -8,7 +8,7 @@ use sqlx::{Executor, PgPool};
 /// Creates the orders, and the outbox as its map describes it.
 pub async fn database(pool: &PgPool) -> anyhow::Result<()> {
     pool.execute(include_str!("../schema.sql")).await?;
-    let outbox = Shipped::find("order-service").expect("it ships with Posthaste");
+    let outbox = Shipped::named("order-service")?;
     pool.execute(outbox.ddl).await?;
     Ok(())
 }

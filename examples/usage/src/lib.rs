@@ -12,14 +12,13 @@ pub const NAMESPACE: &str = "usage";
 
 /// The map of the table.
 pub fn map() -> anyhow::Result<TableMap> {
-    Ok(Shipped::find("usage").expect("it ships with Posthaste").map()?)
+    Ok(Shipped::named("usage")?.map()?)
 }
 
 /// Creates the totals, and the outbox as its map describes it.
 pub async fn setup(pool: &PgPool) -> anyhow::Result<()> {
     pool.execute("create table usage_total (tenant uuid primary key, units bigint not null)")
         .await?;
-    pool.execute(Shipped::find("usage").expect("it ships with Posthaste").ddl)
-        .await?;
+    pool.execute(Shipped::named("usage")?.ddl).await?;
     Ok(())
 }

@@ -34,7 +34,7 @@ async fn count(pool: &PgPool, sql: &'static str) -> i64 {
 }
 
 async fn eventually(pool: &PgPool, sql: &'static str, wanted: i64) {
-    let deadline = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + Duration::from_mins(1);
     while count(pool, sql).await != wanted {
         assert!(Instant::now() < deadline, "never {wanted}: {sql}");
         tokio::time::sleep(Duration::from_millis(50)).await;

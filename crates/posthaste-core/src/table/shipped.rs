@@ -32,6 +32,15 @@ impl Shipped {
         SHIPPED.iter().find(|shipped| shipped.name == name)
     }
 
+    /// The one of this name, or an error that lists the names there are.
+    pub fn named(name: &str) -> Result<&'static Self, MapError> {
+        let names = || SHIPPED.map(|shipped| shipped.name).join(", ");
+        Self::find(name).ok_or_else(|| MapError {
+            field: "name".to_owned(),
+            problem: format!("no map called `{name}` ships with Posthaste; there are {}", names()),
+        })
+    }
+
     /// The map, ready for a store.
     pub fn map(&self) -> Result<TableMap, MapError> {
         TableMap::from_toml(self.toml)
