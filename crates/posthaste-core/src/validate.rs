@@ -84,14 +84,6 @@ pub enum InvalidMessage {
     /// The event type breaks the naming rule.
     #[error("event_type: {0}")]
     TypeName(#[from] MalformedTypeName),
-    /// The table that is to keep the message has no place for a part of it.
-    #[error("{field}: {reason}")]
-    NoPlace {
-        /// The message's field.
-        field: &'static str,
-        /// Why, and the remedy.
-        reason: String,
-    },
     /// The table has no place for it.
     #[error("{field}: {reason}")]
     Table {

@@ -29,15 +29,8 @@ const TEXTS: [&str; 11] = [
 
 /// New rows as the table takes them, or which of the messages it cannot take.
 pub(crate) fn rows(map: &TableMap, prepared: &Prepared) -> Result<Vec<Vec<Value>>, EnqueueError> {
-    let mut rows = Vec::with_capacity(prepared.rows.len());
-    for (place, row) in prepared.rows.iter().enumerate() {
-        map.accept(row).map_err(|reason| EnqueueError::Invalid {
-            position: prepared.position(place),
-            reason,
-        })?;
-        rows.push(values(map, row));
-    }
-    Ok(rows)
+    map.fits(prepared)?;
+    Ok(prepared.rows.iter().map(|row| values(map, row)).collect())
 }
 
 fn values(map: &TableMap, row: &NewRow) -> Vec<Value> {

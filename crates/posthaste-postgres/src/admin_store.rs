@@ -14,7 +14,7 @@ use crate::statements::Statement;
 #[async_trait]
 impl AdminStore for PostgresStore {
     async fn list(&self, filter: &Filter, after: Option<MessageId>, limit: u32) -> Result<Vec<Record>, StoreError> {
-        self.check_filter(filter)?;
+        self.map.check_filter(filter)?;
         let rows = sqlx::query(self.statements.common.list.sql())
             .bind(&filter.namespace)
             .bind(filter.state.map(|state| self.words(state)))
@@ -45,14 +45,14 @@ impl AdminStore for PostgresStore {
     }
 
     async fn replay(&self, filter: &Filter, limit: u32) -> Result<Vec<MessageId>, StoreError> {
-        self.check_filter(filter)?;
+        self.map.check_filter(filter)?;
         self.change_dead(&self.statements.common.replay, filter, limit)
             .await
             .map_err(store_error)
     }
 
     async fn discard(&self, filter: &Filter, limit: u32) -> Result<Vec<MessageId>, StoreError> {
-        self.check_filter(filter)?;
+        self.map.check_filter(filter)?;
         self.change_dead(&self.statements.common.discard, filter, limit)
             .await
             .map_err(store_error)

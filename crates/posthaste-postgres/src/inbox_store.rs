@@ -24,7 +24,7 @@ impl PostgresInbox {
 
     fn statements(&self) -> Result<&Statements, StoreError> {
         let inbox = self.store.statements.inbox.as_ref();
-        inbox.ok_or_else(|| self.store.needs_own_tables("inbox"))
+        inbox.ok_or_else(|| self.store.map.needs_own_tables("inbox"))
     }
 }
 

@@ -34,7 +34,6 @@ mod relay_store;
 mod row_locks;
 mod rows;
 mod runner;
-mod scope;
 mod settle;
 mod statements;
 

@@ -34,12 +34,7 @@ pub(crate) async fn run<C: Runner + ?Sized>(
     statements: &Plain,
     prepared: &Prepared,
 ) -> Result<Vec<Enqueued>, EnqueueError> {
-    for (place, row) in prepared.rows.iter().enumerate() {
-        map.accept(row).map_err(|reason| EnqueueError::Invalid {
-            position: prepared.position(place),
-            reason,
-        })?;
-    }
+    map.fits(prepared)?;
     // Where the database gives the ids, one row at a time: nothing else says which id is whose.
     let at_once = if map.has("generated_id") {
         1

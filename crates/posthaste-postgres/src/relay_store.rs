@@ -23,8 +23,8 @@ use crate::settle::Verdicts;
 #[async_trait]
 impl RelayStore for PostgresStore {
     async fn claim(&self, request: &ClaimRequest) -> Result<Claim, StoreError> {
-        self.check_scope(&request.scope)?;
-        self.check_ordering(&request.ordering)?;
+        self.map.check_scope(&request.scope)?;
+        self.map.check_ordering(&request.ordering)?;
         let claim = if self.statements.leases.is_some() {
             self.claim_under_lease(request).await
         } else {
@@ -82,7 +82,7 @@ impl RelayStore for PostgresStore {
         let Some(since) = &self.statements.since else {
             return Ok(Recovered::default());
         };
-        self.check_scope(scope)?;
+        self.map.check_scope(scope)?;
         let rows = in_scope(&since.recover, scope, max_attempts)
             .bind(self.map.error_text(EXHAUSTED))
             .bind(millis(stalled_after))
@@ -102,7 +102,7 @@ impl RelayStore for PostgresStore {
     }
 
     async fn sweep(&self, scope: &Scope, max_attempts: u32) -> Result<Vec<MessageId>, StoreError> {
-        self.check_scope(scope)?;
+        self.map.check_scope(scope)?;
         let mut conn = self.pool.acquire().await.map_err(store_error)?;
         self.sweep_on(&mut conn, scope, max_attempts).await.map_err(store_error)
     }
@@ -147,7 +147,7 @@ impl RelayStore for PostgresStore {
 
     async fn lead(&self, request: &LeadRequest) -> Result<Leadership, StoreError> {
         let Some(registry) = &self.statements.registry else {
-            return Err(self.needs_own_tables("exclusive"));
+            return Err(self.map.needs_own_tables("exclusive"));
         };
         self.ask_to_lead(registry, request).await.map_err(store_error)
     }

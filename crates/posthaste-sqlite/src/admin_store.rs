@@ -16,7 +16,7 @@ use crate::statements::Statement;
 #[async_trait]
 impl AdminStore for SqliteStore {
     async fn list(&self, filter: &Filter, after: Option<MessageId>, limit: u32) -> Result<Vec<Record>, StoreError> {
-        self.can_filter(filter)?;
+        self.map.check_filter(filter)?;
         let ids = filter_ids(filter);
         let statement = if ids.is_some() {
             &self.statements.rows.find
@@ -77,7 +77,7 @@ impl SqliteStore {
         filter: &Filter,
         limit: u32,
     ) -> Result<Vec<MessageId>, StoreError> {
-        self.can_filter(filter)?;
+        self.map.check_filter(filter)?;
         if filter.state.is_some_and(|state| state != State::Dead) {
             return Ok(Vec::new());
         }
@@ -105,22 +105,6 @@ impl SqliteStore {
                 _ => self.map.word(state.word()).into_iter().collect(),
             })
             .collect()
-    }
-
-    fn can_filter(&self, filter: &Filter) -> Result<(), StoreError> {
-        for (field, role, given) in [
-            ("topic", "topic", filter.topic.is_some()),
-            ("ordering_key", "ordering_key", filter.ordering_key.is_some()),
-            ("tenant", "tenant", filter.tenant.is_some()),
-        ] {
-            if given && !self.map.has(role) {
-                return Err(self.cannot(
-                    &format!("rows cannot be chosen by {field}: the table has no column for it"),
-                    "choose by other fields, or by ids",
-                ));
-            }
-        }
-        Ok(())
     }
 }
 

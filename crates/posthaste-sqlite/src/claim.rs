@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use posthaste_core::MessageId;
 use posthaste_core::isolation::reclaim_limit;
 use posthaste_core::lifecycle::EXHAUSTED;
 use posthaste_core::store::{Claim, ClaimRequest, DeadHead, Ordering, Scope};
-use posthaste_core::{MessageId, StoreError};
 use sqlx::query::Query;
 use sqlx::sqlite::{SqliteArguments, SqliteRow};
 use sqlx::types::Json;
@@ -229,33 +229,6 @@ impl SqliteStore {
             bury.execute(conn).await?;
         }
         Ok(())
-    }
-
-    /// What a relay may ask for depends on the columns.
-    pub(crate) fn can_serve(&self, scope: &Scope) -> Result<(), StoreError> {
-        if !scope.topics.is_empty() && !self.map.has("topic") {
-            return Err(self.cannot(
-                "scope.topics: the table has no column for topics, so a relay cannot choose by them",
-                "leave scope.topics empty",
-            ));
-        }
-        if scope.tenant.is_some() && !self.map.has("tenant") {
-            return Err(self.cannot(
-                "scope.tenant: the table has no column for tenants",
-                "leave scope.tenant out",
-            ));
-        }
-        Ok(())
-    }
-
-    pub(crate) fn can_order(&self, ordering: &Ordering) -> Result<(), StoreError> {
-        match ordering {
-            Ordering::PerKey { except, .. } if !except.is_empty() && !self.map.has("topic") => Err(self.cannot(
-                "the table has no column for topics, so no topic can have a policy of its own for dead heads",
-                "name no topics there",
-            )),
-            _ => Ok(()),
-        }
     }
 }
 

@@ -26,8 +26,8 @@ use crate::{BEGIN, SqliteStore};
 #[async_trait]
 impl RelayStore for SqliteStore {
     async fn claim(&self, request: &ClaimRequest) -> Result<Claim, StoreError> {
-        self.can_serve(&request.scope)?;
-        self.can_order(&request.ordering)?;
+        self.map.check_scope(&request.scope)?;
+        self.map.check_ordering(&request.ordering)?;
         self.claim_if_any(request).await.map_err(|error| self.error(error))
     }
 
@@ -60,7 +60,7 @@ impl RelayStore for SqliteStore {
         max_attempts: u32,
         stalled_after: Duration,
     ) -> Result<Recovered, StoreError> {
-        self.can_serve(scope)?;
+        self.map.check_scope(scope)?;
         match &self.statements.recovery {
             Some(recovery) => self
                 .recover_by(recovery, scope, max_attempts, stalled_after)
@@ -71,7 +71,7 @@ impl RelayStore for SqliteStore {
     }
 
     async fn sweep(&self, scope: &Scope, max_attempts: u32) -> Result<Vec<MessageId>, StoreError> {
-        self.can_serve(scope)?;
+        self.map.check_scope(scope)?;
         self.sweep_and_commit(scope, max_attempts)
             .await
             .map_err(|error| self.error(error))

@@ -6,7 +6,7 @@
 use uuid::Uuid;
 
 use super::{Kind, TableMap};
-use crate::enqueue::NewRow;
+use crate::enqueue::{EnqueueError, NewRow, Prepared};
 use crate::integrity::HashPart;
 use crate::message::DEFAULT_NAMESPACE;
 use crate::validate::InvalidMessage;
@@ -76,8 +76,18 @@ impl TableMap {
         once
     }
 
-    /// Whether the row can be written without losing a part of its message.
-    pub fn accept(&self, row: &NewRow) -> Result<(), InvalidMessage> {
+    /// Whether the table can keep all messages of a call without losing a part of one. To be asked before any SQL runs.
+    pub fn fits(&self, prepared: &Prepared) -> Result<(), EnqueueError> {
+        for (place, row) in prepared.rows.iter().enumerate() {
+            self.accept(row).map_err(|reason| EnqueueError::Invalid {
+                position: prepared.position(place),
+                reason,
+            })?;
+        }
+        Ok(())
+    }
+
+    fn accept(&self, row: &NewRow) -> Result<(), InvalidMessage> {
         for role in TEXTS {
             if let Some(value) = given(row, role) {
                 self.accept_text(row, role, value)?;
@@ -95,7 +105,9 @@ impl TableMap {
             let reason = "the table counts; say `generated = true` for its column if the database gives the numbers";
             return refuse("id", reason);
         }
-        if self.has("content_hash") && self.has("generated_id") && self.hash_recipe().0.contains(&HashPart::Id) {
+        let no_event_id = message.event_id.is_none() && !self.has("event_id");
+        let over_id = |part: &HashPart| *part == HashPart::Id || (*part == HashPart::EventId && no_event_id);
+        if self.has("content_hash") && self.has("generated_id") && self.hash_recipe().0.iter().any(over_id) {
             let reason =
                 "it would be made over an id that the database has not given yet; name other parts under [hash]";
             return refuse("content_hash", reason);
@@ -127,7 +139,7 @@ impl TableMap {
         };
         let fits = match column.kind {
             Kind::Uuid | Kind::UuidBytes => value.parse::<Uuid>().is_ok(),
-            Kind::Integer => value.parse::<i64>().is_ok(),
+            Kind::Integer => value.parse().is_ok_and(|number: i64| number.to_string() == value),
             _ => true,
         };
         if !fits {

@@ -10,7 +10,6 @@ pub mod catalogue;
 pub mod check;
 mod database;
 pub mod file;
-mod fit;
 mod identifier;
 pub mod infer;
 mod kind;
@@ -29,8 +28,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::integrity::HashRecipe;
+use crate::integrity::{ContentHash, HashRecipe};
 use crate::lifecycle::{LeaseToken, State};
+use crate::message::Message;
 use crate::store::WorkerId;
 
 pub use catalogue::{Catalogue, LiveColumn, LiveIndex, LiveTable};
@@ -178,6 +178,11 @@ impl TableMap {
     /// The zone of times that are kept without one: `UTC`, an offset such as `+09:00`, or a name.
     pub fn zone(&self) -> &str {
         &self.zone
+    }
+
+    /// The hash of a message by the table's recipe.
+    pub fn content_hash(&self, message: &Message) -> ContentHash {
+        self.hash.hash(message)
     }
 
     /// What the hash is made over.

@@ -104,8 +104,8 @@ async fn what_has_no_place_is_refused_before_anything_is_written() {
     for (bad, said) in [
         (good().source("s"), "message 1 was refused: source"),
         (good().aggregate("Order", "1"), "aggregate_type"),
-        (Message::new("t", "x").key("seven"), "whole number"),
-        (Message::new("u", "x").key("1"), "by the table map it is `t`"),
+        (Message::new("t", "x").key("seven"), "kind integer"),
+        (Message::new("u", "x").key("1"), "this message would go to `t`"),
         (good().dedupe_key("k"), "dedupe_key"),
         (good().not_before(chrono::Utc::now()), "not_before"),
     ] {

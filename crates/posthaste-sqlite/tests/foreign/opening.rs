@@ -137,7 +137,7 @@ async fn what_a_table_cannot_be_asked_for_is_an_error() {
     };
     says(
         &foreign.store.list(&filter, None, 1).await.unwrap_err(),
-        &["topic", "ids"],
+        &["topic", "by id"],
     );
     says(&foreign.store.replay(&filter, 1).await.unwrap_err(), &["topic"]);
 }
