@@ -169,7 +169,7 @@ fn names_and_words_are_quoted_or_refused() {
         leased,
     });
     let mut runner = TestRunner::new(Config {
-        cases: 200,
+        cases: 100,
         failure_persistence: None,
         ..Config::default()
     });
