@@ -55,10 +55,14 @@ async fn one_claim_in_order_at_a_time_and_any_number_without() {
     let first = request(2);
     let work = claim(&place.store, &first).await;
     assert_eq!(ids(&work), all[..2]);
+    // Of a third key, none of whose rows are locked.
+    let free = shipment("01890a5d-ac96-774b-bcce-b302099a8059", 6);
+    let free_id = free.id;
+    place.enqueue(vec![free]).await.unwrap();
     assert_eq!(
         ids(&claim(&other, &request(10)).await),
         [],
-        "another relay may not pass it"
+        "another relay may not claim in order at the same time"
     );
     let side = unordered(2);
     let beside = claim(&other, &side).await;
@@ -78,7 +82,10 @@ async fn one_claim_in_order_at_a_time_and_any_number_without() {
             .unwrap(),
         []
     );
-    assert_eq!(ids(&claim(&other, &request(10)).await), all[4..]);
+    let last = request(10);
+    let rest = claim(&other, &last).await;
+    assert_eq!(ids(&rest), [all[4], all[5], free_id]);
+    other.settle(&verdicts(&last, &rest, &Verdict::Released)).await.unwrap();
     place.dispose().await;
 }
 
