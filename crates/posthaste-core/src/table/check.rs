@@ -169,6 +169,9 @@ impl Checker<'_> {
             let mend = self.mend.lengthen(table, column, needed);
             self.error(field.clone(), problem, mend);
         }
+        if role == "status" && purpose == "outbox" {
+            self.words_allowed(column, live);
+        }
         if role == "last_error" && column.max.is_none() && self.database.keeps_lengths() {
             self.unlimited_error(&field, column, live);
         }
@@ -211,6 +214,23 @@ impl Checker<'_> {
             _ => return None,
         };
         (held < needed).then_some((needed, why))
+    }
+
+    /// Words that a constraint of the column would refuse.
+    fn words_allowed(&mut self, column: &Column, live: &LiveColumn) {
+        for state in ["pending", "waiting", "processing", "delivered", "dead"] {
+            let Some(word) = self.map.word(state).map(ToString::to_string) else {
+                continue;
+            };
+            if !live.values.is_empty() && !live.values.contains(&word) {
+                let allowed = live.values.join(", ");
+                let problem = format!(
+                    "the column {} takes {allowed}, and `{word}` is none of them",
+                    column.name
+                );
+                self.note(Severity::Warning, format!("states.{state}"), problem, None);
+            }
+        }
     }
 
     fn longest_word(&self) -> usize {

@@ -80,7 +80,7 @@ fn a_table_that_fits_has_no_findings() {
 #[test]
 fn each_lack_is_found_with_its_field_and_its_mend() {
     type Change = fn(&mut LiveTable);
-    let cases: [(Change, Severity, &str, &str, Option<&str>); 9] = [
+    let cases: [(Change, Severity, &str, &str, Option<&str>); 10] = [
         (
             |live| live.columns.retain(|column| column.name != "locked_until"),
             Severity::Error,
@@ -108,6 +108,16 @@ fn each_lack_is_found_with_its_field_and_its_mend() {
             "columns.status",
             "holds 9 characters, and the longest word of [states] has 10",
             Some(r#"alter table "modkit_outbox_events" alter column "status" type varchar(10);"#),
+        ),
+        (
+            |live| {
+                let words = ["pending", "BUSY", "delivered", "dead"].map(str::to_owned);
+                set(live, "status", |column| column.values = words.to_vec());
+            },
+            Severity::Warning,
+            "states.processing",
+            "the column status takes pending, BUSY, delivered, dead, and `processing` is none of them",
+            None,
         ),
         (
             |live| set(live, "last_error", |column| column.max_length = Some(200)),

@@ -97,10 +97,27 @@ fn texts(status: &LiveColumn, leased: bool) -> Words {
                 .find(|value| plain(value) == *name && !used.contains(&value.as_str()))
         })
     };
+    let mut found = Vec::new();
     for state in needed(leased) {
-        if let Some(word) = known(state, &used) {
-            used.push(word);
+        let word = known(state, &used);
+        used.extend(word.map(String::as_str));
+        found.push((state, word));
+    }
+    // One word that is left for one state that has none.
+    let mut left = values.iter().filter(|value| !used.contains(&value.as_str()));
+    let only = left.next().filter(|_| left.next().is_none());
+    let only = only.filter(|_| found.iter().filter(|(_, word)| word.is_none()).count() == 1);
+    used.extend(only.map(String::as_str));
+    for (state, word) in found {
+        if let Some(word) = word {
             words.lines.push(format!("{state} = {}", text(word)));
+        } else if let Some(word) = only {
+            words.lines.push(format!("{state} = {} # a guess", text(word)));
+            words.notes.push(format!(
+                "is {} the word that {} has for {state}? It is the only one that is left",
+                text(word),
+                status.name
+            ));
         } else {
             let word = in_style(state, &values);
             words.lines.push(format!("{state} = {} # a guess", text(&word)));
@@ -170,4 +187,24 @@ fn in_style(state: &str, values: &[String]) -> String {
     let word = if lower { state.to_owned() } else { state.to_uppercase() };
     // A word that is taken would be refused.
     if values.contains(&word) { word + "_" } else { word }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A table that says BUSY must not be told PROCESSING, which its constraint refuses.
+    #[test]
+    fn the_one_word_that_is_left_is_proposed_for_the_one_state_without() {
+        let status = LiveColumn {
+            values: ["NEW", "BUSY", "SENT", "FAILED"].map(str::to_owned).to_vec(),
+            ..LiveColumn::default()
+        };
+        let words = texts(&status, true);
+        assert!(
+            words.lines.contains(&"processing = \"BUSY\" # a guess".to_owned()),
+            "{words:?}"
+        );
+        assert_eq!(words.notes.len(), 1, "{words:?}");
+    }
 }
