@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use posthaste_core::lifecycle::{LeaseToken, Settlement};
 use posthaste_core::store::{
-    Claim, ClaimRequest, LeadRequest, Leadership, OutboxStats, RelayBeat, RelayStore, Scope, WorkerId,
+    Claim, ClaimRequest, LeadRequest, Leadership, OutboxStats, RelayBeat, RelayStore, Scope, Settled, WorkerId,
 };
 use posthaste_core::{MessageId, StoreError};
 use posthaste_postgres::PostgresStore;
@@ -46,7 +46,7 @@ impl RelayStore for FirstRows {
         Ok(claim)
     }
 
-    async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<MessageId>, StoreError> {
+    async fn settle(&self, settlements: &[Settlement]) -> Result<Settled, StoreError> {
         self.store.settle(settlements).await
     }
 

@@ -31,7 +31,7 @@ pub use enqueue::{EnqueueError, Enqueued, OutboxOptions};
 pub use event::{Event, IntoMessage};
 pub use inbox::{Handled, Inbox, InboxError, InboxStore};
 pub use message::{Message, MessageId};
-pub use publisher::{Batch, Outcome, PublishError, Publisher, Report};
+pub use publisher::{Batch, ErrorScope, Outcome, PublishError, Publisher, Report};
 pub use retry::{Backoff, RetryPolicy};
 pub use store::{AdminStore, RelayStore, StoreError};
 pub use table::TableMap;

@@ -142,8 +142,22 @@ impl fmt::Debug for Report {
 pub struct PublishError {
     /// What sort of failure it was.
     pub kind: ErrorKind,
+    /// How far it reaches.
+    pub scope: ErrorScope,
     /// What the operator will read.
     pub message: String,
+}
+
+/// How far a failure reaches: what else would fail the same way now.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorScope {
+    /// Every message: the broker cannot be reached.
+    Broker,
+    /// Every message to this destination: a topic without a leader, a host that is down, a tenant over its quota.
+    Destination(Arc<str>),
+    /// This message only.
+    Message,
 }
 
 /// What sort of failure it was.
@@ -171,6 +185,7 @@ impl PublishError {
     pub fn transport(message: impl Into<String>) -> Self {
         Self {
             kind: ErrorKind::Transport,
+            scope: ErrorScope::Broker,
             message: message.into(),
         }
     }
@@ -179,6 +194,7 @@ impl PublishError {
     pub fn transient(message: impl Into<String>) -> Self {
         Self {
             kind: ErrorKind::Transient,
+            scope: ErrorScope::Message,
             message: message.into(),
         }
     }
@@ -187,6 +203,7 @@ impl PublishError {
     pub fn permanent(message: impl Into<String>) -> Self {
         Self {
             kind: ErrorKind::Permanent,
+            scope: ErrorScope::Message,
             message: message.into(),
         }
     }
@@ -195,7 +212,23 @@ impl PublishError {
     pub fn unknown(message: impl Into<String>) -> Self {
         Self {
             kind: ErrorKind::Unknown,
+            scope: ErrorScope::Message,
             message: message.into(),
         }
+    }
+    /// A broker, or a destination, that asks for patience.
+    pub fn throttled(retry_after: Duration, message: impl Into<String>) -> Self {
+        Self {
+            kind: ErrorKind::Throttled { retry_after },
+            scope: ErrorScope::Broker,
+            message: message.into(),
+        }
+    }
+
+    /// The same failure, of one destination only.
+    #[must_use]
+    pub fn at(mut self, destination: impl Into<Arc<str>>) -> Self {
+        self.scope = ErrorScope::Destination(destination.into());
+        self
     }
 }

@@ -161,6 +161,34 @@ pub struct Recovered {
     pub died: Vec<MessageId>,
 }
 
+/// What became of verdicts. Those that are in neither list were applied.
+#[derive(Debug, Default)]
+pub struct Settled {
+    /// The lease was lost: the row is no longer the caller's, and nothing was written.
+    pub lost: Vec<MessageId>,
+    /// The database refused to write the verdict, and would again. The row is as it was before its claim.
+    pub refused: Vec<RefusedVerdict>,
+}
+
+/// A verdict that the database refused.
+#[derive(Debug)]
+pub struct RefusedVerdict {
+    /// The row.
+    pub id: MessageId,
+    /// Why.
+    pub error: StoreError,
+}
+
+impl Settled {
+    /// All verdicts were applied but those on `lost`.
+    pub fn but(lost: Vec<MessageId>) -> Self {
+        Self {
+            lost,
+            refused: Vec::new(),
+        }
+    }
+}
+
 /// What a table asks of the engine, because of what it lacks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Terms {
@@ -177,7 +205,10 @@ pub struct Terms {
 ///   attempt, sets the lease and `updated_at`, and returns them by sequence. No row is ever under two live leases.
 ///   Under [`Ordering::PerKey`] claims of one outbox are serialised.
 /// - **settle** applies each verdict only to a processing row under the same token, and returns the ids it could not
-///   settle: their lease was lost. A lost lease is never silent.
+///   settle: their lease was lost. A lost lease is never silent. A verdict that the database refuses (a constraint, a
+///   trigger, a right that is missing) fails the call as a whole and leaves every row as it was, so that the engine can
+///   find the culprit by halving; under [`Terms::settle_together`], where the call ends the transaction, the store
+///   halves under savepoints itself and names the refused ones.
 /// - **extend** prolongs the leases that are still held under the token and returns their ids.
 /// - **recover** takes back rows from workers that vanished, where the table does not say until when a claim holds and a
 ///   claim therefore cannot: those that were locked longer than `stalled_after` ago are pending again, or dead if
@@ -195,8 +226,8 @@ pub trait RelayStore: Send + Sync + 'static {
     /// Hands out work.
     async fn claim(&self, request: &ClaimRequest) -> Result<Claim, StoreError>;
 
-    /// Applies verdicts; returns the ids whose lease was lost.
-    async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<MessageId>, StoreError>;
+    /// Applies verdicts; says which of them it could not apply.
+    async fn settle(&self, settlements: &[Settlement]) -> Result<Settled, StoreError>;
 
     /// Prolongs leases; returns the ids that are still held.
     async fn extend(&self, token: LeaseToken, ids: &[MessageId], lease: Duration)
@@ -250,7 +281,7 @@ impl<S: RelayStore + ?Sized> RelayStore for Arc<S> {
         (**self).claim(request).await
     }
 
-    async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<MessageId>, StoreError> {
+    async fn settle(&self, settlements: &[Settlement]) -> Result<Settled, StoreError> {
         (**self).settle(settlements).await
     }
 

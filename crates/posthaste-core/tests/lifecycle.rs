@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use posthaste_core::lifecycle::{Lease, LeaseToken, Life, State, Verdict, decide};
-use posthaste_core::publisher::{ErrorKind, Outcome, PublishError};
+use posthaste_core::publisher::{ErrorKind, ErrorScope, Outcome, PublishError};
 use posthaste_core::retry::{Backoff, RetryPolicy};
 use proptest::prelude::*;
 
@@ -142,6 +142,7 @@ fn the_kind_of_error_decides() {
     let failed = |kind| {
         Outcome::Failed(PublishError {
             kind,
+            scope: ErrorScope::Message,
             message: "m".into(),
         })
     };

@@ -5,8 +5,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use posthaste_core::lifecycle::{LeaseToken, Settlement};
 use posthaste_core::store::{
-    Claim, ClaimRequest, LeadRequest, Leadership, OutboxStats, Recovered, RelayBeat, RelayStore, Scope, StoreErrorKind,
-    Terms, WorkerId,
+    Claim, ClaimRequest, LeadRequest, Leadership, OutboxStats, Recovered, RelayBeat, RelayStore, Scope, Settled,
+    StoreErrorKind, Terms, WorkerId,
 };
 use posthaste_core::table::{Database, Strategy};
 use posthaste_core::{MessageId, StoreError};
@@ -31,14 +31,16 @@ impl RelayStore for MySqlStore {
         }
     }
 
-    async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<MessageId>, StoreError> {
+    async fn settle(&self, settlements: &[Settlement]) -> Result<Settled, StoreError> {
         if settlements.is_empty() {
-            return Ok(Vec::new());
+            return Ok(Settled::default());
         }
-        if self.keeps_rows_locked() {
-            return self.settle_locked(settlements).await.map_err(store_error);
-        }
-        retrying!(self.settle_once(settlements)).map_err(store_error)
+        let lost = if self.keeps_rows_locked() {
+            self.settle_locked(settlements).await
+        } else {
+            retrying!(self.settle_once(settlements))
+        };
+        lost.map(Settled::but).map_err(store_error)
     }
 
     async fn extend(

@@ -269,7 +269,7 @@ async fn rows_that_a_vanished_relay_held_for_five_minutes_are_taken_back() {
     );
     let late = Settlement::delivered(donated[0], held.token);
     assert_eq!(
-        store.settle(&[late]).await.unwrap(),
+        store.settle(&[late]).await.unwrap().lost,
         donated[..1],
         "the first relay's word comes too late"
     );
@@ -293,7 +293,7 @@ async fn a_claim_that_is_renewed_is_not_taken_back() {
         []
     );
     let verdict = settlement(&claim.messages[0], &held, Settlement::delivered);
-    assert_eq!(store.settle(&[verdict]).await.unwrap(), []);
+    assert_eq!(store.settle(&[verdict]).await.unwrap().lost, []);
     assert_eq!(status(&store, donated[0]).await, "COMPLETED");
 }
 
@@ -362,7 +362,7 @@ async fn every_change_raises_the_version_and_a_changed_row_is_left_alone() {
         .map(|claimed| settlement(claimed, &held, Settlement::delivered))
         .collect();
     assert_eq!(
-        store.settle(&verdicts).await.unwrap(),
+        store.settle(&verdicts).await.unwrap().lost,
         donated[1..],
         "somebody changed it meanwhile"
     );
@@ -407,7 +407,7 @@ async fn an_operator_sees_and_replays_dead_rows() {
     let claim = store.claim(&held).await.unwrap();
     let long = "x".repeat(600);
     let dead = settlement(&claim.messages[0], &held, |id, token| Settlement::dead(id, token, long));
-    assert_eq!(store.settle(&[dead]).await.unwrap(), []);
+    assert_eq!(store.settle(&[dead]).await.unwrap().lost, []);
     let filter = Filter {
         state: Some(State::Dead),
         ..Filter::default()

@@ -239,6 +239,6 @@ async fn a_claim_locks_what_it_takes_and_nothing_else() {
     inserted.await.expect("nobody waits for the claim");
     let release = |claimed: &ClaimedMessage| Settlement::released(claimed.message.id, request.token);
     let released: Vec<_> = claimed.iter().map(release).collect();
-    assert_eq!(store.settle(&released).await.unwrap(), []);
+    assert_eq!(store.settle(&released).await.unwrap().lost, []);
     support::drop_database(store.pool()).await;
 }

@@ -143,14 +143,18 @@ async fn rows_stay_locked_while_they_are_published_and_nobody_else_gets_them() {
         Settlement::delivered(inserted[0], first.token),
         Settlement::retry(inserted[1], first.token, Duration::from_hours(1), "full"),
     ];
-    assert_eq!(store.settle(&verdicts).await.unwrap(), []);
+    assert_eq!(store.settle(&verdicts).await.unwrap().lost, []);
     let dead = Settlement::dead(inserted[2], second.token, "refused");
-    assert_eq!(store.settle(std::slice::from_ref(&dead)).await.unwrap(), []);
+    assert_eq!(store.settle(std::slice::from_ref(&dead)).await.unwrap().lost, []);
     assert_eq!(
         rows(&store).await,
         [(20, Some(1), false), (15, Some(1), true), (-1, Some(1), false)]
     );
-    assert_eq!(store.settle(&[dead]).await.unwrap(), inserted[2..], "its claim is over");
+    assert_eq!(
+        store.settle(&[dead]).await.unwrap().lost,
+        inserted[2..],
+        "its claim is over"
+    );
 }
 
 /// Proves E6.
@@ -213,7 +217,7 @@ async fn a_claim_that_is_not_renewed_is_given_up() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     let late = Settlement::delivered(inserted[0], short.token);
-    assert_eq!(store.settle(&[late]).await.unwrap(), inserted, "its claim is over");
+    assert_eq!(store.settle(&[late]).await.unwrap().lost, inserted, "its claim is over");
     assert_eq!(store.extend(short.token, &inserted, short.lease).await.unwrap(), []);
     assert_eq!(rows(&store).await, [(10, None, false)]);
 }
@@ -227,7 +231,7 @@ async fn while_rows_are_claimed_in_order_nobody_else_claims() {
     assert_eq!(ids(&store.claim(&first).await.unwrap()), inserted[..2]);
     assert_eq!(ids(&store.claim(&request(in_order())).await.unwrap()), []);
     let retry = |id| Settlement::retry(id, first.token, Duration::from_hours(1), "full");
-    assert_eq!(store.settle(&[retry(inserted[0])]).await.unwrap(), []);
+    assert_eq!(store.settle(&[retry(inserted[0])]).await.unwrap().lost, []);
     let second = request(in_order());
     assert_eq!(
         ids(&store.claim(&second).await.unwrap()),

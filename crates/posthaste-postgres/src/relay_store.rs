@@ -6,8 +6,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use posthaste_core::lifecycle::{EXHAUSTED, LeaseToken, Settlement};
 use posthaste_core::store::{
-    Claim, ClaimRequest, LeadRequest, Leadership, OutboxStats, Recovered, RelayBeat, RelayStore, Scope, StoreErrorKind,
-    Terms, WorkerId,
+    Claim, ClaimRequest, LeadRequest, Leadership, OutboxStats, Recovered, RelayBeat, RelayStore, Scope, Settled,
+    StoreErrorKind, Terms, WorkerId,
 };
 use posthaste_core::wake::WakeSource;
 use posthaste_core::{MessageId, StoreError};
@@ -33,18 +33,15 @@ impl RelayStore for PostgresStore {
         claim.map_err(store_error)
     }
 
-    async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<MessageId>, StoreError> {
+    async fn settle(&self, settlements: &[Settlement]) -> Result<Settled, StoreError> {
         let Some(leases) = &self.statements.leases else {
-            return Ok(self.settle_by_locks(settlements).await);
+            return Ok(Settled::but(self.settle_by_locks(settlements).await));
         };
         let query = Verdicts::new(settlements, &self.map).fenced(&leases.settle);
         let rows = query.fetch_all(&self.pool).await.map_err(store_error)?;
         let settled: HashSet<_> = ids(&rows, &self.map).map_err(store_error)?.into_iter().collect();
-        Ok(settlements
-            .iter()
-            .map(|settlement| settlement.id)
-            .filter(|id| !settled.contains(id))
-            .collect())
+        let ids = settlements.iter().map(|settlement| settlement.id);
+        Ok(Settled::but(ids.filter(|id| !settled.contains(id)).collect()))
     }
 
     async fn extend(

@@ -42,7 +42,7 @@ async fn run_once(engine: &Engine, reported: Vec<Reported>, outage: &mut Outage)
         // The outcomes are facts: they are written however long the database is away. If the leases are gone by then
         // the answer says so.
         match engine.store.settle(&settlements).await {
-            Ok(lost) => break lost.into_iter().collect(),
+            Ok(settled) => break settled.lost.into_iter().collect(),
             Err(error) => sleep(outage.failed(&error)).await,
         }
     };

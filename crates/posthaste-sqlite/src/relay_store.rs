@@ -7,7 +7,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use posthaste_core::lifecycle::{EXHAUSTED, LeaseToken, Settlement, State, Verdict};
 use posthaste_core::store::{
-    Claim, ClaimRequest, LeadRequest, Leadership, OutboxStats, Recovered, RelayBeat, RelayStore, Scope, WorkerId,
+    Claim, ClaimRequest, LeadRequest, Leadership, OutboxStats, Recovered, RelayBeat, RelayStore, Scope, Settled,
+    WorkerId,
 };
 use posthaste_core::table::Kind;
 use posthaste_core::wake::WakeSource;
@@ -31,10 +32,10 @@ impl RelayStore for SqliteStore {
         self.claim_if_any(request).await.map_err(|error| self.error(error))
     }
 
-    async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<MessageId>, StoreError> {
+    async fn settle(&self, settlements: &[Settlement]) -> Result<Settled, StoreError> {
         let settled = self.settle_all(settlements).await.map_err(|error| self.error(error))?;
         let ids = settlements.iter().map(|settlement| settlement.id);
-        Ok(ids.filter(|id| !settled.contains(id)).collect())
+        Ok(Settled::but(ids.filter(|id| !settled.contains(id)).collect()))
     }
 
     async fn extend(

@@ -57,7 +57,7 @@ async fn a_pool_of_one_is_enough() {
     let ids: Vec<_> = claim.messages.iter().map(|claimed| claimed.message.id).collect();
     assert_eq!(store.extend(request.token, &ids, request.lease).await.unwrap(), ids);
     let delivered: Vec<_> = ids.iter().map(|id| Settlement::delivered(*id, request.token)).collect();
-    assert_eq!(store.settle(&delivered).await.unwrap(), []);
+    assert_eq!(store.settle(&delivered).await.unwrap().lost, []);
     store.sweep(&Scope::default(), 5).await.unwrap();
     store.purge(Duration::ZERO, 10).await.unwrap();
     store.check().await.unwrap();

@@ -160,7 +160,7 @@ impl World {
             version: None,
         };
         assert_eq!(
-            store.settle(&[settlement]).await.unwrap(),
+            store.settle(&[settlement]).await.unwrap().lost,
             [],
             "a live lease is not lost"
         );
@@ -193,7 +193,7 @@ impl World {
             let open = claim(store, 3).await;
             for claimed in &open.messages {
                 let settlement = Settlement::delivered(claimed.message.id, open.token);
-                assert_eq!(store.settle(&[settlement]).await.unwrap(), []);
+                assert_eq!(store.settle(&[settlement]).await.unwrap().lost, []);
                 self.delivered.push(claimed.message.id);
             }
             let stats = store.stats("default").await.unwrap();

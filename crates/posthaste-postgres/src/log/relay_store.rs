@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use posthaste_core::lifecycle::{LeaseToken, Settlement};
 use posthaste_core::store::{
-    Claim, ClaimRequest, LeadRequest, Leadership, OutboxStats, RelayBeat, RelayStore, Scope, StoreErrorKind, WorkerId,
+    Claim, ClaimRequest, LeadRequest, Leadership, OutboxStats, RelayBeat, RelayStore, Scope, Settled, StoreErrorKind,
+    WorkerId,
 };
 use posthaste_core::{MessageId, StoreError};
 use sqlx::Row;
@@ -40,13 +41,15 @@ impl RelayStore for PostgresLogStore {
         leave_after_an_error(&mut seat, claim)
     }
 
-    async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<MessageId>, StoreError> {
+    async fn settle(&self, settlements: &[Settlement]) -> Result<Settled, StoreError> {
         let mut seat = self.inner.seat.lock().await;
         let Some(session) = seat.session_mut() else {
-            return Ok(settlements.iter().map(|settlement| settlement.id).collect());
+            return Ok(Settled::but(
+                settlements.iter().map(|settlement| settlement.id).collect(),
+            ));
         };
         let lost = self.inner.settle_on(session, settlements).await;
-        leave_after_an_error(&mut seat, lost)
+        leave_after_an_error(&mut seat, lost).map(Settled::but)
     }
 
     async fn extend(

@@ -71,7 +71,8 @@ async fn one_claim_in_order_at_a_time_and_any_number_without() {
         other
             .settle(&verdicts(&side, &beside, &Verdict::Delivered))
             .await
-            .unwrap(),
+            .unwrap()
+            .lost,
         []
     );
     assert_eq!(
@@ -79,13 +80,18 @@ async fn one_claim_in_order_at_a_time_and_any_number_without() {
             .store
             .settle(&verdicts(&first, &work, &Verdict::Delivered))
             .await
-            .unwrap(),
+            .unwrap()
+            .lost,
         []
     );
     let last = request(10);
     let rest = claim(&other, &last).await;
     assert_eq!(ids(&rest), [all[4], all[5], free_id]);
-    other.settle(&verdicts(&last, &rest, &Verdict::Released)).await.unwrap();
+    other
+        .settle(&verdicts(&last, &rest, &Verdict::Released))
+        .await
+        .unwrap()
+        .lost;
     place.dispose().await;
 }
 
@@ -95,7 +101,12 @@ async fn a_key_whose_head_waits_or_is_locked_gives_out_nothing() {
     let (place, all) = place(4, 6).await;
     let first = request(1);
     let work = claim(&place.store, &first).await;
-    place.store.settle(&verdicts(&first, &work, &retry())).await.unwrap();
+    place
+        .store
+        .settle(&verdicts(&first, &work, &retry()))
+        .await
+        .unwrap()
+        .lost;
     // Due again at once: it goes alone, with what is free of the other key.
     let second = request(10);
     let work = claim(&place.store, &second).await;
@@ -105,7 +116,8 @@ async fn a_key_whose_head_waits_or_is_locked_gives_out_nothing() {
         .store
         .settle(&verdicts(&second, &work, &Verdict::Released))
         .await
-        .unwrap();
+        .unwrap()
+        .lost;
     place
         .run("update outbox_events set next_attempt_at = now() + interval '1 hour' where retry_count > 0")
         .await;
@@ -120,7 +132,8 @@ async fn a_key_whose_head_waits_or_is_locked_gives_out_nothing() {
         .store
         .settle(&verdicts(&third, &work, &Verdict::Released))
         .await
-        .unwrap();
+        .unwrap()
+        .lost;
 
     let mut lunch = place.store.pool().begin().await.unwrap();
     let head = format!("select from outbox_events where id = '{}' for update", all[1]);
@@ -148,7 +161,7 @@ async fn verdicts_without_their_transaction_are_reported_lost() {
         settlement.token = request(1).token;
     }
     assert_eq!(
-        place.store.settle(&stranger).await.unwrap(),
+        place.store.settle(&stranger).await.unwrap().lost,
         all,
         "a token that no claim has"
     );
@@ -157,8 +170,8 @@ async fn verdicts_without_their_transaction_are_reported_lost() {
         .run("select pg_terminate_backend(pid) from pg_locks where locktype = 'tuple' or relation = 'outbox_events'::regclass")
         .await;
     let settlements = verdicts(&first, &work, &Verdict::Delivered);
-    assert_eq!(place.store.settle(&settlements).await.unwrap(), all);
-    assert_eq!(place.store.settle(&settlements).await.unwrap(), all, "and again");
+    assert_eq!(place.store.settle(&settlements).await.unwrap().lost, all);
+    assert_eq!(place.store.settle(&settlements).await.unwrap().lost, all, "and again");
     assert_eq!(
         place
             .text("select count(*)::text from outbox_events where status = 'PENDING'")
@@ -201,7 +214,8 @@ async fn a_claim_that_is_not_renewed_is_rolled_back_and_one_that_is_holds() {
             other
                 .settle(&verdicts(&request, &work, &Verdict::Released))
                 .await
-                .unwrap();
+                .unwrap()
+                .lost;
             freed = Some(found);
         }
         freed.is_some()
@@ -215,7 +229,8 @@ async fn a_claim_that_is_not_renewed_is_rolled_back_and_one_that_is_holds() {
             .store
             .settle(&verdicts(&left, &left_work, &Verdict::Delivered))
             .await
-            .unwrap(),
+            .unwrap()
+            .lost,
         all[2..]
     );
     assert_eq!(
@@ -223,7 +238,8 @@ async fn a_claim_that_is_not_renewed_is_rolled_back_and_one_that_is_holds() {
             .store
             .settle(&verdicts(&kept, &kept_work, &Verdict::Delivered))
             .await
-            .unwrap(),
+            .unwrap()
+            .lost,
         []
     );
     place.dispose().await;
@@ -256,7 +272,8 @@ async fn a_frozen_relay_loses_its_rows_to_the_servers_clock() {
             let lost = store
                 .settle(&verdicts(&request, &work, &Verdict::Delivered))
                 .await
-                .unwrap();
+                .unwrap()
+                .lost;
             assert_eq!(lost.len(), 2);
         });
     });

@@ -52,7 +52,7 @@ async fn fail(place: &Place) -> Claim {
         .iter()
         .map(|row| verdict(&request, row, failed()))
         .collect();
-    assert_eq!(place.store.settle(&settlements).await.unwrap(), []);
+    assert_eq!(place.store.settle(&settlements).await.unwrap().lost, []);
     work
 }
 
@@ -94,9 +94,9 @@ async fn a_row_that_somebody_changed_is_not_settled() {
     );
     place.run("update donation_outbox set version = version + 1").await;
     let delivered = [verdict(&request, &work.messages[0], Verdict::Delivered)];
-    assert_eq!(place.store.settle(&delivered).await.unwrap(), ids(&work));
+    assert_eq!(place.store.settle(&delivered).await.unwrap().lost, ids(&work));
     place.run("update donation_outbox set version = version - 1").await;
-    assert_eq!(place.store.settle(&delivered).await.unwrap(), []);
+    assert_eq!(place.store.settle(&delivered).await.unwrap().lost, []);
     assert_eq!(
         place.text(ROW).await,
         "COMPLETED 0 2 t t",
@@ -147,7 +147,8 @@ async fn rows_of_a_vanished_worker_are_recovered_after_five_minutes() {
         .store
         .settle(&[verdict(&first, &work.messages[1], Verdict::Delivered)])
         .await
-        .unwrap();
+        .unwrap()
+        .lost;
     assert_eq!(settled, all[1..], "the lost claim has no say");
     place
         .run("update donation_outbox set retry_count = 4, locked_at = locked_at - interval '6 minutes' where id = 1")
@@ -187,7 +188,7 @@ async fn no_row_is_dead_without_its_letter() {
     place.store.settle(&dead).await.unwrap_err();
     assert_eq!(place.text(ROW).await, "PROCESSING 1 1 f f");
     place.run("alter table donation_dlq drop constraint full_up").await;
-    assert_eq!(place.store.settle(&dead).await.unwrap(), []);
+    assert_eq!(place.store.settle(&dead).await.unwrap().lost, []);
     assert_eq!(place.text(ROW).await, "DEAD_LETTER 0 2 t t");
     assert_eq!(
         place.text("select length(reason)::text from donation_dlq").await,

@@ -240,7 +240,7 @@ async fn a_row_goes_through_its_life_in_the_columns_it_has() {
         verdict: Verdict::Dead { error: "no".into() },
         version: None,
     };
-    assert_eq!(place.store.settle(&[failed]).await.unwrap(), []);
+    assert_eq!(place.store.settle(&[failed]).await.unwrap().lost, []);
     assert_eq!(place.text(row).await, format!("{begun} dead 1 t t t no"));
     assert_eq!(place.store.show(message.id).await.unwrap().unwrap().state, State::Dead);
     place.dispose().await;

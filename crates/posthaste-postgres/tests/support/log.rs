@@ -164,7 +164,7 @@ impl Work {
         };
         let ids = self.claim.messages.iter().map(|claimed| claimed.message.id);
         let settlements: Vec<_> = ids.enumerate().map(settlement).collect();
-        store.settle(&settlements).await.unwrap()
+        store.settle(&settlements).await.unwrap().lost
     }
 }
 

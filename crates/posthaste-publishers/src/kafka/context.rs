@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use posthaste_core::publisher::{ErrorKind, PublishError};
+use posthaste_core::publisher::{ErrorKind, ErrorScope, PublishError};
 use posthaste_kafka::error::{Cause, explain, explain_error};
 use rdkafka::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
@@ -78,7 +78,11 @@ impl Observer {
                 _ => message = format!("{message} (librdkafka: {})", trouble.text),
             }
         }
-        PublishError { kind, message }
+        let scope = match kind {
+            ErrorKind::Transport => ErrorScope::Broker,
+            _ => ErrorScope::Message,
+        };
+        PublishError { kind, scope, message }
     }
 
     /// The failure of messages that nobody answered.

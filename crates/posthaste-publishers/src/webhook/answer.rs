@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use http::{HeaderMap, StatusCode};
-use posthaste_core::publisher::{ErrorKind, PublishError};
+use posthaste_core::publisher::{ErrorKind, ErrorScope, PublishError};
 use serde::Deserialize;
 
 use super::url::WebhookUrl;
@@ -67,8 +67,13 @@ impl Answer {
             Some(text) if !text.is_empty() => format!(" ({text})"),
             _ => String::new(),
         };
+        let scope = match kind {
+            ErrorKind::Transport | ErrorKind::Throttled { .. } => ErrorScope::Broker,
+            _ => ErrorScope::Message,
+        };
         Err(PublishError {
             kind,
+            scope,
             message: format!("webhook at {}: answered {}{said}; {remedy}", url.host(), self.status),
         })
     }

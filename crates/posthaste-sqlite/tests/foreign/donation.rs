@@ -85,7 +85,7 @@ async fn what_failed_waits_under_its_own_word_and_the_row_says_how_often_it_may_
         assert_eq!((claimed.attempts, claimed.max_attempts), (retries, Some(3)));
         let mut retry = Settlement::retry(1.into(), request.token, Duration::from_secs(30), "refused");
         retry.version = claimed.version;
-        assert!(foreign.store.settle(&[retry]).await.unwrap().is_empty());
+        assert!(foreign.store.settle(&[retry]).await.unwrap().lost.is_empty());
         let (status, retry_count, ..) = row(&foreign).await;
         assert_eq!((status.as_str(), retry_count), ("FAILED", i64::from(retries)));
         assert!(foreign.claim().await.messages.is_empty(), "not before its time");
@@ -97,7 +97,7 @@ async fn what_failed_waits_under_its_own_word_and_the_row_says_how_often_it_may_
     let claim = foreign.store.claim(&request).await.unwrap();
     assert_eq!(claim.messages[0].attempts, 3);
     let dead = Settlement::dead(1.into(), request.token, "refused for good");
-    assert!(foreign.store.settle(&[dead]).await.unwrap().is_empty());
+    assert!(foreign.store.settle(&[dead]).await.unwrap().lost.is_empty());
     let (status, retry_count, _, error) = row(&foreign).await;
     assert_eq!(
         (status.as_str(), retry_count, error.as_str()),
@@ -148,10 +148,13 @@ async fn a_row_that_somebody_changed_since_its_claim_is_lost() {
         .await;
     let mut settlement = Settlement::delivered(1.into(), request.token);
     settlement.version = claim.messages[0].version;
-    assert_eq!(foreign.store.settle(&[settlement.clone()]).await.unwrap(), [1.into()]);
+    assert_eq!(
+        foreign.store.settle(&[settlement.clone()]).await.unwrap().lost,
+        [1.into()]
+    );
     assert_eq!(row(&foreign).await.0, "PROCESSING");
     settlement.version = Some(2);
-    assert!(foreign.store.settle(&[settlement]).await.unwrap().is_empty());
+    assert!(foreign.store.settle(&[settlement]).await.unwrap().lost.is_empty());
     assert_eq!(row(&foreign).await, ("COMPLETED".into(), 0, 3, String::new()));
 }
 
@@ -185,7 +188,8 @@ async fn rows_of_vanished_workers_return_after_five_minutes_or_die() {
         .store
         .settle(&[Settlement::delivered(2.into(), request.token)])
         .await
-        .unwrap();
+        .unwrap()
+        .lost;
     assert_eq!(lost, [2.into()], "its worker comes too late");
     let returned = "select count(*) from donation_outbox where id = 2 and status = 'PENDING' and retry_count = 1
         and locked_by is null and locked_at is null and version = 2";
@@ -219,7 +223,7 @@ async fn the_dead_letter_and_the_verdict_are_one_transaction() {
     foreign.store.settle(std::slice::from_ref(&dead)).await.unwrap_err();
     assert_eq!(row(&foreign).await.0, "PROCESSING", "neither was written");
     foreign.execute("drop trigger full").await;
-    assert!(foreign.store.settle(&[dead]).await.unwrap().is_empty());
+    assert!(foreign.store.settle(&[dead]).await.unwrap().lost.is_empty());
     assert_eq!(foreign.number("select count(*) from donation_dlq").await, 1);
 }
 
@@ -243,6 +247,7 @@ async fn a_dead_letter_is_replayed_from_its_row() {
         .store
         .settle(&[Settlement::delivered(1.into(), LeaseToken::new())])
         .await
-        .unwrap();
+        .unwrap()
+        .lost;
     assert_eq!(stale, [1.into()]);
 }

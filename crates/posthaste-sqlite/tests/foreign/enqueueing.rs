@@ -182,7 +182,7 @@ async fn ids_that_are_any_text_keep_their_own_errors() {
         )
     };
     let settlements: Vec<_> = claim.messages.iter().map(dead).collect();
-    assert!(foreign.store.settle(&settlements).await.unwrap().is_empty());
+    assert!(foreign.store.settle(&settlements).await.unwrap().lost.is_empty());
     let kept = "select count(*) from events where state = 'gone' and error = 'error of ' || pk";
     assert_eq!(foreign.number(kept).await, i64::try_from(ids.len()).unwrap());
 }

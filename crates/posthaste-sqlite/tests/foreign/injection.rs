@@ -209,7 +209,7 @@ async fn live(names: &Names, map: TableMap) {
         Settlement::retry(2.into(), request.token, request.lease, nasty.clone()),
         Settlement::dead(3.into(), request.token, nasty.clone()),
     ];
-    assert!(store.settle(&settlements).await.unwrap().is_empty());
+    assert!(store.settle(&settlements).await.unwrap().lost.is_empty());
     let mut expected = vec![names.words[3].clone(), names.words[1].clone(), names.words[4].clone()];
     expected.sort();
     assert_eq!(statuses(&pool, names).await, expected);

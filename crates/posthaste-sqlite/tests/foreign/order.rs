@@ -111,6 +111,6 @@ async fn a_retry_goes_before_its_followers_and_alone() {
     foreign.store.claim(&request).await.unwrap();
     let retry = Settlement::retry(1.into(), request.token, Duration::ZERO, "no");
     let settlements = [retry, Settlement::released(2.into(), request.token)];
-    assert!(foreign.store.settle(&settlements).await.unwrap().is_empty());
+    assert!(foreign.store.settle(&settlements).await.unwrap().lost.is_empty());
     assert_eq!(payloads(&foreign.claim().await), ["k1", "j1"]);
 }

@@ -132,7 +132,7 @@ async fn pages_purge_and_discard_work_on_it() {
         .into_iter()
         .chain([Settlement::dead(5.into(), request.token, "no")])
         .collect();
-    assert!(foreign.store.settle(&settlements).await.unwrap().is_empty());
+    assert!(foreign.store.settle(&settlements).await.unwrap().lost.is_empty());
     assert_eq!(
         foreign.store.purge(Duration::from_mins(1), 10).await.unwrap(),
         0,

@@ -116,7 +116,7 @@ async fn the_column_for_the_worker_holds_a_proof_that_never_repeats() {
     second.worker = first.worker;
     foreign.store.claim(&second).await.unwrap();
     let late = [Settlement::delivered(id, first.token)];
-    assert_eq!(foreign.store.settle(&late).await.unwrap(), [id], "lost");
+    assert_eq!(foreign.store.settle(&late).await.unwrap().lost, [id], "lost");
     let held = foreign.store.extend(first.token, &[id], first.lease).await.unwrap();
     assert!(held.is_empty());
     assert_eq!(
@@ -127,13 +127,15 @@ async fn the_column_for_the_worker_holds_a_proof_that_never_repeats() {
         .store
         .settle(&[Settlement::delivered(id, second.token)])
         .await
-        .unwrap();
+        .unwrap()
+        .lost;
     assert!(lost.is_empty());
     let unknown = foreign
         .store
         .settle(&[Settlement::delivered(id, LeaseToken::new())])
         .await
-        .unwrap();
+        .unwrap()
+        .lost;
     assert_eq!(unknown, [id]);
 }
 
@@ -150,7 +152,7 @@ async fn a_row_goes_through_its_states_and_is_delivered() {
     foreign.store.claim(&request).await.unwrap();
     let minute = std::time::Duration::from_mins(1);
     let retry = Settlement::retry(id, request.token, minute, "away");
-    assert!(foreign.store.settle(&[retry]).await.unwrap().is_empty());
+    assert!(foreign.store.settle(&[retry]).await.unwrap().lost.is_empty());
     let waits = "select count(*) from modkit_outbox_events where status = 'pending' and last_error = 'away'
         and locked_by is null and locked_until is null
         and unixepoch(next_attempt_at) between unixepoch() + 55 and unixepoch() + 61";

@@ -9,7 +9,7 @@ use posthaste_core::integrity::StoredHash;
 use posthaste_core::lifecycle::{Lease, LeaseToken, Settlement, State};
 use posthaste_core::store::{
     Claim, ClaimRequest, ClaimedMessage, LeadRequest, Leadership, Migration, OutboxStats, ProducerStore, Recovered,
-    RelayBeat, SchemaStore, Scope, Terms, WorkerId,
+    RelayBeat, SchemaStore, Scope, Settled, Terms, WorkerId,
 };
 use posthaste_core::wake::WakeSource;
 use posthaste_core::{EnqueueError, Enqueued, Message, MessageId, OutboxOptions, RelayStore, StoreError};
@@ -59,7 +59,7 @@ impl RelayStore for MemoryStore {
         })
     }
 
-    async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<MessageId>, StoreError> {
+    async fn settle(&self, settlements: &[Settlement]) -> Result<Settled, StoreError> {
         let now = self.clock.now();
         let mut rows = self.rows_at(now);
         let mut lost = Vec::new();
@@ -79,7 +79,7 @@ impl RelayStore for MemoryStore {
         if self.table.lease == MemoryLease::RowLocks {
             rows.commit(settlements, now);
         }
-        Ok(lost)
+        Ok(Settled::but(lost))
     }
 
     async fn extend(

@@ -262,7 +262,7 @@ pub async fn each_message_of_a_batch_has_an_outcome_of_its_own<B: Backend>(b: &B
 
 /// Proves B9.
 pub async fn no_verdicts_are_no_work<B: Backend>(b: &B) {
-    assert_eq!(b.store().settle(&[]).await.expect("settle works"), []);
+    assert_eq!(b.store().settle(&[]).await.expect("settle works").lost, []);
 }
 
 /// Proves pitfall 25.

@@ -128,7 +128,7 @@ pub(super) async fn deliver_all<B: Backend>(b: &B, worker: &Worker) -> Vec<Messa
 
 /// Settles and returns the ids whose lease was lost.
 pub(super) async fn settle<B: Backend>(b: &B, settlements: Vec<Settlement>) -> Vec<MessageId> {
-    b.store().settle(&settlements).await.expect("settle works")
+    b.store().settle(&settlements).await.expect("settle works").lost
 }
 
 /// A relay's worker that claims when told.
