@@ -231,7 +231,7 @@ impl Claimer<'_> {
         }
         failpoint::pass("after_claim");
         instrument::swept(&claim.died);
-        engine.totals.swept(claim.died.len());
+        engine.totals.swept(&claim.died);
         let Claim {
             messages, reclaimed, ..
         } = claim;

@@ -1,13 +1,14 @@
 //! What the loops share.
 
-use std::sync::Arc;
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use posthaste_core::lifecycle::{Verdict, decide};
 use posthaste_core::publisher::Outcome;
 use posthaste_core::store::{Terms, WorkerId};
-use posthaste_core::{Publisher, RelayStore, RetryPolicy};
+use posthaste_core::{MessageId, Publisher, RelayStore, RetryPolicy};
 use tokio::sync::mpsc;
 
 use crate::circuit::Circuit;
@@ -73,10 +74,59 @@ pub(crate) struct Totals {
     died: AtomicU64,
     lease_lost: AtomicU64,
     recovered: AtomicU64,
+    /// Kept by whoever drains: a relay that runs for months would gather what others have delivered long since.
+    undelivered: Option<Mutex<Undelivered>>,
 }
 
+/// The messages that were due and are not delivered.
+#[derive(Debug, Default)]
+struct Undelivered {
+    ids: HashSet<MessageId>,
+    /// Those beyond [`MAX_UNDELIVERED`].
+    more: u64,
+}
+
+/// So many are known by id, so that one that is delivered after all is not counted.
+const MAX_UNDELIVERED: usize = 1_000_000;
+
 impl Totals {
-    pub(crate) fn settled(&self, verdict: &Verdict) {
+    pub(crate) fn new(draining: bool) -> Self {
+        Self {
+            undelivered: draining.then(Mutex::default),
+            ..Self::default()
+        }
+    }
+
+    /// Takes note of whether a message was delivered, as far as the database knows.
+    pub(crate) fn delivered(&self, id: MessageId, delivered: bool) {
+        let Some(undelivered) = &self.undelivered else { return };
+        // No code panics while holding the lock, and the data would be sound if it did.
+        let mut undelivered = undelivered.lock().unwrap_or_else(PoisonError::into_inner);
+        if delivered {
+            undelivered.ids.remove(&id);
+        } else if undelivered.ids.len() < MAX_UNDELIVERED {
+            undelivered.ids.insert(id);
+        } else if !undelivered.ids.contains(&id) {
+            undelivered.more += 1;
+        }
+    }
+
+    fn undelivered(&self) -> u64 {
+        let undelivered = self.undelivered.as_ref().map(|undelivered| {
+            let undelivered = undelivered.lock().unwrap_or_else(PoisonError::into_inner);
+            undelivered.ids.len() as u64 + undelivered.more
+        });
+        undelivered.unwrap_or_default()
+    }
+
+    /// Takes note of a verdict that was written.
+    pub(crate) fn settled(&self, id: MessageId, verdict: &Verdict) {
+        self.delivered(id, *verdict == Verdict::Delivered);
+        self.count(verdict);
+    }
+
+    /// Takes note of an attempt that was made in place.
+    pub(crate) fn count(&self, verdict: &Verdict) {
         let total = match verdict {
             Verdict::Delivered => &self.delivered,
             Verdict::Retry { .. } => &self.retried,
@@ -87,11 +137,15 @@ impl Totals {
         total.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn swept(&self, rows: usize) {
-        self.died.fetch_add(rows as u64, Ordering::Relaxed);
+    pub(crate) fn swept(&self, died: &[MessageId]) {
+        self.died.fetch_add(died.len() as u64, Ordering::Relaxed);
+        for id in died {
+            self.delivered(*id, false);
+        }
     }
 
-    pub(crate) fn lease_lost(&self) {
+    pub(crate) fn lease_lost(&self, id: MessageId) {
+        self.delivered(id, false);
         self.lease_lost.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -99,7 +153,7 @@ impl Totals {
         self.recovered.fetch_add(rows as u64, Ordering::Relaxed);
     }
 
-    pub(crate) fn report(&self, abandoned: u32) -> RelayReport {
+    pub(crate) fn report(&self, abandoned: u32, refused: usize) -> RelayReport {
         let read = |total: &AtomicU64| total.load(Ordering::Relaxed);
         RelayReport {
             delivered: read(&self.delivered),
@@ -110,6 +164,8 @@ impl Totals {
             lease_lost: read(&self.lease_lost),
             recovered: read(&self.recovered),
             abandoned: u64::from(abandoned),
+            refused: refused as u64,
+            undelivered: self.undelivered() + u64::from(abandoned),
         }
     }
 }

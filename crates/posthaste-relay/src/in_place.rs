@@ -101,7 +101,7 @@ impl Claim {
             instrument::tried_in_place(&self.engine.config.scope.namespace, &reported);
             let mut ticket = reported.ticket;
             if let Verdict::Retry { .. } = reported.verdict {
-                self.engine.totals.settled(&reported.verdict);
+                self.engine.totals.count(&reported.verdict);
                 ticket.attempts = ticket.attempts.saturating_add(1);
             }
             delivery.attempt = ticket.attempts;

@@ -69,7 +69,7 @@ async fn clean_once(engine: &Engine) -> Result<Round, StoreError> {
     let config = &engine.config;
     let died = engine.store.sweep(&config.scope, config.retry.max_attempts).await?;
     instrument::swept(&died);
-    engine.totals.swept(died.len());
+    engine.totals.swept(&died);
     let purged = if config.purge { purge(engine).await? } else { 0 };
     instrument::purged(purged);
     let stats = engine.store.stats(&config.scope.namespace).await?;
@@ -118,6 +118,6 @@ pub(crate) async fn recover_once(engine: &Engine) -> Result<(), StoreError> {
     instrument::recovered(&config.scope.namespace, &pending, stalled_after);
     engine.totals.recovered(pending.len());
     instrument::swept(&died);
-    engine.totals.swept(died.len());
+    engine.totals.swept(&died);
     Ok(())
 }

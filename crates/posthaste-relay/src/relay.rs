@@ -32,6 +32,7 @@ pub struct Relay {
 
 /// What a relay did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct RelayReport {
     /// Messages delivered.
     pub delivered: u64,
@@ -49,6 +50,47 @@ pub struct RelayReport {
     pub recovered: u64,
     /// Messages without an answer when the relay had to stop; they are delivered again once their lease is over.
     pub abandoned: u64,
+    /// Outcomes that the database refused to write, and had not taken when the relay stopped.
+    pub refused: u64,
+    /// Counted by [`Relay::drain`] alone: messages that were due and that it did not deliver, whatever the reason. They
+    /// failed, died, were given back, or their outcome could not be written.
+    pub undelivered: u64,
+}
+
+impl RelayReport {
+    /// Whether a drain delivered everything that it was given.
+    pub fn is_complete(&self) -> bool {
+        self.undelivered == 0
+    }
+
+    /// Says in the log what was done, field by field.
+    fn tell(&self) {
+        let Self {
+            delivered,
+            retried,
+            postponed,
+            released,
+            died,
+            lease_lost,
+            recovered,
+            abandoned,
+            refused,
+            undelivered,
+        } = *self;
+        tracing::info!(
+            delivered,
+            retried,
+            postponed,
+            released,
+            died,
+            lease_lost,
+            recovered,
+            abandoned,
+            refused,
+            undelivered,
+            "relay stopped"
+        );
+    }
 }
 
 /// Why a relay did not run.
@@ -113,7 +155,8 @@ impl Relay {
         self.run(Until::Cancelled(shutdown)).await
     }
 
-    /// Delivers what is due and returns. Messages that wait for a retry stay behind.
+    /// Delivers what is due and returns. Messages that wait for a retry stay behind; [`RelayReport::undelivered`] says
+    /// how many were due and are not delivered.
     ///
     /// If the circuit opens it does not wait for the broker but ends with [`RelayError::BrokerAway`]; what was not
     /// delivered stays in the outbox. If only one relay may be active and another one is, it ends with
@@ -138,15 +181,17 @@ impl Relay {
             lead: Arc::new(Lead::new(&self.config)),
             config: self.config,
             doorbell: self.doorbell,
-            totals: Totals::default(),
+            totals: Totals::new(matches!(until, Until::Idle)),
         });
         tracing::info!(
             worker = %engine.worker.as_uuid(), publisher = engine.publisher.name(),
             namespace = engine.config.scope.namespace, "relay started"
         );
-        let report = run_loops(engine, until).await?;
-        tracing::info!(?report, "relay stopped");
-        Ok(report)
+        let ended = run_loops(engine, until).await;
+        if let Ok(report) | Err(RelayError::BrokerAway { report, .. }) = &ended {
+            report.tell();
+        }
+        ended
     }
 }
 
@@ -207,7 +252,7 @@ async fn run_loops(engine: Arc<Engine>, until: Until) -> Result<RelayReport, Rel
     if !presence.is_empty() {
         announce::leave(&engine, presence).await;
     }
-    let report = engine.totals.report(abandoned);
+    let report = engine.totals.report(abandoned, 0);
     match hindered {
         None => Ok(report),
         Some(Hindered::Store(error)) => Err(error.into()),

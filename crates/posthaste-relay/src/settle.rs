@@ -53,9 +53,9 @@ async fn run_once(engine: &Engine, reported: Vec<Reported>, outage: &mut Outage)
         .finish(reported.iter().map(|reported| &reported.ticket));
     for settlement in &settlements {
         if lost.contains(&settlement.id) {
-            engine.totals.lease_lost();
+            engine.totals.lease_lost(settlement.id);
         } else {
-            engine.totals.settled(&settlement.verdict);
+            engine.totals.settled(settlement.id, &settlement.verdict);
         }
     }
     instrument::settled(&engine.config.scope.namespace, &reported, &lost);

@@ -180,6 +180,7 @@ macro_rules! __conformance_cases {
                 a_publisher_that_panics_does_not_end_the_relay
                 a_publisher_that_hangs_is_given_up
                 a_relay_delivers_only_what_is_in_its_scope
+                a_drain_says_how_much_was_due_and_is_not_delivered
                 the_store_can_be_driven_without_a_relay
             }
             running {

@@ -1,8 +1,10 @@
 //! The whole engine on the store: from a committed message to a broker and back.
 
+use std::time::Duration;
+
 use posthaste_core::lifecycle::{State, Verdict};
 use posthaste_core::store::{DeadHead, Scope};
-use posthaste_core::{Message, MessageId, RelayStore};
+use posthaste_core::{Backoff, Message, MessageId, RelayStore};
 use posthaste_relay::{OrderingConfig, RelayConfig};
 
 use super::engine::{broker, config, drain};
@@ -274,6 +276,29 @@ pub async fn a_relay_delivers_only_what_is_in_its_scope<B: Backend>(b: &B) {
         ids[2..3]
     );
     assert_eq!(delivered(Scope::default()).await, ids[..2]);
+}
+
+/// Fewer failures than open the circuit are failures too, and so is a death; what is delivered by a later attempt of the
+/// same drain is not.
+pub async fn a_drain_says_how_much_was_due_and_is_not_delivered<B: Backend>(b: &B) {
+    let ids = enqueue_new(b, [plain("1"), plain("2"), keyed("k", "3"), keyed("k", "4")]).await;
+    let broker = broker();
+    broker.inject(Rule::new(Fault::transport()).on([ids[0], ids[2]]).times(2));
+    broker.refuse([ids[1]]);
+    let report = drain(b, broker.clone(), config()).await;
+    assert_eq!((report.delivered, report.died), (0, 1));
+    assert_eq!(report.undelivered, 4, "failed, dead, failed, given back");
+    assert!(!report.is_complete());
+
+    b.pass_time(SECOND * 2).await;
+    broker.inject(Rule::new(Fault::transient()).on([ids[0]]).times(1));
+    let mut at_once = config();
+    at_once.retry.backoff = Backoff::Schedule {
+        delays: vec![Duration::ZERO],
+    };
+    let report = drain(b, broker.clone(), at_once).await;
+    assert_eq!((report.delivered, report.retried, report.undelivered), (3, 1, 0));
+    assert!(report.is_complete());
 }
 
 /// Proves B18.
