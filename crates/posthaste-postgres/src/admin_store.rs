@@ -15,7 +15,11 @@ use crate::statements::Statement;
 impl AdminStore for PostgresStore {
     async fn list(&self, filter: &Filter, after: Option<MessageId>, limit: u32) -> Result<Vec<Record>, StoreError> {
         self.map.check_filter(filter)?;
-        let rows = sqlx::query(self.statements.common.list.sql())
+        let query = self
+            .statements
+            .common
+            .list
+            .query()
             .bind(&filter.namespace)
             .bind(filter.state.map(|state| self.words(state)))
             .bind(&filter.topic)
@@ -23,10 +27,8 @@ impl AdminStore for PostgresStore {
             .bind(&filter.tenant)
             .bind(self.filter_ids(filter))
             .bind(after.and_then(|after| id_text(after, &self.map)))
-            .bind(i64::from(limit))
-            .fetch_all(&self.pool)
-            .await
-            .map_err(store_error)?;
+            .bind(i64::from(limit));
+        let rows = self.fetch_all(query).await.map_err(store_error)?;
         if let (true, Some(after)) = (rows.is_empty(), after) {
             self.show(after).await?.ok_or_else(|| StoreError::gone(after))?;
         }
@@ -62,8 +64,9 @@ impl AdminStore for PostgresStore {
         let Some(registry) = &self.statements.registry else {
             return Ok(Vec::new());
         };
-        let rows = sqlx::query(registry.relays.sql()).bind(namespace);
-        let rows = rows.fetch_all(&self.pool).await.map_err(store_error)?;
+        let rows = registry.relays.query().bind(namespace);
+        let query = rows;
+        let rows = self.fetch_all(query).await.map_err(store_error)?;
         rows.iter().map(relay).collect::<sqlx::Result<_>>().map_err(store_error)
     }
 }
@@ -73,15 +76,15 @@ impl PostgresStore {
         if filter.state.is_some_and(|state| state != State::Dead) {
             return Ok(Vec::new());
         }
-        let rows = sqlx::query(statement.sql())
+        let query = statement
+            .query()
             .bind(&filter.namespace)
             .bind(&filter.topic)
             .bind(&filter.ordering_key)
             .bind(&filter.tenant)
             .bind(self.filter_ids(filter))
-            .bind(i64::from(limit))
-            .fetch_all(&self.pool)
-            .await?;
+            .bind(i64::from(limit));
+        let rows = self.fetch_all(query).await?;
         ids(&rows, &self.map)
     }
 

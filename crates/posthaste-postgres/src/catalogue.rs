@@ -16,17 +16,15 @@ pub struct PostgresCatalogue {
 }
 
 impl PostgresCatalogue {
-    /// The catalogue of the database that the pool connects to.
+    /// The catalogue of the database that the pool connects to, also through a pooler in transaction mode.
     pub fn new(pool: PgPool) -> Self {
         Self { pool }
     }
 
     async fn rows(&self, sql: &'static str, name: &str) -> Result<Vec<PgRow>, StoreError> {
-        sqlx::query(sql)
-            .bind(name)
-            .fetch_all(&self.pool)
-            .await
-            .map_err(store_error)
+        let query = sqlx::query(sql).persistent(false).bind(name);
+        let mut tx = self.pool.begin().await.map_err(store_error)?;
+        query.fetch_all(&mut *tx).await.map_err(store_error)
     }
 }
 
@@ -37,9 +35,11 @@ impl Catalogue for PostgresCatalogue {
     }
 
     async fn tables(&self, schema: Option<&Identifier>) -> Result<Vec<TableName>, StoreError> {
+        let mut tx = self.pool.begin().await.map_err(store_error)?;
         let names: Vec<String> = sqlx::query_scalar(include_str!("../queries/catalogue/tables.sql"))
+            .persistent(false)
             .bind(schema.map(Identifier::as_str))
-            .fetch_all(&self.pool)
+            .fetch_all(&mut *tx)
             .await
             .map_err(store_error)?;
         // What cannot be an identifier here cannot be in a map either.
@@ -82,9 +82,11 @@ impl Catalogue for PostgresCatalogue {
         let sql = include_str!("../queries/catalogue/values.sql")
             .replace("\"@column\"", &column.quoted('"'))
             .replace("\"@table\"", &table.quoted('"'));
+        let mut tx = self.pool.begin().await.map_err(store_error)?;
         sqlx::query_scalar(AssertSqlSafe(sql))
+            .persistent(false)
             .bind(i64::from(limit))
-            .fetch_all(&self.pool)
+            .fetch_all(&mut *tx)
             .await
             .map_err(store_error)
     }

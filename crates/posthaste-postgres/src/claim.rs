@@ -215,9 +215,9 @@ impl PostgresStore {
             Some(table) if !self.map.is_own() => {
                 // Relays of a table without namespaces share all of it, whatever they are called.
                 let namespace = if self.map.has("namespace") { namespace } else { "" };
-                sqlx::query(statement.sql()).bind(namespace).bind(table.quoted('"'))
+                statement.query().bind(namespace).bind(table.quoted('"'))
             }
-            _ => sqlx::query(statement.sql()).bind(format!("{}:{namespace}", self.channel())),
+            _ => statement.query().bind(format!("{}:{namespace}", self.channel())),
         }
     }
 }
@@ -273,7 +273,8 @@ pub(crate) fn in_scope<'q>(
     scope: &'q Scope,
     max_attempts: u32,
 ) -> Query<'q, Postgres, PgArguments> {
-    sqlx::query(statement.sql())
+    statement
+        .query()
         .bind(&scope.namespace)
         .bind(i32::try_from(max_attempts).unwrap_or(i32::MAX))
         .bind((!scope.topics.is_empty()).then_some(scope.topics.as_slice()))

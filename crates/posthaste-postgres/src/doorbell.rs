@@ -9,7 +9,7 @@ use sqlx::postgres::{PgListener, PgPoolOptions};
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
-use crate::PostgresStore;
+use crate::{Pooling, PostgresStore};
 
 /// Rings are gathered for this long into one notification.
 const COALESCE: Duration = Duration::from_millis(5);
@@ -29,10 +29,8 @@ impl PostgresDoorbell {
         tokio::spawn(async move {
             let channel = store.channel();
             while rung.recv().await.is_some() {
-                let sent = sqlx::query(store.statements.common.ring.sql())
-                    .bind(&channel)
-                    .execute(&store.pool)
-                    .await;
+                let query = store.statements.common.ring.query().bind(&channel);
+                let sent = store.execute(query).await;
                 if let Err(error) = sent {
                     tracing::debug!(%error, "a wake-up was lost; relays will find the work at their next poll");
                 }
@@ -58,14 +56,20 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    pub(crate) fn new(store: &PostgresStore) -> Self {
-        let options = (*store.pool.connect_options()).clone();
+    /// None if there is no session to listen on: a pooler in transaction mode is in between, and no direct address is
+    /// given.
+    pub(crate) async fn new(store: &PostgresStore) -> Option<Self> {
+        let options = match &store.direct {
+            Some(direct) => (**direct).clone(),
+            None if store.sessions.detect(&store.pool).await == Pooling::Transaction => return None,
+            None => (*store.pool.connect_options()).clone(),
+        };
         let pool = PgPoolOptions::new().max_connections(1).connect_lazy_with(options);
-        Self {
+        Some(Self {
             pool,
             channel: store.channel(),
             connection: None,
-        }
+        })
     }
 
     async fn connect(&self) -> sqlx::Result<PgListener> {

@@ -57,6 +57,7 @@ impl PostgresOutbox {
         if prepared.is_empty() {
             return Ok(Vec::new());
         }
+        self.store.sessions.detect_in_background(&self.store.pool);
         let stored = match (&self.store.statements.dedupe, &self.store.statements.plain) {
             (Some(dedupe), _) => {
                 let rows = NewRows::new(&prepared, self.front.options().dedupe_window);
@@ -88,8 +89,8 @@ impl ProducerStore for PostgresStore {
         let outcomes = self.outbox(options.clone()).enqueue_all(&mut tx, messages).await?;
         tx.commit().await.map_err(store_error)?;
         // Whoever has no transaction of its own has no doorbell either. If this fails the relay finds out by polling.
-        let ring = sqlx::query(self.statements.common.ring.sql()).bind(self.channel());
-        drop(ring.execute(&self.pool).await);
+        let ring = self.statements.common.ring.query().bind(self.channel());
+        drop(self.execute(ring).await);
         Ok(outcomes)
     }
 }

@@ -32,7 +32,10 @@ impl Inbox for PostgresInbox {
     type Connection = PgConnection;
 
     async fn record(&self, tx: &mut PgConnection, key: &str) -> Result<bool, StoreError> {
-        let done = sqlx::query(self.statements()?.record_inbox.sql())
+        let done = self
+            .statements()?
+            .record_inbox
+            .query()
             .bind(&self.consumer)
             .bind(key)
             .execute(tx)
@@ -54,13 +57,14 @@ impl InboxStore for PostgresInbox {
     }
 
     async fn purge(&self, keep: Duration, limit: u32) -> Result<u64, StoreError> {
-        let done = sqlx::query(self.statements()?.purge_inbox.sql())
+        let query = self
+            .statements()?
+            .purge_inbox
+            .query()
             .bind(&self.consumer)
             .bind(millis(keep))
-            .bind(i64::from(limit))
-            .execute(&self.store.pool)
-            .await
-            .map_err(store_error)?;
-        Ok(done.rows_affected())
+            .bind(i64::from(limit));
+        let done = self.store.execute(query).await.map_err(store_error)?;
+        Ok(done)
     }
 }

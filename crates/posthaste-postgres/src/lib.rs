@@ -29,6 +29,7 @@ mod inbox_store;
 mod log;
 mod migrate;
 mod plain_insert;
+mod pooling;
 mod registry;
 mod relay_store;
 mod row_locks;
@@ -44,6 +45,7 @@ use posthaste_core::table::BadIdentifier;
 use posthaste_core::template::TemplateError;
 use posthaste_core::{OutboxOptions, TableMap};
 use sqlx::PgPool;
+use sqlx::postgres::PgConnectOptions;
 
 pub use catalogue::PostgresCatalogue;
 pub use doorbell::PostgresDoorbell;
@@ -51,6 +53,8 @@ pub use enqueue::PostgresOutbox;
 pub use error::store_error;
 pub use inbox_store::PostgresInbox;
 pub use log::{LogOptions, PostgresHandled, PostgresLogOutbox, PostgresLogStore};
+pub use pooling::Pooling;
+use pooling::Sessions;
 use row_locks::RowLocks;
 pub use runner::Runner;
 use statements::Statements;
@@ -65,6 +69,8 @@ pub struct PostgresStore {
     map: Arc<TableMap>,
     statements: Arc<Statements>,
     row_locks: Arc<RowLocks>,
+    sessions: Sessions,
+    direct: Option<Arc<PgConnectOptions>>,
 }
 
 impl PostgresStore {
@@ -86,13 +92,31 @@ impl PostgresStore {
 
     /// An outbox described by a table map.
     pub fn with_map(pool: PgPool, map: TableMap) -> Result<Self, TemplateError> {
-        let statements = Statements::render(&map)?;
+        let sessions = Sessions::new(Pooling::default());
+        let statements = Statements::render(&map, &sessions)?;
         Ok(Self {
             pool,
             map: Arc::new(map),
             statements: Arc::new(statements),
             row_locks: Arc::default(),
+            sessions,
+            direct: None,
         })
+    }
+
+    /// Says what the pool's connections are, so that the store need not find out.
+    #[must_use]
+    pub fn pooling(self, pooling: Pooling) -> Self {
+        self.sessions.know(pooling);
+        self
+    }
+
+    /// A way to the server past a pooler in transaction mode: for wake-ups, which need a session of their own. Without one
+    /// the relay finds new messages by polling.
+    #[must_use]
+    pub fn direct(mut self, options: PgConnectOptions) -> Self {
+        self.direct = Some(Arc::new(options));
+        self
     }
 
     /// The pool on which relay and operator verbs run.

@@ -29,8 +29,8 @@ impl SchemaStore for PostgresStore {
         if !self.map.is_own() {
             return Ok(Vec::new());
         }
-        let mut conn = self.pool.acquire().await.map_err(store_error)?;
-        self.applied_on(&mut conn).await.map_err(store_error)
+        let mut tx = self.pool.begin().await.map_err(store_error)?;
+        self.applied_on(&mut tx).await.map_err(store_error)
     }
 
     async fn migrate(&self) -> Result<Vec<Migration>, StoreError> {
@@ -52,6 +52,7 @@ impl PostgresStore {
 
     async fn applied_on(&self, conn: &mut PgConnection) -> sqlx::Result<Vec<i64>> {
         let exists: bool = sqlx::query_scalar("select to_regclass($1) is not null")
+            .persistent(false)
             .bind(self.finish(r#""@migrations""#))
             .fetch_one(&mut *conn)
             .await?;
@@ -59,13 +60,17 @@ impl PostgresStore {
             return Ok(Vec::new());
         }
         let sql = self.finish(r#"select version from "@migrations" order by version"#);
-        sqlx::query_scalar(AssertSqlSafe(sql)).fetch_all(conn).await
+        sqlx::query_scalar(AssertSqlSafe(sql))
+            .persistent(false)
+            .fetch_all(conn)
+            .await
     }
 
     async fn migrate_in_transaction(&self) -> sqlx::Result<Vec<Migration>> {
         let mut tx = self.pool.begin().await?;
         // Before anything is looked at: whoever comes second finds the first one's work done.
         sqlx::query("select pg_advisory_xact_lock(hashtextextended('posthaste:migrate', 0))")
+            .persistent(false)
             .execute(&mut *tx)
             .await?;
         let applied = self.applied_on(&mut tx).await?;

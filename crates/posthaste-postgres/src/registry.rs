@@ -16,7 +16,9 @@ impl PostgresStore {
         let Some(registry) = &self.statements.registry else {
             return Ok(());
         };
-        sqlx::query(registry.beat.sql())
+        let query = registry
+            .beat
+            .query()
             .bind(beat.worker.as_uuid())
             .bind(&beat.namespace)
             .bind(&beat.publisher)
@@ -26,19 +28,18 @@ impl PostgresStore {
             .bind(beat.circuit.word())
             .bind(millis(beat.circuit_lasted))
             .bind(beat.circuit_reason.as_ref().map(|reason| reason.replace('\0', " ")))
-            .bind(millis(FORGOTTEN_AFTER))
-            .execute(&self.pool)
-            .await
-            .map(drop)
+            .bind(millis(FORGOTTEN_AFTER));
+        self.execute(query).await.map(drop)
     }
 
     pub(crate) async fn ask_to_lead(&self, registry: &Registry, request: &LeadRequest) -> sqlx::Result<Leadership> {
         loop {
-            let leader = sqlx::query(registry.leader.sql())
+            let query = registry
+                .leader
+                .query()
                 .bind(&request.namespace)
-                .bind(request.worker.as_uuid())
-                .fetch_optional(&self.pool)
-                .await?;
+                .bind(request.worker.as_uuid());
+            let leader = self.fetch_optional(query).await?;
             if let Some(row) = leader {
                 let left: i64 = row.try_get("left_ms")?;
                 return Ok(Leadership::HeldBy {
@@ -46,12 +47,13 @@ impl PostgresStore {
                     left: Duration::from_millis(u64::try_from(left).unwrap_or(0)),
                 });
             }
-            let taken = sqlx::query(registry.lead.sql())
+            let query = registry
+                .lead
+                .query()
                 .bind(&request.namespace)
                 .bind(request.worker.as_uuid())
-                .bind(millis(request.lease))
-                .fetch_optional(&self.pool)
-                .await?;
+                .bind(millis(request.lease));
+            let taken = self.fetch_optional(query).await?;
             if taken.is_some() {
                 return Ok(Leadership::Held);
             }

@@ -11,7 +11,7 @@ use posthaste_core::store::{
 };
 use posthaste_core::wake::WakeSource;
 use posthaste_core::{MessageId, StoreError};
-use sqlx::{Executor, Row, SqlSafeStr};
+use sqlx::Row;
 
 use crate::PostgresStore;
 use crate::claim::in_scope;
@@ -38,7 +38,7 @@ impl RelayStore for PostgresStore {
             return Ok(Settled::but(self.settle_by_locks(settlements).await));
         };
         let query = Verdicts::new(settlements, &self.map).fenced(&leases.settle);
-        let rows = query.fetch_all(&self.pool).await.map_err(store_error)?;
+        let rows = self.fetch_all(query).await.map_err(store_error)?;
         let settled: HashSet<_> = ids(&rows, &self.map).map_err(store_error)?.into_iter().collect();
         let ids = settlements.iter().map(|settlement| settlement.id);
         Ok(Settled::but(ids.filter(|id| !settled.contains(id)).collect()))
@@ -56,13 +56,13 @@ impl RelayStore for PostgresStore {
         let mut held = held.to_vec();
         held.sort_unstable();
         let held: Vec<_> = held.into_iter().filter_map(|id| id_text(id, &self.map)).collect();
-        let rows = sqlx::query(leases.extend.sql())
+        let query = leases
+            .extend
+            .query()
             .bind(held)
             .bind(token.as_uuid().to_string())
-            .bind(millis(lease))
-            .fetch_all(&self.pool)
-            .await
-            .map_err(store_error)?;
+            .bind(millis(lease));
+        let rows = self.fetch_all(query).await.map_err(store_error)?;
         ids(&rows, &self.map).map_err(store_error)
     }
 
@@ -80,12 +80,10 @@ impl RelayStore for PostgresStore {
             return Ok(Recovered::default());
         };
         self.map.check_scope(scope)?;
-        let rows = in_scope(&since.recover, scope, max_attempts)
+        let query = in_scope(&since.recover, scope, max_attempts)
             .bind(self.map.error_text(EXHAUSTED))
-            .bind(millis(stalled_after))
-            .fetch_all(&self.pool)
-            .await
-            .map_err(store_error)?;
+            .bind(millis(stalled_after));
+        let rows = self.fetch_all(query).await.map_err(store_error)?;
         let mut recovered = Recovered::default();
         for row in &rows {
             let id = id(row, &self.map).map_err(store_error)?;
@@ -100,34 +98,33 @@ impl RelayStore for PostgresStore {
 
     async fn sweep(&self, scope: &Scope, max_attempts: u32) -> Result<Vec<MessageId>, StoreError> {
         self.map.check_scope(scope)?;
-        let mut conn = self.pool.acquire().await.map_err(store_error)?;
-        self.sweep_on(&mut conn, scope, max_attempts).await.map_err(store_error)
+        let mut session = self.session().await.map_err(store_error)?;
+        let died = self.sweep_on(&mut session, scope, max_attempts).await;
+        let died = died.map_err(store_error)?;
+        session.finish().await.map_err(store_error)?;
+        Ok(died)
     }
 
     async fn purge(&self, keep: Duration, limit: u32) -> Result<u64, StoreError> {
-        let delivered = sqlx::query(self.statements.common.purge_delivered.sql())
+        let query = self
+            .statements
+            .common
+            .purge_delivered
+            .query()
             .bind(millis(keep))
-            .bind(i64::from(limit))
-            .execute(&self.pool)
-            .await
-            .map_err(store_error)?;
+            .bind(i64::from(limit));
+        let delivered = self.execute(query).await.map_err(store_error)?;
         let Some(dedupe) = &self.statements.dedupe else {
-            return Ok(delivered.rows_affected());
+            return Ok(delivered);
         };
-        let keys = sqlx::query(dedupe.purge_dedupe.sql())
-            .bind(i64::from(limit))
-            .execute(&self.pool)
-            .await
-            .map_err(store_error)?;
-        Ok(delivered.rows_affected() + keys.rows_affected())
+        let query = dedupe.purge_dedupe.query().bind(i64::from(limit));
+        let keys = self.execute(query).await.map_err(store_error)?;
+        Ok(delivered + keys)
     }
 
     async fn stats(&self, namespace: &str) -> Result<OutboxStats, StoreError> {
-        let row = sqlx::query(self.statements.common.stats.sql())
-            .bind(namespace)
-            .fetch_one(&self.pool)
-            .await
-            .map_err(store_error)?;
+        let query = self.statements.common.stats.query().bind(namespace);
+        let row = self.fetch_one(query).await.map_err(store_error)?;
         let count = |name: &str| row.try_get::<i64, _>(name).map(i64::cast_unsigned).map_err(store_error);
         Ok(OutboxStats {
             pending: count("pending")?,
@@ -153,12 +150,14 @@ impl RelayStore for PostgresStore {
         let Some(registry) = &self.statements.registry else {
             return Ok(());
         };
-        let leaving = sqlx::query(registry.leave.sql()).bind(worker.as_uuid());
-        leaving.execute(&self.pool).await.map(drop).map_err(store_error)
+        let leaving = registry.leave.query().bind(worker.as_uuid());
+        self.execute(leaving).await.map(drop).map_err(store_error)
     }
 
     async fn wake_source(&self) -> Option<Box<dyn WakeSource>> {
-        Some(Box::new(Listener::new(self)))
+        Listener::new(self)
+            .await
+            .map(|listener| Box::new(listener) as Box<dyn WakeSource>)
     }
 
     async fn check(&self) -> Result<(), StoreError> {
@@ -173,14 +172,13 @@ impl PostgresStore {
         let dead_letter = self.statements.dead_letter.as_ref();
         let checks = std::iter::once(&self.statements.common.check);
         for check in checks.chain(dead_letter.map(|side| &side.check_dead_letter)) {
-            self.pool.execute(check.sql()).await.map_err(store_error)?;
+            self.execute(check.query()).await.map_err(store_error)?;
         }
         if self.map.is_own() {
             return Ok(());
         }
-        let mut conn = self.pool.acquire().await.map_err(store_error)?;
         for (name, statement) in self.statements.for_relays() {
-            let prepared = conn.prepare(sqlx::AssertSqlSafe(statement).into_sql_str()).await;
+            let prepared = self.prepare_once(&statement).await;
             prepared.map_err(|error| {
                 let mut error = store_error(error);
                 error.message = format!("{} (in the statement `{name}`)", error.message);
@@ -188,6 +186,17 @@ impl PostgresStore {
             })?;
         }
         Ok(())
+    }
+
+    /// Has the server look at a statement. By SQL and under a name of its own, so that nothing stays behind in a session
+    /// that others may use.
+    async fn prepare_once(&self, statement: &str) -> sqlx::Result<()> {
+        let name = format!("posthaste_check_{}", uuid::Uuid::new_v4().simple());
+        let mut tx = self.pool.begin().await?;
+        for sql in [format!("prepare {name} as {statement}"), format!("deallocate {name}")] {
+            sqlx::raw_sql(sqlx::AssertSqlSafe(sql)).execute(&mut *tx).await?;
+        }
+        tx.commit().await
     }
 
     /// Tables that are not Posthaste's own are not mended by its migrations.

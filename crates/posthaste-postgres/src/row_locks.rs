@@ -115,6 +115,7 @@ impl PostgresStore {
         // Counted from before the rows are locked, as the engine does.
         let until = Instant::now() + request.lease;
         sqlx::query(LIMIT_IDLE)
+            .persistent(self.sessions.keep_statements())
             .bind(format!("{}ms", millis(request.lease).clamp(1, i64::from(i32::MAX))))
             .execute(&mut *tx)
             .await?;

@@ -107,7 +107,7 @@ fn outcome(id: &str, is_new: bool) -> Enqueued {
 
 impl Runner for PgConnection {
     async fn insert(&mut self, statement: InsertStatement, rows: NewRows<'_>) -> Result<Vec<Enqueued>, StoreError> {
-        let mut query = sqlx::query(statement.0.sql()).bind(rows.ids);
+        let mut query = statement.0.query().bind(rows.ids);
         for column in rows.texts {
             query = query.bind(column);
         }
@@ -125,7 +125,7 @@ impl Runner for PgConnection {
     }
 
     async fn fetch(&mut self, statement: InsertStatement, texts: Vec<Texts>) -> Result<Vec<(i64, String)>, StoreError> {
-        let mut query = sqlx::query_as(statement.0.sql());
+        let mut query = sqlx::query_as(statement.0.sql()).persistent(statement.0.is_kept());
         for column in texts {
             query = query.bind(column);
         }
@@ -156,50 +156,30 @@ impl Runner for PoolConnection<Postgres> {
 #[cfg(feature = "tokio-postgres")]
 mod tokio_postgres_runner {
     use posthaste_core::store::StoreErrorKind;
-    use tokio_postgres::types::ToSql;
+    use tokio_postgres::types::{ToSql, Type};
     use tokio_postgres::{Client, GenericClient, Transaction};
 
     use super::{Enqueued, InsertStatement, NewRows, Runner, StoreError, Texts, outcome};
+
+    /// With their types given, a statement goes over in one step and without a name, so it works through any pooler.
+    type Argument<'a> = (&'a (dyn ToSql + Sync), Type);
 
     async fn insert(
         client: &impl GenericClient,
         statement: InsertStatement,
         rows: NewRows<'_>,
     ) -> Result<Vec<Enqueued>, StoreError> {
-        let [
-            namespace,
-            topic,
-            key,
-            tenant,
-            dedupe,
-            kind,
-            source,
-            aggregate,
-            aggregate_id,
-            media,
-        ] = &rows.texts;
+        let mut arguments: Vec<Argument<'_>> = vec![(&rows.ids, Type::TEXT_ARRAY)];
+        arguments.extend(rows.texts.iter().map(|column| (column as _, Type::TEXT_ARRAY)));
+        arguments.extend([
+            (&rows.payloads as _, Type::BYTEA_ARRAY),
+            (&rows.headers as _, Type::TEXT_ARRAY),
+            (&rows.hashes as _, Type::BYTEA_ARRAY),
+            (&rows.not_before as _, Type::TIMESTAMPTZ_ARRAY),
+            (&rows.dedupe_window_ms as _, Type::INT8),
+        ]);
         let found = client
-            .query(
-                statement.0.text(),
-                &[
-                    &rows.ids,
-                    namespace,
-                    topic,
-                    key,
-                    tenant,
-                    dedupe,
-                    kind,
-                    source,
-                    aggregate,
-                    aggregate_id,
-                    media,
-                    &rows.payloads,
-                    &rows.headers,
-                    &rows.hashes,
-                    &rows.not_before,
-                    &rows.dedupe_window_ms,
-                ],
-            )
+            .query_typed(statement.0.text(), &arguments)
             .await
             .map_err(store_error)?;
         let read = |row: &tokio_postgres::Row| Ok(outcome(row.try_get("id")?, row.try_get("is_new")?));
@@ -215,8 +195,11 @@ mod tokio_postgres_runner {
         statement: InsertStatement,
         texts: Vec<Texts>,
     ) -> Result<Vec<(i64, String)>, StoreError> {
-        let texts: Vec<_> = texts.iter().map(|column| column as &(dyn ToSql + Sync)).collect();
-        let found = client.query(statement.0.text(), &texts).await.map_err(store_error)?;
+        let texts: Vec<Argument<'_>> = texts.iter().map(|column| (column as _, Type::TEXT_ARRAY)).collect();
+        let found = client
+            .query_typed(statement.0.text(), &texts)
+            .await
+            .map_err(store_error)?;
         let read = |row: &tokio_postgres::Row| Ok((row.try_get("place")?, row.try_get("id")?));
         found
             .iter()

@@ -49,7 +49,7 @@ impl Verdicts {
 
     /// For rows under a lease.
     pub(crate) fn fenced(self, statement: &Statement) -> Query<'static, Postgres, PgArguments> {
-        let query = sqlx::query(statement.sql()).bind(self.ids).bind(self.tokens);
+        let query = statement.query().bind(self.ids).bind(self.tokens);
         query
             .bind(self.words)
             .bind(self.delays)
@@ -59,7 +59,7 @@ impl Verdicts {
 
     /// For rows that the transaction has locked.
     pub(crate) fn locked(self, statement: &Statement) -> Query<'static, Postgres, PgArguments> {
-        let query = sqlx::query(statement.sql()).bind(self.ids);
+        let query = statement.query().bind(self.ids);
         query
             .bind(self.words)
             .bind(self.delays)

@@ -5,30 +5,49 @@ use std::sync::Arc;
 use posthaste_core::TableMap;
 use posthaste_core::table::Strategy;
 use posthaste_core::template::{TemplateError, render};
-use sqlx::AssertSqlSafe;
+use sqlx::postgres::PgArguments;
+use sqlx::query::Query;
+use sqlx::{AssertSqlSafe, Postgres};
 
 use crate::dialect::PostgresDialect;
+use crate::pooling::Sessions;
 
 /// One finished statement.
 #[derive(Clone, Debug)]
-pub(crate) struct Statement(Arc<str>);
+pub(crate) struct Statement {
+    text: Arc<str>,
+    sessions: Sessions,
+}
 
 impl Statement {
-    fn finish(file: &str, map: &TableMap) -> Result<Self, TemplateError> {
+    fn finish(file: &str, map: &TableMap, sessions: &Sessions) -> Result<Self, TemplateError> {
         let sql = render(file, map, &PostgresDialect)?;
         // What parts that were left out leave behind. No name contains a line break.
         let lines = sql.lines().map(str::trim_end).filter(|line| !line.is_empty());
-        Ok(Self(lines.collect::<Vec<_>>().join("\n").into()))
+        Ok(Self {
+            text: lines.collect::<Vec<_>>().join("\n").into(),
+            sessions: sessions.clone(),
+        })
     }
 
     /// For sqlx. Safe because the text is a file of this crate, finished with quoted identifiers only.
     pub(crate) fn sql(&self) -> AssertSqlSafe<Arc<str>> {
-        AssertSqlSafe(Arc::clone(&self.0))
+        AssertSqlSafe(Arc::clone(&self.text))
+    }
+
+    /// The statement to bind arguments to; prepared under a name only where the session keeps it.
+    pub(crate) fn query<'q>(&self) -> Query<'q, Postgres, PgArguments> {
+        sqlx::query(self.sql()).persistent(self.is_kept())
+    }
+
+    /// Whether sessions keep it once it was prepared.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.sessions.keep_statements()
     }
 
     /// For other drivers.
     pub(crate) fn text(&self) -> &str {
-        &self.0
+        &self.text
     }
 }
 
@@ -44,9 +63,11 @@ macro_rules! group {
         }
 
         impl $group {
-            fn render(map: &TableMap) -> Result<Self, TemplateError> {
+            fn render(map: &TableMap, sessions: &Sessions) -> Result<Self, TemplateError> {
                 Ok(Self {
-                    $($name: Statement::finish(include_str!(concat!("../queries/", stringify!($name), ".sql")), map)?,)*
+                    $($name: Statement::finish(
+                        include_str!(concat!("../queries/", stringify!($name), ".sql")), map, sessions,
+                    )?,)*
                 })
             }
 
@@ -175,35 +196,45 @@ pub(crate) struct Statements {
 fn group<G>(
     wanted: bool,
     map: &TableMap,
-    render: fn(&TableMap) -> Result<G, TemplateError>,
+    sessions: &Sessions,
+    render: fn(&TableMap, &Sessions) -> Result<G, TemplateError>,
 ) -> Result<Option<G>, TemplateError> {
-    wanted.then(|| render(map)).transpose()
+    wanted.then(|| render(map, sessions)).transpose()
 }
 
 impl Statements {
-    pub(crate) fn render(map: &TableMap) -> Result<Self, TemplateError> {
+    pub(crate) fn render(map: &TableMap, sessions: &Sessions) -> Result<Self, TemplateError> {
         let keyed = map.has("ordering_key");
         let claims = match map.strategy() {
-            Strategy::Split => Claims::Split(Split::render(map)?),
-            Strategy::Leased => Claims::Leased(Leased::render(map)?, group(keyed, map, LeasedInOrder::render)?),
+            Strategy::Split => Claims::Split(Split::render(map, sessions)?),
+            Strategy::Leased => Claims::Leased(
+                Leased::render(map, sessions)?,
+                group(keyed, map, sessions, LeasedInOrder::render)?,
+            ),
             // A log has no states, so it is refused by the first statement that names one.
-            Strategy::RowLocks | Strategy::Log => {
-                Claims::RowLocks(RowLocks::render(map)?, group(keyed, map, RowLocksInOrder::render)?)
-            }
+            Strategy::RowLocks | Strategy::Log => Claims::RowLocks(
+                RowLocks::render(map, sessions)?,
+                group(keyed, map, sessions, RowLocksInOrder::render)?,
+            ),
         };
         let leased = map.has("lease_token");
         Ok(Self {
-            common: Common::render(map)?,
+            common: Common::render(map, sessions)?,
             claims,
-            leases: group(leased, map, Leases::render)?,
-            attempts: group(map.has("attempts"), map, Attempts::render)?,
-            until: group(map.has("locked_until"), map, Until::render)?,
-            since: group(leased && !map.has("locked_until"), map, Since::render)?,
-            plain: group(!map.has("dedupe"), &map.with_each_column_once(), Plain::render)?,
-            dead_letter: group(map.has("dead_letter"), map, DeadLetter::render)?,
-            dedupe: group(map.has("dedupe"), map, Dedupe::render)?,
-            inbox: group(map.has("inbox"), map, Inbox::render)?,
-            registry: group(map.has("relays"), map, Registry::render)?,
+            leases: group(leased, map, sessions, Leases::render)?,
+            attempts: group(map.has("attempts"), map, sessions, Attempts::render)?,
+            until: group(map.has("locked_until"), map, sessions, Until::render)?,
+            since: group(leased && !map.has("locked_until"), map, sessions, Since::render)?,
+            plain: group(
+                !map.has("dedupe"),
+                &map.with_each_column_once(),
+                sessions,
+                Plain::render,
+            )?,
+            dead_letter: group(map.has("dead_letter"), map, sessions, DeadLetter::render)?,
+            dedupe: group(map.has("dedupe"), map, sessions, Dedupe::render)?,
+            inbox: group(map.has("inbox"), map, sessions, Inbox::render)?,
+            registry: group(map.has("relays"), map, sessions, Registry::render)?,
         })
     }
 

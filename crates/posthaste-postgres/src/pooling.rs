@@ -1,0 +1,211 @@
+//! Poolers that give every transaction another server session, such as PgBouncer in transaction mode.
+//!
+//! Behind one, what a session remembers is not there for the next transaction, or is somebody else's: a named prepared
+//! statement, a `LISTEN`, an advisory lock of the session. sqlx names its statements, and sends one in two steps between
+//! which such a pooler may change the session. So unless every connection is known to be a session of its own, statements
+//! are unnamed, and each runs within a transaction.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use sqlx::pool::PoolConnection;
+use sqlx::postgres::{PgArguments, PgConnectOptions, PgRow};
+use sqlx::query::Query;
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgConnection, PgPool, Postgres, Row, Transaction};
+use tokio::sync::OnceCell;
+use uuid::Uuid;
+
+use crate::PostgresStore;
+
+/// What a connection to the database is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Pooling {
+    /// Found out before the first statement that depends on it. The default.
+    #[default]
+    Detect,
+    /// Each connection is one session of the server: there is no pooler, or one in session mode.
+    Session,
+    /// Each transaction has another session of the server: a pooler in transaction mode.
+    Transaction,
+}
+
+/// How often the marker is looked for. With a pooler that takes its sessions in turn, two of them could hide it once.
+const ROUNDS: usize = 3;
+
+const UNKNOWN: u8 = 0;
+const SESSION: u8 = 1;
+const TRANSACTION: u8 = 2;
+
+/// What is known of the way to the server; shared by all statements of a store.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sessions(Arc<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    known: AtomicU8,
+    detection: OnceCell<()>,
+}
+
+impl Sessions {
+    pub(crate) fn new(pooling: Pooling) -> Self {
+        let sessions = Self::default();
+        sessions.know(pooling);
+        sessions
+    }
+
+    pub(crate) fn know(&self, pooling: Pooling) {
+        let known = match pooling {
+            Pooling::Detect => UNKNOWN,
+            Pooling::Session => SESSION,
+            Pooling::Transaction => TRANSACTION,
+        };
+        self.0.known.store(known, Ordering::Relaxed);
+    }
+
+    /// Whether a session keeps what was prepared on it. Not, as long as nothing is known: unnamed statements are right in
+    /// any case.
+    pub(crate) fn keep_statements(&self) -> bool {
+        self.0.known.load(Ordering::Relaxed) == SESSION
+    }
+
+    /// Finds out what the connections are, once. If that fails, nothing is known and the next call tries again.
+    pub(crate) async fn detect(&self, pool: &PgPool) -> Pooling {
+        if self.0.known.load(Ordering::Relaxed) == UNKNOWN {
+            let detection = self.0.detection.get_or_try_init(|| async {
+                let found = detect(&pool.connect_options()).await?;
+                if found == Pooling::Transaction {
+                    tracing::info!(
+                        "the database is behind a pooler in transaction mode: statements are not prepared, and new \
+                         messages are found by polling unless a direct address is given"
+                    );
+                }
+                self.know(found);
+                Ok::<_, sqlx::Error>(())
+            });
+            if let Err(error) = detection.await {
+                tracing::debug!(%error, "whether a pooler is in between is not known yet");
+            }
+        }
+        match self.0.known.load(Ordering::Relaxed) {
+            SESSION => Pooling::Session,
+            TRANSACTION => Pooling::Transaction,
+            _ => Pooling::Detect,
+        }
+    }
+
+    /// Begins to find out without waiting for it: whoever has a transaction open must not wait for other connections.
+    pub(crate) fn detect_in_background(&self, pool: &PgPool) {
+        if self.0.known.load(Ordering::Relaxed) == UNKNOWN && !self.0.detection.initialized() {
+            let (sessions, pool) = (self.clone(), pool.clone());
+            tokio::spawn(async move { sessions.detect(&pool).await });
+        }
+    }
+
+    /// A place to run one statement, whatever the connections are.
+    pub(crate) async fn open(&self, pool: &PgPool) -> sqlx::Result<Session> {
+        Ok(match self.detect(pool).await {
+            Pooling::Session => Session::Own(pool.acquire().await?),
+            Pooling::Detect | Pooling::Transaction => Session::Lent(pool.begin().await?),
+        })
+    }
+}
+
+/// A connection for one statement: as it is, or within a transaction.
+pub(crate) enum Session {
+    Own(PoolConnection<Postgres>),
+    Lent(Transaction<'static, Postgres>),
+}
+
+impl Session {
+    /// Commits, where there is something to commit. A session that is dropped instead takes back what it wrote.
+    pub(crate) async fn finish(self) -> sqlx::Result<()> {
+        match self {
+            Self::Own(_) => Ok(()),
+            Self::Lent(tx) => tx.commit().await,
+        }
+    }
+}
+
+impl Deref for Session {
+    type Target = PgConnection;
+
+    fn deref(&self) -> &PgConnection {
+        match self {
+            Self::Own(conn) => conn,
+            Self::Lent(tx) => tx,
+        }
+    }
+}
+
+impl DerefMut for Session {
+    fn deref_mut(&mut self) -> &mut PgConnection {
+        match self {
+            Self::Own(conn) => conn,
+            Self::Lent(tx) => tx,
+        }
+    }
+}
+
+/// One statement on a connection of the pool, whatever the connections are.
+impl PostgresStore {
+    pub(crate) async fn session(&self) -> sqlx::Result<Session> {
+        self.sessions.open(&self.pool).await
+    }
+
+    pub(crate) async fn fetch_all(&self, query: Query<'_, Postgres, PgArguments>) -> sqlx::Result<Vec<PgRow>> {
+        let mut session = self.session().await?;
+        let rows = query.fetch_all(&mut *session).await?;
+        session.finish().await?;
+        Ok(rows)
+    }
+
+    pub(crate) async fn fetch_one(&self, query: Query<'_, Postgres, PgArguments>) -> sqlx::Result<PgRow> {
+        self.fetch_optional(query).await?.ok_or(sqlx::Error::RowNotFound)
+    }
+
+    pub(crate) async fn fetch_optional(&self, query: Query<'_, Postgres, PgArguments>) -> sqlx::Result<Option<PgRow>> {
+        let mut session = self.session().await?;
+        let row = query.fetch_optional(&mut *session).await?;
+        session.finish().await?;
+        Ok(row)
+    }
+
+    pub(crate) async fn execute(&self, query: Query<'_, Postgres, PgArguments>) -> sqlx::Result<u64> {
+        let mut session = self.session().await?;
+        let done = query.execute(&mut *session).await?;
+        session.finish().await?;
+        Ok(done.rows_affected())
+    }
+}
+
+/// Leaves a marker in one session, and looks whether another connection sees it or the first one misses it. Both happen
+/// only if sessions are shared. On connections of its own, so that a pool of one is enough, and with simple queries, which
+/// every pooler passes on whole.
+async fn detect(options: &PgConnectOptions) -> sqlx::Result<Pooling> {
+    let marker = Uuid::new_v4().to_string();
+    let mut first = options.connect().await?;
+    let mut second = options.connect().await?;
+    let mut found = Pooling::Session;
+    for _ in 0..ROUNDS {
+        mark(&mut first, &marker).await?;
+        if marked(&mut second, &marker).await? || !marked(&mut first, &marker).await? {
+            found = Pooling::Transaction;
+            break;
+        }
+    }
+    // Whether they end well changes nothing of what was found.
+    let _ = tokio::join!(first.close(), second.close());
+    Ok(found)
+}
+
+async fn mark(conn: &mut PgConnection, marker: &str) -> sqlx::Result<()> {
+    let sql = format!("select set_config('posthaste.session_marker', '{marker}', false)");
+    sqlx::raw_sql(AssertSqlSafe(sql)).execute(conn).await.map(drop)
+}
+
+async fn marked(conn: &mut PgConnection, marker: &str) -> sqlx::Result<bool> {
+    let sql = "select current_setting('posthaste.session_marker', true) as marker";
+    let row = sqlx::raw_sql(sql).fetch_one(conn).await?;
+    Ok(row.try_get::<Option<&str>, _>("marker")? == Some(marker))
+}
