@@ -101,7 +101,7 @@ fn keys(map: &TableMap, rows: &[&NewRow]) -> Vec<Texts> {
 }
 
 /// Text that is cast to the column's type.
-fn text(map: &TableMap, row: &NewRow, role: &str) -> Option<String> {
+pub(crate) fn text(map: &TableMap, row: &NewRow, role: &str) -> Option<String> {
     let own_id = || (role == "event_id").then(|| row.message.id.to_string());
     let text = map.new_text(row, role).map(str::to_owned).or_else(own_id)?;
     Some(match map.column(role).map(|column| column.kind) {
@@ -110,7 +110,8 @@ fn text(map: &TableMap, row: &NewRow, role: &str) -> Option<String> {
     })
 }
 
-fn payload(map: &TableMap, row: &NewRow) -> String {
+/// The payload as text that is cast to the column's type.
+pub(crate) fn payload(map: &TableMap, row: &NewRow) -> String {
     let bytes = &row.message.payload;
     match map.column("payload").map(|column| column.kind) {
         Some(Kind::Bytes) | None => hex(bytes),

@@ -239,7 +239,10 @@ async fn a_failed_row_is_retried_with_growing_waits_until_it_is_left_to_an_opera
     };
     let listed = store.list(&filter, None, 10).await.unwrap();
     assert_eq!(listed.len(), 1);
-    assert_eq!((listed[0].attempts, listed[0].message.id.to_string()), (11, event));
+    assert_eq!(
+        (listed[0].attempts, listed[0].message.event_id().into_owned()),
+        (11, event)
+    );
     assert!(
         listed[0]
             .last_error
@@ -496,13 +499,13 @@ async fn one_reads_at_a_time_and_whoever_lost_the_seat_writes_nothing() {
         Duration::ZERO,
         "late",
     )];
-    let refused = first.settle(&settlements).await;
-    assert!(refused.is_err(), "its connection is gone");
-    assert_eq!(
-        first.settle(&settlements).await.unwrap().lost,
-        [work.id(0)],
-        "so its lease is lost"
-    );
+    for _ in 0..2 {
+        assert_eq!(
+            first.settle(&settlements).await.unwrap().lost,
+            [work.id(0)],
+            "its connection is gone, and with it its lease"
+        );
+    }
     assert_eq!((log.failed().await, log.cursor().await), (0, 0));
 }
 
@@ -834,7 +837,7 @@ async fn an_application_appends_in_its_own_transaction() {
         .await
         .unwrap_err()
         .to_string();
-    assert!(refused.contains("dedupe key"), "{refused}");
+    assert!(refused.contains("dedupe_key"), "{refused}");
     tx.commit().await.unwrap();
     store.enqueue_and_commit(&options, vec![message()]).await.unwrap();
     let work = Work::claim(&store, &request(10)).await;

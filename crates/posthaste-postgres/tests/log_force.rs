@@ -20,6 +20,11 @@ use tokio::time::{sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 const WRITERS: usize = 24;
+/// Writers that take their ids before they insert, in the same transaction.
+const EARLY_WRITERS: usize = 4;
+/// Writers that take ids in advance and use them in later transactions. Until the relay is killed, with time for the net.
+const POOLED_WRITERS: usize = 2;
+const POOLED_STOP: Duration = Duration::from_secs(20);
 /// The long transaction opens.
 const OPENS: Duration = Duration::from_secs(8);
 /// It is open for thirty seconds.
@@ -103,6 +108,52 @@ async fn write(log: Arc<Log>, writer: usize, until: Instant) -> HashMap<String, 
     committed
 }
 
+async fn next_id<'e>(on: impl sqlx::Executor<'e, Database = sqlx::Postgres>) -> i64 {
+    sqlx::query_scalar("select nextval('outbox_id_seq')")
+        .fetch_one(on)
+        .await
+        .unwrap()
+}
+
+/// Persists as a framework does that takes the id when an object is made and inserts when the transaction is flushed.
+async fn write_early(log: Arc<Log>, writer: usize, until: Instant) -> HashMap<String, Committed> {
+    let mut committed: HashMap<String, Committed> = HashMap::new();
+    while Instant::now() < until {
+        let aggregate = format!("early {writer}");
+        let mut tx = log.pool.begin().await.unwrap();
+        let id = next_id(&mut *tx).await;
+        sleep(Duration::from_millis(rand::random_range(0..120))).await;
+        let event = log.append_as(&mut *tx, id, &aggregate).await;
+        sleep(Duration::from_millis(rand::random_range(0..20))).await;
+        if rand::random_bool(0.1) {
+            tx.rollback().await.unwrap();
+            continue;
+        }
+        tx.commit().await.unwrap();
+        committed.entry(aggregate).or_default().push((event, Instant::now()));
+    }
+    committed
+}
+
+/// Takes five ids at a time, and uses them when it needs them.
+async fn write_pooled(log: Arc<Log>, writer: usize, until: Instant) -> HashMap<String, Committed> {
+    let mut committed: HashMap<String, Committed> = HashMap::new();
+    while Instant::now() < until {
+        let mut ids = Vec::new();
+        for _ in 0..5 {
+            ids.push(next_id(&log.pool).await);
+        }
+        for id in ids {
+            sleep(Duration::from_millis(rand::random_range(0..400))).await;
+            // Each in a lane of its own: nobody promises an order here.
+            let aggregate = format!("pooled {writer} {id}");
+            let event = log.append_as(&log.pool, id, &aggregate).await;
+            committed.insert(aggregate, vec![(event, Instant::now())]);
+        }
+    }
+    committed
+}
+
 fn config() -> RelayConfig {
     RelayConfig {
         poll_interval: Duration::from_millis(20),
@@ -148,9 +199,15 @@ async fn every_committed_row_is_delivered_and_a_long_transaction_delays_nobody()
     let (sink, lossy_sink, stop) = (Sink::default(), Sink::default(), CancellationToken::new());
     let lossy = start(naive(&log).await, &lossy_sink, &stop);
     let relay = start(log.store(), &sink, &stop);
-    let writers: Vec<_> = (0..WRITERS)
+    let mut writers: Vec<_> = (0..WRITERS)
         .map(|writer| tokio::spawn(write(Arc::clone(&log), writer, begun + WRITERS_STOP)))
         .collect();
+    writers.extend(
+        (0..EARLY_WRITERS).map(|writer| tokio::spawn(write_early(Arc::clone(&log), writer, begun + WRITERS_STOP))),
+    );
+    writers.extend(
+        (0..POOLED_WRITERS).map(|writer| tokio::spawn(write_pooled(Arc::clone(&log), writer, begun + POOLED_STOP))),
+    );
 
     at(OPENS).await;
     let mut open_tx = log.pool.begin().await.unwrap();
@@ -220,17 +277,30 @@ async fn every_committed_row_is_delivered_and_a_long_transaction_delays_nobody()
 
     // How long others waited, without and with the transaction that stayed open.
     let arrival: HashMap<&String, Instant> = arrivals.iter().map(|(event, at)| (event, *at)).collect();
+    let in_time = |aggregate: &&String| !aggregate.starts_with("pooled");
     let waits = |from: Duration, to: Duration| {
         let during = |(_, at): &&(String, Instant)| (begun + from..begun + to).contains(at);
         let wait = |(event, at): &(String, Instant)| arrival[event].saturating_duration_since(*at);
-        p99(committed.values().flatten().filter(during).map(wait).collect())
+        let events = committed.iter().filter(|(aggregate, _)| in_time(aggregate));
+        p99(events.flat_map(|(_, events)| events).filter(during).map(wait).collect())
     };
+    let late: Vec<Duration> = committed
+        .iter()
+        .filter(|(aggregate, _)| !in_time(aggregate))
+        .flat_map(|(_, events)| events)
+        .map(|(event, at)| arrival[event].saturating_duration_since(*at))
+        .collect();
+    let net = late.iter().filter(|wait| **wait > Duration::from_millis(500)).count();
+    assert!(net > 0, "ids that were taken in advance should have come late");
     let without = waits(Duration::from_secs(1), OPENS);
     let with = waits(OPENS + Duration::from_secs(1), Duration::from_secs(29));
     let missed = total - lossy_sink.arrivals().len();
     println!(
         "{total} committed, {before} deliveries before the last commit, {closed} gaps closed, {open} open; \
-         p99 {without:?} without and {with:?} with a transaction of {OPEN_FOR:?}; a plain cursor lost {missed}"
+         p99 {without:?} without and {with:?} with a transaction of {OPEN_FOR:?}; a plain cursor lost {missed}; of {} rows \
+         with ids taken in advance {net} came late, the last after {:?}",
+        late.len(),
+        late.iter().max()
     );
     assert!(closed > 0, "transactions were rolled back");
     assert!(

@@ -1,7 +1,8 @@
 //! The ids that a reader passed over, and the proof that nothing will come of them.
 //!
 //! What makes the proof hold:
-//! 1. An insert takes its table lock before it takes its id, and keeps it until its transaction ends.
+//! 1. Whoever takes an id holds a lock on the table or on the sequence before that, and keeps it until its transaction ends.
+//!    So the id must be used in the transaction that took it; [`super::ClosedGaps`] is the net for those that are not.
 //! 2. Ids are given out in order: whoever took an id below one that a read saw had its lock before that read began.
 //! 3. The holders of the lock are looked up **after** a read took its snapshot. So the owner of a passed-over id is among
 //!    them, or had ended by then.
@@ -46,6 +47,8 @@ pub struct Gaps {
     /// Whether the last look found that a holder had ended, or passed ids over.
     changed: bool,
     closed: u64,
+    /// Those that were closed since they were last asked for.
+    just_closed: Ranges,
 }
 
 impl Gaps {
@@ -99,6 +102,11 @@ impl Gaps {
         self.closed
     }
 
+    /// The ids that were closed since this was last called.
+    pub fn take_closed(&mut self) -> Ranges {
+        std::mem::take(&mut self.just_closed)
+    }
+
     /// Takes note of a read.
     ///
     /// `found` are the ids that it saw, in order, of [`Gaps::ids`] and (with `tail`) of everything above [`Gaps::hi`]. It
@@ -121,6 +129,7 @@ impl Gaps {
         if let Some(mut abandoned) = self.by_holders.remove(&BTreeSet::new()) {
             let unread = abandoned.split_above(complete_to);
             self.closed = self.closed.saturating_add(abandoned.count());
+            self.just_closed.extend(&abandoned);
             self.by_holders.insert(BTreeSet::new(), unread);
         }
         self.by_holders.retain(|_, ranges| !ranges.is_empty());
@@ -133,11 +142,13 @@ impl Gaps {
         self.changed = false;
         for (before, ranges) in std::mem::take(&mut self.by_holders) {
             let mut left: BTreeSet<Holder> = before.intersection(holders).cloned().collect();
-            if left.len() < before.len() {
-                // It may have ended, or it goes on under the name of one that was prepared since.
+            let one_is_gone = left.len() < before.len();
+            if one_is_gone || before.iter().any(|holder| !holder.prepared) {
+                // One that is gone may go on under the name of one that was prepared since. One that is still listed
+                // may as well: the list is not taken at one moment, so it can show a transaction under both names.
                 left.extend(newly_prepared.iter().cloned());
-                self.changed = true;
             }
+            self.changed |= one_is_gone;
             self.by_holders.entry(left).or_default().extend(&ranges);
         }
         self.prepared = prepared;
@@ -225,6 +236,27 @@ mod tests {
         observe(&mut gaps, &[], &[]);
         observe(&mut gaps, &[], &[]);
         assert_eq!((gaps.open(), gaps.closed()), (0, 1));
+    }
+
+    #[test]
+    fn a_transaction_that_one_look_shows_under_both_of_its_names_is_followed() {
+        let mut gaps = Gaps::after(0, Proof::Required);
+        observe(&mut gaps, &[2], &["3/7"]);
+        observe(&mut gaps, &[], &["3/7", "-1/100"]);
+        for _ in 0..3 {
+            observe(&mut gaps, &[], &["-1/100"]);
+            assert_eq!(gaps.open(), 1, "-1/100 is what 3/7 was");
+        }
+    }
+
+    #[test]
+    fn what_was_closed_is_told_once() {
+        let mut gaps = Gaps::after(0, Proof::Required);
+        observe(&mut gaps, &[3], &[]);
+        assert!(gaps.take_closed().is_empty(), "not closed yet");
+        observe(&mut gaps, &[], &[]);
+        assert_eq!(gaps.take_closed(), Ranges::of(1..=2));
+        assert!(gaps.take_closed().is_empty());
     }
 
     #[test]

@@ -1,16 +1,19 @@
 //! Reading an append-only log by a cursor, without losing rows that commit late.
 //!
 //! Ids are taken before commit, so a row may appear below ids that were read long ago. [`Gaps`] remembers the ids that
-//! were passed over and closes each of them by proof, never by a timer. [`Window`] remembers the rows that were read and
-//! are not settled, and in which order they may go. [`LogReader`] holds both, and says how far everything is settled:
-//! that is the cursor to store, so a restart can repeat but never skip.
+//! were passed over and closes each of them by proof, never by a timer; [`ClosedGaps`] is the net below it for writers that
+//! break its premises. [`Window`] remembers the rows that were read and are not settled, and in which order they may go.
+//! [`LogReader`] holds all of them, and says how far everything is settled: that is the cursor to store, so a restart can
+//! repeat but never skip.
 
+mod closed;
 mod gaps;
 mod ranges;
 mod reader;
 mod window;
 
+pub use closed::ClosedGaps;
 pub use gaps::{Gaps, Holder, Proof};
 pub use ranges::Ranges;
 pub use reader::{LogReader, LogRow, Plan, ReadResult, Sorted};
-pub use window::{Failure, Lane, Window};
+pub use window::{Failure, Lane, Rewrite, Window};

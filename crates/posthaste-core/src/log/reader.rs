@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Instant;
 
+use super::closed::ClosedGaps;
 use super::gaps::{Gaps, Holder, Proof};
 use super::ranges::Ranges;
 use super::window::{Lane, Window};
@@ -19,6 +20,7 @@ pub struct Plan {
     pub ids: Ranges,
     tail: bool,
     free: Ranges,
+    now: Instant,
 }
 
 /// A row that a read saw.
@@ -60,6 +62,8 @@ pub struct LogReader {
     gaps: Gaps,
     /// The rows that were read and are not settled.
     pub window: Window,
+    /// The ids that were proved never to come, for as long as they are looked at all the same.
+    pub closed: ClosedGaps,
 }
 
 impl LogReader {
@@ -68,13 +72,28 @@ impl LogReader {
         Self {
             gaps: Gaps::after(cursor, proof),
             window: Window::default(),
+            closed: ClosedGaps::default(),
         }
+    }
+
+    /// Looks at closed ids again, for as long as these are kept.
+    #[must_use]
+    pub fn with_closed(mut self, closed: ClosedGaps) -> Self {
+        self.closed = closed;
+        self
     }
 
     /// The cursor to store: everything at or below it is settled, and no row will come there any more.
     pub fn position(&self) -> i64 {
         let lowest_open = self.gaps.first().into_iter().chain(self.window.first()).min();
         lowest_open.map_or(self.gaps.hi(), |open| open - 1)
+    }
+
+    /// The same, and below what may have come late: see [`ClosedGaps::holds_cursor_at`]. It may be lower than what was
+    /// stored before; then there is nothing to store.
+    pub fn safe_position(&self, now: Instant) -> i64 {
+        let held = self.closed.holds_cursor_at(now).map_or(i64::MAX, |id| id - 1);
+        self.position().min(held)
     }
 
     /// The gaps.
@@ -99,13 +118,14 @@ impl LogReader {
         if tail {
             ids.insert(self.gaps.hi().saturating_add(1)..=i64::MAX);
         }
-        Plan { ids, tail, free }
+        Plan { ids, tail, free, now }
     }
 
     /// Takes note of what a plan's read saw, and hands out what may go.
     pub fn read(&mut self, plan: &Plan, read: &ReadResult, token: LeaseToken, ordered: bool) -> Sorted {
         let found: Vec<i64> = read.rows.iter().map(|row| row.id).collect();
         self.gaps.observe(&found, read.complete_to, plan.tail, &read.holders);
+        self.closed.add(&self.gaps.take_closed(), plan.now);
         self.forget_vanished(plan, &found, read.complete_to);
         let mut sorted = Sorted::default();
         let mut goes_with: HashMap<&Lane, i64> = HashMap::new();

@@ -10,7 +10,13 @@ use crate::lifecycle::LeaseToken;
 /// The topic and key within which order holds.
 pub type Lane = (Arc<str>, Arc<str>);
 
-/// A failed attempt that has to be written to the table of failures.
+/// A write that the database refused is tried again after this, then after twice as long, and so on.
+const FIRST_REWRITE: Duration = Duration::from_secs(1);
+
+/// The longest wait between two tries.
+const MAX_REWRITE: Duration = Duration::from_mins(1);
+
+/// A row that has to be written to the table of failures.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     /// The row.
@@ -19,8 +25,41 @@ pub struct Failure {
     pub delay: Duration,
     /// Whether it is given up.
     pub dead: bool,
-    /// Why it failed.
-    pub error: String,
+    /// Why it failed; `None` if it was not tried and only waits behind an earlier row of its lane.
+    pub error: Option<String>,
+}
+
+impl Failure {
+    /// A row that was not tried and only waits behind others.
+    pub fn parked(id: i64) -> Self {
+        Self {
+            id,
+            delay: Duration::ZERO,
+            dead: false,
+            error: None,
+        }
+    }
+}
+
+/// When a write that was refused is tried again.
+#[derive(Clone, Copy, Debug)]
+pub struct Rewrite {
+    at: Instant,
+    wait: Duration,
+}
+
+impl Rewrite {
+    /// After a refusal, given the wait before it.
+    #[must_use]
+    pub fn after(before: Option<Self>, now: Instant) -> Self {
+        let wait = before.map_or(FIRST_REWRITE, |before| (before.wait * 2).min(MAX_REWRITE));
+        Self { at: now + wait, wait }
+    }
+
+    /// Whether it is time.
+    pub fn is_due(self, now: Instant) -> bool {
+        self.at <= now
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -29,9 +68,9 @@ enum Place {
     Waiting { due: Option<Instant> },
     /// Handed out.
     InFlight { token: LeaseToken },
-    /// Failed while an earlier row of its lane was not settled: written down after that one, so that the table of
-    /// failures has the lane in order.
-    Failed(Failure),
+    /// Goes to the table of failures: once no earlier row of its lane is unsettled, so that the table has the lane in
+    /// order, and once the database takes it.
+    Failed { failure: Failure, refused: Option<Rewrite> },
 }
 
 #[derive(Clone, Debug)]
@@ -170,22 +209,51 @@ impl Window {
 
     /// A row failed. See [`Window::failures`].
     pub fn fail(&mut self, failure: Failure) {
-        self.place(failure.id, Place::Failed(failure));
+        let refused = None;
+        self.place(failure.id, Place::Failed { failure, refused });
     }
 
-    /// The failures that may be written down: those that have no unsettled row of their lane before them.
-    pub fn failures(&self) -> Vec<Failure> {
+    /// The failures that may be written down now: those that have no unsettled row of their lane before them, and were
+    /// not refused a moment ago.
+    pub fn failures(&self, now: Instant) -> Vec<Failure> {
         let mut held: HashSet<&Lane> = HashSet::new();
         let mut failures = Vec::new();
         for entry in self.rows.values() {
             match &entry.place {
-                Place::Failed(failure) if entry.lane.as_ref().is_none_or(|lane| !held.contains(lane)) => {
+                Place::Failed { failure, refused }
+                    if refused.is_none_or(|refused| refused.is_due(now))
+                        && entry.lane.as_ref().is_none_or(|lane| !held.contains(lane)) =>
+                {
                     failures.push(failure.clone());
                 }
                 _ => held.extend(entry.lane.as_ref()),
             }
         }
         failures
+    }
+
+    /// The database refused to write a failure down. The row keeps its place, and with it its lane, until it does.
+    /// Returns whether this is news.
+    pub fn refuse_failure(&mut self, id: i64, now: Instant) -> bool {
+        let Some(Entry {
+            place: Place::Failed { refused, .. },
+            ..
+        }) = self.rows.get_mut(&id)
+        else {
+            return false;
+        };
+        refused.replace(Rewrite::after(*refused, now)).is_none()
+    }
+
+    /// The lane of a row that is not settled.
+    pub fn lane(&self, id: i64) -> Option<&Lane> {
+        self.rows.get(&id)?.lane.as_ref()
+    }
+
+    /// Whether a row of this lane before `id` is not settled.
+    pub fn is_behind(&self, id: i64, lane: &Lane) -> bool {
+        let before = |rows: &LaneRows| rows.ids.range(..id).next().is_some();
+        self.lanes.get(lane).is_some_and(before)
     }
 
     /// A row is settled: delivered, written to the table of failures, or gone.

@@ -70,6 +70,8 @@ struct File {
     #[serde(default)]
     layout: Layout,
     #[serde(default)]
+    ids: Option<String>,
+    #[serde(default)]
     zone: Option<String>,
     order: Vec<String>,
     topic: TopicFile,
@@ -260,6 +262,7 @@ impl File {
                 .map_or_else(HashRecipe::default, |hash| HashRecipe(hash.parts)),
             counts,
             split_index: self.split_index,
+            trusted_ids: trusted_ids(self.ids.as_deref(), self.layout)?,
             zone: zone(self.zone)?,
             policy: self.policy,
         };
@@ -547,6 +550,19 @@ fn topic(given: TopicFile) -> Result<TopicRule, MapError> {
             ),
         ),
         None => Ok(rule),
+    }
+}
+
+/// Whether the map's owner vouches that ids go up and are used in the transaction that took them.
+fn trusted_ids(given: Option<&str>, layout: Layout) -> Result<bool, MapError> {
+    match given {
+        None => Ok(false),
+        Some("trusted") if layout == Layout::Log => Ok(true),
+        Some("trusted") => refuse("ids", "only a log is read by its ids; leave it out"),
+        Some(other) => refuse(
+            "ids",
+            format!("`{other}` is not a choice; write \"trusted\", or leave it out"),
+        ),
     }
 }
 

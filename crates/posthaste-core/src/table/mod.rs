@@ -97,6 +97,7 @@ pub struct TableMap {
     hash: HashRecipe,
     counts: Counts,
     split_index: bool,
+    trusted_ids: bool,
     zone: String,
     policy: serde_json::Map<String, serde_json::Value>,
 }
@@ -218,11 +219,12 @@ impl TableMap {
     }
 
     /// Whether something that a statement asks for is there: a role, a table, a column of a table beside the outbox
-    /// (`failed/last_error`), or a property (`retries`, `split_index`, `generated_id`).
+    /// (`failed/last_error`), or a property (`retries`, `split_index`, `generated_id`, `trusted_ids`).
     pub fn has(&self, name: &str) -> bool {
         match name {
             "retries" => self.counts == Counts::Retries,
             "split_index" => self.split_index,
+            "trusted_ids" => self.trusted_ids,
             "generated_id" => self.column("id").is_some_and(|id| id.generated),
             _ => match name.split_once('/') {
                 Some((purpose, role)) => self.side_column(purpose, role).is_some(),

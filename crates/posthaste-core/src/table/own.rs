@@ -93,6 +93,7 @@ impl TableMap {
             hash: HashRecipe::default(),
             counts: Counts::Attempts,
             split_index: true,
+            trusted_ids: false,
             zone: "UTC".to_owned(),
             policy: serde_json::Map::new(),
         })

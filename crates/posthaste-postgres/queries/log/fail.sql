@@ -1,4 +1,4 @@
--- Writes rows of the log to the table of failures, in the log's order; an event that is there already is left as it is.
+-- Writes rows of the log to the table of failures, in the log's order; one that is there already is left as it is.
 --   $1 ids  $2 retries so far  $3 errors  $4 waits in ms
 insert into "@failed" (
     "@failed/event_id", "@failed/payload", "@failed/attempts", "@failed/next_attempt_at"
@@ -31,5 +31,7 @@ join "@outbox" o on "@o.id" = n.id
 where not exists (
     select from "@failed" f
     where "@f.failed/event_id:text" = /*if event_id*/ "@o.event_id:text" /*else*/ "@o.id:text" /*end*/
+        /*if failed/log_id*/ and coalesce("@f.failed/log_id", "@o.id") = "@o.id" /*end*/
 )
 order by n.id
+returning "@failed/id:int"::bigint as id

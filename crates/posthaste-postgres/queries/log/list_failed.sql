@@ -1,5 +1,5 @@
 -- Rows of the table of failures as an operator sees them.
---   $1 beginning after this id  $2 events; all of them if null  $3 limit
+--   $1 beginning after this id  $2 events; all rows if null  $3 rows beside these  $4 limit
 select "@f.failed/id:int"::bigint as id, "@f.failed/event_id:text" as event_id,
     /*if ordering_key*/
         /*if failed/ordering_key*/ "@f.failed/ordering_key:text" /*else*/ "@f.failed/aggregate_id:text" /*end*/
@@ -12,6 +12,7 @@ select "@f.failed/id:int"::bigint as id, "@f.failed/event_id:text" as event_id,
     "@f.failed/attempts:int"::bigint as attempts, "@f.failed/last_error:text" as last_error,
     "@f.failed/next_attempt_at:time" as next_attempt_at
 from "@failed" f
-where "@f.failed/id" > $1 and ($2::text[] is null or "@f.failed/event_id:text" = any ($2))
+where "@f.failed/id" > $1
+    and ($2::text[] is null or "@f.failed/event_id:text" = any ($2) or "@f.failed/id" = any ($3::bigint[]))
 order by 1
-limit $3
+limit $4

@@ -2,7 +2,9 @@
 --   $1, $2 first and last of the ids to look at  $3 limit  $4 max bytes  $5 retries after which a row is given up  $6 the table
 --
 -- The locks are looked up while the statement runs, so after its snapshot was taken. That order is the proof: whoever took
--- an id below one that is seen here had its lock before the snapshot, so it is among the holders or has ended.
+-- an id below one that is seen here had its lock before the snapshot, so it is among the holders or has ended. An insert
+-- has the lock of the table before it takes its id; `nextval` as a statement of its own has that of the sequence, and keeps
+-- it until its transaction ends.
 with found as materialized (
     select "@o.id:int"::bigint as id, /*if event_id*/ "@o.event_id:text" /*else*/ "@o.id:text" /*end*/ as event_id,
         "@o.ordering_key:text" as ordering_key, "@o.tenant:text" as tenant, "@o.event_type:text" as event_type,
@@ -21,9 +23,13 @@ with found as materialized (
     limit $3
 ),
 kept as materialized (
-    select f.event_id
-    from (select "@f.failed/event_id:text" as event_id from "@failed" f) f
+    select found.id
+    from (
+        select "@f.failed/event_id:text" as event_id /*if failed/log_id*/ , "@f.failed/log_id:int" as log_id /*end*/
+        from "@failed" f
+    ) f
     join found using (event_id)
+    /*if failed/log_id*/ where f.log_id is null or f.log_id = found.id /*end*/
 ),
 lanes as materialized (
     select distinct f.lane_type, f.lane_key, f.live
@@ -43,9 +49,23 @@ holders as materialized (
     where locktype = 'relation' and mode = 'RowExclusiveLock' and granted
         and database = (select oid from pg_database where datname = current_database())
         and relation in (
-            select $6::text::regclass::oid
+            with recursive family (relation) as (
+                select $6::text::regclass::oid
+                union
+                select i.inhrelid from pg_inherits i join family f on i.inhparent = f.relation
+            )
+            select f.relation from family f
             union all
-            select relid from pg_partition_tree($6::text::regclass)
+            select d.objid
+            from pg_depend d
+            where d.refclassid = 'pg_class'::regclass and d.refobjid = $6::text::regclass
+                and d.classid = 'pg_class'::regclass and d.deptype in ('a', 'i')
+            union all
+            select d.refobjid
+            from pg_attrdef a
+            join pg_depend d on d.classid = 'pg_attrdef'::regclass and d.objid = a.oid
+                and d.refclassid = 'pg_class'::regclass
+            where a.adrelid = $6::text::regclass
         )
 ),
 measured as (
@@ -55,11 +75,12 @@ measured as (
     window by_id as (order by id)
 )
 select m.*,
-    m.event_id in (select event_id from kept) as kept,
+    m.id in (select id from kept) as kept,
     coalesce((m.lane_type, m.lane_key) in (select lane_type, lane_key from lanes where live), false) as held,
     coalesce((m.lane_type, m.lane_key) in (select lane_type, lane_key from lanes where not live), false) as held_by_dead,
     case when coalesce(m.place, 1) = 1 then h.names end as holders,
-    case when coalesce(m.place, 1) = 1 then h.prepared end as holders_prepared
+    case when coalesce(m.place, 1) = 1 then h.prepared end as holders_prepared,
+    current_setting('posthaste.reader', true) as reader
 from holders h
 left join measured m on m.bytes_before = 0 or m.bytes_before + octet_length(m.payload) <= $4::bigint
 order by m.id

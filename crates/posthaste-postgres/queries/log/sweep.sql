@@ -3,4 +3,4 @@
 update "@failed" f
 set "@failed/attempts" = $2
 where "@f.failed/attempts" >= $1 and "@f.failed/attempts" < $2
-returning "@f.failed/event_id:text" as event_id
+returning "@f.failed/id:int"::bigint as id

@@ -9,7 +9,7 @@ use sqlx::Row;
 use sqlx::postgres::PgRow;
 
 use super::PostgresLogStore;
-use super::rows::{failed, fresh};
+use super::rows::{failed, failed_number, fresh};
 use super::statements::LogStatement;
 use crate::error::store_error;
 
@@ -77,12 +77,15 @@ impl PostgresLogStore {
     }
 
     async fn list_failed(&self, filter: &Filter, start: i64, limit: usize) -> Result<Vec<(i64, Record)>, StoreError> {
+        // Ids of failed rows, or of events: an operator may have found either.
+        let numbers: Vec<i64> = filter.ids.iter().filter_map(|id| failed_number(*id)).collect();
         let events: Vec<String> = filter.ids.iter().map(ToString::to_string).collect();
         let (mut found, mut after) = (Vec::new(), start);
         while found.len() < limit {
             let rows = sqlx::query(self.inner.statements.list_failed.sql())
                 .bind(after)
                 .bind((!events.is_empty()).then_some(&events))
+                .bind(&numbers)
                 .bind(PAGE)
                 .fetch_all(&self.inner.pool)
                 .await
@@ -231,5 +234,9 @@ fn matches(filter: &Filter, record: &Record) -> bool {
         && is(&filter.topic, Some(&message.topic))
         && is(&filter.ordering_key, message.ordering_key.as_deref())
         && is(&filter.tenant, message.tenant.as_deref())
-        && (filter.ids.is_empty() || filter.ids.contains(&message.id))
+        && (filter.ids.is_empty()
+            || filter
+                .ids
+                .iter()
+                .any(|id| *id == message.id || id.to_string() == message.event_id()))
 }

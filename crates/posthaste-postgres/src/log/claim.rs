@@ -4,13 +4,16 @@ use std::collections::{BTreeSet, HashMap};
 use std::time::Instant;
 
 use posthaste_core::TableMap;
-use posthaste_core::log::{Holder, LogRow, ReadResult};
+use posthaste_core::log::{Failure, Holder, LogRow, ReadResult};
 use posthaste_core::store::{Claim, ClaimRequest, ClaimedMessage, DeadHead, Ordering};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
 use super::Inner;
+use super::error::LogResult;
+use super::relay_store::say_refused;
 use super::rows::{failed, fresh, lane};
+use super::seat::shared_session;
 use super::session::{Retry, Session};
 
 /// A claim that finds only rows that have to wait reads on, but not for ever: the next claim goes on where it ended.
@@ -21,9 +24,21 @@ const MOST_READS: usize = 20;
 const SECOND_LOOKS: usize = 2;
 
 impl Inner {
-    pub(super) async fn claim_on(&self, session: &mut Session, request: &ClaimRequest) -> sqlx::Result<Claim> {
+    pub(super) async fn claim_on(&self, session: &mut Session, request: &ClaimRequest) -> LogResult<Claim> {
         let now = Instant::now();
         session.take_back_expired(now);
+        // Before anything is handed out: if this call is cut short, what it took goes out again after the lease.
+        session.leases.insert(request.token, now + request.lease);
+        let claim = self.claim_now(session, request, now).await;
+        if claim.as_ref().map_or(true, |claim| claim.messages.is_empty()) {
+            session.take_back(request.token);
+        }
+        claim
+    }
+
+    async fn claim_now(&self, session: &mut Session, request: &ClaimRequest, now: Instant) -> LogResult<Claim> {
+        say_refused(&self.flush(session, now).await?);
+        self.watch_ids(session, now).await?;
         let retry_due = session.retry_at <= now;
         // Failed rows first, but not twice in a row: neither lane may starve the other.
         let fresh_first = std::mem::take(&mut session.fresh_first);
@@ -40,8 +55,6 @@ impl Inner {
         if messages.is_empty() {
             let at_rest = session.in_flight() == 0;
             session.store_cursor(&self.statements, at_rest).await?;
-        } else {
-            session.leases.insert(request.token, now + request.lease);
         }
         Ok(Claim {
             messages,
@@ -55,7 +68,7 @@ impl Inner {
         session: &mut Session,
         request: &ClaimRequest,
         now: Instant,
-    ) -> sqlx::Result<Vec<ClaimedMessage>> {
+    ) -> LogResult<Vec<ClaimedMessage>> {
         let policy = Policy::of(&request.ordering);
         let retries_in_flight = session.retries.values().filter_map(|retry| retry.lane.as_ref());
         let lanes: BTreeSet<_> = session
@@ -68,7 +81,7 @@ impl Inner {
         let rows = sqlx::query(self.statements.retry.sql())
             .bind(i64::from(self.retries_allowed(request)))
             .bind(policy.ordered)
-            .bind(session.retries.values().map(|retry| retry.row).collect::<Vec<_>>())
+            .bind(session.retries.keys().copied().collect::<Vec<_>>())
             .bind(lanes.iter().map(|lane| lane.0.to_string()).collect::<Vec<_>>())
             .bind(lanes.iter().map(|lane| lane.1.to_string()).collect::<Vec<_>>())
             .bind(policy.may_block())
@@ -78,7 +91,7 @@ impl Inner {
             } else {
                 limit
             }))
-            .fetch_all(&mut session.connection)
+            .fetch_all(session.connection()?)
             .await?;
         let (mut messages, mut bytes) = (Vec::new(), 0);
         for row in &rows {
@@ -91,11 +104,12 @@ impl Inner {
                 break;
             }
             let retry = Retry {
-                row: row.try_get("id")?,
                 token: request.token,
                 lane: lane(row)?.filter(|_| policy.ordered),
+                outcome: None,
+                refused: None,
             };
-            session.retries.insert(claimed.message.id, retry);
+            session.retries.insert(row.try_get("id")?, retry);
             messages.push(claimed);
         }
         session.fresh_first = !messages.is_empty();
@@ -111,7 +125,7 @@ impl Inner {
         session: &mut Session,
         request: &ClaimRequest,
         now: Instant,
-    ) -> sqlx::Result<Vec<ClaimedMessage>> {
+    ) -> LogResult<Vec<ClaimedMessage>> {
         let policy = Policy::of(&request.ordering);
         let limit = request.limit as usize;
         for reads in 0..MOST_READS {
@@ -128,14 +142,19 @@ impl Inner {
                 .bind(i64::try_from(request.max_bytes).unwrap_or(i64::MAX))
                 .bind(i64::from(self.options.max_retries))
                 .bind(&self.table)
-                .fetch_all(&mut session.connection)
+                .fetch_all(session.connection()?)
                 .await?;
+            let mark = session.link.as_ref().map(|link| link.mark.as_str());
+            if rows.first().map(|row| row.try_get("reader")).transpose()? != Some(mark) {
+                return Err(shared_session());
+            }
             let read = Read::of(&rows, &self.map, limit, &policy)?;
             let sorted = session.reader.read(&plan, &read.result, request.token, policy.ordered);
             if !sorted.park.is_empty() {
-                self.write_failures(session, sorted.park.iter().map(|id| (*id, 0, None, 0)).collect())
-                    .await?;
-                sorted.park.iter().for_each(|id| session.reader.window.settle(*id));
+                for id in sorted.park {
+                    session.reader.window.fail(Failure::parked(id));
+                }
+                say_refused(&self.flush(session, now).await?);
             }
             if !sorted.handed_out.is_empty() {
                 let mut messages = read.messages;
@@ -149,29 +168,6 @@ impl Inner {
             }
         }
         Ok(Vec::new())
-    }
-
-    /// Writes rows of the log (id, retries, error, wait in ms) to the table of failures, in order.
-    pub(super) async fn write_failures(
-        &self,
-        session: &mut Session,
-        rows: Vec<(i64, u32, Option<String>, i64)>,
-    ) -> sqlx::Result<()> {
-        let mut columns = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        for (id, retries, error, delay) in rows {
-            columns.0.push(id);
-            columns.1.push(i64::from(retries));
-            columns.2.push(error.map(|error| self.map.error_text(&error)));
-            columns.3.push(delay);
-        }
-        sqlx::query(self.statements.fail.sql())
-            .bind(columns.0)
-            .bind(columns.1)
-            .bind(columns.2)
-            .bind(columns.3)
-            .execute(&mut session.connection)
-            .await
-            .map(drop)
     }
 
     /// Retries that this relay may make; never more than those after which a row counts as dead.

@@ -1,16 +1,30 @@
 //! The application's side: appending to the log in its own transactions.
 
 use async_trait::async_trait;
-use posthaste_core::enqueue::Prepared;
+use posthaste_core::enqueue::{NewRow, Prepared};
 use posthaste_core::outbox::Front;
-use posthaste_core::store::{ProducerStore, StoreErrorKind};
-use posthaste_core::table::TopicRule;
+use posthaste_core::store::ProducerStore;
 use posthaste_core::wake::Doorbell;
 use posthaste_core::{EnqueueError, Enqueued, IntoMessage, Message, OutboxOptions, StoreError};
 use sqlx::{PgConnection, Postgres, Transaction};
 
 use super::PostgresLogStore;
 use crate::error::store_error;
+use crate::plain_insert;
+
+/// The roles whose texts `enqueue.sql` takes before the payload.
+const TEXTS: [&str; 10] = [
+    "event_id",
+    "namespace",
+    "topic",
+    "ordering_key",
+    "tenant",
+    "event_type",
+    "source",
+    "aggregate_type",
+    "aggregate_id",
+    "content_type",
+];
 
 /// Appends messages to a log in the caller's transactions. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -51,35 +65,27 @@ impl PostgresLogOutbox {
         if prepared.is_empty() {
             return Ok(Vec::new());
         }
-        for row in &prepared.rows {
-            self.store.refuse_what_has_no_place(&row.message)?;
+        let map = &self.store.inner.map;
+        map.fits(&prepared)?;
+        let mut statement = sqlx::query_scalar(self.store.inner.statements.enqueue.sql());
+        for role in TEXTS {
+            let text = |row: &NewRow| plain_insert::text(map, row, role);
+            statement = statement.bind(prepared.rows.iter().map(text).collect::<Vec<_>>());
         }
-        let messages = || prepared.rows.iter().map(|row| &row.message);
-        let text = |field: fn(&Message) -> Option<&str>| messages().map(field).collect::<Vec<_>>();
-        sqlx::query(self.store.inner.statements.enqueue.sql())
-            .bind(
-                messages()
-                    .map(|message| message.event_id().into_owned())
-                    .collect::<Vec<_>>(),
-            )
-            .bind(text(|message| message.event_type.as_deref()))
-            .bind(text(|message| message.source.as_deref()))
-            .bind(text(|message| message.aggregate_type.as_deref()))
-            .bind(text(|message| message.aggregate_id.as_deref()))
-            .bind(text(|message| message.ordering_key.as_deref()))
-            .bind(text(|message| message.tenant.as_deref()))
-            .bind(messages().map(|message| message.payload.to_vec()).collect::<Vec<_>>())
-            .bind(
-                messages()
-                    .map(|message| serde_json::json!(message.headers).to_string())
-                    .collect::<Vec<_>>(),
-            )
-            .bind(text(|message| Some(&message.topic)))
-            .bind(text(|message| Some(&message.content_type)))
-            .execute(conn)
+        let payload = |row: &NewRow| plain_insert::payload(map, row);
+        let headers = |row: &NewRow| serde_json::json!(row.message.headers).to_string();
+        let mut numbers: Vec<i64> = statement
+            .bind(prepared.rows.iter().map(payload).collect::<Vec<_>>())
+            .bind(prepared.rows.iter().map(headers).collect::<Vec<_>>())
+            .fetch_all(conn)
             .await
             .map_err(store_error)?;
-        let stored: Vec<Enqueued> = messages().map(|message| Enqueued::Now(message.id)).collect();
+        // Ids go up in the order of the call.
+        numbers.sort_unstable();
+        // Where the table keeps no event id, the number is what the event is known by.
+        let has_event_id = map.has("event_id");
+        let id = |(row, number): (&NewRow, &i64)| if has_event_id { row.message.id } else { (*number).into() };
+        let stored: Vec<Enqueued> = prepared.rows.iter().zip(&numbers).map(id).map(Enqueued::Now).collect();
         Ok(prepared.outcomes(&stored))
     }
 
@@ -87,50 +93,6 @@ impl PostgresLogOutbox {
     pub async fn commit(&self, tx: Transaction<'_, Postgres>) -> Result<(), StoreError> {
         tx.commit().await.map_err(store_error)?;
         self.front.ring();
-        Ok(())
-    }
-}
-
-impl PostgresLogStore {
-    /// What the table has no column for would be lost without a word.
-    fn refuse_what_has_no_place(&self, message: &Message) -> Result<(), StoreError> {
-        let map = &self.inner.map;
-        let refuse = |field: &str, remedy| {
-            Err(StoreError {
-                kind: StoreErrorKind::Other,
-                message: format!("the log `{}` has no place for {field} of this message", map.name()),
-                remedy: Some(remedy),
-                source: None,
-            })
-        };
-        if message.dedupe_key.is_some() {
-            return refuse(
-                "the dedupe key",
-                "leave it out, or use a table that has a column for it",
-            );
-        }
-        if message.not_before.is_some() {
-            return refuse("the time", "leave out not_before; a log is delivered in order");
-        }
-        if !message.headers.is_empty() && !map.has("headers") {
-            return refuse("the headers", "leave them out, or map a column for them");
-        }
-        if message.tenant.is_some() && !map.has("tenant") {
-            return refuse("the tenant", "leave it out, or map a column for it");
-        }
-        let key_is_aggregate = message.ordering_key.is_none() || message.ordering_key == message.aggregate_id;
-        if !key_is_aggregate
-            && message.aggregate_id.is_some()
-            && map.column("ordering_key") == map.column("aggregate_id")
-        {
-            return refuse(
-                "the key",
-                "the aggregate's id is the key in this table; leave out the key",
-            );
-        }
-        if *map.topic_rule() != TopicRule::Column && message.event_type.is_none() {
-            return refuse("the topic", "give it an event type; the topic follows from that");
-        }
         Ok(())
     }
 }

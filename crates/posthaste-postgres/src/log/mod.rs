@@ -3,14 +3,19 @@
 //!
 //! One relay reads at a time. It holds an advisory lock on a connection of its own, and writes cursor and failures on that
 //! same connection, so whoever lost the lock cannot write. What it knows beyond the stored cursor (gaps, rows in flight) is
-//! in its memory; a successor begins at the cursor, which can repeat but not skip. See [`posthaste_core::log`].
+//! in its memory, which outlives a connection; a successor begins at the cursor, which can repeat but not skip. See
+//! [`posthaste_core::log`].
 
 mod admin_store;
+mod check;
 mod claim;
 mod enqueue;
+mod error;
 mod handled;
+mod late;
 mod relay_store;
 mod rows;
+mod seat;
 mod session;
 mod settle;
 mod statements;
@@ -28,7 +33,7 @@ use tokio::sync::Mutex;
 
 pub use enqueue::PostgresLogOutbox;
 pub use handled::PostgresHandled;
-use session::Seat;
+use seat::Seat;
 use statements::LogStatements;
 
 /// How a log is served.
@@ -46,6 +51,10 @@ pub struct LogOptions {
     /// Whether settled rows of the log are removed after the relay's `retention`. Defaults to false: the log is its
     /// owner's.
     pub purge_log: bool,
+    /// How long ids that were proved never to come are looked at all the same, ever more rarely. A row that is found
+    /// there got its id outside of the transaction that inserted it; it is delivered late, and an error says so. Not at
+    /// all if zero. Defaults to 10 min.
+    pub probe_closed_for: Duration,
 }
 
 impl LogOptions {
@@ -61,6 +70,7 @@ impl LogOptions {
             retry_interval: Duration::from_secs(5),
             retry_batch: 50,
             purge_log: false,
+            probe_closed_for: Duration::from_mins(10),
         }
     }
 }

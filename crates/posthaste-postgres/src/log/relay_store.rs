@@ -5,15 +5,16 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use posthaste_core::lifecycle::{LeaseToken, Settlement};
 use posthaste_core::store::{
-    Claim, ClaimRequest, LeadRequest, Leadership, OutboxStats, RelayBeat, RelayStore, Scope, Settled, StoreErrorKind,
-    WorkerId,
+    Claim, ClaimRequest, LeadRequest, Leadership, OutboxStats, RefusedVerdict, RelayBeat, RelayStore, Scope, Settled,
+    StoreErrorKind, WorkerId,
 };
 use posthaste_core::{MessageId, StoreError};
 use sqlx::Row;
 
-use super::PostgresLogStore;
-use super::rows::failed_id;
-use super::session::Seat;
+use super::error::{LogError, LogResult};
+use super::rows::{failed_id, failed_number};
+use super::seat::Seat;
+use super::{Inner, PostgresLogStore};
 use crate::error::store_error;
 use crate::rows::millis;
 
@@ -24,32 +25,43 @@ impl RelayStore for PostgresLogStore {
         refuse_parts(&request.scope)?;
         let inner = &*self.inner;
         let mut seat = inner.seat.lock().await;
-        let claim = async {
-            let taken = seat.take(
-                &inner.pool,
-                &inner.statements,
-                &inner.cursor_table,
-                inner.proof,
-                request.lease,
-            );
-            match taken.await? {
-                Some(session) => inner.claim_on(session, request).await,
-                None => Ok(Claim::default()),
-            }
+        let Some(session) = inner.take_seat(&mut seat, request.lease).await? else {
+            return Ok(Claim::default());
         };
-        let claim = claim.await;
-        leave_after_an_error(&mut seat, claim)
+        let claim = inner.claim_on(session, request).await;
+        session.end_use(&claim);
+        Ok(claim?)
     }
 
+    /// Verdicts on fresh rows that were delivered live in memory until the cursor is stored. Those that have to be written
+    /// are written at once if that works; else they stay in memory, and the next call writes them.
     async fn settle(&self, settlements: &[Settlement]) -> Result<Settled, StoreError> {
-        let mut seat = self.inner.seat.lock().await;
-        let Some(session) = seat.session_mut() else {
-            return Ok(Settled::but(
-                settlements.iter().map(|settlement| settlement.id).collect(),
-            ));
+        let inner = &*self.inner;
+        let all = || settlements.iter().map(|settlement| settlement.id).collect();
+        let now = Instant::now();
+        let mut seat = inner.seat.lock().await;
+        let Some(session) = inner.keep_seat(&mut seat).await? else {
+            return Ok(Settled::but(all()));
         };
-        let lost = self.inner.settle_on(session, settlements).await;
-        leave_after_an_error(&mut seat, lost).map(Settled::but)
+        let lost = session.apply(settlements, now);
+        let mut written = inner.write_down(&mut seat, now).await;
+        if written.as_ref().is_err_and(LogError::ends_connection) {
+            // Another connection, if this one can have the lock again; if not, another relay reads.
+            match inner.keep_seat(&mut seat).await {
+                Ok(Some(_)) => written = inner.write_down(&mut seat, now).await,
+                Ok(None) => return Ok(Settled::but(all())),
+                Err(error) => written = Err(error),
+            }
+        }
+        let refused = written.unwrap_or_else(|error| {
+            let error = StoreError::from(error);
+            tracing::warn!(%error, "verdicts are remembered, and will be written with the next claim");
+            Vec::new()
+        });
+        let asked = |refused: &RefusedVerdict| settlements.iter().any(|settlement| settlement.id == refused.id);
+        let (refused, others): (Vec<_>, Vec<_>) = refused.into_iter().partition(asked);
+        say_refused(&others);
+        Ok(Settled { lost, refused })
     }
 
     async fn extend(
@@ -58,21 +70,21 @@ impl RelayStore for PostgresLogStore {
         ids: &[MessageId],
         lease: Duration,
     ) -> Result<Vec<MessageId>, StoreError> {
-        let mut seat = self.inner.seat.lock().await;
-        let Some(session) = seat.session_mut() else {
+        let inner = &*self.inner;
+        let mut seat = inner.seat.lock().await;
+        let asked = Instant::now();
+        let Some(session) = inner.keep_seat(&mut seat).await? else {
             return Ok(Vec::new());
         };
-        let asked = Instant::now();
         let stayed = session.stay(lease).await;
-        if stayed.is_ok()
-            && let Some(until) = session.leases.get_mut(&token)
-        {
+        session.end_use(&stayed);
+        stayed?;
+        if let Some(until) = session.leases.get_mut(&token) {
             *until = asked + lease;
         }
         let fresh = |id: &MessageId| id.number().is_some_and(|row| session.reader.window.is_held(row, token));
-        let retried = |id: &MessageId| session.retries.get(id).is_some_and(|retry| retry.token == token);
-        let held = ids.iter().copied().filter(|id| fresh(id) || retried(id)).collect();
-        leave_after_an_error(&mut seat, stayed.map(|()| held))
+        let retried = |id: &MessageId| failed_number(*id).is_some_and(|row| session.is_retried(row, token));
+        Ok(ids.iter().copied().filter(|id| fresh(id) || retried(id)).collect())
     }
 
     async fn sweep(&self, _scope: &Scope, max_attempts: u32) -> Result<Vec<MessageId>, StoreError> {
@@ -82,16 +94,19 @@ impl RelayStore for PostgresLogStore {
         }
         // Through the seat: a relay that does not read must not give up what the reader is trying.
         let mut seat = self.inner.seat.lock().await;
-        let Some(session) = seat.session_mut() else {
+        let Some(session) = self.inner.keep_seat(&mut seat).await? else {
             return Ok(Vec::new());
         };
-        let rows = sqlx::query_scalar(self.inner.statements.sweep.sql())
-            .bind(i64::from(allowed))
-            .bind(i64::from(self.inner.options.max_retries))
-            .fetch_all(&mut session.connection)
-            .await;
-        let events: Vec<String> = leave_after_an_error(&mut seat, rows)?;
-        Ok(events.iter().map(|event| failed_id(event)).collect())
+        let given_up = async {
+            let query = sqlx::query_scalar(self.inner.statements.sweep.sql())
+                .bind(i64::from(allowed))
+                .bind(i64::from(self.inner.options.max_retries));
+            let rows: Vec<i64> = query.fetch_all(session.connection()?).await?;
+            Ok(rows.into_iter().map(failed_id).collect::<sqlx::Result<_>>()?)
+        };
+        let given_up: LogResult<Vec<MessageId>> = given_up.await;
+        session.end_use(&given_up);
+        Ok(given_up?)
     }
 
     async fn purge(&self, keep: Duration, limit: u32) -> Result<u64, StoreError> {
@@ -139,9 +154,17 @@ impl RelayStore for PostgresLogStore {
         })
     }
 
-    /// There is no list of relays beside these tables.
+    /// There is no list of relays beside these tables. But a reader that has nothing to do, such as one whose circuit is
+    /// open, must let the server hear that it lives.
     async fn beat(&self, _beat: &RelayBeat) -> Result<(), StoreError> {
-        Ok(())
+        let inner = &*self.inner;
+        let mut seat = inner.seat.lock().await;
+        let Some(session) = inner.keep_seat(&mut seat).await? else {
+            return Ok(());
+        };
+        let stayed = session.stay(session.idle_limit).await;
+        session.end_use(&stayed);
+        Ok(stayed?)
     }
 
     async fn lead(&self, _request: &LeadRequest) -> Result<Leadership, StoreError> {
@@ -156,22 +179,57 @@ impl RelayStore for PostgresLogStore {
     /// Stores the cursor and lets the next one read, unless answers are still open: what was handed to a publisher may
     /// have been sent, so the seat is kept until the server ends it.
     async fn leave(&self, _worker: WorkerId) -> Result<(), StoreError> {
-        let mut seat = self.inner.seat.lock().await;
-        let Some(session) = seat.session_mut() else {
+        let inner = &*self.inner;
+        let mut seat = inner.seat.lock().await;
+        let Some(session) = inner.keep_seat(&mut seat).await? else {
             return Ok(());
         };
         let at_rest = session.in_flight() == 0;
-        let stored = session.store_cursor(&self.inner.statements, true).await;
-        leave_after_an_error(&mut seat, stored)?;
+        let left = async {
+            say_refused(&inner.flush(session, Instant::now()).await?);
+            session.store_cursor(&inner.statements, true).await
+        };
+        let left = left.await;
+        session.end_use(&left);
+        left?;
         if at_rest && let Seat::Taken(session) = std::mem::take(&mut *seat) {
-            session.close().await.map_err(store_error)?;
+            session.close().await?;
         }
         Ok(())
     }
 
     async fn check(&self) -> Result<(), StoreError> {
-        self.check_sequence().await?;
-        self.stats("").await.map(drop)
+        self.inner.check_session().await?;
+        self.check_ids().await?;
+        self.check_lengths().await?;
+        self.stats("").await?;
+        self.try_writes().await
+    }
+}
+
+impl Inner {
+    /// Writes verdicts and, now and then, the cursor.
+    async fn write_down(&self, seat: &mut Seat, now: Instant) -> LogResult<Vec<RefusedVerdict>> {
+        let Some(session) = seat.session_mut() else {
+            return Ok(Vec::new());
+        };
+        session.in_use = true;
+        let written = async {
+            let refused = self.flush(session, now).await?;
+            let at_rest = false;
+            session.store_cursor(&self.statements, at_rest).await?;
+            Ok(refused)
+        };
+        let written = written.await;
+        session.end_use(&written);
+        written
+    }
+}
+
+/// Says what the database refuses where no verdict's answer can.
+pub(super) fn say_refused(refused: &[RefusedVerdict]) {
+    for RefusedVerdict { id, error } in refused {
+        tracing::error!(row = %id, %error, "a verdict was refused");
     }
 }
 
@@ -184,49 +242,6 @@ impl PostgresLogStore {
             .map_err(store_error)?;
         Ok(stored.unwrap_or(0))
     }
-
-    /// The proof needs ids that are given out in order, inside the insert. A sequence with a cache gives them out before.
-    async fn check_sequence(&self) -> Result<(), StoreError> {
-        let Some(id) = self.inner.map.column("id") else {
-            return Ok(());
-        };
-        let row = sqlx::query(self.inner.statements.sequence.sql())
-            .bind(&self.inner.table)
-            .bind(id.name.as_str())
-            .fetch_optional(&self.inner.pool)
-            .await
-            .map_err(store_error)?;
-        let Some(row) = row else {
-            tracing::warn!(
-                table = self.inner.table,
-                "the log's ids come from no sequence of its own; they must go up and be taken inside the insert"
-            );
-            return Ok(());
-        };
-        let cache: i64 = row.try_get("cache").map_err(store_error)?;
-        let increment: i64 = row.try_get("increment").map_err(store_error)?;
-        if cache == 1 && increment > 0 {
-            return Ok(());
-        }
-        Err(StoreError {
-            kind: StoreErrorKind::Other,
-            message: format!(
-                "the sequence of {} has cache {cache} and increment {increment}, so ids are not given out in order and rows \
-                 could be overlooked",
-                self.inner.table
-            ),
-            remedy: Some("run `alter sequence … cache 1 increment 1`"),
-            source: None,
-        })
-    }
-}
-
-/// Any error costs the seat: the connection, the lock and what was remembered go together.
-fn leave_after_an_error<T>(seat: &mut Seat, outcome: sqlx::Result<T>) -> Result<T, StoreError> {
-    if outcome.is_err() {
-        *seat = Seat::Away;
-    }
-    outcome.map_err(store_error)
 }
 
 /// There is one cursor, so a relay that passed over other topics would lose them.

@@ -40,31 +40,34 @@ pub(super) fn fresh(row: &PgRow, map: &TableMap) -> sqlx::Result<ClaimedMessage>
     Ok(map.claimed(&raw))
 }
 
-/// A failed row. It is known by its event: the number that it has in its table may be that of another row in the log.
+/// A failed row.
 pub(super) fn failed(row: &PgRow, map: &TableMap) -> sqlx::Result<ClaimedMessage> {
     let retries: i64 = row.try_get("attempts")?;
+    let number: i64 = row.try_get("id")?;
     let raw = RawRow {
         // The first attempt was made in the log, and this claim is one more.
         attempts: retries + 2,
         ..raw(row)?
     };
     let mut claimed = map.claimed(&raw);
-    claimed.message.id = failed_id(raw.event_id.as_deref().unwrap_or_default());
+    claimed.message.id = failed_id(number)?;
     Ok(claimed)
 }
 
-/// The id of a failed row: its event's, never a number.
-pub(super) fn failed_id(event_id: &str) -> MessageId {
-    if let Ok(id) = event_id.parse::<uuid::Uuid>()
-        && id.to_string() == event_id
-    {
-        return id.into();
-    }
-    // Longer ones are cut: the id has to tell apart what is failed at one time, and is not what is published.
-    let short: String = event_id.chars().take(15).collect();
-    ShortText::new(event_id)
-        .or_else(|_| ShortText::new(&short))
-        .map_or_else(|_| MessageId::default(), MessageId::Text)
+/// What the ids of failed rows begin with. The number that one has in its table may be that of another row in the log.
+const FAILED: &str = "failed-";
+
+/// The id of a failed row, made of its primary key: events may have ids of any length, and two rows the same.
+pub(super) fn failed_id(number: i64) -> sqlx::Result<MessageId> {
+    let text = ShortText::new(&format!("{FAILED}{number}"));
+    text.map(MessageId::Text)
+        .map_err(|error| sqlx::Error::Decode(Box::new(error)))
+}
+
+/// The primary key of a failed row, if an id is that of one.
+pub(super) fn failed_number(id: MessageId) -> Option<i64> {
+    let MessageId::Text(text) = id else { return None };
+    text.as_str().strip_prefix(FAILED)?.parse().ok()
 }
 
 /// Within what a row keeps its order.

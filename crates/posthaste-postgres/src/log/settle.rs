@@ -1,136 +1,249 @@
 //! Applies verdicts: to the reader's memory, and where something failed to the table of failures.
+//!
+//! Verdicts are taken into memory first; what has to be written of them is written from there, at once or, where that did
+//! not work, with the next call. So an error costs neither a verdict nor the reader's knowledge. What the database refuses
+//! stays in memory and stops its lane, and is tried again ever more rarely until somebody has removed the cause.
 
-use std::time::Instant;
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
 
-use posthaste_core::MessageId;
 use posthaste_core::lifecycle::{Settlement, Verdict};
-use posthaste_core::log::Failure;
+use posthaste_core::log::{Failure, Lane, Rewrite};
+use posthaste_core::store::RefusedVerdict;
+use posthaste_core::{MessageId, StoreError};
 
 use super::Inner;
-use super::session::Session;
+use super::error::LogResult;
+use super::rows::{failed_id, failed_number};
+use super::session::{Retried, Session};
 use crate::rows::millis;
 
-/// A verdict on a failed row that was tried again.
-struct Retried {
-    row: i64,
-    verdict: &'static str,
-    delay_ms: i64,
-    error: String,
-}
-
-impl Inner {
-    /// Returns the ids that were not held. If this fails the seat is given up: then nobody knows what was written, and a
-    /// reader that begins at the cursor repeats it.
-    pub(super) async fn settle_on(
-        &self,
-        session: &mut Session,
-        settlements: &[Settlement],
-    ) -> sqlx::Result<Vec<MessageId>> {
-        let now = Instant::now();
+impl Session {
+    /// Takes verdicts into memory; returns the ids that were not held.
+    pub(super) fn apply(&mut self, settlements: &[Settlement], now: Instant) -> Vec<MessageId> {
         let mut lost = Vec::new();
-        let (mut well, mut badly) = (Vec::new(), Vec::new());
         for settlement in settlements {
             let (id, token) = (settlement.id, settlement.token);
-            let fresh = id.number().filter(|row| session.reader.window.is_held(*row, token));
-            if let Some(row) = fresh {
-                settle_fresh(session, row, &settlement.verdict, now);
-            } else if session.retries.get(&id).is_some_and(|retry| retry.token == token) {
-                let Some(retry) = session.retries.remove(&id) else {
-                    continue;
-                };
-                match retried(retry.row, &settlement.verdict) {
-                    Ok(()) => well.push(retry.row),
-                    Err(None) => {}
-                    Err(Some(retried)) => badly.push(retried),
-                }
+            let held = |row: &i64| self.reader.window.is_held(*row, token);
+            let retried = |row: &i64| self.is_retried(*row, token);
+            if let Some(row) = id.number().filter(held) {
+                self.apply_fresh(row, &settlement.verdict, now);
+            } else if let Some(row) = failed_number(id).filter(retried) {
+                self.apply_retried(row, &settlement.verdict);
             } else {
                 lost.push(id);
             }
         }
-        self.write_retried(session, well, badly, now).await?;
-        let failures = session.reader.window.failures();
-        if !failures.is_empty() {
-            let retries = |failure: &Failure| if failure.dead { self.options.max_retries } else { 0 };
-            let rows = failures.iter().map(|failure| {
-                (
-                    failure.id,
-                    retries(failure),
-                    Some(failure.error.clone()),
-                    millis(failure.delay),
-                )
-            });
-            self.write_failures(session, rows.collect()).await?;
-            for failure in &failures {
-                session.reader.window.settle(failure.id);
-            }
-        }
-        let at_rest = false;
-        session.store_cursor(&self.statements, at_rest).await?;
-        Ok(lost)
+        lost
     }
 
-    async fn write_retried(
-        &self,
-        session: &mut Session,
-        well: Vec<i64>,
-        badly: Vec<Retried>,
-        now: Instant,
-    ) -> sqlx::Result<()> {
-        if !well.is_empty() {
-            sqlx::query(self.statements.retried_well.sql())
-                .bind(well)
-                .execute(&mut session.connection)
-                .await?;
-            // Those behind them may go.
-            session.retry_at = now;
+    fn apply_fresh(&mut self, row: i64, verdict: &Verdict, now: Instant) {
+        let window = &mut self.reader.window;
+        let mut fail = |delay, dead, error: &String| {
+            window.fail(Failure {
+                id: row,
+                delay,
+                dead,
+                error: Some(error.clone()),
+            });
+        };
+        match verdict {
+            Verdict::Delivered => window.settle(row),
+            Verdict::Retry { delay, error } => fail(*delay, false, error),
+            Verdict::Dead { error } => fail(Duration::ZERO, true, error),
+            Verdict::Postponed { delay, .. } => window.put_back(row, Some(now + *delay)),
+            Verdict::Released => window.put_back(row, None),
         }
-        if !badly.is_empty() {
-            let error = |retried: &Retried| self.map.error_text(&retried.error);
+    }
+
+    fn apply_retried(&mut self, row: i64, verdict: &Verdict) {
+        let failed = |verdict, delay: Duration, error: &String| Retried::Failed {
+            verdict,
+            delay_ms: millis(delay),
+            error: error.clone(),
+        };
+        let outcome = match verdict {
+            Verdict::Released => {
+                self.retries.remove(&row);
+                return;
+            }
+            Verdict::Delivered => Retried::Delivered,
+            Verdict::Retry { delay, error } => failed("retry", *delay, error),
+            Verdict::Postponed { delay, error } => failed("postponed", *delay, error),
+            Verdict::Dead { error } => failed("dead", Duration::ZERO, error),
+        };
+        if let Some(retry) = self.retries.get_mut(&row) {
+            retry.outcome = Some(outcome);
+        }
+    }
+}
+
+impl Inner {
+    /// Writes down what verdicts say, as far as the database takes it; returns what it refuses for the first time. After an
+    /// error nothing is forgotten.
+    pub(super) async fn flush(&self, session: &mut Session, now: Instant) -> LogResult<Vec<RefusedVerdict>> {
+        let mut refused = self.flush_retried(session, now).await?;
+        refused.extend(self.flush_failures(session, now).await?);
+        Ok(refused)
+    }
+
+    async fn flush_failures(&self, session: &mut Session, now: Instant) -> LogResult<Vec<RefusedVerdict>> {
+        let mut refused = Vec::new();
+        let mut stopped: HashSet<Lane> = HashSet::new();
+        let mut batches = vec![session.reader.window.failures(now)];
+        while let Some(mut batch) = batches.pop() {
+            // What stands behind one that was refused is not written before it.
+            batch.retain(|failure| {
+                let lane = session.reader.window.lane(failure.id);
+                lane.is_none_or(|lane| !stopped.contains(lane))
+            });
+            if batch.is_empty() {
+                continue;
+            }
+            match self.write_failures(session, &batch).await {
+                Ok(()) => {
+                    for failure in &batch {
+                        session.reader.window.settle(failure.id);
+                    }
+                }
+                Err(error) if !error.is_refusal() => return Err(error),
+                Err(error) if batch.len() == 1 || error.concerns_all_rows() => {
+                    let error = StoreError::from(error).to_string();
+                    for failure in &batch {
+                        let window = &mut session.reader.window;
+                        stopped.extend(window.lane(failure.id).cloned());
+                        if window.refuse_failure(failure.id, now) {
+                            refused.push(refusal(failure.id.into(), &error));
+                        }
+                    }
+                }
+                Err(_) => {
+                    let rest = batch.split_off(batch.len() / 2);
+                    // The last is taken first.
+                    batches.push(rest);
+                    batches.push(batch);
+                }
+            }
+        }
+        Ok(refused)
+    }
+
+    /// Writes rows of the log to the table of failures, in order.
+    pub(super) async fn write_failures(&self, session: &mut Session, failures: &[Failure]) -> LogResult<()> {
+        let retries = |failure: &Failure| i64::from(if failure.dead { self.options.max_retries } else { 0 });
+        let error = |failure: &Failure| failure.error.as_deref().map(|error| self.error_text(error));
+        sqlx::query(self.statements.fail.sql())
+            .bind(failures.iter().map(|failure| failure.id).collect::<Vec<_>>())
+            .bind(failures.iter().map(retries).collect::<Vec<_>>())
+            .bind(failures.iter().map(error).collect::<Vec<_>>())
+            .bind(failures.iter().map(|failure| millis(failure.delay)).collect::<Vec<_>>())
+            .execute(session.connection()?)
+            .await?;
+        Ok(())
+    }
+
+    async fn flush_retried(&self, session: &mut Session, now: Instant) -> LogResult<Vec<RefusedVerdict>> {
+        let due = |retry: &super::session::Retry| retry.refused.is_none_or(|refused| refused.is_due(now));
+        let mut rows: Vec<(i64, Retried)> = session
+            .retries
+            .iter()
+            .filter(|(_, retry)| due(retry))
+            .filter_map(|(row, retry)| Some((*row, retry.outcome.clone()?)))
+            .collect();
+        rows.sort_by_key(|(row, _)| *row);
+        let mut refused = Vec::new();
+        let mut batches = vec![rows];
+        while let Some(mut batch) = batches.pop() {
+            if batch.is_empty() {
+                continue;
+            }
+            match self.write_retried(session, &batch).await {
+                Ok(()) => {
+                    for (row, outcome) in &batch {
+                        session.retries.remove(row);
+                        if matches!(outcome, Retried::Delivered) {
+                            // Those behind them may go.
+                            session.retry_at = now;
+                        }
+                    }
+                }
+                Err(error) if !error.is_refusal() => return Err(error),
+                Err(error) if batch.len() == 1 || error.concerns_all_rows() => {
+                    let error = StoreError::from(error).to_string();
+                    for (row, _) in &batch {
+                        let Some(retry) = session.retries.get_mut(row) else {
+                            continue;
+                        };
+                        if retry.refused.is_none() {
+                            refused.push(refusal(failed_id(*row)?, &error));
+                        }
+                        retry.refused = Some(Rewrite::after(retry.refused, now));
+                    }
+                }
+                Err(_) => {
+                    let rest = batch.split_off(batch.len() / 2);
+                    batches.push(rest);
+                    batches.push(batch);
+                }
+            }
+        }
+        Ok(refused)
+    }
+
+    /// Writes what became of failed rows. Of two statements the first may be written and the second refused: each can be
+    /// repeated.
+    async fn write_retried(&self, session: &mut Session, rows: &[(i64, Retried)]) -> LogResult<()> {
+        let (mut delivered, mut failed) = (Vec::new(), (Vec::new(), Vec::new(), Vec::new(), Vec::new()));
+        for (row, outcome) in rows {
+            match outcome {
+                Retried::Delivered => delivered.push(*row),
+                Retried::Failed {
+                    verdict,
+                    delay_ms,
+                    error,
+                } => {
+                    failed.0.push(*row);
+                    failed.1.push(*verdict);
+                    failed.2.push(*delay_ms);
+                    failed.3.push(self.error_text(error));
+                }
+            }
+        }
+        if !delivered.is_empty() {
+            sqlx::query(self.statements.retried_well.sql())
+                .bind(delivered)
+                .execute(session.connection()?)
+                .await?;
+        }
+        if !failed.0.is_empty() {
             sqlx::query(self.statements.retried.sql())
-                .bind(badly.iter().map(|retried| retried.row).collect::<Vec<_>>())
-                .bind(badly.iter().map(|retried| retried.verdict).collect::<Vec<_>>())
-                .bind(badly.iter().map(|retried| retried.delay_ms).collect::<Vec<_>>())
-                .bind(badly.iter().map(error).collect::<Vec<_>>())
+                .bind(failed.0)
+                .bind(failed.1)
+                .bind(failed.2)
+                .bind(failed.3)
                 .bind(i64::from(self.options.max_retries))
-                .execute(&mut session.connection)
+                .execute(session.connection()?)
                 .await?;
         }
         Ok(())
     }
-}
 
-fn settle_fresh(session: &mut Session, row: i64, verdict: &Verdict, now: Instant) {
-    let window = &mut session.reader.window;
-    let mut fail = |delay, dead, error: &String| {
-        window.fail(Failure {
-            id: row,
-            delay,
-            dead,
-            error: error.clone(),
-        });
-    };
-    match verdict {
-        Verdict::Delivered => window.settle(row),
-        Verdict::Retry { delay, error } => fail(*delay, false, error),
-        Verdict::Dead { error } => fail(std::time::Duration::ZERO, true, error),
-        Verdict::Postponed { delay, .. } => window.put_back(row, Some(now + *delay)),
-        Verdict::Released => window.put_back(row, None),
+    /// An error as the table of failures can keep it: no NUL, and no longer than its column.
+    pub(super) fn error_text(&self, error: &str) -> String {
+        let column = self.map.side_column("failed", "last_error");
+        let max = column.and_then(|column| column.max).unwrap_or(usize::MAX);
+        error.replace('\0', " ").chars().take(max).collect()
     }
 }
 
-/// What is written of a retry: `Ok` if it was delivered, and nothing if it was not made.
-fn retried(row: i64, verdict: &Verdict) -> Result<(), Option<Retried>> {
-    let (verdict, delay, error) = match verdict {
-        Verdict::Delivered => return Ok(()),
-        Verdict::Released => return Err(None),
-        Verdict::Retry { delay, error } => ("retry", *delay, error),
-        Verdict::Postponed { delay, error } => ("postponed", *delay, error),
-        Verdict::Dead { error } => ("dead", std::time::Duration::ZERO, error),
-    };
-    Err(Some(Retried {
-        row,
-        verdict,
-        delay_ms: millis(delay),
-        error: error.clone(),
-    }))
+fn refusal(id: MessageId, error: &str) -> RefusedVerdict {
+    RefusedVerdict {
+        id,
+        error: StoreError {
+            kind: posthaste_core::store::StoreErrorKind::Other,
+            message: format!("the table of failures does not take this event, so its lane stands still: {error}"),
+            remedy: Some("remove the cause; the relay writes it down by itself then, and sends nothing twice"),
+            source: None,
+        },
+    }
 }

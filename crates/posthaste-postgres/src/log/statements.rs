@@ -27,7 +27,7 @@ macro_rules! statements {
         }
 
         impl LogStatements {
-            pub(super) fn render(map: &TableMap) -> Result<Self, TemplateError> {
+            fn render_all(map: &TableMap) -> Result<Self, TemplateError> {
                 Ok(Self {
                     $($name: LogStatement(render(
                         include_str!(concat!("../../queries/log/", stringify!($name), ".sql")), map, &PostgresDialect,
@@ -45,15 +45,21 @@ macro_rules! statements {
 statements!(
     enqueue,
     lock,
+    end_own,
+    server,
     sequence,
+    missing,
     cursor,
     move_cursor,
     read,
+    probe,
     retry,
     fail,
     retried,
     retried_well,
     sweep,
+    newest,
+    lengths,
     purge_cursor,
     purge_log,
     stats,
@@ -62,3 +68,20 @@ statements!(
     replay,
     discard,
 );
+
+impl LogStatements {
+    pub(super) fn render(map: &TableMap) -> Result<Self, TemplateError> {
+        Ok(Self {
+            // Roles may share a column, which is written once.
+            enqueue: LogStatement(
+                render(
+                    include_str!("../../queries/log/enqueue.sql"),
+                    &map.with_each_column_once(),
+                    &PostgresDialect,
+                )?
+                .into(),
+            ),
+            ..Self::render_all(map)?
+        })
+    }
+}

@@ -70,6 +70,27 @@ impl Log {
         event_id
     }
 
+    /// Appends under an id that was taken before; returns the event's id.
+    pub async fn append_as<'e>(
+        &self,
+        on: impl Executor<'e, Database = sqlx::Postgres>,
+        id: i64,
+        aggregate: &str,
+    ) -> String {
+        let event_id = uuid::Uuid::new_v4().to_string();
+        sqlx::query(
+            "insert into outbox (id, event_id, event_type, source, aggregate_type, aggregate_id, payload)
+             values ($1, $2, 'loopers.order.created.v1', 'commerce-api', 'Order', $3, '{}')",
+        )
+        .bind(id)
+        .bind(&event_id)
+        .bind(aggregate)
+        .execute(on)
+        .await
+        .unwrap();
+        event_id
+    }
+
     pub async fn number(&self, sql: &'static str) -> i64 {
         sqlx::query_scalar(sql).fetch_one(&self.pool).await.unwrap()
     }
@@ -79,6 +100,11 @@ impl Log {
     }
 
     pub async fn run(&self, sql: &'static str) {
+        self.pool.execute(sqlx::raw_sql(sql)).await.unwrap();
+    }
+
+    pub async fn pool_run(&self, sql: &str) {
+        let sql = sqlx::AssertSqlSafe(sql.to_owned());
         self.pool.execute(sqlx::raw_sql(sql)).await.unwrap();
     }
 

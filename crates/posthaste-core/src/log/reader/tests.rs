@@ -204,7 +204,7 @@ impl Relay {
                     id,
                     delay: Duration::ZERO,
                     dead: false,
-                    error: "no".to_owned(),
+                    error: Some("no".to_owned()),
                 });
                 let rest: Vec<i64> = self
                     .in_flight
@@ -229,7 +229,7 @@ impl Relay {
                 self.deliver(id);
             }
         }
-        for failure in self.reader.window.failures() {
+        for failure in self.reader.window.failures(Instant::now()) {
             database.failed.insert(failure.id, database.committed[&failure.id]);
             self.reader.window.settle(failure.id);
         }
@@ -414,12 +414,16 @@ fn a_failure_is_written_after_the_earlier_rows_of_its_lane() {
         id,
         delay: Duration::ZERO,
         dead: false,
-        error: String::new(),
+        error: Some(String::new()),
     };
     reader.window.fail(failure(2));
-    assert_eq!(reader.window.failures(), [], "1 may fail too, and comes first");
+    assert_eq!(
+        reader.window.failures(Instant::now()),
+        [],
+        "1 may fail too, and comes first"
+    );
     reader.window.fail(failure(1));
-    assert_eq!(reader.window.failures(), [failure(1), failure(2)]);
+    assert_eq!(reader.window.failures(Instant::now()), [failure(1), failure(2)]);
     assert_eq!(reader.position(), 0, "not before it is written");
 }
 
@@ -467,4 +471,45 @@ fn the_window_is_bounded_and_the_lanes_in_it_are_served() {
     assert!(reader.plan(now, 9).ids.is_empty(), "no further ahead");
     reader.window.settle(1);
     assert_eq!(reader.plan(now, 9).free.count(), 9);
+}
+
+#[test]
+fn a_failure_that_the_database_refuses_keeps_its_lane_and_lets_the_others_be_written() {
+    let (mut reader, now) = (LogReader::after(0, Proof::Required), Instant::now());
+    let token = LeaseToken::new();
+    reader.read(
+        &reader.plan(now, 9),
+        &rows(&[(1, "a"), (2, "a"), (3, "b")]),
+        token,
+        true,
+    );
+    for id in 1..=3 {
+        reader.window.fail(Failure {
+            id,
+            delay: Duration::ZERO,
+            dead: false,
+            error: Some("no".to_owned()),
+        });
+    }
+    let ids = |reader: &LogReader, now| {
+        reader
+            .window
+            .failures(now)
+            .iter()
+            .map(|failure| failure.id)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(ids(&reader, now), [1, 2, 3]);
+    reader.window.refuse_failure(1, now);
+    assert_eq!(ids(&reader, now), [3], "2 may not be written before 1");
+    assert_eq!(
+        ids(&reader, now + Duration::from_secs(1)),
+        [1, 2, 3],
+        "tried again after a second"
+    );
+    reader.window.refuse_failure(1, now + Duration::from_secs(1));
+    assert_eq!(ids(&reader, now + Duration::from_secs(2)), [3], "then after two");
+    let sorted = reader.read(&reader.plan(now, 9), &rows(&[(4, "a"), (5, "c")]), token, true);
+    assert_eq!(sorted.handed_out, [5], "the lane stands still");
+    assert_eq!(reader.position(), 0, "and the cursor before it");
 }

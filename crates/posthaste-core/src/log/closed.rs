@@ -1,0 +1,248 @@
+//! The net below the proof: ids that were closed are looked at again for some time.
+//!
+//! The proof holds for ids that are used in the transaction that took them. Some writers do otherwise: an object-relational
+//! mapper that fetches fifty ids at a time, or ids that come from another system. Nobody can tell when such a row comes, so
+//! it may come after its id was closed. It is then found here, late and out of order, but not lost.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use super::ranges::Ranges;
+
+/// What is closed within this time is looked at together.
+const BATCH_SPAN: Duration = Duration::from_secs(1);
+
+/// Most ranges of one batch, so that a look is a short statement.
+const MAX_BATCH_RANGES: usize = 5_000;
+
+/// Most ranges that are kept. A range takes some tens of bytes; beyond this the oldest go early.
+const MAX_RANGES: usize = 200_000;
+
+/// The first look at a batch comes after this; each later one after twice the time of the one before.
+const FIRST_PROBE: Duration = Duration::from_secs(1);
+
+/// Once rows came late, the cursor stays below ids that were closed within this time: a successor then reads again what may
+/// have come to them while nobody looked.
+const CURSOR_HOLD: Duration = Duration::from_mins(1);
+
+/// Closed ids, for as long as they are looked at again.
+#[derive(Clone, Debug)]
+pub struct ClosedGaps {
+    keep: Duration,
+    /// Oldest first.
+    batches: VecDeque<ClosedBatch>,
+    /// Ranges of all batches.
+    ranges: usize,
+    dropped_early: u64,
+    /// Rows were found among them.
+    came_late: bool,
+}
+
+#[derive(Clone, Debug)]
+struct ClosedBatch {
+    ids: Ranges,
+    /// How many ranges it had when it was last counted.
+    ranges: usize,
+    closed_at: Instant,
+    next_probe: Instant,
+    wait: Duration,
+}
+
+impl ClosedGaps {
+    /// Looks at closed ids again for so long; not at all if it is zero.
+    pub fn kept_for(keep: Duration) -> Self {
+        Self {
+            keep,
+            batches: VecDeque::new(),
+            ranges: 0,
+            dropped_early: 0,
+            came_late: false,
+        }
+    }
+
+    /// Takes in ids that were closed.
+    pub fn add(&mut self, closed: &Ranges, now: Instant) {
+        if self.keep.is_zero() {
+            return;
+        }
+        for range in closed.iter() {
+            let fits = |batch: &ClosedBatch| {
+                batch.ranges < MAX_BATCH_RANGES
+                    && now.duration_since(batch.closed_at) < BATCH_SPAN
+                    && batch.wait == FIRST_PROBE
+            };
+            if !self.batches.back().is_some_and(fits) {
+                self.batches.push_back(ClosedBatch {
+                    ids: Ranges::default(),
+                    ranges: 0,
+                    closed_at: now,
+                    next_probe: now + FIRST_PROBE,
+                    wait: FIRST_PROBE,
+                });
+            }
+            if let Some(batch) = self.batches.back_mut() {
+                batch.ids.insert(range);
+                // Neighbours become one, so this counts too many rather than too few.
+                batch.ranges += 1;
+                self.ranges += 1;
+            }
+        }
+        while self.ranges > MAX_RANGES {
+            let Some(oldest) = self.batches.pop_front() else { break };
+            self.ranges -= oldest.ranges;
+            self.dropped_early = self.dropped_early.saturating_add(oldest.ids.count());
+        }
+    }
+
+    /// The ids of one batch that is due for a look; nothing if none is.
+    pub fn due(&self, now: Instant) -> Option<&Ranges> {
+        self.batches
+            .iter()
+            .find(|batch| batch.next_probe <= now)
+            .map(|batch| &batch.ids)
+    }
+
+    /// Takes note of a look at the batch that [`ClosedGaps::due`] named. `taken` are the rows that were found and written
+    /// down; with `again` there were others, which are looked for again soon.
+    pub fn probed(&mut self, now: Instant, taken: &[i64], again: bool) {
+        let Some(place) = self.batches.iter().position(|batch| batch.next_probe <= now) else {
+            return;
+        };
+        let batch = &mut self.batches[place];
+        self.came_late |= again || !taken.is_empty();
+        for id in taken {
+            batch.ids.remove(*id);
+        }
+        if again {
+            batch.next_probe = now + FIRST_PROBE;
+            return;
+        }
+        let end = batch.closed_at + self.keep;
+        if now >= end || batch.ids.is_empty() {
+            self.ranges -= batch.ranges;
+            self.batches.remove(place);
+            return;
+        }
+        batch.wait *= 2;
+        batch.next_probe = (now + batch.wait).min(end);
+    }
+
+    /// The lowest id at which the cursor has to wait; none unless rows came late.
+    pub fn holds_cursor_at(&self, now: Instant) -> Option<i64> {
+        let recent = |batch: &&ClosedBatch| now.duration_since(batch.closed_at) < CURSOR_HOLD;
+        let recent = self.batches.iter().filter(|_| self.came_late).filter(recent);
+        recent.filter_map(|batch| batch.ids.first()).min()
+    }
+
+    /// How many ids are looked at again.
+    pub fn count(&self) -> u64 {
+        self.batches
+            .iter()
+            .map(|batch| batch.ids.count())
+            .fold(0, u64::saturating_add)
+    }
+
+    /// How many ids were given up before their time because there were too many.
+    pub fn dropped_early(&self) -> u64 {
+        self.dropped_early
+    }
+}
+
+impl Default for ClosedGaps {
+    /// Keeps nothing.
+    fn default() -> Self {
+        Self::kept_for(Duration::ZERO)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEEP: Duration = Duration::from_mins(10);
+
+    fn at(begun: Instant, seconds: u64) -> Instant {
+        begun + Duration::from_secs(seconds)
+    }
+
+    /// When a batch that was closed at 0 is looked at, in seconds.
+    fn looks(closed: &mut ClosedGaps, begun: Instant) -> Vec<u64> {
+        let mut looks = Vec::new();
+        for second in 0..=2_000 {
+            while closed.due(at(begun, second)).is_some() {
+                looks.push(second);
+                closed.probed(at(begun, second), &[], false);
+            }
+        }
+        looks
+    }
+
+    #[test]
+    fn a_closed_id_is_looked_at_again_ever_more_rarely_and_a_last_time_at_the_end() {
+        let (mut closed, begun) = (ClosedGaps::kept_for(KEEP), Instant::now());
+        closed.add(&Ranges::of(5..=9), begun);
+        assert_eq!(closed.count(), 5);
+        assert_eq!(looks(&mut closed, begun), [1, 3, 7, 15, 31, 63, 127, 255, 511, 600]);
+        assert_eq!((closed.count(), closed.ranges), (0, 0), "then it is forgotten");
+    }
+
+    #[test]
+    fn what_was_found_is_looked_for_no_more_and_the_rest_soon_where_it_had_to_wait() {
+        let (mut closed, begun) = (ClosedGaps::kept_for(KEEP), Instant::now());
+        closed.add(&Ranges::of(5..=7), begun);
+        closed.probed(at(begun, 1), &[6], true);
+        assert_eq!(
+            closed.due(at(begun, 2)).map(|ids| ids.iter().flatten().collect()),
+            Some(vec![5, 7])
+        );
+        closed.probed(at(begun, 2), &[5, 7], false);
+        assert_eq!((closed.due(at(begun, 600)), closed.ranges), (None, 0));
+    }
+
+    #[test]
+    fn the_cursor_waits_at_closed_ids_for_a_minute_but_only_where_rows_come_late() {
+        let (mut closed, begun) = (ClosedGaps::kept_for(KEEP), Instant::now());
+        closed.add(&Ranges::of(5..=7), begun);
+        closed.probed(at(begun, 1), &[], false);
+        assert_eq!(
+            closed.holds_cursor_at(at(begun, 2)),
+            None,
+            "ids that are rolled back hold nobody"
+        );
+        closed.probed(at(begun, 3), &[5], false);
+        assert_eq!(closed.holds_cursor_at(at(begun, 59)), Some(6));
+        assert_eq!(closed.holds_cursor_at(at(begun, 60)), None);
+    }
+
+    #[test]
+    fn one_that_waits_is_not_forgotten_when_its_time_is_over() {
+        let (mut closed, begun) = (ClosedGaps::kept_for(Duration::from_secs(2)), Instant::now());
+        closed.add(&Ranges::of(1..=1), begun);
+        closed.probed(at(begun, 50), &[], true);
+        assert!(closed.due(at(begun, 51)).is_some());
+    }
+
+    #[test]
+    fn however_much_is_rolled_back_the_memory_is_bounded_and_the_oldest_go_first() {
+        let (mut closed, begun) = (ClosedGaps::kept_for(KEEP), Instant::now());
+        for second in 0..300_u64 {
+            let mut ids = Ranges::default();
+            for n in 0..1_000_i64 {
+                let id = (i64::try_from(second).unwrap() * 1_000 + n) * 2;
+                ids.insert(id..=id);
+            }
+            closed.add(&ids, at(begun, second));
+        }
+        assert!(closed.ranges <= MAX_RANGES);
+        assert_eq!(closed.count() + closed.dropped_early(), 300_000);
+        assert!(closed.batches.iter().all(|batch| batch.ranges <= MAX_BATCH_RANGES));
+        assert!(closed.batches.front().unwrap().ids.first().unwrap() >= 150_000);
+    }
+
+    #[test]
+    fn nothing_is_kept_where_that_is_not_asked_for() {
+        let mut closed = ClosedGaps::default();
+        closed.add(&Ranges::of(1..=9), Instant::now());
+        assert_eq!(closed.count(), 0);
+    }
+}

@@ -1,0 +1,212 @@
+//! Whether a log can be read without losing rows, and whether the database would take everything that is written of it.
+
+use posthaste_core::StoreError;
+use posthaste_core::store::StoreErrorKind;
+use sqlx::{Executor, PgConnection, Row};
+
+use super::PostgresLogStore;
+use crate::error::store_error;
+
+/// What is copied from the log into the table of failures, by role.
+const COPIED: [&str; 7] = [
+    "event_id",
+    "event_type",
+    "source",
+    "aggregate_type",
+    "aggregate_id",
+    "ordering_key",
+    "tenant",
+];
+
+/// A lock that somebody holds must not keep a relay from starting without a word.
+const TRIAL_LIMIT: &str = "set local lock_timeout = '5s'";
+
+fn refuse(message: String, remedy: &'static str) -> StoreError {
+    StoreError {
+        kind: StoreErrorKind::Other,
+        message,
+        remedy: Some(remedy),
+        source: None,
+    }
+}
+
+impl PostgresLogStore {
+    /// The proof needs ids that are given out in order, in the transaction that inserts the row.
+    pub(super) async fn check_ids(&self) -> Result<(), StoreError> {
+        let inner = &*self.inner;
+        let Some(id) = inner.map.column("id") else {
+            return Ok(());
+        };
+        let rows = sqlx::query(inner.statements.sequence.sql())
+            .bind(&inner.table)
+            .bind(id.name.as_str())
+            .fetch_all(&inner.pool)
+            .await
+            .map_err(store_error)?;
+        for row in &rows {
+            let kind: String = row.try_get("kind").map_err(store_error)?;
+            if kind != "r" && kind != "p" {
+                return Err(refuse(
+                    format!(
+                        "{} is not a table, so nobody can tell who may still insert into it",
+                        inner.table
+                    ),
+                    "name the table itself in the map, not a view or a foreign table",
+                ));
+            }
+            let sequence: Option<String> = row.try_get("sequence").map_err(store_error)?;
+            if inner.map.has("trusted_ids") {
+                continue;
+            }
+            let Some(sequence) = sequence else {
+                return Err(refuse(
+                    format!(
+                        "the ids of {} come from no sequence of its own, so rows that commit late could be overlooked",
+                        inner.table
+                    ),
+                    "if they come from a sequence, run `alter sequence … owned by <table>.<id column>`; if they come from \
+                     elsewhere, go up and are used in the transaction that took them, write `ids = \"trusted\"` into the map",
+                ));
+            };
+            let cache: i64 = row.try_get("cache").map_err(store_error)?;
+            let increment: i64 = row.try_get("increment").map_err(store_error)?;
+            if cache != 1 || increment != 1 {
+                return Err(refuse(
+                    format!(
+                        "the sequence {sequence} has cache {cache} and increment {increment}: ids are given out ahead of \
+                         the inserts that use them, and rows could be overlooked"
+                    ),
+                    "run `alter sequence … cache 1 increment 1`, and let the application take one id at a time, in the \
+                     transaction of the insert (allocationSize = 1, or IDENTITY); `ids = \"trusted\"` in the map \
+                     overrules this",
+                ));
+            }
+        }
+        let cursor = self.stored_cursor().await?;
+        let mut connection = inner.pool.acquire().await.map_err(store_error)?;
+        Ok(inner.compare_sequence(&mut connection, cursor).await?)
+    }
+
+    /// Whether what is copied into the table of failures always fits there.
+    pub(super) async fn check_lengths(&self) -> Result<(), StoreError> {
+        let inner = &*self.inner;
+        let map = &inner.map;
+        let mut columns: Vec<(String, String)> = COPIED
+            .iter()
+            .filter_map(|role| {
+                let failed = map.side_column("failed", role)?.name.as_str().to_owned();
+                let log = map.column(role).or_else(|| map.column("id"))?.name.as_str().to_owned();
+                Some((log, failed))
+            })
+            .collect();
+        let error = map.side_column("failed", "last_error");
+        if let Some(error) = error {
+            columns.push((String::new(), error.name.as_str().to_owned()));
+        }
+        let failed_table = map.table("failed").map(|table| table.quoted('"')).unwrap_or_default();
+        let (log, failed): (Vec<String>, Vec<String>) = columns.into_iter().unzip();
+        let rows = sqlx::query(inner.statements.lengths.sql())
+            .bind(&inner.table)
+            .bind(&failed_table)
+            .bind(log)
+            .bind(failed)
+            .fetch_all(&inner.pool)
+            .await
+            .map_err(store_error)?;
+        for row in &rows {
+            let column: String = row.try_get("failed_column").map_err(store_error)?;
+            let length: i32 = row.try_get("failed_length").map_err(store_error)?;
+            let source: Option<String> = row.try_get("log_column").map_err(store_error)?;
+            let source_length: Option<i32> = row.try_get("log_length").map_err(store_error)?;
+            let Some(source) = source else {
+                let max = error.and_then(|error| error.max);
+                if max.is_some_and(|max| max <= usize::try_from(length).unwrap_or(0)) {
+                    continue;
+                }
+                return Err(refuse(
+                    format!(
+                        "{failed_table}.{column} takes {length} characters, and errors may be longer, so failed events \
+                         could not be written down"
+                    ),
+                    "say in the map how long it is (`last_error = { column = …, max = … }`), or make it text",
+                ));
+            };
+            if source_length.is_none_or(|source_length| source_length > length) {
+                return Err(refuse(
+                    format!(
+                        "{failed_table}.{column} takes {length} characters, and {}.{source} more, so an event that fails \
+                         could not be written down",
+                        inner.table
+                    ),
+                    "make the column of the table of failures as long as the log's, or text",
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes everything that a relay writes, once, and takes it back: rights, constraints and triggers show here and not
+    /// after the first event was sent.
+    pub(super) async fn try_writes(&self) -> Result<(), StoreError> {
+        let mut tx = self.inner.pool.begin().await.map_err(store_error)?;
+        tx.execute(TRIAL_LIMIT).await.map_err(store_error)?;
+        let tried = self.write_all(&mut tx).await;
+        tx.rollback().await.map_err(store_error)?;
+        tried.map_err(|(what, error)| {
+            let error = store_error(error);
+            StoreError {
+                kind: error.kind,
+                message: format!(
+                    "the database would not take what a relay writes ({what}): {}",
+                    error.message
+                ),
+                remedy: error.remedy.or(Some(
+                    "grant insert, update, delete and select on the table of failures and insert and select on the \
+                     cursor's, and look at their constraints and triggers",
+                )),
+                source: error.source,
+            }
+        })
+    }
+
+    async fn write_all(&self, tx: &mut PgConnection) -> Result<(), (&'static str, sqlx::Error)> {
+        let statements = &self.inner.statements;
+        let limit = i64::from(self.inner.options.max_retries);
+        let newest: Option<i64> = sqlx::query_scalar(statements.newest.sql())
+            .fetch_optional(&mut *tx)
+            .await
+            .map_err(|error| ("reading the log", error))?;
+        // Without a row the statements say at least whether they are allowed.
+        let ids: Vec<i64> = newest.into_iter().collect();
+        let all = |n: i64| vec![n; ids.len()];
+        let text = self.inner.error_text("a trial that is rolled back");
+        let failed: Vec<i64> = sqlx::query_scalar(statements.fail.sql())
+            .bind(&ids)
+            .bind(all(limit))
+            .bind(vec![Some(text.as_str()); ids.len()])
+            .bind(all(1_000))
+            .fetch_all(&mut *tx)
+            .await
+            .map_err(|error| ("an event that failed", error))?;
+        sqlx::query(statements.retried.sql())
+            .bind(&failed)
+            .bind(vec!["retry"; failed.len()])
+            .bind(vec![1_000_i64; failed.len()])
+            .bind(vec![text.as_str(); failed.len()])
+            .bind(limit)
+            .execute(&mut *tx)
+            .await
+            .map_err(|error| ("a retry that failed", error))?;
+        sqlx::query(statements.retried_well.sql())
+            .bind(&failed)
+            .execute(&mut *tx)
+            .await
+            .map_err(|error| ("a retry that was delivered", error))?;
+        sqlx::query(statements.move_cursor.sql())
+            .bind(newest.unwrap_or(0))
+            .execute(&mut *tx)
+            .await
+            .map_err(|error| ("the cursor", error))?;
+        Ok(())
+    }
+}

@@ -1,0 +1,86 @@
+//! What an error means for the one who reads the log.
+
+use posthaste_core::StoreError;
+use posthaste_core::store::StoreErrorKind;
+use sqlx::postgres::{PgDatabaseError, PgSeverity};
+
+use crate::error::{by_sqlstate, store_error};
+
+/// What kept the reader from doing something.
+#[derive(Debug)]
+pub(super) enum LogError {
+    /// The database said so, or cannot be heard.
+    Sql(sqlx::Error),
+    /// Going on could lose rows, so it does not.
+    Unsafe(StoreError),
+}
+
+pub(super) type LogResult<T> = Result<T, LogError>;
+
+impl LogError {
+    pub(super) fn refuse(message: String, remedy: &'static str) -> Self {
+        Self::Unsafe(StoreError {
+            kind: StoreErrorKind::Other,
+            message,
+            remedy: Some(remedy),
+            source: None,
+        })
+    }
+
+    /// Whether the connection is gone, and with it the lock.
+    pub(super) fn ends_connection(&self) -> bool {
+        match self {
+            Self::Sql(sqlx::Error::Database(error)) => error
+                .try_downcast_ref::<PgDatabaseError>()
+                .is_some_and(|error| matches!(error.severity(), PgSeverity::Fatal | PgSeverity::Panic)),
+            Self::Sql(error) => matches!(
+                error,
+                sqlx::Error::Io(_) | sqlx::Error::Tls(_) | sqlx::Error::Protocol(_) | sqlx::Error::WorkerCrashed
+            ),
+            Self::Unsafe(_) => false,
+        }
+    }
+
+    /// Whether the database understood a write and would refuse it again: a constraint, a trigger, a length, a right.
+    pub(super) fn is_refusal(&self) -> bool {
+        let code = self.sqlstate();
+        let cancelled = code.as_deref() == Some("57014");
+        let passes = |code: &str| {
+            let kind = by_sqlstate(code).0;
+            kind.is_transient() || kind == StoreErrorKind::ReadOnly
+        };
+        !self.ends_connection() && !cancelled && code.is_some_and(|code| !passes(&code))
+    }
+
+    /// Whether a refusal is of the statement, whatever its rows.
+    pub(super) fn concerns_all_rows(&self) -> bool {
+        self.sqlstate().is_some_and(|code| code.starts_with("42"))
+    }
+
+    /// Whether named statements of one session were met in another, as behind a pooler that shares them out.
+    pub(super) fn is_shared_session(&self) -> bool {
+        self.sqlstate().is_some_and(|code| code == "42P05" || code == "26000")
+    }
+
+    fn sqlstate(&self) -> Option<String> {
+        match self {
+            Self::Sql(sqlx::Error::Database(error)) => error.code().map(String::from),
+            Self::Sql(_) | Self::Unsafe(_) => None,
+        }
+    }
+}
+
+impl From<sqlx::Error> for LogError {
+    fn from(error: sqlx::Error) -> Self {
+        Self::Sql(error)
+    }
+}
+
+impl From<LogError> for StoreError {
+    fn from(error: LogError) -> Self {
+        match error {
+            LogError::Sql(error) => store_error(error),
+            LogError::Unsafe(error) => error,
+        }
+    }
+}
