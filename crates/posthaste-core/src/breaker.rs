@@ -21,7 +21,8 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::publisher::{ErrorKind, Outcome};
+use crate::publisher::{ErrorKind, ErrorScope, Outcome};
+use crate::retry::MAX_DURATION;
 
 /// When a circuit opens, for how long, and what closes it again.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -89,6 +90,12 @@ impl BreakerConfig {
                 "open_for",
                 format!("{:?}", self.open_for),
                 "must be above 0; set enabled = false to have no breaker",
+            ),
+            (
+                self.open_for <= MAX_DURATION,
+                "open_for",
+                format!("{:?}", self.open_for),
+                "must be at most a hundred years",
             ),
             (self.trials > 0, "trials", self.trials.to_string(), "must be at least 1"),
         ];
@@ -168,12 +175,15 @@ pub enum Answer {
 }
 
 impl From<&Outcome> for Answer {
-    /// Only a delivery proves that the broker is there, and only a transport error that it is not. Every other failure
-    /// may as well have happened on this side, so that it neither opens a circuit nor closes one.
+    /// Only a delivery proves that the broker is there, and only a transport error of the broker as a whole that it is not.
+    /// Every other failure may as well have happened on this side, or concern one destination, so that it neither opens a
+    /// circuit nor closes one.
     fn from(outcome: &Outcome) -> Self {
         match outcome {
             Outcome::Delivered => Self::Success,
-            Outcome::Failed(error) if error.kind == ErrorKind::Transport => Self::Failure,
+            Outcome::Failed(error) if error.kind == ErrorKind::Transport && error.scope == ErrorScope::Broker => {
+                Self::Failure
+            }
             Outcome::Failed(_) | Outcome::NotAttempted | Outcome::Corrupt { .. } => Self::Nothing,
         }
     }

@@ -21,7 +21,7 @@ use uuid::Uuid;
 
 use crate::message::MessageId;
 use crate::publisher::{ErrorKind, Outcome};
-use crate::retry::RetryPolicy;
+use crate::retry::{MAX_DURATION, RetryPolicy};
 
 /// Where a row stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -96,8 +96,8 @@ pub enum Verdict {
         /// Why.
         error: String,
     },
-    /// It failed because the broker is away, which is not its fault: pending again after the delay, and the attempt does
-    /// not count.
+    /// It failed because the broker is away or asks for patience, which is not its fault: pending again after the delay,
+    /// and the attempt does not count.
     Postponed {
         /// Counted from the settling on the database's clock.
         delay: Duration,
@@ -170,7 +170,9 @@ impl Settlement {
 ///
 /// `away` is given when the circuit breaker has found the broker to be away, with the least wait that it asks for. Then a
 /// broker that could not be reached costs no attempt: an outage of any length must not use up messages. While most
-/// deliveries succeed it does cost one, because then it may be this message that breaks the connection.
+/// deliveries succeed it does cost one, because then it may be this message that breaks the connection. A broker that asks
+/// for patience costs no attempt either: there is nothing wrong with the message. No wait is longer than
+/// [`MAX_DURATION`], and none that a broker asks for longer than [`RetryPolicy::patience`] allows.
 pub fn decide(outcome: Outcome, attempts: u32, policy: &RetryPolicy, away: Option<Duration>, random: f64) -> Verdict {
     let error = match outcome {
         Outcome::Delivered => return Verdict::Delivered,
@@ -178,18 +180,19 @@ pub fn decide(outcome: Outcome, attempts: u32, policy: &RetryPolicy, away: Optio
         Outcome::Corrupt { error } => return Verdict::Dead { error },
         Outcome::Failed(error) => error,
     };
-    let backoff = policy.backoff.delay(attempts, random);
-    if let (ErrorKind::Transport, Some(least)) = (error.kind, away) {
+    let delay = policy.backoff.delay(attempts, random);
+    let least = match error.kind {
+        ErrorKind::Permanent => return Verdict::Dead { error: error.message },
+        ErrorKind::Transport => away,
+        ErrorKind::Throttled { retry_after } => Some(policy.patience(retry_after).max(away.unwrap_or_default())),
+        ErrorKind::Transient | ErrorKind::Unknown => None,
+    };
+    if let Some(least) = least {
         return Verdict::Postponed {
-            delay: backoff.max(least),
+            delay: delay.max(least.min(MAX_DURATION)),
             error: error.message,
         };
     }
-    let delay = match error.kind {
-        ErrorKind::Permanent => return Verdict::Dead { error: error.message },
-        ErrorKind::Transport | ErrorKind::Transient | ErrorKind::Unknown => backoff,
-        ErrorKind::Throttled { retry_after } => backoff.max(retry_after),
-    };
     if attempts >= policy.max_attempts {
         let error = format!("gave up after {attempts} attempts: {}", error.message);
         Verdict::Dead { error }

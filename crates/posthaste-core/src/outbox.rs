@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::enqueue::OutboxOptions;
+use crate::retry::MAX_DURATION;
 use crate::wake::Doorbell;
 
 /// What the outboxes of all stores have in common beside their store. Cheap to clone.
@@ -15,7 +16,9 @@ pub struct Front {
 
 impl Front {
     /// An outbox that accepts messages by these options and rings no doorbell.
-    pub fn new(options: OutboxOptions) -> Self {
+    pub fn new(mut options: OutboxOptions) -> Self {
+        // Databases cannot add any duration to the present.
+        options.dedupe_window = options.dedupe_window.min(MAX_DURATION);
         Self {
             options: Arc::new(options),
             doorbell: None,

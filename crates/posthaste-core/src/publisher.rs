@@ -164,14 +164,16 @@ pub enum ErrorScope {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The broker could not be reached or did not answer: connection lost, leader election, time-out. May pass, and says
-    /// something about every message, so the circuit breaker counts these and no others.
+    /// The broker, or a destination, could not be reached or did not answer: connection lost, leader election, time-out;
+    /// or it takes nothing from us at all, for want of rights or because it does not exist. May pass, and says something
+    /// about every message within the error's [`ErrorScope`], so the circuit breakers count these and no others.
     Transport,
     /// May pass, but says something about this message or its topic only.
     Transient,
     /// Will not pass for this message: too large, refused by the schema.
     Permanent,
-    /// The broker asks for patience.
+    /// The broker asks for patience. Costs no attempt; the relay pauses for everything within the error's
+    /// [`ErrorScope`].
     Throttled {
         /// How much of it.
         retry_after: Duration,
@@ -216,6 +218,7 @@ impl PublishError {
             message: message.into(),
         }
     }
+
     /// A broker, or a destination, that asks for patience.
     pub fn throttled(retry_after: Duration, message: impl Into<String>) -> Self {
         Self {

@@ -4,6 +4,13 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+/// The longest time that is waited for, or looked back on: about a hundred years. Every database can add it to the present
+/// and subtract it, which does not hold for [`Duration::MAX`].
+pub const MAX_DURATION: Duration = Duration::from_hours(24 * 36_500);
+
+/// The longest wait that a broker can ask for, unless the policy itself waits for longer.
+pub const MAX_RETRY_AFTER: Duration = Duration::from_hours(1);
+
 /// How often a message is attempted, and how long it waits in between.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -24,6 +31,12 @@ impl Default for RetryPolicy {
 }
 
 impl RetryPolicy {
+    /// How long a broker may be waited for that asks for patience: what it asks for, within reason. A receiver that sends
+    /// a point in time instead of a span would park a message, and all that follow it, for decades.
+    pub fn patience(&self, retry_after: Duration) -> Duration {
+        retry_after.min(self.backoff.longest().max(MAX_RETRY_AFTER))
+    }
+
     /// The policy for a row that may have a limit of its own.
     #[must_use]
     pub fn for_row(&self, max_attempts: Option<u32>) -> Self {
@@ -68,14 +81,28 @@ impl Default for Backoff {
 }
 
 impl Backoff {
+    /// The longest wait.
+    pub fn longest(&self) -> Duration {
+        let longest = match self {
+            Self::Exponential { max, .. } => Some(*max),
+            Self::Schedule { delays } => delays.iter().max().copied(),
+        };
+        longest.unwrap_or_default().min(MAX_DURATION)
+    }
+
     /// The wait after `attempts` attempts have failed. `random` is uniform in `[0, 1]`; it is an argument so that the
     /// rule stays pure.
     pub fn delay(&self, attempts: u32, random: f64) -> Duration {
         let failures = attempts.max(1) - 1;
-        match self {
+        let delay = match self {
             Self::Exponential { base, max, jitter } => {
                 let factor = 1_u32.checked_shl(failures.min(32)).unwrap_or(u32::MAX);
-                let delay = base.checked_mul(factor).unwrap_or(Duration::MAX).min(*max);
+                // Bounded first: half of the longest duration there is, and some more, would be too much.
+                let delay = base
+                    .checked_mul(factor)
+                    .unwrap_or(MAX_DURATION)
+                    .min(*max)
+                    .min(MAX_DURATION);
                 if *jitter {
                     delay / 2 + delay.saturating_sub(delay / 2).mul_f64(random.clamp(0.0, 1.0))
                 } else {
@@ -86,7 +113,8 @@ impl Backoff {
                 let place = usize::try_from(failures).unwrap_or(usize::MAX);
                 delays.get(place).or(delays.last()).copied().unwrap_or_default()
             }
-        }
+        };
+        delay.min(MAX_DURATION)
     }
 }
 
@@ -136,6 +164,33 @@ mod tests {
         };
         let waits: Vec<_> = (1..=5).map(|attempts| backoff.delay(attempts, 0.9)).collect();
         assert_eq!(waits, [1000, 2000, 4000, 8000, 16_000].map(ms));
+    }
+
+    #[test]
+    fn no_wait_is_longer_than_a_database_can_count() {
+        let schedule = Backoff::Schedule {
+            delays: vec![Duration::MAX],
+        };
+        let exponential = |jitter| Backoff::Exponential {
+            base: Duration::MAX,
+            max: Duration::MAX,
+            jitter,
+        };
+        for backoff in [schedule, exponential(false), exponential(true)] {
+            assert_eq!(backoff.delay(u32::MAX, 1.0), MAX_DURATION, "{backoff:?}");
+            assert_eq!(backoff.longest(), MAX_DURATION);
+        }
+    }
+
+    #[test]
+    fn a_broker_is_given_an_hour_or_as_long_as_the_policy_waits() {
+        let mut policy = RetryPolicy::default();
+        assert_eq!(policy.patience(ms(1_500)), ms(1_500));
+        assert_eq!(policy.patience(Duration::MAX), MAX_RETRY_AFTER);
+        policy.backoff = Backoff::Schedule {
+            delays: vec![ms(1), Duration::from_hours(5)],
+        };
+        assert_eq!(policy.patience(Duration::MAX), Duration::from_hours(5));
     }
 
     proptest! {

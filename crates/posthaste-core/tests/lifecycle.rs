@@ -158,7 +158,14 @@ fn the_kind_of_error_decides() {
         Verdict::Retry { .. }
     ));
     assert!(
-        matches!(decide(failed(throttled), 1, &policy, None, 0.0), Verdict::Retry { delay, .. } if delay.as_secs() == 900)
+        matches!(decide(failed(throttled), 10, &policy, None, 0.0), Verdict::Postponed { delay, .. } if delay.as_secs() == 900),
+        "it costs no attempt, so that nothing dies of it"
+    );
+    let epoch = ErrorKind::Throttled {
+        retry_after: Duration::MAX,
+    };
+    assert!(
+        matches!(decide(failed(epoch), 1, &policy, None, 0.0), Verdict::Postponed { delay, .. } if delay.as_secs() == 3600)
     );
     assert_eq!(decide(Outcome::NotAttempted, 10, &policy, None, 0.0), Verdict::Released);
     let away = Some(Duration::from_secs(45));
