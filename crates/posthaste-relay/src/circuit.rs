@@ -24,6 +24,10 @@ struct State {
     breaker: Breaker,
     since: Instant,
     reason: Option<String>,
+    /// Failures since anything was delivered.
+    streak: u32,
+    /// Until when the broker asked for patience, and in which words.
+    pause: Option<(Instant, String)>,
 }
 
 /// Where the circuit stands, for the eyes of an operator.
@@ -42,6 +46,8 @@ impl Circuit {
                 breaker: Breaker::new(config.clone()),
                 since: Instant::now(),
                 reason: None,
+                streak: 0,
+                pause: None,
             }),
             config,
             changed: Notify::new(),
@@ -54,6 +60,9 @@ impl Circuit {
     /// The right to hand one message over, if it may be tried now.
     pub(crate) fn permit(&self) -> Option<Permit> {
         let mut state = self.state();
+        if state.paused_until().is_some() {
+            return None;
+        }
         let (asked, transition) = state.breaker.try_acquire(Instant::now().into_std());
         if let Some(transition) = transition {
             let BreakerConfig { open_for, trials, .. } = &self.config;
@@ -68,13 +77,18 @@ impl Circuit {
         self.state().breaker.is_current(permit)
     }
 
-    /// Takes a permit back with what became of the message. Returns the least wait of a message that failed because the
-    /// broker is away.
-    pub(crate) fn answer(&self, permit: Permit, outcome: &Outcome) -> Option<Duration> {
+    /// Takes a permit back with what became of the message, and what that says about the broker. Returns the least wait of
+    /// a message that failed because the broker is away.
+    pub(crate) fn answer(&self, permit: Permit, outcome: &Outcome, answer: Answer) -> Option<Duration> {
         let mut state = self.state();
+        match answer {
+            Answer::Success => state.streak = 0,
+            Answer::Failure => state.streak = state.streak.saturating_add(1),
+            Answer::Nothing => {}
+        }
         let trial = state.breaker.state() == CircuitState::HalfOpen && state.breaker.is_current(&permit);
         let now = Instant::now().into_std();
-        match state.breaker.answer(permit, Answer::from(outcome), now) {
+        match state.breaker.answer(permit, answer, now) {
             Some(transition) => {
                 let cause = match outcome {
                     Outcome::Failed(error) => &error.message,
@@ -100,6 +114,37 @@ impl Circuit {
         (self.state().breaker.state() != CircuitState::Closed).then_some(Duration::ZERO)
     }
 
+    /// Whether failures came in a row and nothing got through in between: the broker may be away, though too few calls have
+    /// shown that.
+    pub(crate) fn in_doubt(&self) -> bool {
+        self.state().streak > 1
+    }
+
+    /// The broker asks for patience: nothing is claimed or handed over for so long.
+    pub(crate) fn pause(&self, wait: Duration, cause: &str) {
+        let mut state = self.state();
+        let until = Instant::now() + wait;
+        if state.paused_until().is_some_and(|paused| paused >= until) {
+            return;
+        }
+        tracing::warn!(
+            namespace = self.namespace,
+            error = cause,
+            "the broker asks for patience; nothing is claimed for {wait:?}"
+        );
+        counter!("outbox_throttled_count", "namespace" => self.namespace.clone()).increment(1);
+        state.pause = Some((until, cause.to_owned()));
+        drop(state);
+        self.changed.notify_waiters();
+    }
+
+    /// How much patience the broker still asks for, and in which words.
+    pub(crate) fn paused(&self) -> Option<(Duration, String)> {
+        let mut state = self.state();
+        let left = state.paused_until()?.duration_since(Instant::now());
+        state.pause.as_ref().map(|(_, cause)| (left, cause.clone()))
+    }
+
     pub(crate) fn view(&self) -> View {
         let state = self.state();
         View {
@@ -114,8 +159,12 @@ impl Circuit {
         loop {
             // Registered before the look, so that no change in between is missed.
             let (changed, answered) = (self.changed.notified(), self.answered.notified());
-            let room = self.state().breaker.room(Instant::now().into_std());
+            let (room, paused) = {
+                let mut state = self.state();
+                (state.breaker.room(Instant::now().into_std()), state.paused_until())
+            };
             let until = match room {
+                _ if paused.is_some() => paused,
                 Room::Free => return None,
                 Room::Trials(0) => None,
                 Room::Trials(trials) => return Some(trials),
@@ -177,5 +226,17 @@ impl Circuit {
     fn state(&self) -> MutexGuard<'_, State> {
         // No code panics while holding the lock, and the data would be sound if it did.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Until when the broker asked for patience, if that is not over.
+    fn paused_until(&mut self) -> Option<Instant> {
+        let until = self.pause.as_ref()?.0;
+        if until <= Instant::now() {
+            self.pause = None;
+            return None;
+        }
+        Some(until)
     }
 }

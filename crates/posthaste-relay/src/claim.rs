@@ -1,15 +1,17 @@
 //! Takes work from the store and starts its publication, as fast as there is room.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use posthaste_core::StoreError;
 use posthaste_core::breaker::CircuitState;
 use posthaste_core::lifecycle::LeaseToken;
 use posthaste_core::store::{Claim, ClaimRequest};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep};
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
+use crate::clock::Moment;
 use crate::config::RelayConfig;
 use crate::depth::Depth;
 use crate::dispatch;
@@ -17,9 +19,20 @@ use crate::engine::{Engine, Outcomes};
 use crate::failpoint;
 use crate::in_flight::Load;
 use crate::instrument;
+use crate::janitor;
 use crate::lease::BatchLease;
 use crate::outage::Outage;
 use crate::wake::Pace;
+
+/// The longest wait between claims that bring only rows whose verdicts are refused.
+const LONGEST_REFUSED_WAIT: Duration = Duration::from_secs(5);
+
+/// So many claims in a row may fail, for reasons that may pass, before a drain ends: about three seconds, or as long as
+/// they take.
+const MAX_DRAIN_FAILURES: u32 = 5;
+
+/// A drain waits no longer than this for a broker that asks for patience.
+const MAX_DRAIN_PAUSE: Duration = Duration::from_secs(5);
 
 /// When the loop ends.
 pub(crate) enum Until {
@@ -34,7 +47,11 @@ pub(crate) enum Until {
 pub(crate) enum Hindered {
     Store(StoreError),
     CircuitOpen,
+    /// The broker asks for patience.
+    Paused(String),
     Superseded,
+    /// A task of the relay panicked.
+    Panicked,
 }
 
 impl From<StoreError> for Hindered {
@@ -53,28 +70,32 @@ enum Found {
     Suspects,
     /// Rows to try the broker with.
     Trial(LeaseToken),
+    /// Only rows whose verdicts are known and could not be written.
+    Refused,
 }
 
 /// Claims until the end and returns the publications that are still running.
 ///
 /// The loop is stopped only where it waits, never in the middle of a claim: rows that were leased and then forgotten
 /// would have to wait for their lease to run out.
-pub(crate) async fn run(engine: &Arc<Engine>, outcomes: Outcomes, until: Until) -> Result<JoinSet<()>, Hindered> {
+pub(crate) async fn run(engine: &Arc<Engine>, outcomes: Outcomes, until: Until) -> (JoinSet<()>, Option<Hindered>) {
     let mut claimer = Claimer {
         engine,
         outcomes,
         publications: JoinSet::new(),
         shutdown: CancellationToken::new(),
         depth: Depth::new(engine.config.batch_size),
+        crowded: false,
     };
-    match until {
-        Until::Idle => claimer.drain().await?,
+    let hindered = match until {
+        Until::Idle => claimer.drain().await.err(),
         Until::Cancelled(shutdown) => {
             claimer.shutdown = shutdown;
             claimer.claim_until_shutdown().await;
+            None
         }
-    }
-    Ok(claimer.publications)
+    };
+    (claimer.publications, hindered)
 }
 
 struct Claimer<'a> {
@@ -83,6 +104,8 @@ struct Claimer<'a> {
     publications: JoinSet<()>,
     shutdown: CancellationToken,
     depth: Depth,
+    /// Whether the last claim brought only rows whose verdicts are refused, and there was no room for others.
+    crowded: bool,
 }
 
 impl Claimer<'_> {
@@ -91,8 +114,11 @@ impl Claimer<'_> {
             in_flight,
             circuit,
             lead,
+            refusals,
             ..
         } = &**self.engine;
+        let mut outage = Outage::new("claiming", &self.engine.health);
+        let mut failures = 0;
         loop {
             wait_for_room(self.engine).await;
             if !lead.is_sure() {
@@ -106,9 +132,39 @@ impl Claimer<'_> {
                     return Err(Hindered::CircuitOpen);
                 }
             }
+            if let Some((left, reason)) = circuit.paused() {
+                in_flight.wait_until(|load| load == Load::default()).await;
+                if left > MAX_DRAIN_PAUSE {
+                    return Err(Hindered::Paused(reason));
+                }
+                sleep(left).await;
+            }
+            if refusals.is_barren() {
+                in_flight.wait_until(|load| load == Load::default()).await;
+                // Whatever is published next would be refused too.
+                if refusals.is_barren() {
+                    return Ok(());
+                }
+            }
             // Looked at before the claim: what is settled meanwhile may free rows that the claim did not get.
             let before = in_flight.load();
-            match self.run_once(None).await? {
+            let found = match self.run_once(None).await {
+                Ok(found) => found,
+                Err(error) if error.kind.is_transient() && failures < MAX_DRAIN_FAILURES => {
+                    failures += 1;
+                    sleep(outage.failed(&error)).await;
+                    continue;
+                }
+                Err(error) => {
+                    // What is with the publisher is worth an answer, as far as the database takes it.
+                    let answered = in_flight.wait_until(|load| load == Load::default());
+                    let _ = timeout(self.engine.config.shutdown_grace, answered).await;
+                    return Err(error.into());
+                }
+            };
+            outage.over();
+            failures = 0;
+            match found {
                 Found::Nothing if before == Load::default() => {
                     if !self.depth.backlog() {
                         return Ok(());
@@ -118,6 +174,13 @@ impl Claimer<'_> {
                 }
                 Found::Nothing => in_flight.wait_until(|load| load.messages <= before.messages / 2).await,
                 Found::Suspects => in_flight.wait_until(|load| load == Load::default()).await,
+                Found::Refused => {
+                    in_flight.wait_until(|load| load == Load::default()).await;
+                    // What was in flight before may have freed others.
+                    if before == Load::default() && refusals.count() > 0 {
+                        return Ok(());
+                    }
+                }
                 Found::Some | Found::FullBatch | Found::Trial(_) => {}
             }
         }
@@ -129,9 +192,10 @@ impl Claimer<'_> {
             in_flight,
             circuit,
             lead,
+            refusals,
             ..
         } = &**self.engine;
-        let mut outage = Outage::new("claiming");
+        let mut outage = Outage::new("claiming", &self.engine.health);
         let RelayConfig {
             poll_interval,
             max_poll_interval,
@@ -139,13 +203,15 @@ impl Claimer<'_> {
             ..
         } = self.engine.config;
         let mut pace = Pace::new(poll_interval, max_poll_interval);
+        let mut refused_wait = poll_interval;
         let turn = async || {
             loop {
                 wait_for_room(self.engine).await;
                 lead.wait().await;
+                let writable = refusals.wait_for_room().await;
                 let trials = circuit.wait_for_room().await;
                 if lead.is_sure() {
-                    return trials;
+                    return trials.into_iter().chain(writable).min();
                 }
             }
         };
@@ -160,6 +226,9 @@ impl Claimer<'_> {
                 }
             };
             outage.over();
+            if found != Found::Refused {
+                refused_wait = poll_interval;
+            }
             let wait = match found {
                 Found::FullBatch => {
                     pace.busy();
@@ -176,6 +245,10 @@ impl Claimer<'_> {
                     (circuit.view().state != CircuitState::Closed).then(|| pace.busy())
                 }
                 Found::Some => Some(pace.busy()),
+                Found::Refused => {
+                    refused_wait = (refused_wait * 2).min(LONGEST_REFUSED_WAIT);
+                    Some(refused_wait)
+                }
                 Found::Nothing => {
                     if before == Load::default() {
                         self.depth.backlog_is_over();
@@ -222,7 +295,7 @@ impl Claimer<'_> {
         };
         failpoint::pass("before_claim");
         // The lease counts from before the request leaves: the database's count can only start later.
-        let sent = Instant::now();
+        let sent = Moment::now();
         let token = request.token;
         let claim = engine.store.claim(&request).await?;
         let full = claim.messages.len() >= config.batch_size as usize;
@@ -238,9 +311,21 @@ impl Claimer<'_> {
         if messages.is_empty() {
             return Ok(Found::Nothing);
         }
+        let refused = messages.iter().all(|claimed| engine.refusals.knows(claimed.message.id));
+        if refused && full && !std::mem::replace(&mut self.crowded, true) {
+            instrument::crowded(&config.scope.namespace, messages.len());
+        }
+        self.crowded &= refused;
         instrument::claimed(&config.scope.namespace, messages.len(), reclaimed);
         let ids = messages.iter().map(|claimed| claimed.message.id);
         let lease = Arc::new(BatchLease::new(token, sent, config.lease, ids));
+        if sent.elapsed() > config.lease / 3 {
+            // Else a claim that takes most of its lease would be given back, and claimed again, for ever.
+            instrument::slow_claim(&config.scope.namespace, sent.elapsed());
+            if let Err(error) = janitor::renew(engine, &lease).await {
+                tracing::warn!(%error, "the leases of a slow claim could not be renewed");
+            }
+        }
         let bytes = messages
             .iter()
             .map(|claimed| claimed.message.payload.len() as u64)
@@ -257,12 +342,12 @@ impl Claimer<'_> {
             }
         }
         engine.in_flight.admit(Arc::clone(&lease), load);
-        self.publications.spawn(dispatch::run(
-            Arc::clone(engine),
-            messages,
-            lease,
-            self.outcomes.clone(),
-        ));
+        let dispatch = dispatch::run(Arc::clone(engine), messages, lease, self.outcomes.clone());
+        self.publications
+            .spawn(engine.supervisor.clone().watch("publishing", dispatch));
+        if refused {
+            return Ok(Found::Refused);
+        }
         Ok(match (reclaimed, trials, full) {
             (true, ..) => Found::Suspects,
             (false, Some(_), _) => Found::Trial(token),

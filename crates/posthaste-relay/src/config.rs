@@ -57,6 +57,11 @@ pub struct RelayConfig {
     /// Defaults to 30 s.
     #[serde(with = "humantime_serde")]
     pub publish_timeout: Duration,
+    /// How long a call of the database may take before it is given up and counts as failed. One that takes long for good
+    /// reason is given more time with each try, up to six times as much; so are cleaning up and counting from the start.
+    /// Defaults to 10 s.
+    #[serde(with = "humantime_serde")]
+    pub store_timeout: Duration,
     /// How long a stopping relay waits for answers. What was sent but not answered is left to its lease and sent again.
     /// Defaults to 10 s.
     #[serde(with = "humantime_serde")]
@@ -132,6 +137,7 @@ impl Default for RelayConfig {
             fixed_delay: false,
             max_poll_interval: Duration::from_secs(1),
             publish_timeout: Duration::from_secs(30),
+            store_timeout: Duration::from_secs(10),
             shutdown_grace: Duration::from_secs(10),
             janitor_interval: Duration::from_secs(15),
             purge: true,

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use posthaste_core::PublishError;
+use posthaste_core::lifecycle::Verdict;
 use posthaste_core::publisher::{Delivery, LeaseCheck, Outcome};
 use posthaste_core::store::ClaimedMessage;
 
@@ -45,7 +46,8 @@ pub(crate) async fn run(
 }
 
 /// Sorts out messages whose bytes are not the ones that were enqueued or that nobody could publish (they stop their lane
-/// like any other failure), and those whose lease is over already.
+/// like any other failure), those whose lease is over already, those whose verdict is known from an earlier claim, and those whose destination is
+/// away.
 fn verify(engine: &Engine, messages: Vec<ClaimedMessage>, lease: &BatchLease, desk: &Desk) -> Vec<Parcel> {
     let mut stopped: HashSet<(String, String)> = HashSet::new();
     let mut sound = Vec::with_capacity(messages.len());
@@ -55,6 +57,30 @@ fn verify(engine: &Engine, messages: Vec<ClaimedMessage>, lease: &BatchLease, de
         let lane = message.lane().map(|(topic, key)| (topic.to_owned(), key.to_owned()));
         // A renewal may come in the next moment, and must not let the rest of the lane go ahead.
         let held_back = lane.as_ref().is_some_and(|lane| stopped.contains(lane)) || !lease.may_send(message.id);
+        if !held_back && let Some(recalled) = engine.refusals.recall(message.id) {
+            // What became of it is known, only not written yet.
+            if let Some(earlier) = &recalled.leased {
+                engine.in_flight.let_go(earlier);
+            }
+            if recalled.verdict != Verdict::Delivered {
+                stopped.extend(lane);
+            }
+            desk.take(if recalled.due {
+                Reported {
+                    ticket,
+                    outcome: recalled.outcome,
+                    verdict: recalled.verdict,
+                }
+            } else {
+                Reported::not_attempted(ticket)
+            });
+            continue;
+        }
+        if !held_back && let Some(held) = engine.destinations.held(&message.topic) {
+            stopped.extend(lane);
+            desk.take(Reported::held(ticket, held.wait, held.reason));
+            continue;
+        }
         let unsound = if held_back {
             Some(Outcome::NotAttempted)
         } else if let Some(fault) = claimed.fault {

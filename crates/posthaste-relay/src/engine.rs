@@ -1,8 +1,8 @@
 //! What the loops share.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use posthaste_core::lifecycle::{Verdict, decide};
@@ -13,9 +13,13 @@ use tokio::sync::mpsc;
 
 use crate::circuit::Circuit;
 use crate::config::RelayConfig;
+use crate::destinations::Destinations;
+use crate::health::Health;
 use crate::in_flight::{InFlight, Ticket};
 use crate::lead::Lead;
+use crate::refusals::Refusals;
 use crate::relay::RelayReport;
+use crate::supervisor::Supervisor;
 use crate::wake::LocalDoorbell;
 
 pub(crate) struct Engine {
@@ -25,14 +29,18 @@ pub(crate) struct Engine {
     pub(crate) config: RelayConfig,
     pub(crate) worker: WorkerId,
     pub(crate) in_flight: InFlight,
+    pub(crate) refusals: Refusals,
     pub(crate) circuit: Arc<Circuit>,
+    pub(crate) destinations: Destinations,
     pub(crate) lead: Arc<Lead>,
     pub(crate) doorbell: LocalDoorbell,
     pub(crate) totals: Totals,
+    pub(crate) health: Health,
+    pub(crate) supervisor: Supervisor,
 }
 
 /// What became of one message.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Reported {
     pub(crate) ticket: Ticket,
     pub(crate) outcome: Outcome,
@@ -48,6 +56,15 @@ impl Reported {
             ticket,
             outcome,
             verdict,
+        }
+    }
+
+    /// A message that is not handed over because its destination is away.
+    pub(crate) fn held(ticket: Ticket, delay: Duration, error: String) -> Self {
+        Self {
+            ticket,
+            outcome: Outcome::NotAttempted,
+            verdict: Verdict::Postponed { delay, error },
         }
     }
 
@@ -81,7 +98,8 @@ pub(crate) struct Totals {
 /// The messages that were due and are not delivered.
 #[derive(Debug, Default)]
 struct Undelivered {
-    ids: HashSet<MessageId>,
+    /// True for those whose verdicts came too late to be written.
+    ids: HashMap<MessageId, bool>,
     /// Those beyond [`MAX_UNDELIVERED`].
     more: u64,
 }
@@ -97,31 +115,37 @@ impl Totals {
         }
     }
 
-    /// Takes note of whether a message was delivered, as far as the database knows.
-    pub(crate) fn delivered(&self, id: MessageId, delivered: bool) {
-        let Some(undelivered) = &self.undelivered else { return };
-        // No code panics while holding the lock, and the data would be sound if it did.
-        let mut undelivered = undelivered.lock().unwrap_or_else(PoisonError::into_inner);
-        if delivered {
-            undelivered.ids.remove(&id);
-        } else if undelivered.ids.len() < MAX_UNDELIVERED {
-            undelivered.ids.insert(id);
-        } else if !undelivered.ids.contains(&id) {
+    /// Takes note of a message that is not delivered, as far as the database knows.
+    pub(crate) fn undelivered(&self, id: MessageId, lost: bool) {
+        let Some(mut undelivered) = self.undelivered_yet() else {
+            return;
+        };
+        if undelivered.ids.len() < MAX_UNDELIVERED || undelivered.ids.contains_key(&id) {
+            undelivered.ids.insert(id, lost);
+        } else {
             undelivered.more += 1;
         }
     }
 
-    fn undelivered(&self) -> u64 {
-        let undelivered = self.undelivered.as_ref().map(|undelivered| {
-            let undelivered = undelivered.lock().unwrap_or_else(PoisonError::into_inner);
-            undelivered.ids.len() as u64 + undelivered.more
-        });
-        undelivered.unwrap_or_default()
+    fn undelivered_yet(&self) -> Option<MutexGuard<'_, Undelivered>> {
+        let undelivered = self.undelivered.as_ref()?;
+        // No code panics while holding the lock, and the data would be sound if it did.
+        Some(undelivered.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Whether there are messages whose verdicts came too late, and that were not delivered later on.
+    pub(crate) fn lost_any(&self) -> bool {
+        self.undelivered_yet()
+            .is_some_and(|undelivered| undelivered.ids.values().any(|lost| *lost))
     }
 
     /// Takes note of a verdict that was written.
     pub(crate) fn settled(&self, id: MessageId, verdict: &Verdict) {
-        self.delivered(id, *verdict == Verdict::Delivered);
+        if *verdict != Verdict::Delivered {
+            self.undelivered(id, false);
+        } else if let Some(mut undelivered) = self.undelivered_yet() {
+            undelivered.ids.remove(&id);
+        }
         self.count(verdict);
     }
 
@@ -140,12 +164,12 @@ impl Totals {
     pub(crate) fn swept(&self, died: &[MessageId]) {
         self.died.fetch_add(died.len() as u64, Ordering::Relaxed);
         for id in died {
-            self.delivered(*id, false);
+            self.undelivered(*id, false);
         }
     }
 
     pub(crate) fn lease_lost(&self, id: MessageId) {
-        self.delivered(id, false);
+        self.undelivered(id, true);
         self.lease_lost.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -155,6 +179,9 @@ impl Totals {
 
     pub(crate) fn report(&self, abandoned: u32, refused: usize) -> RelayReport {
         let read = |total: &AtomicU64| total.load(Ordering::Relaxed);
+        let undelivered = self.undelivered_yet().map_or(0, |undelivered| {
+            undelivered.ids.len() as u64 + undelivered.more + u64::from(abandoned)
+        });
         RelayReport {
             delivered: read(&self.delivered),
             retried: read(&self.retried),
@@ -165,7 +192,7 @@ impl Totals {
             recovered: read(&self.recovered),
             abandoned: u64::from(abandoned),
             refused: refused as u64,
-            undelivered: self.undelivered() + u64::from(abandoned),
+            undelivered,
         }
     }
 }

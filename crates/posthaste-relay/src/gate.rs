@@ -39,14 +39,14 @@ impl Gate {
         }
     }
 
-    /// Tells the circuit what became of a message. That counts also if the publisher did not ask: it may hang, or find
+    /// Tells the circuit what became of a message, and what that says about the broker. That counts also if the publisher did not ask: it may hang, or find
     /// out that the broker is away, before it has a message to send. Returns the least wait of a message that failed
     /// because the broker is away.
-    pub(crate) fn answer(&self, id: MessageId, outcome: &Outcome) -> Option<Duration> {
+    pub(crate) fn answer(&self, id: MessageId, outcome: &Outcome, answer: Answer) -> Option<Duration> {
         let asked = self.state().permits.remove(&id);
-        let permit = asked.or_else(|| (Answer::from(outcome) != Answer::Nothing).then(|| self.circuit.permit())?);
+        let permit = asked.or_else(|| (answer != Answer::Nothing).then(|| self.circuit.permit())?);
         match permit {
-            Some(permit) => self.circuit.answer(permit, outcome),
+            Some(permit) => self.circuit.answer(permit, outcome, answer),
             None => self.circuit.away(),
         }
     }
@@ -97,9 +97,10 @@ mod tests {
     use posthaste_core::breaker::CircuitState;
     use posthaste_core::lifecycle::LeaseToken;
     use posthaste_core::{BreakerConfig, PublishError};
-    use tokio::time::{Instant, advance};
+    use tokio::time::advance;
 
     use super::*;
+    use crate::clock::Moment;
     use crate::config::RelayConfig;
     use crate::observed::observe;
 
@@ -114,9 +115,13 @@ mod tests {
     }
 
     fn gate(circuit: &Arc<Circuit>) -> Gate {
-        let lease = BatchLease::new(LeaseToken::new(), Instant::now(), LEASE, std::iter::empty());
+        let lease = BatchLease::new(LeaseToken::new(), Moment::now(), LEASE, std::iter::empty());
         let lead = Lead::new(&RelayConfig::default());
         Gate::new(Arc::new(lease), Arc::new(lead), Arc::clone(circuit))
+    }
+
+    fn told(gate: &Gate, id: MessageId, outcome: &Outcome) -> Option<Duration> {
+        gate.answer(id, outcome, Answer::from(outcome))
     }
 
     /// Opens the circuit through a batch of its own.
@@ -124,7 +129,7 @@ mod tests {
         let gate = gate(circuit);
         for id in [(); 5].map(|()| MessageId::new()) {
             assert!(gate.may_send(id));
-            gate.answer(id, &away());
+            told(&gate, id, &away());
         }
         assert_eq!(circuit.view().state, CircuitState::Open);
     }
@@ -150,7 +155,7 @@ mod tests {
         let (gate, ids) = (gate(&circuit), [(); 5].map(|()| MessageId::new()));
         ids[..3].iter().for_each(|id| assert!(gate.may_send(*id)));
         assert!(!gate.may_send(ids[3]));
-        gate.answer(ids[0], &Outcome::Failed(PublishError::permanent("too large")));
+        told(&gate, ids[0], &Outcome::Failed(PublishError::permanent("too large")));
         assert!(!gate.may_send(ids[4]), "the fourth was refused, so the fifth is");
         assert_eq!(gate.stopped_at(), Some(ids[3]));
     }
@@ -163,7 +168,7 @@ mod tests {
         open(&circuit);
         assert!(!batch.may_send(id), "asked again right before it is sent");
         advance(Duration::from_secs(30)).await;
-        batch.answer(id, &Outcome::Delivered);
+        told(&batch, id, &Outcome::Delivered);
         assert_eq!(circuit.view().state, CircuitState::Open, "a late answer is no trial");
     }
 
@@ -171,7 +176,7 @@ mod tests {
     async fn a_publisher_that_hangs_before_it_asks_counts_too() {
         let circuit = circuit();
         for _ in 0..5 {
-            gate(&circuit).answer(MessageId::new(), &away());
+            told(&gate(&circuit), MessageId::new(), &away());
         }
         assert_eq!(circuit.view().state, CircuitState::Open);
         assert_eq!(circuit.view().reason.as_deref(), Some("connection refused"));
@@ -184,13 +189,13 @@ mod tests {
         for id in &ids {
             assert!(batch.may_send(*id));
         }
-        let waits = ids.map(|id| batch.answer(id, &away()));
+        let waits = ids.map(|id| told(&batch, id, &away()));
         assert_eq!(waits[..4], [None; 4], "most deliveries may succeed yet");
         assert_eq!(waits[4..], [Some(Duration::ZERO); 2], "opened by the fifth");
         advance(Duration::from_secs(30)).await;
         let (trial, id) = (gate(&circuit), MessageId::new());
         assert!(trial.may_send(id));
-        let wait = trial.answer(id, &away()).expect("the broker is away");
+        let wait = told(&trial, id, &away()).expect("the broker is away");
         assert!((15..=45).contains(&wait.as_secs()), "{wait:?}");
     }
 
@@ -226,13 +231,13 @@ mod tests {
         let circuit = circuit();
         let (_, log) = observe(|| {
             for _ in 0..100 {
-                gate(&circuit).answer(MessageId::new(), &Outcome::Delivered);
+                told(&gate(&circuit), MessageId::new(), &Outcome::Delivered);
             }
         });
         assert_eq!(log, "");
         let (counted, log) = observe(|| {
             for id in [(); 5].map(|()| MessageId::new()) {
-                gate(&circuit).answer(id, &away());
+                told(&gate(&circuit), id, &away());
             }
         });
         assert_eq!(
@@ -253,7 +258,7 @@ mod tests {
 
         advance(Duration::from_secs(30)).await;
         let (counted, log) = observe(|| {
-            gate(&circuit).answer(MessageId::new(), &Outcome::Delivered);
+            told(&gate(&circuit), MessageId::new(), &Outcome::Delivered);
         });
         assert_eq!(counted["outbox_circuit_state"], 1);
         assert!(
@@ -266,8 +271,8 @@ mod tests {
             "still the cause"
         );
         let (counted, log) = observe(|| {
-            gate(&circuit).answer(MessageId::new(), &Outcome::Delivered);
-            gate(&circuit).answer(MessageId::new(), &Outcome::Delivered);
+            told(&gate(&circuit), MessageId::new(), &Outcome::Delivered);
+            told(&gate(&circuit), MessageId::new(), &Outcome::Delivered);
         });
         assert_eq!(counted["outbox_circuit_state"], 0);
         assert!(log.contains("WARN") && log.contains("the circuit is closed"), "{log}");

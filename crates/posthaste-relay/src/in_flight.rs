@@ -88,6 +88,27 @@ impl InFlight {
         self.changed.notify_waiters();
     }
 
+    /// Takes a message out whose row stays under its lease, which is renewed as before.
+    pub(crate) fn set_aside(&self, ticket: &Ticket) {
+        let mut state = self.state();
+        state.load.messages = state.load.messages.saturating_sub(1);
+        state.load.bytes = state.load.bytes.saturating_sub(ticket.bytes);
+        if let Some(lease) = state.leases.get(&ticket.token) {
+            lease.set_aside(ticket.id);
+        }
+        drop(state);
+        self.changed.notify_waiters();
+    }
+
+    /// No longer renews the lease of a message that was set aside.
+    pub(crate) fn let_go(&self, ticket: &Ticket) {
+        let mut state = self.state();
+        let lease = state.leases.get(&ticket.token);
+        if lease.is_some_and(|lease| lease.settled(ticket.id)) {
+            state.leases.remove(&ticket.token);
+        }
+    }
+
     pub(crate) fn load(&self) -> Load {
         self.state().load
     }
@@ -113,11 +134,11 @@ impl InFlight {
         }
     }
 
-    /// Waits until every message of a batch is settled.
+    /// Waits until every message of a batch is settled or set aside.
     pub(crate) async fn wait_for_batch(&self, token: LeaseToken) {
         loop {
             let changed = self.changed.notified();
-            if !self.state().leases.contains_key(&token) {
+            if !self.state().leases.get(&token).is_some_and(|lease| lease.is_busy()) {
                 return;
             }
             changed.await;

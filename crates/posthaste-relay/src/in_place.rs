@@ -6,6 +6,7 @@
 //! then: the count is forgotten, which errs on the side of trying more often.
 
 use std::collections::HashMap;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -40,7 +41,8 @@ pub(crate) async fn run(
         again,
     });
     let mut rounds = JoinSet::new();
-    rounds.spawn(Arc::clone(&claim).publish(parcels));
+    let watch = |work| engine.supervisor.clone().watch("publishing in place", work);
+    rounds.spawn(watch(Box::pin(Arc::clone(&claim).publish(parcels)) as BoxFuture));
     loop {
         let lane = tokio::select! {
             Some(lane) = waiting.recv() => lane,
@@ -50,9 +52,11 @@ pub(crate) async fn run(
                 (Err(_), None) => return,
             },
         };
-        rounds.spawn(Arc::clone(&claim).publish_later(lane));
+        rounds.spawn(watch(Box::pin(Arc::clone(&claim).publish_later(lane))));
     }
 }
+
+type BoxFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 struct Claim {
     engine: Arc<Engine>,

@@ -24,6 +24,16 @@ pub(crate) fn claimed(namespace: &str, messages: usize, reclaimed: bool) {
     }
 }
 
+/// A claim took so long that its leases had to be renewed before anything could be done.
+pub(crate) fn slow_claim(namespace: &str, took: Duration) {
+    tracing::warn!(
+        namespace,
+        ?took,
+        "a claim took more than a third of its lease; the database is slow, or the lease too short"
+    );
+    counter!("outbox_slow_claim_count", "namespace" => namespace.to_owned()).increment(1);
+}
+
 /// The circuit opened in the middle of a batch.
 pub(crate) fn stopped(namespace: &str, at: MessageId, not_attempted: usize) {
     tracing::warn!(
@@ -112,6 +122,49 @@ pub(crate) fn settled(namespace: &str, reported: &[Reported], lost: &HashSet<Mes
             }
         }
     }
+}
+
+/// So many refused verdicts of one round are told one by one.
+const MAX_TOLD: usize = 10;
+
+/// The database refused to write verdicts, each told for the first time.
+pub(crate) fn refused(namespace: &str, refused: &[(Reported, String)]) {
+    for (Reported { ticket, outcome, .. }, error) in refused.iter().take(MAX_TOLD) {
+        let fate = match outcome {
+            Outcome::Delivered => "it was published, and this relay does not publish it again",
+            Outcome::NotAttempted | Outcome::Corrupt { .. } => "it was not published",
+            Outcome::Failed(_) => "its publication failed",
+        };
+        tracing::error!(
+            namespace, id = %ticket.id, topic = ticket.topic, key = ticket.key, error,
+            "the database refused to write what became of this message: {fate}; look for a constraint, a trigger or a \
+             missing grant on the outbox and its dead-letter table; it is tried again every minute, and until then \
+             messages of its key wait"
+        );
+    }
+    if let Some(more) = refused.len().checked_sub(MAX_TOLD).filter(|more| *more > 0) {
+        tracing::error!(namespace, more, "and so it did for {more} more messages");
+    }
+    if !refused.is_empty() {
+        counter!("outbox_verdict_refused_count", "namespace" => namespace.to_owned()).increment(refused.len() as u64);
+    }
+}
+
+/// A verdict that was refused has been written.
+pub(crate) fn taken_after_all(Reported { ticket, .. }: &Reported) {
+    tracing::info!(
+        id = %ticket.id, topic = ticket.topic, key = ticket.key,
+        "the database has taken the verdict that it had refused"
+    );
+}
+
+/// A whole claim brought only messages whose verdicts are refused.
+pub(crate) fn crowded(namespace: &str, messages: usize) {
+    tracing::error!(
+        namespace,
+        messages,
+        "messages whose verdicts the database refuses fill a whole claim; others wait behind them until it takes them"
+    );
 }
 
 /// A message that is tried again in place failed, or was held back behind one that did.

@@ -7,8 +7,10 @@ use posthaste_core::store::{OutboxStats, Recovered};
 use tokio::time::{Instant, MissedTickBehavior, interval, interval_at};
 use tokio_util::sync::CancellationToken;
 
+use crate::clock::Moment;
 use crate::engine::Engine;
 use crate::instrument;
+use crate::lease::BatchLease;
 use crate::outage::Outage;
 
 /// Rows removed by one statement; small enough not to hold locks for long.
@@ -16,7 +18,7 @@ const PURGE_BATCH: u32 = 1_000;
 
 /// Renews the leases of what is in flight, three times within their length.
 pub(crate) async fn keep_leases(engine: Arc<Engine>, stop: CancellationToken) {
-    let mut outage = Outage::new("renewing leases");
+    let mut outage = Outage::new("renewing leases", &engine.health);
     let third = engine.config.lease / 3;
     // Not at once: what is claimed in the first moment is young.
     let mut ticks = interval_at(Instant::now() + third, third);
@@ -30,13 +32,23 @@ pub(crate) async fn keep_leases(engine: Arc<Engine>, stop: CancellationToken) {
     }
 }
 
+/// Renews every lease that it can; returns the last error.
 async fn renew_once(engine: &Engine) -> Result<(), StoreError> {
+    let mut renewed = Ok(());
     for lease in engine.in_flight.leases() {
-        let asked = lease.outstanding();
-        let sent = Instant::now();
-        let held = engine.store.extend(lease.token, &asked, engine.config.lease).await?;
-        lease.renewed(sent, engine.config.lease, &asked, &held);
+        // One that fails must not cost the others theirs.
+        if let Err(error) = renew(engine, &lease).await {
+            renewed = Err(error);
+        }
     }
+    renewed
+}
+
+pub(crate) async fn renew(engine: &Engine, lease: &BatchLease) -> Result<(), StoreError> {
+    let asked = lease.outstanding();
+    let sent = Moment::now();
+    let held = engine.store.extend(lease.token, &asked, engine.config.lease).await?;
+    lease.renewed(sent, engine.config.lease, &asked, &held);
     Ok(())
 }
 
@@ -50,7 +62,7 @@ struct Round {
 
 /// Sweeps, purges and counts at an interval.
 pub(crate) async fn clean(engine: Arc<Engine>, stop: CancellationToken) {
-    let mut outage = Outage::new("cleaning up");
+    let mut outage = Outage::new("cleaning up", &engine.health);
     let mut ticks = interval(engine.config.janitor_interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     while stop.run_until_cancelled(ticks.tick()).await.is_some() {
@@ -70,10 +82,10 @@ async fn clean_once(engine: &Engine) -> Result<Round, StoreError> {
     let died = engine.store.sweep(&config.scope, config.retry.max_attempts).await?;
     instrument::swept(&died);
     engine.totals.swept(&died);
-    let purged = if config.purge { purge(engine).await? } else { 0 };
-    instrument::purged(purged);
+    // Before the purge, which may take long when there is much to remove.
     let stats = engine.store.stats(&config.scope.namespace).await?;
     instrument::counted(&config.scope.namespace, &stats);
+    let purged = if config.purge { purge(engine).await? } else { 0 };
     Ok(Round {
         swept: died.len(),
         purged,
@@ -81,13 +93,15 @@ async fn clean_once(engine: &Engine) -> Result<Round, StoreError> {
     })
 }
 
-/// Removes until nothing is left to remove: so many rows per round would fall behind a busy producer for ever.
+/// Removes until nothing is left to remove: so many rows per round would fall behind a busy producer for ever. But after an
+/// interval it is time to sweep and count again.
 async fn purge(engine: &Engine) -> Result<u64, StoreError> {
-    let mut purged = 0;
+    let (mut purged, start) = (0, Instant::now());
     loop {
         let removed = engine.store.purge(engine.config.retention, PURGE_BATCH).await?;
+        instrument::purged(removed);
         purged += removed;
-        if removed < u64::from(PURGE_BATCH) {
+        if removed < u64::from(PURGE_BATCH) || start.elapsed() > engine.config.janitor_interval {
             return Ok(purged);
         }
     }
@@ -95,7 +109,7 @@ async fn purge(engine: &Engine) -> Result<u64, StoreError> {
 
 /// Takes back what vanished workers held, at an interval, where claims cannot.
 pub(crate) async fn recover(engine: Arc<Engine>, stop: CancellationToken) {
-    let mut outage = Outage::new("recovering stalled messages");
+    let mut outage = Outage::new("recovering stalled messages", &engine.health);
     let mut ticks = interval(engine.config.recover_interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     while stop.run_until_cancelled(ticks.tick()).await.is_some() {

@@ -9,9 +9,10 @@ use std::time::Duration;
 use posthaste_core::StoreError;
 use posthaste_core::store::{LeadRequest, Leadership};
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
+use crate::clock::Moment;
 use crate::config::RelayConfig;
 use crate::engine::Engine;
 use crate::outage::Outage;
@@ -27,7 +28,8 @@ pub(crate) struct Lead {
 
 #[derive(Debug, Default)]
 struct State {
-    until: Option<Instant>,
+    /// When the lead was last asked for and granted.
+    since: Option<Moment>,
     /// Whoever else leads, by what the store last said.
     other: Option<String>,
 }
@@ -44,8 +46,8 @@ impl Lead {
     /// Whether this relay may be active, for sure.
     pub(crate) fn is_sure(&self) -> bool {
         let Some(lease) = self.lease else { return true };
-        let until = self.state().until;
-        until.is_some_and(|until| Instant::now() + lease / 5 < until)
+        let since = self.state().since;
+        since.is_some_and(|since| since.elapsed().saturating_add(lease / 5) < lease)
     }
 
     /// Waits until this relay may be active.
@@ -66,12 +68,12 @@ impl Lead {
     }
 
     /// Takes note of an answer to a request that was sent at `sent`; returns when to ask again.
-    fn answered(&self, sent: Instant, lease: Duration, answer: Leadership, longest_wait: Duration) -> Duration {
+    fn answered(&self, sent: Moment, lease: Duration, answer: Leadership, longest_wait: Duration) -> Duration {
         let mut state = self.state();
-        let led = state.until.is_some();
+        let led = state.since.is_some();
         let wait = match answer {
             Leadership::Held => {
-                state.until = Some(sent + lease);
+                state.since = Some(sent);
                 if !led {
                     tracing::info!("this relay leads");
                 }
@@ -79,7 +81,7 @@ impl Lead {
                 lease / 3
             }
             Leadership::HeldBy { worker, left } => {
-                state.until = None;
+                state.since = None;
                 let worker = worker.to_string();
                 if led {
                     tracing::warn!(leader = worker, "lost the lead; standing by");
@@ -104,7 +106,7 @@ impl Lead {
 
 /// Asks for the lead, and again in time, until the end.
 pub(crate) async fn keep(engine: Arc<Engine>, lease: Duration, stop: CancellationToken) {
-    let mut outage = Outage::new("asking for the lead");
+    let mut outage = Outage::new("asking for the lead", &engine.health);
     loop {
         // Not cut short by the end: a lead that is granted after the farewell would keep everybody waiting.
         let wait = match ask_once(&engine, lease).await {
@@ -129,7 +131,7 @@ pub(crate) async fn ask_once(engine: &Engine, lease: Duration) -> Result<Duratio
         lease,
     };
     // The lead counts from before the request leaves: the database's count can only start later.
-    let sent = Instant::now();
+    let sent = Moment::now();
     let answer = engine.store.lead(&request).await?;
     Ok(engine
         .lead
@@ -167,16 +169,16 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_leader_counts_from_before_it_asked_and_stops_a_headroom_before_the_end() {
-        let (lead, sent) = (exclusive(), Instant::now());
+        let (lead, sent) = (exclusive(), Moment::now());
         advance(SECOND * 10).await;
         assert_eq!(lead.answered(sent, LEASE, Leadership::Held, SECOND), LEASE / 3);
         advance(SECOND * 13).await;
         assert!(lead.is_sure(), "23 s of 30 s with 6 s of headroom");
         advance(SECOND * 2).await;
         assert!(!lead.is_sure());
-        lead.answered(Instant::now(), LEASE, Leadership::Held, SECOND);
+        lead.answered(Moment::now(), LEASE, Leadership::Held, SECOND);
         assert!(lead.is_sure());
-        assert_eq!(lead.answered(Instant::now(), LEASE, other(LEASE), SECOND), SECOND);
+        assert_eq!(lead.answered(Moment::now(), LEASE, other(LEASE), SECOND), SECOND);
         assert!(!lead.is_sure(), "at once");
     }
 
@@ -185,19 +187,19 @@ mod tests {
         let lead = exclusive();
         let (_, log) = observe(|| {
             for _ in 0..5 {
-                lead.answered(Instant::now(), LEASE, other(LEASE), SECOND);
+                lead.answered(Moment::now(), LEASE, other(LEASE), SECOND);
             }
         });
         assert_eq!(log.lines().count(), 1, "{log}");
         let told = format!("standing by; relay {} leads", Uuid::nil());
         assert!(log.contains("INFO") && log.contains(&told), "{log}");
         assert_eq!(
-            lead.answered(Instant::now(), LEASE, other(SECOND / 2), SECOND),
+            lead.answered(Moment::now(), LEASE, other(SECOND / 2), SECOND),
             SECOND / 2
         );
-        lead.answered(Instant::now(), LEASE, Leadership::Held, SECOND);
+        lead.answered(Moment::now(), LEASE, Leadership::Held, SECOND);
         let (_, log) = observe(|| {
-            lead.answered(Instant::now(), LEASE, other(LEASE), SECOND);
+            lead.answered(Moment::now(), LEASE, other(LEASE), SECOND);
         });
         assert!(log.contains("WARN") && log.contains("lost the lead"), "{log}");
     }

@@ -11,8 +11,9 @@ use std::time::Duration;
 use posthaste_core::MessageId;
 use posthaste_core::lifecycle::LeaseToken;
 use posthaste_core::publisher::LeaseCheck;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+
+use crate::clock::Moment;
 
 #[derive(Debug)]
 pub(crate) struct BatchLease {
@@ -24,8 +25,12 @@ pub(crate) struct BatchLease {
 
 #[derive(Debug)]
 struct State {
-    until: Instant,
+    /// When it was last asked for, and for how long.
+    sent: Moment,
+    duration: Duration,
     outstanding: HashSet<MessageId>,
+    /// Of these, the ones that nobody waits for.
+    aside: HashSet<MessageId>,
     lost: HashSet<MessageId>,
 }
 
@@ -33,13 +38,15 @@ impl BatchLease {
     /// A lease of `duration` that was asked for at `sent`.
     pub(crate) fn new(
         token: LeaseToken,
-        sent: Instant,
+        sent: Moment,
         duration: Duration,
         ids: impl Iterator<Item = MessageId>,
     ) -> Self {
         let state = State {
-            until: sent + duration,
+            sent,
+            duration,
             outstanding: ids.collect(),
+            aside: HashSet::new(),
             lost: HashSet::new(),
         };
         Self {
@@ -57,10 +64,11 @@ impl BatchLease {
 
     /// Takes note of a renewal that was asked for at `sent` and left `held` in our hands. Rows that were settled in the
     /// meantime look lost as well, which does no harm: they are not sent again.
-    pub(crate) fn renewed(&self, sent: Instant, duration: Duration, asked: &[MessageId], held: &[MessageId]) {
+    pub(crate) fn renewed(&self, sent: Moment, duration: Duration, asked: &[MessageId], held: &[MessageId]) {
         let held: HashSet<_> = held.iter().collect();
         let mut state = self.state();
-        state.until = sent + duration;
+        state.sent = sent;
+        state.duration = duration;
         state.lost.extend(asked.iter().filter(|id| !held.contains(id)));
     }
 
@@ -68,7 +76,19 @@ impl BatchLease {
     pub(crate) fn settled(&self, id: MessageId) -> bool {
         let mut state = self.state();
         state.outstanding.remove(&id);
+        state.aside.remove(&id);
         state.outstanding.is_empty()
+    }
+
+    /// From now on nobody waits for this row, though its lease is renewed.
+    pub(crate) fn set_aside(&self, id: MessageId) {
+        self.state().aside.insert(id);
+    }
+
+    /// Whether somebody waits for rows of this batch.
+    pub(crate) fn is_busy(&self) -> bool {
+        let state = self.state();
+        state.outstanding.len() > state.aside.len()
     }
 
     /// From now on nothing of this batch is handed to the publisher.
@@ -90,18 +110,20 @@ impl BatchLease {
 impl LeaseCheck for BatchLease {
     fn may_send(&self, id: MessageId) -> bool {
         let state = self.state();
-        !self.revoked.is_cancelled() && !state.lost.contains(&id) && Instant::now() + self.headroom < state.until
+        let holds = state.sent.elapsed().saturating_add(self.headroom) < state.duration;
+        holds && !self.revoked.is_cancelled() && !state.lost.contains(&id)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::SLEPT;
 
     const LEASE: Duration = Duration::from_secs(10);
 
     fn lease(id: MessageId) -> BatchLease {
-        BatchLease::new(LeaseToken::new(), Instant::now(), LEASE, [id].into_iter())
+        BatchLease::new(LeaseToken::new(), Moment::now(), LEASE, [id].into_iter())
     }
 
     /// Proves pitfall 6.
@@ -111,18 +133,29 @@ mod tests {
         let lease = lease(id);
         tokio::time::advance(Duration::from_millis(7_900)).await;
         assert!(lease.may_send(id));
-        let sent = Instant::now();
+        let sent = Moment::now();
         tokio::time::advance(Duration::from_millis(200)).await;
         assert!(!lease.may_send(id), "8.1 s of 10 s with 2 s of headroom");
         lease.renewed(sent, LEASE, &[id], &[id]);
         assert!(lease.may_send(id), "a renewal counts from when it was asked for");
     }
 
+    /// Proves pitfall 6.
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_runs_out_while_the_machine_sleeps() {
+        let id = MessageId::new();
+        let lease = lease(id);
+        SLEPT.set(Duration::from_secs(9));
+        assert!(!lease.may_send(id), "the database's clock went on");
+        lease.renewed(Moment::now(), LEASE, &[id], &[id]);
+        assert!(lease.may_send(id));
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_row_lost_to_another_worker_is_not_sent() {
         let id = MessageId::new();
         let lease = lease(id);
-        lease.renewed(Instant::now(), LEASE, &[id], &[]);
+        lease.renewed(Moment::now(), LEASE, &[id], &[]);
         assert!(!lease.may_send(id));
     }
 

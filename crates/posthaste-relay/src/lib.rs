@@ -17,19 +17,23 @@
 //!
 //! Messages go one way: `claim` takes them from the store, `dispatch` verifies them and hands them to the
 //! publisher, what became of them turns into verdicts, and `settle` writes those back. Beside that road a keeper renews
-//! leases and a janitor sweeps, purges, counts and takes back what vanished workers held. A circuit breaker stands between `dispatch` and the publisher: while the broker is
-//! away nothing is claimed, and no attempt is used up.
+//! leases and a janitor sweeps, purges, counts and takes back what vanished workers held. A circuit breaker
+//! stands between `dispatch` and the publisher: while the broker is away nothing is claimed, and no attempt is used up.
+//! Destinations that are away while the broker is not hold back their own messages only.
 
 mod announce;
 mod circuit;
 mod claim;
+mod clock;
 mod config;
 mod depth;
 mod desk;
+mod destinations;
 mod dispatch;
 mod engine;
 mod failpoint;
 mod gate;
+mod health;
 mod in_flight;
 mod in_place;
 mod instrument;
@@ -40,11 +44,15 @@ mod lease;
 mod observed;
 mod outage;
 mod publication;
+mod refusals;
 mod relay;
 mod settle;
+mod supervisor;
+mod timed;
 mod wake;
 
 pub use config::{InvalidConfig, OrderingConfig, RelayConfig};
+pub use health::Health;
 pub use instrument::describe_metrics;
 pub use relay::{Relay, RelayError, RelayReport};
 pub use wake::LocalDoorbell;

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use posthaste_core::StoreError;
 
+use crate::health::Health;
+
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
@@ -11,13 +13,18 @@ const LONGEST_WAIT: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(crate) struct Outage {
     doing: &'static str,
+    health: Health,
     failures: u32,
 }
 
 impl Outage {
     /// For a loop that is `doing` something, in the words of its log lines.
-    pub(crate) fn new(doing: &'static str) -> Self {
-        Self { doing, failures: 0 }
+    pub(crate) fn new(doing: &'static str, health: &Health) -> Self {
+        Self {
+            doing,
+            health: health.clone(),
+            failures: 0,
+        }
     }
 
     /// Takes note of a failure and returns how long to wait.
@@ -28,6 +35,7 @@ impl Outage {
         } else {
             tracing::debug!(%error, failures = self.failures, "{} still fails", self.doing);
         }
+        self.health.failed(self.doing, error.to_string());
         metrics::counter!("outbox_store_error_count", "doing" => self.doing).increment(1);
         self.failures = self.failures.saturating_add(1);
         // Several relays that lost the same server must not all come back in the same moment.
@@ -38,7 +46,17 @@ impl Outage {
     pub(crate) fn over(&mut self) {
         if self.failures > 0 {
             tracing::info!(failures = self.failures, "{} works again", self.doing);
+            self.health.works(self.doing);
             self.failures = 0;
+        }
+    }
+}
+
+impl Drop for Outage {
+    /// A loop that has ended fails at nothing.
+    fn drop(&mut self) {
+        if self.failures > 0 {
+            self.health.works(self.doing);
         }
     }
 }
@@ -56,7 +74,8 @@ mod tests {
             remedy: None,
             source: None,
         };
-        let mut outage = Outage::new("testing");
+        let health = Health::default();
+        let mut outage = Outage::new("testing", &health);
         let waits: Vec<_> = (0..40).map(|_| outage.failed(&error)).collect();
         assert!(waits[0] <= FIRST_WAIT && waits[0] >= FIRST_WAIT / 2);
         assert!(
@@ -64,7 +83,9 @@ mod tests {
                 .iter()
                 .all(|wait| *wait >= LONGEST_WAIT / 2 && *wait <= LONGEST_WAIT)
         );
+        assert_eq!(health.problem().as_deref(), Some("testing fails: away"));
         outage.over();
+        assert!(health.is_healthy());
         assert!(outage.failed(&error) <= FIRST_WAIT);
     }
 }

@@ -1,13 +1,15 @@
 //! One call of the publisher, and the answer that it owes for every message.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use posthaste_core::publisher::{Batch, Delivery, LeaseCheck, Outcome, Report};
-use posthaste_core::{MessageId, PublishError, RetryPolicy};
+use posthaste_core::publisher::{Batch, Delivery, ErrorKind, ErrorScope, LeaseCheck, Outcome, Report};
+use posthaste_core::{MessageId, PublishError};
 use tokio::time::{Instant, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
 
+use crate::destinations::{Destinations, Held, Pass};
 use crate::engine::{Engine, Reported};
 use crate::failpoint;
 use crate::gate::Gate;
@@ -25,7 +27,7 @@ pub(crate) trait Sink: Send + Sync {
 }
 
 /// Calls the publisher with a batch; afterwards the sink was told exactly once of every message.
-pub(crate) async fn run(engine: &Engine, parcels: Vec<Parcel>, gate: &Arc<Gate>, sink: Arc<dyn Sink>) {
+pub(crate) async fn run(engine: &Arc<Engine>, parcels: Vec<Parcel>, gate: &Arc<Gate>, sink: Arc<dyn Sink>) {
     let mut deliveries = Vec::with_capacity(parcels.len());
     let mut tickets = HashMap::with_capacity(parcels.len());
     for Parcel { ticket, delivery } in parcels {
@@ -37,17 +39,21 @@ pub(crate) async fn run(engine: &Engine, parcels: Vec<Parcel>, gate: &Arc<Gate>,
     let answers = Arc::new(Answers {
         owed: Mutex::new(Owed {
             tickets,
+            passes: HashMap::new(),
+            held: HashMap::new(),
+            held_lanes: HashSet::new(),
+            closed: false,
             last_report: Instant::now(),
         }),
         gate: Arc::clone(gate),
-        retry: engine.config.retry.clone(),
+        engine: Arc::clone(engine),
         sink,
     });
     let report = {
         let answers = Arc::clone(&answers);
         Report::new(move |id, outcome| answers.report(id, outcome))
     };
-    let batch = Batch::new(deliveries, Arc::clone(gate) as Arc<dyn LeaseCheck>);
+    let batch = Batch::new(deliveries, Arc::clone(&answers) as Arc<dyn LeaseCheck>);
     let publisher = Arc::clone(&engine.publisher);
     // A task of its own: a publisher that panics must not take the relay with it.
     let mut publication = AbortOnDropHandle::new(tokio::spawn(async move { publisher.publish(batch, report).await }));
@@ -58,12 +64,15 @@ pub(crate) async fn run(engine: &Engine, parcels: Vec<Parcel>, gate: &Arc<Gate>,
             Ok(Err(panic)) => break PublishError::unknown(format!("the publisher failed: {panic}")),
             Err(_) if answers.last_report() + engine.config.publish_timeout > Instant::now() => {}
             Err(_) => {
-                publication.abort();
                 let waited = engine.config.publish_timeout;
                 break PublishError::transport(format!("the publisher gave no answer for {waited:?}"));
             }
         }
     };
+    // First of all: a publisher that blocks its thread goes on after it was aborted, and what is given up here may be in
+    // other hands soon.
+    answers.revoke();
+    publication.abort();
     failpoint::pass("after_publish");
     answers.close(&unanswered);
 }
@@ -72,13 +81,68 @@ pub(crate) async fn run(engine: &Engine, parcels: Vec<Parcel>, gate: &Arc<Gate>,
 struct Answers {
     owed: Mutex<Owed>,
     gate: Arc<Gate>,
-    retry: RetryPolicy,
+    engine: Arc<Engine>,
     sink: Arc<dyn Sink>,
 }
 
 struct Owed {
     tickets: HashMap<MessageId, Ticket>,
+    /// The rights to send to destinations that are watched.
+    passes: HashMap<MessageId, Pass>,
+    /// What is not handed over because of its destination.
+    held: HashMap<MessageId, Held>,
+    held_lanes: HashSet<(String, String)>,
+    /// Whether the call was given up.
+    closed: bool,
     last_report: Instant,
+}
+
+impl LeaseCheck for Answers {
+    /// May be asked more than once, by publishers in front of publishers.
+    fn may_send(&self, id: MessageId) -> bool {
+        let mut owed = self.owed();
+        if owed.closed || !owed.tickets.contains_key(&id) {
+            return false;
+        }
+        if self.engine.destinations.any() && !owed.pass(id, &self.engine.destinations) {
+            return false;
+        }
+        drop(owed);
+        self.gate.may_send(id)
+    }
+}
+
+impl Owed {
+    /// Whether a message may go to its destination.
+    fn pass(&mut self, id: MessageId, destinations: &Destinations) -> bool {
+        let Some(ticket) = self.tickets.get(&id) else {
+            return false;
+        };
+        let topic = ticket.topic.clone();
+        let lane = ticket.key.clone().map(|key| (topic.clone(), key));
+        // If the destination comes back in the next moment, that must not let the rest of the lane go ahead.
+        if lane.as_ref().is_some_and(|lane| self.held_lanes.contains(lane)) {
+            return false;
+        }
+        if let Some(before) = self.passes.remove(&id) {
+            if destinations.is_current(&before) {
+                self.passes.insert(id, before);
+                return true;
+            }
+            destinations.answer(&topic, Some(before), &Outcome::NotAttempted);
+        }
+        match destinations.pass(&topic) {
+            Ok(pass) => {
+                self.passes.extend(pass.map(|pass| (id, pass)));
+                true
+            }
+            Err(held) => {
+                self.held.insert(id, held);
+                self.held_lanes.extend(lane);
+                false
+            }
+        }
+    }
 }
 
 impl Answers {
@@ -88,13 +152,41 @@ impl Answers {
         let Some(ticket) = owed.tickets.remove(&id) else {
             return;
         };
+        let (pass, held) = (owed.passes.remove(&id), owed.held.remove(&id));
         drop(owed);
-        let away = self.gate.answer(id, &outcome);
-        self.sink.take(Reported::new(ticket, outcome, away, &self.retry));
+        let Engine {
+            destinations, config, ..
+        } = &*self.engine;
+        let circuit = &self.engine.circuit;
+        let finding = destinations.answer(&ticket.topic, pass, &outcome);
+        let mut away = self.gate.answer(id, &outcome, finding.answer);
+        if let Outcome::Failed(PublishError { kind, scope, message }) = &outcome {
+            let mut in_doubt = circuit.in_doubt();
+            if let ErrorScope::Destination(_) = scope {
+                away = away.max(finding.away);
+                in_doubt |= finding.in_doubt;
+            } else if let ErrorKind::Throttled { retry_after } = kind {
+                circuit.pause(config.retry.patience(*retry_after), message);
+            }
+            // Too few calls may have failed to say that the broker is away; but nothing got through either, and a message
+            // must not die of that.
+            if in_doubt && ticket.attempts >= ticket.max_attempts {
+                away = away.or(Some(Duration::ZERO));
+            }
+        }
+        self.sink.take(match (outcome, held) {
+            (Outcome::NotAttempted, Some(Held { wait, reason })) => Reported::held(ticket, wait, reason),
+            (outcome, _) => Reported::new(ticket, outcome, away, &config.retry),
+        });
     }
 
     fn last_report(&self) -> Instant {
         self.owed().last_report
+    }
+
+    /// From now on nothing of this call may be sent.
+    fn revoke(&self) {
+        self.owed().closed = true;
     }
 
     /// Reports what the publisher did not.

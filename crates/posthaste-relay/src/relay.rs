@@ -1,6 +1,7 @@
 //! The relay: wires the loops together, starts them and stops them cleanly.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use posthaste_core::store::WorkerId;
 use posthaste_core::{Publisher, RelayStore, StoreError};
@@ -13,9 +14,14 @@ use tokio_util::sync::CancellationToken;
 use crate::circuit::Circuit;
 use crate::claim::{self, Hindered, Until};
 use crate::config::{InvalidConfig, RelayConfig};
+use crate::destinations::Destinations;
 use crate::engine::{Engine, Totals};
+use crate::health::Health;
 use crate::in_flight::{InFlight, Load};
 use crate::lead::{self, Lead};
+use crate::refusals::Refusals;
+use crate::supervisor::Supervisor;
+use crate::timed::TimedStore;
 use crate::wake::{self, LocalDoorbell};
 use crate::{announce, janitor, settle};
 
@@ -28,6 +34,7 @@ pub struct Relay {
     publisher: Arc<dyn Publisher>,
     config: RelayConfig,
     doorbell: LocalDoorbell,
+    health: Health,
 }
 
 /// What a relay did.
@@ -114,6 +121,22 @@ pub enum RelayError {
         /// What was done before.
         report: RelayReport,
     },
+    /// What became of some messages could not be written down, though they may have been published.
+    #[error(
+        "the database refused {} outcomes, and {} came too late to be written; {} messages were delivered; look in the log \
+         for the cause, and drain again when it is gone",
+        .report.refused, .report.lease_lost, .report.delivered
+    )]
+    Unsettled {
+        /// What was done.
+        report: RelayReport,
+    },
+    /// A task of the relay panicked, which is a bug. What was in flight is delivered again after its lease.
+    #[error("{task} panicked, which is a bug; start the relay again, and report what the log says of the panic")]
+    Panicked {
+        /// What the task was doing.
+        task: &'static str,
+    },
     /// Another relay is the active one, and this one was to drain.
     #[error(
         "relay {leader} leads this namespace, and only one may be active; let it deliver, or stop it before you drain"
@@ -132,6 +155,7 @@ impl Relay {
             publisher: Arc::new(publisher),
             config: RelayConfig::default(),
             doorbell: LocalDoorbell::default(),
+            health: Health::default(),
         }
     }
 
@@ -147,8 +171,14 @@ impl Relay {
         self.doorbell.clone()
     }
 
+    /// Whether the relay can do its work, for health checks. Ask for it before the relay runs.
+    pub fn health(&self) -> Health {
+        self.health.clone()
+    }
+
     /// Runs until the token fires, then stops taking work, gives back what was not yet handed to the publisher, and
-    /// waits up to `shutdown_grace` for the answers to what was.
+    /// waits up to `shutdown_grace` for the answers to what was, as long again for them to be written, and two seconds for
+    /// its farewell.
     ///
     /// A store that is away is waited for; one that can never work (no tables, wrong password) is an error at the start.
     pub async fn run_until(self, shutdown: CancellationToken) -> Result<RelayReport, RelayError> {
@@ -160,35 +190,45 @@ impl Relay {
     ///
     /// If the circuit opens it does not wait for the broker but ends with [`RelayError::BrokerAway`]; what was not
     /// delivered stays in the outbox. If only one relay may be active and another one is, it ends with
-    /// [`RelayError::StandingBy`].
+    /// [`RelayError::StandingBy`]; if what became of messages could not be written, with [`RelayError::Unsettled`].
     pub async fn drain(self) -> Result<RelayReport, RelayError> {
         self.run(Until::Idle).await
     }
 
     async fn run(self, until: Until) -> Result<RelayReport, RelayError> {
         self.config.validate()?;
-        match self.store.check().await {
+        let store: Arc<dyn RelayStore> = Arc::new(TimedStore::new(self.store, self.config.store_timeout));
+        match store.check().await {
             Err(error) if !error.kind.is_transient() => return Err(error.into()),
             _ => {}
         }
         let engine = Arc::new(Engine {
-            terms: self.store.terms(),
-            store: self.store,
+            terms: store.terms(),
+            store,
             publisher: self.publisher,
             worker: WorkerId::new(),
             in_flight: InFlight::default(),
+            refusals: Refusals::new(&self.config.scope.namespace),
             circuit: Arc::new(Circuit::new(self.config.breaker.clone(), &self.config.scope.namespace)),
+            destinations: Destinations::new(
+                self.config.breaker.clone(),
+                self.config.retry.clone(),
+                self.config.max_in_flight,
+                &self.config.scope.namespace,
+            ),
             lead: Arc::new(Lead::new(&self.config)),
             config: self.config,
             doorbell: self.doorbell,
             totals: Totals::new(matches!(until, Until::Idle)),
+            health: self.health,
+            supervisor: Supervisor::default(),
         });
         tracing::info!(
             worker = %engine.worker.as_uuid(), publisher = engine.publisher.name(),
             namespace = engine.config.scope.namespace, "relay started"
         );
         let ended = run_loops(engine, until).await;
-        if let Ok(report) | Err(RelayError::BrokerAway { report, .. }) = &ended {
+        if let Ok(report) | Err(RelayError::BrokerAway { report, .. } | RelayError::Unsettled { report }) = &ended {
             report.tell();
         }
         ended
@@ -197,20 +237,28 @@ impl Relay {
 
 async fn run_loops(engine: Arc<Engine>, until: Until) -> Result<RelayReport, RelayError> {
     let background = CancellationToken::new();
+    let draining = matches!(until, Until::Idle);
     // However this function is left, also by being dropped, the loops beside the road end.
     let _stop_background = background.clone().drop_guard();
     let (outcomes, reported) = mpsc::unbounded_channel();
-    let mut settling = tokio::spawn(settle::run(Arc::clone(&engine), reported));
-    let keeping = tokio::spawn(janitor::keep_leases(Arc::clone(&engine), background.clone()));
+    let watch = &engine.supervisor;
+    let settle = settle::run(Arc::clone(&engine), reported);
+    let mut settling = tokio::spawn(watch.clone().watch("settling", settle));
+    let keep = janitor::keep_leases(Arc::clone(&engine), background.clone());
+    let keeping = tokio::spawn(watch.clone().watch("renewing leases", keep));
     let mut presence = JoinSet::new();
     if matches!(until, Until::Cancelled(_)) {
-        tokio::spawn(janitor::clean(Arc::clone(&engine), background.clone()));
-        tokio::spawn(janitor::recover(Arc::clone(&engine), background.clone()));
-        presence.spawn(announce::run(Arc::clone(&engine), background.clone()));
+        let clean = janitor::clean(Arc::clone(&engine), background.clone());
+        tokio::spawn(watch.clone().watch("cleaning up", clean));
+        let recover = janitor::recover(Arc::clone(&engine), background.clone());
+        tokio::spawn(watch.clone().watch("recovering stalled messages", recover));
+        let announce = announce::run(Arc::clone(&engine), background.clone());
+        presence.spawn(watch.clone().watch("announcing this relay", announce));
         if !engine.config.fixed_delay
             && let Some(source) = engine.store.wake_source().await
         {
-            tokio::spawn(wake::forward(source, engine.doorbell.clone(), background.clone()));
+            let forward = wake::forward(source, engine.doorbell.clone(), background.clone());
+            tokio::spawn(watch.clone().watch("waiting for wake-ups", forward));
         }
     }
     if matches!(until, Until::Idle) {
@@ -222,12 +270,19 @@ async fn run_loops(engine: Arc<Engine>, until: Until) -> Result<RelayReport, Rel
         if matches!(until, Until::Idle) {
             lead::ask_once(&engine, lease).await?;
         }
-        presence.spawn(lead::keep(Arc::clone(&engine), lease, background.clone()));
+        let keep = lead::keep(Arc::clone(&engine), lease, background.clone());
+        presence.spawn(watch.clone().watch("asking for the lead", keep));
     }
 
-    let publications = claim::run(&engine, outcomes, until).await;
-
-    let grace = engine.config.shutdown_grace;
+    let (publications, hindered) = tokio::select! {
+        ended = claim::run(&engine, outcomes, until) => ended,
+        // To go on without one of its tasks would be to renew leases and deliver nothing, or the like.
+        () = watch.broken() => (JoinSet::new(), Some(Hindered::Panicked)),
+    };
+    let grace = match hindered {
+        Some(Hindered::Panicked) => Duration::ZERO,
+        _ => engine.config.shutdown_grace,
+    };
     engine.in_flight.revoke_all();
     let answered = timeout(grace, engine.in_flight.wait_until(|load| load == Load::default())).await;
     let abandoned = engine.in_flight.load().messages;
@@ -239,12 +294,13 @@ async fn run_loops(engine: Arc<Engine>, until: Until) -> Result<RelayReport, Rel
         );
     }
     // Publications hold the senders of outcomes: with them gone the settler finishes and ends.
-    let hindered = publications.map(drop).err();
-    if hindered
-        .as_ref()
-        .is_none_or(|hindered| !matches!(hindered, Hindered::Store(_)))
-        && timeout(grace, &mut settling).await.is_err()
-    {
+    drop(publications);
+    // The database has had its chance if it is what hindered.
+    let grace = match hindered {
+        Some(Hindered::Store(_)) => Duration::ZERO,
+        _ => grace,
+    };
+    if timeout(grace, &mut settling).await.is_err() {
         settling.abort();
     }
     keeping.abort();
@@ -252,13 +308,19 @@ async fn run_loops(engine: Arc<Engine>, until: Until) -> Result<RelayReport, Rel
     if !presence.is_empty() {
         announce::leave(&engine, presence).await;
     }
-    let report = engine.totals.report(abandoned, 0);
+    let refused = engine.refusals.count();
+    let report = engine.totals.report(abandoned, refused);
     match hindered {
+        None if draining && (refused > 0 || engine.totals.lost_any()) => Err(RelayError::Unsettled { report }),
         None => Ok(report),
         Some(Hindered::Store(error)) => Err(error.into()),
         Some(Hindered::CircuitOpen) => Err(RelayError::BrokerAway {
             reason: engine.circuit.view().reason.unwrap_or_default(),
             report,
+        }),
+        Some(Hindered::Paused(reason)) => Err(RelayError::BrokerAway { reason, report }),
+        Some(Hindered::Panicked) => Err(RelayError::Panicked {
+            task: watch.culprit().unwrap_or("a task"),
         }),
         Some(Hindered::Superseded) => Err(RelayError::StandingBy {
             leader: engine.lead.other().unwrap_or_else(|| "of another process".to_owned()),

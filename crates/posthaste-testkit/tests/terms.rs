@@ -14,6 +14,8 @@ mod pace;
 mod random;
 #[path = "terms/recovery.rs"]
 mod recovery;
+#[path = "terms/refused.rs"]
+mod refused;
 #[path = "terms/together.rs"]
 mod together;
 

@@ -4,6 +4,7 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use posthaste_core::breaker::InvalidBreaker;
+use posthaste_core::retry::MAX_DURATION;
 
 use super::{InvalidConfig, RelayConfig};
 
@@ -80,6 +81,22 @@ impl RelayConfig {
             let remedy = "must be at least 100ms, to leave time for renewal";
             check(lease >= SHORTEST_LEASE, field, lease, remedy)?;
         }
+        // Neither a database nor a clock of this process can add any duration to the present.
+        for (field, time) in [
+            ("lease", self.lease),
+            ("exclusive_lease", self.exclusive_lease),
+            ("poll_interval", self.poll_interval),
+            ("max_poll_interval", self.max_poll_interval),
+            ("publish_timeout", self.publish_timeout),
+            ("store_timeout", self.store_timeout),
+            ("shutdown_grace", self.shutdown_grace),
+            ("janitor_interval", self.janitor_interval),
+            ("retention", self.retention),
+            ("recover_interval", self.recover_interval),
+            ("stalled_after", self.stalled_after),
+        ] {
+            check(time <= MAX_DURATION, field, time, "must be at most 36500days")?;
+        }
         let third = self.lease / 3;
         check(
             self.poll_interval <= third && !self.poll_interval.is_zero(),
@@ -95,6 +112,7 @@ impl RelayConfig {
         )?;
         for (field, time) in [
             ("publish_timeout", self.publish_timeout),
+            ("store_timeout", self.store_timeout),
             ("janitor_interval", self.janitor_interval),
             ("recover_interval", self.recover_interval),
             ("stalled_after", self.stalled_after),
@@ -127,6 +145,25 @@ mod tests {
         let error = slow.validate().unwrap_err();
         assert_eq!(error.field, "poll_interval");
         assert!(error.to_string().contains("third of lease"), "{error}");
+    }
+
+    #[test]
+    fn times_that_nobody_can_count_are_refused() {
+        let forever = |change: fn(&mut RelayConfig)| {
+            let mut config = RelayConfig::default();
+            change(&mut config);
+            config.validate().unwrap_err().field
+        };
+        assert_eq!(forever(|config| config.retention = Duration::MAX), "retention");
+        assert_eq!(forever(|config| config.lease = Duration::MAX), "lease");
+        assert_eq!(
+            forever(|config| config.publish_timeout = Duration::MAX),
+            "publish_timeout"
+        );
+        assert_eq!(
+            forever(|config| config.breaker.open_for = Duration::MAX),
+            "breaker.open_for"
+        );
     }
 
     #[test]

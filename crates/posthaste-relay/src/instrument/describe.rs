@@ -28,6 +28,36 @@ pub fn describe_metrics() {
         Unit::Count,
         "Messages whose lease was lost before they were settled."
     );
+    describe_counter!(
+        "outbox_verdict_refused_count",
+        Unit::Count,
+        "Messages whose outcome the database refused to write."
+    );
+    describe_gauge!(
+        "outbox_verdicts_refused",
+        Unit::Count,
+        "Messages whose outcome the database refuses to write at present."
+    );
+    describe_counter!(
+        "outbox_slow_claim_count",
+        Unit::Count,
+        "Claims that took more than a third of their lease."
+    );
+    describe_gauge!(
+        "outbox_healthy",
+        Unit::Count,
+        "0 while calls of the database fail, 1 once they work again."
+    );
+    describe_counter!(
+        "outbox_throttled_count",
+        Unit::Count,
+        "Pauses because the broker asked for patience."
+    );
+    describe_gauge!(
+        "outbox_destinations_away",
+        Unit::Count,
+        "Destinations that are away, while the broker is not."
+    );
     describe_counter!("outbox_store_error_count", Unit::Count, "Failed calls of the database.");
     describe_counter!(
         "outbox_purged_count",

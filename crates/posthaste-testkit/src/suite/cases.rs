@@ -191,6 +191,12 @@ macro_rules! __conformance_cases {
                 the_next_batch_is_claimed_while_this_one_is_in_flight_up_to_a_bound
                 bytes_in_flight_are_bounded_too
             }
+            refused {
+                a_refused_verdict_stops_no_other_and_its_message_is_published_once
+                a_drain_ends_with_an_error_if_a_verdict_is_refused
+                a_failure_whose_verdict_is_refused_is_not_overtaken
+                while_every_verdict_is_refused_little_is_published
+            }
             circuit {
                 while_the_circuit_is_open_nothing_is_claimed_and_no_attempt_is_used
                 after_the_open_time_exactly_three_messages_are_tried
@@ -202,6 +208,9 @@ macro_rules! __conformance_cases {
                 a_broker_that_does_not_answer_opens_the_circuit
                 a_relay_stops_while_the_circuit_is_open
                 draining_ends_with_an_error_when_the_broker_is_away
+                a_destination_that_is_away_stops_only_its_own_messages
+                a_broker_that_asks_for_patience_gets_it_and_costs_no_attempt
+                the_only_message_does_not_die_of_an_outage
             }
             registry {
                 a_beat_puts_a_relay_on_the_list

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use posthaste_core::lifecycle::State;
-use posthaste_core::{Backoff, BreakerConfig, Message, MessageId, RelayStore, RetryPolicy};
+use posthaste_core::{Backoff, BreakerConfig, Message, MessageId, PublishError, RelayStore, RetryPolicy};
 use posthaste_relay::{Relay, RelayConfig, RelayError};
 use tokio::time::{sleep, timeout};
 
@@ -159,7 +159,7 @@ pub async fn no_message_dies_of_a_long_outage<B: Backend>(b: &B) {
 }
 
 /// A message at which the broker hangs up looks like an outage while it is a trial. It must not keep the circuit open for
-/// the others, and it dies like any other that fails.
+/// the others, and it dies like any other that fails, as soon as these show that the broker is there.
 pub async fn one_message_that_breaks_the_connection_does_not_stop_the_others<B: Backend>(b: &B) {
     let ids = enqueue_new(b, many(30)).await;
     let broker = broker();
@@ -171,10 +171,16 @@ pub async fn one_message_that_breaks_the_connection_does_not_stop_the_others<B: 
     broker.up();
     let others = timeout(MINUTE, broker.inner().wait_for(29)).await;
     others.expect("the others are delivered");
-    eventually("its end", async || record(b, ids[0]).await.state == State::Dead).await;
+    // Alone it could not be told from a broker that is away.
+    let mut delivered = ids[1..].to_vec();
+    while record(b, ids[0]).await.state != State::Dead {
+        delivered.extend(enqueue_new(b, many(1)).await);
+        let all = timeout(MINUTE, broker.inner().wait_for(delivered.len())).await;
+        all.expect("others are delivered meanwhile");
+    }
     shutdown.cancel();
     relay.await.expect("the relay does not panic");
-    broker.inner().assert_delivered_once(&ids[1..]);
+    broker.inner().assert_delivered_once(&delivered);
 }
 
 /// Proves pitfall 5.
@@ -282,4 +288,91 @@ pub async fn draining_ends_with_an_error_when_the_broker_is_away<B: Backend>(b: 
     let broker = RecordingPublisher::new();
     drain(b, broker.clone(), config()).await;
     broker.assert_delivered_once(&ids);
+}
+
+fn to(topic: &str, count: usize) -> Vec<Message> {
+    let message = |n: usize| Message::new(topic.to_owned(), n.to_string()).key(format!("k{}", n % 3));
+    (0..count).map(message).collect()
+}
+
+/// A failure that reaches one destination says nothing about the others.
+pub async fn a_destination_that_is_away_stops_only_its_own_messages<B: Backend>(b: &B) {
+    let (dead, healthy) = (to("dead", 30), to("healthy", 30));
+    let dead_ids = enqueue_new(b, dead.clone()).await;
+    let healthy_ids = enqueue_new(b, healthy).await;
+    let broker = broker();
+    let away = PublishError::transport("no leader, as scripted").at("dead");
+    broker.inject(Rule::new(Fault::Error(away)).when(|message| message.topic == "dead"));
+    let one_by_one = OneByOne::new(&broker);
+    let small = RelayConfig {
+        batch_size: 10,
+        ..hasty()
+    };
+    let (shutdown, relay) = start(b, one_by_one.clone(), small);
+    let others = timeout(MINUTE, broker.inner().wait_for(30)).await;
+    others.expect("the others are delivered");
+    eventually("many trials", async || one_by_one.tried().len() >= 30 + 12).await;
+    broker.inner().assert_delivered_once(&healthy_ids);
+    let dead_rows = records(b).await.into_iter().filter(|row| row.message.topic == "dead");
+    assert!(
+        dead_rows.into_iter().all(|row| row.state != State::Dead),
+        "nothing dies of it"
+    );
+    broker.heal();
+    // Until the destination is tried again, and for the waits of its messages.
+    eventually("everything to be delivered", async || {
+        b.pass_time(SECOND * 10).await;
+        broker.inner().ids().len() >= 60
+    })
+    .await;
+    shutdown.cancel();
+    let report = relay.await.expect("the relay does not panic");
+    assert_eq!((report.delivered, report.died), (60, 0));
+    let all: Vec<_> = dead_ids.into_iter().chain(healthy_ids).collect();
+    broker.inner().assert_delivered_once(&all);
+    broker.inner().assert_order_per_key(&dead);
+}
+
+/// There is nothing wrong with a message that the broker has no room for yet.
+pub async fn a_broker_that_asks_for_patience_gets_it_and_costs_no_attempt<B: Backend>(b: &B) {
+    let ids = enqueue_new(b, many(20)).await;
+    let broker = broker();
+    let busy = PublishError::throttled(SECOND / 5, "too many requests, as scripted");
+    broker.inject(Rule::new(Fault::Error(busy)));
+    let one_by_one = OneByOne::new(&broker);
+    let (shutdown, relay) = start(b, one_by_one.clone(), hasty());
+    eventually("more refusals than attempts", async || one_by_one.tried().len() >= 6).await;
+    let tried = one_by_one.tried();
+    for pair in tried.windows(2) {
+        assert!(pair[1].1 - pair[0].1 >= SECOND / 5, "nothing is tried meanwhile");
+    }
+    assert!(
+        attempts(b).await.iter().all(|attempts| *attempts <= 1),
+        "none was used up"
+    );
+    broker.heal();
+    let all = timeout(MINUTE, broker.inner().wait_for(20)).await;
+    all.expect("it goes on by itself");
+    shutdown.cancel();
+    let report = relay.await.expect("the relay does not panic");
+    assert_eq!((report.delivered, report.died, report.retried), (20, 0, 0));
+    broker.inner().assert_delivered_once(&ids);
+}
+
+/// It has fewer attempts than it takes to open the circuit, and nothing else is there to be tried.
+pub async fn the_only_message_does_not_die_of_an_outage<B: Backend>(b: &B) {
+    let ids = enqueue_new(b, many(1)).await;
+    let broker = broker();
+    broker.vanish();
+    let one_by_one = OneByOne::new(&broker);
+    let (shutdown, relay) = start(b, one_by_one.clone(), hasty());
+    eventually("more failures than attempts", async || one_by_one.tried().len() >= 20).await;
+    broker.up();
+    timeout(MINUTE, broker.inner().wait_for(1))
+        .await
+        .expect("it is delivered");
+    shutdown.cancel();
+    let report = relay.await.expect("the relay does not panic");
+    assert_eq!((report.delivered, report.died), (1, 0));
+    broker.inner().assert_delivered_once(&ids);
 }

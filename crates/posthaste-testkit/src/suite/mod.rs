@@ -17,6 +17,7 @@ pub mod leadership;
 pub mod lease;
 pub mod order;
 pub mod purge;
+pub mod refused;
 pub mod registry;
 pub mod relay;
 pub mod running;

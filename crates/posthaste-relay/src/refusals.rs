@@ -1,0 +1,361 @@
+//! Verdicts that the database refuses to write.
+//!
+//! A constraint, a trigger or a missing grant may refuse the verdict on one row, and would again. What became of the
+//! message is known all the same, so it is remembered: the message is not handed to the publisher again, neither while
+//! its lease is renewed nor when its row is claimed anew, and the verdict is tried again, alone and less and less often.
+//! While nothing but refusals comes back, claims take one message at a time and wait in between: if it is all verdicts
+//! that are refused, few messages are published for nothing.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use metrics::gauge;
+use posthaste_core::MessageId;
+use posthaste_core::lifecycle::Verdict;
+use posthaste_core::publisher::Outcome;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
+
+use crate::engine::Reported;
+use crate::in_flight::Ticket;
+
+const FIRST_WAIT: Duration = Duration::from_secs(1);
+const LONGEST_WAIT: Duration = Duration::from_mins(1);
+
+/// More than so many are not held: nothing more is claimed until the database takes some of them.
+const MAX_HELD: usize = 10_000;
+
+/// More than so many rows that are free again are not remembered; the one that was not seen for longest is forgotten.
+const MAX_FREE: usize = 10_000;
+
+/// At most so many are tried again in one go, so that new verdicts do not wait for long.
+const MAX_RETRIES: usize = 100;
+
+#[derive(Debug)]
+pub(crate) struct Refusals {
+    namespace: String,
+    state: Mutex<State>,
+    changed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    entries: HashMap<MessageId, Entry>,
+    /// Rounds of settling in a row that brought refusals and nothing else.
+    barren: u32,
+    claims_after: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    ticket: Ticket,
+    outcome: Outcome,
+    verdict: Verdict,
+    hold: Hold,
+    failures: u32,
+    due: Instant,
+}
+
+/// Where the row is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hold {
+    /// Under the lease of its claim, which is renewed.
+    Leased,
+    /// Free, as it was before its claim.
+    Free,
+    /// Free, and nobody refused anything: the claim was lost together with its verdicts.
+    Lost,
+}
+
+/// A verdict from memory.
+#[derive(Debug)]
+pub(crate) struct Recalled {
+    pub(crate) outcome: Outcome,
+    pub(crate) verdict: Verdict,
+    /// Whether it is time to try to write it again.
+    pub(crate) due: bool,
+    /// The earlier claim, if its lease was being renewed. It is over now.
+    pub(crate) leased: Option<Ticket>,
+}
+
+impl Refusals {
+    pub(crate) fn new(namespace: &str) -> Self {
+        Self {
+            namespace: namespace.to_owned(),
+            state: Mutex::default(),
+            changed: Notify::new(),
+        }
+    }
+
+    /// Remembers a verdict that was not written; returns whether this is the first time. A message that was only given
+    /// back has nothing to remember.
+    pub(crate) fn remember(&self, reported: Reported, hold: Hold) -> bool {
+        let Reported {
+            ticket,
+            outcome,
+            verdict,
+        } = reported;
+        if verdict == Verdict::Released && hold != Hold::Leased {
+            return !self.knows(ticket.id);
+        }
+        let mut state = self.state();
+        let now = Instant::now();
+        let failures = state.entries.get(&ticket.id).map_or(0, |entry| entry.failures);
+        let due = if hold == Hold::Lost { now } else { now + wait(failures) };
+        if hold != Hold::Leased {
+            state.make_room();
+        }
+        let first = state
+            .entries
+            .insert(
+                ticket.id,
+                Entry {
+                    ticket,
+                    outcome,
+                    verdict,
+                    hold,
+                    failures: failures.saturating_add(1),
+                    due,
+                },
+            )
+            .is_none_or(|before| before.hold == Hold::Lost);
+        self.show(&state);
+        first && hold != Hold::Lost
+    }
+
+    /// Forgets a message, because its verdict was written or its row is another worker's; returns whether it had been
+    /// refused.
+    pub(crate) fn forget(&self, id: MessageId) -> bool {
+        let mut state = self.state();
+        let Some(entry) = state.entries.remove(&id) else {
+            return false;
+        };
+        self.show(&state);
+        drop(state);
+        self.changed.notify_waiters();
+        entry.hold != Hold::Lost
+    }
+
+    /// Ends a round of settling. If verdicts are taken again, those that were refused may be too.
+    pub(crate) fn round(&self, applied: usize, refused: usize) {
+        let mut state = self.state();
+        if applied > 0 {
+            if state.barren == 0 {
+                return;
+            }
+            state.barren = 0;
+            state.claims_after = None;
+        } else if refused > 0 {
+            state.claims_after = Some(Instant::now() + wait(state.barren));
+            state.barren = state.barren.saturating_add(1);
+        } else {
+            return;
+        }
+        drop(state);
+        self.changed.notify_waiters();
+    }
+
+    /// A refused verdict was taken after all: whatever stood in the way may be gone for the others too.
+    pub(crate) fn hurry(&self) {
+        let now = Instant::now();
+        self.state().entries.values_mut().for_each(|entry| entry.due = now);
+    }
+
+    /// Whether the verdict on a message is known.
+    pub(crate) fn knows(&self, id: MessageId) -> bool {
+        let state = self.state();
+        !state.entries.is_empty() && state.entries.contains_key(&id)
+    }
+
+    /// The verdict on a message whose row was claimed anew.
+    pub(crate) fn recall(&self, id: MessageId) -> Option<Recalled> {
+        let state = self.state();
+        let entry = state.entries.get(&id)?;
+        Some(Recalled {
+            outcome: entry.outcome.clone(),
+            verdict: entry.verdict.clone(),
+            // Under a lease the row is not claimed again and again.
+            due: entry.hold == Hold::Leased || entry.due <= Instant::now(),
+            leased: (entry.hold == Hold::Leased).then(|| entry.ticket.clone()),
+        })
+    }
+
+    /// When the next verdict on a leased row is to be tried again.
+    pub(crate) fn next_retry(&self) -> Option<Instant> {
+        let state = self.state();
+        state.leased().map(|entry| entry.due).min()
+    }
+
+    /// The verdicts on leased rows that are to be tried again now, or all of them.
+    pub(crate) fn retries(&self, all: bool) -> Vec<Reported> {
+        let now = Instant::now();
+        let state = self.state();
+        let mut due: Vec<_> = state.leased().filter(|entry| all || entry.due <= now).collect();
+        due.sort_by_key(|entry| entry.due);
+        let reported = |entry: &Entry| Reported {
+            ticket: entry.ticket.clone(),
+            outcome: entry.outcome.clone(),
+            verdict: entry.verdict.clone(),
+        };
+        due.into_iter().take(MAX_RETRIES).map(reported).collect()
+    }
+
+    /// Whether nothing but refusals came back lately.
+    pub(crate) fn is_barren(&self) -> bool {
+        self.state().barren > 0
+    }
+
+    /// How many verdicts are refused at present.
+    pub(crate) fn count(&self) -> usize {
+        self.state().refused()
+    }
+
+    /// Waits until something may be claimed; returns how many, if only some.
+    pub(crate) async fn wait_for_room(&self) -> Option<u32> {
+        loop {
+            // Registered before the look, so that no change in between is missed.
+            let changed = self.changed.notified();
+            let (full, barren, after) = {
+                let state = self.state();
+                (state.leased().count() >= MAX_HELD, state.barren > 0, state.claims_after)
+            };
+            match after.filter(|after| *after > Instant::now()) {
+                None if !full => return barren.then_some(1),
+                Some(after) if !full => tokio::select! {
+                    () = changed => {}
+                    () = sleep_until(after) => {}
+                },
+                _ => changed.await,
+            }
+        }
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "gauges are floats")]
+    fn show(&self, state: &State) {
+        let refused = state.refused() as f64;
+        gauge!("outbox_verdicts_refused", "namespace" => self.namespace.clone()).set(refused);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // No code panics while holding the lock, and the data would be sound if it did.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn leased(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.values().filter(|entry| entry.hold == Hold::Leased)
+    }
+
+    fn refused(&self) -> usize {
+        self.entries.values().filter(|entry| entry.hold != Hold::Lost).count()
+    }
+
+    fn make_room(&mut self) {
+        if self.entries.len() < MAX_FREE {
+            return;
+        }
+        let free = self.entries.iter().filter(|(_, entry)| entry.hold != Hold::Leased);
+        // Most lost claims are settled by somebody else and never seen again.
+        let oldest = free.min_by_key(|(_, entry)| (entry.hold != Hold::Lost, entry.due));
+        let Some(oldest) = oldest.map(|(id, _)| *id) else {
+            return;
+        };
+        if self
+            .entries
+            .remove(&oldest)
+            .is_some_and(|entry| entry.hold != Hold::Lost)
+        {
+            tracing::error!(
+                id = %oldest,
+                "more than {MAX_FREE} verdicts are refused; one is forgotten, and its message may be published again"
+            );
+        }
+    }
+}
+
+fn wait(failures: u32) -> Duration {
+    FIRST_WAIT.saturating_mul(1 << failures.min(16)).min(LONGEST_WAIT)
+}
+
+#[cfg(test)]
+mod tests {
+    use chrono::Utc;
+    use posthaste_core::lifecycle::LeaseToken;
+    use tokio::time::advance;
+
+    use super::*;
+
+    fn reported(id: MessageId) -> Reported {
+        let ticket = Ticket {
+            id,
+            token: LeaseToken::new(),
+            bytes: 1,
+            topic: "orders".into(),
+            key: None,
+            attempts: 1,
+            max_attempts: 10,
+            version: None,
+            created_at: Utc::now(),
+        };
+        Reported {
+            ticket,
+            outcome: Outcome::Delivered,
+            verdict: Verdict::Delivered,
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refused_verdict_is_tried_less_and_less_often_but_at_least_once_a_minute() {
+        let (refusals, id) = (Refusals::new("default"), MessageId::new());
+        let mut waits = Vec::new();
+        for n in 0..9 {
+            assert_eq!(refusals.remember(reported(id), Hold::Leased), n == 0, "told once");
+            waits.push((refusals.next_retry().unwrap() - Instant::now()).as_secs());
+            assert!(refusals.retries(false).is_empty());
+            advance(Duration::from_secs(waits[n])).await;
+            assert_eq!(refusals.retries(false).len(), 1);
+        }
+        assert_eq!(waits, [1, 2, 4, 8, 16, 32, 60, 60, 60]);
+        assert!(refusals.forget(id) && refusals.next_retry().is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_row_that_is_free_is_tried_when_it_is_claimed_and_its_time_has_come() {
+        let (refusals, id) = (Refusals::new("default"), MessageId::new());
+        refusals.remember(reported(id), Hold::Free);
+        assert_eq!(refusals.next_retry(), None, "only a claim brings it back");
+        assert!(!refusals.recall(id).unwrap().due);
+        advance(Duration::from_secs(2)).await;
+        assert!(refusals.recall(id).unwrap().due);
+        assert_eq!(refusals.count(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn while_only_refusals_come_back_claims_take_one_message_and_wait() {
+        let refusals = Refusals::new("default");
+        assert_eq!(refusals.wait_for_room().await, None);
+        let start = Instant::now();
+        for wait in [1, 3, 7] {
+            refusals.round(0, 5);
+            assert_eq!(refusals.wait_for_room().await, Some(1));
+            assert_eq!(start.elapsed().as_secs(), wait);
+        }
+        refusals.round(1, 5);
+        assert_eq!(refusals.wait_for_room().await, None, "at once");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_free_and_not_seen_again_does_not_fill_the_memory() {
+        let refusals = Refusals::new("default");
+        let first = MessageId::new();
+        refusals.remember(reported(first), Hold::Free);
+        for _ in 0..MAX_FREE {
+            advance(Duration::from_millis(1)).await;
+            refusals.remember(reported(MessageId::new()), Hold::Free);
+        }
+        assert_eq!(refusals.count(), MAX_FREE);
+        assert!(!refusals.knows(first));
+    }
+}

@@ -1,0 +1,259 @@
+//! A database at which things go wrong.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use posthaste_core::lifecycle::{LeaseToken, Settlement};
+use posthaste_core::store::{
+    Claim, ClaimRequest, LeadRequest, Leadership, OutboxStats, Recovered, RefusedVerdict, RelayBeat, Scope, Settled,
+    StoreErrorKind, Terms, WorkerId,
+};
+use posthaste_core::wake::WakeSource;
+use posthaste_core::{MessageId, RelayStore, StoreError};
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+/// A store in front of another one. It refuses verdicts on some rows, as a constraint, a trigger or a missing grant does,
+/// stops answering, as a frozen server does, or claims slowly or in vain. Clones share what goes wrong.
+///
+/// ```
+/// use posthaste_testkit::{MemoryStore, FaultyStore};
+///
+/// let store = FaultyStore::new(MemoryStore::new());
+/// store.refuse_all();
+/// store.allow_all();
+/// ```
+#[derive(Clone, Debug)]
+pub struct FaultyStore<S> {
+    inner: S,
+    script: Arc<Script>,
+}
+
+#[derive(Debug, Default)]
+struct Script {
+    faults: Mutex<Faults>,
+    hanging: watch::Sender<bool>,
+}
+
+#[derive(Debug, Default)]
+struct Faults {
+    refuse_all: bool,
+    refused: HashSet<MessageId>,
+    refusals: u64,
+    claims_take: Duration,
+    failing_claims: u32,
+    panicking_sweep: bool,
+}
+
+impl<S> FaultyStore<S> {
+    /// Refuses nothing yet.
+    pub fn new(inner: S) -> Self {
+        Self {
+            inner,
+            script: Arc::default(),
+        }
+    }
+
+    /// The store behind it.
+    pub fn inner(&self) -> &S {
+        &self.inner
+    }
+
+    /// Refuses every verdict on these rows.
+    pub fn refuse(&self, ids: impl IntoIterator<Item = MessageId>) {
+        self.faults().refused.extend(ids);
+    }
+
+    /// Refuses every verdict.
+    pub fn refuse_all(&self) {
+        self.faults().refuse_all = true;
+    }
+
+    /// Refuses nothing any more.
+    pub fn allow_all(&self) {
+        let mut faults = self.faults();
+        faults.refuse_all = false;
+        faults.refused.clear();
+    }
+
+    /// How many calls met with a refusal.
+    pub fn refusals(&self) -> u64 {
+        self.faults().refusals
+    }
+
+    /// No call is answered until [`FaultyStore::release`].
+    pub fn hang(&self) {
+        self.script.hanging.send_replace(true);
+    }
+
+    /// Answers again.
+    pub fn release(&self) {
+        self.script.hanging.send_replace(false);
+    }
+
+    /// From now on the answer to a claim takes so long.
+    pub fn slow_claims(&self, take: Duration) {
+        self.faults().claims_take = take;
+    }
+
+    /// The next `count` claims fail as deadlocks do.
+    pub fn fail_claims(&self, count: u32) {
+        self.faults().failing_claims = count;
+    }
+
+    /// The next sweep panics.
+    pub fn panic_next_sweep(&self) {
+        self.faults().panicking_sweep = true;
+    }
+
+    fn faults(&self) -> MutexGuard<'_, Faults> {
+        self.script.faults.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn answering(&self) {
+        let mut hanging = self.script.hanging.subscribe();
+        // An error would mean that the sender is gone, and `self` holds it.
+        let _ = hanging.wait_for(|hanging| !hanging).await;
+    }
+
+    /// The rows whose verdicts are refused.
+    fn culprits(&self, settlements: &[Settlement]) -> HashSet<MessageId> {
+        let mut faults = self.faults();
+        let ids = settlements.iter().map(|settlement| settlement.id);
+        let culprits: HashSet<_> = ids
+            .filter(|id| faults.refuse_all || faults.refused.contains(id))
+            .collect();
+        faults.refusals += u64::from(!culprits.is_empty());
+        culprits
+    }
+}
+
+fn deadlock() -> StoreError {
+    StoreError {
+        kind: StoreErrorKind::Contention,
+        message: "a deadlock, as scripted".to_owned(),
+        remedy: None,
+        source: None,
+    }
+}
+
+fn refusal() -> StoreError {
+    StoreError {
+        kind: StoreErrorKind::Other,
+        message: "a trigger refuses the row, as scripted".to_owned(),
+        remedy: None,
+        source: None,
+    }
+}
+
+#[async_trait]
+impl<S: RelayStore> RelayStore for FaultyStore<S> {
+    async fn claim(&self, request: &ClaimRequest) -> Result<Claim, StoreError> {
+        self.answering().await;
+        {
+            let mut faults = self.faults();
+            if faults.failing_claims > 0 {
+                faults.failing_claims -= 1;
+                return Err(deadlock());
+            }
+        }
+        let claim = self.inner.claim(request).await;
+        let take = self.faults().claims_take;
+        if !take.is_zero() {
+            sleep(take).await;
+        }
+        claim
+    }
+
+    async fn settle(&self, settlements: &[Settlement]) -> Result<Settled, StoreError> {
+        self.answering().await;
+        let culprits = self.culprits(settlements);
+        if culprits.is_empty() {
+            return self.inner.settle(settlements).await;
+        }
+        if !self.inner.terms().settle_together {
+            return Err(refusal());
+        }
+        // The call ends the transaction: what is left out is as it was before its claim. Without any verdict there would
+        // be no transaction to end.
+        let (mut kept, refused): (Vec<_>, Vec<_>) = settlements
+            .iter()
+            .cloned()
+            .partition(|settlement| !culprits.contains(&settlement.id));
+        let first = refused[0].clone();
+        kept.push(Settlement::released(first.id, first.token));
+        let mut settled = self.inner.settle(&kept).await?;
+        for Settlement { id, .. } in refused {
+            settled.refused.push(RefusedVerdict { id, error: refusal() });
+        }
+        settled.lost.retain(|id| !culprits.contains(id));
+        Ok(settled)
+    }
+
+    async fn extend(
+        &self,
+        token: LeaseToken,
+        ids: &[MessageId],
+        lease: Duration,
+    ) -> Result<Vec<MessageId>, StoreError> {
+        self.answering().await;
+        self.inner.extend(token, ids, lease).await
+    }
+
+    fn terms(&self) -> Terms {
+        self.inner.terms()
+    }
+
+    async fn recover(
+        &self,
+        scope: &Scope,
+        max_attempts: u32,
+        stalled_after: Duration,
+    ) -> Result<Recovered, StoreError> {
+        self.answering().await;
+        self.inner.recover(scope, max_attempts, stalled_after).await
+    }
+
+    async fn sweep(&self, scope: &Scope, max_attempts: u32) -> Result<Vec<MessageId>, StoreError> {
+        self.answering().await;
+        let panics = std::mem::take(&mut self.faults().panicking_sweep);
+        assert!(!panics, "the store panics, as scripted");
+        self.inner.sweep(scope, max_attempts).await
+    }
+
+    async fn purge(&self, keep: Duration, limit: u32) -> Result<u64, StoreError> {
+        self.answering().await;
+        self.inner.purge(keep, limit).await
+    }
+
+    async fn stats(&self, namespace: &str) -> Result<OutboxStats, StoreError> {
+        self.answering().await;
+        self.inner.stats(namespace).await
+    }
+
+    async fn beat(&self, beat: &RelayBeat) -> Result<(), StoreError> {
+        self.answering().await;
+        self.inner.beat(beat).await
+    }
+
+    async fn lead(&self, request: &LeadRequest) -> Result<Leadership, StoreError> {
+        self.answering().await;
+        self.inner.lead(request).await
+    }
+
+    async fn leave(&self, worker: WorkerId) -> Result<(), StoreError> {
+        self.answering().await;
+        self.inner.leave(worker).await
+    }
+
+    async fn wake_source(&self) -> Option<Box<dyn WakeSource>> {
+        self.inner.wake_source().await
+    }
+
+    async fn check(&self) -> Result<(), StoreError> {
+        self.answering().await;
+        self.inner.check().await
+    }
+}

@@ -1,0 +1,149 @@
+//! The engine against a database and a publisher that misbehave, on a clock that does not have to be waited for.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use posthaste_core::lifecycle::State;
+use posthaste_core::store::ProducerStore;
+use posthaste_core::{AdminStore, Batch, Message, MessageId, OutboxOptions, Publisher, Report};
+use posthaste_relay::{Relay, RelayConfig, RelayError};
+use posthaste_testkit::{FaultyStore, MemoryStore, RecordingPublisher, TestClock};
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_mins(1);
+
+fn store() -> FaultyStore<MemoryStore> {
+    FaultyStore::new(MemoryStore::with_clock(TestClock::ticking()))
+}
+
+async fn enqueue<const N: usize>(store: &FaultyStore<MemoryStore>, payloads: [&str; N]) -> [MessageId; N] {
+    let messages = payloads.map(|payload| Message::new("orders", payload.to_owned()));
+    let ids = messages.each_ref().map(|message| message.id);
+    let options = OutboxOptions::default();
+    let enqueued = store.inner().enqueue_and_commit(&options, messages.to_vec()).await;
+    enqueued.unwrap();
+    ids
+}
+
+async fn state(store: &FaultyStore<MemoryStore>, id: MessageId) -> State {
+    store.inner().show(id).await.unwrap().unwrap().state
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_database_that_stops_answering_is_said_within_15_s_and_the_relay_goes_on_by_itself() {
+    let (store, broker, shutdown) = (store(), RecordingPublisher::new(), CancellationToken::new());
+    let relay = Relay::new(store.clone(), broker.clone());
+    let health = relay.health();
+    let relay = tokio::spawn(relay.run_until(shutdown.clone()));
+    enqueue(&store, ["1"]).await;
+    timeout(SECOND, broker.wait_for(1)).await.unwrap();
+    sleep(SECOND).await;
+    assert_eq!(health.problem(), None);
+    store.hang();
+    sleep(SECOND * 15).await;
+    let problem = health.problem().expect("the relay is not healthy");
+    assert!(
+        problem.contains("claiming") && problem.contains("gave no answer for 10s"),
+        "{problem}"
+    );
+    sleep(MINUTE * 5).await;
+    assert!(!health.is_healthy());
+    store.release();
+    enqueue(&store, ["2"]).await;
+    sleep(MINUTE * 2).await;
+    assert_eq!(broker.deliveries().len(), 2);
+    assert_eq!(health.problem(), None);
+    shutdown.cancel();
+    assert_eq!(relay.await.unwrap().unwrap().delivered, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_relay_ends_with_an_error_when_one_of_its_tasks_panics() {
+    let store = store();
+    store.panic_next_sweep();
+    let relay = Relay::new(store, RecordingPublisher::new()).run_until(CancellationToken::new());
+    let ended = timeout(MINUTE, relay).await.expect("it does not go on without it");
+    let error = ended.unwrap_err();
+    assert!(matches!(error, RelayError::Panicked { task: "cleaning up" }), "{error}");
+}
+
+/// A claim whose answer comes when most of its lease is over would be given back and claimed again without end.
+#[tokio::test(start_paused = true)]
+async fn what_a_slow_claim_brings_is_delivered() {
+    let store = store();
+    let ids = enqueue(&store, ["1"]).await;
+    store.slow_claims(Duration::from_millis(2_700));
+    let short = RelayConfig {
+        lease: SECOND * 3,
+        ..RelayConfig::default()
+    };
+    let (broker, shutdown) = (RecordingPublisher::new(), CancellationToken::new());
+    let relay = Relay::new(store.clone(), broker.clone()).config(short);
+    let relay = tokio::spawn(relay.run_until(shutdown.clone()));
+    timeout(SECOND * 10, broker.wait_for(1)).await.expect("it is delivered");
+    sleep(SECOND).await;
+    assert_eq!(state(&store, ids[0]).await, State::Delivered);
+    shutdown.cancel();
+    assert_eq!(relay.await.unwrap().unwrap().released, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_goes_on_after_deadlocks_and_loses_no_answers() {
+    let store = store();
+    enqueue(&store, ["1", "2", "3"]).await;
+    let broker = RecordingPublisher::new();
+    store.fail_claims(3);
+    let one_by_one = RelayConfig {
+        batch_size: 1,
+        ..RelayConfig::default()
+    };
+    let relay = Relay::new(store, broker.clone()).config(one_by_one);
+    assert_eq!(relay.drain().await.unwrap().delivered, 3);
+}
+
+/// Goes on in a task of its own when its call is given up, as a thread does that is blocked in a client library.
+#[derive(Clone, Default)]
+struct Stubborn {
+    allowed: Arc<Mutex<Vec<bool>>>,
+}
+
+#[async_trait]
+impl Publisher for Stubborn {
+    async fn publish(&self, batch: Batch, _report: Report) {
+        let allowed = Arc::clone(&self.allowed);
+        tokio::spawn(async move {
+            sleep(SECOND * 35).await;
+            let id = batch.deliveries[0].message.id;
+            allowed.lock().unwrap().push(batch.may_send(id));
+        });
+        std::future::pending::<()>().await;
+    }
+
+    fn name(&self) -> &'static str {
+        "stubborn"
+    }
+}
+
+/// Proves pitfall 6.
+#[tokio::test(start_paused = true)]
+async fn a_publisher_that_was_given_up_may_send_nothing_more() {
+    let store = store();
+    enqueue(&store, ["1"]).await;
+    let stubborn = Stubborn::default();
+    let shutdown = CancellationToken::new();
+    let long = RelayConfig {
+        lease: MINUTE * 10,
+        ..RelayConfig::default()
+    };
+    let relay = Relay::new(store, stubborn.clone()).config(long);
+    let relay = tokio::spawn(relay.run_until(shutdown.clone()));
+    sleep(SECOND * 36).await;
+    assert_eq!(*stubborn.allowed.lock().unwrap(), [false]);
+    shutdown.cancel();
+    relay.await.unwrap().unwrap();
+}

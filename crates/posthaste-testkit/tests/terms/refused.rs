@@ -1,0 +1,93 @@
+//! Verdicts that the database refuses, on tables without leases: the row is free again at once.
+
+use std::time::Duration;
+
+use posthaste_core::Outcome;
+use posthaste_core::lifecycle::State;
+use posthaste_relay::{Relay, RelayError};
+use posthaste_testkit::{FaultyStore, MemoryLease, MemoryTable};
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::broker::{Broker, busy};
+use super::{MINUTE, SECOND, config, enqueue, state, store};
+
+const LOCKED: MemoryTable = MemoryTable {
+    lease: MemoryLease::RowLocks,
+    without_attempts: false,
+    versioned: false,
+};
+
+const LOCKED_WITHOUT_ATTEMPTS: MemoryTable = MemoryTable {
+    without_attempts: true,
+    ..LOCKED
+};
+
+#[tokio::test(start_paused = true)]
+async fn a_message_whose_delivery_is_refused_is_published_once_and_written_when_the_cause_is_gone() {
+    for table in [LOCKED, LOCKED_WITHOUT_ATTEMPTS] {
+        let memory = store(table);
+        let ids = enqueue(&memory, ["1", "a1", "a2", "2"]).await;
+        let refusing = FaultyStore::new(memory.clone());
+        refusing.refuse([ids[1]]);
+        let (broker, shutdown) = (Broker::willing(), CancellationToken::new());
+        let relay = Relay::new(refusing.clone(), broker.clone()).config(config());
+        let relay = tokio::spawn(relay.run_until(shutdown.clone()));
+        sleep(MINUTE * 10).await;
+        for id in [ids[0], ids[2], ids[3]] {
+            assert_eq!(state(&memory, id).await, State::Delivered);
+        }
+        assert_eq!(state(&memory, ids[1]).await, State::Pending);
+        for payload in ["1", "a1", "a2", "2"] {
+            assert_eq!(broker.attempts_of(payload).len(), 1, "{payload}");
+        }
+        assert!(refusing.refusals() < 30, "tried once a minute: {}", refusing.refusals());
+        refusing.allow_all();
+        sleep(MINUTE * 2).await;
+        assert_eq!(state(&memory, ids[1]).await, State::Delivered);
+        assert_eq!(broker.attempts_of("a1").len(), 1);
+        shutdown.cancel();
+        let report = relay.await.unwrap().unwrap();
+        assert_eq!((report.delivered, report.refused), (4, 0));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_that_is_refused_is_not_overtaken() {
+    let memory = store(LOCKED);
+    let ids = enqueue(&memory, ["a1", "a2", "b1"]).await;
+    let refusing = FaultyStore::new(memory.clone());
+    refusing.refuse([ids[0]]);
+    let broker = Broker::slow(|payload, attempt| match (payload, attempt) {
+        ("a1", 1) => (Duration::ZERO, busy()),
+        _ => (Duration::ZERO, Outcome::Delivered),
+    });
+    let shutdown = CancellationToken::new();
+    let relay = Relay::new(refusing.clone(), broker.clone()).config(config());
+    let relay = tokio::spawn(relay.run_until(shutdown.clone()));
+    sleep(MINUTE).await;
+    assert_eq!(broker.attempts_of("a1").len(), 1);
+    assert_eq!(broker.attempts_of("a2").len(), 0, "it waits for its head");
+    assert_eq!(broker.attempts_of("b1").len(), 1);
+    refusing.allow_all();
+    sleep(MINUTE * 3).await;
+    assert_eq!(state(&memory, ids[1]).await, State::Delivered);
+    shutdown.cancel();
+    relay.await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_does_not_go_round_and_round() {
+    let memory = store(LOCKED);
+    let ids = enqueue(&memory, ["1", "2"]).await;
+    let refusing = FaultyStore::new(memory.clone());
+    refusing.refuse([ids[0]]);
+    let broker = Broker::willing();
+    let relay = Relay::new(refusing.clone(), broker.clone()).config(config());
+    let drained = timeout(SECOND * 30, relay.drain()).await.expect("the drain ends");
+    let Err(RelayError::Unsettled { report }) = drained else {
+        panic!("{drained:?}")
+    };
+    assert_eq!((report.delivered, report.refused, report.undelivered), (1, 1, 1));
+    assert_eq!(broker.attempts_of("1").len(), 1);
+}
