@@ -7,65 +7,20 @@
 
 #[path = "support/kafka.rs"]
 mod kafka;
+#[path = "support/mock.rs"]
+mod mock;
 mod support;
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use kafka::{Topic, failure};
+use kafka::failure;
+use mock::{SOON, all_brokers, cluster, keyed, numbers, publisher, refuse, run};
 use posthaste_core::publisher::{ErrorKind, LeaseCheck, Outcome};
 use posthaste_core::{Batch, Message, MessageId, Publisher, Report};
-use posthaste_publishers::kafka::KafkaPublisher;
-use rdkafka::mocking::MockCluster;
-use rdkafka::producer::DefaultProducerContext;
-use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
+use rdkafka::types::RDKafkaRespErr;
 use support::{deliveries, publish, publish_without_lease};
 
-type Cluster = MockCluster<'static, DefaultProducerContext>;
-
-fn cluster() -> (Cluster, Topic) {
-    let cluster = MockCluster::new(3).unwrap();
-    let topic = Topic::absent(&cluster.bootstrap_servers());
-    cluster.create_topic(&topic.name, 1, 3).unwrap();
-    (cluster, topic)
-}
-
-fn publisher(topic: &Topic, properties: &[(&str, &str)], answer_within: Duration) -> KafkaPublisher {
-    let mut options = topic.options();
-    options.answer_within = answer_within;
-    for (name, value) in properties {
-        options.connection = options.connection.property(*name, *value);
-    }
-    KafkaPublisher::new(options).unwrap()
-}
-
-fn keyed(topic: &Topic, key: &str, n: usize) -> Message {
-    Message::new(topic.name.as_str(), n.to_string()).key(key)
-}
-
-fn run(topic: &Topic, key: &str, numbers: std::ops::Range<usize>) -> Vec<Message> {
-    numbers.map(|n| keyed(topic, key, n)).collect()
-}
-
-fn numbers(range: std::ops::Range<usize>) -> Vec<String> {
-    range.map(|n| n.to_string()).collect()
-}
-
-fn refuse(cluster: &Cluster, errors: &[RDKafkaRespErr]) {
-    cluster.request_errors(RDKafkaApiKey::Produce, errors);
-}
-
-fn all_brokers(cluster: &Cluster, up: bool) {
-    for broker in 1..=3 {
-        if up {
-            cluster.broker_up(broker).unwrap();
-        } else {
-            cluster.broker_down(broker).unwrap();
-        }
-    }
-}
-
-const SOON: Duration = Duration::from_secs(20);
 const AT_ONCE: Duration = Duration::from_millis(1_500);
 
 #[tokio::test(flavor = "multi_thread")]

@@ -48,6 +48,9 @@ struct Lane {
     ids: Vec<MessageId>,
     ends: Vec<Option<End>>,
     answered: usize,
+    /// Whether anything of it did not go out. Known at once, while those before it may still be on their way.
+    stopped: bool,
+    /// Whether one of those that were answered, in order, did not go out: whoever comes after it bears no blame.
     failed: bool,
 }
 
@@ -60,6 +63,7 @@ impl Ongoing {
             ends: vec![None; ids.len()],
             ids,
             answered: 0,
+            stopped: false,
             failed: false,
         };
         Self {
@@ -83,6 +87,7 @@ impl Ongoing {
         if place < of_lane.answered || of_lane.ends[place].is_some() {
             return;
         }
+        of_lane.stopped |= !matches!(end, End::Delivered);
         of_lane.ends[place] = Some(end);
         let before = of_lane.answered;
         while let Some(end) = of_lane.ends.get_mut(of_lane.answered).and_then(Option::take) {
@@ -105,9 +110,9 @@ impl Ongoing {
         }
     }
 
-    /// Whether the lane goes on: nothing of it failed.
+    /// Whether the lane goes on: nothing of it failed or was kept back.
     pub(super) fn goes_on(&self, lane: usize) -> bool {
-        !self.state().lanes[lane].failed
+        !self.state().lanes[lane].stopped
     }
 
     /// Takes note of the producer that serves the lane.
@@ -272,6 +277,21 @@ mod tests {
             assert!(matches!(outcomes[0], Outcome::Failed(_)), "{outcomes:?}");
             assert!(matches!(outcomes[1], Outcome::Failed(_)), "{outcomes:?}");
             assert_eq!(outcomes[2], Outcome::NotAttempted);
+        }
+    }
+
+    #[test]
+    fn what_does_not_go_out_stops_its_lane_before_those_ahead_of_it_are_answered() {
+        for end in [
+            End::Failed(refused()),
+            End::NotHandedOver,
+            End::Withdrawn,
+            End::Uncertain,
+        ] {
+            let (ongoing, _, outcomes) = lane(3);
+            ongoing.end(0, 1, end.clone());
+            assert!(!ongoing.goes_on(0), "{end:?}");
+            assert!(outcomes.lock().unwrap().is_empty(), "told in order");
         }
     }
 
