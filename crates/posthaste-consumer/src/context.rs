@@ -87,7 +87,7 @@ impl ClientContext for Context {
             (Code::AllBrokersDown | Code::Resolve, _) | (_, Cause::Authentication) => {
                 self.kafka.failed(format!("{} ({reason})", explanation.text));
             }
-            (_, Cause::Away) => tracing::debug!(%error, "{reason}"),
+            (_, Cause::Away | Cause::Unavailable) => tracing::debug!(%error, "{reason}"),
             _ => tracing::warn!(error = explanation.text, "{reason}"),
         }
     }

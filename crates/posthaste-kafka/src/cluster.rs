@@ -163,7 +163,7 @@ impl Cluster {
                 Err(error) => error,
             };
             let explanation = explain_error(&error, None);
-            if explanation.cause != Cause::Away {
+            if !matches!(explanation.cause, Cause::Away | Cause::Unavailable) {
                 return Err(explanation);
             }
             // Serves the callbacks; nothing is fetched.

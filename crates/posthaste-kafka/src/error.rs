@@ -9,12 +9,16 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Cause {
-    /// Brokers cannot be reached, do not answer, or are choosing a leader.
+    /// Brokers cannot be reached or do not answer.
     Away,
+    /// The partition has no leader, or too few replicas in sync.
+    Unavailable,
     /// The brokers do not know who we are.
     Authentication,
-    /// They know, and do not let us.
+    /// They know, and do not let us use the topic or the group.
     Authorisation,
+    /// They know, and do not let us use the cluster.
+    ClusterAuthorisation,
     /// The topic, or the partition, is not there.
     UnknownTopic,
     /// The record is larger than the topic or the cluster takes.
@@ -38,21 +42,21 @@ pub enum Cause {
 impl Cause {
     /// How the engine treats it.
     ///
-    /// Missing rights are no reason to give a message up: an operator can grant them. They say nothing of other topics
-    /// either, so they are not [`ErrorKind::Transport`]. Wrong credentials do, and can be mended as well.
+    /// What an operator or the cluster can fix is no reason to give a message up, and costs it no attempt: it is
+    /// [`ErrorKind::Transport`], of the topic where it says nothing of others.
     pub fn kind(self) -> ErrorKind {
         match self {
-            Self::Away | Self::Authentication => ErrorKind::Transport,
+            Self::Away
+            | Self::Unavailable
+            | Self::Authentication
+            | Self::Authorisation
+            | Self::ClusterAuthorisation
+            | Self::UnknownTopic => ErrorKind::Transport,
             Self::TooLarge | Self::Refused => ErrorKind::Permanent,
             Self::Throttled => ErrorKind::Throttled {
                 retry_after: Duration::from_secs(1),
             },
-            Self::Authorisation
-            | Self::UnknownTopic
-            | Self::QueueFull
-            | Self::Fatal
-            | Self::Unsupported
-            | Self::Withdrawn => ErrorKind::Transient,
+            Self::QueueFull | Self::Fatal | Self::Unsupported | Self::Withdrawn => ErrorKind::Transient,
             Self::Other => ErrorKind::Unknown,
         }
     }
@@ -108,6 +112,8 @@ const CREDENTIALS: &str = "correct sasl.username and sasl.password, or the clien
 const TLS: &str = "check security.protocol, ssl.ca.location and the broker's certificate";
 const GRANT: &str = "grant this client's user the right with kafka-acls.sh";
 const CONTENT: &str = "correct what the application enqueues, or the topic's settings";
+const TIMESTAMP: &str = "leave publisher.timestamp out, correct this host's clock, or raise \
+                         message.timestamp.before.max.ms and message.timestamp.after.max.ms of {topic}";
 const SETTINGS: &str = "correct kafka.properties, or upgrade the brokers";
 const REBUILD: &str = "a new producer takes over by itself";
 const LOGS: &str = "see the brokers' logs";
@@ -140,17 +146,17 @@ fn meaning(code: Code) -> (Cause, &'static str, &'static str) {
         | Code::NotController
         | Code::PreferredLeaderNotAvailable
         | Code::EligibleLeadersNotAvailable
-        | Code::RebootstrapRequired => (Cause::Away, "the cluster is choosing a leader", WAIT),
+        | Code::RebootstrapRequired => (Cause::Unavailable, "the cluster is choosing a leader", WAIT),
         Code::CoordinatorLoadInProgress
         | Code::CoordinatorNotAvailable
         | Code::NotCoordinator
         | Code::WaitingForCoordinator => (Cause::Away, "the cluster is choosing a coordinator", WAIT),
         Code::NotEnoughReplicas | Code::NotEnoughReplicasAfterAppend | Code::ISRInsufficient => (
-            Cause::Away,
+            Cause::Unavailable,
             "fewer replicas are in sync than min.insync.replicas asks for",
             REPLICAS,
         ),
-        Code::KafkaStorageError => (Cause::Away, "a broker's disk fails", LOGS),
+        Code::KafkaStorageError => (Cause::Unavailable, "a broker's disk fails", LOGS),
         Code::Authentication | Code::SaslAuthenticationFailed => (
             Cause::Authentication,
             "the brokers refuse these credentials",
@@ -165,7 +171,9 @@ fn meaning(code: Code) -> (Cause, &'static str, &'static str) {
         Code::TopicAuthorizationFailed => (Cause::Authorisation, "access is denied", GRANT),
         Code::ClusterAuthorizationFailed
         | Code::TransactionalIdAuthorizationFailed
-        | Code::DelegationTokenAuthorizationFailed => (Cause::Authorisation, "access to the cluster is denied", GRANT),
+        | Code::DelegationTokenAuthorizationFailed => {
+            (Cause::ClusterAuthorisation, "access to the cluster is denied", GRANT)
+        }
         Code::GroupAuthorizationFailed => (Cause::Authorisation, "access to the consumer group is denied", GRANT),
         Code::UnknownTopic | Code::UnknownTopicOrPartition | Code::UnknownTopicId => {
             (Cause::UnknownTopic, "the topic does not exist", CREATE)
@@ -184,7 +192,12 @@ fn meaning(code: Code) -> (Cause, &'static str, &'static str) {
             "the broker refuses the record; a compacted topic takes none without a key",
             CONTENT,
         ),
-        Code::InvalidTimestamp => (Cause::Refused, "the broker refuses the record's time", CONTENT),
+        // A matter of the topic's settings, or of a clock.
+        Code::InvalidTimestamp => (
+            Cause::Unsupported,
+            "the broker refuses the record's timestamp",
+            TIMESTAMP,
+        ),
         Code::PolicyViolation => (Cause::Refused, "a policy of the cluster refuses it", CONTENT),
         Code::KeySerialization | Code::ValueSerialization => (Cause::Refused, "it cannot be written", CONTENT),
         // Its neighbour in the request was refused, not this one.
@@ -238,7 +251,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_says_something_of_every_message_counts_as_transport() {
+    fn what_the_cluster_or_an_operator_can_fix_counts_as_transport() {
         for code in [
             Code::BrokerTransportFailure,
             Code::AllBrokersDown,
@@ -255,6 +268,9 @@ mod tests {
             Code::Authentication,
             Code::SaslAuthenticationFailed,
             Code::SSL,
+            Code::TopicAuthorizationFailed,
+            Code::ClusterAuthorizationFailed,
+            Code::UnknownTopicOrPartition,
         ] {
             assert_eq!(explain(code, None).cause.kind(), ErrorKind::Transport, "{code:?}");
         }
@@ -282,6 +298,7 @@ mod tests {
             Code::InvalidDifferentRecord,
             Code::OutOfOrderSequenceNumber,
             Code::UnsupportedCompressionType,
+            Code::InvalidTimestamp,
             Code::Unknown,
         ] {
             assert!(!permanent(code), "{code:?}");

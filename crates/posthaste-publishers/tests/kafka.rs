@@ -9,13 +9,14 @@
 mod kafka;
 mod support;
 
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use kafka::{Topic, failure, shared};
-use posthaste_core::publisher::{ErrorKind, Outcome};
-use posthaste_core::{Message, Publisher};
+use posthaste_core::publisher::{Delivery, ErrorKind, ErrorScope, LeaseCheck, Outcome};
+use posthaste_core::{Batch, Message, MessageId, Publisher, Report};
 use posthaste_kafka::event::Format;
-use posthaste_publishers::kafka::{KafkaPublisher, Route, UnknownTopic};
+use posthaste_publishers::kafka::{KafkaPublisher, RecordTimestamp, Route, UnknownTopic};
 use support::publish;
 
 fn keyed(topic: &Topic, key: &str, payload: &str) -> Message {
@@ -155,9 +156,7 @@ async fn nothing_of_a_key_is_written_after_one_that_the_broker_refused() {
 
     // And without it the key goes on, at first with one message, then together.
     let rest = &messages[11..];
-    let head = publish(&publisher, rest).await;
-    assert_eq!((&head[0], &head[1]), (&Outcome::Delivered, &Outcome::NotAttempted));
-    assert_eq!(publish(&publisher, &rest[1..]).await, vec![Outcome::Delivered; 28]);
+    assert_eq!(publish(&publisher, rest).await, vec![Outcome::Delivered; 29]);
     let mut expected = numbers(0..30);
     expected.extend(numbers(31..60));
     assert_eq!(topic.payloads("k"), expected);
@@ -215,6 +214,108 @@ async fn how_large_a_message_may_be_is_for_the_topic_to_say() {
     assert_eq!(topic.payloads("k")[0].len(), 3_000_000);
 }
 
+/// What our estimate of a record's size says is what brokers say, to the byte.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_is_too_large_here_when_it_is_too_large_there() {
+    let Some(brokers) = shared() else { return };
+    let topic = Topic::create(&brokers, 1, &[]).await;
+    let unaware = topic.publisher(&[]);
+    // It learns that the topic takes large messages.
+    assert_eq!(
+        publish(&unaware, &[keyed(&topic, "k", "0")]).await,
+        [Outcome::Delivered]
+    );
+    lower_the_limit(&topic).await;
+    let publisher = topic.publisher(&[]);
+    let of = |bytes: usize| vec![keyed(&topic, "k", &"x".repeat(bytes))];
+    let refused = failure(&publish(&publisher, &of(3_000)).await[0]).message;
+    let bytes: usize = refused.split(' ').find_map(|word| word.parse().ok()).unwrap();
+    let largest = 2_000 - (bytes - 3_000);
+    assert_eq!(publish(&publisher, &of(largest)).await, [Outcome::Delivered]);
+    let here = failure(&publish(&publisher, &of(largest + 1)).await[0]);
+    assert_eq!(here.kind, ErrorKind::Permanent);
+    let there = failure(&publish(&unaware, &of(largest + 1)).await[0]);
+    assert_eq!(there.kind, ErrorKind::Transient, "the broker refused it: {there}");
+}
+
+/// Proves pitfall 26.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_limit_that_was_raised_is_noticed_before_a_message_is_given_up_for_it() {
+    let Some(brokers) = shared() else { return };
+    let topic = Topic::create(&brokers, 1, &[("max.message.bytes", "2000")]).await;
+    let publisher = topic.publisher(&[]);
+    let large = [keyed(&topic, "k", &"x".repeat(5_000))];
+    assert_eq!(
+        failure(&publish(&publisher, &large).await[0]).kind,
+        ErrorKind::Permanent
+    );
+    topic.set("max.message.bytes", "10000").await;
+    let deadline = Instant::now() + kafka::PATIENCE;
+    while publish(&publisher, &large).await != [Outcome::Delivered] {
+        assert!(Instant::now() < deadline, "the raised limit is not noticed");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
+struct Always;
+
+impl LeaseCheck for Always {
+    fn may_send(&self, _: MessageId) -> bool {
+        true
+    }
+}
+
+/// Publishes a message that was enqueued years ago.
+async fn publish_late(publisher: &KafkaPublisher, message: &Message) -> Outcome {
+    let delivery = Delivery {
+        message: message.clone(),
+        created_at: YEARS_AGO.parse().unwrap(),
+        attempt: 1,
+    };
+    let outcome: Arc<Mutex<Option<Outcome>>> = Arc::default();
+    let sink = Arc::clone(&outcome);
+    let report = Report::new(move |_, outcome| *sink.lock().unwrap() = Some(outcome));
+    publisher
+        .publish(Batch::new(vec![delivery], Arc::new(Always)), report)
+        .await;
+    outcome.lock().unwrap().take().unwrap()
+}
+
+const YEARS_AGO: &str = "2020-02-02T00:00:00Z";
+
+/// By its timestamp Kafka deletes a record: one that is published late must not be deleted before it is read.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_record_has_the_time_of_its_publication_unless_that_of_the_event_is_wanted() {
+    let Some(brokers) = shared() else { return };
+    let topic = Topic::create(&brokers, 1, &[("retention.ms", "-1")]).await;
+    let before = chrono::Utc::now().timestamp_millis();
+    let message = keyed(&topic, "k", "0");
+    assert_eq!(publish_late(&topic.publisher(&[]), &message).await, Outcome::Delivered);
+    let mut options = topic.options();
+    options.timestamp = RecordTimestamp::Enqueued;
+    let publisher = KafkaPublisher::new(options).unwrap();
+    assert_eq!(publish_late(&publisher, &message).await, Outcome::Delivered);
+    let records = topic.records();
+    let day = 24 * 3_600_000;
+    let near = before - day..before + day;
+    assert!(near.contains(&records[0].timestamp), "{}", records[0].timestamp);
+    let years_ago: chrono::DateTime<chrono::Utc> = YEARS_AGO.parse().unwrap();
+    assert_eq!(records[1].timestamp, years_ago.timestamp_millis());
+    assert!(records[0].headers["ce_time"].starts_with("2020-02-02"));
+
+    // A topic that refuses old records can be changed, and so can the setting.
+    topic.set("message.timestamp.before.max.ms", "60000").await;
+    let deadline = Instant::now() + kafka::PATIENCE;
+    let refused = loop {
+        match publish_late(&publisher, &message).await {
+            Outcome::Failed(error) => break error,
+            _ => assert!(Instant::now() < deadline, "the setting does not come into force"),
+        }
+    };
+    assert_eq!(refused.kind, ErrorKind::Transient);
+    assert!(refused.message.contains("publisher.timestamp"), "{refused}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_topic_that_is_not_there_is_named_and_used_once_it_is() {
     let Some(brokers) = shared() else { return };
@@ -223,7 +324,8 @@ async fn a_topic_that_is_not_there_is_named_and_used_once_it_is() {
     let messages = run(&topic, "k", 0..3);
     let outcomes = publish(&publisher, &messages).await;
     let error = failure(&outcomes[0]);
-    assert_eq!(error.kind, ErrorKind::Transient);
+    assert_eq!(error.kind, ErrorKind::Transport, "an operator can create it");
+    assert_eq!(error.scope, ErrorScope::Destination(topic.name.as_str().into()));
     assert!(
         error.message.contains(&topic.name) && error.message.contains("`posthaste topics apply`"),
         "{error}"
@@ -264,7 +366,7 @@ async fn topics_that_are_not_there_do_not_hold_up_the_others() {
         assert!(
             outcomes[..50]
                 .iter()
-                .all(|outcome| failure(outcome).kind == ErrorKind::Transient)
+                .all(|outcome| failure(outcome).kind == ErrorKind::Transport)
         );
     }
     assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
@@ -295,11 +397,8 @@ async fn without_idempotence_a_key_goes_out_one_message_at_a_time() {
     let topic = Topic::create(&brokers, 1, &[]).await;
     let publisher = topic.publisher(&[("enable.idempotence", "false")]);
     let outcomes = publish(&publisher, &run(&topic, "k", 0..3)).await;
-    assert_eq!(
-        outcomes,
-        [Outcome::Delivered, Outcome::NotAttempted, Outcome::NotAttempted]
-    );
-    assert_eq!(topic.payloads("k"), ["0"]);
+    assert_eq!(outcomes, vec![Outcome::Delivered; 3]);
+    assert_eq!(topic.payloads("k"), numbers(0..3));
 }
 
 #[tokio::test]

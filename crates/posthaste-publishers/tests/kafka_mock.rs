@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use kafka::failure;
 use mock::{SOON, all_brokers, cluster, keyed, numbers, publisher, refuse, run};
-use posthaste_core::publisher::{ErrorKind, LeaseCheck, Outcome};
+use posthaste_core::publisher::{ErrorKind, ErrorScope, LeaseCheck, Outcome};
 use posthaste_core::{Batch, Message, MessageId, Publisher, Report};
 use rdkafka::types::RDKafkaRespErr;
 use support::{deliveries, publish, publish_without_lease};
@@ -57,6 +57,7 @@ async fn brokers_that_are_away_cost_the_head_of_each_key_an_attempt_and_nothing_
     for head in [0, 3, 4] {
         let error = failure(&outcomes[head]);
         assert_eq!(error.kind, ErrorKind::Transport, "{error}");
+        assert_eq!(error.scope, ErrorScope::Broker, "{error}");
         assert!(error.message.contains("within 1.5s"), "{error}");
     }
     assert_eq!(outcomes[1..3], vec![Outcome::NotAttempted; 2]);
@@ -149,6 +150,7 @@ async fn passing_failures_are_retried_by_the_producer_as_often_as_configured() {
     refuse(&cluster, &[not_enough; 4]);
     let error = failure(&publish(&publisher, &[keyed(&topic, "k", 1)]).await[0]);
     assert_eq!(error.kind, ErrorKind::Transport);
+    assert_eq!(error.scope, ErrorScope::Destination(topic.name.as_str().into()));
     assert!(error.message.contains("min.insync.replicas"), "{error}");
     // Several messages of a key must not lose one in the middle: they are tried until the publisher gives up.
     assert_eq!(
@@ -204,7 +206,8 @@ async fn missing_rights_pass_once_they_are_granted() {
         &[RDKafkaRespErr::RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED],
     );
     let error = failure(&publish(&publisher, &[keyed(&topic, "k", 0)]).await[0]);
-    assert_eq!(error.kind, ErrorKind::Transient);
+    assert_eq!(error.kind, ErrorKind::Transport, "an operator can grant them");
+    assert_eq!(error.scope, ErrorScope::Destination(topic.name.as_str().into()));
     assert!(
         error.message.contains("kafka-acls.sh") && error.message.contains(&topic.name),
         "{error}"
@@ -270,4 +273,31 @@ async fn a_message_above_the_clients_own_limit_is_refused_for_good() {
     assert_eq!(error.kind, ErrorKind::Permanent);
     assert!(error.message.contains("message.max.bytes"), "{error}");
     assert_eq!(outcomes[2], Outcome::NotAttempted);
+}
+
+/// The brokers in this process do not answer when they are asked for a topic's limit, as those do not that do not let us.
+#[tokio::test(flavor = "multi_thread")]
+async fn where_limits_are_not_known_it_is_for_the_brokers_to_say_what_is_too_large() {
+    let (_cluster, topic) = cluster();
+    let publisher = publisher(&topic, &[], SOON);
+    let large = || Message::new(topic.name.as_str(), "x".repeat(2_000_000)).key("k");
+    assert_eq!(
+        publish(&publisher, &[large(), large()]).await,
+        vec![Outcome::Delivered; 2]
+    );
+}
+
+/// A relay gives up a publisher that is silent for longer than its `publish_timeout`.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hundred_new_topics_do_not_wait_one_after_the_other_for_brokers_that_are_away() {
+    let nobody = kafka::Topic::absent("127.0.0.1:1");
+    let publisher = publisher(&nobody, &[], Duration::from_secs(8));
+    let messages: Vec<Message> = (0..100).map(|n| Message::new(format!("topic-{n}"), "x")).collect();
+    let began = Instant::now();
+    let outcomes = publish(&publisher, &messages).await;
+    assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
+    for outcome in &outcomes {
+        let error = failure(outcome);
+        assert_eq!((error.kind, error.scope), (ErrorKind::Transport, ErrorScope::Broker));
+    }
 }

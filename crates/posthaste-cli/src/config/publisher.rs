@@ -6,7 +6,7 @@ use std::time::Duration;
 #[cfg(feature = "kafka")]
 use posthaste_kafka::event::Format;
 #[cfg(feature = "kafka")]
-use posthaste_publishers::kafka::{KafkaOptions, Route, UnknownTopic};
+use posthaste_publishers::kafka::{KafkaOptions, RecordTimestamp, Route, UnknownTopic};
 use posthaste_publishers::webhook::{Field, Style};
 use posthaste_publishers::{LogLevel, LogOptions, WebhookOptions, WebhookUrl};
 use serde::Deserialize;
@@ -52,6 +52,8 @@ pub struct PublisherConfig {
     pub(super) id_header: Option<String>,
     /// What becomes of a message whose topic is not there, `retry` or `dead`. Defaults to `retry`.
     pub(super) unknown_topic: Option<UnknownTopic>,
+    /// What stands in a record's timestamp, `published` or `enqueued`. Defaults to `published`.
+    pub(super) timestamp: Option<RecordTimestamp>,
 }
 
 /// Which publisher.
@@ -89,15 +91,16 @@ mod left_out {
     pub type Format = figment::value::Value;
     pub type Route = figment::value::Value;
     pub type UnknownTopic = figment::value::Value;
+    pub type RecordTimestamp = figment::value::Value;
 }
 #[cfg(not(feature = "kafka"))]
-use left_out::{Format, Route, UnknownTopic};
+use left_out::{Format, RecordTimestamp, Route, UnknownTopic};
 
 impl PublisherConfig {
     /// What to say of a field that was given although it is for another publisher, and the field.
     pub(super) fn misplaced(&self) -> Option<(&'static str, String)> {
         use PublisherKind::{File, Kafka, Log, Webhook};
-        let given: [(_, &[PublisherKind], _); 16] = [
+        let given: [(_, &[PublisherKind], _); 17] = [
             ("path", &[File], self.path.is_some()),
             ("fsync", &[File], self.fsync.is_some()),
             ("level", &[Log], self.level.is_some()),
@@ -114,6 +117,7 @@ impl PublisherConfig {
             ("routes", &[Kafka], self.routes.is_some()),
             ("id_header", &[Kafka], self.id_header.is_some()),
             ("unknown_topic", &[Kafka], self.unknown_topic.is_some()),
+            ("timestamp", &[Kafka], self.timestamp.is_some()),
         ];
         let (field, kinds, _) = given
             .into_iter()
@@ -164,6 +168,7 @@ impl PublisherConfig {
             routes: self.routes.clone().unwrap_or_default(),
             id_header: self.id_header.clone(),
             unknown_topic: self.unknown_topic.unwrap_or_default(),
+            timestamp: self.timestamp.unwrap_or_default(),
             answer_within: self.patience(publish_timeout),
             ..defaults
         }

@@ -101,7 +101,9 @@ impl Guard {
         loop {
             if let Some(Err(error)) = guard.consumer.poll(POLL) {
                 let explanation = explain(error);
-                if !matches!(explanation.cause, Cause::Away | Cause::Other) || Instant::now() > deadline {
+                if !matches!(explanation.cause, Cause::Away | Cause::Unavailable | Cause::Other)
+                    || Instant::now() > deadline
+                {
                     return Err(explanation.into());
                 }
             }

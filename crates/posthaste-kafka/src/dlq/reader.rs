@@ -97,7 +97,8 @@ impl<'a> Reader<'a> {
     /// Brokers come and go; only what will not pass, or does not in time, ends the reading.
     fn bear(&self, error: &KafkaError, in_vain: &mut u32) -> Result<(), Explanation> {
         let explanation = explain_to_operator(error, Some(self.topic), self.connection);
-        let may_pass = matches!(error, KafkaError::NoMessageReceived) || explanation.cause == Cause::Away;
+        let may_pass = matches!(error, KafkaError::NoMessageReceived)
+            || matches!(explanation.cause, Cause::Away | Cause::Unavailable);
         if may_pass && *in_vain < POLLS {
             *in_vain += 1;
             return Ok(());

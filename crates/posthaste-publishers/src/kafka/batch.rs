@@ -31,23 +31,28 @@ pub(super) enum End {
 pub(super) struct Ongoing {
     report: Report,
     state: Mutex<State>,
-    /// Woken when the first of a lane, or the last of all, has been answered.
-    changed: Notify,
+    /// One for each lane, woken when anything of it has been answered.
+    progress: Vec<Notify>,
+    /// Woken when everything has been answered.
+    over: Notify,
 }
 
 struct State {
     lanes: Vec<Lane>,
     unanswered: usize,
-    last_answer: Instant,
-    /// Why we stopped waiting, if we did.
-    gave_up: Option<PublishError>,
 }
 
 struct Lane {
     role: Option<Role>,
     ids: Vec<MessageId>,
     ends: Vec<Option<End>>,
+    /// How many were given to a producer: always the first ones.
+    handed_over: usize,
     answered: usize,
+    /// When something was handed over or answered last.
+    since: Instant,
+    /// Why we stopped waiting for its answers, if we did.
+    gave_up: Option<PublishError>,
     /// Whether anything of it did not go out. Known at once, while those before it may still be on their way.
     stopped: bool,
     /// Whether one of those that were answered, in order, did not go out: whoever comes after it bears no blame.
@@ -58,23 +63,26 @@ impl Ongoing {
     /// A batch with these lanes.
     pub(super) fn new(lanes: Vec<Vec<MessageId>>, report: Report) -> Self {
         let unanswered = lanes.iter().map(Vec::len).sum();
+        let now = Instant::now();
         let lane = |ids: Vec<MessageId>| Lane {
             role: None,
             ends: vec![None; ids.len()],
             ids,
+            handed_over: 0,
             answered: 0,
+            since: now,
+            gave_up: None,
             stopped: false,
             failed: false,
         };
         Self {
             report,
+            progress: lanes.iter().map(|_| Notify::new()).collect(),
             state: Mutex::new(State {
                 lanes: lanes.into_iter().map(lane).collect(),
                 unanswered,
-                last_answer: Instant::now(),
-                gave_up: None,
             }),
-            changed: Notify::new(),
+            over: Notify::new(),
         }
     }
 
@@ -82,31 +90,29 @@ impl Ongoing {
     pub(super) fn end(&self, lane: usize, place: usize, end: End) {
         let mut outcomes = Vec::new();
         let mut state = self.state();
-        let State { lanes, gave_up, .. } = &mut *state;
-        let of_lane = &mut lanes[lane];
+        let of_lane = &mut state.lanes[lane];
         if place < of_lane.answered || of_lane.ends[place].is_some() {
             return;
         }
         of_lane.stopped |= !matches!(end, End::Delivered);
         of_lane.ends[place] = Some(end);
-        let before = of_lane.answered;
         while let Some(end) = of_lane.ends.get_mut(of_lane.answered).and_then(Option::take) {
             let id = of_lane.ids[of_lane.answered];
-            outcomes.push((id, of_lane.outcome(id, end, gave_up.as_ref())));
+            outcomes.push((id, of_lane.outcome(id, end)));
             of_lane.answered += 1;
         }
-        let news = before == 0 && of_lane.answered > 0;
-        state.unanswered -= outcomes.len();
         if !outcomes.is_empty() {
-            state.last_answer = Instant::now();
+            of_lane.since = Instant::now();
         }
-        let news = news || state.unanswered == 0;
+        state.unanswered -= outcomes.len();
+        let over = state.unanswered == 0;
         drop(state);
         for (id, outcome) in outcomes {
             self.report.outcome(id, outcome);
         }
-        if news {
-            self.changed.notify_waiters();
+        self.progress[lane].notify_waiters();
+        if over {
+            self.over.notify_waiters();
         }
     }
 
@@ -115,47 +121,95 @@ impl Ongoing {
         !self.state().lanes[lane].stopped
     }
 
-    /// Takes note of the producer that serves the lane.
-    pub(super) fn goes_by(&self, lane: usize, role: Role) {
-        self.state().lanes[lane].role = Some(role);
+    /// Waits until the first `count` of the lane have been answered; whether the lane then goes on. One that is stopped
+    /// is not waited for.
+    pub(super) async fn goes_on_after(&self, lane: usize, count: usize) -> bool {
+        loop {
+            let mut progress = std::pin::pin!(self.progress[lane].notified());
+            // Registered before the look, so that no change in between is missed.
+            progress.as_mut().enable();
+            let (stopped, answered) = {
+                let state = self.state();
+                (state.lanes[lane].stopped, state.lanes[lane].answered)
+            };
+            if stopped || answered >= count {
+                return !stopped;
+            }
+            progress.await;
+        }
+    }
+
+    /// Takes note of a message that a producer was given.
+    pub(super) fn handed_over(&self, lane: usize, place: usize, role: Role) {
+        let mut state = self.state();
+        let lane = &mut state.lanes[lane];
+        lane.role = Some(role);
+        lane.handed_over = place + 1;
+        lane.since = Instant::now();
+    }
+
+    /// Keeps back what no producer was given.
+    pub(super) fn keep_back(&self) {
+        let kept: Vec<(usize, usize)> = {
+            let state = self.state();
+            let lanes = state.lanes.iter().enumerate();
+            lanes
+                .flat_map(|(number, lane)| (lane.handed_over..lane.ids.len()).map(move |place| (number, place)))
+                .collect()
+        };
+        for (lane, place) in kept {
+            self.end(lane, place, End::NotHandedOver);
+        }
     }
 
     /// Whether a producer of this role still owes an answer.
     pub(super) fn awaits(&self, role: Role) -> bool {
-        let open = |lane: &Lane| lane.role == Some(role) && lane.answered < lane.ids.len();
-        self.state().lanes.iter().any(open)
+        self.state().lanes.iter().any(|lane| lane.awaits(role))
     }
 
-    /// From now on a message that is taken back failed by `error`.
-    pub(super) fn give_up(&self, error: PublishError) {
-        self.state().gave_up.get_or_insert(error);
+    /// Since when the lane that is silent for longest waits for an answer of a producer of this role.
+    pub(super) fn silent_since(&self, role: Role) -> Option<Instant> {
+        let state = self.state();
+        let waiting = state.lanes.iter().filter(|lane| lane.awaits(role));
+        waiting.map(|lane| lane.since).min()
     }
 
-    /// When the last answer came.
-    pub(super) fn last_answer(&self) -> Instant {
-        self.state().last_answer
+    /// Gives up the lanes that have waited for an answer of this role since `since`: what is taken back of them failed by
+    /// the error that `why` gives for the first message that was not answered.
+    pub(super) fn give_up(&self, role: Role, since: Instant, why: impl Fn(MessageId) -> PublishError) {
+        let mut state = self.state();
+        for lane in state
+            .lanes
+            .iter_mut()
+            .filter(|lane| lane.awaits(role) && lane.since <= since)
+        {
+            lane.gave_up = Some(why(lane.ids[lane.answered]));
+        }
     }
 
-    /// Waits until the first messages of all these lanes have been answered.
-    pub(super) async fn heads_answered(&self, lanes: &[usize]) {
-        self.wait(|state| lanes.iter().all(|&lane| state.lanes[lane].answered > 0))
-            .await;
+    /// What a producer of this role still owes will not be answered any more: nobody knows what became of it.
+    pub(super) fn lose(&self, role: Role) {
+        let lost: Vec<(usize, usize)> = {
+            let state = self.state();
+            let lanes = state.lanes.iter().enumerate().filter(|(_, lane)| lane.awaits(role));
+            lanes
+                .flat_map(|(number, lane)| (lane.answered..lane.handed_over).map(move |place| (number, place)))
+                .collect()
+        };
+        for (lane, place) in lost {
+            self.end(lane, place, End::Uncertain);
+        }
     }
 
     /// Waits until everything has been answered.
     pub(super) async fn over(&self) {
-        self.wait(|state| state.unanswered == 0).await;
-    }
-
-    async fn wait(&self, condition: impl Fn(&State) -> bool) {
         loop {
-            let mut changed = std::pin::pin!(self.changed.notified());
-            // Registered before the look, so that no change in between is missed.
-            changed.as_mut().enable();
-            if condition(&self.state()) {
+            let mut over = std::pin::pin!(self.over.notified());
+            over.as_mut().enable();
+            if self.state().unanswered == 0 {
                 return;
             }
-            changed.await;
+            over.await;
         }
     }
 
@@ -166,7 +220,12 @@ impl Ongoing {
 }
 
 impl Lane {
-    fn outcome(&mut self, id: MessageId, end: End, gave_up: Option<&PublishError>) -> Outcome {
+    fn awaits(&self, role: Role) -> bool {
+        self.role == Some(role) && self.answered < self.handed_over
+    }
+
+    fn outcome(&mut self, id: MessageId, end: End) -> Outcome {
+        let gave_up = self.gave_up.as_ref();
         let after_failure = self.failed;
         self.failed |= !matches!(end, End::Delivered);
         match end {
@@ -212,7 +271,8 @@ mod tests {
     fn reported(gave_up: bool, ends: &[(usize, End)]) -> Vec<Outcome> {
         let (ongoing, ids, outcomes) = lane(ends.len());
         if gave_up {
-            ongoing.give_up(silence());
+            ongoing.handed_over(0, ends.len() - 1, Role::Lanes);
+            ongoing.give_up(Role::Lanes, Instant::now(), |_| silence());
         }
         for (place, end) in ends {
             ongoing.end(0, *place, end.clone());
@@ -296,13 +356,46 @@ mod tests {
     }
 
     #[test]
-    fn a_producer_is_awaited_until_its_lanes_are_answered() {
-        let (ongoing, _, _) = lane(2);
+    fn a_producer_is_awaited_until_what_it_was_given_is_answered() {
+        let (ongoing, _, _) = lane(3);
         assert!(!ongoing.awaits(Role::Lanes));
-        ongoing.goes_by(0, Role::Lanes);
+        ongoing.handed_over(0, 0, Role::Lanes);
+        assert!(ongoing.awaits(Role::Lanes) && !ongoing.awaits(Role::Lone));
+        assert!(ongoing.silent_since(Role::Lanes).is_some() && ongoing.silent_since(Role::Lone).is_none());
         ongoing.end(0, 0, End::Delivered);
-        assert!(ongoing.awaits(Role::Lanes) && !ongoing.awaits(Role::Lone) && ongoing.goes_on(0));
+        assert!(!ongoing.awaits(Role::Lanes) && ongoing.goes_on(0));
+        ongoing.handed_over(0, 1, Role::Lone);
         ongoing.end(0, 1, End::Withdrawn);
-        assert!(!ongoing.awaits(Role::Lanes) && !ongoing.goes_on(0));
+        assert!(!ongoing.awaits(Role::Lone) && !ongoing.goes_on(0));
+    }
+
+    #[test]
+    fn only_lanes_that_are_silent_are_given_up() {
+        let ids = [MessageId::new(), MessageId::new()];
+        let outcomes = Outcomes::default();
+        let sink = Arc::clone(&outcomes);
+        let report = Report::new(move |id, outcome| sink.lock().unwrap().push((id, outcome)));
+        let ongoing = Ongoing::new(ids.map(|id| vec![id]).to_vec(), report);
+        ongoing.handed_over(0, 0, Role::Lanes);
+        let since = Instant::now();
+        std::thread::sleep(std::time::Duration::from_millis(2));
+        ongoing.handed_over(1, 0, Role::Lanes);
+        ongoing.give_up(Role::Lanes, since, |_| silence());
+        ongoing.end(0, 0, End::Withdrawn);
+        ongoing.end(1, 0, End::Withdrawn);
+        let expected = [(ids[0], Outcome::Failed(silence())), (ids[1], Outcome::NotAttempted)];
+        assert_eq!(*outcomes.lock().unwrap(), expected);
+    }
+
+    #[test]
+    fn what_no_producer_was_given_is_kept_back() {
+        let (ongoing, ids, outcomes) = lane(3);
+        ongoing.handed_over(0, 0, Role::Lanes);
+        ongoing.keep_back();
+        assert!(outcomes.lock().unwrap().is_empty());
+        ongoing.end(0, 0, End::Delivered);
+        let outcomes = outcomes.lock().unwrap();
+        let kept = |id| (id, Outcome::NotAttempted);
+        assert_eq!(*outcomes, [(ids[0], Outcome::Delivered), kept(ids[1]), kept(ids[2])]);
     }
 }

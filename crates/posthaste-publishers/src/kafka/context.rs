@@ -1,8 +1,8 @@
 //! What librdkafka calls back.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use posthaste_core::publisher::{ErrorKind, ErrorScope, PublishError};
 use posthaste_kafka::error::{Cause, explain, explain_error};
@@ -23,13 +23,19 @@ pub(super) struct Ticket {
     pub(super) batch: Arc<Ongoing>,
     pub(super) lane: usize,
     pub(super) place: usize,
-    /// The lane, where its first delivery is worth remembering.
-    pub(super) warms: Option<u64>,
+    /// The lane's name, where its delivery is worth remembering.
+    pub(super) known_by: Option<u64>,
+    /// When it was handed over.
+    pub(super) since: Instant,
 }
 
 /// What the publisher wants to know of all its producers.
 pub(super) struct Observer {
-    pub(super) unknown_topic: UnknownTopic,
+    unknown_topic: UnknownTopic,
+    answer_within: Duration,
+    began: Instant,
+    /// When a broker last acknowledged anything, in milliseconds since `began`.
+    last_success: AtomicU64,
     /// The latest that librdkafka said of its connections: why they fail stands here, and not in the delivery reports.
     trouble: Mutex<Option<Trouble>>,
     /// Whether there is any, so that a success need not take the lock to find out.
@@ -42,17 +48,20 @@ struct Trouble {
 }
 
 impl Observer {
-    pub(super) fn new(unknown_topic: UnknownTopic) -> Self {
+    pub(super) fn new(unknown_topic: UnknownTopic, answer_within: Duration) -> Self {
         Self {
             unknown_topic,
+            answer_within,
+            began: Instant::now(),
+            last_success: AtomicU64::new(0),
             trouble: Mutex::new(None),
             troubled: AtomicBool::new(false),
         }
     }
 
-    /// A broker's failure as the engine wants it.
-    pub(super) fn broker_failure(&self, error: &KafkaError, topic: &str) -> PublishError {
-        let failure = self.failure(error, Some(topic));
+    /// A broker's failure as the engine wants it, of a message that was handed over at `since`.
+    fn broker_failure(&self, error: &KafkaError, topic: &str, since: Instant) -> PublishError {
+        let failure = self.failure_since(error, Some(topic), Some(since));
         if explain_error(error, None).cause == Cause::TooLarge {
             // It is the whole request that was too large: this message may be one of its smallest. The next attempt
             // asks the topic for its limit.
@@ -63,12 +72,25 @@ impl Observer {
 
     /// A failure, classified, and with the reason if librdkafka gave one elsewhere.
     pub(super) fn failure(&self, error: &KafkaError, topic: Option<&str>) -> PublishError {
+        self.failure_since(error, topic, None)
+    }
+
+    /// The same, of something that began at `since`.
+    pub(super) fn failure_since(
+        &self,
+        error: &KafkaError,
+        topic: Option<&str>,
+        since: Option<Instant>,
+    ) -> PublishError {
         let explained = explain_error(error, topic);
         let kind = match explained.cause {
             Cause::UnknownTopic if self.unknown_topic == UnknownTopic::Dead => ErrorKind::Permanent,
             cause => cause.kind(),
         };
         let mut message = explained.text;
+        if error.rdkafka_error_code() == Some(RDKafkaErrorCode::MessageTimedOut) {
+            message = message.replace("in time", &format!("within {:?}", self.answer_within));
+        }
         if explained.cause == Cause::Away
             && let Some(trouble) = &*self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
         {
@@ -78,21 +100,30 @@ impl Observer {
                 _ => message = format!("{message} (librdkafka: {})", trouble.text),
             }
         }
-        let scope = match kind {
-            ErrorKind::Transport => ErrorScope::Broker,
+        let of_topic = match explained.cause {
+            Cause::Unavailable | Cause::UnknownTopic | Cause::Authorisation => true,
+            // Nobody answered; if others were answered meanwhile, it is a matter of this topic.
+            Cause::Away => since.is_some_and(|since| self.succeeded_after(since + self.answer_within / 2)),
+            _ => false,
+        };
+        let scope = match (kind, topic) {
+            (ErrorKind::Transport, Some(topic)) if of_topic => ErrorScope::Destination(topic.into()),
+            (ErrorKind::Transport | ErrorKind::Throttled { .. }, _) => ErrorScope::Broker,
             _ => ErrorScope::Message,
         };
         PublishError { kind, scope, message }
     }
 
-    /// The failure of messages that nobody answered.
-    pub(super) fn silence(&self, waited: Duration) -> PublishError {
+    /// The failure of a message that nobody answered since it was handed over.
+    pub(super) fn silence(&self, topic: Option<&str>, waited: Duration) -> PublishError {
         let timed_out = KafkaError::MessageProduction(RDKafkaErrorCode::MessageTimedOut);
-        let failure = self.failure(&timed_out, None);
-        PublishError {
-            message: failure.message.replace("in time", &format!("within {waited:?}")),
-            ..failure
-        }
+        let since = Instant::now().checked_sub(waited);
+        self.failure_since(&timed_out, topic, since)
+    }
+
+    fn succeeded_after(&self, time: Instant) -> bool {
+        let last = self.last_success.load(Ordering::Relaxed);
+        last > 0 && self.began + Duration::from_millis(last) >= time
     }
 
     fn note(&self, code: RDKafkaErrorCode, cause: Cause, text: String) {
@@ -110,7 +141,9 @@ impl Observer {
         }
     }
 
-    pub(super) fn all_is_well(&self) {
+    fn all_is_well(&self) {
+        let now = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.last_success.store(now.max(1), Ordering::Relaxed);
         if self.troubled.swap(false, Ordering::Relaxed) {
             *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = None;
         }
@@ -137,6 +170,8 @@ pub(super) struct Callbacks {
     pub(super) topics: Arc<Topics>,
     pub(super) generation: u64,
     pub(super) role: Role,
+    /// Whether it has come to its end.
+    pub(super) ended: AtomicBool,
     /// Called when the producer has come to its end.
     pub(super) on_end: Box<dyn Fn(&str) + Send + Sync>,
 }
@@ -161,7 +196,7 @@ impl ClientContext for Callbacks {
         let code = error.rdkafka_error_code().unwrap_or(RDKafkaErrorCode::Unknown);
         tracing::debug!(target: "librdkafka", ?code, "{reason}");
         if code == RDKafkaErrorCode::Fatal {
-            (self.on_end)(reason);
+            self.end(reason);
             return;
         }
         let explained = explain(code, None);
@@ -176,33 +211,56 @@ impl ClientContext for Callbacks {
     }
 }
 
+impl Callbacks {
+    fn end(&self, reason: &str) {
+        self.ended.store(true, Ordering::Release);
+        (self.on_end)(reason);
+    }
+
+    fn failed(&self, error: &KafkaError, topic: &str, partition: i32, since: Instant) -> End {
+        let stuck = self.role == Role::Lanes && !self.ended.load(Ordering::Acquire);
+        match error.rdkafka_error_code() {
+            Some(RDKafkaErrorCode::PurgeQueue | RDKafkaErrorCode::PurgeInflight) if stuck => {
+                // What it still held when it was replaced is what nobody answered.
+                self.warmth.doubt(topic, partition);
+            }
+            Some(RDKafkaErrorCode::PurgeQueue | RDKafkaErrorCode::PurgeInflight) => {}
+            _ => {
+                // One that never leaves a message out has come to its end with the first that fails.
+                if self.role == Role::Lanes {
+                    self.end(&error.to_string());
+                }
+                self.warmth.doubt(topic, partition);
+                match explain_error(error, None).cause {
+                    Cause::TooLarge | Cause::UnknownTopic => self.topics.forget(topic),
+                    _ => self.topics.ask_soon(topic),
+                }
+            }
+        }
+        match error.rdkafka_error_code() {
+            Some(RDKafkaErrorCode::PurgeQueue) => End::Withdrawn,
+            Some(RDKafkaErrorCode::PurgeInflight) => End::Uncertain,
+            _ => End::Failed(self.observer.broker_failure(error, topic, since)),
+        }
+    }
+}
+
 impl ProducerContext<NoCustomPartitioner> for Callbacks {
     type DeliveryOpaque = Box<Ticket>;
 
     fn delivery(&self, result: &DeliveryResult<'_>, ticket: Box<Ticket>) {
         let end = match result {
             Ok(record) => {
+                let (topic, partition) = (record.topic(), record.partition());
                 self.observer.all_is_well();
-                self.warmth.trust(record.topic());
-                if let Some(lane) = ticket.warms {
-                    self.warmth
-                        .warmed(self.generation, lane, record.topic(), record.partition());
+                self.warmth.trust(topic, partition);
+                if let Some(lane) = ticket.known_by {
+                    let generation = (self.role == Role::Lanes).then_some(self.generation);
+                    self.warmth.warmed(generation, lane, topic, partition);
                 }
                 End::Delivered
             }
-            Err((error, record)) => match error.rdkafka_error_code() {
-                Some(RDKafkaErrorCode::PurgeQueue) => End::Withdrawn,
-                Some(RDKafkaErrorCode::PurgeInflight) => End::Uncertain,
-                _ => {
-                    // One that never leaves a message out has come to its end with the first that fails.
-                    if self.role == Role::Lanes {
-                        (self.on_end)(&error.to_string());
-                    }
-                    self.warmth.doubt(record.topic());
-                    self.topics.forget(record.topic());
-                    End::Failed(self.observer.broker_failure(error, record.topic()))
-                }
-            },
+            Err((error, record)) => self.failed(error, record.topic(), record.partition(), ticket.since),
         };
         ticket.batch.end(ticket.lane, ticket.place, end);
     }

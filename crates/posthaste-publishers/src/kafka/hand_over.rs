@@ -1,20 +1,24 @@
-//! Hands a batch to librdkafka.
+//! Hands messages to librdkafka.
 
-use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use posthaste_core::MessageId;
 use posthaste_core::publisher::{Batch, Delivery, PublishError};
-use posthaste_kafka::event::{self, Format};
+use posthaste_kafka::event;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{Header, Headers as _, OwnedHeaders};
 use rdkafka::producer::BaseRecord;
 
 use super::batch::{End, Ongoing};
-use super::context::{Observer, Ticket};
+use super::context::Ticket;
+use super::options::RecordTimestamp;
 use super::producer::Producer;
+use super::publisher::KafkaPublisher;
+use super::size;
+
+/// How many messages are handed over before other tasks get their turn.
+const TURN: usize = 256;
 
 /// A message's place in its batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,84 +27,75 @@ pub(super) struct Place {
     pub(super) place: usize,
 }
 
-/// The places of a batch's messages, in the order of the batch, and the ids of each lane. A message without a key is a
-/// lane of its own.
-pub(super) fn places(deliveries: &[Delivery]) -> (Vec<Place>, Vec<Vec<MessageId>>) {
-    let mut ids: Vec<Vec<MessageId>> = Vec::new();
-    let mut lanes = HashMap::new();
-    let mut places = Vec::with_capacity(deliveries.len());
-    for delivery in deliveries {
-        let next = ids.len();
-        let lane = match delivery.message.lane() {
-            Some(lane) => *lanes.entry(lane).or_insert(next),
-            None => next,
-        };
-        if lane == next {
-            ids.push(Vec::new());
-        }
-        let place = ids[lane].len();
-        places.push(Place { lane, place });
-        ids[lane].push(delivery.message.id);
-    }
-    (places, ids)
-}
-
-/// What handing over needs to know.
+/// Hands the messages of one batch over.
 pub(super) struct Desk<'a> {
-    pub(super) batch: &'a Batch,
-    pub(super) ongoing: &'a Arc<Ongoing>,
-    pub(super) observer: &'a Observer,
-    pub(super) format: Format,
-    pub(super) id_header: Option<&'a str>,
-    pub(super) patience: Patience,
+    publisher: &'a KafkaPublisher,
+    batch: &'a Batch,
+    ongoing: &'a Arc<Ongoing>,
+    patience: Patience,
+    turns: AtomicUsize,
 }
 
 /// How long a full queue is waited for, by the batch as a whole.
-pub(super) struct Patience {
+struct Patience {
     within: Duration,
     is_over: AtomicBool,
 }
 
-impl Patience {
-    pub(super) fn new(within: Duration) -> Self {
+impl<'a> Desk<'a> {
+    pub(super) fn new(publisher: &'a KafkaPublisher, batch: &'a Batch, ongoing: &'a Arc<Ongoing>) -> Self {
         Self {
-            within,
-            is_over: AtomicBool::new(false),
+            publisher,
+            batch,
+            ongoing,
+            patience: Patience {
+                within: publisher.options.answer_within,
+                is_over: AtomicBool::new(false),
+            },
+            turns: AtomicUsize::new(0),
         }
     }
-}
 
-/// A record's overhead in a request, roughly and rather more.
-const OVERHEAD: usize = 100;
-
-impl Desk<'_> {
     /// Hands one message over, if its lane goes on and it may be sent. A full queue is waited for. Whatever keeps the
-    /// message from being handed over is its end, and stops its lane.
+    /// message from being handed over is its end, and stops its lane. `lane` is remembered once it is acknowledged.
     pub(super) async fn hand_over(
         &self,
         delivery: &Delivery,
         at: Place,
         topic: &str,
-        limit: Option<usize>,
         producer: &Producer,
-        warms: Option<u64>,
+        lane: Option<u64>,
     ) {
-        let id = delivery.message.id;
-        let end = |end| self.ongoing.end(at.lane, at.place, end);
-        if !self.ongoing.goes_on(at.lane) || !self.batch.may_send(id) {
-            return end(End::NotHandedOver);
+        if self.turns.fetch_add(1, Ordering::Relaxed) % TURN == TURN - 1 {
+            tokio::task::yield_now().await;
         }
-        let encoded = match event::encode(&delivery.message, delivery.created_at, self.format) {
-            Ok(encoded) => encoded,
-            Err(error) => return end(End::Failed(PublishError::permanent(error.to_string()))),
-        };
-        let headers = match self.id_header {
+        if let Err(end) = self.try_hand_over(delivery, at, topic, producer, lane).await {
+            self.ongoing.end(at.lane, at.place, end);
+        }
+    }
+
+    async fn try_hand_over(
+        &self,
+        delivery: &Delivery,
+        at: Place,
+        topic: &str,
+        producer: &Producer,
+        lane: Option<u64>,
+    ) -> Result<(), End> {
+        let (id, options) = (delivery.message.id, &self.publisher.options);
+        let may_send = || self.ongoing.goes_on(at.lane) && !producer.is_retired() && self.batch.may_send(id);
+        if !may_send() {
+            return Err(End::NotHandedOver);
+        }
+        let encoded = event::encode(&delivery.message, delivery.created_at, options.format)
+            .map_err(|error| End::Failed(PublishError::permanent(error.to_string())))?;
+        let headers = match &options.id_header {
             Some(name) => with_id(&encoded.headers, name, &id.to_string()),
             None => encoded.headers,
         };
-        let bytes = size(encoded.key, &headers, &encoded.payload);
-        if let Some(limit) = limit.filter(|limit| bytes > *limit) {
-            return end(End::Failed(PublishError::permanent(format!(
+        let bytes = size::of_record(encoded.key, &headers, &encoded.payload);
+        if let Some(limit) = self.publisher.limit_below(topic, bytes).await {
+            return Err(End::Failed(PublishError::permanent(format!(
                 "Kafka topic {topic}: the message has {bytes} bytes and the topic takes {limit}; make it smaller, or \
                  raise the topic's max.message.bytes"
             ))));
@@ -109,25 +104,32 @@ impl Desk<'_> {
             batch: Arc::clone(self.ongoing),
             lane: at.lane,
             place: at.place,
-            warms,
+            known_by: lane,
+            since: Instant::now(),
         };
         let mut record = BaseRecord::with_opaque_to(topic, Box::new(ticket))
             .payload(&*encoded.payload)
-            .headers(headers)
-            .timestamp(delivery.created_at.timestamp_millis());
+            .headers(headers);
+        if options.timestamp == RecordTimestamp::Enqueued {
+            record = record.timestamp(delivery.created_at.timestamp_millis());
+        }
         record.key = encoded.key;
         let mut waiting = Waiting::new(&self.patience);
         loop {
             match producer.native().send(record) {
-                Ok(()) => return,
+                Ok(()) => {
+                    self.ongoing.handed_over(at.lane, at.place, producer.role());
+                    producer.take_back_late();
+                    return Ok(());
+                }
                 Err((error, returned)) if is_full(&error) => {
-                    if !waiting.a_little().await || !self.batch.may_send(id) {
-                        return end(End::NotHandedOver);
+                    if !waiting.a_little().await || !may_send() {
+                        return Err(End::NotHandedOver);
                     }
                     record = returned;
                 }
-                Err((error, _)) if is_over(&error) => return end(End::NotHandedOver),
-                Err((error, _)) => return end(End::Failed(self.observer.failure(&error, Some(topic)))),
+                Err((error, _)) if is_over(&error) => return Err(End::NotHandedOver),
+                Err((error, _)) => return Err(End::Failed(self.publisher.observer.failure(&error, Some(topic)))),
             }
         }
     }
@@ -183,11 +185,4 @@ fn with_id(headers: &OwnedHeaders, name: &str, id: &str) -> OwnedHeaders {
         key: name,
         value: Some(id),
     })
-}
-
-fn size(key: Option<&str>, headers: &OwnedHeaders, payload: &[u8]) -> usize {
-    let of_headers = headers
-        .iter()
-        .map(|header| header.key.len() + header.value.map_or(0, <[u8]>::len) + 4);
-    payload.len() + key.map_or(0, str::len) + of_headers.sum::<usize>() + OVERHEAD
 }

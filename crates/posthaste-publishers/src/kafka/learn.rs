@@ -1,57 +1,170 @@
-//! Learns what the cluster knows of topics.
+//! Learns what the cluster knows of topics, and keeps it up to date in the background.
 
 use std::collections::{BTreeSet, HashMap};
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use futures::{StreamExt, stream};
-use posthaste_core::publisher::{ErrorKind, PublishError};
-use rdkafka::admin::AdminClient;
-use rdkafka::config::FromClientConfigAndContext;
-use rdkafka::error::KafkaError;
+use posthaste_core::publisher::PublishError;
+use posthaste_kafka::error::{Cause, explain_error};
+use rdkafka::ClientConfig;
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use tokio::sync::OnceCell;
 
-use super::context::Asking;
-use super::publisher::KafkaPublisher;
-use super::topics::{self, Absence, Facts};
+use super::admin::Admin;
+use super::context::Observer;
+use super::producer::Slot;
+use super::topics::{self, Absence, Facts, Topics};
 
 /// How many topics are asked for side by side.
 const AT_A_TIME: usize = 16;
 
 /// How long the question for a topic's limit may take. Without an answer the broker is left to judge.
-const LIMITS_WITHIN: Duration = Duration::from_secs(2);
+const LIMITS_TIMEOUT: Duration = Duration::from_secs(2);
 
-impl KafkaPublisher {
-    /// Learns what is not known yet, or long known, of these topics; returns the error of each that cannot be used.
-    pub(super) async fn learn(&self, topics: BTreeSet<String>) -> HashMap<String, PublishError> {
-        let asked = topics.into_iter().filter(|topic| !self.topics.is_fresh(topic));
-        let answers: Vec<_> = stream::iter(asked)
-            .map(|topic| async { (self.ask_for_partitions(&topic).await, topic) })
-            .buffer_unordered(AT_A_TIME)
-            .collect()
-            .await;
+/// How much longer than one question all of a batch's questions may take together.
+const LEARN_SLACK: Duration = Duration::from_secs(1);
+
+/// What the publisher asks the cluster.
+pub(super) struct Directory {
+    config: ClientConfig,
+    observer: Arc<Observer>,
+    topics: Arc<Topics>,
+    lone: Arc<Slot>,
+    /// How long one question may take.
+    timeout: Duration,
+    /// One for all questions, made with the first.
+    admin: OnceCell<Admin>,
+    refreshing: AtomicBool,
+}
+
+/// Ends a refresh, whichever way it ends.
+struct Refresh(Arc<Directory>);
+
+impl Drop for Refresh {
+    fn drop(&mut self) {
+        self.0.refreshing.store(false, Ordering::Release);
+    }
+}
+
+impl Directory {
+    pub(super) fn new(
+        config: &ClientConfig,
+        observer: &Arc<Observer>,
+        topics: &Arc<Topics>,
+        lone: &Arc<Slot>,
+        timeout: Duration,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            config: config.clone(),
+            observer: Arc::clone(observer),
+            topics: Arc::clone(topics),
+            lone: Arc::clone(lone),
+            timeout,
+            admin: OnceCell::new(),
+            refreshing: AtomicBool::new(false),
+        })
+    }
+
+    /// Learns of these topics what is not known; returns the error of each that cannot be used. What is known, however
+    /// long, is not waited for.
+    pub(super) async fn learn(self: &Arc<Self>, wanted: BTreeSet<String>) -> HashMap<String, PublishError> {
+        let (known, unknown): (Vec<_>, Vec<_>) =
+            wanted.into_iter().partition(|topic| self.topics.facts(topic).is_some());
+        let stale: Vec<String> = known.into_iter().filter(|topic| !self.topics.is_fresh(topic)).collect();
+        if !stale.is_empty() {
+            self.refresh(stale);
+        }
+        if unknown.is_empty() {
+            return HashMap::new();
+        }
+        let (began, deadline) = (Instant::now(), tokio::time::Instant::now() + self.timeout + LEARN_SLACK);
+        let mut unanswered: BTreeSet<String> = unknown.iter().cloned().collect();
         let mut unusable = HashMap::new();
-        let mut found: Vec<(String, usize)> = Vec::new();
-        for (answer, topic) in answers {
+        let mut found = Vec::new();
+        let mut answers = Box::pin(
+            stream::iter(unknown)
+                .map(|topic| async { (self.ask_for_partitions(&topic).await, topic) })
+                .buffer_unordered(AT_A_TIME),
+        );
+        while let Ok(Some((answer, topic))) = tokio::time::timeout_at(deadline, answers.next()).await {
+            unanswered.remove(&topic);
             match answer {
                 Ok(partitions) => found.push((topic, partitions)),
                 Err(error) => {
-                    let failure = self.observer.failure(&error, Some(&topic));
-                    let is_away = failure.kind == ErrorKind::Transport;
-                    // What was true before will do until somebody can be asked.
-                    if !is_away || self.topics.facts(&topic).is_none() {
-                        unusable.insert(topic, failure);
-                    }
+                    let failure = self.observer.failure_since(&error, Some(&topic), Some(began));
+                    unusable.insert(topic, failure);
                 }
             }
         }
-        self.learn_limits(found).await;
+        let silence = KafkaError::MetadataFetch(RDKafkaErrorCode::OperationTimedOut);
+        for topic in unanswered {
+            let failure = self.observer.failure_since(&silence, Some(&topic), Some(began));
+            unusable.insert(topic, failure);
+        }
+        let names: Vec<String> = found.iter().map(|(topic, _)| topic.clone()).collect();
+        let limits = self.limits(&names).await;
+        for (topic, partitions) in found {
+            let max_message_bytes = limits.get(&topic).copied();
+            let facts = Facts {
+                partitions,
+                max_message_bytes,
+            };
+            self.topics.learnt(&topic, facts);
+        }
         unusable
     }
 
-    /// The largest request that a topic takes, where the size of a message tells its size in a request.
-    pub(super) fn limit(&self, topic: &str) -> Option<usize> {
-        let compressed = self.config.get("compression.type").is_some_and(|codec| codec != "none");
-        let facts = self.topics.facts(topic).filter(|_| !compressed);
-        facts.and_then(|facts| facts.max_message_bytes)
+    /// Asks again for what is long known, while it is used.
+    fn refresh(self: &Arc<Self>, topics: Vec<String>) {
+        if self.refreshing.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let refresh = Refresh(Arc::clone(self));
+        tokio::spawn(async move {
+            let directory = &refresh.0;
+            let limits = directory.limits(&topics).await;
+            for topic in topics {
+                let Some(before) = directory.topics.facts(&topic) else {
+                    continue;
+                };
+                match directory.ask_for_partitions(&topic).await {
+                    Ok(partitions) => {
+                        let max_message_bytes = limits.get(&topic).copied().or(before.max_message_bytes);
+                        let facts = Facts {
+                            partitions,
+                            max_message_bytes,
+                        };
+                        directory.topics.learnt(&topic, facts);
+                    }
+                    // It was deleted: whoever wants it next is told.
+                    Err(error) if explain_error(&error, None).cause == Cause::UnknownTopic => {
+                        directory.topics.forget(&topic);
+                    }
+                    // What was true before will do until somebody can be asked.
+                    Err(_) => directory.topics.ask_later(&topic),
+                }
+            }
+        });
+    }
+
+    /// The limit of a topic that is below so many bytes. It is asked for once more before it is held against a message,
+    /// since it may have been raised; one that cannot be asked for is left to the brokers.
+    pub(super) async fn limit_below(&self, topic: &str, bytes: usize) -> Option<usize> {
+        let facts = self.topics.facts(topic)?;
+        let known = facts.max_message_bytes.filter(|limit| bytes > *limit)?;
+        if self.topics.was_just_asked_for(topic) {
+            return Some(known);
+        }
+        let limits = self.limits(&[topic.to_owned()]).await;
+        let max_message_bytes = limits.get(topic).copied();
+        let facts = Facts {
+            max_message_bytes,
+            ..facts
+        };
+        self.topics.learnt(topic, facts);
+        max_message_bytes.filter(|limit| bytes > *limit)
     }
 
     async fn ask_for_partitions(&self, topic: &str) -> Result<usize, KafkaError> {
@@ -61,32 +174,27 @@ impl KafkaPublisher {
             Absence::Long => 1,
             Absence::Unknown => topics::LOOKS,
         };
-        let producer = self.producers(false)?.lone();
-        let (name, within) = (topic.to_owned(), self.ask_within());
-        let answer = tokio::task::spawn_blocking(move || topics::partitions(producer.client(), &name, looks, within))
-            .await
-            .unwrap_or(Err(KafkaError::Canceled));
+        let producer = self.lone.producer()?;
+        let (name, timeout) = (topic.to_owned(), self.timeout);
+        let asking = tokio::task::spawn_blocking(move || topics::partitions(producer.client(), &name, looks, timeout));
+        let answer = asking.await.unwrap_or(Err(KafkaError::Canceled));
         if let Err(error) = &answer {
             self.topics.missed(topic, error.clone());
         }
         answer
     }
 
-    async fn learn_limits(&self, found: Vec<(String, usize)>) {
-        if found.is_empty() {
-            return;
+    /// The largest request that each topic takes, as far as the cluster lets us ask.
+    async fn limits(&self, topics: &[String]) -> HashMap<String, usize> {
+        if topics.is_empty() {
+            return HashMap::new();
         }
-        let names: Vec<String> = found.iter().map(|(topic, _)| topic.clone()).collect();
-        let limits = match AdminClient::from_config_and_context(&self.config, Asking) {
-            Ok(admin) => topics::limits(&admin, &names, LIMITS_WITHIN).await,
-            Err(_) => HashMap::new(),
-        };
-        for (topic, partitions) in found {
-            let facts = Facts {
-                partitions,
-                max_message_bytes: limits.get(&topic).copied(),
-            };
-            self.topics.learnt(&topic, facts);
+        match self.admin.get_or_try_init(|| Admin::create(&self.config)).await {
+            Ok(admin) => topics::limits(admin.client(), topics, LIMITS_TIMEOUT).await,
+            Err(error) => {
+                tracing::debug!(%error, "topics' limits cannot be asked for");
+                HashMap::new()
+            }
         }
     }
 }

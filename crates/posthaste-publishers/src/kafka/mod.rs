@@ -3,6 +3,7 @@
 //! A batch is handed over in one go and answered by delivery callbacks; there is no future per message. How the order
 //! of a lane holds although its messages are on their way side by side is told in `docs/adr/0004-kafka-order.md`.
 
+mod admin;
 mod batch;
 mod context;
 mod hand_over;
@@ -12,10 +13,11 @@ mod producer;
 mod publication;
 mod publisher;
 mod route;
+mod size;
 mod topics;
 mod warmth;
 
-pub use self::options::{InvalidKafkaOptions, KafkaOptions, UnknownTopic};
+pub use self::options::{InvalidKafkaOptions, KafkaOptions, RecordTimestamp, UnknownTopic};
 pub use self::producer::wait_for_threads;
 pub use self::publisher::{Cluster, KafkaPublisher};
 pub use self::route::Route;

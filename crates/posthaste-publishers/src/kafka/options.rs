@@ -24,10 +24,25 @@ pub struct KafkaOptions {
     pub id_header: Option<String>,
     /// What becomes of a message whose topic is not there. Defaults to `retry`.
     pub unknown_topic: UnknownTopic,
-    /// How long a batch may go without any answer before what is left of it is taken back and reported as failed. Keep
-    /// it below the relay's `publish_timeout`, which only knows that the publisher is silent and not why. Whatever
-    /// the answers to others, no message is waited for longer than `delivery.timeout.ms`. Defaults to 20 s.
+    /// What stands in a record's timestamp. Defaults to the time of its publication.
+    pub timestamp: RecordTimestamp,
+    /// How long a message, or the next of several with one key, may go without an answer before it is taken back and
+    /// reported as failed. Keep it below the relay's `publish_timeout`, which only knows that the publisher is silent and
+    /// not why. A shorter `delivery.timeout.ms` counts for messages that are alone with their key. Defaults to 20 s.
     pub answer_within: Duration,
+}
+
+/// What stands in a record's timestamp, by which Kafka deletes records that are older than the topic's retention.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RecordTimestamp {
+    /// When it was published: an event that comes late is kept as long as any other one. When it was enqueued stands in
+    /// `ce_time`.
+    #[default]
+    Published,
+    /// When it was enqueued. An event that is older than the topic's retention by the time that it is published is deleted
+    /// unread.
+    Enqueued,
 }
 
 /// What becomes of a message whose topic is not there.
@@ -106,6 +121,7 @@ impl KafkaOptions {
             routes: Vec::new(),
             id_header: None,
             unknown_topic: UnknownTopic::default(),
+            timestamp: RecordTimestamp::default(),
             answer_within: Duration::from_secs(20),
         }
     }

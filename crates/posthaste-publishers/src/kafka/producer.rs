@@ -1,6 +1,6 @@
 //! Producers come and go: one that came to an end, or that nobody answers, is replaced by a new one.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -10,13 +10,16 @@ use rdkafka::error::KafkaError;
 use rdkafka::producer::{Producer as _, PurgeConfig, ThreadedProducer};
 
 use super::context::{Callbacks, Observer};
+use super::options::KafkaOptions;
 use super::topics::Topics;
 use super::warmth::Warmth;
 
 /// What a producer is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
-    /// For messages that no other one of the batch must follow. Works as configured.
+    /// For messages that no other one of their lane follows before they are answered. Works as configured, except that it
+    /// gives up a message after `answer_within`: by itself and alone, so that one which no broker takes does not cost the
+    /// others their producer.
     Lone,
     /// For lanes with several messages in a batch. Never leaves one out: it tries for ever, and what a broker refuses
     /// ends it as a whole. How long is waited is for the publisher to say.
@@ -26,9 +29,13 @@ pub(super) enum Role {
 /// One of librdkafka's producers.
 pub(super) struct Producer {
     generation: u64,
+    role: Role,
+    /// Whether it has been replaced.
+    retired: AtomicBool,
     /// Always there; taken out only to be dropped.
     native: Option<ThreadedProducer<Callbacks>>,
     batch_bytes: usize,
+    living: Option<Living>,
 }
 
 impl Producer {
@@ -39,22 +46,55 @@ impl Producer {
     pub(super) fn client(&self) -> &Client<Callbacks> {
         self.native().client()
     }
-}
 
-impl Drop for Producer {
-    /// The end of librdkafka's threads is waited for elsewhere: whoever drops this may not be one to block.
-    fn drop(&mut self) {
-        let native = self.native.take();
-        let end = move || {
-            drop(native);
-            LIVING.fetch_sub(1, Ordering::AcqRel);
-        };
-        let _ = std::thread::Builder::new().name("kafka-drop".to_owned()).spawn(end);
+    pub(super) fn role(&self) -> Role {
+        self.role
+    }
+
+    /// Whether it has been replaced: it is to be given nothing more.
+    pub(super) fn is_retired(&self) -> bool {
+        self.retired.load(Ordering::Acquire)
+    }
+
+    /// Takes back what it was given after it had been replaced: nobody else would.
+    pub(super) fn take_back_late(&self) {
+        if self.is_retired() {
+            self.native().purge(PurgeConfig::default().queue().inflight());
+        }
     }
 }
 
-/// Producers whose threads may be running.
+impl Drop for Producer {
+    fn drop(&mut self) {
+        drop_elsewhere((self.native.take(), self.living.take()));
+    }
+}
+
+/// Clients whose threads may be running.
 static LIVING: AtomicUsize = AtomicUsize::new(0);
+
+/// One of them.
+pub(super) struct Living(());
+
+impl Living {
+    pub(super) fn new() -> Self {
+        LIVING.fetch_add(1, Ordering::AcqRel);
+        Self(())
+    }
+}
+
+impl Drop for Living {
+    fn drop(&mut self) {
+        LIVING.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Drops a client. The end of librdkafka's threads is waited for elsewhere: whoever drops it may not be one to block.
+/// A [`Living`] comes last of what is dropped.
+pub(super) fn drop_elsewhere<T: Send + 'static>(client: T) {
+    let end = move || drop(client);
+    let _ = std::thread::Builder::new().name("kafka-drop".to_owned()).spawn(end);
+}
 
 /// Waits until the threads of all dropped publishers have ended, and returns whether they have.
 ///
@@ -82,10 +122,6 @@ impl<'a> Producers<'a> {
             lone: lone.producer()?,
             lanes: lanes.map(Slot::producer).transpose()?,
         })
-    }
-
-    pub(super) fn lone(self) -> Arc<Producer> {
-        self.lone
     }
 
     /// The generation of the one for lanes, if there is one.
@@ -135,12 +171,19 @@ impl Slot {
         observer: &Arc<Observer>,
         warmth: &Arc<Warmth>,
         topics: &Arc<Topics>,
+        answer_within: Duration,
     ) -> Arc<Self> {
         let mut config = config.clone();
-        if role == Role::Lanes {
-            config.set("retries", i32::MAX.to_string());
-            config.set("delivery.timeout.ms", "0");
-            config.set("enable.gapless.guarantee", "true");
+        match role {
+            Role::Lanes => {
+                config.set("retries", i32::MAX.to_string());
+                config.set("delivery.timeout.ms", "0");
+                config.set("enable.gapless.guarantee", "true");
+            }
+            Role::Lone => {
+                let timeout = KafkaOptions::delivery_timeout(&config).min(answer_within);
+                config.set("delivery.timeout.ms", timeout.as_millis().to_string());
+            }
         }
         Arc::new_cyclic(|itself| Self {
             role,
@@ -152,6 +195,11 @@ impl Slot {
             present: Mutex::new(None),
             itself: Weak::clone(itself),
         })
+    }
+
+    #[cfg(test)]
+    pub(super) fn config(&self) -> &ClientConfig {
+        &self.config
     }
 
     /// The present producer, or a new one.
@@ -179,6 +227,7 @@ impl Slot {
             topics: Arc::clone(&self.topics),
             generation,
             role: self.role,
+            ended: AtomicBool::new(false),
             on_end: Box::new(move |reason| {
                 if let Some(slot) = itself.upgrade() {
                     slot.end(generation, reason);
@@ -190,11 +239,13 @@ impl Slot {
         let batch_bytes = configured.unwrap_or(BATCH_BYTES).min(self.topics.smallest_limit());
         config.set("batch.size", batch_bytes.to_string());
         let native = Some(config.create_with_context(callbacks)?);
-        LIVING.fetch_add(1, Ordering::AcqRel);
         Ok(Producer {
             generation,
+            role: self.role,
+            retired: AtomicBool::new(false),
             native,
             batch_bytes,
+            living: Some(Living::new()),
         })
     }
 
@@ -228,6 +279,7 @@ impl Drop for Slot {
 /// Gives answers that are on their way a moment to arrive, takes back what is left, and waits for the reports of that.
 /// On a thread of its own, because it blocks, and may be asked for by librdkafka's own.
 fn retire(producer: Arc<Producer>) {
+    producer.retired.store(true, Ordering::Release);
     let retiring = move || {
         let native = producer.native();
         let settled = |within: Duration| {
@@ -246,4 +298,33 @@ fn retire(producer: Arc<Producer>) {
     let _ = std::thread::Builder::new()
         .name("kafka-retire".to_owned())
         .spawn(retiring);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::options::UnknownTopic;
+    use super::*;
+
+    /// Order rests on it, and librdkafka calls it experimental and subject to removal.
+    #[test]
+    fn librdkafka_still_has_a_producer_that_leaves_nothing_out() {
+        let observer = Arc::new(Observer::new(UnknownTopic::Retry, Duration::from_secs(20)));
+        let mut config = ClientConfig::new();
+        config.set("enable.idempotence", "true");
+        let slot = |role| {
+            Slot::new(
+                role,
+                &config,
+                &observer,
+                &Arc::default(),
+                &Arc::default(),
+                Duration::from_secs(20),
+            )
+        };
+        let effective = |role, name: &str| slot(role).config().create_native_config().unwrap().get(name).unwrap();
+        assert_eq!(effective(Role::Lanes, "enable.gapless.guarantee"), "true");
+        assert_eq!(effective(Role::Lanes, "delivery.timeout.ms"), "0");
+        assert_eq!(effective(Role::Lone, "enable.gapless.guarantee"), "false");
+        assert_eq!(effective(Role::Lone, "delivery.timeout.ms"), "20000");
+    }
 }

@@ -5,11 +5,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use posthaste_core::publisher::{Batch, PublishError, Report};
+use futures::stream::FuturesUnordered;
+use futures::{StreamExt, poll};
+use posthaste_core::MessageId;
+use posthaste_core::publisher::{Batch, Delivery, PublishError, Report};
+use posthaste_kafka::event;
 
 use super::batch::{End, Ongoing};
-use super::hand_over::{Desk, Patience, Place, places};
-use super::options::KafkaOptions;
+use super::hand_over::{Desk, Place};
 use super::producer::{Producers, Role};
 use super::publisher::KafkaPublisher;
 use super::{route, warmth};
@@ -17,37 +20,34 @@ use super::{route, warmth};
 /// How long what was taken back may take to be reported.
 const LAST_REPORTS: Duration = Duration::from_secs(5);
 
-/// How many messages are handed over before other tasks get their turn.
-const TURN: usize = 256;
+/// How much longer than it should the producer for single messages may take to give one up by itself.
+const EXPIRY_SLACK: Duration = Duration::from_secs(3);
 
 pub(super) struct Publication<'a> {
     publisher: &'a KafkaPublisher,
     batch: &'a Batch,
-    places: Vec<Place>,
-    /// How many messages each lane has.
-    lengths: Vec<usize>,
+    /// The numbers of each lane's messages within the batch.
+    lanes: Vec<Vec<usize>>,
     topics: Vec<Result<Cow<'a, str>, PublishError>>,
     unusable: HashMap<String, PublishError>,
     ongoing: Arc<Ongoing>,
 }
 
-/// How a lane is handed over.
+/// How the next messages of a lane are handed over, when all those before them are answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
-    /// It has one message.
+    /// One, which nothing of the lane follows before its answer.
     Alone,
-    /// In one go.
+    /// All that go to the same topic, in one go.
     Together,
-    /// The first message, and the rest once that is answered.
+    /// One, which gets the producer for lanes known to the partition.
     HeadFirst,
-    /// The first message only; the rest with the next batch.
-    HeadOnly,
 }
 
 impl Way {
     fn role(self) -> Role {
         match self {
-            Self::Alone | Self::HeadOnly => Role::Lone,
+            Self::Alone => Role::Lone,
             Self::Together | Self::HeadFirst => Role::Lanes,
         }
     }
@@ -59,8 +59,9 @@ struct TakeBack<'a> {
     producers: &'a Producers<'a>,
 }
 
-impl TakeBack<'_> {
-    fn now(&self) {
+impl Drop for TakeBack<'_> {
+    fn drop(&mut self) {
+        self.ongoing.keep_back();
         for role in [Role::Lone, Role::Lanes] {
             if self.ongoing.awaits(role) {
                 self.producers.replace(role);
@@ -69,17 +70,10 @@ impl TakeBack<'_> {
     }
 }
 
-impl Drop for TakeBack<'_> {
-    fn drop(&mut self) {
-        self.now();
-    }
-}
-
 impl<'a> Publication<'a> {
     /// Routes the messages, and learns of their topics what is not known yet.
     pub(super) async fn begin(publisher: &'a KafkaPublisher, batch: &'a Batch, report: Report) -> Self {
-        let (places, ids) = places(&batch.deliveries);
-        let lengths = ids.iter().map(Vec::len).collect();
+        let (lanes, ids) = lanes(&batch.deliveries);
         let routes = &publisher.options.routes;
         let deliveries = batch.deliveries.iter();
         let topics: Vec<_> = deliveries
@@ -94,8 +88,7 @@ impl<'a> Publication<'a> {
             unusable: publisher.learn(wanted).await,
             publisher,
             batch,
-            places,
-            lengths,
+            lanes,
             topics,
             ongoing: Arc::new(Ongoing::new(ids, report)),
         }
@@ -103,91 +96,77 @@ impl<'a> Publication<'a> {
 
     /// Hands everything over and waits for the answers; afterwards every message has its outcome.
     pub(super) async fn run(self) {
-        let several = self.lengths.iter().any(|length| *length > 1);
+        let several = self.lanes.iter().any(|lane| lane.len() > 1);
         let producers = match self.publisher.producers(several) {
             Ok(producers) => producers,
             Err(error) => {
                 let failure = self.publisher.observer.failure(&error, None);
-                for at in &self.places {
-                    self.ongoing.end(at.lane, at.place, End::Failed(failure.clone()));
+                for (lane, numbers) in self.lanes.iter().enumerate() {
+                    for place in 0..numbers.len() {
+                        self.ongoing.end(lane, place, End::Failed(failure.clone()));
+                    }
                 }
                 return;
             }
         };
-        let take_back = TakeBack {
+        let _take_back = TakeBack {
             ongoing: &self.ongoing,
             producers: &producers,
         };
-        let options = &self.publisher.options;
-        let desk = Desk {
-            batch: self.batch,
-            ongoing: &self.ongoing,
-            observer: &self.publisher.observer,
-            format: options.format,
-            id_header: options.id_header.as_deref(),
-            patience: Patience::new(options.answer_within),
-        };
-        let begun = Instant::now();
-        let rest = self.hand_over_heads(&desk, &producers).await;
-        self.hand_over_rest(rest, &desk, &producers).await;
-        if !self.answered(begun).await {
-            let waited = options.answer_within.min(begun.elapsed());
-            self.ongoing.give_up(self.publisher.observer.silence(waited));
-            take_back.now();
-            // What is not reported by then counts as unknown to the relay.
-            let _ = tokio::time::timeout(LAST_REPORTS, self.ongoing.over()).await;
-        }
+        let desk = Desk::new(self.publisher, self.batch, &self.ongoing);
+        tokio::join!(self.hand_over(&desk, &producers), self.watch(&producers));
     }
 
-    /// Hands over what need not wait for anything; returns what must wait for the head of its lane.
-    async fn hand_over_heads(&self, desk: &Desk<'_>, producers: &Producers<'_>) -> Vec<usize> {
-        let mut ways: Vec<Option<Way>> = vec![None; self.lengths.len()];
-        let mut rest = Vec::new();
-        for (number, at) in self.places.iter().enumerate() {
-            let topic = match self.topic(number) {
+    /// Hands over each lane as its own answers allow; none waits for another one's.
+    async fn hand_over(&self, desk: &Desk<'_>, producers: &Producers<'_>) {
+        let mut waiting = FuturesUnordered::new();
+        for (lane, numbers) in self.lanes.iter().enumerate() {
+            if numbers.len() == 1 {
+                self.hand_over_lane(lane, desk, producers).await;
+                continue;
+            }
+            let mut handing_over = Box::pin(self.hand_over_lane(lane, desk, producers));
+            if poll!(&mut handing_over).is_pending() {
+                waiting.push(handing_over);
+            }
+        }
+        while waiting.next().await.is_some() {}
+    }
+
+    async fn hand_over_lane(&self, lane: usize, desk: &Desk<'_>, producers: &Producers<'_>) {
+        let numbers = &self.lanes[lane];
+        let mut next = 0;
+        while next < numbers.len() {
+            if next > 0 && !self.ongoing.goes_on_after(lane, next).await {
+                break;
+            }
+            let topic = match self.topic(numbers[next]) {
                 Ok(topic) => topic,
                 Err(error) => {
-                    self.ongoing.end(at.lane, at.place, End::Failed(error));
-                    continue;
+                    self.ongoing.end(lane, next, End::Failed(error));
+                    break;
                 }
             };
-            let way = *ways[at.lane].get_or_insert_with(|| self.way(number, topic, producers));
-            match (way, at.place) {
-                (Way::HeadFirst, 1..) => rest.push(number),
-                (Way::HeadOnly, 1..) => self.ongoing.end(at.lane, at.place, End::NotHandedOver),
-                _ => self.hand_over(number, topic, way, desk, producers).await,
+            // Another topic has another partition, whose answers say nothing of this one's: only messages to the same
+            // one are on their way side by side.
+            let same = |number: &&usize| self.topic(**number).as_ref() == Ok(&topic);
+            let run = numbers[next..].iter().take_while(same).count();
+            let name = self.lane_name(numbers[next], topic);
+            let way = self.way(name, topic, run, producers);
+            let count = if way == Way::Together { run } else { 1 };
+            for place in next..next + count {
+                let delivery = &self.batch.deliveries[numbers[place]];
+                // Where a lane goes is worth remembering where more of it is to come.
+                let known_by = name.filter(|_| run > 1 && place == next);
+                let place = Place { lane, place };
+                desk.hand_over(delivery, place, topic, producers.of(way.role()), known_by)
+                    .await;
             }
-            if number % TURN == TURN - 1 {
-                tokio::task::yield_now().await;
-            }
+            next += count;
         }
-        rest
-    }
-
-    async fn hand_over_rest(&self, rest: Vec<usize>, desk: &Desk<'_>, producers: &Producers<'_>) {
-        if rest.is_empty() {
-            return;
+        for place in next..numbers.len() {
+            self.ongoing.end(lane, place, End::NotHandedOver);
         }
-        let lanes: Vec<usize> = rest.iter().map(|&number| self.places[number].lane).collect();
-        let heads = self.ongoing.heads_answered(&lanes);
-        let answered = tokio::time::timeout(self.publisher.options.answer_within, heads).await;
-        for number in rest {
-            let at = self.places[number];
-            match self.topic(number) {
-                Ok(topic) if answered.is_ok() => self.hand_over(number, topic, Way::HeadFirst, desk, producers).await,
-                _ => self.ongoing.end(at.lane, at.place, End::NotHandedOver),
-            }
-        }
-    }
-
-    async fn hand_over(&self, number: usize, topic: &str, way: Way, desk: &Desk<'_>, producers: &Producers<'_>) {
-        let (delivery, at, role) = (&self.batch.deliveries[number], self.places[number], way.role());
-        self.ongoing.goes_by(at.lane, role);
-        let lane = delivery.message.lane().filter(|_| at.place == 0 && role == Role::Lanes);
-        let warms = lane.map(|(topic, key)| warmth::lane(topic, key));
-        let limit = self.publisher.limit(topic);
-        desk.hand_over(delivery, at, topic, limit, producers.of(role), warms)
-            .await;
     }
 
     fn topic(&self, number: usize) -> Result<&str, PublishError> {
@@ -195,37 +174,90 @@ impl<'a> Publication<'a> {
         self.unusable.get(topic).map_or(Ok(topic), |error| Err(error.clone()))
     }
 
-    fn way(&self, number: usize, topic: &str, producers: &Producers<'_>) -> Way {
-        let length = self.lengths[self.places[number].lane];
-        let lane = self.batch.deliveries[number].message.lane();
-        let Some((own_topic, key)) = lane.filter(|_| length > 1) else {
+    /// The lane as brokers know it: by the topic that is written to, and the record's key.
+    fn lane_name(&self, number: usize, topic: &str) -> Option<u64> {
+        let key = event::key(&self.batch.deliveries[number].message)?;
+        Some(warmth::lane(topic, key))
+    }
+
+    fn way(&self, lane: Option<u64>, topic: &str, run: usize, producers: &Producers<'_>) -> Way {
+        let warmth = &self.publisher.warmth;
+        let (Some(lane), Some(generation)) = (lane.filter(|_| run > 1), producers.for_lanes()) else {
             return Way::Alone;
         };
-        let warmth = &self.publisher.warmth;
-        let Some(generation) = producers.for_lanes().filter(|_| !warmth.is_doubted(topic)) else {
-            return Way::HeadOnly;
-        };
+        if warmth.is_doubted(topic, lane) {
+            return Way::Alone;
+        }
         let partitions = self.publisher.topics.facts(topic).map_or(0, |facts| facts.partitions);
-        if warmth.is_warm(generation, warmth::lane(own_topic, key), topic, partitions) {
+        if warmth.is_warm(generation, lane, topic, partitions) {
             Way::Together
         } else {
             Way::HeadFirst
         }
     }
 
-    /// Waits for the answers, as long as any come; whether all of them came.
-    async fn answered(&self, begun: Instant) -> bool {
-        let latest = begun + KafkaOptions::delivery_timeout(&self.publisher.config);
+    /// Waits for the answers, and takes back what nobody answers.
+    ///
+    /// The producer for lanes never gives up by itself, so it is replaced as soon as one of them waits too long. The other
+    /// one does, message by message, and stays.
+    async fn watch(&self, producers: &Producers<'_>) {
+        let within = self.publisher.options.answer_within;
+        let mut watched = [
+            (Role::Lanes, within, None::<Instant>),
+            (Role::Lone, within + EXPIRY_SLACK, None),
+        ];
         loop {
-            let silent = self.ongoing.last_answer().max(begun) + self.publisher.options.answer_within;
-            let until = silent.min(latest);
-            if tokio::time::timeout_at(until.into(), self.ongoing.over()).await.is_ok() {
-                return true;
+            let now = Instant::now();
+            let mut next = now + within;
+            for (role, limit, replaced) in &mut watched {
+                let Some(since) = self.ongoing.silent_since(*role) else {
+                    continue;
+                };
+                let deadline = replaced.map_or(since + *limit, |at| at + LAST_REPORTS);
+                if now < deadline {
+                    next = next.min(deadline);
+                } else if replaced.is_none() {
+                    let why = |id| self.silence(id, now.duration_since(since).min(within));
+                    self.ongoing
+                        .give_up(*role, now.checked_sub(*limit).unwrap_or(since), why);
+                    producers.replace(*role);
+                    *replaced = Some(now);
+                    next = next.min(now + LAST_REPORTS);
+                } else {
+                    self.ongoing.lose(*role);
+                }
             }
-            if self.ongoing.last_answer().max(begun) + self.publisher.options.answer_within <= silent || until == latest
-            {
-                return false;
+            if tokio::time::timeout_at(next.into(), self.ongoing.over()).await.is_ok() {
+                return;
             }
         }
     }
+
+    /// The failure of a message that nobody answered.
+    fn silence(&self, id: MessageId, waited: Duration) -> PublishError {
+        let deliveries = &self.batch.deliveries;
+        let number = deliveries.iter().position(|delivery| delivery.message.id == id);
+        let topic = number.and_then(|number| self.topic(number).ok());
+        self.publisher.observer.silence(topic, waited)
+    }
+}
+
+/// The numbers of each lane's messages within the batch, and their ids. A message without a key is a lane of its own.
+fn lanes(deliveries: &[Delivery]) -> (Vec<Vec<usize>>, Vec<Vec<MessageId>>) {
+    let mut lanes: Vec<Vec<usize>> = Vec::new();
+    let mut by_name = HashMap::new();
+    for (number, delivery) in deliveries.iter().enumerate() {
+        let next = lanes.len();
+        let lane = match delivery.message.lane() {
+            Some(name) => *by_name.entry(name).or_insert(next),
+            None => next,
+        };
+        if lane == next {
+            lanes.push(Vec::new());
+        }
+        lanes[lane].push(number);
+    }
+    let id = |number: &usize| deliveries[*number].message.id;
+    let ids = lanes.iter().map(|lane| lane.iter().map(id).collect()).collect();
+    (lanes, ids)
 }

@@ -1,5 +1,6 @@
 //! The publisher.
 
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,6 +11,7 @@ use rdkafka::ClientConfig;
 use rdkafka::error::KafkaError;
 
 use super::context::Observer;
+use super::learn::Directory;
 use super::options::{InvalidKafkaOptions, KafkaOptions};
 use super::producer::{Producers, Role, Slot};
 use super::publication::Publication;
@@ -26,10 +28,11 @@ use super::warmth::Warmth;
 /// publisher: it goes on by itself once they are mended.
 pub struct KafkaPublisher {
     pub(super) options: KafkaOptions,
-    pub(super) config: ClientConfig,
+    config: ClientConfig,
     pub(super) observer: Arc<Observer>,
     pub(super) topics: Arc<Topics>,
     pub(super) warmth: Arc<Warmth>,
+    directory: Arc<Directory>,
     lone: Arc<Slot>,
     lanes: Arc<Slot>,
 }
@@ -47,18 +50,20 @@ impl KafkaPublisher {
     /// A publisher with these options. Does not wait for a connection: a relay may start before its broker.
     pub fn new(options: KafkaOptions) -> Result<Self, InvalidKafkaOptions> {
         let config = options.client_config()?;
-        let observer = Arc::new(Observer::new(options.unknown_topic));
+        let observer = Arc::new(Observer::new(options.unknown_topic, options.answer_within));
         let (topics, warmth) = (Arc::default(), Arc::default());
-        let slot = |role| Slot::new(role, &config, &observer, &warmth, &topics);
+        let slot = |role| Slot::new(role, &config, &observer, &warmth, &topics, options.answer_within);
         let (lone, lanes) = (slot(Role::Lone), slot(Role::Lanes));
         // Settings that are wrong only together show when a client is made of them.
         lone.producer().map_err(posthaste_kafka::InvalidConnection::from)?;
+        let directory = Directory::new(&config, &observer, &topics, &lone, ask_within(&options));
         Ok(Self {
             options,
             config,
             observer,
             topics,
             warmth,
+            directory,
             lone,
             lanes,
         })
@@ -68,7 +73,7 @@ impl KafkaPublisher {
     pub async fn cluster(&self) -> Result<Cluster, PublishError> {
         let failure = |error: &KafkaError| self.observer.failure(error, None);
         let producer = self.lone.producer().map_err(|error| failure(&error))?;
-        let within = self.ask_within();
+        let within = ask_within(&self.options);
         let asked = tokio::task::spawn_blocking(move || {
             let client = producer.client();
             let metadata = client.fetch_metadata(None, within)?;
@@ -84,9 +89,17 @@ impl KafkaPublisher {
         }
     }
 
-    /// How long a question about topics or the cluster may take.
-    pub(super) fn ask_within(&self) -> Duration {
-        Duration::from_secs(5).min(self.options.answer_within / 4)
+    /// Learns of these topics what is not known; returns the error of each that cannot be used.
+    pub(super) async fn learn(&self, topics: BTreeSet<String>) -> HashMap<String, PublishError> {
+        self.directory.learn(topics).await
+    }
+
+    /// The limit of a topic that is below so many bytes, where the size of a message tells its size in a request.
+    pub(super) async fn limit_below(&self, topic: &str, bytes: usize) -> Option<usize> {
+        if self.config.get("compression.type").is_some_and(|codec| codec != "none") {
+            return None;
+        }
+        self.directory.limit_below(topic, bytes).await
     }
 
     /// The producers for a batch, which may hold several messages of one lane.
@@ -97,6 +110,11 @@ impl KafkaPublisher {
             .is_some_and(|value| value == "true");
         Producers::new(&self.lone, (several && idempotent).then_some(&*self.lanes))
     }
+}
+
+/// How long a question about topics or the cluster may take.
+fn ask_within(options: &KafkaOptions) -> Duration {
+    Duration::from_secs(5).min(options.answer_within / 4)
 }
 
 #[async_trait]

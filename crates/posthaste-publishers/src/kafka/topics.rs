@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use rdkafka::admin::{AdminClient, AdminOptions, ResourceSpecifier};
+use rdkafka::admin::{AdminClient, AdminOptions, ConfigResourceResult, ResourceSpecifier};
 use rdkafka::client::{Client, ClientContext};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 
@@ -16,7 +16,7 @@ pub(super) struct Facts {
     pub(super) max_message_bytes: Option<usize>,
 }
 
-/// Kafka's default.
+/// Kafka's default. Requests are kept below it where a topic's own is not known; no message is refused for it.
 const MAX_MESSAGE_BYTES: usize = 1_048_588;
 
 /// After how long a topic is asked for again. One that was deleted, or whose limit was lowered, shows by a failure
@@ -30,6 +30,15 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(200);
 
 /// How long a topic that was not there is not asked for again.
 const ABSENT_FOR: Duration = Duration::from_secs(1);
+
+/// How long an answer is as good as a new one.
+const JUST_NOW: Duration = Duration::from_secs(1);
+
+/// After how long a topic is asked for again when there was no answer.
+const ASK_AGAIN_AFTER: Duration = Duration::from_secs(10);
+
+/// Most topics of each sort that are remembered. Beyond it they are learnt anew.
+const MAX_TOPICS: usize = 10_000;
 
 #[derive(Default)]
 pub(super) struct Topics(Mutex<State>);
@@ -62,6 +71,15 @@ impl Topics {
         state.known.get(topic).is_some_and(|(_, since)| since.elapsed() < LASTS)
     }
 
+    /// Whether the answer is as good as a new one.
+    pub(super) fn was_just_asked_for(&self, topic: &str) -> bool {
+        let state = self.lock();
+        state
+            .known
+            .get(topic)
+            .is_some_and(|(_, since)| since.elapsed() < JUST_NOW)
+    }
+
     pub(super) fn absence(&self, topic: &str) -> Absence {
         match self.lock().absent.get(topic) {
             Some((error, since)) if since.elapsed() < ABSENT_FOR => Absence::Recent(error.clone()),
@@ -73,22 +91,52 @@ impl Topics {
     pub(super) fn learnt(&self, topic: &str, facts: Facts) {
         let mut state = self.lock();
         state.absent.remove(topic);
+        if state.known.len() >= MAX_TOPICS {
+            state.known.retain(|_, (_, since)| since.elapsed() < LASTS);
+            if state.known.len() >= MAX_TOPICS {
+                state.known.clear();
+            }
+        }
         state.known.insert(topic.to_owned(), (facts, Instant::now()));
     }
 
     pub(super) fn missed(&self, topic: &str, error: KafkaError) {
         let mut state = self.lock();
+        if state.absent.len() >= MAX_TOPICS {
+            state.absent.clear();
+        }
         state.absent.insert(topic.to_owned(), (error, Instant::now()));
     }
 
+    /// What was known is wrong: it is not used again before the cluster was asked.
     pub(super) fn forget(&self, topic: &str) {
         self.lock().known.remove(topic);
+    }
+
+    /// What was known may be wrong: it is asked for soon, and used until then.
+    pub(super) fn ask_soon(&self, topic: &str) {
+        self.age(topic, LASTS);
+    }
+
+    /// There was no answer: it is asked for again after a while.
+    pub(super) fn ask_later(&self, topic: &str) {
+        self.age(topic, LASTS.saturating_sub(ASK_AGAIN_AFTER));
+    }
+
+    fn age(&self, topic: &str, age: Duration) {
+        let Some(since) = Instant::now().checked_sub(age) else {
+            return self.forget(topic);
+        };
+        if let Some((_, known_since)) = self.lock().known.get_mut(topic) {
+            *known_since = since;
+        }
     }
 
     /// The smallest limit of all topics.
     pub(super) fn smallest_limit(&self) -> usize {
         let state = self.lock();
-        let limits = state.known.values().filter_map(|(facts, _)| facts.max_message_bytes);
+        let known = state.known.values();
+        let limits = known.map(|(facts, _)| facts.max_message_bytes.unwrap_or(MAX_MESSAGE_BYTES));
         limits.min().unwrap_or(MAX_MESSAGE_BYTES)
     }
 
@@ -141,15 +189,59 @@ pub(super) async fn limits<C: ClientContext + 'static>(
             Vec::new()
         }
     };
-    let mut limits: HashMap<String, usize> = topics.iter().map(|topic| (topic.clone(), MAX_MESSAGE_BYTES)).collect();
-    for (topic, answer) in topics.iter().zip(answers) {
-        let limit = answer.ok().and_then(|resource| {
-            let entry = resource.get("max.message.bytes")?;
-            entry.value.as_ref()?.parse().ok()
-        });
-        if let Some(limit) = limit {
-            limits.insert(topic.clone(), limit);
+    let limit = |(topic, answer): (&String, ConfigResourceResult)| {
+        let resource = answer.ok()?;
+        let entry = resource.get("max.message.bytes")?;
+        Some((topic.clone(), entry.value.as_ref()?.parse().ok()?))
+    };
+    // Without an answer there is no limit: it is for the brokers to say what is too large.
+    topics.iter().zip(answers).filter_map(limit).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts(max_message_bytes: Option<usize>) -> Facts {
+        Facts {
+            partitions: 1,
+            max_message_bytes,
         }
     }
-    limits
+
+    #[test]
+    fn a_limit_that_is_not_known_keeps_requests_small_and_is_no_limit() {
+        let topics = Topics::default();
+        assert_eq!(topics.smallest_limit(), MAX_MESSAGE_BYTES);
+        topics.learnt("large", facts(Some(5_000_000)));
+        assert_eq!(topics.smallest_limit(), 5_000_000);
+        topics.learnt("unknown", facts(None));
+        assert_eq!(topics.smallest_limit(), MAX_MESSAGE_BYTES);
+        assert_eq!(topics.facts("unknown").unwrap().max_message_bytes, None);
+    }
+
+    #[test]
+    fn what_may_be_wrong_is_used_until_it_was_asked_for() {
+        let topics = Topics::default();
+        topics.learnt("t", facts(None));
+        assert!(topics.is_fresh("t") && topics.was_just_asked_for("t"));
+        topics.ask_soon("t");
+        assert!(!topics.is_fresh("t") && !topics.was_just_asked_for("t"));
+        assert_eq!(topics.facts("t").map(|facts| facts.partitions), Some(1));
+        topics.ask_later("t");
+        assert!(topics.is_fresh("t"));
+        topics.forget("t");
+        assert_eq!(topics.facts("t"), None);
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let topics = Topics::default();
+        for n in 0..25_000 {
+            topics.learnt(&format!("known-{n}"), facts(None));
+            topics.missed(&format!("absent-{n}"), KafkaError::Canceled);
+        }
+        let state = topics.lock();
+        assert!(state.known.len() <= MAX_TOPICS && state.absent.len() <= MAX_TOPICS);
+    }
 }

@@ -13,25 +13,37 @@ use std::time::{Duration, Instant};
 /// Brokers forget an idle producer after a day (`producer.id.expiration.ms`).
 const LASTS: Duration = Duration::from_mins(10);
 
-/// Most lanes that are remembered. Beyond it they are learnt anew.
-const MOST_LANES: usize = 10_000;
+/// Most lanes, and most topics, that are remembered. Beyond it they are learnt anew.
+const MAX_LANES: usize = 10_000;
+const MAX_TOPICS: usize = 10_000;
+
+/// In place of a partition that is not known.
+const NO_PARTITION: i32 = -1;
 
 #[derive(Default)]
 pub(super) struct Warmth {
     state: Mutex<State>,
-    /// Whether any topic is doubted, so that a success need not take the lock to find out.
+    /// Whether any partition is doubted, so that a success need not take the lock to find out.
     doubts: AtomicBool,
 }
 
 #[derive(Default)]
 struct State {
     generation: u64,
-    lanes: HashMap<u64, Instant>,
+    lanes: HashMap<u64, Acknowledged>,
     partitions: HashMap<String, HashMap<i32, Instant>>,
-    doubted: HashSet<String>,
+    doubted: HashMap<String, HashSet<i32>>,
 }
 
-/// A lane's name in few bytes.
+/// A lane's latest acknowledgement.
+struct Acknowledged {
+    partition: i32,
+    /// The producer for lanes that got it, if it was one.
+    generation: Option<u64>,
+    since: Instant,
+}
+
+/// A lane's name in few bytes: the topic that is written to, and the record's key.
 pub(super) fn lane(topic: &str, key: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     (topic, key).hash(&mut hasher);
@@ -46,63 +58,105 @@ impl Warmth {
         if state.generation != generation {
             return false;
         }
+        let by_itself = |lane: &Acknowledged| lane.generation == Some(generation) && fresh(&lane.since);
         let all =
             |of_topic: &HashMap<i32, Instant>| of_topic.values().filter(|since| fresh(since)).count() >= partitions;
-        state.lanes.get(&lane).is_some_and(fresh) || (partitions > 0 && state.partitions.get(topic).is_some_and(all))
+        state.lanes.get(&lane).is_some_and(by_itself)
+            || (partitions > 0 && state.partitions.get(topic).is_some_and(all))
     }
 
-    /// Takes note of an acknowledgement.
-    pub(super) fn warmed(&self, generation: u64, lane: u64, topic: &str, partition: i32) {
+    /// Takes note of an acknowledgement to the producer for lanes, or (without a generation) to the other one, which
+    /// tells no more than where the lane goes.
+    pub(super) fn warmed(&self, generation: Option<u64>, lane: u64, topic: &str, partition: i32) {
         let mut state = self.state();
+        let now = Instant::now();
+        let acknowledged = Acknowledged {
+            partition,
+            generation,
+            since: now,
+        };
+        let Some(generation) = generation else {
+            if !state.lanes.contains_key(&lane) {
+                state.remember(lane, acknowledged);
+            }
+            return;
+        };
         if generation < state.generation {
             return;
         }
         if generation > state.generation {
             state.generation = generation;
-            state.lanes.clear();
             state.partitions.clear();
         }
-        if state.lanes.len() >= MOST_LANES {
-            state.lanes.clear();
+        state.remember(lane, acknowledged);
+        if let Some(of_topic) = state.partitions.get_mut(topic) {
+            of_topic.insert(partition, now);
+            return;
         }
-        let now = Instant::now();
-        state.lanes.insert(lane, now);
-        match state.partitions.get_mut(topic) {
-            Some(of_topic) => {
-                of_topic.insert(partition, now);
-            }
-            None => {
-                state
-                    .partitions
-                    .insert(topic.to_owned(), HashMap::from([(partition, now)]));
-            }
+        if state.partitions.len() >= MAX_TOPICS {
+            state.partitions.clear();
         }
+        state
+            .partitions
+            .insert(topic.to_owned(), HashMap::from([(partition, now)]));
     }
 
-    /// Something of the topic failed: until something of it succeeds, its lanes go out one message at a time. Otherwise
-    /// a topic that refuses everything would end the producer that serves all lanes again and again.
-    pub(super) fn doubt(&self, topic: &str) {
+    /// Something of the partition failed: until something of it succeeds, its lanes go out one message at a time, by the
+    /// other producer. Otherwise a partition that refuses everything, or that has no leader, would end the producer that
+    /// serves all lanes again and again.
+    pub(super) fn doubt(&self, topic: &str, partition: i32) {
         let mut state = self.state();
-        state.doubted.insert(topic.to_owned());
+        if let Some(of_topic) = state.doubted.get_mut(topic) {
+            of_topic.insert(partition);
+        } else {
+            if state.doubted.len() >= MAX_TOPICS {
+                state.doubted.clear();
+            }
+            state.doubted.insert(topic.to_owned(), HashSet::from([partition]));
+        }
         self.doubts.store(true, Ordering::Relaxed);
     }
 
-    /// Something of the topic succeeded.
-    pub(super) fn trust(&self, topic: &str) {
-        if self.doubts.load(Ordering::Relaxed) {
-            let mut state = self.state();
-            state.doubted.remove(topic);
-            self.doubts.store(!state.doubted.is_empty(), Ordering::Relaxed);
+    /// Something of the partition succeeded.
+    pub(super) fn trust(&self, topic: &str, partition: i32) {
+        if !self.doubts.load(Ordering::Relaxed) {
+            return;
         }
+        let mut state = self.state();
+        if let Some(of_topic) = state.doubted.get_mut(topic) {
+            of_topic.remove(&partition);
+            of_topic.remove(&NO_PARTITION);
+            if of_topic.is_empty() {
+                state.doubted.remove(topic);
+            }
+        }
+        self.doubts.store(!state.doubted.is_empty(), Ordering::Relaxed);
     }
 
-    pub(super) fn is_doubted(&self, topic: &str) -> bool {
-        self.state().doubted.contains(topic)
+    /// Whether the lane goes, or may go, to a partition that is doubted.
+    pub(super) fn is_doubted(&self, topic: &str, lane: u64) -> bool {
+        if !self.doubts.load(Ordering::Relaxed) {
+            return false;
+        }
+        let state = self.state();
+        state.doubted.get(topic).is_some_and(|of_topic| {
+            let partition = state.lanes.get(&lane).map(|lane| lane.partition);
+            of_topic.contains(&NO_PARTITION) || partition.is_none_or(|partition| of_topic.contains(&partition))
+        })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         // No code panics while holding the lock, and the data would be sound if it did.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn remember(&mut self, lane: u64, acknowledged: Acknowledged) {
+        if self.lanes.len() >= MAX_LANES {
+            self.lanes.clear();
+        }
+        self.lanes.insert(lane, acknowledged);
     }
 }
 
@@ -115,10 +169,10 @@ mod tests {
         let warmth = Warmth::default();
         let (a, b) = (lane("t", "a"), lane("t", "b"));
         assert!(!warmth.is_warm(1, a, "t", 2));
-        warmth.warmed(1, a, "t", 0);
+        warmth.warmed(Some(1), a, "t", 0);
         assert!(warmth.is_warm(1, a, "t", 2));
         assert!(!warmth.is_warm(1, b, "t", 2), "it may be in the other partition");
-        warmth.warmed(1, a, "t", 1);
+        warmth.warmed(Some(1), a, "t", 1);
         assert!(warmth.is_warm(1, b, "t", 2));
         assert!(!warmth.is_warm(1, b, "t", 3), "partitions were added");
         assert!(!warmth.is_warm(1, b, "u", 2));
@@ -129,10 +183,10 @@ mod tests {
     fn a_new_producer_is_a_stranger_everywhere() {
         let warmth = Warmth::default();
         let a = lane("t", "a");
-        warmth.warmed(1, a, "t", 0);
+        warmth.warmed(Some(1), a, "t", 0);
         assert!(!warmth.is_warm(2, a, "t", 1));
-        warmth.warmed(2, lane("t", "b"), "t", 0);
-        warmth.warmed(1, a, "t", 1);
+        warmth.warmed(Some(2), lane("t", "b"), "t", 0);
+        warmth.warmed(Some(1), a, "t", 1);
         assert!(
             !warmth.is_warm(2, a, "t", 2),
             "a late answer to the old one does not count"
@@ -140,12 +194,35 @@ mod tests {
     }
 
     #[test]
-    fn doubt_lasts_until_something_succeeds() {
+    fn doubt_lasts_until_something_of_the_partition_succeeds() {
         let warmth = Warmth::default();
-        warmth.doubt("t");
-        warmth.trust("u");
-        assert!(warmth.is_doubted("t") && !warmth.is_doubted("u"));
-        warmth.trust("t");
-        assert!(!warmth.is_doubted("t"));
+        let (a, b, new) = (lane("t", "a"), lane("t", "b"), lane("t", "new"));
+        warmth.warmed(Some(1), a, "t", 0);
+        warmth.warmed(None, b, "t", 1);
+        warmth.doubt("t", 0);
+        warmth.trust("u", 0);
+        warmth.trust("t", 1);
+        assert!(warmth.is_doubted("t", a) && !warmth.is_doubted("t", b));
+        assert!(warmth.is_doubted("t", new), "it may go there as well");
+        assert!(!warmth.is_doubted("u", a));
+        warmth.trust("t", 0);
+        assert!(!warmth.is_doubted("t", a) && !warmth.is_doubted("t", new));
+        warmth.doubt("t", NO_PARTITION);
+        assert!(warmth.is_doubted("t", b), "nobody knows where it failed");
+        warmth.trust("t", 1);
+        assert!(!warmth.is_doubted("t", b));
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let warmth = Warmth::default();
+        for n in 0..25_000 {
+            let topic = n.to_string();
+            warmth.warmed(Some(1), lane(&topic, "k"), &topic, 0);
+            warmth.doubt(&topic, 0);
+        }
+        let state = warmth.state();
+        assert!(state.lanes.len() <= MAX_LANES && state.partitions.len() <= MAX_TOPICS);
+        assert!(state.doubted.len() <= MAX_TOPICS);
     }
 }

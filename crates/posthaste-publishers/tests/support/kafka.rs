@@ -49,6 +49,7 @@ pub struct Topic {
 pub struct Stored {
     pub key: Option<String>,
     pub partition: i32,
+    pub timestamp: i64,
     pub headers: BTreeMap<String, String>,
     pub payload: Vec<u8>,
     pub event: ReceivedEvent,
@@ -127,6 +128,7 @@ impl Topic {
                 stored.push(Stored {
                     key: record.key().map(text),
                     partition: record.partition(),
+                    timestamp: record.timestamp().to_millis().unwrap_or_default(),
                     headers: headers
                         .iter()
                         .map(|h| (h.key.to_owned(), text(h.value.unwrap())))

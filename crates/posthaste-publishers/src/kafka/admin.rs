@@ -1,0 +1,39 @@
+//! The client for questions that producers cannot ask.
+
+use rdkafka::ClientConfig;
+use rdkafka::admin::AdminClient;
+use rdkafka::config::FromClientConfigAndContext;
+use rdkafka::error::KafkaError;
+
+use super::context::Asking;
+use super::producer::{Living, drop_elsewhere};
+
+/// A whole client of librdkafka, with threads and connections: made once, and neither made nor dropped on a thread that
+/// has other things to do.
+pub(super) struct Admin {
+    /// Always there; taken out only to be dropped.
+    client: Option<AdminClient<Asking>>,
+    living: Option<Living>,
+}
+
+impl Admin {
+    pub(super) async fn create(config: &ClientConfig) -> Result<Self, KafkaError> {
+        let config = config.clone();
+        let creating = tokio::task::spawn_blocking(move || AdminClient::from_config_and_context(&config, Asking));
+        let client = Some(creating.await.unwrap_or(Err(KafkaError::Canceled))?);
+        Ok(Self {
+            client,
+            living: Some(Living::new()),
+        })
+    }
+
+    pub(super) fn client(&self) -> &AdminClient<Asking> {
+        self.client.as_ref().expect("it is taken out only when this is dropped")
+    }
+}
+
+impl Drop for Admin {
+    fn drop(&mut self) {
+        drop_elsewhere((self.client.take(), self.living.take()));
+    }
+}
