@@ -458,6 +458,49 @@ async fn what_cannot_be_sent_stops_the_replay_and_stays_open() {
     assert_eq!(post.payloads(), ["0", "2"]);
 }
 
+/// Letters of one key go back in their order, and none of them after one that failed.
+#[tokio::test]
+async fn a_letter_that_fails_stops_those_of_its_key() {
+    let spec = TopicSpec {
+        config: [("max.message.bytes".to_owned(), "2000".to_owned())].into(),
+        ..TopicSpec::default()
+    };
+    let Some(post) = Post::with(spec).await else { return };
+    let large = "x".repeat(5_000);
+    for (key, payload) in [
+        ("a", "1"),
+        ("b", "2"),
+        ("a", &large),
+        ("a", "4"),
+        ("b", "5"),
+        ("a", "6"),
+    ] {
+        let headers = post
+            .death(1)
+            .add_to(Some(&Post::event_headers(payload, "shop.order.created.v1")));
+        post.write(Some(key.as_bytes()), Some(payload.as_bytes()), headers)
+            .await;
+    }
+    // Each in a request of its own, so that none fails with another one's.
+    let connection = post.connection.clone().property("batch.num.messages", "1");
+    let topic = DeadLetterTopic::open(&connection, &post.dlq).await.unwrap();
+    let error = topic.replay(&everything(), |_| {}).await.unwrap_err();
+    assert!(matches!(&error, DlqError::Unsendable { offset: 2, .. }), "{error}");
+    assert!(error.to_string().contains("too large"), "{error}");
+    let of_key = |key: &str| -> Vec<String> {
+        let delivered = post.delivered();
+        let of_key = delivered
+            .into_iter()
+            .filter(|(of, ..)| of.as_deref() == Some(key.as_bytes()));
+        of_key
+            .map(|(_, payload, ..)| String::from_utf8(payload.unwrap()).unwrap())
+            .collect()
+    };
+    assert_eq!(of_key("a"), ["1"]);
+    assert_eq!(of_key("b"), ["2", "5"]);
+    assert_eq!(topic.open_letters().await.unwrap(), 3);
+}
+
 #[tokio::test]
 async fn what_is_not_there_is_said_with_what_is() {
     let Some(post) = Post::new().await else { return };

@@ -1,12 +1,12 @@
 //! Sends letters back where they came from.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 use rdkafka::message::{Header, OwnedHeaders};
-use rdkafka::producer::{FutureProducer, FutureRecord};
+use rdkafka::producer::{DeliveryFuture, FutureProducer, FutureRecord};
 use rdkafka::{Offset, TopicPartitionList};
 
 use super::error::DlqError;
@@ -204,39 +204,52 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Sends letters, and returns those that were acknowledged and the first that was not.
+    /// Sends letters, and returns those that were acknowledged and the first that was not. Those of one key go one after
+    /// the other, and none of a key after one that failed.
     pub(super) async fn send<'l>(&self, letters: &[&'l Letter]) -> (Vec<&'l Letter>, Option<(i64, String)>) {
-        let mut failure = None;
-        let mut under_way = Vec::new();
-        for letter in letters {
-            match self.hand_over(letter) {
-                Ok(delivery) => under_way.push((*letter, delivery)),
-                Err(reason) => {
-                    failure = Some((letter.offset, reason));
+        let mut lanes = lanes(letters);
+        let (mut done, mut failures) = (Vec::new(), Vec::new());
+        while !lanes.is_empty() {
+            let mut heads = Vec::new();
+            let mut stopped = false;
+            for letter in lanes.iter_mut().filter_map(VecDeque::pop_front) {
+                let handed_over = self.hand_over(letter);
+                stopped = handed_over.is_err();
+                heads.push((letter, handed_over));
+                if stopped {
                     break;
                 }
             }
-        }
-        let mut done = Vec::new();
-        for (letter, delivery) in under_way {
-            let error = match delivery.await {
-                Ok(Ok(_)) => {
-                    done.push(letter);
-                    continue;
+            let mut going_on = Vec::new();
+            for ((letter, handed_over), lane) in heads.into_iter().zip(lanes) {
+                match self.acknowledged(letter, handed_over).await {
+                    Ok(()) => {
+                        done.push(letter);
+                        going_on.push(lane);
+                    }
+                    Err(reason) => failures.push((letter.offset, reason)),
                 }
-                Ok(Err((error, _))) => error,
-                Err(_) => KafkaError::Canceled,
-            };
-            let reason = self.topic.cluster.explain(&error, Some(&letter.origin)).text;
-            failure = match failure {
-                Some(first) if first.0 < letter.offset => Some(first),
-                _ => Some((letter.offset, reason)),
-            };
+            }
+            // What cannot even be handed over is for the operator to look at first.
+            if stopped {
+                break;
+            }
+            lanes = going_on.into_iter().filter(|lane| !lane.is_empty()).collect();
         }
-        (done, failure)
+        done.sort_by_key(|letter| letter.offset);
+        (done, failures.into_iter().min_by_key(|(offset, _)| *offset))
     }
 
-    fn hand_over(&self, letter: &Letter) -> Result<rdkafka::producer::DeliveryFuture, String> {
+    async fn acknowledged(&self, letter: &Letter, handed_over: Result<DeliveryFuture, String>) -> Result<(), String> {
+        let error = match handed_over?.await {
+            Ok(Ok(_)) => return Ok(()),
+            Ok(Err((error, _))) => error,
+            Err(_) => KafkaError::Canceled,
+        };
+        Err(self.topic.cluster.explain(&error, Some(&letter.origin)).text)
+    }
+
+    fn hand_over(&self, letter: &Letter) -> Result<DeliveryFuture, String> {
         let origin = &letter.origin;
         let Some(target) = self.sight.topic(origin) else {
             return Err(format!(
@@ -324,4 +337,22 @@ impl<'a> Run<'a> {
         progress.add(delivery.offset, delivery.offset + 1);
         self.record(first, progress).await
     }
+}
+
+/// The letters of each key in their order. One without a key is alone.
+fn lanes<'l>(letters: &[&'l Letter]) -> Vec<VecDeque<&'l Letter>> {
+    let mut lanes: Vec<VecDeque<&Letter>> = Vec::new();
+    let mut by_key = HashMap::new();
+    for letter in letters {
+        let next = lanes.len();
+        let lane = match &letter.key {
+            Some(key) => *by_key.entry((&letter.origin, key)).or_insert(next),
+            None => next,
+        };
+        if lane == next {
+            lanes.push(VecDeque::new());
+        }
+        lanes[lane].push_back(letter);
+    }
+    lanes
 }
