@@ -1,17 +1,27 @@
-//! Publishing a batch as lines of JSON, all of them or none.
+//! Publishing a batch as lines of JSON.
 
+use std::borrow::Cow;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use posthaste_core::Message;
-use posthaste_core::envelope::Envelope;
-use posthaste_core::publisher::{Batch, Outcome, PublishError, Report};
+use posthaste_core::envelope::{Envelope, attribute_name};
+use posthaste_core::publisher::{Batch, Delivery, Outcome, PublishError, Report};
 
 use crate::lanes::LaneSet;
 
 /// Where lines go. An implementation survives its own panic: the next batch must still start on a line of its own.
 pub(crate) trait LineSink: Send + 'static {
     /// Appends whole lines; `Ok` once they are as durable as the sink makes them.
-    fn append(&mut self, lines: &[u8]) -> Result<(), PublishError>;
+    fn append(&mut self, lines: &[u8]) -> Result<(), BrokenOff>;
+}
+
+/// An append that failed.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct BrokenOff {
+    /// How many bytes were written for good before.
+    pub(crate) taken: usize,
+    /// Why no more.
+    pub(crate) error: PublishError,
 }
 
 /// Writes the batch with one append. The sink's lock keeps batches from interleaving, and is waited for on a thread
@@ -32,7 +42,7 @@ pub(crate) async fn publish_lines<S: LineSink>(sink: &Arc<Mutex<S>>, batch: Batc
 fn write(sink: &mut impl LineSink, batch: &Batch, report: &Report) {
     let mut stopped = LaneSet::default();
     let mut lines = Vec::new();
-    let mut written: Vec<&Message> = Vec::new();
+    let mut written: Vec<(&Message, usize)> = Vec::new();
     for delivery in &batch.deliveries {
         let message = &delivery.message;
         if stopped.contains(message) || !batch.may_send(message.id) {
@@ -40,11 +50,11 @@ fn write(sink: &mut impl LineSink, batch: &Batch, report: &Report) {
             report.outcome(message.id, Outcome::NotAttempted);
             continue;
         }
-        match Envelope::new(message, delivery.created_at).to_json() {
+        match line(delivery) {
             Ok(line) => {
                 lines.extend_from_slice(line.as_bytes());
                 lines.push(b'\n');
-                written.push(message);
+                written.push((message, lines.len()));
             }
             Err(error) => {
                 stopped.insert(message);
@@ -56,16 +66,40 @@ fn write(sink: &mut impl LineSink, batch: &Batch, report: &Report) {
     if written.is_empty() {
         return;
     }
-    match sink.append(&lines) {
-        Ok(()) => written.iter().for_each(|message| report.delivered(message.id)),
-        Err(error) => report_failure(&written, &error, report),
+    let (taken, error) = match sink.append(&lines) {
+        Ok(()) => (lines.len(), None),
+        Err(BrokenOff { taken, error }) => (taken, Some(error)),
+    };
+    // What went out before it broke off went out in order, and is not to go out again.
+    let (delivered, rest) = written.split_at(written.partition_point(|(_, end)| *end <= taken));
+    delivered.iter().for_each(|(message, _)| report.delivered(message.id));
+    if let Some(error) = error {
+        report_failure(rest, &error, report);
     }
 }
 
+/// The message as one line: a `CloudEvents` event that also says its topic, which no attribute of the specification does.
+fn line(delivery: &Delivery) -> Result<String, serde_json::Error> {
+    const BEGIN: &str = r#"{"specversion":"1.0","#;
+    let mut message = Cow::Borrowed(&delivery.message);
+    let is_topic = |header: &str| attribute_name(header).as_deref() == Some("topic");
+    if message.headers.keys().any(|header| is_topic(header)) {
+        // A member must not be there twice, and a reader asks where the message was to go.
+        message.to_mut().headers.retain(|header, _| !is_topic(header));
+    }
+    let json = Envelope::new(&message, delivery.created_at).to_json()?;
+    if message.topic.is_empty() {
+        return Ok(json);
+    }
+    let topic = serde_json::to_string(&message.topic)?;
+    let begin = if json.starts_with(BEGIN) { BEGIN.len() } else { 1 };
+    Ok(format!("{}\"topic\":{topic},{}", &json[..begin], &json[begin..]))
+}
+
 /// The head of each lane takes the blame; the rest of the lane is not made to use up an attempt.
-fn report_failure(written: &[&Message], error: &PublishError, report: &Report) {
+fn report_failure(unwritten: &[(&Message, usize)], error: &PublishError, report: &Report) {
     let mut failed = LaneSet::default();
-    for message in written {
+    for (message, _) in unwritten {
         let outcome = if failed.contains(message) {
             Outcome::NotAttempted
         } else {

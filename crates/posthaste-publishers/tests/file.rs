@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::time::Duration;
 
-use posthaste_core::publisher::{ErrorKind, Outcome};
+use posthaste_core::publisher::{ErrorKind, ErrorScope, Outcome};
 use posthaste_core::{Message, Publisher};
 use posthaste_publishers::{FileOptions, FilePublisher};
 use serde_json::Value;
@@ -69,6 +69,7 @@ async fn each_message_is_a_cloud_event_on_a_line_in_order() {
     assert_eq!(first["specversion"], "1.0");
     assert_eq!(first["id"], messages[0].id.to_string());
     assert_eq!(first["partitionkey"], "a");
+    assert_eq!(first["topic"], "t");
     assert_eq!(publisher.name(), "file");
 }
 
@@ -164,7 +165,7 @@ async fn a_batch_that_cannot_be_written_fails_by_lane_and_the_next_goes_through(
         let Outcome::Failed(error) = &outcomes[head] else {
             panic!("{outcomes:?}")
         };
-        assert_eq!(error.kind, ErrorKind::Transient);
+        assert_eq!((error.kind, &error.scope), (ErrorKind::Transport, &ErrorScope::Broker));
         assert!(error.message.contains("events.jsonl"), "{error}");
         assert!(error.message.ends_with("give the path of a plain file"), "{error}");
     }
@@ -173,6 +174,95 @@ async fn a_batch_that_cannot_be_written_fails_by_lane_and_the_next_goes_through(
     fs::remove_dir(scene.path()).unwrap();
     assert_eq!(publish(&publisher, &numbered(&["a"])).await, [Outcome::Delivered]);
     assert_eq!(scene.data(), [0]);
+}
+
+#[tokio::test]
+async fn the_topic_of_a_line_is_the_messages_own() {
+    let scene = Scene::new();
+    let disguised = message("a", "0").header("topic", "another").header("Top-ic", "third");
+    publish(&scene.open(), &[disguised]).await;
+    let line = scene.lines().remove(0);
+    assert_eq!(line.matches("topic").count(), 1, "{line}");
+    assert_eq!(serde_json::from_str::<Value>(&line).unwrap()["topic"], "t");
+}
+
+/// A disk of 64 kB, if this process may mount one.
+#[cfg(target_os = "linux")]
+struct SmallDisk(tempfile::TempDir);
+
+#[cfg(target_os = "linux")]
+impl SmallDisk {
+    fn mount() -> Option<Self> {
+        let directory = tempfile::tempdir().unwrap();
+        let mounted = std::process::Command::new("mount")
+            .args(["-t", "tmpfs", "-o", "size=64k", "posthaste-test"])
+            .arg(directory.path())
+            .status();
+        if mounted.is_ok_and(|status| status.success()) {
+            return Some(Self(directory));
+        }
+        eprintln!("skipped: only root may mount a small disk");
+        None
+    }
+}
+
+#[cfg(target_os = "linux")]
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount").arg(self.0.path()).status();
+    }
+}
+
+/// On a disk that is full nothing is torn, and nothing is there twice once there is room again.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_full_disk_is_a_matter_of_the_way_and_leaves_whole_lines_only() {
+    let Some(disk) = SmallDisk::mount() else { return };
+    let path = disk.0.path().join("events.jsonl");
+    let filler = disk.0.path().join("filler");
+    fs::write(&filler, vec![0; 32 * 1024]).unwrap();
+    let publisher = FilePublisher::open(FileOptions::new(&path)).unwrap();
+    let messages = |from: usize| -> Vec<Message> {
+        let text = |n: usize| format!("{{\"n\":{n},\"filler\":\"{}\"}}", "x".repeat(1_000));
+        (from..from + 10).map(|n| message(&n.to_string(), &text(n))).collect()
+    };
+    let numbers = || -> Vec<u64> {
+        let text = fs::read_to_string(&path).unwrap();
+        let events = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        events.map(|event| event["data"]["n"].as_u64().unwrap()).collect()
+    };
+    let mut written = 0;
+    let refused = loop {
+        assert!(written < 1_000, "the disk does not fill up");
+        let outcomes = publish(&publisher, &messages(written)).await;
+        if outcomes != vec![Outcome::Delivered; 10] {
+            break outcomes;
+        }
+        written += 10;
+    };
+    assert!(written > 0);
+    for outcome in &refused {
+        let Outcome::Failed(error) = outcome else {
+            panic!("{refused:?}")
+        };
+        assert_eq!((error.kind, &error.scope), (ErrorKind::Transport, &ErrorScope::Broker));
+        assert!(error.message.contains("free some space"), "{error}");
+    }
+    assert!(
+        numbers().into_iter().eq(0..written as u64),
+        "only what was delivered, and all of it whole"
+    );
+    publish(&publisher, &messages(written)).await;
+    assert!(
+        numbers().into_iter().eq(0..written as u64),
+        "a second attempt leaves nothing behind either"
+    );
+    fs::remove_file(filler).unwrap();
+    assert_eq!(
+        publish(&publisher, &messages(written)).await,
+        vec![Outcome::Delivered; 10]
+    );
+    assert!(numbers().into_iter().eq(0..written as u64 + 10));
 }
 
 #[tokio::test]

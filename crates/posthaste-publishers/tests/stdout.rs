@@ -36,6 +36,7 @@ fn each_batch_is_a_run_of_lines_that_nothing_interrupts() {
         let name = &batch[0]["partitionkey"];
         assert!(batch.iter().all(|event| event["partitionkey"] == *name));
         assert!(batch.iter().enumerate().all(|(n, event)| event["data"] == n));
+        assert!(batch.iter().all(|event| event["topic"] == "t"));
     }
 }
 

@@ -18,16 +18,27 @@ pub(super) fn append(options: &FileOptions, lines: &[u8]) -> Result<(), FileErro
 fn try_append(options: &FileOptions, lines: &[u8]) -> io::Result<()> {
     let mut file = open(options)?;
     // Against other processes; this one has its mutex. The lock ends with the file.
-    match file.lock() {
-        Err(error) if error.kind() == io::ErrorKind::Unsupported => {}
-        locked => locked?,
+    let locked = match file.lock() {
+        Err(error) if error.kind() == io::ErrorKind::Unsupported => false,
+        locked => locked.map(|()| true)?,
+    };
+    let before = file.metadata()?.len();
+    let written = write(&mut file, lines, options.fsync);
+    if written.is_err() && locked {
+        // What of it is in the file would be there twice, and its end is a line that is cut off. If it cannot be taken out
+        // again, the next batch begins on a line of its own.
+        let _ = file.set_len(before);
     }
+    written
+}
+
+fn write(file: &mut File, lines: &[u8], fsync: bool) -> io::Result<()> {
     // A batch that was cut off, by whomever, must not swallow the first line of this one.
-    if ends_within_a_line(&mut file)? {
+    if ends_within_a_line(file)? {
         file.write_all(b"\n")?;
     }
     file.write_all(lines)?;
-    if options.fsync { file.sync_data() } else { Ok(()) }
+    if fsync { file.sync_data() } else { Ok(()) }
 }
 
 fn open(options: &FileOptions) -> io::Result<File> {

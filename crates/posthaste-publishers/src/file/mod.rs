@@ -11,13 +11,16 @@ use posthaste_core::publisher::{Batch, PublishError, Publisher, Report};
 
 pub use self::error::FileError;
 pub use self::options::FileOptions;
-use crate::lines::{LineSink, publish_lines};
+use crate::lines::{BrokenOff, LineSink, publish_lines};
 
 /// Appends each message as one line of JSON to a file, and reports it delivered once the disk has it.
 ///
 /// The file may be moved away or removed at any time, as log rotation does: the next batch begins a new one. Several
-/// processes may append to one file. A batch that failed half-way is written again as a whole, so readers deduplicate
-/// by id, and skip a line that is cut off.
+/// processes may append to one file. A batch that failed half-way is taken out of the file again, and written as a whole
+/// later. Readers still deduplicate by id, and skip a line that a crash has cut off.
+///
+/// A file that cannot be written, such as on a full disk, is a failure of the way and not of messages: the relay's
+/// circuit opens, and everything waits without using up attempts.
 #[derive(Clone, Debug)]
 pub struct FilePublisher(Arc<Mutex<FileOptions>>);
 
@@ -42,7 +45,10 @@ impl Publisher for FilePublisher {
 }
 
 impl LineSink for FileOptions {
-    fn append(&mut self, lines: &[u8]) -> Result<(), PublishError> {
-        append::append(self, lines).map_err(|error| PublishError::transient(error.to_string()))
+    fn append(&mut self, lines: &[u8]) -> Result<(), BrokenOff> {
+        append::append(self, lines).map_err(|error| BrokenOff {
+            taken: 0,
+            error: PublishError::transport(error.to_string()),
+        })
     }
 }
