@@ -74,7 +74,9 @@ impl<P: PublishOne> EachMessage<P> {
                 report.outcome(id, Outcome::NotAttempted);
                 continue;
             }
-            match self.publish_caught(delivery).await {
+            // Called within, so that a panic before the first await is caught too.
+            let sending = async { self.publisher.publish_one(delivery).await };
+            match caught(sending).await.flatten() {
                 Ok(()) => report.delivered(id),
                 Err(error) => {
                     stopped = true;
@@ -83,19 +85,15 @@ impl<P: PublishOne> EachMessage<P> {
             }
         }
     }
+}
 
-    /// A panic is kept to its message: let through, it would leave the neighbours without an outcome, and they would
-    /// use up their attempts on a message that is not theirs.
-    async fn publish_caught(&self, delivery: &Delivery) -> Result<(), PublishError> {
-        let sending = async { self.publisher.publish_one(delivery).await };
-        match AssertUnwindSafe(sending).catch_unwind().await {
-            Ok(result) => result,
-            Err(panic) => {
-                let reason = panic_message(panic.as_ref());
-                Err(PublishError::unknown(format!("the publisher panicked: {reason}")))
-            }
-        }
-    }
+/// What sending a message came to. A panic is kept to its message: let through, it would leave the neighbours without an
+/// outcome, and they would use up their attempts on a message that is not theirs.
+pub(crate) async fn caught<T>(sending: impl Future<Output = T>) -> Result<T, PublishError> {
+    AssertUnwindSafe(sending).catch_unwind().await.map_err(|panic| {
+        let reason = panic_message(panic.as_ref());
+        PublishError::unknown(format!("the publisher panicked: {reason}"))
+    })
 }
 
 fn panic_message(panic: &(dyn Any + Send)) -> &str {

@@ -7,6 +7,7 @@ use http::{HeaderMap, StatusCode};
 use posthaste_core::publisher::{ErrorKind, ErrorScope, PublishError};
 use serde::Deserialize;
 
+use super::pace::LONGEST;
 use super::url::WebhookUrl;
 
 /// What was answered.
@@ -111,9 +112,16 @@ impl Answer {
 }
 
 fn pause(status: StatusCode, headers: &HeaderMap, in_body: Option<f64>) -> Option<Duration> {
+    // A slip of a header must not silence a relay, nor keep a message, for days.
+    asked_for(status, headers, in_body).map(|pause| pause.min(LONGEST))
+}
+
+fn asked_for(status: StatusCode, headers: &HeaderMap, in_body: Option<f64>) -> Option<Duration> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
     let seconds = |seconds: f64| Duration::try_from_secs_f64(seconds).ok();
-    let number = |name: &str| text(name)?.parse().ok().and_then(seconds);
+    // Two proxies on the way may each have added one, to the same line.
+    let first = |text: &'_ str| text.split(',').next().unwrap_or_default().trim().parse().ok();
+    let number = |name: &str| first(text(name)?).and_then(seconds);
     let until = |time: DateTime<Utc>| (time - Utc::now()).to_std().unwrap_or_default();
     let retry_after = || {
         number("retry-after").or_else(|| {
@@ -203,6 +211,15 @@ mod tests {
                 Some(SOME_PATIENCE)
             );
         }
+        assert_eq!(answer(429, &[("retry-after", "7, 9")], "").pause(), after(7.0));
+        for days in ["86400", "1e18"] {
+            let too_long = answer(429, &[("retry-after", days)], "");
+            assert_eq!(too_long.pause(), Some(LONGEST), "{days}");
+            let error = too_long.outcome(&url()).unwrap_err();
+            assert_eq!(error.kind, ErrorKind::Throttled { retry_after: LONGEST });
+        }
+        let past = answer(429, &[("retry-after", "Wed, 21 Oct 2015 07:28:00 GMT")], "");
+        assert_eq!(past.pause(), Some(Duration::ZERO));
         let date = (Utc::now() + chrono::TimeDelta::seconds(90)).to_rfc2822();
         let pause = answer(429, &[("retry-after", &date)], "").pause().unwrap();
         assert!((80..=90).contains(&pause.as_secs()), "{pause:?}");

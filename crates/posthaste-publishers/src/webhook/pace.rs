@@ -10,7 +10,7 @@ use tokio::time::Instant;
 pub(super) struct Pace(Mutex<Option<Instant>>);
 
 /// The longest that a receiver may silence a relay: a slip of a header must not silence it for ever.
-const LONGEST: Duration = Duration::from_hours(1);
+pub(super) const LONGEST: Duration = Duration::from_hours(1);
 
 impl Pace {
     /// Nothing is to be sent for this long. A shorter pause does not end a longer one. Returns what is kept of it.

@@ -15,6 +15,7 @@ use super::client::Client;
 use super::notice::Notice;
 use super::options::{InvalidWebhookOptions, WebhookOptions};
 use super::pace::Pace;
+use crate::each::caught;
 use crate::lanes::lanes;
 
 /// Posts each message as a notification, in order per key and a few keys at a time.
@@ -90,7 +91,8 @@ impl Inner {
             let outcome = if stopped {
                 Outcome::NotAttempted
             } else {
-                self.publish_one(delivery, batch).await
+                let sending = self.publish_one(delivery, batch);
+                caught(sending).await.unwrap_or_else(Outcome::Failed)
             };
             stopped |= outcome != Outcome::Delivered;
             report.outcome(delivery.message.id, outcome);

@@ -41,9 +41,12 @@ impl WebhookUrl {
             .fold(text.to_owned(), |text, part| text.replace(part, "***"))
     }
 
-    /// The same, asking to be answered once the notification is stored. Without it Discord answers at once, also for
-    /// what it then fails to store.
+    /// The same, where it is Discord's asking to be answered once the notification is stored. Without it Discord answers
+    /// at once, also for what it then fails to store. Others may refuse what they do not know.
     pub(super) fn confirmed(&self) -> String {
+        if !self.is_discord() {
+            return self.0.clone();
+        }
         let (path, query) = self.0.split_once('?').unwrap_or((&self.0, ""));
         if query.split('&').any(|part| part.starts_with("wait=")) {
             return self.0.clone();
@@ -139,11 +142,19 @@ mod tests {
     }
 
     #[test]
-    fn a_confirmation_is_asked_for_unless_the_address_says_otherwise() {
+    fn discord_is_asked_for_a_confirmation_unless_the_address_says_otherwise() {
         for (given, asked) in [
-            ("https://h/p", "https://h/p?wait=true"),
-            ("https://h/p?thread_id=1", "https://h/p?thread_id=1&wait=true"),
-            ("https://h/p?wait=false", "https://h/p?wait=false"),
+            ("https://h/api/webhooks/1/p", "https://h/api/webhooks/1/p?wait=true"),
+            (
+                "https://h/api/webhooks/1/p?thread_id=1",
+                "https://h/api/webhooks/1/p?thread_id=1&wait=true",
+            ),
+            (
+                "https://h/api/webhooks/1/p?wait=false",
+                "https://h/api/webhooks/1/p?wait=false",
+            ),
+            ("https://h/p", "https://h/p"),
+            ("https://h/p?key=1", "https://h/p?key=1"),
         ] {
             assert_eq!(url(given).confirmed(), asked);
         }
