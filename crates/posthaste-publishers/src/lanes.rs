@@ -1,7 +1,10 @@
 //! A batch taken apart into the lanes in which order holds.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
+#[cfg(any(feature = "file", feature = "log", feature = "stdout"))]
+use std::collections::HashSet;
 
+#[cfg(any(feature = "file", feature = "log", feature = "stdout"))]
 use posthaste_core::Message;
 use posthaste_core::publisher::Delivery;
 

@@ -72,7 +72,9 @@ fn write(sink: &mut impl LineSink, batch: &Batch, report: &Report) {
     };
     // What went out before it broke off went out in order, and is not to go out again.
     let (delivered, rest) = written.split_at(written.partition_point(|(_, end)| *end <= taken));
-    delivered.iter().for_each(|(message, _)| report.delivered(message.id));
+    for (message, _) in delivered {
+        report.delivered(message.id);
+    }
     if let Some(error) = error {
         report_failure(rest, &error, report);
     }

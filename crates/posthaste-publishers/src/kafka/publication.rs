@@ -154,8 +154,8 @@ impl<'a> Publication<'a> {
             let name = self.lane_name(numbers[next], topic);
             let way = self.way(name, topic, run, producers);
             let count = if way == Way::Together { run } else { 1 };
-            for place in next..next + count {
-                let delivery = &self.batch.deliveries[numbers[place]];
+            for (place, number) in numbers.iter().enumerate().skip(next).take(count) {
+                let delivery = &self.batch.deliveries[*number];
                 // Where a lane goes is worth remembering where more of it is to come.
                 let known_by = name.filter(|_| run > 1 && place == next);
                 let place = Place { lane, place };
