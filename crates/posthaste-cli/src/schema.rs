@@ -89,3 +89,18 @@ pub async fn findings(database: &Database) -> anyhow::Result<Vec<Finding>> {
     let live = describe_all(&map, &*catalogue).await?;
     Ok(check(&map, &live, backend.database()))
 }
+
+/// What the table refuses of what a relay would write to it; to be asked when it is what its map says.
+pub async fn refusal(database: &Database) -> anyhow::Result<Option<Finding>> {
+    let store = wiring::store(database, IfMissing::Refuse).await?;
+    match store.check().await {
+        Ok(()) => Ok(None),
+        Err(error) if error.kind.is_transient() => Err(error.into()),
+        Err(error) => Ok(Some(Finding {
+            severity: Severity::Error,
+            field: "verdicts".to_owned(),
+            problem: error.to_string(),
+            mend: None,
+        })),
+    }
+}

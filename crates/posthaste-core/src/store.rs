@@ -5,6 +5,7 @@
 
 mod error;
 mod registry;
+mod trial;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -271,7 +272,8 @@ pub trait RelayStore: Send + Sync + 'static {
         None
     }
 
-    /// Whether everything the relay needs is there: connection, tables, rights.
+    /// Whether everything the relay needs is there: connection, tables, rights. Also writes every verdict once, in a
+    /// transaction that is rolled back, so that what the database would refuse is known before anything is published.
     async fn check(&self) -> Result<(), StoreError>;
 }
 

@@ -55,6 +55,14 @@ pub(crate) fn by_sqlstate(code: &str) -> (Kind, Option<&'static str>) {
             Some("connect to the primary; this server is a read-only replica"),
         ),
         "40001" | "40P01" | "55P03" => (Kind::Contention, Some("retry the transaction")),
+        "57014" => (
+            Kind::Contention,
+            Some("the statement was cancelled: look at statement_timeout, and for what holds the rows"),
+        ),
+        "25P03" | "57P05" => (
+            Kind::Unavailable,
+            Some("the server ended an idle session; connect again"),
+        ),
         "53300" => (
             Kind::PoolExhausted,
             Some("raise max_connections of the server, or lower that of the pools"),

@@ -37,6 +37,7 @@ mod rows;
 mod runner;
 mod settle;
 mod statements;
+mod trial;
 
 use std::sync::Arc;
 

@@ -35,7 +35,7 @@ impl RelayStore for PostgresStore {
 
     async fn settle(&self, settlements: &[Settlement]) -> Result<Settled, StoreError> {
         let Some(leases) = &self.statements.leases else {
-            return Ok(Settled::but(self.settle_by_locks(settlements).await));
+            return Ok(self.settle_by_locks(settlements).await);
         };
         let query = Verdicts::new(settlements, &self.map).fenced(&leases.settle);
         let rows = self.fetch_all(query).await.map_err(store_error)?;
@@ -162,7 +162,8 @@ impl RelayStore for PostgresStore {
 
     async fn check(&self) -> Result<(), StoreError> {
         self.check_tables().await.map_err(|error| self.with_remedy(error))?;
-        self.stats("").await.map(drop)
+        self.stats("").await?;
+        self.try_verdicts().await
     }
 }
 

@@ -8,13 +8,13 @@
 //! pool needs as many connections as claims may be in flight (`max_in_flight / batch_size`, rounded up), and one more if
 //! statistics and operators are not to wait for a claim to end. With fewer nothing is stuck: claims wait their turn.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use posthaste_core::MessageId;
 use posthaste_core::lifecycle::{LeaseToken, Settlement};
-use posthaste_core::store::{Claim, ClaimRequest};
+use posthaste_core::store::{Claim, ClaimRequest, RefusedVerdict, Settled};
+use posthaste_core::{MessageId, StoreError};
 use sqlx::postgres::PgRow;
 use sqlx::{Executor, PgConnection, Postgres, Row, Transaction};
 use tokio::task::AbortHandle;
@@ -22,6 +22,7 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::PostgresStore;
 use crate::claim::{Look, found, in_scope, max_bytes};
+use crate::error::{by_sqlstate, store_error};
 use crate::rows::{claimed, ids, millis};
 use crate::settle::Verdicts;
 use crate::statements::{Claims, RowLocks as Statements, RowLocksInOrder};
@@ -31,6 +32,20 @@ const BEGIN: &str = "begin; set local lock_timeout = '5s'; set local work_mem = 
 
 /// The server's part of the watch over a relay that is frozen.
 const LIMIT_IDLE: &str = "select set_config('idle_in_transaction_session_timeout', $1, true)";
+
+/// Around verdicts, which the server may refuse without the claim being lost. Constraints that wait for the commit would
+/// take the whole claim along.
+const TRY: &str = "savepoint verdicts; set constraints all immediate";
+
+/// The rows stay locked: they were before.
+const UNDO: &str = "rollback to savepoint verdicts; release savepoint verdicts";
+
+/// What became of the verdicts of one claim; the rest is lost.
+#[derive(Default)]
+struct Written {
+    settled: HashSet<MessageId>,
+    refused: Vec<RefusedVerdict>,
+}
 
 /// The transactions of claims in flight.
 #[derive(Debug, Default)]
@@ -160,7 +175,7 @@ impl PostgresStore {
     }
 
     /// Writes all verdicts of each claim in its own transaction and commits it.
-    pub(crate) async fn settle_by_locks(&self, settlements: &[Settlement]) -> Vec<MessageId> {
+    pub(crate) async fn settle_by_locks(&self, settlements: &[Settlement]) -> Settled {
         let mut claims: Vec<(LeaseToken, Vec<&Settlement>)> = Vec::new();
         for settlement in settlements {
             match claims.iter_mut().find(|(token, _)| *token == settlement.token) {
@@ -168,34 +183,65 @@ impl PostgresStore {
                 None => claims.push((settlement.token, vec![settlement])),
             }
         }
-        let mut lost = Vec::new();
+        let mut all = Settled::default();
         for (token, settlements) in claims {
-            let settled = match self.row_locks.take(token) {
+            let written = match self.row_locks.take(token) {
                 Some(held) => self.settle_claim(&held, &settlements).await,
-                None => Ok(Vec::new()),
+                None => Ok(Written::default()),
             };
-            let settled = settled.unwrap_or_else(|error| {
+            let written = written.unwrap_or_else(|error| {
                 // Whether it was committed is not known. If not, the rows are free and are published again.
                 tracing::warn!(%error, "the verdicts of a claim could not be written; its locks are lost");
-                Vec::new()
+                Written::default()
             });
+            let refused: HashSet<_> = written.refused.iter().map(|refused| refused.id).collect();
             let ids = settlements.iter().map(|settlement| settlement.id);
-            lost.extend(ids.filter(|id| !settled.contains(id)));
+            all.lost
+                .extend(ids.filter(|id| !written.settled.contains(id) && !refused.contains(id)));
+            all.refused.extend(written.refused);
         }
-        lost
+        all
     }
 
-    async fn settle_claim(&self, held: &Held, settlements: &[&Settlement]) -> sqlx::Result<Vec<MessageId>> {
+    /// Where the database refuses verdicts, it is asked for half of them, until the culprit is alone: the rest of the
+    /// claim was published as well, and must not be published again because of it.
+    async fn settle_claim(&self, held: &Held, settlements: &[&Settlement]) -> sqlx::Result<Written> {
         let Claims::RowLocks(statements, _) = &self.statements.claims else {
-            return Ok(Vec::new());
+            return Ok(Written::default());
         };
         let Some(mut tx) = held.tx.lock().await.take() else {
-            return Ok(Vec::new());
+            return Ok(Written::default());
         };
-        let verdicts = Verdicts::new(settlements.iter().copied(), &self.map);
-        let rows = verdicts.locked(&statements.settle_locked).fetch_all(&mut *tx).await?;
+        let mut written = Written::default();
+        let mut parts = vec![settlements];
+        while let Some(part) = parts.pop() {
+            tx.execute(TRY).await?;
+            let verdicts = Verdicts::new(part.iter().copied(), &self.map);
+            match verdicts.locked(&statements.settle_locked).fetch_all(&mut *tx).await {
+                Ok(rows) => {
+                    written.settled.extend(ids(&rows, &self.map)?);
+                    if !parts.is_empty() {
+                        tx.execute("release savepoint verdicts").await?;
+                    }
+                }
+                Err(error) => {
+                    let error = refusal(error)?;
+                    tx.execute(UNDO).await?;
+                    match part {
+                        [settlement] => written.refused.push(RefusedVerdict {
+                            id: settlement.id,
+                            error,
+                        }),
+                        _ => {
+                            let (first, second) = part.split_at(part.len() / 2);
+                            parts.extend([second, first]);
+                        }
+                    }
+                }
+            }
+        }
         tx.commit().await?;
-        ids(&rows, &self.map)
+        Ok(written)
     }
 
     /// Shows the server that the claim is alive; its rows are held as long as it is.
@@ -219,6 +265,15 @@ impl PostgresStore {
         }
         *lock(&held.until) = until;
         ids.to_vec()
+    }
+}
+
+/// What the database has against a verdict. What went with the connection, or passes, says nothing about a row.
+fn refusal(error: sqlx::Error) -> sqlx::Result<StoreError> {
+    let code = error.as_database_error().and_then(|error| error.code());
+    match code.map(|code| by_sqlstate(&code).0) {
+        Some(kind) if !kind.is_transient() => Ok(store_error(error)),
+        _ => Err(error),
     }
 }
 

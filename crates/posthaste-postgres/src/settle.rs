@@ -26,12 +26,10 @@ impl Verdicts {
         settlements.sort_unstable_by_key(|settlement| settlement.id);
         let mut all = Self::default();
         for settlement in settlements {
-            let (word, delay, error) = match &settlement.verdict {
-                Verdict::Delivered => ("delivered", 0, None),
-                Verdict::Retry { delay, error } => ("retry", millis(*delay), Some(error)),
-                Verdict::Postponed { delay, error } => ("postponed", millis(*delay), Some(error)),
-                Verdict::Dead { error } => ("dead", 0, Some(error)),
-                Verdict::Released => ("released", 0, None),
+            let (delay, error) = match &settlement.verdict {
+                Verdict::Delivered | Verdict::Released => (0, None),
+                Verdict::Retry { delay, error } | Verdict::Postponed { delay, error } => (millis(*delay), Some(error)),
+                Verdict::Dead { error } => (0, Some(error)),
             };
             // A row that cannot be in the table is lost.
             let Some(id) = id_text(settlement.id, map) else {
@@ -39,7 +37,7 @@ impl Verdicts {
             };
             all.ids.push(id);
             all.tokens.push(settlement.token.as_uuid().to_string());
-            all.words.push(word);
+            all.words.push(settlement.verdict.name());
             all.delays.push(delay);
             all.errors.push(error.map(|error| map.error_text(error)));
             all.versions.push(settlement.version);

@@ -87,12 +87,18 @@ group!(
         list,
         replay,
         discard,
-        ring
+        ring,
+        trial_rows
     }
 );
 group!(
     /// For tables with leases.
-    Leases { settle, extend, lock_claims }
+    Leases {
+        settle,
+        extend,
+        lock_claims,
+        trial_claim
+    }
 );
 group!(
     /// For tables whose fresh and waiting rows have indexes of their own.

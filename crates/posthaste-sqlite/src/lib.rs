@@ -40,6 +40,7 @@ mod rows;
 mod runner;
 mod shared_columns;
 mod statements;
+mod trial;
 mod wake;
 
 use std::sync::Arc;

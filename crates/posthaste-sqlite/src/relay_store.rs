@@ -15,7 +15,7 @@ use posthaste_core::wake::WakeSource;
 use posthaste_core::{MessageId, StoreError};
 use sqlx::sqlite::SqliteRow;
 use sqlx::types::Json;
-use sqlx::{Connection, Row};
+use sqlx::{Connection, Row, SqliteConnection};
 
 use crate::claim::topics;
 use crate::error::store_error;
@@ -154,43 +154,55 @@ impl RelayStore for SqliteStore {
 
     async fn check(&self) -> Result<(), StoreError> {
         self.check_columns().await?;
-        self.stats("").await.map(drop)
+        self.stats("").await?;
+        self.try_verdicts().await
     }
 }
 
 impl SqliteStore {
     async fn settle_all(&self, settlements: &[Settlement]) -> sqlx::Result<HashSet<MessageId>> {
+        let is_dead = |settlement: &Settlement| matches!(settlement.verdict, Verdict::Dead { .. });
+        if self.statements.dead_letters.is_none() || !settlements.iter().any(is_dead) {
+            let mut conn = self.pool.acquire().await?;
+            return self.settle_on(&mut conn, settlements).await;
+        }
+        let mut tx = self.pool.begin_with(BEGIN).await?;
+        let settled = self.settle_on(&mut tx, settlements).await?;
+        tx.commit().await?;
+        Ok(settled)
+    }
+
+    /// Settles with one statement; in a transaction of the caller's where rows may go to a dead-letter table.
+    pub(crate) async fn settle_on(
+        &self,
+        conn: &mut SqliteConnection,
+        settlements: &[Settlement],
+    ) -> sqlx::Result<HashSet<MessageId>> {
         let mut verdicts = Vec::with_capacity(settlements.len());
         let mut failures = HashMap::new();
         let mut dead = HashSet::new();
         for settlement in settlements {
-            let (word, failure) = match &settlement.verdict {
-                Verdict::Delivered => ("delivered", None),
-                Verdict::Released => ("released", None),
-                Verdict::Retry { delay, error } => ("retry", Some((error, Some(*delay)))),
-                Verdict::Postponed { delay, error } => ("postponed", Some((error, Some(*delay)))),
+            let failure = match &settlement.verdict {
+                Verdict::Delivered | Verdict::Released => None,
+                Verdict::Retry { delay, error } | Verdict::Postponed { delay, error } => Some((error, Some(*delay))),
                 Verdict::Dead { error } => {
                     dead.insert(settlement.id);
-                    ("dead", Some((error, None)))
+                    Some((error, None))
                 }
             };
             if let Some((error, delay)) = failure {
                 let delay = delay.map(|delay| self.kept_until("next_attempt_at", delay));
                 failures.insert(failure_key(settlement.id), (self.map.error_text(error), delay));
             }
+            let word = settlement.verdict.name();
             verdicts.push((settlement.id, settlement.token.as_uuid(), word, settlement.version));
         }
         let settle = sqlx::query(self.statements.rows.settle.sql())
             .bind(Json(verdicts))
             .bind(Json(failures));
-        if self.statements.dead_letters.is_none() || dead.is_empty() {
-            return self.id_set(&settle.fetch_all(&self.pool).await?);
-        }
-        let mut tx = self.pool.begin_with(BEGIN).await?;
-        let settled = self.id_set(&settle.fetch_all(&mut *tx).await?)?;
+        let settled = self.id_set(&settle.fetch_all(&mut *conn).await?)?;
         let died: Vec<_> = dead.intersection(&settled).copied().collect();
-        self.bury(&mut tx, &died).await?;
-        tx.commit().await?;
+        self.bury(conn, &died).await?;
         Ok(settled)
     }
 

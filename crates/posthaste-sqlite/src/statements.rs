@@ -92,6 +92,8 @@ statements!(Rows {
     find,
     replay,
     discard,
+    trial_rows,
+    trial_claim,
 });
 statements!(Split {
     probe,

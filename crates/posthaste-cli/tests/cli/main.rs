@@ -16,6 +16,7 @@ mod kafka_run;
 mod maps;
 mod migrate;
 mod notify;
+mod refused_verdicts;
 mod run;
 mod status;
 #[cfg(feature = "kafka")]

@@ -11,6 +11,7 @@ mod order_service;
 mod place;
 mod plans;
 mod refusals;
+mod refused_verdicts;
 mod row_locks;
 mod sql;
 mod stalled;

@@ -67,7 +67,9 @@ async fn serve(toml: &str) {
         .collect();
     let outcomes = place.enqueue(messages).await.unwrap();
     let ids: Vec<_> = outcomes.into_iter().map(posthaste_core::Enqueued::id).collect();
-    assert_eq!(ids, (1..=6).map(MessageId::Number).collect::<Vec<_>>());
+    // The check may have used a number of the sequence up.
+    let first = ids[0].number().unwrap();
+    assert_eq!(ids, (first..first + 6).map(MessageId::Number).collect::<Vec<_>>());
 
     let broker = FaultyPublisher::new(RecordingPublisher::new());
     broker.refuse([ids[2]]);

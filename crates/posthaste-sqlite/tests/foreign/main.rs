@@ -11,6 +11,7 @@ mod guide;
 mod injection;
 mod opening;
 mod order;
+mod refused_verdicts;
 mod sql;
 mod tables;
 mod unusual;

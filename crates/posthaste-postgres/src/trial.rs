@@ -1,0 +1,234 @@
+//! Every verdict is tried, and rolled back, before the first publication.
+//!
+//! On some open rows if there are any, else on one that is inserted. Where that cannot be, what the server says without
+//! a row must do: rights are checked by statements that match nothing, and words by the constraints on their column.
+
+use posthaste_core::lifecycle::{LeaseToken, Settlement, Verdict};
+use posthaste_core::store::{StoreErrorKind, WorkerId};
+use posthaste_core::validate::TypeNameRule;
+use posthaste_core::{MessageId, OutboxOptions, StoreError};
+use sqlx::{AssertSqlSafe, Executor, PgConnection, Row};
+
+use crate::PostgresStore;
+use crate::dialect::PostgresDialect;
+use crate::error::store_error;
+use crate::rows::{id_text, ids};
+use crate::settle::Verdicts;
+use crate::statements::Claims;
+use posthaste_core::dialect::Dialect;
+
+/// Nobody waits for a trial for long, and it waits for nobody. Constraints speak when their statement ends.
+const BEGIN_TRIAL: &str = "begin isolation level read committed;
+    set local lock_timeout = '1s'; set local statement_timeout = '5s'; set local idle_in_transaction_session_timeout = '5s';
+    set constraints all immediate";
+
+/// On so many rows at once: those of one batch may be in each other's way.
+const ROWS: i64 = 20;
+
+/// What is undone after each step.
+const MARK: &str = "savepoint posthaste_trial";
+const UNDO: &str = "rollback to savepoint posthaste_trial";
+
+const GRANT: &str = "grant the relay's user select and update on all columns that the map names, and insert on a \
+                     dead-letter table; nothing is published before";
+const ACCEPT: &str = "let the table's constraints, triggers and unique indexes accept it, or correct the map; nothing is \
+                      published before";
+
+impl PostgresStore {
+    /// Whether the table takes every verdict. That somebody else has a lock is no answer, and no error.
+    pub(crate) async fn try_verdicts(&self) -> Result<(), StoreError> {
+        let mut tx = self.pool.begin_with(BEGIN_TRIAL).await.map_err(store_error)?;
+        let tried = self.try_on(&mut tx).await;
+        let ended = tx.rollback().await.map_err(store_error);
+        match tried {
+            Err(error) if error.kind == StoreErrorKind::Contention => {
+                tracing::debug!(%error, "the verdicts could not be tried; others hold the table");
+                Ok(())
+            }
+            Err(error) => Err(error),
+            Ok(()) => ended,
+        }
+    }
+
+    async fn try_on(&self, conn: &mut PgConnection) -> Result<(), StoreError> {
+        let mut rows = self.open_rows(conn).await?;
+        if rows.is_empty() {
+            rows.extend(self.insert_one(conn).await?);
+        }
+        if rows.is_empty() {
+            self.try_words(conn).await?;
+        }
+        let token = LeaseToken::new();
+        self.try_claim(conn, &rows, token).await?;
+        for verdict in Verdict::trials() {
+            conn.execute(MARK).await.map_err(store_error)?;
+            let settled = self.settle_trial(conn, &rows, token, &verdict).await;
+            let settled = settled.map_err(|error| self.refused(verdict.name(), error))?;
+            if settled < rows.len() {
+                return Err(unheard(verdict.name()));
+            }
+            conn.execute(UNDO).await.map_err(store_error)?;
+        }
+        Ok(())
+    }
+
+    /// Some rows that are open and that nobody has.
+    async fn open_rows(&self, conn: &mut PgConnection) -> Result<Vec<MessageId>, StoreError> {
+        conn.execute(MARK).await.map_err(store_error)?;
+        let rows = sqlx::query(self.statements.common.trial_rows.sql()).bind(ROWS);
+        match rows.fetch_all(&mut *conn).await {
+            Ok(rows) => ids(&rows, &self.map).map_err(store_error),
+            // A table in which open rows are hard to find.
+            Err(error) if sqlstate(&error) == Some("57014".into()) => {
+                conn.execute(UNDO).await.map_err(store_error)?;
+                Ok(Vec::new())
+            }
+            Err(error) => Err(self.refused("claim", error)),
+        }
+    }
+
+    /// A row that is never there for anybody else. Not all relays may insert, nor do all tables take what a map knows of.
+    async fn insert_one(&self, conn: &mut PgConnection) -> Result<Option<MessageId>, StoreError> {
+        let (Some(message), Some(table)) = (self.map.trial_message(), self.map.table("outbox")) else {
+            return Ok(None);
+        };
+        let may_insert: bool = sqlx::query_scalar("select has_any_column_privilege(to_regclass($1), 'insert')")
+            .bind(table.quoted('"'))
+            .fetch_one(&mut *conn)
+            .await
+            .map_err(store_error)?;
+        if !may_insert {
+            return Ok(None);
+        }
+        conn.execute(MARK).await.map_err(store_error)?;
+        let options = OutboxOptions {
+            type_names: TypeNameRule::Any,
+            ..OutboxOptions::default()
+        };
+        match self.outbox(options).enqueue(&mut *conn, message).await {
+            Ok(enqueued) => Ok(Some(enqueued.id())),
+            Err(error) => {
+                tracing::debug!(%error, "no row could be inserted to try verdicts on");
+                conn.execute(UNDO).await.map_err(store_error)?;
+                Ok(None)
+            }
+        }
+    }
+
+    async fn try_claim(
+        &self,
+        conn: &mut PgConnection,
+        rows: &[MessageId],
+        token: LeaseToken,
+    ) -> Result<(), StoreError> {
+        let Some(leases) = &self.statements.leases else {
+            return Ok(());
+        };
+        let worker = WorkerId::new();
+        let texts: Vec<_> = rows.iter().filter_map(|id| id_text(*id, &self.map)).collect();
+        let mut query = sqlx::query(leases.trial_claim.sql())
+            .bind(texts)
+            .bind(self.map.fence(worker, token))
+            .bind(60_000_i64);
+        if self.map.has("locked_by") {
+            query = query.bind(worker.as_uuid().to_string());
+        }
+        let claimed = query.fetch_all(conn).await;
+        let claimed = claimed.map_err(|error| self.refused("claim", error))?;
+        if claimed.len() < rows.len() {
+            return Err(unheard("claim"));
+        }
+        Ok(())
+    }
+
+    async fn settle_trial(
+        &self,
+        conn: &mut PgConnection,
+        rows: &[MessageId],
+        token: LeaseToken,
+        verdict: &Verdict,
+    ) -> sqlx::Result<usize> {
+        let settlement = |id: &MessageId| Settlement {
+            id: *id,
+            token,
+            verdict: verdict.clone(),
+            version: None,
+        };
+        let settlements: Vec<_> = rows.iter().map(settlement).collect();
+        let verdicts = Verdicts::new(&settlements, &self.map);
+        let query = match (&self.statements.leases, &self.statements.claims) {
+            (Some(leases), _) => verdicts.fenced(&leases.settle),
+            (None, Claims::RowLocks(locks, _)) => verdicts.locked(&locks.settle_locked),
+            (None, _) => return Ok(rows.len()),
+        };
+        Ok(query.fetch_all(conn).await?.len())
+    }
+
+    /// What constraints on the status column alone say of every word that a relay writes there.
+    async fn try_words(&self, conn: &mut PgConnection) -> Result<(), StoreError> {
+        let (Some(table), Some(column)) = (self.map.table("outbox"), self.map.column("status")) else {
+            return Ok(());
+        };
+        let constraints = sqlx::query(include_str!("../queries/catalogue/words.sql"))
+            .bind(table.quoted('"'))
+            .bind(column.name.as_str())
+            .fetch_all(&mut *conn)
+            .await
+            .map_err(store_error)?;
+        let states = ["pending", "waiting", "processing", "delivered", "dead"];
+        for (state, word) in states.iter().filter_map(|state| Some((state, self.map.word(state)?))) {
+            for constraint in &constraints {
+                let part = |name| constraint.try_get::<&str, _>(name).map_err(store_error);
+                let (name, condition, type_name) = (part("name")?, part("condition")?, part("type_name")?);
+                let literal = PostgresDialect.literal(&word.to_string());
+                let sql = format!(
+                    "select ({condition}) from (select {literal}::{type_name} as {}) as \"{}\"",
+                    column.name.quoted('"'),
+                    "posthaste_trial"
+                );
+                conn.execute(MARK).await.map_err(store_error)?;
+                // The server's own condition on a word of the map. One that cannot be judged so says nothing.
+                let accepts = sqlx::query_scalar::<_, Option<bool>>(AssertSqlSafe(sql))
+                    .fetch_one(&mut *conn)
+                    .await;
+                conn.execute(UNDO).await.map_err(store_error)?;
+                if matches!(accepts, Ok(Some(false))) {
+                    return Err(StoreError {
+                        kind: StoreErrorKind::Other,
+                        message: format!(
+                            "the table refuses the word `{word}` for the state `{state}`: the constraint {name} on {} says {condition}",
+                            column.name
+                        ),
+                        remedy: Some(ACCEPT),
+                        source: None,
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn refused(&self, step: &str, error: sqlx::Error) -> StoreError {
+        let error = store_error(error);
+        match error.kind {
+            StoreErrorKind::Access => error.in_trial(step, GRANT),
+            StoreErrorKind::Other | StoreErrorKind::SchemaMissing => error.in_trial(step, ACCEPT),
+            _ => error,
+        }
+    }
+}
+
+/// A trigger or a policy kept the row as it was, without an error.
+fn unheard(step: &str) -> StoreError {
+    let error = StoreError {
+        kind: StoreErrorKind::Other,
+        message: "the row stays as it was; a trigger or a policy of the table ignores it".to_owned(),
+        remedy: None,
+        source: None,
+    };
+    error.in_trial(step, ACCEPT)
+}
+
+fn sqlstate(error: &sqlx::Error) -> Option<String> {
+    Some(error.as_database_error()?.code()?.into_owned())
+}

@@ -1,0 +1,117 @@
+//! Every verdict is tried, and rolled back, before the first publication: on some open rows if there are any, else on one
+//! that is inserted.
+
+use std::time::Duration;
+
+use posthaste_core::lifecycle::{LeaseToken, Settlement, Verdict};
+use posthaste_core::store::{StoreErrorKind, WorkerId};
+use posthaste_core::validate::TypeNameRule;
+use posthaste_core::{MessageId, OutboxOptions, StoreError};
+use sqlx::types::Json;
+use sqlx::{Executor, SqliteConnection};
+
+use crate::error::store_error;
+use crate::rows::id;
+use crate::{BEGIN, SqliteStore};
+
+/// On so many rows at once: those of one batch may be in each other's way.
+const ROWS: i64 = 20;
+
+/// What is undone after each step.
+const MARK: &str = "savepoint posthaste_trial";
+const UNDO: &str = "rollback to posthaste_trial";
+
+const ACCEPT: &str = "let the table's constraints, triggers and unique indexes accept it, or correct the map; nothing is \
+                      published before";
+
+impl SqliteStore {
+    /// Whether the table takes every verdict. That somebody else is writing is no answer, and no error.
+    pub(crate) async fn try_verdicts(&self) -> Result<(), StoreError> {
+        let mut tx = match self.pool.begin_with(BEGIN).await.map_err(|error| self.error(error)) {
+            Err(error) if error.kind == StoreErrorKind::Contention => {
+                tracing::debug!(%error, "the verdicts could not be tried; others write");
+                return Ok(());
+            }
+            begun => begun?,
+        };
+        let tried = self.try_on(&mut tx).await;
+        tx.rollback().await.map_err(store_error)?;
+        tried
+    }
+
+    async fn try_on(&self, conn: &mut SqliteConnection) -> Result<(), StoreError> {
+        let mut rows = self.open_rows(conn).await.map_err(|error| self.error(error))?;
+        if rows.is_empty() {
+            rows.extend(self.insert_one(conn).await);
+        }
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let token = LeaseToken::new();
+        let claimed = self.try_claim(conn, &rows, token).await;
+        self.heard("claim", claimed, rows.len())?;
+        for verdict in Verdict::trials() {
+            conn.execute(MARK).await.map_err(store_error)?;
+            let settlement = |id: &MessageId| Settlement {
+                id: *id,
+                token,
+                verdict: verdict.clone(),
+                version: None,
+            };
+            let settlements: Vec<_> = rows.iter().map(settlement).collect();
+            let settled = self.settle_on(conn, &settlements).await;
+            self.heard(verdict.name(), settled.map(|settled| settled.len()), rows.len())?;
+            conn.execute(UNDO).await.map_err(store_error)?;
+        }
+        Ok(())
+    }
+
+    async fn open_rows(&self, conn: &mut SqliteConnection) -> sqlx::Result<Vec<MessageId>> {
+        let rows = sqlx::query(self.statements.rows.trial_rows.sql()).bind(ROWS);
+        let rows = rows.fetch_all(conn).await?;
+        rows.iter().map(|row| id(row, "id", &self.map)).collect()
+    }
+
+    /// A row that is never there for anybody else, if the table takes what a map knows of.
+    async fn insert_one(&self, conn: &mut SqliteConnection) -> Option<MessageId> {
+        let options = OutboxOptions {
+            type_names: TypeNameRule::Any,
+            ..OutboxOptions::default()
+        };
+        match self.outbox(options).enqueue(conn, self.map.trial_message()?).await {
+            Ok(enqueued) => Some(enqueued.id()),
+            Err(error) => {
+                tracing::debug!(%error, "no row could be inserted to try verdicts on");
+                None
+            }
+        }
+    }
+
+    async fn try_claim(
+        &self,
+        conn: &mut SqliteConnection,
+        rows: &[MessageId],
+        token: LeaseToken,
+    ) -> sqlx::Result<usize> {
+        let worker = WorkerId::new();
+        let claim = sqlx::query(self.statements.rows.trial_claim.sql())
+            .bind(Json(rows))
+            .bind(worker.as_uuid().hyphenated())
+            .bind(self.map.fence(worker, token))
+            .bind(self.kept_until("locked_until", Duration::from_mins(1)));
+        Ok(claim.fetch_all(conn).await?.len())
+    }
+
+    /// Whether all rows took a step.
+    fn heard(&self, step: &str, changed: sqlx::Result<usize>, of: usize) -> Result<(), StoreError> {
+        let error = match changed {
+            Ok(changed) if changed >= of => return Ok(()),
+            Ok(_) => self.cannot("the row stays as it was; a trigger of the table ignores it", ACCEPT),
+            Err(error) => self.error(error),
+        };
+        Err(match error.kind {
+            StoreErrorKind::Other | StoreErrorKind::SchemaMissing => error.in_trial(step, ACCEPT),
+            _ => error,
+        })
+    }
+}
