@@ -7,10 +7,11 @@ use std::{
 };
 
 use posthaste_servers::{
-    KafkaCluster, KafkaJars, MariaDbBinaries, MariaDbServer, PostgresBinaries, PostgresServer, RedisServer,
+    KafkaCluster, KafkaJars, MariaDbBinaries, MariaDbServer, MySqlServer, MySqlTree, PostgresBinaries, PostgresServer,
+    RedisServer,
 };
 
-use crate::{apt, kafka, process, workspace};
+use crate::{apt, kafka, mysql, process, workspace};
 
 /// Which server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -20,6 +21,8 @@ pub(crate) enum Kind {
     MariaDb,
     Kafka,
     Redis,
+    #[value(name = "mysql")]
+    MySql,
 }
 
 /// One that runs.
@@ -29,10 +32,14 @@ pub(crate) enum Server {
     MariaDb(MariaDbServer),
     Kafka(KafkaCluster),
     Redis(RedisServer),
+    MySql(MySqlServer),
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 4] = [Self::Postgres, Self::MariaDb, Self::Kafka, Self::Redis];
+    pub(crate) const ALL: [Self; 5] = [Self::Postgres, Self::MariaDb, Self::Kafka, Self::Redis, Self::MySql];
+
+    /// Those that all tests are run on. The others stand in for one of them, for some tests, in a second run.
+    pub(crate) const FIRST: [Self; 4] = [Self::Postgres, Self::MariaDb, Self::Kafka, Self::Redis];
 
     /// What users read.
     pub(crate) fn title(self) -> &'static str {
@@ -41,6 +48,7 @@ impl Kind {
             Self::MariaDb => "MariaDB",
             Self::Kafka => "Apache Kafka (three brokers)",
             Self::Redis => "Redis",
+            Self::MySql => "MySQL",
         }
     }
 
@@ -51,6 +59,7 @@ impl Kind {
             Self::MariaDb => "mariadb",
             Self::Kafka => "kafka",
             Self::Redis => "redis",
+            Self::MySql => "mysql",
         }
     }
 
@@ -80,6 +89,10 @@ impl Kind {
                 }
                 Server::Redis(RedisServer::start(&parent)?)
             }
+            Self::MySql => {
+                mysql::provide()?;
+                Server::MySql(MySqlServer::start(&parent)?)
+            }
         })
     }
 
@@ -90,6 +103,7 @@ impl Kind {
             Self::MariaDb => Server::MariaDb(MariaDbServer::attach(home)?),
             Self::Kafka => Server::Kafka(KafkaCluster::attach(home)?),
             Self::Redis => Server::Redis(RedisServer::attach(home)?),
+            Self::MySql => Server::MySql(MySqlServer::attach(home)?),
         })
     }
 }
@@ -107,6 +121,7 @@ impl Server {
             Self::MariaDb(_) => Kind::MariaDb,
             Self::Kafka(_) => Kind::Kafka,
             Self::Redis(_) => Kind::Redis,
+            Self::MySql(_) => Kind::MySql,
         }
     }
 
@@ -116,6 +131,7 @@ impl Server {
             Self::MariaDb(server) => server.url(),
             Self::Kafka(cluster) => cluster.bootstrap(),
             Self::Redis(server) => server.url(),
+            Self::MySql(server) => server.url(),
         }
     }
 
@@ -125,6 +141,7 @@ impl Server {
             Self::MariaDb(server) => server.is_running(),
             Self::Kafka(cluster) => cluster.is_running(),
             Self::Redis(server) => server.is_running(),
+            Self::MySql(server) => server.is_running(),
         }
     }
 
@@ -134,6 +151,7 @@ impl Server {
             Self::MariaDb(server) => server.detach(),
             Self::Kafka(cluster) => cluster.detach(),
             Self::Redis(server) => server.detach(),
+            Self::MySql(server) => server.detach(),
         }
     }
 
@@ -158,6 +176,10 @@ impl Server {
                 [("POSTHASTE_TEST_KAFKA", address)].into_iter().chain(libs).collect()
             }
             Self::Redis(_) => vec![("POSTHASTE_TEST_REDIS_URL", address)],
+            Self::MySql(server) => vec![
+                ("POSTHASTE_TEST_MYSQL_URL", address),
+                (MySqlTree::VARIABLE, server.binaries().root().display().to_string()),
+            ],
         }
     }
 }

@@ -17,7 +17,7 @@ pub(crate) enum Action {
     /// What is missing on the machine is installed, as by `cargo xtask test`. The last lines are the environment in
     /// which `cargo test` finds the servers.
     Up {
-        /// Only these [default: all]
+        /// Only these [default: all but mysql, which has the place of mariadb in the tests' environment]
         #[arg(value_enum)]
         only: Vec<Kind>,
     },
@@ -35,7 +35,7 @@ struct Left {
 
 pub(crate) fn run(action: &Action) -> anyhow::Result<ExitCode> {
     match action {
-        Action::Up { only } if only.is_empty() => up(&Kind::ALL),
+        Action::Up { only } if only.is_empty() => up(&Kind::FIRST),
         Action::Up { only } => up(only),
         Action::Down => down(),
         Action::Status => status(),

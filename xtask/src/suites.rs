@@ -14,12 +14,40 @@ struct Suite {
     title: &'static str,
     /// What the tests call the thing they need, and why it is not there.
     missing: Option<(&'static str, String)>,
+    /// Whether a run without it is complete.
+    optional: bool,
 }
 
 impl Suites {
     /// Notes a suite that needs nothing.
     pub(crate) fn add(&mut self, title: &'static str) {
-        self.0.push(Suite { title, missing: None });
+        self.0.push(Suite {
+            title,
+            missing: None,
+            optional: false,
+        });
+    }
+
+    /// The same as [`Suites::provide`] for a suite without which a run is complete, though it is said that it was not run.
+    pub(crate) fn provide_if_possible<T>(
+        &mut self,
+        title: &'static str,
+        need: &'static str,
+        get: impl FnOnce() -> anyhow::Result<T>,
+    ) -> Option<T> {
+        let got = self.provide(title, need, get);
+        if let Some(suite) = self.0.last_mut() {
+            suite.optional = true;
+            if let Some((_, reason)) = &suite.missing {
+                eprintln!("warning: {title} is NOT RUN: {reason}");
+            }
+        }
+        got
+    }
+
+    /// Whether every suite is there that must be.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.0.iter().all(|suite| suite.missing.is_none() || suite.optional)
     }
 
     /// Tries to get what a suite needs, and notes how that went.
@@ -35,7 +63,11 @@ impl Suites {
             get()
         };
         let missing = got.as_ref().err().map(|reason| (need, format!("{reason:#}")));
-        self.0.push(Suite { title, missing });
+        self.0.push(Suite {
+            title,
+            missing,
+            optional: false,
+        });
         got.ok()
     }
 
@@ -61,7 +93,7 @@ fn without() -> Vec<String> {
 impl fmt::Display for Suites {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let width = self.0.iter().map(|suite| suite.title.len()).max().unwrap_or(0);
-        for Suite { title, missing } in &self.0 {
+        for Suite { title, missing, .. } in &self.0 {
             match missing {
                 None => writeln!(f, "  {title:width$}  run")?,
                 // One line each: the reason may be a program's whole output.
@@ -97,5 +129,16 @@ mod tests {
             suites.to_string(),
             "  Rust  run\n  Good  run\n  Bad   NOT RUN: no such\n"
         );
+        assert!(!suites.is_complete());
+    }
+
+    #[test]
+    fn what_may_be_missing_is_said_and_leaves_the_run_complete() {
+        let mut suites = Suites::default();
+        let got: Option<u8> = suites.provide_if_possible("Rare", "rare", || anyhow::bail!("gone today"));
+        assert_eq!(got, None);
+        assert_eq!(suites.missing(), "rare");
+        assert_eq!(suites.to_string(), "  Rare  NOT RUN: gone today\n");
+        assert!(suites.is_complete());
     }
 }

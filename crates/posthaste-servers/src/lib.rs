@@ -35,6 +35,7 @@ mod guard;
 mod home;
 mod kafka;
 mod mariadb;
+mod mysql;
 mod port;
 mod postgres;
 mod process;
@@ -45,6 +46,7 @@ mod test_setup;
 pub use error::Error;
 pub use kafka::{KafkaCluster, KafkaJars, KafkaOptions};
 pub use mariadb::{MariaDbBinaries, MariaDbOptions, MariaDbServer};
+pub use mysql::{MySqlServer, MySqlTree};
 pub use postgres::{PostgresBinaries, PostgresOptions, PostgresServer, StopMode};
 pub use redis::RedisServer;
 

@@ -3,6 +3,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use super::{InstallCommand, Programs};
 use crate::{Error, Result};
 
 /// Where Debian keeps servers, which is not on everybody's `PATH`.
@@ -61,6 +62,31 @@ impl MariaDbBinaries {
             .clone()
             .find(|file| file.is_file())
             .unwrap_or_else(|| Path::new(name).to_owned())
+    }
+}
+
+impl Programs for MariaDbBinaries {
+    const PREFIX: &str = "mariadb-";
+    const DAEMON: &str = "mariadbd";
+
+    fn find() -> Result<Self> {
+        Self::find()
+    }
+
+    fn program(&self, name: &str) -> PathBuf {
+        self.program(name)
+    }
+
+    fn configuration(&self) -> (&'static str, Vec<(&'static str, String)>) {
+        ("mariadbd", Vec::new())
+    }
+
+    fn install(&self, _home: &Path) -> Result<InstallCommand> {
+        let arguments = ["--auth-root-authentication-method=normal", "--skip-test-db"];
+        Ok(InstallCommand {
+            program: "mariadb-install-db",
+            arguments: arguments.map(str::to_owned).to_vec(),
+        })
     }
 }
 

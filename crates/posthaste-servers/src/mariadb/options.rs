@@ -1,6 +1,6 @@
 use std::{fmt::Write, path::Path};
 
-/// How a private MariaDB is set up.
+/// How a private MariaDB or MySQL is set up.
 #[derive(Debug, Clone, Default)]
 pub struct MariaDbOptions {
     /// Whether a commit waits for the disk, as in production. Benchmarks need it for honest figures; tests are faster
@@ -12,8 +12,8 @@ pub struct MariaDbOptions {
 }
 
 impl MariaDbOptions {
-    /// The server's whole configuration.
-    pub(super) fn configuration(&self, home: &Path) -> String {
+    /// The server's whole configuration, with what this kind of server needs.
+    pub(super) fn configuration(&self, home: &Path, section: &str, needed: &[(&'static str, String)]) -> String {
         let data = home.join("data").display().to_string();
         let socket = home.join("socket").display().to_string();
         let mut settings = vec![
@@ -24,6 +24,7 @@ impl MariaDbOptions {
             ("character-set-server", "utf8mb4"),
             ("skip-name-resolve", "1"),
         ];
+        settings.extend(needed.iter().map(|(name, value)| (*name, value.as_str())));
         if !self.durable {
             // What is committed has reached the operating system, which outlives the server.
             settings.extend([
@@ -35,7 +36,7 @@ impl MariaDbOptions {
         let further = self.settings.iter();
         settings.extend(further.map(|(name, value)| (name.as_str(), value.as_str())));
 
-        let mut lines = "[mariadbd]\n".to_owned();
+        let mut lines = format!("[{section}]\n");
         for (name, value) in settings {
             let value = value.replace('\\', "\\\\").replace('"', "\\\"");
             writeln!(lines, "{name} = \"{value}\"").expect("a String takes all that is written");
@@ -54,7 +55,11 @@ mod tests {
             settings: vec![("max-connections".into(), "7".into())],
             ..MariaDbOptions::default()
         };
-        let lines = options.configuration(Path::new(r#"/tmp/a"b"#));
+        let lines = options.configuration(Path::new(r#"/tmp/a"b"#), "mysqld", &[("mysqlx", "OFF".into())]);
+        assert!(
+            lines.starts_with("[mysqld]\n") && lines.contains("mysqlx = \"OFF\""),
+            "{lines}"
+        );
         assert!(lines.contains(r#"socket = "/tmp/a\"b/socket""#), "{lines}");
         assert!(lines.ends_with("max-connections = \"7\"\n"));
     }
@@ -63,7 +68,7 @@ mod tests {
     fn only_a_durable_server_waits_for_the_disk() {
         let lines = |durable| {
             let settings = Vec::new();
-            MariaDbOptions { durable, settings }.configuration(Path::new("/d"))
+            MariaDbOptions { durable, settings }.configuration(Path::new("/d"), "mariadbd", &[])
         };
         assert!(lines(false).contains("nosync"));
         assert!(!lines(true).contains("flush"));

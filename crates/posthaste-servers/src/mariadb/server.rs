@@ -9,7 +9,7 @@ use std::{
 
 use nix::{sys::signal::Signal, unistd::Uid};
 
-use super::{MariaDbBinaries, MariaDbOptions};
+use super::{MariaDbBinaries, MariaDbOptions, programs::Programs};
 use crate::{
     Error, Result, StopMode,
     account::Account,
@@ -29,16 +29,19 @@ const LONGEST_SOCKET_DIR: usize = 107 - "/socket".len();
 /// A MariaDB server of our own. Dropping it stops it and removes its data.
 ///
 /// `root` needs no password, from this machine.
+pub type MariaDbServer = Server<MariaDbBinaries>;
+
+/// A server of the family of MySQL, started with its programs.
 #[derive(Debug)]
-pub struct MariaDbServer {
-    binaries: MariaDbBinaries,
+pub struct Server<P: Programs> {
+    binaries: P,
     process: Process,
     port: u16,
     guard: Option<Guard>,
     home: Home,
 }
 
-impl MariaDbServer {
+impl<P: Programs> Server<P> {
     /// Starts a new server with its data in a fresh directory below `parent`.
     pub fn start(parent: &Path) -> Result<Self> {
         Self::start_with(parent, &MariaDbOptions::default())
@@ -46,8 +49,8 @@ impl MariaDbServer {
 
     /// The same, with options.
     pub fn start_with(parent: &Path, options: &MariaDbOptions) -> Result<Self> {
-        let binaries = MariaDbBinaries::find()?;
-        let home = Home::create(parent, "mariadb-", &Account::Ourselves, LONGEST_SOCKET_DIR)?;
+        let binaries = P::find()?;
+        let home = Home::create(parent, P::PREFIX, &Account::Ourselves, LONGEST_SOCKET_DIR)?;
         let guard = Some(set_guard(&home)?);
         let mut server = Self {
             binaries,
@@ -75,12 +78,14 @@ impl MariaDbServer {
 
     fn initialise(&self, options: &MariaDbOptions) -> Result<()> {
         let file = self.configuration();
-        fs::write(&file, options.configuration(self.home.path()))
+        let (section, needed) = self.binaries.configuration();
+        fs::write(&file, options.configuration(self.home.path(), section, &needed))
             .map_err(Error::io(format!("write {}", file.display())))?;
-        let mut install = self.command("mariadb-install-db");
-        install.args(["--auth-root-authentication-method=normal", "--skip-test-db"]);
+        let steps = self.binaries.install(self.home.path())?;
+        let mut install = self.command(steps.program);
+        install.args(steps.arguments);
         let failed = |output| Error::Failed {
-            command: format!("mariadb-install-db (in {})", self.home.path().display()),
+            command: format!("{} (in {})", steps.program, self.home.path().display()),
             output,
         };
         let done = install.output().map_err(|error| failed(error.to_string()))?;
@@ -92,7 +97,7 @@ impl MariaDbServer {
         ))
     }
 
-    /// Lets the server run on without an owner. [`MariaDbServer::attach`] finds it again by the path given back.
+    /// Lets the server run on without an owner. [`Server::attach`] finds it again by the path given back.
     pub fn detach(mut self) -> PathBuf {
         self.guard = None;
         let home = self.home.path().to_owned();
@@ -100,12 +105,12 @@ impl MariaDbServer {
         home
     }
 
-    /// Becomes the owner of a server that was left with [`MariaDbServer::detach`], whether it still runs or not.
+    /// Becomes the owner of a server that was left with [`Server::detach`], whether it still runs or not.
     pub fn attach(home: &Path) -> Result<Self> {
         let port = port::noted(home)?;
         let home = Home::take_over(home.to_owned());
         Ok(Self {
-            binaries: MariaDbBinaries::find()?,
+            binaries: P::find()?,
             process: process(&home),
             port,
             guard: None,
@@ -123,8 +128,8 @@ impl MariaDbServer {
         self.port
     }
 
-    /// The programs the server was started with, `mariadb` among them where the client is installed.
-    pub fn binaries(&self) -> &MariaDbBinaries {
+    /// The programs the server was started with, the client among them where it is installed.
+    pub fn binaries(&self) -> &P {
         &self.binaries
     }
 
@@ -143,7 +148,7 @@ impl MariaDbServer {
             return Ok(());
         }
         let _ = fs::remove_file(self.process.log());
-        let mut command = self.command("mariadbd");
+        let mut command = self.command(P::DAEMON);
         command.arg(format!("--port={}", self.port));
         self.process.start(&mut command)?;
         let up = || greets(self.port).unwrap_or(false) && self.is_running();
@@ -151,10 +156,14 @@ impl MariaDbServer {
             return Ok(());
         }
         let log = fs::read(self.process.log()).unwrap_or_default();
-        if String::from_utf8_lossy(&log).contains("Address already in use") {
+        let log = String::from_utf8_lossy(&log);
+        if ["Address already in use", "Do you already have another mysqld"]
+            .iter()
+            .any(|said| log.contains(said))
+        {
             return Err(Error::PortTaken(self.port));
         }
-        Err(self.process.failed("mariadbd"))
+        Err(self.process.failed(P::DAEMON))
     }
 
     /// Whether the server's process is alive.
@@ -163,7 +172,7 @@ impl MariaDbServer {
     }
 
     fn command(&self, program: &str) -> Command {
-        let mut command = Command::new(self.binaries.program(program));
+        let mut command = self.binaries.command(program);
         // Before all other options, or else it is not understood.
         command.arg(format!("--defaults-file={}", self.configuration().display()));
         if Uid::effective().is_root() {
@@ -180,7 +189,7 @@ impl MariaDbServer {
     }
 }
 
-impl Drop for MariaDbServer {
+impl<P: Programs> Drop for Server<P> {
     fn drop(&mut self) {
         // There is nobody left to tell, and the data goes next, without which the server cannot live on.
         let _ = self.stop(StopMode::Immediate);
