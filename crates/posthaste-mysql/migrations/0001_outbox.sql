@@ -6,7 +6,8 @@ create table if not exists "@migrations" (
     applied_at datetime(6) not null default current_timestamp(6)
 ) engine = InnoDB default character set utf8mb4;
 
--- The outbox: rows carry their own state and lease. All times are UTC.
+-- The outbox: rows carry their own state and lease. All times are UTC. Names that differ in spaces at their ends are
+-- different names: MariaDB and MySQL each have a collation for that, and read one of these comments each.
 create table if not exists "@outbox" (
     id              char(36) character set ascii collate ascii_bin not null primary key,
     seq             bigint not null auto_increment unique key,
@@ -37,10 +38,10 @@ create table if not exists "@outbox" (
     -- In the order of a claim: the scan of a state stops at its limit. With what is counted, so that counting reads no row.
     key outbox_claim (namespace, status, seq, attempts, next_attempt_at, created_at),
     key outbox_delivered (delivered_at)
-) engine = InnoDB default character set utf8mb4 collate utf8mb4_bin;
+) engine = InnoDB default character set utf8mb4 /*M! collate utf8mb4_nopad_bin */ /*!80017 collate utf8mb4_0900_bin */;
 
--- Dedupe keys, apart from the rows: a key must stay taken after its row was purged. Bytes, because texts are equal here
--- if they differ in spaces at their ends only.
+-- Dedupe keys, apart from the rows: a key must stay taken after its row was purged. Bytes: compared as they are, by any
+-- connection.
 create table if not exists "@dedupe" (
     namespace  varbinary(512) not null,
     topic      varbinary(512) not null,

@@ -11,7 +11,7 @@ create table if not exists "@relays" (
     circuit        varchar(16) not null check (circuit in ('closed', 'half-open', 'open')),
     circuit_since  datetime(6) not null,
     circuit_reason longtext
-) engine = InnoDB default character set utf8mb4 collate utf8mb4_bin;
+) engine = InnoDB default character set utf8mb4 /*M! collate utf8mb4_nopad_bin */ /*!80017 collate utf8mb4_0900_bin */;
 
 -- Which relay leads, where only one of many may be active.
 create table if not exists "@leaders" (
@@ -19,4 +19,4 @@ create table if not exists "@leaders" (
     worker    char(36) character set ascii collate ascii_bin not null,
     since     datetime(6) not null,
     until     datetime(6) not null
-) engine = InnoDB default character set utf8mb4 collate utf8mb4_bin;
+) engine = InnoDB default character set utf8mb4 /*M! collate utf8mb4_nopad_bin */ /*!80017 collate utf8mb4_0900_bin */;

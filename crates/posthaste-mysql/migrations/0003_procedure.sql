@@ -22,7 +22,7 @@ begin
     declare v_problem text character set utf8mb4;
     declare v_now datetime(6) default utc_timestamp(6);
     declare v_window bigint;
-    declare v_random char(32) character set ascii default md5(concat(uuid(), rand()));
+    declare v_random char(32) character set ascii default left(sha2(concat(uuid(), rand()), 256), 32);
     declare v_millis char(12) character set ascii;
     declare v_call, v_held_by, v_held_id char(36) character set ascii collate ascii_bin;
     declare v_own_transaction boolean default false;
@@ -148,8 +148,16 @@ begin
             and d.dedupe_key = cast(v_dedupe_key as binary)
         for update;
         if v_held_by <> v_call then
-            set p_id = v_held_id;
-            set p_is_new = false;
+            -- A key whose window is over, and whose row is gone, is free.
+            update "@dedupe" d
+            set d.message_id = p_id, d.held_by = v_call, d.expires_at = timestampadd(second, v_window, v_now)
+            where d.namespace = cast(v_namespace as binary) and d.topic = cast(p_topic as binary)
+                and d.dedupe_key = cast(v_dedupe_key as binary) and d.expires_at <= v_now
+                and not exists (select 1 from "@outbox" o where o.id = d.message_id);
+            if row_count() = 0 then
+                set p_id = v_held_id;
+                set p_is_new = false;
+            end if;
         end if;
     end if;
     if p_is_new then

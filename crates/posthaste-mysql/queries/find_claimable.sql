@@ -3,17 +3,21 @@
 --   $1 namespace  $2 max attempts  $3 whether all topics are served  $4 topics  $5 tenant  $6 limit
 --   $7 whether rows of vanished workers are wanted, and else pending ones  $8 whether keys are ordered
 --   $9 how many pending rows are looked at  $10 whether any topic blocks  $11 whether dead heads block by default
---   $12 topics with the other policy
+--   $12 topics with the other policy  $13 among how many pending rows those are chosen
+--   $14 whether all lanes are looked at  $15 lanes that are passed over, because nothing of them can be taken
+--
+-- Sums, where one would rather say min and max: MariaDB works these out anew for every row of a frame, so that a key
+-- with many rows would take the square of the time. For the same reason rows without a key are not a lane together.
 select id, topic, ordering_key
 from (
     select
         id, topic, ordering_key, "@x.order:ref", case when $7 then expired else due end as claimable,
         -- All earlier rows of the key go along. A retry goes alone: if it fails again, nothing after it is touched.
-        coalesce(min(case when $7 then expired else due and not waits end) over (
-            partition by topic, ordering_key order by "@x.order:ref" rows between unbounded preceding and 1 preceding
-        ), 1) as unbroken,
+        coalesce(sum(case when $7 then not expired else waits or not due end) over (
+            partition by topic, ordering_key, keyless order by "@x.order:ref" rows between unbounded preceding and 1 preceding
+        ), 0) = 0 as unbroken,
         -- The key is in somebody's hands, also what lies before the row that is.
-        max(live) over (partition by topic, ordering_key) as in_flight,
+        sum(live) over (partition by topic, ordering_key, keyless) > 0 as in_flight,
         -- Beyond the pending rows that are looked at there may be earlier ones of the key.
         coalesce(sum(pending) over (
             order by "@x.order:ref" rows between unbounded preceding and 1 preceding
@@ -21,25 +25,33 @@ from (
     from (
         (
             select
-                "@o.id:text" as id, "@o.topic:text" as topic, "@o.ordering_key:text" as ordering_key, "@o.order:as",
-                1 as pending, 0 as live, 0 as expired,
-                1
-                    /*if attempts*/ and coalesce("@o.attempts", 0) < /*if max_attempts*/ coalesce("@o.max_attempts" /*if retries*/ + 1 /*end*/, $2) /*else*/ $2 /*end*/ /*end*/
-                    /*if next_attempt_at*/ and coalesce("@o.next_attempt_at:time" <= utc_timestamp(6), 1) /*end*/ as due,
-                /*if next_attempt_at and created_at*/ coalesce("@o.next_attempt_at:time" > "@o.created_at:time", 0)
-                    /*else*/ /*if attempts*/ coalesce("@o.attempts", 0) > 0 /*else*/ 0 /*end*/ /*end*/ as waits
-            from "@outbox" o
-            where "@o.status" in ('@open')
-                /*if namespace*/ and "@o.namespace" = $1 /*end*/
-                /*if topic*/ and ($3 or "@o.topic" in ($4)) /*end*/
-                /*if tenant*/ and ($5 is null or "@o.tenant" = $5) /*end*/
-            order by "@o.order"
+                id, topic, ordering_key, case when ordering_key is null then id end as keyless, "@w.order:ref",
+                1 as pending, 0 as live, 0 as expired, due, waits
+            from (
+                select
+                    "@o.id:text" as id, "@o.topic:text" as topic, "@o.ordering_key:text" as ordering_key, "@o.order:as",
+                    1
+                        /*if attempts*/ and coalesce("@o.attempts", 0) < /*if max_attempts*/ coalesce("@o.max_attempts" /*if retries*/ + 1 /*end*/, $2) /*else*/ $2 /*end*/ /*end*/
+                        /*if next_attempt_at*/ and coalesce("@o.next_attempt_at:time" <= utc_timestamp(6), 1) /*end*/ as due,
+                    /*if next_attempt_at and created_at*/ coalesce("@o.next_attempt_at:time" > "@o.created_at:time", 0)
+                        /*else*/ /*if attempts*/ coalesce("@o.attempts", 0) > 0 /*else*/ 0 /*end*/ /*end*/ as waits
+                from "@outbox" o
+                where "@o.status" in ('@open')
+                    /*if namespace*/ and "@o.namespace" = $1 /*end*/
+                    /*if topic*/ and ($3 or "@o.topic" in ($4)) /*end*/
+                    /*if tenant*/ and ($5 is null or "@o.tenant" = $5) /*end*/
+                order by "@o.order"
+                limit $13
+            ) w
+            where $14 or ordering_key is null or (coalesce(topic, ''), ordering_key) not in ($15)
+            order by "@w.order:ref"
             limit $9
         )
         /*if lease_token*/ union all
         (
             select
-                "@o.id:text", "@o.topic:text", "@o.ordering_key:text", "@o.order:as",
+                "@o.id:text", "@o.topic:text", "@o.ordering_key:text", case when "@o.ordering_key:text" is null then "@o.id:text" end,
+                "@o.order:as",
                 0,
                 /*if locked_until*/ coalesce("@o.locked_until:time" >= utc_timestamp(6), 1) /*else*/ 1 /*end*/,
                 /*if locked_until*/ "@o.locked_until:time" < utc_timestamp(6) /*else*/ 0 /*end*/
@@ -54,7 +66,7 @@ from (
         union all
         (
             -- A dead head that blocks is a row that never passes.
-            select "@o.id:text", "@o.topic:text", "@o.ordering_key:text", "@o.order:as", 0, 0, 0, 0, 0
+            select "@o.id:text", "@o.topic:text", "@o.ordering_key:text", null, "@o.order:as", 0, 0, 0, 0, 0
             from "@outbox" o
             where $10 and "@o.status" = '@dead' and "@o.ordering_key:text" is not null
                 /*if namespace*/ and "@o.namespace" = $1 /*end*/

@@ -41,7 +41,7 @@ impl MySqlCatalogue {
             .await?;
         let checks: Vec<String> = checks
             .iter()
-            .map(|row| row.try_get("check_clause"))
+            .map(|row| row.try_get("check_clause").map(unescaped))
             .collect::<sqlx::Result<_>>()?;
         let indexes = self
             .rows(include_str!("../queries/catalogue/indexes.sql"), table)
@@ -90,6 +90,16 @@ impl Catalogue for MySqlCatalogue {
             .fetch_all(&self.pool)
             .await
             .map_err(store_error)
+    }
+}
+
+/// MySQL writes a condition as it would stand between quotes: with a backslash before each of its own.
+fn unescaped(check: String) -> String {
+    let all_escaped = check.match_indices('\'').all(|(at, _)| check[..at].ends_with('\\'));
+    if all_escaped {
+        check.replace("\\\\\\'", "''").replace("\\'", "'")
+    } else {
+        check
     }
 }
 
@@ -142,4 +152,20 @@ fn indexes(rows: &[MySqlRow]) -> sqlx::Result<Vec<LiveIndex>> {
         }
     }
     Ok(indexes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn conditions_are_read_as_either_server_writes_them() {
+        let mariadb = "`status` in ('NEW','it\\'s')";
+        assert_eq!(unescaped(mariadb.to_owned()), mariadb);
+        let mysql = r"(`status` in (_utf8mb4\'NEW\',_utf8mb4\'it\\\'s\'))";
+        assert_eq!(
+            unescaped(mysql.to_owned()),
+            "(`status` in (_utf8mb4'NEW',_utf8mb4'it''s'))"
+        );
+    }
 }

@@ -10,6 +10,7 @@ use posthaste_core::store::{Claim, ClaimRequest, ClaimedMessage, DeadHead, Order
 use sqlx::{Connection, MySqlConnection, Row};
 
 use crate::error::ClaimsLocked;
+use crate::look::Look;
 use crate::rows::{claimed, id, ids, millis};
 use crate::session::Session;
 use crate::statement::Value;
@@ -17,9 +18,6 @@ use crate::{BEGIN, MySqlStore};
 
 /// Most ids of one statement. From a thousand on MariaDB turns a list into a table of its own.
 pub(crate) const MOST_IDS: usize = 512;
-
-/// How many pending rows are looked at first. Four times as many each time if none of them can be taken.
-const FIRST_LOOK: u32 = 500;
 
 /// How often others may take all that was found.
 const ROUNDS: usize = 3;
@@ -94,15 +92,22 @@ impl MySqlStore {
         let ordered = request.ordering != Ordering::None;
         // Others may be faster with what they find too, unless they have to wait for their turn.
         let mut wanted = if ordered { limit } else { limit.saturating_mul(4) };
-        let mut look = i64::from(wanted.max(FIRST_LOOK));
+        let mut look = Look::first(request, wanted);
         let mut rounds = 0;
         loop {
-            let found = self.find(conn, request, wanted, expired, look).await?;
+            let found = self.find(conn, request, wanted, expired, &look).await?;
             if found.is_empty() {
-                if expired || self.open_rows(conn, &request.scope, look).await? < look {
+                // What vanished workers left is looked at as a whole.
+                if expired {
                     return Ok(Vec::new());
                 }
-                look = look.saturating_mul(4);
+                let all_read =
+                    look.is_deep_enough() || self.open_rows(conn, &request.scope, look.read).await? < look.read;
+                let all_seen = !ordered || self.pass_over(conn, request, &mut look).await?;
+                if all_read && all_seen {
+                    return Ok(Vec::new());
+                }
+                look.go_further();
                 continue;
             }
             let chosen = self.lock(conn, request, &found, limit, expired).await?;
@@ -111,7 +116,7 @@ impl MySqlStore {
                 return Ok(chosen);
             }
             wanted = wanted.saturating_mul(4);
-            look = look.max(i64::from(wanted));
+            look.see_at_least(wanted);
         }
     }
 
@@ -121,7 +126,7 @@ impl MySqlStore {
         request: &ClaimRequest,
         limit: u32,
         expired: bool,
-        look: i64,
+        look: &Look,
     ) -> sqlx::Result<Vec<Found>> {
         let (ordered, dead_blocks, except) = match &request.ordering {
             Ordering::None => (false, false, &[][..]),
@@ -132,10 +137,13 @@ impl MySqlStore {
             limit.into(),
             Value::flag(expired),
             Value::flag(ordered),
-            look.into(),
+            look.see.into(),
             Value::flag(dead_blocks || !except.is_empty()),
             Value::flag(dead_blocks),
             topics(except),
+            look.read.into(),
+            Value::flag(look.passed_over.is_empty()),
+            look.lanes(),
         ]);
         let rows = self.statements.find_claimable.fetch_all(conn, &values).await?;
         let found = rows.iter().map(|row| {
@@ -147,6 +155,32 @@ impl MySqlStore {
             })
         });
         found.collect()
+    }
+
+    /// Passes over the lanes of the rows that were looked at, none of which can be taken. Says whether all rows that
+    /// were read were looked at.
+    async fn pass_over(
+        &self,
+        conn: &mut MySqlConnection,
+        request: &ClaimRequest,
+        look: &mut Look,
+    ) -> sqlx::Result<bool> {
+        let mut values = scope(&request.scope, 0);
+        values.extend([
+            look.room().max(1).into(),
+            look.see.into(),
+            look.read.into(),
+            Value::flag(look.passed_over.is_empty()),
+            look.lanes(),
+        ]);
+        let mut seen = 0;
+        for row in self.statements.find_lanes.fetch_all(conn, &values).await? {
+            seen = row.try_get("seen")?;
+            if let Some(key) = row.try_get("ordering_key")? {
+                look.pass_over(row.try_get("topic")?, key);
+            }
+        }
+        Ok(seen < look.see)
     }
 
     async fn open_rows(&self, conn: &mut MySqlConnection, wanted: &Scope, most: i64) -> sqlx::Result<i64> {

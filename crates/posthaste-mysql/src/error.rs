@@ -61,7 +61,7 @@ pub(crate) fn number(error: &sqlx::Error) -> Option<u16> {
     Some(database.number())
 }
 
-fn by_number(number: u16) -> (Kind, Option<&'static str>) {
+pub(crate) fn by_number(number: u16) -> (Kind, Option<&'static str>) {
     match number {
         // Unknown table, column, procedure.
         1146 | 1054 | 1305 => (Kind::SchemaMissing, Some(MIGRATE)),

@@ -26,6 +26,7 @@ mod dialect;
 mod enqueue;
 mod error;
 mod inbox_store;
+mod look;
 mod migrate;
 mod plain_insert;
 mod recover;
@@ -39,6 +40,7 @@ mod session;
 mod settle;
 mod statement;
 mod statements;
+mod trial;
 
 use std::sync::Arc;
 

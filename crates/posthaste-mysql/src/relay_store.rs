@@ -35,11 +35,10 @@ impl RelayStore for MySqlStore {
         if settlements.is_empty() {
             return Ok(Settled::default());
         }
-        let lost = if self.keeps_rows_locked() {
-            self.settle_locked(settlements).await
-        } else {
-            retrying!(self.settle_once(settlements))
-        };
+        if self.keeps_rows_locked() {
+            return self.settle_locked(settlements).await.map_err(store_error);
+        }
+        let lost = retrying!(self.settle_once(settlements));
         lost.map(Settled::but).map_err(store_error)
     }
 
@@ -98,7 +97,8 @@ impl RelayStore for MySqlStore {
     }
 
     async fn check(&self) -> Result<(), StoreError> {
-        self.look_at_every_column().await.map_err(store_error)
+        self.look_at_every_column().await.map_err(store_error)?;
+        self.try_every_verdict().await
     }
 }
 

@@ -12,6 +12,9 @@ pub const MAX_RETRIES: u32 = 5;
 /// meet again.
 const FIRST_WAIT: Duration = Duration::from_millis(10);
 
+/// The server's number for a deadlock. It has undone the whole transaction.
+pub(crate) const DEADLOCK: u16 = 1213;
+
 /// Runs `$work` again while it loses against other transactions. `$work` is a future that begins a transaction of its own.
 macro_rules! retrying {
     ($work:expr) => {{
@@ -51,7 +54,7 @@ impl Retries {
 /// Why the server ended a transaction that may simply be run again.
 pub(crate) fn lost_against_another(error: &sqlx::Error) -> Option<&'static str> {
     match crate::error::number(error)? {
-        1213 => Some("deadlock"),
+        DEADLOCK => Some("deadlock"),
         1205 => Some("lock_wait_timeout"),
         _ => None,
     }

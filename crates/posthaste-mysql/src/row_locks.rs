@@ -7,11 +7,13 @@ use std::time::{Duration, Instant};
 
 use posthaste_core::MessageId;
 use posthaste_core::lifecycle::{LeaseToken, Settlement};
-use posthaste_core::store::{Claim, ClaimRequest, Ordering};
-use sqlx::Executor;
+use posthaste_core::store::{Claim, ClaimRequest, Ordering, RefusedVerdict, Settled, StoreErrorKind};
+use sqlx::{Executor, MySqlConnection};
 use tokio::time::sleep_until;
 use uuid::Uuid;
 
+use crate::error::{by_number, number, store_error};
+use crate::retry::{DEADLOCK, lost_against_another};
 use crate::session::Session;
 use crate::{BEGIN, MySqlStore};
 
@@ -75,6 +77,15 @@ impl HeldClaims {
     }
 }
 
+/// Whether nothing is left to go on with: the connection is broken, the server takes no writes at all, or it has undone the
+/// whole transaction, its marks included, as after a deadlock.
+fn ended_the_transaction(error: &sqlx::Error) -> bool {
+    number(error).is_none_or(|number| {
+        let kind = by_number(number).0;
+        number == DEADLOCK || matches!(kind, StoreErrorKind::Unavailable | StoreErrorKind::ReadOnly)
+    })
+}
+
 impl MySqlStore {
     pub(crate) async fn claim_by_locks(&self, request: &ClaimRequest) -> sqlx::Result<Claim> {
         let asked = Instant::now();
@@ -112,33 +123,73 @@ impl MySqlStore {
         })
     }
 
-    /// Returns the ids whose claim is over.
-    pub(crate) async fn settle_locked(&self, settlements: &[Settlement]) -> sqlx::Result<Vec<MessageId>> {
+    /// Writes what became of the rows, and commits it. A verdict that the database refuses is left out, alone: its
+    /// neighbours were published too, and would be again.
+    pub(crate) async fn settle_locked(&self, settlements: &[Settlement]) -> sqlx::Result<Settled> {
         let mut by_token: HashMap<Uuid, Vec<&Settlement>> = HashMap::new();
         for settlement in settlements {
             by_token.entry(settlement.token.as_uuid()).or_default().push(settlement);
         }
-        let mut lost = Vec::new();
+        let mut settled = Settled::default();
         for (token, settlements) in by_token {
             let claim = match self.held.forget(token.into()) {
                 Some(slot) => slot.lock().await.take(),
                 None => None,
             };
             let Some(mut claim) = claim else {
-                lost.extend(settlements.iter().map(|settlement| settlement.id));
+                settled.lost.extend(settlements.iter().map(|settlement| settlement.id));
                 continue;
             };
             let (ours, others): (Vec<_>, Vec<_>) = settlements
                 .into_iter()
                 .partition(|settlement| claim.ids.contains(&settlement.id));
-            lost.extend(others.iter().map(|settlement| settlement.id));
+            settled.lost.extend(others.iter().map(|settlement| settlement.id));
             let conn = claim.session.connection();
-            self.write_verdicts(conn, &self.statements.settle_locked, self.verdicts(ours))
-                .await?;
+            self.write_what_is_taken(conn, &ours, &mut settled).await?;
             conn.execute("commit").await?;
             claim.session.close(&self.statements).await?;
         }
-        Ok(lost)
+        Ok(settled)
+    }
+
+    /// Writes verdicts together, and those that are refused by halves, until each culprit is alone.
+    async fn write_what_is_taken(
+        &self,
+        conn: &mut MySqlConnection,
+        settlements: &[&Settlement],
+        settled: &mut Settled,
+    ) -> sqlx::Result<()> {
+        let mut parts = vec![settlements];
+        while let Some(part) = parts.pop() {
+            if part.is_empty() {
+                continue;
+            }
+            conn.execute("savepoint posthaste_verdicts").await?;
+            let verdicts = self.verdicts(part.iter().copied());
+            let Err(error) = self
+                .write_verdicts(conn, &self.statements.settle_locked, verdicts)
+                .await
+            else {
+                continue;
+            };
+            if ended_the_transaction(&error) {
+                return Err(error);
+            }
+            conn.execute("rollback to savepoint posthaste_verdicts").await?;
+            match part {
+                // It waited too long for somebody else's lock, in another table: the next time it may be free.
+                [one] if lost_against_another(&error).is_some() => settled.lost.push(one.id),
+                [one] => settled.refused.push(RefusedVerdict {
+                    id: one.id,
+                    error: store_error(error),
+                }),
+                several => {
+                    let (earlier, later) = several.split_at(several.len() / 2);
+                    parts.extend([later, earlier]);
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Asks the server whether the claim still stands, and goes on holding it.

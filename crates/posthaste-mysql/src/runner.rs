@@ -7,16 +7,18 @@ use std::time::Duration;
 use posthaste_core::enqueue::Prepared;
 use posthaste_core::{EnqueueError, Enqueued, MessageId, StoreError, TableMap};
 use serde::Serialize;
+use sqlx::mysql::MySqlRow;
 use sqlx::pool::PoolConnection;
 use sqlx::{Executor, MySql, MySqlConnection, Row, Transaction};
 use uuid::Uuid;
 
+use crate::claim::MOST_IDS;
 use crate::error::{number, store_error};
 use crate::inbox_store::DUPLICATE;
-use crate::plain_insert;
 use crate::rows::{millis, undecodable};
 use crate::statement::{Value, epoch_micros};
 use crate::statements::Statements;
+use crate::{BEGIN, plain_insert};
 
 /// A connection that can write outbox rows: sqlx's `Transaction`, `MySqlConnection` and `PoolConnection`.
 ///
@@ -42,8 +44,7 @@ impl From<Arc<Statements>> for InsertStatements {
     }
 }
 
-/// Bytes of one statement. A server takes 16 MiB or more unless it is told otherwise, and half of that is left for what is
-/// not payload.
+/// Bytes of one statement, about. A server takes 16 MiB or more unless it is told otherwise.
 const MOST_BYTES: usize = 8 << 20;
 
 /// New rows, in the form that their table takes.
@@ -188,22 +189,114 @@ impl<'a> OwnRows<'a> {
             return Ok(held);
         }
         let caller = Uuid::now_v7().to_string();
-        let json = json(&keyed)?;
-        let wanted = [json.clone(), caller.as_str().into(), self.dedupe_window_ms.into()];
+        let wanted = [json(&keyed)?, caller.as_str().into(), self.dedupe_window_ms.into()];
         statements.hold_keys.execute(conn, &wanted).await?;
-        for row in statements.find_holders.fetch_all(conn, &[json]).await? {
-            if row.try_get::<String, _>("held_by")? == caller {
-                continue;
+        let mut holders = HashMap::new();
+        for rows in keyed.chunks(MOST_IDS) {
+            let keys = Value::List(
+                rows.iter()
+                    .map(|row| Value::Row(row.key().map(Value::Bytes).to_vec()))
+                    .collect(),
+            );
+            for row in statements.find_holders.fetch_all(conn, &[keys]).await? {
+                let holder = Holder::read(&row)?;
+                holders.insert(holder.key.clone(), holder);
             }
-            let place: i64 = row.try_get("place")?;
-            let holder: String = row.try_get("message_id")?;
-            let holder = holder
-                .parse()
-                .map_err(|_| undecodable("message_id", format!("`{holder}` is no id")))?;
-            let asked = usize::try_from(place - 1).ok().and_then(|place| keyed.get(place));
-            held.extend(asked.map(|asked| (asked.id, holder)));
+        }
+        for row in keyed {
+            let Some(holder) = holders.get_mut(&row.key()) else {
+                continue;
+            };
+            if holder.expired && holder.held_by != caller {
+                holder
+                    .give_way_to(conn, statements, row, &caller, self.dedupe_window_ms)
+                    .await?;
+            }
+            // Two rows of one call may have the same key, and only one of them holds it.
+            if holder.held_by != caller || holder.message_id != row.id {
+                held.insert(row.id, holder.message_id);
+            }
         }
         Ok(held)
+    }
+}
+
+impl NewRow<'_> {
+    /// About how many bytes of a statement it takes: what may be long, and names and numbers as JSON has them.
+    fn size(&self) -> usize {
+        const REST: usize = 512;
+        let texts = [
+            Some(self.namespace),
+            Some(self.topic),
+            self.ordering_key,
+            self.tenant,
+            self.dedupe_key,
+            self.event_type,
+            self.source,
+            self.aggregate_type,
+            self.aggregate_id,
+            Some(self.content_type),
+        ];
+        let texts: usize = texts.into_iter().flatten().map(str::len).sum();
+        // The headers are JSON inside JSON: their quotes and backslashes are escaped once more.
+        self.bytes + 2 * self.headers.len() + texts + REST
+    }
+
+    /// What its dedupe key is unique in, and the key.
+    fn key(&self) -> [Vec<u8>; 3] {
+        [self.namespace, self.topic, self.dedupe_key.unwrap_or_default()].map(|text| text.as_bytes().to_vec())
+    }
+}
+
+/// Who holds a dedupe key.
+#[derive(Debug)]
+struct Holder {
+    key: [Vec<u8>; 3],
+    message_id: MessageId,
+    held_by: String,
+    /// Whether the window is over. The key is free only if the row is gone too.
+    expired: bool,
+}
+
+impl Holder {
+    fn read(row: &MySqlRow) -> sqlx::Result<Self> {
+        let message_id: String = row.try_get("message_id")?;
+        Ok(Self {
+            key: [
+                row.try_get("namespace")?,
+                row.try_get("topic")?,
+                row.try_get("dedupe_key")?,
+            ],
+            message_id: message_id
+                .parse()
+                .map_err(|_| undecodable("message_id", format!("`{message_id}` is no id")))?,
+            held_by: row.try_get("held_by")?,
+            expired: row.try_get("expired")?,
+        })
+    }
+
+    /// Lets a new row have the key, unless the holder's own is still there.
+    async fn give_way_to(
+        &mut self,
+        conn: &mut MySqlConnection,
+        statements: &Statements,
+        row: &NewRow<'_>,
+        caller: &str,
+        window_ms: i64,
+    ) -> sqlx::Result<()> {
+        let mut values = self.key.clone().map(Value::Bytes).to_vec();
+        values.extend([
+            self.held_by.as_str().into(),
+            row.id.to_string().into(),
+            caller.into(),
+            window_ms.into(),
+        ]);
+        self.expired = false;
+        if statements.take_over_key.execute(conn, &values).await? > 0 {
+            self.message_id = row.id;
+            caller.clone_into(&mut self.held_by);
+        }
+        Ok(())
     }
 }
 
@@ -212,10 +305,10 @@ fn batches<'r, 'a>(rows: &'r [NewRow<'a>]) -> Vec<&'r [NewRow<'a>]> {
     let mut batches = Vec::new();
     let (mut start, mut bytes) = (0, 0);
     for (place, row) in rows.iter().enumerate() {
-        bytes += row.bytes;
+        bytes += row.size();
         if bytes > MOST_BYTES && place > start {
             batches.push(&rows[start..place]);
-            (start, bytes) = (place, row.bytes);
+            (start, bytes) = (place, row.size());
         }
     }
     if start < rows.len() {
@@ -302,7 +395,7 @@ async fn insert_anywhere(
     if conn.execute("release savepoint posthaste_enqueue").await.is_ok() {
         return insert_in_transaction(conn, statements, rows).await;
     }
-    let mut tx = sqlx::Connection::begin(conn).await.map_err(store_error)?;
+    let mut tx = sqlx::Connection::begin_with(conn, BEGIN).await.map_err(store_error)?;
     let outcomes = rows.write(&mut tx, statements).await?;
     tx.commit().await.map_err(store_error)?;
     Ok(outcomes)
@@ -323,5 +416,39 @@ impl Runner for Transaction<'_, MySql> {
 impl Runner for PoolConnection<MySql> {
     async fn insert(&mut self, statements: InsertStatements, rows: NewRows<'_>) -> Result<Vec<Enqueued>, StoreError> {
         (**self).insert(statements, rows).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A server takes 16 MiB unless it is told otherwise.
+    #[test]
+    fn a_statement_fits_into_a_packet_with_its_headers() {
+        let row = |_| NewRow {
+            id: MessageId::Number(1),
+            namespace: "default",
+            topic: "t",
+            ordering_key: None,
+            tenant: None,
+            dedupe_key: None,
+            event_type: None,
+            source: None,
+            aggregate_type: None,
+            aggregate_id: None,
+            content_type: "text/plain",
+            headers: format!("{{\"long\":\"{}\"}}", "\\\"".repeat(8_000)),
+            hash: String::new(),
+            not_before: None,
+            start: 1,
+            bytes: 1,
+            payload: b"x",
+        };
+        let rows: Vec<_> = (0..1_000).map(row).collect();
+        let batches = batches(&rows);
+        let one = serde_json::to_string(&rows[0]).unwrap().len();
+        assert!(batches.iter().all(|rows| rows.len() * one < 16 << 20), "{one}");
+        assert_eq!(batches.iter().map(|rows| rows.len()).sum::<usize>(), 1_000);
     }
 }

@@ -30,6 +30,8 @@ pub(crate) enum Value {
     Text(Option<String>),
     Bytes(Vec<u8>),
     List(Vec<Value>),
+    /// Values that belong together, as a member of a list.
+    Row(Vec<Value>),
 }
 
 impl Statement {
@@ -105,6 +107,7 @@ impl Value {
             Self::Text(text) => arguments.add(text.as_deref()),
             Self::Bytes(bytes) => arguments.add(bytes.as_slice()),
             Self::List(members) => return put_list(members, sql, arguments),
+            Self::Row(members) => return put_row(members, sql, arguments),
         };
         sql.push('?');
         added.map_err(sqlx::Error::Encode)
@@ -178,6 +181,15 @@ fn put_list(members: &[Value], sql: &mut String, arguments: &mut MySqlArguments)
     Ok(())
 }
 
+fn put_row(members: &[Value], sql: &mut String, arguments: &mut MySqlArguments) -> sqlx::Result<()> {
+    for (place, member) in members.iter().enumerate() {
+        sql.push_str(if place == 0 { "(" } else { ", " });
+        member.put(sql, arguments)?;
+    }
+    sql.push(')');
+    Ok(())
+}
+
 /// Takes a statement apart at its parameters. What stands between quotes or in a comment is none.
 fn parts(sql: &str) -> Vec<Part> {
     let mut parts = Vec::new();
@@ -227,6 +239,9 @@ mod tests {
         let three = Value::texts(&["a", "b", "c"]);
         assert_eq!(finished("in ($1)", &[three]), "in (?, ?, ?, ?)");
         assert_eq!(finished("in ($1)", &[Value::List(vec![])]), "in (null)");
+        let row = |n: u32| Value::Row(vec![n.into(), "x".into()]);
+        let rows = Value::List(vec![row(1), row(2)]);
+        assert_eq!(finished("in ($1)", &[rows]), "in ((?, ?), (?, ?))");
     }
 
     #[test]

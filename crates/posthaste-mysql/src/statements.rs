@@ -53,8 +53,8 @@ macro_rules! statements {
 
 statements! {
     if "outbox" {
-        lock_claims, unlock_claims, find_claimable, count_open, lock_claimable, read_claimed, settle_locked, stats, list,
-        find_dead, lock_dead, replay, discard, check,
+        lock_claims, unlock_claims, find_claimable, find_lanes, count_open, lock_claimable, read_claimed, settle_locked, stats, list,
+        find_dead, lock_dead, replay, discard, check, find_trial_row, lock_trial_row,
     }
     if "lease_token" { probe, lease, lock_held, settle, extend }
     if "attempts" { find_exhausted, lock_exhausted, give_up }
@@ -62,7 +62,7 @@ statements! {
     if "delivered_at" { find_delivered, purge_delivered }
     if "dead_letter" { bury, check_dead_letter }
     if "no dedupe" { insert, find_enqueued }
-    if "dedupe" { hold_keys, find_holders, enqueue, find_free_keys, purge_dedupe }
+    if "dedupe" { hold_keys, find_holders, take_over_key, enqueue, find_free_keys, purge_dedupe }
     if "inbox" { record_inbox, purge_inbox }
     if "relays" { beat, forget_relays, leave, relays }
     if "leaders" { leader, lead, resign }

@@ -148,7 +148,8 @@ async fn a_lock_that_is_never_let_go_ends_in_an_error_after_a_few_retries() {
 }
 
 /// The name of the lock, as the claim makes it.
-const LOCK: &str = "concat('posthaste:', sha1(concat_ws('/', database(), 'posthaste_outbox', 'default')))";
+const LOCK: &str =
+    "concat('posthaste:', left(sha2(concat_ws('/', database(), 'posthaste_outbox', 'default'), 256), 40))";
 
 /// Proves pitfall 4.
 #[tokio::test]
@@ -247,4 +248,38 @@ async fn a_pool_of_one_connection_is_enough() {
         .await
         .expect("nothing waits for itself");
     assert_eq!(report.delivered, 50);
+}
+
+/// The isolation of a session is the owner's business; the store's transactions have their own.
+#[tokio::test]
+async fn relays_work_side_by_side_whatever_isolation_sessions_begin_with() {
+    let store = support::store(2).await;
+    enqueue(&store, 300).await;
+    let database = database(&store).await;
+    let options: sqlx::mysql::MySqlConnectOptions = support::server_url().parse().unwrap();
+    let broker = posthaste_testkit::RecordingPublisher::new();
+    let mut relays = Vec::new();
+    for _ in 0..3 {
+        let pool = MySqlPoolOptions::new()
+            .max_connections(4)
+            .after_connect(|conn, _| {
+                Box::pin(async move {
+                    let strictest = "set session transaction isolation level serializable";
+                    conn.execute(strictest).await.map(drop)
+                })
+            })
+            .connect_with(options.clone().database(&database))
+            .await
+            .unwrap();
+        let config = posthaste_relay::RelayConfig {
+            batch_size: 20,
+            ..posthaste_relay::RelayConfig::default()
+        };
+        let relay = posthaste_relay::Relay::new(MySqlStore::new(pool), broker.clone()).config(config);
+        relays.push(relay.drain());
+    }
+    let reports = futures::future::join_all(relays);
+    let reports = tokio::time::timeout(Duration::from_mins(2), reports).await.unwrap();
+    let delivered: u64 = reports.into_iter().map(|report| report.unwrap().delivered).sum();
+    assert_eq!((delivered, broker.deliveries().len()), (300, 300));
 }

@@ -109,3 +109,44 @@ async fn keys_that_differ_in_spaces_or_case_are_different() {
         );
     }
 }
+
+/// The order of one call is that of its rows, whatever their ids are.
+#[tokio::test]
+async fn a_call_keeps_its_order_in_a_mapped_table() {
+    let pool = support::pool(2).await;
+    support::run(
+        &pool,
+        "create table box (id char(36) primary key, k varchar(20), payload text not null, status varchar(10) not null,
+            created_at datetime(6) not null)",
+    )
+    .await;
+    let map = r#"
+        name = "box"
+        order = ["created_at", "id"]
+        topic = { fixed = "t" }
+        tables = { outbox = "box" }
+        states = { pending = "NEW", delivered = "SENT", dead = "DEAD" }
+        [columns]
+        id = { column = "id", kind = "text" }
+        ordering_key = "k"
+        payload = { column = "payload", kind = "text" }
+        status = "status"
+        created_at = { column = "created_at", kind = "timestamp" }
+    "#;
+    let map = posthaste_core::TableMap::from_toml(map).unwrap();
+    let store = MySqlStore::with_map(pool, map).unwrap();
+    let outbox = store.outbox(OutboxOptions::default());
+    let ids: Vec<_> = (0..100_u128).map(|n| uuid::Uuid::from_u128(u128::MAX - n)).collect();
+    let messages = ids.iter().map(|id| {
+        let mut message = Message::new("t", "x").key("k");
+        message.id = (*id).into();
+        message
+    });
+    let mut tx = store.pool().begin().await.unwrap();
+    outbox.enqueue_all(&mut tx, messages.collect::<Vec<_>>()).await.unwrap();
+    tx.commit().await.unwrap();
+    let rows = store.list(&Filter::default(), None, 1_000).await.unwrap();
+    let listed: Vec<_> = rows.iter().map(|row| row.message.id.to_string()).collect();
+    let expected: Vec<_> = ids.iter().map(ToString::to_string).collect();
+    assert_eq!(listed, expected);
+}

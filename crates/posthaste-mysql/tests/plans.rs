@@ -29,7 +29,7 @@ async fn loaded() -> MySqlStore {
              from n;"
         )
     };
-    let mut sql = "set max_recursive_iterations = 100000;".to_owned();
+    let mut sql = support::DEEP_RECURSION.to_owned();
     for (status, count) in [
         ("delivered", BACKLOG),
         ("pending", BACKLOG),
@@ -66,7 +66,7 @@ async fn explain(store: &MySqlStore, name: &str, values: &[&str]) -> Vec<Step> {
     let sql = sql.lines().filter(is_sql).collect::<Vec<_>>().join("\n");
     let rows = store
         .pool()
-        .fetch_all(AssertSqlSafe(format!("explain {sql}")))
+        .fetch_all(AssertSqlSafe(format!("explain format=traditional {sql}")))
         .await
         .unwrap();
     let text = |row: &sqlx::mysql::MySqlRow, column: &str| {
@@ -81,7 +81,7 @@ async fn explain(store: &MySqlStore, name: &str, values: &[&str]) -> Vec<Step> {
     rows.iter().map(step).collect()
 }
 
-const FIND: [&str; 12] = [
+const FIND: [&str; 15] = [
     "'default'",
     "10",
     "1",
@@ -94,6 +94,9 @@ const FIND: [&str; 12] = [
     "1",
     "1",
     "''",
+    "2000",
+    "0",
+    "('orders', 'hot')",
 ];
 
 /// Proves pitfalls 28, 29.
@@ -107,6 +110,22 @@ async fn hot_statements_walk_an_index_in_their_own_order() {
         assert_eq!(scan.index, "outbox_claim", "{find:#?}");
         assert!(!scan.extra.contains("filesort"), "{find:#?}");
     }
+    let lanes = [
+        "'default'",
+        "0",
+        "1",
+        "''",
+        "null",
+        "256",
+        "500",
+        "2000",
+        "0",
+        "('orders', 'hot')",
+    ];
+    let lanes = explain(&store, "find_lanes", &lanes).await;
+    let scan = lanes.iter().find(|step| step.table == "o").unwrap();
+    assert_eq!(scan.index, "outbox_claim", "{lanes:#?}");
+    assert!(!scan.extra.contains("filesort"), "{lanes:#?}");
     let ids: Vec<String> = sqlx::query_scalar("select id from posthaste_outbox where status = 'pending' limit 64")
         .fetch_all(store.pool())
         .await

@@ -10,8 +10,13 @@ use posthaste_core::table::{Database, SHIPPED, Shipped};
 use posthaste_mysql::MySqlStore;
 use sqlx::{AssertSqlSafe, Executor, SqlSafeStr};
 
-/// A statement as the server takes it: its parameters are nameless.
+/// A statement as the server takes it: its parameters are nameless, and what is compared with a row is one.
 fn nameless(sql: &str) -> String {
+    let sql = sql.replace("dedupe_key) in ($1)", "dedupe_key) in (($1, $1, $1))");
+    let sql = ["$10", "$15"].iter().fold(sql, |sql, lanes| {
+        let row = format!("ordering_key) not in (({lanes}, {lanes}))");
+        sql.replace(&format!("ordering_key) not in ({lanes})"), &row)
+    });
     let mut parts = sql.split('$');
     let first = parts.next().unwrap_or_default().to_owned();
     parts.fold(first, |sql, part| {

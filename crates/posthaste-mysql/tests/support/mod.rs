@@ -13,6 +13,10 @@ pub fn server_url() -> String {
         .expect("POSTHASTE_TEST_MYSQL_URL names no server: run these tests with `cargo xtask test`")
 }
 
+/// Lets a query make many rows out of nothing. Each server has its own name for that, and reads its own comment.
+pub const DEEP_RECURSION: &str = "set @posthaste = 0 /*M! , max_recursive_iterations = 1000000 */ \
+                                  /*!80000 , cte_max_recursion_depth = 1000000 */;";
+
 fn options() -> MySqlConnectOptions {
     server_url().parse().expect("a URL of MySQL")
 }

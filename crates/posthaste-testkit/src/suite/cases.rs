@@ -68,6 +68,7 @@ macro_rules! __conformance_cases {
                 a_row_without_attempts_left_is_not_claimed
                 a_retry_is_not_claimed_before_its_time
                 a_relay_serves_only_its_namespace
+                names_that_differ_in_spaces_or_case_are_different
                 a_relay_may_be_limited_to_topics
                 a_relay_may_be_limited_to_a_tenant
                 what_a_relay_does_not_serve_it_does_not_reclaim
@@ -163,6 +164,7 @@ macro_rules! __conformance_cases {
                 the_second_is_told_the_first_id_when_the_first_commits
                 a_key_is_held_within_its_window_after_its_row_was_purged
                 a_key_is_free_after_its_window_and_its_row
+                a_key_is_free_after_its_window_without_another_purge
                 a_key_is_held_beyond_its_window_while_its_row_is_there
                 a_purge_of_keys_is_bounded_too
                 the_same_event_again_after_its_row_was_purged_is_known

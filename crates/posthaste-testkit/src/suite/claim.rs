@@ -252,6 +252,40 @@ pub async fn a_relay_serves_only_its_namespace<B: Backend>(b: &B) {
     }
 }
 
+/// Databases compare texts in many ways, some without regard to spaces at their ends. Nothing is delivered for another
+/// namespace, topic or tenant because of that.
+///
+/// Proves B17.
+pub async fn names_that_differ_in_spaces_or_case_are_different<B: Backend>(b: &B) {
+    let names = ["a", "a ", "A", "ä"];
+    let namespaces = enqueue_new(b, names.map(|name| plain("n").namespace(name))).await;
+    let topics = enqueue_new(b, names.map(|name| Message::new(name, "t"))).await;
+    let tenants = enqueue_new(b, names.map(|name| plain("u").tenant(name).namespace("tenants"))).await;
+    for (place, name) in names.into_iter().enumerate() {
+        let of_namespace = Scope {
+            namespace: name.into(),
+            ..Scope::default()
+        };
+        let of_topic = Scope {
+            topics: vec![name.into()],
+            ..Scope::default()
+        };
+        let of_tenant = Scope {
+            namespace: "tenants".into(),
+            tenant: Some(name.into()),
+            ..Scope::default()
+        };
+        for (scope, id) in [
+            (of_namespace, namespaces[place]),
+            (of_topic, topics[place]),
+            (of_tenant, tenants[place]),
+        ] {
+            let work = Worker::new().scope(scope.clone()).claim(b, 10).await;
+            assert_eq!(work.ids(), [id], "{scope:?}");
+        }
+    }
+}
+
 /// Proves B17.
 pub async fn a_relay_may_be_limited_to_topics<B: Backend>(b: &B) {
     let ids = enqueue_new(b, ["a", "b", "c", "a"].map(|topic| Message::new(topic, "x").key("k"))).await;

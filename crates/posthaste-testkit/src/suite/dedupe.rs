@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures::future::join_all;
 use posthaste_core::{AdminStore, Enqueued, Message, OutboxOptions, RelayStore};
 
-use super::steps::{DAY, HOUR, SECOND, Worker, enqueue, enqueue_new, others_wait, plain, records, try_enqueue};
+use super::steps::{DAY, HOUR, MINUTE, SECOND, Worker, enqueue, enqueue_new, others_wait, plain, records, try_enqueue};
 use crate::backend::Backend;
 
 fn keyed(key: &str) -> Message {
@@ -192,6 +192,25 @@ pub async fn a_key_is_free_after_its_window_and_its_row<B: Backend>(b: &B) {
     assert!(again[0].is_new(), "{again:?}");
     let third = try_enqueue(b, vec![keyed("k")], &window(DAY)).await.expect("no error");
     assert_eq!(third, [Enqueued::Before(again[0].id())], "it is taken anew");
+}
+
+/// Proves pitfall 23.
+pub async fn a_key_is_free_after_its_window_without_another_purge<B: Backend>(b: &B) {
+    let first = try_enqueue(b, vec![keyed("k")], &window(HOUR))
+        .await
+        .expect("it is new");
+    Worker::new().claim(b, 10).await.deliver(b).await;
+    b.pass_time(MINUTE).await;
+    purge_all(b, Duration::ZERO).await;
+    let early = try_enqueue(b, vec![keyed("k")], &window(HOUR)).await.expect("no error");
+    assert_eq!(early, [Enqueued::Before(first[0].id())], "within its window");
+    b.pass_time(DAY).await;
+    let late = try_enqueue(b, vec![keyed("k"), keyed("k")], &window(HOUR)).await;
+    let late = late.expect("no error");
+    assert!(late[0].is_new(), "{late:?}");
+    assert_eq!(late[1], Enqueued::Before(late[0].id()));
+    let again = try_enqueue(b, vec![keyed("k")], &window(HOUR)).await.expect("no error");
+    assert_eq!(again, [Enqueued::Before(late[0].id())], "it is taken anew");
 }
 
 /// Proves B4 and pitfall 23.
