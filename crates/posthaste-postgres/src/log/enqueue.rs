@@ -67,7 +67,10 @@ impl PostgresLogOutbox {
         }
         let map = &self.store.inner.map;
         map.fits(&prepared)?;
-        let mut statement = sqlx::query_scalar(self.store.inner.statements.enqueue.sql());
+        let sessions = &self.store.inner.sessions;
+        sessions.detect_in_background(&self.store.inner.pool);
+        let mut statement =
+            sqlx::query_scalar(self.store.inner.statements.enqueue.sql()).persistent(sessions.keep_statements());
         for role in TEXTS {
             let text = |row: &NewRow| plain_insert::text(map, row, role);
             statement = statement.bind(prepared.rows.iter().map(text).collect::<Vec<_>>());

@@ -36,6 +36,8 @@ pub use handled::PostgresHandled;
 use seat::Seat;
 use statements::LogStatements;
 
+use crate::pooling::Sessions;
+
 /// How a log is served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogOptions {
@@ -86,6 +88,8 @@ struct Inner {
     pool: PgPool,
     map: TableMap,
     statements: LogStatements,
+    /// What the application's connections are, which may come through a pooler.
+    sessions: Sessions,
     options: LogOptions,
     proof: Proof,
     /// The log's table, quoted, as `regclass` reads it.
@@ -121,6 +125,7 @@ impl PostgresLogStore {
         let inner = Inner {
             pool,
             statements,
+            sessions: Sessions::default(),
             options,
             proof,
             table,
