@@ -7,6 +7,7 @@ mod conformance;
 mod kafka;
 mod mysql;
 mod openssl;
+mod pgbouncer;
 mod process;
 mod python;
 mod second_runs;

@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::{
-    openssl, process, python,
+    openssl, pgbouncer, process, python,
     second_runs::{self, SECOND_RUNS, SecondRun},
     server::{Kind, Server},
     services,
@@ -16,8 +16,8 @@ use crate::{
 
 /// Run every test, against private servers that this command starts and stops
 ///
-/// What is missing on the machine is installed: PostgreSQL, MariaDB, Redis, Java, Maven and the headers of OpenSSL with
-/// apt-get, Apache Kafka with Maven into target/xtask/kafka, psycopg and `PyMySQL` with pip into target/xtask/python, and
+/// What is missing on the machine is installed: PostgreSQL, PgBouncer, MariaDB, Redis, Java, Maven and the headers of
+/// OpenSSL with apt-get, Apache Kafka with Maven into target/xtask/kafka, psycopg and `PyMySQL` with pip into target/xtask/python, and
 /// MySQL with debootstrap into ~/.cache/posthaste. Suites that cannot be run are left out and named at the end; with CI=true
 /// in the environment that is a failure, unless it is MySQL that cannot be had.
 ///
@@ -41,6 +41,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         .into_iter()
         .filter_map(|kind| suites.provide(kind.title(), kind.name(), || kind.start("test")))
         .collect();
+    suites.provide("PgBouncer in transaction mode", "pgbouncer", pgbouncer::provide);
     let python = suites.provide("Python writes to the outbox", "python", || {
         let drivers: Vec<_> = servers.iter().filter_map(|server| driver(server.kind())).collect();
         anyhow::ensure!(!drivers.is_empty(), "needs PostgreSQL or MariaDB");

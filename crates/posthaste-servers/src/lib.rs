@@ -36,6 +36,7 @@ mod home;
 mod kafka;
 mod mariadb;
 mod mysql;
+mod pgbouncer;
 mod port;
 mod postgres;
 mod process;
@@ -47,6 +48,7 @@ pub use error::Error;
 pub use kafka::{KafkaCluster, KafkaJars, KafkaOptions};
 pub use mariadb::{MariaDbBinaries, MariaDbOptions, MariaDbServer};
 pub use mysql::{MySqlServer, MySqlTree};
+pub use pgbouncer::{PgBouncer, PoolMode};
 pub use postgres::{PostgresBinaries, PostgresOptions, PostgresServer, StopMode};
 pub use redis::RedisServer;
 

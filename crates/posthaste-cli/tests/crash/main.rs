@@ -15,8 +15,9 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use posthaste_core::lifecycle::State;
 use posthaste_core::{AdminStore, Message, OutboxOptions};
-use posthaste_servers::{PostgresServer, StopMode};
+use posthaste_servers::{PgBouncer, PoolMode, PostgresServer, StopMode};
 use sink::Sink;
+use sqlx::postgres::PgConnectOptions;
 use tokio::process::Child;
 use tokio::time::{sleep, timeout};
 use world::World;
@@ -97,6 +98,43 @@ async fn hundreds_of_random_kills_lose_nothing_and_keep_the_order() {
         "too little happened to mean anything: {verdict:?}"
     );
     assert_eq!(world.kills.load(Ordering::Relaxed), 3 * KILLS_EACH);
+}
+
+/// Relays and producers share four server sessions, and nothing that one of them leaves in a session hurts another.
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_lost_behind_a_pooler_in_transaction_mode() {
+    const KILLS_EACH: usize = 34;
+    let server = std::env::var("POSTHASTE_TEST_POSTGRES_URL").unwrap();
+    let port = server.parse::<PgConnectOptions>().unwrap().get_port();
+    let bouncer = PgBouncer::start(&std::env::temp_dir(), port, PoolMode::Transaction, 4)
+        .expect("PgBouncer is installed: run these tests with `cargo xtask test`");
+    let world = World::behind(bouncer.url("postgres"), &server, Sink::File).await;
+    let stop = Arc::new(AtomicBool::new(false));
+    let producers = world.produce(6, &stop);
+    let slots = [(); 3].map(|()| {
+        let world = Arc::clone(&world);
+        tokio::spawn(async move {
+            for _ in 0..KILLS_EACH {
+                let relay = world.start_relay(&[]);
+                sleep(Duration::from_millis(rand::random_range(50..400))).await;
+                world.kill(relay).await;
+            }
+        })
+    });
+    for slot in slots {
+        slot.await.unwrap();
+    }
+    stop.store(true, Ordering::Relaxed);
+    producers.join_all().await;
+    let _survivors = [world.start_relay(&[]), world.start_relay(&[])];
+    world.drained().await;
+    let verdict = world.assert_sound().await;
+    assert!(
+        verdict.delivered > 300,
+        "too little happened to mean anything: {verdict:?}"
+    );
+    let log = world.log();
+    assert!(!log.contains("prepared statement"), "{log}");
 }
 
 /// Proves A10.

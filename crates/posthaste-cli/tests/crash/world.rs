@@ -9,7 +9,7 @@ use posthaste_core::store::{RelayStore, SchemaStore};
 use posthaste_core::{Message, MessageId, OutboxOptions};
 use posthaste_postgres::PostgresStore;
 use sqlx::postgres::PgPoolOptions;
-use sqlx::{AssertSqlSafe, Executor, PgPool, Row};
+use sqlx::{AssertSqlSafe, Executor, PgConnection, PgPool, Row};
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep};
@@ -24,7 +24,10 @@ pub struct World {
     pub store: PostgresStore,
     pub pool: PgPool,
     pub schema: String,
+    /// Where relays and producers connect.
     url: String,
+    /// Past a pooler, where there is one.
+    direct: PgPool,
     pub sink: Sink,
     dir: TempDir,
     pub kills: AtomicUsize,
@@ -48,19 +51,26 @@ impl World {
 
     /// An outbox on any server.
     pub async fn at(url: String, sink: Sink) -> Arc<Self> {
+        Self::behind(url.clone(), &url, sink).await
+    }
+
+    /// An outbox on any server to which producers and relays connect through a pooler.
+    pub async fn behind(url: String, direct: &str, sink: Sink) -> Arc<Self> {
         let pool = PgPoolOptions::new().max_connections(20).connect(&url).await.unwrap();
+        let direct = PgPoolOptions::new().connect(direct).await.unwrap();
         let schema = format!("crash_{}", uuid::Uuid::new_v4().simple());
         let store = PostgresStore::in_schema(pool.clone(), &schema).unwrap();
         store.migrate().await.unwrap();
         let business =
             format!("create table {schema}.business (id uuid primary key, key text not null, n bigint not null)");
-        pool.execute(AssertSqlSafe(business)).await.unwrap();
+        direct.execute(AssertSqlSafe(business)).await.unwrap();
         let dir = tempfile::tempdir().unwrap();
         Arc::new(Self {
             store,
             pool,
             schema,
             url,
+            direct,
             sink,
             dir,
             kills: AtomicUsize::new(0),
@@ -126,22 +136,43 @@ impl World {
         let id = message.id;
         let insert = format!("insert into {}.business values ($1, $2, $3)", self.schema);
         sqlx::query(AssertSqlSafe(insert))
+            .persistent(false)
             .bind(id.uuid())
             .bind(key)
             .bind(n)
             .execute(&mut *tx)
             .await?;
-        let outbox = self.store.outbox(OutboxOptions::default());
-        outbox
-            .enqueue(&mut tx, message)
-            .await
-            .map_err(|error| sqlx::Error::Protocol(error.to_string()))?;
+        if n % 2 == 0 {
+            let outbox = self.store.outbox(OutboxOptions::default());
+            let enqueued = outbox.enqueue(&mut tx, message).await;
+            enqueued.map_err(|error| sqlx::Error::Protocol(error.to_string()))?;
+        } else {
+            self.enqueue_by_function(&mut tx, &message).await?;
+        }
         if commit {
             tx.commit().await?;
         } else {
             tx.rollback().await?;
         }
         Ok(id)
+    }
+
+    /// As another language would.
+    async fn enqueue_by_function(&self, tx: &mut PgConnection, message: &Message) -> sqlx::Result<()> {
+        let sql = format!(
+            "select from {}.enqueue(message_id => $1, topic => $2, key => $3, payload => $4)",
+            self.schema
+        );
+        let payload = String::from_utf8_lossy(&message.payload).into_owned();
+        sqlx::query(AssertSqlSafe(sql))
+            .persistent(false)
+            .bind(message.id.uuid())
+            .bind(&message.topic)
+            .bind(&message.ordering_key)
+            .bind(payload)
+            .execute(tx)
+            .await
+            .map(drop)
     }
 
     /// Producers that write until told to stop, each to keys of its own, one transaction in ten rolled back. They carry
@@ -169,7 +200,7 @@ impl World {
     /// What was committed, according to the application's own table.
     pub async fn committed(&self) -> Vec<Committed> {
         let sql = format!("select id, key, n from {}.business", self.schema);
-        let rows = sqlx::query(AssertSqlSafe(sql)).fetch_all(&self.pool).await.unwrap();
+        let rows = sqlx::query(AssertSqlSafe(sql)).fetch_all(&self.direct).await.unwrap();
         rows.iter()
             .map(|row| Committed {
                 id: row.get::<uuid::Uuid, _>("id").into(),

@@ -82,6 +82,7 @@ impl<const SPLIT: bool> Backend for Pg<SPLIT> {
     async fn write_business_row(&self, tx: &mut Self::Tx, key: &str) {
         let sql = format!("insert into {}.business values ($1)", self.schema);
         sqlx::query(AssertSqlSafe(sql))
+            .persistent(false)
             .bind(key)
             .execute(&mut **tx)
             .await
@@ -90,8 +91,10 @@ impl<const SPLIT: bool> Backend for Pg<SPLIT> {
 
     async fn business_rows(&self) -> Vec<String> {
         let sql = format!("select key from {}.business", self.schema);
+        let mut tx = self.begin().await;
         sqlx::query_scalar(AssertSqlSafe(sql))
-            .fetch_all(self.store.pool())
+            .persistent(false)
+            .fetch_all(&mut *tx)
             .await
             .unwrap()
     }
