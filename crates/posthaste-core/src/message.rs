@@ -1,6 +1,7 @@
 //! What an application asks to have delivered.
 
 mod id;
+mod id_text;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -9,7 +10,8 @@ use bytes::Bytes;
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 
-pub use id::{BadId, MessageId, ShortText};
+pub use id::{BadId, MessageId};
+pub use id_text::{INLINE_ID_BYTES, IdText};
 
 /// Names and values that travel beside the payload, such as `traceparent`.
 pub type Headers = BTreeMap<String, String>;

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::envelope;
-use crate::message::{Message, MessageId};
+use crate::message::Message;
 use crate::type_name::{MalformedTypeName, TypeName};
 
 /// Longest topic, namespace, key or other name, in bytes. Below the 2,704 bytes a PostgreSQL index entry may have,
@@ -71,7 +71,7 @@ pub enum InvalidMessage {
     #[error("id `{id}` is not a UUID; leave it out to have one made")]
     NotUuid {
         /// The id that was given.
-        id: MessageId,
+        id: String,
     },
     /// The dedupe key does not belong to the tenant.
     #[error("dedupe_key `{dedupe_key}` does not begin with `{tenant}/`; prefix it with the message's tenant")]
@@ -105,7 +105,9 @@ pub enum InvalidMessage {
 /// Checks everything about one message that can be known without a database.
 pub fn validate(message: &Message, limits: &Limits, types: TypeNameRule) -> Result<(), InvalidMessage> {
     if message.id.uuid().is_none() {
-        return Err(InvalidMessage::NotUuid { id: message.id });
+        return Err(InvalidMessage::NotUuid {
+            id: message.id.to_string(),
+        });
     }
     name("topic", &message.topic)?;
     name("content_type", &message.content_type)?;
@@ -165,8 +167,8 @@ fn headers(message: &Message, limits: &Limits) -> Result<(), InvalidMessage> {
                 reason,
             })
         };
-        if value.contains(['\0', '\r', '\n']) {
-            return refuse("has a value with a NUL or line break; remove it");
+        if value.contains(|c: char| c.is_ascii_control() && c != '\t') {
+            return refuse("has a value with a line break or another control character; remove it");
         }
         let Some(attribute) = envelope::attribute_name(name) else {
             return refuse(
@@ -238,6 +240,7 @@ mod tests {
         assert!(refused(plain().header("id", "v")).contains("envelope attribute"));
         assert!(refused(plain().header("X-Req", "1").header("xreq", "2")).contains("differs"));
         assert!(refused(plain().header("a", "1\r\n2")).contains("line break"));
+        assert!(refused(plain().header("a", "\x1b[2J")).contains("control character"));
         assert!(refused(plain().event_type("OrderCreated")).starts_with("event_type: `OrderCreated`"));
         let own = plain().event_type("OrderCreated");
         assert_eq!(validate(&own, &Limits::default(), TypeNameRule::Any), Ok(()));

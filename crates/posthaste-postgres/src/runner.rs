@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use posthaste_core::enqueue::Prepared;
-use posthaste_core::{Enqueued, StoreError};
+use posthaste_core::{Enqueued, MessageId, StoreError};
 use sqlx::pool::PoolConnection;
 use sqlx::{PgConnection, Postgres, Row, Transaction};
 
@@ -97,7 +97,7 @@ impl<'a> NewRows<'a> {
 
 fn outcome(id: &str, is_new: bool) -> Enqueued {
     // The server made this text of a UUID.
-    let id = id.parse().unwrap_or_default();
+    let id = MessageId::guess(id);
     if is_new {
         Enqueued::Now(id)
     } else {

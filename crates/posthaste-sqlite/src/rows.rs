@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use posthaste_core::TableMap;
-use posthaste_core::message::{MessageId, ShortText};
+use posthaste_core::message::MessageId;
 use posthaste_core::store::{ClaimedMessage, Record};
 use posthaste_core::table::RawRow;
 use sqlx::sqlite::SqliteRow;
@@ -49,12 +49,11 @@ pub(crate) fn undecodable(column: &str, reason: String) -> sqlx::Error {
 pub(crate) fn id(row: &SqliteRow, column: &str, map: &TableMap) -> sqlx::Result<MessageId> {
     let text: String = row.try_get(column)?;
     let id = map.id(&text);
-    if id.to_string() == text {
-        return Ok(id);
-    }
-    ShortText::new(&text)
-        .map(MessageId::Text)
-        .map_err(|error| undecodable(column, error.to_string()))
+    Ok(if id.to_string() == text {
+        id
+    } else {
+        MessageId::text(&text)
+    })
 }
 
 /// The ids of changed rows in the table's order; `RETURNING` gives them in any order.

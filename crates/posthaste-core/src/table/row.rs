@@ -5,7 +5,7 @@ use chrono::{DateTime, Utc};
 
 use super::{Kind, TableMap};
 use crate::integrity::{ContentHash, StoredHash};
-use crate::message::{DEFAULT_NAMESPACE, Headers, Message, MessageId, ShortText};
+use crate::message::{DEFAULT_NAMESPACE, Headers, Message, MessageId};
 use crate::store::ClaimedMessage;
 
 /// A row as a database gave it: every role as text, bytes, number or time, and nothing where the table lacks it.
@@ -38,10 +38,9 @@ pub struct RawRow {
 impl TableMap {
     /// An id as a database gave it.
     pub fn id(&self, text: &str) -> MessageId {
-        let guess = || text.parse().unwrap_or_default();
         match self.column("id").map(|column| column.kind) {
-            Some(Kind::Text) => ShortText::new(text).map_or_else(|_| guess(), MessageId::Text),
-            _ => guess(),
+            Some(Kind::Text) => MessageId::text(text),
+            _ => MessageId::guess(text),
         }
     }
 
@@ -79,6 +78,9 @@ impl TableMap {
         match self.topic.topic(&message) {
             Ok(topic) => message.topic = topic,
             Err(error) => fault = Some(error),
+        }
+        if message.event_id().is_empty() {
+            fault = Some("id: it is empty, and consumers deduplicate by it; give the row an id".to_owned());
         }
         (message, fault)
     }

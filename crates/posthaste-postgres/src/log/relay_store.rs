@@ -102,7 +102,7 @@ impl RelayStore for PostgresLogStore {
                 .bind(i64::from(allowed))
                 .bind(i64::from(self.inner.options.max_retries));
             let rows: Vec<i64> = query.fetch_all(session.connection()?).await?;
-            Ok(rows.into_iter().map(failed_id).collect::<sqlx::Result<_>>()?)
+            Ok(rows.into_iter().map(failed_id).collect())
         };
         let given_up: LogResult<Vec<MessageId>> = given_up.await;
         session.end_use(&given_up);

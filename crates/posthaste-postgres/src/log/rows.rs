@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use posthaste_core::log::Lane;
-use posthaste_core::message::ShortText;
 use posthaste_core::store::ClaimedMessage;
 use posthaste_core::table::RawRow;
 use posthaste_core::{MessageId, TableMap};
@@ -50,7 +49,7 @@ pub(super) fn failed(row: &PgRow, map: &TableMap) -> sqlx::Result<ClaimedMessage
         ..raw(row)?
     };
     let mut claimed = map.claimed(&raw);
-    claimed.message.id = failed_id(number)?;
+    claimed.message.id = failed_id(number);
     Ok(claimed)
 }
 
@@ -58,10 +57,8 @@ pub(super) fn failed(row: &PgRow, map: &TableMap) -> sqlx::Result<ClaimedMessage
 const FAILED: &str = "failed-";
 
 /// The id of a failed row, made of its primary key: events may have ids of any length, and two rows the same.
-pub(super) fn failed_id(number: i64) -> sqlx::Result<MessageId> {
-    let text = ShortText::new(&format!("{FAILED}{number}"));
-    text.map(MessageId::Text)
-        .map_err(|error| sqlx::Error::Decode(Box::new(error)))
+pub(super) fn failed_id(number: i64) -> MessageId {
+    MessageId::text(&format!("{FAILED}{number}"))
 }
 
 /// The primary key of a failed row, if an id is that of one.

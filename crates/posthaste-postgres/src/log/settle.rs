@@ -175,7 +175,7 @@ impl Inner {
                             continue;
                         };
                         if retry.refused.is_none() {
-                            refused.push(refusal(failed_id(*row)?, &error));
+                            refused.push(refusal(failed_id(*row), &error));
                         }
                         retry.refused = Some(Rewrite::after(retry.refused, now));
                     }

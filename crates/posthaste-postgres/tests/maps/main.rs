@@ -7,6 +7,7 @@ mod support;
 
 mod injection;
 mod logistics;
+mod long_ids;
 mod order_service;
 mod place;
 mod plans;

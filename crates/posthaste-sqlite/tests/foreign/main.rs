@@ -9,6 +9,7 @@ mod donation;
 mod enqueueing;
 mod guide;
 mod injection;
+mod long_ids;
 mod opening;
 mod order;
 mod refused_verdicts;
