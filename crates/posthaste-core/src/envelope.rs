@@ -4,6 +4,7 @@
 //! write it anew: here the payload's bytes travel untouched. The tests read the result back with the SDK.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -63,16 +64,32 @@ impl<'a> Envelope<'a> {
         Self { message, time }
     }
 
-    /// The context attributes with their values, extensions and headers included, in a fixed order.
+    /// The context attributes with their values, extensions and headers included, in a fixed order. Each name is there
+    /// once: a header never stands for one of the envelope's own attributes, see [`Envelope::left_out`].
     pub fn attributes(&self) -> Vec<(Cow<'a, str>, Cow<'a, str>)> {
         let mut attributes = self.own_attributes();
         attributes.extend(
-            self.message
-                .headers
-                .iter()
-                .filter_map(|(name, value)| Some((attribute_name(name)?.into(), value.into()))),
+            self.headers()
+                .filter_map(|(name, value)| Some((name.ok()?.into(), value.into()))),
         );
         attributes
+    }
+
+    /// The names of headers that are not among the attributes, because they have the name of one of the envelope's own,
+    /// differ from another header only in case or punctuation, or cannot be carried. Rows that an application wrote
+    /// itself may have them; enqueueing refuses them.
+    pub fn left_out(&self) -> Vec<&'a str> {
+        self.headers().filter_map(|(name, _)| name.err()).collect()
+    }
+
+    /// The headers, each with its attribute or else with its own name.
+    fn headers(&self) -> impl Iterator<Item = (Result<String, &'a str>, &'a str)> {
+        let mut taken = HashSet::new();
+        self.message.headers.iter().map(move |(name, value)| {
+            let attribute = attribute_name(name).filter(|attribute| !is_reserved(attribute));
+            let attribute = attribute.filter(|attribute| taken.insert(attribute.clone()));
+            (attribute.ok_or(name.as_str()), value.as_str())
+        })
     }
 
     /// The attributes without the headers, for transports that carry headers under their own names.

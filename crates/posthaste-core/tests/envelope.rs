@@ -105,3 +105,34 @@ proptest! {
         prop_assert_eq!(event.data(), Some(&Data::Binary(payload)));
     }
 }
+
+/// Proves A9. An application that writes its rows itself may have any headers in them.
+#[test]
+fn headers_never_stand_for_attributes_of_the_event() {
+    let message = Message::json("orders", &serde_json::json!({}))
+        .unwrap()
+        .event_type("acme.order.created.v1")
+        .header("id", "42")
+        .header("Type", "t")
+        .header("data-base64", "AA==")
+        .header("Spec_Version", "9")
+        .header("x-req", "kept")
+        .header("xreq", "second");
+    let envelope = Envelope::new(&message, time());
+    let json = envelope.to_json().unwrap();
+    assert_eq!(json.matches("\"id\":").count(), 1, "{json}");
+    assert_eq!(json.matches("\"type\":").count(), 1, "{json}");
+    let event = read_back(&message);
+    assert_eq!(
+        (event.id(), event.ty()),
+        (message.id.to_string().as_str(), "acme.order.created.v1")
+    );
+    assert_eq!(
+        event.extension("xreq").map(ToString::to_string).as_deref(),
+        Some("kept")
+    );
+    assert_eq!(
+        envelope.left_out(),
+        ["Spec_Version", "Type", "data-base64", "id", "xreq"]
+    );
+}

@@ -115,6 +115,27 @@ begin
     elseif octet_length(v_headers) > 16384 then
         signal sqlstate '22023' set message_text = 'posthaste: headers have more than 16384 bytes; shorten them';
     end if;
+    -- A header travels as the attribute of its letters and digits; the envelope's own attributes are not for headers.
+    select min(concat(left(h.name, 40), case
+        when h.attribute in ('specversion', 'id', 'source', 'type', 'time', 'subject', 'datacontenttype', 'dataschema',
+            'data', 'database64', 'partitionkey', 'aggregatetype', 'aggregateid', 'tenant')
+            then ' has the name of an envelope attribute; rename it'
+        when h.namesakes > 1 then ' differs from another header only in case or punctuation; rename it'
+        when replace(h.value, char(9), '') regexp '[[:cntrl:]]' then ' has a value with a control character; remove it'
+    end))
+    into v_problem
+    from (
+        select g.name, g.attribute, json_unquote(json_extract(v_headers, concat('$."', g.name, '"'))) as value,
+            count(*) over (partition by g.attribute) as namesakes
+        from (
+            select given.name, lower(replace(replace(replace(given.name, '.', ''), '_', ''), '-', '')) as attribute
+            from json_table(json_keys(v_headers), '$[*]' columns (name text character set utf8mb4 path '$')) given
+        ) g
+    ) h;
+    if v_problem is not null then
+        set v_problem = concat('posthaste: header ', v_problem);
+        signal sqlstate '22023' set message_text = v_problem;
+    end if;
     if v_tenant is not null and v_dedupe_key is not null
         and left(v_dedupe_key, char_length(v_tenant) + 1) <> concat(v_tenant, '/') then
         signal sqlstate '22023' set message_text = 'posthaste: dedupe_key does not begin with the tenant and "/"; prefix it';

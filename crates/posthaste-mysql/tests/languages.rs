@@ -167,6 +167,21 @@ async fn bad_input_is_refused_with_the_remedy_and_changes_nothing() {
             "names are",
         ),
         (
+            "'t', null, 'x', '{\"headers\": {\"a\": \"b\", \"I.D\": \"42\"}}'",
+            "header I.D has the name of an envelope attribute",
+            "rename it",
+        ),
+        (
+            "'t', null, 'x', '{\"headers\": {\"x-req\": \"1\", \"XReq\": \"2\"}}'",
+            "differs from another header only in case or punctuation",
+            "rename it",
+        ),
+        (
+            "'t', null, 'x', '{\"headers\": {\"a\": \"b\\\\r\\\\nc: d\"}}'",
+            "header a has a value with a control character",
+            "remove it",
+        ),
+        (
             "'t', null, 'x', '{\"message_id\": \"42\"}'",
             "message_id is not a UUID",
             "leave it out",

@@ -202,6 +202,21 @@ async fn bad_input_from_sql_is_refused_with_a_hint_and_a_savepoint_saves_the_tra
             "headers must be a JSON object",
             "Names are",
         ),
+        (
+            "topic => 't', payload => 'x', headers => '{\"a\": \"b\", \"I.D\": \"42\"}'",
+            "headers: 'I.D' has the name of an envelope attribute",
+            "Rename it",
+        ),
+        (
+            "topic => 't', payload => 'x', headers => '{\"x-req\": \"1\", \"XReq\": \"2\"}'",
+            "differs from another header only in case or punctuation",
+            "Rename it",
+        ),
+        (
+            "topic => 't', payload => 'x', headers => '{\"a\": \"b\\r\\nc: d\"}'",
+            "headers: 'a' has a value with a line break",
+            "remove it",
+        ),
     ] {
         let output = psql(&format!("select {schema}.enqueue({arguments})"));
         let error = String::from_utf8_lossy(&output.stderr).into_owned();

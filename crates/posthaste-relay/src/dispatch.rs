@@ -94,6 +94,7 @@ fn verify(engine: &Engine, messages: Vec<ClaimedMessage>, lease: &BatchLease, de
             desk.take(Reported::new(ticket, outcome, None, &engine.config.retry));
             continue;
         }
+        instrument::left_out(&message);
         let delivery = Delivery {
             message,
             created_at: claimed.created_at,

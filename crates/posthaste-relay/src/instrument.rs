@@ -3,14 +3,16 @@
 mod describe;
 
 use std::collections::{BTreeMap, HashSet};
+use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
-use chrono::Utc;
+use chrono::{DateTime, Utc};
 use metrics::{counter, gauge, histogram};
-use posthaste_core::MessageId;
+use posthaste_core::envelope::Envelope;
 use posthaste_core::lifecycle::Verdict;
 use posthaste_core::publisher::Outcome;
 use posthaste_core::store::OutboxStats;
+use posthaste_core::{Message, MessageId};
 
 pub use describe::describe_metrics;
 
@@ -32,6 +34,27 @@ pub(crate) fn slow_claim(namespace: &str, took: Duration) {
         "a claim took more than a third of its lease; the database is slow, or the lease too short"
     );
     counter!("outbox_slow_claim_count", "namespace" => namespace.to_owned()).increment(1);
+}
+
+/// Headers that the envelope does not carry. Each name is said once: its producer writes it into every message.
+pub(crate) fn left_out(message: &Message) {
+    /// Names are the producer's, so there may be any number of them.
+    const MAX_NAMES: usize = 100;
+    static SAID: LazyLock<Mutex<HashSet<String>>> = LazyLock::new(Mutex::default);
+    if message.headers.is_empty() {
+        return;
+    }
+    for name in Envelope::new(message, DateTime::UNIX_EPOCH).left_out() {
+        let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
+        if said.len() < MAX_NAMES && said.insert(name.to_owned()) {
+            tracing::warn!(
+                id = %message.id,
+                header = name,
+                "the header {name:?} is left out of the event: it has the name of an attribute of the envelope, repeats \
+                 another header, or cannot be carried; rename it where the row is written"
+            );
+        }
+    }
 }
 
 /// The circuit opened in the middle of a batch.
@@ -353,6 +376,15 @@ mod tests {
         let (counted, log) = observe(|| recovered("default", &ids, Duration::from_mins(5)));
         assert_eq!(counted["outbox_stalled_recovered_count"], 3);
         assert!(log.contains("WARN") && log.contains("took back 3 messages"), "{log}");
+    }
+
+    #[test]
+    fn a_header_that_is_left_out_is_said_once() {
+        let message = Message::new("t", "x").header("ID", "42").header("fine", "1");
+        let (_, log) = observe(|| left_out(&message));
+        assert!(log.contains("WARN") && log.contains("\"ID\" is left out"), "{log}");
+        let (_, log) = observe(|| left_out(&message));
+        assert_eq!(log, "");
     }
 
     /// Proves C17.
