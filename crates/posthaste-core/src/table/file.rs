@@ -24,11 +24,14 @@
 //! poll_interval = "5s"
 //! ```
 
+mod shape;
+
 use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::Deserialize;
 
+use self::shape::{TextOr, closest, field_at, line_of};
 use super::{Column, Counts, Identifier, Kind, Layout, ROLES, TableMap, TableName, TopicRule, Word, find_role};
 use crate::integrity::{HashPart, HashRecipe};
 use crate::lifecycle::State;
@@ -40,14 +43,17 @@ pub struct MapError {
     pub field: String,
     /// What is wrong, and the remedy.
     pub problem: String,
+    /// The line of the file, counted from one, where the field or what is nearest to it stands.
+    pub line: Option<usize>,
 }
 
 impl fmt::Display for MapError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.field.as_str() {
-            "" => write!(f, "table map: {}", self.problem),
-            field => write!(f, "table map: {field}: {}", self.problem),
+        if !self.field.is_empty() {
+            write!(f, "{}: ", self.field)?;
         }
+        f.write_str(&self.problem)?;
+        self.line.map_or(Ok(()), |line| write!(f, " (line {line})"))
     }
 }
 
@@ -57,6 +63,7 @@ fn refuse<T>(field: impl Into<String>, problem: impl Into<String>) -> Result<T, 
     Err(MapError {
         field: field.into(),
         problem: problem.into(),
+        line: None,
     })
 }
 
@@ -97,36 +104,28 @@ struct File {
     policy: serde_json::Map<String, serde_json::Value>,
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(untagged)]
-enum TopicFile {
-    Word(String),
-    Rule(TopicRule),
-}
+type TopicFile = TextOr<TopicRule>;
+
+type TableFile = TextOr<InSchema>;
+
+type ColumnFile = TextOr<ColumnSettings>;
 
 #[derive(Debug, Deserialize)]
-#[serde(untagged)]
-enum TableFile {
-    Name(String),
-    InSchema { schema: String, name: String },
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(untagged)]
-enum ColumnFile {
-    Name(String),
-    Column(ColumnSettings),
+#[serde(deny_unknown_fields)]
+struct InSchema {
+    schema: String,
+    name: String,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ColumnSettings {
     column: String,
-    kind: Option<Kind>,
+    kind: Option<String>,
     max: Option<usize>,
     #[serde(default)]
     generated: bool,
-    counts: Option<Counts>,
+    counts: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -197,11 +196,18 @@ const CONSTANTS: [&str; 5] = ["namespace", "source", "content_type", "event_type
 impl TableMap {
     /// Reads a map, or says which field is wrong and why.
     pub fn from_toml(text: &str) -> Result<Self, MapError> {
-        let file: File = toml::from_str(text).map_err(|error| MapError {
-            field: String::new(),
-            problem: error.to_string().trim_end().to_owned(),
+        let file: File = toml::from_str(text).map_err(|error| {
+            let at = error.span().map(|span| field_at(text, &span));
+            MapError {
+                field: at.clone().unwrap_or_default(),
+                problem: error.message().trim_end().replace('\n', "; "),
+                line: error.span().map(|span| shape::line(text, span.start)),
+            }
         })?;
-        file.into_map()
+        file.into_map().map_err(|error| MapError {
+            line: line_of(text, &error.field),
+            ..error
+        })
     }
 }
 
@@ -213,31 +219,27 @@ impl File {
             let field = format!("columns.{name}");
             let Some(role) = find_role(&name) else {
                 let known: Vec<_> = ROLES.iter().map(|role| role.name).collect();
-                return refuse(
-                    field,
-                    format!("there is no such role; the roles are {}", known.join(", ")),
-                );
+                return refuse(field, no_such_role(&name, &known));
             };
-            if let ColumnFile::Column(ColumnSettings {
+            if let TextOr::Table(ColumnSettings {
                 counts: Some(given), ..
             }) = &given
             {
                 if name != "attempts" {
                     return refuse(format!("{field}.counts"), "only the role attempts counts; leave it out");
                 }
-                counts = *given;
+                counts = match given.as_str() {
+                    "attempts" => Counts::Attempts,
+                    "retries" => Counts::Retries,
+                    other => {
+                        let problem = format!("\"{other}\" cannot be counted; use attempts or retries");
+                        return refuse(format!("{field}.counts"), problem);
+                    }
+                };
             }
-            let column = given.into_column(&field, role.kind)?;
-            if column.kind != role.kind && !role.others.contains(&column.kind) {
-                let mut kinds = vec![role.kind.word()];
-                kinds.extend(role.others.iter().map(|kind| kind.word()));
-                let problem = format!(
-                    "`{}` does not suit this role; use {}",
-                    column.kind.word(),
-                    kinds.join(", ")
-                );
-                return refuse(format!("{field}.kind"), problem);
-            }
+            let mut kinds = vec![role.kind];
+            kinds.extend(role.others);
+            let column = column(given, &field, &kinds)?;
             columns.insert(role.name, column);
         }
         // Without a column of its own the proof of a claim is kept where the table says who has it.
@@ -281,25 +283,45 @@ impl File {
     }
 }
 
-impl ColumnFile {
-    fn into_column(self, field: &str, default: Kind) -> Result<Column, MapError> {
-        let settings = match self {
-            Self::Name(column) => ColumnSettings {
-                column,
-                kind: None,
-                max: None,
-                generated: false,
-                counts: None,
-            },
-            Self::Column(settings) => settings,
-        };
-        Ok(Column {
-            name: identifier(field, settings.column)?,
-            kind: settings.kind.unwrap_or(default),
-            max: settings.max,
-            generated: settings.generated,
-        })
-    }
+/// A column of one of these kinds, the first unless the file says otherwise.
+fn column(given: ColumnFile, field: &str, kinds: &[Kind]) -> Result<Column, MapError> {
+    let settings = match given {
+        TextOr::Text(column) => ColumnSettings {
+            column,
+            kind: None,
+            max: None,
+            generated: false,
+            counts: None,
+        },
+        TextOr::Table(settings) => settings,
+    };
+    let kind = match settings.kind.as_deref() {
+        None => kinds.first().copied().unwrap_or(Kind::Text),
+        Some(word) => match kinds.iter().find(|kind| kind.word() == word) {
+            Some(kind) => *kind,
+            None => {
+                let problem = if Kind::ALL.iter().any(|kind| kind.word() == word) {
+                    "does not suit this role"
+                } else {
+                    "is no kind"
+                };
+                let words: Vec<_> = kinds.iter().map(|kind| kind.word()).collect();
+                let problem = format!("\"{word}\" {problem}; use {}", words.join(", "));
+                return refuse(format!("{field}.kind"), problem);
+            }
+        },
+    };
+    Ok(Column {
+        name: identifier(field, settings.column)?,
+        kind,
+        max: settings.max,
+        generated: settings.generated,
+    })
+}
+
+fn no_such_role(given: &str, known: &[&str]) -> String {
+    let meant = closest(given, known).map_or_else(String::new, |role| format!("did you mean {role}? "));
+    format!("there is no such role; {meant}The roles are {}", known.join(", "))
 }
 
 impl TableMap {
@@ -323,16 +345,16 @@ impl TableMap {
         for (role, given) in side.columns {
             let field = format!("{purpose}.columns.{role}");
             if !allowed.contains(&role.as_str()) {
-                return refuse(
-                    field,
-                    format!("there is no such role; the roles are {}", allowed.join(", ")),
-                );
+                return refuse(field, no_such_role(&role, allowed));
             }
-            let default = match role.as_str() {
+            let usual = match role.as_str() {
                 "id" | "position" | "log_id" => Kind::Integer,
                 _ => find_role(&role).map_or(Kind::Text, |role| role.kind),
             };
-            let column = given.into_column(&field, default)?;
+            // Tables beside the outbox may keep a role in any way that the statements can read.
+            let mut kinds = vec![usual];
+            kinds.extend(Kind::ALL.iter().filter(|kind| **kind != usual));
+            let column = column(given, &field, &kinds)?;
             self.side_columns.insert((purpose.to_owned(), role), column);
         }
         Ok(())
@@ -395,7 +417,27 @@ impl TableMap {
         }
     }
 
+    /// Whether the column of the status can keep its words.
+    fn check_words(&self) -> Result<(), MapError> {
+        let kind = self.column("status").map(|status| status.kind);
+        for (state, word) in &self.words {
+            let problem = match (kind, word) {
+                (Some(Kind::Boolean), Word::Boolean(_))
+                | (Some(Kind::Integer), Word::Number(_))
+                | (Some(Kind::Text) | None, _) => continue,
+                (Some(Kind::Boolean), _) => {
+                    "the column keeps true or false only, which tell two states apart, and a queue has three; make it a text \
+                     or a number"
+                }
+                _ => "the column keeps whole numbers; say which number stands for this state, or kind = \"text\"",
+            };
+            return refuse(format!("states.{state}"), format!("`{word}` cannot be kept: {problem}"));
+        }
+        Ok(())
+    }
+
     fn check_queue(&self) -> Result<(), MapError> {
+        self.check_words()?;
         let leased = self.has("locked_until") || self.has("locked_at");
         for state in State::ALL {
             let needed = leased || state != State::Processing;
@@ -473,8 +515,8 @@ fn tables(given: BTreeMap<String, TableFile>) -> Result<BTreeMap<String, TableNa
             );
         }
         let (schema, name) = match table {
-            TableFile::Name(name) => (None, name),
-            TableFile::InSchema { schema, name } => (Some(identifier(&field, schema)?), name),
+            TextOr::Text(name) => (None, name),
+            TextOr::Table(InSchema { schema, name }) => (Some(identifier(&field, schema)?), name),
         };
         let name = identifier(&field, name)?;
         tables.insert(purpose, TableName { schema, name });
@@ -526,8 +568,8 @@ fn order(given: &[String]) -> Result<Vec<&'static str>, MapError> {
 
 fn topic(given: TopicFile) -> Result<TopicRule, MapError> {
     let rule = match given {
-        TopicFile::Rule(rule) => rule,
-        TopicFile::Word(word) => match word.as_str() {
+        TextOr::Table(rule) => rule,
+        TextOr::Text(word) => match word.as_str() {
             "column" => TopicRule::Column,
             "event_type" => TopicRule::EventType,
             _ => {

@@ -35,6 +35,23 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// All of them.
+    pub const ALL: [Self; 13] = [
+        Self::Uuid,
+        Self::UuidBytes,
+        Self::Integer,
+        Self::Text,
+        Self::Json,
+        Self::Jsonb,
+        Self::Bytes,
+        Self::Boolean,
+        Self::Timestamptz,
+        Self::Timestamp,
+        Self::EpochS,
+        Self::EpochMs,
+        Self::EpochUs,
+    ];
+
     /// The name in table maps.
     pub fn word(self) -> &'static str {
         match self {

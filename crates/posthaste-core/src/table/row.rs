@@ -1,7 +1,11 @@
 //! From what a database gave, by role, to the core's types.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
+use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::{Kind, TableMap};
 use crate::integrity::{ContentHash, StoredHash};
@@ -25,7 +29,7 @@ pub struct RawRow {
     pub aggregate_id: Option<String>,
     pub content_type: Option<String>,
     pub payload: Vec<u8>,
-    /// A JSON object.
+    /// A JSON object, or nothing.
     pub headers: Option<String>,
     /// As bytes, or hexadecimal digits as bytes.
     pub content_hash: Option<Vec<u8>>,
@@ -51,9 +55,7 @@ impl TableMap {
             value.clone().or_else(constant)
         };
         let mut fault = None;
-        let headers = row.headers.as_deref().map_or(Ok(Headers::new()), |json| {
-            serde_json::from_str(json).map_err(|error| format!("headers: not a JSON object of texts: {error}"))
-        });
+        let headers = row.headers.as_deref().map_or(Ok(Headers::new()), headers);
         let mut message = Message {
             id: self.id(&row.id),
             event_id: row.event_id.clone(),
@@ -101,6 +103,28 @@ impl TableMap {
             max_attempts: row.max_attempts.map(|limit| self.row_limit(limit)),
         }
     }
+}
+
+/// Headers as a column of somebody else's has them: numbers and truths travel as texts, nested values as JSON, and what
+/// has no value is left out. One odd value must not keep an event from being delivered.
+fn headers(json: &str) -> Result<Headers, String> {
+    if json.trim().is_empty() {
+        return Ok(Headers::new());
+    }
+    let wrong = |error: serde_json::Error| format!("headers: not a JSON object: {error}");
+    // As they were written: a number may have more digits than any type of ours.
+    let given: Option<BTreeMap<String, Box<RawValue>>> = serde_json::from_str(json).map_err(wrong)?;
+    let mut headers = Headers::new();
+    for (name, value) in given.unwrap_or_default() {
+        let text = match value.get().as_bytes() {
+            [b'n', ..] => continue,
+            [b'"', ..] => serde_json::from_str(value.get()).map_err(wrong)?,
+            [b'{' | b'[', ..] => serde_json::from_str::<Value>(value.get()).map_err(wrong)?.to_string(),
+            _ => value.get().to_owned(),
+        };
+        headers.insert(name, text);
+    }
+    Ok(headers)
 }
 
 fn hash(bytes: &[u8]) -> Option<ContentHash> {

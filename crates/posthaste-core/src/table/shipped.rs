@@ -38,6 +38,7 @@ impl Shipped {
         Self::find(name).ok_or_else(|| MapError {
             field: "name".to_owned(),
             problem: format!("no map called `{name}` ships with Posthaste; there are {}", names()),
+            line: None,
         })
     }
 

@@ -1,8 +1,7 @@
 use super::*;
 use crate::store::Terms;
 
-fn toml(change: impl FnOnce(String) -> String) -> Result<TableMap, MapError> {
-    let plain = r#"
+const SOUND: &str = r#"
 name = "t"
 order = ["created_at", "id"]
 topic = { fixed = "t" }
@@ -22,7 +21,9 @@ processing = 1
 delivered = 2
 dead = 3
 "#;
-    TableMap::from_toml(&change(plain.to_owned()))
+
+fn toml(change: impl FnOnce(String) -> String) -> Result<TableMap, MapError> {
+    TableMap::from_toml(&change(SOUND.to_owned()))
 }
 
 #[test]
@@ -78,8 +79,37 @@ fn a_sound_map_is_read() {
 #[test]
 fn what_cannot_work_is_refused_by_name() {
     for (from, to, field, remedy) in [
-        ("name = \"t\"", "nome = \"t\"", "", "nome"),
-        ("status = {", "state = {", "columns.state", "the roles are id"),
+        ("name = \"t\"", "nome = \"t\"", "nome", "unknown field"),
+        (
+            "status = {",
+            "state = {",
+            "columns.state",
+            "did you mean status? The roles are id",
+        ),
+        (
+            "kind = \"text\" }\nstatus",
+            "kind = \"txt\" }\nstatus",
+            "columns.payload.kind",
+            "\"txt\" is no kind; use bytes, text, json, jsonb (line ",
+        ),
+        (
+            "kind = \"text\" }\nstatus",
+            "knd = \"text\" }\nstatus",
+            "columns.payload.knd",
+            "unknown field `knd`",
+        ),
+        (
+            "pending = 0",
+            "pending = \"NEW\"",
+            "states.pending",
+            "`NEW` cannot be kept",
+        ),
+        (
+            "status = { column = \"select\", kind = \"integer\" }",
+            "status = { column = \"select\", kind = \"boolean\" }",
+            "states.dead",
+            "tell two states apart",
+        ),
         (
             "kind = \"text\" }\nstatus",
             "kind = \"uuid\" }\nstatus",
@@ -91,7 +121,12 @@ fn what_cannot_work_is_refused_by_name() {
         ("pending = 0", "open = 0", "states.open", "the states are pending"),
         ("pending = 0", "pending = 1", "states.processing", "already"),
         ("dead = 3", "", "states.dead", "say which word"),
-        ("locked_until = ", "locked_at = 1\nlocked_until = ", "", "locked_at"),
+        (
+            "locked_until = ",
+            "locked_at = 1\nlocked_until = ",
+            "columns.locked_at",
+            "expected a text, or a table in braces",
+        ),
         (
             "locked_by = { column = \"who\", kind = \"text\" }",
             "",
@@ -154,8 +189,8 @@ fn what_cannot_work_is_refused_by_name() {
         (
             "attempts = \"tries\"",
             "attempts = { column = \"tries\", counts = \"sheep\" }",
-            "",
-            "counts",
+            "columns.attempts.counts",
+            "use attempts or retries",
         ),
         (
             "kind = \"text\" }\nstatus",
@@ -170,6 +205,7 @@ fn what_cannot_work_is_refused_by_name() {
         });
         let error = changed.expect_err(to);
         assert_eq!(error.field, field, "{error}");
+        assert!(!error.to_string().contains("untagged"), "{error}");
         assert!(error.to_string().contains(remedy), "{error}");
     }
 }
@@ -203,6 +239,67 @@ fn rows_become_messages_by_the_rules_of_the_map() {
     let claimed = map.claimed(&bad);
     assert_eq!(claimed.message.id, 7.into());
     assert!(claimed.fault.unwrap().contains("acme.order.created.v1"));
+}
+
+/// Each error names the line of its field, or of the table around it where the field is missing.
+#[test]
+fn errors_name_their_line() {
+    let line = |from: &str, to: &str| {
+        let error = toml(|sound| sound.replace(from, to)).expect_err(to);
+        (error.line, error.to_string())
+    };
+    let text = SOUND.replace("kind = \"text\" }\nstatus", "kind = \"txt\" }\nstatus");
+    let expected = 1 + text.lines().position(|line| line.contains("txt")).expect("it is there");
+    let (found, said) = line("kind = \"text\" }\nstatus", "kind = \"txt\" }\nstatus");
+    assert_eq!(found, Some(expected), "{said}");
+    assert!(
+        said.starts_with("columns.payload.kind: ") && said.ends_with(&format!("(line {expected})")),
+        "{said}"
+    );
+    let (found, said) = line("dead = 3", "");
+    let states = 1 + SOUND
+        .lines()
+        .position(|line| line.contains("[states]"))
+        .expect("it is there");
+    assert_eq!(found, Some(states), "{said}");
+}
+
+/// What a column holds beside texts must not keep an event from being delivered.
+#[test]
+fn headers_of_any_kind_travel_as_texts() {
+    let map = Shipped::find("commerce").unwrap().map().unwrap();
+    let headers = |json: &str| {
+        let row = RawRow {
+            id: "7".into(),
+            event_type: Some("acme.order.created.v1".into()),
+            headers: Some(json.into()),
+            ..RawRow::default()
+        };
+        let (message, fault) = map.message(&row);
+        (message.headers, fault)
+    };
+    let (found, fault) = headers(
+        r#"{"user": {"id": 7, "tags": [1]}, "retries": 3, "ok": true, "big": 12345678901234567890123, "none": null, "t": "x"}"#,
+    );
+    assert_eq!(fault, None);
+    let found: Vec<_> = found
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.as_str()))
+        .collect();
+    assert_eq!(
+        found,
+        [
+            ("big", "12345678901234567890123"),
+            ("ok", "true"),
+            ("retries", "3"),
+            ("t", "x"),
+            ("user", r#"{"id":7,"tags":[1]}"#),
+        ]
+    );
+    for nothing in ["null", "", "{}"] {
+        assert_eq!(headers(nothing), (crate::message::Headers::new(), None), "{nothing}");
+    }
+    assert!(headers("[1]").1.unwrap().contains("not a JSON object"));
 }
 
 #[test]

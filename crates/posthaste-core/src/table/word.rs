@@ -2,10 +2,11 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::de::{Error, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// A word for a state, as the column keeps it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum Word {
     /// True or false.
@@ -14,6 +15,36 @@ pub enum Word {
     Number(i64),
     /// A text.
     Text(String),
+}
+
+impl<'de> Deserialize<'de> for Word {
+    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
+        struct Reader;
+        impl Visitor<'_> for Reader {
+            type Value = Word;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a word: a text, a whole number, true or false")
+            }
+
+            fn visit_bool<E: Error>(self, word: bool) -> Result<Word, E> {
+                Ok(Word::Boolean(word))
+            }
+
+            fn visit_i64<E: Error>(self, word: i64) -> Result<Word, E> {
+                Ok(Word::Number(word))
+            }
+
+            fn visit_u64<E: Error>(self, word: u64) -> Result<Word, E> {
+                i64::try_from(word).map(Word::Number).map_err(E::custom)
+            }
+
+            fn visit_str<E: Error>(self, word: &str) -> Result<Word, E> {
+                Ok(Word::Text(word.to_owned()))
+            }
+        }
+        input.deserialize_any(Reader)
+    }
 }
 
 impl Word {

@@ -55,5 +55,12 @@ pub fn with_map(database: Database, given: &str) -> anyhow::Result<Database> {
 }
 
 fn find(given: &str) -> anyhow::Result<NamedMap> {
-    NamedMap::find(given, Path::new("")).map_err(|reason| anyhow::anyhow!("table map {given:?}: {reason}"))
+    NamedMap::find(given, Path::new("")).map_err(|reason| {
+        // What is wrong with a file begins with its path.
+        if reason.starts_with(given) {
+            anyhow::anyhow!("table map {reason}")
+        } else {
+            anyhow::anyhow!("table map {given:?}: {reason}")
+        }
+    })
 }
