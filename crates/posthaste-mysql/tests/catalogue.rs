@@ -56,7 +56,9 @@ async fn the_shipped_map_fits_its_tables_and_a_proposal_too() {
     let proposal = infer(&table, &others, Database::MySql);
     let proposed = TableMap::from_toml(&proposal.toml).unwrap_or_else(|error| panic!("{error}\n{}", proposal.toml));
     assert_eq!(proposed.strategy(), map.strategy());
-    for (role, column) in map.columns() {
+    // That a version is the row's own, and not its aggregate's, cannot be known.
+    assert!(!proposed.has("version"), "{}", proposal.toml);
+    for (role, column) in map.columns().filter(|(role, _)| *role != "version") {
         let found = proposed.column(role).map(|column| (&column.name, column.kind));
         assert_eq!(found, Some((&column.name, column.kind)), "{role}\n{}", proposal.toml);
     }

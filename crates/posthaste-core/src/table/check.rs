@@ -1,5 +1,6 @@
 //! Whether a live table is what its map says, and the SQL that mends it.
 
+mod indexes;
 mod mend;
 #[cfg(test)]
 mod tests;
@@ -57,6 +58,7 @@ pub fn check(map: &TableMap, live: &[LiveTable], database: Database) -> Vec<Find
         findings: Vec::new(),
     };
     checker.strategy();
+    checker.identity();
     for (purpose, table) in map.tables() {
         checker.table(purpose, table);
     }
@@ -92,8 +94,39 @@ impl Checker<'_> {
             _ => "columns.locked_until",
         };
         if let Some(reason) = self.database.refuses(self.map.strategy()) {
-            self.error(field.to_owned(), reason.to_owned(), None);
+            let mend = match self.map.strategy() {
+                Strategy::RowLocks => self.mend.lease_columns(self.live),
+                _ => None,
+            };
+            self.error(field.to_owned(), reason.to_owned(), mend);
         }
+    }
+
+    /// Consumers tell events apart by source and id.
+    fn identity(&mut self) {
+        let event_id = self.map.column("event_id").or_else(|| self.map.column("id"));
+        // Texts are mostly ULIDs and the like.
+        let unique_everywhere = event_id.is_none_or(|id| id.kind != Kind::Integer);
+        if unique_everywhere || self.map.has("source") || self.map.is_own() {
+            return;
+        }
+        let table = self
+            .map
+            .table("outbox")
+            .map(|table| super::infer::kebab(table.name.as_str()));
+        let source = self.map.constant("source").map(str::to_owned);
+        if source.is_some() && source != table {
+            return;
+        }
+        let given = source.map_or_else(
+            || "and there is none".to_owned(),
+            |name| format!("and `{name}` is the table's name"),
+        );
+        let problem = format!(
+            "ids such as 1 are unique in this table only; consumers tell events apart by id and source, {given}; \
+             write the name of your service, which no other has"
+        );
+        self.note(Severity::Warning, "constants.source".to_owned(), problem, None);
     }
 
     fn table(&mut self, purpose: &str, name: &TableName) {
@@ -224,11 +257,17 @@ impl Checker<'_> {
             };
             if !live.values.is_empty() && !live.values.contains(&word) {
                 let allowed = live.values.join(", ");
+                // A list that has the word for new rows is a list of what is allowed; another constraint may mean anything.
+                let is_list = self
+                    .map
+                    .word("pending")
+                    .is_some_and(|word| live.values.contains(&word.to_string()));
+                let severity = if is_list { Severity::Error } else { Severity::Warning };
                 let problem = format!(
                     "the column {} takes {allowed}, and `{word}` is none of them",
                     column.name
                 );
-                self.note(Severity::Warning, format!("states.{state}"), problem, None);
+                self.note(severity, format!("states.{state}"), problem, None);
             }
         }
     }
@@ -268,69 +307,5 @@ impl Checker<'_> {
             let mend = self.mend.drop_not_null(live, column);
             self.note(severity, field, problem, mend);
         }
-    }
-
-    fn indexes(&mut self, live: &LiveTable) {
-        let map = self.map;
-        let name = |role: &str| map.column(role).map(|column| column.name.as_str());
-        let id = name("id").unwrap_or_default();
-        if !live
-            .indexes
-            .iter()
-            .any(|index| index.unique && !index.partial && index.columns == [id])
-        {
-            let problem = format!("two rows could have the same {id}; make it the primary key");
-            self.error("columns.id".to_owned(), problem, self.mend.primary_key(live));
-        }
-        if let (Some(key), false) = (name("dedupe_key"), map.has("dedupe")) {
-            let mut wanted: Vec<&str> = ["namespace", "topic"].into_iter().filter_map(name).collect();
-            wanted.push(key);
-            let same = |columns: &[String]| {
-                columns.len() == wanted.len() && wanted.iter().all(|column| columns.iter().any(|there| there == column))
-            };
-            if !live.indexes.iter().any(|index| index.unique && same(&index.columns)) {
-                let problem = format!(
-                    "there is no unique index on ({}), so equal keys would be enqueued twice",
-                    wanted.join(", ")
-                );
-                let mend = self.mend.unique_index(live, &wanted, key);
-                self.error("columns.dedupe_key".to_owned(), problem, Some(mend));
-            }
-        }
-        if map.layout() == super::Layout::Queue {
-            self.claim_order(live);
-        }
-    }
-
-    /// Claims ask for rows of some states in the table's order.
-    fn claim_order(&mut self, live: &LiveTable) {
-        let names = |role: &&str| self.map.column(role).map(|column| column.name.as_str());
-        let (Some(status), order) = (
-            names(&"status"),
-            self.map.order().iter().filter_map(names).collect::<Vec<_>>(),
-        ) else {
-            return;
-        };
-        let first = order.first().copied().unwrap_or_default();
-        let begins = |with: &[&str]| {
-            live.indexes
-                .iter()
-                .any(|index| with.len() <= index.columns.len() && with.iter().zip(&index.columns).all(|(a, b)| a == b))
-        };
-        let partial = live
-            .indexes
-            .iter()
-            .any(|index| index.partial && index.columns.first().is_some_and(|column| column == first));
-        if begins(&[status, first]) || partial {
-            return;
-        }
-        let cost = if begins(&[status]) {
-            "every claim sorts all rows that wait, which takes long when many do"
-        } else {
-            "every claim reads the whole table"
-        };
-        let problem = format!("there is no index on ({status}, {}), so {cost}", order.join(", "));
-        let mend = self.mend.claim_index(live, status, &order);
-        self.note(Severity::Warning, "order".to_owned(), problem, Some(mend));
     }
 }

@@ -3,6 +3,7 @@
 //! Names and types say most of it. What they cannot say is guessed where a guess is useful, and put on a list of things to
 //! decide; nothing is guessed silently.
 
+mod headers;
 mod names;
 mod side;
 #[cfg(test)]
@@ -29,6 +30,12 @@ pub fn status_column(table: &LiveTable) -> Option<&LiveColumn> {
     names::find(table, names, &[])
 }
 
+/// The column of a live table that may have the headers. What its rows have in it says whether it does.
+pub fn headers_column(table: &LiveTable) -> Option<&LiveColumn> {
+    let (_, names) = NAMES.iter().find(|(role, _)| *role == "headers")?;
+    names::find(table, names, &[])
+}
+
 /// Whether a table may belong to an outbox, by its name alone.
 pub fn may_belong(outbox: &TableName, other: &TableName) -> bool {
     outbox != other && side::may_belong(outbox, other)
@@ -40,6 +47,7 @@ pub fn infer(table: &LiveTable, others: &[LiveTable], database: Database) -> Pro
         table,
         database,
         columns: Vec::new(),
+        remarks: Vec::new(),
         notes: Vec::new(),
     };
     draft.find_columns();
@@ -73,6 +81,8 @@ struct Draft<'a> {
     table: &'a LiveTable,
     database: Database,
     columns: Vec<Found<'a>>,
+    /// Why a column that looks like a role was not given it, by the column's name.
+    remarks: Vec<(&'a str, String)>,
     notes: Vec<String>,
 }
 
@@ -96,9 +106,18 @@ impl<'a> Draft<'a> {
         }
         for (role, names) in NAMES {
             let taken: Vec<&str> = self.columns.iter().map(|found| found.column.name.as_str()).collect();
-            if let Some(column) = names::find(table, names, &taken) {
-                self.take(role, column);
+            let Some(column) = names::find(table, names, &taken) else {
+                continue;
+            };
+            match doubt(role, column) {
+                Some(doubt) => self.remarks.push((column.name.as_str(), doubt)),
+                None => self.take(role, column),
             }
+        }
+        if let Some(column) = names::find(table, names::VERSION, &[]) {
+            let remark = "as version the relay would add 1 to it with every claim and verdict; map it only if it is the row's own \
+                          optimistic lock";
+            self.remarks.push((column.name.as_str(), remark.to_owned()));
         }
         if !self.has("ordering_key")
             && let Some(aggregate) = self.get("aggregate_id").map(|found| found.column)
@@ -254,10 +273,10 @@ impl<'a> Draft<'a> {
         let used = |name: &str| self.columns.iter().any(|found| found.column.name == name);
         let unused: Vec<&LiveColumn> = self.table.columns.iter().filter(|column| !used(&column.name)).collect();
         for column in &unused {
-            say(
-                out,
-                &format!("# in no role: {} ({})", plain_comment(&column.name), column.type_name),
-            );
+            let remark = self.remarks.iter().find(|(name, _)| *name == column.name);
+            let remark = remark.map(|(_, remark)| format!("; {remark}")).unwrap_or_default();
+            let name = plain_comment(&column.name);
+            say(out, &format!("# in no role: {name} ({}){remark}", column.type_name));
         }
         let wanted: Vec<_> = unused.iter().filter(|column| !column.may_be_left_out()).collect();
         for column in wanted {
@@ -279,6 +298,19 @@ impl<'a> Draft<'a> {
             say(out, line);
         }
         self.notes.extend(words.notes);
+    }
+}
+
+/// Why a column is not given a role that its name suggests, where the role could do harm.
+fn doubt(role: &str, column: &LiveColumn) -> Option<String> {
+    match role {
+        "seq" if !column.generated => Some(
+            "it is no seq: the database does not give it, and numbers that are counted per aggregate would let new aggregates \
+             go before old ones"
+                .to_owned(),
+        ),
+        "headers" => headers::doubt(column),
+        _ => None,
     }
 }
 
@@ -332,7 +364,7 @@ fn text(text: &str) -> String {
 }
 
 /// A name in small letters with hyphens between its words.
-fn kebab(name: &str) -> String {
+pub(super) fn kebab(name: &str) -> String {
     let letters = name.to_lowercase().replace(|c: char| !c.is_alphanumeric(), "-");
     let words: Vec<_> = letters.split('-').filter(|word| !word.is_empty()).collect();
     if words.is_empty() {

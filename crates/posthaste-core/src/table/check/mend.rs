@@ -59,6 +59,44 @@ impl Mend<'_> {
         ))
     }
 
+    /// What a queue lacks for leases, and the lines of the map that go with it.
+    pub(super) fn lease_columns(&self, live: &[LiveTable]) -> Option<String> {
+        let table = live.iter().find(|live| Some(&live.name) == self.map.table("outbox"))?;
+        let time = if self.database == Database::Sqlite {
+            Kind::EpochMs
+        } else {
+            Kind::Timestamptz
+        };
+        let mut lines = Vec::new();
+        let mut map = vec!["-- and in the map, under [columns] and [states]:".to_owned()];
+        for (role, kind) in [
+            ("locked_by", Kind::Text),
+            ("locked_until", time),
+            ("attempts", Kind::Integer),
+        ] {
+            if self.map.has(role) {
+                continue;
+            }
+            let column = Column {
+                name: Identifier::new(role).ok()?,
+                kind,
+                max: None,
+                generated: false,
+            };
+            if table.column(role).is_none() {
+                let definition_role = if role == "locked_by" { "lease_token" } else { role };
+                lines.push(self.add_column("outbox", definition_role, &column, &table.name));
+            }
+            map.push(format!(
+                "--   {role} = {{ column = \"{role}\", kind = \"{}\" }}",
+                kind.word()
+            ));
+        }
+        map.push("--   processing = …, a word that the table has for rows being delivered".to_owned());
+        lines.extend(map);
+        Some(lines.join("\n"))
+    }
+
     pub(super) fn add_column(&self, purpose: &str, role: &str, column: &Column, table: &TableName) -> String {
         let definition = self.definition(purpose, role, column);
         // Rows that are there have nothing in it yet.

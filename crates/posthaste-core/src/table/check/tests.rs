@@ -114,7 +114,7 @@ fn each_lack_is_found_with_its_field_and_its_mend() {
                 let words = ["pending", "BUSY", "delivered", "dead"].map(str::to_owned);
                 set(live, "status", |column| column.values = words.to_vec());
             },
-            Severity::Warning,
+            Severity::Error,
             "states.processing",
             "the column status takes pending, BUSY, delivered, dead, and `processing` is none of them",
             None,
@@ -174,6 +174,110 @@ fn each_lack_is_found_with_its_field_and_its_mend() {
         assert!(found[0].problem.contains(problem), "{}", found[0].problem);
         assert_eq!(found[0].mend.as_deref(), mend);
     }
+}
+
+/// The relay raises a version with every change, so rows that differ in it alone become equal.
+#[test]
+fn a_unique_index_over_what_the_relay_changes_is_an_error() {
+    let toml = Shipped::find("usage").expect("it ships").toml;
+    let toml = toml.replace("[columns]", "[columns]\nversion = \"version\"");
+    let map = TableMap::from_toml(&toml).expect("it is sound");
+    let mut live = usage();
+    live.columns.push(column("version", "integer"));
+    assert_eq!(check(&map, &[live.clone()], Database::Postgres), []);
+    live.indexes.push(index(&["tenant_id", "version"], true, false));
+    let found = check(&map, &[live.clone()], Database::Postgres);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!(
+        (found[0].severity, found[0].field.as_str()),
+        (Severity::Error, "columns.version")
+    );
+    assert!(
+        found[0].problem.contains("tenant_id_version over (tenant_id, version)")
+            && found[0].problem.contains("take it out of the map"),
+        "{found:?}"
+    );
+    // With the row's own id in it no two rows are ever equal.
+    live.indexes[3].columns.push("id".to_owned());
+    assert_eq!(check(&map, &[live], Database::Postgres), []);
+}
+
+const NUMBERED: &str = r#"
+name = "numbered"
+order = ["seq"]
+topic = { fixed = "t" }
+[tables]
+outbox = "order_outbox"
+[columns]
+id = { column = "id", kind = "integer", generated = true }
+seq = "sequence_number"
+payload = { column = "body", kind = "text" }
+status = "status"
+[states]
+pending = "NEW"
+delivered = "SENT"
+dead = "DEAD"
+[constants]
+source = "order-outbox"
+"#;
+
+fn numbered() -> LiveTable {
+    LiveTable {
+        name: TableName {
+            schema: None,
+            name: Identifier::new("order_outbox").expect("a good name"),
+        },
+        columns: vec![
+            column("id", "bigint"),
+            column("sequence_number", "bigint"),
+            column("body", "text"),
+            column("status", "text"),
+        ],
+        indexes: vec![
+            index(&["id"], true, true),
+            index(&["status", "sequence_number"], false, false),
+        ],
+    }
+}
+
+#[test]
+fn a_number_that_the_database_does_not_give_and_a_source_that_is_a_guess_are_warned_of() {
+    let fields = |toml: &str, live: &LiveTable| {
+        let map = TableMap::from_toml(toml).expect("it is sound");
+        let found = check(&map, std::slice::from_ref(live), Database::Postgres);
+        let warned = |finding: &Finding| finding.severity == Severity::Warning;
+        assert!(found.iter().all(warned), "{found:?}");
+        found.into_iter().map(|finding| finding.field).collect::<Vec<_>>()
+    };
+    let mut live = numbered();
+    assert_eq!(fields(NUMBERED, &live), ["constants.source", "order"]);
+    set(&mut live, "sequence_number", |column| column.generated = true);
+    assert_eq!(fields(NUMBERED, &live), ["constants.source"]);
+    let named = NUMBERED.replace("source = \"order-outbox\"", "source = \"shop\"");
+    assert_eq!(fields(&named, &live), [""; 0]);
+    let unnamed = NUMBERED.replace("source = \"order-outbox\"", "");
+    assert_eq!(fields(&unnamed, &live), ["constants.source"]);
+}
+
+/// SQLite has no row locks, so the columns of a lease are what such a table lacks.
+#[test]
+fn the_columns_of_a_lease_come_as_sql() {
+    let named = NUMBERED.replace("source = \"order-outbox\"", "source = \"shop\"");
+    let map = TableMap::from_toml(&named).expect("it is sound");
+    let found = check(&map, &[numbered()], Database::Sqlite);
+    let lease = found
+        .iter()
+        .find(|finding| finding.field == "columns.locked_until")
+        .expect("it is refused");
+    let mend = lease.mend.as_deref().expect("there is SQL for it");
+    let expected = "alter table \"order_outbox\" add column \"locked_by\" text null;\n\
+        alter table \"order_outbox\" add column \"locked_until\" integer null;\n\
+        alter table \"order_outbox\" add column \"attempts\" integer default 0;\n-- and in the map";
+    assert!(mend.starts_with(expected), "{mend}");
+    assert!(
+        mend.contains("--   locked_until = { column = \"locked_until\", kind = \"epoch_ms\" }"),
+        "{mend}"
+    );
 }
 
 #[test]

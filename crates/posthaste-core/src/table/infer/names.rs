@@ -4,7 +4,7 @@ use crate::table::{LiveColumn, LiveTable};
 
 /// Roles and the names by which they are known, the most telling first, without regard to case and underscores. Earlier
 /// roles choose first.
-pub(super) const NAMES: [(&str, &[&str]); 28] = [
+pub(super) const NAMES: [(&str, &[&str]); 27] = [
     ("status", &["status", "state", "outboxstatus", "eventstatus"]),
     (
         "payload",
@@ -105,8 +105,11 @@ pub(super) const NAMES: [(&str, &[&str]); 28] = [
             "processedon",
         ],
     ),
-    ("version", &["version", "rowversion", "optlock"]),
 ];
+
+/// Columns that look like the role `version`. It is never proposed: mostly they hold the aggregate's or the schema's version,
+/// which the relay must not change.
+pub(super) const VERSION: &[&str] = &["version", "rowversion", "optlock"];
 
 /// The column that is known by one of these names and not taken.
 pub(super) fn find<'a>(table: &'a LiveTable, names: &[&str], taken: &[&str]) -> Option<&'a LiveColumn> {

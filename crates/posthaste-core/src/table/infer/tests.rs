@@ -53,11 +53,66 @@ fn words_find_their_states() {
     };
     assert_eq!(words(&map), ["NEW", "NEW", "SENT", "FAILED"]);
     assert!(!proposal.toml.contains("# a guess"), "{}", proposal.toml);
-    let (_, map) = propose(&with_words(
+    let (proposal, map) = propose(&with_words(
         table(&QUEUE),
         &["PENDING", "FAILED", "COMPLETED", "DEAD_LETTER"],
     ));
     assert_eq!(words(&map), ["PENDING", "FAILED", "COMPLETED", "DEAD_LETTER"]);
+    assert!(
+        proposal.toml.contains("waiting = \"FAILED\" # a guess"),
+        "{}",
+        proposal.toml
+    );
+    let said = proposal
+        .notes
+        .iter()
+        .any(|note| note.contains("\"FAILED\" in Status to be tried again?"));
+    assert!(said, "{:?}", proposal.notes);
+}
+
+/// What the relay would change, or would order or send by mistake, is named and not mapped.
+#[test]
+fn columns_that_only_look_like_a_role_are_left_out_and_said() {
+    let mut columns = QUEUE.to_vec();
+    columns.extend([
+        ("version", "integer"),
+        ("sequence_number", "bigint"),
+        ("metadata", "jsonb"),
+    ]);
+    let plain = with_words(table(&columns), &["NEW", "SENT", "FAILED"]);
+    let with_metadata = |values: &[&str]| {
+        let mut table = plain.clone();
+        let metadata = table.columns.iter_mut().find(|column| column.name == "metadata");
+        metadata.expect("it has one").values = values.iter().map(ToString::to_string).collect();
+        propose(&table)
+    };
+    for values in [
+        &[][..],
+        &[r#"{"user": {"id": 7}}"#],
+        &[r#"{"a": "b"}"#, r#"{"retries": 3}"#],
+        &[r#"{"Type": "t"}"#],
+        &["[1]"],
+    ] {
+        let (proposal, map) = with_metadata(values);
+        for role in ["version", "seq", "headers"] {
+            assert!(!map.has(role), "{role}: {}", proposal.toml);
+        }
+        for remark in [
+            "# in no role: version (integer); ",
+            "sequence_number (bigint); ",
+            "metadata (jsonb); ",
+        ] {
+            assert!(proposal.toml.contains(remark), "{remark}: {}", proposal.toml);
+        }
+        assert_eq!(map.order(), ["created_at", "id"]);
+    }
+    let (_, map) = with_metadata(&[r#"{"traceparent": "00-1"}"#, "{}"]);
+    assert!(map.has("headers"));
+    let mut generated = plain.clone();
+    for column in &mut generated.columns {
+        column.generated = column.name == "sequence_number";
+    }
+    assert_eq!(propose(&generated).1.order(), ["seq"]);
 }
 
 #[test]

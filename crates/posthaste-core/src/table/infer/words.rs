@@ -129,7 +129,13 @@ fn texts(status: &LiveColumn, leased: bool) -> Words {
     }
     if let Some(word) = known("waiting", &used) {
         used.push(word);
-        words.lines.push(format!("waiting = {}", text(word)));
+        words.lines.push(format!("waiting = {} # a guess", text(word)));
+        words.notes.push(format!(
+            "are rows with {} in {} to be tried again? As the word for waiting they are claimed like new ones, however old they \
+             are; leave the line out if they were given up",
+            text(word),
+            status.name
+        ));
     }
     for value in values.iter().filter(|value| !used.contains(&value.as_str())) {
         words.notes.push(format!(

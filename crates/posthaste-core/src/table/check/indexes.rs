@@ -1,0 +1,137 @@
+//! Whether the indexes of a live table suit its map.
+
+use super::{Checker, Severity};
+use crate::table::{Layout, LiveTable};
+
+/// Roles whose columns the relay changes.
+const CHANGED: [&str; 11] = [
+    "version",
+    "status",
+    "attempts",
+    "next_attempt_at",
+    "locked_by",
+    "lease_token",
+    "locked_until",
+    "locked_at",
+    "last_error",
+    "updated_at",
+    "delivered_at",
+];
+
+impl Checker<'_> {
+    pub(super) fn indexes(&mut self, live: &LiveTable) {
+        let map = self.map;
+        let name = |role: &str| map.column(role).map(|column| column.name.as_str());
+        let id = name("id").unwrap_or_default();
+        if !live
+            .indexes
+            .iter()
+            .any(|index| index.unique && !index.partial && index.columns == [id])
+        {
+            let problem = format!("two rows could have the same {id}; make it the primary key");
+            self.error("columns.id".to_owned(), problem, self.mend.primary_key(live));
+        }
+        if let (Some(key), false) = (name("dedupe_key"), map.has("dedupe")) {
+            let mut wanted: Vec<&str> = ["namespace", "topic"].into_iter().filter_map(name).collect();
+            wanted.push(key);
+            let same = |columns: &[String]| {
+                columns.len() == wanted.len() && wanted.iter().all(|column| columns.iter().any(|there| there == column))
+            };
+            if !live.indexes.iter().any(|index| index.unique && same(&index.columns)) {
+                let problem = format!(
+                    "there is no unique index on ({}), so equal keys would be enqueued twice",
+                    wanted.join(", ")
+                );
+                let mend = self.mend.unique_index(live, &wanted, key);
+                self.error("columns.dedupe_key".to_owned(), problem, Some(mend));
+            }
+        }
+        if map.layout() == Layout::Queue {
+            self.claim_order(live);
+            self.changed_columns(live, id);
+            self.given_order(live);
+        }
+    }
+
+    /// A unique index over what the relay changes would refuse its verdicts.
+    fn changed_columns(&mut self, live: &LiveTable, id: &str) {
+        let map = self.map;
+        for index in live.indexes.iter().filter(|index| index.unique) {
+            if index.columns.iter().any(|column| column == id) {
+                continue;
+            }
+            let changed = CHANGED.iter().find_map(|role| {
+                let column = map.column(role)?;
+                let is_there = index.columns.iter().any(|there| there == column.name.as_str());
+                is_there.then_some((*role, column))
+            });
+            let Some((role, column)) = changed else { continue };
+            let (severity, how) = if index.partial {
+                (Severity::Warning, "may be")
+            } else {
+                (Severity::Error, "is")
+            };
+            let problem = format!(
+                "the relay changes {} with its claims and verdicts, which the unique index {} over ({}) refuses as soon as two \
+                 rows become equal, and then an event {how} published again and again; {}",
+                column.name,
+                index.name,
+                index.columns.join(", "),
+                if role == "version" {
+                    "it is not the row's own version, so take it out of the map"
+                } else {
+                    "map another column, or make the index one without it"
+                }
+            );
+            self.note(severity, format!("columns.{role}"), problem, None);
+        }
+    }
+
+    /// Rows are delivered in this order over the whole table.
+    fn given_order(&mut self, live: &LiveTable) {
+        let seq = self.map.column("seq").filter(|_| self.map.order().contains(&"seq"));
+        let Some(column) = seq.and_then(|seq| live.column(seq.name.as_str())) else {
+            return;
+        };
+        if !column.generated {
+            let problem = format!(
+                "the database does not give {}; if it is counted per aggregate, rows of new aggregates go before older ones of \
+                 others: order by created_at and id instead",
+                column.name
+            );
+            self.note(Severity::Warning, "order".to_owned(), problem, None);
+        }
+    }
+
+    /// Claims ask for rows of some states in the table's order.
+    fn claim_order(&mut self, live: &LiveTable) {
+        let names = |role: &&str| self.map.column(role).map(|column| column.name.as_str());
+        let (Some(status), order) = (
+            names(&"status"),
+            self.map.order().iter().filter_map(names).collect::<Vec<_>>(),
+        ) else {
+            return;
+        };
+        let first = order.first().copied().unwrap_or_default();
+        let begins = |with: &[&str]| {
+            live.indexes
+                .iter()
+                .any(|index| with.len() <= index.columns.len() && with.iter().zip(&index.columns).all(|(a, b)| a == b))
+        };
+        let partial = live
+            .indexes
+            .iter()
+            .any(|index| index.partial && index.columns.first().is_some_and(|column| column == first));
+        if begins(&[status, first]) || partial {
+            return;
+        }
+        let cost = if begins(&[status]) {
+            "every claim sorts all rows that wait, which takes long when many do"
+        } else {
+            "every claim reads the whole table"
+        };
+        let problem = format!("there is no index on ({status}, {}), so {cost}", order.join(", "));
+        let mend = self.mend.claim_index(live, status, &order);
+        self.note(Severity::Warning, "order".to_owned(), problem, Some(mend));
+    }
+}
