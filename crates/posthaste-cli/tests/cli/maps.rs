@@ -195,6 +195,119 @@ fn a_table_that_does_not_fit_is_refused_before_anything_is_claimed(table: Table)
     }
 }
 
+/// A table is found by the schema before its name, and in the schema of the settings.
+#[test]
+fn a_table_in_a_schema_is_found_by_either_way_to_name_it() {
+    let Some(Table { place, ddl, .. }) = Table::postgres() else {
+        return;
+    };
+    place.sql(ddl);
+    let schema = place.setting("DATABASE__SCHEMA").unwrap().to_owned();
+    let expected = format!("outbox = {{ schema = \"{schema}\", name = \"Parcel Events\" }}");
+    let qualified = format!("{schema}.Parcel Events");
+    for table in [qualified.as_str(), "Parcel Events"] {
+        let proposal = place.run(&["maps", "infer", "--table", table]).success().stdout;
+        assert!(proposal.contains(&expected), "{table}: {proposal}");
+    }
+    let elsewhere = place.set("DATABASE__SCHEMA", "pg_catalog");
+    let proposal = elsewhere
+        .run(&["maps", "infer", "--table", &qualified])
+        .success()
+        .stdout;
+    assert!(proposal.contains(&expected), "{proposal}");
+    elsewhere
+        .run(&["maps", "infer", "--table", "Parcel Events"])
+        .fails_with(&["there is no table"]);
+}
+
+/// Nothing that could change business data or hold up events is mapped without a word.
+#[test]
+fn what_a_proposal_leaves_out_is_said() {
+    let place = Place::with_sqlite();
+    place.sql(
+        "create table outbox (id integer primary key autoincrement, aggregate_id text, version integer, metadata text,
+            payload text not null, status text not null default 'PENDING', created_at datetime)",
+    );
+    place.sql(
+        r#"insert into outbox (aggregate_id, version, metadata, payload, status) values
+            ('a', 1, '{"user": {"id": 7}}', '{}', 'PENDING'), ('a', 2, '{"retries": 3}', '{}', 'FAILED'),
+            ('a', 3, '{}', '{}', 'DEAD'), ('a', 4, '{}', '{}', 'SENT')"#,
+    );
+    let proposal = place.run(&["maps", "infer", "--table", "outbox"]).success().stdout;
+    for part in [
+        "# in no role: version (integer); ",
+        "# in no role: metadata (text); ",
+        "waiting = \"FAILED\" # a guess",
+        "# To decide: are rows with \"FAILED\" in status to be tried again?",
+    ] {
+        assert!(proposal.contains(part), "{part}: {proposal}");
+    }
+    place.write("outbox.toml", &proposal);
+    let checked = place.run(&["maps", "check", "--map", "./outbox.toml"]);
+    assert_eq!(checked.code, Some(1), "{checked:?}");
+    for part in [
+        "alter table \"outbox\" add column \"locked_by\" text null;",
+        "alter table \"outbox\" add column \"locked_until\" integer null;",
+        "-- warning: constants.source: ids such as 1",
+    ] {
+        assert!(checked.stdout.contains(part), "{part}: {checked:?}");
+    }
+}
+
+/// The likeliest slips, said in the words of maps.
+#[test]
+fn an_error_in_a_map_names_its_field_and_line_once() {
+    let place = Place::with_sqlite();
+    let sound = place.run(&["maps", "show", "usage"]).success().stdout;
+    let changed = sound.replace("[columns]", "[columns]\nheaders = { column = \"h\", kind = \"txt\" }");
+    let line = 2 + changed.lines().position(|line| line == "[columns]").unwrap();
+    place.write("bad.toml", &changed);
+    place
+        .run(&["maps", "check", "--map", "./bad.toml"])
+        .fails_with(&[&format!(
+            "table map ./bad.toml: columns.headers.kind: \"txt\" is no kind; use jsonb, json, text (line {line})"
+        )]);
+    place.write("bad.toml", &sound.replace("payload = ", "paylod = "));
+    place
+        .run(&["maps", "check", "--map", "./bad.toml"])
+        .fails_with(&["columns.paylod: there is no such role; did you mean payload?"]);
+}
+
+/// Rights stand in no description of a table: they are found by trying.
+#[test]
+fn a_check_tries_what_a_relay_would_do() {
+    let Some(table) = Table::postgres() else {
+        return;
+    };
+    let (place, _) = table.with_proposal();
+    let schema = place.setting("DATABASE__SCHEMA").unwrap().to_owned();
+    let role = format!("role_{schema}");
+    place.run(&["maps", "check"]).success();
+    place.sql(&format!(
+        "create role {role} login; grant usage on schema {schema} to {role}"
+    ));
+    let url = place.setting("DATABASE__URL").unwrap().to_owned();
+    let (scheme, rest) = url.split_once("://").unwrap();
+    let host = rest.split_once('@').map_or(rest, |(_, host)| host);
+    let refused = place.set("DATABASE__URL", &format!("{scheme}://{role}@{host}"));
+    let checked = refused.run(&["maps", "check"]);
+    assert_eq!(checked.code, Some(1), "{checked:?}");
+    assert!(
+        checked.stdout.contains("-- error: verdicts: ") && checked.stdout.contains("permission denied"),
+        "{checked:?}"
+    );
+    let found = refused.run(&["maps", "check", "--json"]).json();
+    let fields: Vec<_> = found["findings"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|finding| &finding["field"])
+        .collect();
+    assert!(fields.contains(&&"verdicts".into()), "{found}");
+    let owner = refused.set("DATABASE__URL", &url);
+    owner.sql(&format!("drop owned by {role}; drop role {role}"));
+}
+
 #[test]
 fn shipped_maps_are_listed_and_shown() {
     let place = Place::empty();

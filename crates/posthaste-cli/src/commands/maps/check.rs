@@ -13,7 +13,8 @@ use crate::{schema, wiring};
 
 /// Compare the tables with their map, and print the SQL that mends what differs
 ///
-/// Changes nothing: every verdict is tried on a row or two, and rolled back. Ends with code 1 if the map cannot be used on these tables.
+/// Changes nothing: every verdict is tried on a row or two, and rolled back. Ends with code 1 if the map cannot be used on
+/// these tables.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -5,10 +5,10 @@ use std::io::{Write, stdout};
 use anyhow::{Context, bail};
 use clap::Args;
 use posthaste_core::TableMap;
-use posthaste_core::table::infer::{infer, may_belong, status_column};
+use posthaste_core::table::infer::{headers_column, infer, may_belong, status_column};
 use posthaste_core::table::{Catalogue, Identifier, LiveTable, TableName};
 
-use crate::config::Config;
+use crate::config::{Config, Database, DatabaseUrl};
 use crate::wiring;
 
 /// Propose a map for a table that is there
@@ -21,10 +21,10 @@ Examples:
   posthaste maps infer --table outbox_events > outbox.toml
   posthaste maps infer --table outbox --schema shop --database-url postgres://db/shop")]
 pub(super) struct Infer {
-    /// The outbox table
-    #[arg(long)]
+    /// The outbox table, with its schema before a dot if need be
+    #[arg(long, value_name = "[SCHEMA.]TABLE")]
     table: String,
-    /// Its schema [default: where unqualified names are looked for]
+    /// Its schema [default: database.schema, else where unqualified names are looked for]
     #[arg(long)]
     schema: Option<String>,
 }
@@ -32,28 +32,43 @@ pub(super) struct Infer {
 /// Different words that a status may have and still be one.
 const WORDS: u32 = 20;
 
+/// Different values by which a column is known to have headers.
+const HEADERS: u32 = 50;
+
 impl Infer {
     pub(super) async fn run(self, config: &Config) -> anyhow::Result<()> {
         let database = &config.database;
         wiring::probe(database).await?;
         let catalogue = wiring::catalogue(database).await?;
-        let schema = self.schema.map(Identifier::new).transpose().context("--schema")?;
-        let name = TableName {
-            schema: schema.clone(),
-            name: Identifier::new(self.table).context("--table")?,
-        };
-        let tables = catalogue.tables(schema.as_ref()).await?;
-        let Some(mut table) = catalogue.describe(&name).await? else {
+        let names = self.names(database)?;
+        let mut found = None;
+        for name in &names {
+            if let Some(table) = catalogue.describe(name).await? {
+                found = Some((name, table));
+                break;
+            }
+        }
+        let schema = names.first().and_then(|name| name.schema.clone());
+        let Some((name, mut table)) = found else {
+            let tables = catalogue.tables(schema.as_ref()).await?;
             let known: Vec<_> = tables.iter().map(ToString::to_string).take(20).collect();
+            let known = if known.is_empty() {
+                "there are none; give its schema by --schema or as --table schema.table".to_owned()
+            } else {
+                format!("there are {}", known.join(", "))
+            };
+            let asked: Vec<_> = names.iter().map(ToString::to_string).collect();
             bail!(
-                "--table: there is no table {name} in {}; there are {}",
-                database.url(),
-                known.join(", ")
+                "--table: there is no table {} in {}; {known}",
+                asked.join(" or "),
+                database.url()
             );
         };
+        let tables = catalogue.tables(name.schema.as_ref()).await?;
         read_words(&mut table, &*catalogue).await?;
+        read_headers(&mut table, &*catalogue).await?;
         let mut others = Vec::new();
-        for other in tables.iter().filter(|other| may_belong(&name, other)) {
+        for other in tables.iter().filter(|other| may_belong(name, other)) {
             others.extend(catalogue.describe(other).await?);
         }
         let proposal = infer(&table, &others, catalogue.database());
@@ -63,6 +78,47 @@ impl Infer {
         }
         Ok(())
     }
+}
+
+impl Infer {
+    /// What the table may be called: its name with the schema that was given or configured, and with the one before a dot.
+    fn names(&self, database: &Database) -> anyhow::Result<Vec<TableName>> {
+        let of_postgres = matches!(database.url(), DatabaseUrl::Postgres(_));
+        let configured = database.schema.as_deref().filter(|_| of_postgres);
+        let schema = match (&self.schema, configured) {
+            (Some(schema), _) => Some(Identifier::new(schema).context("--schema")?),
+            (None, Some(schema)) => Some(Identifier::new(schema).context("database.schema")?),
+            (None, None) => None,
+        };
+        let mut names = vec![TableName {
+            schema,
+            name: Identifier::new(&*self.table).context("--table")?,
+        }];
+        if let (Some((schema, name)), None) = (self.table.split_once('.'), &self.schema)
+            && !schema.is_empty()
+            && !name.is_empty()
+        {
+            names.push(TableName {
+                schema: Some(Identifier::new(schema).context("--table")?),
+                name: Identifier::new(name).context("--table")?,
+            });
+        }
+        Ok(names)
+    }
+}
+
+/// Rows say whether a column that looks like headers has texts only.
+async fn read_headers(table: &mut LiveTable, catalogue: &dyn Catalogue) -> anyhow::Result<()> {
+    let Some(name) = headers_column(table).map(|column| column.name.clone()) else {
+        return Ok(());
+    };
+    let values = catalogue
+        .values(&table.name, &Identifier::new(&*name)?, HEADERS)
+        .await?;
+    if let Some(column) = table.columns.iter_mut().find(|column| column.name == name) {
+        column.values = values;
+    }
+    Ok(())
 }
 
 /// Rows say which words there are, where no constraint does.
