@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use posthaste_consumer::{Consumer, ConsumerConfig, HandlerError, Once, Received};
 use posthaste_core::store::StoreErrorKind;
-use posthaste_core::{Backoff, Inbox, InboxStore, Message, RetryPolicy, StoreError};
+use posthaste_core::{Backoff, Inbox, InboxStore, Mark, Message, RetryPolicy, StoreError};
 use posthaste_kafka::dead_letter::{self, DeadLetter};
 use posthaste_postgres::PostgresInbox;
 use rdkafka::Message as _;
@@ -243,6 +243,14 @@ impl Inbox for Away {
 
     async fn record(&self, tx: &mut PgConnection, key: &str) -> Result<bool, StoreError> {
         self.inbox.record(tx, key).await
+    }
+
+    async fn mark(&self, tx: &mut PgConnection, mark: Mark) -> Result<(), StoreError> {
+        self.inbox.mark(tx, mark).await
+    }
+
+    async fn prove(&self, tx: &mut PgConnection, mark: Mark) -> Result<(), StoreError> {
+        self.inbox.prove(tx, mark).await
     }
 }
 

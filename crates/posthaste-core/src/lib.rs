@@ -29,7 +29,7 @@ pub mod wake;
 pub use breaker::BreakerConfig;
 pub use enqueue::{EnqueueError, Enqueued, OutboxOptions};
 pub use event::{Event, IntoMessage};
-pub use inbox::{Handled, Inbox, InboxError, InboxStore};
+pub use inbox::{Handled, Inbox, InboxError, InboxStore, Mark};
 pub use message::{Message, MessageId};
 pub use publisher::{Batch, ErrorScope, Outcome, PublishError, Publisher, Report};
 pub use retry::{Backoff, RetryPolicy};

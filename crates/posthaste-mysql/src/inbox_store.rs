@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use posthaste_core::{Inbox, InboxStore, StoreError};
-use sqlx::{MySql, MySqlConnection, Transaction};
+use posthaste_core::inbox::stored_key;
+use posthaste_core::{Inbox, InboxStore, Mark, StoreError};
+use sqlx::{AssertSqlSafe, Executor, MySql, MySqlConnection, Transaction};
 
 use crate::MySqlStore;
 use crate::error::{number, store_error};
@@ -12,6 +13,9 @@ use crate::rows::millis;
 
 /// The row is there already.
 pub(crate) const DUPLICATE: u16 = 1062;
+
+/// There is no such savepoint: the transaction in which it was set is over.
+const NO_SAVEPOINT: u16 = 1305;
 
 /// What one consumer has handled. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -38,11 +42,27 @@ impl Inbox for MySqlInbox {
     type Connection = MySqlConnection;
 
     async fn record(&self, tx: &mut MySqlConnection, key: &str) -> Result<bool, StoreError> {
-        let values = [self.consumer.as_str().into(), key.into()];
+        let key = stored_key(key);
+        let values = [self.consumer.as_str().into(), key.as_ref().into()];
         match self.store.statements.record_inbox.execute(tx, &values).await {
             // The server undoes the statement alone; the transaction goes on.
             Err(error) if number(&error) == Some(DUPLICATE) => Ok(false),
             done => done.map(|rows| rows == 1).map_err(store_error),
+        }
+    }
+
+    async fn mark(&self, tx: &mut MySqlConnection, mark: Mark) -> Result<(), StoreError> {
+        let set = tx.execute(AssertSqlSafe(mark.set()));
+        set.await.map(drop).map_err(store_error)
+    }
+
+    /// After a deadlock the server has rolled everything back, and takes what follows as transactions of one statement
+    /// each; `commit` would keep those and say nothing of the rest.
+    async fn prove(&self, tx: &mut MySqlConnection, mark: Mark) -> Result<(), StoreError> {
+        match tx.execute(AssertSqlSafe(mark.release())).await {
+            Ok(_) => Ok(()),
+            Err(error) if number(&error) == Some(NO_SAVEPOINT) => Err(Mark::lost(error)),
+            Err(error) => Err(store_error(error)),
         }
     }
 }
@@ -51,10 +71,13 @@ impl InboxStore for MySqlInbox {
     type Transaction = Transaction<'static, MySql>;
 
     async fn begin(&self) -> Result<Self::Transaction, StoreError> {
-        self.store.begin().await.map_err(store_error)
+        let mut tx = self.store.begin().await.map_err(store_error)?;
+        self.mark(&mut tx, Mark::BEGIN).await?;
+        Ok(tx)
     }
 
-    async fn commit(&self, tx: Self::Transaction) -> Result<(), StoreError> {
+    async fn commit(&self, mut tx: Self::Transaction) -> Result<(), StoreError> {
+        self.prove(&mut tx, Mark::BEGIN).await?;
         tx.commit().await.map_err(store_error)
     }
 

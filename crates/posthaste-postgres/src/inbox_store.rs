@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
-use posthaste_core::{Inbox, InboxStore, StoreError};
+use posthaste_core::inbox::stored_key;
+use posthaste_core::{Inbox, InboxStore, Mark, StoreError};
 use sqlx::{PgConnection, Postgres, Transaction};
 
 use crate::PostgresStore;
 use crate::error::store_error;
+use crate::handling::{begin, commit, prove_mark, set_mark};
 use crate::rows::millis;
 use crate::statements::Inbox as Statements;
 
@@ -37,11 +39,19 @@ impl Inbox for PostgresInbox {
             .record_inbox
             .query()
             .bind(&self.consumer)
-            .bind(key)
+            .bind(stored_key(key))
             .execute(tx)
             .await
             .map_err(store_error)?;
         Ok(done.rows_affected() == 1)
+    }
+
+    async fn mark(&self, tx: &mut PgConnection, mark: Mark) -> Result<(), StoreError> {
+        set_mark(tx, mark).await
+    }
+
+    async fn prove(&self, tx: &mut PgConnection, mark: Mark) -> Result<(), StoreError> {
+        prove_mark(tx, mark).await
     }
 }
 
@@ -49,11 +59,11 @@ impl InboxStore for PostgresInbox {
     type Transaction = Transaction<'static, Postgres>;
 
     async fn begin(&self) -> Result<Self::Transaction, StoreError> {
-        self.store.pool.begin().await.map_err(store_error)
+        begin(&self.store.pool).await
     }
 
     async fn commit(&self, tx: Self::Transaction) -> Result<(), StoreError> {
-        tx.commit().await.map_err(store_error)
+        commit(tx).await
     }
 
     async fn purge(&self, keep: Duration, limit: u32) -> Result<u64, StoreError> {

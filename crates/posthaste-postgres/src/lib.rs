@@ -25,6 +25,7 @@ mod dialect;
 mod doorbell;
 mod enqueue;
 mod error;
+mod handling;
 mod inbox_store;
 mod log;
 mod migrate;

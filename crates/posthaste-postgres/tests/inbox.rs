@@ -7,7 +7,7 @@ mod support;
 use std::sync::Arc;
 use std::time::Duration;
 
-use posthaste_core::{Handled, Inbox, InboxError};
+use posthaste_core::{Handled, Inbox, InboxError, InboxStore};
 use sqlx::{AssertSqlSafe, Executor, PgConnection, PgPool};
 use tokio::sync::Notify;
 
@@ -78,6 +78,54 @@ async fn a_handler_that_fails_leaves_neither_effect_nor_record() {
         .unwrap();
     tx.commit().await.unwrap();
     assert_eq!((again, sales(store.pool(), &table).await), (Handled::Now(()), 1));
+}
+
+/// The server answers the commit of an aborted transaction with success, so it is `once` that must fail.
+///
+/// Proves pitfall 20.
+#[tokio::test]
+async fn a_handler_that_tolerates_an_error_that_aborted_the_transaction_has_failed() {
+    let store = support::store(2).await;
+    let (inbox, table) = (store.inbox("statistics"), counter(store.pool()).await);
+    let mut tx = store.pool().begin().await.unwrap();
+    let careless = inbox.once(&mut tx, "e1", async |tx| {
+        count_sale(tx, &table).await?;
+        drop(tx.execute("select 1 / 0").await);
+        Ok::<_, sqlx::Error>(())
+    });
+    let failed = careless.await.unwrap_err();
+    assert!(failed.to_string().contains("nothing of it was kept"), "{failed}");
+    tx.commit().await.unwrap();
+    assert_eq!(sales(store.pool(), &table).await, 0, "that commit was none");
+
+    let mut tx = store.pool().begin().await.unwrap();
+    let nested = inbox.once(&mut tx, "e1", async |tx: &mut PgConnection| {
+        let inner = inbox.once(tx, "e1 in particular", async |tx: &mut PgConnection| {
+            count_sale(tx, &table).await
+        });
+        inner.await.map(drop)
+    });
+    assert_eq!(nested.await.unwrap(), Handled::Now(()));
+    tx.commit().await.unwrap();
+    assert_eq!(sales(store.pool(), &table).await, 1);
+}
+
+/// A transaction that an inbox begins and commits itself is held to the same.
+#[tokio::test]
+async fn a_commit_that_keeps_nothing_is_an_error() {
+    let store = support::store(2).await;
+    let (inbox, table) = (store.inbox("statistics"), counter(store.pool()).await);
+    let aborted = "select 1 / 0";
+    let replaced = "rollback; begin";
+    for trouble in [aborted, replaced, "rollback"] {
+        let mut tx = inbox.begin().await.unwrap();
+        assert!(inbox.record(&mut tx, "e1").await.unwrap());
+        count_sale(&mut tx, &table).await.unwrap();
+        drop(tx.execute(sqlx::raw_sql(trouble)).await);
+        let lost = inbox.commit(tx).await.unwrap_err().to_string();
+        assert!(lost.contains("nothing of it was kept"), "{trouble}: {lost}");
+    }
+    assert_eq!(sales(store.pool(), &table).await, 0);
 }
 
 /// Two consumers of one group got the same delivery, as happens in a rebalance. Spawned, so the future is `Send`.

@@ -894,7 +894,12 @@ async fn effects_are_recorded_once_by_their_three_parts_and_forgotten_after_a_we
     let mut dropped = handled.begin().await.unwrap();
     assert!(handled.record(&mut dropped, "Order/43/X").await.unwrap());
     drop(dropped);
-    assert!(record("Order/43/X").await, "a rollback forgets");
+    let mut careless = handled.begin().await.unwrap();
+    assert!(handled.record(&mut careless, "Order/43/X").await.unwrap());
+    careless.execute("select 1 / 0").await.unwrap_err();
+    let lost = handled.commit(careless).await.unwrap_err().to_string();
+    assert!(lost.contains("nothing of it was kept"), "{lost}");
+    assert!(record("Order/43/X").await, "a rollback forgets, by whomever");
     let mut tx = handled.begin().await.unwrap();
     assert!(handled.record(&mut tx, "no parts").await.is_err());
     drop(tx);

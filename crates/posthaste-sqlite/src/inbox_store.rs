@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use posthaste_core::{Inbox, InboxStore, StoreError};
-use sqlx::{Sqlite, SqliteConnection, Transaction};
+use posthaste_core::inbox::stored_key;
+use posthaste_core::{Inbox, InboxStore, Mark, StoreError};
+use sqlx::{AssertSqlSafe, Executor, Sqlite, SqliteConnection, Transaction};
 
 use crate::error::store_error;
 use crate::rows::millis;
@@ -32,22 +33,45 @@ impl Inbox for SqliteInbox {
     async fn record(&self, tx: &mut SqliteConnection, key: &str) -> Result<bool, StoreError> {
         let done = sqlx::query(self.store.handled()?.record_inbox.sql())
             .bind(self.consumer.clone())
-            .bind(key.to_owned())
+            .bind(stored_key(key).into_owned())
             .execute(tx)
             .await
             .map_err(store_error)?;
         Ok(done.rows_affected() == 1)
     }
+
+    async fn mark(&self, tx: &mut SqliteConnection, mark: Mark) -> Result<(), StoreError> {
+        let set = tx.execute(AssertSqlSafe(mark.set()));
+        set.await.map(drop).map_err(store_error)
+    }
+
+    /// A full disk, an interrupt or `or rollback` ends the whole transaction; what follows is written without one.
+    async fn prove(&self, tx: &mut SqliteConnection, mark: Mark) -> Result<(), StoreError> {
+        match tx.execute(AssertSqlSafe(mark.release())).await {
+            Ok(_) => Ok(()),
+            Err(error) if is_lost(&error) => Err(Mark::lost(error)),
+            Err(error) => Err(store_error(error)),
+        }
+    }
+}
+
+/// There is no such savepoint: the transaction in which it was set is over.
+fn is_lost(error: &sqlx::Error) -> bool {
+    let said = error.as_database_error();
+    said.is_some_and(|error| error.message().contains("no such savepoint"))
 }
 
 impl InboxStore for SqliteInbox {
     type Transaction = Transaction<'static, Sqlite>;
 
     async fn begin(&self) -> Result<Self::Transaction, StoreError> {
-        self.store.pool.begin_with(BEGIN).await.map_err(store_error)
+        let mut tx = self.store.pool.begin_with(BEGIN).await.map_err(store_error)?;
+        self.mark(&mut tx, Mark::BEGIN).await?;
+        Ok(tx)
     }
 
-    async fn commit(&self, tx: Self::Transaction) -> Result<(), StoreError> {
+    async fn commit(&self, mut tx: Self::Transaction) -> Result<(), StoreError> {
+        self.prove(&mut tx, Mark::BEGIN).await?;
         tx.commit().await.map_err(store_error)
     }
 

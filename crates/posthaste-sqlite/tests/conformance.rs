@@ -5,9 +5,9 @@ mod support;
 use std::time::Duration;
 
 use posthaste_core::store::StoreCapabilities;
-use posthaste_core::{EnqueueError, Enqueued, Inbox, InboxStore, Message, MessageId, OutboxOptions, StoreError};
+use posthaste_core::{EnqueueError, Enqueued, Inbox, InboxStore, Mark, Message, MessageId, OutboxOptions, StoreError};
 use posthaste_sqlite::SqliteStore;
-use posthaste_testkit::Backend;
+use posthaste_testkit::{Backend, Trouble};
 use sqlx::{Executor, Sqlite, Transaction};
 
 struct SqliteBackend(support::Fresh);
@@ -73,6 +73,23 @@ impl Backend for SqliteBackend {
 
     async fn record_handled(&self, tx: &mut Self::Tx, consumer: &str, key: &str) -> Result<bool, StoreError> {
         self.0.inbox(consumer).record(tx, key).await
+    }
+
+    async fn mark(&self, tx: &mut Self::Tx, mark: Mark) -> Result<(), StoreError> {
+        self.0.inbox("any").mark(tx, mark).await
+    }
+
+    async fn prove(&self, tx: &mut Self::Tx, mark: Mark) -> Result<(), StoreError> {
+        self.0.inbox("any").prove(tx, mark).await
+    }
+
+    async fn meet(&self, tx: &mut Self::Tx, trouble: Trouble) {
+        let statement = match trouble {
+            Trouble::RefusedStatement => "insert into posthaste_inbox (consumer) values (null)",
+            Trouble::Rollback => "rollback",
+        };
+        let met = tx.execute(statement).await;
+        assert_eq!(met.is_err(), trouble == Trouble::RefusedStatement);
     }
 
     async fn purge_inbox(&self, consumer: &str, keep: Duration, limit: u32) -> Result<u64, StoreError> {

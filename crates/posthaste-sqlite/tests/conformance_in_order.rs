@@ -8,9 +8,9 @@ use std::time::Duration;
 use posthaste_core::TableMap;
 use posthaste_core::store::{SchemaStore, StoreCapabilities};
 use posthaste_core::table::Kind;
-use posthaste_core::{EnqueueError, Enqueued, Inbox, InboxStore, Message, MessageId, OutboxOptions, StoreError};
+use posthaste_core::{EnqueueError, Enqueued, Inbox, InboxStore, Mark, Message, MessageId, OutboxOptions, StoreError};
 use posthaste_sqlite::SqliteStore;
-use posthaste_testkit::Backend;
+use posthaste_testkit::{Backend, Trouble};
 use sqlx::{AssertSqlSafe, Executor, Sqlite, Transaction};
 use tempfile::TempDir;
 
@@ -87,6 +87,23 @@ impl Backend for InOrder {
 
     async fn record_handled(&self, tx: &mut Self::Tx, consumer: &str, key: &str) -> Result<bool, StoreError> {
         self.store.inbox(consumer).record(tx, key).await
+    }
+
+    async fn mark(&self, tx: &mut Self::Tx, mark: Mark) -> Result<(), StoreError> {
+        self.store.inbox("any").mark(tx, mark).await
+    }
+
+    async fn prove(&self, tx: &mut Self::Tx, mark: Mark) -> Result<(), StoreError> {
+        self.store.inbox("any").prove(tx, mark).await
+    }
+
+    async fn meet(&self, tx: &mut Self::Tx, trouble: Trouble) {
+        let statement = match trouble {
+            Trouble::RefusedStatement => "insert into posthaste_inbox (consumer) values (null)",
+            Trouble::Rollback => "rollback",
+        };
+        let met = tx.execute(statement).await;
+        assert_eq!(met.is_err(), trouble == Trouble::RefusedStatement);
     }
 
     async fn purge_inbox(&self, consumer: &str, keep: Duration, limit: u32) -> Result<u64, StoreError> {

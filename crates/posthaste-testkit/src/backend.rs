@@ -3,7 +3,18 @@
 use std::time::Duration;
 
 use posthaste_core::store::{ProducerStore, SchemaStore, StoreCapabilities};
-use posthaste_core::{AdminStore, EnqueueError, Enqueued, Message, MessageId, OutboxOptions, RelayStore, StoreError};
+use posthaste_core::{
+    AdminStore, EnqueueError, Enqueued, Mark, Message, MessageId, OutboxOptions, RelayStore, StoreError,
+};
+
+/// What may happen to a transaction under a handler that goes on as if nothing had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    /// A statement violates a constraint. Some databases undo the statement alone, some give up the transaction.
+    RefusedStatement,
+    /// The database rolls the transaction back on its own, as after a deadlock.
+    Rollback,
+}
 
 /// A store under test, with the few verbs that its traits do not have: transactions, a business table and the passing
 /// of time. Implement it in the store's `tests/conformance.rs` and add one line:
@@ -60,6 +71,15 @@ pub trait Backend: Sized + Send + Sync + 'static {
         consumer: &str,
         key: &str,
     ) -> impl Future<Output = Result<bool, StoreError>> + Send;
+
+    /// Calls [`Inbox::mark`](posthaste_core::Inbox::mark) of an inbox.
+    fn mark(&self, tx: &mut Self::Tx, mark: Mark) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Calls [`Inbox::prove`](posthaste_core::Inbox::prove) of an inbox.
+    fn prove(&self, tx: &mut Self::Tx, mark: Mark) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Lets the transaction meet with trouble, and tolerates it as a careless handler would.
+    fn meet(&self, tx: &mut Self::Tx, trouble: Trouble) -> impl Future<Output = ()> + Send;
 
     /// Removes the consumer's inbox records older than `keep`, at most `limit`; returns how many.
     fn purge_inbox(

@@ -16,7 +16,7 @@ mod publishers;
 pub mod suite;
 
 pub use assertions::{assert_enqueued, assert_not_enqueued, enqueued};
-pub use backend::Backend;
+pub use backend::{Backend, Trouble};
 pub use clock::TestClock;
 pub use drain::drain;
 pub use faulty_store::FaultyStore;

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use posthaste_core::store::StoreCapabilities;
-use posthaste_core::{EnqueueError, Enqueued, Inbox, Message, MessageId, OutboxOptions, StoreError};
-use posthaste_testkit::{Backend, MemoryStore, MemoryTx, TestClock};
+use posthaste_core::{EnqueueError, Enqueued, Inbox, Mark, Message, MessageId, OutboxOptions, StoreError};
+use posthaste_testkit::{Backend, MemoryStore, MemoryTx, TestClock, Trouble};
 
 struct Memory(MemoryStore);
 
@@ -59,6 +59,21 @@ impl Backend for Memory {
 
     async fn record_handled(&self, tx: &mut MemoryTx, consumer: &str, key: &str) -> Result<bool, StoreError> {
         self.0.inbox(consumer).record(tx, key).await
+    }
+
+    async fn mark(&self, tx: &mut Self::Tx, mark: Mark) -> Result<(), StoreError> {
+        self.0.inbox("any").mark(tx, mark).await
+    }
+
+    async fn prove(&self, tx: &mut Self::Tx, mark: Mark) -> Result<(), StoreError> {
+        self.0.inbox("any").prove(tx, mark).await
+    }
+
+    async fn meet(&self, tx: &mut Self::Tx, trouble: Trouble) {
+        match trouble {
+            Trouble::RefusedStatement => {} // this store refuses none
+            Trouble::Rollback => tx.lose(),
+        }
     }
 
     async fn purge_inbox(&self, consumer: &str, keep: Duration, limit: u32) -> Result<u64, StoreError> {

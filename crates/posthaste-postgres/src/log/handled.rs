@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use posthaste_core::store::StoreErrorKind;
 use posthaste_core::template::{TemplateError, render};
-use posthaste_core::{Inbox, InboxStore, StoreError, TableMap};
+use posthaste_core::{Inbox, InboxStore, Mark, StoreError, TableMap};
 use sqlx::{AssertSqlSafe, PgConnection, PgPool, Postgres, Transaction};
 
 use crate::dialect::PostgresDialect;
 use crate::error::store_error;
+use crate::handling::{begin, commit, prove_mark, set_mark};
 use crate::rows::millis;
 
 /// Remembers effects in a table that a map calls `handled`. Keys are written `{aggregate type}/{aggregate id}/{action}`;
@@ -64,6 +65,14 @@ impl Inbox for PostgresHandled {
             .map_err(store_error)?;
         Ok(done.rows_affected() == 1)
     }
+
+    async fn mark(&self, tx: &mut PgConnection, mark: Mark) -> Result<(), StoreError> {
+        set_mark(tx, mark).await
+    }
+
+    async fn prove(&self, tx: &mut PgConnection, mark: Mark) -> Result<(), StoreError> {
+        prove_mark(tx, mark).await
+    }
 }
 
 /// The key keeps slashes apart from its own; the table need not.
@@ -75,11 +84,11 @@ impl InboxStore for PostgresHandled {
     type Transaction = Transaction<'static, Postgres>;
 
     async fn begin(&self) -> Result<Self::Transaction, StoreError> {
-        self.pool.begin().await.map_err(store_error)
+        begin(&self.pool).await
     }
 
     async fn commit(&self, tx: Self::Transaction) -> Result<(), StoreError> {
-        tx.commit().await.map_err(store_error)
+        commit(tx).await
     }
 
     async fn purge(&self, keep: Duration, limit: u32) -> Result<u64, StoreError> {

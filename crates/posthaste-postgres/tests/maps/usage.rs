@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use posthaste_core::lifecycle::{State, Verdict};
 use posthaste_core::store::StoreCapabilities;
-use posthaste_core::{AdminStore, EnqueueError, Enqueued, Message, MessageId, OutboxOptions, RelayStore, StoreError};
+use posthaste_core::{
+    AdminStore, EnqueueError, Enqueued, Mark, Message, MessageId, OutboxOptions, RelayStore, StoreError,
+};
 use posthaste_postgres::PostgresStore;
-use posthaste_testkit::Backend;
+use posthaste_testkit::{Backend, Trouble};
 use sqlx::{AssertSqlSafe, Executor, Postgres, Transaction};
 
 use crate::place::{Place, claim, ids, request};
@@ -80,6 +82,18 @@ impl Backend for Usage {
     }
 
     async fn record_handled(&self, _: &mut Self::Tx, _: &str, _: &str) -> Result<bool, StoreError> {
+        unreachable!("the table has no inbox beside it")
+    }
+
+    async fn mark(&self, _: &mut Self::Tx, _: Mark) -> Result<(), StoreError> {
+        unreachable!("the table has no inbox beside it")
+    }
+
+    async fn prove(&self, _: &mut Self::Tx, _: Mark) -> Result<(), StoreError> {
+        unreachable!("the table has no inbox beside it")
+    }
+
+    async fn meet(&self, _: &mut Self::Tx, _: Trouble) {
         unreachable!("the table has no inbox beside it")
     }
 

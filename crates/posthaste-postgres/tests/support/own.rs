@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use posthaste_core::store::{SchemaStore, StoreCapabilities};
 use posthaste_core::{
-    EnqueueError, Enqueued, Inbox, InboxStore, Message, MessageId, OutboxOptions, StoreError, TableMap,
+    EnqueueError, Enqueued, Inbox, InboxStore, Mark, Message, MessageId, OutboxOptions, StoreError, TableMap,
 };
 use posthaste_postgres::PostgresStore;
-use posthaste_testkit::Backend;
+use posthaste_testkit::{Backend, Trouble};
 use sqlx::{AssertSqlSafe, Executor, Postgres, Transaction};
 
 /// An outbox in Posthaste's own tables, whose fresh and waiting rows are claimed by indexes of their own, or as those of
@@ -101,6 +101,23 @@ impl<const SPLIT: bool> Backend for Pg<SPLIT> {
 
     async fn record_handled(&self, tx: &mut Self::Tx, consumer: &str, key: &str) -> Result<bool, StoreError> {
         self.store.inbox(consumer).record(tx, key).await
+    }
+
+    async fn mark(&self, tx: &mut Self::Tx, mark: Mark) -> Result<(), StoreError> {
+        self.store.inbox("any").mark(tx, mark).await
+    }
+
+    async fn prove(&self, tx: &mut Self::Tx, mark: Mark) -> Result<(), StoreError> {
+        self.store.inbox("any").prove(tx, mark).await
+    }
+
+    async fn meet(&self, tx: &mut Self::Tx, trouble: Trouble) {
+        let statement = match trouble {
+            Trouble::RefusedStatement => "select 1 / 0",
+            Trouble::Rollback => "rollback",
+        };
+        let met = tx.execute(statement).await;
+        assert_eq!(met.is_err(), trouble == Trouble::RefusedStatement);
     }
 
     async fn purge_inbox(&self, consumer: &str, keep: Duration, limit: u32) -> Result<u64, StoreError> {

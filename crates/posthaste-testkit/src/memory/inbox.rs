@@ -1,8 +1,9 @@
 //! The inbox in memory.
 
+use std::io;
 use std::time::Duration;
 
-use posthaste_core::{Inbox, StoreError};
+use posthaste_core::{Inbox, Mark, StoreError};
 
 use super::{MemoryStore, MemoryTx};
 
@@ -23,6 +24,18 @@ impl Inbox for MemoryInbox {
 
     async fn record(&self, tx: &mut MemoryTx, key: &str) -> Result<bool, StoreError> {
         Ok(tx.record_handled((self.consumer.clone(), key.to_owned())).await)
+    }
+
+    async fn mark(&self, tx: &mut MemoryTx, mark: Mark) -> Result<(), StoreError> {
+        tx.marks.push(mark);
+        Ok(())
+    }
+
+    async fn prove(&self, tx: &mut MemoryTx, mark: Mark) -> Result<(), StoreError> {
+        let place = tx.marks.iter().rposition(|known| *known == mark);
+        let place = place.ok_or_else(|| Mark::lost(io::Error::other("the transaction was rolled back")))?;
+        tx.marks.truncate(place);
+        Ok(())
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use posthaste_core::enqueue::{NewRow, Prepared};
 use posthaste_core::lifecycle::Life;
-use posthaste_core::{EnqueueError, Enqueued, IntoMessage, Message, MessageId, OutboxOptions};
+use posthaste_core::{EnqueueError, Enqueued, IntoMessage, Mark, Message, MessageId, OutboxOptions};
 use tokio::sync::OwnedMutexGuard;
 
 use super::MemoryStore;
@@ -23,6 +23,7 @@ pub struct MemoryTx {
     handled: Vec<HandledKey>,
     business: Vec<String>,
     reserved: HashMap<UniqueKey, OwnedMutexGuard<()>>,
+    pub(super) marks: Vec<Mark>,
 }
 
 impl MemoryTx {
@@ -35,6 +36,7 @@ impl MemoryTx {
             handled: Vec::new(),
             business: Vec::new(),
             reserved: HashMap::new(),
+            marks: Vec::new(),
         }
     }
 
@@ -129,6 +131,11 @@ impl MemoryTx {
         if wakes {
             self.store.shared.doorbell.send_modify(|rings| *rings += 1);
         }
+    }
+
+    /// Forgets everything and goes on, as some databases do behind the application's back, after a deadlock for one.
+    pub fn lose(&mut self) {
+        *self = Self::new(self.store.clone());
     }
 
     /// Forgets everything.

@@ -243,6 +243,10 @@ macro_rules! __conformance_cases {
                 of_concurrent_deliveries_one_is_handled
                 a_waiting_delivery_is_handled_when_the_first_rolls_back
                 a_waiting_delivery_is_skipped_when_the_first_commits
+                a_tolerated_error_never_passes_for_a_handled_delivery
+                a_transaction_that_was_rolled_back_never_passes_for_a_handled_delivery
+                marks_may_be_nested
+                long_keys_are_told_apart
                 a_purge_keeps_young_records
                 a_purge_keeps_the_records_of_other_consumers
                 a_purge_of_records_is_bounded

@@ -1,0 +1,41 @@
+//! The transaction of a handler, from its beginning to a commit that is one.
+//!
+//! PostgreSQL answers `COMMIT` of a transaction that an error has aborted with success and a rollback. So the inboxes set
+//! a savepoint before the handler and release it before the commit, which an aborted transaction refuses.
+
+use posthaste_core::{Mark, StoreError};
+use sqlx::{AssertSqlSafe, Executor, PgConnection, PgPool, Postgres, Transaction};
+
+use crate::error::store_error;
+
+pub(crate) async fn begin(pool: &PgPool) -> Result<Transaction<'static, Postgres>, StoreError> {
+    // Both in one message, so that the mark costs no round trip.
+    let begin = format!("begin; {}", Mark::BEGIN.set());
+    pool.begin_with(AssertSqlSafe(begin)).await.map_err(store_error)
+}
+
+pub(crate) async fn commit(mut tx: Transaction<'static, Postgres>) -> Result<(), StoreError> {
+    prove_mark(&mut tx, Mark::BEGIN).await?;
+    tx.commit().await.map_err(store_error)
+}
+
+pub(crate) async fn set_mark(tx: &mut PgConnection, mark: Mark) -> Result<(), StoreError> {
+    let set = tx.execute(AssertSqlSafe(mark.set()));
+    set.await.map(drop).map_err(store_error)
+}
+
+pub(crate) async fn prove_mark(tx: &mut PgConnection, mark: Mark) -> Result<(), StoreError> {
+    match tx.execute(AssertSqlSafe(mark.release())).await {
+        Ok(_) => Ok(()),
+        Err(error) if is_lost(&error) => Err(Mark::lost(error)),
+        Err(error) => Err(store_error(error)),
+    }
+}
+
+/// The transaction is aborted, there is none, or it is another one.
+fn is_lost(error: &sqlx::Error) -> bool {
+    let sqlx::Error::Database(error) = error else {
+        return false;
+    };
+    matches!(error.code().as_deref(), Some("25P02" | "25P01" | "3B001"))
+}
