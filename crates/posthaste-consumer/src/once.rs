@@ -26,7 +26,7 @@ pub(crate) struct EffectKey {
 }
 
 impl<T> Once<T> {
-    /// Once per event, by its id: however often it is delivered.
+    /// Once per event, by its [identity](Received::identity): however often it is delivered.
     pub fn per_event() -> Self {
         Self { by: By::Event }
     }
@@ -59,7 +59,7 @@ impl<T> Once<T> {
     pub(crate) fn key(&self, event: &Received<T>) -> Result<EffectKey, HandlerError> {
         match &self.by {
             By::Event => Ok(EffectKey {
-                key: event.id.clone(),
+                key: event.identity(),
                 action: "event".to_owned(),
             }),
             By::Aggregate { action } => {
@@ -114,7 +114,7 @@ mod tests {
         Received {
             id: "e1".to_owned(),
             event_type: "acme.product.viewed.v1".to_owned(),
-            source: None,
+            source: Some("shop".to_owned()),
             subject: None,
             aggregate_type: aggregate.map(|(kind, _)| kind.to_owned()),
             aggregate_id: aggregate.map(|(_, id)| id.to_owned()),
@@ -136,11 +136,37 @@ mod tests {
 
     #[test]
     fn keys_name_the_effect() {
-        assert_eq!(key(&Once::default(), None), "e1");
+        assert_eq!(key(&Once::default(), None), "shop#e1");
         let sales = Once::per_aggregate("SALES_COUNT_INCREASED");
         assert_eq!(key(&sales, Some(("Order", "42"))), "Order/42/SALES_COUNT_INCREASED");
         let views = Once::by(|event: &Received<i64>| format!("{}_{}", event.payload, event.id));
         assert_eq!(key(&views, None), "7_e1");
+    }
+
+    #[test]
+    fn no_two_events_share_a_key() {
+        let identity = |source: Option<&str>, id: &str| {
+            let event = event(None);
+            let (source, id) = (source.map(str::to_owned), id.to_owned());
+            Received { id, source, ..event }.identity()
+        };
+        assert_eq!(identity(Some("https://shop/x"), "1"), "https:%2F%2Fshop%2Fx#1");
+        let events = [
+            (Some("shop"), "1"),
+            (Some("mail"), "1"),
+            (None, "1"),
+            (Some(""), "1"),
+            (None, "shop#1"),
+            (Some("shop#1"), ""),
+            (Some("shop%231"), ""),
+            (Some("Order"), "42/SOLD"),
+        ];
+        let keys: std::collections::BTreeSet<_> = events.iter().map(|(source, id)| identity(*source, id)).collect();
+        assert_eq!(keys.len(), events.len(), "{keys:?}");
+        assert!(
+            keys.iter().all(|key| !key.contains('/')),
+            "none is that of an aggregate"
+        );
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::handler::HandlerError;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Received<T> {
-    /// Identity of the event, the same at every delivery.
+    /// Identity of the event within its source, the same at every delivery. See [`Received::identity`].
     pub id: String,
     /// `{company}.{domain}.{action}.v{n}`.
     pub event_type: String,
@@ -45,6 +45,21 @@ pub struct Received<T> {
     pub offset: i64,
     /// Which attempt of this process this is, from 1.
     pub attempt: u32,
+}
+
+impl<T> Received<T> {
+    /// What tells this event from all others, as one text: its source and its id. In CloudEvents an id is unique only
+    /// within its source, and many sources number their events from 1.
+    ///
+    /// It reads `{source}#{id}`, or `{id}` for an event without a source. `%`, `#` and `/` are written `%25`, `%23` and
+    /// `%2F`, so that no two events share it, and none has that of an effect on an aggregate.
+    pub fn identity(&self) -> String {
+        let plain = |part: &str| part.replace('%', "%25").replace('#', "%23").replace('/', "%2F");
+        match &self.source {
+            Some(source) => format!("{}#{}", plain(source), plain(&self.id)),
+            None => plain(&self.id),
+        }
+    }
 }
 
 impl<T: Payload> Received<T> {

@@ -6,6 +6,8 @@ mod support;
 
 use posthaste_consumer::{Consumer, HandlerError, Once, Received};
 use posthaste_core::Message;
+use rdkafka::message::{Header, OwnedHeaders};
+use rdkafka::producer::FutureRecord;
 use sqlx::PgConnection;
 use support::{Running, SOLD, Sale, World, logs, until};
 
@@ -220,4 +222,37 @@ async fn an_effect_happens_once_when_two_partitions_ask_for_it_at_the_same_time(
     orders.sort();
     orders.dedup();
     assert_eq!(orders.len(), 50);
+}
+
+/// Two services number their events from 1. Both are heard.
+#[tokio::test(flavor = "multi_thread")]
+async fn equal_ids_of_two_sources_are_two_events() {
+    let Some(world) = World::new(1).await else { return };
+    let event = async |source: &str, n: i64| {
+        let mut headers = OwnedHeaders::new();
+        for (key, value) in [
+            ("ce_specversion", "1.0"),
+            ("ce_id", "1"),
+            ("ce_type", SOLD),
+            ("ce_source", source),
+        ] {
+            headers = headers.insert(Header {
+                key,
+                value: Some(value),
+            });
+        }
+        let payload = format!("{{\"n\":{n}}}");
+        let record = FutureRecord::to(&world.topic).key("a").partition(0).headers(headers);
+        world.send_record(record.payload(payload.as_bytes())).await;
+    };
+    for (source, n) in [("shop", 1), ("donations", 2), ("shop", 1)] {
+        event(source, n).await;
+    }
+    let running = Running::start(counting(&world, Once::per_event()));
+    world.until_committed(0, 3).await;
+    let report = running.stop().await;
+    assert_eq!((report.handled, report.duplicates), (2, 1));
+    let effects: Vec<i64> = world.effects().await.into_iter().map(|(_, n)| n).collect();
+    assert_eq!(effects, [1, 2]);
+    assert_eq!(world.recorded().await, ["donations#1", "shop#1"]);
 }
