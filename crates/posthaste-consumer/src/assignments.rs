@@ -22,6 +22,7 @@ use tokio::sync::mpsc;
 use self::committer::{Committed, Committer};
 use crate::context::Context;
 use crate::delivery::Delivery;
+use crate::first_position;
 use crate::instrument;
 use crate::outage::Outage;
 use crate::partition::Partition;
@@ -122,6 +123,13 @@ impl Assignments {
             self.owned().insert((topic.to_owned(), number), assigned);
         }
         self.signal.give();
+    }
+
+    /// Says what was deleted before it was read, given the offsets that the group had when it got the partitions.
+    pub(crate) fn report_loss(&self, known: TopicPartitionList) {
+        if let Some(consumer) = self.consumer.get() {
+            first_position::report_loss(Weak::clone(consumer), known);
+        }
     }
 
     /// Gives partitions up: lets their workers finish the event in hand, and commits what they did.

@@ -87,7 +87,7 @@ impl<I: InboxStore> Consumer<I> {
     /// at the start.
     pub async fn run_until(self, shutdown: CancellationToken) -> Result<ConsumerReport, ConsumerError> {
         self.check()?;
-        let properties = self.config.consumer_properties()?;
+        let mut properties = self.config.consumer_properties()?;
         let dead_letters = DeadLetters::new(&self.config.group, self.config.dead_letter_properties()?);
         let engine = Arc::new(Engine {
             config: self.config,
@@ -109,6 +109,11 @@ impl<I: InboxStore> Consumer<I> {
             engine.config.revoke_grace,
         );
         let begins_at_the_end = matches!(properties.get("auto.offset.reset"), Some("latest" | "largest" | "end"));
+        if begins_at_the_end {
+            // The end is where a new group is put by a commit of its own; the property would also hold for an offset that
+            // is no longer there, and pass over what still is.
+            properties.set("auto.offset.reset", "earliest");
+        }
         let mut consumer: BaseConsumer<Context> = properties
             .create_with_context(Context::new(assignments, begins_at_the_end))
             .map_err(|error| InvalidConfig::from(InvalidConnection::from(error)))?;

@@ -1,13 +1,15 @@
 //! What librdkafka tells its clients.
 
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
-use posthaste_kafka::error::{Cause, explain};
+use posthaste_kafka::error::{Cause, explain, explain_error};
 use rdkafka::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::{BaseConsumer, ConsumerContext, Rebalance};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 use rdkafka::statistics::Statistics;
+use rdkafka::topic_partition_list::TopicPartitionList;
 
 use crate::assignments::Assignments;
 use crate::first_position;
@@ -34,6 +36,7 @@ pub(crate) struct Context {
     pub(crate) kafka: Outage,
     begins_at_the_end: bool,
     fatal: Mutex<Option<String>>,
+    rejoin: Mutex<Option<Duration>>,
 }
 
 impl Context {
@@ -44,6 +47,30 @@ impl Context {
             begins_at_the_end,
             kafka: Outage::new("reading from Kafka"),
             fatal: Mutex::new(None),
+            rejoin: Mutex::new(None),
+        }
+    }
+
+    /// How long to wait before the group is joined again, if an assignment could not be taken up. Once.
+    pub(crate) fn take_rejoin(&self) -> Option<Duration> {
+        self.rejoin.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// The group's offsets for partitions, with those that it begins at committed. Fails if it is not known where the
+    /// group begins; who goes on all the same handles everything anew.
+    fn first_position(
+        &self,
+        consumer: &BaseConsumer<Self>,
+        partitions: &TopicPartitionList,
+    ) -> Result<Option<TopicPartitionList>, KafkaError> {
+        match first_position::committed(consumer, partitions) {
+            Ok(known) if self.begins_at_the_end => {
+                first_position::commit(consumer, &known)?;
+                Ok(Some(known))
+            }
+            Err(error) if self.begins_at_the_end => Err(error),
+            // The client asks for itself.
+            known => Ok(known.ok()),
         }
     }
 
@@ -97,11 +124,22 @@ impl ConsumerContext for Context {
     fn pre_rebalance(&self, consumer: &BaseConsumer<Self>, rebalance: &Rebalance<'_>) {
         match rebalance {
             Rebalance::Assign(partitions) => {
+                let known = match self.first_position(consumer, partitions) {
+                    Ok(known) => known,
+                    Err(error) => {
+                        let text = explain_error(&error, None).text;
+                        let wait = self
+                            .kafka
+                            .failed(format!("the group's first position is not settled: {text}"));
+                        *self.rejoin.lock().unwrap_or_else(PoisonError::into_inner) = Some(wait);
+                        return;
+                    }
+                };
                 self.kafka.over();
-                if self.begins_at_the_end {
-                    first_position::commit(consumer, partitions);
-                }
                 self.assignments.assign(partitions);
+                if let Some(known) = known {
+                    self.assignments.report_loss(known);
+                }
             }
             Rebalance::Revoke(partitions) => self.assignments.revoke(consumer, partitions),
             Rebalance::Error(error) => tracing::warn!(%error, "a rebalance failed; the client joins the group again"),

@@ -9,6 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use posthaste_consumer::{Consumer, ConsumerConfig, OffsetReset, Once, Received};
+use rdkafka::admin::AdminOptions;
+use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use sqlx::PgConnection;
 use support::{Running, SOLD, Sale, World, logs, until};
 use tokio::sync::Semaphore;
@@ -147,6 +149,53 @@ async fn a_new_group_does_not_pass_over_what_came_before_its_first_commit() {
         [("a".to_owned(), 2)],
         "from now on, and all of it"
     );
+}
+
+/// A group that was away for longer than its topic keeps events goes on with the oldest that is there, also if a new group
+/// would begin at the end, and says how many it has missed.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_offset_that_is_no_longer_there_costs_only_what_was_deleted() {
+    let Some(world) = World::new(1).await else { return };
+    let config = ConsumerConfig {
+        auto_offset_reset: OffsetReset::Latest,
+        ..world.config()
+    };
+    let consumer = || {
+        let effects = world.clone();
+        Consumer::new(config.clone(), world.inbox()).on(
+            SOLD,
+            Once::per_event(),
+            async move |tx: &mut PgConnection, event: Received<Sale>| {
+                Ok(effects.effect(tx, "a", event.payload.n).await?)
+            },
+        )
+    };
+    let running = Running::start(consumer());
+    world.until_committed(0, 0).await;
+    let send = async |from: i64, to: i64| {
+        let sales: Vec<_> = (from..to).map(|n| (world.sale("a", n), 0)).collect();
+        world.send_all(&sales).await;
+    };
+    send(0, 5).await;
+    world.until_committed(0, 5).await;
+    running.stop().await;
+
+    send(5, 30).await;
+    let mut before = TopicPartitionList::new();
+    before
+        .add_partition_offset(&world.topic, 0, Offset::Offset(20))
+        .unwrap();
+    let deleted = world.admin().delete_records(&before, &AdminOptions::new()).await;
+    deleted.unwrap().elements()[0].error().unwrap();
+    let running = Running::start(consumer());
+    world.until_committed(0, 30).await;
+    until("the log says what was missed", async || {
+        !logs::with(&["WARN", "events were deleted", &world.topic, "lost=15"]).is_empty()
+    })
+    .await;
+    assert_eq!(running.stop().await.handled, 10);
+    let handled: Vec<i64> = world.effects().await.into_iter().map(|(_, n)| n).collect();
+    assert_eq!(handled, (0..5).chain(20..30).collect::<Vec<_>>());
 }
 
 /// A partition whose handler is slow is not read beyond its queue, and is read again once there is room. Others go on.

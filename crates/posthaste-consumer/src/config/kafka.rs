@@ -52,7 +52,8 @@ const SHARED: [&str; 14] = [
 
 impl ConsumerConfig {
     /// The properties that the consumer runs with: Posthaste's defaults, the fields, and `connection.properties` over
-    /// both.
+    /// both. Only `auto.offset.reset` is `earliest` where it says `latest`: a new group's position is committed before it
+    /// reads.
     pub fn consumer_properties(&self) -> Result<ClientConfig, InvalidConfig> {
         self.connection.refuse(&OWNED)?;
         let fields = [
