@@ -20,6 +20,10 @@ pub const TIME: &str = "posthaste_dlq_time";
 /// The consumer group that gave it up.
 pub const GROUP: &str = "posthaste_dlq_group";
 
+/// Says that a record is only a stub: how many bytes the record has whose place it takes, because it was too large for the
+/// dead-letter topic. The record is where it was, as long as brokers keep it.
+pub const STUB: &str = "posthaste_dlq_stub";
+
 /// Longest error that is kept, in bytes: brokers limit a record's size, and the record may be close to it already.
 const MOST_ERROR_BYTES: usize = 2_000;
 
@@ -73,6 +77,15 @@ impl DeadLetter {
                 key,
                 value: Some(value),
             })
+        })
+    }
+
+    /// The headers of a stub for a record of so many bytes: none of its own, which may be what made it large.
+    pub fn stub(&self, bytes: usize) -> OwnedHeaders {
+        let headers = self.add_to(None::<&OwnedHeaders>);
+        headers.insert(Header {
+            key: STUB,
+            value: Some(&bytes.to_string()),
         })
     }
 

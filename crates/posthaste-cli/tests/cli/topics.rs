@@ -58,7 +58,7 @@ fn declared_topics_are_planned_created_and_then_left_alone() {
         &plan,
         &[
             &format!("+ {orders}.dlq "),
-            "1 partition, replication factor 3, min.insync.replicas 2, retention.ms 2592000000 (30d)",
+            "1 partition, replication factor 3, max.message.bytes 1064972, min.insync.replicas 2, retention.ms 2592000000 (30d)",
         ],
     );
     has_line(&plan, &["4 to create, 0 to change, 0 as declared"]);

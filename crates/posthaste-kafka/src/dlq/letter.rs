@@ -75,6 +75,11 @@ impl Letter {
         self.death.as_ref().map(|death| death.time).or(self.written)
     }
 
+    /// Whether it only says where the record is.
+    pub fn is_stub(&self) -> bool {
+        self.headers.iter().any(|(name, _)| name == dead_letter::STUB)
+    }
+
     /// Its headers as they were before it died, and how often it was replayed.
     pub(super) fn headers_to_send(&self) -> OwnedHeaders {
         let before = self.headers.iter().rev().find(|(name, _)| name == REPLAYED);

@@ -251,6 +251,17 @@ impl<'a> Run<'a> {
 
     fn hand_over(&self, letter: &Letter) -> Result<DeliveryFuture, String> {
         let origin = &letter.origin;
+        if letter.is_stub() {
+            let place = letter.death.as_ref().map_or_else(
+                || "in its topic".to_owned(),
+                |death| format!("at offset {} of {}/{}", death.offset, death.topic, death.partition),
+            );
+            return Err(format!(
+                "it is a stub, because the record was too large for the dead-letter topic; the record is {place}, as long as \
+                 brokers keep it: mend its handler and set the group back to it with kafka-consumer-groups.sh, then leave \
+                 the stub out by naming offsets"
+            ));
+        }
         let Some(target) = self.sight.topic(origin) else {
             return Err(format!(
                 "there is no topic {origin}; create it with `posthaste topics apply` or kafka-topics.sh"

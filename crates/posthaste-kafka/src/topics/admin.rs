@@ -46,7 +46,9 @@ impl TopicAdmin {
     /// Compares what was declared with what is there. Changes nothing.
     pub async fn plan(&self, declared: &DeclaredTopics) -> Result<Plan, TopicsError> {
         declared.validate()?;
-        let topics = self.compare(declared.wanted()).await?;
+        let mut wanted = declared.wanted();
+        self.leave_room(&mut wanted).await?;
+        let topics = self.compare(wanted).await?;
         Ok(Plan { topics })
     }
 
@@ -111,7 +113,10 @@ impl TopicAdmin {
         Ok(topics.collect())
     }
 
-    async fn describe(&self, resources: &[ResourceSpecifier<'_>]) -> Result<Vec<ConfigResource>, TopicsError> {
+    pub(super) async fn describe(
+        &self,
+        resources: &[ResourceSpecifier<'_>],
+    ) -> Result<Vec<ConfigResource>, TopicsError> {
         let described = self.admin.describe_configs(resources, &options()).await;
         let described = described.map_err(|error| self.cluster.explain(&error, None))?;
         Ok(described.into_iter().flatten().collect())

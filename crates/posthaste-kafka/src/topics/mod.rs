@@ -25,6 +25,7 @@ mod plan;
 mod refusal;
 mod report;
 mod retention;
+mod room;
 mod spec;
 mod validate;
 

@@ -33,8 +33,9 @@ pub struct TopicSpec {
     pub dlq_partitions: Option<u32>,
     /// How long it keeps them. Defaults to 30 days.
     pub dlq_retention: Option<Retention>,
-    /// Anything else for the `.dlq` topic. It has none of `config`, which might have Kafka delete dead letters; but if
-    /// that sets `max.message.bytes`, it takes records that are larger by what is added to a dead letter.
+    /// Anything else for the `.dlq` topic. It has none of `config`, which might have Kafka delete dead letters; but unless
+    /// its `max.message.bytes` is set here, it takes records that are larger than the topic's by what is added to a dead
+    /// letter.
     #[serde(deserialize_with = "reading::properties")]
     pub dlq_config: BTreeMap<String, String>,
 }
@@ -112,10 +113,9 @@ impl DeclaredTopics {
         let mut dlq_config = merged(&defaults.dlq_config, &spec.dlq_config);
         let largest = config.get(MAX_BYTES).and_then(|bytes| bytes.parse::<u32>().ok());
         if let Some(bytes) = largest {
-            let with_headers = bytes.saturating_add(ROOM_FOR_HEADERS).min(i32::MAX.unsigned_abs());
             dlq_config
                 .entry(MAX_BYTES.to_owned())
-                .or_insert(with_headers.to_string());
+                .or_insert(with_room(bytes).to_string());
         }
         let topic = wanted(
             name.to_owned(),
@@ -140,10 +140,15 @@ impl DeclaredTopics {
 
 pub(super) const RETENTION: &str = "retention.ms";
 pub(super) const MIN_INSYNC: &str = "min.insync.replicas";
-const MAX_BYTES: &str = "max.message.bytes";
+pub(super) const MAX_BYTES: &str = "max.message.bytes";
 
 /// Above what the error and the other headers of a dead letter can take.
 const ROOM_FOR_HEADERS: u32 = 16 * 1024;
+
+/// What a dead-letter topic must take, given what its topic takes.
+pub(super) fn with_room(bytes: u32) -> u32 {
+    bytes.saturating_add(ROOM_FOR_HEADERS).min(i32::MAX.unsigned_abs())
+}
 
 fn merged(defaults: &BTreeMap<String, String>, own: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let mut merged = defaults.clone();
