@@ -20,6 +20,7 @@ use rdkafka::topic_partition_list::TopicPartitionList;
 use tokio::sync::mpsc;
 
 use self::committer::{Committed, Committer};
+use crate::config::ConsumerConfig;
 use crate::context::Context;
 use crate::delivery::Delivery;
 use crate::first_position;
@@ -54,21 +55,23 @@ pub(crate) struct Assignments {
     start_worker: StartWorker,
     pub(crate) signal: Arc<Signal>,
     queue_size: usize,
+    queue_bytes: usize,
     revoke_grace: Duration,
     commits: Outage,
     closing: AtomicBool,
 }
 
 impl Assignments {
-    pub(crate) fn new(start_worker: StartWorker, signal: Arc<Signal>, queue_size: u32, revoke_grace: Duration) -> Self {
+    pub(crate) fn new(start_worker: StartWorker, signal: Arc<Signal>, config: &ConsumerConfig) -> Self {
         Self {
             owned: Mutex::new(HashMap::new()),
             consumer: OnceLock::new(),
             committer: OnceLock::new(),
             start_worker,
             signal,
-            queue_size: queue_size as usize,
-            revoke_grace,
+            queue_size: config.queue_size as usize,
+            queue_bytes: usize::try_from(config.prefetch_bytes).unwrap_or(usize::MAX),
+            revoke_grace: config.revoke_grace,
             commits: Outage::new("committing offsets"),
             closing: AtomicBool::new(false),
         }
@@ -120,7 +123,9 @@ impl Assignments {
                 paused: false,
                 commit: commit::Progress::default(),
             };
-            self.owned().insert((topic.to_owned(), number), assigned);
+            let before = self.owned().insert((topic.to_owned(), number), assigned);
+            // Nobody told us that it was taken away; two workers of one partition would run side by side.
+            self.stop(&before, Duration::ZERO);
         }
         self.signal.give();
     }
@@ -192,7 +197,9 @@ impl Assignments {
         let (mut some, mut paused, mut queued) = (false, 0, 0);
         for assigned in self.owned().values_mut() {
             let Partition { topic, number, .. } = &*assigned.partition;
-            while assigned.sender.capacity() > 0 {
+            let has_room =
+                |assigned: &Assigned| assigned.sender.capacity() > 0 && assigned.partition.held() < self.queue_bytes;
+            while has_room(assigned) {
                 let delivery = match assigned.early.pop_front() {
                     Some(delivery) => delivery,
                     None => match assigned.queue.poll(Duration::ZERO) {
@@ -206,13 +213,14 @@ impl Assignments {
                     },
                 };
                 some = true;
+                assigned.partition.took(delivery.size());
                 if assigned.sender.try_send(delivery).is_err() {
                     return Err(format!(
                         "the worker of {topic}/{number} has died; start the consumer again"
                     ));
                 }
             }
-            let is_full = assigned.sender.capacity() == 0;
+            let is_full = !has_room(assigned);
             if is_full != assigned.paused {
                 tracing::debug!(topic, partition = number, is_full, "the partition's queue");
                 assigned.paused = is_full;

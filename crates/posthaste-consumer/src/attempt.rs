@@ -2,11 +2,14 @@
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
+use std::time::Duration;
 
 use futures::FutureExt;
 use posthaste_core::store::StoreErrorKind;
 use posthaste_core::{Handled, InboxStore, StoreError};
+use tokio::time::timeout;
 
+use crate::config::ConsumerConfig;
 use crate::failpoint;
 use crate::handler::HandlerError;
 use crate::route::Prepared;
@@ -20,23 +23,80 @@ pub(crate) enum Failure {
     Event(HandlerError),
 }
 
+/// How long things may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub(crate) handler: Duration,
+    pub(crate) inbox: Duration,
+}
+
+impl From<&ConsumerConfig> for Limits {
+    fn from(config: &ConsumerConfig) -> Self {
+        Self {
+            handler: config.handler_timeout,
+            inbox: config.inbox_timeout,
+        }
+    }
+}
+
 /// Runs a handler in a transaction of its own, unless the inbox knows its effect.
-pub(crate) async fn attempt<I: InboxStore>(inbox: &I, prepared: Prepared<I::Connection>) -> Result<Handled, Failure> {
-    let mut tx = inbox.begin().await.map_err(Failure::Database)?;
-    if let Some(effect) = &prepared.effect
-        && !inbox.record(&mut tx, &effect.key).await.map_err(blame)?
-    {
-        return Ok(Handled::Before);
+pub(crate) async fn attempt<I: InboxStore>(
+    inbox: &I,
+    prepared: Prepared<I::Connection>,
+    limits: Limits,
+) -> Result<Handled, Failure> {
+    let begun = within(limits.inbox, "begin a transaction", inbox.begin()).await;
+    let mut tx = begun.map_err(Failure::Database)?;
+    if let Some(effect) = &prepared.effect {
+        let recording = inbox.record(&mut tx, &effect.key);
+        let recorded = within(limits.inbox, "record an event in the inbox", recording).await;
+        if !recorded.map_err(blame)? {
+            return Ok(Handled::Before);
+        }
     }
     let call = async { (prepared.call)(&mut tx).await };
-    match AssertUnwindSafe(call).catch_unwind().await {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => return Err(Failure::Event(error)),
-        Err(panic) => return Err(Failure::Event(panicked(panic.as_ref()))),
+    match timeout(limits.handler, AssertUnwindSafe(call).catch_unwind()).await {
+        Ok(Ok(Ok(()))) => {}
+        Ok(Ok(Err(error))) => return Err(Failure::Event(error)),
+        Ok(Err(panic)) => return Err(Failure::Event(panicked(panic.as_ref()))),
+        Err(_) => return Err(Failure::Event(endless(limits.handler))),
     }
-    inbox.commit(tx).await.map_err(blame)?;
+    let committed = within(limits.inbox, "commit", inbox.commit(tx)).await;
+    committed.map_err(blame)?;
     failpoint::pass("after_handler_commit");
     Ok(Handled::Now(()))
+}
+
+/// A database that does not answer in time is as good as away. Whether a commit was made is open then, as after a lost
+/// connection; the record decides when the event comes again.
+pub(crate) async fn within<T>(
+    limit: Duration,
+    what: &str,
+    work: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
+    timeout(limit, work).await.unwrap_or_else(|_| {
+        Err(StoreError {
+            kind: StoreErrorKind::Unavailable,
+            message: format!("the database did not {what} within {}", words(limit)),
+            remedy: Some(
+                "check that it runs and can be reached, and look for transactions that hold locks; raise inbox_timeout if \
+                 it is only slow",
+            ),
+            source: None,
+        })
+    })
+}
+
+fn endless(limit: Duration) -> HandlerError {
+    HandlerError::retry(format!(
+        "the handler did not come to an end within {}, and its transaction is rolled back; give what it waits for a time \
+         limit, or raise handler_timeout",
+        words(limit)
+    ))
+}
+
+fn words(duration: Duration) -> String {
+    humantime::format_duration(duration).to_string()
 }
 
 /// What a panic leaves behind, as a failure that may be tried again.

@@ -31,8 +31,9 @@ pub struct ConsumerConfig {
     /// Most events of a partition that wait for their turn beside the batch. A partition whose queue is full is not read
     /// until there is room. Defaults to 100.
     pub queue_size: u32,
-    /// Most bytes of a partition that are fetched ahead of the queue (`queued.max.messages.kbytes`, in whole kilobytes).
-    /// Bounds memory together with `queue_size`. Defaults to 4 MiB.
+    /// Most bytes of a partition that are fetched ahead of the queue (`queued.max.messages.kbytes`, in whole kilobytes), and
+    /// as many again that wait in the queue and the batch, above which no further record is taken. Bounds memory together
+    /// with `queue_size`. Defaults to 4 MiB.
     pub prefetch_bytes: u64,
     /// A consumer that sends no heartbeat for so long is taken for dead (`session.timeout.ms`). Heartbeats are sent
     /// whatever the handlers do. Defaults to 30 s.
@@ -52,8 +53,22 @@ pub struct ConsumerConfig {
     /// Attempts, and the waits between them. A partition waits with its event; others go on. Then the event goes to the
     /// dead-letter topic. Defaults to 5 attempts and the usual backoff, about 12 s in all.
     pub retry: RetryPolicy,
+    /// How long a handler may take. One that does not come to an end has failed: its transaction is rolled back, and the
+    /// event is tried again or sent to the dead-letter topic. Without a limit a call that never returns would stop its
+    /// partition for good, while the consumer keeps its place in the group. Defaults to 4 min.
+    #[serde(with = "humantime_serde")]
+    pub handler_timeout: Duration,
+    /// How long the inbox may take to begin a transaction, to record an event or to commit. After that the database counts
+    /// as unavailable: the event waits and uses up no attempt. Above the pool's own limit for a connection (30 s with
+    /// sqlx). Defaults to 45 s.
+    #[serde(with = "humantime_serde")]
+    pub inbox_timeout: Duration,
     /// What happens to events that no handler is registered for. Defaults to `skip`.
     pub unhandled: Unhandled,
+    /// What happens to records without a value. Defaults to `dead-letter`.
+    pub tombstones: Tombstones,
+    /// What happens to a record that is too large for its dead-letter topic. Defaults to `stub`.
+    pub too_large: TooLarge,
     /// How long the handler of a partition that goes to another consumer may take to finish; then it is abandoned and
     /// its transaction rolled back. Well below `max_poll_interval`. Defaults to 10 s.
     #[serde(with = "humantime_serde")]
@@ -112,6 +127,29 @@ pub enum Unhandled {
     DeadLetter,
 }
 
+/// What happens to records without a value and without an event's headers, with which compacted topics delete a key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Tombstones {
+    /// They are passed over.
+    Skip,
+    /// They go to the dead-letter topic, as everything does that is no event.
+    #[default]
+    DeadLetter,
+}
+
+/// What happens to a record that its dead-letter topic does not take even without the error.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TooLarge {
+    /// A stub takes its place there: all that is known of the death, and where the record is. It stays in its topic for as
+    /// long as brokers keep that.
+    #[default]
+    Stub,
+    /// The partition waits until the dead-letter topic takes it.
+    Wait,
+}
+
 impl Default for ConsumerConfig {
     fn default() -> Self {
         Self {
@@ -130,7 +168,11 @@ impl Default for ConsumerConfig {
                 max_attempts: 5,
                 ..RetryPolicy::default()
             },
+            handler_timeout: Duration::from_mins(4),
+            inbox_timeout: Duration::from_secs(45),
             unhandled: Unhandled::default(),
+            tombstones: Tombstones::default(),
+            too_large: TooLarge::default(),
             revoke_grace: Duration::from_secs(10),
             shutdown_grace: Duration::from_secs(10),
             inbox_retention: Duration::from_hours(168),

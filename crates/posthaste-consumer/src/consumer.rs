@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use crate::assignments::{Assignments, StartWorker};
+use crate::attempt::within;
 use crate::config::{ConsumerConfig, InvalidConfig};
 use crate::context::Context;
 use crate::dead_letters::DeadLetters;
@@ -88,7 +89,7 @@ impl<I: InboxStore> Consumer<I> {
     pub async fn run_until(self, shutdown: CancellationToken) -> Result<ConsumerReport, ConsumerError> {
         self.check()?;
         let mut properties = self.config.consumer_properties()?;
-        let dead_letters = DeadLetters::new(&self.config.group, self.config.dead_letter_properties()?);
+        let dead_letters = DeadLetters::new(&self.config)?;
         let engine = Arc::new(Engine {
             config: self.config,
             inbox: self.inbox,
@@ -97,17 +98,13 @@ impl<I: InboxStore> Consumer<I> {
             database: Outage::new("using the database"),
             totals: Totals::default(),
         });
-        match engine.inbox.purge(engine.config.inbox_retention, 1).await {
+        let usable = engine.inbox.purge(engine.config.inbox_retention, 1);
+        match within(engine.config.inbox_timeout, "answer the inbox", usable).await {
             Err(error) if !error.kind.is_transient() => return Err(ConsumerError::Inbox(error)),
             _ => {}
         }
         let signal = Arc::new(Signal::default());
-        let assignments = Assignments::new(
-            workers(&engine),
-            Arc::clone(&signal),
-            engine.config.queue_size,
-            engine.config.revoke_grace,
-        );
+        let assignments = Assignments::new(workers(&engine), Arc::clone(&signal), &engine.config);
         let begins_at_the_end = matches!(properties.get("auto.offset.reset"), Some("latest" | "largest" | "end"));
         if begins_at_the_end {
             // The end is where a new group is put by a commit of its own; the property would also hold for an offset that

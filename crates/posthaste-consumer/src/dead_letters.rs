@@ -10,34 +10,95 @@ use rdkafka::ClientConfig;
 use rdkafka::error::KafkaError;
 use rdkafka::producer::{FutureProducer, FutureRecord};
 
+use crate::config::{ConsumerConfig, InvalidConfig, TooLarge};
 use crate::context::Quiet;
 use crate::delivery::Delivery;
+use crate::instrument;
 
 /// How long a letter may wait for room in the producer's queue.
 const ROOM: Duration = Duration::from_secs(10);
+
+/// How much of an error is kept in a record that is too large with more of it.
+const SHORT_ERROR: usize = 200;
+
+/// The longest key of a stub.
+const LONGEST_STUB_KEY: usize = 1_000;
+
+/// How much of a dead letter is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    Whole,
+    ShortError,
+    NoError,
+    Stub,
+}
+
+impl Form {
+    fn error(self, error: &str) -> String {
+        match self {
+            Self::Whole => error.to_owned(),
+            Self::ShortError | Self::Stub => error[..error.floor_char_boundary(SHORT_ERROR)].to_owned(),
+            Self::NoError => String::new(),
+        }
+    }
+}
 
 /// The way to the dead-letter topics. The producer is made when the first letter is written: most consumers never need
 /// one.
 pub(crate) struct DeadLetters {
     group: String,
+    too_large: TooLarge,
     properties: ClientConfig,
     producer: Mutex<Option<FutureProducer<Quiet>>>,
 }
 
 impl DeadLetters {
-    pub(crate) fn new(group: &str, properties: ClientConfig) -> Self {
-        Self {
-            group: group.to_owned(),
+    pub(crate) fn new(config: &ConsumerConfig) -> Result<Self, InvalidConfig> {
+        let properties = config.dead_letter_properties()?;
+        Ok(Self {
+            group: config.group.clone(),
+            too_large: config.too_large,
             properties,
             producer: Mutex::new(None),
-        }
+        })
     }
 
     /// Returns once the record is durable, or with what is to be done about it.
+    ///
+    /// What is added to a record may make it too large for the topic, and whoever chooses the size of a record could stop
+    /// a partition with that. So the error is shortened then, and left out, and at last a stub takes the record's place.
     pub(crate) async fn write(&self, delivery: &Delivery, error: &str, attempts: u32) -> Result<(), String> {
         let topic = dead_letter::topic_for(delivery.topic());
+        let mut forms = [Form::Whole, Form::ShortError, Form::NoError].into_iter();
+        let mut stub = (self.too_large == TooLarge::Stub).then_some(Form::Stub);
+        let mut form = forms.next();
+        let mut refused = None;
+        while let Some(this) = form {
+            let Err(error) = self.send(delivery, error, attempts, this).await else {
+                if this == Form::Stub {
+                    instrument::stubbed(delivery);
+                }
+                return Ok(());
+            };
+            let explanation = explain_error(&error, Some(&topic));
+            match explanation.cause {
+                Cause::TooLarge => {}
+                Cause::Fatal => {
+                    self.forget();
+                    return Err(explanation.text);
+                }
+                _ => return Err(explanation.text),
+            }
+            refused = Some(explanation.text);
+            form = forms.next().or_else(|| stub.take());
+        }
+        Err(refused.unwrap_or_default())
+    }
+
+    async fn send(&self, delivery: &Delivery, error: &str, attempts: u32, form: Form) -> Result<(), KafkaError> {
+        let topic = dead_letter::topic_for(delivery.topic());
         let letter = DeadLetter {
-            error: error.to_owned(),
+            error: form.error(error),
             attempts,
             topic: delivery.topic().to_owned(),
             partition: delivery.partition(),
@@ -45,27 +106,28 @@ impl DeadLetters {
             time: Utc::now(),
             group: self.group.clone(),
         };
-        let sent = match self.producer() {
-            Ok(producer) => {
-                let record = FutureRecord {
-                    topic: &topic,
-                    partition: None,
-                    payload: delivery.payload(),
-                    key: delivery.key(),
-                    timestamp: None,
-                    headers: Some(letter.add_to(delivery.headers())),
-                };
-                producer.send(record, ROOM).await.map(drop).map_err(|(error, _)| error)
-            }
-            Err(error) => Err(error),
+        let is_stub = form == Form::Stub;
+        let headers = if is_stub {
+            letter.stub(delivery.size())
+        } else {
+            letter.add_to(delivery.headers())
         };
-        sent.map_err(|error| {
-            let explanation = explain_error(&error, Some(&topic));
-            if explanation.cause == Cause::Fatal {
-                *self.producer.lock().unwrap_or_else(PoisonError::into_inner) = None;
-            }
-            explanation.text
-        })
+        let record = FutureRecord {
+            topic: &topic,
+            partition: None,
+            payload: delivery.payload().filter(|_| !is_stub),
+            key: delivery.key().filter(|key| !is_stub || key.len() <= LONGEST_STUB_KEY),
+            timestamp: None,
+            headers: Some(headers),
+        };
+        let sent = self.producer()?.send(record, ROOM).await;
+        sent.map(drop).map_err(|(error, _)| error)
+    }
+
+    /// Lets go of a producer that has come to an end. Where it may block, for it waits for its threads.
+    fn forget(&self) {
+        let dead = self.producer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        tokio::task::spawn_blocking(move || drop(dead));
     }
 
     fn producer(&self) -> Result<FutureProducer<Quiet>, KafkaError> {

@@ -2,7 +2,7 @@
 
 use posthaste_kafka::event::{self, DecodeError, ReceivedEvent};
 use rdkafka::Message;
-use rdkafka::message::{OwnedHeaders, OwnedMessage};
+use rdkafka::message::{Headers, OwnedHeaders, OwnedMessage};
 
 /// A record, byte for byte as it came.
 #[derive(Debug)]
@@ -33,8 +33,21 @@ impl Delivery {
         self.0.payload()
     }
 
+    /// How many bytes its key, value and headers have.
+    pub(crate) fn size(&self) -> usize {
+        let headers = self.headers().into_iter().flat_map(Headers::iter);
+        let headers = headers.map(|header| header.key.len() + header.value.map_or(0, <[u8]>::len));
+        self.key().map_or(0, <[u8]>::len) + self.payload().map_or(0, <[u8]>::len) + headers.sum::<usize>()
+    }
+
     pub(crate) fn headers(&self) -> Option<&OwnedHeaders> {
         self.0.headers()
+    }
+
+    /// Whether it says only that its key is deleted. A record with an event's headers says more.
+    pub(crate) fn is_tombstone(&self) -> bool {
+        let mut headers = self.headers().into_iter().flat_map(Headers::iter);
+        self.payload().is_none() && !headers.any(|header| header.key == "ce_id")
     }
 
     pub(crate) fn event(&self) -> Result<ReceivedEvent, DecodeError> {

@@ -26,7 +26,7 @@ pub struct ConsumerReport {
     pub handled: u64,
     /// Events that had been handled before.
     pub duplicates: u64,
-    /// Events passed over, because no handler is registered for them.
+    /// Records passed over, because no handler is registered for them or they have no value.
     pub skipped: u64,
     /// Failed attempts that were followed by another.
     pub retried: u64,

@@ -23,7 +23,7 @@ pub fn describe_metrics() {
     describe_counter!(
         "consumer_skipped_count",
         Unit::Count,
-        "Events passed over because no handler is registered for them, by topic."
+        "Records passed over because no handler is registered for them or they have no value, by topic."
     );
     describe_counter!(
         "consumer_retry_count",
@@ -93,6 +93,13 @@ pub(crate) fn skipped(totals: &Totals, delivery: &Delivery, event: &ReceivedEven
     counter!("consumer_skipped_count", "topic" => delivery.topic().to_owned()).increment(1);
 }
 
+pub(crate) fn tombstone(totals: &Totals, delivery: &Delivery) {
+    let (topic, partition, offset) = (delivery.topic(), delivery.partition(), delivery.offset());
+    tracing::debug!(topic, partition, offset, "the record has no value; skipped");
+    count(&totals.skipped);
+    counter!("consumer_skipped_count", "topic" => topic.to_owned()).increment(1);
+}
+
 pub(crate) fn failed(
     totals: &Totals,
     delivery: &Delivery,
@@ -121,6 +128,17 @@ pub(crate) fn burying(delivery: &Delivery, error: &str, attempts: u32) {
         attempts,
         error,
         "sending to the dead-letter topic"
+    );
+}
+
+pub(crate) fn stubbed(delivery: &Delivery) {
+    tracing::error!(
+        topic = dead_letter::topic_for(delivery.topic()),
+        partition = delivery.partition(),
+        offset = delivery.offset(),
+        bytes = delivery.size(),
+        "the record is too large for its dead-letter topic, where a stub says where it is; copy it before its topic's \
+         retention is over, and raise max.message.bytes of the dead-letter topic (`posthaste topics apply`)"
     );
 }
 

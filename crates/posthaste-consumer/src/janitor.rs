@@ -7,6 +7,7 @@ use posthaste_core::{InboxStore, StoreError};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use tokio_util::sync::CancellationToken;
 
+use crate::attempt::within;
 use crate::engine::Engine;
 use crate::instrument;
 use crate::outage::Outage;
@@ -43,7 +44,8 @@ pub(crate) async fn purge_once<I: InboxStore>(engine: &Engine<I>) -> Result<u64,
     let mut removed = 0;
     // Until empty: a cleanup that removes a fixed number per round falls behind a busy topic for ever.
     loop {
-        let batch = engine.inbox.purge(engine.config.inbox_retention, PURGE_BATCH).await?;
+        let purging = engine.inbox.purge(engine.config.inbox_retention, PURGE_BATCH);
+        let batch = within(engine.config.inbox_timeout, "clean up the inbox", purging).await?;
         removed += batch;
         if batch < u64::from(PURGE_BATCH) {
             return Ok(removed);

@@ -68,6 +68,7 @@
 //!   a slow handler or its dead-letter topic holds up no other, nor the consumer's place in the group.
 //! - A partition that goes to another consumer is given up between two events: the handler in hand may finish, within
 //!   limits, and what it did is committed first.
+//! - A handler that does not come to an end within `handler_timeout` has failed.
 //! - A failed event is tried again in place, and at last sent to `{topic}.dlq`, byte for byte, with the error in its
 //!   headers. Its offset moves only when it is there.
 //! - A database or a broker that is away costs time, but no attempts and no events.
@@ -95,7 +96,7 @@ mod route;
 mod signal;
 mod worker;
 
-pub use config::{Assignment, ConsumerConfig, InvalidConfig, OffsetReset, Unhandled};
+pub use config::{Assignment, ConsumerConfig, InvalidConfig, OffsetReset, Tombstones, TooLarge, Unhandled};
 pub use consumer::{Consumer, ConsumerError};
 pub use engine::ConsumerReport;
 pub use handler::{Handler, HandlerError};

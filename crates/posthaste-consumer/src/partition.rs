@@ -1,7 +1,7 @@
 //! What the polling thread and the worker of a partition know of each other.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 
 use tokio_util::sync::CancellationToken;
 
@@ -17,6 +17,8 @@ pub(crate) struct Partition {
     /// Drop the event in hand, too.
     pub(crate) abandon: CancellationToken,
     next: AtomicI64,
+    /// Bytes of records that were read and are not settled.
+    held: AtomicUsize,
     batch_over: AtomicBool,
     finished: AtomicBool,
     signal: Arc<Signal>,
@@ -32,15 +34,26 @@ impl Partition {
             stop: CancellationToken::new(),
             abandon: CancellationToken::new(),
             next: AtomicI64::new(NOTHING),
+            held: AtomicUsize::new(0),
             batch_over: AtomicBool::new(false),
             finished: AtomicBool::new(false),
             signal,
         }
     }
 
-    /// Everything up to this offset is durable. Called in order, by the one worker.
-    pub(crate) fn settled(&self, offset: i64) {
+    /// A record of so many bytes was read.
+    pub(crate) fn took(&self, bytes: usize) {
+        self.held.fetch_add(bytes, Ordering::AcqRel);
+    }
+
+    pub(crate) fn held(&self) -> usize {
+        self.held.load(Ordering::Acquire)
+    }
+
+    /// Everything up to this offset, whose record had so many bytes, is durable. Called in order, by the one worker.
+    pub(crate) fn settled(&self, offset: i64, bytes: usize) {
         self.next.store(offset + 1, Ordering::Release);
+        self.held.fetch_sub(bytes, Ordering::AcqRel);
     }
 
     /// The offset to commit: that of the first event that is not settled. Nothing if none was.

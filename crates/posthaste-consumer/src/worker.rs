@@ -8,9 +8,10 @@ use posthaste_core::{Handled, InboxStore};
 use posthaste_kafka::event::ReceivedEvent;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
 
-use crate::attempt::{Failure, attempt, panicked};
-use crate::config::Unhandled;
+use crate::attempt::{Failure, Limits, attempt, panicked};
+use crate::config::{Tombstones, Unhandled};
 use crate::delivery::Delivery;
 use crate::engine::Engine;
 use crate::instrument;
@@ -60,7 +61,7 @@ async fn work<I: InboxStore>(engine: &Engine<I>, partition: &Partition, mut queu
             if partition.stop.is_cancelled() || settle(engine, &delivery, &partition.stop).await != Settled::Done {
                 return;
             }
-            partition.settled(delivery.offset());
+            partition.settled(delivery.offset(), delivery.size());
         }
         partition.batch_is_over();
     }
@@ -68,6 +69,10 @@ async fn work<I: InboxStore>(engine: &Engine<I>, partition: &Partition, mut queu
 
 /// Handles an event, as often as it takes; gives it to the dead-letter topic if that is of no use.
 async fn settle<I: InboxStore>(engine: &Engine<I>, delivery: &Delivery, stop: &CancellationToken) -> Settled {
+    if delivery.is_tombstone() && engine.config.tombstones == Tombstones::Skip {
+        instrument::tombstone(&engine.totals, delivery);
+        return Settled::Done;
+    }
     let event = match delivery.event() {
         Ok(event) => event,
         Err(error) => return bury(engine, delivery, &format!("the record is no event: {error}"), 1, stop).await,
@@ -119,7 +124,18 @@ async fn try_once<I: InboxStore>(
         .unwrap_or_else(|panic| Err(panicked(panic.as_ref())))
         .map_err(Failure::Event)?;
     let action = prepared.effect.as_ref().map(|effect| effect.action.clone());
-    match attempt(&engine.inbox, prepared).await? {
+    let span = tracing::info_span!(
+        "event",
+        topic = delivery.topic(),
+        partition = delivery.partition(),
+        offset = delivery.offset(),
+        r#type = event.event_type,
+        source = event.source,
+        id = event.id,
+        attempt = number,
+    );
+    let limits = Limits::from(&engine.config);
+    match attempt(&engine.inbox, prepared, limits).instrument(span).await? {
         Handled::Now(()) => instrument::handled(&engine.totals, event, begun.elapsed()),
         Handled::Before => instrument::duplicate(&engine.totals, event, action.as_deref().unwrap_or_default()),
     }

@@ -119,6 +119,8 @@ impl ConsumerConfig {
         for (field, value) in [
             ("inbox_retention", self.inbox_retention),
             ("janitor_interval", self.janitor_interval),
+            ("handler_timeout", self.handler_timeout),
+            ("inbox_timeout", self.inbox_timeout),
         ] {
             check(!value.is_zero(), field, value, "must be above 0")?;
         }
