@@ -32,11 +32,8 @@ async fn tolerate(world: &World, tx: &mut PgConnection, event: &Received<Sale>) 
     if event.payload.n < 0 {
         let again = format!("insert into {}.once values (1)", world.schema);
         match tx.execute(AssertSqlSafe(again)).await {
-            Err(error)
-                if error
-                    .as_database_error()
-                    .is_some_and(|error| error.is_unique_violation()) => {}
-            done => drop(done?),
+            Err(sqlx::Error::Database(error)) if error.is_unique_violation() => {}
+            done => return Ok(done.map(|_| ())?),
         }
     }
     Ok(())
