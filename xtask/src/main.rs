@@ -8,6 +8,7 @@ mod kafka;
 mod mysql;
 mod openssl;
 mod pgbouncer;
+mod postgres18;
 mod process;
 mod python;
 mod second_runs;

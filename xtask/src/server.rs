@@ -7,11 +7,11 @@ use std::{
 };
 
 use posthaste_servers::{
-    KafkaCluster, KafkaJars, MariaDbBinaries, MariaDbServer, MySqlServer, MySqlTree, PostgresBinaries, PostgresServer,
-    RedisServer,
+    KafkaCluster, KafkaJars, MariaDbBinaries, MariaDbServer, MySqlServer, MySqlTree, PostgresBinaries, PostgresOptions,
+    PostgresServer, RedisServer,
 };
 
-use crate::{apt, kafka, mysql, process, workspace};
+use crate::{apt, kafka, mysql, postgres18, process, workspace};
 
 /// Which server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -23,6 +23,8 @@ pub(crate) enum Kind {
     Redis,
     #[value(name = "mysql")]
     MySql,
+    #[value(name = "postgres-18")]
+    Postgres18,
 }
 
 /// One that runs.
@@ -33,10 +35,18 @@ pub(crate) enum Server {
     Kafka(KafkaCluster),
     Redis(RedisServer),
     MySql(MySqlServer),
+    Postgres18(PostgresServer),
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 5] = [Self::Postgres, Self::MariaDb, Self::Kafka, Self::Redis, Self::MySql];
+    pub(crate) const ALL: [Self; 6] = [
+        Self::Postgres,
+        Self::MariaDb,
+        Self::Kafka,
+        Self::Redis,
+        Self::MySql,
+        Self::Postgres18,
+    ];
 
     /// Those that all tests are run on. The others stand in for one of them, for some tests, in a second run.
     pub(crate) const FIRST: [Self; 4] = [Self::Postgres, Self::MariaDb, Self::Kafka, Self::Redis];
@@ -49,6 +59,7 @@ impl Kind {
             Self::Kafka => "Apache Kafka (three brokers)",
             Self::Redis => "Redis",
             Self::MySql => "MySQL",
+            Self::Postgres18 => "PostgreSQL 18",
         }
     }
 
@@ -60,6 +71,7 @@ impl Kind {
             Self::Kafka => "kafka",
             Self::Redis => "redis",
             Self::MySql => "mysql",
+            Self::Postgres18 => "postgres-18",
         }
     }
 
@@ -93,6 +105,13 @@ impl Kind {
                 mysql::provide()?;
                 Server::MySql(MySqlServer::start(&parent)?)
             }
+            Self::Postgres18 => {
+                let options = PostgresOptions {
+                    binaries: Some(postgres18::provide()?),
+                    ..PostgresOptions::default()
+                };
+                Server::Postgres18(PostgresServer::start_with(&parent, &options)?)
+            }
         })
     }
 
@@ -104,6 +123,7 @@ impl Kind {
             Self::Kafka => Server::Kafka(KafkaCluster::attach(home)?),
             Self::Redis => Server::Redis(RedisServer::attach(home)?),
             Self::MySql => Server::MySql(MySqlServer::attach(home)?),
+            Self::Postgres18 => Server::Postgres18(PostgresServer::attach(home)?),
         })
     }
 }
@@ -122,12 +142,13 @@ impl Server {
             Self::Kafka(_) => Kind::Kafka,
             Self::Redis(_) => Kind::Redis,
             Self::MySql(_) => Kind::MySql,
+            Self::Postgres18(_) => Kind::Postgres18,
         }
     }
 
     pub(crate) fn address(&self) -> String {
         match self {
-            Self::Postgres(server) => server.url(),
+            Self::Postgres(server) | Self::Postgres18(server) => server.url(),
             Self::MariaDb(server) => server.url(),
             Self::Kafka(cluster) => cluster.bootstrap(),
             Self::Redis(server) => server.url(),
@@ -137,7 +158,7 @@ impl Server {
 
     pub(crate) fn is_running(&self) -> bool {
         match self {
-            Self::Postgres(server) => server.is_running(),
+            Self::Postgres(server) | Self::Postgres18(server) => server.is_running(),
             Self::MariaDb(server) => server.is_running(),
             Self::Kafka(cluster) => cluster.is_running(),
             Self::Redis(server) => server.is_running(),
@@ -147,7 +168,7 @@ impl Server {
 
     pub(crate) fn detach(self) -> PathBuf {
         match self {
-            Self::Postgres(server) => server.detach(),
+            Self::Postgres(server) | Self::Postgres18(server) => server.detach(),
             Self::MariaDb(server) => server.detach(),
             Self::Kafka(cluster) => cluster.detach(),
             Self::Redis(server) => server.detach(),
@@ -159,7 +180,7 @@ impl Server {
     pub(crate) fn environment(&self) -> Vec<(&'static str, String)> {
         let address = self.address();
         match self {
-            Self::Postgres(server) => vec![
+            Self::Postgres(server) | Self::Postgres18(server) => vec![
                 ("POSTHASTE_TEST_POSTGRES_URL", address),
                 (
                     PostgresBinaries::VARIABLE,

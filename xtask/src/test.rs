@@ -19,9 +19,10 @@ use crate::{
 /// What is missing on the machine is installed: PostgreSQL, PgBouncer, MariaDB, Redis, Java, Maven and the headers of
 /// OpenSSL with apt-get, Apache Kafka with Maven into target/xtask/kafka, psycopg and `PyMySQL` with pip into target/xtask/python, and
 /// MySQL with debootstrap into ~/.cache/posthaste. Suites that cannot be run are left out and named at the end; with CI=true
-/// in the environment that is a failure, unless it is MySQL that cannot be had.
+/// in the environment that is a failure, unless it is one of the servers for a second run.
 ///
-/// The tests of the MySQL store run twice: on MariaDB with all others, and on MySQL afterwards.
+/// The tests of the MySQL store run twice: on MariaDB with all others, and on MySQL afterwards; those of the PostgreSQL
+/// store on Debian's version and then on 18, with pip into target/xtask/postgres-18.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Leave the servers running afterwards; `cargo xtask services down` stops them
@@ -122,7 +123,7 @@ fn driver(kind: Kind) -> Option<python::Driver> {
     match kind {
         Kind::Postgres => Some(python::PSYCOPG),
         Kind::MariaDb => Some(python::PYMYSQL),
-        Kind::Kafka | Kind::Redis | Kind::MySql => None,
+        Kind::Kafka | Kind::Redis | Kind::MySql | Kind::Postgres18 => None,
     }
 }
 

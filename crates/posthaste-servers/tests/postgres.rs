@@ -79,6 +79,7 @@ fn settings_are_those_of_the_options() {
     let options = PostgresOptions {
         durable: true,
         settings: vec![("work_mem".into(), "7MB".into())],
+        ..PostgresOptions::default()
     };
     let Some((_parent, server)) = start(&options) else {
         return;

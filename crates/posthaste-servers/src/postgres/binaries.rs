@@ -39,7 +39,8 @@ impl PostgresBinaries {
             })
     }
 
-    fn in_directory(dir: &Path) -> Option<Self> {
+    /// The programs in that directory, if it has all that a server needs.
+    pub fn in_directory(dir: &Path) -> Option<Self> {
         // `pg_ctl` on PATH may be a link; the other programs and the libraries are where it points.
         let dir = dir.join("pg_ctl").canonicalize().ok()?.parent()?.to_owned();
         ["initdb", "postgres"]

@@ -20,8 +20,8 @@ pub(super) struct Cluster {
 
 impl Cluster {
     /// Makes an empty directory below `parent`, to be initialised.
-    pub(super) fn create(parent: &Path) -> Result<Self> {
-        let binaries = PostgresBinaries::find()?;
+    pub(super) fn create(parent: &Path, options: &PostgresOptions) -> Result<Self> {
+        let binaries = options.binaries.clone().map_or_else(PostgresBinaries::find, Ok)?;
         let account = Account::instead_of_root("postgres")?;
         let home = Home::create(parent, "postgres-", &account, LONGEST_SOCKET_DIR)?;
         Ok(Self {
@@ -152,7 +152,7 @@ mod tests {
             return;
         }
         let parent = tempfile::tempdir().unwrap();
-        let cluster = Cluster::create(parent.path()).unwrap();
+        let cluster = Cluster::create(parent.path(), &PostgresOptions::default()).unwrap();
         cluster.initialise(&PostgresOptions::default()).unwrap();
 
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

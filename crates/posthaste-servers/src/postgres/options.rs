@@ -9,6 +9,9 @@ pub struct PostgresOptions {
     /// without, and lose nothing when the server is stopped the hard way, only when the machine is. Defaults to `false`.
     pub durable: bool,
 
+    /// Which PostgreSQL. Defaults to what [`PostgresBinaries::find`] finds.
+    pub binaries: Option<PostgresBinaries>,
+
     /// Further lines for `postgresql.conf`, by name and value; they win over the crate's own. Defaults to none.
     pub settings: Vec<(String, String)>,
 }
@@ -66,7 +69,7 @@ mod tests {
         let lines = |durable| {
             PostgresOptions {
                 durable,
-                settings: Vec::new(),
+                ..PostgresOptions::default()
             }
             .configuration(Path::new("/d"), &binaries)
         };

@@ -39,7 +39,7 @@ impl PostgresServer {
 
     /// The same, with options.
     pub fn start_with(parent: &Path, options: &PostgresOptions) -> Result<Self> {
-        let cluster = Cluster::create(parent)?;
+        let cluster = Cluster::create(parent, options)?;
         let guard = set_guard(&cluster)?;
         cluster.initialise(options)?;
         for _ in 0..PORT_TRIES {
