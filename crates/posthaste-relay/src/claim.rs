@@ -31,6 +31,9 @@ const LONGEST_REFUSED_WAIT: Duration = Duration::from_secs(5);
 /// they take.
 const MAX_DRAIN_FAILURES: u32 = 5;
 
+/// So many claims in a row that bring nothing to hand over end a drain.
+const MAX_IN_VAIN: u32 = 3;
+
 /// A drain waits no longer than this for a broker that asks for patience.
 const MAX_DRAIN_PAUSE: Duration = Duration::from_secs(5);
 
@@ -70,7 +73,8 @@ enum Found {
     Suspects,
     /// Rows to try the broker with.
     Trial(LeaseToken),
-    /// Only rows whose verdicts are known and could not be written.
+    /// Only rows that are not handed over: their verdicts are known and could not be written, or their destination is away
+    /// and the table has no place to say until when.
     Refused,
 }
 
@@ -118,7 +122,7 @@ impl Claimer<'_> {
             ..
         } = &**self.engine;
         let mut outage = Outage::new("claiming", &self.engine.health);
-        let mut failures = 0;
+        let (mut failures, mut in_vain) = (0, 0);
         loop {
             wait_for_room(self.engine).await;
             if !lead.is_sure() {
@@ -176,13 +180,16 @@ impl Claimer<'_> {
                 Found::Suspects => in_flight.wait_until(|load| load == Load::default()).await,
                 Found::Refused => {
                     in_flight.wait_until(|load| load == Load::default()).await;
-                    // What was in flight before may have freed others.
-                    if before == Load::default() && refusals.count() > 0 {
+                    in_vain += 1;
+                    // What was in flight before may have freed others, and what was lost may be written this time.
+                    if before == Load::default() && (refusals.count() > 0 || in_vain >= MAX_IN_VAIN) {
                         return Ok(());
                     }
+                    continue;
                 }
                 Found::Some | Found::FullBatch | Found::Trial(_) => {}
             }
+            in_vain = 0;
         }
     }
 
@@ -316,6 +323,13 @@ impl Claimer<'_> {
             instrument::crowded(&config.scope.namespace, messages.len());
         }
         self.crowded &= refused;
+        let destinations = &engine.destinations;
+        let nothing_to_hand_over = refused
+            || (engine.terms.settle_together
+                && destinations.any()
+                && messages
+                    .iter()
+                    .all(|claimed| destinations.held(&claimed.message.topic).is_some()));
         instrument::claimed(&config.scope.namespace, messages.len(), reclaimed);
         let ids = messages.iter().map(|claimed| claimed.message.id);
         let lease = Arc::new(BatchLease::new(token, sent, config.lease, ids));
@@ -345,7 +359,7 @@ impl Claimer<'_> {
         let dispatch = dispatch::run(Arc::clone(engine), messages, lease, self.outcomes.clone());
         self.publications
             .spawn(engine.supervisor.clone().watch("publishing", dispatch));
-        if refused {
+        if nothing_to_hand_over {
             return Ok(Found::Refused);
         }
         Ok(match (reclaimed, trials, full) {

@@ -200,7 +200,8 @@ impl Relay {
         let store: Arc<dyn RelayStore> = Arc::new(TimedStore::new(self.store, self.config.store_timeout));
         match store.check().await {
             Err(error) if !error.kind.is_transient() => return Err(error.into()),
-            _ => {}
+            Err(error) => tracing::warn!(%error, "the outbox could not be checked; trying to serve it all the same"),
+            Ok(()) => {}
         }
         let engine = Arc::new(Engine {
             terms: store.terms(),

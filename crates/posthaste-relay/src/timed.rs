@@ -140,7 +140,7 @@ impl RelayStore for TimedStore {
     }
 
     async fn check(&self) -> Result<(), StoreError> {
-        self.cleaning.on(self.inner.check()).await
+        self.registry.on(self.inner.check()).await
     }
 }
 

@@ -40,6 +40,7 @@ struct Script {
 #[derive(Debug, Default)]
 struct Faults {
     refuse_all: bool,
+    lose_all: bool,
     refused: HashSet<MessageId>,
     refusals: u64,
     claims_take: Duration,
@@ -71,9 +72,15 @@ impl<S> FaultyStore<S> {
         self.faults().refuse_all = true;
     }
 
-    /// Refuses nothing any more.
+    /// Loses every claim before its verdicts are written; its rows are free again.
+    pub fn lose_all(&self) {
+        self.faults().lose_all = true;
+    }
+
+    /// Refuses and loses nothing any more.
     pub fn allow_all(&self) {
         let mut faults = self.faults();
+        faults.lose_all = false;
         faults.refuse_all = false;
         faults.refused.clear();
     }
@@ -169,6 +176,15 @@ impl<S: RelayStore> RelayStore for FaultyStore<S> {
 
     async fn settle(&self, settlements: &[Settlement]) -> Result<Settled, StoreError> {
         self.answering().await;
+        if self.faults().lose_all {
+            let released = settlements
+                .iter()
+                .map(|settlement| Settlement::released(settlement.id, settlement.token));
+            self.inner.settle(&released.collect::<Vec<_>>()).await?;
+            return Ok(Settled::but(
+                settlements.iter().map(|settlement| settlement.id).collect(),
+            ));
+        }
         let culprits = self.culprits(settlements);
         if culprits.is_empty() {
             return self.inner.settle(settlements).await;

@@ -10,7 +10,7 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::broker::{Broker, busy};
-use super::{MINUTE, SECOND, config, enqueue, state, store};
+use super::{LEASE, MINUTE, SECOND, config, enqueue, state, states, store};
 
 const LOCKED: MemoryTable = MemoryTable {
     lease: MemoryLease::RowLocks,
@@ -90,4 +90,66 @@ async fn a_drain_does_not_go_round_and_round() {
     };
     assert_eq!((report.delivered, report.refused, report.undelivered), (1, 1, 1));
     assert_eq!(broker.attempts_of("1").len(), 1);
+}
+
+/// The culprit is found at once, and not when its verdict is tried again.
+#[tokio::test(start_paused = true)]
+async fn neighbours_do_not_wait_for_a_refused_verdict() {
+    let memory = store(MemoryTable::default());
+    let ids = enqueue(&memory, ["1", "2", "3", "4", "5", "6", "7"]).await;
+    let refusing = FaultyStore::new(memory.clone());
+    refusing.refuse([ids[2]]);
+    let shutdown = CancellationToken::new();
+    let relay = Relay::new(refusing, Broker::willing()).config(config());
+    let relay = tokio::spawn(relay.run_until(shutdown.clone()));
+    sleep(SECOND / 2).await;
+    let mut expected = [State::Delivered; 7];
+    expected[2] = State::Processing;
+    assert_eq!(states(&memory, ids).await, expected);
+    shutdown.cancel();
+    let report = relay.await.unwrap().unwrap();
+    assert_eq!((report.delivered, report.refused), (6, 1));
+}
+
+/// The lease may run out all the same, as when the database was away for long.
+#[tokio::test(start_paused = true)]
+async fn a_row_that_is_claimed_again_is_not_published_again() {
+    let memory = store(MemoryTable::default());
+    let ids = enqueue(&memory, ["1"]).await;
+    let refusing = FaultyStore::new(memory.clone());
+    refusing.refuse(ids);
+    let (broker, shutdown) = (Broker::willing(), CancellationToken::new());
+    let relay = Relay::new(refusing.clone(), broker.clone()).config(config());
+    let relay = tokio::spawn(relay.run_until(shutdown.clone()));
+    for _ in 0..3 {
+        sleep(SECOND * 5).await;
+        memory.clock().advance(LEASE * 2);
+    }
+    sleep(SECOND * 5).await;
+    assert_eq!(broker.attempts_of("1").len(), 1);
+    refusing.allow_all();
+    sleep(MINUTE * 2).await;
+    assert_eq!(state(&memory, ids[0]).await, State::Delivered);
+    shutdown.cancel();
+    let report = relay.await.unwrap().unwrap();
+    assert_eq!((report.delivered, report.refused), (1, 0));
+    assert_eq!(broker.attempts_of("1").len(), 1);
+}
+
+/// A claim whose locks are lost time and again, whatever the reason.
+#[tokio::test(start_paused = true)]
+async fn a_drain_whose_claims_are_lost_ends_with_an_error_and_publishes_once() {
+    let memory = store(LOCKED);
+    enqueue(&memory, ["1", "2"]).await;
+    let losing = FaultyStore::new(memory);
+    losing.lose_all();
+    let broker = Broker::willing();
+    let relay = Relay::new(losing.clone(), broker.clone()).config(config());
+    let drained = timeout(SECOND * 30, relay.drain()).await.expect("the drain ends");
+    let Err(RelayError::Unsettled { report }) = drained else {
+        panic!("{drained:?}")
+    };
+    assert_eq!((report.delivered, report.undelivered), (0, 2));
+    assert!(report.lease_lost >= 2);
+    assert_eq!(broker.tried().len(), 2);
 }
