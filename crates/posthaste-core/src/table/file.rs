@@ -295,21 +295,18 @@ fn column(given: ColumnFile, field: &str, kinds: &[Kind]) -> Result<Column, MapE
         },
         TextOr::Table(settings) => settings,
     };
-    let kind = match settings.kind.as_deref() {
-        None => kinds.first().copied().unwrap_or(Kind::Text),
-        Some(word) => match kinds.iter().find(|kind| kind.word() == word) {
-            Some(kind) => *kind,
-            None => {
-                let problem = if Kind::ALL.iter().any(|kind| kind.word() == word) {
-                    "does not suit this role"
-                } else {
-                    "is no kind"
-                };
-                let words: Vec<_> = kinds.iter().map(|kind| kind.word()).collect();
-                let problem = format!("\"{word}\" {problem}; use {}", words.join(", "));
-                return refuse(format!("{field}.kind"), problem);
-            }
-        },
+    let word = settings.kind.as_deref();
+    let meant = word.map_or(kinds.first(), |word| kinds.iter().find(|kind| kind.word() == word));
+    let Some(kind) = meant.copied() else {
+        let word = word.unwrap_or_default();
+        let problem = if Kind::ALL.iter().any(|kind| kind.word() == word) {
+            "does not suit this role"
+        } else {
+            "is no kind"
+        };
+        let words: Vec<_> = kinds.iter().map(|kind| kind.word()).collect();
+        let problem = format!("\"{word}\" {problem}; use {}", words.join(", "));
+        return refuse(format!("{field}.kind"), problem);
     };
     Ok(Column {
         name: identifier(field, settings.column)?,

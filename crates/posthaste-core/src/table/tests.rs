@@ -75,136 +75,139 @@ fn a_sound_map_is_read() {
     assert!(!map.has("locked_by") && map.has("generated_id"));
 }
 
+/// What is replaced in a sound map by what, the field that is refused then, and a part of the remedy.
+const REFUSALS: &[(&str, &str, &str, &str)] = &[
+    ("name = \"t\"", "nome = \"t\"", "nome", "unknown field"),
+    (
+        "status = {",
+        "state = {",
+        "columns.state",
+        "did you mean status? The roles are id",
+    ),
+    (
+        "kind = \"text\" }\nstatus",
+        "kind = \"txt\" }\nstatus",
+        "columns.payload.kind",
+        "\"txt\" is no kind; use bytes, text, json, jsonb (line ",
+    ),
+    (
+        "kind = \"text\" }\nstatus",
+        "knd = \"text\" }\nstatus",
+        "columns.payload.knd",
+        "unknown field `knd`",
+    ),
+    (
+        "pending = 0",
+        "pending = \"NEW\"",
+        "states.pending",
+        "`NEW` cannot be kept",
+    ),
+    (
+        "status = { column = \"select\", kind = \"integer\" }",
+        "status = { column = \"select\", kind = \"boolean\" }",
+        "states.dead",
+        "tell two states apart",
+    ),
+    (
+        "kind = \"text\" }\nstatus",
+        "kind = \"uuid\" }\nstatus",
+        "columns.payload.kind",
+        "use bytes, text, json, jsonb",
+    ),
+    ("\"my id\"", "\"\"", "columns.id", "it is empty"),
+    ("\"my id\"", "\"a\\nb\"", "columns.id", "control character"),
+    ("pending = 0", "open = 0", "states.open", "the states are pending"),
+    ("pending = 0", "pending = 1", "states.processing", "already"),
+    ("dead = 3", "", "states.dead", "say which word"),
+    (
+        "locked_until = ",
+        "locked_at = 1\nlocked_until = ",
+        "columns.locked_at",
+        "expected a text, or a table in braces",
+    ),
+    (
+        "locked_by = { column = \"who\", kind = \"text\" }",
+        "",
+        "columns.lease_token",
+        "proof of a claim",
+    ),
+    ("attempts = \"tries\"", "", "columns.attempts", "tried for ever"),
+    (
+        "locked_until = { column = \"until\", kind = \"epoch_ms\" }",
+        "",
+        "states.processing",
+        "map locked_until",
+    ),
+    ("payload = {", "#payload = {", "columns.payload", "name its column"),
+    ("{ fixed = \"t\" }", "\"column\"", "topic", "choose another rule"),
+    (
+        "{ fixed = \"t\" }",
+        "\"elsewhere\"",
+        "topic",
+        "{ fixed = \"elsewhere\" }",
+    ),
+    (
+        "{ fixed = \"t\" }",
+        "{ template = \"{colour}\" }",
+        "topic.template",
+        "event_type",
+    ),
+    (
+        "[\"created_at\", \"id\"]",
+        "[\"at\"]",
+        "order",
+        "name roles, not columns",
+    ),
+    ("[\"created_at\", \"id\"]", "[\"seq\"]", "order", "under [columns]"),
+    ("[\"created_at\", \"id\"]", "[]", "order", "at least one"),
+    (
+        "outbox = \"Order\"",
+        "inbox = \"Order\"",
+        "tables.inbox",
+        "a map may name",
+    ),
+    (
+        "outbox = \"Order\"",
+        "outbox = \"Order\"\ndead_letter = \"d\"",
+        "dead_letter.columns",
+        "which columns",
+    ),
+    (
+        "name = \"t\"",
+        "name = \"t\"\nzone = \"'; drop\"",
+        "zone",
+        "not a time zone",
+    ),
+    (
+        "[states]",
+        "[constants]\ncolour = \"red\"\n[states]",
+        "constants.colour",
+        "only these",
+    ),
+    (
+        "attempts = \"tries\"",
+        "attempts = { column = \"tries\", counts = \"sheep\" }",
+        "columns.attempts.counts",
+        "use attempts or retries",
+    ),
+    (
+        "kind = \"text\" }\nstatus",
+        "kind = \"jsonb\" }\ncontent_hash = \"h\"\nstatus",
+        "columns.content_hash",
+        "rewritten by the database",
+    ),
+];
+
 /// Every refusal names the field and says what to do.
 #[test]
 fn what_cannot_work_is_refused_by_name() {
-    for (from, to, field, remedy) in [
-        ("name = \"t\"", "nome = \"t\"", "nome", "unknown field"),
-        (
-            "status = {",
-            "state = {",
-            "columns.state",
-            "did you mean status? The roles are id",
-        ),
-        (
-            "kind = \"text\" }\nstatus",
-            "kind = \"txt\" }\nstatus",
-            "columns.payload.kind",
-            "\"txt\" is no kind; use bytes, text, json, jsonb (line ",
-        ),
-        (
-            "kind = \"text\" }\nstatus",
-            "knd = \"text\" }\nstatus",
-            "columns.payload.knd",
-            "unknown field `knd`",
-        ),
-        (
-            "pending = 0",
-            "pending = \"NEW\"",
-            "states.pending",
-            "`NEW` cannot be kept",
-        ),
-        (
-            "status = { column = \"select\", kind = \"integer\" }",
-            "status = { column = \"select\", kind = \"boolean\" }",
-            "states.dead",
-            "tell two states apart",
-        ),
-        (
-            "kind = \"text\" }\nstatus",
-            "kind = \"uuid\" }\nstatus",
-            "columns.payload.kind",
-            "use bytes, text, json, jsonb",
-        ),
-        ("\"my id\"", "\"\"", "columns.id", "it is empty"),
-        ("\"my id\"", "\"a\\nb\"", "columns.id", "control character"),
-        ("pending = 0", "open = 0", "states.open", "the states are pending"),
-        ("pending = 0", "pending = 1", "states.processing", "already"),
-        ("dead = 3", "", "states.dead", "say which word"),
-        (
-            "locked_until = ",
-            "locked_at = 1\nlocked_until = ",
-            "columns.locked_at",
-            "expected a text, or a table in braces",
-        ),
-        (
-            "locked_by = { column = \"who\", kind = \"text\" }",
-            "",
-            "columns.lease_token",
-            "proof of a claim",
-        ),
-        ("attempts = \"tries\"", "", "columns.attempts", "tried for ever"),
-        (
-            "locked_until = { column = \"until\", kind = \"epoch_ms\" }",
-            "",
-            "states.processing",
-            "map locked_until",
-        ),
-        ("payload = {", "#payload = {", "columns.payload", "name its column"),
-        ("{ fixed = \"t\" }", "\"column\"", "topic", "choose another rule"),
-        (
-            "{ fixed = \"t\" }",
-            "\"elsewhere\"",
-            "topic",
-            "{ fixed = \"elsewhere\" }",
-        ),
-        (
-            "{ fixed = \"t\" }",
-            "{ template = \"{colour}\" }",
-            "topic.template",
-            "event_type",
-        ),
-        (
-            "[\"created_at\", \"id\"]",
-            "[\"at\"]",
-            "order",
-            "name roles, not columns",
-        ),
-        ("[\"created_at\", \"id\"]", "[\"seq\"]", "order", "under [columns]"),
-        ("[\"created_at\", \"id\"]", "[]", "order", "at least one"),
-        (
-            "outbox = \"Order\"",
-            "inbox = \"Order\"",
-            "tables.inbox",
-            "a map may name",
-        ),
-        (
-            "outbox = \"Order\"",
-            "outbox = \"Order\"\ndead_letter = \"d\"",
-            "dead_letter.columns",
-            "which columns",
-        ),
-        (
-            "name = \"t\"",
-            "name = \"t\"\nzone = \"'; drop\"",
-            "zone",
-            "not a time zone",
-        ),
-        (
-            "[states]",
-            "[constants]\ncolour = \"red\"\n[states]",
-            "constants.colour",
-            "only these",
-        ),
-        (
-            "attempts = \"tries\"",
-            "attempts = { column = \"tries\", counts = \"sheep\" }",
-            "columns.attempts.counts",
-            "use attempts or retries",
-        ),
-        (
-            "kind = \"text\" }\nstatus",
-            "kind = \"jsonb\" }\ncontent_hash = \"h\"\nstatus",
-            "columns.content_hash",
-            "rewritten by the database",
-        ),
-    ] {
+    for (from, to, field, remedy) in REFUSALS {
         let changed = toml(|sound| {
             assert!(sound.contains(from), "{from}");
             sound.replace(from, to)
         });
         let error = changed.expect_err(to);
-        assert_eq!(error.field, field, "{error}");
+        assert_eq!(error.field, *field, "{error}");
         assert!(!error.to_string().contains("untagged"), "{error}");
         assert!(error.to_string().contains(remedy), "{error}");
     }
