@@ -52,7 +52,7 @@ pub enum InvalidMessage {
         field: &'static str,
     },
     /// A field is too long.
-    #[error("{field} has {actual} bytes and may have {limit}; shorten it or raise the limit")]
+    #[error("{field} has {actual} bytes and may have {limit}; shorten it{}", raise_limit(field))]
     TooLong {
         /// The message's field.
         field: &'static str,
@@ -100,6 +100,15 @@ pub enum InvalidMessage {
         /// What is wrong, and the remedy.
         reason: &'static str,
     },
+}
+
+/// The limits of names are those of database indexes, and cannot be raised.
+fn raise_limit(field: &str) -> &'static str {
+    match field {
+        "payload" => " or raise limits.payload_bytes",
+        "headers" => " or raise limits.header_bytes",
+        _ => "",
+    }
 }
 
 /// Checks everything about one message that can be known without a database.
