@@ -1,9 +1,12 @@
 //! How a command that failed says so: one message on standard error and a non-zero exit code.
 
-use std::io::{self, IsTerminal};
+use std::io;
 use std::process::ExitCode;
 
+use anstyle::{AnsiColor, Style};
 use thiserror::Error;
+
+use crate::terminal;
 
 /// An end with a code that means something, after everything was said.
 #[derive(Debug, Error)]
@@ -19,12 +22,12 @@ pub fn report(error: &anyhow::Error) -> ExitCode {
         // Whoever read our output, `head` perhaps, has seen enough.
         return ExitCode::SUCCESS;
     }
-    let label = if io::stderr().is_terminal() {
-        "\x1b[1;31merror:\x1b[0m"
+    let style = if terminal::has_colors(&io::stderr()) {
+        Style::new().bold().fg_color(Some(AnsiColor::Red.into()))
     } else {
-        "error:"
+        Style::new()
     };
-    eprintln!("{label} {}", text(error));
+    eprintln!("{style}error:{style:#} {}", terminal::harmless(&text(error)));
     ExitCode::FAILURE
 }
 

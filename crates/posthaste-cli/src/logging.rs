@@ -1,20 +1,40 @@
 //! Log lines. They go to standard error: standard output belongs to the publisher and to what commands print.
 
-use std::io::{self, IsTerminal};
+use std::fmt;
+use std::io;
 
+use anstyle::Style;
+use tracing::field::Field;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::field::MakeExt;
+use tracing_subscriber::fmt::format::{Writer, debug_fn};
 
 use crate::config::{LogConfig, LogFormat};
+use crate::terminal;
 
 /// Begins to write log lines.
 pub fn start(config: &LogConfig) -> anyhow::Result<()> {
     let lines = tracing_subscriber::fmt()
         .with_writer(io::stderr)
-        .with_ansi(io::stderr().is_terminal())
+        .with_ansi(terminal::has_colors(&io::stderr()))
         .with_env_filter(EnvFilter::try_new(&config.level)?);
     let started = match config.format {
-        LogFormat::Text => lines.try_init(),
+        LogFormat::Text => lines.fmt_fields(debug_fn(write_field).delimited(" ")).try_init(),
         LogFormat::Json => lines.json().try_init(),
     };
     started.map_err(anyhow::Error::from_boxed)
+}
+
+/// Values come from messages and brokers: they may neither control the terminal nor begin a line that looks like one of ours.
+fn write_field(writer: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug) -> fmt::Result {
+    let text = format!("{value:?}");
+    let text = terminal::harmless(&text).replace('\n', "\n    ");
+    match field.name() {
+        "message" => write!(writer, "{text}"),
+        name if writer.has_ansi_escapes() => {
+            let (italic, dimmed) = (Style::new().italic(), Style::new().dimmed());
+            write!(writer, "{italic}{name}{italic:#}{dimmed}={dimmed:#}{text}")
+        }
+        name => write!(writer, "{name}={text}"),
+    }
 }

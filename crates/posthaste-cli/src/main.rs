@@ -9,6 +9,7 @@ mod logging;
 mod metrics;
 mod schema;
 mod shutdown;
+mod terminal;
 mod wiring;
 
 use std::process::ExitCode;

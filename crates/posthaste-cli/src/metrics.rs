@@ -1,21 +1,133 @@
-//! The address under which Prometheus finds the figures.
+//! The address where Prometheus finds the figures, and probes find out whether the relay does its work.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use anyhow::Context;
-use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Json};
+use axum::routing::get;
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use posthaste_core::breaker::CircuitState;
+use posthaste_relay::{Phase, RelayHealth};
+use serde::Serialize;
+use tokio::net::TcpListener;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::config::MetricsConfig;
 
 /// Seconds from enqueue to delivery, from a wake-up in the same process to an outage over lunch.
 const LATENCY_BUCKETS: [f64; 12] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 300.0, 3600.0];
 
-/// Serves the figures if an address is set.
-pub fn serve(config: &MetricsConfig) -> anyhow::Result<()> {
-    let Some(listen) = config.listen else { return Ok(()) };
-    PrometheusBuilder::new()
-        .set_buckets_for_metric(Matcher::Full("outbox_process_latency".to_owned()), &LATENCY_BUCKETS)
-        .and_then(|builder| builder.with_http_listener(listen).install())
+/// How often what was measured is drained into its buckets; without that an unread histogram would grow for ever.
+const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
+
+/// What the probes look at.
+#[derive(Clone, Debug, Default)]
+pub struct Probes(Arc<OnceLock<RelayHealth>>);
+
+impl Probes {
+    /// The database was reached, and this relay begins.
+    pub fn watch(&self, relay: RelayHealth) {
+        // There is one relay in a process.
+        let _ = self.0.set(relay);
+    }
+
+    fn health(&self) -> Health {
+        let Some(relay) = self.0.get() else {
+            return Health {
+                ready: false,
+                alive: true,
+                relay: "starting",
+                reasons: vec!["the database was not reached yet; the log says why".to_owned()],
+                circuit: CircuitState::Closed,
+                circuit_reason: None,
+            };
+        };
+        let report = relay.report();
+        let (phase, reason) = match report.phase {
+            Phase::Starting => ("starting", Some("the relay was not started yet")),
+            Phase::Running => ("running", None),
+            Phase::Stopped => ("stopped", Some("the relay has stopped")),
+        };
+        Health {
+            ready: report.is_ready(),
+            alive: report.phase != Phase::Stopped,
+            relay: phase,
+            reasons: reason
+                .map(str::to_owned)
+                .into_iter()
+                .chain(report.store_errors)
+                .collect(),
+            circuit: report.circuit,
+            circuit_reason: report.circuit_reason,
+        }
+    }
+}
+
+/// The answer to a probe.
+#[derive(Debug, Serialize)]
+struct Health {
+    ready: bool,
+    /// Whether the process does its work; a database that is away is waited for, and a restart would not bring it back.
+    alive: bool,
+    relay: &'static str,
+    /// Why it is not ready.
+    reasons: Vec<String>,
+    circuit: CircuitState,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    circuit_reason: Option<String>,
+}
+
+/// Serves figures and probes if an address is set, until the handle is dropped.
+pub async fn serve(config: &MetricsConfig, probes: Probes) -> anyhow::Result<Option<AbortOnDropHandle<()>>> {
+    let Some(listen) = config.listen else { return Ok(None) };
+    let listener = TcpListener::bind(listen)
+        .await
         .with_context(|| format!("metrics.listen = \"{listen}\": cannot listen there; choose a free port"))?;
+    let figures = PrometheusBuilder::new()
+        .set_buckets_for_metric(Matcher::Full("outbox_process_latency".to_owned()), &LATENCY_BUCKETS)
+        .and_then(PrometheusBuilder::install_recorder)
+        .context("metrics cannot be recorded")?;
     posthaste_relay::describe_metrics();
     tracing::info!("metrics at http://{listen}/metrics");
-    Ok(())
+    let serving = axum::serve(listener, router(figures.clone(), probes)).into_future();
+    Ok(Some(AbortOnDropHandle::new(tokio::spawn(async move {
+        let upkeep = async {
+            loop {
+                tokio::time::sleep(UPKEEP_INTERVAL).await;
+                figures.run_upkeep();
+            }
+        };
+        tokio::select! {
+            // It goes on after every error of a connection.
+            _ = serving => {}
+            () = upkeep => {}
+        }
+    }))))
+}
+
+fn router(figures: PrometheusHandle, probes: Probes) -> Router {
+    let probe = |choose: fn(&Health) -> bool| {
+        get(async move |State(probes): State<Probes>| {
+            let health = probes.health();
+            let status = if choose(&health) {
+                StatusCode::OK
+            } else {
+                StatusCode::SERVICE_UNAVAILABLE
+            };
+            (status, Json(health))
+        })
+    };
+    let metrics = get(async move || {
+        let format = [(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")];
+        (format, figures.render()).into_response()
+    });
+    Router::new()
+        .route("/metrics", metrics)
+        .route("/healthz", probe(|health| health.alive))
+        .route("/readyz", probe(|health| health.ready))
+        .with_state(probes)
 }

@@ -251,7 +251,9 @@ fn no_file(path: &Path) -> StoreError {
     StoreError {
         kind: StoreErrorKind::SchemaMissing,
         message: format!("SQLite: there is no file {}", path.display()),
-        remedy: Some("create it with `posthaste migrate up`, or correct database.url"),
+        remedy: Some(
+            "go to its directory, or name it by database.url (--database-url); `posthaste migrate up` creates a new one",
+        ),
         source: None,
     }
 }
@@ -316,7 +318,7 @@ impl Outlet {
 /// The configured publisher. Nothing is connected to yet, so that a relay may start before its broker.
 pub fn publisher(config: &Config) -> anyhow::Result<Outlet> {
     let settings = &config.publisher;
-    Ok(match settings.kind {
+    Ok(match config.publisher_kind()? {
         PublisherKind::Stdout => Outlet::new(Stdout::new(), Way::Open),
         PublisherKind::File => {
             let path = settings.path.as_ref().context("publisher.path: is missing")?;

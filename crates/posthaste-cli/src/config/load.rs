@@ -182,15 +182,15 @@ fn check_publisher(config: &Config, figment: &Figment) -> Result<(), Problem> {
         return Err(Problem::of_field(figment, &format!("publisher.{field}"), &reason));
     }
     match publisher.kind {
-        PublisherKind::File if publisher.path.is_none() => Err(Problem::new(
+        Some(PublisherKind::File) if publisher.path.is_none() => Err(Problem::new(
             "publisher.path: is missing; the file publisher needs one, such as publisher.path = \"events.jsonl\""
                 .to_owned(),
         )),
-        PublisherKind::Webhook => check_webhook(config, figment),
+        Some(PublisherKind::Webhook) => check_webhook(config, figment),
         #[cfg(feature = "kafka")]
-        PublisherKind::Kafka => check_kafka_publisher(config, figment),
+        Some(PublisherKind::Kafka) => check_kafka_publisher(config, figment),
         #[cfg(not(feature = "kafka"))]
-        PublisherKind::Kafka => Err(Problem::of_field(
+        Some(PublisherKind::Kafka) => Err(Problem::of_field(
             figment,
             "publisher.kind",
             "this program was built without Kafka; build it with the feature `kafka`, or use another one",

@@ -19,6 +19,7 @@ use serde::Deserialize;
 pub use database_url::DatabaseUrl;
 pub use load::{Origin, load};
 pub use map::NamedMap;
+use problem::Problem;
 pub use publisher::{PublisherConfig, PublisherKind};
 
 /// Everything that can be set.
@@ -44,9 +45,23 @@ pub struct Config {
     pub log: LogConfig,
 }
 
-#[cfg(feature = "kafka")]
 impl Config {
+    /// Which publisher. What is delivered is marked as delivered, so a database that somebody named needs a publisher that
+    /// somebody named: standard output would swallow its messages for good. The file that nobody named has standard output.
+    pub fn publisher_kind(&self) -> Result<PublisherKind, Problem> {
+        match self.publisher.kind {
+            Some(kind) => Ok(kind),
+            None if !self.database.is_named() => Ok(PublisherKind::Stdout),
+            None => Err(Problem::new(format!(
+                "publisher.kind: is missing; messages of {} would count as delivered, so somebody has to say where they go: \
+                 set publisher.kind = \"kafka\", \"webhook\", \"file\" or \"log\", or --set publisher.kind=stdout to print them",
+                self.database.url()
+            ))),
+        }
+    }
+
     /// The Kafka publisher's options.
+    #[cfg(feature = "kafka")]
     pub fn kafka_options(&self) -> posthaste_publishers::KafkaOptions {
         self.publisher.kafka(self.kafka.settings(), self.relay.publish_timeout)
     }
@@ -96,6 +111,11 @@ impl Database {
     /// The database. Defaults to the SQLite file `posthaste.db`.
     pub fn url(&self) -> DatabaseUrl {
         self.url.clone().unwrap_or_default()
+    }
+
+    /// Whether somebody said which database, or which tables in it.
+    fn is_named(&self) -> bool {
+        self.url.is_some() || self.found.is_some()
     }
 
     /// Whether missing tables are created. Defaults to true for the file that nobody configured, so that a first run

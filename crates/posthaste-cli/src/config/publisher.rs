@@ -15,8 +15,8 @@ use serde::Deserialize;
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PublisherConfig {
-    /// Which publisher. Defaults to `stdout`.
-    pub kind: PublisherKind,
+    /// Which publisher. Defaults to `stdout` for the database that nobody named; see [`super::Config::publisher_kind`].
+    pub(super) kind: Option<PublisherKind>,
     /// The file to append to. Needed for, and only for, `file`.
     pub path: Option<PathBuf>,
     /// Whether each batch is forced to disk before it counts as delivered. For `file`. Defaults to true.
@@ -57,11 +57,10 @@ pub struct PublisherConfig {
 }
 
 /// Which publisher.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PublisherKind {
     /// One line of JSON per message on standard output.
-    #[default]
     Stdout,
     /// One line of JSON per message in a file.
     File,
@@ -121,7 +120,7 @@ impl PublisherConfig {
         ];
         let (field, kinds, _) = given
             .into_iter()
-            .find(|(_, kinds, given)| *given && !kinds.contains(&self.kind))?;
+            .find(|(_, kinds, given)| *given && self.kind.is_none_or(|kind| !kinds.contains(&kind)))?;
         let names: Vec<_> = kinds.iter().map(|kind| kind.name()).collect();
         let (names, first) = (names.join(" and "), names[0]);
         let s = if kinds.len() == 1 { "" } else { "s" };

@@ -1,6 +1,6 @@
 //! Settings: where they come from, and what is said about bad ones.
 
-use crate::support::Place;
+use crate::support::{Place, TO_STDOUT};
 
 /// Runs on a file with these lines; the message must have these parts.
 #[track_caller]
@@ -122,7 +122,8 @@ fn flags_override_the_environment_which_overrides_the_file() {
     let place = Place::empty();
     place.write("posthaste.toml", "[database]\nurl = 'sqlite://file.db'");
     let database = |place: &Place, args: &[&str]| {
-        let args = [&["run", "--check", "--set", "database.auto_migrate=true"], args].concat();
+        let check = ["run", "--check", "--set", "database.auto_migrate=true"];
+        let args = [&check, &TO_STDOUT[..], args].concat();
         let ran = place.run(&args).success();
         ran.stdout
             .lines()
@@ -159,4 +160,45 @@ fn a_program_without_kafka_says_so() {
             "feature `kafka`",
         ],
     );
+}
+
+/// The keys of a section, by what is said of a key that it does not have; nothing for what is no section.
+fn keys(place: &Place, section: &str) -> Option<Vec<String>> {
+    let unknown = [section, "~"].join(if section.is_empty() { "" } else { "." });
+    let variable = format!("POSTHASTE_{}", unknown.to_uppercase().replace('.', "__"));
+    let ran = if section.is_empty() {
+        place.write("posthaste.toml", "['~']");
+        place.run(&["status"])
+    } else {
+        place.write("posthaste.toml", "");
+        crate::support::Ran::of(place.command(&["status"]).env(variable, "1"), "")
+    };
+    let (_, known) = ran.stderr.split_once("unknown key; known are ")?;
+    let known = known.lines().next().unwrap();
+    let known = known.split_once(" (in ").map_or(known, |(known, _)| known);
+    Some(known.split(", ").map(str::to_owned).collect())
+}
+
+/// A setting that is in no document can only be guessed.
+#[test]
+fn every_setting_is_in_the_reference_and_the_reference_has_no_other() {
+    let place = Place::empty();
+    let mut settings = Vec::new();
+    let mut sections = keys(&place, "").unwrap();
+    while let Some(section) = sections.pop() {
+        match keys(&place, &section) {
+            Some(keys) => sections.extend(keys.iter().map(|key| format!("{section}.{key}"))),
+            None => settings.push(section),
+        }
+    }
+    // Described once for all topics.
+    settings.retain(|setting| !setting.starts_with("kafka.topic_defaults."));
+    settings.push("kafka.topic_defaults".to_owned());
+    settings.sort_unstable();
+    assert!(settings.len() > 60, "{settings:?}");
+    let reference = include_str!("../../../../docs/configuration.md");
+    let row = |line: &str| line.strip_prefix("| `")?.split('`').next().map(str::to_owned);
+    let mut described: Vec<String> = reference.lines().filter_map(row).collect();
+    described.sort_unstable();
+    assert_eq!(described, settings);
 }

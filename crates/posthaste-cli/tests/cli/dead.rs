@@ -1,16 +1,17 @@
 //! Dead messages: seen, replayed, discarded.
 
 use std::fs::File;
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
 
-use crate::support::{Background, Place, eventually, on_every_database};
+use crate::probes;
+use crate::support::{Background, DRAIN, Place, TO_STDOUT, eventually, on_every_database};
 
 on_every_database!(
     a_dead_message_shows_in_log_status_list_and_detail,
     replayed_messages_are_delivered,
     discarded_messages_are_gone,
     changing_everything_must_be_said,
+    dead_messages_are_listed_page_by_page,
+    dead_messages_can_be_enqueued_in_another_outbox,
 );
 
 /// Enqueues messages and lets them die: their one attempt goes to a pipe that nobody reads.
@@ -22,9 +23,14 @@ fn with_dead(place: &Place, messages: &[(&str, &str)]) -> Vec<String> {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     let log = File::create(place.path("log")).unwrap();
-    let mut command = place.command(&["run", "--drain", "--set", "relay.retry.max_attempts=1"]);
+    let mut command = place.command(&[&DRAIN[..], &["--set", "relay.retry.max_attempts=1"]].concat());
     let mut relay = Background::of(command.stdout(writer).stderr(log).spawn().unwrap());
-    assert_eq!(relay.exit_code(), Some(0), "{}", place.read("log"));
+    assert_eq!(
+        relay.exit_code(),
+        Some(1),
+        "they are not delivered: {}",
+        place.read("log")
+    );
     assert_eq!(place.status()["dead"], messages.len());
     ids
 }
@@ -91,7 +97,7 @@ fn replayed_messages_are_delivered(place: &Place) {
         (&rest["replayed"], &rest["ids"][0]),
         (&1.into(), &ids[2].as_str().into())
     );
-    let delivered = place.run(&["run", "--drain"]).success().stdout;
+    let delivered = place.run(&DRAIN).success().stdout;
     assert!(ids.iter().all(|id| delivered.contains(id)), "{delivered}");
 }
 
@@ -128,27 +134,95 @@ fn changing_everything_must_be_said(place: &Place) {
     assert_eq!(place.status()["dead"], 1);
 }
 
+fn dead_messages_are_listed_page_by_page(place: &Place) {
+    let ids = with_dead(place, &[("orders", "1"), ("orders", "2"), ("orders", "3")]);
+    let page = place.run(&["dead", "list", "--limit", "2"]).success().stdout;
+    let note = format!("there are more; go on with --after {}, or raise --limit\n", ids[1]);
+    assert!(page.ends_with(&note), "{page}");
+    let page = place
+        .run(&["dead", "list", "--limit", "2", "--after", &ids[1]])
+        .success()
+        .stdout;
+    assert!(page.contains(&ids[2]) && !page.contains("there are more"), "{page}");
+    let page = place.run(&["dead", "list", "--limit", "2", "--json"]).success();
+    assert!(
+        page.stderr.contains(&note) && page.stdout.lines().count() == 2,
+        "{page:?}"
+    );
+    let all = place.run(&["dead", "list", "--limit", "3"]).success().stdout;
+    assert!(!all.contains("there are more"), "{all}");
+}
+
+/// Every payload arrives byte for byte: also one that is a JSON string, has line breaks, or is no text.
+fn dead_messages_can_be_enqueued_in_another_outbox(place: &Place) {
+    place.run(&["migrate"]).success();
+    let payloads: [&[u8]; 6] = [
+        br#"{"n":  1.50}"#,
+        br#""text""#,
+        b"{\n  \"pretty\": true\n}\n",
+        b"plain",
+        b"\xff\x00",
+        b" 1 ",
+    ];
+    for payload in payloads {
+        std::fs::write(place.path("body"), payload).unwrap();
+        let args = ["--topic", "a", "--key", "k", "--tenant", "t", "--dedupe-key"];
+        let key = format!("t/{}", uuid::Uuid::new_v4());
+        place.enqueue(&[&args[..], &[&key, "--header", "h=1", "--payload", "@body"]].concat());
+    }
+    let away = [
+        "--set",
+        "publisher.kind=webhook",
+        "--set",
+        "publisher.url=http://127.0.0.1:1/x",
+    ];
+    let dying = [&["run", "--drain", "--set", "relay.retry.max_attempts=1"], &away[..]].concat();
+    // A dead head lets the next one of its key go.
+    crate::support::eventually("all are dead", || {
+        place.run(&[&dying[..], &["--set", "relay.breaker.enabled=false"]].concat());
+        place.status()["dead"] == payloads.len()
+    });
+    let exported = place.run(&["dead", "list", "--json"]).success().stdout;
+
+    let other = Place::with_sqlite().migrated();
+    let imported = other
+        .run_with_input(&["enqueue", "--stdin"], &exported)
+        .success()
+        .stdout;
+    let ids: Vec<_> = imported
+        .lines()
+        .map(|line| line.strip_suffix(" new").unwrap())
+        .collect();
+    assert_eq!(ids.len(), payloads.len());
+    let again = [&dying[..], &["--set", "relay.breaker.enabled=false"]].concat();
+    crate::support::eventually("all are dead there", || {
+        other.run(&again);
+        other.status()["dead"] == payloads.len()
+    });
+    let arrived = other.run(&["dead", "list", "--json"]).success().stdout;
+    let comparable = |lines: &str| -> Vec<serde_json::Value> {
+        let mut rows: Vec<serde_json::Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        for row in &mut rows {
+            for own in ["sequence", "created_at", "updated_at", "last_error", "attempts"] {
+                row.as_object_mut().unwrap().remove(own);
+            }
+        }
+        rows
+    };
+    assert_eq!(comparable(&arrived), comparable(&exported));
+}
+
 /// Proves B16.
 #[test]
 fn dead_messages_show_in_the_metrics() {
     let place = Place::with_sqlite();
     with_dead(&place, &[("orders", "1"), ("orders", "2")]);
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let listen = format!("metrics.listen=127.0.0.1:{port}");
-    let _relay = place.start(&["run", "--set", &listen, "--set", "relay.janitor_interval=100ms"]);
+    let often = ["--set", "relay.janitor_interval=100ms"];
+    let (_relay, port) = probes::start(&place, &[&TO_STDOUT[..], &often].concat());
+    let metrics = || probes::get(port, "/metrics").map(|(_, figures)| figures);
     eventually("the gauge shows two", || {
-        metrics(port).is_some_and(|text| text.contains("outbox_dead_count{namespace=\"default\"} 2\n"))
+        metrics().is_some_and(|text| text.contains("outbox_dead_count{namespace=\"default\"} 2\n"))
     });
-    let text = metrics(port).unwrap();
+    let text = metrics().unwrap();
     assert!(text.contains("# HELP outbox_dead_count Dead messages"), "{text}");
-}
-
-fn metrics(port: u16) -> Option<String> {
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
-    stream
-        .write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-        .ok()?;
-    let mut text = String::new();
-    stream.read_to_string(&mut text).ok()?;
-    Some(text)
 }

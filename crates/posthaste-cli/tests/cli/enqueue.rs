@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::support::{Place, on_every_database};
+use crate::support::{DRAIN, Place, on_every_database};
 
 on_every_database!(
     a_message_given_by_flags_is_delivered_as_given,
@@ -13,7 +13,7 @@ on_every_database!(
 );
 
 fn delivered(place: &Place) -> Vec<Value> {
-    let ran = place.run(&["run", "--drain"]).success();
+    let ran = place.run(&DRAIN).success();
     ran.stdout
         .lines()
         .map(|line| serde_json::from_str(line).unwrap())
@@ -140,4 +140,52 @@ fn a_message_for_later_waits() {
     place.enqueue(&["--topic", "a", "--payload", "1", "--not-before", "2000-01-01T00:00:00Z"]);
     assert_eq!(delivered(&place).len(), 1);
     assert_eq!(place.status()["waiting"], 1);
+}
+
+#[test]
+fn a_bad_field_of_a_line_is_named_with_one_line_number() {
+    let place = Place::with_sqlite().migrated();
+    let good = r#"{"topic": "a", "payload": 1}"#;
+    for (line, complaint) in [
+        (
+            r#"{"topic": "a", "payload": 1, "not_before": "yesterday"}"#,
+            "line 3: not_before: ",
+        ),
+        (
+            r#"{"topic": "a", "payload": 1, "key": 1}"#,
+            "line 3: key: invalid type: integer `1`, expected a string",
+        ),
+    ] {
+        let ran = place.run_with_input(&["enqueue", "--stdin"], &format!("{good}\n{good}\n{line}\n"));
+        ran.fails_with(&["nothing was written", complaint]);
+        assert!(!ran.stderr.contains("line 1"), "{ran:?}");
+    }
+}
+
+#[test]
+fn a_refusal_names_the_flag_and_the_setting() {
+    let place = Place::with_sqlite().migrated();
+    place.write("body", &"x".repeat(2_000_000));
+    let large = ["enqueue", "--topic", "a", "--payload", "@body"];
+    let ran = place.run(&large);
+    ran.fails_with(&["--payload: 2000000 bytes", "outbox.limits.payload_bytes = 2000000"]);
+    assert!(!ran.stderr.contains("message 0"), "{ran:?}");
+    place
+        .run(&[&large[..], &["--set", "outbox.limits.payload_bytes=2000000"]].concat())
+        .success();
+
+    let enqueue = |args: &[&str]| place.run(&[&["enqueue", "--topic", "a", "--payload", "1"], args].concat());
+    enqueue(&["--tenant", "t1", "--dedupe-key", "k"]).fails_with(&["--dedupe-key: ", "`t1/`"]);
+    enqueue(&["--type", "Paid"]).fails_with(&["--type: ", "outbox.type_names = \"any\""]);
+    enqueue(&["--key", ""]).fails_with(&["--key: ", "is empty"]);
+    enqueue(&["--header", "id=1"]).fails_with(&["--header: header `id`"]);
+    let long = "k".repeat(600);
+    let ran = enqueue(&["--key", &long]);
+    ran.fails_with(&["--key: 600 bytes are more than the 512 that are allowed; shorten it"]);
+    assert!(!ran.stderr.contains("raise"), "that limit is fixed: {ran:?}");
+
+    let lines =
+        format!("{{\"topic\": \"a\", \"payload\": 1}}\n{{\"topic\": \"a\", \"key\": \"{long}\", \"payload\": 1}}\n");
+    let ran = place.run_with_input(&["enqueue", "--stdin"], &lines);
+    ran.fails_with(&["line 2: ordering_key: 600 bytes"]);
 }

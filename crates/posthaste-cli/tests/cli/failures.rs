@@ -8,16 +8,17 @@ use std::process::Command;
 
 use posthaste_servers::{PostgresServer, StopMode};
 
-use crate::support::{Place, Ran, eventually, on_every_database, without_postgres};
+use crate::support::{Place, Ran, TO_STDOUT, eventually, on_every_database, without_postgres};
 
 on_every_database!(missing_tables_are_named_with_the_remedy);
 
 fn missing_tables_are_named_with_the_remedy(place: &Place) {
     // A database without tables, as a PostgreSQL schema that is not there; a missing file has a message of its own.
     place.write("outbox.db", "");
-    for command in ["run", "status", "purge"] {
+    let run = [&["run"], &TO_STDOUT[..]].concat();
+    for command in [&run[..], &["status"], &["purge"]] {
         place
-            .run(&[command])
+            .run(command)
             .fails_with(&["the outbox tables are missing", "run `posthaste migrate up`"]);
     }
 }
@@ -57,8 +58,9 @@ fn a_wrong_password_and_a_full_server_end_the_command_with_the_remedy() {
     psql(&server, "create role crowded login connection limit 0");
 
     let place = place_of(&server, &format!("{role}:wrong"));
-    for command in ["run", "status", "migrate"] {
-        let ran = place.run(&[command]);
+    let run = [&["run"], &TO_STDOUT[..]].concat();
+    for command in [&run[..], &["status"], &["migrate"]] {
+        let ran = place.run(command);
         ran.fails_with(&[
             "password authentication failed",
             "check user and password in the database URL",
@@ -106,6 +108,7 @@ fn a_file_that_cannot_be_written_ends_the_command_with_the_remedy() {
     let mut command = Command::new(program);
     command
         .args(["run", "--database-url", "sqlite://outbox.db"])
+        .args(TO_STDOUT)
         .current_dir(place.path("."));
     if nix::unistd::geteuid().is_root() {
         // Root may write everything.

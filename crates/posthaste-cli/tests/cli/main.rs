@@ -13,9 +13,11 @@ mod enqueue;
 mod failures;
 #[cfg(feature = "kafka")]
 mod kafka_run;
+mod manners;
 mod maps;
 mod migrate;
 mod notify;
+mod probes;
 mod refused_verdicts;
 mod run;
 mod status;

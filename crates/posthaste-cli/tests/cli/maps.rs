@@ -64,7 +64,8 @@ impl Table {
         }
         let proposal = self.place.run(&args).success().stdout;
         self.place.write("outbox.toml", &proposal);
-        (self.place.set("DATABASE__MAP", "./outbox.toml"), proposal)
+        let place = self.place.set("DATABASE__MAP", "./outbox.toml");
+        (place.set("PUBLISHER__KIND", "stdout"), proposal)
     }
 }
 

@@ -4,12 +4,16 @@ use std::process::Stdio;
 
 use nix::sys::signal::Signal;
 
-use crate::support::{Place, Ran, eventually, on_every_database};
+use crate::support::{DRAIN, Place, Ran, TO_STDOUT, eventually, on_every_database};
 
 on_every_database!(
     a_signal_stops_the_relay_after_what_is_on_its_way,
-    a_check_says_what_it_found_and_changes_nothing
+    a_check_says_what_it_found_and_changes_nothing,
+    a_database_that_somebody_named_needs_a_publisher_that_somebody_named,
+    a_drain_that_did_not_deliver_all_that_was_due_fails,
 );
+
+const CHECK: [&str; 4] = ["run", "--check", TO_STDOUT[0], TO_STDOUT[1]];
 
 const TO_FILE: [&str; 4] = ["--set", "publisher.kind=file", "--set", "publisher.path=events.jsonl"];
 
@@ -34,10 +38,10 @@ fn a_signal_stops_the_relay_after_what_is_on_its_way(place: &Place) {
 }
 
 fn a_check_says_what_it_found_and_changes_nothing(place: &Place) {
-    place.run(&["run", "--check"]).fails_with(&["`posthaste migrate up`"]);
+    place.run(&CHECK).fails_with(&["`posthaste migrate up`"]);
     place.run(&["migrate"]).success();
     place.enqueue(&["--topic", "a", "--payload", "1"]);
-    let found = place.run(&["run", "--check"]).success().stdout;
+    let found = place.run(&CHECK).success().stdout;
     for part in [
         "settings   ok",
         "schema version",
@@ -50,6 +54,89 @@ fn a_check_says_what_it_found_and_changes_nothing(place: &Place) {
     assert_eq!(place.status()["pending"], 1);
 }
 
+fn a_database_that_somebody_named_needs_a_publisher_that_somebody_named(place: &Place) {
+    place.run(&["migrate"]).success();
+    let id = place.enqueue(&["--topic", "payments", "--payload", "1"]);
+    for args in [&["run"][..], &["run", "--drain"], &["run", "--check"]] {
+        let ran = place.run(args);
+        ran.fails_with(&["publisher.kind: is missing", "--set publisher.kind=stdout"]);
+        assert_eq!(ran.stdout, "", "nothing is delivered");
+    }
+    assert_eq!(place.status()["pending"], 1);
+    assert!(place.run(&DRAIN).success().stdout.contains(&id));
+}
+
+/// The address may be given in any place where settings are.
+#[test]
+fn a_database_is_named_by_a_file_by_a_flag_and_by_a_map() {
+    let place = Place::empty();
+    let refused = |args: &[&str]| {
+        place
+            .run(&[&["run", "--drain"], args].concat())
+            .fails_with(&["publisher.kind: is missing"]);
+    };
+    refused(&["--database-url", "sqlite://posthaste.db"]);
+    refused(&["--set", "database.url=sqlite://posthaste.db"]);
+    refused(&["--set", "database.map=usage"]);
+    place.write("posthaste.toml", "[database]\nurl = 'sqlite://posthaste.db'");
+    refused(&[]);
+    assert!(!place.path("posthaste.db").exists());
+    place.run(&["status"]).fails_with(&["there is no file"]);
+}
+
+/// A webhook that nobody listens at.
+const AWAY: [&str; 4] = [
+    "--set",
+    "publisher.kind=webhook",
+    "--set",
+    "publisher.url=http://127.0.0.1:1/x",
+];
+
+fn a_drain_that_did_not_deliver_all_that_was_due_fails(place: &Place) {
+    place.run(&["migrate"]).success();
+    let drain = |args: &[&str]| place.run(&[&["run", "--drain"], args].concat());
+    let nothing = drain(&TO_FILE).success();
+    assert_eq!(nothing.stdout, "delivered 0, failed 0, dead 0\n");
+
+    // Too few to open the circuit.
+    for n in ["1", "2", "3"] {
+        place.enqueue(&["--topic", "a", "--payload", n]);
+    }
+    let long_wait = ["--set", r#"relay.retry.backoff={kind="schedule",delays=["1h"]}"#];
+    let failed = drain(&[&AWAY[..], &long_wait].concat());
+    assert_eq!(failed.stdout, "delivered 0, failed 3, dead 0\n");
+    failed.fails_with(&[
+        "not all that was due was delivered: delivered 0, failed 3, dead 0",
+        "drain again",
+    ]);
+    assert_eq!(place.status()["pending"], 3);
+
+    place.enqueue(&["--topic", "a", "--payload", "4"]);
+    // The others have used up their one attempt.
+    let died = drain(&[&AWAY[..], &["--set", "relay.retry.max_attempts=1", "--json"]].concat());
+    assert_eq!(died.json(), serde_json::json!({"delivered": 0, "failed": 0, "dead": 4}));
+    died.fails_with(&["dead 4", "`posthaste dead list`"]);
+
+    place.run(&["dead", "replay", "--all"]).success();
+    let delivered = drain(&[&TO_FILE[..], &["--json"]].concat()).success();
+    assert_eq!(
+        delivered.json(),
+        serde_json::json!({"delivered": 4, "failed": 0, "dead": 0})
+    );
+}
+
+#[test]
+fn a_drain_that_finds_the_broker_away_prints_what_it_did() {
+    let place = Place::with_sqlite().migrated();
+    for _ in 0..9 {
+        place.enqueue(&["--topic", "a", "--payload", "1"]);
+    }
+    let ran = place.run(&[&["run", "--drain", "--json"], &AWAY[..]].concat());
+    ran.fails_with(&["the broker is away"]);
+    assert_eq!(ran.json()["delivered"], 0);
+    assert!(ran.json()["failed"].as_u64() >= Some(5), "{ran:?}");
+}
+
 /// Proves B12.
 #[test]
 fn a_second_signal_ends_the_process_at_once() {
@@ -58,7 +145,7 @@ fn a_second_signal_ends_the_process_at_once() {
     place.write("body", &"x".repeat(300_000));
     place.enqueue(&["--topic", "a", "--payload", "@body"]);
     let log = std::fs::File::create(place.path("log")).unwrap();
-    let mut command = place.command(&["run", "--set", "relay.shutdown_grace=1h"]);
+    let mut command = place.command(&[&["run"], &TO_STDOUT[..], &["--set", "relay.shutdown_grace=1h"]].concat());
     let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
     let pipe = child.stdout.take();
     let mut relay = crate::support::Background::of(child);
@@ -94,9 +181,9 @@ fn without_configuration_it_just_works() {
 #[test]
 fn a_configured_database_is_migrated_only_if_that_was_asked_for() {
     let place = Place::with_sqlite();
-    place.run(&["run", "--drain"]).fails_with(&["`posthaste migrate up`"]);
+    place.run(&DRAIN).fails_with(&["`posthaste migrate up`"]);
     let place = place.set("DATABASE__AUTO_MIGRATE", "true");
-    place.run(&["run", "--drain"]).success();
+    place.run(&DRAIN).success();
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! `status`
 
-use crate::support::{Place, eventually, on_every_database};
+use crate::support::{DRAIN, Place, TO_STDOUT, eventually, on_every_database};
 
 on_every_database!(
     status_counts_what_is_there_and_hides_the_password,
@@ -41,7 +41,7 @@ fn status_shows_the_relays_and_misses_them_when_they_are_needed(place: &Place) {
         "{text}"
     );
 
-    let mut relay = place.start(&["run"]);
+    let mut relay = place.start(&[&["run"], &TO_STDOUT[..]].concat());
     let relays = || place.status()["relays"].as_array().unwrap().clone();
     eventually("the relay is on the list", || !relays().is_empty());
     let found = relays().remove(0);
@@ -71,18 +71,18 @@ fn status_shows_the_relays_and_misses_them_when_they_are_needed(place: &Place) {
 
 fn status_shows_which_relay_leads(place: &Place) {
     place.run(&["migrate"]).success();
-    let mut relay = place.start(&["run", "--set", "relay.exclusive=true"]);
+    let exclusive = ["--set", "relay.exclusive=true"];
+    let drain = [&DRAIN[..], &exclusive].concat();
+    let mut relay = place.start(&[&["run"], &TO_STDOUT[..], &exclusive].concat());
     let leads = || place.status()["relays"][0]["leads"] == true;
     eventually("the relay leads", leads);
     assert!(place.run(&["status"]).success().stdout.contains(", leads\n"));
     place
-        .run(&["run", "--drain", "--set", "relay.exclusive=true"])
+        .run(&drain)
         .fails_with(&["leads this namespace", "stop it before you drain"]);
     relay.signal(nix::sys::signal::Signal::SIGTERM);
     assert_eq!(relay.exit_code(), Some(0));
-    place
-        .run(&["run", "--drain", "--set", "relay.exclusive=true"])
-        .success();
+    place.run(&drain).success();
 }
 
 #[test]

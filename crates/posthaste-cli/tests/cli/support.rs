@@ -12,6 +12,12 @@ use uuid::Uuid;
 /// Long enough for a busy machine; a test that needs it all has failed anyway.
 const PATIENCE: Duration = Duration::from_secs(90);
 
+/// A database that somebody named needs a publisher that somebody named.
+pub const TO_STDOUT: [&str; 2] = ["--set", "publisher.kind=stdout"];
+
+/// Delivers what is due to standard output.
+pub const DRAIN: [&str; 4] = ["run", "--drain", TO_STDOUT[0], TO_STDOUT[1]];
+
 /// Runs each case on SQLite, on PostgreSQL and on MariaDB.
 macro_rules! on_every_database {
     ($($case:ident),* $(,)?) => {

@@ -28,7 +28,7 @@ Examples:
   posthaste maps show usage --ddl
   posthaste maps infer --table outbox_events > outbox.toml     begin with a proposal
   posthaste maps check --map ./outbox.toml                     see what the table lacks
-  posthaste run --set database.map=./outbox.toml";
+  posthaste run --set database.map=./outbox.toml --set publisher.kind=stdout";
 
 #[derive(Debug, Subcommand)]
 enum Action {

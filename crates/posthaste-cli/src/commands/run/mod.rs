@@ -1,76 +1,87 @@
 //! `posthaste run`
 
-use std::io::{Write, stdout};
+mod check;
+mod drain;
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 use posthaste_core::StoreError;
 use posthaste_core::store::Store;
-use posthaste_relay::{Relay, RelayReport};
-use tokio_util::sync::CancellationToken;
+use posthaste_relay::Relay;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::config::{Config, Database};
-use crate::wiring::{self, IfMissing, Outlet};
-use crate::{metrics, schema, shutdown};
+use crate::config::{Config, Database, PublisherKind};
+use crate::metrics::{self, Probes};
+use crate::wiring::{self, Outlet};
+use crate::{schema, shutdown};
 
 /// Deliver what applications enqueue, until SIGTERM or SIGINT
 ///
 /// Without any configuration the outbox is the SQLite file posthaste.db, which is created, and messages go to standard
-/// output. A database or a broker that is away is waited for; a database that cannot work (wrong password, no tables)
+/// output. A database that somebody named needs a publisher that somebody named: what is delivered counts as delivered.
+///
+/// A database or a broker that is away is waited for; a database that cannot work (wrong password, no tables)
 /// ends the command.
 ///
 /// At the first signal no more work is taken, and what is on its way is finished; a second signal ends the process at
 /// once.
 #[derive(Debug, Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES, group(ArgGroup::new("ends").args(["check", "drain"])))]
 pub struct Run {
     /// Check the settings, the database and the publisher, say what was found, and end
-    #[arg(long, conflicts_with = "drain")]
+    #[arg(long)]
     check: bool,
-    /// Deliver what is due and end
+    /// Deliver what is due and end, with an error unless all of it was delivered
     #[arg(long)]
     drain: bool,
+    /// With --check or --drain: print the result as one JSON object
+    #[arg(long, requires = "ends")]
+    json: bool,
 }
 
 const EXAMPLES: &str = "\
 Examples:
   posthaste run
   posthaste run --config posthaste.toml --check
-  posthaste run --database-url postgres://db/shop --set database.map=./outbox.toml
-  POSTHASTE_DATABASE__URL=postgres://relay:secret@db/shop posthaste run
+  posthaste run --drain --json --set publisher.kind=stdout
+  posthaste run --set database.map=./outbox.toml --set publisher.kind=log
   posthaste run --set publisher.kind=kafka --set kafka.brokers=127.0.0.1:9092
-  posthaste run --set publisher.kind=file --set publisher.path=events.jsonl --set metrics.listen=127.0.0.1:9464";
+  posthaste run --set publisher.kind=file --set publisher.path=events.jsonl
+
+While it runs, metrics.listen=127.0.0.1:9464 serves /metrics for Prometheus, and /healthz and /readyz for probes.";
 
 impl Run {
     pub async fn run(self, config: Config) -> anyhow::Result<()> {
         if self.check {
-            return check(&config).await;
+            return check::run(&config, self.json).await;
         }
         let stop = shutdown::on_signal()?;
-        metrics::serve(&config.metrics)?;
         let outlet = wiring::publisher(&config)?;
         let publisher = Arc::clone(&outlet.publisher);
+        let probes = Probes::default();
+        let _listener = metrics::serve(&config.metrics, probes.clone()).await?;
         // Beside the relay, which goes on without it: a broker that is away is said once, and not with every message.
         let _watch = AbortOnDropHandle::new(tokio::spawn(watch(outlet)));
         let waiting = reachable_store(&config.database);
         let Some(store) = stop.run_until_cancelled(waiting).await else {
             return Ok(());
         };
+        let prints_messages = config.publisher_kind()? == PublisherKind::Stdout;
         let relay = Relay::new(store?, publisher).config(config.relay);
+        probes.watch(relay.health());
         if self.drain {
-            drain(relay, stop).await?;
-        } else {
-            relay.run_until(stop).await?;
+            let summary = match self.json {
+                true => drain::Form::Json,
+                false if prints_messages => drain::Form::None,
+                false => drain::Form::Text,
+            };
+            return drain::run(relay, &stop, summary).await;
         }
+        relay.run_until(stop).await?;
         Ok(())
     }
-}
-
-/// What is on its way when the signal comes is delivered again after its lease.
-async fn drain(relay: Relay, stop: CancellationToken) -> anyhow::Result<Option<RelayReport>> {
-    Ok(stop.run_until_cancelled(relay.drain()).await.transpose()?)
 }
 
 /// Looks for the publisher's broker until it is found; says so if it is not.
@@ -128,53 +139,4 @@ fn may_pass(error: &anyhow::Error) -> bool {
     error
         .downcast_ref::<StoreError>()
         .is_some_and(|error| error.kind.is_transient())
-}
-
-async fn check(config: &Config) -> anyhow::Result<()> {
-    let database = &config.database;
-    let outlet = wiring::publisher(config)?;
-    wiring::probe(database).await?;
-    wiring::writable(database)?;
-    let if_missing = if database.auto_migrate() {
-        IfMissing::Pretend
-    } else {
-        IfMissing::Refuse
-    };
-    let store = wiring::store(database, if_missing).await?;
-    let missing = schema::missing(&*store).await?;
-    let found = if missing.is_empty() {
-        let tables = if let Some(map) = database.table_map() {
-            schema::prepare(&*store, database).await?;
-            let warnings = match schema::findings(database).await?.len() {
-                0 => "",
-                _ => ", with warnings (see `posthaste maps check`)",
-            };
-            format!("table map {} fits{warnings}", map.name())
-        } else {
-            let version = store.applied().await?.into_iter().max().unwrap_or_default();
-            format!("schema version {version}")
-        };
-        store.check().await?;
-        let namespace = &config.relay.scope.namespace;
-        let stats = store.stats(namespace).await?;
-        format!(
-            "{tables}; namespace {namespace}: {} pending, {} processing, {} dead",
-            stats.pending, stats.processing, stats.dead
-        )
-    } else if database.auto_migrate() {
-        "no tables yet; `run` will create them".to_owned()
-    } else {
-        return schema::prepare(&*store, database).await;
-    };
-    let publisher = outlet.probe().await?;
-    let mut out = stdout().lock();
-    writeln!(out, "settings   ok")?;
-    writeln!(out, "database   {} ({})", database.url(), database.url().product())?;
-    writeln!(out, "outbox     {found}")?;
-    writeln!(out, "publisher  {publisher}")?;
-    match config.metrics.listen {
-        Some(listen) => writeln!(out, "metrics    http://{listen}/metrics")?,
-        None => writeln!(out, "metrics    off; set metrics.listen to serve them")?,
-    }
-    Ok(())
 }

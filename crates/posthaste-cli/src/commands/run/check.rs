@@ -1,0 +1,67 @@
+//! `posthaste run --check`
+
+use serde_json::json;
+
+use crate::config::Config;
+use crate::wiring::{self, IfMissing};
+use crate::{schema, terminal};
+
+pub(super) async fn run(config: &Config, json: bool) -> anyhow::Result<()> {
+    let database = &config.database;
+    let outlet = wiring::publisher(config)?;
+    wiring::probe(database).await?;
+    wiring::writable(database)?;
+    let if_missing = if database.auto_migrate() {
+        IfMissing::Pretend
+    } else {
+        IfMissing::Refuse
+    };
+    let store = wiring::store(database, if_missing).await?;
+    let missing = schema::missing(&*store).await?;
+    let found = if missing.is_empty() {
+        let tables = if let Some(map) = database.table_map() {
+            schema::prepare(&*store, database).await?;
+            let warnings = match schema::findings(database).await?.len() {
+                0 => "",
+                _ => ", with warnings (see `posthaste maps check`)",
+            };
+            format!("table map {} fits{warnings}", map.name())
+        } else {
+            let version = store.applied().await?.into_iter().max().unwrap_or_default();
+            format!("schema version {version}")
+        };
+        store.check().await?;
+        let namespace = &config.relay.scope.namespace;
+        let stats = store.stats(namespace).await?;
+        format!(
+            "{tables}; namespace {namespace}: {} pending, {} processing, {} dead",
+            stats.pending, stats.processing, stats.dead
+        )
+    } else if database.auto_migrate() {
+        "no tables yet; `run` will create them".to_owned()
+    } else {
+        return schema::prepare(&*store, database).await;
+    };
+    let publisher = outlet.probe().await?;
+    let address = database.url();
+    let metrics = config.metrics.listen;
+    let mut out = terminal::stdout();
+    if json {
+        return out.json(&json!({
+            "database": address.to_string(),
+            "product": address.product(),
+            "outbox": found,
+            "publisher": publisher,
+            "metrics": metrics.map(|listen| format!("http://{listen}/metrics")),
+        }));
+    }
+    writeln!(out, "settings   ok")?;
+    writeln!(out, "database   {address} ({})", address.product())?;
+    writeln!(out, "outbox     {found}")?;
+    writeln!(out, "publisher  {publisher}")?;
+    match metrics {
+        Some(listen) => writeln!(out, "metrics    http://{listen}/metrics")?,
+        None => writeln!(out, "metrics    off; set metrics.listen to serve them")?,
+    }
+    Ok(())
+}

@@ -1,0 +1,96 @@
+//! `posthaste run --drain`
+
+use std::fmt;
+
+use anyhow::bail;
+use posthaste_relay::{Relay, RelayError, RelayReport};
+use serde::Serialize;
+use tokio_util::sync::CancellationToken;
+
+use crate::terminal;
+
+/// How the summary is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    Json,
+    Text,
+    /// Not at all: standard output is for messages alone, and the log has the figures.
+    None,
+}
+
+/// What became of the messages that were due.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct Summary {
+    delivered: u64,
+    /// Still in the outbox: the attempt failed, was not made, or its outcome could not be written.
+    failed: u64,
+    dead: u64,
+}
+
+impl Summary {
+    fn of(report: &RelayReport) -> Self {
+        Self {
+            delivered: report.delivered,
+            failed: report.undelivered.saturating_sub(report.died),
+            dead: report.died,
+        }
+    }
+
+    /// What to do about those that were not delivered.
+    fn remedy(&self) -> &'static str {
+        match (self.failed, self.dead) {
+            (0, _) => "see `posthaste dead list`",
+            (_, 0) => "the log has the reasons; drain again later",
+            _ => "the log has the reasons, see also `posthaste dead list`; drain again later",
+        }
+    }
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            delivered,
+            failed,
+            dead,
+        } = self;
+        write!(f, "delivered {delivered}, failed {failed}, dead {dead}")
+    }
+}
+
+/// What is on its way when a signal comes is delivered again after its lease.
+pub(super) async fn run(relay: Relay, stop: &CancellationToken, form: Form) -> anyhow::Result<()> {
+    let Some(ended) = stop.run_until_cancelled(relay.drain()).await else {
+        bail!("interrupted; what was not delivered stays in the outbox");
+    };
+    let (report, hindered) = match ended {
+        Ok(report) => (report, None),
+        Err(error) => match &error {
+            RelayError::BrokerAway { report, .. } => (*report, Some(error)),
+            _ => return Err(error.into()),
+        },
+    };
+    let summary = Summary::of(&report);
+    match form {
+        Form::Json => terminal::stdout().json(&summary)?,
+        Form::Text => writeln!(terminal::stdout(), "{summary}")?,
+        Form::None => {}
+    }
+    match hindered {
+        Some(error) => Err(error.into()),
+        None if report.is_complete() => Ok(()),
+        None => bail!("not all that was due was delivered: {summary}; {}", summary.remedy()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_dead_are_not_counted_twice() {
+        let mut report = RelayReport::default();
+        (report.delivered, report.died, report.undelivered) = (4, 2, 5);
+        let summary = Summary::of(&report);
+        assert_eq!(summary.to_string(), "delivered 4, failed 3, dead 2");
+    }
+}

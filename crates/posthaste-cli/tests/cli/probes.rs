@@ -1,0 +1,131 @@
+//! The address of metrics and probes.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+
+use nix::sys::signal::Signal;
+use posthaste_servers::{PostgresServer, StopMode};
+use serde_json::Value;
+
+use crate::support::{Background, Place, TO_STDOUT, eventually, without_postgres};
+
+/// A relay with its metrics on a port that was free a moment ago.
+pub fn start(place: &Place, args: &[&str]) -> (Background, u16) {
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let listen = format!("metrics.listen=127.0.0.1:{port}");
+    let relay = place.start(&[&["run", "--set", &listen], args].concat());
+    (relay, port)
+}
+
+/// The status and the body of the answer, if there is one.
+pub fn get(port: u16, path: &str) -> Option<(u16, String)> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
+    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).ok()?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text).ok()?;
+    let (head, body) = text.split_once("\r\n\r\n")?;
+    let status = head.split(' ').nth(1)?.parse().ok()?;
+    Some((status, body.to_owned()))
+}
+
+fn json(port: u16, path: &str) -> Option<(u16, Value)> {
+    let (status, body) = get(port, path)?;
+    Some((status, serde_json::from_str(&body).unwrap()))
+}
+
+#[test]
+fn metrics_and_probes_have_paths_of_their_own() {
+    let place = Place::with_sqlite().migrated();
+    let (mut relay, port) = start(&place, &TO_STDOUT);
+    eventually("the relay is ready", || {
+        json(port, "/readyz").is_some_and(|(status, _)| status == 200)
+    });
+    let (_, health) = json(port, "/readyz").unwrap();
+    assert_eq!(
+        (&health["ready"], &health["relay"], &health["circuit"]),
+        (&true.into(), &"running".into(), &"closed".into())
+    );
+    assert_eq!(get(port, "/healthz").unwrap().0, 200);
+    let (status, figures) = get(port, "/metrics").unwrap();
+    assert!(
+        status == 200 && figures.contains("# TYPE outbox_circuit_state gauge"),
+        "{figures}"
+    );
+    for path in ["/", "/nonsense", "/livez", "/metrics/", "/health"] {
+        assert_eq!(get(port, path).unwrap().0, 404, "{path}");
+    }
+    relay.signal(Signal::SIGTERM);
+    assert_eq!(relay.exit_code(), Some(0));
+}
+
+#[test]
+fn an_open_circuit_is_reported_and_does_not_make_a_relay_unready() {
+    let place = Place::with_sqlite().migrated();
+    for _ in 0..6 {
+        place.enqueue(&["--topic", "a", "--payload", "1"]);
+    }
+    let away = [
+        "--set",
+        "publisher.kind=webhook",
+        "--set",
+        "publisher.url=http://127.0.0.1:1/x",
+    ];
+    let (_relay, port) = start(&place, &away);
+    eventually("the circuit opens", || {
+        json(port, "/readyz").is_some_and(|(_, health)| health["circuit"] == "open")
+    });
+    let (status, health) = json(port, "/readyz").unwrap();
+    assert_eq!(status, 200, "{health}");
+    assert!(
+        health["circuit_reason"].as_str().unwrap().contains("127.0.0.1:1"),
+        "{health}"
+    );
+}
+
+#[test]
+fn a_relay_without_its_database_is_alive_and_not_ready() {
+    if without_postgres() {
+        return;
+    }
+    let server = PostgresServer::start(Path::new(env!("CARGO_TARGET_TMPDIR"))).unwrap();
+    let url = format!("postgres://postgres@127.0.0.1:{}/postgres", server.port());
+    let place = Place::empty()
+        .set("DATABASE__URL", &url)
+        .set("DATABASE__ACQUIRE_TIMEOUT", "2s")
+        .migrated();
+    server.stop(StopMode::Fast).unwrap();
+    let (mut relay, port) = start(&place, &TO_STDOUT);
+    let ready = |expected: u16| json(port, "/readyz").is_some_and(|(status, _)| status == expected);
+    eventually("the relay answers", || ready(503));
+    assert_eq!(json(port, "/readyz").unwrap().1["relay"], "starting");
+    assert_eq!(get(port, "/healthz").unwrap().0, 200);
+    server.start_again().unwrap();
+    eventually("it has found its database", || ready(200));
+    server.stop(StopMode::Fast).unwrap();
+    eventually("it misses its database", || ready(503));
+    let (_, health) = json(port, "/readyz").unwrap();
+    assert!(
+        health["reasons"][0].as_str().unwrap().starts_with("claiming fails: "),
+        "{health}"
+    );
+    assert_eq!(
+        get(port, "/healthz").unwrap().0,
+        200,
+        "a restart would not bring the database back"
+    );
+    server.start_again().unwrap();
+    eventually("it goes on by itself", || ready(200));
+    relay.signal(Signal::SIGTERM);
+    assert_eq!(relay.exit_code(), Some(0), "{}", place.read("log"));
+}
+
+#[test]
+fn an_address_that_is_taken_is_named_with_its_setting() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let listen = format!("metrics.listen={}", taken.local_addr().unwrap());
+    Place::empty()
+        .run(&["run", "--set", &listen])
+        .fails_with(&["metrics.listen = \"127.0.0.1:", "choose a free port"]);
+}
