@@ -29,8 +29,8 @@ Examples:
   posthaste status --watch
   posthaste maps infer --table my_outbox    serve a table that you already have
 
-Every setting can be given in the file, as POSTHASTE_<SECTION>__<FIELD> in the
-environment, or with --set; each overrides the one before.";
+Every setting can be given in the file, as POSTHASTE_<SECTION>__<FIELD> in the environment, or with --set; each overrides \
+the one before.";
 
 /// Where the settings come from.
 #[derive(Debug, Args)]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use posthaste_core::store::{Migration, Store};
 use posthaste_core::table::catalogue::describe_all;
 use posthaste_core::table::check::check;
@@ -11,7 +11,18 @@ use posthaste_core::table::{Finding, Severity};
 use crate::config::Database;
 use crate::wiring::{self, Backend, IfMissing};
 
-/// The store, reached and with its tables, for commands that cannot do without.
+/// The outbox that is there, for commands that look at one or change what is in it. They never make one: in the wrong
+/// directory an empty outbox would look like one in which all is well.
+pub async fn existing(database: &Database) -> anyhow::Result<Arc<dyn Store>> {
+    wiring::probe(database).await?;
+    let store = wiring::store(database, IfMissing::Refuse)
+        .await
+        .context("there is no outbox here")?;
+    require(&*store, database).await?;
+    Ok(store)
+}
+
+/// The outbox, made first where the settings say so, for commands that write messages.
 pub async fn open(database: &Database) -> anyhow::Result<Arc<dyn Store>> {
     wiring::probe(database).await?;
     let store = wiring::store(database, if_missing(database)).await?;
@@ -31,6 +42,16 @@ pub fn if_missing(database: &Database) -> IfMissing {
 /// Makes missing tables if the settings say so; else their absence is an error. Tables that somebody already has must be
 /// what their map says.
 pub async fn prepare(store: &dyn Store, database: &Database) -> anyhow::Result<()> {
+    if database.auto_migrate() && !missing(store).await?.is_empty() {
+        let applied = store.migrate().await?;
+        tracing::info!(database = %database.url(), steps = applied.len(), "created the outbox tables");
+        return Ok(());
+    }
+    require(store, database).await
+}
+
+/// The tables as they are must do.
+async fn require(store: &dyn Store, database: &Database) -> anyhow::Result<()> {
     if let Some(map) = database.table_map() {
         let findings = findings(database).await?;
         let mut errors = findings.iter().filter(|finding| finding.severity == Severity::Error);
@@ -50,11 +71,6 @@ pub async fn prepare(store: &dyn Store, database: &Database) -> anyhow::Result<(
     }
     let missing = missing(store).await?;
     if missing.is_empty() {
-        return Ok(());
-    }
-    if database.auto_migrate() {
-        let applied = store.migrate().await?;
-        tracing::info!(database = %database.url(), steps = applied.len(), "created the outbox tables");
         return Ok(());
     }
     let names: Vec<_> = missing

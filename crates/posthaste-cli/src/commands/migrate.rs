@@ -1,15 +1,14 @@
 //! `posthaste migrate`
 
-use std::io::{Write, stdout};
-
 use clap::{Args, Subcommand};
 use posthaste_core::TableMap;
 use posthaste_core::store::Store;
 use posthaste_core::table::Shipped;
+use serde_json::json;
 
 use crate::config::Config;
-use crate::schema;
 use crate::wiring::{self, IfMissing};
+use crate::{schema, terminal};
 
 /// Create or update the outbox tables
 ///
@@ -35,7 +34,11 @@ enum Action {
     /// Apply what is missing (the default)
     Up,
     /// Show which steps were applied
-    Status,
+    Status {
+        /// Print one JSON object per step
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 impl Migrate {
@@ -45,11 +48,11 @@ impl Migrate {
             return leave_alone(map);
         }
         wiring::probe(database).await?;
-        let changes = self.action != Some(Action::Status) && !self.dry_run;
+        let changes = !matches!(self.action, Some(Action::Status { .. })) && !self.dry_run;
         let if_missing = if changes { IfMissing::Create } else { IfMissing::Pretend };
         let store = wiring::store(database, if_missing).await?;
         match self.action {
-            Some(Action::Status) => status(&*store).await,
+            Some(Action::Status { json }) => status(&*store, json).await,
             _ if self.dry_run => print_missing(&*store).await,
             _ => up(&*store).await,
         }
@@ -60,7 +63,7 @@ impl Migrate {
 fn leave_alone(map: &TableMap) -> anyhow::Result<()> {
     let name = map.name();
     writeln!(
-        stdout(),
+        terminal::stdout(),
         "The tables of the table map {name} are yours, and nothing is done to them. `posthaste maps check` says what they lack\n\
          and prints the SQL that adds it; `posthaste maps show {} --ddl` prints them as a whole.",
         if Shipped::find(name).is_some() { name } else { "FILE" }
@@ -70,7 +73,7 @@ fn leave_alone(map: &TableMap) -> anyhow::Result<()> {
 
 async fn up(store: &dyn Store) -> anyhow::Result<()> {
     let applied = store.migrate().await?;
-    let mut out = stdout().lock();
+    let mut out = terminal::stdout();
     for step in &applied {
         writeln!(out, "applied {:04} {}", step.version, step.name)?;
     }
@@ -82,7 +85,7 @@ async fn up(store: &dyn Store) -> anyhow::Result<()> {
 
 async fn print_missing(store: &dyn Store) -> anyhow::Result<()> {
     let missing = schema::missing(store).await?;
-    let mut out = stdout().lock();
+    let mut out = terminal::stdout();
     for step in &missing {
         writeln!(out, "-- {:04} {}\n{}\n", step.version, step.name, step.sql.trim_end())?;
     }
@@ -92,15 +95,16 @@ async fn print_missing(store: &dyn Store) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn status(store: &dyn Store) -> anyhow::Result<()> {
+async fn status(store: &dyn Store, json: bool) -> anyhow::Result<()> {
     let applied = store.applied().await?;
-    let mut out = stdout().lock();
+    let mut out = terminal::stdout();
     for step in store.migrations() {
-        let state = if applied.contains(&step.version) {
-            "applied"
-        } else {
-            "missing"
-        };
+        let is_applied = applied.contains(&step.version);
+        if json {
+            out.json(&json!({ "version": step.version, "name": step.name, "applied": is_applied }))?;
+            continue;
+        }
+        let state = if is_applied { "applied" } else { "missing" };
         writeln!(out, "{:04} {:<20} {state}", step.version, step.name)?;
     }
     Ok(())

@@ -1,13 +1,13 @@
 //! `posthaste purge`
 
-use std::io::{Write, stdout};
 use std::time::Duration;
 
 use clap::Args;
 use humantime_serde::re::humantime::parse_duration;
+use serde_json::json;
 
 use crate::config::Config;
-use crate::schema;
+use crate::{schema, terminal};
 
 /// Remove delivered messages and expired dedupe keys
 ///
@@ -18,6 +18,9 @@ pub struct Purge {
     /// Delivered so long ago, such as 7d [default: relay.retention]
     #[arg(long, value_name = "AGE", value_parser = parse_duration)]
     older_than: Option<Duration>,
+    /// Print a JSON object
+    #[arg(long)]
+    json: bool,
 }
 
 const EXAMPLES: &str = "\
@@ -31,7 +34,7 @@ const BATCH: u32 = 1_000;
 impl Purge {
     pub async fn run(self, config: &Config) -> anyhow::Result<()> {
         let keep = self.older_than.unwrap_or(config.relay.retention);
-        let store = schema::open(&config.database).await?;
+        let store = schema::existing(&config.database).await?;
         let mut removed = 0;
         loop {
             let rows = store.purge(keep, BATCH).await?;
@@ -40,7 +43,11 @@ impl Purge {
                 break;
             }
         }
-        writeln!(stdout(), "removed {removed} rows")?;
+        let mut out = terminal::stdout();
+        if self.json {
+            return out.json(&json!({ "removed": removed }));
+        }
+        writeln!(out, "removed {removed} rows")?;
         Ok(())
     }
 }

@@ -1,6 +1,6 @@
 //! `posthaste status`
 
-use std::io::{IsTerminal, Write, stdout};
+use std::io::Write;
 use std::time::Duration;
 
 use clap::Args;
@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use crate::config::Config;
 use crate::schema;
+use crate::terminal::{self, Printer};
 
 /// Show what is in the outbox, and which relays serve it
 #[derive(Debug, Args)]
@@ -69,7 +70,7 @@ impl From<RelayRecord> for FoundRelay {
 
 impl Status {
     pub async fn run(self, config: &Config) -> anyhow::Result<()> {
-        let store = schema::open(&config.database).await?;
+        let store = schema::existing(&config.database).await?;
         let namespace = self.namespace.as_ref().unwrap_or(&config.relay.scope.namespace);
         loop {
             let found = look(&*store, config, namespace).await?;
@@ -82,13 +83,12 @@ impl Status {
     }
 
     fn print(&self, found: &Found<'_>) -> anyhow::Result<()> {
-        let mut out = stdout().lock();
+        let mut out = terminal::stdout();
         if self.json {
-            writeln!(out, "{}", serde_json::to_string(found)?)?;
-            return Ok(());
+            return out.json(found);
         }
-        if self.watch && out.is_terminal() {
-            write!(out, "\x1b[2J\x1b[H")?;
+        if self.watch {
+            out.clear()?;
         }
         let stats = &found.stats;
         let oldest = Duration::from_secs_f64(stats.oldest_seconds.max(0.0).floor());
@@ -119,7 +119,7 @@ impl Status {
     }
 }
 
-fn print_relays(out: &mut impl Write, found: &Found<'_>) -> std::io::Result<()> {
+fn print_relays(out: &mut Printer<impl Write>, found: &Found<'_>) -> std::io::Result<()> {
     if found.map.is_some() {
         return writeln!(out, "relays      not known: the tables of a map have no place for them");
     }
@@ -223,9 +223,9 @@ mod tests {
                 relay(75.2, CircuitState::Closed),
             ],
         };
-        let mut out = Vec::new();
+        let mut out = Printer::on(Vec::new());
         print_relays(&mut out, &found).unwrap();
-        let text = String::from_utf8(out).unwrap();
+        let text = String::from_utf8(out.into_inner()).unwrap();
         let lines: Vec<_> = text.lines().collect();
         assert_eq!(lines[0], "relays      2 alive");
         assert!(

@@ -28,7 +28,21 @@ impl Problem {
         Self::of_value(figment, field, &value, reason)
     }
 
+    /// `value` is what may be shown. A reason may quote the value as it was given, and then shows it without its secret,
+    /// too; the rest of the sentence stays as it is.
     pub(super) fn of_value(figment: &Figment, field: &str, value: &str, reason: &str) -> Self {
+        let reason = match figment.find_value(field) {
+            Ok(Value::String(tag, given)) if !given.is_empty() => {
+                let quoted = format!("{given:?}");
+                let shown = show(field, &Value::String(tag, given.clone()));
+                if shown == quoted {
+                    reason.to_owned()
+                } else {
+                    reason.replace(&given, shown.trim_matches('"'))
+                }
+            }
+            _ => reason.to_owned(),
+        };
         Self(format!("{field} = {value}: {reason}{}", place(figment, field)))
     }
 }
@@ -95,7 +109,8 @@ fn reason(kind: &Kind) -> String {
         }
         Kind::InvalidType(actual, expected) | Kind::InvalidValue(actual, expected) => remedy(actual, expected),
         Kind::MissingField(name) => format!("{name} is missing; add it"),
-        other => without_password(&other.to_string()),
+        // Ours, or a type's own words. A value in them is blotted out by its text, and the sentence stays.
+        other => other.to_string(),
     }
 }
 

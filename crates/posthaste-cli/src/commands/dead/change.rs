@@ -1,7 +1,5 @@
 //! `posthaste dead replay` and `posthaste dead discard`
 
-use std::io::{Write, stdout};
-
 use anyhow::bail;
 use clap::Args;
 use posthaste_core::MessageId;
@@ -10,6 +8,7 @@ use serde_json::json;
 
 use super::selection::Selection;
 use crate::config::Config;
+use crate::terminal;
 
 /// Messages of one statement: few enough that its locks are short.
 const BATCH: u64 = 500;
@@ -112,10 +111,11 @@ fn print(verb: Verb, changed: &[MessageId], json: bool) -> anyhow::Result<()> {
         Verb::Replay => "replayed",
         Verb::Discard => "discarded",
     };
+    let mut out = terminal::stdout();
     if json {
-        writeln!(stdout(), "{}", json!({ word: changed.len(), "ids": changed }))?;
+        out.json(&json!({ word: changed.len(), "ids": changed }))?;
     } else {
-        writeln!(stdout(), "{word} {}", changed.len())?;
+        writeln!(out, "{word} {}", changed.len())?;
     }
     Ok(())
 }

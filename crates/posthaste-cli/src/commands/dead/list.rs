@@ -1,36 +1,57 @@
 //! `posthaste dead list`
 
-use std::io::{Write, stdout};
-
 use clap::Args;
 use comfy_table::{ContentArrangement, Table, presets};
+use posthaste_core::MessageId;
 use posthaste_core::store::Store;
 
 use super::selection::Selection;
 use super::view::View;
 use crate::config::Config;
+use crate::terminal::{self, harmless_line};
 
 /// List dead messages, oldest first
 #[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
 pub(super) struct List {
     #[command(flatten)]
     selection: Selection,
     /// At most so many
-    #[arg(long, default_value_t = 50)]
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
     limit: u32,
+    /// Go on after this message, the last one of the page before
+    #[arg(long, value_name = "ID")]
+    after: Option<MessageId>,
     /// Print one JSON object per message
     #[arg(long)]
     json: bool,
 }
 
+const EXAMPLES: &str = "\
+Examples:
+  posthaste dead list --topic orders
+  posthaste dead list --limit 100 --after 0192f0c1-7e3a-7c55-9d0e-3f6a1b2c4d5e
+  posthaste dead list --json | posthaste enqueue --stdin --config other.toml";
+
 impl List {
     pub(super) async fn run(self, store: &dyn Store, config: &Config) -> anyhow::Result<()> {
         let filter = self.selection.filter(config);
-        let records = store.list(&filter, None, self.limit).await?;
-        let mut out = stdout().lock();
+        // One more than is shown tells whether there are more.
+        let mut records = store.list(&filter, self.after, self.limit.saturating_add(1)).await?;
+        let more = records.len() > self.limit as usize;
+        records.truncate(self.limit as usize);
+        let note = records.last().filter(|_| more).map(|last| {
+            let id = harmless_line(&last.message.id.to_string());
+            format!("there are more; go on with --after {id}, or raise --limit")
+        });
+        let mut out = terminal::stdout();
         if self.json {
             for record in &records {
-                writeln!(out, "{}", serde_json::to_string(&View::of(record))?)?;
+                out.json(&View::of(record))?;
+            }
+            if let Some(note) = note {
+                // Not among the lines, which are for programs.
+                eprintln!("{note}");
             }
             return Ok(());
         }
@@ -47,14 +68,17 @@ impl List {
             let message = &record.message;
             table.add_row([
                 message.id.to_string(),
-                message.topic.clone(),
-                message.ordering_key.clone().unwrap_or_default(),
+                harmless_line(&message.topic),
+                harmless_line(message.ordering_key.as_deref().unwrap_or_default()),
                 record.attempts.to_string(),
                 record.created_at.format("%F %T").to_string(),
-                record.last_error.clone().unwrap_or_default(),
+                harmless_line(record.last_error.as_deref().unwrap_or_default()),
             ]);
         }
         writeln!(out, "{table}")?;
+        if let Some(note) = note {
+            writeln!(out, "{note}")?;
+        }
         Ok(())
     }
 }

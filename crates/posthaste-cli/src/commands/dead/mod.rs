@@ -41,7 +41,7 @@ impl Dead {
         if let Action::Discard(discard) = &self.action {
             discard.confirm()?;
         }
-        let store = schema::open(&config.database).await?;
+        let store = schema::existing(&config.database).await?;
         match self.action {
             Action::List(list) => list.run(&*store, config).await,
             Action::Show(show) => show.run(&*store).await,

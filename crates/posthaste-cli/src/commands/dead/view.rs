@@ -34,7 +34,7 @@ pub(super) struct View<'a> {
     payload: Payload<'a>,
 }
 
-/// The fields that `enqueue --stdin` reads.
+/// The fields that `enqueue --stdin` reads; it makes the same bytes of them.
 #[derive(Debug, Serialize)]
 enum Payload<'a> {
     #[serde(rename = "payload")]
@@ -72,10 +72,17 @@ impl<'a> View<'a> {
     }
 }
 
+/// Whether the value can stand in a line as it is. A string would be read as its text, and line breaks and the space around
+/// a value would be lost or end the line.
+fn is_itself_in_a_line(json: &RawValue, bytes: &[u8]) -> bool {
+    let text = json.get();
+    text.len() == bytes.len() && !text.starts_with('"') && !text.contains(['\n', '\r'])
+}
+
 impl<'a> Payload<'a> {
     fn of(bytes: &'a [u8]) -> Self {
         match (serde_json::from_slice(bytes), std::str::from_utf8(bytes)) {
-            (Ok(json), _) => Self::Json(json),
+            (Ok(json), _) if is_itself_in_a_line(json, bytes) => Self::Json(json),
             (_, Ok(text)) => Self::Text(text),
             _ => Self::Base64(STANDARD.encode(bytes)),
         }

@@ -1,7 +1,5 @@
 //! `posthaste dlq list`
 
-use std::io::{Write, stdout};
-
 use clap::Args;
 use comfy_table::{ContentArrangement, Table, presets};
 use posthaste_kafka::dlq::{self, Letter, Selection, Summary};
@@ -9,6 +7,7 @@ use posthaste_kafka::dlq::{self, Letter, Selection, Summary};
 use super::selection::Which;
 use super::view::{View, shortened, time};
 use crate::config::Config;
+use crate::terminal::{self, harmless_line};
 
 /// List .dlq topics, or the letters in one of them
 #[derive(Debug, Args)]
@@ -36,29 +35,36 @@ impl List {
         let topic = super::open(config, &topic).await?;
         let selection = Selection {
             open: self.open,
-            limit: Some(self.limit),
+            // One more than is shown tells whether there are more.
+            limit: Some(self.limit.saturating_add(1)),
             ..self.which.selection()
         };
-        let letters = topic.letters(&selection).await?;
-        let mut out = stdout().lock();
+        let mut letters = topic.letters(&selection).await?;
+        let limit = usize::try_from(self.limit).unwrap_or(usize::MAX);
+        let more = letters.len() > limit;
+        letters.truncate(limit);
+        let mut out = terminal::stdout();
         if self.json {
             for letter in &letters {
-                writeln!(out, "{}", serde_json::to_string(&View::of(topic.name(), letter))?)?;
+                out.json(&View::of(topic.name(), letter))?;
             }
         } else if letters.is_empty() {
             writeln!(out, "no letters")?;
         } else {
             writeln!(out, "{}", table(&letters))?;
+            if more {
+                writeln!(out, "there are more; raise --limit")?;
+            }
         }
         Ok(())
     }
 }
 
 fn print_topics(summaries: &[Summary], json: bool) -> anyhow::Result<()> {
-    let mut out = stdout().lock();
+    let mut out = terminal::stdout();
     if json {
         for summary in summaries {
-            writeln!(out, "{}", serde_json::to_string(summary)?)?;
+            out.json(summary)?;
         }
         return Ok(());
     }
@@ -82,7 +88,7 @@ pub(super) fn table(letters: &[Letter]) -> Table {
     let mut table = plain(&[offset, "TIME", "ID", "TYPE", "KEY", "ATTEMPTS", "STATE", "ERROR"]);
     for letter in letters {
         let death = letter.death.as_ref();
-        let text = |text: &Option<String>| text.clone().unwrap_or_default();
+        let text = |text: &Option<String>| harmless_line(text.as_deref().unwrap_or_default());
         table.add_row([
             if several {
                 format!("{}:{}", letter.partition, letter.offset)

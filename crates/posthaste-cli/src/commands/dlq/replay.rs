@@ -1,7 +1,5 @@
 //! `posthaste dlq replay`
 
-use std::io::{Write, stdout};
-
 use anyhow::bail;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -12,6 +10,7 @@ use super::list::table;
 use super::selection::Which;
 use super::view::View;
 use crate::config::Config;
+use crate::terminal;
 
 /// Send open letters back to the topics they came from, oldest first
 ///
@@ -77,10 +76,10 @@ fn bar(open: u64) -> ProgressBar {
 
 async fn print_letters(topic: &DeadLetterTopic, selection: &Selection, json: bool) -> anyhow::Result<()> {
     let letters = topic.letters(selection).await?;
-    let mut out = stdout().lock();
+    let mut out = terminal::stdout();
     if json {
         for letter in &letters {
-            writeln!(out, "{}", serde_json::to_string(&View::of(topic.name(), letter))?)?;
+            out.json(&View::of(topic.name(), letter))?;
         }
         return Ok(());
     }
@@ -92,11 +91,9 @@ async fn print_letters(topic: &DeadLetterTopic, selection: &Selection, json: boo
 }
 
 fn print(topic: &DeadLetterTopic, replayed: &Replayed, json: bool) -> anyhow::Result<()> {
-    let mut out = stdout().lock();
+    let mut out = terminal::stdout();
     if json {
-        let object = json!({ "topic": topic.name(), "replayed": replayed.letters, "to": replayed.topics });
-        writeln!(out, "{object}")?;
-        return Ok(());
+        return out.json(&json!({ "topic": topic.name(), "replayed": replayed.letters, "to": replayed.topics }));
     }
     let to: Vec<_> = replayed
         .topics

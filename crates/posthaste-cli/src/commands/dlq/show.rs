@@ -1,11 +1,12 @@
 //! `posthaste dlq show`
 
-use std::io::{Write, stdout};
+use std::io::Write;
 
 use clap::Args;
 
 use super::view::{View, text};
 use crate::config::Config;
+use crate::terminal;
 
 /// Show everything about one letter
 #[derive(Debug, Args)]
@@ -29,15 +30,14 @@ impl Show {
     pub(super) async fn run(self, config: &Config) -> anyhow::Result<()> {
         let topic = super::open(config, &self.topic).await?;
         let letter = topic.letter(self.partition, self.offset).await?;
-        let mut out = stdout().lock();
         if self.payload {
+            let mut out = std::io::stdout().lock();
             out.write_all(letter.payload.as_deref().unwrap_or_default())?;
             out.flush()?;
         } else if self.json {
-            let view = View::of(topic.name(), &letter);
-            writeln!(out, "{}", serde_json::to_string_pretty(&view)?)?;
+            terminal::stdout().json_pretty(&View::of(topic.name(), &letter))?;
         } else {
-            write!(out, "{}", text(topic.name(), &letter))?;
+            write!(terminal::stdout(), "{}", text(topic.name(), &letter))?;
         }
         Ok(())
     }

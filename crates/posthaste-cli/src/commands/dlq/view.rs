@@ -10,6 +10,8 @@ use posthaste_kafka::dlq::Letter;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
+use crate::terminal::harmless;
+
 /// A letter as JSON.
 #[derive(Debug, Serialize)]
 pub(super) struct View<'a> {
@@ -111,18 +113,6 @@ pub(super) fn shortened(text: &str) -> String {
     }
     let start: String = line.chars().take(MOST).collect();
     format!("{start}…")
-}
-
-/// Letters come from anywhere; they must not be able to tell the terminal what to do.
-fn harmless(text: &str) -> String {
-    let shown = |c: char| {
-        if c.is_control() && !matches!(c, '\n' | '\t') {
-            char::REPLACEMENT_CHARACTER
-        } else {
-            c
-        }
-    };
-    text.chars().map(shown).collect()
 }
 
 /// Everything about a letter.

@@ -1,10 +1,12 @@
 //! One message as a line of JSON.
 
+use anyhow::anyhow;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use chrono::{DateTime, Utc};
 use posthaste_core::message::Headers;
 use posthaste_core::{Message, MessageId};
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
@@ -32,6 +34,19 @@ struct Line {
     #[serde(default)]
     headers: Headers,
     not_before: Option<DateTime<Utc>>,
+    // What `dead list --json` says of a row beyond its message is passed over: a message that is enqueued begins anew.
+    #[serde(rename = "sequence")]
+    _sequence: Option<IgnoredAny>,
+    #[serde(rename = "state")]
+    _state: Option<IgnoredAny>,
+    #[serde(rename = "attempts")]
+    _attempts: Option<IgnoredAny>,
+    #[serde(rename = "last_error")]
+    _last_error: Option<IgnoredAny>,
+    #[serde(rename = "created_at")]
+    _created_at: Option<IgnoredAny>,
+    #[serde(rename = "updated_at")]
+    _updated_at: Option<IgnoredAny>,
 }
 
 /// `null` is a payload like any other.
@@ -39,14 +54,37 @@ fn present<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Box<RawValue>>, 
     Box::<RawValue>::deserialize(from).map(Some)
 }
 
+fn read(text: &str) -> anyhow::Result<Line> {
+    let mut json = serde_json::Deserializer::from_str(text);
+    let line = serde_path_to_error::deserialize(&mut json).map_err(|error| {
+        let field = error.path().to_string();
+        complaint(&field, error.inner())
+    })?;
+    json.end().map_err(|error| complaint(".", &error))?;
+    Ok(line)
+}
+
+/// Serde's words with the field in front of them, and without a line number: a line of input is one line of JSON.
+fn complaint(field: &str, error: &serde_json::Error) -> anyhow::Error {
+    let text = error.to_string();
+    let place = format!(" at line {} column {}", error.line(), error.column());
+    let reason = text.strip_suffix(&place).unwrap_or(&text);
+    let column = error.column();
+    if field == "." || reason.contains(&format!("`{field}`")) {
+        anyhow!("{reason} (column {column})")
+    } else {
+        anyhow!("{field}: {reason} (column {column})")
+    }
+}
+
 pub(super) fn parse(text: &str) -> anyhow::Result<Message> {
-    let line: Line = serde_json::from_str(text)?;
+    let line = read(text)?;
     let payload = match (&line.payload, &line.payload_base64) {
         (Some(value), None) => Payload::from_json(value)?,
         (None, Some(base64)) => Payload::from_bytes(
             STANDARD
                 .decode(base64)
-                .map_err(|error| anyhow::anyhow!("payload_base64 is not base64: {error}"))?,
+                .map_err(|error| anyhow!("payload_base64 is not base64: {error}"))?,
         ),
         (None, None) => anyhow::bail!("payload is missing; give payload or payload_base64"),
         (Some(_), Some(_)) => anyhow::bail!("payload is given twice; give payload or payload_base64"),
@@ -102,6 +140,15 @@ mod tests {
             ),
             (r#"{"topic": "a", "payload_base64": "%"}"#, "not base64"),
             (r#"{"topic": "a", "payload": 1, "topik": "b"}"#, "unknown field `topik`"),
+            (
+                r#"{"topic": "a", "payload": 1, "key": 1}"#,
+                "key: invalid type: integer `1`, expected a string (column 38)",
+            ),
+            (
+                r#"{"topic": "a", "payload": 1, "headers": {"h": 2}}"#,
+                "headers.h: invalid type",
+            ),
+            (r#"{"topic": "a", "payload": 1} x"#, "trailing characters (column 30)"),
         ] {
             let error = parse(line).unwrap_err().to_string();
             assert!(error.contains(complaint), "{line}: {error}");

@@ -1,19 +1,20 @@
 //! Lines of JSON, a chunk of them per transaction.
 
-use std::io::{BufRead, Write, stdout};
+use std::io::BufRead;
 
 use anyhow::{Context, anyhow};
 use posthaste_core::store::Store;
 use posthaste_core::{EnqueueError, Message, OutboxOptions};
 
-use super::{Printer, line};
+use super::{line, print, refusal};
+use crate::terminal;
 
 pub(super) async fn enqueue(
     store: &dyn Store,
     options: &OutboxOptions,
     input: impl BufRead,
     chunk: u32,
-    printer: &Printer,
+    json: bool,
 ) -> anyhow::Result<()> {
     let mut chunks = Chunks {
         input,
@@ -22,7 +23,7 @@ pub(super) async fn enqueue(
     };
     let mut written = 0;
     loop {
-        let step = write_chunk(store, options, &mut chunks, printer).await;
+        let step = write_chunk(store, options, &mut chunks, json).await;
         match step.with_context(|| what_was_written(written)) {
             Ok(true) => written = chunks.lines_read,
             Ok(false) => return Ok(()),
@@ -44,7 +45,7 @@ async fn write_chunk(
     store: &dyn Store,
     options: &OutboxOptions,
     chunks: &mut Chunks<impl BufRead>,
-    printer: &Printer,
+    json: bool,
 ) -> anyhow::Result<bool> {
     let (numbers, messages): (Vec<usize>, Vec<Message>) = chunks.next()?.into_iter().unzip();
     if messages.is_empty() {
@@ -54,11 +55,13 @@ async fn write_chunk(
         .enqueue_and_commit(options, messages)
         .await
         .map_err(|error| match error {
-            EnqueueError::Invalid { position, reason } => anyhow!("line {}: {reason}", numbers[position]),
+            EnqueueError::Invalid { position, reason } => {
+                anyhow!("line {}: {}", numbers[position], refusal::of_fields(&reason))
+            }
             error => error.into(),
         })?;
-    let mut out = stdout().lock();
-    printer.print(&mut out, &outcomes)?;
+    let mut out = terminal::stdout();
+    print(&mut out, &outcomes, json)?;
     out.flush()?;
     Ok(true)
 }

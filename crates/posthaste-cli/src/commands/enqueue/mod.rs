@@ -3,18 +3,20 @@
 mod line;
 mod lines;
 mod payload;
+mod refusal;
 
-use std::io::{StdoutLock, Write, stdin, stdout};
+use std::io::{Write, stdin};
 
-use anyhow::bail;
+use anyhow::{anyhow, bail};
 use chrono::{DateTime, Utc};
 use clap::Args;
 use humantime_serde::re::humantime::parse_duration;
-use posthaste_core::{Enqueued, Message};
+use posthaste_core::{EnqueueError, Enqueued, Message};
 use serde_json::json;
 
 use crate::config::Config;
 use crate::schema;
+use crate::terminal::{self, Printer};
 use payload::Payload;
 
 /// Enqueue messages, given by flags or as lines of JSON
@@ -73,32 +75,38 @@ pub struct Enqueue {
     content_type: Option<String>,
 }
 
-const EXAMPLES: &str = r#"Examples:
-  posthaste enqueue --topic orders --key 42 --payload '{"orderId": 42}'
+const EXAMPLES: &str = "\
+Examples:
+  posthaste enqueue --topic orders --key 42 --payload '{\"orderId\": 42}'
   posthaste enqueue --topic invoices --payload @invoice.pdf --content-type application/pdf
   posthaste enqueue --stdin < messages.jsonl
 
-A line of JSON has the fields topic, payload (any JSON value; a string is taken as text) or payload_base64, and, all
-optional: id, namespace, ordering_key (or key), tenant, dedupe_key, event_type (or type), source, aggregate_type,
-aggregate_id, content_type, headers, not_before. The lines of a chunk are written together or, if one is bad, not at
-all:
-  {"topic": "orders", "key": "42", "payload": {"orderId": 42}, "headers": {"traceparent": "00-…"}}"#;
+A line of JSON, such as {\"topic\": \"orders\", \"key\": \"42\", \"payload\": {\"orderId\": 42}}, has the fields topic, payload (any JSON \
+value; a string is taken as text) or payload_base64, and, all optional: id, namespace, ordering_key (or key), tenant, \
+dedupe_key, event_type (or type), source, aggregate_type, aggregate_id, content_type, headers, not_before. Lines of \
+`posthaste dead list --json` can be read, too. The lines of a chunk are written together or, if one is bad, not at all.";
 
 impl Enqueue {
     pub async fn run(self, config: &Config) -> anyhow::Result<()> {
-        let printer = Printer { json: self.json };
+        let json = self.json;
         let options = config.outbox.options();
         if self.stdin {
             let store = schema::open(&config.database).await?;
-            return lines::enqueue(&*store, &options, stdin().lock(), self.chunk, &printer).await;
+            return lines::enqueue(&*store, &options, stdin().lock(), self.chunk, json).await;
         }
         let mut message = self.message()?;
         if message.topic.is_empty() {
             message.topic = derived_topic(&message, config)?;
         }
         let store = schema::open(&config.database).await?;
-        let outcomes = store.enqueue_and_commit(&options, vec![message]).await?;
-        printer.print(&mut stdout().lock(), &outcomes)
+        let outcomes = store
+            .enqueue_and_commit(&options, vec![message])
+            .await
+            .map_err(|error| match error {
+                EnqueueError::Invalid { reason, .. } => anyhow!("{}", refusal::of_flags(&reason)),
+                error => error.into(),
+            })?;
+        print(&mut terminal::stdout(), &outcomes, json)
     }
 
     fn message(self) -> anyhow::Result<Message> {
@@ -125,24 +133,16 @@ fn derived_topic(message: &Message, config: &Config) -> anyhow::Result<String> {
     }
 }
 
-/// How outcomes are shown.
-#[derive(Debug)]
-struct Printer {
-    json: bool,
-}
-
-impl Printer {
-    fn print(&self, out: &mut StdoutLock<'_>, outcomes: &[Enqueued]) -> anyhow::Result<()> {
-        for outcome in outcomes {
-            let id = outcome.id();
-            if self.json {
-                writeln!(out, "{}", json!({"id": id, "new": outcome.is_new()}))?;
-            } else {
-                writeln!(out, "{id} {}", if outcome.is_new() { "new" } else { "duplicate" })?;
-            }
+fn print(out: &mut Printer<impl Write>, outcomes: &[Enqueued], json: bool) -> anyhow::Result<()> {
+    for outcome in outcomes {
+        let id = outcome.id();
+        if json {
+            out.json(&json!({"id": id, "new": outcome.is_new()}))?;
+        } else {
+            writeln!(out, "{id} {}", if outcome.is_new() { "new" } else { "duplicate" })?;
         }
-        Ok(())
     }
+    Ok(())
 }
 
 fn header(text: &str) -> Result<(String, String), String> {

@@ -1,12 +1,11 @@
 //! `posthaste topics apply`
 
-use std::io::{Write, stdout};
-
 use anyhow::bail;
 use clap::Args;
 use posthaste_kafka::topics::{ApplyOptions, DeclaredTopics, TopicAdmin};
 
 use super::view;
+use crate::terminal;
 
 /// Create what is missing and change what is different
 ///
@@ -33,9 +32,9 @@ impl Apply {
         let plan = admin.plan(declared).await?;
         let report = admin.apply(&plan, may).await?;
         if self.json {
-            writeln!(stdout(), "{}", serde_json::to_string(&report)?)?;
+            terminal::stdout().json(&report)?;
         } else {
-            write!(stdout(), "{}", view::of_report(&report))?;
+            write!(terminal::stdout(), "{}", view::of_report(&report))?;
         }
         let failures: Vec<_> = report
             .failures()

@@ -1,12 +1,11 @@
 //! `posthaste topics plan`
 
-use std::io::{Write, stdout};
-
 use clap::Args;
 use posthaste_kafka::topics::{DeclaredTopics, TopicAdmin};
 
 use super::view;
 use crate::failure::EndWith;
+use crate::terminal;
 
 /// Show what is missing or different, and change nothing
 ///
@@ -28,9 +27,9 @@ impl Plan {
     pub(super) async fn run(self, admin: &TopicAdmin, declared: &DeclaredTopics) -> anyhow::Result<()> {
         let plan = admin.plan(declared).await?;
         if self.json {
-            writeln!(stdout(), "{}", serde_json::to_string(&plan)?)?;
+            terminal::stdout().json(&plan)?;
         } else {
-            write!(stdout(), "{}", view::of_plan(&plan))?;
+            write!(terminal::stdout(), "{}", view::of_plan(&plan))?;
         }
         if self.exit_code && !plan.is_as_declared() {
             return Err(EndWith(NOT_AS_DECLARED).into());
