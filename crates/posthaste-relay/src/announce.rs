@@ -21,7 +21,7 @@ const FAREWELL: Duration = Duration::from_secs(2);
 /// Says so until the end. A store that does not take it is no reason to stop delivering.
 pub(crate) async fn run(engine: Arc<Engine>, stop: CancellationToken) {
     let host = hostname::get().map_or_else(|_| "unknown".to_owned(), |name| name.to_string_lossy().into_owned());
-    let mut outage = Outage::new("announcing this relay", &engine.health);
+    let mut outage = Outage::aside("announcing this relay");
     loop {
         // Registered before the look, so that no change in between is missed.
         let changed = engine.circuit.changed();

@@ -13,7 +13,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(crate) struct Outage {
     doing: &'static str,
-    health: Health,
+    health: Option<Health>,
     failures: u32,
 }
 
@@ -22,7 +22,16 @@ impl Outage {
     pub(crate) fn new(doing: &'static str, health: &Health) -> Self {
         Self {
             doing,
-            health: health.clone(),
+            health: Some(health.clone()),
+            failures: 0,
+        }
+    }
+
+    /// For a loop without which messages are delivered all the same: that it fails makes no relay unhealthy.
+    pub(crate) fn aside(doing: &'static str) -> Self {
+        Self {
+            doing,
+            health: None,
             failures: 0,
         }
     }
@@ -35,7 +44,9 @@ impl Outage {
         } else {
             tracing::debug!(%error, failures = self.failures, "{} still fails", self.doing);
         }
-        self.health.failed(self.doing, error.to_string());
+        if let Some(health) = &self.health {
+            health.failed(self.doing, error.to_string());
+        }
         metrics::counter!("outbox_store_error_count", "doing" => self.doing).increment(1);
         self.failures = self.failures.saturating_add(1);
         // Several relays that lost the same server must not all come back in the same moment.
@@ -46,8 +57,14 @@ impl Outage {
     pub(crate) fn over(&mut self) {
         if self.failures > 0 {
             tracing::info!(failures = self.failures, "{} works again", self.doing);
-            self.health.works(self.doing);
+            self.works();
             self.failures = 0;
+        }
+    }
+
+    fn works(&self) {
+        if let Some(health) = &self.health {
+            health.works(self.doing);
         }
     }
 }
@@ -56,7 +73,7 @@ impl Drop for Outage {
     /// A loop that has ended fails at nothing.
     fn drop(&mut self) {
         if self.failures > 0 {
-            self.health.works(self.doing);
+            self.works();
         }
     }
 }

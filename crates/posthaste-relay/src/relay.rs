@@ -224,6 +224,7 @@ impl Relay {
             health: self.health,
             supervisor: Supervisor::default(),
         });
+        engine.health.started(&engine.circuit);
         tracing::info!(
             worker = %engine.worker.as_uuid(), publisher = engine.publisher.name(),
             namespace = engine.config.scope.namespace, "relay started"
