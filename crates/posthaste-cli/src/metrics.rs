@@ -7,11 +7,11 @@ use anyhow::Context;
 use axum::Router;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
-use axum::response::{IntoResponse, Json};
+use axum::response::Json;
 use axum::routing::get;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use posthaste_core::breaker::CircuitState;
-use posthaste_relay::{Phase, RelayHealth};
+use posthaste_relay::Health;
 use serde::Serialize;
 use tokio::net::TcpListener;
 use tokio_util::task::AbortOnDropHandle;
@@ -26,58 +26,40 @@ const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 
 /// What the probes look at.
 #[derive(Clone, Debug, Default)]
-pub struct Probes(Arc<OnceLock<RelayHealth>>);
+pub struct Probes(Arc<OnceLock<Health>>);
 
 impl Probes {
     /// The database was reached, and this relay begins.
-    pub fn watch(&self, relay: RelayHealth) {
+    pub fn watch(&self, relay: Health) {
         // There is one relay in a process.
         let _ = self.0.set(relay);
     }
 
-    fn health(&self) -> Health {
-        let Some(relay) = self.0.get() else {
-            return Health {
-                ready: false,
-                alive: true,
-                relay: "starting",
-                reasons: vec!["the database was not reached yet; the log says why".to_owned()],
-                circuit: CircuitState::Closed,
-                circuit_reason: None,
-            };
+    fn answer(&self) -> Answer {
+        let relay = self.0.get();
+        let circuit = relay.and_then(Health::circuit);
+        let problem = match &circuit {
+            None => Some("the relay has not started: it waits for its database, and the log says why".to_owned()),
+            Some(_) => relay.and_then(Health::problem),
         };
-        let report = relay.report();
-        let (phase, reason) = match report.phase {
-            Phase::Starting => ("starting", Some("the relay was not started yet")),
-            Phase::Running => ("running", None),
-            Phase::Stopped => ("stopped", Some("the relay has stopped")),
-        };
-        Health {
-            ready: report.is_ready(),
-            alive: report.phase != Phase::Stopped,
-            relay: phase,
-            reasons: reason
-                .map(str::to_owned)
-                .into_iter()
-                .chain(report.store_errors)
-                .collect(),
-            circuit: report.circuit,
-            circuit_reason: report.circuit_reason,
+        Answer {
+            ready: problem.is_none(),
+            relay: if circuit.is_some() { "running" } else { "starting" },
+            problem,
+            circuit: circuit.as_ref().map(|(state, _)| *state),
+            circuit_reason: circuit.and_then(|(_, reason)| reason),
         }
     }
 }
 
 /// The answer to a probe.
 #[derive(Debug, Serialize)]
-struct Health {
+struct Answer {
     ready: bool,
-    /// Whether the process does its work; a database that is away is waited for, and a restart would not bring it back.
-    alive: bool,
     relay: &'static str,
     /// Why it is not ready.
-    reasons: Vec<String>,
-    circuit: CircuitState,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    problem: Option<String>,
+    circuit: Option<CircuitState>,
     circuit_reason: Option<String>,
 }
 
@@ -110,24 +92,25 @@ pub async fn serve(config: &MetricsConfig, probes: Probes) -> anyhow::Result<Opt
 }
 
 fn router(figures: PrometheusHandle, probes: Probes) -> Router {
-    let probe = |choose: fn(&Health) -> bool| {
-        get(async move |State(probes): State<Probes>| {
-            let health = probes.health();
-            let status = if choose(&health) {
-                StatusCode::OK
-            } else {
-                StatusCode::SERVICE_UNAVAILABLE
-            };
-            (status, Json(health))
-        })
-    };
-    let metrics = get(async move || {
+    let metrics = async move || {
         let format = [(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")];
-        (format, figures.render()).into_response()
-    });
+        (format, figures.render())
+    };
+    // A relay that loses one of its tasks ends, and its process with it. A database that is away is waited for, and a restart
+    // would not bring it back: whoever answers is alive.
+    let alive = async |State(probes): State<Probes>| Json(probes.answer());
+    let ready = async |State(probes): State<Probes>| {
+        let answer = probes.answer();
+        let status = if answer.ready {
+            StatusCode::OK
+        } else {
+            StatusCode::SERVICE_UNAVAILABLE
+        };
+        (status, Json(answer))
+    };
     Router::new()
-        .route("/metrics", metrics)
-        .route("/healthz", probe(|health| health.alive))
-        .route("/readyz", probe(|health| health.ready))
+        .route("/metrics", get(metrics))
+        .route("/healthz", get(alive))
+        .route("/readyz", get(ready))
         .with_state(probes)
 }

@@ -65,7 +65,7 @@ pub(super) async fn run(relay: Relay, stop: &CancellationToken, form: Form) -> a
     let (report, hindered) = match ended {
         Ok(report) => (report, None),
         Err(error) => match &error {
-            RelayError::BrokerAway { report, .. } => (*report, Some(error)),
+            RelayError::BrokerAway { report, .. } | RelayError::Unsettled { report } => (*report, Some(error)),
             _ => return Err(error.into()),
         },
     };
