@@ -13,6 +13,9 @@ pub type Lane = (Arc<str>, Arc<str>);
 /// A write that the database refused is tried again after this, then after twice as long, and so on.
 const FIRST_REWRITE: Duration = Duration::from_secs(1);
 
+/// Whoever remembers the verdict counts the wait from a little later.
+const REWRITE_SLACK: Duration = Duration::from_millis(100);
+
 /// The longest wait between two tries.
 const MAX_REWRITE: Duration = Duration::from_mins(1);
 
@@ -70,13 +73,15 @@ enum Place {
     InFlight { token: LeaseToken },
     /// Goes to the table of failures: once no earlier row of its lane is unsettled, so that the table has the lane in
     /// order, and once the database takes it.
-    Failed { failure: Failure, refused: Option<Rewrite> },
+    Failed(Failure),
 }
 
 #[derive(Clone, Debug)]
 struct Entry {
     lane: Option<Lane>,
     place: Place,
+    /// The database refused to write what became of it.
+    refused: Option<Rewrite>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -174,7 +179,11 @@ impl Window {
                 self.lanes.entry(lane.clone()).or_default().ids.insert(id);
             }
             let place = Place::Waiting { due: None };
-            Entry { lane, place }
+            Entry {
+                lane,
+                place,
+                refused: None,
+            }
         });
     }
 
@@ -191,6 +200,8 @@ impl Window {
 
     /// A row was not attempted, or not for good: it may be handed out again, at once or when it is due.
     pub fn put_back(&mut self, id: i64, due: Option<Instant>) {
+        let refused = self.rows.get(&id).and_then(|entry| entry.refused);
+        let due = due.max(refused.map(|refused| refused.at + REWRITE_SLACK));
         self.place(id, Place::Waiting { due });
     }
 
@@ -209,8 +220,7 @@ impl Window {
 
     /// A row failed. See [`Window::failures`].
     pub fn fail(&mut self, failure: Failure) {
-        let refused = None;
-        self.place(failure.id, Place::Failed { failure, refused });
+        self.place(failure.id, Place::Failed(failure));
     }
 
     /// The failures that may be written down now: those that have no unsettled row of their lane before them, and were
@@ -220,8 +230,8 @@ impl Window {
         let mut failures = Vec::new();
         for entry in self.rows.values() {
             match &entry.place {
-                Place::Failed { failure, refused }
-                    if refused.is_none_or(|refused| refused.is_due(now))
+                Place::Failed(failure)
+                    if entry.refused.is_none_or(|refused| refused.is_due(now))
                         && entry.lane.as_ref().is_none_or(|lane| !held.contains(lane)) =>
                 {
                     failures.push(failure.clone());
@@ -232,17 +242,20 @@ impl Window {
         failures
     }
 
-    /// The database refused to write a failure down. The row keeps its place, and with it its lane, until it does.
+    /// The database refused to write a failure down. It is kept here, and with it its lane, until the database takes it.
     /// Returns whether this is news.
     pub fn refuse_failure(&mut self, id: i64, now: Instant) -> bool {
-        let Some(Entry {
-            place: Place::Failed { refused, .. },
-            ..
-        }) = self.rows.get_mut(&id)
-        else {
+        let Some(entry) = self.rows.get_mut(&id) else {
             return false;
         };
-        refused.replace(Rewrite::after(*refused, now)).is_none()
+        entry.refused.replace(Rewrite::after(entry.refused, now)).is_none()
+    }
+
+    /// The same where the one whose verdict it is keeps that in mind: the row is handed out again after a while, and the
+    /// verdict comes again. Its lane waits for it.
+    pub fn refuse_verdict(&mut self, id: i64, now: Instant) {
+        self.refuse_failure(id, now);
+        self.put_back(id, None);
     }
 
     /// The lane of a row that is not settled.
@@ -261,6 +274,7 @@ impl Window {
         let Some(Entry {
             lane: Some(lane),
             place,
+            ..
         }) = self.rows.remove(&id)
         else {
             return;

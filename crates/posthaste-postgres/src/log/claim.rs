@@ -37,7 +37,7 @@ impl Inner {
     }
 
     async fn claim_now(&self, session: &mut Session, request: &ClaimRequest, now: Instant) -> LogResult<Claim> {
-        say_refused(&self.flush(session, now).await?);
+        say_refused(&self.flush(session, &[], now).await?);
         self.watch_ids(session, now).await?;
         let retry_due = session.retry_at <= now;
         // Failed rows first, but not twice in a row: neither lane may starve the other.
@@ -70,18 +70,28 @@ impl Inner {
         now: Instant,
     ) -> LogResult<Vec<ClaimedMessage>> {
         let policy = Policy::of(&request.ordering);
+        let held = || session.held_retries.iter().filter(|(_, (until, _))| !until.is_due(now));
+        let held_lanes = held().filter_map(|(_, (_, lane))| lane.as_ref());
         let retries_in_flight = session.retries.values().filter_map(|retry| retry.lane.as_ref());
         let lanes: BTreeSet<_> = session
             .reader
             .window
             .lanes_in_flight()
             .chain(retries_in_flight)
+            .chain(held_lanes)
             .collect();
         let limit = request.limit.min(self.options.retry_batch);
         let rows = sqlx::query(self.statements.retry.sql())
             .bind(i64::from(self.retries_allowed(request)))
             .bind(policy.ordered)
-            .bind(session.retries.keys().copied().collect::<Vec<_>>())
+            .bind(
+                session
+                    .retries
+                    .keys()
+                    .chain(held().map(|(row, _)| row))
+                    .copied()
+                    .collect::<Vec<_>>(),
+            )
             .bind(lanes.iter().map(|lane| lane.0.to_string()).collect::<Vec<_>>())
             .bind(lanes.iter().map(|lane| lane.1.to_string()).collect::<Vec<_>>())
             .bind(policy.may_block())
@@ -154,7 +164,7 @@ impl Inner {
                 for id in sorted.park {
                     session.reader.window.fail(Failure::parked(id));
                 }
-                say_refused(&self.flush(session, now).await?);
+                say_refused(&self.flush(session, &[], now).await?);
             }
             if !sorted.handed_out.is_empty() {
                 let mut messages = read.messages;

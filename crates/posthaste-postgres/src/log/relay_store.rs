@@ -44,11 +44,11 @@ impl RelayStore for PostgresLogStore {
             return Ok(Settled::but(all()));
         };
         let lost = session.apply(settlements, now);
-        let mut written = inner.write_down(&mut seat, now).await;
+        let mut written = inner.write_down(&mut seat, settlements, now).await;
         if written.as_ref().is_err_and(LogError::ends_connection) {
             // Another connection, if this one can have the lock again; if not, another relay reads.
             match inner.keep_seat(&mut seat).await {
-                Ok(Some(_)) => written = inner.write_down(&mut seat, now).await,
+                Ok(Some(_)) => written = inner.write_down(&mut seat, settlements, now).await,
                 Ok(None) => return Ok(Settled::but(all())),
                 Err(error) => written = Err(error),
             }
@@ -186,7 +186,7 @@ impl RelayStore for PostgresLogStore {
         };
         let at_rest = session.in_flight() == 0;
         let left = async {
-            say_refused(&inner.flush(session, Instant::now()).await?);
+            say_refused(&inner.flush(session, &[], Instant::now()).await?);
             session.store_cursor(&inner.statements, true).await
         };
         let left = left.await;
@@ -209,13 +209,18 @@ impl RelayStore for PostgresLogStore {
 
 impl Inner {
     /// Writes verdicts and, now and then, the cursor.
-    async fn write_down(&self, seat: &mut Seat, now: Instant) -> LogResult<Vec<RefusedVerdict>> {
+    async fn write_down(
+        &self,
+        seat: &mut Seat,
+        settlements: &[Settlement],
+        now: Instant,
+    ) -> LogResult<Vec<RefusedVerdict>> {
         let Some(session) = seat.session_mut() else {
             return Ok(Vec::new());
         };
         session.in_use = true;
         let written = async {
-            let refused = self.flush(session, now).await?;
+            let refused = self.flush(session, settlements, now).await?;
             let at_rest = false;
             session.store_cursor(&self.statements, at_rest).await?;
             Ok(refused)

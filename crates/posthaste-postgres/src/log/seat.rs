@@ -156,6 +156,7 @@ impl Inner {
             in_use: false,
             reader: LogReader::after(stored, self.proof).with_closed(closed),
             retries: HashMap::new(),
+            held_retries: HashMap::new(),
             leases: HashMap::new(),
             retry_at: now,
             fresh_first: false,

@@ -28,6 +28,8 @@ pub(super) struct Session {
     pub(super) reader: LogReader,
     /// Failed rows that are handed out, by their primary keys.
     pub(super) retries: HashMap<i64, Retry>,
+    /// Failed rows whose verdicts were refused, which come again for them after a while; and their lanes.
+    pub(super) held_retries: HashMap<i64, (Rewrite, Option<Lane>)>,
     /// How long what was handed out is good for, by this process's clock: whoever let it run out lives in this process.
     pub(super) leases: HashMap<LeaseToken, Instant>,
     /// When failed rows are looked at next.

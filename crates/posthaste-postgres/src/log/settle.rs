@@ -2,7 +2,7 @@
 //!
 //! Verdicts are taken into memory first; what has to be written of them is written from there, at once or, where that did
 //! not work, with the next call. So an error costs neither a verdict nor the reader's knowledge. What the database refuses
-//! stays in memory and stops its lane, and is tried again ever more rarely until somebody has removed the cause.
+//! stops its lane, and is tried again ever more rarely until somebody has removed the cause.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -78,16 +78,39 @@ impl Session {
     }
 }
 
+impl Session {
+    /// Takes a failed row back whose verdict was refused; it is handed out again after a while.
+    fn hold_retry(&mut self, row: i64, now: Instant) {
+        let Some(retry) = self.retries.remove(&row) else { return };
+        let before = self.held_retries.get(&row).map(|(before, _)| *before);
+        self.held_retries.insert(row, (Rewrite::after(before, now), retry.lane));
+    }
+}
+
 impl Inner {
-    /// Writes down what verdicts say, as far as the database takes it; returns what it refuses for the first time. After an
-    /// error nothing is forgotten.
-    pub(super) async fn flush(&self, session: &mut Session, now: Instant) -> LogResult<Vec<RefusedVerdict>> {
-        let mut refused = self.flush_retried(session, now).await?;
-        refused.extend(self.flush_failures(session, now).await?);
+    /// Writes down what verdicts say, as far as the database takes it; returns what it refuses. After an error nothing is
+    /// forgotten.
+    ///
+    /// Verdicts of the `asking` call that are refused are the caller's again, and their rows come again for them. Others,
+    /// whose caller was told that they are remembered, are, and are named here the first time only.
+    pub(super) async fn flush(
+        &self,
+        session: &mut Session,
+        asking: &[Settlement],
+        now: Instant,
+    ) -> LogResult<Vec<RefusedVerdict>> {
+        let asking: HashSet<MessageId> = asking.iter().map(|settlement| settlement.id).collect();
+        let mut refused = self.flush_retried(session, &asking, now).await?;
+        refused.extend(self.flush_failures(session, &asking, now).await?);
         Ok(refused)
     }
 
-    async fn flush_failures(&self, session: &mut Session, now: Instant) -> LogResult<Vec<RefusedVerdict>> {
+    async fn flush_failures(
+        &self,
+        session: &mut Session,
+        asking: &HashSet<MessageId>,
+        now: Instant,
+    ) -> LogResult<Vec<RefusedVerdict>> {
         let mut refused = Vec::new();
         let mut stopped: HashSet<Lane> = HashSet::new();
         let mut batches = vec![session.reader.window.failures(now)];
@@ -112,8 +135,12 @@ impl Inner {
                     for failure in &batch {
                         let window = &mut session.reader.window;
                         stopped.extend(window.lane(failure.id).cloned());
-                        if window.refuse_failure(failure.id, now) {
-                            refused.push(refusal(failure.id.into(), &error));
+                        let id = MessageId::from(failure.id);
+                        if asking.contains(&id) {
+                            window.refuse_verdict(failure.id, now);
+                            refused.push(refusal(id, &error));
+                        } else if window.refuse_failure(failure.id, now) {
+                            refused.push(refusal(id, &error));
                         }
                     }
                 }
@@ -142,7 +169,12 @@ impl Inner {
         Ok(())
     }
 
-    async fn flush_retried(&self, session: &mut Session, now: Instant) -> LogResult<Vec<RefusedVerdict>> {
+    async fn flush_retried(
+        &self,
+        session: &mut Session,
+        asking: &HashSet<MessageId>,
+        now: Instant,
+    ) -> LogResult<Vec<RefusedVerdict>> {
         let due = |retry: &super::session::Retry| retry.refused.is_none_or(|refused| refused.is_due(now));
         let mut rows: Vec<(i64, Retried)> = session
             .retries
@@ -161,6 +193,7 @@ impl Inner {
                 Ok(()) => {
                     for (row, outcome) in &batch {
                         session.retries.remove(row);
+                        session.held_retries.remove(row);
                         if matches!(outcome, Retried::Delivered) {
                             // Those behind them may go.
                             session.retry_at = now;
@@ -171,13 +204,16 @@ impl Inner {
                 Err(error) if batch.len() == 1 || error.concerns_all_rows() => {
                     let error = StoreError::from(error).to_string();
                     for (row, _) in &batch {
-                        let Some(retry) = session.retries.get_mut(row) else {
-                            continue;
-                        };
-                        if retry.refused.is_none() {
-                            refused.push(refusal(failed_id(*row), &error));
+                        let id = failed_id(*row);
+                        if asking.contains(&id) {
+                            session.hold_retry(*row, now);
+                            refused.push(refusal(id, &error));
+                        } else if let Some(retry) = session.retries.get_mut(row) {
+                            if retry.refused.is_none() {
+                                refused.push(refusal(id, &error));
+                            }
+                            retry.refused = Some(Rewrite::after(retry.refused, now));
                         }
-                        retry.refused = Some(Rewrite::after(retry.refused, now));
                     }
                 }
                 Err(_) => {
@@ -242,7 +278,7 @@ fn refusal(id: MessageId, error: &str) -> RefusedVerdict {
         error: StoreError {
             kind: posthaste_core::store::StoreErrorKind::Other,
             message: format!("the table of failures does not take this event, so its lane stands still: {error}"),
-            remedy: Some("remove the cause; the relay writes it down by itself then, and sends nothing twice"),
+            remedy: Some("remove the cause; it is written down by itself then, and not sent again"),
             source: None,
         },
     }

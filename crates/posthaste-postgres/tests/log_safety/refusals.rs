@@ -176,7 +176,7 @@ async fn of_many_failures_only_those_that_are_refused_are_named() {
 }
 
 #[tokio::test]
-async fn a_retry_whose_success_cannot_be_written_is_not_sent_again() {
+async fn a_retry_whose_success_cannot_be_written_keeps_its_lane_waiting() {
     let log = Log::fresh(4).await;
     log.append(&log.pool, "1").await;
     let next = log.append(&log.pool, "1").await;
@@ -198,16 +198,25 @@ async fn a_retry_whose_success_cannot_be_written_is_not_sent_again() {
     let settled = store.settle(&[delivered]).await.unwrap();
     assert_eq!(settled.refused.len(), 1);
     for _ in 0..5 {
-        assert!(Work::claim(&store, &request(10)).await.events().is_empty());
+        assert!(
+            Work::claim(&store, &request(10)).await.events().is_empty(),
+            "not at once"
+        );
     }
     log.run("drop trigger forbid on outbox_failed").await;
-    let mut rest = Vec::new();
-    eventually("what waited behind it follows", async || {
-        rest = Work::claim(&store, &request(10)).await.events();
-        !rest.is_empty()
+    let mut again = Work::claim(&store, &request(10)).await;
+    eventually("it comes again for its verdict, which the relay knows", async || {
+        again = Work::claim(&store, &request(10)).await;
+        !again.events().is_empty()
     })
     .await;
-    assert_eq!(rest, [next]);
+    assert_eq!((again.id(0), again.events().len()), (work.id(0), 1), "alone");
+    assert_eq!(again.settle(&store, &[]).await, []);
+    assert_eq!(
+        Work::claim(&store, &request(10)).await.events(),
+        [next],
+        "then its lane goes on"
+    );
 }
 
 /// A lock that somebody holds costs time, not knowledge.

@@ -512,4 +512,16 @@ fn a_failure_that_the_database_refuses_keeps_its_lane_and_lets_the_others_be_wri
     let sorted = reader.read(&reader.plan(now, 9), &rows(&[(4, "a"), (5, "c")]), token, true);
     assert_eq!(sorted.handed_out, [5], "the lane stands still");
     assert_eq!(reader.position(), 0, "and the cursor before it");
+    // Where somebody keeps the verdict in mind, the row comes again for it, after the next wait.
+    let later = now + Duration::from_secs(10);
+    reader.window.refuse_verdict(1, later);
+    assert_eq!(ids(&reader, later), [3], "2 waits behind it");
+    assert!(!reader.window.free(later + Duration::from_secs(4), 9).contains(1));
+    assert!(reader.window.free(later + Duration::from_secs(5), 9).contains(1));
+    reader.window.hand_out(1, token);
+    reader.window.put_back(1, None);
+    assert!(
+        !reader.window.free(later + Duration::from_secs(4), 9).contains(1),
+        "nor if it was given back"
+    );
 }
