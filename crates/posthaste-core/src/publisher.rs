@@ -156,6 +156,9 @@ pub enum ErrorScope {
     Broker,
     /// Every message to this destination: a topic without a leader, a host that is down, a tenant over its quota.
     Destination(Arc<str>),
+    /// Some of the messages to this destination, while others get through: a partition without a leader. Which ones is
+    /// known to the publisher alone, so none is held back for it; but it is not the message either, which loses no attempt.
+    Partition(Arc<str>),
     /// This message only.
     Message,
 }

@@ -162,11 +162,18 @@ impl Answers {
         let mut away = self.gate.answer(id, &outcome, finding.answer);
         if let Outcome::Failed(PublishError { kind, scope, message }) = &outcome {
             let mut in_doubt = circuit.in_doubt();
-            if let ErrorScope::Destination(_) = scope {
-                away = away.max(finding.away);
-                in_doubt |= finding.in_doubt;
-            } else if let ErrorKind::Throttled { retry_after } = kind {
-                circuit.pause(config.retry.patience(*retry_after), message);
+            match scope {
+                ErrorScope::Destination(_) => {
+                    away = away.max(finding.away);
+                    in_doubt |= finding.in_doubt;
+                }
+                // Its neighbours get through, and still it is not the message that is to blame.
+                ErrorScope::Partition(_) => away = away.or(Some(Duration::ZERO)),
+                _ => {
+                    if let ErrorKind::Throttled { retry_after } = kind {
+                        circuit.pause(config.retry.patience(*retry_after), message);
+                    }
+                }
             }
             // Too few calls may have failed to say that the broker is away; but nothing got through either, and a message
             // must not die of that.

@@ -1,8 +1,8 @@
 //! What librdkafka calls back.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use posthaste_core::publisher::{ErrorKind, ErrorScope, PublishError};
 use posthaste_kafka::error::{Cause, explain, explain_error};
@@ -25,17 +25,16 @@ pub(super) struct Ticket {
     pub(super) place: usize,
     /// The lane's name, where its delivery is worth remembering.
     pub(super) known_by: Option<u64>,
-    /// When it was handed over.
-    pub(super) since: Instant,
 }
 
 /// What the publisher wants to know of all its producers.
 pub(super) struct Observer {
     unknown_topic: UnknownTopic,
     answer_within: Duration,
-    began: Instant,
-    /// When a broker last acknowledged anything, in milliseconds since `began`.
-    last_success: AtomicU64,
+    topics: Arc<Topics>,
+    warmth: Arc<Warmth>,
+    /// Whether no broker could be reached, and none has answered since.
+    all_down: AtomicBool,
     /// The latest that librdkafka said of its connections: why they fail stands here, and not in the delivery reports.
     trouble: Mutex<Option<Trouble>>,
     /// Whether there is any, so that a success need not take the lock to find out.
@@ -48,20 +47,26 @@ struct Trouble {
 }
 
 impl Observer {
-    pub(super) fn new(unknown_topic: UnknownTopic, answer_within: Duration) -> Self {
+    pub(super) fn new(
+        unknown_topic: UnknownTopic,
+        answer_within: Duration,
+        topics: &Arc<Topics>,
+        warmth: &Arc<Warmth>,
+    ) -> Self {
         Self {
             unknown_topic,
             answer_within,
-            began: Instant::now(),
-            last_success: AtomicU64::new(0),
+            topics: Arc::clone(topics),
+            warmth: Arc::clone(warmth),
+            all_down: AtomicBool::new(false),
             trouble: Mutex::new(None),
             troubled: AtomicBool::new(false),
         }
     }
 
-    /// A broker's failure as the engine wants it, of a message that was handed over at `since`.
-    fn broker_failure(&self, error: &KafkaError, topic: &str, since: Instant) -> PublishError {
-        let failure = self.failure_since(error, Some(topic), Some(since));
+    /// A broker's failure as the engine wants it.
+    fn broker_failure(&self, error: &KafkaError, topic: &str) -> PublishError {
+        let failure = self.failure(error, Some(topic));
         if explain_error(error, None).cause == Cause::TooLarge {
             // It is the whole request that was too large: this message may be one of its smallest. The next attempt
             // asks the topic for its limit.
@@ -72,16 +77,6 @@ impl Observer {
 
     /// A failure, classified, and with the reason if librdkafka gave one elsewhere.
     pub(super) fn failure(&self, error: &KafkaError, topic: Option<&str>) -> PublishError {
-        self.failure_since(error, topic, None)
-    }
-
-    /// The same, of something that began at `since`.
-    pub(super) fn failure_since(
-        &self,
-        error: &KafkaError,
-        topic: Option<&str>,
-        since: Option<Instant>,
-    ) -> PublishError {
         let explained = explain_error(error, topic);
         let kind = match explained.cause {
             Cause::UnknownTopic if self.unknown_topic == UnknownTopic::Dead => ErrorKind::Permanent,
@@ -100,33 +95,46 @@ impl Observer {
                 _ => message = format!("{message} (librdkafka: {})", trouble.text),
             }
         }
-        let of_topic = match explained.cause {
-            Cause::Unavailable | Cause::UnknownTopic | Cause::Authorisation => true,
-            // Nobody answered; if others were answered meanwhile, it is a matter of this topic.
-            Cause::Away => since.is_some_and(|since| self.succeeded_after(since + self.answer_within / 2)),
-            _ => false,
-        };
         let scope = match (kind, topic) {
-            (ErrorKind::Transport, Some(topic)) if of_topic => ErrorScope::Destination(topic.into()),
+            (ErrorKind::Transport, Some(topic)) => self.reach(explained.cause, topic),
             (ErrorKind::Transport | ErrorKind::Throttled { .. }, _) => ErrorScope::Broker,
             _ => ErrorScope::Message,
         };
         PublishError { kind, scope, message }
     }
 
-    /// The failure of a message that nobody answered since it was handed over.
-    pub(super) fn silence(&self, topic: Option<&str>, waited: Duration) -> PublishError {
-        let timed_out = KafkaError::MessageProduction(RDKafkaErrorCode::MessageTimedOut);
-        let since = Instant::now().checked_sub(waited);
-        self.failure_since(&timed_out, topic, since)
+    /// The failure of a message that nobody answered.
+    pub(super) fn silence(&self, topic: Option<&str>) -> PublishError {
+        self.failure(&KafkaError::MessageProduction(RDKafkaErrorCode::MessageTimedOut), topic)
     }
 
-    fn succeeded_after(&self, time: Instant) -> bool {
-        let last = self.last_success.load(Ordering::Relaxed);
-        last > 0 && self.began + Duration::from_millis(last) >= time
+    /// What else would fail the same way: everything if no broker can be reached, the topic if none of its partitions
+    /// answers, and otherwise what goes to the same partition.
+    fn reach(&self, cause: Cause, topic: &str) -> ErrorScope {
+        match cause {
+            Cause::UnknownTopic | Cause::Authorisation => ErrorScope::Destination(topic.into()),
+            Cause::Away if self.all_down.load(Ordering::Relaxed) => ErrorScope::Broker,
+            Cause::Unavailable | Cause::Away => {
+                let partitions = self.topics.facts(topic).map_or(0, |facts| facts.partitions);
+                if self.warmth.doubted(topic) < partitions {
+                    ErrorScope::Partition(topic.into())
+                } else {
+                    ErrorScope::Destination(topic.into())
+                }
+            }
+            _ => ErrorScope::Broker,
+        }
+    }
+
+    /// A broker answered, whatever it was asked.
+    pub(super) fn answered(&self) {
+        self.all_down.store(false, Ordering::Relaxed);
     }
 
     fn note(&self, code: RDKafkaErrorCode, cause: Cause, text: String) {
+        if code == RDKafkaErrorCode::AllBrokersDown {
+            self.all_down.store(true, Ordering::Relaxed);
+        }
         let mut trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
         // "All brokers are down" follows every reason, and must not hide it; nor must a connection that then breaks
         // off.
@@ -141,9 +149,8 @@ impl Observer {
         }
     }
 
-    fn all_is_well(&self) {
-        let now = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.last_success.store(now.max(1), Ordering::Relaxed);
+    fn succeeded(&self) {
+        self.answered();
         if self.troubled.swap(false, Ordering::Relaxed) {
             *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = None;
         }
@@ -217,12 +224,13 @@ impl Callbacks {
         (self.on_end)(reason);
     }
 
-    fn failed(&self, error: &KafkaError, topic: &str, partition: i32, since: Instant) -> End {
+    fn failed(&self, error: &KafkaError, topic: &str, partition: i32) -> End {
         let stuck = self.role == Role::Lanes && !self.ended.load(Ordering::Acquire);
         match error.rdkafka_error_code() {
             Some(RDKafkaErrorCode::PurgeQueue | RDKafkaErrorCode::PurgeInflight) if stuck => {
                 // What it still held when it was replaced is what nobody answered.
                 self.warmth.doubt(topic, partition);
+                self.topics.ask_soon(topic);
             }
             Some(RDKafkaErrorCode::PurgeQueue | RDKafkaErrorCode::PurgeInflight) => {}
             _ => {
@@ -240,7 +248,7 @@ impl Callbacks {
         match error.rdkafka_error_code() {
             Some(RDKafkaErrorCode::PurgeQueue) => End::Withdrawn,
             Some(RDKafkaErrorCode::PurgeInflight) => End::Uncertain,
-            _ => End::Failed(self.observer.broker_failure(error, topic, since)),
+            _ => End::Failed(self.observer.broker_failure(error, topic)),
         }
     }
 }
@@ -252,7 +260,7 @@ impl ProducerContext<NoCustomPartitioner> for Callbacks {
         let end = match result {
             Ok(record) => {
                 let (topic, partition) = (record.topic(), record.partition());
-                self.observer.all_is_well();
+                self.observer.succeeded();
                 self.warmth.trust(topic, partition);
                 if let Some(lane) = ticket.known_by {
                     let generation = (self.role == Role::Lanes).then_some(self.generation);
@@ -260,7 +268,7 @@ impl ProducerContext<NoCustomPartitioner> for Callbacks {
                 }
                 End::Delivered
             }
-            Err((error, record)) => self.failed(error, record.topic(), record.partition(), ticket.since),
+            Err((error, record)) => self.failed(error, record.topic(), record.partition()),
         };
         ticket.batch.end(ticket.lane, ticket.place, end);
     }

@@ -105,7 +105,6 @@ impl<'a> Desk<'a> {
             lane: at.lane,
             place: at.place,
             known_by: lane,
-            since: Instant::now(),
         };
         let mut record = BaseRecord::with_opaque_to(topic, Box::new(ticket))
             .payload(&*encoded.payload)

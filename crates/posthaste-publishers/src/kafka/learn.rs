@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures::{StreamExt, stream};
 use posthaste_core::publisher::PublishError;
@@ -79,7 +79,7 @@ impl Directory {
         if unknown.is_empty() {
             return HashMap::new();
         }
-        let (began, deadline) = (Instant::now(), tokio::time::Instant::now() + self.timeout + LEARN_SLACK);
+        let deadline = tokio::time::Instant::now() + self.timeout + LEARN_SLACK;
         let mut unanswered: BTreeSet<String> = unknown.iter().cloned().collect();
         let mut unusable = HashMap::new();
         let mut found = Vec::new();
@@ -93,14 +93,14 @@ impl Directory {
             match answer {
                 Ok(partitions) => found.push((topic, partitions)),
                 Err(error) => {
-                    let failure = self.observer.failure_since(&error, Some(&topic), Some(began));
+                    let failure = self.observer.failure(&error, Some(&topic));
                     unusable.insert(topic, failure);
                 }
             }
         }
         let silence = KafkaError::MetadataFetch(RDKafkaErrorCode::OperationTimedOut);
         for topic in unanswered {
-            let failure = self.observer.failure_since(&silence, Some(&topic), Some(began));
+            let failure = self.observer.failure(&silence, Some(&topic));
             unusable.insert(topic, failure);
         }
         let names: Vec<String> = found.iter().map(|(topic, _)| topic.clone()).collect();
@@ -178,8 +178,9 @@ impl Directory {
         let (name, timeout) = (topic.to_owned(), self.timeout);
         let asking = tokio::task::spawn_blocking(move || topics::partitions(producer.client(), &name, looks, timeout));
         let answer = asking.await.unwrap_or(Err(KafkaError::Canceled));
-        if let Err(error) = &answer {
-            self.topics.missed(topic, error.clone());
+        match &answer {
+            Ok(_) => self.observer.answered(),
+            Err(error) => self.topics.missed(topic, error.clone()),
         }
         answer
     }

@@ -308,19 +308,12 @@ mod tests {
     /// Order rests on it, and librdkafka calls it experimental and subject to removal.
     #[test]
     fn librdkafka_still_has_a_producer_that_leaves_nothing_out() {
-        let observer = Arc::new(Observer::new(UnknownTopic::Retry, Duration::from_secs(20)));
+        let (topics, warmth) = (Arc::default(), Arc::default());
+        let observer = Observer::new(UnknownTopic::Retry, Duration::from_secs(20), &topics, &warmth);
+        let observer = Arc::new(observer);
         let mut config = ClientConfig::new();
         config.set("enable.idempotence", "true");
-        let slot = |role| {
-            Slot::new(
-                role,
-                &config,
-                &observer,
-                &Arc::default(),
-                &Arc::default(),
-                Duration::from_secs(20),
-            )
-        };
+        let slot = |role| Slot::new(role, &config, &observer, &warmth, &topics, Duration::from_secs(20));
         let effective = |role, name: &str| slot(role).config().create_native_config().unwrap().get(name).unwrap();
         assert_eq!(effective(Role::Lanes, "enable.gapless.guarantee"), "true");
         assert_eq!(effective(Role::Lanes, "delivery.timeout.ms"), "0");

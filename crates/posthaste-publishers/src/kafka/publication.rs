@@ -217,7 +217,7 @@ impl<'a> Publication<'a> {
                 if now < deadline {
                     next = next.min(deadline);
                 } else if replaced.is_none() {
-                    let why = |id| self.silence(id, now.duration_since(since).min(within));
+                    let why = |id| self.silence(id);
                     self.ongoing
                         .give_up(*role, now.checked_sub(*limit).unwrap_or(since), why);
                     producers.replace(*role);
@@ -234,11 +234,11 @@ impl<'a> Publication<'a> {
     }
 
     /// The failure of a message that nobody answered.
-    fn silence(&self, id: MessageId, waited: Duration) -> PublishError {
+    fn silence(&self, id: MessageId) -> PublishError {
         let deliveries = &self.batch.deliveries;
         let number = deliveries.iter().position(|delivery| delivery.message.id == id);
         let topic = number.and_then(|number| self.topic(number).ok());
-        self.publisher.observer.silence(topic, waited)
+        self.publisher.observer.silence(topic)
     }
 }
 

@@ -50,8 +50,9 @@ impl KafkaPublisher {
     /// A publisher with these options. Does not wait for a connection: a relay may start before its broker.
     pub fn new(options: KafkaOptions) -> Result<Self, InvalidKafkaOptions> {
         let config = options.client_config()?;
-        let observer = Arc::new(Observer::new(options.unknown_topic, options.answer_within));
         let (topics, warmth) = (Arc::default(), Arc::default());
+        let observer = Observer::new(options.unknown_topic, options.answer_within, &topics, &warmth);
+        let observer = Arc::new(observer);
         let slot = |role| Slot::new(role, &config, &observer, &warmth, &topics, options.answer_within);
         let (lone, lanes) = (slot(Role::Lone), slot(Role::Lanes));
         // Settings that are wrong only together show when a client is made of them.

@@ -133,6 +133,12 @@ impl Warmth {
         self.doubts.store(!state.doubted.is_empty(), Ordering::Relaxed);
     }
 
+    /// How many partitions of the topic are doubted.
+    pub(super) fn doubted(&self, topic: &str) -> usize {
+        let state = self.state();
+        state.doubted.get(topic).map_or(0, HashSet::len)
+    }
+
     /// Whether the lane goes, or may go, to a partition that is doubted.
     pub(super) fn is_doubted(&self, topic: &str, lane: u64) -> bool {
         if !self.doubts.load(Ordering::Relaxed) {
