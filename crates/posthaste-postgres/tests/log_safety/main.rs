@@ -12,6 +12,7 @@ mod enqueueing;
 mod failed_ids;
 mod ids;
 mod lines;
+mod pooler;
 mod refusals;
 
 use std::sync::{Arc, Mutex};
