@@ -62,7 +62,7 @@ struct Round {
 
 /// Sweeps, purges and counts at an interval.
 pub(crate) async fn clean(engine: Arc<Engine>, stop: CancellationToken) {
-    let mut outage = Outage::new("cleaning up", &engine.health);
+    let mut outage = Outage::aside("cleaning up");
     let mut ticks = interval(engine.config.janitor_interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     while stop.run_until_cancelled(ticks.tick()).await.is_some() {
@@ -109,7 +109,7 @@ async fn purge(engine: &Engine) -> Result<u64, StoreError> {
 
 /// Takes back what vanished workers held, at an interval, where claims cannot.
 pub(crate) async fn recover(engine: Arc<Engine>, stop: CancellationToken) {
-    let mut outage = Outage::new("recovering stalled messages", &engine.health);
+    let mut outage = Outage::aside("recovering stalled messages");
     let mut ticks = interval(engine.config.recover_interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     while stop.run_until_cancelled(ticks.tick()).await.is_some() {

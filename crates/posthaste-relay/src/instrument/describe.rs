@@ -46,7 +46,7 @@ pub fn describe_metrics() {
     describe_gauge!(
         "outbox_healthy",
         Unit::Count,
-        "0 while calls of the database fail, 1 once they work again."
+        "0 while calls of the database fail that messages wait for, 1 once they work again."
     );
     describe_counter!(
         "outbox_throttled_count",
