@@ -1,102 +1,224 @@
 -- Takes due rows in order, never past an earlier row of the same key. Runs under the claim lock.
 --   $1 namespace  $2 max attempts  $3 topics  $4 tenant  $5 limit  $6 max bytes  $7 worker  $8 token  $9 lease in ms
 --   $10 whether dead heads block by default  $11 topics with the other policy  $12 whether any topic blocks
---   $13 how many fresh rows may be looked at
+--   $13 how much is looked at: so many fresh and so many due rows, or with $14 so many lanes of each
+--   $14 whether lanes are looked at, one by one, rather than rows in sequence  $15 bytes that were claimed before
 --
--- Which keys are blocked is worked out once, as sets. "not in" rather than a join: a hashed subplan keeps the order of
--- the index, so that the scan of a backlog stops at the limit. Likewise "= any (array(...))" rather than "in (...)": rows
--- are fetched by index, however many the planner expects of a limit it does not know.
-with leased as materialized (
+-- A lane is a topic and a key, and the empty text stands for no key. Only what is claimed is paid for: of the lanes that
+-- are seen, what could hold them back is asked for by index, once for each lane. So the first rows in sequence are enough
+-- while most lanes are free. Where they are not, a backlog of many rows mostly has few lanes, which are found by a loose
+-- scan: each step goes to the next lane, past all rows of the last one.
+--
+-- "not in" rather than a join: a hashed subplan, whatever the planner expects. Likewise "= any (array(...))" rather
+-- than "in (...)": rows are fetched by index.
+with recursive leased as materialized (
     select "@topic" as topic, "@ordering_key" as ordering_key, "@seq" as seq, "@locked_until" >= now() as live
     from "@outbox"
     where "@namespace" = $1 and "@status" = '@processing' and "@ordering_key" is not null
 ),
-dead_heads as materialized (
-    select "@topic" as topic, "@ordering_key" as ordering_key
-    from "@outbox"
-    where $12 and "@namespace" = $1 and "@status" = '@dead' and "@ordering_key" is not null
-        and ("@topic" = any ($11::text[])) <> $10
+fresh_lanes as (
+    (
+        select "@topic" as topic, coalesce("@ordering_key", '') as lane, "@seq" as seq, 1::bigint as place
+        from "@outbox"
+        where $14 and "@namespace" = $1 and "@status" = '@pending' and "@next_attempt_at" <= "@created_at"
+        order by "@topic", coalesce("@ordering_key", ''), "@seq"
+        limit 1
+    )
+    union all
+    select n.topic, n.lane, n.seq, l.place + 1
+    from fresh_lanes l
+    cross join lateral (
+        select "@topic" as topic, coalesce("@ordering_key", '') as lane, "@seq" as seq
+        from "@outbox"
+        where "@namespace" = $1 and "@status" = '@pending' and "@next_attempt_at" <= "@created_at"
+            and ("@topic", coalesce("@ordering_key", '')) > (l.topic, l.lane)
+        order by "@topic", coalesce("@ordering_key", ''), "@seq"
+        limit 1
+    ) n
+    where l.place < $13
 ),
-waiting as materialized (
-    select "@topic" as topic, "@ordering_key" as ordering_key, "@attempts" > 0 as tried
-    from "@outbox"
-    where "@namespace" = $1 and "@status" = '@pending' and "@next_attempt_at" > "@created_at"
-        and "@ordering_key" is not null
+waiting_lanes as (
+    (
+        select "@topic" as topic, "@ordering_key" as lane, "@next_attempt_at" <= now() as due, 1::bigint as place
+        from "@outbox"
+        where $14 and "@namespace" = $1 and "@status" = '@pending' and "@next_attempt_at" > "@created_at"
+            and "@ordering_key" is not null
+        order by "@topic", "@ordering_key", "@seq"
+        limit 1
+    )
+    union all
+    select n.topic, n.lane, n.due, l.place + 1
+    from waiting_lanes l
+    cross join lateral (
+        select "@topic" as topic, "@ordering_key" as lane, "@next_attempt_at" <= now() as due
+        from "@outbox"
+        where "@namespace" = $1 and "@status" = '@pending' and "@next_attempt_at" > "@created_at"
+            and "@ordering_key" is not null and ("@topic", "@ordering_key") > (l.topic, l.lane)
+        order by "@topic", "@ordering_key", "@seq"
+        limit 1
+    ) n
+    where l.place < $13
 ),
-fresh as materialized (
-    select id, seq, topic, ordering_key, bytes
-    from (
+free_lanes as materialized (
+    -- Rows of a lane that is held back from its beginning are not worth the look.
+    select topic, lane
+    from fresh_lanes l
+    where ($3::text[] is null or topic = any ($3))
+        and (topic, lane) not in (select topic, ordering_key from leased where live)
+        and not exists (
+            select from "@outbox" e
+            where e."@namespace" = $1 and e."@topic" = l.topic and e."@ordering_key" = l.lane
+                and e."@status" = '@pending' and e."@next_attempt_at" > e."@created_at" and e."@seq" < l.seq
+        )
+),
+seen_fresh as materialized (
+    (
         select "@id" as id, "@seq" as seq, "@topic" as topic, "@ordering_key" as ordering_key,
             octet_length("@payload") as bytes
         from "@outbox"
-        where "@namespace" = $1 and "@status" = '@pending' and "@next_attempt_at" <= "@created_at"
+        where not $14 and "@namespace" = $1 and "@status" = '@pending' and "@next_attempt_at" <= "@created_at"
             and "@attempts" < $2
             and ($3::text[] is null or "@topic" = any ($3))
             and ($4::text is null or "@tenant" = $4)
         order by "@seq"
         limit (select $13::bigint) -- as a parameter a missing limit would be planned as a scan and sort of everything
-    ) seen
+    )
+    union all
+    select r.*
+    from free_lanes l
+    cross join lateral (
+        select "@id", "@seq", "@topic", "@ordering_key", octet_length("@payload")
+        from "@outbox" o
+        where "@namespace" = $1 and "@status" = '@pending' and "@next_attempt_at" <= "@created_at"
+            and "@topic" = l.topic and coalesce("@ordering_key", '') = l.lane
+            and "@attempts" < $2
+            and ($4::text is null or "@tenant" = $4)
+        order by "@topic", coalesce("@ordering_key", ''), "@seq"
+        -- Some may have little; all of them together need not bring much more than is wanted.
+        limit least($5::bigint, (select $5::bigint * 5 / count(*) + 1 from free_lanes))
+    ) r
+),
+fresh as materialized (
+    select id, seq, topic, ordering_key, bytes
+    from (
+        select *, min(first_waiting) over lane as held_by_waiting, min(first_dead) over lane as held_by_dead
+        from (
+            select *,
+                case when is_first then (
+                    select e."@seq"
+                    from "@outbox" e
+                    where e."@namespace" = $1 and e."@topic" = s.topic and e."@ordering_key" = s.ordering_key
+                        and e."@status" = '@pending' and e."@next_attempt_at" > e."@created_at"
+                    order by e."@seq"
+                    limit 1
+                ) end as first_waiting,
+                case when is_first and $12 and (topic = any ($11::text[])) <> $10 then (
+                    select e."@seq"
+                    from "@outbox" e
+                    where e."@namespace" = $1 and e."@topic" = s.topic and e."@ordering_key" = s.ordering_key
+                        and e."@status" = '@dead'
+                    order by e."@seq"
+                    limit 1
+                ) end as first_dead
+            from (
+                select *, ordering_key is not null
+                    and row_number() over (partition by topic, ordering_key order by seq) = 1 as is_first
+                from seen_fresh
+            ) s
+        ) probed
+        window lane as (partition by topic, ordering_key)
+    ) judged
     where ordering_key is null or (
         (topic, ordering_key) not in (select topic, ordering_key from leased where live)
         and (
             (topic, ordering_key) not in (select topic, ordering_key from leased where not live)
             or not exists (
                 select from leased e
-                where not e.live and e.topic = seen.topic and e.ordering_key = seen.ordering_key and e.seq < seen.seq
+                where not e.live and e.topic = judged.topic and e.ordering_key = judged.ordering_key
+                    and e.seq < judged.seq
             )
         )
-        and (topic, ordering_key) not in (select topic, ordering_key from dead_heads)
-        -- A row that was tried came before all that are fresh; one that was only scheduled may have come after.
-        and (topic, ordering_key) not in (select topic, ordering_key from waiting where tried)
-        and (
-            (topic, ordering_key) not in (select topic, ordering_key from waiting where not tried)
-            or not exists (
-                select from "@outbox" e
-                where e."@namespace" = $1 and e."@topic" = seen.topic and e."@ordering_key" = seen.ordering_key
-                    and e."@status" = '@pending' and e."@next_attempt_at" > e."@created_at" and e."@seq" < seen.seq
-            )
-        )
+        and seq < coalesce(held_by_waiting, 9223372036854775807)
+        and seq < coalesce(held_by_dead, 9223372036854775807)
     )
     order by seq
     limit $5
 ),
-due as (
+seen_due as materialized (
+    -- Those without a key have no lane.
     select "@id" as id, "@seq" as seq, "@topic" as topic, "@ordering_key" as ordering_key,
         octet_length("@payload") as bytes
-    from "@outbox" o
-    where "@namespace" = $1 and "@status" = '@pending' and "@next_attempt_at" > "@created_at"
+    from "@outbox"
+    where (not $14 or "@ordering_key" is null) and "@namespace" = $1 and "@status" = '@pending' and "@next_attempt_at" > "@created_at"
         and "@next_attempt_at" <= now()
         and "@attempts" < $2
         and ($3::text[] is null or "@topic" = any ($3))
         and ($4::text is null or "@tenant" = $4)
-        and ("@ordering_key" is null or (
-            -- Of the waiting rows of one key only the first may go.
-            "@seq" = (
-                select min(e."@seq")
-                from "@outbox" e
-                where e."@namespace" = $1 and e."@topic" = o."@topic" and e."@ordering_key" = o."@ordering_key"
-                    and e."@status" = '@pending' and e."@next_attempt_at" > e."@created_at"
-            )
-            and ("@topic", "@ordering_key") not in (select topic, ordering_key from leased where live)
-            and not exists (
-                select from leased e
-                where not e.live and e.topic = o."@topic" and e.ordering_key = o."@ordering_key" and e.seq < o."@seq"
-            )
-            and (not $12 or not exists (
-                select from "@outbox" e
-                where e."@namespace" = $1 and e."@topic" = o."@topic" and e."@ordering_key" = o."@ordering_key"
-                    and e."@status" = '@dead' and e."@seq" < o."@seq" and (e."@topic" = any ($11::text[])) <> $10
-            ))
-            -- A scheduled row takes its turn by sequence, so that it cannot overtake fresh rows of its key: it goes once
-            -- all that are older have been looked at.
-            and ("@attempts" > 0 or "@seq" < (
-                select case when count(*) < $5 and $13::bigint is null then 9223372036854775807
-                    else coalesce(max(fresh.seq), 0) end
-                from fresh
-            ))
-        ))
     order by "@next_attempt_at", "@seq"
-    limit $5
+    limit (select $13::bigint)
+),
+due_lanes as (
+    select topic, ordering_key, count(*) as many from seen_due where ordering_key is not null group by topic, ordering_key
+    union all
+    select topic, lane, $5::bigint from waiting_lanes where due and ($3::text[] is null or topic = any ($3))
+),
+due as (
+    select id, seq, topic, ordering_key, bytes from seen_due where ordering_key is null
+    union all
+    select id, seq, topic, ordering_key, bytes
+    from (
+        select *,
+            -- All earlier rows of the lane go along. A retry goes alone: if it fails again, nothing after it is touched.
+            coalesce(bool_and(is_due and not tried) over (
+                partition by topic, ordering_key order by seq rows between unbounded preceding and 1 preceding
+            ), true) as unbroken,
+            min(first_fresh) over lane as held_by_fresh, min(first_dead) over lane as held_by_dead
+        from (
+            select r.*,
+                case when is_first then (
+                    select e."@seq"
+                    from "@outbox" e
+                    where e."@namespace" = $1 and e."@topic" = r.topic and coalesce(e."@ordering_key", '') = r.ordering_key
+                        and e."@status" = '@pending' and e."@next_attempt_at" <= e."@created_at" and e."@attempts" < $2
+                        and ($4::text is null or e."@tenant" = $4)
+                    order by e."@topic", coalesce(e."@ordering_key", ''), e."@seq"
+                    limit 1
+                ) end as first_fresh,
+                case when is_first and $12 and (r.topic = any ($11::text[])) <> $10 then (
+                    select e."@seq"
+                    from "@outbox" e
+                    where e."@namespace" = $1 and e."@topic" = r.topic and e."@ordering_key" = r.ordering_key
+                        and e."@status" = '@dead'
+                    order by e."@seq"
+                    limit 1
+                ) end as first_dead
+            from due_lanes l
+            cross join lateral (
+                select "@id" as id, "@seq" as seq, "@topic" as topic, "@ordering_key" as ordering_key,
+                    octet_length("@payload") as bytes, "@attempts" > 0 as tried, row_number() over (order by "@seq") = 1 as is_first,
+                    "@next_attempt_at" <= now() and "@attempts" < $2 and ($4::text is null or "@tenant" = $4) as is_due
+                from "@outbox"
+                where "@namespace" = $1 and "@topic" = l.topic and "@ordering_key" = l.ordering_key
+                    and "@status" = '@pending' and "@next_attempt_at" > "@created_at"
+                order by "@seq"
+                limit l.many
+            ) r
+            where (l.topic, l.ordering_key) not in (select topic, ordering_key from leased where live)
+        ) probed
+        window lane as (partition by topic, ordering_key)
+    ) judged
+    where is_due and unbroken
+        and (
+            (topic, ordering_key) not in (select topic, ordering_key from leased where not live)
+            or not exists (
+                select from leased e
+                where not e.live and e.topic = judged.topic and e.ordering_key = judged.ordering_key
+                    and e.seq < judged.seq
+            )
+        )
+        -- A scheduled row takes its turn by sequence, so that it cannot overtake fresh rows of its key.
+        and seq < coalesce(held_by_fresh, 9223372036854775807)
+        and seq < coalesce(held_by_dead, 9223372036854775807)
 ),
 candidates as materialized (
     select * from fresh
@@ -120,18 +242,30 @@ picked as (
             sum(bytes) over (order by seq) - bytes as bytes_before
         from (select *, id in (select id from locked) as ours from candidates) looked_up
     ) measured
-    where ours and (unbroken or ordering_key is null) and (bytes_before = 0 or bytes_before + bytes <= $6)
+    where ours and (unbroken or ordering_key is null)
+        and (bytes_before + $15::bigint = 0 or bytes_before + $15 + bytes <= $6)
+),
+taken as (
+    update "@outbox" o
+    set "@status" = '@processing', "@attempts" = o."@attempts" + 1,
+        "@locked_by" = $7::text::/*type locked_by*/ uuid /*end*/,
+        "@lease_token" = $8::text::/*type lease_token*/ uuid /*end*/,
+        "@locked_until" = now() + $9::bigint * interval '1 millisecond', "@updated_at" = now()
+    where o."@id" = any (array(select id from picked))
+    returning "@o.seq"::bigint as seq, "@o.id:text" as id, "@o.event_id:text" as event_id, "@o.namespace:text" as namespace,
+        "@o.topic:text" as topic, "@o.ordering_key:text" as ordering_key, "@o.tenant:text" as tenant,
+        "@o.dedupe_key:text" as dedupe_key, "@o.event_type:text" as event_type, "@o.source:text" as source,
+        "@o.aggregate_type:text" as aggregate_type, "@o.aggregate_id:text" as aggregate_id,
+        "@o.content_type:text" as content_type, "@o.payload:bytes" as payload, "@o.headers:text" as headers,
+        "@o.content_hash:bytes" as content_hash, "@o.attempts:int"::bigint as attempts,
+        "@o.max_attempts:int"::bigint as max_attempts, "@o.version:int"::bigint as version,
+        "@o.created_at:time" as created_at
 )
-update "@outbox" o
-set "@status" = '@processing', "@attempts" = o."@attempts" + 1,
-    "@locked_by" = $7::text::/*type locked_by*/ uuid /*end*/,
-    "@lease_token" = $8::text::/*type lease_token*/ uuid /*end*/, "@locked_until" = now() + $9::bigint * interval '1 millisecond', "@updated_at" = now()
-where o."@id" = any (array(select id from picked))
-returning "@o.seq"::bigint as seq, "@o.id:text" as id, "@o.event_id:text" as event_id, "@o.namespace:text" as namespace,
-    "@o.topic:text" as topic, "@o.ordering_key:text" as ordering_key, "@o.tenant:text" as tenant,
-    "@o.dedupe_key:text" as dedupe_key, "@o.event_type:text" as event_type, "@o.source:text" as source,
-    "@o.aggregate_type:text" as aggregate_type, "@o.aggregate_id:text" as aggregate_id,
-    "@o.content_type:text" as content_type, "@o.payload:bytes" as payload, "@o.headers:text" as headers,
-    "@o.content_hash:bytes" as content_hash, "@o.attempts:int"::bigint as attempts,
-    "@o.max_attempts:int"::bigint as max_attempts, "@o.version:int"::bigint as version,
-    "@o.created_at:time" as created_at
+-- One row at least: how much there was to be looked at.
+select t.*, s.looked_at
+from (
+    select case when $14
+        then greatest((select max(place) from fresh_lanes), (select max(place) from waiting_lanes), 0)
+        else greatest((select count(*) from seen_fresh), (select count(*) from seen_due)) end as looked_at
+) s
+left join taken t on true

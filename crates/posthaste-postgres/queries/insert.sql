@@ -1,7 +1,8 @@
 -- Writes rows in the caller's transaction into a table that has its own rules about what may be there twice. A row that
 -- breaks one of them writes nothing; what comes back was written.
 --
--- The clock's time, not that of the transaction's start: whoever waited for another's business row comes after it.
+-- The clock's time, not that of the transaction's start: whoever waited for another's business row comes after it. Rows of
+-- one call are a microsecond apart: a table that is ordered by time keeps the order of the call, whatever their ids are.
 with clock as materialized (select clock_timestamp() as moment)
 insert into "@outbox" (
     "@payload", "@status"
@@ -43,7 +44,7 @@ select i.payload::/*type payload*/ bytea /*end*/, '@pending'
     /*if attempts*/ , 0 /*end*/
     /*if version*/ , 0 /*end*/
     /*if next_attempt_at*/ , /*as next_attempt_at*/ greatest(c.moment, i.not_before::timestamptz) /*end*/ /*end*/
-    /*if created_at*/ , /*as created_at*/ c.moment /*end*/ /*end*/
+    /*if created_at*/ , /*as created_at*/ c.moment + (i.place - 1) * interval '1 microsecond' /*end*/ /*end*/
     /*if updated_at*/ , /*as updated_at*/ c.moment /*end*/ /*end*/
 from unnest(
     $1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[],

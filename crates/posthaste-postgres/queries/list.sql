@@ -23,8 +23,14 @@ where /*if namespace*/ ($1::text is null or "@o.namespace:text" = $1) /*else*/ (
     and /*if ordering_key*/ ($4::text is null or "@o.ordering_key:text" = $4) /*else*/ $4::text is null /*end*/
     and /*if tenant*/ ($5::text is null or "@o.tenant:text" = $5) /*else*/ $5::text is null /*end*/
     and ($6::text[] is null or "@o.id" = any ($6::text[]::/*type id*/ uuid /*end*/[]))
+    /*if split_index*/
+    -- As a condition on the index; nothing comes after a row that is gone.
+    and "@o.seq" > case when $7::text is null then 0
+        else (select "@a.seq" from "@outbox" a where "@a.id" = $7::text::/*type id*/ uuid /*end*/) end
+    /*else*/
     and ($7::text is null or ("@o.order") > (
         select "@a.order" from "@outbox" a where "@a.id" = $7::text::/*type id*/ uuid /*end*/
     ))
+    /*end*/
 order by "@o.order"
 limit $8

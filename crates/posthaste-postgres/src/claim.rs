@@ -14,13 +14,25 @@ use crate::statements::{Claims, Leased, LeasedInOrder, Split, Statement};
 
 /// How a claim begins. A relay that is frozen in the middle of a claim must not hold the claim lock for ever, nor may the
 /// others wait for it without a word. The sets of blocked keys need room, or they are searched row by row; and
-/// just-in-time compilation, chosen for the statement's unlucky estimates, would cost more than the claim.
-const BEGIN_CLAIM: &str = "begin;
+/// just-in-time compilation, chosen for the statement's unlucky estimates, would cost more than the claim. What the server
+/// takes for an isolation level is not asked.
+const BEGIN_CLAIM: &str = "begin isolation level read committed;
     set local lock_timeout = '5s'; set local idle_in_transaction_session_timeout = '5s';
     set local work_mem = '64MB'; set local jit = off";
 
+/// For Posthaste's own tables, whose claim is dear to plan: once, for any arguments.
+const BEGIN_PLANNED: &str = "begin isolation level read committed;
+    set local lock_timeout = '5s'; set local idle_in_transaction_session_timeout = '5s';
+    set local work_mem = '64MB'; set local jit = off; set local plan_cache_mode = force_generic_plan";
+
 /// How many pending rows an ordered claim looks at first, unless it was told.
 const FIRST_LOOK: u32 = 1_000;
+
+/// How many lanes are gone through before their rows are.
+const MOST_LANES: u32 = 1_000;
+
+/// How many rows are gone through at first where there are more lanes.
+const DEEP_LOOK: u32 = 4_000;
 
 /// What the probe found: work of vanished workers.
 #[derive(Default)]
@@ -31,7 +43,11 @@ struct Expired {
 
 impl PostgresStore {
     pub(crate) async fn claim_under_lease(&self, request: &ClaimRequest) -> sqlx::Result<Claim> {
-        let mut tx = self.pool.begin_with(BEGIN_CLAIM).await?;
+        let begin = match self.statements.claims {
+            Claims::Split(_) => BEGIN_PLANNED,
+            _ => BEGIN_CLAIM,
+        };
+        let mut tx = self.pool.begin_with(begin).await?;
         if let (Some(leases), true) = (&self.statements.leases, self.is_ordered(request)) {
             self.claim_lock(&leases.lock_claims, request).execute(&mut *tx).await?;
         }
@@ -116,17 +132,48 @@ impl PostgresStore {
             let query = self.split_query(&split.claim_any, request, request.limit);
             query.fetch_all(conn).await?
         } else {
-            let (_, dead_blocks, except) = policy(&request.ordering);
-            let any_blocks = dead_blocks || !except.is_empty();
-            self.split_query(&split.claim_per_key, request, request.limit)
+            self.claim_lanes(conn, split, request).await?
+        };
+        claimed_by_sequence(rows, &self.map)
+    }
+
+    /// Looks further as long as lanes that are held back leave something to be wanted. What a look has claimed is in
+    /// flight for the next one, so that the order within a key stays.
+    async fn claim_lanes(
+        &self,
+        conn: &mut PgConnection,
+        split: &Split,
+        request: &ClaimRequest,
+    ) -> sqlx::Result<Vec<PgRow>> {
+        let (_, dead_blocks, except) = policy(&request.ordering);
+        let any_blocks = dead_blocks || !except.is_empty();
+        let mut taken: Vec<PgRow> = Vec::new();
+        let (mut wanted, mut bytes) = (request.limit, 0_i64);
+        for look in looks(request) {
+            let (LaneLook::Rows(most) | LaneLook::Lanes(most)) = look;
+            let mut rows = self
+                .split_query(&split.claim_per_key, request, wanted)
                 .bind(dead_blocks)
                 .bind(except)
                 .bind(any_blocks)
-                .bind(request.look_ahead.map(i64::from))
-                .fetch_all(conn)
-                .await?
-        };
-        claimed_by_sequence(rows, &self.map)
+                .bind(i64::from(most))
+                .bind(matches!(look, LaneLook::Lanes(_)))
+                .bind(bytes)
+                .fetch_all(&mut *conn)
+                .await?;
+            let looked_at: i64 = rows.first().map_or(Ok(0), |row| row.try_get("looked_at"))?;
+            rows.retain(is_row);
+            for row in &rows {
+                let payload: Option<&[u8]> = row.try_get("payload")?;
+                bytes = bytes.saturating_add(i64::try_from(payload.unwrap_or_default().len()).unwrap_or(i64::MAX));
+            }
+            wanted = wanted.saturating_sub(u32::try_from(rows.len()).unwrap_or(u32::MAX));
+            taken.extend(rows);
+            if wanted == 0 || looked_at < i64::from(most) || bytes >= max_bytes(request) {
+                break;
+            }
+        }
+        Ok(taken)
     }
 
     /// Takes rows in the table's order: those of vanished workers, or else pending ones.
@@ -222,6 +269,32 @@ impl PostgresStore {
     }
 }
 
+/// What one look of an ordered claim in Posthaste's own tables sees at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LaneLook {
+    /// The first fresh rows in sequence, and the first due ones.
+    Rows(u32),
+    /// Lanes, one after the other.
+    Lanes(u32),
+}
+
+/// First what is mostly enough, where most lanes are free. A deep backlog of rows that cannot be claimed mostly has few
+/// lanes; where it has many, so many must be held back that the rows themselves are gone through.
+fn looks(request: &ClaimRequest) -> impl Iterator<Item = LaneLook> + use<> {
+    let near = request.limit.saturating_mul(2).max(1);
+    let told = request.look_ahead.map(|told| told.max(1));
+    let first = told.map_or(near, |told| near.min(told));
+    let further = told.filter(|told| *told > first).map(LaneLook::Rows);
+    let deep = std::iter::successors(Some(request.limit.saturating_mul(8).max(DEEP_LOOK)), |most| {
+        most.checked_mul(4)
+    })
+    .map(LaneLook::Rows);
+    let unbounded = std::iter::once(LaneLook::Lanes(MOST_LANES)).chain(deep);
+    std::iter::once(LaneLook::Rows(first))
+        .chain(further)
+        .chain(unbounded.filter(move |_| told.is_none()))
+}
+
 /// How far an ordered claim looks. All earlier rows of the keys it sees are among what it sees, so a part is enough; if
 /// nothing in it is free, the next part is larger.
 pub(crate) struct Look {
@@ -263,8 +336,13 @@ pub(crate) fn found(mut rows: Vec<PgRow>, look: &mut Look) -> sqlx::Result<Vec<P
     if let Some(row) = rows.first() {
         look.seen = row.try_get("looked_at")?;
     }
-    rows.retain(|row| matches!(row.try_get::<Option<&str>, _>("id"), Ok(Some(_))));
+    rows.retain(is_row);
     Ok(rows)
+}
+
+/// Whether a row was taken, and does not only say how many there were.
+fn is_row(row: &PgRow) -> bool {
+    matches!(row.try_get::<Option<&str>, _>("id"), Ok(Some(_)))
 }
 
 /// A statement that begins with namespace, limit of attempts, topics and tenant.
@@ -289,5 +367,39 @@ fn policy(ordering: &Ordering) -> (bool, bool, &[String]) {
     match ordering {
         Ordering::None => (false, false, &[]),
         Ordering::PerKey { dead_head, except } => (true, *dead_head == DeadHead::Block, except),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use posthaste_core::lifecycle::LeaseToken;
+    use posthaste_core::store::WorkerId;
+
+    use super::*;
+
+    #[test]
+    fn a_claim_that_was_told_how_far_to_look_looks_no_further() {
+        let request = |look_ahead| ClaimRequest {
+            worker: WorkerId::new(),
+            token: LeaseToken::new(),
+            limit: 100,
+            max_bytes: 1,
+            look_ahead,
+            lease: Duration::from_secs(1),
+            max_attempts: 1,
+            ordering: Ordering::None,
+            scope: Scope::default(),
+        };
+        let told = |look_ahead| looks(&request(Some(look_ahead))).collect::<Vec<_>>();
+        assert_eq!(told(4_000), [LaneLook::Rows(200), LaneLook::Rows(4_000)]);
+        assert_eq!(told(50), [LaneLook::Rows(50)]);
+        let mut free = looks(&request(None));
+        assert_eq!(free.next(), Some(LaneLook::Rows(200)));
+        assert_eq!(free.next(), Some(LaneLook::Lanes(MOST_LANES)));
+        assert_eq!(free.next(), Some(LaneLook::Rows(4_000)));
+        assert_eq!(free.next(), Some(LaneLook::Rows(16_000)));
+        assert!(free.count() < 20, "it comes to an end");
     }
 }

@@ -16,6 +16,18 @@ impl PostgresDialect {
     }
 }
 
+const FIRST_TIME: &str = "timestamptz '0001-01-01 00:00+00'";
+const LAST_TIME: &str = "timestamptz '9999-12-31 00:00+00'";
+
+/// A time that a program can hold. Columns can hold more, above all `infinity`, a usual word for "until I say so".
+fn in_our_time(time: &str, first: &str, last: &str) -> String {
+    format!("case when {time} > {last} then {last} when {time} < {first} then {first} else {time} end")
+}
+
+fn epoch(seconds: &str) -> String {
+    format!("to_timestamp({})", in_our_time(seconds, "-62135596800", "253402214400"))
+}
+
 impl Dialect for PostgresDialect {
     fn quote(&self) -> char {
         '"'
@@ -33,17 +45,22 @@ impl Dialect for PostgresDialect {
 
     fn read(&self, column: &str, kind: Kind, form: Form, zone: &str) -> String {
         match (form, kind) {
-            (Form::Integer, _) | (Form::Time, Kind::Timestamptz) | (Form::Bytes, Kind::Bytes) => column.to_owned(),
+            (Form::Integer, _) | (Form::Bytes, Kind::Bytes) => column.to_owned(),
+            (Form::Time, Kind::Timestamptz) => in_our_time(column, FIRST_TIME, LAST_TIME),
             (Form::Fence, Kind::Text) => format!("right({column}, 36)"),
             (Form::Text, Kind::UuidBytes) => format!("encode({column}, 'hex')"),
             (Form::Text, Kind::Bytes) => format!("convert_from({column}, 'UTF8')"),
             // Also for texts, which may have a type of their own: an enum, varchar, citext.
             (Form::Text | Form::Fence, _) => format!("{column}::text"),
             (Form::Bytes, _) => format!("convert_to({column}::text, 'UTF8')"),
-            (Form::Time, Kind::Timestamp) => format!("({column} at time zone {})", self.zone(zone)),
-            (Form::Time, Kind::EpochS) => format!("to_timestamp({column})"),
-            (Form::Time, Kind::EpochMs) => format!("to_timestamp({column} / 1000.0)"),
-            (Form::Time, _) => format!("to_timestamp({column} / 1000000.0)"),
+            (Form::Time, Kind::Timestamp) => in_our_time(
+                &format!("({column} at time zone {})", self.zone(zone)),
+                FIRST_TIME,
+                LAST_TIME,
+            ),
+            (Form::Time, Kind::EpochS) => epoch(column),
+            (Form::Time, Kind::EpochMs) => epoch(&format!("{column} / 1000.0")),
+            (Form::Time, _) => epoch(&format!("{column} / 1000000.0")),
         }
     }
 

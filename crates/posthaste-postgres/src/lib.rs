@@ -64,6 +64,9 @@ use statements::Statements;
 /// The schema that holds Posthaste's tables unless another is chosen.
 pub const DEFAULT_SCHEMA: &str = "posthaste";
 
+/// How transactions begin here, whatever the server's default is.
+const BEGIN: &str = "begin isolation level read committed";
+
 /// An outbox in a PostgreSQL database. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct PostgresStore {

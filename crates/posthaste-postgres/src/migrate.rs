@@ -7,14 +7,16 @@ use posthaste_core::store::{Migration, SchemaStore};
 use posthaste_core::template::render;
 use sqlx::{AssertSqlSafe, Executor, PgConnection};
 
-use crate::PostgresStore;
 use crate::dialect::PostgresDialect;
 use crate::error::store_error;
+use crate::{BEGIN, PostgresStore};
 
-const MIGRATIONS: [File; 3] = [
+const MIGRATIONS: [File; 5] = [
     ("outbox", include_str!("../migrations/0001_outbox.sql")),
     ("functions", include_str!("../migrations/0002_functions.sql")),
     ("relays", include_str!("../migrations/0003_relays.sql")),
+    ("lanes", include_str!("../migrations/0004_lanes.sql")),
+    ("finite times", include_str!("../migrations/0005_finite_times.sql")),
 ];
 
 #[async_trait]
@@ -67,7 +69,7 @@ impl PostgresStore {
     }
 
     async fn migrate_in_transaction(&self) -> sqlx::Result<Vec<Migration>> {
-        let mut tx = self.pool.begin().await?;
+        let mut tx = self.pool.begin_with(BEGIN).await?;
         // Before anything is looked at: whoever comes second finds the first one's work done.
         sqlx::query("select pg_advisory_xact_lock(hashtextextended('posthaste:migrate', 0))")
             .persistent(false)

@@ -28,7 +28,8 @@ use crate::settle::Verdicts;
 use crate::statements::{Claims, RowLocks as Statements, RowLocksInOrder};
 
 /// How such a claim begins: nobody is waited for, and the statements are planned as for any claim.
-const BEGIN: &str = "begin; set local lock_timeout = '5s'; set local work_mem = '64MB'; set local jit = off";
+const BEGIN: &str = "begin isolation level read committed;
+    set local lock_timeout = '5s'; set local work_mem = '64MB'; set local jit = off";
 
 /// The server's part of the watch over a relay that is frozen.
 const LIMIT_IDLE: &str = "select set_config('idle_in_transaction_session_timeout', $1, true)";

@@ -9,9 +9,12 @@ use sqlx::Row;
 use sqlx::postgres::PgRow;
 use uuid::Uuid;
 
+/// A thousand years: longer than anybody means, and no further from now than the server can count.
+const FOREVER_MS: i64 = 1_000 * 365 * 24 * 3_600 * 1_000;
+
 /// Milliseconds as SQL takes them.
 pub(crate) fn millis(duration: std::time::Duration) -> i64 {
-    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
+    i64::try_from(duration.as_millis()).map_or(FOREVER_MS, |millis| millis.min(FOREVER_MS))
 }
 
 pub(crate) fn id(row: &PgRow, map: &TableMap) -> sqlx::Result<MessageId> {

@@ -34,6 +34,7 @@ macro_rules! __conformance_cases {
         $crate::$consumer! { [$($argument)*]
             enqueue {
                 a_new_row_is_pending_due_and_unleased
+                rows_of_one_call_keep_its_order_whatever_their_ids_are
                 a_rollback_leaves_neither_message_nor_business_row
                 a_dropped_transaction_is_a_rollback
                 a_commit_leaves_both_message_and_business_row
@@ -83,6 +84,8 @@ macro_rules! __conformance_cases {
                 a_failed_head_stops_its_key_and_no_other
                 a_scheduled_row_holds_back_what_follows_and_nothing_else
                 a_scheduled_row_that_is_due_does_not_overtake_earlier_ones
+                scheduled_and_other_rows_of_a_key_go_by_sequence
+                a_deep_backlog_that_is_held_back_hides_nothing
                 a_replayed_row_goes_before_a_follower_that_waits
                 an_expired_row_goes_before_what_follows_it
                 a_reclaimed_part_of_a_run_holds_back_the_rest
@@ -92,6 +95,7 @@ macro_rules! __conformance_cases {
                 a_dead_head_is_skipped_by_default
                 a_dead_head_may_block_its_key_until_it_is_replayed
                 a_dead_head_may_block_its_key_until_it_is_discarded
+                a_blocking_dead_row_holds_nothing_that_comes_before_it
                 a_blocking_dead_head_also_holds_what_its_worker_left
                 topics_may_have_the_other_policy
                 a_dead_row_without_a_key_blocks_nothing

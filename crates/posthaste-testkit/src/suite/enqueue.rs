@@ -318,3 +318,12 @@ pub async fn a_producer_without_a_transaction_is_served_too<B: Backend>(b: &B) {
     assert_eq!(outcomes.expect("the messages are good"), expected);
     assert_eq!(Worker::new().claim(b, 10).await.ids(), [first.id]);
 }
+
+/// Proves B15.
+pub async fn rows_of_one_call_keep_its_order_whatever_their_ids_are<B: Backend>(b: &B) {
+    let mut messages: Vec<_> = (0..5).map(|n| keyed("k", &n.to_string())).collect();
+    messages.sort_by_key(|message| std::cmp::Reverse(message.id));
+    let ids = enqueue_new(b, messages).await;
+    assert!(ids.is_sorted_by(|a, b| a > b));
+    assert_eq!(Worker::new().claim(b, 10).await.ids(), ids);
+}

@@ -141,6 +141,50 @@ pub async fn a_scheduled_row_that_is_due_does_not_overtake_earlier_ones<B: Backe
 }
 
 /// Proves pitfall 5.
+pub async fn scheduled_and_other_rows_of_a_key_go_by_sequence<B: Backend>(b: &B) {
+    let key = |n: usize| format!("k{}", n % 2);
+    let message = |n: usize| match n % 5 {
+        // Due in any order but that of the call.
+        0 | 3 => keyed(&key(n), &n.to_string()).not_before(Utc::now() + MINUTE * u32::try_from(60 - n).unwrap_or(1)),
+        _ => keyed(&key(n), &n.to_string()),
+    };
+    let ids = enqueue_new(b, (0..40).map(message)).await;
+    // Heads that fail once go back to their places.
+    let first = Worker::new().claim(b, 3).await;
+    first.settle(b, retry(MINUTE)).await;
+    b.pass_time(HOUR + HOUR).await;
+    let mut delivered = Vec::new();
+    loop {
+        let work = Worker::new().claim(b, 7).await;
+        if work.messages.is_empty() {
+            break;
+        }
+        delivered.extend(work.ids());
+        work.deliver(b).await;
+    }
+    assert_eq!(delivered.len(), ids.len());
+    for lane in 0..2 {
+        let of_lane = |id: &&MessageId| ids.iter().position(|other| other == *id).is_some_and(|n| n % 2 == lane);
+        let in_order: Vec<_> = ids.iter().filter(of_lane).collect();
+        assert_eq!(delivered.iter().filter(of_lane).collect::<Vec<_>>(), in_order);
+    }
+}
+
+/// Proves pitfall 18.
+pub async fn a_deep_backlog_that_is_held_back_hides_nothing<B: Backend>(b: &B) {
+    let head = enqueue_new(b, [keyed("held", "head")]).await;
+    Worker::new().claim(b, 1).await.settle(b, retry(HOUR)).await;
+    enqueue_new(b, (0..1_200).map(|n| keyed("held", &n.to_string()))).await;
+    let free = enqueue_new(b, [plain("free"), keyed("other", "1"), keyed("other", "2")]).await;
+    let work = Worker::new().claim(b, 20).await;
+    assert_eq!(work.ids(), free);
+    work.deliver(b).await;
+    assert_eq!(Worker::new().claim(b, 20).await.ids(), []);
+    b.pass_time(HOUR + MINUTE).await;
+    assert_eq!(Worker::new().claim(b, 20).await.ids(), head, "the retry goes alone");
+}
+
+/// Proves pitfall 5.
 pub async fn a_replayed_row_goes_before_a_follower_that_waits<B: Backend>(b: &B) {
     let ids = enqueue_new(b, [keyed("k", "1"), keyed("k", "2")]).await;
     kill(b, ids[0]).await;
@@ -249,6 +293,17 @@ pub async fn a_dead_head_may_block_its_key_until_it_is_discarded<B: Backend>(b: 
     assert_eq!(worker.claim(b, 10).await.ids(), []);
     b.store().discard(&only(ids[0]), 10).await.expect("discard works");
     assert_eq!(worker.claim(b, 10).await.ids(), ids[1..]);
+}
+
+/// Proves pitfall 17.
+pub async fn a_blocking_dead_row_holds_nothing_that_comes_before_it<B: Backend>(b: &B) {
+    let ids = enqueue_new(b, [keyed("k", "1"), keyed("k", "2"), keyed("k", "3")]).await;
+    kill(b, ids[1]).await;
+    let worker = Worker::new().dead_heads(DeadHead::Block, &[]);
+    let work = worker.claim(b, 10).await;
+    assert_eq!(work.ids(), ids[..1]);
+    work.deliver(b).await;
+    assert_eq!(worker.claim(b, 10).await.ids(), [], "what follows it waits");
 }
 
 /// Proves pitfall 17.
