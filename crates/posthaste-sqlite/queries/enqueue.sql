@@ -1,6 +1,9 @@
 -- Writes rows in the caller's transaction. A dedupe key that is taken, or an id that exists, writes nothing; the ids
 -- that come back were written.
 --   ?1 rows as a JSON array  ?2 their payloads, one behind the other
+--
+-- A row of a call is so many milliseconds later than the clock as it needs to stay behind an earlier one of its key whose id
+-- is greater, where the table is ordered by time.
 with clock as (select cast(unixepoch('subsec') * 1000 as integer) as now),
 input as (
     select key as place, value ->> 'id' as id, value ->> 'event_id' as event_id, value ->> 'namespace' as namespace,
@@ -8,7 +11,7 @@ input as (
         value ->> 'dedupe_key' as dedupe_key, value ->> 'event_type' as event_type, value ->> 'source' as source,
         value ->> 'aggregate_type' as aggregate_type, value ->> 'aggregate_id' as aggregate_id,
         value ->> 'content_type' as content_type, value ->> 'headers' as headers, value ->> 'hash' as hash,
-        value ->> 'not_before' as not_before, value ->> 'start' as start, value ->> 'bytes' as bytes
+        value ->> 'not_before' as not_before, value ->> 'later' as later, value ->> 'start' as start, value ->> 'bytes' as bytes
     from json_each(?1)
 )
 insert into "@outbox" (
@@ -53,7 +56,7 @@ select
     /*if attempts*/, 0 /*end*/
     /*if version*/, 0 /*end*/
     /*if next_attempt_at*/, /*as next_attempt_at*/ max(clock.now, coalesce(i.not_before, 0)) /*end*/ /*end*/
-    /*if created_at*/, /*as created_at*/ clock.now /*end*/ /*end*/
+    /*if created_at*/, /*as created_at*/ clock.now + i.later /*end*/ /*end*/
     /*if updated_at*/, /*as updated_at*/ clock.now /*end*/ /*end*/
 from input i, clock
 where /*if dedupe*/ i.dedupe_key is null or not exists (

@@ -25,6 +25,8 @@ impl SqliteStore {
     /// an event that was delivered before the failure would tell of data that is no more. Open a pool yourself to choose
     /// otherwise.
     ///
+    /// Foreign keys are enforced: business rows are written through this pool, too.
+    ///
     /// `:memory:` opens a database that lives as long as the store, on a single connection: every connection to it would
     /// be a database of its own.
     pub async fn connect(path: impl AsRef<Path>) -> Result<Self, StoreError> {
@@ -34,8 +36,7 @@ impl SqliteStore {
             .create_if_missing(true)
             .journal_mode(SqliteJournalMode::Wal)
             .synchronous(SqliteSynchronous::Full)
-            .busy_timeout(BUSY_TIMEOUT)
-            .foreign_keys(false);
+            .busy_timeout(BUSY_TIMEOUT);
         let pool = if path == Path::new(":memory:") {
             SqlitePoolOptions::new()
                 .max_connections(1)

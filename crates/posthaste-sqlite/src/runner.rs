@@ -61,6 +61,8 @@ struct NewRow<'a> {
     headers: String,
     hash: String,
     not_before: Option<i64>,
+    /// By how many milliseconds it is later than the clock.
+    later: u32,
     /// Where its payload begins among the payloads; SQL counts from 1.
     start: usize,
     bytes: usize,
@@ -92,6 +94,7 @@ impl<'a> NewRow<'a> {
             }
             .to_string(),
             not_before: message.not_before.map(|time| store.not_before(time)),
+            later: 0,
             start,
             bytes: message.payload.len(),
         };
@@ -130,10 +133,25 @@ impl SqliteStore {
     }
 }
 
+/// Where a table is ordered by time and id, rows of one moment would be taken by their ids, not as they were given.
+fn keep_order(rows: &mut [NewRow<'_>]) {
+    let mut last: HashMap<_, (String, u32)> = HashMap::new();
+    for row in rows {
+        let Some(key) = &row.ordering_key else { continue };
+        let (id, later) = last
+            .entry((row.topic.clone(), key.clone()))
+            .or_insert_with(|| (String::new(), 0));
+        let own = row.id.to_string();
+        *later += u32::from(own < *id);
+        row.later = *later;
+        *id = own;
+    }
+}
+
 impl<'a> NewRows<'a> {
     pub(crate) fn new(prepared: &'a Prepared, store: &SqliteStore, dedupe_window: Duration) -> Self {
         let mut payloads = Vec::with_capacity(prepared.rows.iter().map(|row| row.message.payload.len()).sum());
-        let rows = prepared
+        let mut rows: Vec<_> = prepared
             .rows
             .iter()
             .map(|row| {
@@ -142,6 +160,9 @@ impl<'a> NewRows<'a> {
                 NewRow::new(row, store, start)
             })
             .collect();
+        if store.map.order().first() == Some(&"created_at") && !store.map.has("generated_id") {
+            keep_order(&mut rows);
+        }
         Self {
             rows,
             payloads,

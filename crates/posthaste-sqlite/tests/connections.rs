@@ -215,3 +215,15 @@ async fn a_file_is_opened_durable_and_with_a_write_ahead_log() {
         .unwrap();
     assert_eq!((journal.as_str(), synchronous, busy_timeout), ("wal", 2, 5_000));
 }
+
+/// Business rows are written through the same pool.
+#[tokio::test]
+async fn foreign_keys_are_enforced_on_connections_that_the_store_opens() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = SqliteStore::connect(directory.path().join("shop.db")).await.unwrap();
+    let tables = "create table orders (id integer primary key);
+        create table lines (order_id integer references orders (id))";
+    store.pool().execute(tables).await.unwrap();
+    let orphan = store.pool().execute("insert into lines values (1)").await;
+    assert!(orphan.unwrap_err().to_string().contains("FOREIGN KEY"));
+}

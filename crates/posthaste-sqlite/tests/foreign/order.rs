@@ -114,3 +114,39 @@ async fn a_retry_goes_before_its_followers_and_alone() {
     assert!(foreign.store.settle(&settlements).await.unwrap().lost.is_empty());
     assert_eq!(payloads(&foreign.claim().await), ["k1", "j1"]);
 }
+
+/// Proves B15.
+#[tokio::test]
+async fn rows_of_one_call_keep_its_order_where_time_and_id_say_it() {
+    let ddl = "create table outbox (id text primary key, topic text, k text, body text, status text, tries integer,
+        who text, until text, at text)";
+    let map = r#"
+name = "by time"
+order = ["created_at", "id"]
+topic = "column"
+[tables]
+outbox = "outbox"
+[columns]
+id = { column = "id", kind = "text" }
+topic = "topic"
+ordering_key = "k"
+payload = { column = "body", kind = "text" }
+status = "status"
+attempts = "tries"
+locked_by = { column = "who", kind = "text" }
+locked_until = { column = "until", kind = "timestamptz" }
+created_at = { column = "at", kind = "timestamptz" }
+[states]
+pending = "new"
+processing = "busy"
+delivered = "done"
+dead = "dead"
+"#;
+    let foreign = Foreign::new(ddl, posthaste_core::TableMap::from_toml(map).unwrap()).await;
+    let mut messages: Vec<_> = (0..6).map(|n| Message::new("t", n.to_string()).key("k")).collect();
+    messages.sort_by_key(|message| std::cmp::Reverse(message.id));
+    let expected: Vec<_> = messages.iter().map(|message| message.payload.clone()).collect();
+    let options = OutboxOptions::default();
+    foreign.store.enqueue_and_commit(&options, messages).await.unwrap();
+    assert_eq!(payloads(&foreign.claim().await), expected);
+}
