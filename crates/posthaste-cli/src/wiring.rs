@@ -12,7 +12,7 @@ use posthaste_core::store::{Store, StoreErrorKind};
 use posthaste_core::table::{self, Catalogue, Identifier, Kind, Strategy};
 use posthaste_core::{PublishError, Publisher, StoreError, TableMap};
 use posthaste_mysql::{MySqlCatalogue, MySqlStore};
-use posthaste_postgres::{DEFAULT_SCHEMA, LogOptions, PostgresCatalogue, PostgresLogStore, PostgresStore};
+use posthaste_postgres::{DEFAULT_SCHEMA, LogOptions, Pooling, PostgresCatalogue, PostgresLogStore, PostgresStore};
 #[cfg(feature = "kafka")]
 use posthaste_publishers::KafkaPublisher;
 use posthaste_publishers::{FileOptions, FilePublisher, LogPublisher, Stdout, WebhookPublisher};
@@ -22,7 +22,7 @@ use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::sqlite::SqlitePoolOptions;
 use sqlx::{Connection, MySqlConnection, PgConnection};
 
-use crate::config::{Config, Database, DatabaseUrl, PublisherKind};
+use crate::config::{Config, Database, DatabaseUrl, PoolingMode, PublisherKind};
 
 /// What to do about a SQLite file that is not there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,10 +39,7 @@ pub enum IfMissing {
 pub async fn store(database: &Database, if_missing: IfMissing) -> anyhow::Result<Arc<dyn Store>> {
     match database.url() {
         DatabaseUrl::Postgres(url) => {
-            let pool = PgPoolOptions::new()
-                .max_connections(database.max_connections)
-                .acquire_timeout(database.acquire_timeout)
-                .connect_lazy_with(postgres_options(&url)?);
+            let pool = pool_options(database).connect_lazy_with(postgres_options(&url)?);
             postgres_store(database, pool)
         }
         DatabaseUrl::MySql(url) => {
@@ -74,17 +71,45 @@ pub async fn store(database: &Database, if_missing: IfMissing) -> anyhow::Result
     }
 }
 
+fn pool_options(database: &Database) -> PgPoolOptions {
+    PgPoolOptions::new()
+        .max_connections(database.max_connections)
+        .acquire_timeout(database.acquire_timeout)
+}
+
 fn postgres_store(database: &Database, pool: sqlx::PgPool) -> anyhow::Result<Arc<dyn Store>> {
     let map = table_map(database, Backend::Postgres)?;
+    let direct = match &database.direct_url {
+        Some(DatabaseUrl::Postgres(url)) => Some(postgres_options(url)?),
+        _ => None,
+    };
     Ok(match map.strategy() {
         Strategy::Log => {
+            // Its reader keeps a lock in its session, which only a connection of its own can have.
+            let pool = match &direct {
+                Some(direct) => pool_options(database).connect_lazy_with(direct.clone()),
+                None => pool,
+            };
             let options = LogOptions {
                 max_retries: database.max_attempts().saturating_sub(1),
                 ..LogOptions::of(&map)
             };
             Arc::new(PostgresLogStore::with_options(pool, map, options).context("database.map")?)
         }
-        _ => Arc::new(PostgresStore::with_map(pool, map).context("database.map")?),
+        _ => {
+            let pooling = match database.pooling {
+                PoolingMode::Detect => Pooling::Detect,
+                PoolingMode::Session => Pooling::Session,
+                PoolingMode::Transaction => Pooling::Transaction,
+            };
+            let store = PostgresStore::with_map(pool, map)
+                .context("database.map")?
+                .pooling(pooling);
+            Arc::new(match direct {
+                Some(direct) => store.direct(direct),
+                None => store,
+            })
+        }
     })
 }
 

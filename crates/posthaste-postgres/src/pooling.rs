@@ -1,4 +1,4 @@
-//! Poolers that give every transaction another server session, such as PgBouncer in transaction mode.
+//! Poolers that give every transaction another server session, such as `PgBouncer` in transaction mode.
 //!
 //! Behind one, what a session remembers is not there for the next transaction, or is somebody else's: a named prepared
 //! statement, a `LISTEN`, an advisory lock of the session. sqlx names its statements, and sends one in two steps between
@@ -153,9 +153,14 @@ impl PostgresStore {
         self.sessions.open(&self.pool).await
     }
 
+    /// By what is known now: when the query was made nothing may have been.
+    fn named<'q>(&self, query: Query<'q, Postgres, PgArguments>) -> Query<'q, Postgres, PgArguments> {
+        query.persistent(self.sessions.keep_statements())
+    }
+
     pub(crate) async fn fetch_all(&self, query: Query<'_, Postgres, PgArguments>) -> sqlx::Result<Vec<PgRow>> {
         let mut session = self.session().await?;
-        let rows = query.fetch_all(&mut *session).await?;
+        let rows = self.named(query).fetch_all(&mut *session).await?;
         session.finish().await?;
         Ok(rows)
     }
@@ -166,14 +171,14 @@ impl PostgresStore {
 
     pub(crate) async fn fetch_optional(&self, query: Query<'_, Postgres, PgArguments>) -> sqlx::Result<Option<PgRow>> {
         let mut session = self.session().await?;
-        let row = query.fetch_optional(&mut *session).await?;
+        let row = self.named(query).fetch_optional(&mut *session).await?;
         session.finish().await?;
         Ok(row)
     }
 
     pub(crate) async fn execute(&self, query: Query<'_, Postgres, PgArguments>) -> sqlx::Result<u64> {
         let mut session = self.session().await?;
-        let done = query.execute(&mut *session).await?;
+        let done = self.named(query).execute(&mut *session).await?;
         session.finish().await?;
         Ok(done.rows_affected())
     }

@@ -25,6 +25,7 @@ impl RelayStore for PostgresStore {
     async fn claim(&self, request: &ClaimRequest) -> Result<Claim, StoreError> {
         self.map.check_scope(&request.scope)?;
         self.map.check_ordering(&request.ordering)?;
+        self.sessions.detect(&self.pool).await;
         let claim = if self.statements.leases.is_some() {
             self.claim_under_lease(request).await
         } else {
@@ -173,7 +174,9 @@ impl PostgresStore {
         let dead_letter = self.statements.dead_letter.as_ref();
         let checks = std::iter::once(&self.statements.common.check);
         for check in checks.chain(dead_letter.map(|side| &side.check_dead_letter)) {
-            self.execute(check.query()).await.map_err(store_error)?;
+            // As a simple query: its columns are of any type, and a driver that has to ask for one loses an unnamed statement.
+            let looked = sqlx::raw_sql(check.sql()).execute(&self.pool).await;
+            looked.map_err(store_error)?;
         }
         if self.map.is_own() {
             return Ok(());

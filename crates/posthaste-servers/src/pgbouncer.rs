@@ -29,7 +29,7 @@ pub enum PoolMode {
     Transaction,
 }
 
-/// A PgBouncer of our own in front of a PostgreSQL server on this machine. Dropping it ends it.
+/// A `PgBouncer` of our own in front of a PostgreSQL server on this machine. Dropping it ends it.
 #[derive(Debug)]
 pub struct PgBouncer {
     process: Process,

@@ -151,6 +151,21 @@ fn check(config: &Config, figment: &Figment) -> Result<(), Problem> {
         }
         _ => {}
     }
+    if !matches!(database.url(), DatabaseUrl::Postgres(_))
+        && let Some(setting) = database.pooler_setting()
+    {
+        return problem(setting, "is for PostgreSQL behind a pooler; leave it out");
+    }
+    if database
+        .direct_url
+        .as_ref()
+        .is_some_and(|url| !matches!(url, DatabaseUrl::Postgres(_)))
+    {
+        return problem(
+            "database.direct_url",
+            "is the same PostgreSQL past its pooler; write postgres://user:password@host:5432/database",
+        );
+    }
     if database.max_connections == 0 {
         return problem("database.max_connections", "must be at least 1");
     }

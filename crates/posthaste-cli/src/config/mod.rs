@@ -85,10 +85,29 @@ pub struct Database {
     pub prefix: Option<String>,
     /// Most connections open at a time. Defaults to 8.
     pub max_connections: u32,
+    /// What a connection is: `session`, `transaction` behind a pooler such as PgBouncer in transaction mode, or `detect`.
+    /// PostgreSQL only. Defaults to `detect`.
+    pub pooling: PoolingMode,
+    /// A way to the server past such a pooler, for wake-ups and for tables of the log layout, which need a session of their
+    /// own. PostgreSQL only. Defaults to none: then wake-ups are left to polling.
+    pub direct_url: Option<DatabaseUrl>,
     /// How long to wait for a connection. Defaults to 5 s.
     #[serde(with = "humantime_serde")]
     pub acquire_timeout: Duration,
     auto_migrate: Option<bool>,
+}
+
+/// What a connection to PostgreSQL is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PoolingMode {
+    /// To be found out.
+    #[default]
+    Detect,
+    /// One session of the server.
+    Session,
+    /// Another session for each transaction.
+    Transaction,
 }
 
 impl Default for Database {
@@ -101,6 +120,8 @@ impl Default for Database {
             schema: None,
             prefix: None,
             max_connections: 8,
+            pooling: PoolingMode::default(),
+            direct_url: None,
             acquire_timeout: Duration::from_secs(5),
             auto_migrate: None,
         }
@@ -116,6 +137,12 @@ impl Database {
     /// Whether somebody said which database, or which tables in it.
     fn is_named(&self) -> bool {
         self.url.is_some() || self.found.is_some()
+    }
+
+    /// The first setting that only a database behind a pooler can have, if one is set.
+    pub(super) fn pooler_setting(&self) -> Option<&'static str> {
+        let pooling = (self.pooling != PoolingMode::Detect).then_some("database.pooling");
+        pooling.or(self.direct_url.is_some().then_some("database.direct_url"))
     }
 
     /// Whether missing tables are created. Defaults to true for the file that nobody configured, so that a first run
