@@ -154,6 +154,15 @@ async fn write_pooled(log: Arc<Log>, writer: usize, until: Instant) -> HashMap<S
     committed
 }
 
+fn start_writers(log: &Arc<Log>, begun: Instant) -> Vec<JoinHandle<HashMap<String, Committed>>> {
+    let plain = (0..WRITERS).map(|writer| tokio::spawn(write(Arc::clone(log), writer, begun + WRITERS_STOP)));
+    let early =
+        (0..EARLY_WRITERS).map(|writer| tokio::spawn(write_early(Arc::clone(log), writer, begun + WRITERS_STOP)));
+    let pooled =
+        (0..POOLED_WRITERS).map(|writer| tokio::spawn(write_pooled(Arc::clone(log), writer, begun + POOLED_STOP)));
+    plain.chain(early).chain(pooled).collect()
+}
+
 fn config() -> RelayConfig {
     RelayConfig {
         poll_interval: Duration::from_millis(20),
@@ -199,15 +208,7 @@ async fn every_committed_row_is_delivered_and_a_long_transaction_delays_nobody()
     let (sink, lossy_sink, stop) = (Sink::default(), Sink::default(), CancellationToken::new());
     let lossy = start(naive(&log).await, &lossy_sink, &stop);
     let relay = start(log.store(), &sink, &stop);
-    let mut writers: Vec<_> = (0..WRITERS)
-        .map(|writer| tokio::spawn(write(Arc::clone(&log), writer, begun + WRITERS_STOP)))
-        .collect();
-    writers.extend(
-        (0..EARLY_WRITERS).map(|writer| tokio::spawn(write_early(Arc::clone(&log), writer, begun + WRITERS_STOP))),
-    );
-    writers.extend(
-        (0..POOLED_WRITERS).map(|writer| tokio::spawn(write_pooled(Arc::clone(&log), writer, begun + POOLED_STOP))),
-    );
+    let writers = start_writers(&log, begun);
 
     at(OPENS).await;
     let mut open_tx = log.pool.begin().await.unwrap();
@@ -277,19 +278,15 @@ async fn every_committed_row_is_delivered_and_a_long_transaction_delays_nobody()
 
     // How long others waited, without and with the transaction that stayed open.
     let arrival: HashMap<&String, Instant> = arrivals.iter().map(|(event, at)| (event, *at)).collect();
+    let wait = |(event, at): &(String, Instant)| arrival[event].saturating_duration_since(*at);
     let in_time = |aggregate: &&String| !aggregate.starts_with("pooled");
     let waits = |from: Duration, to: Duration| {
         let during = |(_, at): &&(String, Instant)| (begun + from..begun + to).contains(at);
-        let wait = |(event, at): &(String, Instant)| arrival[event].saturating_duration_since(*at);
         let events = committed.iter().filter(|(aggregate, _)| in_time(aggregate));
         p99(events.flat_map(|(_, events)| events).filter(during).map(wait).collect())
     };
-    let late: Vec<Duration> = committed
-        .iter()
-        .filter(|(aggregate, _)| !in_time(aggregate))
-        .flat_map(|(_, events)| events)
-        .map(|(event, at)| arrival[event].saturating_duration_since(*at))
-        .collect();
+    let pooled = committed.iter().filter(|(aggregate, _)| !in_time(aggregate));
+    let late: Vec<Duration> = pooled.flat_map(|(_, events)| events).map(wait).collect();
     let net = late.iter().filter(|wait| **wait > Duration::from_millis(500)).count();
     assert!(net > 0, "ids that were taken in advance should have come late");
     let without = waits(Duration::from_secs(1), OPENS);
