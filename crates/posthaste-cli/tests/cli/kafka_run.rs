@@ -201,7 +201,7 @@ fn a_message_above_the_topics_limit_dies_with_the_reason_and_holds_nobody_up() {
     place.write("large", &"x".repeat(5_000));
     place.enqueue(&["--topic", &topic, "--key", "a", "--payload", "@large"]);
     let small = place.enqueue(&["--topic", &topic, "--key", "b", "--payload", "1"]);
-    place.run(&["run", "--drain"]).success();
+    place.run(&["run", "--drain"]).fails_with(&["delivered 1", "dead 1"]);
     assert_eq!(records(&brokers, &topic, 1)[0].0, small);
     assert!(all_settled(&place), "{}", place.status());
     assert_eq!(place.status()["dead"], 1);
