@@ -33,14 +33,16 @@ struct Found {
 
 impl MySqlStore {
     pub(crate) async fn claim_once(&self, request: &ClaimRequest) -> sqlx::Result<Claim> {
-        let mut connection = self.pool.acquire().await?;
         if request.ordering == Ordering::None {
-            return self.claim_on(&mut connection, request).await;
+            let mut tx = self.begin().await?;
+            let claim = self.claim_on(&mut tx, request).await?;
+            tx.commit().await?;
+            return Ok(claim);
         }
-        let mut session = Session::open(connection, PATIENCE * 2).await?;
+        let mut session = Session::open(self.pool.acquire().await?, PATIENCE * 2).await?;
         let claims = self.claims_of(&request.scope.namespace);
         let claim = if session.lock(&self.statements, claims, PATIENCE).await? {
-            self.claim_on(session.connection(), request).await
+            self.claim_in(&mut session, request).await
         } else {
             Err(sqlx::Error::AnyDriverError(Box::new(ClaimsLocked)))
         };
@@ -51,12 +53,20 @@ impl MySqlStore {
         claim
     }
 
-    async fn claim_on(&self, conn: &mut MySqlConnection, request: &ClaimRequest) -> sqlx::Result<Claim> {
-        let mut tx = conn.begin_with(BEGIN).await?;
+    /// If this is abandoned the session's connection is cut, and with it the transaction.
+    async fn claim_in(&self, session: &mut Session, request: &ClaimRequest) -> sqlx::Result<Claim> {
+        let mut tx = session.connection().begin_with(BEGIN).await?;
+        let claim = self.claim_on(&mut tx, request).await?;
+        tx.commit().await?;
+        Ok(claim)
+    }
+
+    /// Claims in a transaction that the caller commits.
+    async fn claim_on(&self, tx: &mut MySqlConnection, request: &ClaimRequest) -> sqlx::Result<Claim> {
         let scope = scope(&request.scope, request.max_attempts);
-        let expired = self.statements.probe.fetch_one(&mut tx, &scope).await?;
+        let expired = self.statements.probe.fetch_one(tx, &scope).await?;
         let died = if expired.try_get::<i64, _>("exhausted")? > 0 {
-            self.sweep_on(&mut tx, &request.scope, request.max_attempts).await?
+            self.sweep_on(tx, &request.scope, request.max_attempts).await?
         } else {
             Vec::new()
         };
@@ -64,16 +74,15 @@ impl MySqlStore {
         if let Some(most_tried) = expired.try_get::<Option<i64>, _>("most_tried")? {
             let most_tried = u32::try_from(most_tried).unwrap_or(0);
             let limit = reclaim_limit(most_tried, request.max_attempts, request.limit);
-            let taken = self.take(&mut tx, request, limit, true).await?;
-            messages = self.lease(&mut tx, request, &taken).await?;
+            let taken = self.take(tx, request, limit, true).await?;
+            messages = self.lease(tx, request, &taken).await?;
         }
         // What vanished workers left may be held back by its keys; that must not hold up everybody else.
         let reclaimed = !messages.is_empty();
         if !reclaimed {
-            let taken = self.take(&mut tx, request, request.limit, false).await?;
-            messages = self.lease(&mut tx, request, &taken).await?;
+            let taken = self.take(tx, request, request.limit, false).await?;
+            messages = self.lease(tx, request, &taken).await?;
         }
-        tx.commit().await?;
         Ok(Claim {
             messages,
             reclaimed,

@@ -80,7 +80,7 @@ impl ProducerStore for MySqlStore {
         messages: Vec<Message>,
     ) -> Result<Vec<Enqueued>, EnqueueError> {
         let mut tx = self.begin().await.map_err(store_error)?;
-        let outcomes = self.outbox(options.clone()).enqueue_all(&mut tx, messages).await?;
+        let outcomes = self.outbox(options.clone()).enqueue_all(&mut *tx, messages).await?;
         tx.commit().await.map_err(store_error)?;
         Ok(outcomes)
     }

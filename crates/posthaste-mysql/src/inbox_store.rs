@@ -71,7 +71,8 @@ impl InboxStore for MySqlInbox {
     type Transaction = Transaction<'static, MySql>;
 
     async fn begin(&self) -> Result<Self::Transaction, StoreError> {
-        let mut tx = self.store.begin().await.map_err(store_error)?;
+        let begun = self.store.pool.begin_with(crate::BEGIN).await;
+        let mut tx = begun.map_err(store_error)?;
         self.mark(&mut tx, Mark::BEGIN).await?;
         Ok(tx)
     }

@@ -42,12 +42,14 @@ mod statement;
 mod statements;
 mod trial;
 
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use posthaste_core::table::{BadIdentifier, Kind};
 use posthaste_core::template::TemplateError;
 use posthaste_core::{OutboxOptions, TableMap};
-use sqlx::{MySql, MySqlPool, Transaction};
+use sqlx::pool::PoolConnection;
+use sqlx::{Executor, MySql, MySqlConnection, MySqlPool};
 
 pub use catalogue::MySqlCatalogue;
 pub use enqueue::MySqlOutbox;
@@ -117,8 +119,47 @@ impl MySqlStore {
         MySqlInbox::new(self.clone(), consumer.into())
     }
 
-    async fn begin(&self) -> sqlx::Result<Transaction<'static, MySql>> {
-        self.pool.begin_with(BEGIN).await
+    async fn begin(&self) -> sqlx::Result<Work> {
+        let mut work = Work(Some(self.pool.acquire().await?));
+        work.execute(BEGIN).await?;
+        Ok(work)
+    }
+}
+
+/// A transaction of the store. Unless it is committed its connection is cut, and the server undoes it.
+///
+/// The driver's own is not used, because it does not know of a transaction before the server has answered: whoever is
+/// cancelled before that would give the connection back to the pool with the transaction open, and what is written on
+/// it next would not be committed.
+struct Work(Option<PoolConnection<MySql>>);
+
+impl Work {
+    async fn commit(mut self) -> sqlx::Result<()> {
+        self.execute("commit").await?;
+        drop(self.0.take());
+        Ok(())
+    }
+}
+
+impl Deref for Work {
+    type Target = MySqlConnection;
+
+    fn deref(&self) -> &MySqlConnection {
+        self.0.as_ref().expect("it is there until it is committed")
+    }
+}
+
+impl DerefMut for Work {
+    fn deref_mut(&mut self) -> &mut MySqlConnection {
+        self.0.as_mut().expect("it is there until it is committed")
+    }
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        if let Some(connection) = &mut self.0 {
+            connection.close_on_drop();
+        }
     }
 }
 

@@ -34,6 +34,7 @@ impl MySqlStore {
             &self.map,
         )?;
         if found.is_empty() {
+            tx.commit().await?;
             return Ok(Recovered::default());
         }
         found.sort_unstable();

@@ -283,3 +283,24 @@ async fn relays_work_side_by_side_whatever_isolation_sessions_begin_with() {
     let delivered: u64 = reports.into_iter().map(|report| report.unwrap().delivered).sum();
     assert_eq!((delivered, broker.deliveries().len()), (300, 300));
 }
+
+/// Whoever is cancelled, at whatever moment, gives no connection back with a transaction that nobody knows of: what is
+/// written on it next would not be committed.
+#[tokio::test]
+async fn a_call_that_is_abandoned_leaves_no_transaction_on_its_connection() {
+    let store = support::store(1).await;
+    enqueue(&store, 50).await;
+    let unordered = ClaimRequest {
+        ordering: Ordering::None,
+        limit: 1,
+        ..request()
+    };
+    for step in 0..300_u64 {
+        let patience = Duration::from_micros(step * 10);
+        let _ = tokio::time::timeout(patience, store.claim(&unordered)).await;
+        let _ = tokio::time::timeout(patience, store.purge(Duration::from_hours(1), 1)).await;
+        let in_transaction = "set transaction isolation level read committed";
+        let clean = store.pool().execute(in_transaction).await;
+        clean.unwrap_or_else(|error| panic!("after {patience:?}: {error}"));
+    }
+}
