@@ -25,12 +25,12 @@ where /*if namespace*/ ($1::text is null or "@o.namespace:text" = $1) /*else*/ (
     and ($6::text[] is null or "@o.id" = any ($6::text[]::/*type id*/ uuid /*end*/[]))
     /*if split_index*/
     -- As a condition on the index; nothing comes after a row that is gone.
-    and "@o.seq" > case when $7::text is null then 0
+    and "@o.seq" + 0 > case when $7::text is null then 0
         else (select "@a.seq" from "@outbox" a where "@a.id" = $7::text::/*type id*/ uuid /*end*/) end
     /*else*/
     and ($7::text is null or ("@o.order") > (
         select "@a.order" from "@outbox" a where "@a.id" = $7::text::/*type id*/ uuid /*end*/
     ))
     /*end*/
-order by "@o.order"
+order by /*if split_index*/ "@o.seq" + 0 /*else*/ "@o.order" /*end*/
 limit $8

@@ -121,7 +121,7 @@ async fn hot_statements_touch_no_more_than_they_need() {
             (
                 "list",
                 "null, null, null, null, null, null, null, 100".to_owned(),
-                "outbox_seq",
+                "outbox_page",
             ),
             ("probe_expired", SCOPE.to_owned(), "outbox_leased"),
             (
