@@ -16,7 +16,7 @@ use crate::{
 
 /// Run every test, against private servers that this command starts and stops
 ///
-/// What is missing on the machine is installed: PostgreSQL, PgBouncer, MariaDB, Redis, Java, Maven and the headers of
+/// What is missing on the machine is installed: PostgreSQL, `PgBouncer`, MariaDB, Redis, Java, Maven and the headers of
 /// OpenSSL with apt-get, Apache Kafka with Maven into target/xtask/kafka, psycopg and `PyMySQL` with pip into target/xtask/python, and
 /// MySQL with debootstrap into ~/.cache/posthaste. Suites that cannot be run are left out and named at the end; with CI=true
 /// in the environment that is a failure, unless it is one of the servers for a second run.

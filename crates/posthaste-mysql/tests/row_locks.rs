@@ -187,7 +187,7 @@ async fn database(store: &MySqlStore) -> String {
         .unwrap()
 }
 
-/// Ends the connections to this database that are in a transaction. InnoDB tells of transactions from a list that it keeps
+/// Ends the connections to this database that are in a transaction. `InnoDB` tells of transactions from a list that it keeps
 /// for a moment and does not make anew while somebody reads it, so those that are there may be seen later only.
 async fn end_holders(store: &MySqlStore) {
     let deadline = Instant::now() + Duration::from_mins(1);
