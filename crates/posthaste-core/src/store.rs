@@ -343,6 +343,7 @@ impl<S: RelayStore + ?Sized> RelayStore for Arc<S> {
 }
 
 /// What is in an outbox. Delivered rows are not counted: there may be millions.
+/// Numbers above 100,000 may be estimates, so that asking every few seconds costs little.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct OutboxStats {
     /// Waiting to be claimed, due or not.
