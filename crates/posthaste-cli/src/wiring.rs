@@ -83,34 +83,31 @@ fn postgres_store(database: &Database, pool: sqlx::PgPool) -> anyhow::Result<Arc
         Some(DatabaseUrl::Postgres(url)) => Some(postgres_options(url)?),
         _ => None,
     };
-    Ok(match map.strategy() {
-        Strategy::Log => {
-            // Its reader keeps a lock in its session, which only a connection of its own can have.
-            let pool = match &direct {
-                Some(direct) => pool_options(database).connect_lazy_with(direct.clone()),
-                None => pool,
-            };
-            let options = LogOptions {
-                max_retries: database.max_attempts().saturating_sub(1),
-                ..LogOptions::of(&map)
-            };
-            Arc::new(PostgresLogStore::with_options(pool, map, options).context("database.map")?)
-        }
-        _ => {
-            let pooling = match database.pooling {
-                PoolingMode::Detect => Pooling::Detect,
-                PoolingMode::Session => Pooling::Session,
-                PoolingMode::Transaction => Pooling::Transaction,
-            };
-            let store = PostgresStore::with_map(pool, map)
-                .context("database.map")?
-                .pooling(pooling);
-            Arc::new(match direct {
-                Some(direct) => store.direct(direct),
-                None => store,
-            })
-        }
-    })
+    if map.strategy() == Strategy::Log {
+        // Its reader keeps a lock in its session, which only a connection of its own can have.
+        let pool = match direct {
+            Some(direct) => pool_options(database).connect_lazy_with(direct),
+            None => pool,
+        };
+        let options = LogOptions {
+            max_retries: database.max_attempts().saturating_sub(1),
+            ..LogOptions::of(&map)
+        };
+        let store = PostgresLogStore::with_options(pool, map, options);
+        return Ok(Arc::new(store.context("database.map")?));
+    }
+    let pooling = match database.pooling {
+        PoolingMode::Detect => Pooling::Detect,
+        PoolingMode::Session => Pooling::Session,
+        PoolingMode::Transaction => Pooling::Transaction,
+    };
+    let store = PostgresStore::with_map(pool, map)
+        .context("database.map")?
+        .pooling(pooling);
+    Ok(Arc::new(match direct {
+        Some(direct) => store.direct(direct),
+        None => store,
+    }))
 }
 
 fn mysql_store(database: &Database, pool: sqlx::MySqlPool) -> anyhow::Result<Arc<dyn Store>> {

@@ -9,6 +9,7 @@ use sqlx::query::Query;
 use sqlx::{PgConnection, Postgres, Row};
 
 use crate::PostgresStore;
+use crate::pooling;
 use crate::rows::{claimed, claimed_by_sequence, ids, millis};
 use crate::statements::{Claims, Leased, LeasedInOrder, Split, Statement};
 
@@ -47,7 +48,7 @@ impl PostgresStore {
             Claims::Split(_) => BEGIN_PLANNED,
             _ => BEGIN_CLAIM,
         };
-        let mut tx = self.pool.begin_with(begin).await?;
+        let mut tx = pooling::begin(&self.pool, begin).await?;
         if let (Some(leases), true) = (&self.statements.leases, self.is_ordered(request)) {
             self.claim_lock(&leases.lock_claims, request).execute(&mut *tx).await?;
         }

@@ -10,7 +10,7 @@ use sqlx::{Postgres, Transaction};
 
 use crate::error::store_error;
 use crate::runner::{NewRows, Runner};
-use crate::{BEGIN, PostgresStore, plain_insert};
+use crate::{BEGIN, PostgresStore, plain_insert, pooling};
 
 /// Enqueues messages in the caller's transactions. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -85,7 +85,7 @@ impl ProducerStore for PostgresStore {
         options: &OutboxOptions,
         messages: Vec<Message>,
     ) -> Result<Vec<Enqueued>, EnqueueError> {
-        let mut tx = self.pool.begin_with(BEGIN).await.map_err(store_error)?;
+        let mut tx = pooling::begin(&self.pool, BEGIN).await.map_err(store_error)?;
         let outcomes = self.outbox(options.clone()).enqueue_all(&mut tx, messages).await?;
         tx.commit().await.map_err(store_error)?;
         // Whoever has no transaction of its own has no doorbell either. If this fails the relay finds out by polling.

@@ -16,7 +16,7 @@ use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgConnection, PgPool, Post
 use tokio::sync::OnceCell;
 use uuid::Uuid;
 
-use crate::PostgresStore;
+use crate::{BEGIN, PostgresStore};
 
 /// What a connection to the database is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -106,7 +106,7 @@ impl Sessions {
     pub(crate) async fn open(&self, pool: &PgPool) -> sqlx::Result<Session> {
         Ok(match self.detect(pool).await {
             Pooling::Session => Session::Own(pool.acquire().await?),
-            Pooling::Detect | Pooling::Transaction => Session::Lent(pool.begin().await?),
+            Pooling::Detect | Pooling::Transaction => Session::Lent(begin(pool, BEGIN).await?),
         })
     }
 }
@@ -144,6 +144,19 @@ impl DerefMut for Session {
             Self::Own(conn) => conn,
             Self::Lent(tx) => tx,
         }
+    }
+}
+
+/// Begins a transaction, in a task of its own: a `begin` that is given up half way would leave its transaction open on a
+/// connection that goes back to the pool, and what is written there next would not be committed. One that nobody waits for
+/// any more is rolled back.
+pub(crate) async fn begin(pool: &PgPool, statement: &'static str) -> sqlx::Result<Transaction<'static, Postgres>> {
+    let pool = pool.clone();
+    match tokio::spawn(async move { pool.begin_with(statement).await }).await {
+        Ok(begun) => begun,
+        Err(ended) if ended.is_panic() => std::panic::resume_unwind(ended.into_panic()),
+        // The runtime is going down.
+        Err(_) => Err(sqlx::Error::WorkerCrashed),
     }
 }
 

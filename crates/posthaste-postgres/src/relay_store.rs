@@ -13,10 +13,12 @@ use posthaste_core::wake::WakeSource;
 use posthaste_core::{MessageId, StoreError};
 use sqlx::Row;
 
+use crate::BEGIN;
 use crate::PostgresStore;
 use crate::claim::in_scope;
 use crate::doorbell::Listener;
 use crate::error::store_error;
+use crate::pooling;
 use crate::rows::{id, id_text, ids, millis};
 use crate::settle::Verdicts;
 
@@ -196,7 +198,7 @@ impl PostgresStore {
     /// that others may use.
     async fn prepare_once(&self, statement: &str) -> sqlx::Result<()> {
         let name = format!("posthaste_check_{}", uuid::Uuid::new_v4().simple());
-        let mut tx = self.pool.begin().await?;
+        let mut tx = pooling::begin(&self.pool, BEGIN).await?;
         for sql in [format!("prepare {name} as {statement}"), format!("deallocate {name}")] {
             sqlx::raw_sql(sqlx::AssertSqlSafe(sql)).execute(&mut *tx).await?;
         }

@@ -23,6 +23,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::PostgresStore;
 use crate::claim::{Look, found, in_scope, max_bytes};
 use crate::error::{by_sqlstate, store_error};
+use crate::pooling;
 use crate::rows::{claimed, ids, millis};
 use crate::settle::Verdicts;
 use crate::statements::{Claims, RowLocks as Statements, RowLocksInOrder};
@@ -127,7 +128,7 @@ impl PostgresStore {
         let Claims::RowLocks(any, in_order) = &self.statements.claims else {
             return Ok(Claim::default());
         };
-        let mut tx = self.pool.begin_with(BEGIN).await?;
+        let mut tx = pooling::begin(&self.pool, BEGIN).await?;
         // Counted from before the rows are locked, as the engine does.
         let until = Instant::now() + request.lease;
         sqlx::query(LIMIT_IDLE)
@@ -228,15 +229,14 @@ impl PostgresStore {
                 Err(error) => {
                     let error = refusal(error)?;
                     tx.execute(UNDO).await?;
-                    match part {
-                        [settlement] => written.refused.push(RefusedVerdict {
+                    if let [settlement] = part {
+                        written.refused.push(RefusedVerdict {
                             id: settlement.id,
                             error,
-                        }),
-                        _ => {
-                            let (first, second) = part.split_at(part.len() / 2);
-                            parts.extend([second, first]);
-                        }
+                        });
+                    } else {
+                        let (first, second) = part.split_at(part.len() / 2);
+                        parts.extend([second, first]);
                     }
                 }
             }
@@ -271,7 +271,7 @@ impl PostgresStore {
 
 /// What the database has against a verdict. What went with the connection, or passes, says nothing about a row.
 fn refusal(error: sqlx::Error) -> sqlx::Result<StoreError> {
-    let code = error.as_database_error().and_then(|error| error.code());
+    let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
     match code.map(|code| by_sqlstate(&code).0) {
         Some(kind) if !kind.is_transient() => Ok(store_error(error)),
         _ => Err(error),

@@ -12,6 +12,7 @@ use sqlx::{AssertSqlSafe, Executor, PgConnection, Row};
 use crate::PostgresStore;
 use crate::dialect::PostgresDialect;
 use crate::error::store_error;
+use crate::pooling;
 use crate::rows::{id_text, ids};
 use crate::settle::Verdicts;
 use crate::statements::Claims;
@@ -37,7 +38,7 @@ const ACCEPT: &str = "let the table's constraints, triggers and unique indexes a
 impl PostgresStore {
     /// Whether the table takes every verdict. That somebody else has a lock is no answer, and no error.
     pub(crate) async fn try_verdicts(&self) -> Result<(), StoreError> {
-        let mut tx = self.pool.begin_with(BEGIN_TRIAL).await.map_err(store_error)?;
+        let mut tx = pooling::begin(&self.pool, BEGIN_TRIAL).await.map_err(store_error)?;
         let tried = self.try_on(&mut tx).await;
         let ended = tx.rollback().await.map_err(store_error);
         match tried {
@@ -63,7 +64,7 @@ impl PostgresStore {
         for verdict in Verdict::trials() {
             conn.execute(MARK).await.map_err(store_error)?;
             let settled = self.settle_trial(conn, &rows, token, &verdict).await;
-            let settled = settled.map_err(|error| self.refused(verdict.name(), error))?;
+            let settled = settled.map_err(|error| refused(verdict.name(), error))?;
             if settled < rows.len() {
                 return Err(unheard(verdict.name()));
             }
@@ -75,7 +76,7 @@ impl PostgresStore {
     /// Some rows that are open and that nobody has.
     async fn open_rows(&self, conn: &mut PgConnection) -> Result<Vec<MessageId>, StoreError> {
         conn.execute(MARK).await.map_err(store_error)?;
-        let rows = sqlx::query(self.statements.common.trial_rows.sql()).bind(ROWS);
+        let rows = self.statements.common.trial_rows.query().bind(ROWS);
         match rows.fetch_all(&mut *conn).await {
             Ok(rows) => ids(&rows, &self.map).map_err(store_error),
             // A table in which open rows are hard to find.
@@ -83,7 +84,7 @@ impl PostgresStore {
                 conn.execute(UNDO).await.map_err(store_error)?;
                 Ok(Vec::new())
             }
-            Err(error) => Err(self.refused("claim", error)),
+            Err(error) => Err(refused("claim", error)),
         }
     }
 
@@ -93,6 +94,7 @@ impl PostgresStore {
             return Ok(None);
         };
         let may_insert: bool = sqlx::query_scalar("select has_any_column_privilege(to_regclass($1), 'insert')")
+            .persistent(false)
             .bind(table.quoted('"'))
             .fetch_one(&mut *conn)
             .await
@@ -126,7 +128,9 @@ impl PostgresStore {
         };
         let worker = WorkerId::new();
         let texts: Vec<_> = rows.iter().filter_map(|id| id_text(*id, &self.map)).collect();
-        let mut query = sqlx::query(leases.trial_claim.sql())
+        let mut query = leases
+            .trial_claim
+            .query()
             .bind(texts)
             .bind(self.map.fence(worker, token))
             .bind(60_000_i64);
@@ -134,7 +138,7 @@ impl PostgresStore {
             query = query.bind(worker.as_uuid().to_string());
         }
         let claimed = query.fetch_all(conn).await;
-        let claimed = claimed.map_err(|error| self.refused("claim", error))?;
+        let claimed = claimed.map_err(|error| refused("claim", error))?;
         if claimed.len() < rows.len() {
             return Err(unheard("claim"));
         }
@@ -170,6 +174,7 @@ impl PostgresStore {
             return Ok(());
         };
         let constraints = sqlx::query(include_str!("../queries/catalogue/words.sql"))
+            .persistent(false)
             .bind(table.quoted('"'))
             .bind(column.name.as_str())
             .fetch_all(&mut *conn)
@@ -207,14 +212,14 @@ impl PostgresStore {
         }
         Ok(())
     }
+}
 
-    fn refused(&self, step: &str, error: sqlx::Error) -> StoreError {
-        let error = store_error(error);
-        match error.kind {
-            StoreErrorKind::Access => error.in_trial(step, GRANT),
-            StoreErrorKind::Other | StoreErrorKind::SchemaMissing => error.in_trial(step, ACCEPT),
-            _ => error,
-        }
+fn refused(step: &str, error: sqlx::Error) -> StoreError {
+    let error = store_error(error);
+    match error.kind {
+        StoreErrorKind::Access => error.in_trial(step, GRANT),
+        StoreErrorKind::Other | StoreErrorKind::SchemaMissing => error.in_trial(step, ACCEPT),
+        _ => error,
     }
 }
 

@@ -14,7 +14,7 @@ use posthaste_postgres::PostgresStore;
 use posthaste_relay::{Relay, RelayConfig};
 use posthaste_testkit::RecordingPublisher;
 use sqlx::postgres::PgPoolOptions;
-use sqlx::{AssertSqlSafe, Executor};
+use sqlx::{AssertSqlSafe, Executor, Row};
 
 fn request(limit: u32) -> ClaimRequest {
     ClaimRequest {
@@ -202,4 +202,17 @@ async fn a_call_into_a_table_ordered_by_time_keeps_its_order() {
     let claimed: Vec<_> = work.messages.iter().map(|claimed| claimed.message.id).collect();
     assert_eq!(claimed, ids);
     run(&store, format!("drop schema {schema} cascade")).await;
+}
+
+/// Whoever waits for a claim may stop waiting at any moment; the connection it had is used by others.
+#[tokio::test]
+async fn a_claim_that_is_given_up_leaves_no_transaction_on_its_connection() {
+    let store = support::store(1).await;
+    store.check().await.unwrap();
+    for moment in 0..200 {
+        let _ = tokio::time::timeout(Duration::from_micros(moment * 10), store.claim(&request(1))).await;
+        let sql = "select now() < statement_timestamp() as within_a_transaction";
+        let row = sqlx::raw_sql(sql).fetch_one(store.pool()).await.unwrap();
+        assert!(!row.get::<bool, _>("within_a_transaction"), "after {moment}0 µs");
+    }
 }

@@ -85,7 +85,7 @@ pub struct Database {
     pub prefix: Option<String>,
     /// Most connections open at a time. Defaults to 8.
     pub max_connections: u32,
-    /// What a connection is: `session`, `transaction` behind a pooler such as PgBouncer in transaction mode, or `detect`.
+    /// What a connection is: `session`, `transaction` behind a pooler such as `PgBouncer` in transaction mode, or `detect`.
     /// PostgreSQL only. Defaults to `detect`.
     pub pooling: PoolingMode,
     /// A way to the server past such a pooler, for wake-ups and for tables of the log layout, which need a session of their

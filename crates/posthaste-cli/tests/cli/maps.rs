@@ -288,9 +288,9 @@ fn a_check_tries_what_a_relay_would_do() {
         "create role {role} login; grant usage on schema {schema} to {role}"
     ));
     let url = place.setting("DATABASE__URL").unwrap().to_owned();
-    let (scheme, rest) = url.split_once("://").unwrap();
+    let (protocol, rest) = url.split_once("://").unwrap();
     let host = rest.split_once('@').map_or(rest, |(_, host)| host);
-    let refused = place.set("DATABASE__URL", &format!("{scheme}://{role}@{host}"));
+    let refused = place.set("DATABASE__URL", &format!("{protocol}://{role}@{host}"));
     let checked = refused.run(&["maps", "check"]);
     assert_eq!(checked.code, Some(1), "{checked:?}");
     assert!(

@@ -57,6 +57,7 @@ impl Inbox for PostgresHandled {
             });
         };
         let done = sqlx::query(AssertSqlSafe(self.record.clone()))
+            .persistent(false)
             .bind(with_slashes(aggregate_type))
             .bind(aggregate_id)
             .bind(with_slashes(action))
@@ -92,12 +93,15 @@ impl InboxStore for PostgresHandled {
     }
 
     async fn purge(&self, keep: Duration, limit: u32) -> Result<u64, StoreError> {
+        let mut tx = self.begin().await?;
         let done = sqlx::query(AssertSqlSafe(self.purge.clone()))
+            .persistent(false)
             .bind(millis(keep))
             .bind(i64::from(limit))
-            .execute(&self.pool)
+            .execute(&mut *tx)
             .await
             .map_err(store_error)?;
+        self.commit(tx).await?;
         Ok(done.rows_affected())
     }
 }

@@ -87,11 +87,7 @@ async fn one_claim_in_order_at_a_time_and_any_number_without() {
     let last = request(10);
     let rest = claim(&other, &last).await;
     assert_eq!(ids(&rest), [all[4], all[5], free_id]);
-    other
-        .settle(&verdicts(&last, &rest, &Verdict::Released))
-        .await
-        .unwrap()
-        .lost;
+    other.settle(&verdicts(&last, &rest, &Verdict::Released)).await.unwrap();
     place.dispose().await;
 }
 
@@ -101,12 +97,7 @@ async fn a_key_whose_head_waits_or_is_locked_gives_out_nothing() {
     let (place, all) = place(4, 6).await;
     let first = request(1);
     let work = claim(&place.store, &first).await;
-    place
-        .store
-        .settle(&verdicts(&first, &work, &retry()))
-        .await
-        .unwrap()
-        .lost;
+    place.store.settle(&verdicts(&first, &work, &retry())).await.unwrap();
     // Due again at once: it goes alone, with what is free of the other key.
     let second = request(10);
     let work = claim(&place.store, &second).await;
@@ -116,8 +107,7 @@ async fn a_key_whose_head_waits_or_is_locked_gives_out_nothing() {
         .store
         .settle(&verdicts(&second, &work, &Verdict::Released))
         .await
-        .unwrap()
-        .lost;
+        .unwrap();
     place
         .run("update outbox_events set next_attempt_at = now() + interval '1 hour' where retry_count > 0")
         .await;
@@ -132,8 +122,7 @@ async fn a_key_whose_head_waits_or_is_locked_gives_out_nothing() {
         .store
         .settle(&verdicts(&third, &work, &Verdict::Released))
         .await
-        .unwrap()
-        .lost;
+        .unwrap();
 
     let mut lunch = place.store.pool().begin().await.unwrap();
     let head = format!("select from outbox_events where id = '{}' for update", all[1]);
@@ -214,8 +203,7 @@ async fn a_claim_that_is_not_renewed_is_rolled_back_and_one_that_is_holds() {
             other
                 .settle(&verdicts(&request, &work, &Verdict::Released))
                 .await
-                .unwrap()
-                .lost;
+                .unwrap();
             freed = Some(found);
         }
         freed.is_some()
@@ -272,8 +260,7 @@ async fn a_frozen_relay_loses_its_rows_to_the_servers_clock() {
             let lost = store
                 .settle(&verdicts(&request, &work, &Verdict::Delivered))
                 .await
-                .unwrap()
-                .lost;
+                .unwrap();
             assert_eq!(lost.len(), 2);
         });
     });

@@ -127,15 +127,13 @@ async fn the_column_for_the_worker_holds_a_proof_that_never_repeats() {
         .store
         .settle(&[Settlement::delivered(id, second.token)])
         .await
-        .unwrap()
-        .lost;
+        .unwrap();
     assert!(lost.is_empty());
     let unknown = foreign
         .store
         .settle(&[Settlement::delivered(id, LeaseToken::new())])
         .await
-        .unwrap()
-        .lost;
+        .unwrap();
     assert_eq!(unknown, [id]);
 }
 
