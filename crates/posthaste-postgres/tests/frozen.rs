@@ -109,12 +109,12 @@ async fn a_server_that_stops_answering_is_said_within_15_s_and_the_relay_goes_on
 
     proxy.freeze(false);
     enqueue(&direct).await;
-    timeout(Duration::from_secs(60), broker.wait_for(2))
+    timeout(Duration::from_mins(1), broker.wait_for(2))
         .await
         .expect("it goes on by itself");
     let thawed = Instant::now();
     while let Some(problem) = health.problem() {
-        assert!(thawed.elapsed() < Duration::from_secs(60), "{problem}");
+        assert!(thawed.elapsed() < Duration::from_mins(1), "{problem}");
         sleep(Duration::from_millis(50)).await;
     }
     shutdown.cancel();

@@ -261,7 +261,7 @@ async fn a_frozen_relay_loses_its_rows_to_the_servers_clock() {
                 .settle(&verdicts(&request, &work, &Verdict::Delivered))
                 .await
                 .unwrap();
-            assert_eq!(lost.len(), 2);
+            assert_eq!(lost.lost.len(), 2);
         });
     });
     assert_eq!(wait.recv().unwrap(), all);

@@ -128,13 +128,13 @@ async fn the_column_for_the_worker_holds_a_proof_that_never_repeats() {
         .settle(&[Settlement::delivered(id, second.token)])
         .await
         .unwrap();
-    assert!(lost.is_empty());
+    assert!(lost.lost.is_empty());
     let unknown = foreign
         .store
         .settle(&[Settlement::delivered(id, LeaseToken::new())])
         .await
         .unwrap();
-    assert_eq!(unknown, [id]);
+    assert_eq!(unknown.lost, [id]);
 }
 
 /// Proves B10 and B11.
