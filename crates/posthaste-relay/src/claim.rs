@@ -17,7 +17,7 @@ use crate::depth::Depth;
 use crate::dispatch;
 use crate::engine::{Engine, Outcomes};
 use crate::failpoint;
-use crate::in_flight::Load;
+use crate::in_flight::{Load, stream_of};
 use crate::instrument;
 use crate::janitor;
 use crate::lease::BatchLease;
@@ -329,7 +329,7 @@ impl Claimer<'_> {
                 && destinations.any()
                 && messages
                     .iter()
-                    .all(|claimed| destinations.held(&claimed.message.topic).is_some()));
+                    .all(|claimed| destinations.held(stream_of(&claimed.message)).is_some()));
         instrument::claimed(&config.scope.namespace, messages.len(), reclaimed);
         let ids = messages.iter().map(|claimed| claimed.message.id);
         let lease = Arc::new(BatchLease::new(token, sent, config.lease, ids));

@@ -5,8 +5,8 @@
 //! postponed without being handed over, and without an attempt. However many destinations fail, that says nothing about
 //! the broker: a publisher that cannot reach the broker says so itself.
 //!
-//! Where a message goes is known to the publisher alone. So the destination of a topic is learnt from the topic's last
-//! failure; a topic whose messages go to several destinations is held to go to the one that failed last.
+//! Where a message goes is known to the publisher alone, and follows from its topic, type and tenant. So messages that
+//! agree in those are a stream, and the destination of a stream is learnt from its last failure.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,6 +28,7 @@ const MAX_OPEN: Duration = Duration::from_mins(5);
 /// Destinations that have been well for this long are forgotten, once there are many.
 const WELL_AFTER: Duration = Duration::from_mins(1);
 const MANY: usize = 1_000;
+const MANY_STREAMS: usize = 10_000;
 
 #[derive(Debug)]
 pub(crate) struct Destinations {
@@ -43,8 +44,8 @@ pub(crate) struct Destinations {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Where each topic goes, by its last failure.
-    topics: HashMap<String, Arc<str>>,
+    /// Where each stream goes, by its last failure.
+    streams: HashMap<u64, Arc<str>>,
     places: HashMap<Arc<str>, Destination>,
 }
 
@@ -106,21 +107,21 @@ impl Destinations {
         self.any.load(Ordering::Relaxed)
     }
 
-    /// Whether messages of a topic have to wait. Takes no trial.
-    pub(crate) fn held(&self, topic: &str) -> Option<Held> {
+    /// Whether messages of a stream have to wait. Takes no trial.
+    pub(crate) fn held(&self, stream: u64) -> Option<Held> {
         if !self.any() {
             return None;
         }
         let mut state = self.state();
-        let place = state.topics.get(topic).cloned()?;
+        let place = state.streams.get(&stream).cloned()?;
         let destination = state.places.get_mut(&place)?;
         destination.held(&place)
     }
 
     /// Asks for the right to hand a message over; a destination that nothing is known of needs none.
-    pub(crate) fn pass(&self, topic: &str) -> Result<Option<Pass>, Held> {
+    pub(crate) fn pass(&self, stream: u64) -> Result<Option<Pass>, Held> {
         let mut state = self.state();
-        let Some(place) = state.topics.get(topic).cloned() else {
+        let Some(place) = state.streams.get(&stream).cloned() else {
             return Ok(None);
         };
         let Some(destination) = state.places.get_mut(&place) else {
@@ -148,7 +149,7 @@ impl Destinations {
     }
 
     /// Takes note of what became of a message.
-    pub(crate) fn answer(&self, topic: &str, pass: Option<Pass>, outcome: &Outcome) -> Finding {
+    pub(crate) fn answer(&self, stream: u64, pass: Option<Pass>, outcome: &Outcome) -> Finding {
         let failure = match outcome {
             Outcome::Failed(error) => match &error.scope {
                 ErrorScope::Destination(place) => Some((place, error)),
@@ -179,9 +180,9 @@ impl Destinations {
             }
         }
         match failure {
-            Some((place, error)) => self.failed(&mut state, topic, place, permit, error, &mut finding),
+            Some((place, error)) => self.failed(&mut state, stream, place, permit, error, &mut finding),
             None if *outcome == Outcome::Delivered => {
-                if let Some(place) = state.topics.get(topic).cloned()
+                if let Some(place) = state.streams.get(&stream).cloned()
                     && let Some(destination) = state.places.get_mut(&place)
                 {
                     destination.streak = 0;
@@ -196,7 +197,7 @@ impl Destinations {
     fn failed(
         &self,
         state: &mut State,
-        topic: &str,
+        stream: u64,
         place: &Arc<str>,
         permit: Option<Permit>,
         error: &PublishError,
@@ -204,10 +205,10 @@ impl Destinations {
     ) {
         let now = Instant::now();
         self.any.store(true, Ordering::Relaxed);
-        if state.places.len() >= MANY || state.topics.len() >= MANY {
+        if state.places.len() >= MANY || state.streams.len() >= MANY_STREAMS {
             state.forget_the_well(now);
         }
-        state.topics.insert(topic.to_owned(), Arc::clone(place));
+        state.streams.insert(stream, Arc::clone(place));
         let destination = state
             .places
             .entry(Arc::clone(place))
@@ -348,15 +349,21 @@ impl State {
                 || now.duration_since(place.failed_at) < WELL_AFTER
         });
         let places = &self.places;
-        self.topics.retain(|_, place| places.contains_key(place));
+        self.streams.retain(|_, place| places.contains_key(place));
+        if self.streams.len() >= MANY_STREAMS {
+            // One failure of each teaches it again; to look through ever more of them at every failure would cost more.
+            self.streams.clear();
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use posthaste_core::Message;
     use tokio::time::advance;
 
     use super::*;
+    use crate::in_flight::stream_of;
 
     fn destinations() -> Destinations {
         Destinations::new(BreakerConfig::default(), RetryPolicy::default(), 100, "default")
@@ -366,11 +373,17 @@ mod tests {
         Outcome::Failed(PublishError::transport("connection refused").at(place))
     }
 
+    /// The stream of a topic whose messages have neither type nor tenant.
+    fn stream(topic: &str) -> u64 {
+        stream_of(&Message::new(topic, ""))
+    }
+
     fn fail(destinations: &Destinations, topic: &str, times: u32) -> Finding {
+        let stream = stream(topic);
         (0..times)
             .map(|_| {
-                let pass = destinations.pass(topic).expect("it may be tried");
-                destinations.answer(topic, pass, &away(topic))
+                let pass = destinations.pass(stream).expect("it may be tried");
+                destinations.answer(stream, pass, &away(topic))
             })
             .last()
             .expect("it was tried")
@@ -382,12 +395,12 @@ mod tests {
         let finding = fail(&destinations, "a", 5);
         assert_eq!(finding.answer, Answer::Nothing, "the broker is there");
         assert!(finding.away.is_some() && finding.in_doubt);
-        let held = destinations.pass("a").unwrap_err();
+        let held = destinations.pass(stream("a")).unwrap_err();
         assert!((30..=38).contains(&held.wait.as_secs()), "{held:?}");
         assert!(held.reason.contains("connection refused"), "{held:?}");
-        assert!(destinations.held("a").is_some());
-        assert!(destinations.pass("b").unwrap().is_none());
-        assert!(destinations.held("b").is_none());
+        assert!(destinations.held(stream("a")).is_some());
+        assert!(destinations.pass(stream("b")).unwrap().is_none());
+        assert!(destinations.held(stream("b")).is_none());
     }
 
     #[tokio::test(start_paused = true)]
@@ -395,14 +408,14 @@ mod tests {
         let destinations = destinations();
         fail(&destinations, "a", 5);
         advance(Duration::from_secs(31)).await;
-        let passes: Vec<_> = (0..3).map(|_| destinations.pass("a").unwrap()).collect();
+        let passes: Vec<_> = (0..3).map(|_| destinations.pass(stream("a")).unwrap()).collect();
         assert_eq!(passes.iter().flatten().count(), 3);
-        assert!(destinations.pass("a").is_err(), "three trials");
+        assert!(destinations.pass(stream("a")).is_err(), "three trials");
         for pass in passes {
-            destinations.answer("a", pass, &Outcome::Delivered);
+            destinations.answer(stream("a"), pass, &Outcome::Delivered);
         }
         for _ in 0..10 {
-            destinations.pass("a").unwrap();
+            destinations.pass(stream("a")).unwrap();
         }
     }
 
@@ -412,7 +425,7 @@ mod tests {
         fail(&destinations, "a", 5);
         for wait in [30, 60, 120, 240, 300, 300] {
             advance(Duration::from_secs(wait - 1)).await;
-            assert!(destinations.pass("a").is_err(), "{wait}");
+            assert!(destinations.pass(stream("a")).is_err(), "{wait}");
             advance(Duration::from_secs(2)).await;
             fail(&destinations, "a", 1);
         }
@@ -425,32 +438,58 @@ mod tests {
             let finding = fail(&destinations, &n.to_string(), 5);
             assert_eq!(finding.answer, Answer::Nothing, "destination {n}");
         }
-        assert!(destinations.pass("there").unwrap().is_none());
+        assert!(destinations.pass(stream("there")).unwrap().is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn messages_of_one_topic_that_go_to_several_destinations_wait_for_their_own_alone() {
+        let destinations = destinations();
+        let of = |tenant: Option<&str>, event_type: Option<&str>| {
+            let mut message = Message::new("orders", "");
+            message.tenant = tenant.map(Into::into);
+            message.event_type = event_type.map(Into::into);
+            stream_of(&message)
+        };
+        let failing = of(Some("acme"), Some("paid"));
+        for _ in 0..5 {
+            let pass = destinations.pass(failing).expect("it may be tried");
+            destinations.answer(failing, pass, &away("orders.acme"));
+        }
+        assert!(destinations.held(failing).is_some());
+        for (tenant, event_type) in [(Some("globex"), Some("paid")), (Some("acme"), None), (None, Some("paid"))] {
+            let other = of(tenant, event_type);
+            assert!(destinations.held(other).is_none(), "{tenant:?} {event_type:?}");
+            assert!(destinations.pass(other).unwrap().is_none());
+        }
+        // Two streams to one destination share what is known of it.
+        let sibling = of(Some("acme"), Some("shipped"));
+        destinations.answer(sibling, None, &away("orders.acme"));
+        assert!(destinations.held(sibling).is_some());
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_destination_that_asks_for_patience_gets_it_within_reason() {
         let destinations = destinations();
         let busy = |after| Outcome::Failed(PublishError::throttled(after, "quota").at("a"));
-        destinations.answer("a", None, &busy(Duration::from_secs(10)));
-        assert!(destinations.held("a").is_some() && destinations.held("b").is_none());
+        destinations.answer(stream("a"), None, &busy(Duration::from_secs(10)));
+        assert!(destinations.held(stream("a")).is_some() && destinations.held(stream("b")).is_none());
         advance(Duration::from_secs(11)).await;
-        assert!(destinations.held("a").is_none());
-        destinations.answer("a", None, &busy(Duration::MAX));
+        assert!(destinations.held(stream("a")).is_none());
+        destinations.answer(stream("a"), None, &busy(Duration::MAX));
         advance(Duration::from_mins(61)).await;
-        assert!(destinations.held("a").is_none());
+        assert!(destinations.held(stream("a")).is_none());
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_destination_in_doubt_has_half_of_the_window() {
         let destinations = destinations();
         fail(&destinations, "a", 1);
-        let passes: Vec<_> = (0..50).map(|_| destinations.pass("a").unwrap()).collect();
-        assert!(destinations.pass("a").is_err());
+        let passes: Vec<_> = (0..50).map(|_| destinations.pass(stream("a")).unwrap()).collect();
+        assert!(destinations.pass(stream("a")).is_err());
         for pass in passes {
-            destinations.answer("a", pass, &Outcome::Delivered);
+            destinations.answer(stream("a"), pass, &Outcome::Delivered);
         }
-        let passes: Vec<_> = (0..100).map(|_| destinations.pass("a").unwrap()).collect();
+        let passes: Vec<_> = (0..100).map(|_| destinations.pass(stream("a")).unwrap()).collect();
         assert_eq!(passes.len(), 100, "it is there");
     }
 
@@ -463,6 +502,6 @@ mod tests {
             advance(Duration::from_secs(1)).await;
         }
         let state = destinations.state();
-        assert!(state.places.len() <= MANY && state.topics.len() <= MANY);
+        assert!(state.places.len() <= MANY && state.streams.len() <= MANY);
     }
 }

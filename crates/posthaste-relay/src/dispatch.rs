@@ -76,7 +76,7 @@ fn verify(engine: &Engine, messages: Vec<ClaimedMessage>, lease: &BatchLease, de
             });
             continue;
         }
-        if !held_back && let Some(held) = engine.destinations.held(&message.topic) {
+        if !held_back && let Some(held) = engine.destinations.held(ticket.stream) {
             stopped.extend(lane);
             desk.take(Reported::held(ticket, held.wait, held.reason));
             continue;

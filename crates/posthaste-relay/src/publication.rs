@@ -118,8 +118,8 @@ impl Owed {
         let Some(ticket) = self.tickets.get(&id) else {
             return false;
         };
-        let topic = ticket.topic.clone();
-        let lane = ticket.key.clone().map(|key| (topic.clone(), key));
+        let stream = ticket.stream;
+        let lane = ticket.key.clone().map(|key| (ticket.topic.clone(), key));
         // If the destination comes back in the next moment, that must not let the rest of the lane go ahead.
         if lane.as_ref().is_some_and(|lane| self.held_lanes.contains(lane)) {
             return false;
@@ -129,9 +129,9 @@ impl Owed {
                 self.passes.insert(id, before);
                 return true;
             }
-            destinations.answer(&topic, Some(before), &Outcome::NotAttempted);
+            destinations.answer(stream, Some(before), &Outcome::NotAttempted);
         }
-        match destinations.pass(&topic) {
+        match destinations.pass(stream) {
             Ok(pass) => {
                 self.passes.extend(pass.map(|pass| (id, pass)));
                 true
@@ -158,7 +158,7 @@ impl Answers {
             destinations, config, ..
         } = &*self.engine;
         let circuit = &self.engine.circuit;
-        let finding = destinations.answer(&ticket.topic, pass, &outcome);
+        let finding = destinations.answer(ticket.stream, pass, &outcome);
         let mut away = self.gate.answer(id, &outcome, finding.answer);
         if let Outcome::Failed(PublishError { kind, scope, message }) = &outcome {
             let mut in_doubt = circuit.in_doubt();

@@ -294,6 +294,7 @@ mod tests {
             bytes: 1,
             topic: "orders".into(),
             key: None,
+            stream: 0,
             attempts: 1,
             max_attempts: 10,
             version: None,
