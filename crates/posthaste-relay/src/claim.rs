@@ -76,6 +76,8 @@ enum Found {
     /// Only rows that are not handed over: their verdicts are known and could not be written, or their destination is away
     /// and the table has no place to say until when.
     Refused,
+    /// Only rows that this drain has put off before.
+    Again,
 }
 
 /// Claims until the end and returns the publications that are still running.
@@ -119,10 +121,12 @@ impl Claimer<'_> {
             circuit,
             lead,
             refusals,
+            totals,
             ..
         } = &**self.engine;
         let mut outage = Outage::new("claiming", &self.engine.health);
         let (mut failures, mut in_vain) = (0, 0);
+        let mut delivered_at_pause = None;
         loop {
             wait_for_room(self.engine).await;
             if !lead.is_sure() {
@@ -136,12 +140,8 @@ impl Claimer<'_> {
                     return Err(Hindered::CircuitOpen);
                 }
             }
-            if let Some((left, reason)) = circuit.paused() {
-                in_flight.wait_until(|load| load == Load::default()).await;
-                if left > MAX_DRAIN_PAUSE {
-                    return Err(Hindered::Paused(reason));
-                }
-                sleep(left).await;
+            if circuit.paused().is_some() {
+                self.be_patient(&mut delivered_at_pause).await?;
             }
             if refusals.is_barren() {
                 in_flight.wait_until(|load| load == Load::default()).await;
@@ -151,7 +151,7 @@ impl Claimer<'_> {
                 }
             }
             // Looked at before the claim: what is settled meanwhile may free rows that the claim did not get.
-            let before = in_flight.load();
+            let (before, delivered) = (in_flight.load(), totals.delivered());
             let found = match self.run_once(None).await {
                 Ok(found) => found,
                 Err(error) if error.kind.is_transient() && failures < MAX_DRAIN_FAILURES => {
@@ -187,10 +187,44 @@ impl Claimer<'_> {
                     }
                     continue;
                 }
+                Found::Again => {
+                    in_flight.wait_until(|load| load == Load::default()).await;
+                    if totals.delivered() == delivered {
+                        in_vain += 1;
+                        // Else rows that take as long to put off as they wait would come round without end.
+                        if in_vain >= MAX_IN_VAIN {
+                            return Ok(());
+                        }
+                        continue;
+                    }
+                }
                 Found::Some | Found::FullBatch | Found::Trial(_) => {}
             }
             in_vain = 0;
         }
+    }
+
+    /// Waits for as long as the broker asks for, within reason.
+    async fn be_patient(&self, delivered_at_pause: &mut Option<u64>) -> Result<(), Hindered> {
+        let Engine {
+            in_flight,
+            circuit,
+            totals,
+            ..
+        } = &**self.engine;
+        in_flight.wait_until(|load| load == Load::default()).await;
+        // Only now: the last answers may have asked for more.
+        let Some((left, reason)) = circuit.paused() else {
+            return Ok(());
+        };
+        let delivered = totals.delivered();
+        // A broker that asks again and took nothing in between may ask for ever.
+        if left > MAX_DRAIN_PAUSE || *delivered_at_pause == Some(delivered) {
+            return Err(Hindered::Paused(reason));
+        }
+        *delivered_at_pause = Some(delivered);
+        sleep(left).await;
+        Ok(())
     }
 
     async fn claim_until_shutdown(&mut self) {
@@ -251,7 +285,7 @@ impl Claimer<'_> {
                     shutdown.run_until_cancelled(in_flight.wait_for_batch(token)).await;
                     (circuit.view().state != CircuitState::Closed).then(|| pace.busy())
                 }
-                Found::Some => Some(pace.busy()),
+                Found::Some | Found::Again => Some(pace.busy()),
                 Found::Refused => {
                     refused_wait = (refused_wait * 2).min(LONGEST_REFUSED_WAIT);
                     Some(refused_wait)
@@ -340,6 +374,9 @@ impl Claimer<'_> {
                 tracing::warn!(%error, "the leases of a slow claim could not be renewed");
             }
         }
+        let again = engine
+            .totals
+            .postponed_before(messages.iter().map(|claimed| claimed.message.id));
         let bytes = messages
             .iter()
             .map(|claimed| claimed.message.payload.len() as u64)
@@ -365,6 +402,7 @@ impl Claimer<'_> {
         Ok(match (reclaimed, trials, full) {
             (true, ..) => Found::Suspects,
             (false, Some(_), _) => Found::Trial(token),
+            (false, None, _) if again => Found::Again,
             (false, None, true) => Found::FullBatch,
             (false, None, false) => Found::Some,
         })

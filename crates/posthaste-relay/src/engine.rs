@@ -1,6 +1,6 @@
 //! What the loops share.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -100,6 +100,8 @@ pub(crate) struct Totals {
 struct Undelivered {
     /// True for those whose verdicts came too late to be written.
     ids: HashMap<MessageId, bool>,
+    /// Those that were put off; they may be due again before the drain is through.
+    postponed: HashSet<MessageId>,
     /// Those beyond [`MAX_UNDELIVERED`].
     more: u64,
 }
@@ -139,8 +141,25 @@ impl Totals {
             .is_some_and(|undelivered| undelivered.ids.values().any(|lost| *lost))
     }
 
+    /// How many were delivered so far.
+    pub(crate) fn delivered(&self) -> u64 {
+        self.delivered.load(Ordering::Relaxed)
+    }
+
+    /// Whether a drain has put all of these off before.
+    pub(crate) fn postponed_before(&self, mut ids: impl Iterator<Item = MessageId>) -> bool {
+        self.undelivered_yet()
+            .is_some_and(|undelivered| ids.all(|id| undelivered.postponed.contains(&id)))
+    }
+
     /// Takes note of a verdict that was written.
     pub(crate) fn settled(&self, id: MessageId, verdict: &Verdict) {
+        if let Verdict::Postponed { .. } = verdict
+            && let Some(mut undelivered) = self.undelivered_yet()
+            && undelivered.postponed.len() < MAX_UNDELIVERED
+        {
+            undelivered.postponed.insert(id);
+        }
         if *verdict != Verdict::Delivered {
             self.undelivered(id, false);
         } else if let Some(mut undelivered) = self.undelivered_yet() {

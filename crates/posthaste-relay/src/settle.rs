@@ -156,8 +156,9 @@ impl Settler {
             }
         }
         let engine = &self.engine;
-        engine.in_flight.finish(rest.iter().map(|reported| &reported.ticket));
+        // Whoever waits until nothing is in flight may look at the totals next.
         self.count(&rest, &lost, round);
+        engine.in_flight.finish(rest.iter().map(|reported| &reported.ticket));
         for reported in rest {
             let id = reported.ticket.id;
             if lost.contains(&id) {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use posthaste_core::lifecycle::State;
 use posthaste_core::store::ProducerStore;
-use posthaste_core::{AdminStore, Batch, Message, MessageId, OutboxOptions, Publisher, Report};
+use posthaste_core::{AdminStore, Batch, Message, MessageId, OutboxOptions, Outcome, PublishError, Publisher, Report};
 use posthaste_relay::{Relay, RelayConfig, RelayError};
 use posthaste_testkit::{FaultyStore, MemoryStore, RecordingPublisher, TestClock};
 use tokio::time::{sleep, timeout};
@@ -146,4 +146,65 @@ async fn a_publisher_that_was_given_up_may_send_nothing_more() {
     assert_eq!(*stubborn.allowed.lock().unwrap(), [false]);
     shutdown.cancel();
     relay.await.unwrap().unwrap();
+}
+
+/// Answers every message with the same error, after a while.
+#[derive(Clone)]
+struct Unwilling {
+    error: PublishError,
+    after: Duration,
+}
+
+#[async_trait]
+impl Publisher for Unwilling {
+    async fn publish(&self, batch: Batch, report: Report) {
+        for delivery in &batch.deliveries {
+            let id = delivery.message.id;
+            if !batch.may_send(id) {
+                report.outcome(id, Outcome::NotAttempted);
+                continue;
+            }
+            sleep(self.after).await;
+            report.outcome(id, Outcome::Failed(self.error.clone()));
+        }
+    }
+
+    fn name(&self) -> &'static str {
+        "unwilling"
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_ends_at_a_broker_that_asks_for_patience_again_and_again() {
+    let store = store();
+    enqueue(&store, [""; 20]).await;
+    let broker = Unwilling {
+        error: PublishError::throttled(SECOND, "too many requests"),
+        after: Duration::ZERO,
+    };
+    let drained = timeout(MINUTE, Relay::new(store, broker).drain()).await;
+    let error = drained.expect("the drain ends").unwrap_err();
+    assert!(
+        matches!(&error, RelayError::BrokerAway { reason, .. } if reason.contains("too many requests")),
+        "{error}"
+    );
+}
+
+/// Each row that fails is due again before the last one has been tried.
+#[tokio::test(start_paused = true)]
+async fn a_drain_ends_though_what_it_put_off_is_due_again_before_it_is_through() {
+    let store = store();
+    enqueue(&store, [""; 20]).await;
+    let broker = Unwilling {
+        error: PublishError::throttled(SECOND, "over its quota").at("orders"),
+        after: SECOND * 2,
+    };
+    let one_by_one = RelayConfig {
+        batch_size: 1,
+        ..RelayConfig::default()
+    };
+    let drained = timeout(MINUTE * 10, Relay::new(store, broker).config(one_by_one).drain()).await;
+    let report = drained.expect("the drain ends").unwrap();
+    assert_eq!(report.delivered, 0);
+    assert!(!report.is_complete());
 }
