@@ -1,5 +1,7 @@
 //! Takes work from the store and starts its publication, as fast as there is room.
 
+use std::future::ready;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +19,7 @@ use crate::depth::Depth;
 use crate::dispatch;
 use crate::engine::{Engine, Outcomes};
 use crate::failpoint;
+use crate::health::Health;
 use crate::in_flight::{Load, stream_of};
 use crate::instrument;
 use crate::janitor;
@@ -36,6 +39,9 @@ const MAX_IN_VAIN: u32 = 3;
 
 /// A drain waits no longer than this for a broker that asks for patience.
 const MAX_DRAIN_PAUSE: Duration = Duration::from_secs(5);
+
+/// What the loop is doing, in the words of health checks.
+const CLAIMING: &str = "claiming";
 
 /// When the loop ends.
 pub(crate) enum Until {
@@ -124,7 +130,7 @@ impl Claimer<'_> {
             totals,
             ..
         } = &**self.engine;
-        let mut outage = Outage::new("claiming", &self.engine.health);
+        let mut outage = Outage::new(CLAIMING, &self.engine.health);
         let (mut failures, mut in_vain) = (0, 0);
         let mut delivered_at_pause = None;
         loop {
@@ -236,7 +242,7 @@ impl Claimer<'_> {
             refusals,
             ..
         } = &**self.engine;
-        let mut outage = Outage::new("claiming", &self.engine.health);
+        let mut outage = Outage::new(CLAIMING, &self.engine.health);
         let RelayConfig {
             poll_interval,
             max_poll_interval,
@@ -245,12 +251,13 @@ impl Claimer<'_> {
         } = self.engine.config;
         let mut pace = Pace::new(poll_interval, max_poll_interval);
         let mut refused_wait = poll_interval;
+        let health = &self.engine.health;
         let turn = async || {
             loop {
                 wait_for_room(self.engine).await;
-                lead.wait().await;
-                let writable = refusals.wait_for_room().await;
-                let trials = circuit.wait_for_room().await;
+                without_claims(health, lead.wait()).await;
+                let writable = without_claims(health, refusals.wait_for_room()).await;
+                let trials = without_claims(health, circuit.wait_for_room()).await;
                 if lead.is_sure() {
                     return trials.into_iter().chain(writable).min();
                 }
@@ -416,4 +423,17 @@ async fn wait_for_room(engine: &Engine) {
         load.messages + config.batch_size <= config.max_in_flight && load.bytes < config.max_in_flight_bytes
     };
     engine.in_flight.wait_until(room).await;
+}
+
+/// Waits until something may be claimed. If that takes any time, an earlier failure to claim is no longer what keeps the
+/// relay from its work, and no claim would come to say so.
+async fn without_claims<T>(health: &Health, wait: impl Future<Output = T>) -> T {
+    let mut wait = pin!(wait);
+    tokio::select! {
+        biased;
+        done = &mut wait => return done,
+        () = ready(()) => {}
+    }
+    health.works(CLAIMING);
+    wait.await
 }

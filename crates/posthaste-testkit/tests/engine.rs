@@ -208,3 +208,27 @@ async fn a_drain_ends_though_what_it_put_off_is_due_again_before_it_is_through()
     assert_eq!(report.delivered, 0);
     assert!(!report.is_complete());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_relay_that_may_not_claim_does_not_go_on_failing_at_it() {
+    let store = store();
+    enqueue(&store, ["1"]).await;
+    let broker = Unwilling {
+        error: PublishError::throttled(MINUTE * 10, "too many requests"),
+        after: SECOND * 5,
+    };
+    let shutdown = CancellationToken::new();
+    let relay = Relay::new(store.clone(), broker);
+    let health = relay.health();
+    let relay = tokio::spawn(relay.run_until(shutdown.clone()));
+    sleep(SECOND).await;
+    store.fail_claims(u32::MAX);
+    enqueue(&store, ["2"]).await;
+    sleep(SECOND * 3).await;
+    let problem = health.problem().expect("it fails to claim");
+    assert!(problem.contains("claiming"), "{problem}");
+    sleep(MINUTE).await;
+    assert_eq!(health.problem(), None, "it waits for the broker");
+    shutdown.cancel();
+    relay.await.unwrap().unwrap();
+}
