@@ -190,10 +190,10 @@ async fn a_drain_ends_at_a_broker_that_asks_for_patience_again_and_again() {
     );
 }
 
-/// Each row that fails is due again before the last one has been tried.
 #[tokio::test(start_paused = true)]
 async fn a_drain_ends_though_what_it_put_off_is_due_again_before_it_is_through() {
     let store = store();
+    store.slow_claims(SECOND / 10);
     enqueue(&store, [""; 20]).await;
     let broker = Unwilling {
         error: PublishError::throttled(SECOND, "over its quota").at("orders"),
@@ -201,6 +201,7 @@ async fn a_drain_ends_though_what_it_put_off_is_due_again_before_it_is_through()
     };
     let one_by_one = RelayConfig {
         batch_size: 1,
+        max_in_flight: 1,
         ..RelayConfig::default()
     };
     let drained = timeout(MINUTE * 10, Relay::new(store, broker).config(one_by_one).drain()).await;
