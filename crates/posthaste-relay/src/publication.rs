@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use chrono::Utc;
 use posthaste_core::publisher::{Batch, Delivery, ErrorKind, ErrorScope, LeaseCheck, Outcome, Report};
 use posthaste_core::{MessageId, PublishError};
 use tokio::time::{Instant, timeout_at};
@@ -168,7 +169,11 @@ impl Answers {
                     in_doubt |= finding.in_doubt;
                 }
                 // Its neighbours get through, and still it is not the message that is to blame.
-                ErrorScope::Partition(_) => away = away.or(Some(Duration::ZERO)),
+                ErrorScope::Partition(_) => {
+                    let age = (Utc::now() - ticket.created_at).to_std().unwrap_or_default();
+                    let wait = growing_wait(age, config.retry.backoff.longest(), rand::random());
+                    away = away.max(Some(wait));
+                }
                 _ => {
                     if let ErrorKind::Throttled { retry_after } = kind {
                         circuit.pause(config.retry.patience(*retry_after), message);
@@ -207,5 +212,31 @@ impl Answers {
     fn owed(&self) -> MutexGuard<'_, Owed> {
         // No code panics while holding the lock, and the data would be sound if it did.
         self.owed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The least wait of a message that fails without using attempts, so that its backoff never grows: by its age instead.
+/// Else the messages of a partition that stays away would be tried all the time, each for as long as the client waits, and
+/// leave no room for others.
+fn growing_wait(age: Duration, longest: Duration, random: f64) -> Duration {
+    (age / 2).min(longest).mul_f64(0.5 + random.clamp(0.0, 1.0) / 2.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_attempts_a_wait_grows_with_the_age_of_its_message_up_to_the_longest_backoff() {
+        let (second, longest) = (Duration::from_secs(1), Duration::from_mins(5));
+        let wait = |age, random| growing_wait(age, longest, random);
+        assert_eq!(wait(Duration::ZERO, 1.0), Duration::ZERO);
+        assert_eq!(wait(second * 20, 1.0), second * 10);
+        assert_eq!(wait(second * 20, 0.0), second * 5);
+        assert_eq!(wait(second * 3_600, 1.0), longest);
+        assert_eq!(wait(second * 3_600, 0.0), longest / 2);
+        // As old as can be, and the longest wait that a policy has.
+        let most = posthaste_core::retry::MAX_DURATION;
+        assert_eq!(growing_wait(Duration::MAX, most, 1.0), most);
     }
 }
