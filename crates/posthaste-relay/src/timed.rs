@@ -28,19 +28,29 @@ pub(crate) struct TimedStore {
     settle: Limit,
     extend: Limit,
     registry: Limit,
-    /// What may look at many rows, and is not waited for by messages.
-    cleaning: Limit,
+    check: Limit,
+    // What may look at many rows, and is not waited for by messages. Each has a limit of its own: one that is quick must
+    // not take the time from one that is slow.
+    recover: Limit,
+    sweep: Limit,
+    purge: Limit,
+    stats: Limit,
 }
 
 impl TimedStore {
     pub(crate) fn new(inner: Arc<dyn RelayStore>, limit: Duration) -> Self {
+        let long = limit.saturating_mul(MOST);
         Self {
             inner,
             claim: Limit::new(limit),
             settle: Limit::new(limit),
             extend: Limit::new(limit),
             registry: Limit::new(limit),
-            cleaning: Limit::new(limit.saturating_mul(MOST)),
+            check: Limit::new(limit),
+            recover: Limit::new(long),
+            sweep: Limit::new(long),
+            purge: Limit::new(long),
+            stats: Limit::new(long),
         }
     }
 }
@@ -107,19 +117,19 @@ impl RelayStore for TimedStore {
         stalled_after: Duration,
     ) -> Result<Recovered, StoreError> {
         let call = self.inner.recover(scope, max_attempts, stalled_after);
-        self.cleaning.on(call).await
+        self.recover.on(call).await
     }
 
     async fn sweep(&self, scope: &Scope, max_attempts: u32) -> Result<Vec<MessageId>, StoreError> {
-        self.cleaning.on(self.inner.sweep(scope, max_attempts)).await
+        self.sweep.on(self.inner.sweep(scope, max_attempts)).await
     }
 
     async fn purge(&self, keep: Duration, limit: u32) -> Result<u64, StoreError> {
-        self.cleaning.on(self.inner.purge(keep, limit)).await
+        self.purge.on(self.inner.purge(keep, limit)).await
     }
 
     async fn stats(&self, namespace: &str) -> Result<OutboxStats, StoreError> {
-        self.cleaning.on(self.inner.stats(namespace)).await
+        self.stats.on(self.inner.stats(namespace)).await
     }
 
     async fn beat(&self, beat: &RelayBeat) -> Result<(), StoreError> {
@@ -140,7 +150,7 @@ impl RelayStore for TimedStore {
     }
 
     async fn check(&self) -> Result<(), StoreError> {
-        self.registry.on(self.inner.check()).await
+        self.check.on(self.inner.check()).await
     }
 }
 

@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 /// A store in front of another one. It refuses verdicts on some rows, as a constraint, a trigger or a missing grant does,
-/// stops answering, as a frozen server does, or claims slowly or in vain. Clones share what goes wrong.
+/// stops answering, as a frozen server does, claims slowly or in vain, or counts slowly. Clones share what goes wrong.
 ///
 /// ```
 /// use posthaste_testkit::{MemoryStore, FaultyStore};
@@ -46,6 +46,7 @@ struct Faults {
     claims_take: Duration,
     failing_claims: u32,
     panicking_sweep: bool,
+    stats_take: Duration,
 }
 
 impl<S> FaultyStore<S> {
@@ -108,6 +109,11 @@ impl<S> FaultyStore<S> {
     /// The next `count` claims fail as deadlocks do.
     pub fn fail_claims(&self, count: u32) {
         self.faults().failing_claims = count;
+    }
+
+    /// From now on the answer to a count of the rows takes so long.
+    pub fn slow_stats(&self, take: Duration) {
+        self.faults().stats_take = take;
     }
 
     /// The next sweep panics.
@@ -246,6 +252,10 @@ impl<S: RelayStore> RelayStore for FaultyStore<S> {
 
     async fn stats(&self, namespace: &str) -> Result<OutboxStats, StoreError> {
         self.answering().await;
+        let take = self.faults().stats_take;
+        if !take.is_zero() {
+            sleep(take).await;
+        }
         self.inner.stats(namespace).await
     }
 

@@ -233,3 +233,20 @@ async fn a_relay_that_may_not_claim_does_not_go_on_failing_at_it() {
     shutdown.cancel();
     relay.await.unwrap().unwrap();
 }
+
+#[tokio::test(start_paused = true)]
+async fn rows_are_removed_though_they_take_too_long_to_count() {
+    let (store, shutdown) = (store(), CancellationToken::new());
+    let ids = enqueue(&store, ["1"]).await;
+    store.slow_stats(MINUTE * 60);
+    let brief = RelayConfig {
+        retention: MINUTE,
+        ..RelayConfig::default()
+    };
+    let relay = Relay::new(store.clone(), RecordingPublisher::new()).config(brief);
+    let relay = tokio::spawn(relay.run_until(shutdown.clone()));
+    sleep(MINUTE * 30).await;
+    assert!(store.inner().show(ids[0]).await.unwrap().is_none(), "it was removed");
+    shutdown.cancel();
+    assert_eq!(relay.await.unwrap().unwrap().delivered, 1);
+}
