@@ -23,6 +23,9 @@ use crate::in_flight::Ticket;
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 const LONGEST_WAIT: Duration = Duration::from_mins(1);
 
+/// What a lost claim told is believed for so long: later on the row may have been replayed, or changed by hand.
+const LOST_FOR: Duration = Duration::from_mins(10);
+
 /// More than so many are not held: nothing more is claimed until the database takes some of them.
 const MAX_HELD: usize = 10_000;
 
@@ -159,19 +162,21 @@ impl Refusals {
     /// A refused verdict was taken after all: whatever stood in the way may be gone for the others too.
     pub(crate) fn hurry(&self) {
         let now = Instant::now();
-        self.state().entries.values_mut().for_each(|entry| entry.due = now);
+        let mut state = self.state();
+        // Those that were lost are due already, and their time counts from when they were.
+        let refused = state.entries.values_mut().filter(|entry| entry.hold != Hold::Lost);
+        refused.for_each(|entry| entry.due = now);
     }
 
     /// Whether the verdict on a message is known.
     pub(crate) fn knows(&self, id: MessageId) -> bool {
-        let state = self.state();
-        !state.entries.is_empty() && state.entries.contains_key(&id)
+        self.state().entry(id).is_some()
     }
 
     /// The verdict on a message whose row was claimed anew.
     pub(crate) fn recall(&self, id: MessageId) -> Option<Recalled> {
         let state = self.state();
-        let entry = state.entries.get(&id)?;
+        let entry = state.entry(id)?;
         Some(Recalled {
             outcome: entry.outcome.clone(),
             verdict: entry.verdict.clone(),
@@ -244,6 +249,12 @@ impl Refusals {
 }
 
 impl State {
+    /// What is known of a message, unless it is too long ago.
+    fn entry(&self, id: MessageId) -> Option<&Entry> {
+        let entry = self.entries.get(&id)?;
+        (entry.hold != Hold::Lost || entry.due.elapsed() < LOST_FOR).then_some(entry)
+    }
+
     fn leased(&self) -> impl Iterator<Item = &Entry> {
         self.entries.values().filter(|entry| entry.hold == Hold::Leased)
     }
@@ -358,5 +369,18 @@ mod tests {
         }
         assert_eq!(refusals.count(), MAX_FREE);
         assert!(!refusals.knows(first));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_a_lost_claim_told_is_not_believed_for_ever() {
+        let (refusals, lost, free) = (Refusals::new("default"), MessageId::new(), MessageId::new());
+        refusals.remember(reported(lost), Hold::Lost);
+        refusals.remember(reported(free), Hold::Free);
+        advance(LOST_FOR / 2).await;
+        refusals.hurry();
+        assert!(refusals.knows(lost) && refusals.recall(lost).unwrap().due);
+        advance(LOST_FOR / 2).await;
+        assert!(!refusals.knows(lost) && refusals.recall(lost).is_none());
+        assert!(refusals.knows(free), "it would be refused again");
     }
 }
