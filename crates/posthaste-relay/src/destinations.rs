@@ -456,7 +456,11 @@ mod tests {
             destinations.answer(failing, pass, &away("orders.acme"));
         }
         assert!(destinations.held(failing).is_some());
-        for (tenant, event_type) in [(Some("globex"), Some("paid")), (Some("acme"), None), (None, Some("paid"))] {
+        for (tenant, event_type) in [
+            (Some("globex"), Some("paid")),
+            (Some("acme"), None),
+            (None, Some("paid")),
+        ] {
             let other = of(tenant, event_type);
             assert!(destinations.held(other).is_none(), "{tenant:?} {event_type:?}");
             assert!(destinations.pass(other).unwrap().is_none());

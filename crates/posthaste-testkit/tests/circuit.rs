@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use posthaste_core::breaker::CircuitState;
 use posthaste_core::store::{Filter, ProducerStore};
 use posthaste_core::{AdminStore, Batch, Message, OutboxOptions, Outcome, PublishError, Publisher, Report};
 use posthaste_relay::{Relay, RelayConfig};
@@ -111,4 +112,65 @@ async fn the_circuit_opens_tries_and_closes_as_it_is_told_by_default() {
     shutdown.cancel();
     let report = relay.await.unwrap().unwrap();
     assert_eq!((report.delivered, report.died), (100, 0));
+}
+
+/// Knows one tenant's topic and no other, and says so at once, as a client does that has the list of topics.
+#[derive(Clone, Default)]
+struct OneTopic {
+    delivered: Arc<Mutex<usize>>,
+}
+
+#[async_trait]
+impl Publisher for OneTopic {
+    async fn publish(&self, batch: Batch, report: Report) {
+        for delivery in &batch.deliveries {
+            let id = delivery.message.id;
+            let tenant = delivery.message.tenant.clone().unwrap_or_default();
+            let outcome = if !batch.may_send(id) {
+                Outcome::NotAttempted
+            } else if tenant == "there" {
+                *self.delivered.lock().unwrap() += 1;
+                Outcome::Delivered
+            } else {
+                Outcome::Failed(PublishError::transport("there is no such topic").at(tenant.as_str()))
+            };
+            report.outcome(id, outcome);
+        }
+    }
+
+    fn name(&self) -> &'static str {
+        "one-topic"
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn topics_that_are_missing_stop_neither_the_broker_nor_other_tenants_of_their_outbox_topic() {
+    let store = MemoryStore::with_clock(TestClock::ticking());
+    let enqueue = async |tenant: &str, count: usize| {
+        let message = |n: usize| {
+            let mut message = Message::new("orders", n.to_string());
+            message.tenant = Some(tenant.to_owned());
+            message
+        };
+        let messages = (0..count).map(message).collect();
+        let options = OutboxOptions::default();
+        store.enqueue_and_commit(&options, messages).await.unwrap();
+    };
+    enqueue("missing", 50).await;
+    enqueue("missing-too", 50).await;
+    let (broker, shutdown) = (OneTopic::default(), CancellationToken::new());
+    let relay = Relay::new(store.clone(), broker.clone());
+    let health = relay.health();
+    let relay = tokio::spawn(relay.run_until(shutdown.clone()));
+    let start = Instant::now();
+    for minute in 1..=10 {
+        sleep_until(start + Duration::from_mins(minute)).await;
+        let circuit = health.circuit().map(|(state, _)| state);
+        assert_eq!(circuit, Some(CircuitState::Closed), "after {minute} minutes");
+        enqueue("there", 10).await;
+    }
+    sleep_until(start + Duration::from_mins(11)).await;
+    assert_eq!(*broker.delivered.lock().unwrap(), 100);
+    shutdown.cancel();
+    assert_eq!(relay.await.unwrap().unwrap().died, 0);
 }
