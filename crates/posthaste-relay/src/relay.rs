@@ -189,7 +189,8 @@ impl Relay {
     /// how many were due and are not delivered.
     ///
     /// If the circuit opens it does not wait for the broker but ends with [`RelayError::BrokerAway`]; what was not
-    /// delivered stays in the outbox. If only one relay may be active and another one is, it ends with
+    /// delivered stays in the outbox. So it ends at a broker that asks for more than five seconds of patience, or again
+    /// without having taken anything since. If only one relay may be active and another one is, it ends with
     /// [`RelayError::StandingBy`]; if what became of messages could not be written, with [`RelayError::Unsettled`].
     pub async fn drain(self) -> Result<RelayReport, RelayError> {
         self.run(Until::Idle).await
