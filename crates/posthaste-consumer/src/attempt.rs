@@ -21,6 +21,8 @@ pub(crate) enum Failure {
     Database(StoreError),
     /// The event could not be handled.
     Event(HandlerError),
+    /// The handler ran out of time. The server may be busy with its last statement still, and hold its record.
+    Overdue(HandlerError),
 }
 
 /// How long things may take.
@@ -59,7 +61,7 @@ pub(crate) async fn attempt<I: InboxStore>(
         Ok(Ok(Ok(()))) => {}
         Ok(Ok(Err(error))) => return Err(Failure::Event(error)),
         Ok(Err(panic)) => return Err(Failure::Event(panicked(panic.as_ref()))),
-        Err(_) => return Err(Failure::Event(endless(limits.handler))),
+        Err(_) => return Err(Failure::Overdue(endless(limits.handler))),
     }
     let committed = within(limits.inbox, "commit", inbox.commit(tx)).await;
     committed.map_err(blame)?;

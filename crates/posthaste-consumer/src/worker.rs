@@ -14,6 +14,7 @@ use crate::attempt::{Failure, Limits, attempt, panicked};
 use crate::config::{Tombstones, Unhandled};
 use crate::delivery::Delivery;
 use crate::engine::Engine;
+use crate::handler::HandlerError;
 use crate::instrument;
 use crate::partition::{Partition, Working};
 
@@ -87,14 +88,25 @@ async fn settle<I: InboxStore>(engine: &Engine<I>, delivery: &Delivery, stop: &C
     }
     let retry = &engine.config.retry;
     let mut attempts = 0;
+    let mut overdue = false;
     loop {
-        let wait = match try_once(engine, delivery, &event, attempts + 1).await {
+        let tried = match try_once(engine, delivery, &event, attempts + 1).await {
+            Err(Failure::Overdue(error)) => {
+                overdue = true;
+                Err(Failure::Event(error))
+            }
+            // Most likely it is the event's own earlier attempt that the database is busy with: without a count it would
+            // wait for that as long as it takes, and hold one more connection with every try.
+            Err(Failure::Database(error)) if overdue => Err(Failure::Event(HandlerError::retry(error))),
+            tried => tried,
+        };
+        let wait = match tried {
             Ok(()) => {
                 engine.database.over();
                 return Settled::Done;
             }
             Err(Failure::Database(error)) => engine.database.failed(error),
-            Err(Failure::Event(error)) => {
+            Err(Failure::Event(error) | Failure::Overdue(error)) => {
                 attempts += 1;
                 if error.is_permanent() || attempts >= retry.max_attempts {
                     return bury(engine, delivery, &error.to_string(), attempts, stop).await;

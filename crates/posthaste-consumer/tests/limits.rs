@@ -60,6 +60,37 @@ async fn a_handler_that_never_ends_does_not_stop_its_partition() {
     assert_eq!(world.effects().await, [("a".to_owned(), 1)]);
 }
 
+/// What a handler waits for may be a statement that the server goes on with: then the record of the first attempt is in the
+/// way of the next ones.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_handler_that_hangs_in_a_statement_is_given_up_while_the_server_is_busy() {
+    let Some(world) = World::new(1).await else { return };
+    world
+        .send_all(&[(world.sale("a", -1), 0), (world.sale("a", 1), 0)])
+        .await;
+    let config = ConsumerConfig {
+        handler_timeout: Duration::from_millis(300),
+        inbox_timeout: Duration::from_millis(500),
+        ..world.config()
+    };
+    let effects = world.clone();
+    let running = Running::start(Consumer::new(config, world.inbox()).on(
+        SOLD,
+        Once::per_event(),
+        async move |tx: &mut PgConnection, event: Received<Sale>| {
+            if event.payload.n < 0 {
+                sqlx::query("select pg_sleep(60)").execute(&mut *tx).await?;
+            }
+            effects.effect(tx, "a", event.payload.n).await?;
+            Ok(())
+        },
+    ));
+    world.until_committed(0, 2).await;
+    let report = running.stop().await;
+    assert_eq!((report.handled, report.retried, report.dead_letters), (1, 2, 1));
+    assert_eq!(world.effects().await, [("a".to_owned(), 1)]);
+}
+
 /// An inbox that gives no answer at first, each time in another place.
 struct Silent {
     inbox: PostgresInbox,

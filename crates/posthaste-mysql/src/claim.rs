@@ -9,7 +9,8 @@ use posthaste_core::lifecycle::EXHAUSTED;
 use posthaste_core::store::{Claim, ClaimRequest, ClaimedMessage, DeadHead, Ordering, Scope};
 use sqlx::{Connection, MySqlConnection, Row};
 
-use crate::error::ClaimsLocked;
+use crate::error::{ClaimsLocked, number};
+use crate::inbox_store::DUPLICATE;
 use crate::look::Look;
 use crate::rows::{claimed, id, ids, millis};
 use crate::session::Session;
@@ -106,12 +107,17 @@ impl MySqlStore {
         loop {
             let found = self.find(conn, request, wanted, expired, &look).await?;
             if found.is_empty() {
-                // What vanished workers left is looked at as a whole.
-                if expired {
-                    return Ok(Vec::new());
-                }
                 let all_read =
                     look.is_deep_enough() || self.open_rows(conn, &request.scope, look.read).await? < look.read;
+                if expired {
+                    // Pending rows before what vanished workers left may be more than were looked at. No lane is passed over
+                    // here: its pending rows are what keeps back a later row of it.
+                    if all_read {
+                        return Ok(Vec::new());
+                    }
+                    look.go_further();
+                    continue;
+                }
                 let all_seen = !ordered || self.pass_over(conn, request, &mut look).await?;
                 if all_read && all_seen {
                     return Ok(Vec::new());
@@ -189,7 +195,8 @@ impl MySqlStore {
                 look.pass_over(row.try_get("topic")?, key);
             }
         }
-        Ok(seen < look.see)
+        // Whoever may see as many rows as are read has seen them all.
+        Ok(seen < look.see || look.see >= look.read)
     }
 
     async fn open_rows(&self, conn: &mut MySqlConnection, wanted: &Scope, most: i64) -> sqlx::Result<i64> {
@@ -330,10 +337,27 @@ impl MySqlStore {
             return Ok(());
         }
         for chunk in dead.chunks(MOST_IDS) {
-            let values = [Value::ids(chunk, &self.map)];
-            self.statements.bury.execute(conn, &values).await?;
+            match self.bury_some(conn, chunk).await {
+                Err(error) if number(&error) == Some(DUPLICATE) => {}
+                buried => {
+                    buried?;
+                    continue;
+                }
+            }
+            // One that was replayed and died again has its letter already.
+            for id in chunk {
+                match self.bury_some(conn, std::slice::from_ref(id)).await {
+                    Err(error) if number(&error) == Some(DUPLICATE) => {}
+                    buried => buried?,
+                }
+            }
         }
         Ok(())
+    }
+
+    async fn bury_some(&self, conn: &mut MySqlConnection, dead: &[MessageId]) -> sqlx::Result<()> {
+        let values = [Value::ids(dead, &self.map)];
+        self.statements.bury.execute(conn, &values).await.map(drop)
     }
 }
 

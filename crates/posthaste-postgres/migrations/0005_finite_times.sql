@@ -66,6 +66,26 @@ begin
         raise invalid_parameter_value using message = 'posthaste: headers have more than 16384 bytes',
             hint = 'Shorten them.';
     end if;
+    -- A header travels as the attribute of its letters and digits; the envelope's own attributes are not for headers.
+    for field, value in
+        select h.key, case
+            when a.attribute in ('specversion', 'id', 'source', 'type', 'time', 'subject', 'datacontenttype', 'dataschema',
+                'data', 'database64', 'partitionkey', 'aggregatetype', 'aggregateid', 'tenant')
+                then 'has the name of an envelope attribute'
+            when count(*) over (partition by a.attribute) > 1 then 'differs from another header only in case or punctuation'
+            when translate(h.value, E'\t', '') ~ '[[:cntrl:]]'
+                then 'has a value with a line break or another control character'
+        end as problem
+        from jsonb_each_text(enqueue.headers) h
+        cross join lateral (select lower(translate(h.key, '._-', '')) as attribute) a
+        order by problem nulls last, h.key
+        limit 1
+    loop
+        if value is not null then
+            raise invalid_parameter_value using message = format('posthaste: headers: %L %s', field, value),
+                hint = 'Rename it, remove it, or set the argument of its own.';
+        end if;
+    end loop;
     if enqueue.tenant is not null and enqueue.dedupe_key is not null
         and not starts_with(enqueue.dedupe_key, enqueue.tenant || '/') then
         raise invalid_parameter_value

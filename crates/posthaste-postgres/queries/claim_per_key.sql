@@ -70,6 +70,14 @@ free_lanes as materialized (
             where e."@namespace" = $1 and e."@topic" = l.topic and e."@ordering_key" = l.lane
                 and e."@status" = '@pending' and e."@next_attempt_at" > e."@created_at" and e."@seq" < l.seq
         )
+        and not exists (
+            select from leased e where not e.live and e.topic = l.topic and e.ordering_key = l.lane and e.seq < l.seq
+        )
+        and not ($12 and (topic = any ($11::text[])) <> $10 and exists (
+            select from "@outbox" e
+            where e."@namespace" = $1 and e."@topic" = l.topic and e."@ordering_key" = l.lane
+                and e."@status" = '@dead' and e."@seq" < l.seq
+        ))
 ),
 seen_fresh as materialized (
     (
@@ -233,15 +241,16 @@ locked as materialized (
     where o."@id" = any (array(select id from candidates)) and o."@status" = '@pending'
     for update skip locked
 ),
+measured as materialized (
+    select id, ordering_key, bytes, ours,
+        -- A row that somebody else has locked holds back what follows it in its key.
+        bool_and(ours) over (partition by topic, ordering_key order by seq) as unbroken,
+        sum(bytes) over (order by seq) - bytes as bytes_before
+    from (select *, id in (select id from locked) as ours from candidates) looked_up
+),
 picked as (
     select id
-    from (
-        select id, ordering_key, bytes, ours,
-            -- A row that somebody else has locked holds back what follows it in its key.
-            bool_and(ours) over (partition by topic, ordering_key order by seq) as unbroken,
-            sum(bytes) over (order by seq) - bytes as bytes_before
-        from (select *, id in (select id from locked) as ours from candidates) looked_up
-    ) measured
+    from measured
     where ours and (unbroken or ordering_key is null)
         and (bytes_before + $15::bigint = 0 or bytes_before + $15 + bytes <= $6)
 ),
@@ -261,11 +270,12 @@ taken as (
         "@o.max_attempts:int"::bigint as max_attempts, "@o.version:int"::bigint as version,
         "@o.created_at:time" as created_at
 )
--- One row at least: how much there was to be looked at.
-select t.*, s.looked_at
+-- One row at least: how much there was to be looked at, and whether there was more than the bytes allow.
+select t.*, s.looked_at, s.is_full
 from (
     select case when $14
         then greatest((select max(place) from fresh_lanes), (select max(place) from waiting_lanes), 0)
-        else greatest((select count(*) from seen_fresh), (select count(*) from seen_due)) end as looked_at
+        else greatest((select count(*) from seen_fresh), (select count(*) from seen_due)) end as looked_at,
+        exists (select from measured where bytes_before + $15 > 0 and bytes_before + $15 + bytes > $6) as is_full
 ) s
 left join taken t on true

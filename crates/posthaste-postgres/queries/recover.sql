@@ -32,6 +32,7 @@ recovered as (
 , buried as (
     insert into "@dead_letter" ("@dead_letter/*")
     select "@d.dead_letter:values" from recovered d where "@d.status" = '@dead'
+    on conflict do nothing
 )
 /*end*/
 select "@d.id:text" as id, "@d.status" = '@dead' as exhausted from recovered d

@@ -25,6 +25,7 @@ with settled as (
 , buried as (
     insert into "@dead_letter" ("@dead_letter/*")
     select "@d.dead_letter:values" from settled d where "@d.status" = '@dead'
+    on conflict do nothing -- one that was replayed and died again has its letter already
 )
 select "@d.id:text" as id from settled d
 /*else*/

@@ -61,6 +61,7 @@ swept as (
 /*if dead_letter*/
 , buried as (
     insert into "@dead_letter" ("@dead_letter/*") select "@d.dead_letter:values" from swept d
+    on conflict do nothing
 )
 select "@d.id:text" as id from swept d
 /*else*/

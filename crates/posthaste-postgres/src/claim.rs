@@ -163,6 +163,7 @@ impl PostgresStore {
                 .fetch_all(&mut *conn)
                 .await?;
             let looked_at: i64 = rows.first().map_or(Ok(0), |row| row.try_get("looked_at"))?;
+            let is_full: bool = rows.first().map_or(Ok(false), |row| row.try_get("is_full"))?;
             rows.retain(is_row);
             for row in &rows {
                 let payload: Option<&[u8]> = row.try_get("payload")?;
@@ -170,7 +171,7 @@ impl PostgresStore {
             }
             wanted = wanted.saturating_sub(u32::try_from(rows.len()).unwrap_or(u32::MAX));
             taken.extend(rows);
-            if wanted == 0 || looked_at < i64::from(most) || bytes >= max_bytes(request) {
+            if wanted == 0 || is_full || looked_at < i64::from(most) || bytes >= max_bytes(request) {
                 break;
             }
         }
@@ -287,7 +288,8 @@ fn looks(request: &ClaimRequest) -> impl Iterator<Item = LaneLook> + use<> {
     let first = told.map_or(near, |told| near.min(told));
     let further = told.filter(|told| *told > first).map(LaneLook::Rows);
     let deep = std::iter::successors(Some(request.limit.saturating_mul(8).max(DEEP_LOOK)), |most| {
-        most.checked_mul(4)
+        // Each step repeats the ones before it, so they are few.
+        most.checked_mul(16)
     })
     .map(LaneLook::Rows);
     let unbounded = std::iter::once(LaneLook::Lanes(MOST_LANES)).chain(deep);

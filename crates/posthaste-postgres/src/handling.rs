@@ -7,11 +7,12 @@ use posthaste_core::{Mark, StoreError};
 use sqlx::{AssertSqlSafe, Executor, PgConnection, PgPool, Postgres, Transaction};
 
 use crate::error::store_error;
+use crate::pooling;
 
 pub(crate) async fn begin(pool: &PgPool) -> Result<Transaction<'static, Postgres>, StoreError> {
     // Both in one message, so that the mark costs no round trip.
     let begin = format!("begin; {}", Mark::BEGIN.set());
-    pool.begin_with(AssertSqlSafe(begin)).await.map_err(store_error)
+    pooling::begin(pool, AssertSqlSafe(begin)).await.map_err(store_error)
 }
 
 pub(crate) async fn commit(mut tx: Transaction<'static, Postgres>) -> Result<(), StoreError> {

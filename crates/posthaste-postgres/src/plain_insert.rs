@@ -47,8 +47,9 @@ pub(crate) async fn run<C: Runner + ?Sized>(
         let written: HashSet<_> = written.into_iter().map(|(_, id)| map.id(&id)).collect();
         let now = |row: &NewRow| match map.has("generated_id").then(|| written.iter().next()) {
             Some(given) => given.copied().map(Enqueued::Now),
+            // As the table reads it: a text that looks like a UUID is a text there.
             None => written
-                .contains(&row.message.id)
+                .contains(&map.id(&row.message.id.to_string()))
                 .then_some(Enqueued::Now(row.message.id)),
         };
         outcomes.extend(rows.iter().map(now));

@@ -8,11 +8,12 @@
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
 
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgArguments, PgConnectOptions, PgRow};
 use sqlx::query::Query;
-use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgConnection, PgPool, Postgres, Row, Transaction};
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgConnection, PgPool, Postgres, Row, SqlSafeStr, Transaction};
 use tokio::sync::OnceCell;
 use uuid::Uuid;
 
@@ -32,6 +33,9 @@ pub enum Pooling {
 
 /// How often the marker is looked for. With a pooler that takes its sessions in turn, two of them could hide it once.
 const ROUNDS: usize = 3;
+
+/// Two connections and a few questions. Whoever waits for them has others to answer to.
+const DETECTION_TIMEOUT: Duration = Duration::from_secs(3);
 
 const UNKNOWN: u8 = 0;
 const SESSION: u8 = 1;
@@ -73,7 +77,9 @@ impl Sessions {
     pub(crate) async fn detect(&self, pool: &PgPool) -> Pooling {
         if self.0.known.load(Ordering::Relaxed) == UNKNOWN {
             let detection = self.0.detection.get_or_try_init(|| async {
-                let found = detect(&pool.connect_options()).await?;
+                let options = pool.connect_options();
+                let found = tokio::time::timeout(DETECTION_TIMEOUT, detect(&options)).await;
+                let found = found.unwrap_or(Err(sqlx::Error::PoolTimedOut))?;
                 if found == Pooling::Transaction {
                     tracing::info!(
                         "the database is behind a pooler in transaction mode: statements are not prepared, and new \
@@ -150,7 +156,10 @@ impl DerefMut for Session {
 /// Begins a transaction, in a task of its own: a `begin` that is given up half way would leave its transaction open on a
 /// connection that goes back to the pool, and what is written there next would not be committed. One that nobody waits for
 /// any more is rolled back.
-pub(crate) async fn begin(pool: &PgPool, statement: &'static str) -> sqlx::Result<Transaction<'static, Postgres>> {
+pub(crate) async fn begin(
+    pool: &PgPool,
+    statement: impl SqlSafeStr + Send + 'static,
+) -> sqlx::Result<Transaction<'static, Postgres>> {
     let pool = pool.clone();
     match tokio::spawn(async move { pool.begin_with(statement).await }).await {
         Ok(begun) => begun,

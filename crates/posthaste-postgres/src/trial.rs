@@ -108,7 +108,11 @@ impl PostgresStore {
             ..OutboxOptions::default()
         };
         match self.outbox(options).enqueue(&mut *conn, message).await {
-            Ok(enqueued) => Ok(Some(enqueued.id())),
+            // A trigger or a policy may keep it from relays; then it says nothing about other rows.
+            Ok(enqueued) => {
+                let id = enqueued.id();
+                Ok(self.open_rows(conn).await?.contains(&id).then_some(id))
+            }
             Err(error) => {
                 tracing::debug!(%error, "no row could be inserted to try verdicts on");
                 conn.execute(UNDO).await.map_err(store_error)?;

@@ -4,3 +4,5 @@ insert into "@dead_letter" ("@dead_letter/*")
 select "@o.dead_letter:values"
 from "@outbox" o
 where "@o.id" in (select /*as id*/ value /*end*/ from json_each(?1))
+-- One that was replayed and died again has its letter already.
+on conflict do nothing

@@ -212,7 +212,13 @@ impl<'a> NewRows<'a> {
         let found = self.insert_some(conn, store, &self.rows).await?;
         let mut found: HashSet<_> = found.into_iter().collect();
         // Removed, because an id that is given twice is written once.
-        Ok(self.rows.iter().map(|row| found.take(&row.id)).collect())
+        // As the table reads them: a text that looks like a UUID is a text there.
+        let read = |row: &NewRow<'_>| store.map.id(&row.id.to_string());
+        Ok(self
+            .rows
+            .iter()
+            .map(|row| found.take(&read(row)).map(|_| row.id))
+            .collect())
     }
 
     async fn insert_some(
@@ -256,7 +262,10 @@ impl<'a> NewRows<'a> {
         }
         let taken = self.rows.iter().zip(written).filter(|(_, id)| id.is_none());
         Ok(taken
-            .map(|(row, _)| holders.get(&row.id).copied().unwrap_or(row.id))
+            .map(|(row, _)| {
+                let read = store.map.id(&row.id.to_string());
+                holders.get(&read).copied().unwrap_or(row.id)
+            })
             .collect())
     }
 }

@@ -14,7 +14,7 @@ use donation::relay;
 use posthaste::core::publisher::Delivery;
 use posthaste::mysql::MySqlStore;
 use posthaste::publishers::Callback;
-use posthaste::relay::{Relay, RelayConfig, RelayReport};
+use posthaste::relay::{Relay, RelayConfig, RelayError, RelayReport};
 use posthaste::{PublishError, Publisher};
 use sqlx::{AssertSqlSafe, Executor, MySqlPool};
 use support::{counts, database, from_ann};
@@ -244,7 +244,10 @@ async fn every_transition_checks_and_raises_the_version() {
             Ok(())
         }
     });
-    let report = drain(&pool, publisher).await;
+    let error = with(&pool, publisher, |_| ()).drain().await.unwrap_err();
+    let RelayError::Unsettled { report } = error else {
+        panic!("{error}")
+    };
     assert_eq!((report.delivered, report.lease_lost), (0, 1), "{report:?}");
     let changed = row(&pool, "r-1").await;
     assert_eq!(

@@ -47,6 +47,7 @@ fn on_a_terminal(place: &Place, args: &[&str], variables: &[(&str, &str)]) -> St
     command
         .env_remove("NO_COLOR")
         .env_remove("CLICOLOR")
+        .env_remove("CI")
         .env_remove("CLICOLOR_FORCE");
     command.env("TERM", "xterm").envs(variables.iter().copied());
     let mut process = Background::of(

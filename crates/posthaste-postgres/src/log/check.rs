@@ -202,11 +202,14 @@ impl PostgresLogStore {
             .execute(&mut *tx)
             .await
             .map_err(|error| ("a retry that was delivered", error))?;
-        sqlx::query(statements.move_cursor.sql())
+        let moved = sqlx::query(statements.move_cursor.sql())
             .bind(newest.unwrap_or(0))
             .execute(&mut *tx)
-            .await
-            .map_err(|error| ("the cursor", error))?;
-        Ok(())
+            .await;
+        match moved {
+            // At rest the newest position is stored already; a relay never writes one twice.
+            Err(sqlx::Error::Database(error)) if error.is_unique_violation() => Ok(()),
+            moved => moved.map(drop).map_err(|error| ("the cursor", error)),
+        }
     }
 }

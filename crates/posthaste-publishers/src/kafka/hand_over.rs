@@ -100,6 +100,10 @@ impl<'a> Desk<'a> {
                  raise the topic's max.message.bytes"
             ))));
         }
+        // The question for the limit may have taken a while.
+        if !may_send() {
+            return Err(End::NotHandedOver);
+        }
         let ticket = Ticket {
             batch: Arc::clone(self.ongoing),
             lane: at.lane,

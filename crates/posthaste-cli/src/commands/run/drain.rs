@@ -70,14 +70,15 @@ pub(super) async fn run(relay: Relay, stop: &CancellationToken, form: Form) -> a
         },
     };
     let summary = Summary::of(&report);
-    match form {
-        Form::Json => terminal::stdout().json(&summary)?,
-        Form::Text => writeln!(terminal::stdout(), "{summary}")?,
-        Form::None => {}
-    }
+    // A reader that is gone must not hide what was not delivered.
+    let printed = match form {
+        Form::Json => terminal::stdout().json(&summary),
+        Form::Text => writeln!(terminal::stdout(), "{summary}").map_err(Into::into),
+        Form::None => Ok(()),
+    };
     match hindered {
         Some(error) => Err(error.into()),
-        None if report.is_complete() => Ok(()),
+        None if report.is_complete() => printed,
         None => bail!("not all that was due was delivered: {summary}; {}", summary.remedy()),
     }
 }
