@@ -91,6 +91,47 @@ async fn what_lies_behind_a_head_that_waits_is_found() {
     support::drop_database(store.pool()).await;
 }
 
+/// A look that saw all it may see ends, also where there is no key that the next one could pass over.
+#[tokio::test]
+async fn rows_without_a_key_that_wait_are_looked_at_once() {
+    let store = support::store(2).await;
+    fill(&store, 4_100, "null").await;
+    support::run(
+        store.pool(),
+        "update posthaste_outbox set next_attempt_at = utc_timestamp(6) + interval 1 day",
+    )
+    .await;
+    for look_ahead in [Some(4_000), None] {
+        let claim = tokio::time::timeout(Duration::from_secs(30), store.claim(&request(100, look_ahead))).await;
+        assert_eq!(keys(&claim.expect("it ends").unwrap()), [""; 0]);
+    }
+    support::drop_database(store.pool()).await;
+}
+
+/// What a vanished worker left is taken back, however many rows wait before it.
+#[tokio::test]
+async fn what_a_vanished_worker_left_behind_a_backlog_is_taken_back() {
+    let store = support::store(2).await;
+    fill(&store, 1_200, "'hot'").await;
+    support::run(
+        store.pool(),
+        "update posthaste_outbox set attempts = 1, next_attempt_at = utc_timestamp(6) + interval 1 hour",
+    )
+    .await;
+    fill(&store, 2, "'left'").await;
+    let claim = store.claim(&request(1, None)).await.unwrap();
+    assert_eq!(keys(&claim), ["left"]);
+    support::run(
+        store.pool(),
+        "update posthaste_outbox set locked_until = utc_timestamp(6) - interval 1 hour where status = 'processing'",
+    )
+    .await;
+    let claim = store.claim(&request(10, None)).await.unwrap();
+    assert!(claim.reclaimed);
+    assert_eq!(keys(&claim), ["left"]);
+    support::drop_database(store.pool()).await;
+}
+
 /// How long it takes until all is delivered.
 async fn drained(key: &str) -> Duration {
     let store = support::store(8).await;

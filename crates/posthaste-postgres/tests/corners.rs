@@ -216,3 +216,37 @@ async fn a_claim_that_is_given_up_leaves_no_transaction_on_its_connection() {
         assert!(!row.get::<bool, _>("within_a_transaction"), "after {moment}0 µs");
     }
 }
+
+/// A claim that has as much as it may carry is over, however much there is beyond it.
+#[tokio::test]
+async fn a_claim_that_is_full_looks_no_further() {
+    let store = support::store(2).await;
+    let schema = schema(&store);
+    run(
+        &store,
+        format!(
+            "insert into {schema}.outbox (id, namespace, topic, ordering_key, content_type, payload, content_hash)
+             select gen_random_uuid(), 'default', 't', 'k' || n, 'text/plain', repeat('x', 1000)::bytea, ''
+             from generate_series(1, 60000) n; analyze {schema}.outbox"
+        ),
+    )
+    .await;
+    store.check().await.unwrap();
+    let begun = std::time::Instant::now();
+    let claim = store
+        .claim(&ClaimRequest {
+            max_bytes: 50_500,
+            ..request(200)
+        })
+        .await
+        .unwrap();
+    assert_eq!(claim.messages.len(), 50);
+    let full = begun.elapsed();
+    let begun = std::time::Instant::now();
+    assert_eq!(store.claim(&request(200)).await.unwrap().messages.len(), 200);
+    assert!(
+        full < begun.elapsed() * 20,
+        "{full:?} for 50 rows, {:?} for 200",
+        begun.elapsed()
+    );
+}

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use posthaste_core::{Handled, Inbox, InboxError, InboxStore};
-use sqlx::{AssertSqlSafe, Executor, PgConnection, PgPool};
+use sqlx::{AssertSqlSafe, Executor, PgConnection, PgPool, Row};
 use tokio::sync::Notify;
 
 async fn counter(pool: &PgPool) -> String {
@@ -164,4 +164,17 @@ async fn of_two_handlers_at_the_same_time_the_second_waits_for_the_first() {
     tx.commit().await.unwrap();
     assert_eq!((first.await.unwrap(), second), (Handled::Now(()), Handled::Before));
     assert_eq!(sales(store.pool(), &table).await, 1);
+}
+
+/// A consumer may stop waiting at any moment; the connection it had is used by others.
+#[tokio::test]
+async fn a_begin_that_is_given_up_leaves_no_transaction_on_its_connection() {
+    let store = support::store(1).await;
+    let inbox = store.inbox("statistics");
+    for moment in 0..100 {
+        let _ = tokio::time::timeout(Duration::from_micros(moment * 10), inbox.begin()).await;
+        let sql = "select now() < statement_timestamp() as within_a_transaction";
+        let row = sqlx::raw_sql(sql).fetch_one(store.pool()).await.unwrap();
+        assert!(!row.get::<bool, _>("within_a_transaction"), "after {moment}0 µs");
+    }
 }
