@@ -110,6 +110,8 @@ created_at = { column = "created_at", kind = "timestamp" }
 [dead_letter.columns]
 id = "id"
 payload = { column = "payload", kind = "json" }
+[constants]
+source = "shop"
 [states]
 pending = "pending"
 processing = "processing"
