@@ -13,7 +13,6 @@ use posthaste_core::wake::WakeSource;
 use posthaste_core::{MessageId, StoreError};
 use sqlx::Row;
 
-use crate::BEGIN;
 use crate::PostgresStore;
 use crate::claim::in_scope;
 use crate::doorbell::Listener;
@@ -21,6 +20,9 @@ use crate::error::store_error;
 use crate::pooling;
 use crate::rows::{id, id_text, ids, millis};
 use crate::settle::Verdicts;
+
+/// To prepare a statement is to wait for whoever has locked its table.
+const BEGIN_PREPARE: &str = "begin isolation level read committed; set local lock_timeout = '1s'";
 
 #[async_trait]
 impl RelayStore for PostgresStore {
@@ -184,12 +186,16 @@ impl PostgresStore {
             return Ok(());
         }
         for (name, statement) in self.statements.for_relays() {
-            let prepared = self.prepare_once(&statement).await;
-            prepared.map_err(|error| {
-                let mut error = store_error(error);
-                error.message = format!("{} (in the statement `{name}`)", error.message);
-                error
-            })?;
+            let Err(error) = self.prepare_once(&statement).await else {
+                continue;
+            };
+            let mut error = store_error(error);
+            if error.kind == StoreErrorKind::Contention {
+                // Somebody changes the table; claims wait for it, and a check need not.
+                break;
+            }
+            error.message = format!("{} (in the statement `{name}`)", error.message);
+            return Err(error);
         }
         Ok(())
     }
@@ -198,7 +204,7 @@ impl PostgresStore {
     /// that others may use.
     async fn prepare_once(&self, statement: &str) -> sqlx::Result<()> {
         let name = format!("posthaste_check_{}", uuid::Uuid::new_v4().simple());
-        let mut tx = pooling::begin(&self.pool, BEGIN).await?;
+        let mut tx = pooling::begin(&self.pool, BEGIN_PREPARE).await?;
         for sql in [format!("prepare {name} as {statement}"), format!("deallocate {name}")] {
             sqlx::raw_sql(sqlx::AssertSqlSafe(sql)).execute(&mut *tx).await?;
         }
