@@ -263,7 +263,7 @@ async fn a_wait_for_the_claim_lock_ends_with_an_error_that_names_it() {
         .await
         .unwrap();
     let drain = Relay::new(store.clone(), RecordingPublisher::new()).drain();
-    let waited = tokio::time::timeout(Duration::from_secs(20), drain)
+    let waited = tokio::time::timeout(Duration::from_mins(1), drain)
         .await
         .expect("the wait is bounded");
     let error = waited.unwrap_err().to_string();

@@ -181,8 +181,8 @@ impl Answers {
                 }
             }
             // Too few calls may have failed to say that the broker is away; but nothing got through either, and a message
-            // must not die of that.
-            if in_doubt && ticket.attempts >= ticket.max_attempts {
+            // must not die of that. Without a breaker attempts are all that is wanted to count.
+            if in_doubt && config.breaker.enabled && ticket.attempts >= ticket.max_attempts {
                 away = away.or(Some(Duration::ZERO));
             }
         }
