@@ -402,7 +402,7 @@ mod tests {
         assert_eq!(free.next(), Some(LaneLook::Rows(200)));
         assert_eq!(free.next(), Some(LaneLook::Lanes(MOST_LANES)));
         assert_eq!(free.next(), Some(LaneLook::Rows(4_000)));
-        assert_eq!(free.next(), Some(LaneLook::Rows(16_000)));
+        assert_eq!(free.next(), Some(LaneLook::Rows(64_000)));
         assert!(free.count() < 20, "it comes to an end");
     }
 }
