@@ -2,8 +2,8 @@
 -- that come back were written.
 --   ?1 rows as a JSON array  ?2 their payloads, one behind the other
 --
--- A row of a call is so many milliseconds later than the clock as it needs to stay behind an earlier one of its key whose id
--- is greater, where the table is ordered by time.
+-- Where the table is ordered by time, a row is as much later than the clock as it needs to stay behind the earlier ones of
+-- its key, of this call and of those before, whatever their ids are.
 with clock as (select cast(unixepoch('subsec') * 1000 as integer) as now),
 input as (
     select key as place, value ->> 'id' as id, value ->> 'event_id' as event_id, value ->> 'namespace' as namespace,
@@ -11,9 +11,19 @@ input as (
         value ->> 'dedupe_key' as dedupe_key, value ->> 'event_type' as event_type, value ->> 'source' as source,
         value ->> 'aggregate_type' as aggregate_type, value ->> 'aggregate_id' as aggregate_id,
         value ->> 'content_type' as content_type, value ->> 'headers' as headers, value ->> 'hash' as hash,
-        value ->> 'not_before' as not_before, value ->> 'later' as later, value ->> 'start' as start, value ->> 'bytes' as bytes
+        value ->> 'not_before' as not_before, value ->> 'first' as first,
+        value ->> 'later' as later, value ->> 'tick' as tick, value ->> 'start' as start, value ->> 'bytes' as bytes
     from json_each(?1)
 )
+/*if ordered_by_time and ordering_key*/, latest as materialized (
+    -- Earlier rows that the clock alone would not put before the new ones. There is one writer at a time.
+    select "@o.ordering_key" as ordering_key, max("@o.created_at") as "@created_at", max("@o.id") as last_id
+    from "@outbox" o, clock
+    where "@o.status" in ('@open', '@processing', '@dead')
+        and "@o.created_at" >= /*as created_at*/ clock.now /*end*/
+        and "@o.ordering_key" is not null
+    group by "@o.ordering_key"
+) /*end*/
 insert into "@outbox" (
     "@payload", "@status"
     /*if generated_id*/ /*else*/, "@id" /*end*/
@@ -56,9 +66,15 @@ select
     /*if attempts*/, 0 /*end*/
     /*if version*/, 0 /*end*/
     /*if next_attempt_at*/, /*as next_attempt_at*/ max(clock.now, coalesce(i.not_before, 0)) /*end*/ /*end*/
-    /*if created_at*/, /*as created_at*/ clock.now + i.later /*end*/ /*end*/
+    /*if created_at*/, /*as created_at*/
+        /*if ordered_by_time and ordering_key*/ coalesce(max(clock.now, "@l.created_at:time" + i.tick * (
+            /*as created_at*/ "@l.created_at:time" /*end*/ < "@l.created_at"
+            /*if generated_id*/ /*else*/ or /*as id*/ i.first /*end*/ <= l.last_id /*end*/
+        )), clock.now) /*else*/ clock.now /*end*/ + i.later /*end*/ /*end*/
     /*if updated_at*/, /*as updated_at*/ clock.now /*end*/ /*end*/
-from input i, clock
+from input i
+cross join clock
+/*if ordered_by_time and ordering_key*/ left join latest l on l.ordering_key = /*as ordering_key*/ i.ordering_key /*end*/ /*end*/
 where /*if dedupe*/ i.dedupe_key is null or not exists (
     select 1
     from "@dedupe" d

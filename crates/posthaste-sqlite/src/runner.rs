@@ -7,6 +7,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use posthaste_core::enqueue::{self as prepared, Prepared};
 use posthaste_core::integrity::HashRecipe;
+use posthaste_core::table::Kind;
 use posthaste_core::{Enqueued, MessageId, StoreError};
 use serde::Serialize;
 use sqlx::pool::PoolConnection;
@@ -61,8 +62,12 @@ struct NewRow<'a> {
     headers: String,
     hash: String,
     not_before: Option<i64>,
-    /// By how many milliseconds it is later than the clock.
+    /// The id of the call's first row of the same key.
+    first: MessageId,
+    /// By how many milliseconds it is later than that one.
     later: u32,
+    /// Milliseconds between two times that the table tells apart.
+    tick: u32,
     /// Where its payload begins among the payloads; SQL counts from 1.
     start: usize,
     bytes: usize,
@@ -94,7 +99,9 @@ impl<'a> NewRow<'a> {
             }
             .to_string(),
             not_before: message.not_before.map(|time| store.not_before(time)),
+            first: message.id,
             later: 0,
+            tick: store.tick(),
             start,
             bytes: message.payload.len(),
         };
@@ -127,6 +134,14 @@ impl<'a> NewRow<'a> {
 }
 
 impl SqliteStore {
+    /// How far apart two times must be for the column to tell them apart, in milliseconds.
+    fn tick(&self) -> u32 {
+        match self.map.column("created_at").map(|column| column.kind) {
+            Some(Kind::EpochS) => 1000,
+            _ => 1,
+        }
+    }
+
     /// A time as its column keeps it, rounded up: nothing is delivered too early.
     fn not_before(&self, time: DateTime<Utc>) -> i64 {
         epoch_millis(time).saturating_add(self.kept_until("next_attempt_at", Duration::ZERO))
@@ -134,18 +149,24 @@ impl SqliteStore {
 }
 
 /// Where a table is ordered by time and id, rows of one moment would be taken by their ids, not as they were given.
+/// `enqueue.sql` puts the first row of a key behind what its key has already.
 fn keep_order(rows: &mut [NewRow<'_>]) {
-    let mut last: HashMap<_, (String, u32)> = HashMap::new();
+    let mut lanes: HashMap<_, (MessageId, MessageId, u32)> = HashMap::new();
     for row in rows {
         let Some(key) = &row.ordering_key else { continue };
-        let (id, later) = last
-            .entry((row.topic.clone(), key.clone()))
-            .or_insert_with(|| (String::new(), 0));
-        let own = row.id.to_string();
-        *later += u32::from(own < *id);
-        row.later = *later;
-        *id = own;
+        let lane = (row.topic.clone(), key.clone());
+        let (first, last, later) = lanes.entry(lane).or_insert((row.id, row.id, 0));
+        if row.id != *first && !is_behind(row.id, *last) {
+            *later += row.tick;
+        }
+        *last = row.id;
+        (row.first, row.later) = (*first, *later);
     }
+}
+
+/// Whether an id is greater both as a number and as a text: the column may be either.
+fn is_behind(id: MessageId, last: MessageId) -> bool {
+    id > last && id.to_string() > last.to_string()
 }
 
 impl<'a> NewRows<'a> {
@@ -160,7 +181,7 @@ impl<'a> NewRows<'a> {
                 NewRow::new(row, store, start)
             })
             .collect();
-        if store.map.order().first() == Some(&"created_at") && !store.map.has("generated_id") {
+        if store.map.has("ordered_by_time") && !store.map.has("generated_id") {
             keep_order(&mut rows);
         }
         Self {

@@ -219,12 +219,13 @@ impl TableMap {
     }
 
     /// Whether something that a statement asks for is there: a role, a table, a column of a table beside the outbox
-    /// (`failed/last_error`), or a property (`retries`, `split_index`, `generated_id`, `trusted_ids`).
+    /// (`failed/last_error`), or a property (`retries`, `split_index`, `generated_id`, `trusted_ids`, `ordered_by_time`).
     pub fn has(&self, name: &str) -> bool {
         match name {
             "retries" => self.counts == Counts::Retries,
             "split_index" => self.split_index,
             "trusted_ids" => self.trusted_ids,
+            "ordered_by_time" => self.order.first() == Some(&"created_at"),
             "generated_id" => self.column("id").is_some_and(|id| id.generated),
             _ => match name.split_once('/') {
                 Some((purpose, role)) => self.side_column(purpose, role).is_some(),

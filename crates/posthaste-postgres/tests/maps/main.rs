@@ -5,6 +5,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod call_order;
 mod injection;
 mod logistics;
 mod long_ids;

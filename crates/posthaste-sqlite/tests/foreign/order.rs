@@ -115,11 +115,11 @@ async fn a_retry_goes_before_its_followers_and_alone() {
     assert_eq!(payloads(&foreign.claim().await), ["k1", "j1"]);
 }
 
-/// Proves B15.
-#[tokio::test]
-async fn rows_of_one_call_keep_its_order_where_time_and_id_say_it() {
+/// A table that is ordered by time and id, with a column for times of the kind.
+async fn by_time(kind: &str) -> Foreign {
     let ddl = "create table outbox (id text primary key, topic text, k text, body text, status text, tries integer,
-        who text, until text, at text)";
+        who text, until text, at);
+        create index outbox_claim on outbox (status, at, id)";
     let map = r#"
 name = "by time"
 order = ["created_at", "id"]
@@ -135,18 +135,63 @@ status = "status"
 attempts = "tries"
 locked_by = { column = "who", kind = "text" }
 locked_until = { column = "until", kind = "timestamptz" }
-created_at = { column = "at", kind = "timestamptz" }
+created_at = { column = "at", kind = "KIND" }
 [states]
 pending = "new"
 processing = "busy"
 delivered = "done"
 dead = "dead"
 "#;
-    let foreign = Foreign::new(ddl, posthaste_core::TableMap::from_toml(map).unwrap()).await;
-    let mut messages: Vec<_> = (0..6).map(|n| Message::new("t", n.to_string()).key("k")).collect();
+    let map = posthaste_core::TableMap::from_toml(&map.replace("KIND", kind)).unwrap();
+    Foreign::new(ddl, map).await
+}
+
+/// Messages of one key whose ids go down.
+fn descending(count: u32) -> Vec<Message> {
+    let mut messages: Vec<_> = (0..count).map(|n| Message::new("t", n.to_string()).key("k")).collect();
     messages.sort_by_key(|message| std::cmp::Reverse(message.id));
-    let expected: Vec<_> = messages.iter().map(|message| message.payload.clone()).collect();
-    let options = OutboxOptions::default();
-    foreign.store.enqueue_and_commit(&options, messages).await.unwrap();
-    assert_eq!(payloads(&foreign.claim().await), expected);
+    messages
+}
+
+/// Proves B15.
+#[tokio::test]
+async fn rows_of_one_call_keep_its_order_where_time_and_id_say_it() {
+    for kind in ["timestamptz", "epoch_ms", "epoch_s", "epoch_us"] {
+        let foreign = by_time(kind).await;
+        let messages = descending(6);
+        let expected: Vec<_> = messages.iter().map(|message| message.payload.clone()).collect();
+        let options = OutboxOptions::default();
+        foreign.store.enqueue_and_commit(&options, messages).await.unwrap();
+        assert_eq!(payloads(&foreign.claim().await), expected, "{kind}");
+    }
+}
+
+/// Proves B15.
+#[tokio::test]
+async fn rows_of_later_calls_come_behind_where_time_and_id_say_it() {
+    for kind in ["timestamptz", "epoch_ms", "epoch_s", "epoch_us"] {
+        let foreign = by_time(kind).await;
+        let mut messages = descending(1000);
+        let expected: Vec<_> = messages.iter().map(|message| message.payload.clone()).collect();
+        let later = messages.split_off(900);
+        let options = OutboxOptions::default();
+        foreign.store.enqueue_and_commit(&options, messages).await.unwrap();
+        let claimed = ClaimRequest {
+            limit: 300,
+            ..request()
+        };
+        let mut found = payloads(&foreign.store.claim(&claimed).await.unwrap());
+        for message in later {
+            foreign.store.enqueue_and_commit(&options, vec![message]).await.unwrap();
+        }
+        foreign
+            .execute("update outbox set status = 'done' where status = 'busy'")
+            .await;
+        let all = ClaimRequest {
+            limit: 1000,
+            ..request()
+        };
+        found.extend(payloads(&foreign.store.claim(&all).await.unwrap()));
+        assert_eq!(found, expected, "{kind}");
+    }
 }

@@ -35,6 +35,7 @@ macro_rules! __conformance_cases {
             enqueue {
                 a_new_row_is_pending_due_and_unleased
                 rows_of_one_call_keep_its_order_whatever_their_ids_are
+                rows_of_a_later_call_come_behind_those_of_an_earlier_one
                 a_rollback_leaves_neither_message_nor_business_row
                 a_dropped_transaction_is_a_rollback
                 a_commit_leaves_both_message_and_business_row

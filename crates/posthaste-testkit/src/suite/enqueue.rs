@@ -327,3 +327,15 @@ pub async fn rows_of_one_call_keep_its_order_whatever_their_ids_are<B: Backend>(
     assert!(ids.is_sorted_by(|a, b| a > b));
     assert_eq!(Worker::new().claim(b, 10).await.ids(), ids);
 }
+
+/// Proves B15.
+pub async fn rows_of_a_later_call_come_behind_those_of_an_earlier_one<B: Backend>(b: &B) {
+    let mut messages: Vec<_> = (0..1000).map(|n| keyed("k", &n.to_string())).collect();
+    messages.sort_by_key(|message| std::cmp::Reverse(message.id));
+    let later = messages.split_off(600);
+    let mut ids = enqueue_new(b, messages).await;
+    for message in later {
+        ids.extend(enqueue_new(b, [message]).await);
+    }
+    assert_eq!(Worker::new().claim(b, 2000).await.ids(), ids);
+}
