@@ -21,9 +21,19 @@ const MAX_RANGES: usize = 200_000;
 /// The first look at a batch comes after this; each later one after twice the time of the one before.
 const FIRST_PROBE: Duration = Duration::from_secs(1);
 
+/// The longest time between two looks.
+const MAX_PROBE: Duration = Duration::from_mins(10);
+
+/// The longest time between two looks for a row that is there and could not be written down.
+/// Less than [`CURSOR_HOLD`], so that the cursor stays before it.
+const MAX_REFUSED_PROBE: Duration = Duration::from_secs(30);
+
 /// Once rows came late, the cursor stays below ids that were closed within this time: a successor then reads again what may
 /// have come to them while nobody looked.
 const CURSOR_HOLD: Duration = Duration::from_mins(1);
+
+/// Rows count as coming late for so long after the last one did.
+const LATE_MEMORY: Duration = Duration::from_hours(1);
 
 /// Closed ids, for as long as they are looked at again.
 #[derive(Clone, Debug)]
@@ -34,8 +44,8 @@ pub struct ClosedGaps {
     /// Ranges of all batches.
     ranges: usize,
     dropped_early: u64,
-    /// Rows were found among them.
-    came_late: bool,
+    /// When rows were last found among them.
+    came_late: Option<Instant>,
 }
 
 #[derive(Clone, Debug)]
@@ -43,9 +53,27 @@ struct ClosedBatch {
     ids: Ranges,
     /// How many ranges it had when it was last counted.
     ranges: usize,
+    /// When the last of them was closed.
     closed_at: Instant,
     next_probe: Instant,
     wait: Duration,
+}
+
+/// What a look at closed ids found.
+#[derive(Clone, Debug, Default)]
+pub struct Probe {
+    /// Rows that were written down.
+    pub taken: Vec<i64>,
+    /// Rows that the database refused to write down.
+    pub refused: Vec<i64>,
+    /// There were others, which are looked for again soon.
+    pub again: bool,
+}
+
+impl Probe {
+    fn found_any(&self) -> bool {
+        self.again || !self.taken.is_empty() || !self.refused.is_empty()
+    }
 }
 
 impl ClosedGaps {
@@ -56,7 +84,7 @@ impl ClosedGaps {
             batches: VecDeque::new(),
             ranges: 0,
             dropped_early: 0,
-            came_late: false,
+            came_late: None,
         }
     }
 
@@ -102,35 +130,80 @@ impl ClosedGaps {
             .map(|batch| &batch.ids)
     }
 
-    /// Takes note of a look at the batch that [`ClosedGaps::due`] named. `taken` are the rows that were found and written
-    /// down; with `again` there were others, which are looked for again soon.
-    pub fn probed(&mut self, now: Instant, taken: &[i64], again: bool) {
+    /// Takes note of a look at the batch that [`ClosedGaps::due`] named.
+    pub fn probed(&mut self, now: Instant, look: &Probe) {
         let Some(place) = self.batches.iter().position(|batch| batch.next_probe <= now) else {
             return;
         };
-        let batch = &mut self.batches[place];
-        self.came_late |= again || !taken.is_empty();
-        for id in taken {
+        if look.found_any() {
+            self.came_late = Some(now);
+        }
+        let Some(mut batch) = self.batches.remove(place) else {
+            return;
+        };
+        self.ranges -= batch.ranges;
+        for id in look.taken.iter().chain(&look.refused) {
             batch.ids.remove(*id);
         }
-        if again {
-            batch.next_probe = now + FIRST_PROBE;
-            return;
-        }
+        self.keep_refused(&look.refused, batch.wait, now);
         let end = batch.closed_at + self.keep;
-        if now >= end || batch.ids.is_empty() {
-            self.ranges -= batch.ranges;
-            self.batches.remove(place);
+        if batch.ids.is_empty() || (now >= end && !look.again) {
             return;
         }
-        batch.wait *= 2;
-        batch.next_probe = (now + batch.wait).min(end);
+        if look.again {
+            batch.next_probe = now + FIRST_PROBE;
+        } else {
+            batch.wait = (batch.wait * 2).min(MAX_PROBE);
+            batch.next_probe = (now + batch.wait).min(end);
+        }
+        self.put(place, batch, now);
+    }
+
+    /// Puts a batch in its place, or into the one before it where both are looked at equally often. So there are few
+    /// batches, however long ids are kept.
+    fn put(&mut self, place: usize, mut batch: ClosedBatch, now: Instant) {
+        batch.ranges = batch.ids.iter().count();
+        self.ranges += batch.ranges;
+        let held = now.duration_since(batch.closed_at) < CURSOR_HOLD;
+        let before = place.checked_sub(1).and_then(|before| self.batches.get_mut(before));
+        match before {
+            Some(before) if !held && before.wait == batch.wait && before.ranges + batch.ranges <= MAX_BATCH_RANGES => {
+                before.ids.extend(&batch.ids);
+                before.ranges += batch.ranges;
+                before.closed_at = before.closed_at.max(batch.closed_at);
+                before.next_probe = before.next_probe.min(batch.next_probe);
+            }
+            _ => self.batches.insert(place, batch),
+        }
+    }
+
+    /// Rows that are there and could not be written down are looked at by themselves, and never forgotten.
+    fn keep_refused(&mut self, refused: &[i64], wait: Duration, now: Instant) {
+        if refused.is_empty() {
+            return;
+        }
+        let mut ids = Ranges::default();
+        for id in refused {
+            ids.insert(*id..=*id);
+        }
+        let wait = (wait * 2).min(MAX_REFUSED_PROBE);
+        let ranges = ids.iter().count();
+        self.ranges += ranges;
+        self.batches.push_back(ClosedBatch {
+            ids,
+            ranges,
+            closed_at: now,
+            next_probe: now + wait,
+            wait,
+        });
     }
 
     /// The lowest id at which the cursor has to wait; none unless rows came late.
     pub fn holds_cursor_at(&self, now: Instant) -> Option<i64> {
         let recent = |batch: &&ClosedBatch| now.duration_since(batch.closed_at) < CURSOR_HOLD;
-        let recent = self.batches.iter().filter(|_| self.came_late).filter(recent);
+        let lately = |at: Instant| now.duration_since(at) < LATE_MEMORY;
+        let late = self.came_late.is_some_and(lately);
+        let recent = self.batches.iter().filter(|_| late).filter(recent);
         recent.filter_map(|batch| batch.ids.first()).min()
     }
 
@@ -159,19 +232,28 @@ impl Default for ClosedGaps {
 mod tests {
     use super::*;
 
-    const KEEP: Duration = Duration::from_mins(10);
+    const KEEP: Duration = Duration::from_hours(1);
 
     fn at(begun: Instant, seconds: u64) -> Instant {
         begun + Duration::from_secs(seconds)
     }
 
+    fn took(taken: &[i64], again: bool) -> Probe {
+        let taken = taken.to_vec();
+        Probe {
+            taken,
+            again,
+            ..Probe::default()
+        }
+    }
+
     /// When a batch that was closed at 0 is looked at, in seconds.
     fn looks(closed: &mut ClosedGaps, begun: Instant) -> Vec<u64> {
         let mut looks = Vec::new();
-        for second in 0..=2_000 {
+        for second in 0..=5_000 {
             while closed.due(at(begun, second)).is_some() {
                 looks.push(second);
-                closed.probed(at(begun, second), &[], false);
+                closed.probed(at(begun, second), &Probe::default());
             }
         }
         looks
@@ -182,7 +264,10 @@ mod tests {
         let (mut closed, begun) = (ClosedGaps::kept_for(KEEP), Instant::now());
         closed.add(&Ranges::of(5..=9), begun);
         assert_eq!(closed.count(), 5);
-        assert_eq!(looks(&mut closed, begun), [1, 3, 7, 15, 31, 63, 127, 255, 511, 600]);
+        assert_eq!(
+            looks(&mut closed, begun),
+            [1, 3, 7, 15, 31, 63, 127, 255, 511, 1023, 1623, 2223, 2823, 3423, 3600]
+        );
         assert_eq!((closed.count(), closed.ranges), (0, 0), "then it is forgotten");
     }
 
@@ -190,26 +275,26 @@ mod tests {
     fn what_was_found_is_looked_for_no_more_and_the_rest_soon_where_it_had_to_wait() {
         let (mut closed, begun) = (ClosedGaps::kept_for(KEEP), Instant::now());
         closed.add(&Ranges::of(5..=7), begun);
-        closed.probed(at(begun, 1), &[6], true);
+        closed.probed(at(begun, 1), &took(&[6], true));
         assert_eq!(
             closed.due(at(begun, 2)).map(|ids| ids.iter().flatten().collect()),
             Some(vec![5, 7])
         );
-        closed.probed(at(begun, 2), &[5, 7], false);
-        assert_eq!((closed.due(at(begun, 600)), closed.ranges), (None, 0));
+        closed.probed(at(begun, 2), &took(&[5, 7], false));
+        assert_eq!((closed.due(at(begun, 9_999)), closed.ranges), (None, 0));
     }
 
     #[test]
     fn the_cursor_waits_at_closed_ids_for_a_minute_but_only_where_rows_come_late() {
         let (mut closed, begun) = (ClosedGaps::kept_for(KEEP), Instant::now());
         closed.add(&Ranges::of(5..=7), begun);
-        closed.probed(at(begun, 1), &[], false);
+        closed.probed(at(begun, 1), &took(&[], false));
         assert_eq!(
             closed.holds_cursor_at(at(begun, 2)),
             None,
             "ids that are rolled back hold nobody"
         );
-        closed.probed(at(begun, 3), &[5], false);
+        closed.probed(at(begun, 3), &took(&[5], false));
         assert_eq!(closed.holds_cursor_at(at(begun, 59)), Some(6));
         assert_eq!(closed.holds_cursor_at(at(begun, 60)), None);
     }
@@ -218,7 +303,7 @@ mod tests {
     fn one_that_waits_is_not_forgotten_when_its_time_is_over() {
         let (mut closed, begun) = (ClosedGaps::kept_for(Duration::from_secs(2)), Instant::now());
         closed.add(&Ranges::of(1..=1), begun);
-        closed.probed(at(begun, 50), &[], true);
+        closed.probed(at(begun, 50), &took(&[], true));
         assert!(closed.due(at(begun, 51)).is_some());
     }
 
@@ -244,5 +329,67 @@ mod tests {
         let mut closed = ClosedGaps::default();
         closed.add(&Ranges::of(1..=9), Instant::now());
         assert_eq!(closed.count(), 0);
+    }
+
+    #[test]
+    fn rows_that_came_late_are_forgotten_an_hour_after_the_last_of_them() {
+        let (mut closed, begun) = (ClosedGaps::kept_for(KEEP), Instant::now());
+        closed.add(&Ranges::of(5..=5), begun);
+        closed.probed(at(begun, 1), &took(&[5], false));
+        for (second, held) in [(3_600, Some(10)), (3_601, None)] {
+            closed.add(&Ranges::of(10..=10), at(begun, second));
+            assert_eq!(closed.holds_cursor_at(at(begun, second)), held, "after {second} s");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_written_down_is_tried_by_itself_ever_more_rarely_and_is_not_forgotten() {
+        let (mut closed, begun) = (ClosedGaps::kept_for(KEEP), Instant::now());
+        closed.add(&Ranges::of(1..=3), begun);
+        let refused = Probe {
+            taken: vec![1],
+            refused: vec![2],
+            again: false,
+        };
+        closed.probed(at(begun, 1), &refused);
+        let mut tries = Vec::new();
+        for second in 2..=20_000 {
+            while let Some(ids) = closed.due(at(begun, second)) {
+                let culprit = ids.contains(2);
+                let look = if culprit {
+                    assert_eq!(ids.count(), 1, "by itself");
+                    tries.push(second);
+                    Probe {
+                        refused: vec![2],
+                        ..Probe::default()
+                    }
+                } else {
+                    Probe::default()
+                };
+                closed.probed(at(begun, second), &look);
+            }
+        }
+        assert_eq!(tries[..7], [3, 7, 15, 31, 61, 91, 121]);
+        assert!(
+            tries.last().is_some_and(|last| *last > 19_960),
+            "beyond the time of others"
+        );
+        assert_eq!((closed.count(), closed.ranges), (1, 1));
+    }
+
+    #[test]
+    fn ids_that_are_kept_for_long_are_looked_at_together() {
+        let (mut closed, begun) = (ClosedGaps::kept_for(Duration::from_hours(24)), Instant::now());
+        let mut most = 0;
+        for second in 0..20_000_u64 {
+            let id = i64::try_from(second).unwrap() * 2;
+            closed.add(&Ranges::of(id..=id), at(begun, second));
+            while closed.due(at(begun, second)).is_some() {
+                closed.probed(at(begun, second), &Probe::default());
+            }
+            most = most.max(closed.batches.len());
+        }
+        assert_eq!((closed.count(), closed.ranges), (20_000, 20_000), "none is forgotten");
+        assert!(most < 100, "one would be made every second: {most}");
     }
 }

@@ -12,7 +12,7 @@ mod ranges;
 mod reader;
 mod window;
 
-pub use closed::ClosedGaps;
+pub use closed::{ClosedGaps, Probe};
 pub use gaps::{Gaps, Holder, Proof};
 pub use ranges::Ranges;
 pub use reader::{LogReader, LogRow, Plan, ReadResult, Sorted};

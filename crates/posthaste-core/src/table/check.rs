@@ -100,6 +100,12 @@ impl Checker<'_> {
             };
             self.error(field.to_owned(), reason.to_owned(), mend);
         }
+        if self.map.has("trusted_ids") {
+            let problem = "it is taken on trust that ids go up and are used in the transaction that took them; a row that comes \
+                           otherwise is delivered late and out of order if a relay finds it within 24 hours, and else not \
+                           at all: see the net in docs/log-layout.md";
+            self.note(Severity::Warning, "ids".to_owned(), problem.to_owned(), None);
+        }
     }
 
     /// Consumers tell events apart by source and id.

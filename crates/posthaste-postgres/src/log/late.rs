@@ -1,42 +1,103 @@
-//! Watches over what the proof takes for granted: that ids go up, and are used in the transaction that took them.
+//! The net for rows that come after their ids were passed over: found late, and delivered from the table of failures.
 
 use std::time::{Duration, Instant};
 
 use posthaste_core::StoreError;
-use posthaste_core::log::{Failure, Proof};
+use posthaste_core::log::{ClosedGaps, Failure, Probe, Ranges};
 use sqlx::{PgConnection, Row};
 
-use super::error::{LogError, LogResult};
+use super::error::LogResult;
 use super::rows::lane;
 use super::session::Session;
 use super::{Inner, PostgresLogStore};
+use crate::rows::millis;
 
 /// Most rows that one look at closed ids takes.
 const PROBE_LIMIT: usize = 1_000;
 
-/// How often the sequence is compared with what was read.
-const COMPARE_INTERVAL: Duration = Duration::from_secs(10);
+/// How many ids below the cursor a new reader looks through.
+const SPAN_BELOW_CURSOR: i64 = 250_000;
+
+/// Most gaps that a new reader looks into.
+const MAX_MISSING: i64 = 100_000;
+
+/// An earlier reader has found what came before this, counted back from the last move of the cursor: that one looked at
+/// least every ten minutes.
+const UNSEEN_FOR: Duration = Duration::from_mins(15);
+
+/// Most rows that a new reader takes for late. More of them were not written late but all anew, as when a table is restored.
+const MAX_UNSEEN: usize = 1_000;
 
 /// How often it is said that rows come late.
 const SAY_INTERVAL: Duration = Duration::from_mins(1);
 
 impl Inner {
-    /// Looks at closed ids that are due, and now and then at the sequence.
-    pub(super) async fn watch_ids(&self, session: &mut Session, now: Instant) -> LogResult<()> {
-        if self.proof == Proof::Skipped {
-            return Ok(());
+    /// What an earlier reader, of whose memory only the cursor is left, may have left behind: the ids below the cursor that
+    /// no row has, and the rows that came there while nobody looked.
+    pub(super) async fn left_behind(
+        &self,
+        connection: &mut PgConnection,
+        cursor: i64,
+        now: Instant,
+    ) -> LogResult<ClosedGaps> {
+        let mut closed = ClosedGaps::kept_for(self.options.probe_closed_for);
+        if self.options.probe_closed_for.is_zero() {
+            return Ok(closed);
         }
-        if now.duration_since(session.compared_at) >= COMPARE_INTERVAL {
-            let read_to = session.reader.gaps().hi();
-            self.compare_sequence(session.connection()?, read_to).await?;
-            session.compared_at = now;
+        // In this order: a row that comes in between is in both, and not in neither.
+        let mut ids = self.missing(connection, cursor).await?;
+        ids.extend(&self.unseen(connection, cursor).await?);
+        closed.add(&ids, now);
+        Ok(closed)
+    }
+
+    /// The ids up to the cursor that no row has.
+    async fn missing(&self, connection: &mut PgConnection, cursor: i64) -> LogResult<Ranges> {
+        let rows = sqlx::query(self.statements.missing.sql())
+            .bind(cursor)
+            .bind(SPAN_BELOW_CURSOR)
+            .bind(MAX_MISSING)
+            .fetch_all(connection)
+            .await?;
+        let mut missing = Ranges::default();
+        for row in &rows {
+            missing.insert(row.try_get("first_id")?..=row.try_get("last_id")?);
         }
-        self.probe_closed(session, now).await
+        Ok(missing)
+    }
+
+    /// Rows that came after the cursor had passed their ids, and that an earlier reader may not have found.
+    async fn unseen(&self, connection: &mut PgConnection, cursor: i64) -> LogResult<Ranges> {
+        let rows = sqlx::query(self.statements.unseen.sql())
+            .bind(cursor)
+            .bind(SPAN_BELOW_CURSOR)
+            .bind(millis(UNSEEN_FOR))
+            .bind(i64::try_from(MAX_UNSEEN).unwrap_or(i64::MAX))
+            .fetch_all(connection)
+            .await?;
+        let mut unseen = Ranges::default();
+        for row in &rows {
+            let id = row.try_get("id")?;
+            unseen.insert(id..=id);
+        }
+        let found: i64 = rows.first().map_or(Ok(0), |row| row.try_get("found"))?;
+        if usize::try_from(found).is_ok_and(|found| found > MAX_UNSEEN) {
+            tracing::error!(
+                rows = found,
+                highest = unseen.iter().last().map(|range| *range.end()),
+                cursor,
+                "so many rows below the cursor are newer than it that the table was restored or rewritten rather than written \
+                 late; they are not delivered; if they should be, append a row with a lower position to the cursor's \
+                 table and start the relay again"
+            );
+            return Ok(Ranges::default());
+        }
+        Ok(unseen)
     }
 
     /// A row whose id was closed goes to the table of failures, from where it is delivered: the cursor is past it, and
     /// must not go back.
-    async fn probe_closed(&self, session: &mut Session, now: Instant) -> LogResult<()> {
+    pub(super) async fn probe_closed(&self, session: &mut Session, now: Instant) -> LogResult<()> {
         let Some(ids) = session.reader.closed.due(now) else {
             return Ok(());
         };
@@ -56,65 +117,51 @@ impl Inner {
             if waits {
                 again = true;
             } else {
-                found.push(id);
+                found.push(Failure::parked(id));
             }
         }
-        if !found.is_empty() {
-            let failures: Vec<Failure> = found.iter().copied().map(Failure::parked).collect();
-            match self.write_failures(session, &failures).await {
-                Ok(()) => {
-                    session.late.unsaid += found.len() as u64;
-                    session.retry_at = now;
-                }
-                Err(error) if error.is_refusal() => {
-                    tracing::error!(
-                        ids = ?found,
-                        error = %StoreError::from(error),
-                        "rows came after their ids were passed over, and the table of failures does not take them"
-                    );
-                    found.clear();
-                    again = true;
-                }
-                Err(error) => return Err(error),
-            }
+        let look = Probe {
+            again,
+            ..self.write_late(session, found).await?
+        };
+        if !look.taken.is_empty() {
+            session.late.unsaid += look.taken.len() as u64;
+            session.retry_at = now;
         }
-        session.reader.closed.probed(now, &found, again);
-        session.say_late(now, found.first().copied());
+        session.reader.closed.probed(now, &look);
+        session.say_late(now, look.taken.first().copied());
         Ok(())
     }
 
-    /// A sequence that stands below what was read was set back, or is not where the ids come from: then rows would be
-    /// passed over without a word.
-    pub(super) async fn compare_sequence(&self, connection: &mut PgConnection, read_to: i64) -> LogResult<()> {
-        let Some(id) = self.map.column("id").filter(|_| !self.map.has("trusted_ids")) else {
-            return Ok(());
-        };
-        let rows = sqlx::query(self.statements.sequence.sql())
-            .bind(&self.table)
-            .bind(id.name.as_str())
-            .fetch_all(connection)
-            .await?;
-        let mut highest: Option<i64> = None;
-        for row in &rows {
-            match row.try_get::<Option<i64>, _>("last_value")? {
-                Some(last) => highest = highest.max(Some(last)),
-                // Nobody knows what this one has given out.
-                None => return Ok(()),
+    /// Writes late rows down, all but those that the database refuses.
+    async fn write_late(&self, session: &mut Session, found: Vec<Failure>) -> LogResult<Probe> {
+        let ids = |batch: &[Failure]| batch.iter().map(|failure| failure.id).collect::<Vec<_>>();
+        let mut look = Probe::default();
+        let mut batches = vec![found];
+        while let Some(mut batch) = batches.pop() {
+            if batch.is_empty() {
+                continue;
+            }
+            match self.write_failures(session, &batch).await {
+                Ok(()) => look.taken.extend(ids(&batch)),
+                Err(error) if !error.is_refusal() => return Err(error),
+                Err(error) if batch.len() == 1 || error.concerns_all_rows() => {
+                    tracing::error!(
+                        ids = ?ids(&batch),
+                        error = %StoreError::from(error),
+                        "rows came after their ids were passed over, and the table of failures does not take them"
+                    );
+                    look.refused.extend(ids(&batch));
+                }
+                Err(_) => {
+                    let rest = batch.split_off(batch.len() / 2);
+                    // The last is taken first.
+                    batches.push(rest);
+                    batches.push(batch);
+                }
             }
         }
-        match highest {
-            Some(last) if last < read_to => Err(LogError::refuse(
-                format!(
-                    "the log {} was read up to id {read_to}, but its sequence stands at {last}: the sequence was set back \
-                     (`truncate … restart identity`, a restored table), or ids come from elsewhere; new rows would never \
-                     be read",
-                    self.table
-                ),
-                "if the sequence was set back, append a row with the position 0 to the cursor's table, or set the sequence \
-                 above the cursor; if ids come from elsewhere and go up, write `ids = \"trusted\"` into the map",
-            )),
-            _ => Ok(()),
-        }
+        Ok(look)
     }
 }
 
@@ -131,11 +178,24 @@ impl Session {
             rows = std::mem::take(&mut self.late.unsaid),
             id,
             "rows came into the log after their ids were passed over: ids are taken in another transaction than the \
-             insert's, so these rows are delivered late, maybe out of order, and if they come later still or during a \
-             restart not at all; let the database give the id at the insert (IDENTITY, or no column for it), or call \
-             nextval in the same transaction (allocationSize = 1) on a sequence that the column owns"
+             insert's, so these rows are delivered late, maybe out of order and maybe again after a restart; let the \
+             database give the id at the insert (IDENTITY, or no column for it), or call nextval in the same transaction \
+             (allocationSize = 1) on a sequence that the column owns"
         );
         self.late.said_at = Some(now);
+    }
+
+    /// Says that ids are given up before their time: at first, and whenever they have become twice as many.
+    pub(super) fn say_dropped(&mut self) {
+        let dropped = self.reader.closed.dropped_early();
+        if dropped > 2 * self.late.dropped {
+            tracing::warn!(
+                ids = dropped,
+                "more ids were rolled back than are looked at again, so the oldest are not any more; a row that gets one of \
+                 them now is not found"
+            );
+            self.late.dropped = dropped;
+        }
     }
 }
 

@@ -12,6 +12,7 @@ mod claim;
 mod enqueue;
 mod error;
 mod handled;
+mod ids;
 mod late;
 mod relay_store;
 mod rows;
@@ -53,9 +54,9 @@ pub struct LogOptions {
     /// Whether settled rows of the log are removed after the relay's `retention`. Defaults to false: the log is its
     /// owner's.
     pub purge_log: bool,
-    /// How long ids that were proved never to come are looked at all the same, ever more rarely. A row that is found
-    /// there got its id outside of the transaction that inserted it; it is delivered late, and an error says so. Not at
-    /// all if zero. Defaults to 10 min.
+    /// How long ids that were proved never to come are looked at all the same, ever more rarely, at last every ten
+    /// minutes. A row that is found there got its id outside of the transaction that inserted it; it is delivered late,
+    /// and an error says so. Not at all if zero. Defaults to 24 h.
     pub probe_closed_for: Duration,
 }
 
@@ -72,7 +73,7 @@ impl LogOptions {
             retry_interval: Duration::from_secs(5),
             retry_batch: 50,
             purge_log: false,
-            probe_closed_for: Duration::from_mins(10),
+            probe_closed_for: Duration::from_hours(24),
         }
     }
 }

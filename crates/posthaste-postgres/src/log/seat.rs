@@ -7,16 +7,13 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use posthaste_core::log::{ClosedGaps, LogReader, Proof, Ranges};
+use posthaste_core::log::{ClosedGaps, LogReader, Proof};
 use sqlx::{ConnectOptions, Connection, PgConnection, Row};
 
 use super::Inner;
 use super::error::{LogError, LogResult};
 use super::session::{LateRows, Session};
 use crate::rows::millis;
-
-/// How many ids below the cursor a new reader looks through for those that are missing.
-const MISSING_SPAN: i64 = 100_000;
 
 /// How long a reader waits for the server to end its own earlier connection.
 const END_OWN_TIMEOUT: Duration = Duration::from_secs(2);
@@ -143,11 +140,10 @@ impl Inner {
     async fn begin(&self, mut link: Link, stored: i64, server: String, lease: Duration) -> LogResult<Session> {
         self.compare_sequence(&mut link.connection, stored).await?;
         let now = Instant::now();
-        let mut closed = ClosedGaps::default();
-        if self.proof == Proof::Required {
-            closed = ClosedGaps::kept_for(self.options.probe_closed_for);
-            closed.add(&self.missing(&mut link.connection, stored).await?, now);
-        }
+        let closed = match self.proof {
+            Proof::Required => self.left_behind(&mut link.connection, stored, now).await?,
+            Proof::Skipped => ClosedGaps::default(),
+        };
         tracing::info!(cursor = stored, "reading the log");
         Ok(Session {
             pid: link.pid,
@@ -167,20 +163,6 @@ impl Inner {
             stored_at: now,
             idle_limit: lease,
         })
-    }
-
-    /// The ids up to the cursor that no row has.
-    async fn missing(&self, connection: &mut PgConnection, cursor: i64) -> LogResult<Ranges> {
-        let rows = sqlx::query(self.statements.missing.sql())
-            .bind(cursor)
-            .bind(MISSING_SPAN)
-            .fetch_all(connection)
-            .await?;
-        let mut missing = Ranges::default();
-        for row in &rows {
-            missing.insert(row.try_get("first_id")?..=row.try_get("last_id")?);
-        }
-        Ok(missing)
     }
 
     async fn try_lock(&self, link: &mut Link) -> LogResult<bool> {

@@ -52,6 +52,8 @@ pub(super) struct Session {
 pub(super) struct LateRows {
     pub(super) unsaid: u64,
     pub(super) said_at: Option<Instant>,
+    /// Ids that are looked at no more because there are too many, as far as that was said.
+    pub(super) dropped: u64,
 }
 
 /// A failed row that is handed out.

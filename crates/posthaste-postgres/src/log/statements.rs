@@ -49,6 +49,7 @@ statements!(
     server,
     sequence,
     missing,
+    unseen,
     cursor,
     move_cursor,
     read,

@@ -12,7 +12,7 @@ use crate::lines::Lines;
 use crate::support_log::{Log, Work, request};
 
 /// Takes an id as a persistence framework does, in a statement of its own.
-async fn next_id<'e>(on: impl Executor<'e, Database = Postgres>) -> i64 {
+pub async fn next_id<'e>(on: impl Executor<'e, Database = Postgres>) -> i64 {
     sqlx::query_scalar("select nextval('outbox_id_seq')")
         .fetch_one(on)
         .await
@@ -20,7 +20,7 @@ async fn next_id<'e>(on: impl Executor<'e, Database = Postgres>) -> i64 {
 }
 
 /// Delivers what there is, and claims until every gap is closed.
-async fn close_gaps(store: &PostgresLogStore) {
+pub async fn close_gaps(store: &PostgresLogStore) {
     eventually("all gaps are closed", async || {
         Work::claim(store, &request(10)).await.settle(store, &[]).await;
         store.gaps().await.is_some_and(|(open, _)| open == 0)

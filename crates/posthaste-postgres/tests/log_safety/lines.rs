@@ -1,9 +1,17 @@
 //! What was said in this thread.
 
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 
+use tracing::Dispatch;
 use tracing::subscriber::DefaultGuard;
+
+/// While there is only one subscriber, a line that is first met in a thread without it counts as wanted by nobody, in all
+/// threads. So there are others.
+static OTHERS: LazyLock<[Dispatch; 2]> = LazyLock::new(|| {
+    let listens = || Dispatch::new(tracing_subscriber::registry());
+    [listens(), listens()]
+});
 
 #[derive(Clone, Default)]
 pub struct Lines(Arc<Mutex<Vec<u8>>>);
@@ -22,6 +30,7 @@ impl io::Write for Lines {
 impl Lines {
     /// Begins to write down what is said, in this thread.
     pub fn install() -> (Self, DefaultGuard) {
+        LazyLock::force(&OTHERS);
         let lines = Self::default();
         let writer = lines.clone();
         let subscriber = tracing_subscriber::fmt()

@@ -11,6 +11,7 @@ mod connection;
 mod enqueueing;
 mod failed_ids;
 mod ids;
+mod late;
 mod lines;
 mod pooler;
 mod refusals;

@@ -332,3 +332,18 @@ fn a_missing_table_is_proposed_as_a_whole_in_the_words_of_its_database() {
         assert!(mend.contains(id) && mend.contains(until), "{mend}");
     }
 }
+
+#[test]
+fn ids_that_are_trusted_are_said_to_be() {
+    let shipped = Shipped::find("commerce").expect("it ships").toml;
+    let trusted = shipped.replace("layout = \"log\"", "layout = \"log\"\nids = \"trusted\"");
+    for (toml, warned) in [(shipped, false), (trusted.as_str(), true)] {
+        let map = TableMap::from_toml(toml).expect("it is sound");
+        let findings = check(&map, &[], Database::Postgres);
+        let about_ids = findings.iter().find(|finding| finding.field == "ids");
+        assert_eq!(
+            about_ids.map(|finding| finding.severity),
+            warned.then_some(Severity::Warning)
+        );
+    }
+}

@@ -1,0 +1,63 @@
+//! Watches over what the proof takes for granted: that ids go up, and are used in the transaction that took them.
+
+use std::time::{Duration, Instant};
+
+use posthaste_core::log::Proof;
+use sqlx::{PgConnection, Row};
+
+use super::Inner;
+use super::error::{LogError, LogResult};
+use super::session::Session;
+
+/// How often the sequence is compared with what was read.
+const COMPARE_INTERVAL: Duration = Duration::from_secs(10);
+
+impl Inner {
+    /// Looks at closed ids that are due, and now and then at the sequence.
+    pub(super) async fn watch_ids(&self, session: &mut Session, now: Instant) -> LogResult<()> {
+        if self.proof == Proof::Skipped {
+            return Ok(());
+        }
+        if now.duration_since(session.compared_at) >= COMPARE_INTERVAL {
+            let read_to = session.reader.gaps().hi();
+            self.compare_sequence(session.connection()?, read_to).await?;
+            session.compared_at = now;
+            session.say_dropped();
+        }
+        self.probe_closed(session, now).await
+    }
+
+    /// A sequence that stands below what was read was set back, or is not where the ids come from: then rows would be
+    /// passed over without a word.
+    pub(super) async fn compare_sequence(&self, connection: &mut PgConnection, read_to: i64) -> LogResult<()> {
+        let Some(id) = self.map.column("id").filter(|_| !self.map.has("trusted_ids")) else {
+            return Ok(());
+        };
+        let rows = sqlx::query(self.statements.sequence.sql())
+            .bind(&self.table)
+            .bind(id.name.as_str())
+            .fetch_all(connection)
+            .await?;
+        let mut highest: Option<i64> = None;
+        for row in &rows {
+            match row.try_get::<Option<i64>, _>("last_value")? {
+                Some(last) => highest = highest.max(Some(last)),
+                // Nobody knows what this one has given out.
+                None => return Ok(()),
+            }
+        }
+        match highest {
+            Some(last) if last < read_to => Err(LogError::refuse(
+                format!(
+                    "the log {} was read up to id {read_to}, but its sequence stands at {last}: the sequence was set back \
+                     (`truncate … restart identity`, a restored table), or ids come from elsewhere; new rows would never \
+                     be read",
+                    self.table
+                ),
+                "if the sequence was set back, append a row with the position 0 to the cursor's table, or set the sequence \
+                 above the cursor; if ids come from elsewhere and go up, write `ids = \"trusted\"` into the map",
+            )),
+            _ => Ok(()),
+        }
+    }
+}
