@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
+use crate::bypass::{Bypass, Others};
 use crate::clock::Moment;
 use crate::config::RelayConfig;
 use crate::depth::Depth;
@@ -20,7 +21,7 @@ use crate::dispatch;
 use crate::engine::{Engine, Outcomes};
 use crate::failpoint;
 use crate::health::Health;
-use crate::in_flight::{Load, stream_of};
+use crate::in_flight::Load;
 use crate::instrument;
 use crate::janitor;
 use crate::lease::BatchLease;
@@ -97,7 +98,7 @@ pub(crate) async fn run(engine: &Arc<Engine>, outcomes: Outcomes, until: Until) 
         publications: JoinSet::new(),
         shutdown: CancellationToken::new(),
         depth: Depth::new(engine.config.batch_size),
-        crowded: false,
+        bypass: Bypass::default(),
     };
     let hindered = match until {
         Until::Idle => claimer.drain().await.err(),
@@ -116,8 +117,7 @@ struct Claimer<'a> {
     publications: JoinSet<()>,
     shutdown: CancellationToken,
     depth: Depth,
-    /// Whether the last claim brought only rows whose verdicts are refused, and there was no room for others.
-    crowded: bool,
+    bypass: Bypass,
 }
 
 impl Claimer<'_> {
@@ -313,11 +313,13 @@ impl Claimer<'_> {
             // Counted from before the claim too: what was settled meanwhile may have freed what the claim did not get.
             let claimed = in_flight.load().messages.max(before.messages);
             let settled = in_flight.wait_until(|load| load.messages <= claimed / 2);
+            // What was claimed in vain frees nobody.
+            let frees_others = found != Found::Refused && self.depth.backlog() && claimed > 0;
             // Whichever comes first; all lead to the same place.
             let woken = async {
                 tokio::select! {
                     () = self.engine.doorbell.rung() => {}
-                    () = settled, if self.depth.backlog() && claimed > 0 => {}
+                    () = settled, if frees_others => {}
                     () = sleep(wait) => {}
                 }
             };
@@ -330,12 +332,14 @@ impl Claimer<'_> {
         let engine = self.engine;
         let config = &engine.config;
         let look_ahead = self.depth.look_ahead();
+        let wanted = trials.map_or(config.batch_size, |trials| trials.min(config.batch_size));
+        let room = config.max_in_flight_bytes - engine.in_flight.load().bytes.min(config.max_in_flight_bytes);
         let request = ClaimRequest {
             look_ahead,
             worker: engine.worker,
             token: LeaseToken::new(),
-            limit: trials.map_or(config.batch_size, |trials| trials.min(config.batch_size)),
-            max_bytes: config.max_in_flight_bytes - engine.in_flight.load().bytes.min(config.max_in_flight_bytes),
+            limit: self.bypass.limit(wanted),
+            max_bytes: self.bypass.bytes(room),
             lease: config.lease,
             max_attempts: config.retry.max_attempts,
             ordering: config.ordering.for_claims(),
@@ -344,9 +348,9 @@ impl Claimer<'_> {
         failpoint::pass("before_claim");
         // The lease counts from before the request leaves: the database's count can only start later.
         let sent = Moment::now();
-        let token = request.token;
+        let (token, limit) = (request.token, request.limit as usize);
         let claim = engine.store.claim(&request).await?;
-        let full = claim.messages.len() >= config.batch_size as usize;
+        let full = claim.messages.len() >= limit.max(config.batch_size as usize);
         if trials.is_none() {
             self.depth.looked(look_ahead, full && !claim.reclaimed);
         }
@@ -356,21 +360,10 @@ impl Claimer<'_> {
         let Claim {
             messages, reclaimed, ..
         } = claim;
+        let others = self.bypass.looked(engine, &messages, messages.len() >= limit);
         if messages.is_empty() {
             return Ok(Found::Nothing);
         }
-        let refused = messages.iter().all(|claimed| engine.refusals.knows(claimed.message.id));
-        if refused && full && !std::mem::replace(&mut self.crowded, true) {
-            instrument::crowded(&config.scope.namespace, messages.len());
-        }
-        self.crowded &= refused;
-        let destinations = &engine.destinations;
-        let nothing_to_hand_over = refused
-            || (engine.terms.settle_together
-                && destinations.any()
-                && messages
-                    .iter()
-                    .all(|claimed| destinations.held(stream_of(&claimed.message)).is_some()));
         instrument::claimed(&config.scope.namespace, messages.len(), reclaimed);
         let ids = messages.iter().map(|claimed| claimed.message.id);
         let lease = Arc::new(BatchLease::new(token, sent, config.lease, ids));
@@ -403,8 +396,10 @@ impl Claimer<'_> {
         let dispatch = dispatch::run(Arc::clone(engine), messages, lease, self.outcomes.clone());
         self.publications
             .spawn(engine.supervisor.clone().watch("publishing", dispatch));
-        if nothing_to_hand_over {
-            return Ok(Found::Refused);
+        match others {
+            Others::Some => {}
+            Others::Further => return Ok(Found::FullBatch),
+            Others::None => return Ok(Found::Refused),
         }
         Ok(match (reclaimed, trials, full) {
             (true, ..) => Found::Suspects,

@@ -181,12 +181,13 @@ pub(crate) fn taken_after_all(Reported { ticket, .. }: &Reported) {
     );
 }
 
-/// A whole claim brought only messages whose verdicts are refused.
-pub(crate) fn crowded(namespace: &str, messages: usize) {
+/// As many as a claim may bring in vain are not handed over.
+pub(crate) fn crowded(namespace: &str, messages: u32) {
     tracing::error!(
         namespace,
         messages,
-        "messages whose verdicts the database refuses fill a whole claim; others wait behind them until it takes them"
+        "messages whose verdicts the database refuses, or whose destination is away, fill a whole claim; others wait behind \
+         them until that is mended"
     );
 }
 

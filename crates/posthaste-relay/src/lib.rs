@@ -22,6 +22,7 @@
 //! Destinations that are away while the broker is not hold back their own messages only.
 
 mod announce;
+mod bypass;
 mod circuit;
 mod claim;
 mod clock;

@@ -140,7 +140,8 @@ impl Refusals {
         entry.hold != Hold::Lost
     }
 
-    /// Ends a round of settling. If verdicts are taken again, those that were refused may be too.
+    /// Ends a round of settling, in which some were refused for the first time. If verdicts are taken again, those that
+    /// were refused may be too.
     pub(crate) fn round(&self, applied: usize, refused: usize) {
         let mut state = self.state();
         if applied > 0 {

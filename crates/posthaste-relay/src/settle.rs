@@ -53,7 +53,6 @@ struct Settler {
 #[derive(Default)]
 struct Round {
     applied: usize,
-    refused: usize,
     /// Those that were refused for the first time, and why.
     to_tell: Vec<(Reported, String)>,
 }
@@ -81,7 +80,8 @@ impl Settler {
             }
         }
         failpoint::pass("after_settle");
-        self.engine.refusals.round(round.applied, round.refused);
+        // Those that were refused before say nothing about the others.
+        self.engine.refusals.round(round.applied, round.to_tell.len());
         instrument::refused(&self.engine.config.scope.namespace, &round.to_tell);
     }
 
@@ -191,7 +191,6 @@ impl Settler {
     fn refused(&self, reported: Reported, error: &StoreError, hold: Hold, round: &mut Round) {
         let engine = &self.engine;
         engine.totals.undelivered(reported.ticket.id, false);
-        round.refused += 1;
         if hold == Hold::Leased {
             // Its lease goes on being renewed, but it takes no place from others.
             engine.in_flight.set_aside(&reported.ticket);

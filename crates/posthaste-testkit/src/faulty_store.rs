@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use posthaste_core::lifecycle::{LeaseToken, Settlement};
+use posthaste_core::lifecycle::{LeaseToken, Settlement, Verdict};
 use posthaste_core::store::{
     Claim, ClaimRequest, LeadRequest, Leadership, OutboxStats, Recovered, RefusedVerdict, RelayBeat, Scope, Settled,
     StoreErrorKind, Terms, WorkerId,
@@ -134,7 +134,9 @@ impl<S> FaultyStore<S> {
     /// The rows whose verdicts are refused.
     fn culprits(&self, settlements: &[Settlement]) -> HashSet<MessageId> {
         let mut faults = self.faults();
-        let ids = settlements.iter().map(|settlement| settlement.id);
+        // A row that is only given back is as it was, or as it was claimed.
+        let written = settlements.iter().filter(|one| one.verdict != Verdict::Released);
+        let ids = written.map(|settlement| settlement.id);
         let culprits: HashSet<_> = ids
             .filter(|id| faults.refuse_all || faults.refused.contains(id))
             .collect();

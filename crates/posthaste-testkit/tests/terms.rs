@@ -4,6 +4,8 @@
 
 #[path = "support/broker.rs"]
 mod broker;
+#[path = "terms/bypass.rs"]
+mod bypass;
 #[path = "terms/in_place.rs"]
 mod in_place;
 #[path = "terms/limits.rs"]

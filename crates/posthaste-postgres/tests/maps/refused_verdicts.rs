@@ -1,13 +1,18 @@
 //! Verdicts that the database refuses: said before anything is published, and else without harm to their neighbours.
 
+use std::time::Duration;
+
 use posthaste_core::lifecycle::{Settlement, Verdict};
 use posthaste_core::store::{StoreErrorKind, Terms};
 use posthaste_core::{Message, MessageId, RelayStore, StoreError};
 use posthaste_postgres::PostgresStore;
+use posthaste_relay::{Relay, RelayConfig};
+use posthaste_testkit::{FaultyPublisher, RecordingPublisher};
 use sqlx::postgres::PgPoolOptions;
 use sqlx::{AssertSqlSafe, Executor};
+use tokio_util::sync::CancellationToken;
 
-use crate::place::{Place, claim, ids, request};
+use crate::place::{Place, claim, eventually, ids, request};
 use crate::support;
 
 const KEY: &str = "01890a5d-ac96-774b-bcce-b302099a8057";
@@ -255,5 +260,47 @@ async fn a_deferred_refusal_is_found_as_any_other() {
     assert_eq!(settled.refused[0].id, all[3]);
     let sent = "select count(*)::text from outbox where status = 'SENT'";
     assert_eq!(place.text(sent).await, "9");
+    place.dispose().await;
+}
+
+/// The culprits stand at the head of the table, more than a batch of them, and come with every claim.
+///
+/// Proves B14.
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_waits_behind_refused_verdicts() {
+    let (place, culprits) = order_service(12).await;
+    let names: Vec<_> = culprits.iter().map(|id| format!("'{id}'")).collect();
+    let config = RelayConfig {
+        poll_interval: Duration::from_millis(20),
+        max_poll_interval: Duration::from_millis(20),
+        fixed_delay: false,
+        ..place.policy()
+    };
+    assert!(config.batch_size < 12);
+    let (broker, shutdown) = (
+        FaultyPublisher::new(RecordingPublisher::new()),
+        CancellationToken::new(),
+    );
+    broker.hang();
+    let relay = Relay::new(place.store.clone(), broker.clone()).config(config);
+    let relay = tokio::spawn(relay.run_until(shutdown.clone()));
+    // After the relay has tried the table.
+    broker.wait_until_hanging(1).await;
+    place
+        .run(&format!(
+            "create function no() returns trigger language plpgsql as $$ begin raise exception 'not this one'; end $$;
+             create trigger no before update on outbox for each row when (new.id in ({})) execute function no()",
+            names.join(", ")
+        ))
+        .await;
+    broker.heal();
+    place.enqueue((100..120).map(order).collect()).await.unwrap();
+    let sent = "select count(*)::text from outbox where status = 'SENT'";
+    eventually("the others to be published", async || place.text(sent).await == "20").await;
+    place.run("drop trigger no on outbox").await;
+    eventually("all to be published", async || place.text(sent).await == "32").await;
+    shutdown.cancel();
+    relay.await.unwrap().unwrap();
+    assert_eq!(broker.inner().ids().len(), 32, "each once");
     place.dispose().await;
 }
