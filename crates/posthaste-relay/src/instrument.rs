@@ -154,9 +154,10 @@ const MAX_TOLD: usize = 10;
 pub(crate) fn refused(namespace: &str, refused: &[(Reported, String)]) {
     for (Reported { ticket, outcome, .. }, error) in refused.iter().take(MAX_TOLD) {
         let fate = match outcome {
-            Outcome::Delivered => "it was published, and this relay does not publish it again",
-            Outcome::NotAttempted | Outcome::Corrupt { .. } => "it was not published",
-            Outcome::Failed(_) => "its publication failed",
+            Outcome::Delivered => "it was published, and this relay does not publish it again".to_owned(),
+            Outcome::NotAttempted => "it was not published".to_owned(),
+            Outcome::Corrupt { error } => format!("it was not published ({error})"),
+            Outcome::Failed(error) => format!("its publication failed ({error})"),
         };
         tracing::error!(
             namespace, id = %ticket.id, topic = ticket.topic, key = ticket.key, error,
