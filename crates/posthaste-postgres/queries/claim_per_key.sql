@@ -3,11 +3,13 @@
 --   $10 whether dead heads block by default  $11 topics with the other policy  $12 whether any topic blocks
 --   $13 how much is looked at: so many fresh and so many due rows, or with $14 so many lanes of each
 --   $14 whether lanes are looked at, one by one, rather than rows in sequence  $15 bytes that were claimed before
+--   $16 whether everything is looked at, in one pass
 --
 -- A lane is a topic and a key, and the empty text stands for no key. Only what is claimed is paid for: of the lanes that
 -- are seen, what could hold them back is asked for by index, once for each lane. So the first rows in sequence are enough
 -- while most lanes are free. Where they are not, a backlog of many rows mostly has few lanes, which are found by a loose
--- scan: each step goes to the next lane, past all rows of the last one.
+-- scan: each step goes to the next lane, past all rows of the last one. Where there are too many for that, all that hold
+-- something back are gathered in one set, and the rows are passed by it once.
 --
 -- "not in" rather than a join: a hashed subplan, whatever the planner expects. Likewise "= any (array(...))" rather
 -- than "in (...)": rows are fetched by index.
@@ -15,6 +17,24 @@ with recursive leased as materialized (
     select "@topic" as topic, "@ordering_key" as ordering_key, "@seq" as seq, "@locked_until" >= now() as live
     from "@outbox"
     where "@namespace" = $1 and "@status" = '@processing' and "@ordering_key" is not null
+),
+blockers as materialized (
+    -- Where each lane is held back at first; a live lease holds all of it.
+    select topic, ordering_key, min(seq) as seq
+    from (
+        select "@topic" as topic, "@ordering_key" as ordering_key, "@seq" as seq
+        from "@outbox"
+        where $16 and "@namespace" = $1 and "@status" = '@pending' and "@next_attempt_at" > "@created_at"
+            and "@ordering_key" is not null
+        union all
+        select topic, ordering_key, case when live then 0 else seq end from leased where $16
+        union all
+        select "@topic", "@ordering_key", "@seq"
+        from "@outbox"
+        where $16 and $12 and ("@topic" = any ($11::text[])) <> $10 and "@namespace" = $1 and "@status" = '@dead'
+            and "@ordering_key" is not null
+    ) b
+    group by topic, ordering_key
 ),
 fresh_lanes as (
     (
@@ -84,13 +104,48 @@ seen_fresh as materialized (
         select "@id" as id, "@seq" as seq, "@topic" as topic, "@ordering_key" as ordering_key,
             octet_length("@payload") as bytes
         from "@outbox"
-        where not $14 and "@namespace" = $1 and "@status" = '@pending' and "@next_attempt_at" <= "@created_at"
+        where not $14 and not $16 and "@namespace" = $1 and "@status" = '@pending'
+            and "@next_attempt_at" <= "@created_at"
             and "@attempts" < $2
             and ($3::text[] is null or "@topic" = any ($3))
             and ($4::text is null or "@tenant" = $4)
         order by "@seq"
         limit (select $13::bigint) -- as a parameter a missing limit would be planned as a scan and sort of everything
     )
+    union all
+    (
+        select "@id", "@seq", "@topic", "@ordering_key", octet_length("@payload")
+        from "@outbox"
+        where $16 and "@namespace" = $1 and "@status" = '@pending' and "@next_attempt_at" <= "@created_at"
+            and "@attempts" < $2
+            and ($3::text[] is null or "@topic" = any ($3))
+            and ($4::text is null or "@tenant" = $4)
+            and ("@ordering_key" is null or ("@topic", "@ordering_key") not in (select topic, ordering_key from blockers))
+        order by "@seq"
+        limit (select $5::bigint)
+    )
+    union all
+    -- What comes before that which holds back its lane.
+    select r.*
+    from blockers b
+    cross join lateral (
+        select "@id", "@seq", "@topic", "@ordering_key", octet_length("@payload")
+        from "@outbox" o
+        where "@namespace" = $1 and "@status" = '@pending' and "@next_attempt_at" <= "@created_at"
+            and "@topic" = b.topic and coalesce("@ordering_key", '') = b.ordering_key and "@seq" < b.seq
+            and "@attempts" < $2
+            and ($4::text is null or "@tenant" = $4)
+        order by "@topic", coalesce("@ordering_key", ''), "@seq"
+        limit (select $5::bigint)
+    ) r
+    where b.seq > (
+            select "@seq"
+            from "@outbox"
+            where $16 and "@namespace" = $1 and "@status" = '@pending' and "@next_attempt_at" <= "@created_at"
+            order by "@seq"
+            limit 1
+        )
+        and ($3::text[] is null or b.topic = any ($3))
     union all
     select r.*
     from free_lanes l

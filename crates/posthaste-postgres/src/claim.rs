@@ -29,11 +29,8 @@ const BEGIN_PLANNED: &str = "begin isolation level read committed;
 /// How many pending rows an ordered claim looks at first, unless it was told.
 const FIRST_LOOK: u32 = 1_000;
 
-/// How many lanes are gone through before their rows are.
-const MOST_LANES: u32 = 1_000;
-
-/// How many rows are gone through at first where there are more lanes.
-const DEEP_LOOK: u32 = 4_000;
+/// How many lanes are gone through one by one.
+const MOST_LANES: u32 = 2_000;
 
 /// What the probe found: work of vanished workers.
 #[derive(Default)]
@@ -151,15 +148,19 @@ impl PostgresStore {
         let mut taken: Vec<PgRow> = Vec::new();
         let (mut wanted, mut bytes) = (request.limit, 0_i64);
         for look in looks(request) {
-            let (LaneLook::Rows(most) | LaneLook::Lanes(most)) = look;
+            let most = match look {
+                LaneLook::Rows(most) | LaneLook::Lanes(most) => i64::from(most),
+                LaneLook::Everything => i64::MAX,
+            };
             let mut rows = self
                 .split_query(&split.claim_per_key, request, wanted)
                 .bind(dead_blocks)
                 .bind(except)
                 .bind(any_blocks)
-                .bind(i64::from(most))
+                .bind(most)
                 .bind(matches!(look, LaneLook::Lanes(_)))
                 .bind(bytes)
+                .bind(look == LaneLook::Everything)
                 .fetch_all(&mut *conn)
                 .await?;
             let looked_at: i64 = rows.first().map_or(Ok(0), |row| row.try_get("looked_at"))?;
@@ -171,7 +172,7 @@ impl PostgresStore {
             }
             wanted = wanted.saturating_sub(u32::try_from(rows.len()).unwrap_or(u32::MAX));
             taken.extend(rows);
-            if wanted == 0 || is_full || looked_at < i64::from(most) || bytes >= max_bytes(request) {
+            if wanted == 0 || is_full || looked_at < most || bytes >= max_bytes(request) {
                 break;
             }
         }
@@ -278,6 +279,8 @@ enum LaneLook {
     Rows(u32),
     /// Lanes, one after the other.
     Lanes(u32),
+    /// All rows, once.
+    Everything,
 }
 
 /// First what is mostly enough, where most lanes are free. A deep backlog of rows that cannot be claimed mostly has few
@@ -287,15 +290,10 @@ fn looks(request: &ClaimRequest) -> impl Iterator<Item = LaneLook> + use<> {
     let told = request.look_ahead.map(|told| told.max(1));
     let first = told.map_or(near, |told| near.min(told));
     let further = told.filter(|told| *told > first).map(LaneLook::Rows);
-    let deep = std::iter::successors(Some(request.limit.saturating_mul(8).max(DEEP_LOOK)), |most| {
-        // Each step repeats the ones before it, so they are few.
-        most.checked_mul(16)
-    })
-    .map(LaneLook::Rows);
-    let unbounded = std::iter::once(LaneLook::Lanes(MOST_LANES)).chain(deep);
+    let unbounded = [LaneLook::Lanes(MOST_LANES), LaneLook::Everything];
     std::iter::once(LaneLook::Rows(first))
         .chain(further)
-        .chain(unbounded.filter(move |_| told.is_none()))
+        .chain(unbounded.into_iter().filter(move |_| told.is_none()))
 }
 
 /// How far an ordered claim looks. All earlier rows of the keys it sees are among what it sees, so a part is enough; if
@@ -398,11 +396,8 @@ mod tests {
         let told = |look_ahead| looks(&request(Some(look_ahead))).collect::<Vec<_>>();
         assert_eq!(told(4_000), [LaneLook::Rows(200), LaneLook::Rows(4_000)]);
         assert_eq!(told(50), [LaneLook::Rows(50)]);
-        let mut free = looks(&request(None));
-        assert_eq!(free.next(), Some(LaneLook::Rows(200)));
-        assert_eq!(free.next(), Some(LaneLook::Lanes(MOST_LANES)));
-        assert_eq!(free.next(), Some(LaneLook::Rows(4_000)));
-        assert_eq!(free.next(), Some(LaneLook::Rows(64_000)));
-        assert!(free.count() < 20, "it comes to an end");
+        let free: Vec<_> = looks(&request(None)).collect();
+        let expected = [LaneLook::Rows(200), LaneLook::Lanes(MOST_LANES), LaneLook::Everything];
+        assert_eq!(free, expected);
     }
 }

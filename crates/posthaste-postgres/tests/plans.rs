@@ -100,22 +100,22 @@ async fn hot_statements_touch_no_more_than_they_need() {
             ("claim_any", format!("{SCOPE}, {LEASE}"), "outbox_waiting"),
             (
                 "claim_per_key",
-                format!("{SCOPE}, {LEASE}, false, '{{}}', false, 200, false, 0"),
+                format!("{SCOPE}, {LEASE}, false, '{{}}', false, 200, false, 0, false"),
                 "outbox_fresh",
             ),
             (
                 "claim_per_key",
-                format!("{SCOPE}, {LEASE}, true, '{{}}', true, 1000, false, 0"),
+                format!("{SCOPE}, {LEASE}, true, '{{}}', true, 1000, false, 0, false"),
                 "outbox_waiting_key",
             ),
             (
                 "claim_per_key",
-                format!("{SCOPE}, {LEASE}, true, '{{}}', true, 400, true, 0"),
+                format!("{SCOPE}, {LEASE}, true, '{{}}', true, 400, true, 0, false"),
                 "outbox_fresh_lane",
             ),
             (
                 "claim_per_key",
-                format!("{SCOPE}, {LEASE}, true, '{{}}', true, 1000, false, 0"),
+                format!("{SCOPE}, {LEASE}, true, '{{}}', true, 1000, false, 0, false"),
                 "hashed SubPlan",
             ),
             (
@@ -141,6 +141,13 @@ async fn hot_statements_touch_no_more_than_they_need() {
         ] {
             check(&store, name, &arguments, index).await;
         }
+        let everything = format!("{SCOPE}, {LEASE}, true, '{{}}', true, 9223372036854775807, false, 0, true");
+        let plan = plan(&store, "claim_per_key", &everything).await;
+        assert!(plan.contains("CTE Scan on blockers"), "looks at everything:\n{plan}");
+        assert!(
+            !plan.contains("Seq Scan on outbox"),
+            "reads what was delivered:\n{plan}"
+        );
         let sql = format!("analyze {schema}.outbox");
         store.pool().execute(AssertSqlSafe(sql)).await.unwrap();
     }
@@ -172,7 +179,8 @@ async fn what_cannot_be_claimed_is_not_paid_for() {
         ("due", 200, false, 100),
         ("due", 1_000, true, 100),
     ] {
-        let arguments = format!("'{namespace}', 10, null, null, {LEASE}, false, '{{}}', false, {look}, {lanes}, 0");
+        let arguments =
+            format!("'{namespace}', 10, null, null, {LEASE}, false, '{{}}', false, {look}, {lanes}, 0, false");
         let plan = plan(&store, "claim_per_key", &arguments).await;
         let name = format!("{namespace}, {look}, {lanes}");
         assert!(
