@@ -23,8 +23,8 @@ use self::committer::{Committed, Committer};
 use crate::config::ConsumerConfig;
 use crate::context::Context;
 use crate::delivery::Delivery;
-use crate::first_position;
 use crate::instrument;
+use crate::loss;
 use crate::outage::Outage;
 use crate::partition::Partition;
 use crate::signal::Signal;
@@ -133,7 +133,7 @@ impl Assignments {
     /// Says what was deleted before it was read, given the offsets that the group had when it got the partitions.
     pub(crate) fn report_loss(&self, known: TopicPartitionList) {
         if let Some(consumer) = self.consumer.get() {
-            first_position::report_loss(Weak::clone(consumer), known);
+            loss::report(Weak::clone(consumer), known);
         }
     }
 

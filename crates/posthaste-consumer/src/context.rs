@@ -1,20 +1,19 @@
 //! What librdkafka tells its clients.
 
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
-use posthaste_kafka::error::{Cause, explain, explain_error};
+use posthaste_kafka::error::{Cause, explain};
 use rdkafka::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::{BaseConsumer, ConsumerContext, Rebalance};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 use rdkafka::statistics::Statistics;
-use rdkafka::topic_partition_list::TopicPartitionList;
 
 use crate::assignments::Assignments;
 use crate::first_position;
 use crate::instrument;
 use crate::outage::Outage;
+use crate::unsettled::Unsettled;
 
 /// For clients whose calls tell what goes wrong. Their background chatter is of interest to few.
 #[derive(Clone, Debug)]
@@ -34,9 +33,9 @@ impl ClientContext for Quiet {
 pub(crate) struct Context {
     pub(crate) assignments: Assignments,
     pub(crate) kafka: Outage,
-    begins_at_the_end: bool,
+    /// Nothing if the client finds out by itself where a group without an offset begins.
+    pub(crate) unsettled: Option<Unsettled>,
     fatal: Mutex<Option<String>>,
-    rejoin: Mutex<Option<Duration>>,
 }
 
 impl Context {
@@ -44,33 +43,9 @@ impl Context {
     pub(crate) fn new(assignments: Assignments, begins_at_the_end: bool) -> Self {
         Self {
             assignments,
-            begins_at_the_end,
+            unsettled: begins_at_the_end.then(Unsettled::new),
             kafka: Outage::new("reading from Kafka"),
             fatal: Mutex::new(None),
-            rejoin: Mutex::new(None),
-        }
-    }
-
-    /// How long to wait before the group is joined again, if an assignment could not be taken up. Once.
-    pub(crate) fn take_rejoin(&self) -> Option<Duration> {
-        self.rejoin.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
-
-    /// The group's offsets for partitions, with those that it begins at committed. Fails if it is not known where the
-    /// group begins; who goes on all the same handles everything anew.
-    fn first_position(
-        &self,
-        consumer: &BaseConsumer<Self>,
-        partitions: &TopicPartitionList,
-    ) -> Result<Option<TopicPartitionList>, KafkaError> {
-        match first_position::committed(consumer, partitions) {
-            Ok(known) if self.begins_at_the_end => {
-                first_position::commit(consumer, &known)?;
-                Ok(Some(known))
-            }
-            Err(error) if self.begins_at_the_end => Err(error),
-            // The client asks for itself.
-            known => Ok(known.ok()),
         }
     }
 
@@ -124,25 +99,35 @@ impl ConsumerContext for Context {
     fn pre_rebalance(&self, consumer: &BaseConsumer<Self>, rebalance: &Rebalance<'_>) {
         match rebalance {
             Rebalance::Assign(partitions) => {
-                let known = match self.first_position(consumer, partitions) {
-                    Ok(known) => known,
-                    Err(error) => {
-                        let text = explain_error(&error, None).text;
-                        let wait = self
-                            .kafka
-                            .failed(format!("the group's first position is not settled: {text}"));
-                        *self.rejoin.lock().unwrap_or_else(PoisonError::into_inner) = Some(wait);
-                        return;
+                let known = match &self.unsettled {
+                    Some(unsettled) => {
+                        let settled = unsettled.take_up(consumer, partitions);
+                        self.assignments.assign(&settled);
+                        Some(settled)
+                    }
+                    None => {
+                        let known = first_position::committed(consumer, partitions);
+                        self.assignments.assign(partitions);
+                        known.ok()
                     }
                 };
                 self.kafka.over();
-                self.assignments.assign(partitions);
                 if let Some(known) = known {
                     self.assignments.report_loss(known);
                 }
             }
-            Rebalance::Revoke(partitions) => self.assignments.revoke(consumer, partitions),
+            Rebalance::Revoke(partitions) => {
+                if let Some(unsettled) = &self.unsettled {
+                    unsettled.revoke(consumer, partitions);
+                }
+                self.assignments.revoke(consumer, partitions);
+            }
             Rebalance::Error(error) => tracing::warn!(%error, "a rebalance failed; the client joins the group again"),
+        }
+    }
+    fn post_rebalance(&self, consumer: &BaseConsumer<Self>, rebalance: &Rebalance<'_>) {
+        if let (Some(unsettled), Rebalance::Assign(partitions)) = (&self.unsettled, rebalance) {
+            unsettled.pause(consumer, partitions);
         }
     }
 }

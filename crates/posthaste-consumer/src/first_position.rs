@@ -5,19 +5,101 @@
 //! to be no longer there, because the group was down for longer than the brokers keep its topics, and all that is still
 //! there would be passed over. So the client is told to begin with the oldest event, always, and the first position is
 //! committed before anything is read.
+//!
+//! The moment is that of the first assignment, also for a partition that has no leader then and cannot say where it ends.
 
-use std::sync::Weak;
-use std::time::Duration;
+use std::collections::{BTreeMap, HashMap};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use posthaste_kafka::error::explain_error;
 use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer};
-use rdkafka::error::KafkaError;
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 
 use crate::context::Context;
 use crate::failpoint;
 
-/// Longest wait for one answer.
-const WITHIN: Duration = Duration::from_secs(10);
+/// Longest wait for one answer, and for all the answers that one assignment needs.
+pub(crate) const WITHIN: Duration = Duration::from_secs(10);
+
+/// How much older than its arrival a record may say that it is: clocks differ, and records wait for a partition without
+/// a leader, in the producer or in an outbox.
+const EARLIER: Duration = Duration::from_hours(1);
+
+/// Topic and partition.
+pub(crate) type Key = (String, i32);
+
+/// What is remembered of a partition without an offset until its first position is committed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FirstSeen {
+    /// When it was assigned for the first time.
+    at: SystemTime,
+    /// Where the group begins.
+    position: Option<i64>,
+}
+
+impl FirstSeen {
+    pub(crate) fn now() -> Self {
+        Self {
+            at: SystemTime::now(),
+            position: None,
+        }
+    }
+
+    /// Takes note of where the group begins, unless that is known.
+    pub(crate) fn found(&mut self, position: i64) {
+        self.position.get_or_insert(position);
+    }
+
+    /// Kafka's time from which on records may have come after the first assignment.
+    fn since(self) -> i64 {
+        let since = (self.at - EARLIER).duration_since(UNIX_EPOCH).unwrap_or_default();
+        i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+    }
+}
+
+/// What is known of partitions.
+#[derive(Debug, Default)]
+pub(crate) struct Look {
+    /// The group's offsets; nothing for a partition that it has none for.
+    pub(crate) committed: HashMap<Key, Option<i64>>,
+    /// Where the group begins with partitions that it has no offset for, or may have none for.
+    pub(crate) first: HashMap<Key, i64>,
+    /// Why something is not known.
+    pub(crate) errors: BTreeMap<Key, String>,
+}
+
+/// Finds out where a group is. `seen` are partitions that were asked for before.
+pub(crate) fn look(consumer: &BaseConsumer<Context>, wanted: &[Key], seen: &HashMap<Key, FirstSeen>) -> Look {
+    let mut look = Look::default();
+    match committed(consumer, &list(wanted, Offset::Invalid)) {
+        Ok(known) => {
+            for element in known.elements() {
+                let key = (element.topic().to_owned(), element.partition());
+                // An error of a partition comes with an answer that is a success, and looks like "no offset".
+                match (element.error(), element.offset()) {
+                    (Err(error), _) => drop(look.errors.insert(key, text(&error))),
+                    (Ok(()), Offset::Offset(next)) => drop(look.committed.insert(key, Some(next))),
+                    (Ok(()), _) => drop(look.committed.insert(key, None)),
+                }
+            }
+        }
+        Err(error) => {
+            let all = wanted.iter().map(|key| (key.clone(), text(&error)));
+            look.errors.extend(all);
+        }
+    }
+    let mut open = Vec::new();
+    for key in wanted {
+        match (look.committed.get(key), seen.get(key).and_then(|seen| seen.position)) {
+            (Some(Some(_)), _) => {}
+            (_, Some(position)) => drop(look.first.insert(key.clone(), position)),
+            _ => open.push(key.clone()),
+        }
+    }
+    find_ends(consumer, &open, seen, &mut look);
+    look
+}
 
 /// Reads the offsets that the group has for partitions.
 pub(crate) fn committed(
@@ -25,66 +107,132 @@ pub(crate) fn committed(
     partitions: &TopicPartitionList,
 ) -> Result<TopicPartitionList, KafkaError> {
     failpoint::fail("first_position", || {
-        KafkaError::OffsetFetch(rdkafka::error::RDKafkaErrorCode::RequestTimedOut)
+        KafkaError::OffsetFetch(RDKafkaErrorCode::RequestTimedOut)
     })?;
-    let known = consumer.committed_offsets(partitions.clone(), WITHIN)?;
-    // An error of a partition comes with an answer that is a success, and looks like "no offset".
-    for element in known.elements() {
-        element.error()?;
-    }
-    Ok(known)
+    consumer.committed_offsets(partitions.clone(), WITHIN)
 }
 
-/// Commits the present end of those partitions that the group has no offset for.
-pub(crate) fn commit(consumer: &BaseConsumer<Context>, known: &TopicPartitionList) -> Result<(), KafkaError> {
-    let mut first = TopicPartitionList::new();
-    for element in known.elements() {
-        if element.offset() == Offset::Invalid {
-            let (topic, partition) = (element.topic(), element.partition());
-            let (_, end) = consumer.fetch_watermarks(topic, partition, WITHIN)?;
-            first.add_partition_offset(topic, partition, Offset::Offset(end))?;
-        }
-    }
-    if first.count() == 0 {
+/// Commits first positions.
+pub(crate) fn commit(consumer: &BaseConsumer<Context>, first: &HashMap<Key, i64>) -> Result<(), KafkaError> {
+    if first.is_empty() {
         return Ok(());
     }
-    consumer.commit(&first, CommitMode::Sync)
+    let mut list = TopicPartitionList::new();
+    for ((topic, partition), position) in first {
+        list.add_partition_offset(topic, *partition, Offset::Offset(*position))?;
+    }
+    consumer.commit(&list, CommitMode::Sync)
 }
 
-/// Says which events the brokers deleted before the group had read them. On a thread of its own, because nothing waits
-/// for it.
-pub(crate) fn report_loss(consumer: Weak<BaseConsumer<Context>>, known: TopicPartitionList) {
-    let span = tracing::Span::current();
-    let thread = std::thread::Builder::new().name("posthaste-consumer-loss".to_owned());
-    let started = thread.spawn(move || {
-        let _within = span.enter();
-        for element in known.elements() {
-            let (topic, partition) = (element.topic(), element.partition());
-            let (Offset::Offset(next), Some(consumer)) = (element.offset(), consumer.upgrade()) else {
-                continue;
-            };
-            match consumer.fetch_watermarks(topic, partition, WITHIN) {
-                Ok((oldest, _)) if next < oldest => tracing::warn!(
-                    topic,
-                    partition,
-                    lost = oldest - next,
-                    "events were deleted before this group had read them, because the topic's retention was over; it goes \
-                     on with the oldest that is there; raise retention.ms of the topic if the group may be away for so long"
-                ),
-                Ok((_, end)) if next > end => tracing::warn!(
-                    topic,
-                    partition,
-                    committed = next,
-                    end,
-                    "the topic ends before the group's offset, as if it had been created anew; the group begins with the \
-                     oldest event that is there"
-                ),
-                Ok(_) => {}
-                Err(error) => tracing::debug!(%error, topic, partition, "the partition's oldest offset is not known"),
+/// Asks each leader for its own partitions, so that one that does not answer keeps no other partition waiting for long.
+fn find_ends(consumer: &BaseConsumer<Context>, open: &[Key], seen: &HashMap<Key, FirstSeen>, look: &mut Look) {
+    let deadline = Instant::now() + WITHIN;
+    let left = || deadline.saturating_duration_since(Instant::now());
+    for (leader, partitions) in by_leader(consumer, open, left(), look) {
+        let asked = if leader < 0 {
+            Err(KafkaError::MetadataFetch(RDKafkaErrorCode::LeaderNotAvailable))
+        } else if left().is_zero() {
+            Err(KafkaError::OffsetFetch(RDKafkaErrorCode::RequestTimedOut))
+        } else {
+            ends(consumer, &partitions, seen, left(), look)
+        };
+        if let Err(error) = asked {
+            let all = partitions.into_iter().map(|key| (key, text(&error)));
+            look.errors.extend(all);
+        }
+    }
+}
+
+/// Partitions by the broker that leads them; -1 for those without a leader.
+fn by_leader(
+    consumer: &BaseConsumer<Context>,
+    open: &[Key],
+    within: Duration,
+    look: &mut Look,
+) -> BTreeMap<i32, Vec<Key>> {
+    let mut leaders: HashMap<&str, HashMap<i32, i32>> = HashMap::new();
+    let mut found: BTreeMap<i32, Vec<Key>> = BTreeMap::new();
+    for key @ (topic, partition) in open {
+        if !leaders.contains_key(topic.as_str()) {
+            let asked = consumer.fetch_metadata(Some(topic), within);
+            let of_topic = asked.map(|metadata| {
+                let partitions = metadata.topics().iter().flat_map(|topic| topic.partitions());
+                partitions.map(|known| (known.id(), known.leader())).collect()
+            });
+            match of_topic {
+                Ok(of_topic) => drop(leaders.insert(topic, of_topic)),
+                Err(error) => {
+                    look.errors.insert(key.clone(), text(&error));
+                    continue;
+                }
             }
         }
-    });
-    if let Err(error) = started {
-        tracing::debug!(%error, "no thread to look for deleted events");
+        let leader = leaders[topic.as_str()].get(partition).copied().unwrap_or(-1);
+        found.entry(leader).or_default().push(key.clone());
     }
+    found
+}
+
+/// Where partitions end; for those that could not say so when they were first assigned, where they may have ended then.
+fn ends(
+    consumer: &BaseConsumer<Context>,
+    partitions: &[Key],
+    seen: &HashMap<Key, FirstSeen>,
+    within: Duration,
+    look: &mut Look,
+) -> Result<(), KafkaError> {
+    // The end first: what comes between the two questions must not be passed over.
+    let ends = offsets(consumer, list(partitions, Offset::End), within, look)?;
+    let mut since = TopicPartitionList::new();
+    for key @ (topic, partition) in partitions {
+        if let Some(seen) = seen.get(key) {
+            since.add_partition_offset(topic, *partition, Offset::Offset(seen.since()))?;
+        }
+    }
+    let came_since = match since.count() {
+        0 => HashMap::new(),
+        _ => offsets(consumer, since, within, look)?,
+    };
+    for (key, end) in ends {
+        let Offset::Offset(end) = end else { continue };
+        let position = match (seen.get(&key), came_since.get(&key)) {
+            (None, _) | (Some(_), Some(Offset::End)) => end,
+            (Some(_), Some(Offset::Offset(position))) => end.min(*position),
+            _ => continue,
+        };
+        look.first.insert(key, position);
+    }
+    Ok(())
+}
+
+/// The offsets that a list of times stands for; the end for a time after which nothing came.
+fn offsets(
+    consumer: &BaseConsumer<Context>,
+    times: TopicPartitionList,
+    within: Duration,
+    look: &mut Look,
+) -> Result<HashMap<Key, Offset>, KafkaError> {
+    let found = consumer.offsets_for_times(times, within)?;
+    let mut offsets = HashMap::new();
+    for element in found.elements() {
+        let key = (element.topic().to_owned(), element.partition());
+        match element.error() {
+            Ok(()) => drop(offsets.insert(key, element.offset())),
+            Err(error) => drop(look.errors.insert(key, text(&error))),
+        }
+    }
+    Ok(offsets)
+}
+
+pub(crate) fn list<'a>(keys: impl IntoIterator<Item = &'a Key>, offset: Offset) -> TopicPartitionList {
+    let mut list = TopicPartitionList::new();
+    for (topic, partition) in keys {
+        let mut element = list.add_partition(topic, *partition);
+        drop(element.set_offset(offset));
+    }
+    list
+}
+
+fn text(error: &KafkaError) -> String {
+    explain_error(error, None).text
 }

@@ -86,6 +86,7 @@ mod first_position;
 mod handler;
 mod instrument;
 mod janitor;
+mod loss;
 mod once;
 mod outage;
 mod partition;
@@ -94,6 +95,7 @@ mod received;
 mod retention;
 mod route;
 mod signal;
+mod unsettled;
 mod worker;
 
 pub use config::{Assignment, ConsumerConfig, InvalidConfig, OffsetReset, Tombstones, TooLarge, Unhandled};

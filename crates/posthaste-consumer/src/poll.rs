@@ -28,7 +28,7 @@ pub(crate) fn run(
     let subscribed = poller.0.subscribe(&topics);
     let result = subscribed
         .map_err(|error| explain_error(&error, None).text)
-        .and_then(|()| poller.read(&topics, stop));
+        .and_then(|()| poller.read(stop));
     poller.finish(grace);
     result
 }
@@ -36,12 +36,12 @@ pub(crate) fn run(
 struct Poller(Arc<BaseConsumer<Context>>);
 
 impl Poller {
-    fn read(&self, topics: &[&str], stop: &CancellationToken) -> Result<(), String> {
+    fn read(&self, stop: &CancellationToken) -> Result<(), String> {
         let context = self.0.context();
         while !stop.is_cancelled() {
             self.serve()?;
-            if let Some(wait) = context.take_rejoin() {
-                self.join_again(topics, wait, stop)?;
+            if let Some(unsettled) = &context.unsettled {
+                unsettled.look_again(&self.0);
             }
             let some = context.assignments.fill(&context.kafka)?;
             context.assignments.commit_batches();
@@ -50,18 +50,6 @@ impl Poller {
             }
         }
         Ok(())
-    }
-
-    /// Leaves the group and joins it again, so that it shares its partitions out anew.
-    fn join_again(&self, topics: &[&str], wait: Duration, stop: &CancellationToken) -> Result<(), String> {
-        self.0.unsubscribe();
-        let until = Instant::now() + wait;
-        while Instant::now() < until && !stop.is_cancelled() {
-            self.serve()?;
-            self.0.context().assignments.signal.wait(LOOK);
-        }
-        let subscribed = self.0.subscribe(topics);
-        subscribed.map_err(|error| explain_error(&error, None).text)
     }
 
     /// Answers rebalances, and takes note of errors.
