@@ -12,6 +12,7 @@ use tokio::time::timeout;
 use crate::config::ConsumerConfig;
 use crate::failpoint;
 use crate::handler::HandlerError;
+use crate::once::EffectKey;
 use crate::route::Prepared;
 
 /// Why an attempt did not succeed.
@@ -21,6 +22,9 @@ pub(crate) enum Failure {
     Database(StoreError),
     /// The event could not be handled.
     Event(HandlerError),
+    /// The handler succeeded, and the commit did not. Once, that is an outage; the next time it is the event's doing, such as
+    /// a handler that leaves its transaction idle for longer than the server allows.
+    Commit(StoreError),
     /// The handler ran out of time. The server may be busy with its last statement still, and hold its record.
     Overdue(HandlerError),
 }
@@ -64,9 +68,24 @@ pub(crate) async fn attempt<I: InboxStore>(
         Err(_) => return Err(Failure::Overdue(endless(limits.handler))),
     }
     let committed = within(limits.inbox, "commit", inbox.commit(tx)).await;
-    committed.map_err(blame)?;
+    committed.map_err(|error| match blame(error) {
+        Failure::Database(error) => Failure::Commit(error),
+        failure => failure,
+    })?;
     failpoint::pass("after_handler_commit");
     Ok(Handled::Now(()))
+}
+
+/// Whether the inbox knows an effect already.
+pub(crate) async fn is_recorded<I: InboxStore>(
+    inbox: &I,
+    effect: &EffectKey,
+    limits: Limits,
+) -> Result<bool, StoreError> {
+    let mut tx = within(limits.inbox, "begin a transaction", inbox.begin()).await?;
+    let recording = inbox.record(&mut tx, &effect.key);
+    let is_new = within(limits.inbox, "record an event in the inbox", recording).await?;
+    Ok(!is_new)
 }
 
 /// A database that does not answer in time is as good as away. Whether a commit was made is open then, as after a lost
@@ -94,6 +113,13 @@ fn endless(limit: Duration) -> HandlerError {
         "the handler did not come to an end within {}, and its transaction is rolled back; give what it waits for a time \
          limit, or raise handler_timeout",
         words(limit)
+    ))
+}
+
+/// A commit that failed more than once, as the event's failure.
+pub(crate) fn uncommitted(error: &StoreError) -> HandlerError {
+    HandlerError::retry(format!(
+        "the handler came to its end, but its transaction could not be committed: {error}"
     ))
 }
 

@@ -91,7 +91,9 @@ pub struct ConsumerConfig {
 pub enum OffsetReset {
     /// With what comes from its first assignment on; that position is committed at once. A group whose offsets were
     /// forgotten does not handle days of events anew. But a partition that is added to the topic is without an offset,
-    /// too: what is written to it before the group finds it, half a minute later, is passed over.
+    /// too: what is written to it before the group finds it, half a minute later, is passed over. A partition without a
+    /// leader at that moment is not read until it has one; the group then begins with what came in the hour before, to be sure
+    /// that it passes nothing over.
     #[default]
     Latest,
     /// With the oldest event that is still there.

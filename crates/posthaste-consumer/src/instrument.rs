@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use metrics::{counter, gauge, histogram};
+use posthaste_core::StoreError;
 use posthaste_kafka::dead_letter;
 use posthaste_kafka::event::ReceivedEvent;
 
@@ -29,6 +30,11 @@ pub fn describe_metrics() {
         "consumer_retry_count",
         Unit::Count,
         "Failed attempts that were followed by another, by type."
+    );
+    describe_counter!(
+        "consumer_commit_failed_count",
+        Unit::Count,
+        "Transactions of handlers that could not be committed, by type."
     );
     describe_counter!(
         "consumer_dead_letter_count",
@@ -118,6 +124,24 @@ pub(crate) fn failed(
     }
     count(&totals.retried);
     counter!("consumer_retry_count", "type" => event.event_type.clone()).increment(1);
+}
+
+/// `before` says how many commits of the same event failed before this one.
+pub(crate) fn commit_failed(delivery: &Delivery, event: &ReceivedEvent, before: u32, error: &StoreError) {
+    counter!("consumer_commit_failed_count", "type" => event.event_type.clone()).increment(1);
+    // The first is an outage's, as far as anybody can tell.
+    if before == 1 {
+        tracing::error!(
+            topic = delivery.topic(),
+            partition = delivery.partition(),
+            offset = delivery.offset(),
+            r#type = event.event_type,
+            id = event.id,
+            %error,
+            "the transaction of a handler could not be committed, again; from now on that counts as a failed attempt; if the \
+             handler does other things for long, see idle_in_transaction_session_timeout of the server"
+        );
+    }
 }
 
 pub(crate) fn burying(delivery: &Delivery, error: &str, attempts: u32) {

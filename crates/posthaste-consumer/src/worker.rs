@@ -4,13 +4,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use posthaste_core::{Handled, InboxStore};
+use posthaste_core::{Handled, InboxStore, StoreError};
 use posthaste_kafka::event::ReceivedEvent;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
-use crate::attempt::{Failure, Limits, attempt, panicked};
+use crate::attempt::{Failure, Limits, attempt, is_recorded, panicked, uncommitted};
 use crate::config::{Tombstones, Unhandled};
 use crate::delivery::Delivery;
 use crate::engine::Engine;
@@ -87,28 +87,26 @@ async fn settle<I: InboxStore>(engine: &Engine<I>, delivery: &Delivery, stop: &C
         return bury(engine, delivery, &error, 1, stop).await;
     }
     let retry = &engine.config.retry;
-    let mut attempts = 0;
-    let mut overdue = false;
+    let mut history = History::default();
     loop {
-        let tried = match try_once(engine, delivery, &event, attempts + 1).await {
-            Err(Failure::Overdue(error)) => {
-                overdue = true;
-                Err(Failure::Event(error))
-            }
-            // Most likely it is the event's own earlier attempt that the database is busy with: without a count it would
-            // wait for that as long as it takes, and hold one more connection with every try.
-            Err(Failure::Database(error)) if overdue => Err(Failure::Event(HandlerError::retry(error))),
-            tried => tried,
-        };
-        let wait = match tried {
+        let failure = match try_once(engine, delivery, &event, history.attempts + 1).await {
             Ok(()) => {
                 engine.database.over();
                 return Settled::Done;
             }
-            Err(Failure::Database(error)) => engine.database.failed(error),
-            Err(Failure::Event(error) | Failure::Overdue(error)) => {
-                attempts += 1;
+            Err(failure) => failure,
+        };
+        if let Failure::Commit(error) = &failure {
+            instrument::commit_failed(delivery, &event, history.lost_commits, error);
+        }
+        let wait = match history.judge(failure) {
+            Fault::Database(error) => engine.database.failed(error),
+            Fault::Event(error) => {
+                let attempts = history.attempts;
                 if error.is_permanent() || attempts >= retry.max_attempts {
+                    if history.lost_commits > 0 && was_handled(engine, delivery, &event).await {
+                        return Settled::Done;
+                    }
                     return bury(engine, delivery, &error.to_string(), attempts, stop).await;
                 }
                 let wait = retry.backoff.delay(attempts, rand::random());
@@ -118,6 +116,71 @@ async fn settle<I: InboxStore>(engine: &Engine<I>, delivery: &Delivery, stop: &C
         };
         if stop.run_until_cancelled(tokio::time::sleep(wait)).await.is_none() {
             return Settled::Interrupted;
+        }
+    }
+}
+
+/// Whose fault it is that an attempt failed.
+enum Fault {
+    /// It is waited for.
+    Database(StoreError),
+    /// It is counted.
+    Event(HandlerError),
+}
+
+/// The failed attempts at an event.
+#[derive(Debug, Default)]
+struct History {
+    attempts: u32,
+    overdue: bool,
+    lost_commits: u32,
+}
+
+impl History {
+    fn judge(&mut self, failure: Failure) -> Fault {
+        let error = match failure {
+            Failure::Event(error) => error,
+            Failure::Overdue(error) => {
+                self.overdue = true;
+                error
+            }
+            // Most likely it is the event's own earlier attempt that the database is busy with: without a count it would
+            // wait for that as long as it takes, and hold one more connection with every try.
+            Failure::Database(error) if self.overdue => HandlerError::retry(error),
+            Failure::Database(error) => return Fault::Database(error),
+            Failure::Commit(error) => {
+                self.lost_commits += 1;
+                if self.lost_commits == 1 {
+                    return Fault::Database(error);
+                }
+                uncommitted(&error)
+            }
+        };
+        self.attempts += 1;
+        Fault::Event(error)
+    }
+}
+
+/// Whether a commit that seemed to fail was made after all. If the inbox does not say, the event is buried: who replays it
+/// asks the inbox again.
+async fn was_handled<I: InboxStore>(engine: &Engine<I>, delivery: &Delivery, event: &ReceivedEvent) -> bool {
+    let prepare = || {
+        engine.routes.get(&event.event_type)?(event.clone(), delivery, 1)
+            .ok()?
+            .effect
+    };
+    let Ok(Some(effect)) = catch_unwind(AssertUnwindSafe(prepare)) else {
+        return false;
+    };
+    match is_recorded(&engine.inbox, &effect, Limits::from(&engine.config)).await {
+        Ok(true) => {
+            instrument::duplicate(&engine.totals, event, &effect.action);
+            true
+        }
+        Ok(false) => false,
+        Err(error) => {
+            tracing::debug!(%error, "the inbox does not say whether a commit was made");
+            false
         }
     }
 }
