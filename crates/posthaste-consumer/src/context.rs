@@ -99,17 +99,14 @@ impl ConsumerContext for Context {
     fn pre_rebalance(&self, consumer: &BaseConsumer<Self>, rebalance: &Rebalance<'_>) {
         match rebalance {
             Rebalance::Assign(partitions) => {
-                let known = match &self.unsettled {
-                    Some(unsettled) => {
-                        let settled = unsettled.take_up(consumer, partitions);
-                        self.assignments.assign(&settled);
-                        Some(settled)
-                    }
-                    None => {
-                        let known = first_position::committed(consumer, partitions);
-                        self.assignments.assign(partitions);
-                        known.ok()
-                    }
+                let known = if let Some(unsettled) = &self.unsettled {
+                    let settled = unsettled.take_up(consumer, partitions);
+                    self.assignments.assign(&settled);
+                    Some(settled)
+                } else {
+                    let known = first_position::committed(consumer, partitions);
+                    self.assignments.assign(partitions);
+                    known.ok()
                 };
                 self.kafka.over();
                 if let Some(known) = known {

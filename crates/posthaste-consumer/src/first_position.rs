@@ -14,6 +14,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use posthaste_kafka::error::explain_error;
 use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::metadata::MetadataTopic;
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 
 use crate::context::Context;
@@ -156,7 +157,7 @@ fn by_leader(
         if !leaders.contains_key(topic.as_str()) {
             let asked = consumer.fetch_metadata(Some(topic), within);
             let of_topic = asked.map(|metadata| {
-                let partitions = metadata.topics().iter().flat_map(|topic| topic.partitions());
+                let partitions = metadata.topics().iter().flat_map(MetadataTopic::partitions);
                 partitions.map(|known| (known.id(), known.leader())).collect()
             });
             match of_topic {

@@ -147,7 +147,7 @@ impl Unsettled {
             Some(look) if look.is_finished() => {
                 let look = look.join().unwrap_or_default();
                 let mut settled = state.settle(consumer, look);
-                let read = self.read(consumer, &mut settled);
+                let read = read(consumer, &mut settled);
                 state.waiting.retain(|key| !read.contains(key));
                 self.report(&mut state, &settled.errors);
             }
@@ -155,39 +155,6 @@ impl Unsettled {
             None if state.next_look.is_some_and(|time| Instant::now() < time) => {}
             None => state.look = begin_look(consumer, &state),
         }
-    }
-
-    /// Begins to read partitions where it is settled, and returns them.
-    fn read(&self, consumer: &BaseConsumer<Context>, settled: &mut Settled) -> BTreeSet<Key> {
-        if settled.positions.is_empty() {
-            return BTreeSet::new();
-        }
-        let moved = match consumer.seek_partitions(list(&settled.positions), WITHIN) {
-            Ok(moved) => moved,
-            Err(error) => {
-                let text = explain_error(&error, None).text;
-                let all = settled.positions.keys().map(|key| (key.clone(), text.clone()));
-                settled.errors.extend(all);
-                return BTreeSet::new();
-            }
-        };
-        let mut read = BTreeSet::new();
-        for element in moved.elements() {
-            let key = (element.topic().to_owned(), element.partition());
-            match element.error() {
-                Ok(()) => drop(read.insert(key)),
-                // Most likely the client itself does not have the partition's offset yet.
-                Err(error) => drop(settled.errors.insert(key, explain_error(&error, None).text)),
-            }
-        }
-        let partitions = first_position::list(&read, Offset::Invalid);
-        consumer.context().assignments.assign(&partitions);
-        if let Err(error) = consumer.resume(&partitions) {
-            tracing::error!(%error, ?read, "partitions are not read; start the consumer again");
-        }
-        consumer.context().assignments.report_loss(moved);
-        tracing::info!(?read, "it is settled where the group begins");
-        read
     }
 
     fn report(&self, state: &mut State, errors: &BTreeMap<Key, String>) {
@@ -203,6 +170,39 @@ impl Unsettled {
         ));
         state.next_look = Some(Instant::now() + wait.min(LONGEST_WAIT));
     }
+}
+
+/// Begins to read partitions where it is settled, and returns them.
+fn read(consumer: &BaseConsumer<Context>, settled: &mut Settled) -> BTreeSet<Key> {
+    if settled.positions.is_empty() {
+        return BTreeSet::new();
+    }
+    let moved = match consumer.seek_partitions(list(&settled.positions), WITHIN) {
+        Ok(moved) => moved,
+        Err(error) => {
+            let text = explain_error(&error, None).text;
+            let all = settled.positions.keys().map(|key| (key.clone(), text.clone()));
+            settled.errors.extend(all);
+            return BTreeSet::new();
+        }
+    };
+    let mut read = BTreeSet::new();
+    for element in moved.elements() {
+        let key = (element.topic().to_owned(), element.partition());
+        match element.error() {
+            Ok(()) => drop(read.insert(key)),
+            // Most likely the client itself does not have the partition's offset yet.
+            Err(error) => drop(settled.errors.insert(key, explain_error(&error, None).text)),
+        }
+    }
+    let partitions = first_position::list(&read, Offset::Invalid);
+    consumer.context().assignments.assign(&partitions);
+    if let Err(error) = consumer.resume(&partitions) {
+        tracing::error!(%error, ?read, "partitions are not read; start the consumer again");
+    }
+    consumer.context().assignments.report_loss(moved);
+    tracing::info!(?read, "it is settled where the group begins");
+    read
 }
 
 fn begin_look(consumer: &Arc<BaseConsumer<Context>>, state: &State) -> Option<JoinHandle<Look>> {
