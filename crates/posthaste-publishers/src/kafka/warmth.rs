@@ -76,8 +76,10 @@ impl Warmth {
             since: now,
         };
         let Some(generation) = generation else {
-            if !state.lanes.contains_key(&lane) {
-                state.remember(lane, acknowledged);
+            match state.lanes.get(&lane) {
+                Some(known) if known.partition == partition => {}
+                // What was acknowledged where the lane went before says nothing about where it goes now.
+                _ => state.remember(lane, acknowledged),
             }
             return;
         };
@@ -217,6 +219,20 @@ mod tests {
         assert!(warmth.is_doubted("t", b), "nobody knows where it failed");
         warmth.trust("t", 1);
         assert!(!warmth.is_doubted("t", b));
+    }
+
+    /// As when partitions were added to the topic.
+    #[test]
+    fn a_lane_that_moved_is_judged_by_where_it_goes_now() {
+        let warmth = Warmth::default();
+        let a = lane("t", "a");
+        warmth.warmed(Some(1), a, "t", 0);
+        warmth.warmed(None, a, "t", 0);
+        assert!(warmth.is_warm(1, a, "t", 3), "it went there before");
+        warmth.doubt("t", 0);
+        warmth.warmed(None, a, "t", 2);
+        assert!(!warmth.is_doubted("t", a));
+        assert!(!warmth.is_warm(1, a, "t", 3), "the other producer had the answer");
     }
 
     #[test]
