@@ -11,8 +11,9 @@ use crate::lanes::LaneSet;
 
 /// Where lines go. An implementation survives its own panic: the next batch must still start on a line of its own.
 pub(crate) trait LineSink: Send + 'static {
-    /// Appends whole lines; `Ok` once they are as durable as the sink makes them.
-    fn append(&mut self, lines: &[u8]) -> Result<(), BrokenOff>;
+    /// Appends whole lines; `Ok` once they are as durable as the sink makes them. Asks for the lines once it has waited for
+    /// all that it has to wait for: what may be sent is another question after a wait.
+    fn append(&mut self, lines: impl FnOnce() -> Vec<u8>) -> Result<(), BrokenOff>;
 }
 
 /// An append that failed.
@@ -40,9 +41,32 @@ pub(crate) async fn publish_lines<S: LineSink>(sink: &Arc<Mutex<S>>, batch: Batc
 }
 
 fn write(sink: &mut impl LineSink, batch: &Batch, report: &Report) {
+    let mut composed = None;
+    let appended = sink.append(|| {
+        let (lines, written) = compose(batch, report);
+        composed = Some(written);
+        lines
+    });
+    let written = composed.unwrap_or_else(|| compose(batch, report).1);
+    let (taken, error) = match appended {
+        Ok(()) => (usize::MAX, None),
+        Err(BrokenOff { taken, error }) => (taken, Some(error)),
+    };
+    // What went out before it broke off went out in order, and is not to go out again.
+    let (delivered, rest) = written.split_at(written.partition_point(|(_, end)| *end <= taken));
+    for (message, _) in delivered {
+        report.delivered(message.id);
+    }
+    if let Some(error) = error {
+        report_failure(rest, &error, report);
+    }
+}
+
+/// The lines of those messages that may be sent now, and where each ends. The others are reported.
+fn compose<'a>(batch: &'a Batch, report: &Report) -> (Vec<u8>, Vec<(&'a Message, usize)>) {
     let mut stopped = LaneSet::default();
     let mut lines = Vec::new();
-    let mut written: Vec<(&Message, usize)> = Vec::new();
+    let mut written = Vec::new();
     for delivery in &batch.deliveries {
         let message = &delivery.message;
         if stopped.contains(message) || !batch.may_send(message.id) {
@@ -63,21 +87,7 @@ fn write(sink: &mut impl LineSink, batch: &Batch, report: &Report) {
             }
         }
     }
-    if written.is_empty() {
-        return;
-    }
-    let (taken, error) = match sink.append(&lines) {
-        Ok(()) => (lines.len(), None),
-        Err(BrokenOff { taken, error }) => (taken, Some(error)),
-    };
-    // What went out before it broke off went out in order, and is not to go out again.
-    let (delivered, rest) = written.split_at(written.partition_point(|(_, end)| *end <= taken));
-    for (message, _) in delivered {
-        report.delivered(message.id);
-    }
-    if let Some(error) = error {
-        report_failure(rest, &error, report);
-    }
+    (lines, written)
 }
 
 /// The message as one line: a `CloudEvents` event that also says its topic, which no attribute of the specification does.

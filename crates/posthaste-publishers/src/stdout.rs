@@ -45,7 +45,7 @@ impl Publisher for Stdout {
 struct Own(Option<Lines<Unbuffered>>);
 
 impl LineSink for Own {
-    fn append(&mut self, lines: &[u8]) -> Result<(), BrokenOff> {
+    fn append(&mut self, lines: impl FnOnce() -> Vec<u8>) -> Result<(), BrokenOff> {
         // Against the rest of the process, for the whole batch; what it has printed before comes first.
         let mut lock = io::stdout().lock();
         let _ = lock.flush();
@@ -53,7 +53,7 @@ impl LineSink for Own {
             Some(own) => own,
             none => none.insert(Lines::new(unbuffered().map_err(|error| broken_off(0, &error))?)),
         };
-        own.append(lines)
+        own.append(&lines())
     }
 }
 

@@ -11,10 +11,12 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use posthaste_core::publisher::{ErrorKind, ErrorScope, Outcome};
-use posthaste_core::{Message, Publisher};
+use posthaste_core::publisher::{ErrorKind, ErrorScope, LeaseCheck, Outcome};
+use posthaste_core::{Batch, Message, MessageId, Publisher, Report};
 use posthaste_publishers::{FileOptions, FilePublisher};
 use serde_json::Value;
 use support::{message, publish, publish_without_lease};
@@ -118,6 +120,36 @@ async fn another_process_is_given_time_to_end_its_line() {
     other.unlock().unwrap();
     assert_eq!(publishing.await, [Outcome::Delivered]);
     assert_eq!(scene.data(), [7, 0]);
+}
+
+/// Its own wait may outlast the lease.
+#[tokio::test]
+async fn what_may_be_sent_is_asked_after_the_wait_for_another_process() {
+    struct Until(Arc<AtomicBool>);
+    impl LeaseCheck for Until {
+        fn may_send(&self, _: MessageId) -> bool {
+            !self.0.load(Ordering::Relaxed)
+        }
+    }
+    let scene = Scene::new();
+    let publisher = scene.open();
+    let other = File::options().append(true).open(scene.path()).unwrap();
+    other.lock().unwrap();
+    let (over, outcomes) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
+    let sink = Arc::clone(&outcomes);
+    let report = Report::new(move |_, outcome| sink.lock().unwrap().push(outcome));
+    let batch = Batch::new(
+        support::deliveries(&numbered(&["a"])),
+        Arc::new(Until(Arc::clone(&over))),
+    );
+    let mut publishing = pin!(publisher.publish(batch, report));
+    let early = tokio::time::timeout(Duration::from_millis(300), &mut publishing).await;
+    assert!(early.is_err(), "the batch waits for the lock");
+    over.store(true, Ordering::Relaxed);
+    other.unlock().unwrap();
+    publishing.await;
+    assert_eq!(*outcomes.lock().unwrap(), [Outcome::NotAttempted]);
+    assert_eq!(scene.lines(), [""; 0]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

@@ -8,14 +8,15 @@ use std::path::Path;
 
 use super::{FileError, FileOptions};
 
-pub(super) fn append(options: &FileOptions, lines: &[u8]) -> Result<(), FileError> {
+/// Asks for the lines once the file is locked: another process may keep it for long.
+pub(super) fn append(options: &FileOptions, lines: impl FnOnce() -> Vec<u8>) -> Result<(), FileError> {
     try_append(options, lines).map_err(|source| FileError {
         path: options.path.clone(),
         source,
     })
 }
 
-fn try_append(options: &FileOptions, lines: &[u8]) -> io::Result<()> {
+fn try_append(options: &FileOptions, lines: impl FnOnce() -> Vec<u8>) -> io::Result<()> {
     let mut file = open(options)?;
     // Against other processes; this one has its mutex. The lock ends with the file.
     let locked = match file.lock() {
@@ -23,7 +24,7 @@ fn try_append(options: &FileOptions, lines: &[u8]) -> io::Result<()> {
         locked => locked.map(|()| true)?,
     };
     let before = file.metadata()?.len();
-    let written = write(&mut file, lines, options.fsync);
+    let written = write(&mut file, &lines(), options.fsync);
     if written.is_err() && locked {
         // What of it is in the file would be there twice, and its end is a line that is cut off. If it cannot be taken out
         // again, the next batch begins on a line of its own.

@@ -28,7 +28,7 @@ impl FilePublisher {
     /// Opens or creates the file, to see now rather than at the first batch whether it can be written, and ends a line
     /// that a crash has cut off.
     pub fn open(options: FileOptions) -> Result<Self, FileError> {
-        append::append(&options, b"")?;
+        append::append(&options, Vec::new)?;
         Ok(Self(Arc::new(Mutex::new(options))))
     }
 }
@@ -45,7 +45,7 @@ impl Publisher for FilePublisher {
 }
 
 impl LineSink for FileOptions {
-    fn append(&mut self, lines: &[u8]) -> Result<(), BrokenOff> {
+    fn append(&mut self, lines: impl FnOnce() -> Vec<u8>) -> Result<(), BrokenOff> {
         append::append(self, lines).map_err(|error| BrokenOff {
             taken: 0,
             error: PublishError::transport(error.to_string()),
