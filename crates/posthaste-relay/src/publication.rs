@@ -174,11 +174,13 @@ impl Answers {
                     let wait = growing_wait(age, config.retry.backoff.longest(), rand::random());
                     away = away.max(Some(wait));
                 }
-                _ => {
+                ErrorScope::Broker => {
                     if let ErrorKind::Throttled { retry_after } = kind {
                         circuit.pause(config.retry.patience(*retry_after), message);
                     }
                 }
+                // It waits alone.
+                _ => {}
             }
             // Too few calls may have failed to say that the broker is away; but nothing got through either, and a message
             // must not die of that. Without a breaker attempts are all that is wanted to count.

@@ -1,9 +1,10 @@
 //! How often a relay claims, and what it leaves in the table.
 
 use posthaste_core::lifecycle::State;
+use posthaste_core::publisher::ErrorScope;
 use posthaste_core::store::ProducerStore;
 use posthaste_core::wake::Doorbell;
-use posthaste_core::{AdminStore, Message, OutboxOptions};
+use posthaste_core::{AdminStore, Message, OutboxOptions, Outcome, PublishError};
 use posthaste_relay::{Relay, RelayConfig};
 use posthaste_testkit::MemoryTable;
 use tokio::time::sleep;
@@ -74,4 +75,27 @@ async fn delivered_rows_are_kept_for_ever_where_that_is_asked_for() {
         shutdown.cancel();
         relay.await.unwrap();
     }
+}
+
+/// Patience that is asked for one message is nobody else's.
+#[tokio::test(start_paused = true)]
+async fn a_message_that_is_throttled_alone_waits_alone() {
+    let store = store(MemoryTable::default());
+    enqueue(&store, ["slow"]).await;
+    let mut error = PublishError::throttled(MINUTE * 10, "this order is being changed");
+    error.scope = ErrorScope::Message;
+    let broker = Broker::new(move |payload, _| match payload {
+        "slow" => Outcome::Failed(error.clone()),
+        _ => Outcome::Delivered,
+    });
+    let (shutdown, relay) = start(&store, broker.clone(), config());
+    sleep(SECOND * 5).await;
+    assert_eq!(broker.attempts_of("slow").len(), 1);
+    enqueue(&store, ["quick"]).await;
+    sleep(SECOND * 10).await;
+    assert_eq!(broker.attempts_of("quick").len(), 1, "it does not wait for the other");
+    sleep(MINUTE * 11).await;
+    assert_eq!(broker.attempts_of("slow").len(), 2);
+    shutdown.cancel();
+    relay.await.unwrap();
 }
