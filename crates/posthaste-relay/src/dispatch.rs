@@ -40,8 +40,8 @@ pub(crate) async fn run(
     } else {
         publication::run(&engine, sound, &gate, Arc::clone(&desk) as Arc<dyn Sink>).await;
     }
-    if let Some(id) = gate.stopped_at() {
-        instrument::stopped(&engine.config.scope.namespace, id, desk.given_back());
+    if let Some(stop) = gate.stopped_at() {
+        instrument::stopped(&engine.config.scope.namespace, &stop, desk.given_back());
     }
 }
 
@@ -57,7 +57,7 @@ fn verify(engine: &Engine, messages: Vec<ClaimedMessage>, lease: &BatchLease, de
         let lane = message.lane().map(|(topic, key)| (topic.to_owned(), key.to_owned()));
         // A renewal may come in the next moment, and must not let the rest of the lane go ahead.
         let held_back = lane.as_ref().is_some_and(|lane| stopped.contains(lane)) || !lease.may_send(message.id);
-        if !held_back && let Some(recalled) = engine.refusals.recall(message.id) {
+        if !held_back && let Some(recalled) = engine.refusals.recall(message.id, ticket.version) {
             // What became of it is known, only not written yet.
             if let Some(earlier) = &recalled.leased {
                 engine.in_flight.let_go(earlier);

@@ -25,8 +25,16 @@ pub(crate) struct Gate {
 struct State {
     permits: HashMap<MessageId, Permit>,
     stopped: bool,
-    /// The first message that the circuit did not let through.
-    stopped_at: Option<MessageId>,
+    stopped_at: Option<Stop>,
+}
+
+/// Where a batch was stopped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Stop {
+    /// The first message that was not let through.
+    pub(crate) at: MessageId,
+    /// How much patience the broker asked for, if that is why, and in which words.
+    pub(crate) throttled: Option<(Duration, String)>,
 }
 
 impl Gate {
@@ -51,9 +59,9 @@ impl Gate {
         }
     }
 
-    /// The first message that the circuit did not let through.
-    pub(crate) fn stopped_at(&self) -> Option<MessageId> {
-        self.state().stopped_at
+    /// Where the circuit stopped the batch, if it did.
+    pub(crate) fn stopped_at(&self) -> Option<Stop> {
+        self.state().stopped_at.clone()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -84,7 +92,10 @@ impl LeaseCheck for Gate {
         }
         let Some(permit) = self.circuit.permit() else {
             state.stopped = true;
-            state.stopped_at = Some(id);
+            state.stopped_at = Some(Stop {
+                at: id,
+                throttled: self.circuit.paused(),
+            });
             return false;
         };
         state.permits.insert(id, permit);
@@ -157,7 +168,7 @@ mod tests {
         assert!(!gate.may_send(ids[3]));
         told(&gate, ids[0], &Outcome::Failed(PublishError::permanent("too large")));
         assert!(!gate.may_send(ids[4]), "the fourth was refused, so the fifth is");
-        assert_eq!(gate.stopped_at(), Some(ids[3]));
+        assert_eq!(gate.stopped_at().map(|stop| stop.at), Some(ids[3]));
     }
 
     #[tokio::test(start_paused = true)]
@@ -209,6 +220,24 @@ mod tests {
         assert!(!stopping.may_send(id));
         assert_eq!(circuit.view().state, CircuitState::Open, "nothing was tried");
         assert_eq!(stopping.stopped_at(), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_batch_that_stops_because_the_broker_asks_for_patience_says_so() {
+        let circuit = circuit();
+        let (gate, id) = (gate(&circuit), MessageId::new());
+        circuit.pause(Duration::from_mins(2), "too many requests");
+        advance(Duration::from_secs(30)).await;
+        assert!(!gate.may_send(id));
+        let stop = gate.stopped_at().unwrap();
+        assert_eq!(
+            stop.throttled,
+            Some((Duration::from_secs(90), "too many requests".to_owned()))
+        );
+        let (counted, log) = observe(|| crate::instrument::stopped("default", &stop, 7));
+        assert_eq!(counted["outbox_circuit_refused_count"], 7);
+        assert!(log.contains("throttled") && log.contains("too many requests"), "{log}");
+        assert!(log.contains("90s") && !log.contains("circuit opened"), "{log}");
     }
 
     #[tokio::test(start_paused = true)]

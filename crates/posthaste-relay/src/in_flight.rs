@@ -120,6 +120,13 @@ impl InFlight {
         }
     }
 
+    /// Whether nobody else can have had this message since it was claimed.
+    pub(crate) fn held_throughout(&self, ticket: &Ticket) -> bool {
+        let state = self.state();
+        let lease = state.leases.get(&ticket.token);
+        lease.is_some_and(|lease| lease.held_throughout())
+    }
+
     pub(crate) fn load(&self) -> Load {
         self.state().load
     }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, SecondsFormat, Utc};
 use metrics::{counter, gauge, histogram};
 use posthaste_core::envelope::Envelope;
 use posthaste_core::lifecycle::Verdict;
@@ -17,6 +17,7 @@ use posthaste_core::{Message, MessageId};
 pub use describe::describe_metrics;
 
 use crate::engine::Reported;
+use crate::gate::Stop;
 
 pub(crate) fn claimed(namespace: &str, messages: usize, reclaimed: bool) {
     counter!("outbox_claimed_count", "namespace" => namespace.to_owned()).increment(messages as u64);
@@ -57,12 +58,22 @@ pub(crate) fn left_out(message: &Message) {
     }
 }
 
-/// The circuit opened in the middle of a batch.
-pub(crate) fn stopped(namespace: &str, at: MessageId, not_attempted: usize) {
-    tracing::warn!(
-        namespace,
-        "circuit opened at message id={at}, {not_attempted} messages not attempted"
-    );
+/// The circuit opened in the middle of a batch, or the broker asked for patience.
+pub(crate) fn stopped(namespace: &str, stop: &Stop, not_attempted: usize) {
+    let id = stop.at;
+    if let Some((left, cause)) = &stop.throttled {
+        let until = (Utc::now() + *left).to_rfc3339_opts(SecondsFormat::Secs, true);
+        tracing::warn!(
+            namespace,
+            error = cause,
+            "throttled at message id={id}, for another {left:?} until {until}; {not_attempted} messages not attempted"
+        );
+    } else {
+        tracing::warn!(
+            namespace,
+            "circuit opened at message id={id}, {not_attempted} messages not attempted"
+        );
+    }
     counter!("outbox_circuit_refused_count", "namespace" => namespace.to_owned()).increment(not_attempted as u64);
 }
 
@@ -393,7 +404,11 @@ mod tests {
     #[test]
     fn a_batch_that_the_circuit_stopped_is_told_once() {
         let id = MessageId::new();
-        let (counted, log) = observe(|| stopped("default", id, 17));
+        let stop = Stop {
+            at: id,
+            throttled: None,
+        };
+        let (counted, log) = observe(|| stopped("default", &stop, 17));
         assert_eq!(counted["outbox_circuit_refused_count"], 17);
         let told = format!("circuit opened at message id={id}, 17 messages not attempted");
         assert!(log.contains("WARN") && log.contains(&told), "{log}");

@@ -28,6 +28,8 @@ struct State {
     /// When it was last asked for, and for how long.
     sent: Moment,
     duration: Duration,
+    /// Whether it was over before it was renewed, so that others may have had its rows.
+    lapsed: bool,
     outstanding: HashSet<MessageId>,
     /// Of these, the ones that nobody waits for.
     aside: HashSet<MessageId>,
@@ -45,6 +47,7 @@ impl BatchLease {
         let state = State {
             sent,
             duration,
+            lapsed: false,
             outstanding: ids.collect(),
             aside: HashSet::new(),
             lost: HashSet::new(),
@@ -67,6 +70,7 @@ impl BatchLease {
     pub(crate) fn renewed(&self, sent: Moment, duration: Duration, asked: &[MessageId], held: &[MessageId]) {
         let held: HashSet<_> = held.iter().collect();
         let mut state = self.state();
+        state.lapsed |= state.is_over();
         state.sent = sent;
         state.duration = duration;
         state.lost.extend(asked.iter().filter(|id| !held.contains(id)));
@@ -78,6 +82,12 @@ impl BatchLease {
         state.outstanding.remove(&id);
         state.aside.remove(&id);
         state.outstanding.is_empty()
+    }
+
+    /// Whether nobody else can have had the rows of this batch since it was claimed.
+    pub(crate) fn held_throughout(&self) -> bool {
+        let state = self.state();
+        !state.lapsed && !state.is_over()
     }
 
     /// From now on nobody waits for this row, though its lease is renewed.
@@ -104,6 +114,12 @@ impl BatchLease {
     fn state(&self) -> MutexGuard<'_, State> {
         // No code panics while holding the lock, and the data would be sound if it did.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn is_over(&self) -> bool {
+        self.sent.elapsed() >= self.duration
     }
 }
 
@@ -149,6 +165,20 @@ mod tests {
         assert!(!lease.may_send(id), "the database's clock went on");
         lease.renewed(Moment::now(), LEASE, &[id], &[id]);
         assert!(lease.may_send(id));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_that_was_over_once_was_not_held_throughout() {
+        let id = MessageId::new();
+        let lease = lease(id);
+        tokio::time::advance(LEASE / 2).await;
+        lease.renewed(Moment::now(), LEASE, &[id], &[id]);
+        tokio::time::advance(LEASE / 2).await;
+        assert!(lease.held_throughout());
+        tokio::time::advance(LEASE / 2).await;
+        assert!(!lease.held_throughout());
+        lease.renewed(Moment::now(), LEASE, &[id], &[id]);
+        assert!(lease.may_send(id) && !lease.held_throughout());
     }
 
     #[tokio::test(start_paused = true)]

@@ -99,7 +99,7 @@ impl Refusals {
             outcome,
             verdict,
         } = reported;
-        if verdict == Verdict::Released && hold != Hold::Leased {
+        if verdict == Verdict::Released {
             return !self.knows(ticket.id);
         }
         let mut state = self.state();
@@ -174,10 +174,14 @@ impl Refusals {
         self.state().entry(id).is_some()
     }
 
-    /// The verdict on a message whose row was claimed anew.
-    pub(crate) fn recall(&self, id: MessageId) -> Option<Recalled> {
+    /// The verdict on a message whose row was claimed anew, in this version. What a lost claim told is not about a row that
+    /// somebody changed since.
+    pub(crate) fn recall(&self, id: MessageId, version: Option<i64>) -> Option<Recalled> {
         let state = self.state();
         let entry = state.entry(id)?;
+        if entry.hold == Hold::Lost && entry.ticket.version != version {
+            return None;
+        }
         Some(Recalled {
             outcome: entry.outcome.clone(),
             verdict: entry.verdict.clone(),
@@ -339,9 +343,9 @@ mod tests {
         let (refusals, id) = (Refusals::new("default"), MessageId::new());
         refusals.remember(reported(id), Hold::Free);
         assert_eq!(refusals.next_retry(), None, "only a claim brings it back");
-        assert!(!refusals.recall(id).unwrap().due);
+        assert!(!refusals.recall(id, None).unwrap().due);
         advance(Duration::from_secs(2)).await;
-        assert!(refusals.recall(id).unwrap().due);
+        assert!(refusals.recall(id, None).unwrap().due);
         assert_eq!(refusals.count(), 1);
     }
 
@@ -379,9 +383,25 @@ mod tests {
         refusals.remember(reported(free), Hold::Free);
         advance(LOST_FOR / 2).await;
         refusals.hurry();
-        assert!(refusals.knows(lost) && refusals.recall(lost).unwrap().due);
+        assert!(refusals.knows(lost) && refusals.recall(lost, None).unwrap().due);
         advance(LOST_FOR / 2).await;
-        assert!(!refusals.knows(lost) && refusals.recall(lost).is_none());
+        assert!(!refusals.knows(lost) && refusals.recall(lost, None).is_none());
         assert!(refusals.knows(free), "it would be refused again");
+    }
+
+    /// Somebody who changes a row or replays it wants it to be published; he knows nothing of a verdict that was lost.
+    #[tokio::test(start_paused = true)]
+    async fn what_a_lost_claim_told_is_not_believed_of_a_row_that_was_changed() {
+        let (refusals, id) = (Refusals::new("default"), MessageId::new());
+        let mut lost = reported(id);
+        lost.ticket.version = Some(3);
+        refusals.remember(lost.clone(), Hold::Lost);
+        assert!(refusals.recall(id, Some(3)).is_some());
+        assert!(refusals.recall(id, Some(4)).is_none());
+        refusals.remember(lost, Hold::Free);
+        assert!(
+            refusals.recall(id, Some(4)).is_some(),
+            "it is the mended row that is claimed"
+        );
     }
 }

@@ -120,17 +120,22 @@ impl Settler {
     /// Writes verdicts as soon as the database can be reached; what it refuses then is an error.
     async fn write(&mut self, group: &[Reported]) -> Result<Settled, StoreError> {
         let settlements = settlements(group);
+        let mut again = false;
         loop {
             // The outcomes are facts: they are written however long the database is away. If the leases are gone by then
             // the answer says so.
             match self.engine.store.settle(&settlements).await {
-                Ok(settled) => {
+                Ok(mut settled) => {
                     self.outage.over();
+                    if again {
+                        self.leave_out_written(group, &mut settled);
+                    }
                     return Ok(settled);
                 }
                 // A database that cannot be written says nothing about these verdicts.
                 Err(error) if error.kind.is_transient() || error.kind == StoreErrorKind::ReadOnly => {
                     sleep(self.outage.failed(&error)).await;
+                    again = true;
                 }
                 Err(error) => {
                     self.outage.over();
@@ -138,6 +143,30 @@ impl Settler {
                 }
             }
         }
+    }
+
+    /// A write that seemed to fail may have been made, and only its answer lost. Then its rows are no longer ours, which is
+    /// no loss: nobody else can have taken them while their lease held. (Where a row has a version, somebody may have changed
+    /// it.)
+    fn leave_out_written(&self, group: &[Reported], settled: &mut Settled) {
+        if self.engine.terms.settle_together || settled.lost.is_empty() {
+            return;
+        }
+        let written = |Reported { ticket, .. }: &&Reported| {
+            ticket.version.is_none() && self.engine.in_flight.held_throughout(ticket)
+        };
+        let written: HashSet<MessageId> = group
+            .iter()
+            .filter(written)
+            .map(|reported| reported.ticket.id)
+            .collect();
+        settled.lost.retain(|id| {
+            let is_written = written.contains(id);
+            if is_written {
+                tracing::debug!(%id, "its verdict was written by an earlier try whose answer was lost");
+            }
+            !is_written
+        });
     }
 
     fn settled(&self, group: Vec<Reported>, settled: Settled, round: &mut Round) {
@@ -191,8 +220,9 @@ impl Settler {
     fn refused(&self, reported: Reported, error: &StoreError, hold: Hold, round: &mut Round) {
         let engine = &self.engine;
         engine.totals.undelivered(reported.ticket.id, false);
-        if hold == Hold::Leased {
-            // Its lease goes on being renewed, but it takes no place from others.
+        if hold == Hold::Leased && reported.verdict != Verdict::Released {
+            // Its lease goes on being renewed, but it takes no place from others. One that was only to be given back is free
+            // when its lease is over: nothing is known of it, and it is still to be published.
             engine.in_flight.set_aside(&reported.ticket);
         } else {
             engine.in_flight.finish(std::iter::once(&reported.ticket));

@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 /// A store in front of another one. It refuses verdicts on some rows, as a constraint, a trigger or a missing grant does,
-/// stops answering, as a frozen server does, claims slowly or in vain, or counts slowly. Clones share what goes wrong.
+/// stops answering, as a frozen server does, loses answers, claims slowly or in vain, or counts slowly. Clones share what goes wrong.
 ///
 /// ```
 /// use posthaste_testkit::{MemoryStore, FaultyStore};
@@ -40,9 +40,11 @@ struct Script {
 #[derive(Debug, Default)]
 struct Faults {
     refuse_all: bool,
+    refuse_releases: bool,
     lose_all: bool,
     refused: HashSet<MessageId>,
     refusals: u64,
+    unheard_settlements: u32,
     claims_take: Duration,
     failing_claims: u32,
     panicking_sweep: bool,
@@ -73,9 +75,19 @@ impl<S> FaultyStore<S> {
         self.faults().refuse_all = true;
     }
 
+    /// Refuses also to take rows back that were claimed and not tried, of those whose verdicts it refuses.
+    pub fn refuse_releases(&self) {
+        self.faults().refuse_releases = true;
+    }
+
     /// Loses every claim before its verdicts are written; its rows are free again.
     pub fn lose_all(&self) {
         self.faults().lose_all = true;
+    }
+
+    /// The next `count` calls write their verdicts, and their answers are lost.
+    pub fn lose_answers(&self, count: u32) {
+        self.faults().unheard_settlements = count;
     }
 
     /// Refuses and loses nothing any more.
@@ -83,6 +95,7 @@ impl<S> FaultyStore<S> {
         let mut faults = self.faults();
         faults.lose_all = false;
         faults.refuse_all = false;
+        faults.refuse_releases = false;
         faults.refused.clear();
     }
 
@@ -135,7 +148,10 @@ impl<S> FaultyStore<S> {
     fn culprits(&self, settlements: &[Settlement]) -> HashSet<MessageId> {
         let mut faults = self.faults();
         // A row that is only given back is as it was, or as it was claimed.
-        let written = settlements.iter().filter(|one| one.verdict != Verdict::Released);
+        let releases = faults.refuse_releases;
+        let written = settlements
+            .iter()
+            .filter(|one| releases || one.verdict != Verdict::Released);
         let ids = written.map(|settlement| settlement.id);
         let culprits: HashSet<_> = ids
             .filter(|id| faults.refuse_all || faults.refused.contains(id))
@@ -149,6 +165,15 @@ fn deadlock() -> StoreError {
     StoreError {
         kind: StoreErrorKind::Contention,
         message: "a deadlock, as scripted".to_owned(),
+        remedy: None,
+        source: None,
+    }
+}
+
+fn no_answer() -> StoreError {
+    StoreError {
+        kind: StoreErrorKind::Unavailable,
+        message: "no answer in time, as scripted".to_owned(),
         remedy: None,
         source: None,
     }
@@ -195,7 +220,13 @@ impl<S: RelayStore> RelayStore for FaultyStore<S> {
         }
         let culprits = self.culprits(settlements);
         if culprits.is_empty() {
-            return self.inner.settle(settlements).await;
+            let settled = self.inner.settle(settlements).await;
+            let mut faults = self.faults();
+            if faults.unheard_settlements > 0 {
+                faults.unheard_settlements -= 1;
+                return Err(no_answer());
+            }
+            return settled;
         }
         if !self.inner.terms().settle_together {
             return Err(refusal());

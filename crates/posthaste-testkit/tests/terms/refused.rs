@@ -153,3 +153,72 @@ async fn a_drain_whose_claims_are_lost_ends_with_an_error_and_publishes_once() {
     assert!(report.lease_lost >= 2);
     assert_eq!(broker.tried().len(), 2);
 }
+
+/// Whoever waits for an answer and gets none tries again, and then the row is not his any more. He has lost nothing.
+#[tokio::test(start_paused = true)]
+async fn a_verdict_whose_answer_was_lost_is_no_lost_lease() {
+    let memory = store(MemoryTable::default());
+    let ids = enqueue(&memory, ["1", "2"]).await;
+    let faulty = FaultyStore::new(memory.clone());
+    faulty.lose_answers(1);
+    let broker = Broker::willing();
+    let relay = Relay::new(faulty, broker.clone()).config(config());
+    let report = timeout(MINUTE, relay.drain()).await.expect("the drain ends").unwrap();
+    assert_eq!((report.delivered, report.lease_lost, report.undelivered), (2, 0, 0));
+    assert_eq!(states(&memory, ids).await, [State::Delivered; 2]);
+    assert_eq!(broker.tried().len(), 2);
+}
+
+/// If the lease was over before the answer came, nobody knows.
+#[tokio::test(start_paused = true)]
+async fn a_verdict_whose_answer_came_after_its_lease_was_over_may_be_lost() {
+    let memory = store(MemoryTable::default());
+    enqueue(&memory, ["1"]).await;
+    let faulty = FaultyStore::new(memory.clone());
+    let broker = Broker::willing();
+    let shutdown = CancellationToken::new();
+    let relay = Relay::new(faulty.clone(), broker.clone()).config(config());
+    faulty.lose_answers(1);
+    let relay = tokio::spawn(relay.run_until(shutdown.clone()));
+    sleep(Duration::from_millis(20)).await;
+    faulty.hang();
+    sleep(LEASE * 2).await;
+    faulty.release();
+    sleep(SECOND * 10).await;
+    shutdown.cancel();
+    let report = relay.await.unwrap().unwrap();
+    assert_eq!((report.delivered, report.lease_lost), (0, 1));
+}
+
+/// A message that was only to be given back is still to be published: it is not held because that was refused.
+#[tokio::test(start_paused = true)]
+async fn a_message_whose_release_is_refused_is_published_when_its_lease_is_over() {
+    let memory = store(MemoryTable::default());
+    let ids = enqueue(&memory, ["a1", "a2"]).await;
+    let refusing = FaultyStore::new(memory.clone());
+    let broker = Broker::slow(|payload, attempt| match (payload, attempt) {
+        // The rest of its lane is given back.
+        ("a1", 1) => (SECOND, busy()),
+        _ => (Duration::ZERO, Outcome::Delivered),
+    });
+    let shutdown = CancellationToken::new();
+    let relay = Relay::new(refusing.clone(), broker.clone()).config(config());
+    let relay = tokio::spawn(relay.run_until(shutdown.clone()));
+    sleep(SECOND / 2).await;
+    refusing.refuse([ids[1]]);
+    refusing.refuse_releases();
+    sleep(SECOND).await;
+    assert_eq!(broker.attempts_of("a2").len(), 0);
+    sleep(LEASE * 2).await;
+    assert_eq!(
+        broker.attempts_of("a2").len(),
+        1,
+        "though nothing can be written of it yet"
+    );
+    refusing.allow_all();
+    sleep(MINUTE * 2).await;
+    assert_eq!(states(&memory, ids).await, [State::Delivered; 2]);
+    assert_eq!(broker.attempts_of("a2").len(), 1);
+    shutdown.cancel();
+    relay.await.unwrap().unwrap();
+}
