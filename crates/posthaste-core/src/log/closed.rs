@@ -57,6 +57,21 @@ struct ClosedBatch {
     closed_at: Instant,
     next_probe: Instant,
     wait: Duration,
+    /// What is found here came before this reader did, and says nothing about the writers of now.
+    left_behind: bool,
+}
+
+impl ClosedBatch {
+    fn new(ids: Ranges, wait: Duration, now: Instant) -> Self {
+        Self {
+            ranges: ids.iter().count(),
+            ids,
+            closed_at: now,
+            next_probe: now + wait,
+            wait,
+            left_behind: false,
+        }
+    }
 }
 
 /// What a look at closed ids found.
@@ -98,15 +113,11 @@ impl ClosedGaps {
                 batch.ranges < MAX_BATCH_RANGES
                     && now.duration_since(batch.closed_at) < BATCH_SPAN
                     && batch.wait == FIRST_PROBE
+                    && !batch.left_behind
             };
             if !self.batches.back().is_some_and(fits) {
-                self.batches.push_back(ClosedBatch {
-                    ids: Ranges::default(),
-                    ranges: 0,
-                    closed_at: now,
-                    next_probe: now + FIRST_PROBE,
-                    wait: FIRST_PROBE,
-                });
+                self.batches
+                    .push_back(ClosedBatch::new(Ranges::default(), FIRST_PROBE, now));
             }
             if let Some(batch) = self.batches.back_mut() {
                 batch.ids.insert(range);
@@ -122,6 +133,17 @@ impl ClosedGaps {
         }
     }
 
+    /// Takes in ids that have rows by now, which an earlier reader may not have found.
+    pub fn add_left_behind(&mut self, ids: Ranges, now: Instant) {
+        if self.keep.is_zero() || ids.is_empty() {
+            return;
+        }
+        let mut batch = ClosedBatch::new(ids, FIRST_PROBE, now);
+        batch.left_behind = true;
+        self.ranges += batch.ranges;
+        self.batches.push_back(batch);
+    }
+
     /// The ids of one batch that is due for a look; nothing if none is.
     pub fn due(&self, now: Instant) -> Option<&Ranges> {
         self.batches
@@ -135,12 +157,12 @@ impl ClosedGaps {
         let Some(place) = self.batches.iter().position(|batch| batch.next_probe <= now) else {
             return;
         };
-        if look.found_any() {
-            self.came_late = Some(now);
-        }
         let Some(mut batch) = self.batches.remove(place) else {
             return;
         };
+        if look.found_any() && !batch.left_behind {
+            self.came_late = Some(now);
+        }
         self.ranges -= batch.ranges;
         for id in look.taken.iter().chain(&look.refused) {
             batch.ids.remove(*id);
@@ -164,16 +186,20 @@ impl ClosedGaps {
     fn put(&mut self, place: usize, mut batch: ClosedBatch, now: Instant) {
         batch.ranges = batch.ids.iter().count();
         self.ranges += batch.ranges;
-        let held = now.duration_since(batch.closed_at) < CURSOR_HOLD;
+        let may_join = |before: &&mut ClosedBatch| {
+            now.duration_since(batch.closed_at) >= CURSOR_HOLD
+                && before.wait == batch.wait
+                && before.left_behind == batch.left_behind
+                && before.ranges + batch.ranges <= MAX_BATCH_RANGES
+        };
         let before = place.checked_sub(1).and_then(|before| self.batches.get_mut(before));
-        match before {
-            Some(before) if !held && before.wait == batch.wait && before.ranges + batch.ranges <= MAX_BATCH_RANGES => {
-                before.ids.extend(&batch.ids);
-                before.ranges += batch.ranges;
-                before.closed_at = before.closed_at.max(batch.closed_at);
-                before.next_probe = before.next_probe.min(batch.next_probe);
-            }
-            _ => self.batches.insert(place, batch),
+        if let Some(before) = before.filter(may_join) {
+            before.ids.extend(&batch.ids);
+            before.ranges += batch.ranges;
+            before.closed_at = before.closed_at.max(batch.closed_at);
+            before.next_probe = before.next_probe.min(batch.next_probe);
+        } else {
+            self.batches.insert(place, batch);
         }
     }
 
@@ -186,16 +212,9 @@ impl ClosedGaps {
         for id in refused {
             ids.insert(*id..=*id);
         }
-        let wait = (wait * 2).min(MAX_REFUSED_PROBE);
-        let ranges = ids.iter().count();
-        self.ranges += ranges;
-        self.batches.push_back(ClosedBatch {
-            ids,
-            ranges,
-            closed_at: now,
-            next_probe: now + wait,
-            wait,
-        });
+        let batch = ClosedBatch::new(ids, (wait * 2).min(MAX_REFUSED_PROBE), now);
+        self.ranges += batch.ranges;
+        self.batches.push_back(batch);
     }
 
     /// The lowest id at which the cursor has to wait; none unless rows came late.
@@ -375,6 +394,17 @@ mod tests {
             "beyond the time of others"
         );
         assert_eq!((closed.count(), closed.ranges), (1, 1));
+    }
+
+    #[test]
+    fn what_was_left_behind_says_nothing_about_the_writers_of_now() {
+        let (mut closed, begun) = (ClosedGaps::kept_for(KEEP), Instant::now());
+        closed.add_left_behind(Ranges::of(5..=5), begun);
+        closed.add(&Ranges::of(3..=3), begun);
+        closed.probed(at(begun, 1), &took(&[5], false));
+        assert_eq!((closed.holds_cursor_at(at(begun, 1)), closed.count()), (None, 1));
+        closed.probed(at(begun, 1), &took(&[], true));
+        assert_eq!(closed.holds_cursor_at(at(begun, 1)), Some(3));
     }
 
     #[test]

@@ -45,9 +45,11 @@ impl Inner {
             return Ok(closed);
         }
         // In this order: a row that comes in between is in both, and not in neither.
-        let mut ids = self.missing(connection, cursor).await?;
-        ids.extend(&self.unseen(connection, cursor).await?);
-        closed.add(&ids, now);
+        let mut missing = self.missing(connection, cursor).await?;
+        let unseen = self.unseen(connection, cursor).await?;
+        unseen.iter().flatten().for_each(|id| missing.remove(id));
+        closed.add(&missing, now);
+        closed.add_left_behind(unseen, now);
         Ok(closed)
     }
 
