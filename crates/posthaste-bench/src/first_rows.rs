@@ -83,7 +83,7 @@ impl RelayStore for FirstRows {
         self.store.leave(worker).await
     }
 
-    async fn check(&self) -> Result<(), StoreError> {
-        self.store.check().await
+    async fn check_for(&self, scope: &Scope) -> Result<(), StoreError> {
+        self.store.check_for(scope).await
     }
 }

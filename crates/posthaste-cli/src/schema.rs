@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
-use posthaste_core::store::{Migration, Store};
+use posthaste_core::store::{Migration, Scope, Store};
 use posthaste_core::table::catalogue::describe_all;
 use posthaste_core::table::check::check;
 use posthaste_core::table::{Finding, Severity};
@@ -107,9 +107,9 @@ pub async fn findings(database: &Database) -> anyhow::Result<Vec<Finding>> {
 }
 
 /// What the table refuses of what a relay would write to it; to be asked when it is what its map says.
-pub async fn refusal(database: &Database) -> anyhow::Result<Option<Finding>> {
+pub async fn refusal(database: &Database, scope: &Scope) -> anyhow::Result<Option<Finding>> {
     let store = wiring::store(database, IfMissing::Refuse).await?;
-    match store.check().await {
+    match store.check_for(scope).await {
         Ok(()) => Ok(None),
         Err(error) if error.kind.is_transient() => Err(error.into()),
         Err(error) => Ok(Some(Finding {

@@ -272,9 +272,15 @@ pub trait RelayStore: Send + Sync + 'static {
         None
     }
 
-    /// Whether everything the relay needs is there: connection, tables, rights. Also writes every verdict once, in a
-    /// transaction that is rolled back, so that what the database would refuse is known before anything is published.
-    async fn check(&self) -> Result<(), StoreError>;
+    /// Whether everything is there that a relay of this scope needs: connection, tables, rights. Also writes every verdict
+    /// once, to rows of the scope, in a transaction that is rolled back, so that what the database would refuse is known
+    /// before anything is published. Rows of others are left alone: what their triggers say is not about this relay.
+    async fn check_for(&self, scope: &Scope) -> Result<(), StoreError>;
+
+    /// The same for the default scope.
+    async fn check(&self) -> Result<(), StoreError> {
+        self.check_for(&Scope::default()).await
+    }
 }
 
 #[async_trait]
@@ -337,8 +343,8 @@ impl<S: RelayStore + ?Sized> RelayStore for Arc<S> {
         (**self).wake_source().await
     }
 
-    async fn check(&self) -> Result<(), StoreError> {
-        (**self).check().await
+    async fn check_for(&self, scope: &Scope) -> Result<(), StoreError> {
+        (**self).check_for(scope).await
     }
 }
 

@@ -96,9 +96,10 @@ impl RelayStore for MySqlStore {
         retrying!(self.remove_relay(worker)).map_err(store_error)
     }
 
-    async fn check(&self) -> Result<(), StoreError> {
+    async fn check_for(&self, wanted: &Scope) -> Result<(), StoreError> {
+        self.map.check_scope(wanted)?;
         self.look_at_every_column().await.map_err(store_error)?;
-        self.try_every_verdict().await
+        self.try_every_verdict(wanted).await
     }
 }
 

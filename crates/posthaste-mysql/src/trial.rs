@@ -4,10 +4,11 @@
 use std::time::Duration;
 
 use posthaste_core::lifecycle::{LeaseToken, Settlement, Verdict};
-use posthaste_core::store::WorkerId;
+use posthaste_core::store::{Scope, WorkerId};
 use posthaste_core::{MessageId, StoreError};
 use sqlx::{Executor, MySqlConnection};
 
+use crate::claim::scope;
 use crate::error::store_error;
 use crate::inbox_store::DUPLICATE;
 use crate::retry::lost_against_another;
@@ -32,12 +33,13 @@ fn while_doing(what: &'static str) -> impl FnOnce(sqlx::Error) -> Refused {
 }
 
 impl MySqlStore {
-    /// Tries every verdict on a pending row, or on none where there is none: then rights are found missing all the same.
-    pub(crate) async fn try_every_verdict(&self) -> Result<(), StoreError> {
+    /// Tries every verdict on a pending row of the scope, or on none where there is none: then rights are found missing
+    /// all the same.
+    pub(crate) async fn try_every_verdict(&self, wanted: &Scope) -> Result<(), StoreError> {
         let mut conn = self.pool.acquire().await.map_err(store_error)?;
         // What is set for the session must not reach the pool.
         conn.close_on_drop();
-        let tried = self.rehearse(&mut conn).await;
+        let tried = self.rehearse(&mut conn, wanted).await;
         // Whatever came of it, nothing stays.
         let undone = conn.execute("rollback").await;
         match tried {
@@ -58,9 +60,9 @@ impl MySqlStore {
         undone.map(drop).map_err(store_error)
     }
 
-    async fn rehearse(&self, conn: &mut MySqlConnection) -> Result<(), Refused> {
+    async fn rehearse(&self, conn: &mut MySqlConnection, wanted: &Scope) -> Result<(), Refused> {
         let begun = while_doing("a transaction of the relay");
-        let row = self.begin_trial(conn).await.map_err(begun)?;
+        let row = self.begin_trial(conn, wanted).await.map_err(begun)?;
         let (worker, token) = (WorkerId::new(), LeaseToken::new());
         let leased = !self.statements.lease.is_absent();
         let id = row.as_slice();
@@ -113,10 +115,15 @@ impl MySqlStore {
     }
 
     /// Locks a row for the trial, if there is one that nobody else has.
-    async fn begin_trial(&self, conn: &mut MySqlConnection) -> sqlx::Result<Vec<MessageId>> {
+    async fn begin_trial(&self, conn: &mut MySqlConnection, wanted: &Scope) -> sqlx::Result<Vec<MessageId>> {
         conn.execute(PATIENCE).await?;
         conn.execute(BEGIN).await?;
-        let found = ids(&self.statements.find_trial_row.fetch_all(conn, &[]).await?, &self.map)?;
+        let found = self
+            .statements
+            .find_trial_row
+            .fetch_all(conn, &scope(wanted, 0))
+            .await?;
+        let found = ids(&found, &self.map)?;
         if found.is_empty() {
             return Ok(found);
         }

@@ -4,6 +4,7 @@
 
 mod support;
 
+use posthaste_core::store::{ProducerStore, RelayStore, Scope};
 use posthaste_core::table::Shipped;
 use posthaste_core::{Enqueued, Message, OutboxOptions, TableMap};
 use posthaste_mysql::MySqlStore;
@@ -86,4 +87,61 @@ async fn a_dedupe_key_is_taken_once_without_a_partial_index() {
         .await
         .unwrap();
     assert_eq!(delivered, 4);
+}
+
+/// Their trigger is theirs: it must not stop a relay of others, whether that has rows or not.
+#[tokio::test]
+async fn a_trial_leaves_the_rows_of_other_namespaces_topics_and_tenants_alone() {
+    let tenant = |n: u32| Some(format!("01890a5d-ac96-774b-bcce-b302099a805{n}"));
+    let ours = Scope {
+        namespace: "ours".to_owned(),
+        topics: vec!["orders".to_owned()],
+        tenant: tenant(1),
+    };
+    let theirs = [
+        Scope {
+            namespace: "theirs".to_owned(),
+            ..ours.clone()
+        },
+        Scope {
+            topics: vec!["invoices".to_owned()],
+            ..ours.clone()
+        },
+        Scope {
+            tenant: tenant(2),
+            ..ours.clone()
+        },
+    ];
+    for scope in &theirs {
+        let (pool, store) = store().await;
+        enqueue_in(&store, scope).await;
+        let trigger = format!(
+            "create trigger theirs before update on modkit_outbox_events for each row
+             begin
+                if new.namespace = '{}' and new.topic = '{}' and new.tenant_id = '{}' then
+                    signal sqlstate '45000' set message_text = 'theirs';
+                end if;
+             end",
+            scope.namespace,
+            scope.topics[0],
+            scope.tenant.as_deref().unwrap()
+        );
+        support::run(&pool, trigger).await;
+        let error = store.check_for(scope).await.expect_err("it is for them");
+        assert!(error.message.contains("theirs"), "{error}");
+        store.check_for(&ours).await.unwrap();
+        enqueue_in(&store, &ours).await;
+        store.check_for(&ours).await.unwrap();
+        support::drop_database(&pool).await;
+    }
+}
+
+async fn enqueue_in(store: &MySqlStore, scope: &Scope) {
+    let options = OutboxOptions {
+        namespace: scope.namespace.clone(),
+        ..OutboxOptions::default()
+    };
+    let mut message = Message::new(&*scope.topics[0], "{}");
+    message.tenant = scope.tenant.clone();
+    store.enqueue_and_commit(&options, vec![message]).await.unwrap();
 }

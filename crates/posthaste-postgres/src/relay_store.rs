@@ -165,10 +165,11 @@ impl RelayStore for PostgresStore {
             .map(|listener| Box::new(listener) as Box<dyn WakeSource>)
     }
 
-    async fn check(&self) -> Result<(), StoreError> {
+    async fn check_for(&self, scope: &Scope) -> Result<(), StoreError> {
+        self.map.check_scope(scope)?;
         self.check_tables().await.map_err(|error| self.with_remedy(error))?;
         self.stats("").await?;
-        self.try_verdicts().await
+        self.try_verdicts(scope).await
     }
 }
 

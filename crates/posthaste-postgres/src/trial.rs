@@ -1,10 +1,10 @@
 //! Every verdict is tried, and rolled back, before the first publication.
 //!
-//! On some open rows if there are any, else on one that is inserted. Where that cannot be, what the server says without
+//! On some open rows of the relay's scope if there are any, else on one that is inserted. Where that cannot be, what the server says without
 //! a row must do: rights are checked by statements that match nothing, and words by the constraints on their column.
 
 use posthaste_core::lifecycle::{LeaseToken, Settlement, Verdict};
-use posthaste_core::store::{StoreErrorKind, WorkerId};
+use posthaste_core::store::{Scope, StoreErrorKind, WorkerId};
 use posthaste_core::validate::TypeNameRule;
 use posthaste_core::{MessageId, OutboxOptions, StoreError};
 use sqlx::{AssertSqlSafe, Executor, PgConnection, Row};
@@ -37,9 +37,9 @@ const ACCEPT: &str = "let the table's constraints, triggers and unique indexes a
 
 impl PostgresStore {
     /// Whether the table takes every verdict. That somebody else has a lock is no answer, and no error.
-    pub(crate) async fn try_verdicts(&self) -> Result<(), StoreError> {
+    pub(crate) async fn try_verdicts(&self, scope: &Scope) -> Result<(), StoreError> {
         let mut tx = pooling::begin(&self.pool, BEGIN_TRIAL).await.map_err(store_error)?;
-        let tried = self.try_on(&mut tx).await;
+        let tried = self.try_on(&mut tx, scope).await;
         let ended = tx.rollback().await.map_err(store_error);
         match tried {
             Err(error) if error.kind == StoreErrorKind::Contention => {
@@ -51,10 +51,10 @@ impl PostgresStore {
         }
     }
 
-    async fn try_on(&self, conn: &mut PgConnection) -> Result<(), StoreError> {
-        let mut rows = self.open_rows(conn).await?;
+    async fn try_on(&self, conn: &mut PgConnection, scope: &Scope) -> Result<(), StoreError> {
+        let mut rows = self.open_rows(conn, scope).await?;
         if rows.is_empty() {
-            rows.extend(self.insert_one(conn).await?);
+            rows.extend(self.insert_one(conn, scope).await?);
         }
         if rows.is_empty() {
             self.try_words(conn).await?;
@@ -73,10 +73,12 @@ impl PostgresStore {
         Ok(())
     }
 
-    /// Some rows that are open and that nobody has.
-    async fn open_rows(&self, conn: &mut PgConnection) -> Result<Vec<MessageId>, StoreError> {
+    /// Some rows of the scope that are open and that nobody has.
+    async fn open_rows(&self, conn: &mut PgConnection, scope: &Scope) -> Result<Vec<MessageId>, StoreError> {
         conn.execute(MARK).await.map_err(store_error)?;
         let rows = self.statements.common.trial_rows.query().bind(ROWS);
+        let topics = (!scope.topics.is_empty()).then_some(&scope.topics);
+        let rows = rows.bind(&scope.namespace).bind(topics).bind(&scope.tenant);
         match rows.fetch_all(&mut *conn).await {
             Ok(rows) => ids(&rows, &self.map).map_err(store_error),
             // A table in which open rows are hard to find.
@@ -89,8 +91,8 @@ impl PostgresStore {
     }
 
     /// A row that is never there for anybody else. Not all relays may insert, nor do all tables take what a map knows of.
-    async fn insert_one(&self, conn: &mut PgConnection) -> Result<Option<MessageId>, StoreError> {
-        let (Some(message), Some(table)) = (self.map.trial_message(), self.map.table("outbox")) else {
+    async fn insert_one(&self, conn: &mut PgConnection, scope: &Scope) -> Result<Option<MessageId>, StoreError> {
+        let (Some(message), Some(table)) = (self.map.trial_message(scope), self.map.table("outbox")) else {
             return Ok(None);
         };
         let may_insert: bool = sqlx::query_scalar("select has_any_column_privilege(to_regclass($1), 'insert')")
@@ -104,6 +106,7 @@ impl PostgresStore {
         }
         conn.execute(MARK).await.map_err(store_error)?;
         let options = OutboxOptions {
+            namespace: scope.namespace.clone(),
             type_names: TypeNameRule::Any,
             ..OutboxOptions::default()
         };
@@ -111,7 +114,7 @@ impl PostgresStore {
             // A trigger or a policy may keep it from relays; then it says nothing about other rows.
             Ok(enqueued) => {
                 let id = enqueued.id();
-                Ok(self.open_rows(conn).await?.contains(&id).then_some(id))
+                Ok(self.open_rows(conn, scope).await?.contains(&id).then_some(id))
             }
             Err(error) => {
                 tracing::debug!(%error, "no row could be inserted to try verdicts on");

@@ -199,7 +199,7 @@ impl Relay {
     async fn run(self, until: Until) -> Result<RelayReport, RelayError> {
         self.config.validate()?;
         let store: Arc<dyn RelayStore> = Arc::new(TimedStore::new(self.store, self.config.store_timeout));
-        match store.check().await {
+        match store.check_for(&self.config.scope).await {
             Err(error) if !error.kind.is_transient() => return Err(error.into()),
             Err(error) => tracing::warn!(%error, "the outbox could not be checked; trying to serve it all the same"),
             Ok(()) => {}

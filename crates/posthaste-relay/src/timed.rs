@@ -149,8 +149,8 @@ impl RelayStore for TimedStore {
         timeout(self.registry.base, self.inner.wake_source()).await.ok()?
     }
 
-    async fn check(&self) -> Result<(), StoreError> {
-        self.check.on(self.inner.check()).await
+    async fn check_for(&self, scope: &Scope) -> Result<(), StoreError> {
+        self.check.on(self.inner.check_for(scope)).await
     }
 }
 

@@ -152,10 +152,11 @@ impl RelayStore for SqliteStore {
             .then(|| Box::new(Watcher::new(&options)) as Box<dyn WakeSource>)
     }
 
-    async fn check(&self) -> Result<(), StoreError> {
+    async fn check_for(&self, scope: &Scope) -> Result<(), StoreError> {
+        self.map.check_scope(scope)?;
         self.check_columns().await?;
         self.stats("").await?;
-        self.try_verdicts().await
+        self.try_verdicts(scope).await
     }
 }
 

@@ -1,15 +1,16 @@
-//! Every verdict is tried, and rolled back, before the first publication: on some open rows if there are any, else on one
+//! Every verdict is tried, and rolled back, before the first publication: on some open rows of the relay's scope if there are any, else on one
 //! that is inserted.
 
 use std::time::Duration;
 
 use posthaste_core::lifecycle::{LeaseToken, Settlement, Verdict};
-use posthaste_core::store::{StoreErrorKind, WorkerId};
+use posthaste_core::store::{Scope, StoreErrorKind, WorkerId};
 use posthaste_core::validate::TypeNameRule;
 use posthaste_core::{MessageId, OutboxOptions, StoreError};
 use sqlx::types::Json;
 use sqlx::{Executor, SqliteConnection};
 
+use crate::claim::topics;
 use crate::error::store_error;
 use crate::rows::id;
 use crate::{BEGIN, SqliteStore};
@@ -26,7 +27,7 @@ const ACCEPT: &str = "let the table's constraints, triggers and unique indexes a
 
 impl SqliteStore {
     /// Whether the table takes every verdict. That somebody else is writing is no answer, and no error.
-    pub(crate) async fn try_verdicts(&self) -> Result<(), StoreError> {
+    pub(crate) async fn try_verdicts(&self, scope: &Scope) -> Result<(), StoreError> {
         let mut tx = match self.pool.begin_with(BEGIN).await.map_err(|error| self.error(error)) {
             Err(error) if error.kind == StoreErrorKind::Contention => {
                 tracing::debug!(%error, "the verdicts could not be tried; others write");
@@ -34,15 +35,15 @@ impl SqliteStore {
             }
             begun => begun?,
         };
-        let tried = self.try_on(&mut tx).await;
+        let tried = self.try_on(&mut tx, scope).await;
         tx.rollback().await.map_err(store_error)?;
         tried
     }
 
-    async fn try_on(&self, conn: &mut SqliteConnection) -> Result<(), StoreError> {
-        let mut rows = self.open_rows(conn).await.map_err(|error| self.error(error))?;
+    async fn try_on(&self, conn: &mut SqliteConnection, scope: &Scope) -> Result<(), StoreError> {
+        let mut rows = self.open_rows(conn, scope).await.map_err(|error| self.error(error))?;
         if rows.is_empty() {
-            rows.extend(self.insert_one(conn).await);
+            rows.extend(self.insert_one(conn, scope).await);
         }
         if rows.is_empty() {
             return Ok(());
@@ -66,19 +67,24 @@ impl SqliteStore {
         Ok(())
     }
 
-    async fn open_rows(&self, conn: &mut SqliteConnection) -> sqlx::Result<Vec<MessageId>> {
-        let rows = sqlx::query(self.statements.rows.trial_rows.sql()).bind(ROWS);
+    async fn open_rows(&self, conn: &mut SqliteConnection, scope: &Scope) -> sqlx::Result<Vec<MessageId>> {
+        let rows = sqlx::query(self.statements.rows.trial_rows.sql())
+            .bind(ROWS)
+            .bind(&scope.namespace)
+            .bind(topics(scope))
+            .bind(&scope.tenant);
         let rows = rows.fetch_all(conn).await?;
         rows.iter().map(|row| id(row, "id", &self.map)).collect()
     }
 
     /// A row that is never there for anybody else, if the table takes what a map knows of.
-    async fn insert_one(&self, conn: &mut SqliteConnection) -> Option<MessageId> {
+    async fn insert_one(&self, conn: &mut SqliteConnection, scope: &Scope) -> Option<MessageId> {
         let options = OutboxOptions {
+            namespace: scope.namespace.clone(),
             type_names: TypeNameRule::Any,
             ..OutboxOptions::default()
         };
-        match self.outbox(options).enqueue(conn, self.map.trial_message()?).await {
+        match self.outbox(options).enqueue(conn, self.map.trial_message(scope)?).await {
             Ok(enqueued) => Some(enqueued.id()),
             Err(error) => {
                 tracing::debug!(%error, "no row could be inserted to try verdicts on");

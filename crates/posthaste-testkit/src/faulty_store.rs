@@ -311,8 +311,8 @@ impl<S: RelayStore> RelayStore for FaultyStore<S> {
         self.inner.wake_source().await
     }
 
-    async fn check(&self) -> Result<(), StoreError> {
+    async fn check_for(&self, scope: &Scope) -> Result<(), StoreError> {
         self.answering().await;
-        self.inner.check().await
+        self.inner.check_for(scope).await
     }
 }

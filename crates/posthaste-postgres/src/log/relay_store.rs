@@ -198,7 +198,8 @@ impl RelayStore for PostgresLogStore {
         Ok(())
     }
 
-    async fn check(&self) -> Result<(), StoreError> {
+    async fn check_for(&self, scope: &Scope) -> Result<(), StoreError> {
+        refuse_parts(scope)?;
         self.inner.check_session().await?;
         self.check_ids().await?;
         self.check_lengths().await?;

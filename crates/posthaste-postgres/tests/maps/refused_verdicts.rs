@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use posthaste_core::lifecycle::{Settlement, Verdict};
-use posthaste_core::store::{StoreErrorKind, Terms};
-use posthaste_core::{Message, MessageId, RelayStore, StoreError};
+use posthaste_core::store::{ProducerStore, Scope, StoreErrorKind, Terms};
+use posthaste_core::{Message, MessageId, OutboxOptions, RelayStore, StoreError};
 use posthaste_postgres::PostgresStore;
 use posthaste_relay::{Relay, RelayConfig};
 use posthaste_testkit::{FaultyPublisher, RecordingPublisher};
@@ -303,4 +303,65 @@ async fn nobody_waits_behind_refused_verdicts() {
     relay.await.unwrap().unwrap();
     assert_eq!(broker.inner().ids().len(), 32, "each once");
     place.dispose().await;
+}
+
+/// Their trigger is theirs: it must not stop a relay of others, whether that has rows or not.
+#[tokio::test]
+async fn a_trial_leaves_the_rows_of_other_namespaces_topics_and_tenants_alone() {
+    let place = Place::shipped("usage", 3).await;
+    let tenant = |n: u32| Some(format!("01890a5d-ac96-774b-bcce-b302099a805{n}"));
+    let ours = Scope {
+        namespace: "ours".to_owned(),
+        topics: vec!["orders".to_owned()],
+        tenant: tenant(1),
+    };
+    let theirs = [
+        Scope {
+            namespace: "theirs".to_owned(),
+            ..ours.clone()
+        },
+        Scope {
+            topics: vec!["invoices".to_owned()],
+            ..ours.clone()
+        },
+        Scope {
+            tenant: tenant(2),
+            ..ours.clone()
+        },
+    ];
+    for scope in &theirs {
+        place.run("truncate modkit_outbox_events").await;
+        enqueue_in(&place, scope).await;
+        place
+            .run(
+                "create or replace function refuse() returns trigger language plpgsql as $$
+                 begin raise exception 'theirs'; end $$;
+                 drop trigger if exists theirs on modkit_outbox_events",
+            )
+            .await;
+        let theirs = format!(
+            "create trigger theirs before update on modkit_outbox_events for each row
+             when (new.namespace = '{}' and new.topic = '{}' and new.tenant_id = '{}') execute function refuse()",
+            scope.namespace,
+            scope.topics[0],
+            scope.tenant.as_deref().unwrap()
+        );
+        place.run(&theirs).await;
+        let error = place.store.check_for(scope).await.expect_err("it is for them");
+        assert!(error.message.contains("theirs"), "{error}");
+        place.store.check_for(&ours).await.unwrap();
+        enqueue_in(&place, &ours).await;
+        place.store.check_for(&ours).await.unwrap();
+    }
+    place.dispose().await;
+}
+
+async fn enqueue_in(place: &Place, scope: &Scope) {
+    let options = OutboxOptions {
+        namespace: scope.namespace.clone(),
+        ..OutboxOptions::default()
+    };
+    let mut message = Message::new(&*scope.topics[0], "{}");
+    message.tenant = scope.tenant.clone();
+    place.store.enqueue_and_commit(&options, vec![message]).await.unwrap();
 }

@@ -1,6 +1,6 @@
 //! Verdicts that the database refuses are found before anything is published.
 
-use posthaste_core::store::{ProducerStore, RelayStore};
+use posthaste_core::store::{ProducerStore, RelayStore, Scope};
 use posthaste_core::{Message, OutboxOptions};
 
 use super::tables::{Foreign, USAGE_DDL, usage_map};
@@ -41,4 +41,57 @@ async fn what_a_trigger_refuses_or_ignores_is_said_by_the_check() {
             assert_eq!(foreign.number(pending).await, rows, "nothing is left of it");
         }
     }
+}
+
+/// Their trigger is theirs: it must not stop a relay of others, whether that has rows or not.
+#[tokio::test]
+async fn a_trial_leaves_the_rows_of_other_namespaces_topics_and_tenants_alone() {
+    let tenant = |n: u32| Some(format!("01890a5d-ac96-774b-bcce-b302099a805{n}"));
+    let ours = Scope {
+        namespace: "ours".to_owned(),
+        topics: vec!["orders".to_owned()],
+        tenant: tenant(1),
+    };
+    let theirs = [
+        Scope {
+            namespace: "theirs".to_owned(),
+            ..ours.clone()
+        },
+        Scope {
+            topics: vec!["invoices".to_owned()],
+            ..ours.clone()
+        },
+        Scope {
+            tenant: tenant(2),
+            ..ours.clone()
+        },
+    ];
+    for scope in &theirs {
+        let foreign = Foreign::new(USAGE_DDL, usage_map()).await;
+        enqueue_in(&foreign, scope).await;
+        let trigger = format!(
+            "create trigger theirs before update on modkit_outbox_events
+             when new.namespace = '{}' and new.topic = '{}' and new.tenant_id = '{}'
+             begin select raise(abort, 'theirs'); end",
+            scope.namespace,
+            scope.topics[0],
+            scope.tenant.as_deref().unwrap()
+        );
+        foreign.execute(&trigger).await;
+        let error = foreign.store.check_for(scope).await.expect_err("it is for them");
+        assert!(error.message.contains("theirs"), "{error}");
+        foreign.store.check_for(&ours).await.unwrap();
+        enqueue_in(&foreign, &ours).await;
+        foreign.store.check_for(&ours).await.unwrap();
+    }
+}
+
+async fn enqueue_in(foreign: &Foreign, scope: &Scope) {
+    let options = OutboxOptions {
+        namespace: scope.namespace.clone(),
+        ..OutboxOptions::default()
+    };
+    let mut message = Message::new(&*scope.topics[0], "{}");
+    message.tenant = scope.tenant.clone();
+    foreign.store.enqueue_and_commit(&options, vec![message]).await.unwrap();
 }

@@ -194,7 +194,7 @@ impl RelayStore for MemoryStore {
         Some(Box::new(Doorbell(self.shared.doorbell.subscribe())))
     }
 
-    async fn check(&self) -> Result<(), StoreError> {
+    async fn check_for(&self, _scope: &Scope) -> Result<(), StoreError> {
         Ok(())
     }
 }

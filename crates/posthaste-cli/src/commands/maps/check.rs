@@ -39,7 +39,7 @@ impl Check {
         let mut findings = schema::findings(&database).await?;
         if !findings.iter().any(|finding| finding.severity == Severity::Error) {
             // What the catalogue does not say: rights, triggers, constraints. Written and rolled back.
-            findings.splice(0..0, schema::refusal(&database).await?);
+            findings.splice(0..0, schema::refusal(&database, &config.relay.scope).await?);
         }
         let name = database.table_map().map_or("posthaste", |map| map.name()).to_owned();
         let url = database.url().to_string();
