@@ -3,7 +3,7 @@
 //! Behind one, what a session remembers is not there for the next transaction, or is somebody else's: a named prepared
 //! statement, a `LISTEN`, an advisory lock of the session. sqlx names its statements, and sends one in two steps between
 //! which such a pooler may change the session. So unless every connection is known to be a session of its own, statements
-//! are unnamed, and each runs within a transaction.
+//! are unnamed, and each runs within a transaction. So it does where a statement by itself would not be read committed.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -49,6 +49,8 @@ pub(crate) struct Sessions(Arc<Inner>);
 struct Inner {
     known: AtomicU8,
     detection: OnceCell<()>,
+    /// Whether a statement by itself runs under read committed.
+    read_committed: OnceCell<bool>,
 }
 
 impl Sessions {
@@ -110,10 +112,23 @@ impl Sessions {
 
     /// A place to run one statement, whatever the connections are.
     pub(crate) async fn open(&self, pool: &PgPool) -> sqlx::Result<Session> {
-        Ok(match self.detect(pool).await {
-            Pooling::Session => Session::Own(pool.acquire().await?),
-            Pooling::Detect | Pooling::Transaction => Session::Lent(begin(pool, BEGIN).await?),
-        })
+        if self.detect(pool).await == Pooling::Session {
+            let mut conn = pool.acquire().await?;
+            if self.is_read_committed(&mut conn).await? {
+                return Ok(Session::Own(conn));
+            }
+        }
+        Ok(Session::Lent(begin(pool, BEGIN).await?))
+    }
+
+    /// Whether statements may run by themselves. A database, a role or the pool may have a stricter default, under which a
+    /// verdict fails that meets the renewal of its lease; those connections are others' too, so the default is left alone.
+    async fn is_read_committed(&self, conn: &mut PgConnection) -> sqlx::Result<bool> {
+        let ask = || async {
+            let row = sqlx::raw_sql("show transaction_isolation").fetch_one(conn).await?;
+            Ok(matches!(row.try_get(0)?, "read committed" | "read uncommitted"))
+        };
+        self.0.read_committed.get_or_try_init(ask).await.copied()
     }
 }
 
