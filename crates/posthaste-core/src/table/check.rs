@@ -172,6 +172,9 @@ impl Checker<'_> {
         if purpose == "outbox" && !self.map.is_own() {
             self.indexes(live);
         }
+        if purpose == "failed" {
+            self.failed_indexes(live);
+        }
     }
 
     /// A column that is there: whether it can keep what is put into it.

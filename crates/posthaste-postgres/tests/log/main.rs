@@ -11,6 +11,7 @@ mod application;
 mod gaps;
 mod lanes;
 mod order;
+mod plans;
 mod seat;
 mod statements;
 mod upkeep;

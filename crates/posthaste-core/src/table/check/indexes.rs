@@ -1,6 +1,7 @@
 //! Whether the indexes of a live table suit its map.
 
 use super::{Checker, Severity};
+use crate::table::catalogue::LiveIndex;
 use crate::table::{Layout, LiveTable};
 
 /// Roles whose columns the relay changes.
@@ -50,6 +51,49 @@ impl Checker<'_> {
             self.claim_order(live);
             self.changed_columns(live, id);
             self.given_order(live);
+        }
+    }
+
+    /// Every claim of a log asks whether its rows, and earlier ones of their lanes, are in the table of failures.
+    pub(super) fn failed_indexes(&mut self, live: &LiveTable) {
+        let map = self.map;
+        let name = |role: &str| map.side_column("failed", role).map(|column| column.name.as_str());
+        let key = name("ordering_key").or_else(|| name("aggregate_id"));
+        let lane = if map.has("aggregate_type") {
+            name("aggregate_type")
+        } else {
+            None
+        };
+        let lane: Vec<&str> = lane.into_iter().chain(key).collect();
+        for (purpose, columns, asked) in [
+            ("event", name("event_id").into_iter().collect(), "for its events"),
+            ("lane", lane, "for earlier events of its keys"),
+        ] {
+            let columns: Vec<&str> = columns;
+            // They are compared as texts, which an index on other types does not serve.
+            let is_text = |column: &&str| {
+                let found = live.column(column);
+                found.is_some_and(|found| matches!(&*found.type_name, "text" | "character varying"))
+            };
+            if columns.is_empty() || !columns.iter().all(is_text) {
+                continue;
+            }
+            let serves = |index: &LiveIndex| {
+                let first = index.columns.get(..columns.len()).unwrap_or_default();
+                !index.partial
+                    && !first.is_empty()
+                    && columns.iter().all(|column| first.iter().any(|there| there == column))
+            };
+            if live.indexes.iter().any(serves) {
+                continue;
+            }
+            let problem = format!(
+                "there is no index on ({}), so every claim reads all of {} {asked}, which takes long when many failed",
+                columns.join(", "),
+                live.name
+            );
+            let mend = self.mend.index_on(live, purpose, &columns);
+            self.note(Severity::Warning, "tables.failed".to_owned(), problem, Some(mend));
         }
     }
 

@@ -215,10 +215,14 @@ impl Mend<'_> {
         format!("create unique index {index} on {name} ({list}){only};")
     }
 
+    pub(super) fn index_on(&self, table: &LiveTable, purpose: &str, columns: &[&str]) -> String {
+        let (name, list) = (self.table(&table.name), self.list(columns));
+        format!("create index {} on {name} ({list});", self.index(table, purpose))
+    }
+
     pub(super) fn claim_index(&self, table: &LiveTable, status: &str, order: &[&str]) -> String {
         let mut columns = vec![status];
         columns.extend(order);
-        let (name, list) = (self.table(&table.name), self.list(&columns));
-        format!("create index {} on {name} ({list});", self.index(table, "claim"))
+        self.index_on(table, "claim", &columns)
     }
 }
