@@ -25,14 +25,9 @@ pub fn store_error(error: sqlx::Error) -> StoreError {
         sqlx::Error::ColumnNotFound(_) | sqlx::Error::ColumnDecode { .. } => (Kind::SchemaMissing, Some(MIGRATE)),
         _ => (Kind::Other, None),
     };
-    // The driver would add a line number, of the server's own source.
-    let message = match &error {
-        sqlx::Error::Database(database) => database.message().to_owned(),
-        _ => error.to_string(),
-    };
     StoreError {
         kind,
-        message: format!("PostgreSQL: {message}"),
+        message: format!("PostgreSQL: {error}"),
         remedy,
         source: Some(Box::new(error)),
     }
