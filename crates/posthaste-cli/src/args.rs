@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{ArgAction, Args, Parser, Subcommand};
 
 use crate::commands::{completions, dead, enqueue, maps, migrate, purge, run, sql, status};
 #[cfg(feature = "kafka")]
@@ -46,14 +46,32 @@ pub struct Settings {
     /// One setting, such as `relay.batch_size=1000`; may be repeated
     #[arg(long, global = true, value_name = "FIELD=VALUE", value_parser = setting)]
     set: Vec<(String, String)>,
+    /// Log more, in place of log.level: with -v what Posthaste does, with -vv what its libraries do, too
+    #[arg(short, long, global = true, action = ArgAction::Count)]
+    verbose: u8,
+    /// Log errors only, in place of log.level
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    quiet: bool,
 }
 
 impl Settings {
     pub fn origin(self) -> Origin {
-        let url = self.database_url.map(|url| ("database.url".to_owned(), url));
+        let url = self.database_url.clone().map(|url| ("database.url".to_owned(), url));
+        let level = self.level().map(|level| ("log.level".to_owned(), level.to_owned()));
         Origin {
             file: self.config,
-            flags: url.into_iter().chain(self.set).collect(),
+            flags: url.into_iter().chain(level).chain(self.set).collect(),
+        }
+    }
+
+    /// The log's filter, if a flag says which.
+    fn level(&self) -> Option<&'static str> {
+        match (self.quiet, self.verbose) {
+            (true, _) => Some("error"),
+            (false, 0) => None,
+            (false, 1) => Some("info,posthaste=debug"),
+            (false, 2) => Some("debug"),
+            (false, _) => Some("trace"),
         }
     }
 }

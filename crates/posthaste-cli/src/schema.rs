@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use anyhow::{Context, bail};
-use posthaste_core::store::{Migration, Scope, Store};
+use anyhow::bail;
+use posthaste_core::StoreError;
+use posthaste_core::store::{Migration, Scope, Store, StoreErrorKind};
 use posthaste_core::table::catalogue::describe_all;
 use posthaste_core::table::check::check;
 use posthaste_core::table::{Finding, Severity};
@@ -15,9 +16,11 @@ use crate::wiring::{self, Backend, IfMissing};
 /// directory an empty outbox would look like one in which all is well.
 pub async fn existing(database: &Database) -> anyhow::Result<Arc<dyn Store>> {
     wiring::probe(database).await?;
-    let store = wiring::store(database, IfMissing::Refuse)
-        .await
-        .context("there is no outbox here")?;
+    let opened = wiring::store(database, IfMissing::Refuse).await;
+    let store = opened.map_err(|error| match error.downcast_ref::<StoreError>() {
+        Some(missing) if missing.kind == StoreErrorKind::SchemaMissing => error.context("there is no outbox here"),
+        _ => error,
+    })?;
     require(&*store, database).await?;
     Ok(store)
 }

@@ -5,9 +5,11 @@ use std::fs::OpenOptions;
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::ValueEnum;
+use log::LevelFilter;
 use posthaste_core::store::{Store, StoreErrorKind};
 use posthaste_core::table::{self, Catalogue, Identifier, Kind, Strategy};
 use posthaste_core::{PublishError, Publisher, StoreError, TableMap};
@@ -20,7 +22,7 @@ use posthaste_sqlite::{SqliteCatalogue, SqliteStore};
 use sqlx::mysql::{MySqlConnectOptions, MySqlPoolOptions};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::sqlite::SqlitePoolOptions;
-use sqlx::{Connection, MySqlConnection, PgConnection};
+use sqlx::{ConnectOptions, Connection, MySqlConnection, PgConnection};
 
 use crate::config::{Config, Database, DatabaseUrl, PoolingMode, PublisherKind};
 
@@ -64,7 +66,7 @@ pub async fn store(database: &Database, if_missing: IfMissing) -> anyhow::Result
             let pool = SqlitePoolOptions::new()
                 .max_connections(database.max_connections)
                 .acquire_timeout(database.acquire_timeout)
-                .connect_lazy_with((*opened.pool().connect_options()).clone());
+                .connect_lazy_with(quietly((*opened.pool().connect_options()).clone()));
             opened.pool().close().await;
             sqlite_store(database, pool)
         }
@@ -261,12 +263,23 @@ pub fn writable(database: &Database) -> Result<(), StoreError> {
 
 fn postgres_options(url: &str) -> anyhow::Result<PgConnectOptions> {
     PgConnectOptions::from_str(url)
+        .map(quietly)
         .context("database.url: not an address of PostgreSQL; write postgres://user:password@host:5432/database")
 }
 
 fn mysql_options(url: &str) -> anyhow::Result<MySqlConnectOptions> {
     MySqlConnectOptions::from_str(url)
+        .map(quietly)
         .context("database.url: not an address of MySQL; write mysql://user:password@host:3306/database")
+}
+
+/// A statement that takes longer than this is logged.
+const SLOW_STATEMENT: Duration = Duration::from_secs(1);
+
+/// The driver warns of slow statements with their whole text, every time. What an operator can do something about is in the
+/// relay's own lines and metrics.
+fn quietly<O: ConnectOptions>(options: O) -> O {
+    options.log_slow_statements(LevelFilter::Debug, SLOW_STATEMENT)
 }
 
 fn no_file(path: &Path) -> StoreError {

@@ -3,6 +3,7 @@
 mod database_url;
 #[cfg(feature = "kafka")]
 mod kafka;
+mod line;
 mod load;
 mod map;
 mod problem;

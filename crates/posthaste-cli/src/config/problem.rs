@@ -8,6 +8,7 @@ use figment::{Figment, Source};
 use thiserror::Error;
 
 use super::database_url::without_password;
+use super::line;
 use super::load::{ENV_PREFIX, ENV_SEPARATOR, FLAG};
 
 /// A setting that cannot be used: the dotted field, its value, the remedy and where it was given.
@@ -167,7 +168,9 @@ fn place(figment: &Figment, field: &str) -> String {
     }
     if let Some(Source::File(path)) = &metadata.source {
         let here = std::env::current_dir().unwrap_or_default();
-        return format!(" (in {})", path.strip_prefix(here).unwrap_or(path).display());
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        let line = line::of(&text, field).map_or_else(String::new, |line| format!(", line {line}"));
+        return format!(" (in {}{line})", path.strip_prefix(here).unwrap_or(path).display());
     }
     let variable = field.to_uppercase().replace('.', ENV_SEPARATOR);
     format!(" (in the environment variable {ENV_PREFIX}{variable})")

@@ -9,7 +9,7 @@ fn refused(lines: &str, parts: &[&str]) {
     place.write("posthaste.toml", lines);
     place
         .run(&["run"])
-        .fails_with(&[parts, &["(in posthaste.toml)"]].concat());
+        .fails_with(&[parts, &["(in posthaste.toml, line "]].concat());
 }
 
 #[test]
@@ -201,4 +201,61 @@ fn every_setting_is_in_the_reference_and_the_reference_has_no_other() {
     let mut described: Vec<String> = reference.lines().filter_map(row).collect();
     described.sort_unstable();
     assert_eq!(described, settings);
+}
+
+#[test]
+fn a_bad_value_is_named_with_its_line() {
+    refused(
+        "# ours\n[log]\nlevel = 'info'\n\n[relay]\nlease = '30s'\nbatch_size = 'many'\n",
+        &[
+            "relay.batch_size = \"many\": write a whole number",
+            "(in posthaste.toml, line 7)",
+        ],
+    );
+    refused(
+        "[relay]\nlease = '1ms'\n",
+        &["relay.lease", "(in posthaste.toml, line 2)"],
+    );
+}
+
+#[test]
+fn flags_make_the_log_louder_and_quieter() {
+    let place = Place::with_sqlite().migrated();
+    let lines = |flags: &[&str]| {
+        place.enqueue(&["--topic", "a", "--payload", "1"]);
+        let args = [&["run", "--drain"], &TO_STDOUT[..], flags].concat();
+        place.run(&args).success().stderr
+    };
+    let plain = lines(&[]);
+    assert!(plain.contains(" INFO ") && !plain.contains("DEBUG"), "{plain}");
+    for quiet in ["-q", "--quiet"] {
+        assert_eq!(lines(&[quiet]), "");
+    }
+    let away = [
+        "--set",
+        "publisher.kind=webhook",
+        "--set",
+        "publisher.url=http://127.0.0.1:1/x",
+    ];
+    let failing = |flag: &str| {
+        place.enqueue(&["--topic", "a", "--payload", "1"]);
+        place.run(&[&["run", "--drain", flag], &away[..]].concat()).stderr
+    };
+    let debug = |line: &&str| line.contains(" DEBUG ");
+    for verbose in ["-v", "--verbose"] {
+        let log = failing(verbose);
+        assert!(log.lines().filter(debug).count() > 0, "{log}");
+        assert!(
+            log.lines().filter(debug).all(|line| line.contains(" posthaste")),
+            "{log}"
+        );
+    }
+    let log = failing("-vv");
+    assert!(log.lines().filter(debug).any(|line| line.contains(" sqlx")), "{log}");
+    assert!(
+        lines(&["-q", "--set", "log.level=info"]).contains(" INFO "),
+        "a setting says it more exactly"
+    );
+    let both = place.run(&["status", "-q", "-v"]);
+    assert_eq!(both.code, Some(2), "{both:?}");
 }

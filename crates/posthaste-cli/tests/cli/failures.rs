@@ -32,6 +32,38 @@ fn a_missing_file_is_not_made_by_looking() {
     assert!(!place.path("outbox.db").exists());
 }
 
+#[test]
+fn a_file_that_is_no_database_is_named_once() {
+    let place = Place::with_sqlite();
+    place.write(
+        "outbox.db",
+        "these are words, many enough that they could be the head of a database\n",
+    );
+    let status = place.run(&["status"]);
+    status.fails_with(&["error: cannot open outbox.db", "not a SQLite database"]);
+    assert!(!status.stderr.contains("there is no outbox here"), "{status:?}");
+}
+
+/// What an operator can do about a slow statement is not in its text.
+#[test]
+fn the_text_of_a_slow_statement_is_not_in_the_log() {
+    let Some(place) = Place::with_postgres() else { return };
+    let place = place.migrated();
+    let schema = place.setting("DATABASE__SCHEMA").unwrap().to_owned();
+    place.sql(&format!(
+        "create function {schema}.doze() returns trigger language plpgsql as \
+         $$ begin perform pg_sleep(1.2); return new; end $$"
+    ));
+    place.sql(&format!(
+        "create trigger doze before insert on {schema}.outbox for each row execute function {schema}.doze()"
+    ));
+    let enqueue = ["enqueue", "--topic", "a", "--payload", "1"];
+    let log = place.run(&enqueue).success().stderr;
+    assert!(!log.contains("insert into"), "{log}");
+    let log = place.run(&[&enqueue[..], &["-vv"]].concat()).success().stderr;
+    assert!(log.contains("slow statement"), "whoever looks closer sees it: {log}");
+}
+
 /// A server of our own, whose roles and life are ours to change.
 fn server() -> Option<PostgresServer> {
     let parent = Path::new(env!("CARGO_TARGET_TMPDIR"));

@@ -303,7 +303,10 @@ fn bad_settings_are_refused_by_their_field_without_showing_secrets() {
     refused("", &["kafka.brokers: is missing", "127.0.0.1:9092"]);
     refused(
         "[kafka]\nbrokers = ['localhost']",
-        &["kafka.brokers = \"localhost\": write host:port", "(in posthaste.toml)"],
+        &[
+            "kafka.brokers = \"localhost\": write host:port",
+            "(in posthaste.toml, line 4)",
+        ],
     );
     refused(
         &format!("{properties}\"linger.sm\" = 5"),

@@ -181,7 +181,7 @@ fn bad_declarations_are_refused_with_field_value_and_place() {
         place.write("posthaste.toml", lines);
         place
             .run(&["topics", "plan"])
-            .fails_with(&[parts, &["(in posthaste.toml)"]].concat());
+            .fails_with(&[parts, &["(in posthaste.toml"]].concat());
     };
     refused(
         "[kafka.topics.a]\npartitions = 0",
