@@ -11,6 +11,7 @@ on_every_database!(
     replayed_messages_are_delivered,
     discarded_messages_are_gone,
     changing_everything_must_be_said,
+    a_dry_run_changes_nothing,
     dead_messages_are_listed_page_by_page,
     dead_messages_can_be_enqueued_in_another_outbox,
 );
@@ -143,6 +144,19 @@ fn changing_everything_must_be_said(place: &Place) {
         .run(&["dead", "discard", "--yes"])
         .fails_with(&["every dead message", "--all"]);
     assert_eq!(place.status()["dead"], 1);
+}
+
+fn a_dry_run_changes_nothing(place: &Place) {
+    let ids = with_dead(place, &[("orders", "1"), ("orders", "2"), ("refunds", "3")]);
+    let dry = |args: &[&str]| {
+        let args = [&["dead"], args, &["--dry-run"]].concat();
+        place.run(&args).success()
+    };
+    assert_eq!(dry(&["discard", "--all"]).stdout, "would discard 3\n", "without --yes");
+    assert_eq!(dry(&["replay", "--topic", "orders"]).stdout, "would replay 2\n");
+    let first = dry(&["replay", "--all", "--limit", "1", "--json"]).json();
+    assert_eq!(first, serde_json::json!({"would_replay": 1, "ids": [ids[0]]}));
+    assert_eq!(place.status()["dead"], 3);
 }
 
 fn dead_messages_are_listed_page_by_page(place: &Place) {

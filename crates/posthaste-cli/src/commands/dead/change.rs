@@ -3,7 +3,7 @@
 use anyhow::bail;
 use clap::Args;
 use posthaste_core::MessageId;
-use posthaste_core::store::Store;
+use posthaste_core::store::{Filter, Store};
 use serde_json::json;
 
 use super::selection::Selection;
@@ -18,7 +18,7 @@ const BATCH: u64 = 500;
 #[command(after_help = "\
 Examples:
   posthaste dead replay 0192f0c1-7e3a-7c55-9d0e-3f6a1b2c4d5e
-  posthaste dead replay --topic orders --limit 100
+  posthaste dead replay --topic orders --limit 100 --dry-run
   posthaste dead replay --all")]
 pub(super) struct Replay {
     #[command(flatten)]
@@ -29,6 +29,7 @@ pub(super) struct Replay {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
+  posthaste dead discard --topic orders --key 42 --dry-run
   posthaste dead discard --topic orders --key 42 --yes
   posthaste dead discard --all --yes")]
 pub(super) struct Discard {
@@ -49,6 +50,9 @@ struct Which {
     /// At most so many, oldest first [default: all that match]
     #[arg(long)]
     limit: Option<u64>,
+    /// Only say which messages that would be
+    #[arg(long)]
+    dry_run: bool,
     /// Print a JSON object with the ids
     #[arg(long)]
     json: bool,
@@ -63,7 +67,7 @@ impl Replay {
 impl Discard {
     /// Before anything is connected to.
     pub(super) fn confirm(&self) -> anyhow::Result<()> {
-        if !self.yes {
+        if !self.yes && !self.which.dry_run {
             bail!("discarded messages cannot be brought back; add --yes if you mean it");
         }
         Ok(())
@@ -89,6 +93,10 @@ impl Which {
         // What is replayed may die again at once: without this bound the loop could go on for ever.
         let dead = store.stats(filter.namespace.as_deref().unwrap_or_default()).await?.dead;
         let mut left = self.limit.unwrap_or(u64::MAX).min(dead);
+        if self.dry_run {
+            let matching = matching(store, &filter, left).await?;
+            return self::print(verb.tense(true), &matching, self.json);
+        }
         let mut changed: Vec<MessageId> = Vec::new();
         while left > 0 {
             let limit = u32::try_from(left.min(BATCH)).unwrap_or(u32::MAX);
@@ -102,20 +110,43 @@ impl Which {
             left = left.saturating_sub(ids.len() as u64);
             changed.extend(ids);
         }
-        self::print(verb, &changed, self.json)
+        self::print(verb.tense(false), &changed, self.json)
     }
 }
 
-fn print(verb: Verb, changed: &[MessageId], json: bool) -> anyhow::Result<()> {
-    let word = match verb {
-        Verb::Replay => "replayed",
-        Verb::Discard => "discarded",
-    };
+impl Verb {
+    /// What happened to messages, or would.
+    fn tense(self, conditional: bool) -> &'static str {
+        match (self, conditional) {
+            (Self::Replay, false) => "replayed",
+            (Self::Replay, true) => "would replay",
+            (Self::Discard, false) => "discarded",
+            (Self::Discard, true) => "would discard",
+        }
+    }
+}
+
+/// The first messages that match, oldest first.
+async fn matching(store: &dyn Store, filter: &Filter, mut left: u64) -> anyhow::Result<Vec<MessageId>> {
+    let mut found: Vec<MessageId> = Vec::new();
+    while left > 0 {
+        let limit = u32::try_from(left.min(BATCH)).unwrap_or(u32::MAX);
+        let page = store.list(filter, found.last().copied(), limit).await?;
+        if page.is_empty() {
+            break;
+        }
+        left = left.saturating_sub(page.len() as u64);
+        found.extend(page.iter().map(|record| record.message.id));
+    }
+    Ok(found)
+}
+
+fn print(word: &str, messages: &[MessageId], json: bool) -> anyhow::Result<()> {
     let mut out = terminal::stdout();
     if json {
-        out.json(&json!({ word: changed.len(), "ids": changed }))?;
+        out.json(&json!({ word.replace(' ', "_"): messages.len(), "ids": messages }))?;
     } else {
-        writeln!(out, "{word} {}", changed.len())?;
+        writeln!(out, "{word} {}", messages.len())?;
     }
     Ok(())
 }
