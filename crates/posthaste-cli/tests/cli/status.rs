@@ -6,6 +6,7 @@ on_every_database!(
     status_counts_what_is_there_and_hides_the_password,
     status_shows_the_relays_and_misses_them_when_they_are_needed,
     status_shows_which_relay_leads,
+    status_fails_if_a_condition_is_met,
 );
 
 fn status_counts_what_is_there_and_hides_the_password(place: &Place) {
@@ -83,6 +84,42 @@ fn status_shows_which_relay_leads(place: &Place) {
     relay.signal(nix::sys::signal::Signal::SIGTERM);
     assert_eq!(relay.exit_code(), Some(0));
     place.run(&drain).success();
+}
+
+fn status_fails_if_a_condition_is_met(place: &Place) {
+    place.run(&["migrate"]).success();
+    place.enqueue(&["--topic", "a", "--payload", "1"]);
+    place.enqueue(&["--topic", "a", "--payload", "1"]);
+    let fine = place
+        .run(&[
+            "status",
+            "--fail-if",
+            "dead>0",
+            "--fail-if",
+            "pending>2",
+            "--fail-if",
+            "oldest>1h",
+        ])
+        .success();
+    assert!(fine.stdout.contains("pending     2"), "{fine:?}");
+    let met = place.run(&[
+        "status",
+        "--json",
+        "--fail-if",
+        "dead>0",
+        "--fail-if",
+        "pending>1",
+        "--fail-if",
+        "relays<1",
+    ]);
+    met.fails_with(&["pending is 2 (--fail-if 'pending>1'); relays is 0 (--fail-if 'relays<1')"]);
+    assert!(!met.stderr.contains("dead"), "{met:?}");
+    assert_eq!(met.json()["pending"], 2, "what is there is printed all the same");
+    let misspelt = place.run(&["status", "--fail-if", "ded>0"]);
+    assert!(
+        misspelt.code == Some(2) && misspelt.stderr.contains("use pending"),
+        "{misspelt:?}"
+    );
 }
 
 #[test]

@@ -1,8 +1,11 @@
 //! `posthaste status`
 
+mod condition;
+
 use std::io::Write;
 use std::time::Duration;
 
+use anyhow::bail;
 use clap::Args;
 use humantime_serde::re::humantime::format_duration;
 use posthaste_core::TableMap;
@@ -10,6 +13,7 @@ use posthaste_core::breaker::CircuitState;
 use posthaste_core::store::{OutboxStats, RelayRecord, Store};
 use serde::Serialize;
 
+use self::condition::Condition;
 use crate::config::Config;
 use crate::schema;
 use crate::terminal::{self, Printer};
@@ -27,12 +31,17 @@ pub struct Status {
     /// The namespace to look at [default: relay.scope.namespace]
     #[arg(long)]
     namespace: Option<String>,
+    /// End with exit code 1 if this is so, and say which: `pending`, `waiting`, `processing`, `dead`, `oldest` or `relays`
+    /// (those alive), one of `> >= < <= =`, and a number, or for `oldest` a duration; may be repeated
+    #[arg(long, value_name = "CONDITION", conflicts_with = "watch")]
+    fail_if: Vec<Condition>,
 }
 
 const EXAMPLES: &str = "\
 Examples:
   posthaste status
   posthaste status --watch
+  posthaste status --fail-if 'dead>0' --fail-if 'oldest>5m'    for cron and monitoring
   posthaste status --json | jq .dead
   posthaste status --json | jq '.relays[] | select(.circuit != \"closed\")'";
 
@@ -52,6 +61,13 @@ struct Found<'a> {
     #[serde(flatten)]
     stats: OutboxStats,
     relays: Vec<FoundRelay>,
+}
+
+impl Found<'_> {
+    /// How many relays are alive.
+    fn alive(&self) -> usize {
+        self.relays.iter().filter(|relay| relay.alive).count()
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -76,10 +92,22 @@ impl Status {
             let found = look(&*store, config, namespace).await?;
             self.print(&found)?;
             if !self.watch {
-                return Ok(());
+                return self.judge(&found);
             }
             tokio::time::sleep(INTERVAL).await;
         }
+    }
+
+    /// Fails if a condition is met that it should fail for.
+    fn judge(&self, found: &Found<'_>) -> anyhow::Result<()> {
+        let met = self.fail_if.iter();
+        let met: Vec<_> = met
+            .filter_map(|condition| condition.met(&found.stats, found.alive()))
+            .collect();
+        if met.is_empty() {
+            return Ok(());
+        }
+        bail!("{}", met.join("; "));
     }
 
     fn print(&self, found: &Found<'_>) -> anyhow::Result<()> {
@@ -123,7 +151,7 @@ fn print_relays(out: &mut Printer<impl Write>, found: &Found<'_>) -> std::io::Re
     if found.map.is_some() {
         return writeln!(out, "relays      not known: the tables of a map have no place for them");
     }
-    let alive = found.relays.iter().filter(|relay| relay.alive).count();
+    let alive = found.alive();
     let remedy = if alive == 0 && found.stats.pending > 0 {
         "  nothing is delivered; start one with `posthaste run`"
     } else {
