@@ -1,6 +1,7 @@
 -- Rows that came after the cursor had passed their ids: their transactions have higher numbers than the one that moved it
 -- there. Whether an earlier reader found them nobody knows, so only what came lately is told.
 --   $1 the cursor  $2 how many ids below it are looked at  $3 lately, in ms before the cursor last moved  $4 limit
+--   $5 the transaction from which on everything is new, if there is one
 with newest as (
     select c.xmin, "@c.cursor/position:int"::bigint as position,
         /*if cursor/created_at*/ "@c.cursor/created_at:time" /*else*/ now() /*end*/ as moved_at,
@@ -34,11 +35,11 @@ placed as (
         select "@o.id:int"::bigint, true, age(o.xmin), null
         from "@outbox" o
         where "@o.id" > $1::bigint - $2::bigint and "@o.id" <= $1::bigint
-            and age(o.xmin) between 0 and (select max(move_age) from passed)
+            and age(o.xmin) between 0 and greatest((select max(move_age) from passed), age($5::text::xid))
     ) i
 )
 select id, count(*) over () as found
 from placed
-where is_row and row_age < passed_age
+where is_row and (row_age < passed_age or row_age <= age($5::text::xid))
 order by id desc
 limit $4

@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use posthaste_core::log::Proof;
+use posthaste_core::log::{LogReader, Proof};
 use sqlx::{PgConnection, Row};
 
 use super::Inner;
 use super::error::{LogError, LogResult};
-use super::session::Session;
+use super::session::{Session, Storage};
 
 /// How often the sequence is compared with what was read.
 const COMPARE_INTERVAL: Duration = Duration::from_secs(10);
@@ -19,12 +19,47 @@ impl Inner {
             return Ok(());
         }
         if now.duration_since(session.compared_at) >= COMPARE_INTERVAL {
-            let read_to = session.reader.gaps().hi();
-            self.compare_sequence(session.connection()?, read_to).await?;
+            let same = self.compare_ids(session, now).await;
+            if matches!(same, Err(LogError::Unsafe(_))) {
+                session.forget();
+            }
+            same?;
             session.compared_at = now;
             session.say_dropped();
         }
         self.probe_closed(session, now).await
+    }
+
+    /// Whether the log is still the one that was read; if not, as much of what was learnt is forgotten.
+    async fn compare_ids(&self, session: &mut Session, now: Instant) -> LogResult<()> {
+        let read_to = session.reader.gaps().hi();
+        self.compare_sequence(session.connection()?, read_to).await?;
+        let storage = self.storage(session.connection()?).await?;
+        if storage.files != session.storage.files {
+            tracing::warn!(
+                cursor = session.stored,
+                "the log was truncated or rewritten; it is read again from the cursor, and new rows below that are looked for"
+            );
+            let (stored, horizon) = (session.stored, session.storage.horizon.clone());
+            let closed = self
+                .left_behind(session.connection()?, stored, Some(&horizon), now)
+                .await?;
+            session.reader = LogReader::after(stored, self.proof).with_closed(closed);
+        }
+        session.storage = storage;
+        Ok(())
+    }
+
+    /// Where the log is.
+    pub(super) async fn storage(&self, connection: &mut PgConnection) -> LogResult<Storage> {
+        let row = sqlx::query(self.statements.storage.sql())
+            .bind(&self.table)
+            .fetch_one(connection)
+            .await?;
+        Ok(Storage {
+            files: row.try_get("files")?,
+            horizon: row.try_get("horizon")?,
+        })
     }
 
     /// A sequence that stands below what was read was set back, or is not where the ids come from: then rows would be

@@ -33,11 +33,12 @@ const SAY_INTERVAL: Duration = Duration::from_mins(1);
 
 impl Inner {
     /// What an earlier reader, of whose memory only the cursor is left, may have left behind: the ids below the cursor that
-    /// no row has, and the rows that came there while nobody looked.
+    /// no row has, and the rows that came there while nobody looked. From the transaction `new_from` on all are new.
     pub(super) async fn left_behind(
         &self,
         connection: &mut PgConnection,
         cursor: i64,
+        new_from: Option<&str>,
         now: Instant,
     ) -> LogResult<ClosedGaps> {
         let mut closed = ClosedGaps::kept_for(self.options.probe_closed_for);
@@ -46,7 +47,14 @@ impl Inner {
         }
         // In this order: a row that comes in between is in both, and not in neither.
         let mut missing = self.missing(connection, cursor).await?;
-        let unseen = self.unseen(connection, cursor).await?;
+        let unseen = match self.unseen(connection, cursor, new_from).await {
+            Err(error) if error.is_refusal() => {
+                let error = StoreError::from(error);
+                tracing::warn!(%error, "rows that came below the cursor while nobody read cannot be looked for");
+                Ranges::default()
+            }
+            unseen => unseen?,
+        };
         unseen.iter().flatten().for_each(|id| missing.remove(id));
         closed.add(&missing, now);
         closed.add_left_behind(unseen, now);
@@ -69,12 +77,13 @@ impl Inner {
     }
 
     /// Rows that came after the cursor had passed their ids, and that an earlier reader may not have found.
-    async fn unseen(&self, connection: &mut PgConnection, cursor: i64) -> LogResult<Ranges> {
+    async fn unseen(&self, connection: &mut PgConnection, cursor: i64, new_from: Option<&str>) -> LogResult<Ranges> {
         let rows = sqlx::query(self.statements.unseen.sql())
             .bind(cursor)
             .bind(SPAN_BELOW_CURSOR)
             .bind(millis(UNSEEN_FOR))
             .bind(i64::try_from(MAX_UNSEEN).unwrap_or(i64::MAX))
+            .bind(new_from)
             .fetch_all(connection)
             .await?;
         let mut unseen = Ranges::default();

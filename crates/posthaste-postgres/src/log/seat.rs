@@ -128,7 +128,7 @@ impl Inner {
             }
             tracing::warn!(
                 cursor = stored,
-                "the log was read by others, or the server was started anew"
+                "the log was read by others, or written anew, or the server was started anew"
             );
         }
         let session = self.begin(link, stored, server, lease).await?;
@@ -139,9 +139,10 @@ impl Inner {
     /// A reader that knows the cursor and nothing else.
     async fn begin(&self, mut link: Link, stored: i64, server: String, lease: Duration) -> LogResult<Session> {
         self.compare_sequence(&mut link.connection, stored).await?;
+        let storage = self.storage(&mut link.connection).await?;
         let now = Instant::now();
         let closed = match self.proof {
-            Proof::Required => self.left_behind(&mut link.connection, stored, now).await?,
+            Proof::Required => self.left_behind(&mut link.connection, stored, None, now).await?,
             Proof::Skipped => ClosedGaps::default(),
         };
         tracing::info!(cursor = stored, "reading the log");
@@ -149,6 +150,7 @@ impl Inner {
             pid: link.pid,
             link: Some(link),
             server,
+            storage,
             in_use: false,
             reader: LogReader::after(stored, self.proof).with_closed(closed),
             retries: HashMap::new(),

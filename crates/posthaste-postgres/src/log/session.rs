@@ -23,6 +23,8 @@ pub(super) struct Session {
     pub(super) pid: i32,
     /// Which run of the server all this was learnt from.
     pub(super) server: String,
+    /// And from which files of the log.
+    pub(super) storage: Storage,
     /// A call is under way. If the next one finds this, that one was cut short, and its answer may still come.
     pub(super) in_use: bool,
     pub(super) reader: LogReader,
@@ -45,6 +47,14 @@ pub(super) struct Session {
     pub(super) storing: Option<i64>,
     pub(super) stored_at: Instant,
     pub(super) idle_limit: Duration,
+}
+
+/// Where the log is, and as of when.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Storage {
+    pub(super) files: String,
+    /// All transactions before this one had ended.
+    pub(super) horizon: String,
 }
 
 /// Rows that came after their ids were closed, and what was said of them.
@@ -91,6 +101,12 @@ impl Session {
         if outcome.as_ref().is_err_and(LogError::ends_connection) {
             self.link = None;
         }
+    }
+
+    /// What was read says nothing about the log any more: the next call begins at the stored cursor.
+    pub(super) fn forget(&mut self) {
+        self.link = None;
+        self.server.clear();
     }
 
     /// Whether a failed row is handed out under this token, and has no verdict yet.

@@ -47,6 +47,7 @@ statements!(
     lock,
     end_own,
     server,
+    storage,
     sequence,
     missing,
     unseen,
