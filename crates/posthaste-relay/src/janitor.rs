@@ -77,11 +77,18 @@ pub(crate) async fn clean(engine: Arc<Engine>, stop: CancellationToken) {
     }
 }
 
-async fn clean_once(engine: &Engine) -> Result<Round, StoreError> {
+/// Gives up what has used all its attempts; returns how many that were.
+pub(crate) async fn sweep_once(engine: &Engine) -> Result<usize, StoreError> {
     let config = &engine.config;
     let died = engine.store.sweep(&config.scope, config.retry.max_attempts).await?;
     instrument::swept(&died);
     engine.totals.swept(&died);
+    Ok(died.len())
+}
+
+async fn clean_once(engine: &Engine) -> Result<Round, StoreError> {
+    let config = &engine.config;
+    let swept = sweep_once(engine).await?;
     // Before the purge, which may take long when there is much to remove.
     let stats = engine.store.stats(&config.scope.namespace).await;
     if let Ok(stats) = &stats {
@@ -90,7 +97,7 @@ async fn clean_once(engine: &Engine) -> Result<Round, StoreError> {
     // Even if they could not be counted: it may be the rows to be removed that make counting slow.
     let purged = if config.purge { purge(engine).await? } else { 0 };
     Ok(Round {
-        swept: died.len(),
+        swept,
         purged,
         stats: stats?,
     })

@@ -276,6 +276,9 @@ async fn run_loops(engine: Arc<Engine>, until: Until) -> Result<RelayReport, Rel
         let keep = lead::keep(Arc::clone(&engine), lease, background.clone());
         presence.spawn(watch.clone().watch("asking for the lead", keep));
     }
+    if draining {
+        janitor::sweep_once(&engine).await?;
+    }
 
     let (publications, hindered) = tokio::select! {
         ended = claim::run(&engine, outcomes, until) => ended,

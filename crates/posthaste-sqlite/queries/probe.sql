@@ -34,10 +34,4 @@ select
             and "@attempts" >= ?2
             and (?3 is null or "@topic" in (select value from json_each(?3)))
             and (?4 is null or "@tenant" = ?4)
-    ) or exists (
-        select 1
-        from "@outbox" indexed by "@outbox+tried"
-        where "@namespace" = ?1 and "@status" = '@pending' and "@attempts" > 0 and "@attempts" >= ?2
-            and (?3 is null or "@topic" in (select value from json_each(?3)))
-            and (?4 is null or "@tenant" = ?4)
     ) as exhausted

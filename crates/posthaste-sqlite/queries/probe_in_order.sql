@@ -22,12 +22,12 @@ select
             /*if topic*/ and (?3 is null or "@o.topic" in (select value from json_each(?3))) /*end*/
             /*if tenant*/ and (?4 is null or "@o.tenant" = /*as tenant*/ ?4 /*end*/) /*end*/
     ) /*else*/ null /*end*/ as most_tried,
-    exists (
+    /*if locked_until*/ exists (
         select 1
         from "@outbox" o
-        where "@o.status" in ('@open', '@processing') /*if namespace*/ and "@o.namespace" = /*as namespace*/ ?1 /*end*/ /*end*/
-            and ("@o.status" <> '@processing' or /*if locked_until*/ coalesce("@o.locked_until:time", 0) < (select now from clock) /*else*/ 0 /*end*/)
+        where "@o.status" = '@processing' /*if namespace*/ and "@o.namespace" = /*as namespace*/ ?1 /*end*/ /*end*/
+            and coalesce("@o.locked_until:time", 0) < (select now from clock)
             and "@o.attempts" >= /*if max_attempts*/ coalesce("@o.max_attempts" /*if retries*/ + 1 /*end*/, ?2) /*else*/ ?2 /*end*/
             /*if topic*/ and (?3 is null or "@o.topic" in (select value from json_each(?3))) /*end*/
             /*if tenant*/ and (?4 is null or "@o.tenant" = /*as tenant*/ ?4 /*end*/) /*end*/
-    ) as exhausted
+    ) /*else*/ 0 /*end*/ as exhausted

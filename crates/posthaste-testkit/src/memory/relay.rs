@@ -23,7 +23,10 @@ impl RelayStore for MemoryStore {
     async fn claim(&self, request: &ClaimRequest) -> Result<Claim, StoreError> {
         let now = self.clock.now();
         let mut rows = self.rows_at(now);
-        let died = sweep(&mut rows, &request.scope, request.max_attempts, now);
+        // What waits above a lowered limit is left to the sweep.
+        let died = sweep(&mut rows, &request.scope, request.max_attempts, now, |state| {
+            state == State::Processing
+        });
         let (chosen, reclaimed) = claim::choose(&rows, request, now);
         let lease = Lease {
             token: request.token,
@@ -122,7 +125,7 @@ impl RelayStore for MemoryStore {
 
     async fn sweep(&self, scope: &Scope, max_attempts: u32) -> Result<Vec<MessageId>, StoreError> {
         let now = self.clock.now();
-        Ok(sweep(&mut self.rows_at(now), scope, max_attempts, now))
+        Ok(sweep(&mut self.rows_at(now), scope, max_attempts, now, |_| true))
     }
 
     async fn purge(&self, keep: Duration, limit: u32) -> Result<u64, StoreError> {
@@ -218,9 +221,16 @@ impl MemoryStore {
     }
 }
 
-fn sweep(rows: &mut Rows, scope: &Scope, max_attempts: u32, now: DateTime<Utc>) -> Vec<MessageId> {
+fn sweep(
+    rows: &mut Rows,
+    scope: &Scope,
+    max_attempts: u32,
+    now: DateTime<Utc>,
+    concerned: impl Fn(State) -> bool,
+) -> Vec<MessageId> {
     let mut died = Vec::new();
-    for row in rows.outbox.values_mut().filter(|row| row.is_in(scope)) {
+    let in_scope = rows.outbox.values_mut().filter(|row| row.is_in(scope));
+    for row in in_scope.filter(|row| concerned(row.life.state)) {
         if row.life.sweep(now, row.limit(max_attempts)).is_ok() {
             row.follow(now);
             died.push(row.message.id);

@@ -130,6 +130,7 @@ macro_rules! __conformance_cases {
             sweep {
                 a_row_whose_worker_vanished_on_the_last_attempt_is_swept
                 waiting_rows_above_a_lowered_limit_are_swept
+                waiting_rows_above_a_lowered_limit_are_left_to_the_sweep
                 a_live_lease_is_not_swept
                 rows_with_attempts_left_are_not_swept
                 a_sweep_stays_in_its_scope
@@ -188,6 +189,7 @@ macro_rules! __conformance_cases {
                 a_publisher_that_hangs_is_given_up
                 a_relay_delivers_only_what_is_in_its_scope
                 a_drain_says_how_much_was_due_and_is_not_delivered
+                a_drain_gives_up_what_waits_above_a_lowered_limit
                 the_store_can_be_driven_without_a_relay
             }
             running {

@@ -301,6 +301,24 @@ pub async fn a_drain_says_how_much_was_due_and_is_not_delivered<B: Backend>(b: &
     assert!(report.is_complete());
 }
 
+/// Nobody else may be there to sweep.
+///
+/// Proves B8.
+pub async fn a_drain_gives_up_what_waits_above_a_lowered_limit<B: Backend>(b: &B) {
+    let ids = enqueue_new(b, [keyed("k", "1"), keyed("k", "2"), plain("3")]).await;
+    let work = Worker::new().claim(b, 1).await;
+    let retry = Verdict::Retry {
+        delay: SECOND * 3_600,
+        error: "not now".into(),
+    };
+    assert_eq!(settle(b, vec![work.verdict(ids[0], retry)]).await, []);
+    let mut once = config();
+    once.retry.max_attempts = 1;
+    let report = drain(b, broker(), once).await;
+    assert_eq!((report.delivered, report.died, report.undelivered), (2, 1, 1));
+    assert_eq!(state(b, ids[0]).await, State::Dead);
+}
+
 /// Proves B18.
 pub async fn the_store_can_be_driven_without_a_relay<B: Backend>(b: &B) {
     let ids = enqueue_new(b, [plain("1"), plain("2")]).await;

@@ -53,6 +53,18 @@ pub async fn waiting_rows_above_a_lowered_limit_are_swept<B: Backend>(b: &B) {
     );
 }
 
+/// To look for them with every claim would be dear.
+///
+/// Proves B8.
+pub async fn waiting_rows_above_a_lowered_limit_are_left_to_the_sweep<B: Backend>(b: &B) {
+    let ids = enqueue_new(b, [plain("1"), plain("2")]).await;
+    Worker::new().claim(b, 1).await.settle(b, retry(SECOND)).await;
+    b.pass_time(MINUTE).await;
+    let work = Worker::new().max_attempts(1).claim(b, 10).await;
+    assert_eq!(work.ids(), ids[1..]);
+    assert_eq!(state(b, ids[0]).await, State::Pending);
+}
+
 /// Proves B8, B14.
 pub async fn a_live_lease_is_not_swept<B: Backend>(b: &B) {
     let ids = enqueue_new(b, [plain("1")]).await;
