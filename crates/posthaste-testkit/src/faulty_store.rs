@@ -40,9 +40,9 @@ struct Script {
 #[derive(Debug, Default)]
 struct Faults {
     refuse_all: bool,
-    refuse_releases: bool,
     lose_all: bool,
     refused: HashSet<MessageId>,
+    refused_releases: HashSet<MessageId>,
     refusals: u64,
     unheard_settlements: u32,
     claims_take: Duration,
@@ -75,9 +75,9 @@ impl<S> FaultyStore<S> {
         self.faults().refuse_all = true;
     }
 
-    /// Refuses also to take rows back that were claimed and not tried, of those whose verdicts it refuses.
-    pub fn refuse_releases(&self) {
-        self.faults().refuse_releases = true;
+    /// Refuses to take these rows back when they were claimed and not tried.
+    pub fn refuse_releases(&self, ids: impl IntoIterator<Item = MessageId>) {
+        self.faults().refused_releases.extend(ids);
     }
 
     /// Loses every claim before its verdicts are written; its rows are free again.
@@ -95,8 +95,8 @@ impl<S> FaultyStore<S> {
         let mut faults = self.faults();
         faults.lose_all = false;
         faults.refuse_all = false;
-        faults.refuse_releases = false;
         faults.refused.clear();
+        faults.refused_releases.clear();
     }
 
     /// How many calls met with a refusal.
@@ -147,15 +147,14 @@ impl<S> FaultyStore<S> {
     /// The rows whose verdicts are refused.
     fn culprits(&self, settlements: &[Settlement]) -> HashSet<MessageId> {
         let mut faults = self.faults();
-        // A row that is only given back is as it was, or as it was claimed.
-        let releases = faults.refuse_releases;
-        let written = settlements
-            .iter()
-            .filter(|one| releases || one.verdict != Verdict::Released);
-        let ids = written.map(|settlement| settlement.id);
-        let culprits: HashSet<_> = ids
-            .filter(|id| faults.refuse_all || faults.refused.contains(id))
-            .collect();
+        let is_refused = |one: &&Settlement| {
+            // A row that is only given back is as it was, or as it was claimed.
+            if one.verdict == Verdict::Released {
+                return faults.refused_releases.contains(&one.id);
+            }
+            faults.refuse_all || faults.refused.contains(&one.id)
+        };
+        let culprits: HashSet<_> = settlements.iter().filter(is_refused).map(|one| one.id).collect();
         faults.refusals += u64::from(!culprits.is_empty());
         culprits
     }

@@ -206,7 +206,7 @@ async fn a_message_whose_release_is_refused_is_published_when_its_lease_is_over(
     let relay = tokio::spawn(relay.run_until(shutdown.clone()));
     sleep(SECOND / 2).await;
     refusing.refuse([ids[1]]);
-    refusing.refuse_releases();
+    refusing.refuse_releases([ids[1]]);
     sleep(SECOND).await;
     assert_eq!(broker.attempts_of("a2").len(), 0);
     sleep(LEASE * 2).await;
