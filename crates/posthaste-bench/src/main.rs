@@ -11,6 +11,7 @@ mod database;
 mod drain;
 mod enqueue;
 mod first_rows;
+mod held;
 mod idle;
 mod kafka;
 mod latency;
@@ -68,6 +69,8 @@ enum Benchmark {
     Latency,
     /// What a relay costs that has nothing to do
     Idle,
+    /// Rows that cannot go yet: idle polls past them, and scheduled ones once they may
+    Held,
     /// A backlog from PostgreSQL to Kafka, beside a bare loop
     Kafka,
 }
@@ -122,6 +125,7 @@ async fn measure(arguments: &Arguments, database: &Database) -> anyhow::Result<V
             Benchmark::Enqueue => enqueue::run(database, extent).await?,
             Benchmark::Latency => latency::run(database, extent).await?,
             Benchmark::Idle => idle::run(database, extent).await?,
+            Benchmark::Held => held::run(database, extent).await?,
             Benchmark::Kafka => match &arguments.kafka {
                 Some(brokers) => kafka::run(database, brokers, extent).await?,
                 None if arguments.only.is_empty() => {
