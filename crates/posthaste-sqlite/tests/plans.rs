@@ -71,7 +71,7 @@ const SERVED_BY: [(&str, &[&str]); 16] = [
         "find_holders",
         &["_dedupe_key (namespace=? AND topic=? AND dedupe_key=?)", "_id (id=?)"],
     ),
-    ("probe", &["_fresh (", "_waiting (", "_leased (", "_tried ("]),
+    ("probe", &["_fresh (", "_waiting (", "_leased ("]),
     (
         "claim_any",
         &["_fresh (", "_waiting (namespace=? AND next_attempt_at<?)", "_id (id=?)"],
