@@ -31,7 +31,8 @@ pub fn report(error: &anyhow::Error) -> ExitCode {
     ExitCode::FAILURE
 }
 
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
+/// Whether nobody reads what was to be printed.
+pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error
         .downcast_ref::<io::Error>()
         .is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)

@@ -67,7 +67,7 @@ impl MySqlStore {
         let scope = scope(&request.scope, request.max_attempts);
         let expired = self.statements.probe.fetch_one(tx, &scope).await?;
         let died = if expired.try_get::<i64, _>("exhausted")? > 0 {
-            self.sweep_on(tx, &request.scope, request.max_attempts).await?
+            self.sweep_apart(tx, request).await?
         } else {
             Vec::new()
         };
@@ -290,6 +290,23 @@ impl MySqlStore {
             }
         }
         Ok(messages)
+    }
+
+    /// A death that the table refuses must not keep everybody else from being claimed. The janitor sweeps too, and says why.
+    async fn sweep_apart(&self, conn: &mut MySqlConnection, request: &ClaimRequest) -> sqlx::Result<Vec<MessageId>> {
+        let mut apart = conn.begin().await?;
+        match self.sweep_on(&mut apart, &request.scope, request.max_attempts).await {
+            Ok(died) => {
+                apart.commit().await?;
+                Ok(died)
+            }
+            Err(error @ sqlx::Error::Database(_)) => {
+                apart.rollback().await?;
+                tracing::debug!(%error, "rows whose attempts are used up could not be swept");
+                Ok(Vec::new())
+            }
+            Err(error) => Err(error),
+        }
     }
 
     pub(crate) async fn sweep_on(

@@ -299,3 +299,30 @@ async fn a_check_does_not_wait_for_rows_in_flight() {
     store.settle(&[released]).await.unwrap();
     support::drop_database(store.pool()).await;
 }
+
+/// A row that may not die, though its attempts are used up, holds up nobody else.
+#[tokio::test]
+async fn a_refused_death_stops_no_claim() {
+    let store = support::store(2).await;
+    let outbox = store.outbox(posthaste_core::OutboxOptions::default());
+    let mut conn = store.pool().acquire().await.unwrap();
+    for payload in ["1", "2"] {
+        let message = posthaste_core::Message::new("t", payload);
+        outbox.enqueue(&mut conn, message).await.unwrap();
+    }
+    drop(conn);
+    for sql in [
+        "update posthaste_outbox set status = 'processing', attempts = 3, lease_token = uuid(),
+         locked_until = utc_timestamp(6) - interval 1 second where payload = '1'",
+        "create trigger t before update on posthaste_outbox for each row
+         if new.status = 'dead' then signal sqlstate '45000' set message_text = 'nobody dies'; end if",
+    ] {
+        support::run(store.pool(), sql).await;
+    }
+    let claim = store.claim(&request()).await.unwrap();
+    assert_eq!((claim.messages.len(), claim.died.len()), (1, 0));
+    assert_eq!(claim.messages[0].message.payload, "2");
+    support::run(store.pool(), "drop trigger t").await;
+    assert_eq!(store.claim(&request()).await.unwrap().died.len(), 1);
+    support::drop_database(store.pool()).await;
+}

@@ -6,7 +6,7 @@ use posthaste_core::lifecycle::EXHAUSTED;
 use posthaste_core::store::{Claim, ClaimRequest, ClaimedMessage, DeadHead, Ordering, Scope};
 use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::query::Query;
-use sqlx::{PgConnection, Postgres, Row};
+use sqlx::{Connection, PgConnection, Postgres, Row};
 
 use crate::PostgresStore;
 use crate::pooling;
@@ -51,7 +51,7 @@ impl PostgresStore {
         }
         let expired = self.probe_expired(&mut tx, request).await?;
         let died = if expired.exhausted {
-            self.sweep_on(&mut tx, &request.scope, request.max_attempts).await?
+            self.sweep_apart(&mut tx, request).await?
         } else {
             Vec::new()
         };
@@ -231,6 +231,23 @@ impl PostgresStore {
             .bind(request.worker.as_uuid().to_string())
             .bind(self.map.fence(request.worker, request.token))
             .bind(millis(request.lease))
+    }
+
+    /// A death that the table refuses must not keep everybody else from being claimed. The janitor sweeps too, and says why.
+    async fn sweep_apart(&self, conn: &mut PgConnection, request: &ClaimRequest) -> sqlx::Result<Vec<MessageId>> {
+        let mut apart = conn.begin().await?;
+        match self.sweep_on(&mut apart, &request.scope, request.max_attempts).await {
+            Ok(died) => {
+                apart.commit().await?;
+                Ok(died)
+            }
+            Err(error @ sqlx::Error::Database(_)) => {
+                apart.rollback().await?;
+                tracing::debug!(%error, "rows whose attempts are used up could not be swept");
+                Ok(Vec::new())
+            }
+            Err(error) => Err(error),
+        }
     }
 
     pub(crate) async fn sweep_on(

@@ -252,3 +252,28 @@ async fn looks(store: &PostgresStore) -> i64 {
         from pg_prepared_statements where statement like '%fresh' || '_lanes%'";
     sqlx::query(sql).fetch_one(store.pool()).await.unwrap().get("looks")
 }
+
+/// A row that may not die, though its attempts are used up, holds up nobody else.
+#[tokio::test]
+async fn a_refused_death_stops_no_claim() {
+    let store = support::store(2).await;
+    let schema = schema(&store);
+    let messages = vec![Message::new("t", "1").key("a"), Message::new("t", "2").key("b")];
+    enqueue(&store, OutboxOptions::default(), messages).await;
+    run(
+        &store,
+        format!(
+            "update {schema}.outbox set status = 'processing', attempts = 5, lease_token = gen_random_uuid(),
+                 locked_until = now() - interval '1s' where ordering_key = 'a';
+             create function {schema}.no() returns trigger language plpgsql as $$ begin raise exception 'no'; end $$;
+             create trigger no before update on {schema}.outbox for each row when (new.status = 'dead')
+             execute function {schema}.no()"
+        ),
+    )
+    .await;
+    let claim = store.claim(&request(10)).await.unwrap();
+    assert_eq!((claim.messages.len(), claim.died.len()), (1, 0));
+    assert_eq!(claim.messages[0].message.payload, "2");
+    run(&store, format!("drop trigger no on {schema}.outbox")).await;
+    assert_eq!(store.claim(&request(10)).await.unwrap().died.len(), 1);
+}

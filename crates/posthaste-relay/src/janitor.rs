@@ -88,7 +88,8 @@ pub(crate) async fn sweep_once(engine: &Engine) -> Result<usize, StoreError> {
 
 async fn clean_once(engine: &Engine) -> Result<Round, StoreError> {
     let config = &engine.config;
-    let swept = sweep_once(engine).await?;
+    // A death that the table refuses is no reason not to count and purge.
+    let swept = sweep_once(engine).await;
     // Before the purge, which may take long when there is much to remove.
     let stats = engine.store.stats(&config.scope.namespace).await;
     if let Ok(stats) = &stats {
@@ -97,7 +98,7 @@ async fn clean_once(engine: &Engine) -> Result<Round, StoreError> {
     // Even if they could not be counted: it may be the rows to be removed that make counting slow.
     let purged = if config.purge { purge(engine).await? } else { 0 };
     Ok(Round {
-        swept,
+        swept: swept?,
         purged,
         stats: stats?,
     })

@@ -61,7 +61,7 @@ impl SqliteStore {
         // Once more: somebody else may have taken what the first probe saw.
         let work = self.probe(conn, request).await?;
         let died = if work.exhausted {
-            self.sweep_on(conn, &request.scope, request.max_attempts).await?
+            self.sweep_apart(conn, request).await?
         } else {
             Vec::new()
         };
@@ -203,6 +203,23 @@ impl SqliteStore {
     }
 
     /// Gives up exhausted rows. Where the table has a dead-letter table this runs in a transaction of the caller's.
+    /// A death that the table refuses must not keep everybody else from being claimed. The janitor sweeps too, and says why.
+    async fn sweep_apart(&self, conn: &mut SqliteConnection, request: &ClaimRequest) -> sqlx::Result<Vec<MessageId>> {
+        let mut apart = conn.begin().await?;
+        match self.sweep_on(&mut apart, &request.scope, request.max_attempts).await {
+            Ok(died) => {
+                apart.commit().await?;
+                Ok(died)
+            }
+            Err(error @ sqlx::Error::Database(_)) => {
+                apart.rollback().await?;
+                tracing::debug!(%error, "rows whose attempts are used up could not be swept");
+                Ok(Vec::new())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     pub(crate) async fn sweep_on(
         &self,
         conn: &mut SqliteConnection,

@@ -227,3 +227,28 @@ async fn foreign_keys_are_enforced_on_connections_that_the_store_opens() {
     let orphan = store.pool().execute("insert into lines values (1)").await;
     assert!(orphan.unwrap_err().to_string().contains("FOREIGN KEY"));
 }
+
+/// A row that may not die, though its attempts are used up, holds up nobody else.
+#[tokio::test]
+async fn a_refused_death_stops_no_claim() {
+    let store = support::store(1).await;
+    let outbox = store.outbox(OutboxOptions::default());
+    let mut conn = store.pool().acquire().await.unwrap();
+    for payload in ["1", "2"] {
+        outbox.enqueue(&mut conn, Message::new("t", payload)).await.unwrap();
+    }
+    drop(conn);
+    for sql in [
+        "update posthaste_outbox set status = 'processing', attempts = 100, lease_token = 'x', locked_until = 1
+         where payload = x'31'",
+        "create trigger no before update on posthaste_outbox when new.status = 'dead'
+         begin select raise(abort, 'nobody dies'); end",
+    ] {
+        store.pool().execute(sql).await.unwrap();
+    }
+    let claim = store.claim(&request()).await.unwrap();
+    assert_eq!((claim.messages.len(), claim.died.len()), (1, 0));
+    assert_eq!(claim.messages[0].message.payload, "2");
+    store.pool().execute("drop trigger no").await.unwrap();
+    assert_eq!(store.claim(&request()).await.unwrap().died.len(), 1);
+}

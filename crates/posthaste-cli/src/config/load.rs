@@ -59,8 +59,19 @@ fn file(origin: &Origin) -> Result<Option<&Path>, Problem> {
             "{}: there is no such file; give --config the path of a TOML file, or leave it out to run on the defaults",
             file.display()
         ))),
-        None => Ok(Path::new(DEFAULT_FILE).is_file().then_some(Path::new(DEFAULT_FILE))),
+        None => default_file(),
     }
+}
+
+/// What is there but cannot be read, such as a link to nothing, was meant to be read.
+fn default_file() -> Result<Option<&'static Path>, Problem> {
+    let file = Path::new(DEFAULT_FILE);
+    if !file.is_file() && file.symlink_metadata().is_ok() {
+        return Err(Problem::new(format!(
+            "{DEFAULT_FILE}: it is there, but it is no file that can be read; mend it, or remove it to run on the defaults"
+        )));
+    }
+    Ok(file.is_file().then_some(file))
 }
 
 /// Finds the table map. Its policy comes after the defaults and before what the user says.

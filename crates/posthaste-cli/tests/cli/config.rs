@@ -259,3 +259,19 @@ fn flags_make_the_log_louder_and_quieter() {
     let both = place.run(&["status", "-q", "-v"]);
     assert_eq!(both.code, Some(2), "{both:?}");
 }
+
+/// A link to nothing, or a directory that a container's runtime made of a missing file.
+#[cfg(unix)]
+#[test]
+fn a_file_that_is_there_but_cannot_be_read_is_not_passed_over() {
+    let place = Place::empty();
+    std::os::unix::fs::symlink("nowhere.toml", place.path("posthaste.toml")).unwrap();
+    place
+        .run(&["status"])
+        .fails_with(&["posthaste.toml", "no file that can be read"]);
+    std::fs::remove_file(place.path("posthaste.toml")).unwrap();
+    std::fs::create_dir(place.path("posthaste.toml")).unwrap();
+    place
+        .run(&["status"])
+        .fails_with(&["posthaste.toml", "no file that can be read"]);
+}

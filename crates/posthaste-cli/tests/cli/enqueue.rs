@@ -1,5 +1,8 @@
 //! `enqueue`, by flags and by lines.
 
+use std::fs::File;
+use std::process::Stdio;
+
 use serde_json::Value;
 
 use crate::support::{DRAIN, Place, on_every_database};
@@ -188,4 +191,43 @@ fn a_refusal_names_the_flag_and_the_setting() {
         format!("{{\"topic\": \"a\", \"payload\": 1}}\n{{\"topic\": \"a\", \"key\": \"{long}\", \"payload\": 1}}\n");
     let ran = place.run_with_input(&["enqueue", "--stdin"], &lines);
     ran.fails_with(&["line 2: ordering_key: 600 bytes"]);
+}
+
+/// Whoever reads the ids may have seen enough of them; the rest is written all the same.
+#[test]
+fn lines_are_written_though_nobody_reads_their_ids() {
+    let place = Place::with_sqlite();
+    migrated(&place);
+    let lines = "{\"topic\": \"t\", \"payload\": 1}\n".repeat(2_000);
+    place.write("lines", &lines);
+    let mut child = place
+        .command(&["enqueue", "--stdin"])
+        .stdin(File::open(place.path("lines")).unwrap())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    assert!(child.wait().unwrap().success());
+    assert_eq!(delivered(&place).len(), 2_000);
+}
+
+/// What was written before standard output was full is counted.
+#[test]
+fn ids_that_cannot_be_printed_do_not_hide_what_was_written() {
+    let place = Place::with_sqlite();
+    migrated(&place);
+    place.write("lines", &"{\"topic\": \"t\", \"payload\": 1}\n".repeat(3));
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    let output = place
+        .command(&["enqueue", "--stdin"])
+        .stdin(File::open(place.path("lines")).unwrap())
+        .stdout(full)
+        .stderr(Stdio::piped())
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8(output.stderr).unwrap();
+    for part in ["lines 1 to 3 were written", "cannot be printed"] {
+        assert!(said.contains(part), "{said}");
+    }
 }

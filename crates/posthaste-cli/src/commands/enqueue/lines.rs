@@ -4,9 +4,10 @@ use std::io::BufRead;
 
 use anyhow::{Context, anyhow};
 use posthaste_core::store::Store;
-use posthaste_core::{EnqueueError, Message, OutboxOptions};
+use posthaste_core::{EnqueueError, Enqueued, Message, OutboxOptions};
 
-use super::{line, print, refusal};
+use super::{line, refusal};
+use crate::failure::is_broken_pipe;
 use crate::terminal;
 
 pub(super) async fn enqueue(
@@ -22,12 +23,17 @@ pub(super) async fn enqueue(
         size: usize::try_from(chunk).unwrap_or(usize::MAX),
     };
     let mut written = 0;
+    let mut has_reader = true;
     loop {
-        let step = write_chunk(store, options, &mut chunks, json).await;
-        match step.with_context(|| what_was_written(written)) {
-            Ok(true) => written = chunks.lines_read,
-            Ok(false) => return Ok(()),
-            Err(error) => return Err(error),
+        let step = write_chunk(store, options, &mut chunks).await;
+        let outcomes = step.with_context(|| what_was_written(written))?;
+        if outcomes.is_empty() {
+            return Ok(());
+        }
+        written = chunks.lines_read;
+        if has_reader {
+            // Whoever reads the ids may have seen enough of them; the rest is written all the same.
+            has_reader = print(&outcomes, json).with_context(|| what_was_written(written))?;
         }
     }
 }
@@ -40,18 +46,17 @@ fn what_was_written(lines: usize) -> String {
     }
 }
 
-/// Whether there was anything left to write.
+/// What was written; nothing at the end of the input.
 async fn write_chunk(
     store: &dyn Store,
     options: &OutboxOptions,
     chunks: &mut Chunks<impl BufRead>,
-    json: bool,
-) -> anyhow::Result<bool> {
+) -> anyhow::Result<Vec<Enqueued>> {
     let (numbers, messages): (Vec<usize>, Vec<Message>) = chunks.next()?.into_iter().unzip();
     if messages.is_empty() {
-        return Ok(false);
+        return Ok(Vec::new());
     }
-    let outcomes = store
+    store
         .enqueue_and_commit(options, messages)
         .await
         .map_err(|error| match error {
@@ -59,11 +64,17 @@ async fn write_chunk(
                 anyhow!("line {}: {}", numbers[position], refusal::of_fields(&reason))
             }
             error => error.into(),
-        })?;
+        })
+}
+
+/// Whether somebody reads what is printed.
+fn print(outcomes: &[Enqueued], json: bool) -> anyhow::Result<bool> {
     let mut out = terminal::stdout();
-    print(&mut out, &outcomes, json)?;
-    out.flush()?;
-    Ok(true)
+    let printed = super::print(&mut out, outcomes, json).and_then(|()| Ok(out.flush()?));
+    match printed {
+        Err(error) if is_broken_pipe(&error) => Ok(false),
+        printed => printed.context("the ids cannot be printed").map(|()| true),
+    }
 }
 
 struct Chunks<R> {

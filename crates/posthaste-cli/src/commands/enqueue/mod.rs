@@ -7,7 +7,7 @@ mod refusal;
 
 use std::io::{Write, stdin};
 
-use anyhow::{anyhow, bail};
+use anyhow::{Context, anyhow, bail};
 use chrono::{DateTime, Utc};
 use clap::Args;
 use humantime_serde::re::humantime::parse_duration;
@@ -106,7 +106,7 @@ impl Enqueue {
                 EnqueueError::Invalid { reason, .. } => anyhow!("{}", refusal::of_flags(&reason)),
                 error => error.into(),
             })?;
-        print(&mut terminal::stdout(), &outcomes, json)
+        print(&mut terminal::stdout(), &outcomes, json).context("the message was written, but its id cannot be printed")
     }
 
     fn message(self) -> anyhow::Result<Message> {
