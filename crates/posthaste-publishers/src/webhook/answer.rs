@@ -37,6 +37,9 @@ const LONGEST_SAYING: usize = 200;
 /// How long to wait if a receiver asks for patience and does not say how much.
 const SOME_PATIENCE: Duration = Duration::from_secs(1);
 
+/// Less than this is not meant.
+const LEAST_PATIENCE: Duration = Duration::from_millis(20);
+
 impl Answer {
     pub(super) fn new(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Self {
         let said = serde_json::from_slice(body).unwrap_or_else(|_| Said {
@@ -135,6 +138,8 @@ fn asked_for(status: StatusCode, headers: &HeaderMap, in_body: Option<f64>) -> O
             .and_then(seconds)
             .or_else(retry_after)
             .or_else(reset_after)
+            // Who asks for no time at all would be asked again at once, and for ever.
+            .filter(|pause| *pause >= LEAST_PATIENCE)
             .or(Some(SOME_PATIENCE)),
         StatusCode::SERVICE_UNAVAILABLE => retry_after(),
         // The last one that is taken for now: better to wait than to be told to.
@@ -219,7 +224,8 @@ mod tests {
             assert_eq!(error.kind, ErrorKind::Throttled { retry_after: LONGEST });
         }
         let past = answer(429, &[("retry-after", "Wed, 21 Oct 2015 07:28:00 GMT")], "");
-        assert_eq!(past.pause(), Some(Duration::ZERO));
+        assert_eq!(past.pause(), Some(SOME_PATIENCE), "not none at all");
+        assert_eq!(answer(429, &[("retry-after", "0")], "").pause(), Some(SOME_PATIENCE));
         let date = (Utc::now() + chrono::TimeDelta::seconds(90)).to_rfc2822();
         let pause = answer(429, &[("retry-after", &date)], "").pause().unwrap();
         assert!((80..=90).contains(&pause.as_secs()), "{pause:?}");

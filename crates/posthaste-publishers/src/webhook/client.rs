@@ -32,6 +32,9 @@ const IDLE_FOR: Duration = Duration::from_secs(30);
 /// Most of an answer that is read. Discord repeats the notification.
 const LONGEST_ANSWER: usize = 64 * 1024;
 
+/// For what follows the head of an answer.
+const REST_WITHIN: Duration = Duration::from_secs(2);
+
 impl Client {
     pub(super) fn new(url: WebhookUrl) -> Self {
         let http = HttpClient::builder(TokioExecutor::new())
@@ -71,14 +74,10 @@ impl Client {
             .header(header::USER_AGENT, agent)
             .body(Full::new(body))
             .map_err(|error| self.away(&error.to_string()))?;
-        match timeout_at(deadline, self.exchange(request)).await {
-            Ok(answer) => answer,
-            Err(_) => Err(self.away("gave no answer in time")),
-        }
-    }
-
-    async fn exchange(&self, request: Request<Full<Bytes>>) -> Result<Answer, PublishError> {
-        let response = self.http.request(request).await.map_err(|error| {
+        let Ok(response) = timeout_at(deadline, self.http.request(request)).await else {
+            return Err(self.away("gave no answer in time"));
+        };
+        let response = response.map_err(|error| {
             // The innermost cause is the telling one: `connection refused`, `certificate expired`.
             let mut cause = error.source();
             let mut text = error.to_string();
@@ -95,15 +94,18 @@ impl Client {
         })?;
         let (head, mut body) = response.into_parts();
         let mut read = Vec::new();
-        // The status has decided already; what cannot be read of the rest changes nothing.
-        while let Some(Ok(frame)) = body.frame().await {
-            if let Some(data) = frame.data_ref() {
-                read.extend_from_slice(data);
+        // The status has decided already; what cannot be read of the rest, or in time, changes nothing.
+        let rest = async {
+            while let Some(Ok(frame)) = body.frame().await {
+                if let Some(data) = frame.data_ref() {
+                    read.extend_from_slice(data);
+                }
+                if read.len() > LONGEST_ANSWER {
+                    break;
+                }
             }
-            if read.len() > LONGEST_ANSWER {
-                break;
-            }
-        }
+        };
+        let _ = timeout_at(deadline.min(Instant::now() + REST_WITHIN), rest).await;
         Ok(Answer::new(head.status, &head.headers, &read))
     }
 

@@ -109,8 +109,8 @@ impl Inner {
         let body = Bytes::from(self.notice.body(delivery).to_string());
         let mut throttled = None;
         loop {
-            if !self.turn(delivery, batch, deadline, throttled.is_some()).await {
-                return throttled.map_or(Outcome::NotAttempted, Outcome::Failed);
+            if let Err(outcome) = self.turn(delivery, batch, deadline, throttled).await {
+                return outcome;
             }
             let answer = match self.client.post(body.clone(), deadline).await {
                 Ok(answer) => answer,
@@ -127,22 +127,38 @@ impl Inner {
         }
     }
 
-    /// Waits for the receiver's patience; whether the message may then be sent. A message that was refused knows how long
-    /// it has to wait, and does not sit out a pause that is too long. The others do, for as long as they may: given back
-    /// at once they would be claimed again at once.
-    async fn turn(&self, delivery: &Delivery, batch: &Batch, deadline: Instant, was_refused: bool) -> bool {
+    /// Waits until the receiver's patience is not asked for any more, or says what becomes of the message. Nobody sits out
+    /// a pause that is too long: whoever is told of it claims nothing more meanwhile.
+    async fn turn(
+        &self,
+        delivery: &Delivery,
+        batch: &Batch,
+        deadline: Instant,
+        mut refused: Option<PublishError>,
+    ) -> Result<(), Outcome> {
         loop {
             if !batch.may_send(delivery.message.id) {
-                return false;
+                return Err(refused.map_or(Outcome::NotAttempted, Outcome::Failed));
             }
-            let Some(until) = self.pace.paused_until() else {
-                return true;
-            };
-            if Instant::now() >= deadline || (was_refused && until >= deadline) {
-                return false;
+            let now = Instant::now();
+            match (self.pace.paused_until(), refused) {
+                (None, Some(error)) if now >= deadline => return Err(Outcome::Failed(error)),
+                (None, _) => return Ok(()),
+                (Some(until), error) if until >= deadline => {
+                    return Err(Outcome::Failed(error.unwrap_or_else(|| self.patience(until - now))));
+                }
+                (Some(until), error) => {
+                    refused = error;
+                    sleep_until(until.min(now + LOOK_UP)).await;
+                }
             }
-            sleep_until(until.min(deadline).min(Instant::now() + LOOK_UP)).await;
         }
+    }
+
+    /// What the receiver has told others.
+    fn patience(&self, left: Duration) -> PublishError {
+        let host = self.client.url().host();
+        PublishError::throttled(left, format!("webhook at {host}: it has asked for patience"))
     }
 
     fn deadline(&self) -> Instant {

@@ -2,15 +2,17 @@
 #![allow(dead_code, reason = "each test binary uses its own part of it")]
 
 use std::collections::VecDeque;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use axum::Router;
-use axum::body::Bytes;
+use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
+use futures::stream;
 use posthaste_publishers::{WebhookOptions, WebhookUrl};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -29,6 +31,8 @@ pub enum Reply {
     Hang,
     /// Taken after a while.
     Slow(Duration),
+    /// Taken, with a text that never comes.
+    Unfinished,
 }
 
 /// A notification that came in.
@@ -160,7 +164,10 @@ async fn answer(
             headers,
             body: serde_json::from_slice(&body).unwrap(),
             at: Instant::now(),
-            taken: matches!(reply, Reply::Status(204) | Reply::Last(_) | Reply::Slow(_)),
+            taken: matches!(
+                reply,
+                Reply::Status(204) | Reply::Last(_) | Reply::Slow(_) | Reply::Unfinished
+            ),
         });
         reply
     };
@@ -179,6 +186,7 @@ async fn answer(
             (limits, StatusCode::NO_CONTENT).into_response()
         }
         Reply::Hang => std::future::pending().await,
+        Reply::Unfinished => Body::from_stream(stream::pending::<io::Result<Bytes>>()).into_response(),
         Reply::Slow(wait) => {
             tokio::time::sleep(wait).await;
             StatusCode::NO_CONTENT.into_response()
