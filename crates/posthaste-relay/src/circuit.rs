@@ -46,7 +46,8 @@ impl Circuit {
                 breaker: Breaker::new(config.clone()),
                 since: Instant::now(),
                 reason: None,
-                streak: 0,
+                // In doubt from the first failure on: it is not known that anything ever got through.
+                streak: 1,
                 pause: None,
             }),
             config,

@@ -215,11 +215,13 @@ impl Destinations {
             .or_insert_with(|| Destination::new(self.config.clone(), now));
         destination.reason.clone_from(&error.message);
         destination.failed_at = now;
-        let before = destination.breaker.state();
+        let mut before = destination.breaker.state();
         match error.kind {
             ErrorKind::Transport => {
                 destination.streak = destination.streak.saturating_add(1);
                 let permit = permit.or_else(|| destination.breaker.try_acquire(now.into_std()).0.ok());
+                // Only now: a trial that nobody asked for makes it half open.
+                before = destination.breaker.state();
                 if let Some(permit) = permit {
                     destination.breaker.answer(permit, Answer::Failure, now.into_std());
                 }
@@ -302,7 +304,8 @@ impl Destination {
         Self {
             breaker: Breaker::new(config),
             paused_until: None,
-            streak: 0,
+            // In doubt from its first failure on: it is not known that anything ever got through.
+            streak: 1,
             openings: 0,
             outstanding: 0,
             reason: String::new(),
@@ -428,6 +431,22 @@ mod tests {
             assert!(destinations.pass(stream("a")).is_err(), "{wait}");
             advance(Duration::from_secs(2)).await;
             fail(&destinations, "a", 1);
+        }
+    }
+
+    /// As of a publisher that knows without asking: a topic that is not there.
+    #[tokio::test(start_paused = true)]
+    async fn failures_without_a_trial_keep_a_destination_away_and_use_no_attempts() {
+        let destinations = destinations();
+        fail(&destinations, "a", 5);
+        for wait in [31, 61, 121, 241] {
+            advance(Duration::from_secs(wait)).await;
+            assert!(destinations.held(stream("a")).is_none(), "it may be tried");
+            for _ in 0..3 {
+                let finding = destinations.answer(stream("a"), None, &away("a"));
+                assert!(finding.away.is_some(), "no attempt is used");
+                assert!(destinations.held(stream("a")).is_some());
+            }
         }
     }
 

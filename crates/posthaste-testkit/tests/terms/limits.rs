@@ -1,12 +1,13 @@
 //! Limits and versions that a row brings along.
 
 use posthaste_core::lifecycle::State;
-use posthaste_core::{AdminStore, Outcome};
+use posthaste_core::{AdminStore, Outcome, PublishError};
+use posthaste_relay::Relay;
 use posthaste_testkit::MemoryTable;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::broker::{Broker, busy};
-use super::{LEASE, SECOND, config, drain, enqueue, start, states, store};
+use super::{LEASE, MINUTE, SECOND, config, drain, enqueue, start, states, store};
 
 #[tokio::test(start_paused = true)]
 async fn a_row_dies_at_its_own_limit() {
@@ -63,4 +64,26 @@ async fn a_row_that_somebody_changed_meanwhile_is_a_lost_lease() {
     let report = relay.await.unwrap();
     assert_eq!((report.lease_lost, report.delivered), (1, 2), "and is delivered again");
     assert_eq!(broker.attempts_of("1").len(), 2);
+}
+
+/// The first failure of a relay says little about its broker, but no message must die of it either.
+#[tokio::test(start_paused = true)]
+async fn an_outage_kills_no_message_however_often_relays_are_started() {
+    for place in [None, Some("orders")] {
+        let store = store(MemoryTable::default());
+        let ids = enqueue(&store, ["1", "a1", "a2"]).await;
+        let broker = Broker::new(move |_, _| {
+            let refused = PublishError::transport("connection refused");
+            Outcome::Failed(place.map_or(refused.clone(), |place| refused.at(place)))
+        });
+        for _ in 0..20 {
+            let relay = Relay::new(store.clone(), broker.clone()).config(config());
+            let drained = timeout(MINUTE, relay.drain()).await.expect("the drain ends");
+            drop(drained);
+            sleep(MINUTE * 10).await;
+        }
+        assert!(broker.tried().len() >= 20, "each relay tried");
+        drain(&store, Broker::willing(), config()).await;
+        assert_eq!(states(&store, ids).await, [State::Delivered; 3], "{place:?}");
+    }
 }
