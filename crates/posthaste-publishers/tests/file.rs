@@ -122,6 +122,28 @@ async fn another_process_is_given_time_to_end_its_line() {
     assert_eq!(scene.data(), [7, 0]);
 }
 
+#[tokio::test]
+async fn a_lock_that_is_never_given_up_is_told_rather_than_waited_for() {
+    let scene = Scene::new();
+    let publisher = scene.open();
+    let other = File::options().append(true).open(scene.path()).unwrap();
+    other.lock().unwrap();
+    let outcomes = publish(&publisher, &numbered(&["a"])).await;
+    let Outcome::Failed(error) = &outcomes[0] else {
+        panic!("{outcomes:?}")
+    };
+    assert_eq!(error.kind, ErrorKind::Transport);
+    assert!(error.message.contains("another process holds its lock"), "{error}");
+    let options = FileOptions::new(scene.path());
+    let at_start = FilePublisher::open(options).unwrap_err();
+    assert!(
+        at_start.to_string().contains("another process holds its lock"),
+        "{at_start}"
+    );
+    other.unlock().unwrap();
+    assert_eq!(publish(&publisher, &numbered(&["a"])).await, [Outcome::Delivered]);
+}
+
 /// Its own wait may outlast the lease.
 #[tokio::test]
 async fn what_may_be_sent_is_asked_after_the_wait_for_another_process() {

@@ -2,11 +2,18 @@
 //!
 //! The file is opened for every batch: an open file that was moved away or removed would take lines that nobody finds.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use super::{FileError, FileOptions};
+
+/// Another process may keep the lock for ever, and a relay that only waited could say nothing, nor be stopped.
+const LOCK_WITHIN: Duration = Duration::from_secs(5);
+
+const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
 /// Asks for the lines once the file is locked: another process may keep it for long.
 pub(super) fn append(options: &FileOptions, lines: impl FnOnce() -> Vec<u8>) -> Result<(), FileError> {
@@ -18,11 +25,7 @@ pub(super) fn append(options: &FileOptions, lines: impl FnOnce() -> Vec<u8>) -> 
 
 fn try_append(options: &FileOptions, lines: impl FnOnce() -> Vec<u8>) -> io::Result<()> {
     let mut file = open(options)?;
-    // Against other processes; this one has its mutex. The lock ends with the file.
-    let locked = match file.lock() {
-        Err(error) if error.kind() == io::ErrorKind::Unsupported => false,
-        locked => locked.map(|()| true)?,
-    };
+    let locked = lock(&file)?;
     let before = file.metadata()?.len();
     let written = write(&mut file, &lines(), options.fsync);
     if written.is_err() && locked {
@@ -34,6 +37,23 @@ fn try_append(options: &FileOptions, lines: impl FnOnce() -> Vec<u8>) -> io::Res
         }
     }
     written
+}
+
+/// Against other processes; this one has its mutex. The lock ends with the file. Whether there are locks at all.
+fn lock(file: &File) -> io::Result<bool> {
+    let deadline = Instant::now() + LOCK_WITHIN;
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(true),
+            Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => return Ok(false),
+            Err(TryLockError::Error(error)) => return Err(error),
+            Err(TryLockError::WouldBlock) if Instant::now() < deadline => thread::sleep(LOOK_AGAIN),
+            Err(TryLockError::WouldBlock) => {
+                let kind = io::ErrorKind::WouldBlock;
+                return Err(io::Error::new(kind, "another process holds its lock"));
+            }
+        }
+    }
 }
 
 fn write(file: &mut File, lines: &[u8], fsync: bool) -> io::Result<()> {

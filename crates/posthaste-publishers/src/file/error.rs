@@ -23,6 +23,7 @@ fn remedy(path: &Path, error: &io::Error) -> String {
         io::ErrorKind::ReadOnlyFilesystem => format!("mount {directory} writable, or choose another path"),
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => format!("free some space in {directory}"),
         io::ErrorKind::IsADirectory | io::ErrorKind::InvalidInput => "give the path of a plain file".to_owned(),
+        io::ErrorKind::WouldBlock => "end that process, or choose another path".to_owned(),
         _ => "check the path and the disk".to_owned(),
     }
 }
