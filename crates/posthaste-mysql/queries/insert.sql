@@ -42,9 +42,10 @@ insert into "@outbox" (
     /*if content_hash*/ , $15 /*end*/
     /*if attempts*/ , 0 /*end*/
     /*if version*/ , 0 /*end*/
-    /*if next_attempt_at*/ , /*as next_attempt_at*/ greatest(utc_timestamp(6), coalesce(
-        timestampadd(microsecond, $16, cast('1970-01-01' as datetime(6))), utc_timestamp(6)
-    )) /*end*/ /*end*/
+    -- What is due now is due since the last whole second: a column without fractions would be rounded into the future.
+    /*if next_attempt_at*/ , /*as next_attempt_at*/ coalesce(nullif(
+        greatest(timestampadd(microsecond, $16, cast('1970-01-01' as datetime(6))), utc_timestamp(6)), utc_timestamp(6)
+    ), utc_timestamp()) /*end*/ /*end*/
     /*if created_at*/ , /*as created_at*/ utc_timestamp(6) /*end*/ /*end*/
     /*if updated_at*/ , /*as updated_at*/ utc_timestamp(6) /*end*/ /*end*/
     , '@pending'

@@ -479,3 +479,26 @@ async fn the_library_writes_rows_that_the_table_and_its_hash_accept() {
         .collect();
     assert_eq!(published, ["r1", "r2"]);
 }
+
+/// In the second half of a second MySQL would round its time into the future.
+#[tokio::test]
+async fn what_is_due_now_is_due_though_the_table_has_whole_seconds_only() {
+    let store = tables().await;
+    let outbox = store.outbox(OutboxOptions {
+        type_names: TypeNameRule::Any,
+        ..OutboxOptions::default()
+    });
+    let of_second = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap()
+        .subsec_millis();
+    let until_late = (1_600 - u64::from(of_second)) % 1_000;
+    tokio::time::sleep(std::time::Duration::from_millis(until_late)).await;
+    let mut message = Message::new("donation-events", r#"{"points":1}"#).event_type("DONATION_COMPLETED");
+    message.event_id = Some("r1".to_owned());
+    let mut tx = store.pool().begin().await.unwrap();
+    outbox.enqueue(&mut tx, message).await.unwrap();
+    tx.commit().await.unwrap();
+    let broker = FaultyPublisher::new(RecordingPublisher::new());
+    assert_eq!(drain(&store, &broker).await.delivered, 1);
+}

@@ -1,4 +1,7 @@
-use std::{fmt::Write, path::Path};
+use std::{
+    fmt::Write,
+    path::{Path, PathBuf},
+};
 
 /// How a private MariaDB or MySQL is set up.
 #[derive(Debug, Clone, Default)]
@@ -16,9 +19,12 @@ impl MariaDbOptions {
     pub(super) fn configuration(&self, home: &Path, section: &str, needed: &[(&'static str, String)]) -> String {
         let data = home.join("data").display().to_string();
         let socket = home.join("socket").display().to_string();
+        // A server that starts clears its directory of temporary tables, also of those of its neighbours.
+        let temporary = temporary(home).display().to_string();
         let mut settings = vec![
             ("datadir", data.as_str()),
             ("socket", &socket),
+            ("tmpdir", &temporary),
             ("bind-address", "127.0.0.1"),
             ("max-connections", "300"),
             ("character-set-server", "utf8mb4"),
@@ -43,6 +49,11 @@ impl MariaDbOptions {
         }
         lines
     }
+}
+
+/// Where the server keeps its temporary tables.
+pub(super) fn temporary(home: &Path) -> PathBuf {
+    home.join("tmp")
 }
 
 #[cfg(test)]

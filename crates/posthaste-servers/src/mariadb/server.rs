@@ -9,7 +9,7 @@ use std::{
 
 use nix::{sys::signal::Signal, unistd::Uid};
 
-use super::{MariaDbBinaries, MariaDbOptions, programs::Programs};
+use super::{MariaDbBinaries, MariaDbOptions, options, programs::Programs};
 use crate::{
     Error, Result, StopMode,
     account::Account,
@@ -81,6 +81,8 @@ impl<P: Programs> Server<P> {
         let (section, needed) = self.binaries.configuration();
         fs::write(&file, options.configuration(self.home.path(), section, &needed))
             .map_err(Error::io(format!("write {}", file.display())))?;
+        let temporary = options::temporary(self.home.path());
+        fs::create_dir_all(&temporary).map_err(Error::io(format!("create {}", temporary.display())))?;
         let steps = self.binaries.install(self.home.path())?;
         let mut install = self.command(steps.program);
         install.args(steps.arguments);
