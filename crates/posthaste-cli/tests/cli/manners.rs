@@ -30,6 +30,8 @@ fn what_a_producer_wrote_cannot_control_the_operators_terminal() {
         "publisher.url=http://127.0.0.1:1/x",
         "--set",
         "relay.retry.max_attempts=1",
+        "--set",
+        "relay.breaker.enabled=false",
     ];
     let died = place.run(&[&["run", "--drain", "--set", "publisher.kind=webhook"], &failing[..]].concat());
     assert_harmless(&died.stderr);
