@@ -277,3 +277,27 @@ async fn a_refused_death_stops_no_claim() {
     run(&store, format!("drop trigger no on {schema}.outbox")).await;
     assert_eq!(store.claim(&request(10)).await.unwrap().died.len(), 1);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_drain_delivers_though_a_death_is_refused_and_says_so() {
+    let store = support::store(4).await;
+    let schema = schema(&store);
+    let messages = vec![Message::new("t", "1").key("a"), Message::new("t", "2").key("b")];
+    enqueue(&store, OutboxOptions::default(), messages).await;
+    run(
+        &store,
+        format!(
+            "update {schema}.outbox set attempts = 5, next_attempt_at = now() + interval '1h' where ordering_key = 'a';
+             create function {schema}.no() returns trigger language plpgsql as $$ begin raise exception 'no'; end $$;
+             create trigger no before update on {schema}.outbox for each row
+             when (new.status = 'dead' and new.ordering_key = 'a') execute function {schema}.no()"
+        ),
+    )
+    .await;
+    let mut config = RelayConfig::default();
+    config.retry.max_attempts = 5;
+    let broker = RecordingPublisher::new();
+    let drained = Relay::new(store.clone(), broker.clone()).config(config).drain().await;
+    assert_eq!(broker.ids().len(), 1);
+    assert!(drained.unwrap_err().to_string().contains("no"), "it is not passed over");
+}

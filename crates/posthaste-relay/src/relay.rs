@@ -276,9 +276,12 @@ async fn run_loops(engine: Arc<Engine>, until: Until) -> Result<RelayReport, Rel
         let keep = lead::keep(Arc::clone(&engine), lease, background.clone());
         presence.spawn(watch.clone().watch("asking for the lead", keep));
     }
-    if draining {
-        janitor::sweep_once(&engine).await?;
-    }
+    // A death that the table refuses keeps nobody else from being delivered, but whoever drains is told at the end.
+    let unswept = if draining {
+        janitor::sweep_once(&engine).await.err()
+    } else {
+        None
+    };
 
     let (publications, hindered) = tokio::select! {
         ended = claim::run(&engine, outcomes, until) => ended,
@@ -318,7 +321,7 @@ async fn run_loops(engine: Arc<Engine>, until: Until) -> Result<RelayReport, Rel
     let report = engine.totals.report(abandoned, refused);
     match hindered {
         None if draining && (refused > 0 || engine.totals.lost_any()) => Err(RelayError::Unsettled { report }),
-        None => Ok(report),
+        None => unswept.map_or(Ok(report), |error| Err(error.into())),
         Some(Hindered::Store(error)) => Err(error.into()),
         Some(Hindered::CircuitOpen) => Err(RelayError::BrokerAway {
             reason: engine.circuit.view().reason.unwrap_or_default(),
