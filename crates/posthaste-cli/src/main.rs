@@ -5,6 +5,7 @@ mod commands;
 mod config;
 mod demo;
 mod failure;
+mod http;
 mod logging;
 mod metrics;
 mod schema;

@@ -17,6 +17,7 @@ use tokio::net::TcpListener;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::config::MetricsConfig;
+use crate::http;
 
 /// Seconds from enqueue to delivery, from a wake-up in the same process to an outage over lunch.
 const LATENCY_BUCKETS: [f64; 12] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 300.0, 3600.0];
@@ -63,19 +64,27 @@ struct Answer {
     circuit_reason: Option<String>,
 }
 
+/// Takes the address that is set, if one is.
+pub async fn listen(config: &MetricsConfig) -> anyhow::Result<Option<TcpListener>> {
+    let Some(listen) = config.listen else { return Ok(None) };
+    let listener = TcpListener::bind(listen).await.with_context(|| {
+        format!("metrics.listen = \"{listen}\": cannot listen there; choose a free port, or end what has this one")
+    })?;
+    Ok(Some(listener))
+}
+
 /// Serves figures and probes if an address is set, until the handle is dropped.
 pub async fn serve(config: &MetricsConfig, probes: Probes) -> anyhow::Result<Option<AbortOnDropHandle<()>>> {
-    let Some(listen) = config.listen else { return Ok(None) };
-    let listener = TcpListener::bind(listen)
-        .await
-        .with_context(|| format!("metrics.listen = \"{listen}\": cannot listen there; choose a free port"))?;
+    let Some(listener) = listen(config).await? else {
+        return Ok(None);
+    };
     let figures = PrometheusBuilder::new()
         .set_buckets_for_metric(Matcher::Full("outbox_process_latency".to_owned()), &LATENCY_BUCKETS)
         .and_then(PrometheusBuilder::install_recorder)
         .context("metrics cannot be recorded")?;
     posthaste_relay::describe_metrics();
-    tracing::info!("metrics at http://{listen}/metrics");
-    let serving = axum::serve(listener, router(figures.clone(), probes)).into_future();
+    tracing::info!("metrics at http://{}/metrics", listener.local_addr()?);
+    let serving = http::serve(listener, router(figures.clone(), probes));
     Ok(Some(AbortOnDropHandle::new(tokio::spawn(async move {
         let upkeep = async {
             loop {
@@ -83,11 +92,7 @@ pub async fn serve(config: &MetricsConfig, probes: Probes) -> anyhow::Result<Opt
                 figures.run_upkeep();
             }
         };
-        tokio::select! {
-            // It goes on after every error of a connection.
-            _ = serving => {}
-            () = upkeep => {}
-        }
+        tokio::join!(serving, upkeep);
     }))))
 }
 

@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
+use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use posthaste_servers::{PostgresServer, StopMode};
@@ -12,16 +13,21 @@ use crate::support::{Background, Place, TO_STDOUT, eventually, without_postgres}
 
 /// A relay with its metrics on a port that was free a moment ago.
 pub fn start(place: &Place, args: &[&str]) -> (Background, u16) {
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = free_port();
     let listen = format!("metrics.listen=127.0.0.1:{port}");
     let relay = place.start(&[&["run", "--set", &listen], args].concat());
     (relay, port)
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 /// The status and the body of the answer, if there is one.
 pub fn get(port: u16, path: &str) -> Option<(u16, String)> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
     let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    stream.set_read_timeout(Some(Duration::from_secs(15))).ok()?;
     stream.write_all(request.as_bytes()).ok()?;
     let mut text = String::new();
     stream.read_to_string(&mut text).ok()?;
@@ -122,11 +128,45 @@ fn a_relay_without_its_database_is_alive_and_not_ready() {
     assert_eq!(relay.exit_code(), Some(0), "{}", place.read("log"));
 }
 
+/// Without a limit they would take all of the process's file descriptors, and a database that was restarted would not be
+/// reached again.
+#[test]
+fn connections_that_ask_nothing_keep_no_relay_from_its_database() {
+    const DESCRIPTORS: usize = 120;
+    if without_postgres() {
+        return;
+    }
+    let server = PostgresServer::start(Path::new(env!("CARGO_TARGET_TMPDIR"))).unwrap();
+    let url = format!("postgres://postgres@127.0.0.1:{}/postgres", server.port());
+    let place = Place::empty()
+        .set("DATABASE__URL", &url)
+        .set("DATABASE__ACQUIRE_TIMEOUT", "2s")
+        .migrated();
+    let port = free_port();
+    let listen = format!("metrics.listen=127.0.0.1:{port}");
+    let args = [&["run", "--set", &listen], &TO_STDOUT[..]].concat();
+    let _relay = place.start_command(place.command_with_descriptors(DESCRIPTORS, &args));
+    let ready = || json(port, "/readyz").is_some_and(|(status, _)| status == 200);
+    eventually("the relay is ready", ready);
+
+    let connect = |_| TcpStream::connect(("127.0.0.1", port)).unwrap();
+    let idle: Vec<TcpStream> = (0..DESCRIPTORS + 30).map(connect).collect();
+    server.stop(StopMode::Fast).unwrap();
+    server.start_again().unwrap();
+    let id = place.enqueue(&["--topic", "a", "--payload", "1"]);
+    eventually("the message is delivered", || place.read("out").contains(&id));
+    eventually("probes are answered again", ready);
+    drop(idle);
+}
+
 #[test]
 fn an_address_that_is_taken_is_named_with_its_setting() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let listen = format!("metrics.listen={}", taken.local_addr().unwrap());
     Place::empty()
         .run(&["run", "--set", &listen])
+        .fails_with(&["metrics.listen = \"127.0.0.1:", "choose a free port"]);
+    Place::empty()
+        .run(&["run", "--check", "--set", &listen])
         .fails_with(&["metrics.listen = \"127.0.0.1:", "choose a free port"]);
 }

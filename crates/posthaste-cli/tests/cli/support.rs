@@ -12,6 +12,8 @@ use uuid::Uuid;
 /// Long enough for a busy machine; a test that needs it all has failed anyway.
 const PATIENCE: Duration = Duration::from_secs(90);
 
+const COMMAND: &str = env!("CARGO_BIN_EXE_posthaste");
+
 /// A database that somebody named needs a publisher that somebody named.
 pub const TO_STDOUT: [&str; 2] = ["--set", "publisher.kind=stdout"];
 
@@ -162,7 +164,20 @@ impl Place {
     }
 
     pub fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_posthaste"));
+        let mut command = Command::new(COMMAND);
+        command.args(args);
+        self.at_home(command)
+    }
+
+    /// The command in a process that may have so many file descriptors.
+    pub fn command_with_descriptors(&self, most: usize, args: &[&str]) -> Command {
+        let mut command = Command::new("sh");
+        let limited = format!("ulimit -n {most} && exec \"$0\" \"$@\"");
+        command.args(["-c", &limited, COMMAND]).args(args);
+        self.at_home(command)
+    }
+
+    fn at_home(&self, mut command: Command) -> Command {
         // The test runner's own settings are not for the command under test.
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("POSTHASTE_") {
@@ -170,7 +185,6 @@ impl Place {
             }
         }
         command
-            .args(args)
             .envs(self.settings.iter().cloned())
             .current_dir(self.directory.path())
             .stdin(Stdio::null());
@@ -187,8 +201,12 @@ impl Place {
 
     /// Starts the command in the background, its output in `out` and its log in `log`.
     pub fn start(&self, args: &[&str]) -> Background {
+        self.start_command(self.command(args))
+    }
+
+    pub fn start_command(&self, mut command: Command) -> Background {
         let [out, log] = ["out", "log"].map(|name| fs::File::create(self.path(name)).unwrap());
-        Background::of(self.command(args).stdout(out).stderr(log).spawn().unwrap())
+        Background::of(command.stdout(out).stderr(log).spawn().unwrap())
     }
 
     /// Enqueues a message and returns its id.

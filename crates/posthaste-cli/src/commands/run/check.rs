@@ -4,11 +4,12 @@ use serde_json::json;
 
 use crate::config::Config;
 use crate::wiring::{self, IfMissing};
-use crate::{schema, terminal};
+use crate::{metrics, schema, terminal};
 
 pub(super) async fn run(config: &Config, json: bool) -> anyhow::Result<()> {
     let database = &config.database;
     let outlet = wiring::publisher(config)?;
+    let _listener = metrics::listen(&config.metrics).await?;
     wiring::probe(database).await?;
     wiring::writable(database)?;
     let if_missing = if database.auto_migrate() {
@@ -44,7 +45,7 @@ pub(super) async fn run(config: &Config, json: bool) -> anyhow::Result<()> {
     };
     let publisher = outlet.probe().await?;
     let address = database.url();
-    let metrics = config.metrics.listen;
+    let listen = config.metrics.listen;
     let mut out = terminal::stdout();
     if json {
         return out.json(&json!({
@@ -52,14 +53,14 @@ pub(super) async fn run(config: &Config, json: bool) -> anyhow::Result<()> {
             "product": address.product(),
             "outbox": found,
             "publisher": publisher,
-            "metrics": metrics.map(|listen| format!("http://{listen}/metrics")),
+            "metrics": listen.map(|listen| format!("http://{listen}/metrics")),
         }));
     }
     writeln!(out, "settings   ok")?;
     writeln!(out, "database   {address} ({})", address.product())?;
     writeln!(out, "outbox     {found}")?;
     writeln!(out, "publisher  {publisher}")?;
-    match metrics {
+    match listen {
         Some(listen) => writeln!(out, "metrics    http://{listen}/metrics")?,
         None => writeln!(out, "metrics    off; set metrics.listen to serve them")?,
     }
