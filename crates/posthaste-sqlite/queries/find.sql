@@ -1,5 +1,6 @@
 -- Rows as an operator sees them, by their ids: what list.sql does, driven by the index on ids.
---   ?1 namespace  ?2 words of the status  ?3 topic  ?4 ordering key  ?5 tenant  ?6 ids  ?8 limit
+--   ?1 namespace  ?2 words of the status  ?3 topic  ?4 ordering key  ?5 tenant  ?6 ids
+--   ?7 after the row with this id  ?8 limit
 select
     "@order:as", "@seq:int" as seq, "@id:text" as id, "@event_id:text" as event_id, "@namespace:text" as namespace,
     "@topic:text" as topic, "@ordering_key:text" as ordering_key, "@tenant:text" as tenant,
@@ -19,5 +20,6 @@ where "@id" in (select /*as id*/ value /*end*/ from json_each(?6)) and "@status"
     /*if topic*/ and (?3 is null or "@topic" = ?3) /*end*/
     /*if ordering_key*/ and (?4 is null or "@ordering_key" = /*as ordering_key*/ ?4 /*end*/) /*end*/
     /*if tenant*/ and (?5 is null or "@tenant" = /*as tenant*/ ?5 /*end*/) /*end*/
+    and (?7 is null or ("@order") > (select "@order" from "@outbox" where "@id" = /*as id*/ ?7 /*end*/))
 order by "@order"
 limit ?8
