@@ -10,6 +10,7 @@ on_every_database!(
     a_dead_message_shows_in_log_status_list_and_detail,
     replayed_messages_are_delivered,
     discarded_messages_are_gone,
+    an_id_of_no_dead_message_is_an_error_and_the_others_are_changed,
     changing_everything_must_be_said,
     a_dry_run_changes_nothing,
     dead_messages_are_listed_page_by_page,
@@ -95,11 +96,9 @@ fn a_dead_message_shows_in_log_status_list_and_detail(place: &Place) {
 fn replayed_messages_are_delivered(place: &Place) {
     let ids = with_dead(place, &[("orders", "1"), ("orders", "2"), ("mails", "1")]);
     assert_eq!(place.run(&["dead", "replay", &ids[0]]).success().stdout, "replayed 1\n");
-    assert_eq!(
-        place.run(&["dead", "replay", &ids[0]]).success().stdout,
-        "replayed 0\n",
-        "it is not dead any more"
-    );
+    place
+        .run(&["dead", "replay", &ids[0]])
+        .fails_with(&[&format!("message {} is not dead: it is pending", ids[0])]);
     assert_eq!(
         place.run(&["dead", "replay", "--all", "--limit", "1"]).success().stdout,
         "replayed 1\n"
@@ -133,6 +132,44 @@ fn discarded_messages_are_gone(place: &Place) {
         "discarded 1\n"
     );
     assert_eq!(place.run(&["dead", "list"]).success().stdout, "no dead messages\n");
+}
+
+/// Else a wrong id would look like one that was replayed.
+fn an_id_of_no_dead_message_is_an_error_and_the_others_are_changed(place: &Place) {
+    let ids = with_dead(
+        place,
+        &[("orders", "1"), ("orders", "2"), ("orders", "3"), ("mails", "4")],
+    );
+    let pending = place.enqueue(&["--topic", "orders", "--payload", "1"]);
+    let unknown = uuid::Uuid::now_v7().to_string();
+    let change = |args: &[&str], stdout: &str, parts: &[&str]| {
+        let ran = place.run(&[&["dead"], args].concat());
+        ran.fails_with(parts);
+        assert_eq!(ran.stdout, stdout);
+    };
+    let not_found = format!("there is no message {unknown}");
+    let not_dead = format!("message {pending} is not dead: it is pending");
+    let parts = [not_found.as_str(), &not_dead, "`posthaste dead list`"];
+    let wrong = ["replay", &unknown, &pending];
+    change(
+        &[&wrong[..], &[&ids[0], "--dry-run"]].concat(),
+        "would replay 1\n",
+        &parts,
+    );
+    change(&wrong, "replayed 0\n", &parts);
+    change(&[&wrong[..], &[&ids[0]]].concat(), "replayed 1\n", &parts);
+    change(&["discard", "--yes", &unknown, &ids[1]], "discarded 1\n", &[&not_found]);
+    let excluded = format!("message {} is dead, but the other conditions exclude it", ids[3]);
+    change(
+        &["replay", "--topic", "orders", &ids[3]],
+        "replayed 0\n",
+        &[&excluded, "topic \"mails\""],
+    );
+    // What a limit leaves for the next time is no error.
+    place
+        .run(&["dead", "replay", "--limit", "1", &ids[2], &ids[3]])
+        .success();
+    assert_eq!(place.status()["dead"], 1);
 }
 
 fn changing_everything_must_be_said(place: &Place) {

@@ -1,8 +1,11 @@
 //! `posthaste dead replay` and `posthaste dead discard`
 
+use std::collections::HashSet;
+
 use anyhow::bail;
 use clap::Args;
 use posthaste_core::MessageId;
+use posthaste_core::lifecycle::State;
 use posthaste_core::store::{Filter, Store};
 use serde_json::json;
 
@@ -90,12 +93,14 @@ impl Which {
             bail!("this would mean every dead message; give ids, --topic, --key or --tenant, or --all if you mean it");
         }
         let filter = self.selection.filter(config);
+        let asked = filter.ids.clone();
         // What is replayed may die again at once: without this bound the loop could go on for ever.
         let dead = store.stats(filter.namespace.as_deref().unwrap_or_default()).await?.dead;
         let mut left = self.limit.unwrap_or(u64::MAX).min(dead);
         if self.dry_run {
             let matching = matching(store, &filter, left).await?;
-            return self::print(verb.tense(true), &matching, self.json);
+            self::print(verb.tense(true), &matching, self.json)?;
+            return self::account_for(&asked, &matching, self.limit, store).await;
         }
         let mut changed: Vec<MessageId> = Vec::new();
         while left > 0 {
@@ -110,7 +115,8 @@ impl Which {
             left = left.saturating_sub(ids.len() as u64);
             changed.extend(ids);
         }
-        self::print(verb.tense(false), &changed, self.json)
+        self::print(verb.tense(false), &changed, self.json)?;
+        self::account_for(&asked, &changed, self.limit, store).await
     }
 }
 
@@ -139,6 +145,39 @@ async fn matching(store: &dyn Store, filter: &Filter, mut left: u64) -> anyhow::
         found.extend(page.iter().map(|record| record.message.id));
     }
     Ok(found)
+}
+
+/// Whoever names a message has to hear if nothing was done with it, and why.
+async fn account_for(
+    asked: &[MessageId],
+    found: &[MessageId],
+    limit: Option<u64>,
+    store: &dyn Store,
+) -> anyhow::Result<()> {
+    let found: HashSet<_> = found.iter().collect();
+    let limit_reached = limit.is_some_and(|limit| found.len() as u64 >= limit);
+    let mut reasons = Vec::new();
+    for id in asked.iter().filter(|id| !found.contains(id)) {
+        match store.show(*id).await? {
+            None => reasons.push(format!("there is no message {id}")),
+            Some(record) if record.state != State::Dead => {
+                reasons.push(format!("message {id} is not dead: it is {}", record.state.word()));
+            }
+            Some(_) if limit_reached => {}
+            Some(record) => reasons.push(format!(
+                "message {id} is dead, but the other conditions exclude it (it has namespace {:?} and topic {:?})",
+                record.message.namespace.unwrap_or_default(),
+                record.message.topic
+            )),
+        }
+    }
+    if reasons.is_empty() {
+        return Ok(());
+    }
+    bail!(
+        "{}; `posthaste dead list` shows those that are dead",
+        reasons.join("; ")
+    )
 }
 
 fn print(word: &str, messages: &[MessageId], json: bool) -> anyhow::Result<()> {
