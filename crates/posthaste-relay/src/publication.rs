@@ -1,7 +1,7 @@
 //! One call of the publisher, and the answer that it owes for every message.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use chrono::Utc;
@@ -48,7 +48,7 @@ pub(crate) async fn run(engine: &Arc<Engine>, parcels: Vec<Parcel>, gate: &Arc<G
         }),
         gate: Arc::clone(gate),
         engine: Arc::clone(engine),
-        sink,
+        sink: Arc::downgrade(&sink),
     });
     let report = {
         let answers = Arc::clone(&answers);
@@ -83,7 +83,9 @@ struct Answers {
     owed: Mutex<Owed>,
     gate: Arc<Gate>,
     engine: Arc<Engine>,
-    sink: Arc<dyn Sink>,
+    /// Held by the call alone. A publisher that blocks a thread keeps its report for as long as it pleases, and must not
+    /// keep a relay that stops from ending its settling.
+    sink: Weak<dyn Sink>,
 }
 
 struct Owed {
@@ -188,7 +190,9 @@ impl Answers {
                 away = away.or(Some(Duration::ZERO));
             }
         }
-        self.sink.take(match (outcome, held) {
+        // Nobody waits for the outcome of a call that is gone.
+        let Some(sink) = self.sink.upgrade() else { return };
+        sink.take(match (outcome, held) {
             (Outcome::NotAttempted, Some(Held { wait, reason })) => Reported::held(ticket, wait, reason),
             (outcome, _) => Reported::new(ticket, outcome, away, &config.retry),
         });

@@ -297,9 +297,9 @@ async fn run_loops(engine: Arc<Engine>, until: Until) -> Result<RelayReport, Rel
     let abandoned = engine.in_flight.load().messages;
     if answered.is_err() {
         tracing::warn!(
-            abandoned,
-            ?grace,
-            "stopped without all answers; what is open is delivered again after its lease"
+            "the publisher {} gave no answer for {abandoned} messages within relay.shutdown_grace = {grace:?}; they are \
+             delivered again after their lease",
+            engine.publisher.name()
         );
     }
     // Publications hold the senders of outcomes: with them gone the settler finishes and ends.

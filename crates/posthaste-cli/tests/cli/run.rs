@@ -1,10 +1,11 @@
 //! `run`: starting, checking, stopping.
 
-use std::process::Stdio;
+use std::process::{ChildStdout, Stdio};
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
-use crate::support::{DRAIN, Place, Ran, TO_STDOUT, eventually, on_every_database};
+use crate::support::{Background, DRAIN, Place, Ran, TO_STDOUT, eventually, on_every_database};
 
 on_every_database!(
     a_signal_stops_the_relay_after_what_is_on_its_way,
@@ -143,21 +144,45 @@ fn a_drain_that_finds_the_broker_away_prints_what_it_did() {
     assert!(ran.json()["failed"].as_u64() >= Some(5), "{ran:?}");
 }
 
+/// A relay that hangs in a write to standard output, which nobody reads, and was told to stop.
+fn stopping_in_a_write(place: &Place, grace: &str) -> (Background, Option<ChildStdout>) {
+    // More than a pipe holds.
+    place.write("body", &"x".repeat(300_000));
+    place.enqueue(&["--topic", "a", "--payload", "@body"]);
+    let log = std::fs::File::create(place.path("log")).unwrap();
+    let grace = format!("relay.shutdown_grace={grace}");
+    let mut command = place.command(&[&["run"], &TO_STDOUT[..], &["--set", &grace]].concat());
+    let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
+    let pipe = child.stdout.take();
+    let relay = Background::of(child);
+    eventually("the message is being sent", || place.status()["processing"] == 1);
+    relay.signal(Signal::SIGTERM);
+    eventually("it is stopping", || place.read("log").contains("stopping"));
+    (relay, pipe)
+}
+
+/// Proves B12.
+#[test]
+fn a_publisher_that_hangs_delays_a_stop_by_the_grace_and_no_more() {
+    let place = Place::with_sqlite().migrated();
+    let begun = Instant::now();
+    let (mut relay, pipe) = stopping_in_a_write(&place, "6s");
+    assert_eq!(relay.exit_code(), Some(0), "{}", place.read("log"));
+    // A second is for the thread that hangs; twice the grace would be too long.
+    assert!(begun.elapsed() < Duration::from_secs(11), "{:?}", begun.elapsed());
+    let log = place.read("log");
+    assert!(
+        log.contains("stdout gave no answer for 1 messages within relay.shutdown_grace"),
+        "{log}"
+    );
+    drop(pipe);
+}
+
 /// Proves B12.
 #[test]
 fn a_second_signal_ends_the_process_at_once() {
     let place = Place::with_sqlite().migrated();
-    // More than a pipe holds: with nobody reading, the publisher hangs in its write, and a clean stop would wait for it.
-    place.write("body", &"x".repeat(300_000));
-    place.enqueue(&["--topic", "a", "--payload", "@body"]);
-    let log = std::fs::File::create(place.path("log")).unwrap();
-    let mut command = place.command(&[&["run"], &TO_STDOUT[..], &["--set", "relay.shutdown_grace=1h"]].concat());
-    let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
-    let pipe = child.stdout.take();
-    let mut relay = crate::support::Background::of(child);
-    eventually("the message is being sent", || place.status()["processing"] == 1);
-    relay.signal(Signal::SIGTERM);
-    eventually("it is stopping", || place.read("log").contains("stopping"));
+    let (mut relay, pipe) = stopping_in_a_write(&place, "1h");
     relay.signal(Signal::SIGTERM);
     assert_eq!(relay.exit_code(), Some(128 + 15), "{}", place.read("log"));
     drop(pipe);
