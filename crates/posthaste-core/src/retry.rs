@@ -49,7 +49,12 @@ impl RetryPolicy {
 
 /// The wait after a failed attempt.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", tag = "kind", deny_unknown_fields)]
+#[serde(
+    rename_all = "kebab-case",
+    tag = "kind",
+    deny_unknown_fields,
+    expecting = r#"{ kind = "exponential", base = "1s", max = "5m", jitter = true } or { kind = "schedule", delays = ["100ms", "1s"] }"#
+)]
 pub enum Backoff {
     /// `min(base · 2^(attempts − 1), max)`.
     Exponential {

@@ -8,8 +8,8 @@ use figment::{Figment, Source};
 use thiserror::Error;
 
 use super::database_url::without_password;
-use super::line;
 use super::load::{ENV_PREFIX, ENV_SEPARATOR, FLAG};
+use super::{Config, line};
 
 /// A setting that cannot be used: the dotted field, its value, the remedy and where it was given.
 #[derive(Debug, Error)]
@@ -81,7 +81,34 @@ pub(super) fn of_extraction(error: &figment::Error, figment: &Figment) -> Proble
                 without_secrets(&without_password(message.trim_end()))
             ))
         }
-        kind => Problem::of_field(figment, &narrow(figment, field, kind), &reason(kind)),
+        kind => {
+            let (field, kind) = of_the_setting(figment, field, kind);
+            Problem::of_field(figment, &narrow(figment, field, &kind), &reason(&kind))
+        }
+    }
+}
+
+/// Serde knows the legal values of a setting that has names for them only when it was given a text; and it takes a list for
+/// a table, and then complains about an element of it. What it would say of a text is the better answer to both.
+fn of_the_setting(figment: &Figment, field: String, kind: &Kind) -> (String, Kind) {
+    let said_of_text = |field: &str| {
+        let error = figment.clone().merge((field, "")).extract::<Config>().err()?;
+        (error.path.join(".") == field).then_some(error.kind)
+    };
+    if let Kind::InvalidType(_, expected) = kind
+        && expected.starts_with("enum ")
+    {
+        let better = said_of_text(&field).unwrap_or_else(|| kind.clone());
+        return (field, better);
+    }
+    match field.rsplit_once('.') {
+        Some((list, element)) if element.parse::<usize>().is_ok() => match said_of_text(list) {
+            Some(Kind::InvalidType(actual, expected)) if expected != "a sequence" => {
+                (list.to_owned(), Kind::InvalidType(actual, expected))
+            }
+            _ => (list.to_owned(), kind.clone()),
+        },
+        _ => (field, kind.clone()),
     }
 }
 
@@ -93,7 +120,11 @@ fn narrow(figment: &Figment, field: String, kind: &Kind) -> String {
     let Ok(Value::Dict(_, table)) = figment.find_value(&field) else {
         return field;
     };
-    match table.iter().find(|(_, value)| value.to_actual() == *actual) {
+    let is_meant = |value: &Value| match value {
+        Value::Array(_, list) => list.iter().any(|element| element.to_actual() == *actual),
+        value => value.to_actual() == *actual,
+    };
+    match table.iter().find(|(_, value)| is_meant(value)) {
         Some((key, _)) => format!("{field}.{key}"),
         None => field,
     }
@@ -109,6 +140,7 @@ fn reason(kind: &Kind) -> String {
             reason
         }
         Kind::InvalidType(actual, expected) | Kind::InvalidValue(actual, expected) => remedy(actual, expected),
+        Kind::Message(message) if message == "invalid socket address syntax" => ADDRESS.to_owned(),
         Kind::MissingField(name) => format!("{name} is missing; add it"),
         // Ours, or a type's own words. A value in them is blotted out by its text, and the sentence stays.
         other => other.to_string(),
@@ -119,6 +151,8 @@ fn remedy(actual: &Actual, expected: &str) -> String {
     match expected {
         "a duration" => r#"not a duration; write a number with its unit, such as "500ms", "30s" or "7d""#.to_owned(),
         "a boolean" => "write true or false".to_owned(),
+        "a sequence" => r#"write a list, in brackets: ["…", "…"]"#.to_owned(),
+        "socket address" => ADDRESS.to_owned(),
         "a string" | "string" if matches!(actual, Actual::Unsigned(_) | Actual::Signed(_) | Actual::Bool(_)) => {
             r#"write text, in quotes: "…" (in an environment variable too)"#.to_owned()
         }
@@ -126,9 +160,13 @@ fn remedy(actual: &Actual, expected: &str) -> String {
             format!("write a whole number that fits {number}")
         }
         table if table.starts_with("struct ") => "this is a section; give the keys inside it".to_owned(),
+        // An example.
+        table if table.starts_with('{') => format!("write {table}"),
         other => format!("expected {other}"),
     }
 }
+
+const ADDRESS: &str = r#"write an address and a port, such as "127.0.0.1:9464""#;
 
 fn show(field: &str, value: &Value) -> String {
     let is_secret = ["password", "secret", "pem", "jaas", "oauthbearer"]

@@ -84,6 +84,58 @@ fn a_bad_value_is_refused_with_field_value_and_remedy() {
     );
 }
 
+/// Whoever takes one kind of setting for another is told what can be written there.
+#[test]
+fn a_value_of_another_kind_is_refused_with_the_legal_ones() {
+    let backoff = [
+        r#"{ kind = "exponential", base = "1s", max = "5m", jitter = true }"#,
+        r#"{ kind = "schedule", delays = ["100ms", "1s"] }"#,
+    ];
+    for value in ["'1s'", "5", "'exponential'", "['1s', '2s']"] {
+        let parts = ["relay.retry.backoff = ", backoff[0], backoff[1]];
+        refused(&format!("[relay.retry]\nbackoff = {value}"), &parts);
+    }
+    refused(
+        "[relay.retry.backoff]\nkind = 'schedule'\ndelays = '1s'",
+        &["relay.retry.backoff.delays = \"1s\": write a list"],
+    );
+    refused(
+        "[relay.retry.backoff]\nkind = 'schedule'\ndelays = ['1s', 5]",
+        &["relay.retry.backoff.delays = [\"1s\",5]: not a duration"],
+    );
+    for value in ["'1s'", "5", "true"] {
+        refused(
+            &format!("[relay.ordering]\ndead_head = {value}"),
+            &["relay.ordering.dead_head = ", "unknown value; use skip or block"],
+        );
+        refused(
+            &format!("[publisher]\nkind = {value}"),
+            &["publisher.kind = ", "unknown value; use stdout or file or log"],
+        );
+        refused(
+            &format!("[database]\npooling = {value}"),
+            &["database.pooling = ", "use detect or session or transaction"],
+        );
+        refused(
+            &format!("[relay]\npurge = {}", value.replace("true", "2")),
+            &["relay.purge = ", "write true or false"],
+        );
+        refused(
+            &format!("[metrics]\nlisten = {value}"),
+            &[
+                "metrics.listen = ",
+                "write an address and a port, such as \"127.0.0.1:9464\"",
+            ],
+        );
+    }
+    for value in ["'block'", "true", "5"] {
+        refused(
+            &format!("[relay]\nlease = {value}"),
+            &["relay.lease = ", "not a duration", "\"30s\""],
+        );
+    }
+}
+
 #[test]
 fn the_file_publisher_needs_a_path() {
     let ran = Place::empty().run(&["run", "--set", "publisher.kind=file"]);
