@@ -161,48 +161,71 @@ seen_fresh as materialized (
         limit least($5::bigint, (select $5::bigint * 5 / count(*) + 1 from free_lanes))
     ) r
 ),
+seen_lanes as materialized (
+    select topic, ordering_key, min(seq) as first
+    from seen_fresh
+    -- Mostly nothing waits and nothing dead blocks: then no lane has to be asked.
+    where ($12 or (
+            select "@seq"
+            from "@outbox"
+            where "@namespace" = $1 and "@status" = '@pending' and "@next_attempt_at" > "@created_at"
+                and "@ordering_key" is not null
+            order by "@topic", "@ordering_key", "@seq" -- whatever the planner expects, by index
+            limit 1
+        ) is not null)
+        and ordering_key is not null and (topic, ordering_key) not in (select topic, ordering_key from leased where live)
+    group by topic, ordering_key
+),
+holds as materialized (
+    -- What holds back the rows of each lane that come after it, and whether that is all that were seen.
+    select l.topic, l.ordering_key, h.seq < l.first as from_start
+    from seen_lanes l
+    cross join lateral (
+        (
+            select "@seq" as seq
+            from "@outbox"
+            where "@namespace" = $1 and "@topic" = l.topic and "@ordering_key" = l.ordering_key
+                and "@status" = '@pending' and "@next_attempt_at" > "@created_at"
+            order by "@seq"
+            limit 1
+        )
+        union all
+        (
+            select "@seq"
+            from "@outbox"
+            where $12 and (l.topic = any ($11::text[])) <> $10
+                and "@namespace" = $1 and "@topic" = l.topic and "@ordering_key" = l.ordering_key
+                and "@status" = '@dead'
+            order by "@seq"
+            limit 1
+        )
+    ) h
+),
 fresh as materialized (
     select id, seq, topic, ordering_key, bytes
-    from (
-        select *, min(first_waiting) over lane as held_by_waiting, min(first_dead) over lane as held_by_dead
-        from (
-            select *,
-                case when is_first then (
-                    select e."@seq"
-                    from "@outbox" e
-                    where e."@namespace" = $1 and e."@topic" = s.topic and e."@ordering_key" = s.ordering_key
-                        and e."@status" = '@pending' and e."@next_attempt_at" > e."@created_at"
-                    order by e."@seq"
-                    limit 1
-                ) end as first_waiting,
-                case when is_first and $12 and (topic = any ($11::text[])) <> $10 then (
-                    select e."@seq"
-                    from "@outbox" e
-                    where e."@namespace" = $1 and e."@topic" = s.topic and e."@ordering_key" = s.ordering_key
-                        and e."@status" = '@dead'
-                    order by e."@seq"
-                    limit 1
-                ) end as first_dead
-            from (
-                select *, ordering_key is not null
-                    and row_number() over (partition by topic, ordering_key order by seq) = 1 as is_first
-                from seen_fresh
-            ) s
-        ) probed
-        window lane as (partition by topic, ordering_key)
-    ) judged
+    from seen_fresh s
     where ordering_key is null or (
         (topic, ordering_key) not in (select topic, ordering_key from leased where live)
+        and (topic, ordering_key) not in (select topic, ordering_key from holds where from_start)
+        and (
+            (topic, ordering_key) not in (select topic, ordering_key from holds where not from_start)
+            or not exists (
+                select from "@outbox" e
+                where e."@namespace" = $1 and e."@topic" = s.topic and e."@ordering_key" = s.ordering_key
+                    and e."@status" = '@pending' and e."@next_attempt_at" > e."@created_at" and e."@seq" < s.seq
+            ) and not ($12 and (s.topic = any ($11::text[])) <> $10 and exists (
+                select from "@outbox" e
+                where e."@namespace" = $1 and e."@topic" = s.topic and e."@ordering_key" = s.ordering_key
+                    and e."@status" = '@dead' and e."@seq" < s.seq
+            ))
+        )
         and (
             (topic, ordering_key) not in (select topic, ordering_key from leased where not live)
             or not exists (
                 select from leased e
-                where not e.live and e.topic = judged.topic and e.ordering_key = judged.ordering_key
-                    and e.seq < judged.seq
+                where not e.live and e.topic = s.topic and e.ordering_key = s.ordering_key and e.seq < s.seq
             )
         )
-        and seq < coalesce(held_by_waiting, 9223372036854775807)
-        and seq < coalesce(held_by_dead, 9223372036854775807)
     )
     order by seq
     limit $5
@@ -297,17 +320,22 @@ locked as materialized (
     for update skip locked
 ),
 measured as materialized (
-    select id, ordering_key, bytes, ours,
-        -- A row that somebody else has locked holds back what follows it in its key.
-        bool_and(ours) over (partition by topic, ordering_key order by seq) as unbroken,
-        sum(bytes) over (order by seq) - bytes as bytes_before
-    from (select *, id in (select id from locked) as ours from candidates) looked_up
+    select id, topic, ordering_key, seq, bytes, id in (select id from locked) as ours,
+        sum(bytes) over (order by seq) - bytes + $15::bigint as bytes_before
+    from candidates
+),
+broken as materialized (
+    -- A row that somebody else has locked holds back what follows it in its key.
+    select topic, ordering_key, min(seq) as seq from measured where not ours group by topic, ordering_key
 ),
 picked as (
     select id
-    from measured
-    where ours and (unbroken or ordering_key is null)
-        and (bytes_before + $15::bigint = 0 or bytes_before + $15 + bytes <= $6)
+    from measured m
+    where ours and (bytes_before = 0 or bytes_before + bytes <= $6)
+        and (ordering_key is null or (topic, ordering_key) not in (select topic, ordering_key from broken)
+            or not exists (
+                select from broken b where b.topic = m.topic and b.ordering_key = m.ordering_key and b.seq < m.seq
+            ))
 ),
 taken as (
     update "@outbox" o
@@ -331,6 +359,6 @@ from (
     select case when $14
         then greatest((select max(place) from fresh_lanes), (select max(place) from waiting_lanes), 0)
         else greatest((select count(*) from seen_fresh), (select count(*) from seen_due)) end as looked_at,
-        exists (select from measured where bytes_before + $15 > 0 and bytes_before + $15 + bytes > $6) as is_full
+        exists (select from measured where bytes_before > 0 and bytes_before + bytes > $6) as is_full
 ) s
 left join taken t on true

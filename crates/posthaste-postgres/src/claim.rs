@@ -32,6 +32,9 @@ const FIRST_LOOK: u32 = 1_000;
 /// How many lanes are gone through one by one.
 const MOST_LANES: u32 = 2_000;
 
+/// How many of them while there is a backlog and looks are to be cheap.
+const FEW_LANES: u32 = 200;
+
 /// What the probe found: work of vanished workers.
 #[derive(Default)]
 struct Expired {
@@ -301,16 +304,18 @@ enum LaneLook {
 }
 
 /// First what is mostly enough, where most lanes are free. A deep backlog of rows that cannot be claimed mostly has few
-/// lanes; where it has many, so many must be held back that the rows themselves are gone through.
+/// lanes, of which each is asked for its first row; where it has many, so many must be held back that the rows themselves
+/// are gone through, as far as the claim was told.
 fn looks(request: &ClaimRequest) -> impl Iterator<Item = LaneLook> + use<> {
     let near = request.limit.saturating_mul(2).max(1);
     let told = request.look_ahead.map(|told| told.max(1));
     let first = told.map_or(near, |told| near.min(told));
-    let further = told.filter(|told| *told > first).map(LaneLook::Rows);
-    let unbounded = [LaneLook::Lanes(MOST_LANES), LaneLook::Everything];
-    std::iter::once(LaneLook::Rows(first))
-        .chain(further)
-        .chain(unbounded.into_iter().filter(move |_| told.is_none()))
+    let further = match told {
+        Some(told) if told > first => vec![LaneLook::Lanes(FEW_LANES), LaneLook::Rows(told)],
+        Some(_) => Vec::new(),
+        None => vec![LaneLook::Lanes(MOST_LANES), LaneLook::Everything],
+    };
+    std::iter::once(LaneLook::Rows(first)).chain(further)
 }
 
 /// How far an ordered claim looks. All earlier rows of the keys it sees are among what it sees, so a part is enough; if
@@ -411,7 +416,8 @@ mod tests {
             scope: Scope::default(),
         };
         let told = |look_ahead| looks(&request(Some(look_ahead))).collect::<Vec<_>>();
-        assert_eq!(told(4_000), [LaneLook::Rows(200), LaneLook::Rows(4_000)]);
+        let expected = [LaneLook::Rows(200), LaneLook::Lanes(FEW_LANES), LaneLook::Rows(4_000)];
+        assert_eq!(told(4_000), expected);
         assert_eq!(told(50), [LaneLook::Rows(50)]);
         let free: Vec<_> = looks(&request(None)).collect();
         let expected = [LaneLook::Rows(200), LaneLook::Lanes(MOST_LANES), LaneLook::Everything];

@@ -10,7 +10,7 @@ use posthaste_core::breaker::CircuitState;
 use posthaste_core::lifecycle::LeaseToken;
 use posthaste_core::store::{Claim, ClaimRequest};
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::bypass::{Bypass, Others};
@@ -76,6 +76,8 @@ enum Found {
     Nothing,
     Some,
     FullBatch,
+    /// A full batch, beside which nothing else was free a moment ago.
+    All(LeaseToken),
     /// Rows of a vanished worker.
     Suspects,
     /// Rows to try the broker with.
@@ -99,6 +101,7 @@ pub(crate) async fn run(engine: &Arc<Engine>, outcomes: Outcomes, until: Until) 
         shutdown: CancellationToken::new(),
         depth: Depth::new(engine.config.batch_size),
         bypass: Bypass::default(),
+        nothing_beside: None,
     };
     let hindered = match until {
         Until::Idle => claimer.drain().await.err(),
@@ -118,6 +121,8 @@ struct Claimer<'a> {
     shutdown: CancellationToken,
     depth: Depth,
     bypass: Bypass,
+    /// When a claim beside rows in flight last found nothing that was free, unless one has found something since.
+    nothing_beside: Option<Instant>,
 }
 
 impl Claimer<'_> {
@@ -204,6 +209,7 @@ impl Claimer<'_> {
                         continue;
                     }
                 }
+                Found::All(token) => self.wait_beside(token).await,
                 Found::Some | Found::FullBatch | Found::Trial(_) => {}
             }
             in_vain = 0;
@@ -231,6 +237,12 @@ impl Claimer<'_> {
         *delivered_at_pause = Some(delivered);
         sleep(left).await;
         Ok(())
+    }
+
+    /// Waits until a batch is settled, and not for long: others may have come meanwhile.
+    async fn wait_beside(&self, token: LeaseToken) {
+        let settled = self.engine.in_flight.wait_for_batch(token);
+        let _ = timeout(self.engine.config.poll_interval, settled).await;
     }
 
     async fn claim_until_shutdown(&mut self) {
@@ -265,7 +277,7 @@ impl Claimer<'_> {
         };
         while let Some(trials) = shutdown.run_until_cancelled(turn()).await {
             while self.publications.try_join_next().is_some() {}
-            let before = in_flight.load();
+            let (before, started) = (in_flight.load(), Instant::now());
             let found = match self.run_once(trials).await {
                 Ok(found) => found,
                 Err(error) => {
@@ -280,6 +292,17 @@ impl Claimer<'_> {
             let wait = match found {
                 Found::FullBatch => {
                     pace.busy();
+                    None
+                }
+                Found::All(token) => {
+                    pace.busy();
+                    let next = async {
+                        tokio::select! {
+                            () = self.engine.doorbell.rung() => {}
+                            () = self.wait_beside(token) => {}
+                        }
+                    };
+                    shutdown.run_until_cancelled(next).await;
                     None
                 }
                 Found::Suspects => {
@@ -301,7 +324,7 @@ impl Claimer<'_> {
                     if before == Load::default() {
                         self.depth.backlog_is_over();
                     }
-                    Some(pace.idle())
+                    Some(pace.idle(started.elapsed()))
                 }
             };
             if fixed_delay {
@@ -331,7 +354,8 @@ impl Claimer<'_> {
     async fn run_once(&mut self, trials: Option<u32>) -> Result<Found, StoreError> {
         let engine = self.engine;
         let config = &engine.config;
-        let look_ahead = self.depth.look_ahead();
+        let beside = engine.in_flight.load() != Load::default();
+        let look_ahead = self.depth.look_ahead(beside);
         let wanted = trials.map_or(config.batch_size, |trials| trials.min(config.batch_size));
         let room = config.max_in_flight_bytes - engine.in_flight.load().bytes.min(config.max_in_flight_bytes);
         let request = ClaimRequest {
@@ -353,6 +377,9 @@ impl Claimer<'_> {
         let full = claim.messages.len() >= limit.max(config.batch_size as usize);
         if trials.is_none() {
             self.depth.looked(look_ahead, full && !claim.reclaimed);
+        }
+        if beside {
+            self.nothing_beside = claim.messages.is_empty().then(Instant::now);
         }
         failpoint::pass("after_claim");
         instrument::swept(&claim.died);
@@ -401,10 +428,15 @@ impl Claimer<'_> {
             Others::Further => return Ok(Found::FullBatch),
             Others::None => return Ok(Found::Refused),
         }
+        // The next claim would most likely find nothing until these are settled; it is not for nothing now and then only.
+        let all = self
+            .nothing_beside
+            .is_some_and(|at| at.elapsed() < config.poll_interval);
         Ok(match (reclaimed, trials, full) {
             (true, ..) => Found::Suspects,
             (false, Some(_), _) => Found::Trial(token),
             (false, None, _) if again => Found::Again,
+            (false, None, true) if all => Found::All(token),
             (false, None, true) => Found::FullBatch,
             (false, None, false) => Found::Some,
         })

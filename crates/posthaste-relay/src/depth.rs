@@ -50,8 +50,9 @@ impl Depth {
         self.target = self.shallow.saturating_mul(2);
     }
 
-    /// How many rows the next claim may look at; `None` for as many as it takes.
-    pub(crate) fn look_ahead(&mut self) -> Option<u32> {
+    /// How many rows the next claim may look at; `None` for as many as it takes. Only beside rows in flight is there
+    /// something to look past.
+    pub(crate) fn look_ahead(&mut self, beside: bool) -> Option<u32> {
         if !self.backlog {
             return None;
         }
@@ -60,7 +61,7 @@ impl Depth {
             self.saved = self.saved.saturating_add(earned).min(self.target);
             self.since = Instant::now();
         }
-        Some(if self.saved >= self.target {
+        Some(if beside && self.saved >= self.target {
             self.target
         } else {
             self.shallow
@@ -90,13 +91,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn without_a_backlog_every_look_sees_everything() {
         let mut depth = Depth::new(500);
-        assert_eq!(depth.look_ahead(), None);
+        assert_eq!(depth.look_ahead(true), None);
         depth.looked(None, false);
-        assert_eq!(depth.look_ahead(), None);
+        assert_eq!(depth.look_ahead(true), None);
         depth.looked(None, true);
-        assert_eq!(depth.look_ahead(), Some(4_000));
+        assert_eq!(depth.look_ahead(true), Some(4_000));
         depth.backlog_is_over();
-        assert_eq!(depth.look_ahead(), None);
+        assert_eq!(depth.look_ahead(true), None);
     }
 
     /// Proves pitfall 18.
@@ -107,7 +108,7 @@ mod tests {
         let (mut deepest, mut seen, started) = (0, 0, Instant::now());
         while deepest < 500_000 {
             tokio::time::advance(Duration::from_millis(10)).await;
-            let look = depth.look_ahead().expect("there is a backlog");
+            let look = depth.look_ahead(true).expect("there is a backlog");
             if look > 4_000 {
                 seen += look;
             }

@@ -54,11 +54,12 @@ impl Pace {
         self.shortest
     }
 
-    /// There was none: wait longer each time.
-    pub(crate) fn idle(&mut self) -> Duration {
+    /// There was none, and the look took so long: wait longer each time. Looks that are dear, past a deep backlog of rows
+    /// that cannot go, take no more than a fifth of the time.
+    pub(crate) fn idle(&mut self, took: Duration) -> Duration {
         let wait = self.next;
         self.next = (wait * 2).min(self.longest);
-        wait
+        wait.max(took.saturating_mul(4))
     }
 }
 
@@ -70,11 +71,11 @@ mod tests {
     fn the_pace_slows_down_when_idle_and_recovers_with_work() {
         let [short, long] = [100, 350].map(Duration::from_millis);
         let mut pace = Pace::new(short, long);
-        assert_eq!(
-            [pace.idle(), pace.idle(), pace.idle(), pace.idle()],
-            [short, short * 2, long, long]
-        );
+        let quick = Duration::from_millis(1);
+        let waits = [(); 4].map(|()| pace.idle(quick));
+        assert_eq!(waits, [short, short * 2, long, long]);
         assert_eq!(pace.busy(), short);
-        assert_eq!(pace.idle(), short);
+        assert_eq!(pace.idle(quick), short);
+        assert_eq!(pace.idle(long), long * 4, "a look that took long is not repeated soon");
     }
 }

@@ -45,9 +45,11 @@ struct Faults {
     refused_releases: HashSet<MessageId>,
     refusals: u64,
     unheard_settlements: u32,
+    claims: u64,
     claims_take: Duration,
     failing_claims: u32,
     panicking_sweep: bool,
+    silent: bool,
     stats_take: Duration,
 }
 
@@ -114,6 +116,11 @@ impl<S> FaultyStore<S> {
         self.script.hanging.send_replace(false);
     }
 
+    /// How many claims were made.
+    pub fn claims(&self) -> u64 {
+        self.faults().claims
+    }
+
     /// From now on the answer to a claim takes so long.
     pub fn slow_claims(&self, take: Duration) {
         self.faults().claims_take = take;
@@ -127,6 +134,11 @@ impl<S> FaultyStore<S> {
     /// From now on the answer to a count of the rows takes so long.
     pub fn slow_stats(&self, take: Duration) {
         self.faults().stats_take = take;
+    }
+
+    /// From now on a relay that starts is not woken by what is enqueued.
+    pub fn fall_silent(&self) {
+        self.faults().silent = true;
     }
 
     /// The next sweep panics.
@@ -193,6 +205,7 @@ impl<S: RelayStore> RelayStore for FaultyStore<S> {
         self.answering().await;
         {
             let mut faults = self.faults();
+            faults.claims += 1;
             if faults.failing_claims > 0 {
                 faults.failing_claims -= 1;
                 return Err(deadlock());
@@ -307,7 +320,8 @@ impl<S: RelayStore> RelayStore for FaultyStore<S> {
     }
 
     async fn wake_source(&self) -> Option<Box<dyn WakeSource>> {
-        self.inner.wake_source().await
+        let silent = self.faults().silent;
+        if silent { None } else { self.inner.wake_source().await }
     }
 
     async fn check_for(&self, scope: &Scope) -> Result<(), StoreError> {

@@ -11,6 +11,7 @@ use posthaste_core::store::ProducerStore;
 use posthaste_core::{AdminStore, Batch, Message, MessageId, OutboxOptions, Outcome, PublishError, Publisher, Report};
 use posthaste_relay::{Relay, RelayConfig, RelayError};
 use posthaste_testkit::{FaultyStore, MemoryStore, RecordingPublisher, TestClock};
+use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -249,4 +250,81 @@ async fn rows_are_removed_though_they_take_too_long_to_count() {
     assert!(store.inner().show(ids[0]).await.unwrap().is_none(), "it was removed");
     shutdown.cancel();
     assert_eq!(relay.await.unwrap().unwrap().delivered, 1);
+}
+
+fn of_key(key: &str, rows: usize) -> Vec<Message> {
+    (0..rows)
+        .map(|n| Message::new("orders", n.to_string()).key(key))
+        .collect()
+}
+
+/// Rows of a key that is in flight cannot be claimed, and to look for others takes time that the key could use.
+#[tokio::test(start_paused = true)]
+async fn a_backlog_of_one_key_is_claimed_batch_by_batch_and_hardly_ever_in_vain() {
+    let (store, broker) = (store(), RecordingPublisher::new());
+    let options = OutboxOptions::default();
+    let enqueued = store.inner().enqueue_and_commit(&options, of_key("hot", 200)).await;
+    enqueued.unwrap();
+    let config = RelayConfig {
+        batch_size: 10,
+        ..RelayConfig::default()
+    };
+    let relay = Relay::new(store.clone(), broker.clone()).config(config);
+    assert_eq!(relay.drain().await.unwrap().delivered, 200);
+    assert!(store.claims() <= 25, "{} claims for 20 batches", store.claims());
+}
+
+/// Takes a minute for the 31st message, and tells what it has seen.
+#[derive(Clone)]
+struct SlowKey {
+    seen: Arc<watch::Sender<Vec<String>>>,
+}
+
+#[async_trait]
+impl Publisher for SlowKey {
+    async fn publish(&self, batch: Batch, report: Report) {
+        for delivery in &batch.deliveries {
+            let key = delivery.message.ordering_key.clone().unwrap_or_default();
+            self.seen.send_modify(|seen| seen.push(key));
+            if self.seen.borrow().len() == 31 {
+                sleep(MINUTE).await;
+            }
+            report.outcome(delivery.message.id, Outcome::Delivered);
+        }
+    }
+
+    fn name(&self) -> &'static str {
+        "slow"
+    }
+}
+
+/// Nobody waits for a key that is busy, though the last look beside it found nothing.
+#[tokio::test(start_paused = true)]
+async fn others_are_found_beside_a_slow_key_within_the_poll_interval() {
+    let (store, shutdown) = (store(), CancellationToken::new());
+    store.fall_silent();
+    let publisher = SlowKey {
+        seen: Arc::new(watch::Sender::new(Vec::new())),
+    };
+    let mut seen = publisher.seen.subscribe();
+    let options = OutboxOptions::default();
+    let enqueued = store.inner().enqueue_and_commit(&options, of_key("hot", 40)).await;
+    enqueued.unwrap();
+    let config = RelayConfig {
+        batch_size: 10,
+        ..RelayConfig::default()
+    };
+    let relay = Relay::new(store.clone(), publisher).config(config);
+    let relay = tokio::spawn(relay.run_until(shutdown.clone()));
+    // Looks beside the first batches found nothing.
+    timeout(MINUTE, seen.wait_for(|seen| seen.len() == 31))
+        .await
+        .unwrap()
+        .unwrap();
+    let enqueued = store.inner().enqueue_and_commit(&options, of_key("cold", 1)).await;
+    enqueued.unwrap();
+    let cold = seen.wait_for(|seen| seen.iter().any(|key| key == "cold"));
+    timeout(SECOND, cold).await.expect("it goes beside the other").unwrap();
+    shutdown.cancel();
+    relay.await.unwrap().unwrap();
 }
