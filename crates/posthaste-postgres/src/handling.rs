@@ -10,8 +10,9 @@ use crate::error::store_error;
 use crate::pooling;
 
 pub(crate) async fn begin(pool: &PgPool) -> Result<Transaction<'static, Postgres>, StoreError> {
-    // Both in one message, so that the mark costs no round trip.
-    let begin = format!("begin; {}", Mark::BEGIN.set());
+    // Both in one message, so that the mark costs no round trip. Under a stricter default of the database two deliveries of
+    // the same event would fail with errors of serialisation in place of waiting for each other.
+    let begin = format!("{}; {}", crate::BEGIN, Mark::BEGIN.set());
     pooling::begin(pool, AssertSqlSafe(begin)).await.map_err(store_error)
 }
 
@@ -28,7 +29,7 @@ pub(crate) async fn set_mark(tx: &mut PgConnection, mark: Mark) -> Result<(), St
 pub(crate) async fn prove_mark(tx: &mut PgConnection, mark: Mark) -> Result<(), StoreError> {
     match tx.execute(AssertSqlSafe(mark.release())).await {
         Ok(_) => Ok(()),
-        Err(error) if is_lost(&error) => Err(Mark::lost(error)),
+        Err(error) if is_lost(&error) => Err(Mark::lost(store_error(error))),
         Err(error) => Err(store_error(error)),
     }
 }

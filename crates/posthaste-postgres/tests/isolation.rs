@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use posthaste_core::lifecycle::{LeaseToken, Settlement};
 use posthaste_core::store::{ClaimRequest, DeadHead, Ordering, SchemaStore, Scope, WorkerId};
-use posthaste_core::{Message, OutboxOptions, RelayStore};
+use posthaste_core::{Inbox, InboxStore, Message, OutboxOptions, RelayStore};
 use posthaste_postgres::PostgresStore;
 use posthaste_relay::{Relay, RelayConfig};
 use posthaste_testkit::RecordingPublisher;
@@ -73,6 +73,24 @@ fn request() -> ClaimRequest {
     }
 }
 
+/// Until a statement with these words in it waits for somebody.
+async fn wait_for_a_lock(store: &PostgresStore, words: &str) {
+    let waits = "select count(*) from pg_stat_activity
+        where datname = current_database() and wait_event_type = 'Lock' and query like '%' || $1 || '%'";
+    let one_waits = async {
+        while sqlx::query_scalar::<_, i64>(waits)
+            .bind(words)
+            .fetch_one(store.pool())
+            .await
+            .unwrap()
+            == 0
+        {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(LONG, one_waits).await.expect("it waits");
+}
+
 /// Proves E2.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_verdict_that_meets_a_renewal_is_kept() {
@@ -89,24 +107,43 @@ async fn a_verdict_that_meets_a_renewal_is_kept() {
             let (store, token) = (store.clone(), request.token);
             async move { store.settle(&[Settlement::delivered(id, token)]).await }
         });
-        let waits = "select count(*) from pg_stat_activity
-            where datname = current_database() and wait_event_type = 'Lock' and query like '%settled%'";
-        let all_wait = async {
-            while sqlx::query_scalar::<_, i64>(waits)
-                .fetch_one(store.pool())
-                .await
-                .unwrap()
-                == 0
-            {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-        };
-        tokio::time::timeout(LONG, all_wait)
-            .await
-            .expect("the verdict waits for the renewal");
+        wait_for_a_lock(&store, "settled").await;
         renewal.commit().await.unwrap();
         let settled = tokio::time::timeout(LONG, verdict).await.unwrap().unwrap();
         assert_eq!(settled.expect(level).lost, []);
+        store.pool().close().await;
+        database.dispose().await;
+    }
+}
+
+/// The second one has looked around before the first is done, as a handler may that looks something up.
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_deliveries_at_a_time_one_is_handled_and_the_other_is_known() {
+    for level in ["repeatable read", "serializable"] {
+        let database = Strict::new(level).await;
+        let store = database.store().await;
+        let inbox = store.inbox("statistics");
+        let mut first = inbox.begin().await.unwrap();
+        assert!(inbox.record(&mut first, "42").await.unwrap());
+        let mut second = inbox.begin().await.unwrap();
+        second.execute("select count(*) from posthaste.outbox").await.unwrap();
+        let recording = tokio::spawn({
+            let inbox = inbox.clone();
+            async move {
+                let recorded = inbox.record(&mut second, "42").await;
+                inbox.commit(second).await.map(|()| recorded)
+            }
+        });
+        wait_for_a_lock(&store, "inbox").await;
+        inbox.commit(first).await.unwrap();
+        let recorded = tokio::time::timeout(LONG, recording).await.unwrap().unwrap();
+        assert!(!recorded.expect(level).expect(level), "it was handled before");
+        // Whoever opens the transaction chooses.
+        let mut own = store.pool().begin().await.unwrap();
+        assert!(inbox.record(&mut own, "43").await.unwrap());
+        let chosen = sqlx::query_scalar::<_, String>("show transaction_isolation");
+        assert_eq!(chosen.fetch_one(&mut *own).await.unwrap(), level);
+        drop(own);
         store.pool().close().await;
         database.dispose().await;
     }
