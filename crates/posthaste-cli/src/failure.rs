@@ -38,10 +38,12 @@ pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
         .is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }
 
-/// The error and its causes, without those that an outer one has quoted already.
+/// The error and its causes, without those that an outer one has quoted already, and without a driver's own words: the
+/// store has said what they mean.
 fn text(error: &anyhow::Error) -> String {
     let mut text = String::new();
-    for cause in error.chain().map(ToString::to_string) {
+    for cause in error.chain().take_while(|cause| !cause.is::<sqlx::Error>()) {
+        let cause = cause.to_string();
         if text.is_empty() {
             text = cause;
         } else if !text.contains(&cause) {

@@ -25,9 +25,14 @@ pub fn store_error(error: sqlx::Error) -> StoreError {
         sqlx::Error::ColumnNotFound(_) | sqlx::Error::ColumnDecode { .. } => (Kind::SchemaMissing, Some(MIGRATE)),
         _ => (Kind::Other, None),
     };
+    // The driver's own words end in a line of the server's source, which tells an operator nothing.
+    let message = match &error {
+        sqlx::Error::Database(database) => format!("PostgreSQL: {}", database.message()),
+        error => format!("PostgreSQL: {error}"),
+    };
     StoreError {
         kind,
-        message: format!("PostgreSQL: {error}"),
+        message,
         remedy,
         source: Some(Box::new(error)),
     }

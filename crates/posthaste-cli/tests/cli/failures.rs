@@ -103,6 +103,19 @@ fn a_wrong_password_and_a_full_server_end_the_command_with_the_remedy() {
     ran.fails_with(&["too many connections", "raise max_connections of the server"]);
 }
 
+/// Neither the line of the server's source nor the driver's words about the same thing.
+#[test]
+fn a_refusal_of_the_server_is_said_once_and_in_its_words() {
+    let Some(server) = server() else { return };
+    let url = format!("postgres://postgres@127.0.0.1:{}/nowhere", server.port());
+    let ran = Place::empty().set("DATABASE__URL", &url).run(&["status"]);
+    ran.fails_with(&[]);
+    assert_eq!(
+        ran.stderr,
+        "error: PostgreSQL: database \"nowhere\" does not exist; create the database, or correct its name in the database URL\n"
+    );
+}
+
 #[test]
 fn a_server_that_is_away_is_waited_for_by_the_relay_and_reported_by_the_rest() {
     let Some(server) = server() else { return };
