@@ -48,7 +48,7 @@ struct Faults {
     claims: u64,
     claims_take: Duration,
     failing_claims: u32,
-    panicking_sweep: bool,
+    panicking_sweeps: u32,
     silent: bool,
     stats_take: Duration,
 }
@@ -143,7 +143,7 @@ impl<S> FaultyStore<S> {
 
     /// The next sweep panics.
     pub fn panic_next_sweep(&self) {
-        self.faults().panicking_sweep = true;
+        self.faults().panicking_sweeps = 1;
     }
 
     fn faults(&self) -> MutexGuard<'_, Faults> {
@@ -285,7 +285,7 @@ impl<S: RelayStore> RelayStore for FaultyStore<S> {
 
     async fn sweep(&self, scope: &Scope, max_attempts: u32) -> Result<Vec<MessageId>, StoreError> {
         self.answering().await;
-        let panics = std::mem::take(&mut self.faults().panicking_sweep);
+        let panics = std::mem::take(&mut self.faults().panicking_sweeps) > 0;
         assert!(!panics, "the store panics, as scripted");
         self.inner.sweep(scope, max_attempts).await
     }
