@@ -4,6 +4,7 @@
 //! [`crate::lifecycle`], and every store says them in SQL. All times are the database's own.
 
 mod error;
+mod halving;
 mod registry;
 mod trial;
 
@@ -22,6 +23,7 @@ use crate::message::{DEFAULT_NAMESPACE, Message, MessageId};
 use crate::wake::WakeSource;
 
 pub use error::{StoreError, StoreErrorKind};
+pub use halving::Halving;
 pub use registry::{FORGOTTEN_AFTER, LeadRequest, Leadership, RelayBeat, RelayRecord};
 
 /// The identity of one worker, made when it starts and never configured: two processes with equal configuration are
@@ -120,6 +122,9 @@ pub struct ClaimRequest {
     pub ordering: Ordering,
     /// Which messages.
     pub scope: Scope,
+    /// Rows that are not to be claimed, because the database refused their claim lately. What follows them in their keys
+    /// waits for them all the same.
+    pub left_out: Vec<MessageId>,
 }
 
 /// Work that was handed out.
@@ -132,6 +137,17 @@ pub struct Claim {
     pub reclaimed: bool,
     /// Rows that had used all their attempts and are dead now.
     pub died: Vec<MessageId>,
+    /// Rows that would have been claimed, had the database not refused to write their claim. They are as they were.
+    pub refused: Vec<RefusedRow>,
+}
+
+/// A row that the database refuses to change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefusedRow {
+    /// The row.
+    pub id: MessageId,
+    /// Why, with the remedy where there is one.
+    pub error: String,
 }
 
 /// A row under a lease.
@@ -160,6 +176,8 @@ pub struct Recovered {
     pub pending: Vec<MessageId>,
     /// Dead, because they had used all their attempts.
     pub died: Vec<MessageId>,
+    /// As they were, because the database refused to change them.
+    pub refused: Vec<RefusedRow>,
 }
 
 /// What became of verdicts. Those that are in neither list were applied.
@@ -204,7 +222,9 @@ pub struct Terms {
 /// # Contract
 /// - **claim** takes, in one transaction, rows that are pending and due, or rows whose lease ran out; it counts the
 ///   attempt, sets the lease and `updated_at`, and returns them by sequence. No row is ever under two live leases.
-///   Under [`Ordering::PerKey`] claims of one outbox are serialised.
+///   Under [`Ordering::PerKey`] claims of one outbox are serialised. A row whose claim the database refuses (a constraint,
+///   a trigger) keeps nobody else from being claimed but those that follow it in its key: the store finds it by
+///   [`Halving`] and names it.
 /// - **settle** applies each verdict only to a processing row under the same token, and returns the ids it could not
 ///   settle: their lease was lost. A lost lease is never silent. A verdict that the database refuses (a constraint, a
 ///   trigger, a right that is missing) fails the call as a whole and leaves every row as it was, so that the engine can
@@ -213,7 +233,7 @@ pub struct Terms {
 /// - **extend** prolongs the leases that are still held under the token and returns their ids.
 /// - **recover** takes back rows from workers that vanished, where the table does not say until when a claim holds and a
 ///   claim therefore cannot: those that were locked longer than `stalled_after` ago are pending again, or dead if
-///   they have used all their attempts.
+///   they have used all their attempts. Those that the database refuses to change are named and keep nobody else.
 /// - **sweep** gives up rows in the relay's scope that used all their attempts without a verdict.
 /// - **purge** removes delivered rows older than `keep` and dedupe keys past their window, at most `limit` of each, and
 ///   returns how many; never a row that is not delivered.

@@ -5,6 +5,7 @@
 --   $9 how many pending rows are looked at  $10 whether any topic blocks  $11 whether dead heads block by default
 --   $12 topics with the other policy  $13 among how many pending rows those are chosen
 --   $14 whether all lanes are looked at  $15 lanes that are passed over, because nothing of them can be taken
+--   $16 rows that are left out, if any; they are never taken, and hold back their keys
 --
 -- Sums, where one would rather say min and max: MariaDB works these out anew for every row of a frame, so that a key
 -- with many rows would take the square of the time. For the same reason rows without a key are not a lane together.
@@ -30,7 +31,7 @@ from (
             from (
                 select
                     "@o.id:text" as id, "@o.topic:text" as topic, "@o.ordering_key:text" as ordering_key, "@o.order:as",
-                    1
+                    coalesce("@o.id" not in ($16), 1)
                         /*if attempts*/ and coalesce("@o.attempts", 0) < /*if max_attempts*/ coalesce("@o.max_attempts" /*if retries*/ + 1 /*end*/, $2) /*else*/ $2 /*end*/ /*end*/
                         /*if next_attempt_at*/ and coalesce("@o.next_attempt_at:time" <= utc_timestamp(6), 1) /*end*/ as due,
                     /*if next_attempt_at and created_at*/ coalesce("@o.next_attempt_at:time" > "@o.created_at:time", 0)
@@ -56,6 +57,7 @@ from (
                 /*if locked_until*/ coalesce("@o.locked_until:time" >= utc_timestamp(6), 1) /*else*/ 1 /*end*/,
                 /*if locked_until*/ "@o.locked_until:time" < utc_timestamp(6) /*else*/ 0 /*end*/
                     and coalesce("@o.attempts", 0) < /*if max_attempts*/ coalesce("@o.max_attempts" /*if retries*/ + 1 /*end*/, $2) /*else*/ $2 /*end*/
+                    and coalesce("@o.id" not in ($16), 1)
                     /*if topic*/ and ($3 or "@o.topic" in ($4)) /*end*/
                     /*if tenant*/ and ($5 is null or coalesce("@o.tenant" = $5, 0)) /*end*/,
                 0, 0

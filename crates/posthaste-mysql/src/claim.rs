@@ -15,6 +15,7 @@ use crate::look::Look;
 use crate::rows::{claimed, id, ids, millis};
 use crate::session::Session;
 use crate::statement::Value;
+use crate::taking::{Taking, is_refusal};
 use crate::{BEGIN, MySqlStore};
 
 /// Most ids of one statement. From a thousand on MariaDB turns a list into a table of its own.
@@ -34,16 +35,29 @@ struct Found {
 
 impl MySqlStore {
     pub(crate) async fn claim_once(&self, request: &ClaimRequest) -> sqlx::Result<Claim> {
+        match self.claim_taking(request, Taking::on_trust(request)).await {
+            // Some rows may have been leased before one was refused, so all is done again.
+            Err(error) if is_refusal(&error) => self.claim_taking(request, Taking::with_care(request)).await,
+            claim => claim,
+        }
+    }
+
+    async fn claim_taking(&self, request: &ClaimRequest, taking: Taking<'_>) -> sqlx::Result<Claim> {
         if request.ordering == Ordering::None {
             let mut tx = self.begin().await?;
-            let claim = self.claim_on(&mut tx, request).await?;
-            tx.commit().await?;
-            return Ok(claim);
+            let claim = self.claim_on(&mut tx, request, taking).await;
+            // Its locks must be gone before the rows are looked for again.
+            match &claim {
+                Ok(_) => tx.commit().await?,
+                Err(error) if is_refusal(error) => tx.rollback().await?,
+                Err(_) => {}
+            }
+            return claim;
         }
         let mut session = Session::open(self.pool.acquire().await?, PATIENCE * 2).await?;
         let claims = self.claims_of(&request.scope.namespace);
         let claim = if session.lock(&self.statements, claims, PATIENCE).await? {
-            self.claim_in(&mut session, request).await
+            self.claim_in(&mut session, request, taking).await
         } else {
             Err(sqlx::Error::AnyDriverError(Box::new(ClaimsLocked)))
         };
@@ -55,15 +69,24 @@ impl MySqlStore {
     }
 
     /// If this is abandoned the session's connection is cut, and with it the transaction.
-    async fn claim_in(&self, session: &mut Session, request: &ClaimRequest) -> sqlx::Result<Claim> {
+    async fn claim_in(&self, session: &mut Session, request: &ClaimRequest, taking: Taking<'_>) -> sqlx::Result<Claim> {
         let mut tx = session.connection().begin_with(BEGIN).await?;
-        let claim = self.claim_on(&mut tx, request).await?;
-        tx.commit().await?;
-        Ok(claim)
+        let claim = self.claim_on(&mut tx, request, taking).await;
+        match &claim {
+            Ok(_) => tx.commit().await?,
+            Err(error) if is_refusal(error) => tx.rollback().await?,
+            Err(_) => {}
+        }
+        claim
     }
 
     /// Claims in a transaction that the caller commits.
-    async fn claim_on(&self, tx: &mut MySqlConnection, request: &ClaimRequest) -> sqlx::Result<Claim> {
+    async fn claim_on(
+        &self,
+        tx: &mut MySqlConnection,
+        request: &ClaimRequest,
+        mut taking: Taking<'_>,
+    ) -> sqlx::Result<Claim> {
         let scope = scope(&request.scope, request.max_attempts);
         let expired = self.statements.probe.fetch_one(tx, &scope).await?;
         let died = if expired.try_get::<i64, _>("exhausted")? > 0 {
@@ -75,19 +98,18 @@ impl MySqlStore {
         if let Some(most_tried) = expired.try_get::<Option<i64>, _>("most_tried")? {
             let most_tried = u32::try_from(most_tried).unwrap_or(0);
             let limit = reclaim_limit(most_tried, request.max_attempts, request.limit);
-            let taken = self.take(tx, request, limit, true).await?;
-            messages = self.lease(tx, request, &taken).await?;
+            messages = taking.messages(self, tx, limit, true).await?;
         }
         // What vanished workers left may be held back by its keys; that must not hold up everybody else.
         let reclaimed = !messages.is_empty();
         if !reclaimed {
-            let taken = self.take(tx, request, request.limit, false).await?;
-            messages = self.lease(tx, request, &taken).await?;
+            messages = taking.messages(self, tx, request.limit, false).await?;
         }
         Ok(Claim {
             messages,
             reclaimed,
             died,
+            refused: taking.refused,
         })
     }
 
@@ -98,6 +120,7 @@ impl MySqlStore {
         request: &ClaimRequest,
         limit: u32,
         expired: bool,
+        left_out: &[MessageId],
     ) -> sqlx::Result<Vec<MessageId>> {
         let ordered = request.ordering != Ordering::None;
         // Others may be faster with what they find too, unless they have to wait for their turn.
@@ -105,7 +128,7 @@ impl MySqlStore {
         let mut look = Look::first(request, wanted);
         let mut rounds = 0;
         loop {
-            let found = self.find(conn, request, wanted, expired, &look).await?;
+            let found = self.find(conn, request, wanted, expired, left_out, &look).await?;
             if found.is_empty() {
                 let all_read =
                     look.is_deep_enough() || self.open_rows(conn, &request.scope, look.read).await? < look.read;
@@ -141,6 +164,7 @@ impl MySqlStore {
         request: &ClaimRequest,
         limit: u32,
         expired: bool,
+        left_out: &[MessageId],
         look: &Look,
     ) -> sqlx::Result<Vec<Found>> {
         let (ordered, dead_blocks, except) = match &request.ordering {
@@ -159,6 +183,7 @@ impl MySqlStore {
             look.read.into(),
             Value::flag(look.passed_over.is_empty()),
             look.lanes(),
+            Value::ids(left_out, &self.map),
         ]);
         let rows = self.statements.find_claimable.fetch_all(conn, &values).await?;
         let found = rows.iter().map(|row| {
@@ -258,12 +283,12 @@ impl MySqlStore {
         Ok(chosen)
     }
 
-    async fn lease(
+    pub(crate) async fn lease(
         &self,
         conn: &mut MySqlConnection,
         request: &ClaimRequest,
         chosen: &[MessageId],
-    ) -> sqlx::Result<Vec<ClaimedMessage>> {
+    ) -> sqlx::Result<()> {
         let fence = self.map.fence(request.worker, request.token);
         for chunk in chosen.chunks(MOST_IDS) {
             let values = [
@@ -274,7 +299,7 @@ impl MySqlStore {
             ];
             self.statements.lease.execute(conn, &values).await?;
         }
-        self.read_claimed(conn, chosen).await
+        Ok(())
     }
 
     pub(crate) async fn read_claimed(

@@ -40,6 +40,7 @@ mod session;
 mod settle;
 mod statement;
 mod statements;
+mod taking;
 mod trial;
 
 use std::ops::{Deref, DerefMut};
@@ -134,8 +135,16 @@ impl MySqlStore {
 struct Work(Option<PoolConnection<MySql>>);
 
 impl Work {
-    async fn commit(mut self) -> sqlx::Result<()> {
-        self.execute("commit").await?;
+    async fn commit(self) -> sqlx::Result<()> {
+        self.end("commit").await
+    }
+
+    async fn rollback(self) -> sqlx::Result<()> {
+        self.end("rollback").await
+    }
+
+    async fn end(mut self, statement: &'static str) -> sqlx::Result<()> {
+        self.execute(statement).await?;
         drop(self.0.take());
         Ok(())
     }

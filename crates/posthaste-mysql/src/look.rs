@@ -115,6 +115,7 @@ mod tests {
                 except: Vec::new(),
             },
             scope: Scope::default(),
+            left_out: Vec::new(),
         }
     }
 

@@ -2,14 +2,17 @@
 
 use std::time::Duration;
 
+use posthaste_core::MessageId;
 use posthaste_core::lifecycle::EXHAUSTED;
-use posthaste_core::store::{Recovered, Scope};
-use sqlx::Row;
+use posthaste_core::store::{Halving, Recovered, Scope};
+use sqlx::{Connection, MySqlConnection, Row};
 
 use crate::MySqlStore;
 use crate::claim::{MOST_IDS, scope};
+use crate::error::store_error;
 use crate::rows::{id, ids, millis};
 use crate::statement::Value;
+use crate::taking::is_refusal;
 
 impl MySqlStore {
     /// Rows that have attempts left are pending again, the others dead.
@@ -33,18 +36,45 @@ impl MySqlStore {
             &self.statements.find_stalled.fetch_all(&mut tx, &stalled).await?,
             &self.map,
         )?;
-        if found.is_empty() {
-            tx.commit().await?;
-            return Ok(Recovered::default());
-        }
         found.sort_unstable();
+        let mut recovered = Recovered::default();
+        // One that the table refuses to change keeps nobody else.
+        let mut halving = Halving::new(found);
+        while let Some(group) = halving.next_group() {
+            let mut apart = tx.begin().await?;
+            match self.recover_some(&mut apart, &group, max_attempts, stalled_after).await {
+                Ok(some) => {
+                    apart.commit().await?;
+                    recovered.pending.extend(some.pending);
+                    recovered.died.extend(some.died);
+                    halving.tried(group, None);
+                }
+                Err(error) if is_refusal(&error) => {
+                    apart.rollback().await?;
+                    halving.tried(group, Some(store_error(error).to_string()));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        tx.commit().await?;
+        recovered.refused = halving.into_refused();
+        Ok(recovered)
+    }
+
+    async fn recover_some(
+        &self,
+        conn: &mut MySqlConnection,
+        found: &[MessageId],
+        max_attempts: u32,
+        stalled_after: Duration,
+    ) -> sqlx::Result<Recovered> {
         let stalled = [
-            Value::ids(&found, &self.map),
+            Value::ids(found, &self.map),
             max_attempts.into(),
             millis(stalled_after).into(),
         ];
         let mut recovered = Recovered::default();
-        for row in self.statements.lock_stalled.fetch_all(&mut tx, &stalled).await? {
+        for row in self.statements.lock_stalled.fetch_all(conn, &stalled).await? {
             let exhausted: bool = row.try_get("exhausted")?;
             let rows = if exhausted {
                 &mut recovered.died
@@ -55,17 +85,16 @@ impl MySqlStore {
         }
         if !recovered.pending.is_empty() {
             let values = [Value::ids(&recovered.pending, &self.map)];
-            self.statements.take_back.execute(&mut tx, &values).await?;
+            self.statements.take_back.execute(conn, &values).await?;
         }
         if !recovered.died.is_empty() {
             let values = [
                 Value::ids(&recovered.died, &self.map),
                 self.map.error_text(EXHAUSTED).into(),
             ];
-            self.statements.give_up.execute(&mut tx, &values).await?;
-            self.bury(&mut tx, &recovered.died).await?;
+            self.statements.give_up.execute(conn, &values).await?;
+            self.bury(conn, &recovered.died).await?;
         }
-        tx.commit().await?;
         Ok(recovered)
     }
 }

@@ -100,7 +100,9 @@ impl MySqlStore {
         }
         let conn = session.connection();
         conn.execute(BEGIN).await?;
-        let taken = self.take(conn, request, request.limit, false).await?;
+        let taken = self
+            .take(conn, request, request.limit, false, &request.left_out)
+            .await?;
         if taken.is_empty() {
             conn.execute("commit").await?;
             session.close(&self.statements).await?;

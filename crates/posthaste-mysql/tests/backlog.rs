@@ -42,6 +42,7 @@ fn request(limit: u32, look_ahead: Option<u32>) -> ClaimRequest {
             except: Vec::new(),
         },
         scope: Scope::default(),
+        left_out: Vec::new(),
     }
 }
 

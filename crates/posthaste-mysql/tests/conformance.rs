@@ -122,6 +122,19 @@ impl Backend for MariaDb {
         .await;
     }
 
+    async fn refuse_changes_to(&self, ids: &[MessageId]) {
+        self.run("drop trigger if exists no_change").await;
+        if !ids.is_empty() {
+            let ids: Vec<_> = ids.iter().map(|id| format!("'{id}'")).collect();
+            self.run(&format!(
+                "create trigger no_change before update on posthaste_outbox for each row
+                 if new.id in ({}) then signal sqlstate '45000' set message_text = 'no change'; end if",
+                ids.join(", ")
+            ))
+            .await;
+        }
+    }
+
     async fn corrupt_payload(&self, id: MessageId) {
         self.run(&format!(
             "update posthaste_outbox set payload = concat(payload, 'x') where id = '{id}'"

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use posthaste_core::integrity::ContentHash;
 use posthaste_core::lifecycle::{LeaseToken, Settlement, State};
-use posthaste_core::store::{Claim, ClaimRequest, ClaimedMessage, DeadHead, Filter, Ordering, Scope, WorkerId};
+use posthaste_core::store::{
+    Claim, ClaimRequest, ClaimedMessage, DeadHead, Filter, Ordering, RefusedRow, Scope, WorkerId,
+};
 use posthaste_core::table::Shipped;
 use posthaste_core::validate::TypeNameRule;
 use posthaste_core::{AdminStore, Enqueued, Message, MessageId, OutboxOptions, RelayStore, RetryPolicy};
@@ -67,6 +69,7 @@ fn request(limit: u32) -> ClaimRequest {
             except: Vec::new(),
         },
         scope: Scope::default(),
+        left_out: Vec::new(),
     }
 }
 
@@ -501,4 +504,35 @@ async fn what_is_due_now_is_due_though_the_table_has_whole_seconds_only() {
     tx.commit().await.unwrap();
     let broker = FaultyPublisher::new(RecordingPublisher::new());
     assert_eq!(drain(&store, &broker).await.delivered, 1);
+}
+
+/// Proves pitfall 19.
+#[tokio::test]
+async fn a_row_that_cannot_be_changed_stops_neither_claims_nor_recovery() {
+    let store = tables().await;
+    let all = donate_many(&store, 50).await;
+    let refuse = "create trigger no_change before update on donation_outbox for each row
+        if new.id = 20 then signal sqlstate '45000' set message_text = 'no change'; end if";
+    let allow = "drop trigger no_change";
+    let others: Vec<_> = all.iter().copied().filter(|id| *id != all[19]).collect();
+    let refused = |rows: &[RefusedRow]| rows.iter().map(|row| row.id).collect::<Vec<_>>();
+
+    support::run(store.pool(), refuse).await;
+    let claim = store.claim(&request(100)).await.unwrap();
+    assert_eq!((ids(&claim), refused(&claim.refused)), (others.clone(), vec![all[19]]));
+    support::run(store.pool(), allow).await;
+    assert_eq!(ids(&store.claim(&request(100)).await.unwrap()), all[19..20]);
+
+    pass_time(&store, MINUTE * 6).await;
+    support::run(store.pool(), "update donation_outbox set retry_count = 4 where id = 1").await;
+    support::run(store.pool(), refuse).await;
+    let recovered = store.recover(&Scope::default(), 4, MINUTE * 5).await.unwrap();
+    assert_eq!(recovered.pending.len(), 48);
+    assert_eq!(
+        (recovered.died, refused(&recovered.refused)),
+        (all[..1].to_vec(), vec![all[19]])
+    );
+    support::run(store.pool(), allow).await;
+    let recovered = store.recover(&Scope::default(), 4, MINUTE * 5).await.unwrap();
+    assert_eq!((recovered.pending, recovered.refused), (all[19..20].to_vec(), vec![]));
 }

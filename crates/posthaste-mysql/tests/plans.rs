@@ -81,7 +81,7 @@ async fn explain(store: &MySqlStore, name: &str, values: &[&str]) -> Vec<Step> {
     rows.iter().map(step).collect()
 }
 
-const FIND: [&str; 15] = [
+const FIND: [&str; 16] = [
     "'default'",
     "10",
     "1",
@@ -97,6 +97,7 @@ const FIND: [&str; 15] = [
     "2000",
     "0",
     "('orders', 'hot')",
+    "null",
 ];
 
 /// Proves pitfalls 28, 29.
@@ -223,6 +224,7 @@ async fn a_claim_locks_what_it_takes_and_nothing_else() {
         max_attempts: 10,
         ordering: Ordering::None,
         scope: Scope::default(),
+        left_out: Vec::new(),
     };
     let claimed = store.claim(&request).await.unwrap().messages;
     assert_eq!(claimed.len(), 100);

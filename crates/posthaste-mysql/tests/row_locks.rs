@@ -84,6 +84,7 @@ fn request(ordering: Ordering) -> ClaimRequest {
         max_attempts: 3,
         ordering,
         scope: Scope::default(),
+        left_out: Vec::new(),
     }
 }
 

@@ -78,6 +78,7 @@ fn request() -> ClaimRequest {
         max_attempts: 3,
         ordering: Ordering::None,
         scope: Scope::default(),
+        left_out: Vec::new(),
     }
 }
 

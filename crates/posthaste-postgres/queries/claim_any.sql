@@ -1,10 +1,11 @@
 -- Takes due rows, skipping what others hold; keys are ignored.
 --   $1 namespace  $2 max attempts  $3 topics  $4 tenant  $5 limit  $6 max bytes  $7 worker  $8 token  $9 lease in ms
+--   $10 rows that are left out
 with fresh as (
     select "@id" as id, "@seq" as seq, octet_length("@payload") as bytes
     from "@outbox"
     where "@namespace" = $1 and "@status" = '@pending' and "@next_attempt_at" <= "@created_at"
-        and "@attempts" < $2
+        and "@attempts" < $2 and "@id" <> all ($10::text[]::uuid[])
         and ($3::text[] is null or "@topic" = any ($3))
         and ($4::text is null or "@tenant" = $4)
     order by "@seq"
@@ -16,7 +17,7 @@ due as (
     from "@outbox"
     where "@namespace" = $1 and "@status" = '@pending' and "@next_attempt_at" > "@created_at"
         and "@next_attempt_at" <= now()
-        and "@attempts" < $2
+        and "@attempts" < $2 and "@id" <> all ($10::text[]::uuid[])
         and ($3::text[] is null or "@topic" = any ($3))
         and ($4::text is null or "@tenant" = $4)
     order by "@next_attempt_at", "@seq"
@@ -32,6 +33,7 @@ picked as (
     ) rows
     where place <= $5 and (bytes_before = 0 or bytes_before + bytes <= $6)
 )
+/*list picked*/
 update "@outbox" o
 set "@status" = '@processing', "@attempts" = o."@attempts" + 1,
     "@locked_by" = $7::text::/*type locked_by*/ uuid /*end*/,

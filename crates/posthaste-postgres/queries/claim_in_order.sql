@@ -2,7 +2,7 @@
 --   $1 namespace  $2 max attempts  $3 topics  $4 tenant  $5 limit  $6 max bytes  $7 proof of the claim  $8 lease in ms
 --   $9 whether rows of vanished workers are wanted, and else pending ones  $10 how many pending rows are looked at
 --   $11 whether any topic blocks  $12 whether dead heads block by default  $13 topics with the other policy
---   $14 worker, where the table says who has a row
+--   $14 rows that are left out; they are never taken, and hold back their keys  $15 worker, where the table says who has a row
 --
 -- The first rows in the table's order are enough to judge those among them: all earlier rows of their keys are there too.
 with seen as materialized (
@@ -11,6 +11,7 @@ with seen as materialized (
             true as pending, false as live, false as expired,
             coalesce("@o.attempts", 0) < /*if max_attempts*/ coalesce("@o.max_attempts" /*if retries*/ + 1 /*end*/, $2::integer)
                 /*else*/ $2::integer /*end*/
+                and "@o.id" <> all ($14::text[]::/*type id*/ uuid /*end*/[])
                 /*if next_attempt_at*/ and ("@o.next_attempt_at" is null
                     or "@o.next_attempt_at" <= /*as next_attempt_at*/ now() /*end*/) /*end*/ as due,
             coalesce("@o.attempts", 0) > 0 /*if next_attempt_at and created_at*/
@@ -29,6 +30,7 @@ with seen as materialized (
         /*if locked_until*/ coalesce("@o.locked_until" < /*as locked_until*/ now() /*end*/, true) /*else*/ false /*end*/
             and coalesce("@o.attempts", 0) < /*if max_attempts*/ coalesce("@o.max_attempts" /*if retries*/ + 1 /*end*/, $2::integer)
                 /*else*/ $2::integer /*end*/
+            and "@o.id" <> all ($14::text[]::/*type id*/ uuid /*end*/[])
             /*if topic*/ and ($3::text[] is null or "@o.topic:text" = any ($3)) /*end*/
             /*if tenant*/ and ($4::text is null or "@o.tenant:text" = $4) /*end*/,
         false, false
@@ -87,12 +89,13 @@ picked as (
         left join locked l on l.id = c.id
     ) measured
     where ours and (unbroken or ordering_key is null) and (bytes_before = 0 or bytes_before + bytes <= $6)
-),
-taken as (
+)
+/*list picked*/
+, taken as (
     update "@outbox" o
     set "@status" = '@processing', "@attempts" = coalesce("@o.attempts", 0) + 1,
         "@lease_token" = $7::text::/*type lease_token*/ uuid /*end*/
-        /*if locked_by*/ , "@locked_by" = $14::text::/*type locked_by*/ uuid /*end*/ /*end*/
+        /*if locked_by*/ , "@locked_by" = $15::text::/*type locked_by*/ uuid /*end*/ /*end*/
         /*if locked_until*/ , "@locked_until" = /*as locked_until*/ now() + $8::bigint * interval '1 millisecond' /*end*/ /*end*/
         /*if locked_at*/ , "@locked_at" = /*as locked_at*/ now() /*end*/ /*end*/
         /*if version*/ , "@version" = coalesce("@o.version", 0) + 1 /*end*/

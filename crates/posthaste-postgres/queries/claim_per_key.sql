@@ -3,7 +3,7 @@
 --   $10 whether dead heads block by default  $11 topics with the other policy  $12 whether any topic blocks
 --   $13 how much is looked at: so many fresh and so many due rows, or with $14 so many lanes of each
 --   $14 whether lanes are looked at, one by one, rather than rows in sequence  $15 bytes that were claimed before
---   $16 whether everything is looked at, in one pass
+--   $16 whether everything is looked at, in one pass  $17 rows that are left out
 --
 -- A lane is a topic and a key, and the empty text stands for no key. Only what is claimed is paid for: of the lanes that
 -- are seen, what could hold them back is asked for by index, once for each lane. So the first rows in sequence are enough
@@ -17,6 +17,11 @@ with recursive leased as materialized (
     select "@topic" as topic, "@ordering_key" as ordering_key, "@seq" as seq, "@locked_until" >= now() as live
     from "@outbox"
     where "@namespace" = $1 and "@status" = '@processing' and "@ordering_key" is not null
+    union all
+    -- What is left out holds back its lane as the row of a vanished worker does.
+    select "@topic", "@ordering_key", "@seq", false
+    from "@outbox"
+    where "@id" = any ($17::text[]::uuid[]) and "@namespace" = $1 and "@ordering_key" is not null
 ),
 blockers as materialized (
     -- Where each lane is held back at first; a live lease holds all of it.
@@ -91,7 +96,7 @@ free_lanes as materialized (
                 and e."@status" = '@pending' and e."@next_attempt_at" > e."@created_at" and e."@seq" < l.seq
         )
         and not exists (
-            select from leased e where not e.live and e.topic = l.topic and e.ordering_key = l.lane and e.seq < l.seq
+            select from leased e where not e.live and e.topic = l.topic and e.ordering_key = l.lane and e.seq <= l.seq
         )
         and not ($12 and (topic = any ($11::text[])) <> $10 and exists (
             select from "@outbox" e
@@ -106,7 +111,7 @@ seen_fresh as materialized (
         from "@outbox"
         where not $14 and not $16 and "@namespace" = $1 and "@status" = '@pending'
             and "@next_attempt_at" <= "@created_at"
-            and "@attempts" < $2
+            and "@attempts" < $2 and "@id" <> all ($17::text[]::uuid[])
             and ($3::text[] is null or "@topic" = any ($3))
             and ($4::text is null or "@tenant" = $4)
         order by "@seq"
@@ -117,7 +122,7 @@ seen_fresh as materialized (
         select "@id", "@seq", "@topic", "@ordering_key", octet_length("@payload")
         from "@outbox"
         where $16 and "@namespace" = $1 and "@status" = '@pending' and "@next_attempt_at" <= "@created_at"
-            and "@attempts" < $2
+            and "@attempts" < $2 and "@id" <> all ($17::text[]::uuid[])
             and ($3::text[] is null or "@topic" = any ($3))
             and ($4::text is null or "@tenant" = $4)
             and ("@ordering_key" is null or ("@topic", "@ordering_key") not in (select topic, ordering_key from blockers))
@@ -154,7 +159,7 @@ seen_fresh as materialized (
         from "@outbox" o
         where "@namespace" = $1 and "@status" = '@pending' and "@next_attempt_at" <= "@created_at"
             and "@topic" = l.topic and coalesce("@ordering_key", '') = l.lane
-            and "@attempts" < $2
+            and "@attempts" < $2 and "@id" <> all ($17::text[]::uuid[])
             and ($4::text is null or "@tenant" = $4)
         order by "@topic", coalesce("@ordering_key", ''), "@seq"
         -- Some may have little; all of them together need not bring much more than is wanted.
@@ -223,7 +228,7 @@ fresh as materialized (
             (topic, ordering_key) not in (select topic, ordering_key from leased where not live)
             or not exists (
                 select from leased e
-                where not e.live and e.topic = s.topic and e.ordering_key = s.ordering_key and e.seq < s.seq
+                where not e.live and e.topic = s.topic and e.ordering_key = s.ordering_key and e.seq <= s.seq
             )
         )
     )
@@ -237,7 +242,7 @@ seen_due as materialized (
     from "@outbox"
     where (not $14 or "@ordering_key" is null) and "@namespace" = $1 and "@status" = '@pending' and "@next_attempt_at" > "@created_at"
         and "@next_attempt_at" <= now()
-        and "@attempts" < $2
+        and "@attempts" < $2 and "@id" <> all ($17::text[]::uuid[])
         and ($3::text[] is null or "@topic" = any ($3))
         and ($4::text is null or "@tenant" = $4)
     order by "@next_attempt_at", "@seq"
@@ -299,7 +304,7 @@ due as (
             or not exists (
                 select from leased e
                 where not e.live and e.topic = judged.topic and e.ordering_key = judged.ordering_key
-                    and e.seq < judged.seq
+                    and e.seq <= judged.seq
             )
         )
         -- A scheduled row takes its turn by sequence, so that it cannot overtake fresh rows of its key.
@@ -336,8 +341,9 @@ picked as (
             or not exists (
                 select from broken b where b.topic = m.topic and b.ordering_key = m.ordering_key and b.seq < m.seq
             ))
-),
-taken as (
+)
+/*list picked*/
+, taken as (
     update "@outbox" o
     set "@status" = '@processing', "@attempts" = o."@attempts" + 1,
         "@locked_by" = $7::text::/*type locked_by*/ uuid /*end*/,

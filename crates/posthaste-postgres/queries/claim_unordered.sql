@@ -1,6 +1,7 @@
 -- Takes rows in the table's order, skipping what others hold; keys are ignored.
 --   $1 namespace  $2 max attempts  $3 topics  $4 tenant  $5 limit  $6 max bytes  $7 proof of the claim  $8 lease in ms
---   $9 whether rows of vanished workers are wanted, and else pending ones  $10 worker, where the table says who has a row
+--   $9 whether rows of vanished workers are wanted, and else pending ones  $10 rows that are left out
+--   $11 worker, where the table says who has a row
 with pending as (
     select "@o.id" as id, "@o.order:as", coalesce(octet_length("@o.payload:bytes"), 0) as bytes
     from "@outbox" o
@@ -9,6 +10,7 @@ with pending as (
             or "@o.next_attempt_at" <= /*as next_attempt_at*/ now() /*end*/) /*end*/
         and coalesce("@o.attempts", 0) < /*if max_attempts*/ coalesce("@o.max_attempts" /*if retries*/ + 1 /*end*/, $2::integer)
             /*else*/ $2::integer /*end*/
+        and "@o.id" <> all ($10::text[]::/*type id*/ uuid /*end*/[])
         and /*if namespace*/ "@o.namespace:text" = $1 /*else*/ $1::text is not null /*end*/
         and /*if topic*/ ($3::text[] is null or "@o.topic:text" = any ($3)) /*else*/ $3::text[] is null /*end*/
         and /*if tenant*/ ($4::text is null or "@o.tenant:text" = $4) /*else*/ $4::text is null /*end*/
@@ -24,6 +26,7 @@ expired as (
         and ("@o.locked_until" is null or "@o.locked_until" < /*as locked_until*/ now() /*end*/)
         and coalesce("@o.attempts", 0) < /*if max_attempts*/ coalesce("@o.max_attempts" /*if retries*/ + 1 /*end*/, $2::integer)
             /*else*/ $2::integer /*end*/
+        and "@o.id" <> all ($10::text[]::/*type id*/ uuid /*end*/[])
         and /*if namespace*/ "@o.namespace:text" = $1 /*else*/ $1::text is not null /*end*/
         and /*if topic*/ ($3::text[] is null or "@o.topic:text" = any ($3)) /*else*/ $3::text[] is null /*end*/
         and /*if tenant*/ ($4::text is null or "@o.tenant:text" = $4) /*else*/ $4::text is null /*end*/
@@ -39,12 +42,13 @@ picked as (
         from (select * from pending /*if locked_until*/ union all select * from expired /*end*/) c
     ) measured
     where bytes_before = 0 or bytes_before + bytes <= $6
-),
-taken as (
+)
+/*list picked*/
+, taken as (
     update "@outbox" o
     set "@status" = '@processing', "@attempts" = coalesce("@o.attempts", 0) + 1,
         "@lease_token" = $7::text::/*type lease_token*/ uuid /*end*/
-        /*if locked_by*/ , "@locked_by" = $10::text::/*type locked_by*/ uuid /*end*/ /*end*/
+        /*if locked_by*/ , "@locked_by" = $11::text::/*type locked_by*/ uuid /*end*/ /*end*/
         /*if locked_until*/ , "@locked_until" = /*as locked_until*/ now() + $8::bigint * interval '1 millisecond' /*end*/ /*end*/
         /*if locked_at*/ , "@locked_at" = /*as locked_at*/ now() /*end*/ /*end*/
         /*if version*/ , "@version" = coalesce("@o.version", 0) + 1 /*end*/

@@ -1,10 +1,16 @@
 -- Takes rows whose worker let the lease run out. With $10 never past an earlier row of the same key.
 --   $1 namespace  $2 max attempts  $3 topics  $4 tenant  $5 limit  $6 max bytes  $7 worker  $8 token  $9 lease in ms
 --   $10 whether keys are ordered  $11 whether dead heads block by default  $12 topics with the other policy
+--   $13 rows that are left out; they hold back what follows them in their keys
 with leased as materialized (
     select "@topic" as topic, "@ordering_key" as ordering_key, "@seq" as seq, "@locked_until" >= now() as live
     from "@outbox"
     where $10 and "@namespace" = $1 and "@status" = '@processing' and "@ordering_key" is not null
+),
+left_out as materialized (
+    select "@topic" as topic, "@ordering_key" as ordering_key, "@seq" as seq
+    from "@outbox"
+    where $10 and "@id" = any ($13::text[]::uuid[])
 ),
 fresh as materialized (
     -- Rows that were given back before their followers were lost.
@@ -20,7 +26,7 @@ candidates as materialized (
         octet_length("@payload") as bytes
     from "@outbox" o
     where "@namespace" = $1 and "@status" = '@processing' and "@locked_until" < now()
-        and "@attempts" < $2
+        and "@attempts" < $2 and "@id" <> all ($13::text[]::uuid[])
         and ($3::text[] is null or "@topic" = any ($3))
         and ($4::text is null or "@tenant" = $4)
         and (not $10 or "@ordering_key" is null or (
@@ -28,6 +34,10 @@ candidates as materialized (
             and not exists (
                 select from fresh e
                 where e.topic = o."@topic" and e.ordering_key = o."@ordering_key" and e.first_seq < o."@seq"
+            )
+            and not exists (
+                select from left_out e
+                where e.topic = o."@topic" and e.ordering_key = o."@ordering_key" and e.seq < o."@seq"
             )
             and not exists (
                 select from "@outbox" e
@@ -60,6 +70,7 @@ picked as (
     ) measured
     where ours and (unbroken or ordering_key is null) and (bytes_before = 0 or bytes_before + bytes <= $6)
 )
+/*list picked*/
 update "@outbox" o
 set "@status" = '@processing', "@attempts" = o."@attempts" + 1,
     "@locked_by" = $7::text::/*type locked_by*/ uuid /*end*/,

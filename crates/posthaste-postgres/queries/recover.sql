@@ -1,6 +1,7 @@
 -- Takes rows back from workers that are held to have vanished, where the table only says since when a row is held. The
 -- attempt counts: this row may be what killed its worker.
 --   $1 namespace  $2 max attempts  $3 topics  $4 tenant  $5 the error of a row that has none  $6 stalled after, in ms
+--   $7 only these rows, if any are given
 with stalled as materialized (
     select "@o.id" as id,
         coalesce("@o.attempts", 0) >= /*if max_attempts*/ coalesce("@o.max_attempts" /*if retries*/ + 1 /*end*/, $2::integer)
@@ -12,9 +13,11 @@ with stalled as materialized (
         and /*if namespace*/ "@o.namespace:text" = $1 /*else*/ $1::text is not null /*end*/
         and /*if topic*/ ($3::text[] is null or "@o.topic:text" = any ($3)) /*else*/ $3::text[] is null /*end*/
         and /*if tenant*/ ($4::text is null or "@o.tenant:text" = $4) /*else*/ $4::text is null /*end*/
+        and ($7::text[] is null or "@o.id" = any ($7::text[]::/*type id*/ uuid /*end*/[]))
     for update skip locked
-),
-recovered as (
+)
+/*list stalled*/
+, recovered as (
     update "@outbox" o
     set "@status" = case when m.exhausted then '@dead' when not m.exhausted then '@pending' else "@o.status" end,
         "@lease_token" = null, "@locked_at" = null

@@ -1,4 +1,4 @@
--- Claims the rows on which verdicts are tried.
+-- Claims rows that are locked: to try verdicts on them, or to find out whose claim is refused. It is rolled back.
 --   $1 ids  $2 proof of the claim  $3 lease in ms  $4 worker, where the table says who has a row
 update "@outbox" o
 set "@status" = '@processing', "@attempts" = coalesce("@o.attempts", 0) + 1,
@@ -8,5 +8,5 @@ set "@status" = '@processing', "@attempts" = coalesce("@o.attempts", 0) + 1,
     /*if locked_at*/ , "@locked_at" = /*as locked_at*/ now() /*end*/ /*end*/
     /*if version*/ , "@version" = coalesce("@o.version", 0) + 1 /*end*/
     /*if updated_at*/ , "@updated_at" = /*as updated_at*/ now() /*end*/ /*end*/
-where "@o.id" = any ($1::text[]::/*type id*/ uuid /*end*/[]) and "@o.status" in ('@open') and $3::bigint is not null
+where "@o.id" = any ($1::text[]::/*type id*/ uuid /*end*/[]) and $3::bigint is not null
 returning "@o.id:text" as id

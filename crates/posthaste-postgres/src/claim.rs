@@ -12,6 +12,7 @@ use crate::PostgresStore;
 use crate::pooling;
 use crate::rows::{claimed, claimed_by_sequence, ids, millis};
 use crate::statements::{Claims, Leased, LeasedInOrder, Split, Statement};
+use crate::taking::{Taking, is_refusal};
 
 /// How a claim begins. A relay that is frozen in the middle of a claim must not hold the claim lock for ever, nor may the
 /// others wait for it without a word. The sets of blocked keys need room, or they are searched row by row; and
@@ -44,35 +45,63 @@ struct Expired {
 
 impl PostgresStore {
     pub(crate) async fn claim_under_lease(&self, request: &ClaimRequest) -> sqlx::Result<Claim> {
+        match self.claim_once(request, Taking::on_trust(request, &self.map)).await {
+            // The transaction is over with the first statement that is refused, so all is done again.
+            Err(error) if is_refusal(&error) => self.claim_once(request, Taking::with_care(request, &self.map)).await,
+            claim => claim,
+        }
+    }
+
+    async fn claim_once(&self, request: &ClaimRequest, taking: Taking<'_>) -> sqlx::Result<Claim> {
         let begin = match self.statements.claims {
             Claims::Split(_) => BEGIN_PLANNED,
             _ => BEGIN_CLAIM,
         };
         let mut tx = pooling::begin(&self.pool, begin).await?;
-        if let (Some(leases), true) = (&self.statements.leases, self.is_ordered(request)) {
-            self.claim_lock(&leases.lock_claims, request).execute(&mut *tx).await?;
+        let claim = self.claim_on(&mut tx, request, taking).await;
+        match &claim {
+            Ok(_) => tx.commit().await?,
+            // Its locks must be gone before the rows are looked for again.
+            Err(error) if is_refusal(error) => tx.rollback().await?,
+            Err(_) => {}
         }
-        let expired = self.probe_expired(&mut tx, request).await?;
+        claim
+    }
+
+    /// Claims in a transaction that the caller commits.
+    async fn claim_on(
+        &self,
+        conn: &mut PgConnection,
+        request: &ClaimRequest,
+        mut taking: Taking<'_>,
+    ) -> sqlx::Result<Claim> {
+        taking.begin(conn).await?;
+        if let (Some(leases), true) = (&self.statements.leases, self.is_ordered(request)) {
+            self.claim_lock(&leases.lock_claims, request)
+                .execute(&mut *conn)
+                .await?;
+        }
+        let expired = self.probe_expired(conn, request).await?;
         let died = if expired.exhausted {
-            self.sweep_apart(&mut tx, request).await?
+            self.sweep_apart(conn, request).await?
         } else {
             Vec::new()
         };
         let mut messages = Vec::new();
         if let Some(most_tried) = expired.most_tried {
             let limit = reclaim_limit(most_tried, request.max_attempts, request.limit);
-            messages = self.reclaim(&mut tx, request, limit).await?;
+            messages = self.reclaim(conn, &mut taking, request, limit).await?;
         }
         // What vanished workers left may be held back by its keys; that must not hold up everybody else.
         let reclaimed = !messages.is_empty();
         if !reclaimed {
-            messages = self.claim_pending(&mut tx, request).await?;
+            messages = self.claim_pending(conn, &mut taking, request).await?;
         }
-        tx.commit().await?;
         Ok(Claim {
             messages,
             reclaimed,
             died,
+            refused: taking.refused,
         })
     }
 
@@ -93,17 +122,24 @@ impl PostgresStore {
     async fn reclaim(
         &self,
         conn: &mut PgConnection,
+        taking: &mut Taking<'_>,
         request: &ClaimRequest,
         limit: u32,
     ) -> sqlx::Result<Vec<ClaimedMessage>> {
         match &self.statements.claims {
             Claims::Split(split) => {
                 let (ordered, dead_blocks, except) = policy(&request.ordering);
-                let query = self.split_query(&split.reclaim, request, limit);
-                let query = query.bind(ordered).bind(dead_blocks).bind(except);
-                claimed_by_sequence(query.fetch_all(conn).await?, &self.map)
+                let reclaim = |statement: &Statement, left_out: Vec<String>| {
+                    let query = self.split_query(statement, request, limit);
+                    query.bind(ordered).bind(dead_blocks).bind(except).bind(left_out)
+                };
+                let rows = taking.rows(self, conn, &split.reclaim, reclaim).await?;
+                claimed_by_sequence(rows, &self.map)
             }
-            Claims::Leased(any, in_order) => self.take(conn, any, in_order.as_ref(), request, limit, true).await,
+            Claims::Leased(any, in_order) => {
+                self.take(conn, taking, any, in_order.as_ref(), request, limit, true)
+                    .await
+            }
             Claims::RowLocks(..) => Ok(Vec::new()),
         }
     }
@@ -111,12 +147,13 @@ impl PostgresStore {
     async fn claim_pending(
         &self,
         conn: &mut PgConnection,
+        taking: &mut Taking<'_>,
         request: &ClaimRequest,
     ) -> sqlx::Result<Vec<ClaimedMessage>> {
         match &self.statements.claims {
-            Claims::Split(split) => self.claim_split(conn, split, request).await,
+            Claims::Split(split) => self.claim_split(conn, taking, split, request).await,
             Claims::Leased(any, in_order) => {
-                self.take(conn, any, in_order.as_ref(), request, request.limit, false)
+                self.take(conn, taking, any, in_order.as_ref(), request, request.limit, false)
                     .await
             }
             Claims::RowLocks(..) => Ok(Vec::new()),
@@ -126,14 +163,17 @@ impl PostgresStore {
     async fn claim_split(
         &self,
         conn: &mut PgConnection,
+        taking: &mut Taking<'_>,
         split: &Split,
         request: &ClaimRequest,
     ) -> sqlx::Result<Vec<ClaimedMessage>> {
         let rows = if request.ordering == Ordering::None {
-            let query = self.split_query(&split.claim_any, request, request.limit);
-            query.fetch_all(conn).await?
+            let claim = |statement: &Statement, left_out: Vec<String>| {
+                self.split_query(statement, request, request.limit).bind(left_out)
+            };
+            taking.rows(self, conn, &split.claim_any, claim).await?
         } else {
-            self.claim_lanes(conn, split, request).await?
+            self.claim_lanes(conn, taking, split, request).await?
         };
         claimed_by_sequence(rows, &self.map)
     }
@@ -143,6 +183,7 @@ impl PostgresStore {
     async fn claim_lanes(
         &self,
         conn: &mut PgConnection,
+        taking: &mut Taking<'_>,
         split: &Split,
         request: &ClaimRequest,
     ) -> sqlx::Result<Vec<PgRow>> {
@@ -155,17 +196,18 @@ impl PostgresStore {
                 LaneLook::Rows(most) | LaneLook::Lanes(most) => i64::from(most),
                 LaneLook::Everything => i64::MAX,
             };
-            let mut rows = self
-                .split_query(&split.claim_per_key, request, wanted)
-                .bind(dead_blocks)
-                .bind(except)
-                .bind(any_blocks)
-                .bind(most)
-                .bind(matches!(look, LaneLook::Lanes(_)))
-                .bind(bytes)
-                .bind(look == LaneLook::Everything)
-                .fetch_all(&mut *conn)
-                .await?;
+            let claim = |statement: &Statement, left_out: Vec<String>| {
+                self.split_query(statement, request, wanted)
+                    .bind(dead_blocks)
+                    .bind(except)
+                    .bind(any_blocks)
+                    .bind(most)
+                    .bind(matches!(look, LaneLook::Lanes(_)))
+                    .bind(bytes)
+                    .bind(look == LaneLook::Everything)
+                    .bind(left_out)
+            };
+            let mut rows = taking.rows(self, conn, &split.claim_per_key, claim).await?;
             let looked_at: i64 = rows.first().map_or(Ok(0), |row| row.try_get("looked_at"))?;
             let is_full: bool = rows.first().map_or(Ok(false), |row| row.try_get("is_full"))?;
             rows.retain(is_row);
@@ -183,16 +225,21 @@ impl PostgresStore {
     }
 
     /// Takes rows in the table's order: those of vanished workers, or else pending ones.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the table's two statements and which rows of it"
+    )]
     async fn take(
         &self,
         conn: &mut PgConnection,
+        taking: &mut Taking<'_>,
         any: &Leased,
         in_order: Option<&LeasedInOrder>,
         request: &ClaimRequest,
         limit: u32,
         expired: bool,
     ) -> sqlx::Result<Vec<ClaimedMessage>> {
-        let leased = |statement| {
+        let leased = |statement: &Statement| {
             in_scope(statement, &request.scope, request.max_attempts)
                 .bind(i64::from(limit))
                 .bind(max_bytes(request))
@@ -203,19 +250,20 @@ impl PostgresStore {
         let worker = self.map.has("locked_by").then(|| request.worker.as_uuid().to_string());
         let in_order = in_order.filter(|_| self.is_ordered(request));
         let Some(LeasedInOrder { claim_in_order }) = in_order else {
-            let mut query = leased(&any.claim_unordered);
-            if let Some(worker) = worker {
-                query = query.bind(worker);
-            }
-            return claimed(&query.fetch_all(conn).await?, &self.map);
+            let claim = |statement: &Statement, left_out: Vec<String>| {
+                by_worker(leased(statement).bind(left_out), worker.clone())
+            };
+            let rows = taking.rows(self, conn, &any.claim_unordered, claim).await?;
+            return claimed(&rows, &self.map);
         };
         let mut look = Look::first(request);
         loop {
-            let mut query = look.bind(leased(claim_in_order), &request.ordering);
-            if let Some(worker) = &worker {
-                query = query.bind(worker);
-            }
-            let rows = found(query.fetch_all(&mut *conn).await?, &mut look)?;
+            let claim = |statement: &Statement, left_out: Vec<String>| {
+                let query = look.bind(leased(statement), &request.ordering).bind(left_out);
+                by_worker(query, worker.clone())
+            };
+            let rows = taking.rows(self, conn, claim_in_order, claim).await?;
+            let rows = found(rows, &mut look)?;
             if !rows.is_empty() || look.saw_everything() {
                 return claimed(&rows, &self.map);
             }
@@ -368,6 +416,14 @@ fn is_row(row: &PgRow) -> bool {
     matches!(row.try_get::<Option<&str>, _>("id"), Ok(Some(_)))
 }
 
+/// Says who has the rows, where the table does.
+fn by_worker(query: Query<'_, Postgres, PgArguments>, worker: Option<String>) -> Query<'_, Postgres, PgArguments> {
+    match worker {
+        Some(worker) => query.bind(worker),
+        None => query,
+    }
+}
+
 /// A statement that begins with namespace, limit of attempts, topics and tenant.
 pub(crate) fn in_scope<'q>(
     statement: &Statement,
@@ -414,6 +470,7 @@ mod tests {
             max_attempts: 1,
             ordering: Ordering::None,
             scope: Scope::default(),
+            left_out: Vec::new(),
         };
         let told = |look_ahead| looks(&request(Some(look_ahead))).collect::<Vec<_>>();
         let expected = [LaneLook::Rows(200), LaneLook::Lanes(FEW_LANES), LaneLook::Rows(4_000)];

@@ -31,6 +31,7 @@ mod log;
 mod migrate;
 mod plain_insert;
 mod pooling;
+mod recover;
 mod registry;
 mod relay_store;
 mod row_locks;
@@ -38,6 +39,7 @@ mod rows;
 mod runner;
 mod settle;
 mod statements;
+mod taking;
 mod trial;
 
 use std::sync::Arc;

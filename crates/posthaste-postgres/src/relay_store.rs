@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use posthaste_core::lifecycle::{EXHAUSTED, LeaseToken, Settlement};
+use posthaste_core::lifecycle::{LeaseToken, Settlement};
 use posthaste_core::store::{
     Claim, ClaimRequest, LeadRequest, Leadership, OutboxStats, Recovered, RelayBeat, RelayStore, Scope, Settled,
     StoreErrorKind, Terms, WorkerId,
@@ -14,11 +14,11 @@ use posthaste_core::{MessageId, StoreError};
 use sqlx::Row;
 
 use crate::PostgresStore;
-use crate::claim::in_scope;
 use crate::doorbell::Listener;
 use crate::error::store_error;
 use crate::pooling;
-use crate::rows::{id, id_text, ids, millis};
+use crate::recover::Recover;
+use crate::rows::{id_text, ids, millis};
 use crate::settle::Verdicts;
 
 /// To prepare a statement is to wait for whoever has locked its table.
@@ -85,20 +85,13 @@ impl RelayStore for PostgresStore {
             return Ok(Recovered::default());
         };
         self.map.check_scope(scope)?;
-        let query = in_scope(&since.recover, scope, max_attempts)
-            .bind(self.map.error_text(EXHAUSTED))
-            .bind(millis(stalled_after));
-        let rows = self.fetch_all(query).await.map_err(store_error)?;
-        let mut recovered = Recovered::default();
-        for row in &rows {
-            let id = id(row, &self.map).map_err(store_error)?;
-            if row.try_get("exhausted").map_err(store_error)? {
-                recovered.died.push(id);
-            } else {
-                recovered.pending.push(id);
-            }
-        }
-        Ok(recovered)
+        let recover = Recover {
+            statement: &since.recover,
+            scope,
+            max_attempts,
+            stalled_after,
+        };
+        self.recover_stalled(&recover).await.map_err(store_error)
     }
 
     async fn sweep(&self, scope: &Scope, max_attempts: u32) -> Result<Vec<MessageId>, StoreError> {

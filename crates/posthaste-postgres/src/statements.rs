@@ -16,17 +16,41 @@ use crate::pooling::Sessions;
 #[derive(Clone, Debug)]
 pub(crate) struct Statement {
     text: Arc<str>,
+    /// The ids of the rows that it would change, where its file says how they are chosen: by the first part of the
+    /// statement, up to the line `/*list picked*/`, which names the rows of that part.
+    listing: Option<Arc<str>>,
     sessions: Sessions,
 }
 
 impl Statement {
     fn finish(file: &str, map: &TableMap, sessions: &Sessions) -> Result<Self, TemplateError> {
-        let sql = render(file, map, &PostgresDialect)?;
-        // What parts that were left out leave behind. No name contains a line break.
-        let lines = sql.lines().map(str::trim_end).filter(|line| !line.is_empty());
+        let choice = file.split_once("/*list ").and_then(|(choice, rest)| {
+            let (rows, change) = rest.split_once("*/\n")?;
+            Some((choice, rows, change))
+        });
+        let Some((choice, rows, change)) = choice else {
+            return Ok(Self {
+                text: finished(file, map)?,
+                listing: None,
+                sessions: sessions.clone(),
+            });
+        };
+        let list = format!(
+            r#"{choice} select "@o.id:text" as id from "@outbox" o where "@o.id" = any (array(select id from {rows}))"#
+        );
         Ok(Self {
-            text: lines.collect::<Vec<_>>().join("\n").into(),
+            text: finished(&format!("{choice}{change}"), map)?,
+            listing: Some(finished(&list, map)?),
             sessions: sessions.clone(),
+        })
+    }
+
+    /// The statement that lists the rows which this one would change, and takes the same arguments.
+    pub(crate) fn listing(&self) -> Option<Self> {
+        Some(Self {
+            text: Arc::clone(self.listing.as_ref()?),
+            listing: None,
+            sessions: self.sessions.clone(),
         })
     }
 
@@ -49,6 +73,13 @@ impl Statement {
     pub(crate) fn text(&self) -> &str {
         &self.text
     }
+}
+
+fn finished(sql: &str, map: &TableMap) -> Result<Arc<str>, TemplateError> {
+    let sql = render(sql, map, &PostgresDialect)?;
+    // What parts that were left out leave behind. No name contains a line break.
+    let lines = sql.lines().map(str::trim_end).filter(|line| !line.is_empty());
+    Ok(lines.collect::<Vec<_>>().join("\n").into())
 }
 
 /// A statement's name and text.

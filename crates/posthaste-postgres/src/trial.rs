@@ -3,6 +3,8 @@
 //! On some open rows of the relay's scope if there are any, else on one that is inserted. Where that cannot be, what the server says without
 //! a row must do: rights are checked by statements that match nothing, and words by the constraints on their column.
 
+use std::time::Duration;
+
 use posthaste_core::lifecycle::{LeaseToken, Settlement, Verdict};
 use posthaste_core::store::{Scope, StoreErrorKind, WorkerId};
 use posthaste_core::validate::TypeNameRule;
@@ -13,7 +15,7 @@ use crate::PostgresStore;
 use crate::dialect::PostgresDialect;
 use crate::error::store_error;
 use crate::pooling;
-use crate::rows::{id_text, ids};
+use crate::rows::ids;
 use crate::settle::Verdicts;
 use crate::statements::Claims;
 use posthaste_core::dialect::Dialect;
@@ -25,6 +27,9 @@ const BEGIN_TRIAL: &str = "begin isolation level read committed;
 
 /// On so many rows at once: those of one batch may be in each other's way.
 const ROWS: i64 = 20;
+
+/// Longer than a trial takes.
+const LEASE: Duration = Duration::from_mins(1);
 
 /// What is undone after each step.
 const MARK: &str = "savepoint posthaste_trial";
@@ -130,23 +135,9 @@ impl PostgresStore {
         rows: &[MessageId],
         token: LeaseToken,
     ) -> Result<(), StoreError> {
-        let Some(leases) = &self.statements.leases else {
-            return Ok(());
-        };
-        let worker = WorkerId::new();
-        let texts: Vec<_> = rows.iter().filter_map(|id| id_text(*id, &self.map)).collect();
-        let mut query = leases
-            .trial_claim
-            .query()
-            .bind(texts)
-            .bind(self.map.fence(worker, token))
-            .bind(60_000_i64);
-        if self.map.has("locked_by") {
-            query = query.bind(worker.as_uuid().to_string());
-        }
-        let claimed = query.fetch_all(conn).await;
+        let claimed = self.claim_by_id(conn, rows, WorkerId::new(), token, LEASE).await;
         let claimed = claimed.map_err(|error| refused("claim", error))?;
-        if claimed.len() < rows.len() {
+        if claimed < rows.len() {
             return Err(unheard("claim"));
         }
         Ok(())

@@ -30,6 +30,7 @@ fn request(limit: u32) -> ClaimRequest {
             except: Vec::new(),
         },
         scope: Scope::default(),
+        left_out: Vec::new(),
     }
 }
 

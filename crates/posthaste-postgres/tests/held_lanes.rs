@@ -29,6 +29,7 @@ fn request(dead_head: DeadHead) -> ClaimRequest {
             except: Vec::new(),
         },
         scope: Scope::default(),
+        left_out: Vec::new(),
     }
 }
 

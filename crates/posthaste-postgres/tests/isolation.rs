@@ -70,6 +70,7 @@ fn request() -> ClaimRequest {
             except: Vec::new(),
         },
         scope: Scope::default(),
+        left_out: Vec::new(),
     }
 }
 

@@ -44,6 +44,7 @@ fn request(dice: &mut Dice) -> ClaimRequest {
             except: Vec::new(),
         },
         scope: Scope::default(),
+        left_out: Vec::new(),
     }
 }
 

@@ -96,26 +96,26 @@ async fn hot_statements_touch_no_more_than_they_need() {
     let (store, schema) = loaded().await;
     for _ in ["statistics of an empty table", "true statistics"] {
         for (name, arguments, index) in [
-            ("claim_any", format!("{SCOPE}, {LEASE}"), "outbox_fresh"),
-            ("claim_any", format!("{SCOPE}, {LEASE}"), "outbox_waiting"),
+            ("claim_any", format!("{SCOPE}, {LEASE}, '{{}}'"), "outbox_fresh"),
+            ("claim_any", format!("{SCOPE}, {LEASE}, '{{}}'"), "outbox_waiting"),
             (
                 "claim_per_key",
-                format!("{SCOPE}, {LEASE}, false, '{{}}', false, 200, false, 0, false"),
+                format!("{SCOPE}, {LEASE}, false, '{{}}', false, 200, false, 0, false, '{{}}'"),
                 "outbox_fresh",
             ),
             (
                 "claim_per_key",
-                format!("{SCOPE}, {LEASE}, true, '{{}}', true, 1000, false, 0, false"),
+                format!("{SCOPE}, {LEASE}, true, '{{}}', true, 1000, false, 0, false, '{{}}'"),
                 "outbox_waiting_key",
             ),
             (
                 "claim_per_key",
-                format!("{SCOPE}, {LEASE}, true, '{{}}', true, 400, true, 0, false"),
+                format!("{SCOPE}, {LEASE}, true, '{{}}', true, 400, true, 0, false, '{{}}'"),
                 "outbox_fresh_lane",
             ),
             (
                 "claim_per_key",
-                format!("{SCOPE}, {LEASE}, true, '{{}}', true, 1000, false, 0, false"),
+                format!("{SCOPE}, {LEASE}, true, '{{}}', true, 1000, false, 0, false, '{{}}'"),
                 "hashed SubPlan",
             ),
             (
@@ -126,7 +126,7 @@ async fn hot_statements_touch_no_more_than_they_need() {
             ("probe_expired", SCOPE.to_owned(), "outbox_leased"),
             (
                 "reclaim",
-                format!("{SCOPE}, {LEASE}, true, true, '{{}}'"),
+                format!("{SCOPE}, {LEASE}, true, true, '{{}}', '{{}}'"),
                 "outbox_leased",
             ),
             ("sweep", format!("{SCOPE}, 'x'"), "outbox_leased"),
@@ -141,7 +141,7 @@ async fn hot_statements_touch_no_more_than_they_need() {
         ] {
             check(&store, name, &arguments, index).await;
         }
-        let everything = format!("{SCOPE}, {LEASE}, true, '{{}}', true, 9223372036854775807, false, 0, true");
+        let everything = format!("{SCOPE}, {LEASE}, true, '{{}}', true, 9223372036854775807, false, 0, true, '{{}}'");
         let plan = plan(&store, "claim_per_key", &everything).await;
         assert!(plan.contains("CTE Scan on blockers"), "looks at everything:\n{plan}");
         assert!(
@@ -180,7 +180,7 @@ async fn what_cannot_be_claimed_is_not_paid_for() {
         ("due", 1_000, true, 100),
     ] {
         let arguments =
-            format!("'{namespace}', 10, null, null, {LEASE}, false, '{{}}', false, {look}, {lanes}, 0, false");
+            format!("'{namespace}', 10, null, null, {LEASE}, false, '{{}}', false, {look}, {lanes}, 0, false, '{{}}'");
         let plan = plan(&store, "claim_per_key", &arguments).await;
         let name = format!("{namespace}, {look}, {lanes}");
         assert!(

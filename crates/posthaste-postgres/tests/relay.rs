@@ -220,6 +220,7 @@ fn claim(limit: u32) -> ClaimRequest {
             except: Vec::new(),
         },
         scope: Scope::default(),
+        left_out: Vec::new(),
     }
 }
 

@@ -87,6 +87,8 @@ enum Found {
     Refused,
     /// Only rows that this drain has put off before.
     Again,
+    /// Nothing, but rows that cannot be claimed, and were not known before. There may be others behind them.
+    Unclaimable,
 }
 
 /// Claims until the end and returns the publications that are still running.
@@ -210,7 +212,8 @@ impl Claimer<'_> {
                     }
                 }
                 Found::All(token) => self.wait_beside(token).await,
-                Found::Some | Found::FullBatch | Found::Trial(_) => {}
+                Found::Unclaimable if self.engine.unclaimable.is_full() => return Ok(()),
+                Found::Some | Found::FullBatch | Found::Trial(_) | Found::Unclaimable => {}
             }
             in_vain = 0;
         }
@@ -290,7 +293,8 @@ impl Claimer<'_> {
                 refused_wait = poll_interval;
             }
             let wait = match found {
-                Found::FullBatch => {
+                Found::Unclaimable if self.engine.unclaimable.is_full() => Some(LONGEST_REFUSED_WAIT),
+                Found::FullBatch | Found::Unclaimable => {
                     pace.busy();
                     None
                 }
@@ -368,6 +372,7 @@ impl Claimer<'_> {
             max_attempts: config.retry.max_attempts,
             ordering: config.ordering.for_claims(),
             scope: config.scope.clone(),
+            left_out: engine.unclaimable.left_out(),
         };
         failpoint::pass("before_claim");
         // The lease counts from before the request leaves: the database's count can only start later.
@@ -379,17 +384,23 @@ impl Claimer<'_> {
             self.depth.looked(look_ahead, full && !claim.reclaimed);
         }
         if beside {
-            self.nothing_beside = claim.messages.is_empty().then(Instant::now);
+            let nothing = claim.messages.is_empty() && claim.refused.is_empty();
+            self.nothing_beside = nothing.then(Instant::now);
         }
         failpoint::pass("after_claim");
         instrument::swept(&claim.died);
         engine.totals.swept(&claim.died);
+        let any_unclaimable = note_unclaimable(engine, &claim);
         let Claim {
             messages, reclaimed, ..
         } = claim;
         let others = self.bypass.looked(engine, &messages, messages.len() >= limit);
         if messages.is_empty() {
-            return Ok(Found::Nothing);
+            return Ok(if any_unclaimable {
+                Found::Unclaimable
+            } else {
+                Found::Nothing
+            });
         }
         instrument::claimed(&config.scope.namespace, messages.len(), reclaimed);
         let ids = messages.iter().map(|claimed| claimed.message.id);
@@ -441,6 +452,17 @@ impl Claimer<'_> {
             (false, None, false) => Found::Some,
         })
     }
+}
+
+/// Remembers and tells which rows the database refused to hand out; says whether there are new ones.
+fn note_unclaimable(engine: &Engine, claim: &Claim) -> bool {
+    let (first, taken) = engine.unclaimable.note(claim);
+    instrument::unclaimable(&engine.config.scope.namespace, &first);
+    instrument::claimed_after_all(&taken);
+    for row in &claim.refused {
+        engine.totals.undelivered(row.id, false);
+    }
+    !first.is_empty()
 }
 
 /// Waits until a whole batch has room: many small claims would cost more than the wait.

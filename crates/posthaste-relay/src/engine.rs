@@ -20,6 +20,7 @@ use crate::lead::Lead;
 use crate::refusals::Refusals;
 use crate::relay::RelayReport;
 use crate::supervisor::Supervisor;
+use crate::unclaimable::Unclaimable;
 use crate::wake::LocalDoorbell;
 
 pub(crate) struct Engine {
@@ -30,6 +31,7 @@ pub(crate) struct Engine {
     pub(crate) worker: WorkerId,
     pub(crate) in_flight: InFlight,
     pub(crate) refusals: Refusals,
+    pub(crate) unclaimable: Unclaimable,
     pub(crate) circuit: Arc<Circuit>,
     pub(crate) destinations: Destinations,
     pub(crate) lead: Arc<Lead>,

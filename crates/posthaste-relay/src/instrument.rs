@@ -1,6 +1,7 @@
 //! Logs and metrics of the message road, in one place: stores and publishers have none.
 
 mod describe;
+mod unclaimable;
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{LazyLock, Mutex, PoisonError};
@@ -15,6 +16,7 @@ use posthaste_core::store::OutboxStats;
 use posthaste_core::{Message, MessageId};
 
 pub use describe::describe_metrics;
+pub(crate) use unclaimable::{claimed_after_all, unclaimable, unrecoverable};
 
 use crate::engine::Reported;
 use crate::gate::Stop;

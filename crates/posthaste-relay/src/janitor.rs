@@ -1,9 +1,10 @@
 //! Work beside the message road: renewing leases, giving up, cleaning up, counting, taking back.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
-use posthaste_core::StoreError;
 use posthaste_core::store::{OutboxStats, Recovered};
+use posthaste_core::{MessageId, StoreError};
 use tokio::time::{Instant, MissedTickBehavior, interval, interval_at};
 use tokio_util::sync::CancellationToken;
 
@@ -121,17 +122,19 @@ async fn purge(engine: &Engine) -> Result<u64, StoreError> {
 /// Takes back what vanished workers held, at an interval, where claims cannot.
 pub(crate) async fn recover(engine: Arc<Engine>, stop: CancellationToken) {
     let mut outage = Outage::aside("recovering stalled messages");
+    let mut refused = HashSet::new();
     let mut ticks = interval(engine.config.recover_interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     while stop.run_until_cancelled(ticks.tick()).await.is_some() {
-        match recover_once(&engine).await {
+        match recover_once(&engine, &mut refused).await {
             Ok(()) => outage.over(),
             Err(error) => drop(outage.failed(&error)),
         }
     }
 }
 
-pub(crate) async fn recover_once(engine: &Engine) -> Result<(), StoreError> {
+/// `refused` are the rows that the database refused to have taken back last time, which were told then.
+pub(crate) async fn recover_once(engine: &Engine, refused: &mut HashSet<MessageId>) -> Result<(), StoreError> {
     let config = &engine.config;
     // A live worker renews within its lease, so that nothing may be taken from it earlier.
     let stalled_after = config.stalled_after.max(config.lease);
@@ -139,7 +142,17 @@ pub(crate) async fn recover_once(engine: &Engine) -> Result<(), StoreError> {
         .store
         .recover(&config.scope, config.retry.max_attempts, stalled_after)
         .await?;
-    let Recovered { pending, died } = recovered;
+    let Recovered {
+        pending,
+        died,
+        refused: still,
+    } = recovered;
+    let first: Vec<_> = still.iter().filter(|row| !refused.contains(&row.id)).collect();
+    instrument::unrecoverable(&config.scope.namespace, &first);
+    *refused = still.iter().map(|row| row.id).collect();
+    for id in &*refused {
+        engine.totals.undelivered(*id, false);
+    }
     instrument::recovered(&config.scope.namespace, &pending, stalled_after);
     engine.totals.recovered(pending.len());
     instrument::swept(&died);

@@ -50,6 +50,7 @@ mod relay;
 mod settle;
 mod supervisor;
 mod timed;
+mod unclaimable;
 mod wake;
 
 pub use config::{InvalidConfig, OrderingConfig, RelayConfig};

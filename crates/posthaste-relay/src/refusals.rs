@@ -291,7 +291,8 @@ impl State {
     }
 }
 
-fn wait(failures: u32) -> Duration {
+/// How long until something that was refused so often is tried again.
+pub(crate) fn wait(failures: u32) -> Duration {
     FIRST_WAIT.saturating_mul(1 << failures.min(16)).min(LONGEST_WAIT)
 }
 

@@ -1,5 +1,6 @@
 //! The relay: wires the loops together, starts them and stops them cleanly.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,6 +23,7 @@ use crate::lead::{self, Lead};
 use crate::refusals::Refusals;
 use crate::supervisor::Supervisor;
 use crate::timed::TimedStore;
+use crate::unclaimable::Unclaimable;
 use crate::wake::{self, LocalDoorbell};
 use crate::{announce, janitor, settle};
 
@@ -211,6 +213,7 @@ impl Relay {
             worker: WorkerId::new(),
             in_flight: InFlight::default(),
             refusals: Refusals::new(&self.config.scope.namespace),
+            unclaimable: Unclaimable::new(&self.config.scope.namespace, matches!(until, Until::Idle)),
             circuit: Arc::new(Circuit::new(self.config.breaker.clone(), &self.config.scope.namespace)),
             destinations: Destinations::new(
                 self.config.breaker.clone(),
@@ -266,7 +269,7 @@ async fn run_loops(engine: Arc<Engine>, until: Until) -> Result<RelayReport, Rel
     }
     if matches!(until, Until::Idle) {
         // Whoever drains does not stay until the janitor would.
-        janitor::recover_once(&engine).await?;
+        janitor::recover_once(&engine, &mut HashSet::new()).await?;
     }
     if let Some(lease) = engine.lead.lease {
         // Whoever drains has to know before it begins.

@@ -4,6 +4,7 @@
 --   ?10 whether keys are ordered  ?11 whether dead heads block by default  ?12 topics with the other policy
 --   ?13 how many open rows are looked at  ?14 whether rows of vanished workers are wanted, and else pending ones
 --   ?15 by how many ms the time of creation may be too early, as its column keeps it
+--   ?16 rows that are left out, as a JSON array; they are never taken, and hold back their keys
 with clock as (select cast(unixepoch('subsec') * 1000 as integer) as now),
 seen as (
     select * from (
@@ -11,6 +12,7 @@ seen as (
             "@o.id" as id, "@o.topic:text" as topic, "@o.ordering_key:text" as ordering_key, "@o.order:as",
             octet_length("@o.payload") as bytes, 1 as pending, 0 as live, 0 as expired,
             coalesce("@o.attempts", 0) < /*if max_attempts*/ coalesce("@o.max_attempts" /*if retries*/ + 1 /*end*/, ?2) /*else*/ ?2 /*end*/
+                and "@o.id" not in (select /*as id*/ value /*end*/ from json_each(?16))
                 /*if next_attempt_at*/ and coalesce("@o.next_attempt_at:time" <= (select now from clock), 1) /*end*/ as due,
             -- A retry goes alone: if it fails again, nothing after it was touched.
             /*if next_attempt_at and created_at*/ coalesce("@o.next_attempt_at:time" > "@o.created_at:time" + ?15, 0)
@@ -28,6 +30,7 @@ seen as (
         /*if locked_until*/ coalesce("@o.locked_until:time", 0) >= (select now from clock) /*else*/ 1 /*end*/,
         coalesce(/*if locked_until*/ coalesce("@o.locked_until:time", 0) < (select now from clock) /*else*/ 0 /*end*/
             and coalesce("@o.attempts", 0) < /*if max_attempts*/ coalesce("@o.max_attempts" /*if retries*/ + 1 /*end*/, ?2) /*else*/ ?2 /*end*/
+            and "@o.id" not in (select /*as id*/ value /*end*/ from json_each(?16))
             /*if topic*/ and (?3 is null or "@o.topic" in (select value from json_each(?3))) /*end*/
             /*if tenant*/ and (?4 is null or "@o.tenant" = /*as tenant*/ ?4 /*end*/) /*end*/, 0),
         0, 0
@@ -65,6 +68,7 @@ picked as (
     )
     where place = 1 or (place <= ?5 and bytes_so_far <= ?6)
 )
+/*list picked*/
 update "@outbox"
 set "@status" = '@processing', "@attempts" = coalesce("@attempts", 0) + 1,
     /*if locked_by*/ "@locked_by" = ?7, /*end*/

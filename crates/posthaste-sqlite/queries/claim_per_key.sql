@@ -1,6 +1,7 @@
 -- Takes due rows in order, never past an earlier row of the same key.
 --   ?1 namespace  ?2 max attempts  ?3 topics  ?4 tenant  ?5 limit  ?6 max bytes  ?7 worker  ?8 token  ?9 lease in ms
 --   ?10 whether dead heads block by default  ?11 topics with the other policy  ?12 how many fresh rows may be looked at
+--   ?13 rows that are left out, as a JSON array
 --
 -- A live lease holds the whole key. The row of a vanished worker, a row that waits and a dead head that blocks hold what
 -- follows them. Keys in flight are few and looked up in a set; the other rows are looked up by an index each.
@@ -23,25 +24,33 @@ live as materialized (
         and "@ordering_key" is not null
 ),
 stranded as materialized (
-    select "@topic" as topic, "@ordering_key" as ordering_key, min("@seq") as seq
-    from "@outbox" indexed by "@outbox+leased"
-    where "@namespace" = ?1 and "@status" = '@processing' and "@locked_until" < (select now from clock)
-        and "@ordering_key" is not null
-    group by "@topic", "@ordering_key"
+    select topic, ordering_key, min(seq) as seq
+    from (
+        select "@topic" as topic, "@ordering_key" as ordering_key, "@seq" as seq
+        from "@outbox" indexed by "@outbox+leased"
+        where "@namespace" = ?1 and "@status" = '@processing' and "@locked_until" < (select now from clock)
+            and "@ordering_key" is not null
+        union all
+        -- What is left out holds back its key as the row of a vanished worker does.
+        select "@topic", "@ordering_key", "@seq"
+        from "@outbox" indexed by "@outbox+id"
+        where "@id" in (select /*as id*/ value /*end*/ from json_each(?13)) and "@namespace" = ?1 and "@ordering_key" is not null
+    )
+    group by topic, ordering_key
 ),
 fresh as (
     select o."@seq" as seq, o."@id" as id, octet_length(o."@payload") as bytes
     from "@outbox" o indexed by "@outbox+fresh"
     where o."@namespace" = ?1 and o."@status" = '@pending' and o."@next_attempt_at" <= o."@created_at"
         and o."@seq" < (select seq from horizon)
-        and o."@attempts" < ?2
+        and o."@attempts" < ?2 and o."@id" not in (select /*as id*/ value /*end*/ from json_each(?13))
         and (?3 is null or o."@topic" in (select value from json_each(?3)))
         and (?4 is null or o."@tenant" = ?4)
         and (o."@ordering_key" is null or (
             (o."@topic", o."@ordering_key") not in (select topic, ordering_key from live)
             and ((o."@topic", o."@ordering_key") not in (select topic, ordering_key from stranded) or not exists (
                 select 1 from stranded
-                where stranded.topic = o."@topic" and stranded.ordering_key = o."@ordering_key" and stranded.seq < o."@seq"
+                where stranded.topic = o."@topic" and stranded.ordering_key = o."@ordering_key" and stranded.seq <= o."@seq"
             ))
             and not exists (
                 select 1 from "@outbox" e indexed by "@outbox+waiting_key"
@@ -63,7 +72,7 @@ due as (
     from "@outbox" o indexed by "@outbox+waiting"
     where o."@namespace" = ?1 and o."@status" = '@pending' and o."@next_attempt_at" > o."@created_at"
         and o."@next_attempt_at" <= (select now from clock)
-        and o."@attempts" < ?2
+        and o."@attempts" < ?2 and o."@id" not in (select /*as id*/ value /*end*/ from json_each(?13))
         and (?3 is null or o."@topic" in (select value from json_each(?3)))
         and (?4 is null or o."@tenant" = ?4)
         and (o."@ordering_key" is null or (
@@ -71,7 +80,7 @@ due as (
             and (o."@topic", o."@ordering_key") not in (select topic, ordering_key from live)
             and ((o."@topic", o."@ordering_key") not in (select topic, ordering_key from stranded) or not exists (
                 select 1 from stranded
-                where stranded.topic = o."@topic" and stranded.ordering_key = o."@ordering_key" and stranded.seq < o."@seq"
+                where stranded.topic = o."@topic" and stranded.ordering_key = o."@ordering_key" and stranded.seq <= o."@seq"
             ))
             and not exists (
                 select 1 from "@outbox" e indexed by "@outbox+waiting_key"
@@ -98,6 +107,7 @@ picked as (
     )
     where place = 1 or (place <= ?5 and bytes_so_far <= ?6)
 )
+/*list picked*/
 update "@outbox" indexed by "@outbox+id"
 set "@status" = '@processing', "@attempts" = "@attempts" + 1, "@locked_by" = ?7, "@lease_token" = ?8,
     "@locked_until" = (select now from clock) + ?9, "@updated_at" = (select now from clock)

@@ -1,4 +1,4 @@
--- Claims the rows on which verdicts are tried.
+-- Claims rows: to try verdicts on them, or to find out whose claim is refused. It is rolled back.
 --   ?1 ids as a JSON array  ?2 worker  ?3 fence  ?4 lease in ms
 with clock as (select cast(unixepoch('subsec') * 1000 as integer) as now)
 update "@outbox" as o indexed by "@outbox+id"

@@ -13,6 +13,7 @@ use sqlx::{Connection, Row, Sqlite, SqliteConnection};
 
 use crate::rows::{claimed, ids_in_order};
 use crate::statements::{Claims, InOrder, Split, Statement};
+use crate::taking::{Taking, is_refusal};
 use crate::{BEGIN, SqliteStore};
 
 /// How many open rows a claim in order looks at for each that is wanted, to begin with.
@@ -50,14 +51,32 @@ impl SqliteStore {
         if self.probe(&mut conn, request).await?.is_none() {
             return Ok(Claim::default());
         }
+        match self.claim_once(&mut conn, request, Taking::on_trust(request)).await {
+            // A claim may have taken some rows before one was refused, so all is done again.
+            Err(error) if is_refusal(&error) => self.claim_once(&mut conn, request, Taking::with_care(request)).await,
+            claim => claim,
+        }
+    }
+
+    async fn claim_once(
+        &self,
+        conn: &mut SqliteConnection,
+        request: &ClaimRequest,
+        taking: Taking<'_>,
+    ) -> sqlx::Result<Claim> {
         let mut tx = conn.begin_with(BEGIN).await?;
-        let claim = self.claim_on(&mut tx, request).await?;
+        let claim = self.claim_on(&mut tx, request, taking).await?;
         tx.commit().await?;
         Ok(claim)
     }
 
     /// Runs under the write lock, so claims are serialised whatever their order.
-    async fn claim_on(&self, conn: &mut SqliteConnection, request: &ClaimRequest) -> sqlx::Result<Claim> {
+    async fn claim_on(
+        &self,
+        conn: &mut SqliteConnection,
+        request: &ClaimRequest,
+        mut taking: Taking<'_>,
+    ) -> sqlx::Result<Claim> {
         // Once more: somebody else may have taken what the first probe saw.
         let work = self.probe(conn, request).await?;
         let died = if work.exhausted {
@@ -68,17 +87,20 @@ impl SqliteStore {
         let mut rows = Vec::new();
         if let Some(most_tried) = work.most_tried {
             let limit = reclaim_limit(most_tried, request.max_attempts, request.limit);
-            rows = self.take(conn, request, Wanted::Expired, limit).await?;
+            rows = self.take(conn, &mut taking, request, Wanted::Expired, limit).await?;
         }
         // What vanished workers left may be held back by its keys; that must not hold up everybody else.
         let reclaimed = !rows.is_empty();
         if !reclaimed && work.due {
-            rows = self.take(conn, request, Wanted::Pending, request.limit).await?;
+            rows = self
+                .take(conn, &mut taking, request, Wanted::Pending, request.limit)
+                .await?;
         }
         Ok(Claim {
             messages: claimed(rows, &self.map)?,
             reclaimed,
             died,
+            refused: taking.refused,
         })
     }
 
@@ -105,13 +127,14 @@ impl SqliteStore {
     async fn take(
         &self,
         conn: &mut SqliteConnection,
+        taking: &mut Taking<'_>,
         request: &ClaimRequest,
         wanted: Wanted,
         limit: u32,
     ) -> sqlx::Result<Vec<SqliteRow>> {
         match &self.statements.claims {
-            Claims::Split(claims) => self.take_split(claims, conn, request, wanted, limit).await,
-            Claims::InOrder(claims) => self.take_in_order(claims, conn, request, wanted, limit).await,
+            Claims::Split(claims) => self.take_split(claims, conn, taking, request, wanted, limit).await,
+            Claims::InOrder(claims) => self.take_in_order(claims, conn, taking, request, wanted, limit).await,
         }
     }
 
@@ -119,25 +142,27 @@ impl SqliteStore {
         &self,
         claims: &Split,
         conn: &mut SqliteConnection,
+        taking: &mut Taking<'_>,
         request: &ClaimRequest,
         wanted: Wanted,
         limit: u32,
     ) -> sqlx::Result<Vec<SqliteRow>> {
         let (ordered, dead_blocks, except) = policy(&request.ordering);
-        let query = match (wanted, ordered) {
-            (Wanted::Expired, _) => self
-                .claim_query(&claims.reclaim, request, limit)
-                .bind(ordered)
-                .bind(dead_blocks)
-                .bind(Json(except)),
-            (Wanted::Pending, true) => self
-                .claim_query(&claims.claim_per_key, request, limit)
-                .bind(dead_blocks)
-                .bind(Json(except))
-                .bind(request.look_ahead),
-            (Wanted::Pending, false) => self.claim_query(&claims.claim_any, request, limit),
+        let statement = match (wanted, ordered) {
+            (Wanted::Expired, _) => &claims.reclaim,
+            (Wanted::Pending, true) => &claims.claim_per_key,
+            (Wanted::Pending, false) => &claims.claim_any,
         };
-        query.fetch_all(conn).await
+        let claim = |statement: &Statement, left_out: Vec<MessageId>| {
+            let query = self.claim_query(statement, request, limit);
+            let query = match (wanted, ordered) {
+                (Wanted::Expired, _) => query.bind(ordered).bind(dead_blocks).bind(Json(except)),
+                (Wanted::Pending, true) => query.bind(dead_blocks).bind(Json(except)).bind(request.look_ahead),
+                (Wanted::Pending, false) => query,
+            };
+            query.bind(Json(left_out))
+        };
+        taking.rows(self, conn, statement, claim).await
     }
 
     /// Looks at more rows as long as all that it saw are held back by their keys.
@@ -145,6 +170,7 @@ impl SqliteStore {
         &self,
         claims: &InOrder,
         conn: &mut SqliteConnection,
+        taking: &mut Taking<'_>,
         request: &ClaimRequest,
         wanted: Wanted,
         limit: u32,
@@ -153,16 +179,17 @@ impl SqliteStore {
         let most = request.look_ahead.map_or(i64::MAX, i64::from).max(i64::from(limit));
         let mut look = (i64::from(request.limit) * i64::from(LOOK)).min(most);
         loop {
-            let rows = self
-                .claim_query(&claims.claim_in_order, request, limit)
-                .bind(ordered)
-                .bind(dead_blocks)
-                .bind(Json(except))
-                .bind(look)
-                .bind(matches!(wanted, Wanted::Expired))
-                .bind(self.kept_until("created_at", Duration::ZERO))
-                .fetch_all(&mut *conn)
-                .await?;
+            let claim = |statement: &Statement, left_out: Vec<MessageId>| {
+                self.claim_query(statement, request, limit)
+                    .bind(ordered)
+                    .bind(dead_blocks)
+                    .bind(Json(except))
+                    .bind(look)
+                    .bind(matches!(wanted, Wanted::Expired))
+                    .bind(self.kept_until("created_at", Duration::ZERO))
+                    .bind(Json(left_out))
+            };
+            let rows = taking.rows(self, conn, &claims.claim_in_order, claim).await?;
             if !rows.is_empty() || look >= most || !self.are_more_open(claims, conn, request, look).await? {
                 return Ok(rows);
             }

@@ -44,7 +44,7 @@ mod code {
     pub(super) const NOTADB: i32 = 26;
 }
 
-fn by_code(error: &dyn DatabaseError) -> (Kind, Option<&'static str>) {
+pub(crate) fn by_code(error: &dyn DatabaseError) -> (Kind, Option<&'static str>) {
     let extended: i32 = error.code().and_then(|code| code.parse().ok()).unwrap_or_default();
     match extended & 0xff {
         code::ERROR if schema_is_missing(error.message()) => (Kind::SchemaMissing, Some(MIGRATE)),

@@ -34,12 +34,14 @@ mod error;
 mod inbox_store;
 mod migrate;
 mod opening;
+mod recover;
 mod registry;
 mod relay_store;
 mod rows;
 mod runner;
 mod shared_columns;
 mod statements;
+mod taking;
 mod trial;
 mod wake;
 

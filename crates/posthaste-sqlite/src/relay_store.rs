@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use posthaste_core::lifecycle::{EXHAUSTED, LeaseToken, Settlement, State, Verdict};
+use posthaste_core::lifecycle::{LeaseToken, Settlement, Verdict};
 use posthaste_core::store::{
     Claim, ClaimRequest, LeadRequest, Leadership, OutboxStats, Recovered, RelayBeat, RelayStore, Scope, Settled,
     WorkerId,
@@ -17,10 +17,10 @@ use sqlx::sqlite::SqliteRow;
 use sqlx::types::Json;
 use sqlx::{Connection, Row, SqliteConnection};
 
-use crate::claim::topics;
 use crate::error::store_error;
-use crate::rows::{id, ids_in_order, millis};
-use crate::statements::{Claims, Dedupe, Recovery};
+use crate::recover::Recover;
+use crate::rows::{id, millis};
+use crate::statements::{Claims, Dedupe};
 use crate::wake::Watcher;
 use crate::{BEGIN, SqliteStore};
 
@@ -63,10 +63,15 @@ impl RelayStore for SqliteStore {
     ) -> Result<Recovered, StoreError> {
         self.map.check_scope(scope)?;
         match &self.statements.recovery {
-            Some(recovery) => self
-                .recover_by(recovery, scope, max_attempts, stalled_after)
-                .await
-                .map_err(|error| self.error(error)),
+            Some(recovery) => {
+                let recover = Recover {
+                    statement: &recovery.recover,
+                    scope,
+                    max_attempts,
+                    stalled_after,
+                };
+                self.recover_stalled(&recover).await.map_err(|error| self.error(error))
+            }
             None => Ok(Recovered::default()),
         }
     }
@@ -216,43 +221,6 @@ impl SqliteStore {
         let died = self.sweep_on(&mut tx, scope, max_attempts).await?;
         tx.commit().await?;
         Ok(died)
-    }
-
-    async fn recover_by(
-        &self,
-        recovery: &Recovery,
-        scope: &Scope,
-        max_attempts: u32,
-        stalled_after: Duration,
-    ) -> sqlx::Result<Recovered> {
-        let mut tx = self.pool.begin_with(BEGIN).await?;
-        let rows = sqlx::query(recovery.recover.sql())
-            .bind(&scope.namespace)
-            .bind(i64::from(max_attempts))
-            .bind(topics(scope))
-            .bind(&scope.tenant)
-            .bind(self.map.error_text(EXHAUSTED))
-            .bind(self.kept_until("locked_at", stalled_after))
-            .fetch_all(&mut *tx)
-            .await?;
-        let mut died = Vec::new();
-        let mut pending = Vec::new();
-        for row in rows {
-            let word: String = row.try_get("status")?;
-            let side = if self.map.state(&word) == Some(State::Dead) {
-                &mut died
-            } else {
-                &mut pending
-            };
-            side.push(row);
-        }
-        let recovered = Recovered {
-            pending: ids_in_order(pending, &self.map)?,
-            died: ids_in_order(died, &self.map)?,
-        };
-        self.bury(&mut tx, &recovered.died).await?;
-        tx.commit().await?;
-        Ok(recovered)
     }
 
     /// A duration from now in milliseconds, for a column of some role. One that keeps whole seconds loses what is left of

@@ -12,12 +12,43 @@ use crate::shared_columns::SharedColumns;
 
 /// One finished statement.
 #[derive(Clone, Debug)]
-pub(crate) struct Statement(Arc<str>);
+pub(crate) struct Statement {
+    text: Arc<str>,
+    /// The ids of the rows that it would change, where its file says how they are chosen: by the first part of the
+    /// statement, up to the line `/*list picked*/`, which names the rows of that part.
+    listing: Option<Arc<str>>,
+}
 
 impl Statement {
+    fn finish(file: &str, map: &TableMap) -> Result<Self, TemplateError> {
+        let choice = file.split_once("/*list ").and_then(|(choice, rest)| {
+            let (rows, change) = rest.split_once("*/\n")?;
+            Some((choice, rows, change))
+        });
+        let Some((choice, rows, change)) = choice else {
+            return Ok(Self {
+                text: finish(file, map)?.into(),
+                listing: None,
+            });
+        };
+        let list = format!(r#"{choice} select "@id:text" as id from "@outbox" where "@id" in (select id from {rows})"#);
+        Ok(Self {
+            text: finish(&format!("{choice}{change}"), map)?.into(),
+            listing: Some(finish(&list, map)?.into()),
+        })
+    }
+
     /// For sqlx. Safe because the text is a file of this crate, finished with quoted identifiers only.
     pub(crate) fn sql(&self) -> AssertSqlSafe<Arc<str>> {
-        AssertSqlSafe(Arc::clone(&self.0))
+        AssertSqlSafe(Arc::clone(&self.text))
+    }
+
+    /// The statement that lists the rows which this one would change, and takes the same arguments.
+    pub(crate) fn listing(&self) -> Option<Self> {
+        Some(Self {
+            text: Arc::clone(self.listing.as_ref()?),
+            listing: None,
+        })
     }
 }
 
@@ -69,14 +100,14 @@ macro_rules! statements {
         impl $group {
             fn render(map: &TableMap) -> Result<Self, TemplateError> {
                 Ok(Self {
-                    $($name: Statement(
-                        finish(include_str!(concat!("../queries/", stringify!($name), ".sql")), map)?.into()
-                    ),)*
+                    $($name: Statement::finish(
+                        include_str!(concat!("../queries/", stringify!($name), ".sql")), map,
+                    )?,)*
                 })
             }
 
             fn list(&self) -> Vec<(&'static str, String)> {
-                vec![$((stringify!($name), self.$name.0.to_string()),)*]
+                vec![$((stringify!($name), self.$name.text.to_string()),)*]
             }
         }
     };

@@ -7,7 +7,6 @@ use posthaste_core::lifecycle::{LeaseToken, Settlement, Verdict};
 use posthaste_core::store::{Scope, StoreErrorKind, WorkerId};
 use posthaste_core::validate::TypeNameRule;
 use posthaste_core::{MessageId, OutboxOptions, StoreError};
-use sqlx::types::Json;
 use sqlx::{Executor, SqliteConnection};
 
 use crate::claim::topics;
@@ -17,6 +16,9 @@ use crate::{BEGIN, SqliteStore};
 
 /// On so many rows at once: those of one batch may be in each other's way.
 const ROWS: i64 = 20;
+
+/// Longer than a trial takes.
+const LEASE: Duration = Duration::from_mins(1);
 
 /// What is undone after each step.
 const MARK: &str = "savepoint posthaste_trial";
@@ -49,7 +51,7 @@ impl SqliteStore {
             return Ok(());
         }
         let token = LeaseToken::new();
-        let claimed = self.try_claim(conn, &rows, token).await;
+        let claimed = self.claim_by_id(conn, &rows, WorkerId::new(), token, LEASE).await;
         self.heard("claim", claimed, rows.len())?;
         for verdict in Verdict::trials() {
             conn.execute(MARK).await.map_err(store_error)?;
@@ -91,21 +93,6 @@ impl SqliteStore {
                 None
             }
         }
-    }
-
-    async fn try_claim(
-        &self,
-        conn: &mut SqliteConnection,
-        rows: &[MessageId],
-        token: LeaseToken,
-    ) -> sqlx::Result<usize> {
-        let worker = WorkerId::new();
-        let claim = sqlx::query(self.statements.rows.trial_claim.sql())
-            .bind(Json(rows))
-            .bind(worker.as_uuid().hyphenated())
-            .bind(self.map.fence(worker, token))
-            .bind(self.kept_until("locked_until", Duration::from_mins(1)));
-        Ok(claim.fetch_all(conn).await?.len())
     }
 
     /// Whether all rows took a step.

@@ -8,7 +8,7 @@ use posthaste_core::store::StoreCapabilities;
 use posthaste_core::{EnqueueError, Enqueued, Inbox, InboxStore, Mark, Message, MessageId, OutboxOptions, StoreError};
 use posthaste_sqlite::SqliteStore;
 use posthaste_testkit::{Backend, Trouble};
-use sqlx::{Executor, Sqlite, Transaction};
+use sqlx::{AssertSqlSafe, Executor, Sqlite, Transaction};
 
 struct SqliteBackend(support::Fresh);
 
@@ -110,6 +110,18 @@ impl Backend for SqliteBackend {
             let updated = sqlx::query(update).bind(millis).execute(self.0.pool()).await;
             updated.expect("the times are moved");
         }
+    }
+
+    async fn refuse_changes_to(&self, ids: &[MessageId]) {
+        let ids: Vec<_> = ids.iter().map(|id| format!("'{id}'")).collect();
+        let trigger = format!(
+            "drop trigger if exists no_change;
+             create trigger no_change before update on posthaste_outbox when new.id in ({})
+             begin select raise(abort, 'no change'); end",
+            ids.join(", ")
+        );
+        let made = self.0.pool().execute(AssertSqlSafe(trigger)).await;
+        made.expect("the trigger is made");
     }
 
     async fn corrupt_payload(&self, id: MessageId) {

@@ -134,6 +134,18 @@ impl Backend for InOrder {
         }
     }
 
+    async fn refuse_changes_to(&self, ids: &[MessageId]) {
+        let ids: Vec<_> = ids.iter().map(|id| format!("'{id}'")).collect();
+        let trigger = format!(
+            "drop trigger if exists no_change;
+             create trigger no_change before update on posthaste_outbox when new.id in ({})
+             begin select raise(abort, 'no change'); end",
+            ids.join(", ")
+        );
+        let made = self.store.pool().execute(AssertSqlSafe(trigger)).await;
+        made.expect("the trigger is made");
+    }
+
     async fn corrupt_payload(&self, id: MessageId) {
         let update = sqlx::query("update posthaste_outbox set payload = x'00' || payload where id = ?1");
         let updated = update.bind(id.to_string()).execute(self.store.pool()).await;

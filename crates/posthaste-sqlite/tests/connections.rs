@@ -25,6 +25,7 @@ fn request() -> ClaimRequest {
         max_attempts: 5,
         ordering: Ordering::None,
         scope: Scope::default(),
+        left_out: Vec::new(),
     }
 }
 

@@ -198,6 +198,7 @@ fn request(ordering: Ordering) -> ClaimRequest {
         max_attempts: 5,
         ordering,
         scope: Scope::default(),
+        left_out: Vec::new(),
     }
 }
 

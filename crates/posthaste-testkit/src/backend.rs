@@ -97,6 +97,9 @@ pub trait Backend: Sized + Send + Sync + 'static {
     /// Changes the stored payload of a row behind the store's back, and nothing else.
     fn corrupt_payload(&self, id: MessageId) -> impl Future<Output = ()> + Send;
 
+    /// From now on the database refuses every change to these rows, by a constraint or a trigger, and to no others.
+    fn refuse_changes_to(&self, ids: &[MessageId]) -> impl Future<Output = ()> + Send;
+
     /// Cleans up after a case that passed. Does nothing unless overridden.
     fn dispose(self) -> impl Future<Output = ()> + Send {
         async {}

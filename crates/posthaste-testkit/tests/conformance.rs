@@ -87,6 +87,10 @@ impl Backend for Memory {
     async fn corrupt_payload(&self, id: MessageId) {
         self.0.corrupt_payload(id);
     }
+
+    async fn refuse_changes_to(&self, ids: &[MessageId]) {
+        self.0.refuse_claims_of(ids.iter().copied());
+    }
 }
 
 posthaste_testkit::conformance_suite!(Memory);

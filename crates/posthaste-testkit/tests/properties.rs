@@ -93,6 +93,7 @@ async fn claim(store: &MemoryStore, limit: u32) -> Open {
             except: Vec::new(),
         },
         scope: Scope::default(),
+        left_out: Vec::new(),
     };
     let claim = store.claim(&request).await.unwrap();
     Open {

@@ -56,4 +56,10 @@ impl StoreErrorKind {
     pub fn is_transient(self) -> bool {
         matches!(self, Self::Unavailable | Self::PoolExhausted | Self::Contention)
     }
+
+    /// Whether it may be about single rows: a constraint or a trigger objects to what was to be written. Rights that are
+    /// missing are missing for all of them.
+    pub fn may_be_a_refusal(self) -> bool {
+        self == Self::Other
+    }
 }

@@ -113,6 +113,7 @@ pub fn request(limit: u32) -> ClaimRequest {
             except: Vec::new(),
         },
         scope: Scope::default(),
+        left_out: Vec::new(),
     }
 }
 

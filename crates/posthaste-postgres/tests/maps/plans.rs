@@ -37,7 +37,7 @@ async fn a_claim_reads_no_more_of_a_backlog_than_it_looks_at() {
              analyze modkit_outbox_events"
         ))
         .await;
-    let arguments = "'default', 10, null, null, 100, 1000000, gen_random_uuid()::text, 30000, false";
+    let arguments = "'default', 10, null, null, 100, 1000000, gen_random_uuid()::text, 30000, false, '{}'";
     let plan = plan(&place, "claim_unordered", arguments).await;
     assert!(plan.contains("in_order"), "not by the index:\n{plan}");
     assert!(!plan.contains("Seq Scan on modkit"), "reads the whole table:\n{plan}");

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use posthaste_core::lifecycle::{Settlement, Verdict};
-use posthaste_core::store::{Claim, ClaimRequest, ClaimedMessage, Scope};
+use posthaste_core::store::{Claim, ClaimRequest, ClaimedMessage, RefusedRow, Scope};
 use posthaste_core::table::Shipped;
 use posthaste_core::{Enqueued, Message, MessageId, RelayStore};
 
@@ -194,5 +194,40 @@ async fn no_row_is_dead_without_its_letter() {
         "500",
         "as much as the column holds"
     );
+    place.dispose().await;
+}
+
+/// Proves pitfall 19.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_that_cannot_be_changed_stops_neither_claims_nor_recovery() {
+    let place = place().await;
+    let all = donate(&place, 50).await;
+    let refuse = "alter table donation_outbox add constraint no_change check (id <> 20) not valid";
+    let allow = "alter table donation_outbox drop constraint no_change";
+    let others: Vec<_> = all.iter().copied().filter(|id| *id != all[19]).collect();
+    let refused = |rows: &[RefusedRow]| rows.iter().map(|row| row.id).collect::<Vec<_>>();
+
+    place.run(refuse).await;
+    let work = claim(&place.store, &unordered(100)).await;
+    assert_eq!((ids(&work), refused(&work.refused)), (others.clone(), vec![all[19]]));
+    place.run(allow).await;
+    assert_eq!(ids(&claim(&place.store, &unordered(100)).await), all[19..20]);
+
+    place
+        .run("update donation_outbox set locked_at = locked_at - interval '6 minutes'")
+        .await;
+    place
+        .run("update donation_outbox set retry_count = 4 where id = 1")
+        .await;
+    place.run(refuse).await;
+    let recovered = place.store.recover(&Scope::default(), 4, STALLED).await.unwrap();
+    assert_eq!(recovered.pending.len(), 48);
+    assert_eq!(
+        (recovered.died, refused(&recovered.refused)),
+        (all[..1].to_vec(), vec![all[19]])
+    );
+    place.run(allow).await;
+    let recovered = place.store.recover(&Scope::default(), 4, STALLED).await.unwrap();
+    assert_eq!((recovered.pending, recovered.refused), (all[19..20].to_vec(), vec![]));
     place.dispose().await;
 }

@@ -110,6 +110,16 @@ impl Backend for Usage {
         self.store().pool().execute(AssertSqlSafe(sql)).await.unwrap();
     }
 
+    async fn refuse_changes_to(&self, ids: &[MessageId]) {
+        let ids: Vec<_> = ids.iter().map(|id| format!("'{id}'")).collect();
+        let mut sql = "alter table modkit_outbox_events drop constraint if exists no_change".to_owned();
+        if !ids.is_empty() {
+            let check = format!("check (id not in ({})) not valid", ids.join(", "));
+            sql = format!("{sql}, add constraint no_change {check}");
+        }
+        self.store().pool().execute(AssertSqlSafe(sql)).await.unwrap();
+    }
+
     async fn corrupt_payload(&self, _: MessageId) {
         unreachable!("the table has no hash")
     }
@@ -158,6 +168,10 @@ cases! {
         a_retry_is_not_claimed_before_its_time
         a_relay_serves_only_its_namespace
         the_store_says_that_all_is_well
+    }
+    unclaimable {
+        rows_that_are_all_refused_stop_nobody_behind_them
+        a_drain_delivers_all_but_a_refused_row_and_says_so
     }
     settle {
         a_delivered_row_takes_no_further_verdict

@@ -139,6 +139,20 @@ impl<const SPLIT: bool> Backend for Pg<SPLIT> {
         .await;
     }
 
+    async fn refuse_changes_to(&self, ids: &[MessageId]) {
+        let old = "alter table {schema}.outbox drop constraint if exists no_change";
+        self.run(old).await;
+        if !ids.is_empty() {
+            let ids: Vec<_> = ids.iter().map(|id| format!("'{id}'")).collect();
+            // Old rows do not have to meet it, until they are changed.
+            let check = format!("check (id not in ({})) not valid", ids.join(", "));
+            self.run(&format!(
+                "alter table {{schema}}.outbox add constraint no_change {check}"
+            ))
+            .await;
+        }
+    }
+
     async fn corrupt_payload(&self, id: MessageId) {
         self.run(&format!(
             "update {{schema}}.outbox set payload = payload || 'x' where id = '{id}'"

@@ -28,16 +28,7 @@ pub fn describe_metrics() {
         Unit::Count,
         "Messages whose lease was lost before they were settled."
     );
-    describe_counter!(
-        "outbox_verdict_refused_count",
-        Unit::Count,
-        "Messages whose outcome the database refused to write."
-    );
-    describe_gauge!(
-        "outbox_verdicts_refused",
-        Unit::Count,
-        "Messages whose outcome the database refuses to write at present."
-    );
+    describe_refusals();
     describe_counter!(
         "outbox_slow_claim_count",
         Unit::Count,
@@ -100,5 +91,28 @@ pub fn describe_metrics() {
         "outbox_oldest_age_seconds",
         Unit::Seconds,
         "Age of the oldest undelivered message."
+    );
+}
+
+fn describe_refusals() {
+    describe_counter!(
+        "outbox_verdict_refused_count",
+        Unit::Count,
+        "Messages whose outcome the database refused to write."
+    );
+    describe_gauge!(
+        "outbox_verdicts_refused",
+        Unit::Count,
+        "Messages whose outcome the database refuses to write at present."
+    );
+    describe_counter!(
+        "outbox_claim_refused_count",
+        Unit::Count,
+        "Messages that the database refused to have claimed, or taken back from a worker that vanished."
+    );
+    describe_gauge!(
+        "outbox_claims_refused",
+        Unit::Count,
+        "Messages that the database refuses to have claimed at present."
     );
 }

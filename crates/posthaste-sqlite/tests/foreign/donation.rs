@@ -4,7 +4,9 @@
 use std::time::Duration;
 
 use posthaste_core::lifecycle::{LeaseToken, Settlement, State};
-use posthaste_core::store::{AdminStore, Filter, ProducerStore, Recovered, RelayStore, Scope};
+use posthaste_core::store::{
+    AdminStore, ClaimRequest, Filter, ProducerStore, Recovered, RefusedRow, RelayStore, Scope,
+};
 use posthaste_core::validate::TypeNameRule;
 use posthaste_core::{Enqueued, Message, OutboxOptions};
 use posthaste_testkit::{Fault, FaultyPublisher, RecordingPublisher, Rule, drain};
@@ -250,4 +252,45 @@ async fn a_dead_letter_is_replayed_from_its_row() {
         .await
         .unwrap();
     assert_eq!(stale.lost, [1.into()]);
+}
+
+/// Proves pitfall 19.
+#[tokio::test]
+async fn a_row_that_cannot_be_changed_stops_neither_claims_nor_recovery() {
+    let foreign = fresh().await;
+    for n in 1..=50 {
+        donate(&foreign, &format!("r-{n}")).await;
+    }
+    let refuse = "create trigger no_change before update on donation_outbox when new.id = 20
+        begin select raise(abort, 'no change'); end";
+    let allow = "drop trigger no_change";
+    let all = ClaimRequest {
+        limit: 100,
+        ..request()
+    };
+    let refused = |rows: &[RefusedRow]| rows.iter().map(|row| row.id).collect::<Vec<_>>();
+
+    foreign.execute(refuse).await;
+    let claim = foreign.store.claim(&all).await.unwrap();
+    assert_eq!((claim.messages.len(), refused(&claim.refused)), (49, vec![20.into()]));
+    foreign.execute(allow).await;
+    assert_eq!(foreign.claim().await.messages[0].message.id, 20.into());
+
+    foreign
+        .execute("update donation_outbox set locked_at = datetime('now', '-10 minutes')")
+        .await;
+    foreign
+        .execute("update donation_outbox set retry_count = 4 where id = 1")
+        .await;
+    foreign.execute(refuse).await;
+    let recover = || foreign.store.recover(&all.scope, 4, FIVE_MINUTES);
+    let recovered = recover().await.unwrap();
+    assert_eq!(recovered.pending.len(), 48);
+    assert_eq!(
+        (recovered.died, refused(&recovered.refused)),
+        (vec![1.into()], vec![20.into()])
+    );
+    foreign.execute(allow).await;
+    let recovered = recover().await.unwrap();
+    assert_eq!((recovered.pending, recovered.refused), (vec![20.into()], vec![]));
 }

@@ -5,18 +5,44 @@ use std::collections::HashMap;
 use chrono::{DateTime, Utc};
 use posthaste_core::isolation::reclaim_limit;
 use posthaste_core::lifecycle::State;
-use posthaste_core::store::{ClaimRequest, DeadHead, Ordering};
+use posthaste_core::store::{ClaimRequest, DeadHead, Ordering, RefusedRow};
 
 use super::rows::{Row, Rows};
 
+/// The rows to take, by sequence, whether they come from workers that vanished, and those that are refused.
+pub(super) fn choose_but_refused(
+    rows: &Rows,
+    request: &ClaimRequest,
+    now: DateTime<Utc>,
+) -> (Vec<i64>, bool, Vec<RefusedRow>) {
+    let mut request = request.clone();
+    let mut refused = Vec::new();
+    loop {
+        let (chosen, reclaimed) = choose(rows, &request, now);
+        let ids = chosen
+            .iter()
+            .filter_map(|sequence| Some(rows.outbox.get(sequence)?.message.id));
+        let culprits: Vec<_> = ids.filter(|id| rows.unchangeable.contains(id)).collect();
+        if culprits.is_empty() {
+            return (chosen, reclaimed, refused);
+        }
+        refused.extend(culprits.iter().map(|id| RefusedRow {
+            id: *id,
+            error: "the row is not to be changed".to_owned(),
+        }));
+        request.left_out.extend(culprits);
+    }
+}
+
 /// The rows to take, by sequence, and whether they come from workers that vanished.
-pub(super) fn choose(rows: &Rows, request: &ClaimRequest, now: DateTime<Utc>) -> (Vec<i64>, bool) {
+fn choose(rows: &Rows, request: &ClaimRequest, now: DateTime<Utc>) -> (Vec<i64>, bool) {
     let lanes = Lanes::of(rows, request, now);
     let free = |expired: bool| {
         rows.outbox
             .iter()
             .filter(move |(_, row)| row.is_in(&request.scope) && row.life.is_expired(now) == expired)
             .filter(|(_, row)| row.life.is_claimable(now, row.limit(request.max_attempts)))
+            .filter(|(_, row)| !request.left_out.contains(&row.message.id))
             .filter(|(sequence, row)| lanes.allow(**sequence, row))
     };
     let risk = |row: &Row| reclaim_limit(row.life.attempts, row.limit(request.max_attempts), request.limit);
@@ -70,6 +96,9 @@ impl<'a> Lanes<'a> {
             let Some(lane) = lane(row) else { continue };
             let live = row.life.state == State::Processing && !row.life.is_expired(now);
             let stop = match row.life.state {
+                State::Pending | State::Processing if request.left_out.contains(&row.message.id) => {
+                    Until::Before(sequence)
+                }
                 // The whole lane is in somebody's hands, also what lies before this row.
                 State::Processing if live => {
                     until.insert(lane, Until::Before(0));

@@ -15,6 +15,7 @@ mod tx;
 use std::sync::Arc;
 
 pub use inbox::MemoryInbox;
+use posthaste_core::MessageId;
 use rows::Shared;
 pub use table::{MemoryLease, MemoryTable};
 pub use tx::MemoryTx;
@@ -71,6 +72,11 @@ impl MemoryStore {
     /// The inbox of one consumer.
     pub fn inbox(&self, consumer: impl Into<String>) -> MemoryInbox {
         MemoryInbox::new(consumer.into())
+    }
+
+    /// From now on these rows cannot be claimed, as if a constraint or a trigger objected, and no others.
+    pub fn refuse_claims_of(&self, ids: impl IntoIterator<Item = MessageId>) {
+        self.shared.rows().unchangeable = ids.into_iter().collect();
     }
 
     /// What transactions have written with [`MemoryTx::write_business_row`] and committed, in order.

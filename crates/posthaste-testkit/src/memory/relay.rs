@@ -27,7 +27,7 @@ impl RelayStore for MemoryStore {
         let died = sweep(&mut rows, &request.scope, request.max_attempts, now, |state| {
             state == State::Processing
         });
-        let (chosen, reclaimed) = claim::choose(&rows, request, now);
+        let (chosen, reclaimed, refused) = claim::choose_but_refused(&rows, request, now);
         let lease = Lease {
             token: request.token,
             until: self.until(now, request.lease),
@@ -59,6 +59,7 @@ impl RelayStore for MemoryStore {
             messages,
             reclaimed,
             died,
+            refused,
         })
     }
 

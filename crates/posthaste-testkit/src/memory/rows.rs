@@ -1,6 +1,6 @@
 //! What the tables of a database would hold.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use chrono::{DateTime, Utc};
@@ -65,6 +65,8 @@ pub(super) type HandledKey = (String, String);
 
 #[derive(Debug, Default)]
 pub(super) struct Rows {
+    /// Rows that cannot be claimed.
+    pub(super) unchangeable: HashSet<MessageId>,
     pub(super) outbox: BTreeMap<i64, Row>,
     pub(super) sequences: HashMap<MessageId, i64>,
     pub(super) dedupe: HashMap<DedupeKey, Dedupe>,

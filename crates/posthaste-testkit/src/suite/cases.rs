@@ -200,6 +200,16 @@ macro_rules! __conformance_cases {
                 the_next_batch_is_claimed_while_this_one_is_in_flight_up_to_a_bound
                 bytes_in_flight_are_bounded_too
             }
+            unclaimable {
+                a_refused_claim_stops_nobody_but_its_key
+                a_refused_claim_stops_nobody_where_keys_are_ignored
+                a_refused_retry_stops_nobody_but_its_key
+                a_row_of_a_vanished_worker_whose_claim_is_refused_stops_nobody_but_its_key
+                what_is_left_out_hides_nothing
+                rows_that_are_all_refused_stop_nobody_behind_them
+                a_relay_delivers_all_but_a_refused_row_and_that_when_it_is_taken
+                a_drain_delivers_all_but_a_refused_row_and_says_so
+            }
             refused {
                 a_refused_verdict_stops_no_other_and_its_message_is_published_once
                 a_drain_ends_with_an_error_if_a_verdict_is_refused

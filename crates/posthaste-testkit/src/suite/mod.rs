@@ -24,6 +24,7 @@ pub mod running;
 pub mod settle;
 mod steps;
 pub mod sweep;
+pub mod unclaimable;
 
 use crate::backend::Backend;
 

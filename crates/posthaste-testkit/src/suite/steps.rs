@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use posthaste_core::lifecycle::{LeaseToken, Settlement, State, Verdict};
-use posthaste_core::store::{Claim, ClaimRequest, ClaimedMessage, DeadHead, Filter, Ordering, Record, Scope, WorkerId};
+use posthaste_core::store::{
+    Claim, ClaimRequest, ClaimedMessage, DeadHead, Filter, Ordering, Record, RefusedRow, Scope, WorkerId,
+};
 use posthaste_core::{AdminStore, EnqueueError, Enqueued, Message, MessageId, OutboxOptions, RelayStore};
 
 use crate::backend::Backend;
@@ -154,6 +156,7 @@ impl Worker {
                     except: Vec::new(),
                 },
                 scope: Scope::default(),
+                left_out: Vec::new(),
             },
         }
     }
@@ -183,6 +186,11 @@ impl Worker {
         self
     }
 
+    pub(super) fn leaving_out(mut self, ids: &[MessageId]) -> Self {
+        self.request.left_out = ids.to_vec();
+        self
+    }
+
     pub(super) fn scope(mut self, scope: Scope) -> Self {
         self.request.scope = scope;
         self
@@ -200,12 +208,14 @@ impl Worker {
             messages,
             reclaimed,
             died,
+            refused,
         } = b.store().claim(&request).await.expect("claim works");
         Work {
             token,
             messages,
             reclaimed,
             died,
+            refused,
         }
     }
 }
@@ -216,6 +226,7 @@ pub(super) struct Work {
     pub(super) messages: Vec<ClaimedMessage>,
     pub(super) reclaimed: bool,
     pub(super) died: Vec<MessageId>,
+    pub(super) refused: Vec<RefusedRow>,
 }
 
 impl Work {

@@ -31,6 +31,7 @@ async fn vanish(store: &MemoryStore) {
             except: Vec::new(),
         },
         scope: Scope::default(),
+        left_out: Vec::new(),
     };
     let claim = store.claim(&request).await.unwrap();
     assert!(!claim.messages.is_empty());

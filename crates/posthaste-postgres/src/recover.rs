@@ -1,0 +1,93 @@
+//! Taking back what vanished workers held, where the table says since when a row is held and not until when.
+
+use std::time::Duration;
+
+use posthaste_core::MessageId;
+use posthaste_core::lifecycle::EXHAUSTED;
+use posthaste_core::store::{Halving, Recovered, Scope};
+use sqlx::postgres::{PgArguments, PgRow};
+use sqlx::query::Query;
+use sqlx::{Connection, Postgres, Row};
+
+use crate::PostgresStore;
+use crate::claim::in_scope;
+use crate::error::store_error;
+use crate::pooling;
+use crate::rows::{id, id_text, ids, millis};
+use crate::statements::Statement;
+use crate::taking::is_refusal;
+
+/// Constraints speak when their statement ends, so that it is known of which rows.
+const BEGIN_RECOVERY: &str = "begin isolation level read committed;
+    set local lock_timeout = '5s'; set local idle_in_transaction_session_timeout = '5s';
+    set constraints all immediate";
+
+/// Which rows are taken back.
+pub(crate) struct Recover<'a> {
+    pub(crate) statement: &'a Statement,
+    pub(crate) scope: &'a Scope,
+    pub(crate) max_attempts: u32,
+    pub(crate) stalled_after: Duration,
+}
+
+impl PostgresStore {
+    /// Takes back all but those rows that the table refuses to change.
+    pub(crate) async fn recover_stalled(&self, recover: &Recover<'_>) -> sqlx::Result<Recovered> {
+        let mut recovered = Recovered::default();
+        let Some(listing) = recover.statement.listing() else {
+            return Ok(recovered);
+        };
+        // In one transaction, which keeps its locks: what somebody else has locked is left to him.
+        let mut tx = pooling::begin(&self.pool, BEGIN_RECOVERY).await?;
+        let listed = self.recovery(&listing, recover, None).fetch_all(&mut *tx).await?;
+        let mut halving = Halving::new(ids(&listed, &self.map)?);
+        while let Some(group) = halving.next_group() {
+            let only = group
+                .iter()
+                .filter_map(|id: &MessageId| id_text(*id, &self.map))
+                .collect();
+            let mut apart = tx.begin().await?;
+            let recovery = self.recovery(recover.statement, recover, Some(only));
+            match recovery.fetch_all(&mut *apart).await {
+                Ok(rows) => {
+                    apart.commit().await?;
+                    self.note_recovered(&rows, &mut recovered)?;
+                    halving.tried(group, None);
+                }
+                Err(error) if is_refusal(&error) => {
+                    apart.rollback().await?;
+                    halving.tried(group, Some(store_error(error).to_string()));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        tx.commit().await?;
+        recovered.refused = halving.into_refused();
+        Ok(recovered)
+    }
+
+    /// Takes back all that is stalled, or only some.
+    fn recovery<'q>(
+        &self,
+        statement: &Statement,
+        recover: &Recover<'q>,
+        only: Option<Vec<String>>,
+    ) -> Query<'q, Postgres, PgArguments> {
+        in_scope(statement, recover.scope, recover.max_attempts)
+            .bind(self.map.error_text(EXHAUSTED))
+            .bind(millis(recover.stalled_after))
+            .bind(only)
+    }
+
+    fn note_recovered(&self, rows: &[PgRow], recovered: &mut Recovered) -> sqlx::Result<()> {
+        for row in rows {
+            let side = if row.try_get("exhausted")? {
+                &mut recovered.died
+            } else {
+                &mut recovered.pending
+            };
+            side.push(id(row, &self.map)?);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,158 @@
+//! Taking rows of which the table may refuse some.
+//!
+//! A constraint that old rows do not meet, or a trigger, refuses the claim of one row, and with it the statement that claims
+//! many. Such a row is found and left out; what follows it in its key waits, and nobody else does.
+
+use std::time::Duration;
+
+use posthaste_core::lifecycle::LeaseToken;
+use posthaste_core::store::{ClaimRequest, Halving, RefusedRow, WorkerId};
+use posthaste_core::{MessageId, TableMap};
+use sqlx::postgres::{PgArguments, PgRow};
+use sqlx::query::Query;
+use sqlx::{Connection, Executor, PgConnection, Postgres};
+
+use crate::PostgresStore;
+use crate::error::store_error;
+use crate::rows::{id_text, ids, millis};
+use crate::statements::Statement;
+
+/// So often a statement is tried again without the rows that were found to be refused. What is left is for the next claim.
+const ROUNDS: usize = 3;
+
+/// How the rows of one claim are taken.
+pub(crate) struct Taking<'a> {
+    request: &'a ClaimRequest,
+    left_out: Vec<String>,
+    with_care: bool,
+    pub(crate) refused: Vec<RefusedRow>,
+}
+
+impl<'a> Taking<'a> {
+    /// As if no row were refused, which costs nothing.
+    pub(crate) fn on_trust(request: &'a ClaimRequest, map: &TableMap) -> Self {
+        let left_out = request.left_out.iter().filter_map(|id| id_text(*id, map)).collect();
+        Self {
+            request,
+            left_out,
+            with_care: false,
+            refused: Vec::new(),
+        }
+    }
+
+    /// With a savepoint before each statement, so that those rows are found which are refused.
+    pub(crate) fn with_care(request: &'a ClaimRequest, map: &TableMap) -> Self {
+        Self {
+            with_care: true,
+            ..Self::on_trust(request, map)
+        }
+    }
+
+    pub(crate) async fn begin(&self, conn: &mut PgConnection) -> sqlx::Result<()> {
+        if self.with_care {
+            // What speaks only at the end would not say of which row.
+            conn.execute("set constraints all immediate").await?;
+        }
+        Ok(())
+    }
+
+    /// Runs a statement that takes rows. `query` binds its arguments, the last of which are the rows that are left out.
+    pub(crate) async fn rows<'q>(
+        &mut self,
+        store: &PostgresStore,
+        conn: &mut PgConnection,
+        statement: &Statement,
+        query: impl Fn(&Statement, Vec<String>) -> Query<'q, Postgres, PgArguments>,
+    ) -> sqlx::Result<Vec<PgRow>> {
+        if !self.with_care {
+            return query(statement, self.left_out.clone()).fetch_all(conn).await;
+        }
+        for _ in 0..ROUNDS {
+            let mut apart = conn.begin().await?;
+            let error = match query(statement, self.left_out.clone()).fetch_all(&mut *apart).await {
+                Err(error) if is_refusal(&error) => error,
+                taken => {
+                    let taken = taken?;
+                    apart.commit().await?;
+                    return Ok(taken);
+                }
+            };
+            apart.rollback().await?;
+            let Some(listing) = statement.listing() else {
+                return Err(error);
+            };
+            let listed = query(&listing, self.left_out.clone()).fetch_all(&mut *conn).await?;
+            let refused = self.find_refused(store, conn, ids(&listed, &store.map)?).await?;
+            if refused.is_empty() {
+                return Err(error);
+            }
+            let texts = refused.iter().filter_map(|row| id_text(row.id, &store.map));
+            self.left_out.extend(texts);
+            self.refused.extend(refused);
+        }
+        Ok(Vec::new())
+    }
+
+    /// Which of these rows cannot be claimed. What is tried is undone.
+    async fn find_refused(
+        &self,
+        store: &PostgresStore,
+        conn: &mut PgConnection,
+        ids: Vec<MessageId>,
+    ) -> sqlx::Result<Vec<RefusedRow>> {
+        let mut halving = Halving::new(ids);
+        let mut all = conn.begin().await?;
+        while let Some(group) = halving.next_group() {
+            let mut apart = all.begin().await?;
+            let ClaimRequest {
+                worker, token, lease, ..
+            } = *self.request;
+            match store.claim_by_id(&mut apart, &group, worker, token, lease).await {
+                Ok(_) => {
+                    apart.commit().await?;
+                    halving.tried(group, None);
+                }
+                Err(error) if is_refusal(&error) => {
+                    apart.rollback().await?;
+                    halving.tried(group, Some(store_error(error).to_string()));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        all.rollback().await?;
+        Ok(halving.into_refused())
+    }
+}
+
+impl PostgresStore {
+    /// Claims rows that are locked; returns how many it claimed.
+    pub(crate) async fn claim_by_id(
+        &self,
+        conn: &mut PgConnection,
+        rows: &[MessageId],
+        worker: WorkerId,
+        token: LeaseToken,
+        lease: Duration,
+    ) -> sqlx::Result<usize> {
+        let Some(leases) = &self.statements.leases else {
+            return Ok(rows.len());
+        };
+        let texts: Vec<_> = rows.iter().filter_map(|id| id_text(*id, &self.map)).collect();
+        let mut query = leases
+            .trial_claim
+            .query()
+            .bind(texts)
+            .bind(self.map.fence(worker, token))
+            .bind(millis(lease));
+        if self.map.has("locked_by") {
+            query = query.bind(worker.as_uuid().to_string());
+        }
+        Ok(query.fetch_all(conn).await?.len())
+    }
+}
+
+/// Whether the table objects to what was to be written.
+pub(crate) fn is_refusal(error: &sqlx::Error) -> bool {
+    matches!(error, sqlx::Error::Database(database)
+        if crate::error::by_sqlstate(database.code().as_deref().unwrap_or_default()).0.may_be_a_refusal())
+}

@@ -1,0 +1,102 @@
+//! Taking back what vanished workers held, where the table says since when a row is held and not until when.
+
+use std::time::Duration;
+
+use posthaste_core::MessageId;
+use posthaste_core::lifecycle::{EXHAUSTED, State};
+use posthaste_core::store::{Halving, Recovered, Scope};
+use sqlx::query::Query;
+use sqlx::sqlite::SqliteArguments;
+use sqlx::types::Json;
+use sqlx::{Connection, Row, Sqlite, SqliteConnection};
+
+use crate::claim::topics;
+use crate::error::store_error;
+use crate::rows::{id, ids_in_order};
+use crate::statements::Statement;
+use crate::taking::is_refusal;
+use crate::{BEGIN, SqliteStore};
+
+/// Which rows are taken back.
+pub(crate) struct Recover<'a> {
+    pub(crate) statement: &'a Statement,
+    pub(crate) scope: &'a Scope,
+    pub(crate) max_attempts: u32,
+    pub(crate) stalled_after: Duration,
+}
+
+impl SqliteStore {
+    /// Takes back all but those rows that the table refuses to change.
+    pub(crate) async fn recover_stalled(&self, recover: &Recover<'_>) -> sqlx::Result<Recovered> {
+        let mut recovered = Recovered::default();
+        let Some(listing) = recover.statement.listing() else {
+            return Ok(recovered);
+        };
+        let mut tx = self.pool.begin_with(BEGIN).await?;
+        let stalled = self.recovery(&listing, recover, None).fetch_all(&mut *tx).await?;
+        let stalled: sqlx::Result<_> = stalled.iter().map(|row| id(row, "id", &self.map)).collect();
+        let mut halving = Halving::new(stalled?);
+        while let Some(group) = halving.next_group() {
+            let mut apart = tx.begin().await?;
+            match self.recover_some(&mut apart, recover, &group, &mut recovered).await {
+                Ok(()) => {
+                    apart.commit().await?;
+                    halving.tried(group, None);
+                }
+                Err(error) if is_refusal(&error) => {
+                    apart.rollback().await?;
+                    halving.tried(group, Some(store_error(error).to_string()));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        tx.commit().await?;
+        recovered.refused = halving.into_refused();
+        Ok(recovered)
+    }
+
+    /// Takes some rows back; says nothing of them if that is refused.
+    async fn recover_some(
+        &self,
+        conn: &mut SqliteConnection,
+        recover: &Recover<'_>,
+        only: &[MessageId],
+        recovered: &mut Recovered,
+    ) -> sqlx::Result<()> {
+        let rows = self
+            .recovery(recover.statement, recover, Some(only))
+            .fetch_all(&mut *conn)
+            .await?;
+        let (mut died, mut pending) = (Vec::new(), Vec::new());
+        for row in rows {
+            let word: String = row.try_get("status")?;
+            let side = if self.map.state(&word) == Some(State::Dead) {
+                &mut died
+            } else {
+                &mut pending
+            };
+            side.push(row);
+        }
+        let died = ids_in_order(died, &self.map)?;
+        self.bury(conn, &died).await?;
+        recovered.pending.extend(ids_in_order(pending, &self.map)?);
+        recovered.died.extend(died);
+        Ok(())
+    }
+
+    fn recovery<'q>(
+        &self,
+        statement: &Statement,
+        recover: &Recover<'q>,
+        only: Option<&'q [MessageId]>,
+    ) -> Query<'q, Sqlite, SqliteArguments> {
+        sqlx::query(statement.sql())
+            .bind(&recover.scope.namespace)
+            .bind(i64::from(recover.max_attempts))
+            .bind(topics(recover.scope))
+            .bind(&recover.scope.tenant)
+            .bind(self.map.error_text(EXHAUSTED))
+            .bind(self.kept_until("locked_at", recover.stalled_after))
+            .bind(only.map(Json))
+    }
+}
