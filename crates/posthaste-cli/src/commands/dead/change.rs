@@ -154,10 +154,11 @@ async fn account_for(
     limit: Option<u64>,
     store: &dyn Store,
 ) -> anyhow::Result<()> {
-    let found: HashSet<_> = found.iter().collect();
+    // As they are written: a table may keep as text what was read as a UUID here.
+    let found: HashSet<String> = found.iter().map(ToString::to_string).collect();
     let limit_reached = limit.is_some_and(|limit| found.len() as u64 >= limit);
     let mut reasons = Vec::new();
-    for id in asked.iter().filter(|id| !found.contains(id)) {
+    for id in asked.iter().filter(|id| !found.contains(&id.to_string())) {
         match store.show(*id).await? {
             None => reasons.push(format!("there is no message {id}")),
             Some(record) if record.state != State::Dead => {
