@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use posthaste_core::StoreError;
 use posthaste_core::table::catalogue::literals;
-use posthaste_core::table::{Catalogue, Database, Identifier, LiveColumn, LiveIndex, LiveTable, TableName};
+use posthaste_core::table::{Catalogue, Database, Identifier, LiveColumn, LiveIndex, LiveTable, Shape, TableName};
 use sqlx::mysql::MySqlRow;
 use sqlx::{AssertSqlSafe, MySqlPool, Row};
 
@@ -46,14 +46,18 @@ impl MySqlCatalogue {
         let indexes = self
             .rows(include_str!("../queries/catalogue/indexes.sql"), table)
             .await?;
-        Ok(Some(LiveTable {
+        let mut live = LiveTable {
             name: table.clone(),
             columns: columns
                 .iter()
                 .map(|row| column(row, &checks))
                 .collect::<sqlx::Result<_>>()?,
             indexes: self::indexes(&indexes)?,
-        }))
+            shape: Shape::Table,
+        };
+        let parts = self.rows(include_str!("../queries/catalogue/shape.sql"), table).await?;
+        live.shape = shape(&live, &parts)?;
+        Ok(Some(live))
     }
 }
 
@@ -128,6 +132,37 @@ fn column(row: &MySqlRow, checks: &[String]) -> sqlx::Result<LiveColumn> {
         generated: row.try_get::<Option<bool>, _>("is_generated")?.unwrap_or_default(),
         values,
     })
+}
+
+/// One row for each way in which the table is partitioned, or one for a table that is not.
+fn shape(live: &LiveTable, rows: &[MySqlRow]) -> sqlx::Result<Shape> {
+    let mut by = Vec::new();
+    for row in rows {
+        if row.try_get("is_view")? {
+            return Ok(Shape::Other("a view"));
+        }
+        let Some(expression) = row.try_get::<Option<String>, _>("expression")? else {
+            continue;
+        };
+        by.extend(columns_of(&expression, live));
+    }
+    Ok(if by.is_empty() {
+        Shape::Table
+    } else {
+        Shape::Partitioned { by }
+    })
+}
+
+/// The columns in an expression that rows are partitioned by. `key ()` means the primary key.
+fn columns_of(expression: &str, live: &LiveTable) -> Vec<String> {
+    if expression.is_empty() {
+        return live.primary_key().to_vec();
+    }
+    let is_part_of_name = |letter: char| letter.is_alphanumeric() || letter == '_' || letter == '$';
+    let words: Vec<&str> = expression.split(|letter| !is_part_of_name(letter)).collect();
+    let is_named = |name: &str| expression.contains(&format!("`{}`", name.replace('`', "``"))) || words.contains(&name);
+    let names = live.columns.iter().map(|column| column.name.clone());
+    names.filter(|name| is_named(name)).collect()
 }
 
 fn indexes(rows: &[MySqlRow]) -> sqlx::Result<Vec<LiveIndex>> {

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use posthaste_core::StoreError;
 use posthaste_core::table::catalogue::literals;
-use posthaste_core::table::{Catalogue, Database, Identifier, LiveColumn, LiveIndex, LiveTable, TableName};
+use posthaste_core::table::{Catalogue, Database, Identifier, LiveColumn, LiveIndex, LiveTable, Shape, TableName};
 use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, PgPool, Row};
 
@@ -62,8 +62,15 @@ impl Catalogue for PostgresCatalogue {
         let indexes = self
             .rows(include_str!("../queries/catalogue/indexes.sql"), &name)
             .await?;
+        let shape = self.rows(include_str!("../queries/catalogue/shape.sql"), &name).await?;
         let live = LiveTable {
             name: table.clone(),
+            shape: shape
+                .first()
+                .map(self::shape)
+                .transpose()
+                .map_err(store_error)?
+                .unwrap_or_default(),
             columns: columns
                 .iter()
                 .map(column)
@@ -115,6 +122,21 @@ fn column(row: &PgRow) -> sqlx::Result<LiveColumn> {
         max_length: max_length.and_then(|length| usize::try_from(length).ok()),
         generated: numbered || row.try_get("generated")?,
         values,
+    })
+}
+
+fn shape(row: &PgRow) -> sqlx::Result<Shape> {
+    Ok(match row.try_get("kind")? {
+        "v" | "m" => Shape::Other("a view"),
+        "f" => Shape::Other("a foreign table"),
+        "p" => {
+            let by: Vec<Option<String>> = row.try_get("partitioned_by")?;
+            let by: Option<Vec<String>> = by.into_iter().collect();
+            Shape::Partitioned {
+                by: by.unwrap_or_default(),
+            }
+        }
+        _ => Shape::Table,
     })
 }
 

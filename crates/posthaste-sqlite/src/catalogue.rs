@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use posthaste_core::StoreError;
 use posthaste_core::table::catalogue::literals;
-use posthaste_core::table::{Catalogue, Database, Identifier, LiveColumn, LiveIndex, LiveTable, TableName};
+use posthaste_core::table::{Catalogue, Database, Identifier, LiveColumn, LiveIndex, LiveTable, Shape, TableName};
 use sqlx::sqlite::SqliteRow;
 use sqlx::{AssertSqlSafe, Row, SqlitePool};
 
@@ -66,6 +66,12 @@ impl SqliteCatalogue {
             name: table.clone(),
             columns,
             indexes,
+            // What has columns and is no table is a view.
+            shape: if ddl.is_some() {
+                Shape::Table
+            } else {
+                Shape::Other("a view")
+            },
         }))
     }
 }

@@ -15,6 +15,7 @@ mod failures;
 mod kafka_run;
 mod manners;
 mod maps;
+mod mends;
 mod migrate;
 mod notify;
 mod probes;

@@ -14,6 +14,23 @@ pub struct LiveTable {
     pub columns: Vec<LiveColumn>,
     /// Its indexes, that of the primary key among them.
     pub indexes: Vec<LiveIndex>,
+    /// What sort of table it is.
+    pub shape: Shape,
+}
+
+/// What sort of table it is, as far as that decides how it can be changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Shape {
+    /// One that can be changed and have indexes.
+    #[default]
+    Table,
+    /// One that shows the rows of others, such as a view: those have to be changed.
+    Other(&'static str),
+    /// One in parts, whose unique indexes have to include the columns that it is partitioned by.
+    Partitioned {
+        /// Those columns; none where an expression stands for them that allows no unique index at all.
+        by: Vec<String>,
+    },
 }
 
 /// A column as it is in the database.

@@ -7,7 +7,7 @@ mod tests;
 
 use serde::Serialize;
 
-use super::{Column, Database, Kind, LiveColumn, LiveTable, Strategy, TableMap, TableName};
+use super::{Column, Database, Kind, LiveColumn, LiveTable, Shape, Strategy, TableMap, TableName};
 use mend::Mend;
 
 /// How bad a finding is.
@@ -55,6 +55,7 @@ pub fn check(map: &TableMap, live: &[LiveTable], database: Database) -> Vec<Find
         live,
         mend: Mend { map, database },
         database,
+        stands_for: None,
         findings: Vec::new(),
     };
     checker.strategy();
@@ -71,11 +72,18 @@ struct Checker<'a> {
     live: &'a [LiveTable],
     mend: Mend<'a>,
     database: Database,
+    /// What the table is that is looked at, unless it can be changed itself.
+    stands_for: Option<String>,
     findings: Vec<Finding>,
 }
 
 impl Checker<'_> {
-    fn note(&mut self, severity: Severity, field: String, problem: String, mend: Option<String>) {
+    fn note(&mut self, severity: Severity, field: String, mut problem: String, mut mend: Option<String>) {
+        if let (Some(_), Some(what)) = (&mend, &self.stands_for) {
+            problem =
+                format!("{problem}; {what}: look at the table behind it, change that if need be, and map it instead");
+            mend = None;
+        }
         self.findings.push(Finding {
             severity,
             field,
@@ -146,6 +154,10 @@ impl Checker<'_> {
             };
             return self.error(field, problem, mend);
         };
+        self.stands_for = match live.shape {
+            Shape::Other(what) => Some(format!("{name} is {what}")),
+            _ => None,
+        };
         let columns: Vec<(&str, &Column)> = if purpose == "outbox" {
             self.map.columns().collect()
         } else {
@@ -175,6 +187,7 @@ impl Checker<'_> {
         if purpose == "failed" {
             self.failed_indexes(live);
         }
+        self.stands_for = None;
     }
 
     /// A column that is there: whether it can keep what is put into it.

@@ -33,7 +33,7 @@ use crate::lifecycle::{LeaseToken, State};
 use crate::message::Message;
 use crate::store::WorkerId;
 
-pub use catalogue::{Catalogue, LiveColumn, LiveIndex, LiveTable};
+pub use catalogue::{Catalogue, LiveColumn, LiveIndex, LiveTable, Shape};
 pub use check::{Finding, Severity};
 pub use database::Database;
 pub use file::MapError;

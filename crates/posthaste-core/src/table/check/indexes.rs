@@ -2,7 +2,7 @@
 
 use super::{Checker, Severity};
 use crate::table::catalogue::LiveIndex;
-use crate::table::{Layout, LiveTable};
+use crate::table::{Layout, LiveTable, Shape};
 
 /// Roles whose columns the relay changes.
 const CHANGED: [&str; 11] = [
@@ -19,19 +19,19 @@ const CHANGED: [&str; 11] = [
     "delivered_at",
 ];
 
+fn partitioned(by: &[String]) -> String {
+    match by {
+        [] => "the table is partitioned by an expression".to_owned(),
+        by => format!("the table is partitioned by ({})", by.join(", ")),
+    }
+}
+
 impl Checker<'_> {
     pub(super) fn indexes(&mut self, live: &LiveTable) {
         let map = self.map;
         let name = |role: &str| map.column(role).map(|column| column.name.as_str());
         let id = name("id").unwrap_or_default();
-        if !live
-            .indexes
-            .iter()
-            .any(|index| index.unique && !index.partial && index.columns == [id])
-        {
-            let problem = format!("two rows could have the same {id}; make it the primary key");
-            self.error("columns.id".to_owned(), problem, self.mend.primary_key(live));
-        }
+        self.unique_id(live, id);
         if let (Some(key), false) = (name("dedupe_key"), map.has("dedupe")) {
             let mut wanted: Vec<&str> = ["namespace", "topic"].into_iter().filter_map(name).collect();
             wanted.push(key);
@@ -39,18 +39,61 @@ impl Checker<'_> {
                 columns.len() == wanted.len() && wanted.iter().all(|column| columns.iter().any(|there| there == column))
             };
             if !live.indexes.iter().any(|index| index.unique && same(&index.columns)) {
-                let problem = format!(
+                let mut problem = format!(
                     "there is no unique index on ({}), so equal keys would be enqueued twice",
                     wanted.join(", ")
                 );
-                let mend = self.mend.unique_index(live, &wanted, key);
-                self.error("columns.dedupe_key".to_owned(), problem, Some(mend));
+                let mut mend = Some(self.mend.unique_index(live, &wanted, key));
+                if let Shape::Partitioned { by } = &live.shape
+                    && (by.is_empty() || by.iter().any(|column| !wanted.contains(&column.as_str())))
+                {
+                    problem = format!(
+                        "{problem}; {}, and cannot have one: take dedupe_key out of the map",
+                        partitioned(by)
+                    );
+                    mend = None;
+                }
+                self.error("columns.dedupe_key".to_owned(), problem, mend);
             }
         }
         if map.layout() == Layout::Queue {
             self.claim_order(live);
             self.changed_columns(live, id);
             self.given_order(live);
+        }
+    }
+
+    /// Verdicts name rows by their id.
+    fn unique_id(&mut self, live: &LiveTable, id: &str) {
+        let field = "columns.id".to_owned();
+        // Unique by the id, perhaps together with some of these columns.
+        let unique_with = |others: &[String]| {
+            let fits = |column: &String| column == id || others.contains(column);
+            live.indexes.iter().any(|index| {
+                let names_id = index.columns.iter().any(|column| column == id);
+                index.unique && !index.partial && names_id && index.columns.iter().all(fits)
+            })
+        };
+        if unique_with(&[]) {
+            return;
+        }
+        let problem = format!("two rows could have the same {id}");
+        let Shape::Partitioned { by } = &live.shape else {
+            let problem = format!("{problem}; make it the primary key");
+            return self.error(field, problem, self.mend.primary_key(live, &[]));
+        };
+        let problem = format!("{problem}; {}", partitioned(by));
+        if by.is_empty() {
+            let problem = format!("{problem}, and can have no unique index: partition it by columns");
+            self.error(field, problem, None);
+        } else if unique_with(by) {
+            let problem = format!(
+                "{problem}, which its unique index has to include: see to it that every row has an id of its own, such as a UUID"
+            );
+            self.note(Severity::Warning, field, problem, None);
+        } else {
+            let problem = format!("{problem}, which its primary key has to include");
+            self.error(field, problem, self.mend.primary_key(live, by));
         }
     }
 

@@ -194,9 +194,12 @@ impl Mend<'_> {
         }
     }
 
-    pub(super) fn primary_key(&self, table: &LiveTable) -> Option<String> {
-        let id = self.map.column("id")?;
-        let (name, id) = (self.table(&table.name), self.quoted(id.name.as_str()));
+    /// The id as primary key, with columns that have to be in it.
+    pub(super) fn primary_key(&self, table: &LiveTable, others: &[String]) -> Option<String> {
+        let id = self.map.column("id")?.name.as_str();
+        let mut columns = vec![id];
+        columns.extend(others.iter().map(String::as_str).filter(|other| *other != id));
+        let (name, id) = (self.table(&table.name), self.list(&columns));
         Some(if table.primary_key().is_empty() && self.database != Database::Sqlite {
             format!("alter table {name} add primary key ({id});")
         } else {

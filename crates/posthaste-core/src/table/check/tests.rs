@@ -49,6 +49,7 @@ fn usage() -> LiveTable {
             index(&["status", "created_at", "id"], false, false),
             index(&["namespace", "topic", "dedupe_key"], true, false),
         ],
+        shape: Shape::Table,
     }
 }
 
@@ -237,6 +238,7 @@ fn numbered() -> LiveTable {
             index(&["id"], true, true),
             index(&["status", "sequence_number"], false, false),
         ],
+        shape: Shape::Table,
     }
 }
 

@@ -1,5 +1,5 @@
 use super::*;
-use crate::table::{Identifier, LiveIndex, Strategy, TableMap};
+use crate::table::{Identifier, LiveIndex, Shape, Strategy, TableMap};
 
 fn table(columns: &[(&str, &str)]) -> LiveTable {
     let column = |(name, kind): &(&str, &str)| LiveColumn {
@@ -20,6 +20,7 @@ fn table(columns: &[(&str, &str)]) -> LiveTable {
             primary: true,
             ..LiveIndex::default()
         }],
+        shape: Shape::Table,
     }
 }
 
