@@ -6,7 +6,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use posthaste_core::lifecycle::{LeaseToken, Settlement};
 use posthaste_core::store::{
-    Claim, ClaimRequest, LeadRequest, Leadership, OutboxStats, RelayBeat, RelayStore, Scope, Settled, WorkerId,
+    Claim, ClaimRequest, Extended, LeadRequest, Leadership, OutboxStats, RelayBeat, RelayStore, Scope, Settled,
+    WorkerId,
 };
 use posthaste_core::{MessageId, StoreError};
 use posthaste_postgres::PostgresStore;
@@ -50,12 +51,7 @@ impl RelayStore for FirstRows {
         self.store.settle(settlements).await
     }
 
-    async fn extend(
-        &self,
-        token: LeaseToken,
-        ids: &[MessageId],
-        lease: Duration,
-    ) -> Result<Vec<MessageId>, StoreError> {
+    async fn extend(&self, token: LeaseToken, ids: &[MessageId], lease: Duration) -> Result<Extended, StoreError> {
         self.store.extend(token, ids, lease).await
     }
 

@@ -180,13 +180,40 @@ pub struct Recovered {
     pub refused: Vec<RefusedRow>,
 }
 
-/// What became of verdicts. Those that are in neither list were applied.
+/// What became of verdicts. Those that are in no list were applied.
 #[derive(Debug, Default)]
 pub struct Settled {
     /// The lease was lost: the row is no longer the caller's, and nothing was written.
     pub lost: Vec<MessageId>,
     /// The database refused to write the verdict, and would again. The row is as it was before its claim.
     pub refused: Vec<RefusedVerdict>,
+    /// Another transaction has locked the row. It is still under the caller's token, and nothing was written.
+    pub busy: Vec<BusyRow>,
+}
+
+/// A row that another transaction has locked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BusyRow {
+    /// The row.
+    pub id: MessageId,
+    /// Who has locked it, in words for an operator, where the database says.
+    pub holder: Option<String>,
+}
+
+/// What became of leases that were to be prolonged. Those that are in no list are lost.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Extended {
+    /// Held for longer now.
+    pub held: Vec<MessageId>,
+    /// Still under the token, but another transaction has locked the row: the lease runs on as it was.
+    pub busy: Vec<MessageId>,
+}
+
+impl Extended {
+    /// All leases that are held were prolonged.
+    pub fn all(held: Vec<MessageId>) -> Self {
+        Self { held, busy: Vec::new() }
+    }
 }
 
 /// A verdict that the database refused.
@@ -203,7 +230,7 @@ impl Settled {
     pub fn but(lost: Vec<MessageId>) -> Self {
         Self {
             lost,
-            refused: Vec::new(),
+            ..Self::default()
         }
     }
 }
@@ -229,8 +256,10 @@ pub struct Terms {
 ///   settle: their lease was lost. A lost lease is never silent. A verdict that the database refuses (a constraint, a
 ///   trigger, a right that is missing) fails the call as a whole and leaves every row as it was, so that the engine can
 ///   find the culprit by halving; under [`Terms::settle_together`], where the call ends the transaction, the store
-///   halves under savepoints itself and names the refused ones.
-/// - **extend** prolongs the leases that are still held under the token and returns their ids.
+///   halves under savepoints itself and names the refused ones. A row that another transaction has locked is not waited
+///   for, or only for a moment: it is named as busy, and its neighbours are settled.
+/// - **extend** prolongs the leases that are still held under the token. Rows that another transaction has locked are
+///   not waited for either, and are neither prolonged nor lost.
 /// - **recover** takes back rows from workers that vanished, where the table does not say until when a claim holds and a
 ///   claim therefore cannot: those that were locked longer than `stalled_after` ago are pending again, or dead if
 ///   they have used all their attempts. Those that the database refuses to change are named and keep nobody else.
@@ -250,9 +279,8 @@ pub trait RelayStore: Send + Sync + 'static {
     /// Applies verdicts; says which of them it could not apply.
     async fn settle(&self, settlements: &[Settlement]) -> Result<Settled, StoreError>;
 
-    /// Prolongs leases; returns the ids that are still held.
-    async fn extend(&self, token: LeaseToken, ids: &[MessageId], lease: Duration)
-    -> Result<Vec<MessageId>, StoreError>;
+    /// Prolongs leases; says which of them are still held.
+    async fn extend(&self, token: LeaseToken, ids: &[MessageId], lease: Duration) -> Result<Extended, StoreError>;
 
     /// What the table asks of the engine.
     fn terms(&self) -> Terms {
@@ -313,12 +341,7 @@ impl<S: RelayStore + ?Sized> RelayStore for Arc<S> {
         (**self).settle(settlements).await
     }
 
-    async fn extend(
-        &self,
-        token: LeaseToken,
-        ids: &[MessageId],
-        lease: Duration,
-    ) -> Result<Vec<MessageId>, StoreError> {
+    async fn extend(&self, token: LeaseToken, ids: &[MessageId], lease: Duration) -> Result<Extended, StoreError> {
         (**self).extend(token, ids, lease).await
     }
 

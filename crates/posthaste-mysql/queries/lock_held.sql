@@ -1,6 +1,6 @@
--- Locks rows that are still held under a token.
+-- Locks rows that are still held under a token, but for those that somebody else has locked.
 --   $1 ids  $2 token
 select "@o.id:text" as id, "@o.version:int" as version
 from "@outbox" o
 where "@o.id" in ($1) and "@o.lease_token:fence" = $2 and "@o.status" = '@processing'
-for update
+for update skip locked

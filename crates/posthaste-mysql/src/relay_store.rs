@@ -5,8 +5,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use posthaste_core::lifecycle::{LeaseToken, Settlement};
 use posthaste_core::store::{
-    Claim, ClaimRequest, LeadRequest, Leadership, OutboxStats, Recovered, RelayBeat, RelayStore, Scope, Settled,
-    StoreErrorKind, Terms, WorkerId,
+    Claim, ClaimRequest, Extended, LeadRequest, Leadership, OutboxStats, Recovered, RelayBeat, RelayStore, Scope,
+    Settled, StoreErrorKind, Terms, WorkerId,
 };
 use posthaste_core::table::{Database, Strategy};
 use posthaste_core::{MessageId, StoreError};
@@ -38,20 +38,16 @@ impl RelayStore for MySqlStore {
         if self.keeps_rows_locked() {
             return self.settle_locked(settlements).await.map_err(store_error);
         }
-        let lost = retrying!(self.settle_once(settlements));
-        lost.map(Settled::but).map_err(store_error)
+        self.settle_under_lease(settlements).await.map_err(store_error)
     }
 
-    async fn extend(
-        &self,
-        token: LeaseToken,
-        ids: &[MessageId],
-        lease: Duration,
-    ) -> Result<Vec<MessageId>, StoreError> {
-        if self.keeps_rows_locked() {
-            return self.extend_locked(token, ids, lease).await.map_err(store_error);
-        }
-        retrying!(self.extend_once(token, ids, lease)).map_err(store_error)
+    async fn extend(&self, token: LeaseToken, ids: &[MessageId], lease: Duration) -> Result<Extended, StoreError> {
+        let extended = if self.keeps_rows_locked() {
+            self.extend_locked(token, ids, lease).await.map(Extended::all)
+        } else {
+            self.extend_under_lease(token, ids, lease).await
+        };
+        extended.map_err(store_error)
     }
 
     fn terms(&self) -> Terms {

@@ -1,23 +1,66 @@
-//! Verdicts on rows that are held under a lease.
+//! Verdicts on rows that are held under a lease, and their leases.
+//!
+//! A row that another transaction has locked is waited for a moment only, since the same relay may be renewing the leases.
+//! Those that nobody has locked are written meanwhile, and the others are looked at to tell those that are lost from those
+//! that are busy.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use posthaste_core::MessageId;
 use posthaste_core::lifecycle::{LeaseToken, Settlement, Verdict};
+use posthaste_core::store::{BusyRow, Extended, Settled};
 use sqlx::{MySqlConnection, Row};
+use tokio::time::sleep;
+use uuid::Uuid;
 
 use crate::MySqlStore;
 use crate::claim::MOST_IDS;
+use crate::retry::retrying;
 use crate::rows::{id, millis};
 use crate::statement::{Statement, Value};
 
 /// Equal verdicts are written together.
 pub(crate) type Verdicts = BTreeMap<(&'static str, i64, Option<String>), Vec<MessageId>>;
 
+/// The waits for rows that are locked; the server's own would be a second at least.
+const LOCK_WAITS: [Duration; 4] = [
+    Duration::from_millis(10),
+    Duration::from_millis(40),
+    Duration::from_millis(100),
+    Duration::from_millis(100),
+];
+
+/// Rows under a token, each with its version.
+type Held = HashMap<(MessageId, Uuid), Option<i64>>;
+
 impl MySqlStore {
-    /// Returns the ids whose lease was lost.
-    pub(crate) async fn settle_once(&self, settlements: &[Settlement]) -> sqlx::Result<Vec<MessageId>> {
+    pub(crate) async fn settle_under_lease(&self, settlements: &[Settlement]) -> sqlx::Result<Settled> {
+        let mut waits = LOCK_WAITS.iter();
+        let mut settled = Settled::default();
+        let mut left: Vec<_> = settlements.iter().collect();
+        loop {
+            let (busy, lost) = retrying!(self.settle_once(&left))?;
+            settled.lost.extend(lost.iter().map(|settlement| settlement.id));
+            left = busy;
+            match waits.next() {
+                Some(wait) if !left.is_empty() => sleep(*wait).await,
+                _ => break,
+            }
+        }
+        let busy = |settlement: &Settlement| BusyRow {
+            id: settlement.id,
+            holder: Some(HOLDER.to_owned()),
+        };
+        settled.busy.extend(left.into_iter().map(busy));
+        Ok(settled)
+    }
+
+    /// Returns what could not be written: because the row is locked, or because the lease was lost.
+    async fn settle_once<'s>(
+        &self,
+        settlements: &[&'s Settlement],
+    ) -> sqlx::Result<(Vec<&'s Settlement>, Vec<&'s Settlement>)> {
         let mut tx = self.begin().await?;
         let mut by_token: BTreeMap<_, Vec<MessageId>> = BTreeMap::new();
         for settlement in settlements {
@@ -26,54 +69,88 @@ impl MySqlStore {
                 .or_default()
                 .push(settlement.id);
         }
-        let mut held = HashMap::new();
+        let (mut free, mut busy) = (Held::new(), Held::new());
         for (token, ids) in by_token {
-            for (id, version) in self.lock_held(&mut tx, token.into(), ids).await? {
-                held.insert((id, token), version);
+            let locked = self
+                .held(&mut tx, &self.statements.lock_held, token, ids.clone())
+                .await?;
+            let others: Vec<_> = ids
+                .into_iter()
+                .filter(|id| !locked.contains_key(&(*id, token)))
+                .collect();
+            if !others.is_empty() {
+                busy.extend(self.held(&mut tx, &self.statements.find_held, token, others).await?);
             }
+            free.extend(locked);
         }
-        let is_held = |settlement: &&Settlement| {
+        // A row that somebody changed since it was claimed is not ours to settle.
+        let is_in = |held: &Held, settlement: &Settlement| {
             let version = held.get(&(settlement.id, settlement.token.as_uuid()));
-            // A row that somebody changed since it was claimed is not ours to settle.
             version.is_some_and(|version| settlement.version.is_none() || *version == settlement.version)
         };
-        let (settled, lost): (Vec<_>, Vec<_>) = settlements.iter().partition(is_held);
-        self.write_verdicts(&mut tx, &self.statements.settle, self.verdicts(settled))
+        let (ours, others): (Vec<_>, Vec<_>) = settlements.iter().copied().partition(|one| is_in(&free, one));
+        self.write_verdicts(&mut tx, &self.statements.settle, self.verdicts(ours))
             .await?;
         tx.commit().await?;
-        Ok(lost.into_iter().map(|settlement| settlement.id).collect())
+        Ok(others.into_iter().partition(|one| is_in(&busy, one)))
     }
 
-    pub(crate) async fn extend_once(
+    pub(crate) async fn extend_under_lease(
         &self,
         token: LeaseToken,
         ids: &[MessageId],
         lease: Duration,
-    ) -> sqlx::Result<Vec<MessageId>> {
+    ) -> sqlx::Result<Extended> {
+        let mut waits = LOCK_WAITS.iter();
+        let mut extended = Extended {
+            held: Vec::new(),
+            busy: ids.to_vec(),
+        };
+        loop {
+            let once = retrying!(self.extend_once(token, &extended.busy, lease))?;
+            extended.held.extend(once.held);
+            extended.busy = once.busy;
+            match waits.next() {
+                Some(wait) if !extended.busy.is_empty() => sleep(*wait).await,
+                _ => return Ok(extended),
+            }
+        }
+    }
+
+    async fn extend_once(&self, token: LeaseToken, ids: &[MessageId], lease: Duration) -> sqlx::Result<Extended> {
         let mut tx = self.begin().await?;
-        let held = self.lock_held(&mut tx, token, ids.to_vec()).await?;
-        let held: Vec<_> = held.into_iter().map(|(id, _)| id).collect();
+        let ids_of = |held: Held| held.into_keys().map(|(id, _)| id);
+        let lock = &self.statements.lock_held;
+        let held: HashSet<_> = ids_of(self.held(&mut tx, lock, token.as_uuid(), ids.to_vec()).await?).collect();
+        let others: Vec<_> = ids.iter().copied().filter(|id| !held.contains(id)).collect();
+        let mut busy = Vec::new();
+        if !others.is_empty() {
+            let find = &self.statements.find_held;
+            busy.extend(ids_of(self.held(&mut tx, find, token.as_uuid(), others).await?));
+        }
+        let held: Vec<_> = ids.iter().copied().filter(|id| held.contains(id)).collect();
         for chunk in held.chunks(MOST_IDS) {
             let values = [Value::ids(chunk, &self.map), millis(lease).into()];
             self.statements.extend.execute(&mut tx, &values).await?;
         }
         tx.commit().await?;
-        Ok(held)
+        Ok(Extended { held, busy })
     }
 
-    /// Locks the rows that are still held under the token, and says which version each has.
-    async fn lock_held(
+    /// The rows that are held under the token, as the statement finds or locks them.
+    async fn held(
         &self,
         conn: &mut MySqlConnection,
-        token: LeaseToken,
+        statement: &Statement,
+        token: Uuid,
         mut ids: Vec<MessageId>,
-    ) -> sqlx::Result<Vec<(MessageId, Option<i64>)>> {
+    ) -> sqlx::Result<Held> {
         ids.sort_unstable();
-        let mut held = Vec::new();
+        let mut held = Held::new();
         for chunk in ids.chunks(MOST_IDS) {
-            let values = [Value::ids(chunk, &self.map), token.as_uuid().to_string().into()];
-            for row in self.statements.lock_held.fetch_all(conn, &values).await? {
-                held.push((id(&row, &self.map)?, row.try_get("version")?));
+            let values = [Value::ids(chunk, &self.map), token.to_string().into()];
+            for row in statement.fetch_all(conn, &values).await? {
+                held.insert((id(&row, &self.map)?, token), row.try_get("version")?);
             }
         }
         Ok(held)
@@ -119,3 +196,6 @@ impl MySqlStore {
         Ok(())
     }
 }
+
+/// The server tells only whoever may see all its transactions.
+const HOLDER: &str = "information_schema.innodb_trx shows the transactions that are open";

@@ -10,7 +10,7 @@ use posthaste_core::store::StoreCapabilities;
 use posthaste_core::{EnqueueError, Enqueued, Inbox, InboxStore, Mark, Message, MessageId, OutboxOptions, StoreError};
 use posthaste_mysql::MySqlStore;
 use posthaste_testkit::{Backend, Trouble};
-use sqlx::{Executor, MySql, Transaction};
+use sqlx::{AssertSqlSafe, Executor, MySql, Transaction};
 
 struct MariaDb {
     store: MySqlStore,
@@ -140,6 +140,12 @@ impl Backend for MariaDb {
             "update posthaste_outbox set payload = concat(payload, 'x') where id = '{id}'"
         ))
         .await;
+    }
+
+    async fn lock_row(&self, tx: &mut Self::Tx, id: MessageId) -> bool {
+        let sql = format!("select id from posthaste_outbox where id = '{id}' for update");
+        tx.execute(AssertSqlSafe(sql)).await.unwrap();
+        true
     }
 
     async fn dispose(self) {

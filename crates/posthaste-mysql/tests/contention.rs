@@ -60,6 +60,16 @@ fn retries(snapshotter: &Snapshotter, reason: &str) -> u64 {
     counts.sum()
 }
 
+/// Rows that are locked are not waited for, but what triggers ask for is.
+async fn keep_a_ledger(store: &MySqlStore) {
+    support::run(store.pool(), "create table ledger (n int primary key)").await;
+    support::run(store.pool(), "insert into ledger values (0)").await;
+    let trigger = "create trigger book before update on posthaste_outbox for each row update ledger set n = n";
+    support::run(store.pool(), trigger).await;
+}
+
+const LOCK_LEDGER: &str = "select n from ledger for update";
+
 #[tokio::test]
 async fn a_transaction_that_loses_a_deadlock_is_run_again_and_counted() {
     let recorder = DebuggingRecorder::new();
@@ -67,6 +77,7 @@ async fn a_transaction_that_loses_a_deadlock_is_run_again_and_counted() {
     let _recording = metrics::set_default_local_recorder(&recorder);
     let store = support::store(4).await;
     support::run(store.pool(), "create table ballast (n int)").await;
+    keep_a_ledger(&store).await;
     let mut ids = enqueue(&store, 2).await;
     ids.sort_unstable();
     let held = request();
@@ -78,7 +89,7 @@ async fn a_transaction_that_loses_a_deadlock_is_run_again_and_counted() {
     let weigh = format!("insert into ballast values {weight}");
     other.execute(AssertSqlSafe(weigh)).await.unwrap();
     let lock = |id: MessageId| AssertSqlSafe(format!("select id from posthaste_outbox where id = '{id}' for update"));
-    other.execute(lock(ids[1])).await.unwrap();
+    other.execute(LOCK_LEDGER).await.unwrap();
 
     let verdicts: Vec<_> = ids[..2]
         .iter()
@@ -86,7 +97,7 @@ async fn a_transaction_that_loses_a_deadlock_is_run_again_and_counted() {
         .collect();
     let (settled, ()) = tokio::join!(store.settle(&verdicts), async {
         wait_for_a_waiter(&store).await;
-        // It has the first row and waits for the second; this asks for them the other way round.
+        // It has its rows and waits for the ledger; this asks for them the other way round.
         other.execute(lock(ids[0])).await.unwrap();
         other.commit().await.unwrap();
     });
@@ -135,17 +146,37 @@ async fn a_lock_that_is_never_let_go_ends_in_an_error_after_a_few_retries() {
     let ids = enqueue(&store, 1).await;
     let held = request();
     store.claim(&held).await.unwrap();
+    keep_a_ledger(&store).await;
 
     let mut other = store.pool().begin().await.unwrap();
-    other
-        .execute("select id from posthaste_outbox for update")
-        .await
-        .unwrap();
+    other.execute(LOCK_LEDGER).await.unwrap();
     let error = store.extend(held.token, &ids, held.lease).await.unwrap_err();
     assert_eq!(error.kind, StoreErrorKind::Contention);
     assert_eq!(retries(&snapshotter, "lock_wait_timeout"), u64::from(MAX_RETRIES));
     other.rollback().await.unwrap();
-    assert_eq!(store.extend(held.token, &ids, held.lease).await.unwrap(), ids);
+    assert_eq!(store.extend(held.token, &ids, held.lease).await.unwrap().held, ids);
+}
+
+/// Renewals and verdicts of one relay meet all the time: they wait for each other, and nothing is called busy.
+#[tokio::test]
+async fn a_verdict_waits_for_the_renewal_of_its_own_lease() {
+    let store = support::store(4).await;
+    let ids = enqueue(&store, 100).await;
+    let held = request();
+    store.claim(&held).await.unwrap();
+    let renewing = async {
+        for _ in 0..10 {
+            store.extend(held.token, &ids, held.lease).await.unwrap();
+        }
+    };
+    let settling = async {
+        for chunk in ids.chunks(10) {
+            let verdicts = chunk.iter().map(|id| Settlement::delivered(*id, held.token));
+            let settled = store.settle(&verdicts.collect::<Vec<_>>()).await.unwrap();
+            assert!(settled.lost.is_empty() && settled.busy.is_empty(), "{settled:?}");
+        }
+    };
+    tokio::join!(renewing, settling);
 }
 
 /// The name of the lock, as the claim makes it.

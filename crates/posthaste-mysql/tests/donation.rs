@@ -289,7 +289,10 @@ async fn a_claim_that_is_renewed_is_not_taken_back() {
     let held = request(100);
     let claim = store.claim(&held).await.unwrap();
     pass_time(&store, MINUTE * 4).await;
-    assert_eq!(store.extend(held.token, &donated, held.lease).await.unwrap(), donated);
+    assert_eq!(
+        store.extend(held.token, &donated, held.lease).await.unwrap().held,
+        donated
+    );
     pass_time(&store, MINUTE * 2).await;
     assert_eq!(
         store.recover(&Scope::default(), 4, MINUTE * 5).await.unwrap().pending,

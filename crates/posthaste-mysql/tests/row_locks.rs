@@ -136,7 +136,7 @@ async fn rows_stay_locked_while_they_are_published_and_nobody_else_gets_them() {
     assert_eq!(ids(&store.claim(&second).await.unwrap()), inserted[2..]);
     assert_eq!(ids(&store.claim(&request(Ordering::None)).await.unwrap()), []);
     assert_eq!(
-        store.extend(first.token, &inserted, first.lease).await.unwrap(),
+        store.extend(first.token, &inserted, first.lease).await.unwrap().held,
         inserted[..2]
     );
 
@@ -227,7 +227,10 @@ async fn a_claim_that_is_not_renewed_is_given_up() {
     }
     let late = Settlement::delivered(inserted[0], short.token);
     assert_eq!(store.settle(&[late]).await.unwrap().lost, inserted, "its claim is over");
-    assert_eq!(store.extend(short.token, &inserted, short.lease).await.unwrap(), []);
+    assert_eq!(
+        store.extend(short.token, &inserted, short.lease).await.unwrap().held,
+        []
+    );
     assert_eq!(rows(&store).await, [(10, None, false)]);
 }
 

@@ -295,7 +295,7 @@ async fn a_check_does_not_wait_for_rows_in_flight() {
     let checked = tokio::time::timeout(Duration::from_secs(30), store.check());
     checked.await.expect("nobody waits").unwrap();
     let extended = store.extend(request.token, &[MessageId::Number(1)], request.lease);
-    assert_eq!(extended.await.unwrap(), [MessageId::Number(1)]);
+    assert_eq!(extended.await.unwrap().held, [MessageId::Number(1)]);
     let released = Settlement::released(MessageId::Number(1), request.token);
     store.settle(&[released]).await.unwrap();
     support::drop_database(store.pool()).await;

@@ -146,6 +146,14 @@ impl Session {
             Self::Lent(tx) => tx.commit().await,
         }
     }
+
+    /// Ends after a statement that failed, and waits until the server has undone it.
+    pub(crate) async fn give_up(self) -> sqlx::Result<()> {
+        match self {
+            Self::Own(mut conn) => conn.ping().await,
+            Self::Lent(tx) => tx.rollback().await,
+        }
+    }
 }
 
 impl Deref for Session {
@@ -191,7 +199,7 @@ impl PostgresStore {
     }
 
     /// By what is known now: when the query was made nothing may have been.
-    fn named<'q>(&self, query: Query<'q, Postgres, PgArguments>) -> Query<'q, Postgres, PgArguments> {
+    pub(crate) fn named<'q>(&self, query: Query<'q, Postgres, PgArguments>) -> Query<'q, Postgres, PgArguments> {
         query.persistent(self.sessions.keep_statements())
     }
 

@@ -1,13 +1,12 @@
 //! The relay's verbs.
 
-use std::collections::HashSet;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use posthaste_core::lifecycle::{LeaseToken, Settlement};
 use posthaste_core::store::{
-    Claim, ClaimRequest, LeadRequest, Leadership, OutboxStats, Recovered, RelayBeat, RelayStore, Scope, Settled,
-    StoreErrorKind, Terms, WorkerId,
+    Claim, ClaimRequest, Extended, LeadRequest, Leadership, OutboxStats, Recovered, RelayBeat, RelayStore, Scope,
+    Settled, StoreErrorKind, Terms, WorkerId,
 };
 use posthaste_core::wake::WakeSource;
 use posthaste_core::{MessageId, StoreError};
@@ -18,8 +17,7 @@ use crate::doorbell::Listener;
 use crate::error::store_error;
 use crate::pooling;
 use crate::recover::Recover;
-use crate::rows::{id_text, ids, millis};
-use crate::settle::Verdicts;
+use crate::rows::millis;
 
 /// To prepare a statement is to wait for whoever has locked its table.
 const BEGIN_PREPARE: &str = "begin isolation level read committed; set local lock_timeout = '1s'";
@@ -42,33 +40,15 @@ impl RelayStore for PostgresStore {
         let Some(leases) = &self.statements.leases else {
             return Ok(self.settle_by_locks(settlements).await);
         };
-        let query = Verdicts::new(settlements, &self.map).fenced(&leases.settle);
-        let rows = self.fetch_all(query).await.map_err(store_error)?;
-        let settled: HashSet<_> = ids(&rows, &self.map).map_err(store_error)?.into_iter().collect();
-        let ids = settlements.iter().map(|settlement| settlement.id);
-        Ok(Settled::but(ids.filter(|id| !settled.contains(id)).collect()))
+        self.settle_under_lease(leases, settlements).await.map_err(store_error)
     }
 
-    async fn extend(
-        &self,
-        token: LeaseToken,
-        held: &[MessageId],
-        lease: Duration,
-    ) -> Result<Vec<MessageId>, StoreError> {
+    async fn extend(&self, token: LeaseToken, ids: &[MessageId], lease: Duration) -> Result<Extended, StoreError> {
         let Some(leases) = &self.statements.leases else {
-            return Ok(self.extend_by_locks(token, held, lease).await);
+            return Ok(Extended::all(self.extend_by_locks(token, ids, lease).await));
         };
-        let mut held = held.to_vec();
-        held.sort_unstable();
-        let held: Vec<_> = held.into_iter().filter_map(|id| id_text(id, &self.map)).collect();
-        let query = leases
-            .extend
-            .query()
-            .bind(held)
-            .bind(token.as_uuid().to_string())
-            .bind(millis(lease));
-        let rows = self.fetch_all(query).await.map_err(store_error)?;
-        ids(&rows, &self.map).map_err(store_error)
+        let extended = self.extend_under_lease(leases, token, ids, lease).await;
+        extended.map_err(store_error)
     }
 
     fn terms(&self) -> Terms {

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use posthaste_core::lifecycle::{LeaseToken, Settlement};
-use posthaste_core::store::{Claim, ClaimRequest, RefusedVerdict, Settled};
+use posthaste_core::store::{Claim, ClaimRequest, RefusedVerdict, Settled, StoreErrorKind};
 use posthaste_core::{MessageId, StoreError};
 use sqlx::postgres::PgRow;
 use sqlx::{Executor, PgConnection, Postgres, Row, Transaction};
@@ -41,6 +41,9 @@ const TRY: &str = "savepoint verdicts; set constraints all immediate";
 
 /// The rows stay locked: they were before.
 const UNDO: &str = "rollback to savepoint verdicts; release savepoint verdicts";
+
+/// Whoever had a lock for so long is not waited for again with each half.
+const WAIT_LESS: &str = "set local lock_timeout = '100ms'";
 
 /// What became of the verdicts of one claim; the rest is lost.
 #[derive(Default)]
@@ -227,16 +230,22 @@ impl PostgresStore {
                     }
                 }
                 Err(error) => {
-                    let error = refusal(error)?;
+                    let error = about_rows(error)?;
                     tx.execute(UNDO).await?;
-                    if let [settlement] = part {
-                        written.refused.push(RefusedVerdict {
+                    match part {
+                        // A trigger asked for somebody else's lock: the next time it may be free.
+                        [_] if error.kind == StoreErrorKind::Contention => {}
+                        [settlement] => written.refused.push(RefusedVerdict {
                             id: settlement.id,
                             error,
-                        });
-                    } else {
-                        let (first, second) = part.split_at(part.len() / 2);
-                        parts.extend([second, first]);
+                        }),
+                        several => {
+                            if error.kind == StoreErrorKind::Contention {
+                                tx.execute(WAIT_LESS).await?;
+                            }
+                            let (first, second) = several.split_at(several.len() / 2);
+                            parts.extend([second, first]);
+                        }
                     }
                 }
             }
@@ -269,11 +278,11 @@ impl PostgresStore {
     }
 }
 
-/// What the database has against a verdict. What went with the connection, or passes, says nothing about a row.
-fn refusal(error: sqlx::Error) -> sqlx::Result<StoreError> {
+/// What the database has against a verdict. What went with the connection says nothing about a row.
+fn about_rows(error: sqlx::Error) -> sqlx::Result<StoreError> {
     let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
     match code.map(|code| by_sqlstate(&code).0) {
-        Some(kind) if !kind.is_transient() => Ok(store_error(error)),
+        Some(kind) if !kind.is_transient() || kind == StoreErrorKind::Contention => Ok(store_error(error)),
         _ => Err(error),
     }
 }

@@ -127,9 +127,15 @@ group!(
     Leases {
         settle,
         extend,
+        lock_held,
+        find_held,
         lock_claims,
         trial_claim
     }
+);
+group!(
+    /// For the operator, where the server lets the relay know.
+    Diagnosis { find_lock_holders }
 );
 group!(
     /// For tables whose fresh and waiting rows have indexes of their own.
@@ -219,6 +225,7 @@ pub(crate) struct Statements {
     pub(crate) common: Common,
     pub(crate) claims: Claims,
     pub(crate) leases: Option<Leases>,
+    pub(crate) diagnosis: Option<Diagnosis>,
     pub(crate) attempts: Option<Attempts>,
     pub(crate) until: Option<Until>,
     pub(crate) since: Option<Since>,
@@ -259,6 +266,7 @@ impl Statements {
             common: Common::render(map, sessions)?,
             claims,
             leases: group(leased, map, sessions, Leases::render)?,
+            diagnosis: group(leased, map, sessions, Diagnosis::render)?,
             attempts: group(map.has("attempts"), map, sessions, Attempts::render)?,
             until: group(map.has("locked_until"), map, sessions, Until::render)?,
             since: group(leased && !map.has("locked_until"), map, sessions, Since::render)?,
@@ -278,10 +286,11 @@ impl Statements {
     pub(crate) fn all(&self) -> Vec<Named> {
         let mut all = self.for_relays();
         all.extend(self.plain.iter().flat_map(Plain::named));
+        all.extend(self.diagnosis.iter().flat_map(Diagnosis::named));
         all
     }
 
-    /// All but those with which applications write.
+    /// All that a relay cannot do without.
     pub(crate) fn for_relays(&self) -> Vec<Named> {
         let mut all = self.common.named();
         match &self.claims {

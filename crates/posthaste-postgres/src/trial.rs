@@ -16,7 +16,7 @@ use crate::dialect::PostgresDialect;
 use crate::error::store_error;
 use crate::pooling;
 use crate::rows::ids;
-use crate::settle::Verdicts;
+use crate::settle::{LOCK_TIMEOUT, Verdicts};
 use crate::statements::Claims;
 use posthaste_core::dialect::Dialect;
 
@@ -159,7 +159,7 @@ impl PostgresStore {
         let settlements: Vec<_> = rows.iter().map(settlement).collect();
         let verdicts = Verdicts::new(&settlements, &self.map);
         let query = match (&self.statements.leases, &self.statements.claims) {
-            (Some(leases), _) => verdicts.fenced(&leases.settle),
+            (Some(leases), _) => verdicts.fenced(&leases.settle, LOCK_TIMEOUT),
             (None, Claims::RowLocks(locks, _)) => verdicts.locked(&locks.settle_locked),
             (None, _) => return Ok(rows.len()),
         };

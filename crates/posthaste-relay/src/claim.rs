@@ -41,6 +41,9 @@ const MAX_IN_VAIN: u32 = 3;
 /// A drain waits no longer than this for a broker that asks for patience.
 const MAX_DRAIN_PAUSE: Duration = Duration::from_secs(5);
 
+/// A drain waits no longer than this for rows that somebody else has locked.
+const MAX_DRAIN_LOCKS: Duration = Duration::from_secs(10);
+
 /// What the loop is doing, in the words of health checks.
 const CLAIMING: &str = "claiming";
 
@@ -129,6 +132,16 @@ struct Claimer<'a> {
 
 impl Claimer<'_> {
     async fn drain(&mut self) -> Result<(), Hindered> {
+        loop {
+            self.deliver_what_is_due().await?;
+            // Others may wait behind those whose rows were locked.
+            if !self.engine.refusals.wait_for_locks(MAX_DRAIN_LOCKS).await {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn deliver_what_is_due(&mut self) -> Result<(), Hindered> {
         let Engine {
             in_flight,
             circuit,

@@ -60,7 +60,7 @@ fn verify(engine: &Engine, messages: Vec<ClaimedMessage>, lease: &BatchLease, de
         if !held_back && let Some(recalled) = engine.refusals.recall(message.id, ticket.version) {
             // What became of it is known, only not written yet.
             if let Some(earlier) = &recalled.leased {
-                engine.in_flight.let_go(earlier);
+                engine.in_flight.finish(std::iter::once(earlier));
             }
             if recalled.verdict != Verdict::Delivered {
                 stopped.extend(lane);

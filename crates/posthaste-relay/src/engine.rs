@@ -198,7 +198,7 @@ impl Totals {
         self.recovered.fetch_add(rows as u64, Ordering::Relaxed);
     }
 
-    pub(crate) fn report(&self, abandoned: u32, refused: usize) -> RelayReport {
+    pub(crate) fn report(&self, abandoned: u32, refused: usize, busy: usize) -> RelayReport {
         let read = |total: &AtomicU64| total.load(Ordering::Relaxed);
         let undelivered = self.undelivered_yet().map_or(0, |undelivered| {
             undelivered.ids.len() as u64 + undelivered.more + u64::from(abandoned)
@@ -213,6 +213,7 @@ impl Totals {
             recovered: read(&self.recovered),
             abandoned: u64::from(abandoned),
             refused: refused as u64,
+            busy: busy as u64,
             undelivered,
         }
     }

@@ -24,6 +24,15 @@ struct State {
     leases: HashMap<LeaseToken, Arc<BatchLease>>,
 }
 
+impl State {
+    fn make_room(&mut self, lease: &BatchLease, ticket: &Ticket) {
+        if lease.is_awaited(ticket.id) {
+            self.load.messages = self.load.messages.saturating_sub(1);
+            self.load.bytes = self.load.bytes.saturating_sub(ticket.bytes);
+        }
+    }
+}
+
 /// How much is in flight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Load {
@@ -81,17 +90,15 @@ impl InFlight {
         state.leases.insert(lease.token, lease);
     }
 
-    /// Takes settled messages out.
+    /// Takes settled messages out. One that was set aside before takes no place any more.
     pub(crate) fn finish<'a>(&self, tickets: impl Iterator<Item = &'a Ticket>) {
         let mut state = self.state();
         for ticket in tickets {
-            state.load.messages = state.load.messages.saturating_sub(1);
-            state.load.bytes = state.load.bytes.saturating_sub(ticket.bytes);
-            if state
-                .leases
-                .get(&ticket.token)
-                .is_some_and(|lease| lease.settled(ticket.id))
-            {
+            let Some(lease) = state.leases.get(&ticket.token).cloned() else {
+                continue;
+            };
+            state.make_room(&lease, ticket);
+            if lease.settled(ticket.id) {
                 state.leases.remove(&ticket.token);
             }
         }
@@ -102,29 +109,19 @@ impl InFlight {
     /// Takes a message out whose row stays under its lease, which is renewed as before.
     pub(crate) fn set_aside(&self, ticket: &Ticket) {
         let mut state = self.state();
-        state.load.messages = state.load.messages.saturating_sub(1);
-        state.load.bytes = state.load.bytes.saturating_sub(ticket.bytes);
-        if let Some(lease) = state.leases.get(&ticket.token) {
+        if let Some(lease) = state.leases.get(&ticket.token).cloned() {
+            state.make_room(&lease, ticket);
             lease.set_aside(ticket.id);
         }
         drop(state);
         self.changed.notify_waiters();
     }
 
-    /// No longer renews the lease of a message that was set aside.
-    pub(crate) fn let_go(&self, ticket: &Ticket) {
-        let mut state = self.state();
-        let lease = state.leases.get(&ticket.token);
-        if lease.is_some_and(|lease| lease.settled(ticket.id)) {
-            state.leases.remove(&ticket.token);
-        }
-    }
-
     /// Whether nobody else can have had this message since it was claimed.
     pub(crate) fn held_throughout(&self, ticket: &Ticket) -> bool {
         let state = self.state();
         let lease = state.leases.get(&ticket.token);
-        lease.is_some_and(|lease| lease.held_throughout())
+        lease.is_some_and(|lease| lease.held_throughout(ticket.id))
     }
 
     pub(crate) fn load(&self) -> Load {

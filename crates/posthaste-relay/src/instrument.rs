@@ -187,11 +187,25 @@ pub(crate) fn refused(namespace: &str, refused: &[(Reported, String)]) {
     }
 }
 
-/// A verdict that was refused has been written.
+/// Somebody's locks keep verdicts from being written, each told once.
+pub(crate) fn busy(namespace: &str, busy: &[(Reported, String)]) {
+    for (Reported { ticket, .. }, holder) in busy.iter().take(MAX_TOLD) {
+        tracing::warn!(
+            namespace, id = %ticket.id, topic = ticket.topic, key = ticket.key, holder,
+            "another transaction has locked the row of this message, so what became of it cannot be written; it is tried \
+             again every two seconds, and until then messages of its key wait; if it lasts, end that transaction"
+        );
+    }
+    if let Some(more) = busy.len().checked_sub(MAX_TOLD).filter(|more| *more > 0) {
+        tracing::warn!(namespace, more, "and so it has for {more} more messages");
+    }
+}
+
+/// A verdict that could not be written has been.
 pub(crate) fn taken_after_all(Reported { ticket, .. }: &Reported) {
     tracing::info!(
         id = %ticket.id, topic = ticket.topic, key = ticket.key,
-        "the database has taken the verdict that it had refused"
+        "the database has taken the verdict that could not be written before"
     );
 }
 

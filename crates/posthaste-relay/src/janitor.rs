@@ -48,8 +48,8 @@ async fn renew_once(engine: &Engine) -> Result<(), StoreError> {
 pub(crate) async fn renew(engine: &Engine, lease: &BatchLease) -> Result<(), StoreError> {
     let asked = lease.outstanding();
     let sent = Moment::now();
-    let held = engine.store.extend(lease.token, &asked, engine.config.lease).await?;
-    lease.renewed(sent, engine.config.lease, &asked, &held);
+    let extended = engine.store.extend(lease.token, &asked, engine.config.lease).await?;
+    lease.renewed(sent, engine.config.lease, &asked, &extended);
     Ok(())
 }
 

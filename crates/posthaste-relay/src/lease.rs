@@ -4,13 +4,14 @@
 //! clock: it starts before the claim is sent, is moved forward by each renewal, and once it has less than a headroom
 //! left nothing more is handed to the publisher.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use posthaste_core::MessageId;
 use posthaste_core::lifecycle::LeaseToken;
 use posthaste_core::publisher::LeaseCheck;
+use posthaste_core::store::Extended;
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::Moment;
@@ -25,11 +26,9 @@ pub(crate) struct BatchLease {
 
 #[derive(Debug)]
 struct State {
-    /// When it was last asked for, and for how long.
-    sent: Moment,
-    duration: Duration,
-    /// Whether it was over before it was renewed, so that others may have had its rows.
-    lapsed: bool,
+    countdown: Countdown,
+    /// Of rows that could not be renewed with the others once, because somebody had locked them.
+    behind: HashMap<MessageId, Countdown>,
     outstanding: HashSet<MessageId>,
     /// Of these, the ones that nobody waits for.
     aside: HashSet<MessageId>,
@@ -45,9 +44,12 @@ impl BatchLease {
         ids: impl Iterator<Item = MessageId>,
     ) -> Self {
         let state = State {
-            sent,
-            duration,
-            lapsed: false,
+            countdown: Countdown {
+                sent,
+                duration,
+                lapsed: false,
+            },
+            behind: HashMap::new(),
             outstanding: ids.collect(),
             aside: HashSet::new(),
             lost: HashSet::new(),
@@ -65,15 +67,29 @@ impl BatchLease {
         self.state().outstanding.iter().copied().collect()
     }
 
-    /// Takes note of a renewal that was asked for at `sent` and left `held` in our hands. Rows that were settled in the
-    /// meantime look lost as well, which does no harm: they are not sent again.
-    pub(crate) fn renewed(&self, sent: Moment, duration: Duration, asked: &[MessageId], held: &[MessageId]) {
-        let held: HashSet<_> = held.iter().collect();
+    /// Takes note of a renewal that was asked for at `sent`. Rows that were settled in the meantime look lost as well,
+    /// which does no harm: they are not sent again.
+    pub(crate) fn renewed(&self, sent: Moment, duration: Duration, asked: &[MessageId], extended: &Extended) {
+        let held: HashSet<_> = extended.held.iter().collect();
+        let busy: HashSet<_> = extended.busy.iter().collect();
         let mut state = self.state();
-        state.lapsed |= state.is_over();
-        state.sent = sent;
-        state.duration = duration;
-        state.lost.extend(asked.iter().filter(|id| !held.contains(id)));
+        let before = state.countdown;
+        for id in &extended.busy {
+            state.behind.entry(*id).or_insert(before);
+        }
+        for (_, countdown) in state.behind.iter_mut().filter(|(id, _)| held.contains(id)) {
+            countdown.renew(sent, duration);
+        }
+        state.countdown.renew(sent, duration);
+        state
+            .lost
+            .extend(asked.iter().filter(|id| !held.contains(id) && !busy.contains(id)));
+    }
+
+    /// Whether this row is not settled yet, and somebody waits for it.
+    pub(crate) fn is_awaited(&self, id: MessageId) -> bool {
+        let state = self.state();
+        state.outstanding.contains(&id) && !state.aside.contains(&id)
     }
 
     /// Takes note of a settled row; returns whether it was the last one.
@@ -81,13 +97,14 @@ impl BatchLease {
         let mut state = self.state();
         state.outstanding.remove(&id);
         state.aside.remove(&id);
+        state.behind.remove(&id);
         state.outstanding.is_empty()
     }
 
-    /// Whether nobody else can have had the rows of this batch since it was claimed.
-    pub(crate) fn held_throughout(&self) -> bool {
-        let state = self.state();
-        !state.lapsed && !state.is_over()
+    /// Whether nobody else can have had this row since it was claimed.
+    pub(crate) fn held_throughout(&self, id: MessageId) -> bool {
+        let countdown = self.state().countdown(id);
+        !countdown.lapsed && !countdown.is_over()
     }
 
     /// From now on nobody waits for this row, though its lease is renewed.
@@ -118,6 +135,27 @@ impl BatchLease {
 }
 
 impl State {
+    fn countdown(&self, id: MessageId) -> Countdown {
+        self.behind.get(&id).copied().unwrap_or(self.countdown)
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Countdown {
+    /// When it was last asked for, and for how long.
+    sent: Moment,
+    duration: Duration,
+    /// Whether it was over before it was renewed, so that others may have had its rows.
+    lapsed: bool,
+}
+
+impl Countdown {
+    fn renew(&mut self, sent: Moment, duration: Duration) {
+        self.lapsed |= self.is_over();
+        self.sent = sent;
+        self.duration = duration;
+    }
+
     fn is_over(&self) -> bool {
         self.sent.elapsed() >= self.duration
     }
@@ -126,7 +164,8 @@ impl State {
 impl LeaseCheck for BatchLease {
     fn may_send(&self, id: MessageId) -> bool {
         let state = self.state();
-        let holds = state.sent.elapsed().saturating_add(self.headroom) < state.duration;
+        let countdown = state.countdown(id);
+        let holds = countdown.sent.elapsed().saturating_add(self.headroom) < countdown.duration;
         holds && !self.revoked.is_cancelled() && !state.lost.contains(&id)
     }
 }
@@ -142,6 +181,10 @@ mod tests {
         BatchLease::new(LeaseToken::new(), Moment::now(), LEASE, [id].into_iter())
     }
 
+    fn held(id: MessageId) -> Extended {
+        Extended::all(vec![id])
+    }
+
     /// Proves pitfall 6.
     #[tokio::test(start_paused = true)]
     async fn nothing_is_sent_once_the_lease_less_its_headroom_is_over() {
@@ -152,7 +195,7 @@ mod tests {
         let sent = Moment::now();
         tokio::time::advance(Duration::from_millis(200)).await;
         assert!(!lease.may_send(id), "8.1 s of 10 s with 2 s of headroom");
-        lease.renewed(sent, LEASE, &[id], &[id]);
+        lease.renewed(sent, LEASE, &[id], &held(id));
         assert!(lease.may_send(id), "a renewal counts from when it was asked for");
     }
 
@@ -163,7 +206,7 @@ mod tests {
         let lease = lease(id);
         SLEPT.set(Duration::from_secs(9));
         assert!(!lease.may_send(id), "the database's clock went on");
-        lease.renewed(Moment::now(), LEASE, &[id], &[id]);
+        lease.renewed(Moment::now(), LEASE, &[id], &held(id));
         assert!(lease.may_send(id));
     }
 
@@ -172,20 +215,20 @@ mod tests {
         let id = MessageId::new();
         let lease = lease(id);
         tokio::time::advance(LEASE / 2).await;
-        lease.renewed(Moment::now(), LEASE, &[id], &[id]);
+        lease.renewed(Moment::now(), LEASE, &[id], &held(id));
         tokio::time::advance(LEASE / 2).await;
-        assert!(lease.held_throughout());
+        assert!(lease.held_throughout(id));
         tokio::time::advance(LEASE / 2).await;
-        assert!(!lease.held_throughout());
-        lease.renewed(Moment::now(), LEASE, &[id], &[id]);
-        assert!(lease.may_send(id) && !lease.held_throughout());
+        assert!(!lease.held_throughout(id));
+        lease.renewed(Moment::now(), LEASE, &[id], &held(id));
+        assert!(lease.may_send(id) && !lease.held_throughout(id));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_row_lost_to_another_worker_is_not_sent() {
         let id = MessageId::new();
         let lease = lease(id);
-        lease.renewed(Moment::now(), LEASE, &[id], &[]);
+        lease.renewed(Moment::now(), LEASE, &[id], &Extended::default());
         assert!(!lease.may_send(id));
     }
 
@@ -195,5 +238,31 @@ mod tests {
         let lease = lease(id);
         lease.revoke();
         assert!(!lease.may_send(id));
+    }
+
+    /// It is still ours, but the database's countdown goes on.
+    #[tokio::test(start_paused = true)]
+    async fn a_row_that_is_locked_is_not_lost_and_not_renewed() {
+        let (locked, free) = (MessageId::new(), MessageId::new());
+        let lease = BatchLease::new(LeaseToken::new(), Moment::now(), LEASE, [locked, free].into_iter());
+        let busy = Extended {
+            held: vec![free],
+            busy: vec![locked],
+        };
+        tokio::time::advance(LEASE / 2).await;
+        lease.renewed(Moment::now(), LEASE, &[locked, free], &busy);
+        assert!(lease.may_send(locked) && lease.held_throughout(locked));
+        tokio::time::advance(LEASE / 2).await;
+        lease.renewed(Moment::now(), LEASE, &[locked, free], &busy);
+        assert!(lease.may_send(free) && lease.held_throughout(free));
+        assert!(!lease.may_send(locked) && !lease.held_throughout(locked));
+        lease.renewed(
+            Moment::now(),
+            LEASE,
+            &[locked, free],
+            &Extended::all(vec![locked, free]),
+        );
+        assert!(lease.may_send(locked), "the lock is gone");
+        assert!(!lease.held_throughout(locked), "others may have had it");
     }
 }

@@ -1,10 +1,11 @@
-//! Verdicts that the database refuses to write.
+//! Verdicts that the database refuses to write, or cannot while somebody else has locked the row.
 //!
 //! A constraint, a trigger or a missing grant may refuse the verdict on one row, and would again. What became of the
 //! message is known all the same, so it is remembered: the message is not handed to the publisher again, neither while
 //! its lease is renewed nor when its row is claimed anew, and the verdict is tried again, alone and less and less often.
 //! While nothing but refusals comes back, claims take one message at a time and wait in between: if it is all verdicts
-//! that are refused, few messages are published for nothing.
+//! that are refused, few messages are published for nothing. A lock is no refusal: its verdict is tried again soon, and
+//! nothing else waits.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,13 +16,20 @@ use posthaste_core::MessageId;
 use posthaste_core::lifecycle::Verdict;
 use posthaste_core::publisher::Outcome;
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::engine::Reported;
 use crate::in_flight::Ticket;
 
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 const LONGEST_WAIT: Duration = Duration::from_mins(1);
+
+/// The waits for a row that somebody else has locked.
+const FIRST_BUSY_WAIT: Duration = Duration::from_millis(100);
+const LONGEST_BUSY_WAIT: Duration = Duration::from_secs(2);
+
+/// A lock that is held for longer than this is worth a word.
+const BUSY_TOLD_AFTER: Duration = Duration::from_secs(1);
 
 /// What a lost claim told is believed for so long: later on the row may have been replayed, or changed by hand.
 const LOST_FOR: Duration = Duration::from_mins(10);
@@ -32,8 +40,11 @@ const MAX_HELD: usize = 10_000;
 /// More than so many rows that are free again are not remembered; the one that was not seen for longest is forgotten.
 const MAX_FREE: usize = 10_000;
 
-/// At most so many are tried again in one go, so that new verdicts do not wait for long.
+/// At most so many that were refused are tried again in one go, so that new verdicts do not wait for long.
 const MAX_RETRIES: usize = 100;
+
+/// At most so many whose rows were locked are tried again with one call.
+const MAX_BUSY_RETRIES: usize = 1_000;
 
 #[derive(Debug)]
 pub(crate) struct Refusals {
@@ -57,7 +68,11 @@ struct Entry {
     verdict: Verdict,
     hold: Hold,
     failures: u32,
+    /// Since when it is held so.
+    since: Instant,
     due: Instant,
+    /// Whether the log speaks of it.
+    told: bool,
 }
 
 /// Where the row is.
@@ -65,10 +80,22 @@ struct Entry {
 pub(crate) enum Hold {
     /// Under the lease of its claim, which is renewed.
     Leased,
+    /// The same, and nobody refused anything: somebody else has locked it.
+    Busy,
     /// Free, as it was before its claim.
     Free,
     /// Free, and nobody refused anything: the claim was lost together with its verdicts.
     Lost,
+}
+
+impl Hold {
+    fn is_leased(self) -> bool {
+        matches!(self, Self::Leased | Self::Busy)
+    }
+
+    fn is_refused(self) -> bool {
+        matches!(self, Self::Leased | Self::Free)
+    }
 }
 
 /// A verdict from memory.
@@ -91,44 +118,59 @@ impl Refusals {
         }
     }
 
-    /// Remembers a verdict that was not written; returns whether this is the first time. A message that was only given
-    /// back has nothing to remember.
+    /// Remembers a verdict that was not written; returns whether it is time to say so, once. A message that was only
+    /// given back has nothing to remember, but as soon as its row is free it can be given back after all.
     pub(crate) fn remember(&self, reported: Reported, hold: Hold) -> bool {
         let Reported {
             ticket,
             outcome,
             verdict,
         } = reported;
-        if verdict == Verdict::Released {
+        if verdict == Verdict::Released && hold != Hold::Busy {
             return !self.knows(ticket.id);
         }
         let mut state = self.state();
         let now = Instant::now();
-        let failures = state.entries.get(&ticket.id).map_or(0, |entry| entry.failures);
-        let due = if hold == Hold::Lost { now } else { now + wait(failures) };
-        if hold != Hold::Leased {
+        if matches!(hold, Hold::Free | Hold::Lost) {
             state.make_room();
         }
-        let first = state
-            .entries
-            .insert(
-                ticket.id,
-                Entry {
-                    ticket,
-                    outcome,
-                    verdict,
-                    hold,
-                    failures: failures.saturating_add(1),
-                    due,
-                },
-            )
-            .is_none_or(|before| before.hold == Hold::Lost);
+        let before = state.entries.get(&ticket.id);
+        let before = before.filter(|before| (before.hold == Hold::Busy) == (hold == Hold::Busy));
+        let failures = before.map_or(0, |before| before.failures);
+        let since = before.map_or(now, |before| before.since);
+        let told_before = before.is_some_and(|before| before.told);
+        let told = match hold {
+            Hold::Leased | Hold::Free => true,
+            Hold::Busy => told_before || since.elapsed() >= BUSY_TOLD_AFTER,
+            Hold::Lost => false,
+        };
+        let due = match hold {
+            Hold::Leased | Hold::Free => now + wait(failures),
+            Hold::Busy => now + busy_wait(failures),
+            Hold::Lost => now,
+        };
+        let entry = Entry {
+            outcome,
+            verdict,
+            hold,
+            failures: failures.saturating_add(1),
+            since,
+            due,
+            told,
+            ticket,
+        };
+        state.entries.insert(entry.ticket.id, entry);
         self.show(&state);
-        first && hold != Hold::Lost
+        told && !told_before
     }
 
-    /// Forgets a message, because its verdict was written or its row is another worker's; returns whether it had been
-    /// refused.
+    /// Forgets a message whose verdict was written; returns whether the log spoke of it. That its row was given back
+    /// meanwhile changes nothing of what became of it.
+    pub(crate) fn written(&self, id: MessageId, verdict: &Verdict) -> bool {
+        !(*verdict == Verdict::Released && self.knows(id)) && self.forget(id)
+    }
+
+    /// Forgets a message, because its row is another worker's; returns whether the log spoke of it.
     pub(crate) fn forget(&self, id: MessageId) -> bool {
         let mut state = self.state();
         let Some(entry) = state.entries.remove(&id) else {
@@ -137,7 +179,7 @@ impl Refusals {
         self.show(&state);
         drop(state);
         self.changed.notify_waiters();
-        entry.hold != Hold::Lost
+        entry.told
     }
 
     /// Ends a round of settling, in which some were refused for the first time. If verdicts are taken again, those that
@@ -164,8 +206,7 @@ impl Refusals {
     pub(crate) fn hurry(&self) {
         let now = Instant::now();
         let mut state = self.state();
-        // Those that were lost are due already, and their time counts from when they were.
-        let refused = state.entries.values_mut().filter(|entry| entry.hold != Hold::Lost);
+        let refused = state.entries.values_mut().filter(|entry| entry.hold.is_refused());
         refused.for_each(|entry| entry.due = now);
     }
 
@@ -186,8 +227,8 @@ impl Refusals {
             outcome: entry.outcome.clone(),
             verdict: entry.verdict.clone(),
             // Under a lease the row is not claimed again and again.
-            due: entry.hold == Hold::Leased || entry.due <= Instant::now(),
-            leased: (entry.hold == Hold::Leased).then(|| entry.ticket.clone()),
+            due: entry.hold.is_leased() || entry.due <= Instant::now(),
+            leased: entry.hold.is_leased().then(|| entry.ticket.clone()),
         })
     }
 
@@ -197,18 +238,23 @@ impl Refusals {
         state.leased().map(|entry| entry.due).min()
     }
 
-    /// The verdicts on leased rows that are to be tried again now, or all of them.
-    pub(crate) fn retries(&self, all: bool) -> Vec<Reported> {
+    /// The verdicts on leased rows that are to be tried again now, or all of them, in groups: those that were refused each
+    /// alone.
+    pub(crate) fn retries(&self, all: bool) -> Vec<Vec<Reported>> {
         let now = Instant::now();
         let state = self.state();
         let mut due: Vec<_> = state.leased().filter(|entry| all || entry.due <= now).collect();
         due.sort_by_key(|entry| entry.due);
+        let (busy, refused): (Vec<_>, Vec<_>) = due.into_iter().partition(|entry| entry.hold == Hold::Busy);
         let reported = |entry: &Entry| Reported {
             ticket: entry.ticket.clone(),
             outcome: entry.outcome.clone(),
             verdict: entry.verdict.clone(),
         };
-        due.into_iter().take(MAX_RETRIES).map(reported).collect()
+        let busy = busy.chunks(MAX_BUSY_RETRIES);
+        let busy = busy.map(|group| group.iter().map(|entry| reported(entry)).collect());
+        let refused = refused.into_iter().take(MAX_RETRIES);
+        busy.chain(refused.map(|entry| vec![reported(entry)])).collect()
     }
 
     /// Whether nothing but refusals came back lately.
@@ -219,6 +265,29 @@ impl Refusals {
     /// How many verdicts are refused at present.
     pub(crate) fn count(&self) -> usize {
         self.state().refused()
+    }
+
+    /// How many verdicts wait for somebody's lock.
+    pub(crate) fn busy(&self) -> usize {
+        self.state().busy()
+    }
+
+    /// Waits until no verdict waits for a lock, but not for longer than so; returns whether fewer do.
+    pub(crate) async fn wait_for_locks(&self, longest: Duration) -> bool {
+        let before = self.busy();
+        let none = async {
+            loop {
+                // Registered before the look, so that no change in between is missed.
+                let changed = self.changed.notified();
+                if self.busy() == 0 {
+                    return;
+                }
+                changed.await;
+            }
+        };
+        // If it takes too long, those that are left are counted.
+        let _ = timeout(longest, none).await;
+        self.busy() < before
     }
 
     /// Waits until something may be claimed; returns how many, if only some.
@@ -245,6 +314,7 @@ impl Refusals {
     fn show(&self, state: &State) {
         let refused = state.refused() as f64;
         gauge!("outbox_verdicts_refused", "namespace" => self.namespace.clone()).set(refused);
+        gauge!("outbox_verdicts_busy", "namespace" => self.namespace.clone()).set(state.busy() as f64);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -257,22 +327,28 @@ impl State {
     /// What is known of a message, unless it is too long ago.
     fn entry(&self, id: MessageId) -> Option<&Entry> {
         let entry = self.entries.get(&id)?;
-        (entry.hold != Hold::Lost || entry.due.elapsed() < LOST_FOR).then_some(entry)
+        let holds = entry.hold != Hold::Lost || entry.due.elapsed() < LOST_FOR;
+        // Of one that is only to be given back nothing is known.
+        (holds && entry.verdict != Verdict::Released).then_some(entry)
     }
 
     fn leased(&self) -> impl Iterator<Item = &Entry> {
-        self.entries.values().filter(|entry| entry.hold == Hold::Leased)
+        self.entries.values().filter(|entry| entry.hold.is_leased())
     }
 
     fn refused(&self) -> usize {
-        self.entries.values().filter(|entry| entry.hold != Hold::Lost).count()
+        self.entries.values().filter(|entry| entry.hold.is_refused()).count()
+    }
+
+    fn busy(&self) -> usize {
+        self.entries.values().filter(|entry| entry.hold == Hold::Busy).count()
     }
 
     fn make_room(&mut self) {
         if self.entries.len() < MAX_FREE {
             return;
         }
-        let free = self.entries.iter().filter(|(_, entry)| entry.hold != Hold::Leased);
+        let free = self.entries.iter().filter(|(_, entry)| !entry.hold.is_leased());
         // Most lost claims are settled by somebody else and never seen again.
         let oldest = free.min_by_key(|(_, entry)| (entry.hold != Hold::Lost, entry.due));
         let Some(oldest) = oldest.map(|(id, _)| *id) else {
@@ -294,6 +370,12 @@ impl State {
 /// How long until something that was refused so often is tried again.
 pub(crate) fn wait(failures: u32) -> Duration {
     FIRST_WAIT.saturating_mul(1 << failures.min(16)).min(LONGEST_WAIT)
+}
+
+fn busy_wait(failures: u32) -> Duration {
+    FIRST_BUSY_WAIT
+        .saturating_mul(1 << failures.min(16))
+        .min(LONGEST_BUSY_WAIT)
 }
 
 #[cfg(test)]
@@ -337,6 +419,38 @@ mod tests {
         }
         assert_eq!(waits, [1, 2, 4, 8, 16, 32, 60, 60, 60]);
         assert!(refusals.forget(id) && refusals.next_retry().is_none());
+    }
+
+    /// A lock may be gone in the next moment, and is no reason for alarm unless it lasts.
+    #[tokio::test(start_paused = true)]
+    async fn a_verdict_that_waits_for_a_lock_is_tried_soon_and_told_once_if_it_lasts() {
+        let (refusals, id) = (Refusals::new("default"), MessageId::new());
+        let (mut waits, mut told) = (Vec::new(), Vec::new());
+        for n in 0..7 {
+            told.push(refusals.remember(reported(id), Hold::Busy));
+            waits.push((refusals.next_retry().unwrap() - Instant::now()).as_millis());
+            advance(Duration::from_millis(u64::try_from(waits[n]).unwrap())).await;
+            assert_eq!(refusals.retries(false).len(), 1);
+        }
+        assert_eq!(waits, [100, 200, 400, 800, 1_600, 2_000, 2_000]);
+        assert_eq!(told, [false, false, false, false, true, false, false]);
+        assert_eq!((refusals.busy(), refusals.count()), (1, 0));
+        assert!(refusals.recall(id, None).unwrap().due, "it is not published again");
+        assert!(refusals.written(id, &Verdict::Delivered), "that is told too");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn of_a_message_that_is_to_be_given_back_nothing_is_known() {
+        let (refusals, id) = (Refusals::new("default"), MessageId::new());
+        let released = Reported {
+            verdict: Verdict::Released,
+            ..reported(id)
+        };
+        refusals.remember(released, Hold::Busy);
+        assert!(!refusals.knows(id) && refusals.recall(id, None).is_none());
+        assert_eq!(refusals.retries(true).len(), 1);
+        refusals.written(id, &Verdict::Released);
+        assert_eq!(refusals.busy(), 0);
     }
 
     #[tokio::test(start_paused = true)]

@@ -61,6 +61,9 @@ pub struct RelayReport {
     pub abandoned: u64,
     /// Outcomes that the database refused to write, and had not taken when the relay stopped.
     pub refused: u64,
+    /// Outcomes that could not be written because another transaction had locked the rows until the relay stopped; they
+    /// are delivered again once their lease is over.
+    pub busy: u64,
     /// Counted by [`Relay::drain`] alone: messages that were due and that it did not deliver, whatever the reason. They
     /// failed, died, were given back, or their outcome could not be written.
     pub undelivered: u64,
@@ -84,6 +87,7 @@ impl RelayReport {
             recovered,
             abandoned,
             refused,
+            busy,
             undelivered,
         } = *self;
         tracing::info!(
@@ -96,6 +100,7 @@ impl RelayReport {
             recovered,
             abandoned,
             refused,
+            busy,
             undelivered,
             "relay stopped"
         );
@@ -125,9 +130,9 @@ pub enum RelayError {
     },
     /// What became of some messages could not be written down, though they may have been published.
     #[error(
-        "the database refused {} outcomes, and {} came too late to be written; {} messages were delivered; look in the log \
-         for the cause, and drain again when it is gone",
-        .report.refused, .report.lease_lost, .report.delivered
+        "the database refused {} outcomes, {} rows were locked by other transactions, and {} outcomes came too late to be \
+         written; {} messages were delivered; look in the log for the cause, and drain again when it is gone",
+        .report.refused, .report.busy, .report.lease_lost, .report.delivered
     )]
     Unsettled {
         /// What was done.
@@ -193,7 +198,8 @@ impl Relay {
     /// If the circuit opens it does not wait for the broker but ends with [`RelayError::BrokerAway`]; what was not
     /// delivered stays in the outbox. So it ends at a broker that asks for more than five seconds of patience, or again
     /// without having taken anything since. If only one relay may be active and another one is, it ends with
-    /// [`RelayError::StandingBy`]; if what became of messages could not be written, with [`RelayError::Unsettled`].
+    /// [`RelayError::StandingBy`]; if what became of messages could not be written, with [`RelayError::Unsettled`]. Rows
+    /// that another transaction has locked are waited for, but not for more than ten seconds.
     pub async fn drain(self) -> Result<RelayReport, RelayError> {
         self.run(Until::Idle).await
     }
@@ -320,10 +326,10 @@ async fn run_loops(engine: Arc<Engine>, until: Until) -> Result<RelayReport, Rel
     if !presence.is_empty() {
         announce::leave(&engine, presence).await;
     }
-    let refused = engine.refusals.count();
-    let report = engine.totals.report(abandoned, refused);
+    let (refused, busy) = (engine.refusals.count(), engine.refusals.busy());
+    let report = engine.totals.report(abandoned, refused, busy);
     match hindered {
-        None if draining && (refused > 0 || engine.totals.lost_any()) => Err(RelayError::Unsettled { report }),
+        None if draining && (refused + busy > 0 || engine.totals.lost_any()) => Err(RelayError::Unsettled { report }),
         None => unswept.map_or(Ok(report), |error| Err(error.into())),
         Some(Hindered::Store(error)) => Err(error.into()),
         Some(Hindered::CircuitOpen) => Err(RelayError::BrokerAway {

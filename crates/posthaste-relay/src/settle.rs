@@ -36,12 +36,24 @@ pub(crate) async fn run(engine: Arc<Engine>, mut reported: UnboundedReceiver<Vec
                 if received == 0 {
                     break;
                 }
-                settler.settle(pieces.drain(..).flatten().collect()).await;
+                failpoint::pass("before_settle");
+                settler.settle(pieces.drain(..).flatten().collect(), Waits::ForDatabase).await;
+                failpoint::pass("after_settle");
             }
-            () = sleep_until(retry.unwrap_or_else(Instant::now)), if retry.is_some() => settler.try_again(false).await,
+            () = sleep_until(retry.unwrap_or_else(Instant::now)), if retry.is_some() => {
+                settler.try_again(false, Waits::ForDatabase).await;
+            }
         }
     }
-    settler.try_again(true).await;
+    settler.try_again(true, Waits::ForNobody).await;
+}
+
+/// What is done about a database that is away.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Waits {
+    ForDatabase,
+    /// A relay that stops has tried.
+    ForNobody,
 }
 
 struct Settler {
@@ -54,73 +66,56 @@ struct Settler {
 struct Round {
     applied: usize,
     /// Those that were refused for the first time, and why.
-    to_tell: Vec<(Reported, String)>,
+    refused: Vec<(Reported, String)>,
+    /// Those whose rows are locked for so long that it is worth a word, and by whom.
+    busy: Vec<(Reported, String)>,
 }
 
 impl Settler {
-    /// Writes verdicts that have just come in.
-    async fn settle(&mut self, reported: Vec<Reported>) {
-        failpoint::pass("before_settle");
+    /// Writes verdicts, as far as the database takes them.
+    async fn settle(&mut self, reported: Vec<Reported>, waits: Waits) {
         let mut round = Round::default();
         // If one verdict keeps the others from being written, it is found by halving, and the others are.
         let mut groups = vec![reported];
         while let Some(mut group) = groups.pop() {
-            match self.write(&group).await {
+            match self.write(&group, waits).await {
                 Ok(settled) => self.settled(group, settled, &mut round),
+                // All of them are remembered already.
+                Err(error) if waits == Waits::ForNobody && passes(&error) => {}
                 Err(_) if group.len() > 1 && !self.engine.terms.settle_together => {
                     let second = group.split_off(group.len() / 2);
                     groups.extend([second, group]);
                 }
                 Err(error) => {
-                    let hold = self.hold();
                     for reported in group {
-                        self.refused(reported, &error, hold, &mut round);
+                        if error.kind == StoreErrorKind::Contention {
+                            self.busy(reported, error.to_string(), &mut round);
+                        } else {
+                            self.refused(reported, &error, self.hold(), &mut round);
+                        }
                     }
                 }
             }
         }
-        failpoint::pass("after_settle");
+        let namespace = &self.engine.config.scope.namespace;
         // Those that were refused before say nothing about the others.
-        self.engine.refusals.round(round.applied, round.to_tell.len());
-        instrument::refused(&self.engine.config.scope.namespace, &round.to_tell);
+        self.engine.refusals.round(round.applied, round.refused.len());
+        instrument::refused(namespace, &round.refused);
+        instrument::busy(namespace, &round.busy);
     }
 
-    /// Tries verdicts again that were refused, each alone.
-    async fn try_again(&mut self, stopping: bool) {
-        let engine = Arc::clone(&self.engine);
-        for reported in engine.refusals.retries(stopping) {
-            let (id, ticket) = (reported.ticket.id, reported.ticket.clone());
-            let group = [reported];
-            let written = if stopping {
-                // A relay that stops does not wait for a database that is away.
-                engine.store.settle(&settlements(&group)).await
-            } else {
-                self.write(&group).await
-            };
-            match written {
-                Ok(answer) if answer.refused.is_empty() => {
-                    engine.in_flight.let_go(&ticket);
-                    let lost = answer.lost.contains(&id);
-                    self.count(&group, &answer.lost.into_iter().collect(), &mut Round::default());
-                    engine.refusals.forget(id);
-                    if !lost {
-                        instrument::taken_after_all(&group[0]);
-                        engine.refusals.round(1, 0);
-                        engine.refusals.hurry();
-                    }
-                }
-                Ok(_) | Err(_) => {
-                    let [reported] = group;
-                    engine.refusals.remember(reported, Hold::Leased);
-                }
-            }
+    /// Tries verdicts again that could not be written.
+    async fn try_again(&mut self, all: bool, waits: Waits) {
+        for group in self.engine.refusals.retries(all) {
+            self.settle(group, waits).await;
         }
     }
 
-    /// Writes verdicts as soon as the database can be reached; what it refuses then is an error.
-    async fn write(&mut self, group: &[Reported]) -> Result<Settled, StoreError> {
+    /// Writes verdicts as soon as the database can be reached; what it refuses then is an error. So is somebody's lock that
+    /// stays in the way of one of them.
+    async fn write(&mut self, group: &[Reported], waits: Waits) -> Result<Settled, StoreError> {
         let settlements = settlements(group);
-        let mut again = false;
+        let (mut again, mut lost_against_others) = (false, 0);
         loop {
             // The outcomes are facts: they are written however long the database is away. If the leases are gone by then
             // the answer says so.
@@ -132,8 +127,16 @@ impl Settler {
                     }
                     return Ok(settled);
                 }
+                Err(error) if passes(&error) && waits == Waits::ForNobody => return Err(error),
+                Err(error) if error.kind == StoreErrorKind::Contention && !self.engine.terms.settle_together => {
+                    lost_against_others += 1;
+                    // Two transactions that met once need not meet again.
+                    if group.len() == 1 || lost_against_others > 1 {
+                        return Err(error);
+                    }
+                }
                 // A database that cannot be written says nothing about these verdicts.
-                Err(error) if error.kind.is_transient() || error.kind == StoreErrorKind::ReadOnly => {
+                Err(error) if passes(&error) => {
                     sleep(self.outage.failed(&error)).await;
                     again = true;
                 }
@@ -176,12 +179,18 @@ impl Settler {
             .into_iter()
             .map(|refused| (refused.id, refused.error))
             .collect();
-        let (refusals, rest): (Vec<_>, Vec<_>) = group
-            .into_iter()
-            .partition(|reported| refused.contains_key(&reported.ticket.id));
-        for reported in refusals {
-            if let Some(error) = refused.remove(&reported.ticket.id) {
+        let mut busy: HashMap<MessageId, Option<String>> =
+            settled.busy.into_iter().map(|row| (row.id, row.holder)).collect();
+        let mut rest = Vec::with_capacity(group.len());
+        for reported in group {
+            let id = reported.ticket.id;
+            if let Some(error) = refused.remove(&id) {
                 self.refused(reported, &error, Hold::Free, round);
+            } else if let Some(holder) = busy.remove(&id) {
+                let holder = holder.unwrap_or_else(|| "the database does not say who".to_owned());
+                self.busy(reported, holder, round);
+            } else {
+                rest.push(reported);
             }
         }
         let engine = &self.engine;
@@ -191,13 +200,15 @@ impl Settler {
         for reported in rest {
             let id = reported.ticket.id;
             if lost.contains(&id) {
-                if engine.terms.settle_together && reported.verdict == Verdict::Delivered {
-                    // The row is free, and the event is out: it does not have to go out again.
+                let may_come_again = engine.terms.settle_together || engine.refusals.knows(id);
+                if may_come_again && reported.verdict == Verdict::Delivered {
+                    // The row is free, or claimed by this very relay in this moment, and the event is out: it does not have
+                    // to go out again.
                     engine.refusals.remember(reported, Hold::Lost);
                 } else {
                     engine.refusals.forget(id);
                 }
-            } else if reported.verdict != Verdict::Released && engine.refusals.forget(id) {
+            } else if engine.refusals.written(id, &reported.verdict) {
                 instrument::taken_after_all(&reported);
                 engine.refusals.hurry();
             }
@@ -228,7 +239,23 @@ impl Settler {
             engine.in_flight.finish(std::iter::once(&reported.ticket));
         }
         if engine.refusals.remember(reported.clone(), hold) {
-            round.to_tell.push((reported, error.to_string()));
+            round.refused.push((reported, error.to_string()));
+        }
+    }
+
+    /// Somebody else has locked a row: its neighbours do not wait for that.
+    fn busy(&self, reported: Reported, holder: String, round: &mut Round) {
+        let engine = &self.engine;
+        let id = reported.ticket.id;
+        engine.totals.undelivered(id, false);
+        if reported.verdict == Verdict::Released && engine.refusals.knows(id) {
+            // What became of it is not to be forgotten for that.
+            engine.in_flight.finish(std::iter::once(&reported.ticket));
+            return;
+        }
+        engine.in_flight.set_aside(&reported.ticket);
+        if engine.refusals.remember(reported.clone(), Hold::Busy) {
+            round.busy.push((reported, holder));
         }
     }
 
@@ -240,6 +267,11 @@ impl Settler {
             Hold::Leased
         }
     }
+}
+
+/// Whether an error says nothing about the verdicts that were to be written.
+fn passes(error: &StoreError) -> bool {
+    error.kind.is_transient() || error.kind == StoreErrorKind::ReadOnly
 }
 
 fn settlements(group: &[Reported]) -> Vec<Settlement> {

@@ -12,8 +12,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use posthaste_core::lifecycle::{LeaseToken, Settlement};
 use posthaste_core::store::{
-    Claim, ClaimRequest, LeadRequest, Leadership, OutboxStats, Recovered, RelayBeat, Scope, Settled, StoreErrorKind,
-    Terms, WorkerId,
+    Claim, ClaimRequest, Extended, LeadRequest, Leadership, OutboxStats, Recovered, RelayBeat, Scope, Settled,
+    StoreErrorKind, Terms, WorkerId,
 };
 use posthaste_core::wake::WakeSource;
 use posthaste_core::{MessageId, RelayStore, StoreError};
@@ -97,12 +97,7 @@ impl RelayStore for TimedStore {
         self.settle.on(self.inner.settle(settlements)).await
     }
 
-    async fn extend(
-        &self,
-        token: LeaseToken,
-        ids: &[MessageId],
-        lease: Duration,
-    ) -> Result<Vec<MessageId>, StoreError> {
+    async fn extend(&self, token: LeaseToken, ids: &[MessageId], lease: Duration) -> Result<Extended, StoreError> {
         self.extend.on(self.inner.extend(token, ids, lease)).await
     }
 

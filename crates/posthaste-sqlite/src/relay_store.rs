@@ -7,8 +7,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use posthaste_core::lifecycle::{LeaseToken, Settlement, Verdict};
 use posthaste_core::store::{
-    Claim, ClaimRequest, LeadRequest, Leadership, OutboxStats, Recovered, RelayBeat, RelayStore, Scope, Settled,
-    WorkerId,
+    Claim, ClaimRequest, Extended, LeadRequest, Leadership, OutboxStats, Recovered, RelayBeat, RelayStore, Scope,
+    Settled, WorkerId,
 };
 use posthaste_core::table::Kind;
 use posthaste_core::wake::WakeSource;
@@ -38,12 +38,7 @@ impl RelayStore for SqliteStore {
         Ok(Settled::but(ids.filter(|id| !settled.contains(id)).collect()))
     }
 
-    async fn extend(
-        &self,
-        token: LeaseToken,
-        ids: &[MessageId],
-        lease: Duration,
-    ) -> Result<Vec<MessageId>, StoreError> {
+    async fn extend(&self, token: LeaseToken, ids: &[MessageId], lease: Duration) -> Result<Extended, StoreError> {
         let held = sqlx::query(self.statements.rows.extend.sql())
             .bind(Json(ids))
             .bind(token.as_uuid().hyphenated())
@@ -52,7 +47,9 @@ impl RelayStore for SqliteStore {
             .await
             .and_then(|rows| self.id_set(&rows))
             .map_err(|error| self.error(error))?;
-        Ok(ids.iter().copied().filter(|id| held.contains(id)).collect())
+        // One writer at a time: there is no row that somebody else has locked.
+        let held = ids.iter().copied().filter(|id| held.contains(id));
+        Ok(Extended::all(held.collect()))
     }
 
     async fn recover(

@@ -56,7 +56,10 @@ async fn a_pool_of_one_is_enough() {
     let claim = store.claim(&request).await.unwrap();
     assert_eq!(claim.messages.len(), 2);
     let ids: Vec<_> = claim.messages.iter().map(|claimed| claimed.message.id).collect();
-    assert_eq!(store.extend(request.token, &ids, request.lease).await.unwrap(), ids);
+    assert_eq!(
+        store.extend(request.token, &ids, request.lease).await.unwrap().held,
+        ids
+    );
     let delivered: Vec<_> = ids.iter().map(|id| Settlement::delivered(*id, request.token)).collect();
     assert_eq!(store.settle(&delivered).await.unwrap().lost, []);
     store.sweep(&Scope::default(), 5).await.unwrap();

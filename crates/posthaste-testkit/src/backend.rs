@@ -100,6 +100,12 @@ pub trait Backend: Sized + Send + Sync + 'static {
     /// From now on the database refuses every change to these rows, by a constraint or a trigger, and to no others.
     fn refuse_changes_to(&self, ids: &[MessageId]) -> impl Future<Output = ()> + Send;
 
+    /// Locks a row of the outbox until the transaction ends, as an operator with `select … for update` does; says whether
+    /// the database can do that. Says no unless overridden.
+    fn lock_row(&self, _tx: &mut Self::Tx, _id: MessageId) -> impl Future<Output = bool> + Send {
+        async { false }
+    }
+
     /// Cleans up after a case that passed. Does nothing unless overridden.
     fn dispose(self) -> impl Future<Output = ()> + Send {
         async {}

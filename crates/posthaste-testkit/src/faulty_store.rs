@@ -7,8 +7,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use posthaste_core::lifecycle::{LeaseToken, Settlement, Verdict};
 use posthaste_core::store::{
-    Claim, ClaimRequest, LeadRequest, Leadership, OutboxStats, Recovered, RefusedVerdict, RelayBeat, Scope, Settled,
-    StoreErrorKind, Terms, WorkerId,
+    Claim, ClaimRequest, Extended, LeadRequest, Leadership, OutboxStats, Recovered, RefusedVerdict, RelayBeat, Scope,
+    Settled, StoreErrorKind, Terms, WorkerId,
 };
 use posthaste_core::wake::WakeSource;
 use posthaste_core::{MessageId, RelayStore, StoreError};
@@ -44,6 +44,7 @@ struct Faults {
     lose_all: bool,
     refused: HashSet<MessageId>,
     refused_releases: HashSet<MessageId>,
+    contended: HashSet<MessageId>,
     refusals: u64,
     unheard_settlements: u32,
     claims: u64,
@@ -84,6 +85,11 @@ impl<S> FaultyStore<S> {
         self.faults().refused_releases.extend(ids);
     }
 
+    /// Calls with verdicts on these rows fail, as they do if a trigger asks for a lock that somebody else has.
+    pub fn contend(&self, ids: impl IntoIterator<Item = MessageId>) {
+        self.faults().contended.extend(ids);
+    }
+
     /// Loses every claim before its verdicts are written; its rows are free again.
     pub fn lose_all(&self) {
         self.faults().lose_all = true;
@@ -101,6 +107,7 @@ impl<S> FaultyStore<S> {
         faults.refuse_all = false;
         faults.refused.clear();
         faults.refused_releases.clear();
+        faults.contended.clear();
     }
 
     /// How many calls met with a refusal.
@@ -228,6 +235,9 @@ impl<S: RelayStore> RelayStore for FaultyStore<S> {
 
     async fn settle(&self, settlements: &[Settlement]) -> Result<Settled, StoreError> {
         self.answering().await;
+        if settlements.iter().any(|one| self.faults().contended.contains(&one.id)) {
+            return Err(deadlock());
+        }
         if self.faults().lose_all {
             let released = settlements
                 .iter()
@@ -266,12 +276,7 @@ impl<S: RelayStore> RelayStore for FaultyStore<S> {
         Ok(settled)
     }
 
-    async fn extend(
-        &self,
-        token: LeaseToken,
-        ids: &[MessageId],
-        lease: Duration,
-    ) -> Result<Vec<MessageId>, StoreError> {
+    async fn extend(&self, token: LeaseToken, ids: &[MessageId], lease: Duration) -> Result<Extended, StoreError> {
         self.answering().await;
         self.inner.extend(token, ids, lease).await
     }

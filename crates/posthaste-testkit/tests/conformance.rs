@@ -91,6 +91,11 @@ impl Backend for Memory {
     async fn refuse_changes_to(&self, ids: &[MessageId]) {
         self.0.refuse_claims_of(ids.iter().copied());
     }
+
+    async fn lock_row(&self, tx: &mut MemoryTx, id: MessageId) -> bool {
+        tx.lock(id);
+        true
+    }
 }
 
 posthaste_testkit::conformance_suite!(Memory);

@@ -10,6 +10,8 @@ mod bypass;
 mod in_place;
 #[path = "terms/limits.rs"]
 mod limits;
+#[path = "terms/locked.rs"]
+mod locked;
 #[path = "terms/pace.rs"]
 mod pace;
 #[path = "terms/random.rs"]

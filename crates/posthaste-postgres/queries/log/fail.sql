@@ -28,7 +28,8 @@ select
     /*if failed/created_at*/ , /*as failed/created_at*/ now() /*end*/ /*end*/
 from unnest($1::bigint[], $2::bigint[], $3::text[], $4::bigint[]) as n (id, retries, error, delay_ms)
 join "@outbox" o on "@o.id" = n.id
-where not exists (
+-- Triggers may ask for locks, which are not waited for for long.
+where (select set_config('lock_timeout', '1s', true)) is not null and not exists (
     select from "@failed" f
     where "@f.failed/event_id:text" = /*if event_id*/ "@o.event_id:text" /*else*/ "@o.id:text" /*end*/
         /*if failed/log_id*/ and coalesce("@f.failed/log_id", "@o.id") = "@o.id" /*end*/

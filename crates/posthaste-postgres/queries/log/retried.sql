@@ -8,4 +8,5 @@ set "@failed/attempts" = case s.verdict
     "@failed/next_attempt_at" = /*as failed/next_attempt_at*/ now() + s.delay_ms * interval '1 millisecond' /*end*/
     /*if failed/last_error*/ , "@failed/last_error" = s.error /*end*/
 from unnest($1::bigint[], $2::text[], $3::bigint[], $4::text[]) as s (id, verdict, delay_ms, error)
-where "@f.failed/id" = s.id
+-- Whoever has locked a row is not waited for: a condition without columns comes before the first row.
+where (select set_config('lock_timeout', '100ms', true)) is not null and "@f.failed/id" = s.id

@@ -37,7 +37,7 @@ impl Inner {
     }
 
     async fn claim_now(&self, session: &mut Session, request: &ClaimRequest, now: Instant) -> LogResult<Claim> {
-        say_refused(&self.flush(session, &[], now).await?);
+        say_refused(&self.flush(session, &[], now).await?.refused);
         self.watch_ids(session, now).await?;
         let retry_due = session.retry_at <= now;
         // Failed rows first, but not twice in a row: neither lane may starve the other.
@@ -164,7 +164,7 @@ impl Inner {
                 for id in sorted.park {
                     session.reader.window.fail(Failure::parked(id));
                 }
-                say_refused(&self.flush(session, &[], now).await?);
+                say_refused(&self.flush(session, &[], now).await?.refused);
             }
             if !sorted.handed_out.is_empty() {
                 let mut messages = read.messages;

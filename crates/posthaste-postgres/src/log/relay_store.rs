@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use posthaste_core::lifecycle::{LeaseToken, Settlement};
 use posthaste_core::store::{
-    Claim, ClaimRequest, LeadRequest, Leadership, OutboxStats, RefusedVerdict, RelayBeat, RelayStore, Scope, Settled,
-    StoreErrorKind, WorkerId,
+    Claim, ClaimRequest, Extended, LeadRequest, Leadership, OutboxStats, RefusedVerdict, RelayBeat, RelayStore, Scope,
+    Settled, StoreErrorKind, WorkerId,
 };
 use posthaste_core::{MessageId, StoreError};
 use sqlx::Row;
@@ -14,6 +14,7 @@ use sqlx::Row;
 use super::error::{LogError, LogResult};
 use super::rows::{failed_id, failed_number};
 use super::seat::Seat;
+use super::settle::Unwritten;
 use super::{Inner, PostgresLogStore};
 use crate::error::store_error;
 use crate::rows::millis;
@@ -53,28 +54,23 @@ impl RelayStore for PostgresLogStore {
                 Err(error) => written = Err(error),
             }
         }
-        let refused = written.unwrap_or_else(|error| {
+        let Unwritten { refused, busy } = written.unwrap_or_else(|error| {
             let error = StoreError::from(error);
             tracing::warn!(%error, "verdicts are remembered, and will be written with the next claim");
-            Vec::new()
+            Unwritten::default()
         });
         let asked = |refused: &RefusedVerdict| settlements.iter().any(|settlement| settlement.id == refused.id);
         let (refused, others): (Vec<_>, Vec<_>) = refused.into_iter().partition(asked);
         say_refused(&others);
-        Ok(Settled { lost, refused })
+        Ok(Settled { lost, refused, busy })
     }
 
-    async fn extend(
-        &self,
-        token: LeaseToken,
-        ids: &[MessageId],
-        lease: Duration,
-    ) -> Result<Vec<MessageId>, StoreError> {
+    async fn extend(&self, token: LeaseToken, ids: &[MessageId], lease: Duration) -> Result<Extended, StoreError> {
         let inner = &*self.inner;
         let mut seat = inner.seat.lock().await;
         let asked = Instant::now();
         let Some(session) = inner.keep_seat(&mut seat).await? else {
-            return Ok(Vec::new());
+            return Ok(Extended::default());
         };
         let stayed = session.stay(lease).await;
         session.end_use(&stayed);
@@ -84,7 +80,8 @@ impl RelayStore for PostgresLogStore {
         }
         let fresh = |id: &MessageId| id.number().is_some_and(|row| session.reader.window.is_held(row, token));
         let retried = |id: &MessageId| failed_number(*id).is_some_and(|row| session.is_retried(row, token));
-        Ok(ids.iter().copied().filter(|id| fresh(id) || retried(id)).collect())
+        let held = ids.iter().copied().filter(|id| fresh(id) || retried(id));
+        Ok(Extended::all(held.collect()))
     }
 
     async fn sweep(&self, _scope: &Scope, max_attempts: u32) -> Result<Vec<MessageId>, StoreError> {
@@ -186,7 +183,7 @@ impl RelayStore for PostgresLogStore {
         };
         let at_rest = session.in_flight() == 0;
         let left = async {
-            say_refused(&inner.flush(session, &[], Instant::now()).await?);
+            say_refused(&inner.flush(session, &[], Instant::now()).await?.refused);
             session.store_cursor(&inner.statements, true).await
         };
         let left = left.await;
@@ -210,21 +207,16 @@ impl RelayStore for PostgresLogStore {
 
 impl Inner {
     /// Writes verdicts and, now and then, the cursor.
-    async fn write_down(
-        &self,
-        seat: &mut Seat,
-        settlements: &[Settlement],
-        now: Instant,
-    ) -> LogResult<Vec<RefusedVerdict>> {
+    async fn write_down(&self, seat: &mut Seat, settlements: &[Settlement], now: Instant) -> LogResult<Unwritten> {
         let Some(session) = seat.session_mut() else {
-            return Ok(Vec::new());
+            return Ok(Unwritten::default());
         };
         session.in_use = true;
         let written = async {
-            let refused = self.flush(session, settlements, now).await?;
+            let unwritten = self.flush(session, settlements, now).await?;
             let at_rest = false;
             session.store_cursor(&self.statements, at_rest).await?;
-            Ok(refused)
+            Ok(unwritten)
         };
         let written = written.await;
         session.end_use(&written);

@@ -2,18 +2,19 @@
 //!
 //! Verdicts are taken into memory first; what has to be written of them is written from there, at once or, where that did
 //! not work, with the next call. So an error costs neither a verdict nor the reader's knowledge. What the database refuses
-//! stops its lane, and is tried again ever more rarely until somebody has removed the cause.
+//! stops its lane, and is tried again ever more rarely until somebody has removed the cause. A row that another transaction
+//! has locked keeps nobody else waiting.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use posthaste_core::lifecycle::{Settlement, Verdict};
 use posthaste_core::log::{Failure, Lane, Rewrite};
-use posthaste_core::store::RefusedVerdict;
+use posthaste_core::store::{BusyRow, RefusedVerdict};
 use posthaste_core::{MessageId, StoreError};
 
 use super::Inner;
-use super::error::LogResult;
+use super::error::{LogError, LogResult};
 use super::rows::{failed_id, failed_number};
 use super::session::{Retried, Session};
 use crate::rows::millis;
@@ -87,8 +88,16 @@ impl Session {
     }
 }
 
+/// What could not be written down.
+#[derive(Debug, Default)]
+pub(super) struct Unwritten {
+    pub(super) refused: Vec<RefusedVerdict>,
+    /// Failed rows that somebody else has locked. Their verdicts are the caller's again.
+    pub(super) busy: Vec<BusyRow>,
+}
+
 impl Inner {
-    /// Writes down what verdicts say, as far as the database takes it; returns what it refuses. After an error nothing is
+    /// Writes down what verdicts say, as far as the database takes it; returns what it does not. After an error nothing is
     /// forgotten.
     ///
     /// Verdicts of the `asking` call that are refused are the caller's again, and their rows come again for them. Others,
@@ -98,11 +107,12 @@ impl Inner {
         session: &mut Session,
         asking: &[Settlement],
         now: Instant,
-    ) -> LogResult<Vec<RefusedVerdict>> {
+    ) -> LogResult<Unwritten> {
         let asking: HashSet<MessageId> = asking.iter().map(|settlement| settlement.id).collect();
-        let mut refused = self.flush_retried(session, &asking, now).await?;
-        refused.extend(self.flush_failures(session, &asking, now).await?);
-        Ok(refused)
+        let mut unwritten = self.flush_retried(session, &asking, now).await?;
+        let refused = self.flush_failures(session, &asking, now).await?;
+        unwritten.refused.extend(refused);
+        Ok(unwritten)
     }
 
     async fn flush_failures(
@@ -129,7 +139,14 @@ impl Inner {
                         session.reader.window.settle(failure.id);
                     }
                 }
-                Err(error) if !error.is_refusal() => return Err(error),
+                Err(error) if !error.is_refusal() && !error.is_contention() => return Err(error),
+                Err(error) if error.is_contention() && batch.len() == 1 => {
+                    let window = &mut session.reader.window;
+                    stopped.extend(window.lane(batch[0].id).cloned());
+                    if window.refuse_failure(batch[0].id, now) {
+                        say_locked(batch[0].id, error);
+                    }
+                }
                 Err(error) if batch.len() == 1 || error.concerns_all_rows() => {
                     let error = StoreError::from(error).to_string();
                     for failure in &batch {
@@ -174,7 +191,7 @@ impl Inner {
         session: &mut Session,
         asking: &HashSet<MessageId>,
         now: Instant,
-    ) -> LogResult<Vec<RefusedVerdict>> {
+    ) -> LogResult<Unwritten> {
         let due = |retry: &super::session::Retry| retry.refused.is_none_or(|refused| refused.is_due(now));
         let mut rows: Vec<(i64, Retried)> = session
             .retries
@@ -183,7 +200,7 @@ impl Inner {
             .filter_map(|(row, retry)| Some((*row, retry.outcome.clone()?)))
             .collect();
         rows.sort_by_key(|(row, _)| *row);
-        let mut refused = Vec::new();
+        let mut unwritten = Unwritten::default();
         let mut batches = vec![rows];
         while let Some(mut batch) = batches.pop() {
             if batch.is_empty() {
@@ -200,17 +217,29 @@ impl Inner {
                         }
                     }
                 }
-                Err(error) if !error.is_refusal() => return Err(error),
+                Err(error) if !error.is_refusal() && !error.is_contention() => return Err(error),
+                Err(error) if error.is_contention() && batch.len() == 1 => {
+                    let (row, id) = (batch[0].0, failed_id(batch[0].0));
+                    let Some(retry) = session.retries.get_mut(&row) else {
+                        continue;
+                    };
+                    if asking.contains(&id) {
+                        retry.outcome = None;
+                        unwritten.busy.push(BusyRow { id, holder: None });
+                    } else if retry.refused.replace(Rewrite::after(retry.refused, now)).is_none() {
+                        say_locked(row, error);
+                    }
+                }
                 Err(error) if batch.len() == 1 || error.concerns_all_rows() => {
                     let error = StoreError::from(error).to_string();
                     for (row, _) in &batch {
                         let id = failed_id(*row);
                         if asking.contains(&id) {
                             session.hold_retry(*row, now);
-                            refused.push(refusal(id, &error));
+                            unwritten.refused.push(refusal(id, &error));
                         } else if let Some(retry) = session.retries.get_mut(row) {
                             if retry.refused.is_none() {
-                                refused.push(refusal(id, &error));
+                                unwritten.refused.push(refusal(id, &error));
                             }
                             retry.refused = Some(Rewrite::after(retry.refused, now));
                         }
@@ -223,7 +252,7 @@ impl Inner {
                 }
             }
         }
-        Ok(refused)
+        Ok(unwritten)
     }
 
     /// Writes what became of failed rows. Of two statements the first may be written and the second refused: each can be
@@ -270,6 +299,14 @@ impl Inner {
         let max = column.and_then(|column| column.max).unwrap_or(usize::MAX);
         error.replace('\0', " ").chars().take(max).collect()
     }
+}
+
+fn say_locked(row: i64, error: LogError) {
+    tracing::warn!(
+        row, error = %StoreError::from(error),
+        "somebody's lock keeps what became of this event from being written down; it is remembered, and tried again; if it \
+         lasts, end the transaction that holds the lock"
+    );
 }
 
 fn refusal(id: MessageId, error: &str) -> RefusedVerdict {

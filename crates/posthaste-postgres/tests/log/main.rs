@@ -10,6 +10,7 @@ mod support_log;
 mod application;
 mod gaps;
 mod lanes;
+mod locked;
 mod order;
 mod plans;
 mod seat;

@@ -87,7 +87,7 @@ async fn a_reader_that_renews_keeps_its_seat_and_one_that_leaves_is_followed_at_
     for _ in 0..8 {
         sleep(Duration::from_millis(200)).await;
         assert_eq!(
-            first.extend(work.token, &[work.id(0)], brief.lease).await.unwrap(),
+            first.extend(work.token, &[work.id(0)], brief.lease).await.unwrap().held,
             [work.id(0)]
         );
         assert!(Work::claim(&second, &brief).await.events().is_empty());

@@ -7,6 +7,7 @@ use posthaste_core::store::{Claim, ClaimRequest};
 use posthaste_core::{Message, MessageId, RelayStore};
 use posthaste_relay::{Relay, RelayConfig};
 use posthaste_testkit::RecordingPublisher;
+use sqlx::{AssertSqlSafe, Executor};
 use tokio_util::sync::CancellationToken;
 
 use crate::place::{Place, claim, elsewhere, eventually, ids, request, unordered};
@@ -189,7 +190,7 @@ async fn a_claim_that_is_not_renewed_is_rolled_back_and_one_that_is_holds() {
         async move {
             for _ in 0..8 {
                 tokio::time::sleep(Duration::from_millis(400)).await;
-                assert_eq!(store.extend(token, &ids, lease).await.unwrap(), ids);
+                assert_eq!(store.extend(token, &ids, lease).await.unwrap().held, ids);
             }
         }
     });
@@ -211,7 +212,7 @@ async fn a_claim_that_is_not_renewed_is_rolled_back_and_one_that_is_holds() {
     .await;
     assert_eq!(freed.unwrap(), all[2..], "only those");
     renewed.await.unwrap();
-    assert_eq!(place.store.extend(left.token, &all[2..], lease).await.unwrap(), []);
+    assert_eq!(place.store.extend(left.token, &all[2..], lease).await.unwrap().held, []);
     assert_eq!(
         place
             .store
@@ -324,5 +325,54 @@ async fn a_deep_backlog_of_waiting_keys_hides_nothing() {
         ..request(10)
     };
     assert_eq!(claim(&place.store, &request).await.messages.len(), 1);
+    place.dispose().await;
+}
+
+/// A trigger that asks for somebody else's lock costs its own row's verdict, and not those of the whole claim.
+///
+/// Proves pitfall 19.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_trigger_that_does_not_get_its_lock_costs_its_neighbours_nothing() {
+    let (place, all) = place(4, 20).await;
+    let table = place.map.table("outbox").unwrap().name.quoted('"');
+    let (id, status) = (
+        place.map.column("id").unwrap().name.quoted('"'),
+        place.map.column("status").unwrap().name.quoted('"'),
+    );
+    place
+        .run(&format!(
+            "create table ledger as select {id} as id from {table};
+             create function book() returns trigger language plpgsql as $$
+             begin
+                 if new.{status} is distinct from old.{status} then
+                     perform from ledger where id = new.{id} for update nowait;
+                 end if;
+                 return new;
+             end $$;
+             create trigger book before update on {table} for each row execute function book()"
+        ))
+        .await;
+    let other = place.another(1).await;
+    let mut other = other.pool().begin().await.unwrap();
+    let lock = format!("select from ledger where id = '{}' for update", all[7]);
+    other.execute(AssertSqlSafe(lock)).await.unwrap();
+    let request = unordered(20);
+    let work = claim(&place.store, &request).await;
+    let settled = place
+        .store
+        .settle(&verdicts(&request, &work, &Verdict::Delivered))
+        .await;
+    let settled = settled.unwrap();
+    assert_eq!(settled.lost, all[7..=7]);
+    assert!(settled.refused.is_empty());
+    other.rollback().await.unwrap();
+    let request = unordered(20);
+    let work = claim(&place.store, &request).await;
+    assert_eq!(ids(&work), all[7..=7]);
+    let settled = place
+        .store
+        .settle(&verdicts(&request, &work, &Verdict::Delivered))
+        .await;
+    assert!(settled.unwrap().lost.is_empty());
     place.dispose().await;
 }

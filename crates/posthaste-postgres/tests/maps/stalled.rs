@@ -138,7 +138,7 @@ async fn rows_of_a_vanished_worker_are_recovered_after_five_minutes() {
         .run("update donation_outbox set locked_at = locked_at - interval '6 minutes'")
         .await;
     assert_eq!(
-        place.store.extend(first.token, &all[..1], STALLED).await.unwrap(),
+        place.store.extend(first.token, &all[..1], STALLED).await.unwrap().held,
         all[..1],
         "one is alive"
     );

@@ -124,6 +124,12 @@ impl Backend for Usage {
         unreachable!("the table has no hash")
     }
 
+    async fn lock_row(&self, tx: &mut Self::Tx, id: MessageId) -> bool {
+        let sql = format!("select from modkit_outbox_events where id = '{id}' for update");
+        tx.execute(AssertSqlSafe(sql)).await.unwrap();
+        true
+    }
+
     async fn dispose(self) {
         self.0.dispose().await;
     }
@@ -227,6 +233,12 @@ cases! {
         races_for_several_keys_in_any_order_do_not_deadlock
         the_second_wins_when_the_first_rolls_back
         the_second_is_told_the_first_id_when_the_first_commits
+    }
+    locked {
+        a_locked_row_is_busy_and_its_neighbours_are_settled
+        a_locked_row_is_neither_renewed_nor_lost
+        a_lock_on_one_row_in_flight_stops_no_other_and_repeats_nothing
+        a_published_message_whose_row_is_locked_is_written_when_the_lock_is_gone
     }
     concurrency {
         many_unordered_workers_never_hold_a_row_twice

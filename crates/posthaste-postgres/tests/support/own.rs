@@ -160,6 +160,12 @@ impl<const SPLIT: bool> Backend for Pg<SPLIT> {
         .await;
     }
 
+    async fn lock_row(&self, tx: &mut Self::Tx, id: MessageId) -> bool {
+        let sql = format!("select from {}.outbox where id = '{id}' for update", self.schema);
+        tx.execute(AssertSqlSafe(sql)).await.unwrap();
+        true
+    }
+
     async fn dispose(self) {
         self.run("drop schema {schema} cascade").await;
     }

@@ -105,6 +105,11 @@ fn describe_refusals() {
         Unit::Count,
         "Messages whose outcome the database refuses to write at present."
     );
+    describe_gauge!(
+        "outbox_verdicts_busy",
+        Unit::Count,
+        "Messages whose outcome waits for a lock that another transaction holds."
+    );
     describe_counter!(
         "outbox_claim_refused_count",
         Unit::Count,

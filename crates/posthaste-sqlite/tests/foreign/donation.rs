@@ -184,7 +184,8 @@ async fn rows_of_vanished_workers_return_after_five_minutes_or_die() {
             .store
             .extend(request.token, &[1.into()], FIVE_MINUTES)
             .await
-            .unwrap(),
+            .unwrap()
+            .held,
         [1.into()]
     );
     assert_eq!(recover().await.unwrap().pending, [2.into()]);

@@ -201,7 +201,11 @@ async fn live(names: &Names, map: TableMap) {
     assert!(claim.messages.iter().all(|claimed| claimed.message.topic == *nasty));
     assert_eq!(statuses(&pool, names).await, [&names.words[2]; 3].map(Clone::clone));
     assert_eq!(
-        store.extend(request.token, &[1.into()], request.lease).await.unwrap(),
+        store
+            .extend(request.token, &[1.into()], request.lease)
+            .await
+            .unwrap()
+            .held,
         [1.into()]
     );
     let settlements = [

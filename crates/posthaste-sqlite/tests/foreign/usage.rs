@@ -117,7 +117,12 @@ async fn the_column_for_the_worker_holds_a_proof_that_never_repeats() {
     foreign.store.claim(&second).await.unwrap();
     let late = [Settlement::delivered(id, first.token)];
     assert_eq!(foreign.store.settle(&late).await.unwrap().lost, [id], "lost");
-    let held = foreign.store.extend(first.token, &[id], first.lease).await.unwrap();
+    let held = foreign
+        .store
+        .extend(first.token, &[id], first.lease)
+        .await
+        .unwrap()
+        .held;
     assert!(held.is_empty());
     assert_eq!(
         foreign.text("select status from modkit_outbox_events").await,

@@ -43,6 +43,7 @@ fn choose(rows: &Rows, request: &ClaimRequest, now: DateTime<Utc>) -> (Vec<i64>,
             .filter(move |(_, row)| row.is_in(&request.scope) && row.life.is_expired(now) == expired)
             .filter(|(_, row)| row.life.is_claimable(now, row.limit(request.max_attempts)))
             .filter(|(_, row)| !request.left_out.contains(&row.message.id))
+            .filter(|(_, row)| !rows.locked.contains(&row.message.id))
             .filter(|(sequence, row)| lanes.allow(**sequence, row))
     };
     let risk = |row: &Row| reclaim_limit(row.life.attempts, row.limit(request.max_attempts), request.limit);
@@ -104,6 +105,8 @@ impl<'a> Lanes<'a> {
                     until.insert(lane, Until::Before(0));
                     continue;
                 }
+                // Nobody can say what becomes of a row that somebody else has locked.
+                State::Pending | State::Processing if rows.locked.contains(&row.message.id) => Until::Before(sequence),
                 // A retry goes alone: if it fails again, nothing that follows it is touched.
                 State::Pending if row.life.is_waiting() => Until::Including(sequence),
                 State::Dead if blocks(row) => Until::Before(sequence),

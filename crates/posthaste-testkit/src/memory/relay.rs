@@ -8,8 +8,8 @@ use chrono::{DateTime, Utc};
 use posthaste_core::integrity::StoredHash;
 use posthaste_core::lifecycle::{Lease, LeaseToken, Settlement, State};
 use posthaste_core::store::{
-    Claim, ClaimRequest, ClaimedMessage, LeadRequest, Leadership, Migration, OutboxStats, ProducerStore, Recovered,
-    RelayBeat, SchemaStore, Scope, Settled, Terms, WorkerId,
+    BusyRow, Claim, ClaimRequest, ClaimedMessage, Extended, LeadRequest, Leadership, Migration, OutboxStats,
+    ProducerStore, Recovered, RelayBeat, SchemaStore, Scope, Settled, Terms, WorkerId,
 };
 use posthaste_core::wake::WakeSource;
 use posthaste_core::{EnqueueError, Enqueued, Message, MessageId, OutboxOptions, RelayStore, StoreError};
@@ -66,8 +66,15 @@ impl RelayStore for MemoryStore {
     async fn settle(&self, settlements: &[Settlement]) -> Result<Settled, StoreError> {
         let now = self.clock.now();
         let mut rows = self.rows_at(now);
-        let mut lost = Vec::new();
+        let (mut lost, mut busy) = (Vec::new(), Vec::new());
         for settlement in settlements {
+            if rows.is_busy(settlement.id, settlement.token) {
+                busy.push(BusyRow {
+                    id: settlement.id,
+                    holder: Some("a transaction in memory".to_owned()),
+                });
+                continue;
+            }
             let settled = rows.row_mut(settlement.id).is_some_and(|row| {
                 let known = settlement.version.is_none_or(|version| version == row.version);
                 let settled = known && row.life.settle(now, settlement.token, &settlement.verdict).is_ok();
@@ -83,18 +90,17 @@ impl RelayStore for MemoryStore {
         if self.table.lease == MemoryLease::RowLocks {
             rows.commit(settlements, now);
         }
-        Ok(Settled::but(lost))
+        Ok(Settled {
+            busy,
+            ..Settled::but(lost)
+        })
     }
 
-    async fn extend(
-        &self,
-        token: LeaseToken,
-        ids: &[MessageId],
-        lease: Duration,
-    ) -> Result<Vec<MessageId>, StoreError> {
+    async fn extend(&self, token: LeaseToken, ids: &[MessageId], lease: Duration) -> Result<Extended, StoreError> {
         let now = self.clock.now();
         let mut rows = self.rows_at(now);
         let until = self.until(now, lease);
+        let (busy, free): (Vec<_>, Vec<_>) = ids.iter().copied().partition(|id| rows.is_busy(*id, token));
         let held = |id: &MessageId| {
             let Some(row) = rows.row_mut(*id) else { return false };
             let held = row.life.extend(now, Lease { token, until }).is_ok();
@@ -103,7 +109,8 @@ impl RelayStore for MemoryStore {
             }
             held
         };
-        Ok(ids.iter().copied().filter(held).collect())
+        let held = free.into_iter().filter(held).collect();
+        Ok(Extended { held, busy })
     }
 
     fn terms(&self) -> Terms {
@@ -135,7 +142,7 @@ impl RelayStore for MemoryStore {
         let old: Vec<_> = rows
             .outbox
             .iter()
-            .filter(|(_, row)| row.life.state == State::Delivered)
+            .filter(|(_, row)| row.life.state == State::Delivered && !rows.locked.contains(&row.message.id))
             .filter(|(_, row)| row.delivered_at.is_some_and(|at| at < now - keep))
             .map(|(sequence, _)| *sequence)
             .take(limit as usize)
@@ -230,8 +237,10 @@ fn sweep(
     concerned: impl Fn(State) -> bool,
 ) -> Vec<MessageId> {
     let mut died = Vec::new();
-    let in_scope = rows.outbox.values_mut().filter(|row| row.is_in(scope));
-    for row in in_scope.filter(|row| concerned(row.life.state)) {
+    let Rows { outbox, locked, .. } = rows;
+    let in_scope = outbox.values_mut().filter(|row| row.is_in(scope));
+    let free = in_scope.filter(|row| !locked.contains(&row.message.id));
+    for row in free.filter(|row| concerned(row.life.state)) {
         if row.life.sweep(now, row.limit(max_attempts)).is_ok() {
             row.follow(now);
             died.push(row.message.id);

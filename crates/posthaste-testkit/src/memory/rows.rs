@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use chrono::{DateTime, Utc};
 use posthaste_core::integrity::ContentHash;
-use posthaste_core::lifecycle::{Life, State};
+use posthaste_core::lifecycle::{LeaseToken, Life, State};
 use posthaste_core::store::{Record, Scope, WorkerId};
 use posthaste_core::{Message, MessageId};
 use tokio::sync::{OwnedMutexGuard, watch};
@@ -74,7 +74,39 @@ pub(super) struct Rows {
     pub(super) business: Vec<String>,
     pub(super) relays: BTreeMap<Uuid, Heard>,
     pub(super) leaders: HashMap<String, Leader>,
+    /// Rows that transactions of the application have locked.
+    pub(super) locked: HashSet<MessageId>,
     last_sequence: i64,
+}
+
+/// The rows that a transaction has locked, until it ends.
+#[derive(Debug)]
+pub(super) struct Locks {
+    shared: Arc<Shared>,
+    ids: HashSet<MessageId>,
+}
+
+impl Locks {
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
+        Self {
+            shared,
+            ids: HashSet::new(),
+        }
+    }
+
+    pub(super) fn add(&mut self, id: MessageId) {
+        self.shared.rows().locked.insert(id);
+        self.ids.insert(id);
+    }
+}
+
+impl Drop for Locks {
+    fn drop(&mut self) {
+        let mut rows = self.shared.rows();
+        for id in &self.ids {
+            rows.locked.remove(id);
+        }
+    }
 }
 
 /// A dedupe key that was used.
@@ -127,6 +159,15 @@ impl Rows {
 
     pub(super) fn row_mut(&mut self, id: MessageId) -> Option<&mut Row> {
         self.outbox.get_mut(self.sequences.get(&id)?)
+    }
+
+    /// Whether a row is under this token while somebody else has locked it.
+    pub(super) fn is_busy(&self, id: MessageId, token: LeaseToken) -> bool {
+        let held = |row: &Row| {
+            let lease = row.life.lease.is_some_and(|lease| lease.token == token);
+            row.life.state == State::Processing && lease
+        };
+        self.locked.contains(&id) && self.row(id).is_some_and(|(_, row)| held(row))
     }
 
     /// The message that holds a dedupe key: as long as its row is there or its window runs, whichever is longer.

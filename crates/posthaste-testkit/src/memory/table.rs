@@ -109,8 +109,9 @@ impl Rows {
         now: DateTime<Utc>,
     ) -> Recovered {
         let mut recovered = Recovered::default();
+        let locked = &self.locked;
         for row in self.outbox.values_mut().filter(|row| row.is_in(scope)) {
-            let stalled = row.locked_at.is_some_and(|at| at < since);
+            let stalled = row.locked_at.is_some_and(|at| at < since) && !locked.contains(&row.message.id);
             if stalled && row.life.recover(now, row.limit(max_attempts)).is_ok() {
                 row.follow(now);
                 if row.life.state == State::Dead {

@@ -1,6 +1,7 @@
 //! Transactions in memory.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use posthaste_core::enqueue::{NewRow, Prepared};
@@ -9,7 +10,7 @@ use posthaste_core::{EnqueueError, Enqueued, IntoMessage, Mark, Message, Message
 use tokio::sync::OwnedMutexGuard;
 
 use super::MemoryStore;
-use super::rows::{Dedupe, DedupeKey, HandledKey, Row, UniqueKey};
+use super::rows::{Dedupe, DedupeKey, HandledKey, Locks, Row, UniqueKey};
 
 /// A transaction of a [`MemoryStore`]. Nobody sees what it wrote before [`MemoryTx::commit`]; dropping it is a rollback.
 /// A second transaction with an equal dedupe or inbox key waits until the first has ended.
@@ -23,12 +24,14 @@ pub struct MemoryTx {
     handled: Vec<HandledKey>,
     business: Vec<String>,
     reserved: HashMap<UniqueKey, OwnedMutexGuard<()>>,
+    locks: Locks,
     pub(super) marks: Vec<Mark>,
 }
 
 impl MemoryTx {
     pub(super) fn new(store: MemoryStore) -> Self {
         Self {
+            locks: Locks::new(Arc::clone(&store.shared)),
             store,
             outbox: Vec::new(),
             ids: HashSet::new(),
@@ -97,6 +100,11 @@ impl MemoryTx {
     /// Writes to a table of the application's own, so that a test can see that both are committed or neither.
     pub fn write_business_row(&mut self, key: impl Into<String>) {
         self.business.push(key.into());
+    }
+
+    /// Locks a row of the outbox, as `select … for update` does, until the transaction ends.
+    pub fn lock(&mut self, id: MessageId) {
+        self.locks.add(id);
     }
 
     pub(super) async fn record_handled(&mut self, key: HandledKey) -> bool {

@@ -252,6 +252,13 @@ macro_rules! __conformance_cases {
                 a_relay_that_lost_the_lead_claims_nothing_more
                 a_relay_that_may_not_be_active_does_not_drain
             }
+            locked {
+                a_locked_row_is_busy_and_its_neighbours_are_settled
+                a_locked_row_is_neither_renewed_nor_lost
+                a_locked_row_is_left_alone_by_claims_and_by_those_who_clean_up
+                a_lock_on_one_row_in_flight_stops_no_other_and_repeats_nothing
+                a_published_message_whose_row_is_locked_is_written_when_the_lock_is_gone
+            }
             inbox {
                 a_delivery_is_handled_once
                 two_consumers_are_independent

@@ -15,6 +15,7 @@ pub mod enqueue;
 pub mod inbox;
 pub mod leadership;
 pub mod lease;
+pub mod locked;
 pub mod order;
 pub mod purge;
 pub mod refused;

@@ -1,0 +1,154 @@
+//! Locks that others hold on rows in flight, or that triggers ask for.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use posthaste_core::lifecycle::{LeaseToken, Settlement};
+use posthaste_core::store::{ClaimRequest, Ordering, Scope, WorkerId};
+use posthaste_core::{Message, MessageId, OutboxOptions, RelayStore};
+use posthaste_postgres::PostgresStore;
+use posthaste_relay::{Relay, RelayConfig};
+use posthaste_testkit::RecordingPublisher;
+use sqlx::{AssertSqlSafe, Executor};
+use tokio_util::sync::CancellationToken;
+
+async fn place(messages: usize) -> (PostgresStore, String, Vec<MessageId>) {
+    let schema = support::fresh_schema();
+    let store = PostgresStore::in_schema(support::pool(6).await, &schema).unwrap();
+    posthaste_core::store::SchemaStore::migrate(&store).await.unwrap();
+    let messages: Vec<_> = (0..messages).map(|n| Message::new("t", n.to_string())).collect();
+    let ids = messages.iter().map(|message| message.id).collect();
+    let mut tx = store.pool().begin().await.unwrap();
+    let outbox = store.outbox(OutboxOptions::default());
+    outbox.enqueue_all(&mut tx, messages).await.unwrap();
+    tx.commit().await.unwrap();
+    (store, schema, ids)
+}
+
+fn request() -> ClaimRequest {
+    ClaimRequest {
+        worker: WorkerId::new(),
+        token: LeaseToken::new(),
+        limit: 1_000,
+        max_bytes: 1 << 20,
+        look_ahead: None,
+        lease: Duration::from_mins(5),
+        max_attempts: 10,
+        ordering: Ordering::None,
+        scope: Scope::default(),
+        left_out: Vec::new(),
+    }
+}
+
+async fn run(store: &PostgresStore, sql: String) {
+    let sql = sqlx::raw_sql(AssertSqlSafe(sql));
+    store.pool().execute(sql).await.unwrap();
+}
+
+async fn count(store: &PostgresStore, schema: &str, state: &str) -> i64 {
+    let sql = format!("select count(*) from {schema}.outbox where status = '{state}'");
+    let mut tx = store.pool().begin().await.unwrap();
+    let count = sqlx::query_scalar(AssertSqlSafe(sql)).persistent(false);
+    count.fetch_one(&mut *tx).await.unwrap()
+}
+
+/// An operator wants to know whom to ask.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_has_locked_a_row_is_said() {
+    let (store, schema, ids) = place(2).await;
+    let request = request();
+    store.claim(&request).await.unwrap();
+    let mut other = store.pool().begin().await.unwrap();
+    other
+        .execute("set application_name = 'a curious operator'")
+        .await
+        .unwrap();
+    let pid: i32 = sqlx::query_scalar("select pg_backend_pid()")
+        .fetch_one(&mut *other)
+        .await
+        .unwrap();
+    let lock = format!("select from {schema}.outbox where id = '{}' for update", ids[1]);
+    other.execute(AssertSqlSafe(lock)).await.unwrap();
+    let verdicts = ids.iter().map(|id| Settlement::delivered(*id, request.token));
+    let settled = store.settle(&verdicts.collect::<Vec<_>>()).await.unwrap();
+    let holder = settled.busy[0].holder.as_deref().unwrap();
+    assert_eq!(holder, format!("session {pid} (a curious operator)"));
+    other.rollback().await.unwrap();
+}
+
+/// Renewals and verdicts of one relay meet all the time: they wait for each other, and nothing is called busy.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_verdict_waits_for_the_renewal_of_its_own_lease() {
+    let (store, _, ids) = place(200).await;
+    let request = request();
+    store.claim(&request).await.unwrap();
+    let renewing = async {
+        for _ in 0..20 {
+            store.extend(request.token, &ids, request.lease).await.unwrap();
+        }
+    };
+    let settling = async {
+        for chunk in ids.chunks(10) {
+            let verdicts = chunk.iter().map(|id| Settlement::delivered(*id, request.token));
+            let settled = store.settle(&verdicts.collect::<Vec<_>>()).await.unwrap();
+            assert!(settled.lost.is_empty() && settled.busy.is_empty(), "{settled:?}");
+        }
+    };
+    tokio::join!(renewing, settling);
+}
+
+/// What keeps one verdict from being written may lie in another table, and says nothing about its neighbours.
+///
+/// Proves pitfall 19.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_trigger_that_does_not_get_its_lock_stops_no_other_verdict() {
+    let (store, schema, ids) = place(50).await;
+    run(
+        &store,
+        format!(
+            "create table {schema}.ledger (id uuid primary key);
+             insert into {schema}.ledger select id from {schema}.outbox;
+             create function {schema}.book() returns trigger language plpgsql as $$
+             begin
+                 if new.status = 'delivered' then
+                     perform from {schema}.ledger where id = new.id for update nowait;
+                 end if;
+                 return new;
+             end $$;
+             create trigger book before update on {schema}.outbox for each row execute function {schema}.book()"
+        ),
+    )
+    .await;
+    let mut other = store.pool().begin().await.unwrap();
+    let lock = format!("select from {schema}.ledger where id = '{}' for update", ids[17]);
+    other.execute(AssertSqlSafe(lock)).await.unwrap();
+    let (broker, shutdown) = (RecordingPublisher::new(), CancellationToken::new());
+    let config = RelayConfig {
+        lease: Duration::from_secs(1),
+        poll_interval: Duration::from_millis(50),
+        max_poll_interval: Duration::from_millis(50),
+        ..RelayConfig::default()
+    };
+    let relay = Relay::new(store.clone(), broker.clone()).config(config);
+    let relay = tokio::spawn(relay.run_until(shutdown.clone()));
+    let delivered = async |wanted: i64| {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while count(&store, &schema, "delivered").await != wanted {
+            assert!(Instant::now() < deadline, "{wanted} should be delivered");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    delivered(49).await;
+    // Its lease would be over several times by now.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(count(&store, &schema, "dead").await, 0);
+    other.rollback().await.unwrap();
+    delivered(50).await;
+    shutdown.cancel();
+    let report = relay.await.unwrap().unwrap();
+    assert_eq!((report.delivered, report.busy, report.lease_lost), (50, 0, 0));
+    broker.assert_delivered_once(&ids);
+}
