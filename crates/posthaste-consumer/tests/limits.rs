@@ -21,7 +21,7 @@ use rdkafka::message::{Header, Headers, OwnedHeaders};
 use rdkafka::producer::FutureRecord;
 use sqlx::{PgConnection, Postgres, Transaction};
 use support::{Running, SOLD, Sale, World, logs, until};
-use tokio::sync::Semaphore;
+use tokio::sync::{Barrier, Semaphore};
 
 /// A handler that never comes to an end fails its attempt, and the partition goes on without the event.
 #[tokio::test(flavor = "multi_thread")]
@@ -174,19 +174,20 @@ async fn a_database_that_does_not_answer_costs_time_only() {
 }
 
 /// A topic and a dead-letter topic that take records of the same size, as Kafka makes them.
-async fn tight(limit: &str) -> Option<World> {
+async fn tight(partitions: i32, limit: &str) -> Option<World> {
     if support::left_out("kafka") || support::left_out("postgres") {
         return None;
     }
     let world = World::on(&support::bootstrap()).await;
-    for topic in [world.topic.clone(), world.dead_letter_topic()] {
-        world.create_topic(&topic, 1, &[("max.message.bytes", limit)]).await;
+    for (topic, partitions) in [(world.topic.clone(), partitions), (world.dead_letter_topic(), 1)] {
+        let settings = [("max.message.bytes", limit)];
+        world.create_topic(&topic, partitions, &settings).await;
     }
     Some(world)
 }
 
 /// Sends an event of the limit's size, less some bytes for what a record batch has beside it.
-async fn send_large(world: &World, payload: usize) {
+async fn send_large(world: &World, partition: i32, payload: usize) {
     let mut headers = OwnedHeaders::new();
     for (key, value) in [
         ("ce_specversion", "1.0"),
@@ -200,8 +201,8 @@ async fn send_large(world: &World, payload: usize) {
         });
     }
     let payload = vec![b'x'; payload];
-    let record = FutureRecord::to(&world.topic).key("a").partition(0).headers(headers);
-    world.send_record(record.payload(&payload)).await;
+    let record = FutureRecord::to(&world.topic).key("a").headers(headers);
+    world.send_record(record.partition(partition).payload(&payload)).await;
 }
 
 fn refusing(world: &World, config: ConsumerConfig) -> Consumer<PostgresInbox> {
@@ -218,9 +219,9 @@ fn refusing(world: &World, config: ConsumerConfig) -> Consumer<PostgresInbox> {
 /// represented by a stub: whoever chooses the size of a record cannot stop a partition with it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_poison_record_near_the_limit_is_buried() {
-    let Some(world) = tight("20000").await else { return };
+    let Some(world) = tight(1, "20000").await else { return };
     for payload in [17_000, 19_000, 19_850] {
-        send_large(&world, payload).await;
+        send_large(&world, 0, payload).await;
     }
     let running = Running::start(refusing(&world, world.config()));
     world.until_committed(0, 3).await;
@@ -254,11 +255,41 @@ async fn a_poison_record_near_the_limit_is_buried() {
     assert_eq!(world.length(&world.topic).await, 3, "nothing was sent in its place");
 }
 
+/// Letters of several partitions that come at once are too large together, and are none the shorter for it.
+#[tokio::test(flavor = "multi_thread")]
+async fn letters_that_fit_one_by_one_are_written_whole() {
+    const PARTITIONS: i32 = 8;
+    let Some(world) = tight(PARTITIONS, "20000").await else {
+        return;
+    };
+    for partition in 0..PARTITIONS {
+        send_large(&world, partition, 8_000).await;
+    }
+    let together = Arc::new(Barrier::new(8));
+    let error = "this error is long. ".repeat(100);
+    let running = Running::start(Consumer::new(world.config(), world.inbox()).on_idempotent(
+        SOLD,
+        async move |_: &mut PgConnection, _: Received<posthaste_consumer::Raw>| {
+            together.wait().await;
+            Err(HandlerError::permanent(error.clone()))
+        },
+    ));
+    for partition in 0..PARTITIONS {
+        world.until_committed(partition, 1).await;
+    }
+    assert_eq!(running.stop().await.dead_letters, 8);
+    for dead in world.read(&world.dead_letter_topic(), 8).await {
+        let letter = DeadLetter::read(dead.headers().unwrap()).unwrap();
+        let sizes = (dead.payload().map(<[u8]>::len), letter.error.len());
+        assert_eq!(sizes, (Some(8_000), 2_000));
+    }
+}
+
 /// Where a stub is not wanted the partition waits, and goes on once the topic takes the record.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_record_that_must_be_buried_whole_waits_for_room() {
-    let Some(world) = tight("20000").await else { return };
-    send_large(&world, 19_850).await;
+    let Some(world) = tight(1, "20000").await else { return };
+    send_large(&world, 0, 19_850).await;
     let config = ConsumerConfig {
         too_large: TooLarge::Wait,
         ..world.config()
@@ -307,7 +338,7 @@ async fn tombstones_may_be_passed_over() {
 async fn a_queue_is_bounded_in_bytes_too() {
     let Some(world) = World::new(1).await else { return };
     for _ in 0..20 {
-        send_large(&world, 30_000).await;
+        send_large(&world, 0, 30_000).await;
     }
     let config = ConsumerConfig {
         prefetch_bytes: 64 << 10,

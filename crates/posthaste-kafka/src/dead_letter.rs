@@ -1,7 +1,10 @@
 //! What is added to a record on its way to `{topic}.dlq`, and taken off again on its way back.
 
 use chrono::{DateTime, SecondsFormat, Utc};
+use rdkafka::ClientConfig;
 use rdkafka::message::{Header, Headers, OwnedHeaders};
+
+use crate::connection::{Connection, InvalidConnection, MESSAGE_MAX_BYTES};
 
 /// What the names of all these headers begin with.
 pub const PREFIX: &str = "posthaste_dlq_";
@@ -37,6 +40,22 @@ pub fn topic_for(topic: &str) -> String {
 /// The topic whose dead letters a topic holds, if that is what it is for.
 pub fn origin_of(topic: &str) -> Option<&str> {
     topic.strip_suffix(SUFFIX).filter(|origin| !origin.is_empty())
+}
+
+/// The settings of a producer that writes letters or sends them back. The connection's properties override these
+/// defaults and `others`.
+///
+/// Each letter goes out in a request of its own, whatever the properties say: a request that is too large for the topic is
+/// refused with all that is in it.
+pub fn producer_config(connection: &Connection, others: &[(&str, &str)]) -> Result<ClientConfig, InvalidConnection> {
+    let defaults = [
+        ("delivery.timeout.ms", "30000"),
+        ("message.max.bytes", MESSAGE_MAX_BYTES),
+    ];
+    let mut config = connection.client_config(&[&defaults, others].concat())?;
+    config.set("acks", "all").set("enable.idempotence", "true");
+    config.set("batch.num.messages", "1");
+    Ok(config)
 }
 
 /// Why and whence a record was given up.

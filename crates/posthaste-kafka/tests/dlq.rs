@@ -42,7 +42,11 @@ impl Post {
         topics::ensure(&connection, &declared).await.unwrap();
         Some(Self {
             dlq: format!("{topic}.dlq"),
-            producer: connection.client_config(&[]).unwrap().create().unwrap(),
+            producer: connection
+                .client_config(&[("message.max.bytes", "10000000")])
+                .unwrap()
+                .create()
+                .unwrap(),
             connection,
             topic,
         })
@@ -142,6 +146,14 @@ fn read(connection: &Connection, topic: &str, partitions: i32) -> Vec<Record> {
     records.sort();
     let record = |(partition, _, key, payload, headers)| (key, payload, headers, partition);
     records.into_iter().map(record).collect()
+}
+
+/// A topic of which a request may have so many bytes.
+fn taking(bytes: &str) -> TopicSpec {
+    TopicSpec {
+        config: [("max.message.bytes".to_owned(), bytes.to_owned())].into(),
+        ..TopicSpec::default()
+    }
 }
 
 fn everything() -> Selection {
@@ -461,11 +473,9 @@ async fn what_cannot_be_sent_stops_the_replay_and_stays_open() {
 /// Letters of one key go back in their order, and none of them after one that failed.
 #[tokio::test]
 async fn a_letter_that_fails_stops_those_of_its_key() {
-    let spec = TopicSpec {
-        config: [("max.message.bytes".to_owned(), "2000".to_owned())].into(),
-        ..TopicSpec::default()
+    let Some(post) = Post::with(taking("2000")).await else {
+        return;
     };
-    let Some(post) = Post::with(spec).await else { return };
     let large = "x".repeat(5_000);
     for (key, payload) in [
         ("a", "1"),
@@ -481,9 +491,7 @@ async fn a_letter_that_fails_stops_those_of_its_key() {
         post.write(Some(key.as_bytes()), Some(payload.as_bytes()), headers)
             .await;
     }
-    // Each in a request of its own, so that none fails with another one's.
-    let connection = post.connection.clone().property("batch.num.messages", "1");
-    let topic = DeadLetterTopic::open(&connection, &post.dlq).await.unwrap();
+    let topic = post.open().await;
     let error = topic.replay(&everything(), |_| {}).await.unwrap_err();
     assert!(matches!(&error, DlqError::Unsendable { offset: 2, .. }), "{error}");
     assert!(error.to_string().contains("too large"), "{error}");
@@ -499,6 +507,60 @@ async fn a_letter_that_fails_stops_those_of_its_key() {
     assert_eq!(of_key("a"), ["1"]);
     assert_eq!(of_key("b"), ["2", "5"]);
     assert_eq!(topic.open_letters().await.unwrap(), 3);
+}
+
+/// Together they are far above what the topic takes, whatever the settings say of the size of requests.
+#[tokio::test]
+async fn letters_that_fit_one_by_one_are_not_refused_together() {
+    let Some(post) = Post::with(taking("20000")).await else {
+        return;
+    };
+    for n in 0..50 {
+        let id = n.to_string();
+        post.bury(&id, "shop.order.created.v1", &[b'x'; 1_000]).await;
+    }
+    let connection = post.connection.clone().property("batch.num.messages", "1000");
+    let topic = DeadLetterTopic::open(&connection, &post.dlq).await.unwrap();
+    assert_eq!(topic.replay(&everything(), |_| {}).await.unwrap().letters, 50);
+    assert_eq!(post.delivered().len(), 50);
+}
+
+#[tokio::test]
+async fn of_letters_that_are_sent_together_the_one_that_is_too_large_is_named() {
+    let Some(post) = Post::with(taking("2000")).await else {
+        return;
+    };
+    for n in 0..10 {
+        let bytes = if n == 5 { 5_000 } else { 10 };
+        let payload = vec![b'x'; bytes];
+        post.bury(&n.to_string(), "shop.order.created.v1", &payload).await;
+    }
+    let topic = post.open().await;
+    let error = topic.replay(&everything(), |_| {}).await.unwrap_err();
+    assert!(
+        matches!(
+            &error,
+            DlqError::Unsendable {
+                offset: 5,
+                replayed: 9,
+                ..
+            }
+        ),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn how_large_a_letter_may_be_is_for_its_topic_to_say() {
+    let Some(post) = Post::with(taking("3000000")).await else {
+        return;
+    };
+    let large = vec![b'x'; 1_500_000];
+    post.bury("0", "shop.order.created.v1", &large).await;
+    assert_eq!(
+        post.open().await.replay(&everything(), |_| {}).await.unwrap().letters,
+        1
+    );
 }
 
 #[tokio::test]

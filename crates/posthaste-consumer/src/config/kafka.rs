@@ -1,6 +1,6 @@
 //! The settings as properties of librdkafka.
 
-use posthaste_kafka::Connection;
+use posthaste_kafka::{Connection, dead_letter};
 use rdkafka::ClientConfig;
 
 use super::{Assignment, ConsumerConfig, InvalidConfig, OffsetReset};
@@ -79,17 +79,8 @@ impl ConsumerConfig {
 
     /// The properties of the producer that writes dead letters.
     pub(crate) fn dead_letter_properties(&self) -> Result<ClientConfig, InvalidConfig> {
-        let defaults = [
-            ("acks", "all"),
-            ("enable.idempotence", "true"),
-            ("delivery.timeout.ms", "30000"),
-            // One letter at a time and per partition: there is nothing to wait for.
-            ("linger.ms", "0"),
-            // What the topic may hold is the broker's to decide.
-            ("message.max.bytes", "100000000"),
-            ("topic.metadata.propagation.max.ms", "5000"),
-        ];
-        Ok(shared(&self.connection).client_config(&defaults)?)
+        let others = [("topic.metadata.propagation.max.ms", "5000")];
+        Ok(dead_letter::producer_config(&shared(&self.connection), &others)?)
     }
 }
 

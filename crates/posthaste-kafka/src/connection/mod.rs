@@ -32,6 +32,10 @@ pub struct Connection {
     pub properties: BTreeMap<String, String>,
 }
 
+/// `message.max.bytes` of every producer unless the properties say otherwise: the most that brokers read. How large a
+/// record may be is for its topic to say.
+pub const MESSAGE_MAX_BYTES: &str = "104857600";
+
 /// Properties with a field of their own.
 const FIELDS: [(&str, &str); 3] = [
     ("bootstrap.servers", "name the brokers in `brokers` instead"),

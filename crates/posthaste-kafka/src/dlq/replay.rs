@@ -18,6 +18,7 @@ use super::reader::Page;
 use super::selection::Selection;
 use super::topic::{DeadLetterTopic, PAGE};
 use crate::cluster::{Sight, Witness};
+use crate::dead_letter;
 
 /// The consumer group whose committed offset is how far a dead-letter topic was replayed.
 pub fn group_of(topic: &str) -> String {
@@ -69,13 +70,9 @@ impl DeadLetterTopic {
 
     pub(super) fn producer(&self) -> Result<FutureProducer<Witness>, DlqError> {
         self.cluster.connection().refuse(&OWNED)?;
-        let mut config = self.cluster.connection().client_config(&[
-            ("delivery.timeout.ms", "30000"),
-            ("linger.ms", "5"),
-            // As Java's clients do, and as the relay does, so that a key stays in its partition.
-            ("partitioner", "murmur2_random"),
-        ])?;
-        config.set("acks", "all").set("enable.idempotence", "true");
+        // As Java's clients do, and as the relay does, so that a key stays in its partition.
+        let partitioner = [("partitioner", "murmur2_random")];
+        let config = dead_letter::producer_config(self.cluster.connection(), &partitioner)?;
         let producer = config.create_with_context(Witness::default());
         Ok(producer.map_err(crate::InvalidConnection::from)?)
     }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use posthaste_kafka::connection::MESSAGE_MAX_BYTES;
 use posthaste_kafka::event::Format;
 use posthaste_kafka::{Connection, InvalidConnection};
 use rdkafka::ClientConfig;
@@ -107,8 +108,7 @@ impl KafkaOptions {
         ("linger.ms", "5"),
         // As the Java client does, so that equal keys of both meet in one partition.
         ("partitioner", "murmur2_random"),
-        // The topic's own limit decides; this is the most that brokers read.
-        ("message.max.bytes", "104857600"),
+        ("message.max.bytes", MESSAGE_MAX_BYTES),
         // A broker that comes back is noticed soon.
         ("reconnect.backoff.max.ms", "2000"),
     ];
