@@ -18,6 +18,8 @@ pub(super) enum End {
     Failed(PublishError),
     /// It was not handed over at all.
     NotHandedOver,
+    /// The broker refused the request that held it, which may be by its neighbours there.
+    RefusedWithOthers,
     /// It was taken back before it was sent.
     Withdrawn,
     /// It was taken back when it may have been sent.
@@ -243,7 +245,7 @@ impl Lane {
             }
             // The message before it took the blame.
             End::Failed(_) | End::Withdrawn if after_failure => Outcome::NotAttempted,
-            End::NotHandedOver => Outcome::NotAttempted,
+            End::NotHandedOver | End::RefusedWithOthers => Outcome::NotAttempted,
             End::Failed(error) => Outcome::Failed(error),
             End::Withdrawn => gave_up.cloned().map_or(Outcome::NotAttempted, Outcome::Failed),
         }
@@ -345,6 +347,7 @@ mod tests {
         for end in [
             End::Failed(refused()),
             End::NotHandedOver,
+            End::RefusedWithOthers,
             End::Withdrawn,
             End::Uncertain,
         ] {

@@ -25,6 +25,8 @@ pub(super) struct Ticket {
     pub(super) place: usize,
     /// The lane's name, where its delivery is worth remembering.
     pub(super) known_by: Option<u64>,
+    /// Its size as a request of its own.
+    pub(super) bytes: usize,
 }
 
 /// What the publisher wants to know of all its producers.
@@ -68,8 +70,7 @@ impl Observer {
     fn broker_failure(&self, error: &KafkaError, topic: &str) -> PublishError {
         let failure = self.failure(error, Some(topic));
         if explain_error(error, None).cause == Cause::TooLarge {
-            // It is the whole request that was too large: this message may be one of its smallest. The next attempt
-            // asks the topic for its limit.
+            // The topic takes less than what is known of it. The next attempt asks for its limit.
             return PublishError::transient(failure.message);
         }
         failure
@@ -177,6 +178,8 @@ pub(super) struct Callbacks {
     pub(super) topics: Arc<Topics>,
     pub(super) generation: u64,
     pub(super) role: Role,
+    /// Most bytes of a request with several messages.
+    pub(super) batch_bytes: usize,
     /// Whether it has come to its end.
     pub(super) ended: AtomicBool,
     /// Called when the producer has come to its end.
@@ -224,7 +227,8 @@ impl Callbacks {
         (self.on_end)(reason);
     }
 
-    fn failed(&self, error: &KafkaError, topic: &str, partition: i32) -> End {
+    fn failed(&self, error: &KafkaError, topic: &str, partition: i32, bytes: usize) -> End {
+        let cause = explain_error(error, None).cause;
         let stuck = self.role == Role::Lanes && !self.ended.load(Ordering::Acquire);
         match error.rdkafka_error_code() {
             Some(RDKafkaErrorCode::PurgeQueue | RDKafkaErrorCode::PurgeInflight) if stuck => {
@@ -239,7 +243,7 @@ impl Callbacks {
                     self.end(&error.to_string());
                 }
                 self.warmth.doubt(topic, partition);
-                match explain_error(error, None).cause {
+                match cause {
                     Cause::TooLarge | Cause::UnknownTopic => self.topics.forget(topic),
                     _ => self.topics.ask_soon(topic),
                 }
@@ -248,7 +252,22 @@ impl Callbacks {
         match error.rdkafka_error_code() {
             Some(RDKafkaErrorCode::PurgeQueue) => End::Withdrawn,
             Some(RDKafkaErrorCode::PurgeInflight) => End::Uncertain,
+            // Above it a message is always alone.
+            _ if cause == Cause::TooLarge && bytes <= self.batch_bytes => {
+                self.request_refused(topic);
+                End::RefusedWithOthers
+            }
             _ => End::Failed(self.observer.broker_failure(error, topic)),
+        }
+    }
+
+    /// A request of several messages was too large: the next ones are smaller, down to one message in each.
+    fn request_refused(&self, topic: &str) {
+        if let Some(bytes) = self.topics.refused(topic, self.batch_bytes) {
+            tracing::warn!(
+                "Kafka topic {topic}: a request of several messages is above its max.message.bytes; requests are kept \
+                 below {bytes} bytes, unless DescribeConfigs on {topic} is granted and tells its limit"
+            );
         }
     }
 }
@@ -268,7 +287,7 @@ impl ProducerContext<NoCustomPartitioner> for Callbacks {
                 }
                 End::Delivered
             }
-            Err((error, record)) => self.failed(error, record.topic(), record.partition()),
+            Err((error, record)) => self.failed(error, record.topic(), record.partition(), ticket.bytes),
         };
         ticket.batch.end(ticket.lane, ticket.place, end);
     }

@@ -109,6 +109,7 @@ impl<'a> Desk<'a> {
             lane: at.lane,
             place: at.place,
             known_by: lane,
+            bytes,
         };
         let mut record = BaseRecord::with_opaque_to(topic, Box::new(ticket))
             .payload(&*encoded.payload)

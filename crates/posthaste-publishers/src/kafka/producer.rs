@@ -34,6 +34,7 @@ pub(super) struct Producer {
     retired: AtomicBool,
     /// Always there; taken out only to be dropped.
     native: Option<ThreadedProducer<Callbacks>>,
+    /// Most bytes of a request with several messages.
     batch_bytes: usize,
     living: Option<Living>,
 }
@@ -221,12 +222,14 @@ impl Slot {
     fn create(&self) -> Result<Producer, KafkaError> {
         let generation = self.generations.fetch_add(1, Ordering::Relaxed) + 1;
         let itself = Weak::clone(&self.itself);
+        let batch_bytes = self.batch_bytes();
         let callbacks = Callbacks {
             observer: Arc::clone(&self.observer),
             warmth: Arc::clone(&self.warmth),
             topics: Arc::clone(&self.topics),
             generation,
             role: self.role,
+            batch_bytes,
             ended: AtomicBool::new(false),
             on_end: Box::new(move |reason| {
                 if let Some(slot) = itself.upgrade() {
@@ -235,8 +238,6 @@ impl Slot {
             }),
         };
         let mut config = self.config.clone();
-        let configured = config.get("batch.size").and_then(|text| text.parse().ok());
-        let batch_bytes = configured.unwrap_or(BATCH_BYTES).min(self.topics.smallest_limit());
         config.set("batch.size", batch_bytes.to_string());
         let native = Some(config.create_with_context(callbacks)?);
         Ok(Producer {
@@ -247,6 +248,16 @@ impl Slot {
             batch_bytes,
             living: Some(Living::new()),
         })
+    }
+
+    /// Most bytes of a request with several messages. librdkafka gives a message that is larger a request of its own.
+    fn batch_bytes(&self) -> usize {
+        let configured = |name: &str| self.config.get(name).and_then(|text| text.parse().ok());
+        if configured("batch.num.messages") == Some(1) {
+            return 1;
+        }
+        let limit = self.topics.smallest_limit();
+        configured("batch.size").unwrap_or(BATCH_BYTES).min(limit)
     }
 
     fn end(&self, generation: u64, reason: &str) {

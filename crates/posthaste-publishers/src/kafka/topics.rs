@@ -19,6 +19,9 @@ pub(super) struct Facts {
 /// Kafka's default. Requests are kept below it where a topic's own is not known; no message is refused for it.
 const MAX_MESSAGE_BYTES: usize = 1_048_588;
 
+/// By how much requests get smaller when a topic refuses one: a limit that nobody tells is found in a few of them.
+const REFUSED_DIVISOR: usize = 4;
+
 /// After how long a topic is asked for again. One that was deleted, or whose limit was lowered, shows by a failure
 /// before.
 const LASTS: Duration = Duration::from_mins(5);
@@ -47,6 +50,8 @@ pub(super) struct Topics(Mutex<State>);
 struct State {
     known: HashMap<String, (Facts, Instant)>,
     absent: HashMap<String, (KafkaError, Instant)>,
+    /// Below how many bytes requests are kept since the topic refused one of several messages as too large.
+    refused: HashMap<String, usize>,
 }
 
 /// Whether a topic that cannot be used is worth another question.
@@ -91,6 +96,11 @@ impl Topics {
     pub(super) fn learnt(&self, topic: &str, facts: Facts) {
         let mut state = self.lock();
         state.absent.remove(topic);
+        // A limit above what was refused does not explain the refusal.
+        let explains = |kept_below: &usize| facts.max_message_bytes.is_some_and(|limit| limit <= *kept_below);
+        if state.refused.get(topic).is_some_and(explains) {
+            state.refused.remove(topic);
+        }
         if state.known.len() >= MAX_TOPICS {
             state.known.retain(|_, (_, since)| since.elapsed() < LASTS);
             if state.known.len() >= MAX_TOPICS {
@@ -106,6 +116,21 @@ impl Topics {
             state.absent.clear();
         }
         state.absent.insert(topic.to_owned(), (error, Instant::now()));
+    }
+
+    /// The topic refused a request of several messages, which had `bytes` at most. Returns below how many bytes requests
+    /// are kept from now on, if that is news.
+    pub(super) fn refused(&self, topic: &str, bytes: usize) -> Option<usize> {
+        let mut state = self.lock();
+        let keep_below = (bytes / REFUSED_DIVISOR).max(1);
+        if state.refused.get(topic).is_some_and(|known| *known <= keep_below) {
+            return None;
+        }
+        if state.refused.len() >= MAX_TOPICS {
+            state.refused.clear();
+        }
+        state.refused.insert(topic.to_owned(), keep_below);
+        Some(keep_below)
     }
 
     /// What was known is wrong: it is not used again before the cluster was asked.
@@ -132,12 +157,13 @@ impl Topics {
         }
     }
 
-    /// The smallest limit of all topics.
+    /// The smallest limit of all topics, known or guessed.
     pub(super) fn smallest_limit(&self) -> usize {
         let state = self.lock();
         let known = state.known.values();
         let limits = known.map(|(facts, _)| facts.max_message_bytes.unwrap_or(MAX_MESSAGE_BYTES));
-        limits.min().unwrap_or(MAX_MESSAGE_BYTES)
+        let guessed = state.refused.values().copied();
+        limits.chain(guessed).min().unwrap_or(MAX_MESSAGE_BYTES)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -221,6 +247,27 @@ mod tests {
     }
 
     #[test]
+    fn requests_get_smaller_with_each_that_is_refused_until_the_limit_is_known() {
+        let topics = Topics::default();
+        topics.learnt("t", facts(None));
+        assert_eq!(topics.refused("t", 1_000_000), Some(250_000));
+        assert_eq!(
+            topics.refused("t", 1_000_000),
+            None,
+            "told once, not for each message of it"
+        );
+        topics.learnt("t", facts(None));
+        assert_eq!(topics.smallest_limit(), 250_000);
+        topics.learnt("t", facts(Some(500_000)));
+        assert_eq!(topics.smallest_limit(), 250_000, "it was refused nevertheless");
+        topics.learnt("t", facts(Some(2_000)));
+        topics.learnt("t", facts(Some(500_000)));
+        assert_eq!(topics.smallest_limit(), 500_000, "raised again");
+        assert_eq!(topics.refused("t", 2), Some(1));
+        assert_eq!(topics.refused("t", 1), None);
+    }
+
+    #[test]
     fn what_may_be_wrong_is_used_until_it_was_asked_for() {
         let topics = Topics::default();
         topics.learnt("t", facts(None));
@@ -240,8 +287,10 @@ mod tests {
         for n in 0..25_000 {
             topics.learnt(&format!("known-{n}"), facts(None));
             topics.missed(&format!("absent-{n}"), KafkaError::Canceled);
+            topics.refused(&format!("refused-{n}"), 1_000);
         }
         let state = topics.lock();
         assert!(state.known.len() <= MAX_TOPICS && state.absent.len() <= MAX_TOPICS);
+        assert!(state.refused.len() <= MAX_TOPICS);
     }
 }
