@@ -26,7 +26,7 @@ use crate::instrument;
 use crate::janitor;
 use crate::lease::BatchLease;
 use crate::outage::Outage;
-use crate::wake::Pace;
+use crate::wake::{self, Pace};
 
 /// The longest wait between claims that bring only rows whose verdicts are refused.
 const LONGEST_REFUSED_WAIT: Duration = Duration::from_secs(5);
@@ -275,6 +275,7 @@ impl Claimer<'_> {
             poll_interval,
             max_poll_interval,
             fixed_delay,
+            lease,
             ..
         } = self.engine.config;
         let mut pace = Pace::new(poll_interval, max_poll_interval);
@@ -341,14 +342,20 @@ impl Claimer<'_> {
                     if before == Load::default() {
                         self.depth.backlog_is_over();
                     }
-                    Some(pace.idle(started.elapsed()))
+                    Some(pace.idle())
                 }
             };
+            let rest = match found {
+                Found::Nothing => wake::rest(started.elapsed(), lease),
+                _ => Duration::ZERO,
+            };
             if fixed_delay {
-                shutdown.run_until_cancelled(sleep(poll_interval)).await;
+                shutdown.run_until_cancelled(sleep(poll_interval.max(rest))).await;
                 continue;
             }
-            let Some(wait) = wait else { continue };
+            let Some(wait) = wait.map(|wait| wait.max(rest)) else {
+                continue;
+            };
             // In a backlog rows may be held back only by their keys' being in flight, and go as soon as those are settled.
             // Counted from before the claim too: what was settled meanwhile may have freed what the claim did not get.
             let claimed = in_flight.load().messages.max(before.messages);

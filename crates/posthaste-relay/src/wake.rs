@@ -54,13 +54,18 @@ impl Pace {
         self.shortest
     }
 
-    /// There was none, and the look took so long: wait longer each time. Looks that are dear, past a deep backlog of rows
-    /// that cannot go, take no more than a fifth of the time.
-    pub(crate) fn idle(&mut self, took: Duration) -> Duration {
+    /// There was none: wait longer each time.
+    pub(crate) fn idle(&mut self) -> Duration {
         let wait = self.next;
         self.next = (wait * 2).min(self.longest);
-        wait.max(took.saturating_mul(4))
+        wait
     }
+}
+
+/// How long to leave the database alone after a look that took so long and found nothing. Looks that are dear, past a deep
+/// backlog of rows that cannot go, take a fifth of the time, as long as nobody waits longer than a lease would let him.
+pub(crate) fn rest(took: Duration, lease: Duration) -> Duration {
+    took.saturating_mul(4).min(lease / 3)
 }
 
 #[cfg(test)]
@@ -71,11 +76,11 @@ mod tests {
     fn the_pace_slows_down_when_idle_and_recovers_with_work() {
         let [short, long] = [100, 350].map(Duration::from_millis);
         let mut pace = Pace::new(short, long);
-        let quick = Duration::from_millis(1);
-        let waits = [(); 4].map(|()| pace.idle(quick));
-        assert_eq!(waits, [short, short * 2, long, long]);
+        assert_eq!(
+            [pace.idle(), pace.idle(), pace.idle(), pace.idle()],
+            [short, short * 2, long, long]
+        );
         assert_eq!(pace.busy(), short);
-        assert_eq!(pace.idle(quick), short);
-        assert_eq!(pace.idle(long), long * 4, "a look that took long is not repeated soon");
+        assert_eq!(pace.idle(), short);
     }
 }

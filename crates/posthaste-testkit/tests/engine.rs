@@ -328,3 +328,22 @@ async fn others_are_found_beside_a_slow_key_within_the_poll_interval() {
     shutdown.cancel();
     relay.await.unwrap().unwrap();
 }
+
+/// A deep backlog of rows that cannot go is dear to look through; the database has other things to do.
+#[tokio::test(start_paused = true)]
+async fn looks_that_are_dear_and_find_nothing_take_a_fifth_of_the_time() {
+    for fixed_delay in [false, true] {
+        let (store, shutdown) = (store(), CancellationToken::new());
+        store.slow_claims(SECOND);
+        let config = RelayConfig {
+            fixed_delay,
+            ..RelayConfig::default()
+        };
+        let relay = Relay::new(store.clone(), RecordingPublisher::new()).config(config);
+        let relay = tokio::spawn(relay.run_until(shutdown.clone()));
+        sleep(SECOND * 50).await;
+        assert!((9..=11).contains(&store.claims()), "{} looks in 50 s", store.claims());
+        shutdown.cancel();
+        relay.await.unwrap().unwrap();
+    }
+}
