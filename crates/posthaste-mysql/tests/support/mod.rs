@@ -38,10 +38,17 @@ pub async fn fresh_database() -> String {
     name
 }
 
-/// A pool on that database.
+/// A pool on that database. Groups must be full, as MySQL wants it by default and an owner of MariaDB may.
 pub async fn pool_on(database: &str, connections: u32) -> MySqlPool {
+    let full_groups = "set session sql_mode = concat(@@session.sql_mode, ',ONLY_FULL_GROUP_BY')";
     MySqlPoolOptions::new()
         .max_connections(connections)
+        .after_connect(move |conn, _| {
+            Box::pin(async move {
+                conn.execute(full_groups).await?;
+                Ok(())
+            })
+        })
         .connect_with(options().database(database))
         .await
         .expect("the test server is up")
