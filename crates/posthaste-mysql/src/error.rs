@@ -44,9 +44,14 @@ pub fn store_error(error: sqlx::Error) -> StoreError {
         sqlx::Error::ColumnNotFound(_) | sqlx::Error::ColumnDecode { .. } => (Kind::SchemaMissing, Some(MIGRATE)),
         _ => (Kind::Other, None),
     };
+    let message = match &error {
+        // In its own words; the driver's are about another thing.
+        sqlx::Error::AnyDriverError(other) if other.is::<ClaimsLocked>() => format!("MySQL: {other}"),
+        _ => format!("MySQL: {error}"),
+    };
     StoreError {
         kind,
-        message: format!("MySQL: {error}"),
+        message,
         remedy,
         source: Some(Box::new(error)),
     }

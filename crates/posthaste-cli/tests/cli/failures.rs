@@ -142,6 +142,34 @@ fn a_server_that_is_away_is_waited_for_by_the_relay_and_reported_by_the_rest() {
     assert_eq!(relay.exit_code(), Some(0), "{}", place.read("log"));
 }
 
+/// After a failover the server that is there first may still be a standby.
+#[test]
+fn a_server_that_takes_no_writes_yet_is_waited_for_by_the_relay() {
+    let Some(server) = server() else { return };
+    let place = place_of(&server, "postgres").migrated();
+    let id = place.enqueue(&["--topic", "a", "--payload", "1"]);
+    let read_only = |on: &str| {
+        psql(
+            &server,
+            &format!("alter system set default_transaction_read_only = {on}"),
+        );
+        psql(&server, "select pg_reload_conf()");
+    };
+    read_only("on");
+    let publisher = ["--set", "publisher.kind=file", "--set", "publisher.path=events.jsonl"];
+    place
+        .run(&[&["run", "--check"], &publisher[..]].concat())
+        .fails_with(&["read-only", "connect to the primary"]);
+    let mut relay = place.start(&[&["run"], &publisher[..]].concat());
+    eventually("the relay says that it waits", || {
+        place.read("log").contains("claiming failed")
+    });
+    read_only("off");
+    eventually("the message is delivered", || place.read("events.jsonl").contains(&id));
+    relay.signal(nix::sys::signal::Signal::SIGTERM);
+    assert_eq!(relay.exit_code(), Some(0), "{}", place.read("log"));
+}
+
 #[test]
 fn a_file_that_cannot_be_written_ends_the_command_with_the_remedy() {
     const NOBODY: u32 = 65_534;

@@ -33,7 +33,7 @@ pub enum StoreErrorKind {
     Access,
     /// A table or column is missing.
     SchemaMissing,
-    /// The database cannot be written.
+    /// The database cannot be written. May pass: a standby may be promoted.
     ReadOnly,
     /// Anything else.
     Other,
@@ -54,7 +54,10 @@ impl StoreError {
 impl StoreErrorKind {
     /// Whether waiting may help.
     pub fn is_transient(self) -> bool {
-        matches!(self, Self::Unavailable | Self::PoolExhausted | Self::Contention)
+        matches!(
+            self,
+            Self::Unavailable | Self::PoolExhausted | Self::Contention | Self::ReadOnly
+        )
     }
 
     /// Whether it may be about single rows: a constraint or a trigger objects to what was to be written. Rights that are

@@ -45,10 +45,7 @@ impl LogError {
     pub(super) fn is_refusal(&self) -> bool {
         let code = self.sqlstate();
         let cancelled = code.as_deref() == Some("57014");
-        let passes = |code: &str| {
-            let kind = by_sqlstate(code).0;
-            kind.is_transient() || kind == StoreErrorKind::ReadOnly
-        };
+        let passes = |code: &str| by_sqlstate(code).0.is_transient();
         !self.ends_connection() && !cancelled && code.is_some_and(|code| !passes(&code))
     }
 
