@@ -2,7 +2,8 @@
 //!
 //! Where a table has no place to say that a row waits, the row comes back with every claim: because its verdict is known
 //! and could not be written, or because its destination is away. Such rows stand at the head of the table. Others must not
-//! wait behind them, so the next claim takes as many more as the last one brought in vain.
+//! wait behind them, so the next claim takes as many more as the last one brought in vain, and if that was all it brought,
+//! at once twice as many.
 
 use std::collections::HashSet;
 
@@ -13,8 +14,9 @@ use crate::engine::Engine;
 use crate::in_flight::{Load, stream_of};
 use crate::instrument;
 
-/// No claim takes more than so many rows in vain.
-const MOST: u32 = 1_000;
+/// No claim takes more than so many rows in vain, nor more than so many bytes.
+const MOST: u32 = 10_000;
+const MOST_BYTES: u64 = 64 << 20;
 
 #[derive(Debug, Default)]
 pub(crate) struct Bypass {
@@ -40,7 +42,7 @@ impl Bypass {
 
     /// How many bytes to claim, for so many that are handed over.
     pub(crate) fn bytes(&self, wanted: u64) -> u64 {
-        wanted.saturating_add(self.in_vain.bytes)
+        wanted.saturating_add(self.in_vain.bytes.min(MOST_BYTES))
     }
 
     pub(crate) fn looked(&mut self, engine: &Engine, messages: &[ClaimedMessage], full: bool) -> Others {
@@ -50,7 +52,9 @@ impl Bypass {
             self.told = false;
             return Others::Some;
         }
-        if full && messages < MOST {
+        if full && messages < MOST && self.in_vain.bytes < MOST_BYTES {
+            self.in_vain.messages = self.in_vain.messages.saturating_mul(2);
+            self.in_vain.bytes = self.in_vain.bytes.saturating_mul(2);
             return Others::Further;
         }
         if full && !std::mem::replace(&mut self.told, true) {

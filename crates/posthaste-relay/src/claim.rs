@@ -88,6 +88,8 @@ enum Found {
     /// Only rows that are not handed over: their verdicts are known and could not be written, or their destination is away
     /// and the table has no place to say until when.
     Refused,
+    /// Only such rows, and the next claim looks past them.
+    Further,
     /// Only rows that this drain has put off before.
     Again,
     /// Nothing, but rows that cannot be claimed, and were not known before. There may be others behind them.
@@ -226,7 +228,7 @@ impl Claimer<'_> {
                 }
                 Found::All(token) => self.wait_beside(token).await,
                 Found::Unclaimable if self.engine.unclaimable.is_full() => return Ok(()),
-                Found::Some | Found::FullBatch | Found::Trial(_) | Found::Unclaimable => {}
+                Found::Some | Found::FullBatch | Found::Further | Found::Trial(_) | Found::Unclaimable => {}
             }
             in_vain = 0;
         }
@@ -257,8 +259,11 @@ impl Claimer<'_> {
 
     /// Waits until a batch is settled, and not for long: others may have come meanwhile.
     async fn wait_beside(&self, token: LeaseToken) {
-        let settled = self.engine.in_flight.wait_for_batch(token);
-        let _ = timeout(self.engine.config.poll_interval, settled).await;
+        tokio::select! {
+            () = self.engine.doorbell.rung() => {}
+            () = self.engine.in_flight.wait_for_batch(token) => {}
+            () = sleep(self.engine.config.poll_interval) => {}
+        }
     }
 
     async fn claim_until_shutdown(&mut self) {
@@ -308,19 +313,13 @@ impl Claimer<'_> {
             }
             let wait = match found {
                 Found::Unclaimable if self.engine.unclaimable.is_full() => Some(LONGEST_REFUSED_WAIT),
-                Found::FullBatch | Found::Unclaimable => {
+                Found::FullBatch | Found::Further | Found::Unclaimable => {
                     pace.busy();
                     None
                 }
                 Found::All(token) => {
                     pace.busy();
-                    let next = async {
-                        tokio::select! {
-                            () = self.engine.doorbell.rung() => {}
-                            () = self.wait_beside(token) => {}
-                        }
-                    };
-                    shutdown.run_until_cancelled(next).await;
+                    shutdown.run_until_cancelled(self.wait_beside(token)).await;
                     None
                 }
                 Found::Suspects => {
@@ -345,17 +344,15 @@ impl Claimer<'_> {
                     Some(pace.idle())
                 }
             };
-            let rest = match found {
-                Found::Nothing => wake::rest(started.elapsed(), lease),
-                _ => Duration::ZERO,
-            };
-            if fixed_delay {
-                shutdown.run_until_cancelled(sleep(poll_interval.max(rest))).await;
+            let rest = (found == Found::Nothing).then(|| wake::rest(started.elapsed(), lease));
+            // What was only looked past is not what the delay is between.
+            if fixed_delay && found != Found::Further {
+                shutdown
+                    .run_until_cancelled(sleep(poll_interval.max(rest.unwrap_or_default())))
+                    .await;
                 continue;
             }
-            let Some(wait) = wait.map(|wait| wait.max(rest)) else {
-                continue;
-            };
+            let Some(wait) = wait.max(rest) else { continue };
             // In a backlog rows may be held back only by their keys' being in flight, and go as soon as those are settled.
             // Counted from before the claim too: what was settled meanwhile may have freed what the claim did not get.
             let claimed = in_flight.load().messages.max(before.messages);
@@ -456,7 +453,7 @@ impl Claimer<'_> {
             .spawn(engine.supervisor.clone().watch("publishing", dispatch));
         match others {
             Others::Some => {}
-            Others::Further => return Ok(Found::FullBatch),
+            Others::Further => return Ok(Found::Further),
             Others::None => return Ok(Found::Refused),
         }
         // The next claim would most likely find nothing until these are settled; it is not for nothing now and then only.

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use posthaste_core::lifecycle::{Settlement, Verdict};
 use posthaste_core::store::{ProducerStore, Scope, StoreErrorKind, Terms};
-use posthaste_core::{Message, MessageId, OutboxOptions, RelayStore, StoreError};
+use posthaste_core::{Message, MessageId, OutboxOptions, PublishError, RelayStore, StoreError};
 use posthaste_postgres::PostgresStore;
 use posthaste_relay::{Relay, RelayConfig};
-use posthaste_testkit::{FaultyPublisher, RecordingPublisher};
+use posthaste_testkit::{Fault, FaultyPublisher, RecordingPublisher, Rule};
 use sqlx::postgres::PgPoolOptions;
 use sqlx::{AssertSqlSafe, Executor};
 use tokio_util::sync::CancellationToken;
@@ -302,6 +302,39 @@ async fn nobody_waits_behind_refused_verdicts() {
     shutdown.cancel();
     relay.await.unwrap().unwrap();
     assert_eq!(broker.inner().ids().len(), 32, "each once");
+    place.dispose().await;
+}
+
+/// A topic that is missing has rows enough to fill many claims, in a table without a place to say that they wait.
+///
+/// Proves B14.
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_waits_behind_the_backlog_of_a_destination_that_is_away() {
+    let place = Place::shipped("order-service", 3).await;
+    let gone = |n: u32| {
+        let message = Message::new("gone-events", format!("{{\"n\": {n}}}"));
+        message.aggregate("Gone", KEY).event_type("OrderGone")
+    };
+    place.enqueue((0..1_500).map(gone).collect()).await.unwrap();
+    place.enqueue((0..20).map(order).collect()).await.unwrap();
+    let config = RelayConfig {
+        poll_interval: Duration::from_secs(1),
+        max_poll_interval: Duration::from_secs(1),
+        ..place.policy()
+    };
+    assert!(config.fixed_delay && config.batch_size == 10);
+    let (broker, shutdown) = (
+        FaultyPublisher::new(RecordingPublisher::new()),
+        CancellationToken::new(),
+    );
+    let missing = Fault::Error(PublishError::transport("no such topic").at("gone-events"));
+    broker.inject(Rule::new(missing).when(|message| message.aggregate_type.as_deref() == Some("Gone")));
+    let relay = Relay::new(place.store.clone(), broker.clone()).config(config);
+    let relay = tokio::spawn(relay.run_until(shutdown.clone()));
+    let sent = "select count(*)::text from outbox where status = 'SENT'";
+    eventually("the others to be published", async || place.text(sent).await == "20").await;
+    shutdown.cancel();
+    relay.await.unwrap().unwrap();
     place.dispose().await;
 }
 
