@@ -563,6 +563,25 @@ async fn how_large_a_letter_may_be_is_for_its_topic_to_say() {
     );
 }
 
+/// With nothing to do in it a partition that is not there would look replayed.
+#[tokio::test]
+async fn a_partition_that_is_not_there_is_named_with_those_that_are() {
+    let Some(post) = Post::new().await else { return };
+    let topic = post.open().await;
+    let seventh = Selection {
+        partition: Some(7),
+        ..Selection::default()
+    };
+    for error in [
+        topic.replay(&seventh, |_| {}).await.unwrap_err(),
+        topic.letters(&seventh).await.unwrap_err(),
+        topic.letter(7, 0).await.unwrap_err(),
+    ] {
+        let expected = format!("{} has no partition 7; its partitions are 0", post.dlq);
+        assert_eq!(error.to_string(), expected);
+    }
+}
+
 #[tokio::test]
 async fn what_is_not_there_is_said_with_what_is() {
     let Some(post) = Post::new().await else { return };

@@ -23,6 +23,16 @@ pub enum DlqError {
         /// Those that are there.
         known: Vec<String>,
     },
+    /// The topic has no such partition.
+    #[error("{topic} has no partition {partition}; its partitions are {}", list(.known))]
+    NoSuchPartition {
+        /// The topic.
+        topic: String,
+        /// The partition that was asked for.
+        partition: i32,
+        /// Those that are there.
+        known: Vec<i32>,
+    },
     /// The offset holds no letter.
     #[error(
         "there is no letter at offset {offset} of partition {partition} of {topic}: it has offsets {low} to below {high}; \
@@ -104,6 +114,11 @@ impl From<Explanation> for DlqError {
     fn from(explanation: Explanation) -> Self {
         Self::Cluster(explanation)
     }
+}
+
+fn list(partitions: &[i32]) -> String {
+    let partitions: Vec<String> = partitions.iter().map(i32::to_string).collect();
+    partitions.join(", ")
 }
 
 fn those_there(topics: &[String]) -> String {

@@ -46,6 +46,7 @@ impl DeadLetterTopic {
     ///
     /// Letters that come in meanwhile are left for the next time, those that die again among them.
     pub async fn replay(&self, selection: &Selection, mut sent: impl FnMut(&Letter)) -> Result<Replayed, DlqError> {
+        self.ensure_partition(selection.partition)?;
         self.refuse_replayed(selection).await?;
         let producer = self.producer()?;
         let mut run = Run::begin(self, producer).await?;

@@ -116,6 +116,7 @@ impl DeadLetterTopic {
 
     /// Letters, by partition and offset.
     pub async fn letters(&self, selection: &Selection) -> Result<Vec<Letter>, DlqError> {
+        self.ensure_partition(selection.partition)?;
         let bounds = self.bounds().await?;
         let progress = self.progress(&bounds).await?;
         let limit = usize::try_from(selection.limit.unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
@@ -149,6 +150,7 @@ impl DeadLetterTopic {
 
     /// The letter at an offset.
     pub async fn letter(&self, partition: i32, offset: i64) -> Result<Letter, DlqError> {
+        self.ensure_partition(Some(partition))?;
         let bounds = self.bounds().await?;
         let (low, high) = bounds.get(&partition).copied().unwrap_or_default();
         let missing = DlqError::NoSuchLetter {
@@ -169,6 +171,18 @@ impl DeadLetterTopic {
             .ok_or(missing)?;
         let replayed = self.progress(&bounds).await?[&partition].includes(offset);
         Ok(Letter { replayed, ..letter })
+    }
+
+    /// Refuses a partition that the topic does not have: nothing in it would look like nothing to do.
+    pub(super) fn ensure_partition(&self, wanted: Option<i32>) -> Result<(), DlqError> {
+        match wanted {
+            Some(partition) if !self.partitions.contains(&partition) => Err(DlqError::NoSuchPartition {
+                topic: self.name.clone(),
+                partition,
+                known: self.partitions.clone(),
+            }),
+            _ => Ok(()),
+        }
     }
 
     pub(super) async fn bounds(&self) -> Result<BTreeMap<i32, (i64, i64)>, DlqError> {
