@@ -81,7 +81,7 @@ impl Settler {
             match self.write(&group, waits).await {
                 Ok(settled) => self.settled(group, settled, &mut round),
                 // All of them are remembered already.
-                Err(error) if waits == Waits::ForNobody && passes(&error) => {}
+                Err(error) if waits == Waits::ForNobody && error.kind.is_transient() => {}
                 Err(_) if group.len() > 1 && !self.engine.terms.settle_together => {
                     let second = group.split_off(group.len() / 2);
                     groups.extend([second, group]);
@@ -127,7 +127,7 @@ impl Settler {
                     }
                     return Ok(settled);
                 }
-                Err(error) if passes(&error) && waits == Waits::ForNobody => return Err(error),
+                Err(error) if error.kind.is_transient() && waits == Waits::ForNobody => return Err(error),
                 Err(error) if error.kind == StoreErrorKind::Contention && !self.engine.terms.settle_together => {
                     lost_against_others += 1;
                     // Two transactions that met once need not meet again.
@@ -136,7 +136,7 @@ impl Settler {
                     }
                 }
                 // A database that cannot be written says nothing about these verdicts.
-                Err(error) if passes(&error) => {
+                Err(error) if error.kind.is_transient() => {
                     sleep(self.outage.failed(&error)).await;
                     again = true;
                 }
@@ -267,11 +267,6 @@ impl Settler {
             Hold::Leased
         }
     }
-}
-
-/// Whether an error says nothing about the verdicts that were to be written.
-fn passes(error: &StoreError) -> bool {
-    error.kind.is_transient() || error.kind == StoreErrorKind::ReadOnly
 }
 
 fn settlements(group: &[Reported]) -> Vec<Settlement> {
