@@ -8,7 +8,7 @@ use std::time::Duration;
 use posthaste_core::StoreError;
 use posthaste_core::breaker::CircuitState;
 use posthaste_core::lifecycle::LeaseToken;
-use posthaste_core::store::{Claim, ClaimRequest};
+use posthaste_core::store::{Claim, ClaimRequest, OutboxStats};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -154,6 +154,7 @@ impl Claimer<'_> {
         } = &**self.engine;
         let mut outage = Outage::new(CLAIMING, &self.engine.health);
         let (mut failures, mut in_vain) = (0, 0);
+        let mut looked_again = false;
         let mut delivered_at_pause = None;
         loop {
             wait_for_room(self.engine).await;
@@ -199,7 +200,14 @@ impl Claimer<'_> {
             match found {
                 Found::Nothing if before == Load::default() => {
                     if !self.depth.backlog() {
-                        return Ok(());
+                        let remaining = self.still_due().await?;
+                        if remaining == 0 || looked_again {
+                            totals.remaining(remaining);
+                            return Ok(());
+                        }
+                        // What came meanwhile, or was freed, is delivered too.
+                        looked_again = true;
+                        continue;
                     }
                     // That look may have ended early; the next one sees everything.
                     self.depth.backlog_is_over();
@@ -231,7 +239,23 @@ impl Claimer<'_> {
                 Found::Some | Found::FullBatch | Found::Further | Found::Trial(_) | Found::Unclaimable => {}
             }
             in_vain = 0;
+            looked_again = false;
         }
+    }
+
+    /// How many rows are due, or held by somebody, though no claim gets them. Nobody counts within topics or a tenant.
+    async fn still_due(&self) -> Result<u64, StoreError> {
+        let scope = &self.engine.config.scope;
+        if !scope.topics.is_empty() || scope.tenant.is_some() {
+            return Ok(0);
+        }
+        let OutboxStats {
+            pending,
+            waiting,
+            processing,
+            ..
+        } = self.engine.store.stats(&scope.namespace).await?;
+        Ok(pending.saturating_sub(waiting) + processing)
     }
 
     /// Waits for as long as the broker asks for, within reason.

@@ -93,6 +93,7 @@ pub(crate) struct Totals {
     died: AtomicU64,
     lease_lost: AtomicU64,
     recovered: AtomicU64,
+    remaining: AtomicU64,
     /// Kept by whoever drains: a relay that runs for months would gather what others have delivered long since.
     undelivered: Option<Mutex<Undelivered>>,
 }
@@ -198,6 +199,11 @@ impl Totals {
         self.recovered.fetch_add(rows as u64, Ordering::Relaxed);
     }
 
+    /// Takes note of what was still due when a drain ended.
+    pub(crate) fn remaining(&self, rows: u64) {
+        self.remaining.store(rows, Ordering::Relaxed);
+    }
+
     pub(crate) fn report(&self, abandoned: u32, refused: usize, busy: usize) -> RelayReport {
         let read = |total: &AtomicU64| total.load(Ordering::Relaxed);
         let undelivered = self.undelivered_yet().map_or(0, |undelivered| {
@@ -215,6 +221,7 @@ impl Totals {
             refused: refused as u64,
             busy: busy as u64,
             undelivered,
+            remaining: read(&self.remaining),
         }
     }
 }

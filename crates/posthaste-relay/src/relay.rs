@@ -67,12 +67,16 @@ pub struct RelayReport {
     /// Counted by [`Relay::drain`] alone: messages that were due and that it did not deliver, whatever the reason. They
     /// failed, died, were given back, or their outcome could not be written.
     pub undelivered: u64,
+    /// Counted by [`Relay::drain`] alone, and unless it is limited to topics or a tenant: messages that were due when it
+    /// ended and that no claim got. They stand behind one of their key that waits for its retry or is dead, another relay has
+    /// them, or somebody has locked their rows. Those of [`RelayReport::undelivered`] that are due again are among them.
+    pub remaining: u64,
 }
 
 impl RelayReport {
-    /// Whether a drain delivered everything that it was given.
+    /// Whether a drain delivered everything that was due.
     pub fn is_complete(&self) -> bool {
-        self.undelivered == 0
+        self.undelivered == 0 && self.remaining == 0
     }
 
     /// Says in the log what was done, field by field.
@@ -89,6 +93,7 @@ impl RelayReport {
             refused,
             busy,
             undelivered,
+            remaining,
         } = *self;
         tracing::info!(
             delivered,
@@ -102,6 +107,7 @@ impl RelayReport {
             refused,
             busy,
             undelivered,
+            remaining,
             "relay stopped"
         );
     }
@@ -193,7 +199,7 @@ impl Relay {
     }
 
     /// Delivers what is due and returns. Messages that wait for a retry stay behind; [`RelayReport::undelivered`] says
-    /// how many were due and are not delivered.
+    /// how many were due and are not delivered, [`RelayReport::remaining`] how many it could not even claim.
     ///
     /// If the circuit opens it does not wait for the broker but ends with [`RelayError::BrokerAway`]; what was not
     /// delivered stays in the outbox. So it ends at a broker that asks for more than five seconds of patience, or again

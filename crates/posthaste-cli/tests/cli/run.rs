@@ -12,6 +12,7 @@ on_every_database!(
     a_check_says_what_it_found_and_changes_nothing,
     a_database_that_somebody_named_needs_a_publisher_that_somebody_named,
     a_drain_that_did_not_deliver_all_that_was_due_fails,
+    a_drain_that_leaves_due_messages_behind_a_waiting_one_fails,
 );
 
 const CHECK: [&str; 4] = ["run", "--check", TO_STDOUT[0], TO_STDOUT[1]];
@@ -121,15 +122,48 @@ fn a_drain_that_did_not_deliver_all_that_was_due_fails(place: &Place) {
         "relay.breaker.enabled=false",
     ];
     let died = drain(&[&AWAY[..], &one_attempt, &["--json"]].concat());
-    assert_eq!(died.json(), serde_json::json!({"delivered": 0, "failed": 0, "dead": 4}));
+    assert_eq!(
+        died.json(),
+        serde_json::json!({"delivered": 0, "failed": 0, "dead": 4, "remaining": 0})
+    );
     died.fails_with(&["dead 4", "`posthaste dead list`"]);
 
     place.run(&["dead", "replay", "--all"]).success();
     let delivered = drain(&[&TO_FILE[..], &["--json"]].concat()).success();
     assert_eq!(
         delivered.json(),
-        serde_json::json!({"delivered": 4, "failed": 0, "dead": 0})
+        serde_json::json!({"delivered": 4, "failed": 0, "dead": 0, "remaining": 0})
     );
+}
+
+fn a_drain_that_leaves_due_messages_behind_a_waiting_one_fails(place: &Place) {
+    place.run(&["migrate"]).success();
+    place.enqueue(&["--topic", "a", "--key", "k", "--payload", "1"]);
+    let later = "next_attempt_at = {}";
+    let outbox = match place.setting("DATABASE__URL") {
+        Some(url) if url.starts_with("postgres") => later.replace("{}", "now() + interval '1 hour'"),
+        Some(url) if url.starts_with("mysql") => later.replace("{}", "utc_timestamp(6) + interval 1 hour"),
+        _ => later.replace("{}", "next_attempt_at + 3600000"),
+    };
+    let table = match place.setting("DATABASE__SCHEMA") {
+        Some(_) => "outbox",
+        None => "posthaste_outbox",
+    };
+    place.sql(&format!("update {table} set {outbox}"));
+    let drain = |args: &[&str]| place.run(&[&["run", "--drain"], &TO_FILE[..], args].concat());
+    // One that waits is not due.
+    drain(&[]).success();
+    place.enqueue(&["--topic", "a", "--key", "k", "--payload", "2"]);
+    place.enqueue(&["--topic", "a", "--key", "other", "--payload", "3"]);
+    let left = drain(&[]);
+    assert_eq!(left.stdout, "delivered 1, failed 0, dead 0, still due 1\n");
+    left.fails_with(&[
+        "not all that was due was delivered",
+        "waits for its retry",
+        "drain again",
+    ]);
+    // Another topic's are not this one's.
+    drain(&["--set", r#"relay.scope.topics=["b"]"#]).success();
 }
 
 #[test]

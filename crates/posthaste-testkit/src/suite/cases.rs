@@ -200,6 +200,12 @@ macro_rules! __conformance_cases {
                 the_next_batch_is_claimed_while_this_one_is_in_flight_up_to_a_bound
                 bytes_in_flight_are_bounded_too
             }
+            draining {
+                a_drain_says_how_many_stand_behind_one_that_waits
+                a_drain_says_how_many_another_relay_has
+                a_drain_is_complete_though_messages_wait_for_their_time
+                a_drain_of_some_topics_says_nothing_of_others
+            }
             unclaimable {
                 a_refused_claim_stops_nobody_but_its_key
                 a_refused_claim_stops_nobody_where_keys_are_ignored

@@ -10,6 +10,7 @@ pub mod circuit;
 pub mod claim;
 pub mod concurrency;
 pub mod dedupe;
+pub mod draining;
 mod engine;
 pub mod enqueue;
 pub mod inbox;

@@ -25,6 +25,8 @@ struct Summary {
     /// Still in the outbox: the attempt failed, was not made, or its outcome could not be written.
     failed: u64,
     dead: u64,
+    /// Due, but held back or held by somebody else.
+    remaining: u64,
 }
 
 impl Summary {
@@ -33,12 +35,17 @@ impl Summary {
             delivered: report.delivered,
             failed: report.undelivered.saturating_sub(report.died),
             dead: report.died,
+            remaining: report.remaining,
         }
     }
 
     /// What to do about those that were not delivered.
     fn remedy(&self) -> &'static str {
         match (self.failed, self.dead) {
+            (0, 0) => {
+                "a message before them in their key waits for its retry or is dead, another relay has them, or somebody has \
+                 locked their rows: see `posthaste status`, and drain again later"
+            }
             (0, _) => "see `posthaste dead list`",
             (_, 0) => "the log has the reasons; drain again later",
             _ => "the log has the reasons, see also `posthaste dead list`; drain again later",
@@ -52,8 +59,13 @@ impl fmt::Display for Summary {
             delivered,
             failed,
             dead,
+            remaining,
         } = self;
-        write!(f, "delivered {delivered}, failed {failed}, dead {dead}")
+        write!(f, "delivered {delivered}, failed {failed}, dead {dead}")?;
+        match remaining {
+            0 => Ok(()),
+            _ => write!(f, ", still due {remaining}"),
+        }
     }
 }
 
@@ -93,5 +105,8 @@ mod tests {
         (report.delivered, report.died, report.undelivered) = (4, 2, 5);
         let summary = Summary::of(&report);
         assert_eq!(summary.to_string(), "delivered 4, failed 3, dead 2");
+        report.remaining = 7;
+        let summary = Summary::of(&report);
+        assert_eq!(summary.to_string(), "delivered 4, failed 3, dead 2, still due 7");
     }
 }
