@@ -10,5 +10,7 @@ where "@o.status" in ('@open')
     and /*if namespace*/ "@o.namespace:text" = $2 /*else*/ $2::text is not null /*end*/
     and /*if topic*/ ($3::text[] is null or "@o.topic:text" = any ($3)) /*else*/ $3::text[] is null /*end*/
     and /*if tenant*/ ($4::text is null or "@o.tenant:text" = $4) /*else*/ $4::text is null /*end*/
+-- By that index, and not past all that was delivered until some are found.
+/*if split_index*/ order by "@o.seq" /*end*/
 limit $1
 for update skip locked

@@ -123,6 +123,7 @@ async fn hot_statements_touch_no_more_than_they_need() {
                 "null, null, null, null, null, null, null, 100".to_owned(),
                 "outbox_page",
             ),
+            ("trial_rows", "20, 'default', null, null".to_owned(), "outbox_fresh"),
             ("probe_expired", SCOPE.to_owned(), "outbox_leased"),
             (
                 "reclaim",
