@@ -72,7 +72,8 @@ fn in_vain(engine: &Engine, messages: &[ClaimedMessage]) -> Load {
     for claimed in messages {
         let message = &claimed.message;
         let lane = message.lane();
-        let recalled = engine.refusals.recall(message.id, claimed.version);
+        let recalled = engine.refusals.recall(message.id, claimed.version, claimed.attempts);
+        let recalled = recalled.filter(|recalled| recalled.holds);
         let held = || away && engine.destinations.held(stream_of(message)).is_some();
         let stops = recalled
             .as_ref()

@@ -57,11 +57,13 @@ fn verify(engine: &Engine, messages: Vec<ClaimedMessage>, lease: &BatchLease, de
         let lane = message.lane().map(|(topic, key)| (topic.to_owned(), key.to_owned()));
         // A renewal may come in the next moment, and must not let the rest of the lane go ahead.
         let held_back = lane.as_ref().is_some_and(|lane| stopped.contains(lane)) || !lease.may_send(message.id);
-        if !held_back && let Some(recalled) = engine.refusals.recall(message.id, ticket.version) {
+        let recalled = engine.refusals.recall(message.id, ticket.version, ticket.attempts);
+        let recalled = recalled.filter(|_| !held_back);
+        if let Some(earlier) = recalled.as_ref().and_then(|recalled| recalled.leased.as_ref()) {
+            engine.in_flight.finish(std::iter::once(earlier));
+        }
+        if let Some(recalled) = recalled.filter(|recalled| recalled.holds) {
             // What became of it is known, only not written yet.
-            if let Some(earlier) = &recalled.leased {
-                engine.in_flight.finish(std::iter::once(earlier));
-            }
             if recalled.verdict != Verdict::Delivered {
                 stopped.extend(lane);
             }

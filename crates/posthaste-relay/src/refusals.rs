@@ -31,8 +31,9 @@ const LONGEST_BUSY_WAIT: Duration = Duration::from_secs(2);
 /// A lock that is held for longer than this is worth a word.
 const BUSY_TOLD_AFTER: Duration = Duration::from_secs(1);
 
-/// What a lost claim told is believed for so long: later on the row may have been replayed, or changed by hand.
-const LOST_FOR: Duration = Duration::from_mins(10);
+/// What is known of a row that is free is believed for so long after it was last seen, or its claim lost: later on it may
+/// have been settled by somebody else, replayed, or changed by hand.
+const FREE_FOR: Duration = Duration::from_mins(10);
 
 /// More than so many are not held: nothing more is claimed until the database takes some of them.
 const MAX_HELD: usize = 10_000;
@@ -71,8 +72,31 @@ struct Entry {
     /// Since when it is held so.
     since: Instant,
     due: Instant,
+    /// When its row was last ours.
+    seen: Instant,
     /// Whether the log speaks of it.
     told: bool,
+}
+
+impl Entry {
+    fn is_outdated(&self) -> bool {
+        !self.hold.is_leased() && self.seen.elapsed() >= FREE_FOR
+    }
+
+    /// Whether it holds of a row that was claimed anew. Whoever changed or replayed the row wants it to be published: a
+    /// death is not believed of the next claim, though it is not tried all the time, nor anything of a row that counts
+    /// its attempts anew.
+    fn holds_of(&self, version: Option<i64>, attempts: u32) -> bool {
+        let is_another_life = attempts < self.ticket.attempts;
+        let was_changed = self.hold == Hold::Lost && self.ticket.version != version;
+        let may_try = self.is_due() && matches!(self.verdict, Verdict::Dead { .. });
+        !is_another_life && !was_changed && !may_try
+    }
+
+    /// Whether it is time to try to write it again. Under a lease the row is not claimed again and again.
+    fn is_due(&self) -> bool {
+        self.hold.is_leased() || self.due <= Instant::now()
+    }
 }
 
 /// Where the row is.
@@ -103,6 +127,8 @@ impl Hold {
 pub(crate) struct Recalled {
     pub(crate) outcome: Outcome,
     pub(crate) verdict: Verdict,
+    /// Whether it is still what became of the message. Else it is to be published.
+    pub(crate) holds: bool,
     /// Whether it is time to try to write it again.
     pub(crate) due: bool,
     /// The earlier claim, if its lease was being renewed. It is over now.
@@ -156,6 +182,7 @@ impl Refusals {
             failures: failures.saturating_add(1),
             since,
             due,
+            seen: now,
             told,
             ticket,
         };
@@ -215,34 +242,41 @@ impl Refusals {
         self.state().entry(id).is_some()
     }
 
-    /// The verdict on a message whose row was claimed anew, in this version. What a lost claim told is not about a row that
-    /// somebody changed since.
-    pub(crate) fn recall(&self, id: MessageId, version: Option<i64>) -> Option<Recalled> {
-        let state = self.state();
+    /// The verdict on a message whose row was claimed anew, in this version and for this attempt.
+    pub(crate) fn recall(&self, id: MessageId, version: Option<i64>, attempts: u32) -> Option<Recalled> {
+        let mut state = self.state();
         let entry = state.entry(id)?;
-        if entry.hold == Hold::Lost && entry.ticket.version != version {
-            return None;
+        if entry.hold == Hold::Free {
+            entry.seen = Instant::now();
         }
         Some(Recalled {
             outcome: entry.outcome.clone(),
             verdict: entry.verdict.clone(),
-            // Under a lease the row is not claimed again and again.
-            due: entry.hold.is_leased() || entry.due <= Instant::now(),
+            holds: entry.holds_of(version, attempts),
+            due: entry.is_due(),
             leased: entry.hold.is_leased().then(|| entry.ticket.clone()),
         })
     }
 
-    /// When the next verdict on a leased row is to be tried again.
+    /// When the next verdict on a leased row is to be tried again, or one on a free row is to be forgotten.
     pub(crate) fn next_retry(&self) -> Option<Instant> {
-        let state = self.state();
-        state.leased().map(|entry| entry.due).min()
+        let next = |entry: &Entry| {
+            if entry.hold.is_leased() {
+                entry.due
+            } else {
+                entry.seen + FREE_FOR
+            }
+        };
+        self.state().entries.values().map(next).min()
     }
 
     /// The verdicts on leased rows that are to be tried again now, or all of them, in groups: those that were refused each
     /// alone.
     pub(crate) fn retries(&self, all: bool) -> Vec<Vec<Reported>> {
         let now = Instant::now();
-        let state = self.state();
+        let mut state = self.state();
+        state.entries.retain(|_, entry| !entry.is_outdated());
+        self.show(&state);
         let mut due: Vec<_> = state.leased().filter(|entry| all || entry.due <= now).collect();
         due.sort_by_key(|entry| entry.due);
         let (busy, refused): (Vec<_>, Vec<_>) = due.into_iter().partition(|entry| entry.hold == Hold::Busy);
@@ -325,11 +359,10 @@ impl Refusals {
 
 impl State {
     /// What is known of a message, unless it is too long ago.
-    fn entry(&self, id: MessageId) -> Option<&Entry> {
-        let entry = self.entries.get(&id)?;
-        let holds = entry.hold != Hold::Lost || entry.due.elapsed() < LOST_FOR;
+    fn entry(&mut self, id: MessageId) -> Option<&mut Entry> {
+        let entry = self.entries.get_mut(&id)?;
         // Of one that is only to be given back nothing is known.
-        (holds && entry.verdict != Verdict::Released).then_some(entry)
+        (!entry.is_outdated() && entry.verdict != Verdict::Released).then_some(entry)
     }
 
     fn leased(&self) -> impl Iterator<Item = &Entry> {
@@ -435,7 +468,7 @@ mod tests {
         assert_eq!(waits, [100, 200, 400, 800, 1_600, 2_000, 2_000]);
         assert_eq!(told, [false, false, false, false, true, false, false]);
         assert_eq!((refusals.busy(), refusals.count()), (1, 0));
-        assert!(refusals.recall(id, None).unwrap().due, "it is not published again");
+        assert!(refusals.recall(id, None, 1).unwrap().due, "it is not published again");
         assert!(refusals.written(id, &Verdict::Delivered), "that is told too");
     }
 
@@ -447,7 +480,7 @@ mod tests {
             ..reported(id)
         };
         refusals.remember(released, Hold::Busy);
-        assert!(!refusals.knows(id) && refusals.recall(id, None).is_none());
+        assert!(!refusals.knows(id) && refusals.recall(id, None, 1).is_none());
         assert_eq!(refusals.retries(true).len(), 1);
         refusals.written(id, &Verdict::Released);
         assert_eq!(refusals.busy(), 0);
@@ -457,10 +490,10 @@ mod tests {
     async fn a_row_that_is_free_is_tried_when_it_is_claimed_and_its_time_has_come() {
         let (refusals, id) = (Refusals::new("default"), MessageId::new());
         refusals.remember(reported(id), Hold::Free);
-        assert_eq!(refusals.next_retry(), None, "only a claim brings it back");
-        assert!(!refusals.recall(id, None).unwrap().due);
+        assert!(refusals.retries(false).is_empty(), "only a claim brings it back");
+        assert!(!refusals.recall(id, None, 1).unwrap().due);
         advance(Duration::from_secs(2)).await;
-        assert!(refusals.recall(id, None).unwrap().due);
+        assert!(refusals.recall(id, None, 1).unwrap().due);
         assert_eq!(refusals.count(), 1);
     }
 
@@ -496,12 +529,17 @@ mod tests {
         let (refusals, lost, free) = (Refusals::new("default"), MessageId::new(), MessageId::new());
         refusals.remember(reported(lost), Hold::Lost);
         refusals.remember(reported(free), Hold::Free);
-        advance(LOST_FOR / 2).await;
+        advance(FREE_FOR / 2).await;
         refusals.hurry();
-        assert!(refusals.knows(lost) && refusals.recall(lost, None).unwrap().due);
-        advance(LOST_FOR / 2).await;
-        assert!(!refusals.knows(lost) && refusals.recall(lost, None).is_none());
+        assert!(refusals.recall(free, None, 1).is_some(), "it is seen");
+        assert!(refusals.knows(lost) && refusals.recall(lost, None, 1).unwrap().due);
+        advance(FREE_FOR / 2).await;
+        assert!(!refusals.knows(lost) && refusals.recall(lost, None, 1).is_none());
         assert!(refusals.knows(free), "it would be refused again");
+        advance(FREE_FOR / 2).await;
+        assert!(refusals.next_retry() <= Some(Instant::now()));
+        refusals.retries(false);
+        assert_eq!(refusals.count(), 0, "somebody else has settled it");
     }
 
     /// Somebody who changes a row or replays it wants it to be published; he knows nothing of a verdict that was lost.
@@ -511,12 +549,42 @@ mod tests {
         let mut lost = reported(id);
         lost.ticket.version = Some(3);
         refusals.remember(lost.clone(), Hold::Lost);
-        assert!(refusals.recall(id, Some(3)).is_some());
-        assert!(refusals.recall(id, Some(4)).is_none());
+        assert!(refusals.recall(id, Some(3), 1).unwrap().holds);
+        assert!(!refusals.recall(id, Some(4), 1).unwrap().holds);
         refusals.remember(lost, Hold::Free);
         assert!(
-            refusals.recall(id, Some(4)).is_some(),
+            refusals.recall(id, Some(4), 1).unwrap().holds,
             "it is the mended row that is claimed"
         );
+    }
+
+    /// Somebody may have mended the message, or replayed it.
+    #[tokio::test(start_paused = true)]
+    async fn a_death_is_not_believed_of_the_next_claim() {
+        let (refusals, leased, free) = (Refusals::new("default"), MessageId::new(), MessageId::new());
+        let dead = |id| Reported {
+            verdict: Verdict::Dead { error: "no".into() },
+            ..reported(id)
+        };
+        refusals.remember(dead(leased), Hold::Leased);
+        refusals.remember(dead(free), Hold::Free);
+        assert!(!refusals.recall(leased, None, 2).unwrap().holds);
+        assert!(
+            refusals.recall(free, None, 1).unwrap().holds,
+            "it is not tried all the time"
+        );
+        advance(Duration::from_secs(2)).await;
+        assert!(!refusals.recall(free, None, 1).unwrap().holds);
+        assert_eq!(refusals.count(), 2, "they are refused all the same");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_is_believed_of_a_row_that_counts_its_attempts_anew() {
+        let (refusals, id) = (Refusals::new("default"), MessageId::new());
+        let mut third = reported(id);
+        third.ticket.attempts = 3;
+        refusals.remember(third, Hold::Leased);
+        assert!(refusals.recall(id, None, 4).unwrap().holds);
+        assert!(!refusals.recall(id, None, 1).unwrap().holds);
     }
 }

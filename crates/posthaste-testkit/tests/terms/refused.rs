@@ -1,9 +1,11 @@
 //! Verdicts that the database refuses, on tables without leases: the row is free again at once.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use posthaste_core::Outcome;
 use posthaste_core::lifecycle::State;
+use posthaste_core::{Outcome, PublishError};
 use posthaste_relay::{Relay, RelayError};
 use posthaste_testkit::{FaultyStore, MemoryLease, MemoryTable};
 use tokio::time::{sleep, timeout};
@@ -49,6 +51,39 @@ async fn a_message_whose_delivery_is_refused_is_published_once_and_written_when_
         shutdown.cancel();
         let report = relay.await.unwrap().unwrap();
         assert_eq!((report.delivered, report.refused), (4, 0));
+    }
+}
+
+/// Until it can be written down somebody may mend what was wrong, or replay the message.
+#[tokio::test(start_paused = true)]
+async fn a_message_does_not_die_of_a_verdict_that_was_refused_before() {
+    for table in [LOCKED, LOCKED_WITHOUT_ATTEMPTS] {
+        let memory = store(table);
+        let [id] = enqueue(&memory, ["1"]).await;
+        let refusing = FaultyStore::new(memory.clone());
+        refusing.refuse([id]);
+        let mended = Arc::new(AtomicBool::new(false));
+        let is_mended = Arc::clone(&mended);
+        let broker = Broker::new(move |_, _| {
+            if is_mended.load(Ordering::SeqCst) {
+                Outcome::Delivered
+            } else {
+                Outcome::Failed(PublishError::permanent("not this one"))
+            }
+        });
+        let shutdown = CancellationToken::new();
+        let relay = Relay::new(refusing.clone(), broker.clone()).config(config());
+        let relay = tokio::spawn(relay.run_until(shutdown.clone()));
+        sleep(MINUTE * 10).await;
+        let tries = broker.attempts_of("1").len();
+        assert!((2..20).contains(&tries), "now and then: {tries}");
+        mended.store(true, Ordering::SeqCst);
+        refusing.allow_all();
+        sleep(MINUTE * 2).await;
+        assert_eq!(state(&memory, id).await, State::Delivered);
+        assert_eq!(broker.attempts_of("1").len(), tries + 1);
+        shutdown.cancel();
+        relay.await.unwrap().unwrap();
     }
 }
 
