@@ -1,7 +1,7 @@
 //! Whether the indexes of a live table suit its map.
 
 use super::{Checker, Severity};
-use crate::table::catalogue::LiveIndex;
+use crate::table::catalogue::{LiveColumn, LiveIndex};
 use crate::table::{Layout, LiveTable, Shape};
 
 /// Roles whose columns the relay changes.
@@ -60,6 +60,7 @@ impl Checker<'_> {
             self.claim_order(live);
             self.changed_columns(live, id);
             self.given_order(live);
+            self.order_within_transactions(live);
         }
     }
 
@@ -185,6 +186,29 @@ impl Checker<'_> {
                 "the database does not give {}; if it is counted per aggregate, rows of new aggregates go before older ones of \
                  others: order by created_at and id instead",
                 column.name
+            );
+            self.note(Severity::Warning, "order".to_owned(), problem, None);
+        }
+    }
+
+    /// Rows of one transaction have the time at which it began, unless somebody gives them another one.
+    fn order_within_transactions(&mut self, live: &LiveTable) {
+        let column = |role: &&str| live.column(self.map.column(role)?.name.as_str());
+        let has = |column: &LiveColumn, words: &[&str]| {
+            let default = column.default.as_deref().unwrap_or_default().to_ascii_lowercase();
+            words.iter().any(|word| default.contains(word))
+        };
+        let order: Vec<_> = self.map.order().iter().filter_map(column).collect();
+        let [time, id] = order[..] else { return };
+        let begun = ["now()", "current_timestamp", "transaction_timestamp"];
+        let random = ["random_uuid", "uuid_generate_v4"];
+        if self.map.has("ordering_key") && has(time, &begun) && has(id, &random) {
+            let problem = format!(
+                "rows of one key that one transaction writes have the same {time}, which is by default the time at which it \
+                 began, and {id} is random by default: they may be delivered in any order; let the default of {time} be \
+                 clock_timestamp(), or order by a column that counts",
+                time = time.name,
+                id = id.name
             );
             self.note(Severity::Warning, "order".to_owned(), problem, None);
         }

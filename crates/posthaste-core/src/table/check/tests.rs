@@ -177,6 +177,30 @@ fn each_lack_is_found_with_its_field_and_its_mend() {
     }
 }
 
+#[test]
+fn an_order_that_is_left_to_chance_within_a_transaction_is_told() {
+    let toml = Shipped::find("usage").expect("it ships").toml;
+    let toml = toml.replace(
+        "[columns]",
+        "[columns]\nordering_key = { column = \"tenant_id\", kind = \"uuid\" }",
+    );
+    let map = TableMap::from_toml(&toml).expect("it is sound");
+    let found = |time: &str, id: &str| {
+        let mut live = usage();
+        for (name, default) in [("created_at", time), ("id", id)] {
+            let column = live.columns.iter_mut().find(|column| column.name == name);
+            column.expect("it is there").default = Some(default.to_owned());
+        }
+        check(&map, &[live], Database::Postgres)
+    };
+    let told = found("now()", "gen_random_uuid()");
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert_eq!((told[0].severity, told[0].field.as_str()), (Severity::Warning, "order"));
+    assert!(told[0].problem.contains("be clock_timestamp()"), "{}", told[0].problem);
+    assert_eq!(found("clock_timestamp()", "gen_random_uuid()"), []);
+    assert_eq!(found("now()", "uuidv7()"), []);
+}
+
 /// The relay raises a version with every change, so rows that differ in it alone become equal.
 #[test]
 fn a_unique_index_over_what_the_relay_changes_is_an_error() {
