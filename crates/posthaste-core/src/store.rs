@@ -242,6 +242,8 @@ pub struct Terms {
     pub settle_together: bool,
     /// There is no place for a count of attempts, so all of them are made within one claim.
     pub attempts_in_place: bool,
+    /// There is no place to say which of many relays is active.
+    pub without_lead: bool,
 }
 
 /// The relay's verbs.

@@ -1,3 +1,3 @@
--- Locks it, unless somebody else has it.
---   $1 id
+-- Locks them, unless somebody else has them.
+--   $1 ids
 select "@o.id:text" as id from "@outbox" o where "@o.id" in ($1) and "@o.status" in ('@open') for update skip locked

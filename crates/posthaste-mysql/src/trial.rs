@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use posthaste_core::lifecycle::{LeaseToken, Settlement, Verdict};
 use posthaste_core::store::{Scope, WorkerId};
-use posthaste_core::{MessageId, StoreError};
+use posthaste_core::validate::TypeNameRule;
+use posthaste_core::{MessageId, OutboxOptions, StoreError};
 use sqlx::{Executor, MySqlConnection};
 
 use crate::claim::scope;
-use crate::error::store_error;
+use crate::error::{by_number, number, store_error};
 use crate::inbox_store::DUPLICATE;
 use crate::retry::lost_against_another;
 use crate::rows::{ids, millis};
@@ -19,6 +20,10 @@ use crate::{BEGIN, MySqlStore};
 /// Others may hold what a trigger or a foreign key asks for. A relay that starts does not wait for them.
 const PATIENCE: &str = "set session innodb_lock_wait_timeout = 1";
 
+/// What is undone after each step.
+const MARK: &str = "savepoint posthaste_trial";
+const UNDO: &str = "rollback to savepoint posthaste_trial";
+
 /// As long as errors get that are written down.
 const LONG_ERROR: usize = 4_000;
 
@@ -26,10 +31,15 @@ const LONG_ERROR: usize = 4_000;
 struct Refused {
     what: &'static str,
     error: sqlx::Error,
+    of_some_rows: bool,
 }
 
 fn while_doing(what: &'static str) -> impl FnOnce(sqlx::Error) -> Refused {
-    move |error| Refused { what, error }
+    move |error| Refused {
+        what,
+        error,
+        of_some_rows: false,
+    }
 }
 
 impl MySqlStore {
@@ -49,10 +59,15 @@ impl MySqlStore {
             }
             Err(refused) => {
                 let error = store_error(refused.error);
-                return Err(StoreError {
+                let error = StoreError {
                     message: format!("the table does not take {}: {}", refused.what, error.message),
                     remedy: error.remedy.or(Some(REMEDY)),
                     ..error
+                };
+                return Err(if refused.of_some_rows {
+                    error.of_some_rows()
+                } else {
+                    error
                 });
             }
             Ok(()) => {}
@@ -62,10 +77,58 @@ impl MySqlStore {
 
     async fn rehearse(&self, conn: &mut MySqlConnection, wanted: &Scope) -> Result<(), Refused> {
         let begun = while_doing("a transaction of the relay");
-        let row = self.begin_trial(conn, wanted).await.map_err(begun)?;
+        let rows = self.begin_trial(conn, wanted).await.map_err(begun)?;
+        let (first, others) = rows.split_at(rows.len().min(1));
+        let Err(mut refused) = self.rehearse_on(conn, first).await else {
+            return Ok(());
+        };
+        let kind = by_number(number(&refused.error).unwrap_or_default()).0;
+        if kind.may_be_a_refusal() {
+            let takes_any = self.takes_any(conn, wanted, others).await;
+            refused.of_some_rows = takes_any.map_err(while_doing(refused.what))?;
+        }
+        Err(refused)
+    }
+
+    /// Whether the table takes every verdict on one of these rows, or on a new one.
+    async fn takes_any(&self, conn: &mut MySqlConnection, wanted: &Scope, rows: &[MessageId]) -> sqlx::Result<bool> {
+        for row in rows {
+            conn.execute(UNDO).await?;
+            if self.rehearse_on(conn, &[*row]).await.is_ok() {
+                return Ok(true);
+            }
+        }
+        conn.execute(UNDO).await?;
+        let Some(row) = self.insert_one(conn, wanted).await else {
+            return Ok(false);
+        };
+        Ok(self.rehearse_on(conn, &[row]).await.is_ok())
+    }
+
+    /// A row that is never there for anybody else, if the relay may insert and the table takes what a map knows of.
+    async fn insert_one(&self, conn: &mut MySqlConnection, wanted: &Scope) -> Option<MessageId> {
+        let options = OutboxOptions {
+            namespace: wanted.namespace.clone(),
+            type_names: TypeNameRule::Any,
+            ..OutboxOptions::default()
+        };
+        match self
+            .outbox(options)
+            .enqueue(conn, self.map.trial_message(wanted)?)
+            .await
+        {
+            Ok(enqueued) => Some(enqueued.id()),
+            Err(error) => {
+                tracing::debug!(%error, "no row could be inserted to try verdicts on");
+                None
+            }
+        }
+    }
+
+    /// Tries every verdict on a row, or on none.
+    async fn rehearse_on(&self, conn: &mut MySqlConnection, id: &[MessageId]) -> Result<(), Refused> {
         let (worker, token) = (WorkerId::new(), LeaseToken::new());
         let leased = !self.statements.lease.is_absent();
-        let id = row.as_slice();
         let settle = if leased {
             &self.statements.settle
         } else {
@@ -89,9 +152,7 @@ impl MySqlStore {
             ("the verdict `released`", Settlement::released(on, token)),
             ("the verdict `dead`", Settlement::dead(on, token, &*long)),
         ] {
-            conn.execute("savepoint posthaste_trial")
-                .await
-                .map_err(while_doing(what))?;
+            conn.execute(MARK).await.map_err(while_doing(what))?;
             if leased {
                 let lease = [
                     Value::ids(id, &self.map),
@@ -105,16 +166,16 @@ impl MySqlStore {
             let written = self.write_verdicts(conn, settle, self.verdicts([&verdict])).await;
             match written {
                 // A message that was dead before, and is tried again, has left its copy there.
-                Err(error) if crate::error::number(&error) == Some(DUPLICATE) && what.contains("dead") => {}
+                Err(error) if number(&error) == Some(DUPLICATE) && what.contains("dead") => {}
                 written => written.map_err(while_doing(what))?,
             }
-            let undo = conn.execute("rollback to savepoint posthaste_trial").await;
+            let undo = conn.execute(UNDO).await;
             undo.map_err(while_doing(what))?;
         }
         Ok(())
     }
 
-    /// Locks a row for the trial, if there is one that nobody else has.
+    /// Locks rows for the trial that nobody else has.
     async fn begin_trial(&self, conn: &mut MySqlConnection, wanted: &Scope) -> sqlx::Result<Vec<MessageId>> {
         conn.execute(PATIENCE).await?;
         conn.execute(BEGIN).await?;

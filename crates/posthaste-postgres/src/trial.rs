@@ -35,6 +35,10 @@ const LEASE: Duration = Duration::from_mins(1);
 const MARK: &str = "savepoint posthaste_trial";
 const UNDO: &str = "rollback to savepoint posthaste_trial";
 
+/// What is undone after each row.
+const MARK_ROWS: &str = "savepoint posthaste_rows";
+const UNDO_ROWS: &str = "rollback to savepoint posthaste_rows";
+
 const GRANT: &str = "grant the relay's user select and update on all columns that the map names, and insert on a \
                      dead-letter table; nothing is published before";
 const ACCEPT: &str = "let the table's constraints, triggers and unique indexes accept it, or correct the map; nothing is \
@@ -44,7 +48,7 @@ impl PostgresStore {
     /// Whether the table takes every verdict. That somebody else has a lock is no answer, and no error.
     pub(crate) async fn try_verdicts(&self, scope: &Scope) -> Result<(), StoreError> {
         let mut tx = pooling::begin(&self.pool, BEGIN_TRIAL).await.map_err(store_error)?;
-        let tried = self.try_on(&mut tx, scope).await;
+        let tried = self.try_scope(&mut tx, scope).await;
         let ended = tx.rollback().await.map_err(store_error);
         match tried {
             Err(error) if error.kind == StoreErrorKind::Contention => {
@@ -56,19 +60,46 @@ impl PostgresStore {
         }
     }
 
-    async fn try_on(&self, conn: &mut PgConnection, scope: &Scope) -> Result<(), StoreError> {
+    async fn try_scope(&self, conn: &mut PgConnection, scope: &Scope) -> Result<(), StoreError> {
         let mut rows = self.open_rows(conn, scope).await?;
         if rows.is_empty() {
-            rows.extend(self.insert_one(conn, scope).await?);
+            rows.extend(self.insert_visible(conn, scope).await?);
+            if rows.is_empty() {
+                self.try_words(conn).await?;
+            }
+            return self.try_on(conn, &rows).await;
         }
-        if rows.is_empty() {
-            self.try_words(conn).await?;
+        conn.execute(MARK_ROWS).await.map_err(store_error)?;
+        let Err(error) = self.try_on(conn, &rows).await else {
+            return Ok(());
+        };
+        if error.kind.may_be_a_refusal() && self.takes_any(conn, scope, &rows).await? {
+            return Err(error.of_some_rows());
         }
+        Err(error)
+    }
+
+    /// Whether the table takes every verdict on one of these rows, or on a new one.
+    async fn takes_any(&self, conn: &mut PgConnection, scope: &Scope, rows: &[MessageId]) -> Result<bool, StoreError> {
+        for row in rows {
+            conn.execute(UNDO_ROWS).await.map_err(store_error)?;
+            if self.try_on(conn, &[*row]).await.is_ok() {
+                return Ok(true);
+            }
+        }
+        conn.execute(UNDO_ROWS).await.map_err(store_error)?;
+        let Some(row) = self.insert_one(conn, scope).await? else {
+            return Ok(false);
+        };
+        Ok(self.try_on(conn, &[row]).await.is_ok())
+    }
+
+    async fn try_on(&self, conn: &mut PgConnection, rows: &[MessageId]) -> Result<(), StoreError> {
         let token = LeaseToken::new();
-        self.try_claim(conn, &rows, token).await?;
+        self.try_claim(conn, rows, token).await?;
         for verdict in Verdict::trials() {
             conn.execute(MARK).await.map_err(store_error)?;
-            let settled = self.settle_trial(conn, &rows, token, &verdict).await;
+            let settled = self.settle_trial(conn, rows, token, &verdict).await;
             let settled = settled.map_err(|error| refused(verdict.name(), error))?;
             if settled < rows.len() {
                 return Err(unheard(verdict.name()));
@@ -95,6 +126,15 @@ impl PostgresStore {
         }
     }
 
+    /// The same, if it is found among the open ones: a trigger or a policy may keep it from relays, and then it says nothing
+    /// about other rows.
+    async fn insert_visible(&self, conn: &mut PgConnection, scope: &Scope) -> Result<Option<MessageId>, StoreError> {
+        let Some(id) = self.insert_one(conn, scope).await? else {
+            return Ok(None);
+        };
+        Ok(self.open_rows(conn, scope).await?.contains(&id).then_some(id))
+    }
+
     /// A row that is never there for anybody else. Not all relays may insert, nor do all tables take what a map knows of.
     async fn insert_one(&self, conn: &mut PgConnection, scope: &Scope) -> Result<Option<MessageId>, StoreError> {
         let (Some(message), Some(table)) = (self.map.trial_message(scope), self.map.table("outbox")) else {
@@ -116,11 +156,7 @@ impl PostgresStore {
             ..OutboxOptions::default()
         };
         match self.outbox(options).enqueue(&mut *conn, message).await {
-            // A trigger or a policy may keep it from relays; then it says nothing about other rows.
-            Ok(enqueued) => {
-                let id = enqueued.id();
-                Ok(self.open_rows(conn, scope).await?.contains(&id).then_some(id))
-            }
+            Ok(enqueued) => Ok(Some(enqueued.id())),
             Err(error) => {
                 tracing::debug!(%error, "no row could be inserted to try verdicts on");
                 conn.execute(UNDO).await.map_err(store_error)?;

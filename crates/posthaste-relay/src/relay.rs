@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use posthaste_core::store::WorkerId;
+use posthaste_core::store::{StoreErrorKind, WorkerId};
 use posthaste_core::{Publisher, RelayStore, StoreError};
 use thiserror::Error;
 use tokio::sync::mpsc;
@@ -213,7 +213,11 @@ impl Relay {
     async fn run(self, until: Until) -> Result<RelayReport, RelayError> {
         self.config.validate()?;
         let store: Arc<dyn RelayStore> = Arc::new(TimedStore::new(self.store, self.config.store_timeout));
+        self.config.validate_for(store.terms())?;
         match store.check_for(&self.config.scope).await {
+            Err(error) if error.kind == StoreErrorKind::SomeRows => {
+                tracing::error!(%error, "some messages cannot be served as they are");
+            }
             Err(error) if !error.kind.is_transient() => return Err(error.into()),
             Err(error) => tracing::warn!(%error, "the outbox could not be checked; trying to serve it all the same"),
             Ok(()) => {}

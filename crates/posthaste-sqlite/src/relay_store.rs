@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use posthaste_core::lifecycle::{LeaseToken, Settlement, Verdict};
 use posthaste_core::store::{
     Claim, ClaimRequest, Extended, LeadRequest, Leadership, OutboxStats, Recovered, RelayBeat, RelayStore, Scope,
-    Settled, WorkerId,
+    Settled, Terms, WorkerId,
 };
 use posthaste_core::table::Kind;
 use posthaste_core::wake::WakeSource;
@@ -50,6 +50,10 @@ impl RelayStore for SqliteStore {
         // One writer at a time: there is no row that somebody else has locked.
         let held = ids.iter().copied().filter(|id| held.contains(id));
         Ok(Extended::all(held.collect()))
+    }
+
+    fn terms(&self) -> Terms {
+        self.map.terms()
     }
 
     async fn recover(

@@ -24,6 +24,10 @@ const LEASE: Duration = Duration::from_mins(1);
 const MARK: &str = "savepoint posthaste_trial";
 const UNDO: &str = "rollback to posthaste_trial";
 
+/// What is undone after each row.
+const MARK_ROWS: &str = "savepoint posthaste_rows";
+const UNDO_ROWS: &str = "rollback to posthaste_rows";
+
 const ACCEPT: &str = "let the table's constraints, triggers and unique indexes accept it, or correct the map; nothing is \
                       published before";
 
@@ -37,21 +41,53 @@ impl SqliteStore {
             }
             begun => begun?,
         };
-        let tried = self.try_on(&mut tx, scope).await;
+        let tried = self.try_scope(&mut tx, scope).await;
         tx.rollback().await.map_err(store_error)?;
         tried
     }
 
-    async fn try_on(&self, conn: &mut SqliteConnection, scope: &Scope) -> Result<(), StoreError> {
+    async fn try_scope(&self, conn: &mut SqliteConnection, scope: &Scope) -> Result<(), StoreError> {
         let mut rows = self.open_rows(conn, scope).await.map_err(|error| self.error(error))?;
         if rows.is_empty() {
             rows.extend(self.insert_one(conn, scope).await);
+            return self.try_on(conn, &rows).await;
         }
+        conn.execute(MARK_ROWS).await.map_err(store_error)?;
+        let Err(error) = self.try_on(conn, &rows).await else {
+            return Ok(());
+        };
+        if error.kind.may_be_a_refusal() && self.takes_any(conn, scope, &rows).await? {
+            return Err(error.of_some_rows());
+        }
+        Err(error)
+    }
+
+    /// Whether the table takes every verdict on one of these rows, or on a new one.
+    async fn takes_any(
+        &self,
+        conn: &mut SqliteConnection,
+        scope: &Scope,
+        rows: &[MessageId],
+    ) -> Result<bool, StoreError> {
+        for row in rows {
+            conn.execute(UNDO_ROWS).await.map_err(store_error)?;
+            if self.try_on(conn, &[*row]).await.is_ok() {
+                return Ok(true);
+            }
+        }
+        conn.execute(UNDO_ROWS).await.map_err(store_error)?;
+        let Some(row) = self.insert_one(conn, scope).await else {
+            return Ok(false);
+        };
+        Ok(self.try_on(conn, &[row]).await.is_ok())
+    }
+
+    async fn try_on(&self, conn: &mut SqliteConnection, rows: &[MessageId]) -> Result<(), StoreError> {
         if rows.is_empty() {
             return Ok(());
         }
         let token = LeaseToken::new();
-        let claimed = self.claim_by_id(conn, &rows, WorkerId::new(), token, LEASE).await;
+        let claimed = self.claim_by_id(conn, rows, WorkerId::new(), token, LEASE).await;
         self.heard("claim", claimed, rows.len())?;
         for verdict in Verdict::trials() {
             conn.execute(MARK).await.map_err(store_error)?;

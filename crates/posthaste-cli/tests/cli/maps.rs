@@ -121,6 +121,12 @@ fn a_proposed_map_serves_every_command(table: Table) {
     );
     let checked = place.run(&["run", "--check"]).success().stdout;
     assert!(checked.contains("table map parcel-events fits"), "{checked}");
+    let exclusive = ["--set", "relay.exclusive=true"];
+    for command in [&["run", "--check"][..], &["run"]] {
+        place
+            .run(&[command, &exclusive].concat())
+            .fails_with(&["exclusive", "leave it out"]);
+    }
     let migrated = place.run(&["migrate", "up"]).success().stdout;
     assert!(
         migrated.contains("are yours") && migrated.contains("--ddl"),

@@ -35,6 +35,8 @@ pub enum StoreErrorKind {
     SchemaMissing,
     /// The database cannot be written. May pass: a standby may be promoted.
     ReadOnly,
+    /// The table refuses what is to be written to some of its rows, and takes it for others.
+    SomeRows,
     /// Anything else.
     Other,
 }

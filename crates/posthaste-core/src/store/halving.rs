@@ -1,10 +1,15 @@
 //! Finding the rows that the database refuses to change.
 
+use std::time::{Duration, Instant};
+
 use super::RefusedRow;
 use crate::message::MessageId;
 
 /// So many groups are tried at most. It finds one row among a thousand with twenty, and about a hundred rows in any case.
 const MAX_TRIES: u32 = 250;
+
+/// Nor is it tried for longer than this: whoever claims has a time limit, and what was found until then is worth having.
+const MAX_TIME: Duration = Duration::from_secs(1);
 
 /// Which of some rows a statement is refused for, found by halving. What is tried with success stays done until the end:
 /// two rows may be refused only together, and then it is the later one that is refused.
@@ -26,6 +31,7 @@ pub struct Halving {
     groups: Vec<Vec<MessageId>>,
     refused: Vec<RefusedRow>,
     tries: u32,
+    begun: Instant,
 }
 
 impl Halving {
@@ -35,13 +41,15 @@ impl Halving {
             groups: vec![ids],
             refused: Vec::new(),
             tries: 0,
+            begun: Instant::now(),
         }
     }
 
     /// The rows to try next; none when all is known, or enough was tried. The caller says what came of it.
     pub fn next_group(&mut self) -> Option<Vec<MessageId>> {
         self.tries += 1;
-        let group = self.groups.pop().filter(|_| self.tries <= MAX_TRIES)?;
+        let enough = self.tries > MAX_TRIES || self.begun.elapsed() > MAX_TIME && !self.refused.is_empty();
+        let group = self.groups.pop().filter(|_| !enough)?;
         (!group.is_empty()).then_some(group)
     }
 

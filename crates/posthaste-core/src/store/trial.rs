@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use super::{Scope, StoreError};
+use super::{Scope, StoreError, StoreErrorKind};
 use crate::lifecycle::Verdict;
 use crate::message::{Message, MessageId};
 use crate::table::{Kind, TableMap};
@@ -45,6 +45,19 @@ impl Verdict {
 }
 
 impl StoreError {
+    /// What was tried was refused for some rows and taken for another: those that are not refused can be served.
+    #[must_use]
+    pub fn of_some_rows(self) -> Self {
+        Self {
+            kind: StoreErrorKind::SomeRows,
+            message: format!("{}; it takes it for other rows", self.message),
+            remedy: Some(
+                "mend the rows, or let the table's constraints, triggers and unique indexes accept them; all others are served",
+            ),
+            ..self
+        }
+    }
+
     /// The database refused a step that was tried: a verdict's name, or what else a relay writes.
     #[must_use]
     pub fn in_trial(self, step: &str, remedy: &'static str) -> Self {

@@ -33,6 +33,7 @@ impl TableMap {
         Terms {
             settle_together: row_locks,
             attempts_in_place: row_locks && !self.has("attempts"),
+            without_lead: !self.is_own(),
         }
     }
 }

@@ -55,11 +55,16 @@ fn every_shipped_map_is_sound() {
         terms("order-service"),
         Terms {
             settle_together: true,
-            attempts_in_place: true
+            attempts_in_place: true,
+            without_lead: true,
         }
     );
     assert!(!terms("logistics").attempts_in_place && terms("logistics").settle_together);
-    assert_eq!(terms("donation"), Terms::default());
+    let lacks_a_lead = Terms {
+        without_lead: true,
+        ..Terms::default()
+    };
+    assert_eq!(terms("donation"), lacks_a_lead);
 }
 
 #[test]

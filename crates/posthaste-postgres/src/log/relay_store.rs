@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use posthaste_core::lifecycle::{LeaseToken, Settlement};
 use posthaste_core::store::{
     Claim, ClaimRequest, Extended, LeadRequest, Leadership, OutboxStats, RefusedVerdict, RelayBeat, RelayStore, Scope,
-    Settled, StoreErrorKind, WorkerId,
+    Settled, StoreErrorKind, Terms, WorkerId,
 };
 use posthaste_core::{MessageId, StoreError};
 use sqlx::Row;
@@ -21,6 +21,13 @@ use crate::rows::millis;
 
 #[async_trait]
 impl RelayStore for PostgresLogStore {
+    fn terms(&self) -> Terms {
+        Terms {
+            without_lead: true,
+            ..Terms::default()
+        }
+    }
+
     /// Nothing while another reader has the log; the next claim asks again.
     async fn claim(&self, request: &ClaimRequest) -> Result<Claim, StoreError> {
         refuse_parts(&request.scope)?;

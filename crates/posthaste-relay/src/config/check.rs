@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use posthaste_core::breaker::InvalidBreaker;
 use posthaste_core::retry::MAX_DURATION;
+use posthaste_core::store::Terms;
 
 use super::{InvalidConfig, RelayConfig};
 
@@ -23,6 +24,16 @@ fn check(good: bool, field: &str, value: impl Debug, remedy: &str) -> Result<(),
 }
 
 impl RelayConfig {
+    /// Checks that a table can give what the settings ask for.
+    pub fn validate_for(&self, terms: Terms) -> Result<(), InvalidConfig> {
+        check(
+            !(self.exclusive && terms.without_lead),
+            "exclusive",
+            self.exclusive,
+            "the table of a map has no place to say which relay is active: leave it out, or use Posthaste's own tables",
+        )
+    }
+
     /// Checks that the settings can work together.
     pub fn validate(&self) -> Result<(), InvalidConfig> {
         self.check_sizes()?;

@@ -13,12 +13,12 @@ use super::rows::{Row, Rows};
 /// The table that a [`MemoryStore`] imitates. The default is Posthaste's own.
 ///
 /// ```
-/// use posthaste_core::{RelayStore, store::Terms};
+/// use posthaste_core::RelayStore;
 /// use posthaste_testkit::{MemoryLease, MemoryStore, MemoryTable};
 ///
 /// let table = MemoryTable { lease: MemoryLease::RowLocks, without_attempts: true, ..MemoryTable::default() };
 /// let store = MemoryStore::new().imitating(table);
-/// assert_eq!(store.terms(), Terms { settle_together: true, attempts_in_place: true });
+/// assert!(store.terms().settle_together && store.terms().attempts_in_place);
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryTable {
@@ -49,6 +49,7 @@ impl MemoryTable {
         Terms {
             settle_together: self.lease == MemoryLease::RowLocks,
             attempts_in_place: self.without_attempts,
+            ..Terms::default()
         }
     }
 }
