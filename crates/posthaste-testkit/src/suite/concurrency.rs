@@ -139,10 +139,12 @@ pub async fn concurrent_claims_do_not_wait_for_each_other<B: Backend>(b: &B) {
     let ids: HashSet<_> = claims.iter().flat_map(Work::ids).collect();
     let total: usize = claims.iter().map(|work| work.ids().len()).sum();
     assert_eq!(ids.len(), total, "no row twice");
-    assert!(
-        claims.iter().all(|work| work.ids().len() == 10),
-        "each skips what the others hold"
-    );
+    // One that meets rows which others are just looking at may take fewer, and finds the rest next time.
+    let each: Vec<_> = claims.iter().map(|work| work.ids().len()).collect();
+    let full = each.iter().filter(|rows| **rows == 10).count();
+    assert!(full * 2 > claims.len(), "each skips what the others hold: {each:?}");
+    let rest = Worker::new().unordered().claim(b, 80).await.ids();
+    assert_eq!(total + rest.len(), 80, "none is held by nobody: {each:?}");
 }
 
 /// Proves B9, B14 and pitfall 6.
