@@ -5,7 +5,7 @@ with fresh as (
     select "@id" as id, "@seq" as seq, octet_length("@payload") as bytes
     from "@outbox"
     where "@namespace" = $1 and "@status" = '@pending' and "@next_attempt_at" <= "@created_at"
-        and "@attempts" < $2 and "@id" <> all ($10::text[]::uuid[])
+        and "@attempts" < $2 and "@id" not in (select unnest($10::text[]::uuid[]))
         and ($3::text[] is null or "@topic" = any ($3))
         and ($4::text is null or "@tenant" = $4)
     order by "@seq"
@@ -17,7 +17,7 @@ due as (
     from "@outbox"
     where "@namespace" = $1 and "@status" = '@pending' and "@next_attempt_at" > "@created_at"
         and "@next_attempt_at" <= now()
-        and "@attempts" < $2 and "@id" <> all ($10::text[]::uuid[])
+        and "@attempts" < $2 and "@id" not in (select unnest($10::text[]::uuid[]))
         and ($3::text[] is null or "@topic" = any ($3))
         and ($4::text is null or "@tenant" = $4)
     order by "@next_attempt_at", "@seq"

@@ -11,7 +11,7 @@ with seen as materialized (
             true as pending, false as live, false as expired,
             coalesce("@o.attempts", 0) < /*if max_attempts*/ coalesce("@o.max_attempts" /*if retries*/ + 1 /*end*/, $2::integer)
                 /*else*/ $2::integer /*end*/
-                and "@o.id" <> all ($14::text[]::/*type id*/ uuid /*end*/[])
+                and "@o.id" not in (select unnest($14::text[]::/*type id*/ uuid /*end*/[]))
                 /*if next_attempt_at*/ and ("@o.next_attempt_at" is null
                     or "@o.next_attempt_at" <= /*as next_attempt_at*/ now() /*end*/) /*end*/ as due,
             coalesce("@o.attempts", 0) > 0 /*if next_attempt_at and created_at*/
@@ -30,7 +30,7 @@ with seen as materialized (
         /*if locked_until*/ coalesce("@o.locked_until" < /*as locked_until*/ now() /*end*/, true) /*else*/ false /*end*/
             and coalesce("@o.attempts", 0) < /*if max_attempts*/ coalesce("@o.max_attempts" /*if retries*/ + 1 /*end*/, $2::integer)
                 /*else*/ $2::integer /*end*/
-            and "@o.id" <> all ($14::text[]::/*type id*/ uuid /*end*/[])
+            and "@o.id" not in (select unnest($14::text[]::/*type id*/ uuid /*end*/[]))
             /*if topic*/ and ($3::text[] is null or "@o.topic:text" = any ($3)) /*end*/
             /*if tenant*/ and ($4::text is null or "@o.tenant:text" = $4) /*end*/,
         false, false

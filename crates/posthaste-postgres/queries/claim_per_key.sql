@@ -111,7 +111,7 @@ seen_fresh as materialized (
         from "@outbox"
         where not $14 and not $16 and "@namespace" = $1 and "@status" = '@pending'
             and "@next_attempt_at" <= "@created_at"
-            and "@attempts" < $2 and "@id" <> all ($17::text[]::uuid[])
+            and "@attempts" < $2 and "@id" not in (select unnest($17::text[]::uuid[]))
             and ($3::text[] is null or "@topic" = any ($3))
             and ($4::text is null or "@tenant" = $4)
         order by "@seq"
@@ -122,7 +122,7 @@ seen_fresh as materialized (
         select "@id", "@seq", "@topic", "@ordering_key", octet_length("@payload")
         from "@outbox"
         where $16 and "@namespace" = $1 and "@status" = '@pending' and "@next_attempt_at" <= "@created_at"
-            and "@attempts" < $2 and "@id" <> all ($17::text[]::uuid[])
+            and "@attempts" < $2 and "@id" not in (select unnest($17::text[]::uuid[]))
             and ($3::text[] is null or "@topic" = any ($3))
             and ($4::text is null or "@tenant" = $4)
             and ("@ordering_key" is null or ("@topic", "@ordering_key") not in (select topic, ordering_key from blockers))
@@ -159,7 +159,7 @@ seen_fresh as materialized (
         from "@outbox" o
         where "@namespace" = $1 and "@status" = '@pending' and "@next_attempt_at" <= "@created_at"
             and "@topic" = l.topic and coalesce("@ordering_key", '') = l.lane
-            and "@attempts" < $2 and "@id" <> all ($17::text[]::uuid[])
+            and "@attempts" < $2 and "@id" not in (select unnest($17::text[]::uuid[]))
             and ($4::text is null or "@tenant" = $4)
         order by "@topic", coalesce("@ordering_key", ''), "@seq"
         -- Some may have little; all of them together need not bring much more than is wanted.
@@ -242,7 +242,7 @@ seen_due as materialized (
     from "@outbox"
     where (not $14 or "@ordering_key" is null) and "@namespace" = $1 and "@status" = '@pending' and "@next_attempt_at" > "@created_at"
         and "@next_attempt_at" <= now()
-        and "@attempts" < $2 and "@id" <> all ($17::text[]::uuid[])
+        and "@attempts" < $2 and "@id" not in (select unnest($17::text[]::uuid[]))
         and ($3::text[] is null or "@topic" = any ($3))
         and ($4::text is null or "@tenant" = $4)
     order by "@next_attempt_at", "@seq"

@@ -10,7 +10,7 @@ with pending as (
             or "@o.next_attempt_at" <= /*as next_attempt_at*/ now() /*end*/) /*end*/
         and coalesce("@o.attempts", 0) < /*if max_attempts*/ coalesce("@o.max_attempts" /*if retries*/ + 1 /*end*/, $2::integer)
             /*else*/ $2::integer /*end*/
-        and "@o.id" <> all ($10::text[]::/*type id*/ uuid /*end*/[])
+        and "@o.id" not in (select unnest($10::text[]::/*type id*/ uuid /*end*/[]))
         and /*if namespace*/ "@o.namespace:text" = $1 /*else*/ $1::text is not null /*end*/
         and /*if topic*/ ($3::text[] is null or "@o.topic:text" = any ($3)) /*else*/ $3::text[] is null /*end*/
         and /*if tenant*/ ($4::text is null or "@o.tenant:text" = $4) /*else*/ $4::text is null /*end*/
@@ -26,7 +26,7 @@ expired as (
         and ("@o.locked_until" is null or "@o.locked_until" < /*as locked_until*/ now() /*end*/)
         and coalesce("@o.attempts", 0) < /*if max_attempts*/ coalesce("@o.max_attempts" /*if retries*/ + 1 /*end*/, $2::integer)
             /*else*/ $2::integer /*end*/
-        and "@o.id" <> all ($10::text[]::/*type id*/ uuid /*end*/[])
+        and "@o.id" not in (select unnest($10::text[]::/*type id*/ uuid /*end*/[]))
         and /*if namespace*/ "@o.namespace:text" = $1 /*else*/ $1::text is not null /*end*/
         and /*if topic*/ ($3::text[] is null or "@o.topic:text" = any ($3)) /*else*/ $3::text[] is null /*end*/
         and /*if tenant*/ ($4::text is null or "@o.tenant:text" = $4) /*else*/ $4::text is null /*end*/

@@ -26,7 +26,7 @@ candidates as materialized (
         octet_length("@payload") as bytes
     from "@outbox" o
     where "@namespace" = $1 and "@status" = '@processing' and "@locked_until" < now()
-        and "@attempts" < $2 and "@id" <> all ($13::text[]::uuid[])
+        and "@attempts" < $2 and "@id" not in (select unnest($13::text[]::uuid[]))
         and ($3::text[] is null or "@topic" = any ($3))
         and ($4::text is null or "@tenant" = $4)
         and (not $10 or "@ordering_key" is null or (
