@@ -244,6 +244,8 @@ pub struct Terms {
     pub attempts_in_place: bool,
     /// There is no place to say which of many relays is active.
     pub without_lead: bool,
+    /// Rows are written once: nobody mends them, and none is replayed where it stands.
+    pub append_only: bool,
 }
 
 /// The relay's verbs.

@@ -15,6 +15,7 @@ use metrics::gauge;
 use posthaste_core::MessageId;
 use posthaste_core::lifecycle::Verdict;
 use posthaste_core::publisher::Outcome;
+use posthaste_core::store::Terms;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -50,6 +51,8 @@ const MAX_BUSY_RETRIES: usize = 1_000;
 #[derive(Debug)]
 pub(crate) struct Refusals {
     namespace: String,
+    /// Nobody mends a row, nor replays it where it stands, so a death is as final as all else.
+    append_only: bool,
     state: Mutex<State>,
     changed: Notify,
 }
@@ -86,10 +89,10 @@ impl Entry {
     /// Whether it holds of a row that was claimed anew. Whoever changed or replayed the row wants it to be published: a
     /// death is not believed of the next claim, though it is not tried all the time, nor anything of a row that counts
     /// its attempts anew.
-    fn holds_of(&self, version: Option<i64>, attempts: u32) -> bool {
+    fn holds_of(&self, version: Option<i64>, attempts: u32, append_only: bool) -> bool {
         let is_another_life = attempts < self.ticket.attempts;
         let was_changed = self.hold == Hold::Lost && self.ticket.version != version;
-        let may_try = self.is_due() && matches!(self.verdict, Verdict::Dead { .. });
+        let may_try = !append_only && self.is_due() && matches!(self.verdict, Verdict::Dead { .. });
         !is_another_life && !was_changed && !may_try
     }
 
@@ -136,9 +139,10 @@ pub(crate) struct Recalled {
 }
 
 impl Refusals {
-    pub(crate) fn new(namespace: &str) -> Self {
+    pub(crate) fn new(namespace: &str, terms: Terms) -> Self {
         Self {
             namespace: namespace.to_owned(),
+            append_only: terms.append_only,
             state: Mutex::default(),
             changed: Notify::new(),
         }
@@ -252,7 +256,7 @@ impl Refusals {
         Some(Recalled {
             outcome: entry.outcome.clone(),
             verdict: entry.verdict.clone(),
-            holds: entry.holds_of(version, attempts),
+            holds: entry.holds_of(version, attempts, self.append_only),
             due: entry.is_due(),
             leased: entry.hold.is_leased().then(|| entry.ticket.clone()),
         })
@@ -441,7 +445,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_refused_verdict_is_tried_less_and_less_often_but_at_least_once_a_minute() {
-        let (refusals, id) = (Refusals::new("default"), MessageId::new());
+        let (refusals, id) = (Refusals::new("default", Terms::default()), MessageId::new());
         let mut waits = Vec::new();
         for n in 0..9 {
             assert_eq!(refusals.remember(reported(id), Hold::Leased), n == 0, "told once");
@@ -457,7 +461,7 @@ mod tests {
     /// A lock may be gone in the next moment, and is no reason for alarm unless it lasts.
     #[tokio::test(start_paused = true)]
     async fn a_verdict_that_waits_for_a_lock_is_tried_soon_and_told_once_if_it_lasts() {
-        let (refusals, id) = (Refusals::new("default"), MessageId::new());
+        let (refusals, id) = (Refusals::new("default", Terms::default()), MessageId::new());
         let (mut waits, mut told) = (Vec::new(), Vec::new());
         for n in 0..7 {
             told.push(refusals.remember(reported(id), Hold::Busy));
@@ -474,7 +478,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn of_a_message_that_is_to_be_given_back_nothing_is_known() {
-        let (refusals, id) = (Refusals::new("default"), MessageId::new());
+        let (refusals, id) = (Refusals::new("default", Terms::default()), MessageId::new());
         let released = Reported {
             verdict: Verdict::Released,
             ..reported(id)
@@ -488,7 +492,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_row_that_is_free_is_tried_when_it_is_claimed_and_its_time_has_come() {
-        let (refusals, id) = (Refusals::new("default"), MessageId::new());
+        let (refusals, id) = (Refusals::new("default", Terms::default()), MessageId::new());
         refusals.remember(reported(id), Hold::Free);
         assert!(refusals.retries(false).is_empty(), "only a claim brings it back");
         assert!(!refusals.recall(id, None, 1).unwrap().due);
@@ -499,7 +503,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn while_only_refusals_come_back_claims_take_one_message_and_wait() {
-        let refusals = Refusals::new("default");
+        let refusals = Refusals::new("default", Terms::default());
         assert_eq!(refusals.wait_for_room().await, None);
         let start = Instant::now();
         for wait in [1, 3, 7] {
@@ -513,7 +517,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_is_free_and_not_seen_again_does_not_fill_the_memory() {
-        let refusals = Refusals::new("default");
+        let refusals = Refusals::new("default", Terms::default());
         let first = MessageId::new();
         refusals.remember(reported(first), Hold::Free);
         for _ in 0..MAX_FREE {
@@ -526,7 +530,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_a_lost_claim_told_is_not_believed_for_ever() {
-        let (refusals, lost, free) = (Refusals::new("default"), MessageId::new(), MessageId::new());
+        let (refusals, lost, free) = (
+            Refusals::new("default", Terms::default()),
+            MessageId::new(),
+            MessageId::new(),
+        );
         refusals.remember(reported(lost), Hold::Lost);
         refusals.remember(reported(free), Hold::Free);
         advance(FREE_FOR / 2).await;
@@ -545,7 +553,7 @@ mod tests {
     /// Somebody who changes a row or replays it wants it to be published; he knows nothing of a verdict that was lost.
     #[tokio::test(start_paused = true)]
     async fn what_a_lost_claim_told_is_not_believed_of_a_row_that_was_changed() {
-        let (refusals, id) = (Refusals::new("default"), MessageId::new());
+        let (refusals, id) = (Refusals::new("default", Terms::default()), MessageId::new());
         let mut lost = reported(id);
         lost.ticket.version = Some(3);
         refusals.remember(lost.clone(), Hold::Lost);
@@ -561,7 +569,11 @@ mod tests {
     /// Somebody may have mended the message, or replayed it.
     #[tokio::test(start_paused = true)]
     async fn a_death_is_not_believed_of_the_next_claim() {
-        let (refusals, leased, free) = (Refusals::new("default"), MessageId::new(), MessageId::new());
+        let (refusals, leased, free) = (
+            Refusals::new("default", Terms::default()),
+            MessageId::new(),
+            MessageId::new(),
+        );
         let dead = |id| Reported {
             verdict: Verdict::Dead { error: "no".into() },
             ..reported(id)
@@ -580,7 +592,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn nothing_is_believed_of_a_row_that_counts_its_attempts_anew() {
-        let (refusals, id) = (Refusals::new("default"), MessageId::new());
+        let (refusals, id) = (Refusals::new("default", Terms::default()), MessageId::new());
         let mut third = reported(id);
         third.ticket.attempts = 3;
         refusals.remember(third, Hold::Leased);

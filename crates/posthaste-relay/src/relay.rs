@@ -213,7 +213,8 @@ impl Relay {
     async fn run(self, until: Until) -> Result<RelayReport, RelayError> {
         self.config.validate()?;
         let store: Arc<dyn RelayStore> = Arc::new(TimedStore::new(self.store, self.config.store_timeout));
-        self.config.validate_for(store.terms())?;
+        let terms = store.terms();
+        self.config.validate_for(terms)?;
         match store.check_for(&self.config.scope).await {
             Err(error) if error.kind == StoreErrorKind::SomeRows => {
                 tracing::error!(%error, "some messages cannot be served as they are");
@@ -223,12 +224,12 @@ impl Relay {
             Ok(()) => {}
         }
         let engine = Arc::new(Engine {
-            terms: store.terms(),
+            terms,
             store,
             publisher: self.publisher,
             worker: WorkerId::new(),
             in_flight: InFlight::default(),
-            refusals: Refusals::new(&self.config.scope.namespace),
+            refusals: Refusals::new(&self.config.scope.namespace, terms),
             unclaimable: Unclaimable::new(&self.config.scope.namespace, matches!(until, Until::Idle)),
             circuit: Arc::new(Circuit::new(self.config.breaker.clone(), &self.config.scope.namespace)),
             destinations: Destinations::new(

@@ -34,6 +34,7 @@ impl TableMap {
             settle_together: row_locks,
             attempts_in_place: row_locks && !self.has("attempts"),
             without_lead: !self.is_own(),
+            append_only: self.strategy() == Strategy::Log,
         }
     }
 }

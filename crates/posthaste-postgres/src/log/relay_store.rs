@@ -22,10 +22,7 @@ use crate::rows::millis;
 #[async_trait]
 impl RelayStore for PostgresLogStore {
     fn terms(&self) -> Terms {
-        Terms {
-            without_lead: true,
-            ..Terms::default()
-        }
+        self.inner.map.terms()
     }
 
     /// Nothing while another reader has the log; the next claim asks again.
