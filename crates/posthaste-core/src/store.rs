@@ -237,6 +237,10 @@ impl Settled {
 
 /// What a table asks of the engine, because of what it lacks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is there or not, whatever the others are; they are no states of one thing"
+)]
 pub struct Terms {
     /// The rows of a claim are locked by one transaction, so their verdicts are written with one call.
     pub settle_together: bool,
