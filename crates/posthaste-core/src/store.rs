@@ -23,7 +23,7 @@ use crate::message::{DEFAULT_NAMESPACE, Message, MessageId};
 use crate::wake::WakeSource;
 
 pub use error::{StoreError, StoreErrorKind};
-pub use halving::Halving;
+pub use halving::{Halving, SearchDeadline};
 pub use registry::{FORGOTTEN_AFTER, LeadRequest, Leadership, RelayBeat, RelayRecord};
 
 /// The identity of one worker, made when it starts and never configured: two processes with equal configuration are

@@ -7,4 +7,5 @@ where "@o.status" = '@processing'
     /*if namespace*/ and "@o.namespace" = $1 /*end*/
     /*if topic*/ and ($3 or "@o.topic" in ($4)) /*end*/
     /*if tenant*/ and ($5 is null or "@o.tenant" = $5) /*end*/
-limit $7
+-- Some may be refused each time: those must not hide the others.
+order by rand() limit $7

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use posthaste_core::MessageId;
 use posthaste_core::lifecycle::EXHAUSTED;
-use posthaste_core::store::{Halving, Recovered, Scope};
+use posthaste_core::store::{Halving, Recovered, Scope, SearchDeadline};
 use sqlx::{Connection, MySqlConnection, Row};
 
 use crate::MySqlStore;
@@ -39,7 +39,7 @@ impl MySqlStore {
         found.sort_unstable();
         let mut recovered = Recovered::default();
         // One that the table refuses to change keeps nobody else.
-        let mut halving = Halving::new(found);
+        let mut halving = Halving::anywhere(found, SearchDeadline::begin());
         while let Some(group) = halving.next_group() {
             let mut apart = tx.begin().await?;
             match self.recover_some(&mut apart, &group, max_attempts, stalled_after).await {

@@ -4,20 +4,18 @@
 //! many. Such a row is found and left out; what follows it in its key waits, and nobody else does.
 
 use posthaste_core::MessageId;
-use posthaste_core::store::{ClaimRequest, ClaimedMessage, Halving, RefusedRow};
+use posthaste_core::store::{ClaimRequest, ClaimedMessage, Halving, RefusedRow, SearchDeadline};
 use sqlx::{Connection, MySqlConnection};
 
 use crate::MySqlStore;
 use crate::error::{by_number, number, store_error};
 
-/// So often rows are chosen again without those that were found to be refused. What is left is for the next claim.
-const ROUNDS: usize = 3;
-
 /// How the rows of one claim are taken.
 pub(crate) struct Taking<'a> {
     request: &'a ClaimRequest,
     left_out: Vec<MessageId>,
-    with_care: bool,
+    /// Until when rows are looked for that are refused, if they are.
+    with_care: Option<SearchDeadline>,
     pub(crate) refused: Vec<RefusedRow>,
 }
 
@@ -27,7 +25,7 @@ impl<'a> Taking<'a> {
         Self {
             request,
             left_out: request.left_out.clone(),
-            with_care: false,
+            with_care: None,
             refused: Vec::new(),
         }
     }
@@ -35,7 +33,7 @@ impl<'a> Taking<'a> {
     /// With savepoints, so that those rows are found which are refused.
     pub(crate) fn with_care(request: &'a ClaimRequest) -> Self {
         Self {
-            with_care: true,
+            with_care: Some(SearchDeadline::begin()),
             ..Self::on_trust(request)
         }
     }
@@ -48,10 +46,10 @@ impl<'a> Taking<'a> {
         limit: u32,
         expired: bool,
     ) -> sqlx::Result<Vec<ClaimedMessage>> {
-        for _ in 0..ROUNDS {
+        while self.refused.is_empty() || self.with_care.is_none_or(|deadline| !deadline.is_over()) {
             let chosen = store.take(conn, self.request, limit, expired, &self.left_out).await?;
-            if self.with_care {
-                let refused = self.find_refused(store, conn, chosen.clone()).await?;
+            if let Some(deadline) = self.with_care {
+                let refused = self.find_refused(store, conn, chosen.clone(), deadline).await?;
                 if !refused.is_empty() {
                     self.left_out.extend(refused.iter().map(|row| row.id));
                     self.refused.extend(refused);
@@ -70,8 +68,9 @@ impl<'a> Taking<'a> {
         store: &MySqlStore,
         conn: &mut MySqlConnection,
         ids: Vec<MessageId>,
+        deadline: SearchDeadline,
     ) -> sqlx::Result<Vec<RefusedRow>> {
-        let mut halving = Halving::new(ids);
+        let mut halving = Halving::new(ids, deadline);
         let mut all = conn.begin().await?;
         while let Some(group) = halving.next_group() {
             let mut apart = all.begin().await?;

@@ -340,3 +340,24 @@ async fn a_call_that_is_abandoned_leaves_no_transaction_on_its_connection() {
         clean.unwrap_or_else(|error| panic!("after {patience:?}: {error}"));
     }
 }
+
+/// A claim that meets with many refusals, each of which takes its time, ends, and what it has found is not lost.
+///
+/// Proves pitfall 19.
+#[tokio::test]
+async fn a_claim_has_one_deadline_for_all_that_it_tries() {
+    let store = support::store(4).await;
+    let ids = enqueue(&store, 400).await;
+    let object = "create trigger object before update on posthaste_outbox for each row
+        begin do sleep(0.02); signal sqlstate '45000' set message_text = 'no change'; end";
+    support::run(store.pool(), object).await;
+    let some = ClaimRequest {
+        limit: 200,
+        ..request()
+    };
+    let begun = std::time::Instant::now();
+    let claim = store.claim(&some).await.unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+    assert!(claim.messages.is_empty() && claim.refused.len() > 5, "{claim:?}");
+    assert_eq!(claim.refused[0].id, ids[0]);
+}

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use posthaste_core::MessageId;
 use posthaste_core::lifecycle::EXHAUSTED;
-use posthaste_core::store::{Halving, Recovered, Scope};
+use posthaste_core::store::{Halving, Recovered, Scope, SearchDeadline};
 use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::query::Query;
 use sqlx::{Connection, Postgres, Row};
@@ -40,7 +40,7 @@ impl PostgresStore {
         // In one transaction, which keeps its locks: what somebody else has locked is left to him.
         let mut tx = pooling::begin(&self.pool, BEGIN_RECOVERY).await?;
         let listed = self.recovery(&listing, recover, None).fetch_all(&mut *tx).await?;
-        let mut halving = Halving::new(ids(&listed, &self.map)?);
+        let mut halving = Halving::anywhere(ids(&listed, &self.map)?, SearchDeadline::begin());
         while let Some(group) = halving.next_group() {
             let only = group
                 .iter()

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use posthaste_core::lifecycle::LeaseToken;
-use posthaste_core::store::{ClaimRequest, Halving, RefusedRow, WorkerId};
+use posthaste_core::store::{ClaimRequest, Halving, RefusedRow, SearchDeadline, WorkerId};
 use posthaste_core::{MessageId, TableMap};
 use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::query::Query;
@@ -17,14 +17,12 @@ use crate::error::store_error;
 use crate::rows::{id_text, ids, millis};
 use crate::statements::Statement;
 
-/// So often a statement is tried again without the rows that were found to be refused. What is left is for the next claim.
-const ROUNDS: usize = 3;
-
 /// How the rows of one claim are taken.
 pub(crate) struct Taking<'a> {
     request: &'a ClaimRequest,
     left_out: Vec<String>,
-    with_care: bool,
+    /// Until when rows are looked for that are refused, if they are.
+    with_care: Option<SearchDeadline>,
     pub(crate) refused: Vec<RefusedRow>,
 }
 
@@ -35,7 +33,7 @@ impl<'a> Taking<'a> {
         Self {
             request,
             left_out,
-            with_care: false,
+            with_care: None,
             refused: Vec::new(),
         }
     }
@@ -43,13 +41,13 @@ impl<'a> Taking<'a> {
     /// With a savepoint before each statement, so that those rows are found which are refused.
     pub(crate) fn with_care(request: &'a ClaimRequest, map: &TableMap) -> Self {
         Self {
-            with_care: true,
+            with_care: Some(SearchDeadline::begin()),
             ..Self::on_trust(request, map)
         }
     }
 
     pub(crate) async fn begin(&self, conn: &mut PgConnection) -> sqlx::Result<()> {
-        if self.with_care {
+        if self.with_care.is_some() {
             // What speaks only at the end would not say of which row.
             conn.execute("set constraints all immediate").await?;
         }
@@ -64,10 +62,11 @@ impl<'a> Taking<'a> {
         statement: &Statement,
         query: impl Fn(&Statement, Vec<String>) -> Query<'q, Postgres, PgArguments>,
     ) -> sqlx::Result<Vec<PgRow>> {
-        if !self.with_care {
+        let Some(deadline) = self.with_care else {
             return query(statement, self.left_out.clone()).fetch_all(conn).await;
-        }
-        for _ in 0..ROUNDS {
+        };
+        // Each round leaves out what the one before has found.
+        while self.refused.is_empty() || !deadline.is_over() {
             let mut apart = conn.begin().await?;
             let error = match query(statement, self.left_out.clone()).fetch_all(&mut *apart).await {
                 Err(error) if is_refusal(&error) => error,
@@ -82,7 +81,9 @@ impl<'a> Taking<'a> {
                 return Err(error);
             };
             let listed = query(&listing, self.left_out.clone()).fetch_all(&mut *conn).await?;
-            let refused = self.find_refused(store, conn, ids(&listed, &store.map)?).await?;
+            let refused = self
+                .find_refused(store, conn, ids(&listed, &store.map)?, deadline)
+                .await?;
             if refused.is_empty() {
                 return Err(error);
             }
@@ -99,8 +100,9 @@ impl<'a> Taking<'a> {
         store: &PostgresStore,
         conn: &mut PgConnection,
         ids: Vec<MessageId>,
+        deadline: SearchDeadline,
     ) -> sqlx::Result<Vec<RefusedRow>> {
-        let mut halving = Halving::new(ids);
+        let mut halving = Halving::new(ids, deadline);
         let mut all = conn.begin().await?;
         while let Some(group) = halving.next_group() {
             let mut apart = all.begin().await?;

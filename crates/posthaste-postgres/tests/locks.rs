@@ -156,3 +156,32 @@ async fn a_trigger_that_does_not_get_its_lock_stops_no_other_verdict() {
     assert_eq!((report.delivered, report.busy, report.lease_lost), (50, 0, 0));
     broker.assert_delivered_once(&ids);
 }
+
+/// A claim that meets with many refusals, each of which takes its time, ends, and what it has found is not lost.
+///
+/// Proves pitfall 19.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_has_one_deadline_for_all_that_it_tries() {
+    let (store, schema, ids) = place(400).await;
+    run(
+        &store,
+        format!(
+            "create function {schema}.object() returns trigger language plpgsql as $$
+             begin
+                 perform pg_sleep(0.02);
+                 raise 'no change';
+             end $$;
+             create trigger object before update on {schema}.outbox for each row execute function {schema}.object()"
+        ),
+    )
+    .await;
+    let some = ClaimRequest {
+        limit: 200,
+        ..request()
+    };
+    let begun = Instant::now();
+    let claim = store.claim(&some).await.unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+    assert!(claim.messages.is_empty() && claim.refused.len() > 5, "{claim:?}");
+    assert_eq!(claim.refused[0].id, ids[0]);
+}

@@ -17,6 +17,9 @@ use crate::outage::Outage;
 /// Rows removed by one statement; small enough not to hold locks for long.
 const PURGE_BATCH: u32 = 1_000;
 
+/// More rows that cannot be taken back are not remembered, and are told again.
+const MAX_TOLD: usize = 10_000;
+
 /// Renews the leases of what is in flight, three times within their length.
 pub(crate) async fn keep_leases(engine: Arc<Engine>, stop: CancellationToken) {
     let mut outage = Outage::new("renewing leases", &engine.health);
@@ -133,7 +136,8 @@ pub(crate) async fn recover(engine: Arc<Engine>, stop: CancellationToken) {
     }
 }
 
-/// `refused` are the rows that the database refused to have taken back last time, which were told then.
+/// `refused` are the rows that the database refused to have taken back before, which were told then: a round that does not get
+/// through all of them may find others the next time.
 pub(crate) async fn recover_once(engine: &Engine, refused: &mut HashSet<MessageId>) -> Result<(), StoreError> {
     let config = &engine.config;
     // A live worker renews within its lease, so that nothing may be taken from it earlier.
@@ -149,9 +153,15 @@ pub(crate) async fn recover_once(engine: &Engine, refused: &mut HashSet<MessageI
     } = recovered;
     let first: Vec<_> = still.iter().filter(|row| !refused.contains(&row.id)).collect();
     instrument::unrecoverable(&config.scope.namespace, &first);
-    *refused = still.iter().map(|row| row.id).collect();
-    for id in &*refused {
-        engine.totals.undelivered(*id, false);
+    for id in pending.iter().chain(&died) {
+        refused.remove(id);
+    }
+    if refused.len() > MAX_TOLD {
+        refused.clear();
+    }
+    for row in &still {
+        refused.insert(row.id);
+        engine.totals.undelivered(row.id, false);
     }
     instrument::recovered(&config.scope.namespace, &pending, stalled_after);
     engine.totals.recovered(pending.len());

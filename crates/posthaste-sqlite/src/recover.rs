@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use posthaste_core::MessageId;
 use posthaste_core::lifecycle::{EXHAUSTED, State};
-use posthaste_core::store::{Halving, Recovered, Scope};
+use posthaste_core::store::{Halving, Recovered, Scope, SearchDeadline};
 use sqlx::query::Query;
 use sqlx::sqlite::SqliteArguments;
 use sqlx::types::Json;
@@ -35,7 +35,7 @@ impl SqliteStore {
         let mut tx = self.pool.begin_with(BEGIN).await?;
         let stalled = self.recovery(&listing, recover, None).fetch_all(&mut *tx).await?;
         let stalled: sqlx::Result<_> = stalled.iter().map(|row| id(row, "id", &self.map)).collect();
-        let mut halving = Halving::new(stalled?);
+        let mut halving = Halving::anywhere(stalled?, SearchDeadline::begin());
         while let Some(group) = halving.next_group() {
             let mut apart = tx.begin().await?;
             match self.recover_some(&mut apart, recover, &group, &mut recovered).await {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use posthaste_core::MessageId;
 use posthaste_core::lifecycle::LeaseToken;
-use posthaste_core::store::{ClaimRequest, Halving, RefusedRow, WorkerId};
+use posthaste_core::store::{ClaimRequest, Halving, RefusedRow, SearchDeadline, WorkerId};
 use sqlx::query::Query;
 use sqlx::sqlite::{SqliteArguments, SqliteRow};
 use sqlx::types::Json;
@@ -18,14 +18,12 @@ use crate::error::store_error;
 use crate::rows::id;
 use crate::statements::Statement;
 
-/// So often a statement is tried again without the rows that were found to be refused. What is left is for the next claim.
-const ROUNDS: usize = 3;
-
 /// How the rows of one claim are taken.
 pub(crate) struct Taking<'a> {
     request: &'a ClaimRequest,
     left_out: Vec<MessageId>,
-    with_care: bool,
+    /// Until when rows are looked for that are refused, if they are.
+    with_care: Option<SearchDeadline>,
     pub(crate) refused: Vec<RefusedRow>,
 }
 
@@ -35,7 +33,7 @@ impl<'a> Taking<'a> {
         Self {
             request,
             left_out: request.left_out.clone(),
-            with_care: false,
+            with_care: None,
             refused: Vec::new(),
         }
     }
@@ -43,7 +41,7 @@ impl<'a> Taking<'a> {
     /// With a savepoint before each statement, so that those rows are found which are refused.
     pub(crate) fn with_care(request: &'a ClaimRequest) -> Self {
         Self {
-            with_care: true,
+            with_care: Some(SearchDeadline::begin()),
             ..Self::on_trust(request)
         }
     }
@@ -56,10 +54,11 @@ impl<'a> Taking<'a> {
         statement: &Statement,
         query: impl Fn(&Statement, Vec<MessageId>) -> Query<'q, Sqlite, SqliteArguments>,
     ) -> sqlx::Result<Vec<SqliteRow>> {
-        if !self.with_care {
+        let Some(deadline) = self.with_care else {
             return query(statement, self.left_out.clone()).fetch_all(conn).await;
-        }
-        for _ in 0..ROUNDS {
+        };
+        // Each round leaves out what the one before has found.
+        while self.refused.is_empty() || !deadline.is_over() {
             let mut apart = conn.begin().await?;
             let error = match query(statement, self.left_out.clone()).fetch_all(&mut *apart).await {
                 Err(error) if is_refusal(&error) => error,
@@ -78,7 +77,7 @@ impl<'a> Taking<'a> {
                 .iter()
                 .map(|row| id(row, "id", &store.map))
                 .collect::<sqlx::Result<_>>()?;
-            let refused = self.find_refused(store, conn, listed).await?;
+            let refused = self.find_refused(store, conn, listed, deadline).await?;
             if refused.is_empty() {
                 return Err(error);
             }
@@ -94,8 +93,9 @@ impl<'a> Taking<'a> {
         store: &SqliteStore,
         conn: &mut SqliteConnection,
         ids: Vec<MessageId>,
+        deadline: SearchDeadline,
     ) -> sqlx::Result<Vec<RefusedRow>> {
-        let mut halving = Halving::new(ids);
+        let mut halving = Halving::new(ids, deadline);
         let mut all = conn.begin().await?;
         while let Some(group) = halving.next_group() {
             let mut apart = all.begin().await?;

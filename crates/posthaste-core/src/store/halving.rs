@@ -2,24 +2,41 @@
 
 use std::time::{Duration, Instant};
 
+use uuid::Uuid;
+
 use super::RefusedRow;
 use crate::message::MessageId;
 
-/// So many groups are tried at most. It finds one row among a thousand with twenty, and about a hundred rows in any case.
-const MAX_TRIES: u32 = 250;
+/// How long one claim, or one recovery, looks for rows that are refused.
+const SEARCH_TIME: Duration = Duration::from_secs(1);
 
-/// Nor is it tried for longer than this: whoever claims has a time limit, and what was found until then is worth having.
-const MAX_TIME: Duration = Duration::from_secs(1);
+/// When a claim, or a recovery, has looked long enough for rows that are refused, however many statements that took: whoever
+/// called it has a time limit, others may wait for its locks, and what was found until then is worth having. What is left is
+/// for the next one.
+#[derive(Clone, Copy, Debug)]
+pub struct SearchDeadline(Instant);
+
+impl SearchDeadline {
+    /// To be called once for all that is searched.
+    pub fn begin() -> Self {
+        Self(Instant::now() + SEARCH_TIME)
+    }
+
+    /// Whether nothing more is to be tried, unless nothing was found yet: the next search would find no more.
+    pub fn is_over(self) -> bool {
+        Instant::now() >= self.0
+    }
+}
 
 /// Which of some rows a statement is refused for, found by halving. What is tried with success stays done until the end:
 /// two rows may be refused only together, and then it is the later one that is refused.
 ///
 /// ```
 /// use posthaste_core::MessageId;
-/// use posthaste_core::store::Halving;
+/// use posthaste_core::store::{Halving, SearchDeadline};
 ///
 /// let ids: Vec<_> = (0..8).map(|_| MessageId::new()).collect();
-/// let mut halving = Halving::new(ids.clone());
+/// let mut halving = Halving::new(ids.clone(), SearchDeadline::begin());
 /// while let Some(group) = halving.next_group() {
 ///     let refused = group.contains(&ids[5]).then(|| "a trigger objects".to_owned());
 ///     halving.tried(group, refused);
@@ -30,25 +47,33 @@ const MAX_TIME: Duration = Duration::from_secs(1);
 pub struct Halving {
     groups: Vec<Vec<MessageId>>,
     refused: Vec<RefusedRow>,
-    tries: u32,
-    begun: Instant,
+    deadline: SearchDeadline,
 }
 
 impl Halving {
     /// Begins with all rows in one group.
-    pub fn new(ids: Vec<MessageId>) -> Self {
+    pub fn new(ids: Vec<MessageId>, deadline: SearchDeadline) -> Self {
         Self {
             groups: vec![ids],
             refused: Vec::new(),
-            tries: 0,
-            begun: Instant::now(),
+            deadline,
         }
     }
 
-    /// The rows to try next; none when all is known, or enough was tried. The caller says what came of it.
+    /// The same, for rows of which it does not matter where one begins. If there is not the time for all of them, the next
+    /// search gets to others.
+    pub fn anywhere(mut ids: Vec<MessageId>, deadline: SearchDeadline) -> Self {
+        if !ids.is_empty() {
+            let chance = Uuid::new_v4().as_u64_pair().1;
+            let first = usize::try_from(chance % ids.len() as u64).unwrap_or_default();
+            ids.rotate_left(first);
+        }
+        Self::new(ids, deadline)
+    }
+
+    /// The rows to try next; none when all is known, or the time is over. The caller says what came of it.
     pub fn next_group(&mut self) -> Option<Vec<MessageId>> {
-        self.tries += 1;
-        let enough = self.tries > MAX_TRIES || self.begun.elapsed() > MAX_TIME && !self.refused.is_empty();
+        let enough = !self.refused.is_empty() && self.deadline.is_over();
         let group = self.groups.pop().filter(|_| !enough)?;
         (!group.is_empty()).then_some(group)
     }
@@ -74,28 +99,48 @@ impl Halving {
 mod tests {
     use super::*;
 
-    fn halve(rows: usize, is_refused: impl Fn(&[MessageId]) -> bool) -> (Vec<MessageId>, u32) {
-        let ids = (0..rows).map(|_| MessageId::new()).collect();
-        let mut halving = Halving::new(ids);
+    fn halve(halving: &mut Halving, is_refused: impl Fn(&[MessageId]) -> bool) -> u32 {
         let mut tries = 0;
         while let Some(group) = halving.next_group() {
             tries += 1;
             let refused = is_refused(&group).then(|| "no".to_owned());
             halving.tried(group, refused);
         }
-        (halving.into_refused().iter().map(|row| row.id).collect(), tries)
+        tries
+    }
+
+    fn rows(count: usize) -> Vec<MessageId> {
+        (0..count).map(|_| MessageId::new()).collect()
     }
 
     #[test]
     fn nothing_is_tried_where_there_is_nothing() {
-        assert_eq!(halve(0, |_| true), (Vec::new(), 0));
-        assert_eq!(halve(5, |_| false), (Vec::new(), 1));
+        for (count, is_refused, expected) in [(0, true, 0), (5, false, 1)] {
+            let mut halving = Halving::new(rows(count), SearchDeadline::begin());
+            assert_eq!(halve(&mut halving, |_| is_refused), expected);
+            assert!(halving.into_refused().is_empty());
+        }
     }
 
     #[test]
-    fn rows_of_which_all_are_refused_do_not_take_for_ever() {
-        let (refused, tries) = halve(10_000, |_| true);
-        assert_eq!(tries, MAX_TRIES);
-        assert!(refused.len() > 100, "{}", refused.len());
+    fn when_the_time_is_over_one_row_is_found_and_no_more() {
+        let over = SearchDeadline(Instant::now());
+        let mut halving = Halving::new(rows(1_024), over);
+        assert_eq!(halve(&mut halving, |_| true), 11, "down to a single row");
+        assert_eq!(halving.into_refused().len(), 1);
+    }
+
+    #[test]
+    fn searches_that_do_not_get_through_begin_elsewhere() {
+        let (ids, over) = (rows(1_000), SearchDeadline(Instant::now()));
+        let found: std::collections::HashSet<_> = (0..50)
+            .flat_map(|_| {
+                let mut halving = Halving::anywhere(ids.clone(), over);
+                halve(&mut halving, |_| true);
+                halving.into_refused()
+            })
+            .map(|row| row.id)
+            .collect();
+        assert!(found.len() > 25, "{}", found.len());
     }
 }
