@@ -187,11 +187,12 @@ pub struct Settled {
     pub lost: Vec<MessageId>,
     /// The database refused to write the verdict, and would again. The row is as it was before its claim.
     pub refused: Vec<RefusedVerdict>,
-    /// Another transaction has locked the row. It is still under the caller's token, and nothing was written.
+    /// Another transaction has locked the row, or the whole table. It is still under the caller's token, as far as can be
+    /// said, and nothing was written.
     pub busy: Vec<BusyRow>,
 }
 
-/// A row that another transaction has locked.
+/// A row that another transaction has locked, by itself or with its table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BusyRow {
     /// The row.
@@ -205,7 +206,8 @@ pub struct BusyRow {
 pub struct Extended {
     /// Held for longer now.
     pub held: Vec<MessageId>,
-    /// Still under the token, but another transaction has locked the row: the lease runs on as it was.
+    /// Still under the token, as far as can be said, but another transaction has locked the row, or the whole table: the
+    /// lease runs on as it was.
     pub busy: Vec<MessageId>,
 }
 
@@ -213,6 +215,11 @@ impl Extended {
     /// All leases that are held were prolonged.
     pub fn all(held: Vec<MessageId>) -> Self {
         Self { held, busy: Vec::new() }
+    }
+
+    /// None could be prolonged, because another transaction has locked the whole table.
+    pub fn busy(busy: Vec<MessageId>) -> Self {
+        Self { held: Vec::new(), busy }
     }
 }
 
@@ -226,6 +233,18 @@ pub struct RefusedVerdict {
 }
 
 impl Settled {
+    /// None could be written, because another transaction has locked the whole table. `holder` says who, for an operator.
+    pub fn busy(settlements: &[Settlement], holder: &str) -> Self {
+        let busy = |settlement: &Settlement| BusyRow {
+            id: settlement.id,
+            holder: Some(holder.to_owned()),
+        };
+        Self {
+            busy: settlements.iter().map(busy).collect(),
+            ..Self::default()
+        }
+    }
+
     /// All verdicts were applied but those on `lost`.
     pub fn but(lost: Vec<MessageId>) -> Self {
         Self {

@@ -9,7 +9,7 @@ use posthaste_core::lifecycle::EXHAUSTED;
 use posthaste_core::store::{Claim, ClaimRequest, ClaimedMessage, DeadHead, Ordering, Scope};
 use sqlx::{Connection, MySqlConnection, Row};
 
-use crate::error::{ClaimsLocked, number};
+use crate::error::{ClaimsLocked, number, of_table};
 use crate::inbox_store::DUPLICATE;
 use crate::look::Look;
 use crate::rows::{claimed, id, ids, millis};
@@ -88,7 +88,7 @@ impl MySqlStore {
         mut taking: Taking<'_>,
     ) -> sqlx::Result<Claim> {
         let scope = scope(&request.scope, request.max_attempts);
-        let expired = self.statements.probe.fetch_one(tx, &scope).await?;
+        let expired = self.statements.probe.fetch_one(tx, &scope).await.map_err(of_table)?;
         let died = if expired.try_get::<i64, _>("exhausted")? > 0 {
             self.sweep_apart(tx, request).await?
         } else {
@@ -185,7 +185,8 @@ impl MySqlStore {
             look.lanes(),
             Value::ids(left_out, &self.map),
         ]);
-        let rows = self.statements.find_claimable.fetch_all(conn, &values).await?;
+        let rows = self.statements.find_claimable.fetch_all(conn, &values).await;
+        let rows = rows.map_err(of_table)?;
         let found = rows.iter().map(|row| {
             let key: Option<String> = row.try_get("ordering_key")?;
             let topic: Option<String> = row.try_get("topic")?;
@@ -254,7 +255,8 @@ impl MySqlStore {
                 request.max_attempts.into(),
                 Value::flag(expired),
             ];
-            for row in self.statements.lock_claimable.fetch_all(conn, &values).await? {
+            let rows = self.statements.lock_claimable.fetch_all(conn, &values).await;
+            for row in rows.map_err(of_table)? {
                 let bytes: i64 = row.try_get("bytes")?;
                 ours.insert(id(&row, &self.map)?, u64::try_from(bytes).unwrap_or(0));
             }

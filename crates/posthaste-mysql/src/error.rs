@@ -18,6 +18,37 @@ impl fmt::Display for ClaimsLocked {
 
 impl std::error::Error for ClaimsLocked {}
 
+/// Somebody has locked the table as a whole, or changes it.
+#[derive(Debug)]
+pub(crate) struct TableLocked;
+
+impl fmt::Display for TableLocked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("another session has locked the whole table, or changes it")
+    }
+}
+
+impl std::error::Error for TableLocked {}
+
+/// What an error of a statement means that waits for no row: whoever it waited for has the whole table.
+pub(crate) fn of_table(error: sqlx::Error) -> sqlx::Error {
+    if number(&error) == Some(LOCK_WAIT_TIMEOUT) {
+        return sqlx::Error::AnyDriverError(Box::new(TableLocked));
+    }
+    error
+}
+
+pub(crate) fn is_table_locked(error: &sqlx::Error) -> bool {
+    matches!(error, sqlx::Error::AnyDriverError(other) if other.is::<TableLocked>())
+}
+
+/// Who that is, in words for an operator: the server's own view of it is not there by default.
+pub(crate) const TABLE_LOCK_HOLDER: &str =
+    "another session has locked the whole table, or changes it; `show full processlist` shows the sessions";
+
+/// The server's number for a lock that was waited for in vain, on rows or on a table.
+pub(crate) const LOCK_WAIT_TIMEOUT: u16 = 1205;
+
 /// Classifies a driver error and adds the remedy.
 pub fn store_error(error: sqlx::Error) -> StoreError {
     let (kind, remedy) = match &error {
@@ -25,6 +56,10 @@ pub fn store_error(error: sqlx::Error) -> StoreError {
         sqlx::Error::AnyDriverError(other) if other.is::<ClaimsLocked>() => (
             Kind::Contention,
             Some("it goes on once that relay answers or the server closes its connection"),
+        ),
+        error if is_table_locked(error) => (
+            Kind::Contention,
+            Some("see who with `show full processlist`, and wait until that session is through, or end it with `kill`"),
         ),
         sqlx::Error::PoolTimedOut => (
             Kind::PoolExhausted,
@@ -46,7 +81,9 @@ pub fn store_error(error: sqlx::Error) -> StoreError {
     };
     let message = match &error {
         // In its own words; the driver's are about another thing.
-        sqlx::Error::AnyDriverError(other) if other.is::<ClaimsLocked>() => format!("MySQL: {other}"),
+        sqlx::Error::AnyDriverError(other) if other.is::<ClaimsLocked>() || other.is::<TableLocked>() => {
+            format!("MySQL: {other}")
+        }
         _ => format!("MySQL: {error}"),
     };
     StoreError {
@@ -86,7 +123,7 @@ pub(crate) fn by_number(number: u16) -> (Kind, Option<&'static str>) {
             Kind::ReadOnly,
             Some("connect to the primary; this server does not take writes"),
         ),
-        1205 | 1213 | 3572 => (Kind::Contention, Some("retry the transaction")),
+        LOCK_WAIT_TIMEOUT | 1213 | 3572 => (Kind::Contention, Some("retry the transaction")),
         1040 | 1203 | 1226 => (
             Kind::PoolExhausted,
             Some("raise max_connections of the server, or lower that of the pools"),

@@ -50,7 +50,7 @@ use posthaste_core::table::{BadIdentifier, Kind};
 use posthaste_core::template::TemplateError;
 use posthaste_core::{OutboxOptions, TableMap};
 use sqlx::pool::PoolConnection;
-use sqlx::{Executor, MySql, MySqlConnection, MySqlPool};
+use sqlx::{AssertSqlSafe, Executor, MySql, MySqlConnection, MySqlPool};
 
 pub use catalogue::MySqlCatalogue;
 pub use enqueue::MySqlOutbox;
@@ -67,6 +67,12 @@ pub const DEFAULT_PREFIX: &str = "posthaste_";
 /// Begins every transaction of the store. Under the server's default, REPEATABLE READ, statements would lock the gaps
 /// between rows, and a claim could be shown the past.
 const BEGIN: &str = "set transaction isolation level read committed; start transaction";
+
+/// Bounds the wait for a table that somebody has locked as a whole, or changes. By default that is a day or a year.
+const BOUND: &str = "set @posthaste_lock_wait_timeout = @@session.lock_wait_timeout, session lock_wait_timeout = 1";
+
+/// The connection goes back to the pool as it was.
+const UNBOUND: &str = "set session lock_wait_timeout = @posthaste_lock_wait_timeout";
 
 /// An outbox in a MySQL or MariaDB database. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -122,12 +128,13 @@ impl MySqlStore {
 
     async fn begin(&self) -> sqlx::Result<Work> {
         let mut work = Work(Some(self.pool.acquire().await?));
-        work.execute(BEGIN).await?;
+        // With one trip to the server.
+        work.execute(AssertSqlSafe(format!("{BOUND}; {BEGIN}"))).await?;
         Ok(work)
     }
 }
 
-/// A transaction of the store. Unless it is committed its connection is cut, and the server undoes it.
+/// A transaction of the store, in which no table is waited for without end. Unless it is committed its connection is cut, and the server undoes it.
 ///
 /// The driver's own is not used, because it does not know of a transaction before the server has answered: whoever is
 /// cancelled before that would give the connection back to the pool with the transaction open, and what is written on
@@ -144,7 +151,7 @@ impl Work {
     }
 
     async fn end(mut self, statement: &'static str) -> sqlx::Result<()> {
-        self.execute(statement).await?;
+        self.execute(AssertSqlSafe(format!("{statement}; {UNBOUND}"))).await?;
         drop(self.0.take());
         Ok(())
     }

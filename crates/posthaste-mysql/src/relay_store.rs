@@ -14,7 +14,7 @@ use sqlx::Row;
 
 use crate::MySqlStore;
 use crate::claim::MOST_IDS;
-use crate::error::store_error;
+use crate::error::{of_table, store_error};
 use crate::retry::retrying;
 use crate::rows::{ids, millis};
 use crate::statement::Value;
@@ -101,13 +101,13 @@ impl RelayStore for MySqlStore {
 
 impl MySqlStore {
     async fn look_at_every_column(&self) -> sqlx::Result<()> {
-        let mut conn = self.pool.acquire().await?;
+        let mut tx = self.begin().await?;
         for check in [&self.statements.check, &self.statements.check_dead_letter] {
             if !check.is_absent() {
-                check.fetch_all(&mut conn, &[]).await?;
+                check.fetch_all(&mut tx, &[]).await.map_err(of_table)?;
             }
         }
-        Ok(())
+        tx.commit().await
     }
 
     fn keeps_rows_locked(&self) -> bool {
@@ -158,8 +158,10 @@ impl MySqlStore {
     }
 
     async fn count(&self, namespace: &str) -> sqlx::Result<OutboxStats> {
-        let mut conn = self.pool.acquire().await?;
-        let row = self.statements.stats.fetch_one(&mut conn, &[namespace.into()]).await?;
+        let mut tx = self.begin().await?;
+        let row = self.statements.stats.fetch_one(&mut tx, &[namespace.into()]).await;
+        let row = row.map_err(of_table)?;
+        tx.commit().await?;
         let number = |name: &str| Ok::<_, sqlx::Error>(u64::try_from(row.try_get::<i64, _>(name)?).unwrap_or(0));
         Ok(OutboxStats {
             pending: number("pending")?,

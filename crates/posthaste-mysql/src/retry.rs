@@ -5,6 +5,8 @@ use std::time::Duration;
 use metrics::counter;
 use tokio::time::sleep;
 
+use crate::error::LOCK_WAIT_TIMEOUT;
+
 /// How often a transaction is begun again before its failure is reported.
 pub const MAX_RETRIES: u32 = 5;
 
@@ -55,7 +57,7 @@ impl Retries {
 pub(crate) fn lost_against_another(error: &sqlx::Error) -> Option<&'static str> {
     match crate::error::number(error)? {
         DEADLOCK => Some("deadlock"),
-        1205 => Some("lock_wait_timeout"),
+        LOCK_WAIT_TIMEOUT => Some("lock_wait_timeout"),
         _ => None,
     }
 }

@@ -6,9 +6,9 @@ use posthaste_core::table::Identifier;
 use sqlx::pool::PoolConnection;
 use sqlx::{AssertSqlSafe, Executor, MySql, MySqlConnection, Row};
 
-use crate::MySqlStore;
 use crate::statement::Value;
 use crate::statements::Statements;
+use crate::{BOUND, MySqlStore, UNBOUND};
 
 /// A connection whose state must not reach the pool. A named lock, for instance, belongs to the connection and not to a
 /// transaction. Unless it is closed in order, because its work was done, the connection is cut, and the server
@@ -26,7 +26,8 @@ impl Session {
             lock: None,
         };
         let seconds = silence.as_secs() + 1;
-        let limit = format!("set @posthaste_wait_timeout = @@session.wait_timeout, session wait_timeout = {seconds}");
+        let limit =
+            format!("set @posthaste_wait_timeout = @@session.wait_timeout, session wait_timeout = {seconds}; {BOUND}");
         session.connection().execute(AssertSqlSafe(limit)).await?;
         Ok(session)
     }
@@ -57,8 +58,8 @@ impl Session {
         if let Some(name) = self.lock.take() {
             statements.unlock_claims.execute(self.connection(), &name).await?;
         }
-        let as_before = "set session wait_timeout = @posthaste_wait_timeout";
-        self.connection().execute(as_before).await?;
+        let as_before = format!("set session wait_timeout = @posthaste_wait_timeout; {UNBOUND}");
+        self.connection().execute(AssertSqlSafe(as_before)).await?;
         drop(self.connection.take());
         Ok(())
     }

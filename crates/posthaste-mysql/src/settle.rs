@@ -2,7 +2,7 @@
 //!
 //! A row that another transaction has locked is waited for a moment only, since the same relay may be renewing the leases.
 //! Those that nobody has locked are written meanwhile, and the others are looked at to tell those that are lost from those
-//! that are busy.
+//! that are busy. If somebody has locked the whole table, all of them are busy.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
@@ -16,6 +16,7 @@ use uuid::Uuid;
 
 use crate::MySqlStore;
 use crate::claim::MOST_IDS;
+use crate::error::{TABLE_LOCK_HOLDER, is_table_locked, of_table};
 use crate::retry::retrying;
 use crate::rows::{id, millis};
 use crate::statement::{Statement, Value};
@@ -40,7 +41,14 @@ impl MySqlStore {
         let mut settled = Settled::default();
         let mut left: Vec<_> = settlements.iter().collect();
         loop {
-            let (busy, lost) = retrying!(self.settle_once(&left))?;
+            let (busy, lost) = match retrying!(self.settle_once(&left)) {
+                Err(error) if is_table_locked(&error) => {
+                    let left: Vec<_> = left.into_iter().cloned().collect();
+                    settled.busy = Settled::busy(&left, TABLE_LOCK_HOLDER).busy;
+                    return Ok(settled);
+                }
+                once => once?,
+            };
             settled.lost.extend(lost.iter().map(|settlement| settlement.id));
             left = busy;
             match waits.next() {
@@ -107,7 +115,10 @@ impl MySqlStore {
             busy: ids.to_vec(),
         };
         loop {
-            let once = retrying!(self.extend_once(token, &extended.busy, lease))?;
+            let once = match retrying!(self.extend_once(token, &extended.busy, lease)) {
+                Err(error) if is_table_locked(&error) => return Ok(extended),
+                once => once?,
+            };
             extended.held.extend(once.held);
             extended.busy = once.busy;
             match waits.next() {
@@ -149,7 +160,7 @@ impl MySqlStore {
         let mut held = Held::new();
         for chunk in ids.chunks(MOST_IDS) {
             let values = [Value::ids(chunk, &self.map), token.to_string().into()];
-            for row in statement.fetch_all(conn, &values).await? {
+            for row in statement.fetch_all(conn, &values).await.map_err(of_table)? {
                 held.insert((id(&row, &self.map)?, token), row.try_get("version")?);
             }
         }

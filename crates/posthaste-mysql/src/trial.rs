@@ -18,7 +18,7 @@ use crate::statement::Value;
 use crate::{BEGIN, MySqlStore};
 
 /// Others may hold what a trigger or a foreign key asks for. A relay that starts does not wait for them.
-const PATIENCE: &str = "set session innodb_lock_wait_timeout = 1";
+const PATIENCE: &str = "set session innodb_lock_wait_timeout = 1, session lock_wait_timeout = 1";
 
 /// What is undone after each step.
 const MARK: &str = "savepoint posthaste_trial";

@@ -54,7 +54,9 @@ impl Backend for MariaDb {
         tx.commit().await.unwrap();
     }
 
-    async fn rollback(&self, tx: Self::Tx) {
+    async fn rollback(&self, mut tx: Self::Tx) {
+        // Which a rollback does not.
+        tx.execute("unlock tables").await.unwrap();
         tx.rollback().await.unwrap();
     }
 
@@ -145,6 +147,11 @@ impl Backend for MariaDb {
     async fn lock_row(&self, tx: &mut Self::Tx, id: MessageId) -> bool {
         let sql = format!("select id from posthaste_outbox where id = '{id}' for update");
         tx.execute(AssertSqlSafe(sql)).await.unwrap();
+        true
+    }
+
+    async fn lock_table(&self, tx: &mut Self::Tx) -> bool {
+        tx.execute("lock tables posthaste_outbox read").await.unwrap();
         true
     }
 

@@ -1,5 +1,5 @@
 -- Applies verdicts to rows that are still held under their token; the ids that come back were settled.
---   $1 ids  $2 tokens  $3 verdicts  $4 waits in ms  $5 errors  $6 versions  $7 how long to wait for a lock
+--   $1 ids  $2 tokens  $3 verdicts  $4 waits in ms  $5 errors  $6 versions
 with settled as (
     update "@outbox" o
     set "@status" = case s.verdict
@@ -27,9 +27,7 @@ with settled as (
         /*if updated_at*/ , "@updated_at" = /*as updated_at*/ now() /*end*/ /*end*/
     from unnest($1::text[]::/*type id*/ uuid /*end*/[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::bigint[])
         as s (id, token, verdict, delay_ms, error, version)
-    -- A condition without columns comes before the first row, and holds until the transaction ends.
-    where (select set_config('lock_timeout', $7, true)) is not null
-        and "@o.id" = s.id and "@o.lease_token:fence" = s.token and "@o.status" = '@processing'
+    where "@o.id" = s.id and "@o.lease_token:fence" = s.token and "@o.status" = '@processing'
         /*if version*/ and (s.version is null or coalesce("@o.version", 0) = s.version) /*end*/
     returning /*if dead_letter*/ o.* /*else*/ "@o.id:text" as id /*end*/
 )

@@ -6,26 +6,27 @@ use posthaste_core::lifecycle::EXHAUSTED;
 use posthaste_core::store::{Claim, ClaimRequest, ClaimedMessage, DeadHead, Ordering, Scope};
 use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::query::Query;
-use sqlx::{Connection, PgConnection, Postgres, Row};
+use sqlx::{AssertSqlSafe, Connection, PgConnection, Postgres, Row};
 
 use crate::PostgresStore;
 use crate::pooling;
 use crate::rows::{claimed, claimed_by_sequence, ids, millis};
 use crate::statements::{Claims, Leased, LeasedInOrder, Split, Statement};
+use crate::table_locks::LOCK_TIMEOUT;
 use crate::taking::{Taking, is_refusal};
+
+/// How long a claim waits for its turn.
+const PATIENCE: &str = "5s";
 
 /// How a claim begins. A relay that is frozen in the middle of a claim must not hold the claim lock for ever, nor may the
 /// others wait for it without a word. The sets of blocked keys need room, or they are searched row by row; and
 /// just-in-time compilation, chosen for the statement's unlucky estimates, would cost more than the claim. What the server
 /// takes for an isolation level is not asked.
-const BEGIN_CLAIM: &str = "begin isolation level read committed;
-    set local lock_timeout = '5s'; set local idle_in_transaction_session_timeout = '5s';
+const BEGIN_CLAIM: &str = "begin isolation level read committed; set local idle_in_transaction_session_timeout = '5s';
     set local work_mem = '64MB'; set local jit = off";
 
 /// For Posthaste's own tables, whose claim is dear to plan: once, for any arguments.
-const BEGIN_PLANNED: &str = "begin isolation level read committed;
-    set local lock_timeout = '5s'; set local idle_in_transaction_session_timeout = '5s';
-    set local work_mem = '64MB'; set local jit = off; set local plan_cache_mode = force_generic_plan";
+const PLAN_ONCE: &str = "set local plan_cache_mode = force_generic_plan";
 
 /// How many pending rows an ordered claim looks at first, unless it was told.
 const FIRST_LOOK: u32 = 1_000;
@@ -53,11 +54,18 @@ impl PostgresStore {
     }
 
     async fn claim_once(&self, request: &ClaimRequest, taking: Taking<'_>) -> sqlx::Result<Claim> {
-        let begin = match self.statements.claims {
-            Claims::Split(_) => BEGIN_PLANNED,
-            _ => BEGIN_CLAIM,
+        // The claim lock has the statement that takes it say how long the table itself is waited for.
+        let patience = if self.is_ordered(request) {
+            PATIENCE
+        } else {
+            LOCK_TIMEOUT
         };
-        let mut tx = pooling::begin(&self.pool, begin).await?;
+        let mut begin = format!("{BEGIN_CLAIM}; set local lock_timeout = '{patience}'");
+        if matches!(self.statements.claims, Claims::Split(_)) {
+            begin = format!("{begin}; {PLAN_ONCE}");
+        }
+        // Words of this file alone.
+        let mut tx = pooling::begin(&self.pool, AssertSqlSafe(begin)).await?;
         let claim = self.claim_on(&mut tx, request, taking).await;
         match &claim {
             Ok(_) => tx.commit().await?,

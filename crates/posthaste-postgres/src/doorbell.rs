@@ -30,7 +30,7 @@ impl PostgresDoorbell {
             let channel = store.channel();
             while rung.recv().await.is_some() {
                 let query = store.statements.common.ring.query().bind(&channel);
-                let sent = store.execute(query).await;
+                let sent = store.execute_alone(query).await;
                 if let Err(error) = sent {
                     tracing::debug!(%error, "a wake-up was lost; relays will find the work at their next poll");
                 }

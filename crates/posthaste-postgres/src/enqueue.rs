@@ -90,7 +90,7 @@ impl ProducerStore for PostgresStore {
         tx.commit().await.map_err(store_error)?;
         // Whoever has no transaction of its own has no doorbell either. If this fails the relay finds out by polling.
         let ring = self.statements.common.ring.query().bind(self.channel());
-        drop(self.execute(ring).await);
+        drop(self.execute_alone(ring).await);
         Ok(outcomes)
     }
 }

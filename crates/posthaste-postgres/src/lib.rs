@@ -39,6 +39,7 @@ mod rows;
 mod runner;
 mod settle;
 mod statements;
+mod table_locks;
 mod taking;
 mod trial;
 
@@ -66,7 +67,7 @@ use statements::Statements;
 /// The schema that holds Posthaste's tables unless another is chosen.
 pub const DEFAULT_SCHEMA: &str = "posthaste";
 
-/// How transactions begin here, whatever the server's default is.
+/// How a producer's transaction begins here, whatever the server's default is.
 const BEGIN: &str = "begin isolation level read committed";
 
 /// An outbox in a PostgreSQL database. Cheap to clone.

@@ -3,21 +3,21 @@
 //! Behind one, what a session remembers is not there for the next transaction, or is somebody else's: a named prepared
 //! statement, a `LISTEN`, an advisory lock of the session. sqlx names its statements, and sends one in two steps between
 //! which such a pooler may change the session. So unless every connection is known to be a session of its own, statements
-//! are unnamed, and each runs within a transaction. So it does where a statement by itself would not be read committed.
+//! are unnamed; and each runs within a transaction, which also says for how long locks are waited for and is read committed
+//! whatever the default is.
 
-use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
-use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgArguments, PgConnectOptions, PgRow};
 use sqlx::query::Query;
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgConnection, PgPool, Postgres, Row, SqlSafeStr, Transaction};
 use tokio::sync::OnceCell;
 use uuid::Uuid;
 
-use crate::{BEGIN, PostgresStore};
+use crate::PostgresStore;
+use crate::table_locks::BEGIN_BOUNDED;
 
 /// What a connection to the database is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,8 +49,6 @@ pub(crate) struct Sessions(Arc<Inner>);
 struct Inner {
     known: AtomicU8,
     detection: OnceCell<()>,
-    /// Whether a statement by itself runs under read committed.
-    read_committed: OnceCell<bool>,
 }
 
 impl Sessions {
@@ -109,71 +107,6 @@ impl Sessions {
             tokio::spawn(async move { sessions.detect(&pool).await });
         }
     }
-
-    /// A place to run one statement, whatever the connections are.
-    pub(crate) async fn open(&self, pool: &PgPool) -> sqlx::Result<Session> {
-        if self.detect(pool).await == Pooling::Session {
-            let mut conn = pool.acquire().await?;
-            if self.is_read_committed(&mut conn).await? {
-                return Ok(Session::Own(conn));
-            }
-        }
-        Ok(Session::Lent(begin(pool, BEGIN).await?))
-    }
-
-    /// Whether statements may run by themselves. A database, a role or the pool may have a stricter default, under which a
-    /// verdict fails that meets the renewal of its lease; those connections are others' too, so the default is left alone.
-    async fn is_read_committed(&self, conn: &mut PgConnection) -> sqlx::Result<bool> {
-        let ask = || async {
-            let row = sqlx::raw_sql("show transaction_isolation").fetch_one(conn).await?;
-            Ok(matches!(row.try_get(0)?, "read committed" | "read uncommitted"))
-        };
-        self.0.read_committed.get_or_try_init(ask).await.copied()
-    }
-}
-
-/// A connection for one statement: as it is, or within a transaction.
-pub(crate) enum Session {
-    Own(PoolConnection<Postgres>),
-    Lent(Transaction<'static, Postgres>),
-}
-
-impl Session {
-    /// Commits, where there is something to commit. A session that is dropped instead takes back what it wrote.
-    pub(crate) async fn finish(self) -> sqlx::Result<()> {
-        match self {
-            Self::Own(_) => Ok(()),
-            Self::Lent(tx) => tx.commit().await,
-        }
-    }
-
-    /// Ends after a statement that failed, and waits until the server has undone it.
-    pub(crate) async fn give_up(self) -> sqlx::Result<()> {
-        match self {
-            Self::Own(mut conn) => conn.ping().await,
-            Self::Lent(tx) => tx.rollback().await,
-        }
-    }
-}
-
-impl Deref for Session {
-    type Target = PgConnection;
-
-    fn deref(&self) -> &PgConnection {
-        match self {
-            Self::Own(conn) => conn,
-            Self::Lent(tx) => tx,
-        }
-    }
-}
-
-impl DerefMut for Session {
-    fn deref_mut(&mut self) -> &mut PgConnection {
-        match self {
-            Self::Own(conn) => conn,
-            Self::Lent(tx) => tx,
-        }
-    }
 }
 
 /// Begins a transaction, in a task of its own: a `begin` that is given up half way would leave its transaction open on a
@@ -194,8 +127,14 @@ pub(crate) async fn begin(
 
 /// One statement on a connection of the pool, whatever the connections are.
 impl PostgresStore {
-    pub(crate) async fn session(&self) -> sqlx::Result<Session> {
-        self.sessions.open(&self.pool).await
+    /// A transaction in which nobody is waited for without end, and that is read committed whatever the default is.
+    pub(crate) async fn begin(&self) -> sqlx::Result<Transaction<'static, Postgres>> {
+        self.begin_with(BEGIN_BOUNDED).await
+    }
+
+    pub(crate) async fn begin_with(&self, statement: &'static str) -> sqlx::Result<Transaction<'static, Postgres>> {
+        self.sessions.detect(&self.pool).await;
+        begin(&self.pool, statement).await
     }
 
     /// By what is known now: when the query was made nothing may have been.
@@ -204,9 +143,9 @@ impl PostgresStore {
     }
 
     pub(crate) async fn fetch_all(&self, query: Query<'_, Postgres, PgArguments>) -> sqlx::Result<Vec<PgRow>> {
-        let mut session = self.session().await?;
-        let rows = self.named(query).fetch_all(&mut *session).await?;
-        session.finish().await?;
+        let mut tx = self.begin().await?;
+        let rows = self.named(query).fetch_all(&mut *tx).await?;
+        tx.commit().await?;
         Ok(rows)
     }
 
@@ -215,17 +154,25 @@ impl PostgresStore {
     }
 
     pub(crate) async fn fetch_optional(&self, query: Query<'_, Postgres, PgArguments>) -> sqlx::Result<Option<PgRow>> {
-        let mut session = self.session().await?;
-        let row = self.named(query).fetch_optional(&mut *session).await?;
-        session.finish().await?;
+        let mut tx = self.begin().await?;
+        let row = self.named(query).fetch_optional(&mut *tx).await?;
+        tx.commit().await?;
         Ok(row)
     }
 
     pub(crate) async fn execute(&self, query: Query<'_, Postgres, PgArguments>) -> sqlx::Result<u64> {
-        let mut session = self.session().await?;
-        let done = self.named(query).execute(&mut *session).await?;
-        session.finish().await?;
+        let mut tx = self.begin().await?;
+        let done = self.named(query).execute(&mut *tx).await?;
+        tx.commit().await?;
         Ok(done.rows_affected())
+    }
+
+    /// For a statement that reads no table: it waits for nobody, so where every connection is a session it goes by itself.
+    pub(crate) async fn execute_alone(&self, query: Query<'_, Postgres, PgArguments>) -> sqlx::Result<()> {
+        if self.sessions.detect(&self.pool).await == Pooling::Session {
+            return self.named(query).execute(&self.pool).await.map(drop);
+        }
+        self.execute(query).await.map(drop)
     }
 }
 

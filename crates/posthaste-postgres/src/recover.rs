@@ -19,7 +19,7 @@ use crate::taking::is_refusal;
 
 /// Constraints speak when their statement ends, so that it is known of which rows.
 const BEGIN_RECOVERY: &str = "begin isolation level read committed;
-    set local lock_timeout = '5s'; set local idle_in_transaction_session_timeout = '5s';
+    set local lock_timeout = '1s'; set local idle_in_transaction_session_timeout = '5s';
     set constraints all immediate";
 
 /// Which rows are taken back.

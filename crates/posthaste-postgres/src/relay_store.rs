@@ -33,7 +33,10 @@ impl RelayStore for PostgresStore {
         } else {
             self.claim_by_locks(request).await
         };
-        claim.map_err(store_error)
+        match claim {
+            Ok(claim) => Ok(claim),
+            Err(error) => Err(self.explain(error).await),
+        }
     }
 
     async fn settle(&self, settlements: &[Settlement]) -> Result<Settled, StoreError> {
@@ -71,16 +74,24 @@ impl RelayStore for PostgresStore {
             max_attempts,
             stalled_after,
         };
-        self.recover_stalled(&recover).await.map_err(store_error)
+        match self.recover_stalled(&recover).await {
+            Ok(recovered) => Ok(recovered),
+            Err(error) => Err(self.explain(error).await),
+        }
     }
 
     async fn sweep(&self, scope: &Scope, max_attempts: u32) -> Result<Vec<MessageId>, StoreError> {
         self.map.check_scope(scope)?;
-        let mut session = self.session().await.map_err(store_error)?;
-        let died = self.sweep_on(&mut session, scope, max_attempts).await;
-        let died = died.map_err(store_error)?;
-        session.finish().await.map_err(store_error)?;
-        Ok(died)
+        let swept = async {
+            let mut tx = self.begin().await?;
+            let died = self.sweep_on(&mut tx, scope, max_attempts).await?;
+            tx.commit().await?;
+            Ok(died)
+        };
+        match swept.await {
+            Ok(died) => Ok(died),
+            Err(error) => Err(self.explain(error).await),
+        }
     }
 
     async fn purge(&self, keep: Duration, limit: u32) -> Result<u64, StoreError> {
@@ -102,7 +113,10 @@ impl RelayStore for PostgresStore {
 
     async fn stats(&self, namespace: &str) -> Result<OutboxStats, StoreError> {
         let query = self.statements.common.stats.query().bind(namespace);
-        let row = self.fetch_one(query).await.map_err(store_error)?;
+        let row = match self.fetch_one(query).await {
+            Ok(row) => row,
+            Err(error) => return Err(self.explain(error).await),
+        };
         let count = |name: &str| row.try_get::<i64, _>(name).map(i64::cast_unsigned).map_err(store_error);
         Ok(OutboxStats {
             pending: count("pending")?,
@@ -153,8 +167,12 @@ impl PostgresStore {
         let checks = std::iter::once(&self.statements.common.check);
         for check in checks.chain(dead_letter.map(|side| &side.check_dead_letter)) {
             // As a simple query: its columns are of any type, and a driver that has to ask for one loses an unnamed statement.
-            let looked = sqlx::raw_sql(check.sql()).execute(&self.pool).await;
-            looked.map_err(store_error)?;
+            let looked = async {
+                let mut tx = self.begin().await?;
+                sqlx::raw_sql(check.sql()).execute(&mut *tx).await?;
+                tx.commit().await
+            };
+            looked.await.map_err(store_error)?;
         }
         if self.map.is_own() {
             return Ok(());

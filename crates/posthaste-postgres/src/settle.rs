@@ -2,7 +2,8 @@
 //!
 //! A row that another transaction has locked is not waited for. All rows are written with one statement, which waits for
 //! locks for a moment only: the same relay may be renewing the leases. If that was not enough, the rows that nobody has
-//! locked are written, and the others are looked at to tell those that are lost from those that are busy.
+//! locked are written, and the others are looked at to tell those that are lost from those that are busy. If somebody has
+//! locked the whole table, all of them are busy.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -15,19 +16,13 @@ use sqlx::query::Query;
 use sqlx::{PgConnection, Postgres, Row};
 use tokio::time::sleep;
 
-use crate::pooling;
+use crate::PostgresStore;
 use crate::rows::{id, id_text, ids, millis};
 use crate::statements::{Leases, Statement};
-use crate::{BEGIN, PostgresStore};
-
-/// How long locks on the rows are waited for.
-const ROW_LOCK_TIMEOUT: &str = "250ms";
+use crate::table_locks::BEGIN_BRIEF;
 
 /// The waits before rows that were locked are tried again.
 const LOCK_WAITS: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(80)];
-
-/// How long other locks are waited for, such as those that triggers ask for.
-pub(crate) const LOCK_TIMEOUT: &str = "1s";
 
 impl PostgresStore {
     pub(crate) async fn settle_under_lease(
@@ -35,9 +30,13 @@ impl PostgresStore {
         leases: &Leases,
         settlements: &[Settlement],
     ) -> sqlx::Result<Settled> {
-        let all = Verdicts::new(settlements, &self.map).fenced(&leases.settle, ROW_LOCK_TIMEOUT);
+        let all = Verdicts::new(settlements, &self.map).fenced(&leases.settle);
         let Some(rows) = self.fetch_unless_locked(all).await? else {
-            return self.settle_unlocked(leases, settlements).await;
+            return match self.find_table_lock().await {
+                // If one was lost meanwhile, it is found out once the table is free.
+                Some(holder) => Ok(Settled::busy(settlements, &holder)),
+                None => self.settle_unlocked(leases, settlements).await,
+            };
         };
         let settled: HashSet<_> = ids(&rows, &self.map)?.into_iter().collect();
         let ids = settlements.iter().map(|settlement| settlement.id);
@@ -74,11 +73,11 @@ impl PostgresStore {
         leases: &Leases,
         settlements: &[&'s Settlement],
     ) -> sqlx::Result<(Vec<&'s Settlement>, Vec<&'s Settlement>)> {
-        let mut tx = pooling::begin(&self.pool, BEGIN).await?;
+        let mut tx = self.begin().await?;
         let keys = settlements.iter().map(|one| (one.id, one.token));
         let free = self.lock_held(&mut tx, leases, keys).await?;
         let (free, locked): (Vec<_>, Vec<_>) = settlements.iter().copied().partition(|one| free.contains(&one.id));
-        let query = Verdicts::new(free.iter().copied(), &self.map).fenced(&leases.settle, LOCK_TIMEOUT);
+        let query = Verdicts::new(free.iter().copied(), &self.map).fenced(&leases.settle);
         let rows = query.fetch_all(&mut *tx).await?;
         tx.commit().await?;
         let settled: HashSet<_> = ids(&rows, &self.map)?.into_iter().collect();
@@ -96,16 +95,19 @@ impl PostgresStore {
         asked: &[MessageId],
         lease: Duration,
     ) -> sqlx::Result<Extended> {
-        let all = self.extension(leases, token, asked, lease, ROW_LOCK_TIMEOUT);
+        let all = self.extension(leases, token, asked, lease);
         if let Some(rows) = self.fetch_unless_locked(all).await? {
             return Ok(Extended::all(ids(&rows, &self.map)?));
         }
-        let mut tx = pooling::begin(&self.pool, BEGIN).await?;
+        if self.find_table_lock().await.is_some() {
+            return Ok(Extended::busy(asked.to_vec()));
+        }
+        let mut tx = self.begin().await?;
         let free = self
             .lock_held(&mut tx, leases, asked.iter().map(|id| (*id, token)))
             .await?;
         let (free, locked): (Vec<_>, Vec<_>) = asked.iter().copied().partition(|id| free.contains(id));
-        let query = self.extension(leases, token, &free, lease, LOCK_TIMEOUT);
+        let query = self.extension(leases, token, &free, lease);
         let held = ids(&query.fetch_all(&mut *tx).await?, &self.map)?;
         tx.commit().await?;
         let busy = locked.into_iter().map(|id| (id, token, None));
@@ -115,14 +117,14 @@ impl PostgresStore {
 
     /// None if somebody else's lock was in the way. What this statement had locked is free again then.
     async fn fetch_unless_locked(&self, query: Query<'_, Postgres, PgArguments>) -> sqlx::Result<Option<Vec<PgRow>>> {
-        let mut session = self.session().await?;
-        match self.named(query).fetch_all(&mut *session).await {
+        let mut tx = self.begin_with(BEGIN_BRIEF).await?;
+        match self.named(query).fetch_all(&mut *tx).await {
             Ok(rows) => {
-                session.finish().await?;
+                tx.commit().await?;
                 Ok(Some(rows))
             }
-            // The server tells of an error before it ends the transaction.
-            Err(error) if is_contention(&error) => session.give_up().await.map(|()| None),
+            // Its locks must be gone before the rows are tried again.
+            Err(error) if is_contention(&error) => tx.rollback().await.map(|()| None),
             Err(error) => Err(error),
         }
     }
@@ -133,13 +135,12 @@ impl PostgresStore {
         token: LeaseToken,
         ids: &[MessageId],
         lease: Duration,
-        lock_timeout: &'static str,
     ) -> Query<'static, Postgres, PgArguments> {
         let mut ids = ids.to_vec();
         ids.sort_unstable();
         let ids: Vec<_> = ids.into_iter().filter_map(|id| id_text(id, &self.map)).collect();
         let query = leases.extend.query().bind(ids).bind(token.as_uuid().to_string());
-        query.bind(millis(lease)).bind(lock_timeout)
+        query.bind(millis(lease))
     }
 
     /// Locks rows that are held under their tokens, as far as nobody else has.
@@ -233,18 +234,13 @@ impl Verdicts {
     }
 
     /// For rows under a lease.
-    pub(crate) fn fenced(
-        self,
-        statement: &Statement,
-        lock_timeout: &'static str,
-    ) -> Query<'static, Postgres, PgArguments> {
+    pub(crate) fn fenced(self, statement: &Statement) -> Query<'static, Postgres, PgArguments> {
         let query = statement.query().bind(self.ids).bind(self.tokens);
         query
             .bind(self.words)
             .bind(self.delays)
             .bind(self.errors)
             .bind(self.versions)
-            .bind(lock_timeout)
     }
 
     /// For rows that the transaction has locked.

@@ -16,7 +16,7 @@ use crate::dialect::PostgresDialect;
 use crate::error::store_error;
 use crate::pooling;
 use crate::rows::ids;
-use crate::settle::{LOCK_TIMEOUT, Verdicts};
+use crate::settle::Verdicts;
 use crate::statements::Claims;
 use posthaste_core::dialect::Dialect;
 
@@ -195,7 +195,7 @@ impl PostgresStore {
         let settlements: Vec<_> = rows.iter().map(settlement).collect();
         let verdicts = Verdicts::new(&settlements, &self.map);
         let query = match (&self.statements.leases, &self.statements.claims) {
-            (Some(leases), _) => verdicts.fenced(&leases.settle, LOCK_TIMEOUT),
+            (Some(leases), _) => verdicts.fenced(&leases.settle),
             (None, Claims::RowLocks(locks, _)) => verdicts.locked(&locks.settle_locked),
             (None, _) => return Ok(rows.len()),
         };

@@ -157,6 +157,51 @@ async fn a_trigger_that_does_not_get_its_lock_stops_no_other_verdict() {
     broker.assert_delivered_once(&ids);
 }
 
+/// Whoever drains wants an end, and to know whom to ask.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_drain_does_not_wait_for_a_locked_table_without_end() {
+    let (store, schema, _) = place(20).await;
+    let mut other = store.pool().begin().await.unwrap();
+    other.execute("set application_name = 'an index'").await.unwrap();
+    let lock = format!("lock table {schema}.outbox in share mode");
+    other.execute(AssertSqlSafe(lock)).await.unwrap();
+    let begun = Instant::now();
+    let error = Relay::new(store.clone(), RecordingPublisher::new()).drain().await;
+    let error = error.unwrap_err().to_string();
+    assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
+    for words in [
+        "(an index) has locked the whole table",
+        "(ShareLock)",
+        "pg_terminate_backend",
+    ] {
+        assert!(error.contains(words), "{error}");
+    }
+    other.rollback().await.unwrap();
+}
+
+/// What was published under such a lock is not forgotten over it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_drain_that_could_not_write_what_it_published_says_so() {
+    let (store, schema, ids) = place(20).await;
+    let broker = posthaste_testkit::FaultyPublisher::new(RecordingPublisher::new());
+    broker.hang();
+    let relay = tokio::spawn(Relay::new(store.clone(), broker.clone()).drain());
+    broker.wait_until_hanging(1).await;
+    let mut other = store.pool().begin().await.unwrap();
+    let lock = format!("lock table {schema}.outbox in share mode");
+    other.execute(AssertSqlSafe(lock)).await.unwrap();
+    broker.heal();
+    let begun = Instant::now();
+    let error = relay.await.unwrap().unwrap_err();
+    assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
+    let posthaste_relay::RelayError::Unsettled { report } = error else {
+        panic!("{error}");
+    };
+    assert_eq!((report.busy, report.abandoned, report.undelivered), (20, 0, 20));
+    broker.inner().assert_delivered_once(&ids);
+    other.rollback().await.unwrap();
+}
+
 /// A claim that meets with many refusals, each of which takes its time, ends, and what it has found is not lost.
 ///
 /// Proves pitfall 19.

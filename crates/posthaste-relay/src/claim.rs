@@ -8,7 +8,7 @@ use std::time::Duration;
 use posthaste_core::StoreError;
 use posthaste_core::breaker::CircuitState;
 use posthaste_core::lifecycle::LeaseToken;
-use posthaste_core::store::{Claim, ClaimRequest, OutboxStats};
+use posthaste_core::store::{Claim, ClaimRequest, OutboxStats, StoreErrorKind};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -41,7 +41,7 @@ const MAX_IN_VAIN: u32 = 3;
 /// A drain waits no longer than this for a broker that asks for patience.
 const MAX_DRAIN_PAUSE: Duration = Duration::from_secs(5);
 
-/// A drain waits no longer than this for rows that somebody else has locked.
+/// A drain waits no longer than this for rows that somebody else has locked, or a table.
 const MAX_DRAIN_LOCKS: Duration = Duration::from_secs(10);
 
 /// What the loop is doing, in the words of health checks.
@@ -154,6 +154,7 @@ impl Claimer<'_> {
         } = &**self.engine;
         let mut outage = Outage::new(CLAIMING, &self.engine.health);
         let (mut failures, mut in_vain) = (0, 0);
+        let mut failing_since = None;
         let mut looked_again = false;
         let mut delivered_at_pause = None;
         loop {
@@ -181,9 +182,10 @@ impl Claimer<'_> {
             }
             // Looked at before the claim: what is settled meanwhile may free rows that the claim did not get.
             let (before, delivered) = (in_flight.load(), totals.delivered());
+            let asked = Instant::now();
             let found = match self.run_once(None).await {
                 Ok(found) => found,
-                Err(error) if error.kind.is_transient() && failures < MAX_DRAIN_FAILURES => {
+                Err(error) if may_pass(&error, failures, *failing_since.get_or_insert(asked)) => {
                     failures += 1;
                     sleep(outage.failed(&error)).await;
                     continue;
@@ -197,6 +199,7 @@ impl Claimer<'_> {
             };
             outage.over();
             failures = 0;
+            failing_since = None;
             match found {
                 Found::Nothing if before == Load::default() => {
                     if !self.depth.backlog() {
@@ -526,4 +529,11 @@ async fn without_claims<T>(health: &Health, wait: impl Future<Output = T>) -> T 
     }
     health.works(CLAIMING);
     wait.await
+}
+
+/// Whether a drain tries again after a claim that failed so often before, and since when.
+fn may_pass(error: &StoreError, failures: u32, since: Instant) -> bool {
+    // Each wait for a lock may be long.
+    let waits_too_long = error.kind == StoreErrorKind::Contention && since.elapsed() >= MAX_DRAIN_LOCKS;
+    error.kind.is_transient() && failures < MAX_DRAIN_FAILURES && !waits_too_long
 }

@@ -1,11 +1,10 @@
 //! Where what became of the messages of one claim is handed in, on its way to be settled.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use posthaste_core::lifecycle::Verdict;
-use posthaste_core::store::Terms;
 
-use crate::engine::{Outcomes, Reported};
+use crate::engine::{Engine, Outcomes, Reported};
 use crate::publication::Sink;
 
 pub(crate) struct Desk {
@@ -15,6 +14,7 @@ pub(crate) struct Desk {
     /// Whether verdicts are passed on only when all of them are there.
     together: bool,
     outcomes: Outcomes,
+    engine: Arc<Engine>,
 }
 
 #[derive(Default)]
@@ -24,12 +24,13 @@ struct State {
 }
 
 impl Desk {
-    pub(crate) fn new(terms: Terms, messages: usize, outcomes: Outcomes) -> Self {
+    pub(crate) fn new(engine: &Arc<Engine>, messages: usize, outcomes: Outcomes) -> Self {
         Self {
             state: Mutex::default(),
             messages,
-            together: terms.settle_together,
+            together: engine.terms.settle_together,
             outcomes,
+            engine: Arc::clone(engine),
         }
     }
 
@@ -59,6 +60,7 @@ impl Sink for Desk {
             vec![reported]
         };
         drop(state);
+        self.engine.in_flight.answered(complete.len());
         // The settler outlives every publication; if it is gone the relay is being dropped.
         let _ = self.outcomes.send(complete);
     }

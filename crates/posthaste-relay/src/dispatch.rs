@@ -30,7 +30,7 @@ pub(crate) async fn run(
         Arc::clone(&engine.circuit),
     );
     let gate = Arc::new(gate);
-    let desk = Arc::new(Desk::new(engine.terms, messages.len(), outcomes));
+    let desk = Arc::new(Desk::new(&engine, messages.len(), outcomes));
     let sound = verify(&engine, messages, &lease, &desk);
     if sound.is_empty() {
         return;

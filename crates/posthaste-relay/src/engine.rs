@@ -204,10 +204,10 @@ impl Totals {
         self.remaining.store(rows, Ordering::Relaxed);
     }
 
-    pub(crate) fn report(&self, abandoned: u32, refused: usize, busy: usize) -> RelayReport {
+    pub(crate) fn report(&self, abandoned: u32, unsettled: u32, refused: usize, busy: usize) -> RelayReport {
         let read = |total: &AtomicU64| total.load(Ordering::Relaxed);
         let undelivered = self.undelivered_yet().map_or(0, |undelivered| {
-            undelivered.ids.len() as u64 + undelivered.more + u64::from(abandoned)
+            undelivered.ids.len() as u64 + undelivered.more + u64::from(abandoned) + u64::from(unsettled)
         });
         RelayReport {
             delivered: read(&self.delivered),
@@ -218,6 +218,7 @@ impl Totals {
             lease_lost: read(&self.lease_lost),
             recovered: read(&self.recovered),
             abandoned: u64::from(abandoned),
+            unsettled: u64::from(unsettled),
             refused: refused as u64,
             busy: busy as u64,
             undelivered,

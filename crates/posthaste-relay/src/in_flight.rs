@@ -21,6 +21,8 @@ pub(crate) struct InFlight {
 #[derive(Debug, Default)]
 struct State {
     load: Load,
+    /// Of these messages, the ones whose verdicts are on their way to the database.
+    answered: u32,
     leases: HashMap<LeaseToken, Arc<BatchLease>>,
 }
 
@@ -29,6 +31,8 @@ impl State {
         if lease.is_awaited(ticket.id) {
             self.load.messages = self.load.messages.saturating_sub(1);
             self.load.bytes = self.load.bytes.saturating_sub(ticket.bytes);
+            // Only what was answered is settled or set aside.
+            self.answered = self.answered.saturating_sub(1);
         }
     }
 }
@@ -90,6 +94,18 @@ impl InFlight {
         state.leases.insert(lease.token, lease);
     }
 
+    /// Takes note of verdicts that are about to be written: from now on it is the database that is waited for.
+    pub(crate) fn answered(&self, messages: usize) {
+        self.state().answered += u32::try_from(messages).unwrap_or(u32::MAX);
+        self.changed.notify_waiters();
+    }
+
+    /// How many messages the publisher owes an answer for.
+    pub(crate) fn unanswered(&self) -> u32 {
+        let state = self.state();
+        state.load.messages.saturating_sub(state.answered)
+    }
+
     /// Takes settled messages out. One that was set aside before takes no place any more.
     pub(crate) fn finish<'a>(&self, tickets: impl Iterator<Item = &'a Ticket>) {
         let mut state = self.state();
@@ -143,6 +159,17 @@ impl InFlight {
             // Registered before the look, so that no change in between is missed.
             let changed = self.changed.notified();
             if satisfied(self.load()) {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// Waits until the publisher has answered for every message.
+    pub(crate) async fn wait_for_answers(&self) {
+        loop {
+            let changed = self.changed.notified();
+            if self.unanswered() == 0 {
                 return;
             }
             changed.await;

@@ -26,7 +26,7 @@ const FIRST_WAIT: Duration = Duration::from_secs(1);
 const LONGEST_WAIT: Duration = Duration::from_mins(1);
 
 /// The waits for a row that somebody else has locked.
-const FIRST_BUSY_WAIT: Duration = Duration::from_millis(100);
+pub(crate) const FIRST_BUSY_WAIT: Duration = Duration::from_millis(100);
 const LONGEST_BUSY_WAIT: Duration = Duration::from_secs(2);
 
 /// A lock that is held for longer than this is worth a word.

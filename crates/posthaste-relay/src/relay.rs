@@ -18,9 +18,10 @@ use crate::config::{InvalidConfig, RelayConfig};
 use crate::destinations::Destinations;
 use crate::engine::{Engine, Totals};
 use crate::health::Health;
-use crate::in_flight::{InFlight, Load};
+use crate::in_flight::InFlight;
 use crate::lead::{self, Lead};
 use crate::refusals::Refusals;
+use crate::settle::WaitFor;
 use crate::supervisor::Supervisor;
 use crate::timed::TimedStore;
 use crate::unclaimable::Unclaimable;
@@ -57,12 +58,16 @@ pub struct RelayReport {
     pub lease_lost: u64,
     /// Messages taken back from workers that vanished, where a claim cannot do that.
     pub recovered: u64,
-    /// Messages without an answer when the relay had to stop; they are delivered again once their lease is over.
+    /// Messages for which the publisher had no answer when the relay had to stop; they are delivered again once their lease
+    /// is over.
     pub abandoned: u64,
+    /// Outcomes for which the database had no answer when the relay had to stop. Unless it has taken them all the same, their
+    /// messages are delivered again once their lease is over.
+    pub unsettled: u64,
     /// Outcomes that the database refused to write, and had not taken when the relay stopped.
     pub refused: u64,
-    /// Outcomes that could not be written because another transaction had locked the rows until the relay stopped; they
-    /// are delivered again once their lease is over.
+    /// Outcomes that could not be written because another transaction had locked the rows, or the whole table, until the
+    /// relay stopped; they are delivered again once their lease is over.
     pub busy: u64,
     /// Counted by [`Relay::drain`] alone: messages that were due and that it did not deliver, whatever the reason. They
     /// failed, died, were given back, or their outcome could not be written.
@@ -90,6 +95,7 @@ impl RelayReport {
             lease_lost,
             recovered,
             abandoned,
+            unsettled,
             refused,
             busy,
             undelivered,
@@ -104,6 +110,7 @@ impl RelayReport {
             lease_lost,
             recovered,
             abandoned,
+            unsettled,
             refused,
             busy,
             undelivered,
@@ -136,9 +143,10 @@ pub enum RelayError {
     },
     /// What became of some messages could not be written down, though they may have been published.
     #[error(
-        "the database refused {} outcomes, {} rows were locked by other transactions, and {} outcomes came too late to be \
-         written; {} messages were delivered; look in the log for the cause, and drain again when it is gone",
-        .report.refused, .report.busy, .report.lease_lost, .report.delivered
+        "the database refused {} outcomes and gave no answer for {}, {} rows were locked by other transactions, and {} \
+         outcomes came too late to be written; {} messages were delivered; look in the log for the cause, and drain again \
+         when it is gone",
+        .report.refused, .report.unsettled, .report.busy, .report.lease_lost, .report.delivered
     )]
     Unsettled {
         /// What was done.
@@ -265,7 +273,9 @@ async fn run_loops(engine: Arc<Engine>, until: Until) -> Result<RelayReport, Rel
     let _stop_background = background.clone().drop_guard();
     let (outcomes, reported) = mpsc::unbounded_channel();
     let watch = &engine.supervisor;
-    let settle = settle::run(Arc::clone(&engine), reported);
+    // A drain has waited for locks when it ends.
+    let in_the_end = if draining { WaitFor::Nobody } else { WaitFor::Locks };
+    let settle = settle::run(Arc::clone(&engine), reported, in_the_end);
     let mut settling = tokio::spawn(watch.clone().watch("settling", settle));
     let keep = janitor::keep_leases(Arc::clone(&engine), background.clone());
     let keeping = tokio::spawn(watch.clone().watch("renewing leases", keep));
@@ -313,14 +323,10 @@ async fn run_loops(engine: Arc<Engine>, until: Until) -> Result<RelayReport, Rel
         _ => engine.config.shutdown_grace,
     };
     engine.in_flight.revoke_all();
-    let answered = timeout(grace, engine.in_flight.wait_until(|load| load == Load::default())).await;
-    let abandoned = engine.in_flight.load().messages;
+    let answered = timeout(grace, engine.in_flight.wait_for_answers()).await;
+    let abandoned = engine.in_flight.unanswered();
     if answered.is_err() {
-        tracing::warn!(
-            "the publisher {} gave no answer for {abandoned} messages within relay.shutdown_grace = {grace:?}; they are \
-             delivered again after their lease",
-            engine.publisher.name()
-        );
+        tell_abandoned(&engine, abandoned, grace);
     }
     // Publications hold the senders of outcomes: with them gone the settler finishes and ends.
     drop(publications);
@@ -332,16 +338,29 @@ async fn run_loops(engine: Arc<Engine>, until: Until) -> Result<RelayReport, Rel
     if timeout(grace, &mut settling).await.is_err() {
         settling.abort();
     }
+    let unsettled = engine.in_flight.load().messages.saturating_sub(abandoned);
+    if unsettled > 0 {
+        tell_unsettled(&engine, unsettled);
+    }
     keeping.abort();
     background.cancel();
     if !presence.is_empty() {
         announce::leave(&engine, presence).await;
     }
     let (refused, busy) = (engine.refusals.count(), engine.refusals.busy());
-    let report = engine.totals.report(abandoned, refused, busy);
+    let report = engine.totals.report(abandoned, unsettled, refused, busy);
+    let all_written = refused + busy == 0 && unsettled == 0 && !engine.totals.lost_any();
     match hindered {
-        None if draining && (refused + busy > 0 || engine.totals.lost_any()) => Err(RelayError::Unsettled { report }),
-        None => unswept.map_or(Ok(report), |error| Err(error.into())),
+        None if draining && !all_written => Err(RelayError::Unsettled { report }),
+        // That messages were published without a trace says more than why no others were.
+        Some(Hindered::Store(error)) if busy > 0 || unsettled > 0 => {
+            tracing::error!(%error, "draining ended early");
+            Err(RelayError::Unsettled { report })
+        }
+        None => match unswept {
+            Some(error) => Err(error.into()),
+            None => Ok(report),
+        },
         Some(Hindered::Store(error)) => Err(error.into()),
         Some(Hindered::CircuitOpen) => Err(RelayError::BrokerAway {
             reason: engine.circuit.view().reason.unwrap_or_default(),
@@ -355,4 +374,20 @@ async fn run_loops(engine: Arc<Engine>, until: Until) -> Result<RelayReport, Rel
             leader: engine.lead.other().unwrap_or_else(|| "of another process".to_owned()),
         }),
     }
+}
+
+fn tell_abandoned(engine: &Engine, abandoned: u32, grace: Duration) {
+    tracing::warn!(
+        "the publisher {} gave no answer for {abandoned} messages within relay.shutdown_grace = {grace:?}; they are \
+         delivered again after their lease",
+        engine.publisher.name()
+    );
+}
+
+fn tell_unsettled(engine: &Engine, unsettled: u32) {
+    tracing::warn!(
+        "the database gave no answer to the outcomes of {unsettled} messages, which the publisher {} has answered for; \
+         unless it has taken them all the same, they are delivered again after their lease",
+        engine.publisher.name()
+    );
 }

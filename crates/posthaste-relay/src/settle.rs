@@ -13,13 +13,14 @@ use crate::engine::{Engine, Reported};
 use crate::failpoint;
 use crate::instrument;
 use crate::outage::Outage;
-use crate::refusals::Hold;
+use crate::refusals::{FIRST_BUSY_WAIT, Hold};
 
 /// Most verdicts of one statement.
 const MOST: usize = 1_000;
 
-/// Settles until every sender of verdicts is gone.
-pub(crate) async fn run(engine: Arc<Engine>, mut reported: UnboundedReceiver<Vec<Reported>>) {
+/// Settles until every sender of verdicts is gone, and tries what could not be written once more, or for as long as somebody's
+/// lock is in the way.
+pub(crate) async fn run(engine: Arc<Engine>, mut reported: UnboundedReceiver<Vec<Reported>>, in_the_end: WaitFor) {
     // Claims that are settled as a whole are settled apart: each is a transaction, and one that fails would have those
     // that did not settled again.
     let most = if engine.terms.settle_together { 1 } else { MOST };
@@ -37,23 +38,31 @@ pub(crate) async fn run(engine: Arc<Engine>, mut reported: UnboundedReceiver<Vec
                     break;
                 }
                 failpoint::pass("before_settle");
-                settler.settle(pieces.drain(..).flatten().collect(), Waits::ForDatabase).await;
+                settler.settle(pieces.drain(..).flatten().collect(), WaitFor::Database).await;
                 failpoint::pass("after_settle");
             }
             () = sleep_until(retry.unwrap_or_else(Instant::now)), if retry.is_some() => {
-                settler.try_again(false, Waits::ForDatabase).await;
+                settler.try_again(false, WaitFor::Database).await;
             }
         }
     }
-    settler.try_again(true, Waits::ForNobody).await;
+    settler.try_again(true, in_the_end).await;
+    while in_the_end == WaitFor::Locks && settler.engine.refusals.busy() > 0 {
+        let soon = Instant::now() + FIRST_BUSY_WAIT;
+        // One whose try has failed is still due.
+        sleep_until(settler.engine.refusals.next_retry().map_or(soon, |next| next.max(soon))).await;
+        settler.try_again(false, in_the_end).await;
+    }
 }
 
-/// What is done about a database that is away.
+/// What is done about a database that cannot be written.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Waits {
-    ForDatabase,
-    /// A relay that stops has tried.
-    ForNobody,
+pub(crate) enum WaitFor {
+    /// It is waited for.
+    Database,
+    /// A relay that stops has tried. But whoever stops it gives it a while, in which locks may go.
+    Locks,
+    Nobody,
 }
 
 struct Settler {
@@ -73,7 +82,7 @@ struct Round {
 
 impl Settler {
     /// Writes verdicts, as far as the database takes them.
-    async fn settle(&mut self, reported: Vec<Reported>, waits: Waits) {
+    async fn settle(&mut self, reported: Vec<Reported>, waits: WaitFor) {
         let mut round = Round::default();
         // If one verdict keeps the others from being written, it is found by halving, and the others are.
         let mut groups = vec![reported];
@@ -81,7 +90,7 @@ impl Settler {
             match self.write(&group, waits).await {
                 Ok(settled) => self.settled(group, settled, &mut round),
                 // All of them are remembered already.
-                Err(error) if waits == Waits::ForNobody && error.kind.is_transient() => {}
+                Err(error) if waits != WaitFor::Database && error.kind.is_transient() => {}
                 Err(_) if group.len() > 1 && !self.engine.terms.settle_together => {
                     let second = group.split_off(group.len() / 2);
                     groups.extend([second, group]);
@@ -105,7 +114,7 @@ impl Settler {
     }
 
     /// Tries verdicts again that could not be written.
-    async fn try_again(&mut self, all: bool, waits: Waits) {
+    async fn try_again(&mut self, all: bool, waits: WaitFor) {
         for group in self.engine.refusals.retries(all) {
             self.settle(group, waits).await;
         }
@@ -113,7 +122,7 @@ impl Settler {
 
     /// Writes verdicts as soon as the database can be reached; what it refuses then is an error. So is somebody's lock that
     /// stays in the way of one of them.
-    async fn write(&mut self, group: &[Reported], waits: Waits) -> Result<Settled, StoreError> {
+    async fn write(&mut self, group: &[Reported], waits: WaitFor) -> Result<Settled, StoreError> {
         let settlements = settlements(group);
         let (mut again, mut lost_against_others) = (false, 0);
         loop {
@@ -127,7 +136,7 @@ impl Settler {
                     }
                     return Ok(settled);
                 }
-                Err(error) if error.kind.is_transient() && waits == Waits::ForNobody => return Err(error),
+                Err(error) if error.kind.is_transient() && waits != WaitFor::Database => return Err(error),
                 Err(error) if error.kind == StoreErrorKind::Contention && !self.engine.terms.settle_together => {
                     lost_against_others += 1;
                     // Two transactions that met once need not meet again.

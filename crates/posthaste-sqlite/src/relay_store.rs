@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use posthaste_core::lifecycle::{LeaseToken, Settlement, Verdict};
 use posthaste_core::store::{
     Claim, ClaimRequest, Extended, LeadRequest, Leadership, OutboxStats, Recovered, RelayBeat, RelayStore, Scope,
-    Settled, Terms, WorkerId,
+    Settled, StoreErrorKind, Terms, WorkerId,
 };
 use posthaste_core::table::Kind;
 use posthaste_core::wake::WakeSource;
@@ -24,6 +24,9 @@ use crate::statements::{Claims, Dedupe};
 use crate::wake::Watcher;
 use crate::{BEGIN, SqliteStore};
 
+/// Whoever writes has locked the whole file.
+const HOLDER: &str = "another connection is writing to the file, maybe of another process; SQLite does not say which";
+
 #[async_trait]
 impl RelayStore for SqliteStore {
     async fn claim(&self, request: &ClaimRequest) -> Result<Claim, StoreError> {
@@ -33,7 +36,10 @@ impl RelayStore for SqliteStore {
     }
 
     async fn settle(&self, settlements: &[Settlement]) -> Result<Settled, StoreError> {
-        let settled = self.settle_all(settlements).await.map_err(|error| self.error(error))?;
+        let settled = match self.settle_all(settlements).await.map_err(|error| self.error(error)) {
+            Err(error) if error.kind == StoreErrorKind::Contention => return Ok(Settled::busy(settlements, HOLDER)),
+            settled => settled?,
+        };
         let ids = settlements.iter().map(|settlement| settlement.id);
         Ok(Settled::but(ids.filter(|id| !settled.contains(id)).collect()))
     }
@@ -46,7 +52,11 @@ impl RelayStore for SqliteStore {
             .fetch_all(&self.pool)
             .await
             .and_then(|rows| self.id_set(&rows))
-            .map_err(|error| self.error(error))?;
+            .map_err(|error| self.error(error));
+        let held = match held {
+            Err(error) if error.kind == StoreErrorKind::Contention => return Ok(Extended::busy(ids.to_vec())),
+            held => held?,
+        };
         // One writer at a time: there is no row that somebody else has locked.
         let held = ids.iter().copied().filter(|id| held.contains(id));
         Ok(Extended::all(held.collect()))

@@ -256,3 +256,40 @@ async fn a_refused_death_stops_no_claim() {
     store.pool().execute("drop trigger no").await.unwrap();
     assert_eq!(store.claim(&request()).await.unwrap().died.len(), 1);
 }
+
+/// As a long transaction of another process does.
+///
+/// Proves pitfall 6.
+#[tokio::test]
+async fn whoever_writes_for_long_makes_verdicts_busy_and_loses_none() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = support::options(&directory).busy_timeout(Duration::from_millis(50));
+    let store = SqliteStore::new(sqlx::SqlitePool::connect_with(options.clone()).await.unwrap());
+    store.migrate().await.unwrap();
+    let mut conn = store.pool().acquire().await.unwrap();
+    outbox(&store)
+        .enqueue_all(&mut conn, [deduped("a"), deduped("b")])
+        .await
+        .unwrap();
+    drop(conn);
+    let request = request();
+    let claim = store.claim(&request).await.unwrap();
+    let ids: Vec<_> = claim.messages.iter().map(|claimed| claimed.message.id).collect();
+    let verdicts: Vec<_> = ids.iter().map(|id| Settlement::delivered(*id, request.token)).collect();
+
+    let mut other = SqliteConnection::connect_with(&options).await.unwrap();
+    other.execute("begin immediate").await.unwrap();
+    let settled = store.settle(&verdicts).await.unwrap();
+    let busy: Vec<_> = settled.busy.iter().map(|row| row.id).collect();
+    assert_eq!((busy, settled.lost), (ids.clone(), vec![]));
+    let extended = store.extend(request.token, &ids, request.lease).await.unwrap();
+    assert_eq!((extended.busy, extended.held), (ids.clone(), vec![]));
+
+    other.execute("rollback").await.unwrap();
+    assert_eq!(
+        store.extend(request.token, &ids, request.lease).await.unwrap().held,
+        ids
+    );
+    let settled = store.settle(&verdicts).await.unwrap();
+    assert!(settled.busy.is_empty() && settled.lost.is_empty(), "{settled:?}");
+}

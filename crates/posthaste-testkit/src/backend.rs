@@ -106,6 +106,12 @@ pub trait Backend: Sized + Send + Sync + 'static {
         async { false }
     }
 
+    /// Locks the whole outbox against writes until the transaction is rolled back, as an operator does who makes an index;
+    /// says whether the database can do that and nobody waits for long. Says no unless overridden.
+    fn lock_table(&self, _tx: &mut Self::Tx) -> impl Future<Output = bool> + Send {
+        async { false }
+    }
+
     /// Cleans up after a case that passed. Does nothing unless overridden.
     fn dispose(self) -> impl Future<Output = ()> + Send {
         async {}

@@ -14,6 +14,7 @@ use super::Inner;
 use super::error::{LogError, LogResult};
 use super::session::{LateRows, Session};
 use crate::rows::millis;
+use crate::table_locks::LOCK_TIMEOUT;
 
 /// How long a reader waits for the server to end its own earlier connection.
 const END_OWN_TIMEOUT: Duration = Duration::from_secs(2);
@@ -262,10 +263,11 @@ pub(super) fn shared_session() -> LogError {
 async fn limit_idling(connection: &mut PgConnection, lease: Duration) -> LogResult<()> {
     // `idle_session_timeout` is there from PostgreSQL 14 on; before, only a peer that does not answer is noticed.
     sqlx::query(
-        "select set_config(name, $1::text, false) from pg_settings
+        "select set_config(name, case name when 'lock_timeout' then $2::text else $1::text end, false) from pg_settings
          where name in ('idle_session_timeout', 'idle_in_transaction_session_timeout', 'tcp_user_timeout', 'lock_timeout')",
     )
     .bind(millis(lease).to_string())
+    .bind(LOCK_TIMEOUT)
     .execute(connection)
     .await?;
     Ok(())

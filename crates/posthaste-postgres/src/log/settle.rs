@@ -18,6 +18,7 @@ use super::error::{LogError, LogResult};
 use super::rows::{failed_id, failed_number};
 use super::session::{Retried, Session};
 use crate::rows::millis;
+use crate::table_locks::find_table_lock;
 
 impl Session {
     /// Takes verdicts into memory; returns the ids that were not held.
@@ -133,18 +134,23 @@ impl Inner {
             if batch.is_empty() {
                 continue;
             }
-            match self.write_failures(session, &batch).await {
+            let written = self.write_failures(session, &batch).await;
+            let locked = self.are_locked(session, &written, batch.len()).await?;
+            match written {
                 Ok(()) => {
                     for failure in &batch {
                         session.reader.window.settle(failure.id);
                     }
                 }
                 Err(error) if !error.is_refusal() && !error.is_contention() => return Err(error),
-                Err(error) if error.is_contention() && batch.len() == 1 => {
-                    let window = &mut session.reader.window;
-                    stopped.extend(window.lane(batch[0].id).cloned());
-                    if window.refuse_failure(batch[0].id, now) {
-                        say_locked(batch[0].id, error);
+                Err(error) if locked => {
+                    let error = StoreError::from(error).to_string();
+                    for failure in &batch {
+                        let window = &mut session.reader.window;
+                        stopped.extend(window.lane(failure.id).cloned());
+                        if window.refuse_failure(failure.id, now) {
+                            say_locked(failure.id, &error);
+                        }
                     }
                 }
                 Err(error) if batch.len() == 1 || error.concerns_all_rows() => {
@@ -170,6 +176,18 @@ impl Inner {
             }
         }
         Ok(refused)
+    }
+
+    /// Whether it is known whose lock was in the way of so many rows: that of the only one, or one on the whole table. Else
+    /// each of them has to be tried.
+    async fn are_locked(&self, session: &mut Session, written: &LogResult<()>, rows: usize) -> LogResult<bool> {
+        if !written.as_ref().is_err_and(LogError::is_contention) {
+            return Ok(false);
+        }
+        Ok(rows == 1
+            || find_table_lock(session.connection()?, &self.map, &["failed"])
+                .await
+                .is_some())
     }
 
     /// Writes rows of the log to the table of failures, in order.
@@ -206,7 +224,9 @@ impl Inner {
             if batch.is_empty() {
                 continue;
             }
-            match self.write_retried(session, &batch).await {
+            let written = self.write_retried(session, &batch).await;
+            let locked = self.are_locked(session, &written, batch.len()).await?;
+            match written {
                 Ok(()) => {
                     for (row, outcome) in &batch {
                         session.retries.remove(row);
@@ -218,16 +238,19 @@ impl Inner {
                     }
                 }
                 Err(error) if !error.is_refusal() && !error.is_contention() => return Err(error),
-                Err(error) if error.is_contention() && batch.len() == 1 => {
-                    let (row, id) = (batch[0].0, failed_id(batch[0].0));
-                    let Some(retry) = session.retries.get_mut(&row) else {
-                        continue;
-                    };
-                    if asking.contains(&id) {
-                        retry.outcome = None;
-                        unwritten.busy.push(BusyRow { id, holder: None });
-                    } else if retry.refused.replace(Rewrite::after(retry.refused, now)).is_none() {
-                        say_locked(row, error);
+                Err(error) if locked => {
+                    let error = StoreError::from(error).to_string();
+                    for (row, _) in &batch {
+                        let id = failed_id(*row);
+                        let Some(retry) = session.retries.get_mut(row) else {
+                            continue;
+                        };
+                        if asking.contains(&id) {
+                            retry.outcome = None;
+                            unwritten.busy.push(BusyRow { id, holder: None });
+                        } else if retry.refused.replace(Rewrite::after(retry.refused, now)).is_none() {
+                            say_locked(*row, &error);
+                        }
                     }
                 }
                 Err(error) if batch.len() == 1 || error.concerns_all_rows() => {
@@ -301,9 +324,10 @@ impl Inner {
     }
 }
 
-fn say_locked(row: i64, error: LogError) {
+fn say_locked(row: i64, error: &str) {
     tracing::warn!(
-        row, error = %StoreError::from(error),
+        row,
+        error,
         "somebody's lock keeps what became of this event from being written down; it is remembered, and tried again; if it \
          lasts, end the transaction that holds the lock"
     );

@@ -92,3 +92,25 @@ async fn a_lock_on_one_failed_row_stops_no_other_and_repeats_nothing() {
     expected.sort();
     assert_eq!(published, expected);
 }
+
+/// Nobody waits for it once for each row.
+///
+/// Proves pitfall 19.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_on_the_whole_table_of_failures_is_waited_for_once() {
+    let (log, _) = failed().await;
+    let store = log.store();
+    let work = Work::claim(&store, &request(50)).await;
+    let mut other = log.pool.begin().await.unwrap();
+    other.execute("lock table outbox_failed in share mode").await.unwrap();
+    let ids = work.claim.messages.iter().map(|claimed| claimed.message.id);
+    let verdicts: Vec<_> = ids.map(|id| Settlement::delivered(id, work.token)).collect();
+    let settled = tokio::time::timeout(Duration::from_secs(4), store.settle(&verdicts)).await;
+    let settled = settled.expect("nobody waits for the lock for long").unwrap();
+    assert!(settled.lost.is_empty() && settled.refused.is_empty(), "{settled:?}");
+    assert_eq!(settled.busy.len(), 20);
+    other.rollback().await.unwrap();
+    let settled = store.settle(&verdicts).await.unwrap();
+    assert!(settled.lost.is_empty() && settled.busy.is_empty(), "{settled:?}");
+    assert_eq!(log.failed().await, 0);
+}

@@ -376,3 +376,30 @@ async fn a_trigger_that_does_not_get_its_lock_costs_its_neighbours_nothing() {
     assert!(settled.unwrap().lost.is_empty());
     place.dispose().await;
 }
+
+/// Whoever wants the whole table waits until the verdicts are written, and not the other way round.
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_locks_the_table_as_a_whole_between_a_claim_and_its_verdicts() {
+    let (place, all) = place(4, 2).await;
+    let table = place.map.table("outbox").unwrap().name.quoted('"');
+    let request = unordered(20);
+    let work = claim(&place.store, &request).await;
+    let other = place.another(1).await;
+    let lock = format!("lock table {table} in share mode nowait");
+    let mut early = other.pool().begin().await.unwrap();
+    let error = early.execute(AssertSqlSafe(lock.clone())).await.unwrap_err();
+    assert_eq!(error.as_database_error().unwrap().code().unwrap(), "55P03");
+    early.rollback().await.unwrap();
+    let settled = place
+        .store
+        .settle(&verdicts(&request, &work, &Verdict::Delivered))
+        .await;
+    assert_eq!((ids(&work), settled.unwrap().lost), (all, Vec::new()));
+
+    let mut later = other.pool().begin().await.unwrap();
+    later.execute(AssertSqlSafe(lock)).await.unwrap();
+    let error = place.store.claim(&unordered(20)).await.unwrap_err();
+    assert!(error.message.contains("has locked the whole table"), "{error}");
+    later.rollback().await.unwrap();
+    place.dispose().await;
+}

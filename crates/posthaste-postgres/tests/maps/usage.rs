@@ -130,6 +130,12 @@ impl Backend for Usage {
         true
     }
 
+    async fn lock_table(&self, tx: &mut Self::Tx) -> bool {
+        let sql = "lock table modkit_outbox_events in access exclusive mode";
+        tx.execute(sql).await.unwrap();
+        true
+    }
+
     async fn dispose(self) {
         self.0.dispose().await;
     }
@@ -239,6 +245,11 @@ cases! {
         a_locked_row_is_neither_renewed_nor_lost
         a_lock_on_one_row_in_flight_stops_no_other_and_repeats_nothing
         a_published_message_whose_row_is_locked_is_written_when_the_lock_is_gone
+    }
+    locked_table {
+        verdicts_and_renewals_are_busy_and_nothing_is_lost
+        a_claim_does_not_wait_for_long_and_says_why
+        a_relay_that_stops_says_that_it_was_the_database_that_did_not_answer
     }
     concurrency {
         many_unordered_workers_never_hold_a_row_twice

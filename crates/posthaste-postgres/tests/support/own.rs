@@ -166,6 +166,12 @@ impl<const SPLIT: bool> Backend for Pg<SPLIT> {
         true
     }
 
+    async fn lock_table(&self, tx: &mut Self::Tx) -> bool {
+        let sql = format!("lock table {}.outbox in share mode", self.schema);
+        tx.execute(AssertSqlSafe(sql)).await.unwrap();
+        true
+    }
+
     async fn dispose(self) {
         self.run("drop schema {schema} cascade").await;
     }

@@ -265,6 +265,13 @@ macro_rules! __conformance_cases {
                 a_lock_on_one_row_in_flight_stops_no_other_and_repeats_nothing
                 a_published_message_whose_row_is_locked_is_written_when_the_lock_is_gone
             }
+            locked_table {
+                verdicts_and_renewals_are_busy_and_nothing_is_lost
+                a_claim_does_not_wait_for_long_and_says_why
+                a_relay_writes_what_it_published_when_the_lock_is_gone
+                a_relay_that_stops_has_its_verdicts_written_if_the_lock_goes_in_time
+                a_relay_that_stops_says_that_it_was_the_database_that_did_not_answer
+            }
             inbox {
                 a_delivery_is_handled_once
                 two_consumers_are_independent

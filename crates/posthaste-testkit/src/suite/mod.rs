@@ -17,6 +17,7 @@ pub mod inbox;
 pub mod leadership;
 pub mod lease;
 pub mod locked;
+pub mod locked_table;
 pub mod order;
 pub mod purge;
 pub mod refused;

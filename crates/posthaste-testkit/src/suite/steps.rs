@@ -6,7 +6,7 @@ use posthaste_core::lifecycle::{LeaseToken, Settlement, State, Verdict};
 use posthaste_core::store::{
     Claim, ClaimRequest, ClaimedMessage, DeadHead, Filter, Ordering, Record, RefusedRow, Scope, WorkerId,
 };
-use posthaste_core::{AdminStore, EnqueueError, Enqueued, Message, MessageId, OutboxOptions, RelayStore};
+use posthaste_core::{AdminStore, EnqueueError, Enqueued, Message, MessageId, OutboxOptions, RelayStore, StoreError};
 
 use crate::backend::Backend;
 
@@ -198,6 +198,10 @@ impl Worker {
 
     /// Claims under a token of its own.
     pub(super) async fn claim<B: Backend>(&self, b: &B, limit: u32) -> Work {
+        self.try_claim(b, limit).await.expect("claim works")
+    }
+
+    pub(super) async fn try_claim<B: Backend>(&self, b: &B, limit: u32) -> Result<Work, StoreError> {
         let token = LeaseToken::new();
         let request = ClaimRequest {
             token,
@@ -209,14 +213,14 @@ impl Worker {
             reclaimed,
             died,
             refused,
-        } = b.store().claim(&request).await.expect("claim works");
-        Work {
+        } = b.store().claim(&request).await?;
+        Ok(Work {
             token,
             messages,
             reclaimed,
             died,
             refused,
-        }
+        })
     }
 }
 

@@ -116,7 +116,7 @@ async fn a_drain_ends_with_an_error_if_a_lock_is_not_let_go() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_relay_stops_though_a_row_is_locked_and_says_so() {
+async fn a_relay_that_stops_waits_for_a_locked_row_no_longer_than_its_grace_and_says_so() {
     let memory = store(MemoryTable::default());
     let ids = enqueue(&memory, PAYLOADS).await;
     let (shutdown, relay) = start(&memory, slow(), config());
@@ -127,7 +127,12 @@ async fn a_relay_stops_though_a_row_is_locked_and_says_so() {
     shutdown.cancel();
     let report = relay.await.unwrap();
     assert_eq!((report.delivered, report.busy), (4, 1));
-    assert!(begun.elapsed() < SECOND, "{:?}", begun.elapsed());
+    let grace = config().shutdown_grace;
+    assert!(
+        begun.elapsed() >= grace && begun.elapsed() < grace + SECOND,
+        "{:?}",
+        begun.elapsed()
+    );
 }
 
 /// A trigger may ask for somebody else's lock, and then it is the whole call that fails.

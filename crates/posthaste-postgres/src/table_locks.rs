@@ -1,0 +1,61 @@
+//! Locks on the whole table, such as `create index`, `alter table` and `lock table` take.
+//!
+//! A statement asks for its table before any part of it runs, so how long it waits has to be said in its transaction before.
+
+use posthaste_core::store::StoreErrorKind;
+use posthaste_core::{StoreError, TableMap};
+use sqlx::{PgConnection, Row};
+
+use crate::PostgresStore;
+use crate::error::store_error;
+
+/// How a transaction begins that waits for locks for a moment only.
+pub(crate) const BEGIN_BRIEF: &str = "begin isolation level read committed; set local lock_timeout = '250ms'";
+
+/// How others begin. Whoever asks does not wait for a lock that may be held for hours.
+pub(crate) const BEGIN_BOUNDED: &str = "begin isolation level read committed; set local lock_timeout = '1s'";
+
+/// So long.
+pub(crate) const LOCK_TIMEOUT: &str = "1s";
+
+const REMEDY: &str = "wait until that session is through, or end it with `select pg_terminate_backend(…)`; `create index \
+                      concurrently` locks nobody out";
+
+/// Who has locked one of these tables of the map as a whole, in words for an operator.
+pub(crate) async fn find_table_lock(conn: &mut PgConnection, map: &TableMap, roles: &[&str]) -> Option<String> {
+    let tables = roles.iter().filter_map(|role| Some(map.table(role)?.quoted('"')));
+    let query = sqlx::query(include_str!("../queries/catalogue/table_locks.sql"))
+        .persistent(false)
+        .bind(tables.collect::<Vec<_>>());
+    let found = query.fetch_optional(conn).await;
+    let holder = found.and_then(|row| row.map(|row| row.try_get("holder")).transpose());
+    holder.unwrap_or_else(|error| {
+        tracing::debug!(%error, "who has locked the table could not be found");
+        None
+    })
+}
+
+impl PostgresStore {
+    pub(crate) async fn find_table_lock(&self) -> Option<String> {
+        let mut tx = self.begin().await.ok()?;
+        let holder = find_table_lock(&mut tx, &self.map, &["outbox", "dead_letter"]).await;
+        tx.rollback().await.ok()?;
+        holder
+    }
+
+    /// What an error means. If somebody has locked the whole table, that is all there is to say.
+    pub(crate) async fn explain(&self, error: sqlx::Error) -> StoreError {
+        let error = store_error(error);
+        if error.kind != StoreErrorKind::Contention {
+            return error;
+        }
+        match self.find_table_lock().await {
+            Some(holder) => StoreError {
+                message: format!("PostgreSQL: {holder}"),
+                remedy: Some(REMEDY),
+                ..error
+            },
+            None => error,
+        }
+    }
+}
