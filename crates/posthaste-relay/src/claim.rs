@@ -26,6 +26,7 @@ use crate::instrument;
 use crate::janitor;
 use crate::lease::BatchLease;
 use crate::outage::Outage;
+use crate::undelivered::Cause;
 use crate::wake::{self, Pace};
 
 /// The longest wait between claims that bring only rows whose verdicts are refused.
@@ -504,7 +505,7 @@ fn note_unclaimable(engine: &Engine, claim: &Claim) -> bool {
     instrument::unclaimable(&engine.config.scope.namespace, &first);
     instrument::claimed_after_all(&taken);
     for row in &claim.refused {
-        engine.totals.undelivered(row.id, false);
+        engine.totals.undelivered(row.id, Cause::Failed(&row.error));
     }
     !first.is_empty()
 }

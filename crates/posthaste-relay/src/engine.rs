@@ -1,6 +1,5 @@
 //! What the loops share.
 
-use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -21,6 +20,7 @@ use crate::refusals::Refusals;
 use crate::relay::RelayReport;
 use crate::supervisor::Supervisor;
 use crate::unclaimable::Unclaimable;
+use crate::undelivered::{Cause, Undelivered};
 use crate::wake::LocalDoorbell;
 
 pub(crate) struct Engine {
@@ -98,20 +98,6 @@ pub(crate) struct Totals {
     undelivered: Option<Mutex<Undelivered>>,
 }
 
-/// The messages that were due and are not delivered.
-#[derive(Debug, Default)]
-struct Undelivered {
-    /// True for those whose verdicts came too late to be written.
-    ids: HashMap<MessageId, bool>,
-    /// Those that were put off; they may be due again before the drain is through.
-    postponed: HashSet<MessageId>,
-    /// Those beyond [`MAX_UNDELIVERED`].
-    more: u64,
-}
-
-/// So many are known by id, so that one that is delivered after all is not counted.
-const MAX_UNDELIVERED: usize = 1_000_000;
-
 impl Totals {
     pub(crate) fn new(draining: bool) -> Self {
         Self {
@@ -121,14 +107,9 @@ impl Totals {
     }
 
     /// Takes note of a message that is not delivered, as far as the database knows.
-    pub(crate) fn undelivered(&self, id: MessageId, lost: bool) {
-        let Some(mut undelivered) = self.undelivered_yet() else {
-            return;
-        };
-        if undelivered.ids.len() < MAX_UNDELIVERED || undelivered.ids.contains_key(&id) {
-            undelivered.ids.insert(id, lost);
-        } else {
-            undelivered.more += 1;
+    pub(crate) fn undelivered(&self, id: MessageId, cause: Cause<'_>) {
+        if let Some(mut undelivered) = self.undelivered_yet() {
+            undelivered.add(id, cause);
         }
     }
 
@@ -140,8 +121,7 @@ impl Totals {
 
     /// Whether there are messages whose verdicts came too late, and that were not delivered later on.
     pub(crate) fn lost_any(&self) -> bool {
-        self.undelivered_yet()
-            .is_some_and(|undelivered| undelivered.ids.values().any(|lost| *lost))
+        self.undelivered_yet().is_some_and(|undelivered| undelivered.lost_any())
     }
 
     /// How many were delivered so far.
@@ -150,23 +130,23 @@ impl Totals {
     }
 
     /// Whether a drain has put all of these off before.
-    pub(crate) fn postponed_before(&self, mut ids: impl Iterator<Item = MessageId>) -> bool {
+    pub(crate) fn postponed_before(&self, ids: impl Iterator<Item = MessageId>) -> bool {
         self.undelivered_yet()
-            .is_some_and(|undelivered| ids.all(|id| undelivered.postponed.contains(&id)))
+            .is_some_and(|undelivered| undelivered.postponed_before(ids))
     }
 
     /// Takes note of a verdict that was written.
     pub(crate) fn settled(&self, id: MessageId, verdict: &Verdict) {
-        if let Verdict::Postponed { .. } = verdict
-            && let Some(mut undelivered) = self.undelivered_yet()
-            && undelivered.postponed.len() < MAX_UNDELIVERED
-        {
-            undelivered.postponed.insert(id);
-        }
-        if *verdict != Verdict::Delivered {
-            self.undelivered(id, false);
-        } else if let Some(mut undelivered) = self.undelivered_yet() {
-            undelivered.ids.remove(&id);
+        if let Some(mut undelivered) = self.undelivered_yet() {
+            match verdict {
+                Verdict::Delivered => undelivered.delivered(id),
+                Verdict::Released => undelivered.add(id, Cause::NotTried),
+                Verdict::Postponed { error, .. } => {
+                    undelivered.postponed(id);
+                    undelivered.add(id, Cause::Failed(error));
+                }
+                Verdict::Retry { error, .. } | Verdict::Dead { error } => undelivered.add(id, Cause::Failed(error)),
+            }
         }
         self.count(verdict);
     }
@@ -186,12 +166,13 @@ impl Totals {
     pub(crate) fn swept(&self, died: &[MessageId]) {
         self.died.fetch_add(died.len() as u64, Ordering::Relaxed);
         for id in died {
-            self.undelivered(*id, false);
+            let cause = "it used all its attempts, the last one without an answer";
+            self.undelivered(*id, Cause::Failed(cause));
         }
     }
 
     pub(crate) fn lease_lost(&self, id: MessageId) {
-        self.undelivered(id, true);
+        self.undelivered(id, Cause::Lost);
         self.lease_lost.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -206,8 +187,9 @@ impl Totals {
 
     pub(crate) fn report(&self, abandoned: u32, unsettled: u32, refused: usize, busy: usize) -> RelayReport {
         let read = |total: &AtomicU64| total.load(Ordering::Relaxed);
-        let undelivered = self.undelivered_yet().map_or(0, |undelivered| {
-            undelivered.ids.len() as u64 + undelivered.more + u64::from(abandoned) + u64::from(unsettled)
+        let (undelivered, first_failure) = self.undelivered_yet().map_or((0, None), |undelivered| {
+            let unknown = u64::from(abandoned) + u64::from(unsettled);
+            (undelivered.count() + unknown, undelivered.first_failure())
         });
         RelayReport {
             delivered: read(&self.delivered),
@@ -222,6 +204,7 @@ impl Totals {
             refused: refused as u64,
             busy: busy as u64,
             undelivered,
+            first_failure,
             remaining: read(&self.remaining),
         }
     }

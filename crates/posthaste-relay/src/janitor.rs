@@ -13,6 +13,7 @@ use crate::engine::Engine;
 use crate::instrument;
 use crate::lease::BatchLease;
 use crate::outage::Outage;
+use crate::undelivered::Cause;
 
 /// Rows removed by one statement; small enough not to hold locks for long.
 const PURGE_BATCH: u32 = 1_000;
@@ -161,7 +162,7 @@ pub(crate) async fn recover_once(engine: &Engine, refused: &mut HashSet<MessageI
     }
     for row in &still {
         refused.insert(row.id);
-        engine.totals.undelivered(row.id, false);
+        engine.totals.undelivered(row.id, Cause::Failed(&row.error));
     }
     instrument::recovered(&config.scope.namespace, &pending, stalled_after);
     engine.totals.recovered(pending.len());

@@ -51,6 +51,7 @@ mod settle;
 mod supervisor;
 mod timed;
 mod unclaimable;
+mod undelivered;
 mod wake;
 
 pub use config::{InvalidConfig, OrderingConfig, RelayConfig};

@@ -41,7 +41,7 @@ pub struct Relay {
 }
 
 /// What a relay did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RelayReport {
     /// Messages delivered.
@@ -72,6 +72,8 @@ pub struct RelayReport {
     /// Counted by [`Relay::drain`] alone: messages that were due and that it did not deliver, whatever the reason. They
     /// failed, died, were given back, or their outcome could not be written.
     pub undelivered: u64,
+    /// Told by [`Relay::drain`] alone: the first of [`RelayReport::undelivered`] that was tried, and what went wrong.
+    pub first_failure: Option<String>,
     /// Counted by [`Relay::drain`] alone, and unless it is limited to topics or a tenant: messages that were due when it
     /// ended and that no claim got. They stand behind one of their key that waits for its retry or is dead, another relay has
     /// them, or somebody has locked their rows. Those of [`RelayReport::undelivered`] that are due again are among them.
@@ -99,6 +101,7 @@ impl RelayReport {
             refused,
             busy,
             undelivered,
+            ref first_failure,
             remaining,
         } = *self;
         tracing::info!(
@@ -114,6 +117,7 @@ impl RelayReport {
             refused,
             busy,
             undelivered,
+            first_failure,
             remaining,
             "relay stopped"
         );
@@ -139,18 +143,18 @@ pub enum RelayError {
         /// What the broker, or the way to it, had to say.
         reason: String,
         /// What was done before.
-        report: RelayReport,
+        report: Box<RelayReport>,
     },
     /// What became of some messages could not be written down, though they may have been published.
     #[error(
         "the database refused {} outcomes and gave no answer for {}, {} rows were locked by other transactions, and {} \
-         outcomes came too late to be written; {} messages were delivered; look in the log for the cause, and drain again \
-         when it is gone",
-        .report.refused, .report.unsettled, .report.busy, .report.lease_lost, .report.delivered
+         outcomes came too late to be written; {} messages were delivered; {}; drain again when the cause is gone",
+        .report.refused, .report.unsettled, .report.busy, .report.lease_lost, .report.delivered,
+        .report.first_failure.as_deref().unwrap_or("the log has the cause")
     )]
     Unsettled {
         /// What was done.
-        report: RelayReport,
+        report: Box<RelayReport>,
     },
     /// A task of the relay panicked, which is a bug. What was in flight is delivered again after its lease.
     #[error("{task} panicked, which is a bug; start the relay again, and report what the log says of the panic")]
@@ -259,8 +263,10 @@ impl Relay {
             namespace = engine.config.scope.namespace, "relay started"
         );
         let ended = run_loops(engine, until).await;
-        if let Ok(report) | Err(RelayError::BrokerAway { report, .. } | RelayError::Unsettled { report }) = &ended {
-            report.tell();
+        match &ended {
+            Ok(report) => report.tell(),
+            Err(RelayError::BrokerAway { report, .. } | RelayError::Unsettled { report }) => report.tell(),
+            Err(_) => {}
         }
         ended
     }
@@ -351,22 +357,26 @@ async fn run_loops(engine: Arc<Engine>, until: Until) -> Result<RelayReport, Rel
     let report = engine.totals.report(abandoned, unsettled, refused, busy);
     let all_written = refused + busy == 0 && unsettled == 0 && !engine.totals.lost_any();
     match hindered {
-        None if draining && !all_written => Err(RelayError::Unsettled { report }),
+        None if draining && !all_written => Err(RelayError::Unsettled {
+            report: Box::new(report),
+        }),
         // That messages were published without a trace says more than why no others were.
         Some(Hindered::Store(error)) if busy > 0 || unsettled > 0 => {
             tracing::error!(%error, "draining ended early");
-            Err(RelayError::Unsettled { report })
+            Err(RelayError::Unsettled {
+                report: Box::new(report),
+            })
         }
-        None => match unswept {
-            Some(error) => Err(error.into()),
-            None => Ok(report),
-        },
+        None => unswept.map_or(Ok(report), |error| Err(error.into())),
         Some(Hindered::Store(error)) => Err(error.into()),
         Some(Hindered::CircuitOpen) => Err(RelayError::BrokerAway {
             reason: engine.circuit.view().reason.unwrap_or_default(),
-            report,
+            report: Box::new(report),
         }),
-        Some(Hindered::Paused(reason)) => Err(RelayError::BrokerAway { reason, report }),
+        Some(Hindered::Paused(reason)) => Err(RelayError::BrokerAway {
+            reason,
+            report: Box::new(report),
+        }),
         Some(Hindered::Panicked) => Err(RelayError::Panicked {
             task: watch.culprit().unwrap_or("a task"),
         }),

@@ -14,6 +14,7 @@ use crate::failpoint;
 use crate::instrument;
 use crate::outage::Outage;
 use crate::refusals::{FIRST_BUSY_WAIT, Hold};
+use crate::undelivered::Cause;
 
 /// Most verdicts of one statement.
 const MOST: usize = 1_000;
@@ -239,7 +240,8 @@ impl Settler {
 
     fn refused(&self, reported: Reported, error: &StoreError, hold: Hold, round: &mut Round) {
         let engine = &self.engine;
-        engine.totals.undelivered(reported.ticket.id, false);
+        let cause = error.to_string();
+        engine.totals.undelivered(reported.ticket.id, Cause::Unwritten(&cause));
         if hold == Hold::Leased && reported.verdict != Verdict::Released {
             // Its lease goes on being renewed, but it takes no place from others. One that was only to be given back is free
             // when its lease is over: nothing is known of it, and it is still to be published.
@@ -256,7 +258,8 @@ impl Settler {
     fn busy(&self, reported: Reported, holder: String, round: &mut Round) {
         let engine = &self.engine;
         let id = reported.ticket.id;
-        engine.totals.undelivered(id, false);
+        let cause = format!("another transaction has locked its row: {holder}");
+        engine.totals.undelivered(id, Cause::Unwritten(&cause));
         if reported.verdict == Verdict::Released && engine.refusals.knows(id) {
             // What became of it is not to be forgotten for that.
             engine.in_flight.finish(std::iter::once(&reported.ticket));

@@ -20,22 +20,35 @@ pub(super) enum Form {
 
 /// What became of the messages that were due.
 #[derive(Debug, PartialEq, Eq, Serialize)]
-struct Summary {
+struct Summary<'a> {
     delivered: u64,
     /// Still in the outbox: the attempt failed, was not made, or its outcome could not be written.
     failed: u64,
     dead: u64,
     /// Due, but held back or held by somebody else.
     remaining: u64,
+    /// The first that was not delivered, and why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    first_failure: Option<&'a str>,
 }
 
-impl Summary {
-    fn of(report: &RelayReport) -> Self {
+impl<'a> Summary<'a> {
+    fn of(report: &'a RelayReport) -> Self {
         Self {
             delivered: report.delivered,
             failed: report.undelivered.saturating_sub(report.died),
             dead: report.died,
             remaining: report.remaining,
+            first_failure: report.first_failure.as_deref(),
+        }
+    }
+
+    /// What went wrong first. The others are in the log, of which not everybody sees all.
+    fn reason(&self) -> String {
+        match self.first_failure {
+            None => String::new(),
+            Some(first) if self.failed + self.dead == 1 => format!("; {first}"),
+            Some(first) => format!("; the first of them, {first} (-v logs them all)"),
         }
     }
 
@@ -47,19 +60,20 @@ impl Summary {
                  locked their rows: see `posthaste status`, and drain again later"
             }
             (0, _) => "see `posthaste dead list`",
-            (_, 0) => "the log has the reasons; drain again later",
-            _ => "the log has the reasons, see also `posthaste dead list`; drain again later",
+            (_, 0) => "drain again later",
+            _ => "see `posthaste dead list`, and drain again later",
         }
     }
 }
 
-impl fmt::Display for Summary {
+impl fmt::Display for Summary<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             delivered,
             failed,
             dead,
             remaining,
+            ..
         } = self;
         write!(f, "delivered {delivered}, failed {failed}, dead {dead}")?;
         match remaining {
@@ -77,7 +91,9 @@ pub(super) async fn run(relay: Relay, stop: &CancellationToken, form: Form) -> a
     let (report, hindered) = match ended {
         Ok(report) => (report, None),
         Err(error) => match &error {
-            RelayError::BrokerAway { report, .. } | RelayError::Unsettled { report } => (*report, Some(error)),
+            RelayError::BrokerAway { report, .. } | RelayError::Unsettled { report } => {
+                (report.as_ref().clone(), Some(error))
+            }
             _ => return Err(error.into()),
         },
     };
@@ -91,7 +107,11 @@ pub(super) async fn run(relay: Relay, stop: &CancellationToken, form: Form) -> a
     match hindered {
         Some(error) => Err(error.into()),
         None if report.is_complete() => printed,
-        None => bail!("not all that was due was delivered: {summary}; {}", summary.remedy()),
+        None => bail!(
+            "not all that was due was delivered: {summary}{}; {}",
+            summary.reason(),
+            summary.remedy()
+        ),
     }
 }
 
