@@ -103,6 +103,7 @@ impl MySqlStore {
 
     /// An outbox described by a table map.
     pub fn with_map(pool: MySqlPool, map: TableMap) -> Result<Self, TemplateError> {
+        retry::register();
         Ok(Self {
             pool,
             statements: Arc::new(Statements::render(&map)?),

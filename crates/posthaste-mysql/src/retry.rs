@@ -40,7 +40,7 @@ impl Retries {
         let Some(reason) = lost_against_another(error).filter(|_| self.0 < MAX_RETRIES) else {
             return false;
         };
-        counter!("outbox_store_retry_count", "reason" => reason).increment(1);
+        count(reason, 1);
         tracing::debug!(
             reason,
             retry = self.0 + 1,
@@ -53,11 +53,25 @@ impl Retries {
     }
 }
 
+/// Shows the figures before anything has happened, so that the first retry is an increase.
+pub(crate) fn register() {
+    for reason in [LOST_IN_DEADLOCK, LOST_WAITING] {
+        count(reason, 0);
+    }
+}
+
+fn count(reason: &'static str, retries: u64) {
+    counter!("outbox_store_retry_count", "reason" => reason).increment(retries);
+}
+
+const LOST_IN_DEADLOCK: &str = "deadlock";
+const LOST_WAITING: &str = "lock_wait_timeout";
+
 /// Why the server ended a transaction that may simply be run again.
 pub(crate) fn lost_against_another(error: &sqlx::Error) -> Option<&'static str> {
     match crate::error::number(error)? {
-        DEADLOCK => Some("deadlock"),
-        LOCK_WAIT_TIMEOUT => Some("lock_wait_timeout"),
+        DEADLOCK => Some(LOST_IN_DEADLOCK),
+        LOCK_WAIT_TIMEOUT => Some(LOST_WAITING),
         _ => None,
     }
 }

@@ -1,6 +1,7 @@
 //! Logs and metrics of the message road, in one place: stores and publishers have none.
 
 mod describe;
+mod register;
 mod unclaimable;
 
 use std::collections::{BTreeMap, HashSet};
@@ -16,8 +17,10 @@ use posthaste_core::store::OutboxStats;
 use posthaste_core::{Message, MessageId};
 
 pub use describe::describe_metrics;
+pub(crate) use register::register;
 pub(crate) use unclaimable::{claimed_after_all, unclaimable, unrecoverable};
 
+use self::register::BY_TOPIC;
 use crate::engine::Reported;
 use crate::gate::Stop;
 
@@ -147,15 +150,10 @@ pub(crate) fn settled(namespace: &str, reported: &[Reported], lost: &HashSet<Mes
         tell(reported);
     }
     for (topic, tally) in topics {
-        for (name, count) in [
-            ("outbox_processed_count", tally.delivered),
-            ("outbox_failure_count", tally.failed),
-            ("outbox_dlq_count", tally.dead),
-            ("outbox_integrity_failure_count", tally.corrupt),
-        ] {
-            if count > 0 {
-                counter!(name, "namespace" => namespace.to_owned(), "topic" => topic.to_owned()).increment(count);
-            }
+        let counts = [tally.delivered, tally.failed, tally.dead, tally.corrupt];
+        // Also what did not happen: from now on the topic is known, and its first failure is an increase.
+        for (name, count) in BY_TOPIC.into_iter().zip(counts) {
+            counter!(name, "namespace" => namespace.to_owned(), "topic" => topic.to_owned()).increment(count);
         }
     }
 }
@@ -341,7 +339,7 @@ mod tests {
     fn a_lost_lease_is_counted_and_logged_and_is_not_a_delivery() {
         let (counted, log) = settle(Outcome::Delivered, Verdict::Delivered, true);
         assert_eq!(counted["outbox_lease_lost_count"], 1);
-        assert!(!counted.contains_key("outbox_processed_count"), "{counted:?}");
+        assert_eq!(counted["outbox_processed_count"], 0);
         assert!(log.contains("WARN") && log.contains("lost the lease"), "{log}");
     }
 
@@ -367,6 +365,16 @@ mod tests {
         assert_eq!(
             (counted["outbox_processed_count"], counted["outbox_process_latency"]),
             (1, 1)
+        );
+        let first_failures = [
+            "outbox_failure_count",
+            "outbox_dlq_count",
+            "outbox_integrity_failure_count",
+        ];
+        assert_eq!(
+            first_failures.map(|name| counted[name]),
+            [0; 3],
+            "the topic is known from now on"
         );
         assert_eq!(log, "");
     }

@@ -20,18 +20,20 @@ pub(crate) struct Outage {
 impl Outage {
     /// For a loop that is `doing` something, in the words of its log lines.
     pub(crate) fn new(doing: &'static str, health: &Health) -> Self {
-        Self {
-            doing,
-            health: Some(health.clone()),
-            failures: 0,
-        }
+        Self::of(doing, Some(health.clone()))
     }
 
     /// For a loop without which messages are delivered all the same: that it fails makes no relay unhealthy.
     pub(crate) fn aside(doing: &'static str) -> Self {
+        Self::of(doing, None)
+    }
+
+    fn of(doing: &'static str, health: Option<Health>) -> Self {
+        // Counted from 0 on, so that the first failure is an increase.
+        count(doing, 0);
         Self {
             doing,
-            health: None,
+            health,
             failures: 0,
         }
     }
@@ -47,7 +49,7 @@ impl Outage {
         if let Some(health) = &self.health {
             health.failed(self.doing, error.to_string());
         }
-        metrics::counter!("outbox_store_error_count", "doing" => self.doing).increment(1);
+        count(self.doing, 1);
         self.failures = self.failures.saturating_add(1);
         // Several relays that lost the same server must not all come back in the same moment.
         wait.mul_f64(0.5 + rand::random::<f64>() / 2.0)
@@ -69,6 +71,10 @@ impl Outage {
     }
 }
 
+fn count(doing: &'static str, failures: u64) {
+    metrics::counter!("outbox_store_error_count", "doing" => doing).increment(failures);
+}
+
 impl Drop for Outage {
     /// A loop that has ended fails at nothing.
     fn drop(&mut self) {
@@ -81,7 +87,19 @@ impl Drop for Outage {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::observed::observe;
     use posthaste_core::store::StoreErrorKind;
+
+    #[test]
+    fn failed_calls_are_counted_from_zero_on() {
+        for outage in [
+            || Outage::new("testing", &Health::default()),
+            || Outage::aside("testing"),
+        ] {
+            let (counted, _) = observe(|| drop(outage()));
+            assert_eq!(counted.get("outbox_store_error_count"), Some(&0), "{counted:?}");
+        }
+    }
 
     #[test]
     fn waits_grow_to_a_limit_and_begin_anew_after_a_success() {

@@ -26,7 +26,7 @@ use crate::supervisor::Supervisor;
 use crate::timed::TimedStore;
 use crate::unclaimable::Unclaimable;
 use crate::wake::{self, LocalDoorbell};
-use crate::{announce, janitor, settle};
+use crate::{announce, instrument, janitor, settle};
 
 /// Delivers the messages of one outbox to one publisher.
 ///
@@ -227,6 +227,7 @@ impl Relay {
         let store: Arc<dyn RelayStore> = Arc::new(TimedStore::new(self.store, self.config.store_timeout));
         let terms = store.terms();
         self.config.validate_for(terms)?;
+        instrument::register(&self.config.scope);
         match store.check_for(&self.config.scope).await {
             Err(error) if error.kind == StoreErrorKind::SomeRows => {
                 tracing::error!(%error, "some messages cannot be served as they are");
