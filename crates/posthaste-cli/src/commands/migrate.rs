@@ -1,8 +1,9 @@
 //! `posthaste migrate`
 
+use anyhow::bail;
 use clap::{Args, Subcommand};
 use posthaste_core::TableMap;
-use posthaste_core::store::Store;
+use posthaste_core::store::{Migration, Store};
 use posthaste_core::table::Shipped;
 use serde_json::json;
 
@@ -27,7 +28,8 @@ const EXAMPLES: &str = "\
 Examples:
   posthaste migrate                          apply what is missing
   posthaste migrate up --dry-run > todo.sql  for a DBA to read
-  posthaste migrate status";
+  posthaste migrate status
+  posthaste migrate status --check           for a deployment: exit code 1 if a step is missing";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Subcommand)]
 enum Action {
@@ -38,6 +40,9 @@ enum Action {
         /// Print one JSON object per step
         #[arg(long)]
         json: bool,
+        /// End with exit code 1 if a step is missing
+        #[arg(long)]
+        check: bool,
     },
 }
 
@@ -52,7 +57,7 @@ impl Migrate {
         let if_missing = if changes { IfMissing::Create } else { IfMissing::Pretend };
         let store = wiring::store(database, if_missing).await?;
         match self.action {
-            Some(Action::Status { json }) => status(&*store, json).await,
+            Some(Action::Status { json, check }) => status(&*store, json, check).await,
             _ if self.dry_run => print_missing(&*store).await,
             _ => up(&*store).await,
         }
@@ -95,11 +100,29 @@ async fn print_missing(store: &dyn Store) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn status(store: &dyn Store, json: bool) -> anyhow::Result<()> {
+async fn status(store: &dyn Store, json: bool, check: bool) -> anyhow::Result<()> {
     let applied = store.applied().await?;
+    let steps = store.migrations();
+    let is_applied = |step: &Migration| applied.contains(&step.version);
+    let printed = print_steps(&steps, is_applied, json);
+    let missing = steps.iter().filter(|step| !is_applied(step));
+    let missing: Vec<_> = missing
+        .map(|step| format!("{:04} {}", step.version, step.name))
+        .collect();
+    // A reader that is gone must not hide what is missing.
+    if check && !missing.is_empty() {
+        bail!(
+            "migrations are missing: {}; run `posthaste migrate up`",
+            missing.join(", ")
+        );
+    }
+    printed
+}
+
+fn print_steps(steps: &[Migration], is_applied: impl Fn(&Migration) -> bool, json: bool) -> anyhow::Result<()> {
     let mut out = terminal::stdout();
-    for step in store.migrations() {
-        let is_applied = applied.contains(&step.version);
+    for step in steps {
+        let is_applied = is_applied(step);
         if json {
             out.json(&json!({ "version": step.version, "name": step.name, "applied": is_applied }))?;
             continue;

@@ -37,7 +37,14 @@ fn a_dry_run_prints_the_sql_and_changes_nothing(place: &Place) {
 fn status_tells_applied_from_missing(place: &Place) {
     let before = place.run(&["migrate", "status"]).success().stdout;
     assert!(before.lines().all(|line| line.ends_with("missing")), "{before}");
+    let checked = place.run(&["migrate", "status", "--check"]);
+    checked.fails_with(&["migrations are missing: 0001 outbox", "`posthaste migrate up`"]);
+    assert_eq!(checked.stdout, before);
+    let checked = place.run(&["migrate", "status", "--check", "--json"]);
+    checked.fails_with(&["migrations are missing"]);
+    assert_eq!(checked.json()["applied"], false);
     place.run(&["migrate"]).success();
+    place.run(&["migrate", "status", "--check"]).success();
     let after = place.run(&["migrate", "status"]).success().stdout;
     assert!(after.lines().all(|line| line.ends_with("applied")), "{after}");
     assert_eq!(before.lines().count(), after.lines().count());
