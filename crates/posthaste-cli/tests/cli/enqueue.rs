@@ -151,6 +151,10 @@ fn a_bad_field_of_a_line_is_named_with_one_line_number() {
     let good = r#"{"topic": "a", "payload": 1}"#;
     for (line, complaint) in [
         (
+            r#"{"payload": 1}"#,
+            "line 3: topic: is missing; say where the message goes",
+        ),
+        (
             r#"{"topic": "a", "payload": 1, "not_before": "yesterday"}"#,
             "line 3: not_before: ",
         ),

@@ -173,6 +173,37 @@ fn a_proposed_map_serves_every_command(table: Table) {
     assert!(printed.contains(&format!("{quote}Parcel Events{quote}")), "{printed}");
 }
 
+/// A line is a message as the flags are.
+#[test]
+fn lines_may_leave_out_a_topic_that_is_derived() {
+    let (place, _) = Table::sqlite().with_proposal();
+    let map = place.read("outbox.toml");
+    let rule = map.lines().find(|line| line.starts_with("topic = ")).unwrap();
+    let derived = r#"topic = { template = "{aggregate_type:lower}-moves" }"#;
+    place.write("outbox.toml", &map.replace(rule, derived));
+    let line = |fields: &str| {
+        format!(r#"{{{fields} "key": "P1", "aggregate_id": "P1", "type": "acme.parcel.sent.v1", "payload": {{}}}}"#)
+    };
+    let lines = |fields: &str| place.run_with_input(&["enqueue", "--stdin"], &line(fields));
+    let flags = |args: &[&str]| place.run(&[&["enqueue"], args, &PARCEL].concat());
+
+    lines(r#""aggregate_type": "Parcel","#).success();
+    lines(r#""aggregate_type": "Parcel", "topic": "parcel-moves","#).success();
+    flags(&[]).success();
+    flags(&["--topic", "parcel-moves"]).success();
+    let drained = place.run(&["run", "--drain"]).success().stdout;
+    assert_eq!(drained.matches("parcel-moves").count(), 4, "{drained}");
+
+    let other = ["would go to `parcel-moves`, not to `x`", "leave it out"];
+    flags(&["--topic", "x"]).fails_with(&[&["--topic: "][..], &other].concat());
+    lines(r#""aggregate_type": "Parcel", "topic": "x","#).fails_with(&[&["line 1: topic"][..], &other].concat());
+    let cannot = "the table map `parcel-events` derives it, and cannot: the row has no aggregate_type";
+    lines("").fails_with(&["nothing was written", &format!("line 1: topic: {cannot}")]);
+    place
+        .run(&["enqueue", "--key", "P1", "--payload", "1"])
+        .fails_with(&[&format!("--topic: {cannot}")]);
+}
+
 fn a_check_prints_the_sql_that_mends(table: Table) {
     let quote = table.quote;
     let (place, _) = table.with_proposal();

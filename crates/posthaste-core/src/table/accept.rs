@@ -204,7 +204,8 @@ impl TableMap {
             Ok(topic) => refuse(
                 "topic",
                 format!(
-                    "the table has no column for it, and this message would go to `{topic}`, not to `{}`",
+                    "the table has no column for it, and this message would go to `{topic}`, not to `{}`; write `{topic}`, or \
+                     leave it out",
                     row.message.topic
                 ),
             ),

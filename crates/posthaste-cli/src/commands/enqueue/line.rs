@@ -5,19 +5,20 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use chrono::{DateTime, Utc};
 use posthaste_core::message::Headers;
-use posthaste_core::{Message, MessageId};
+use posthaste_core::{Message, MessageId, TableMap};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use super::payload::Payload;
+use super::topic;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Line {
     id: Option<MessageId>,
     namespace: Option<String>,
-    topic: String,
+    topic: Option<String>,
     #[serde(alias = "key")]
     ordering_key: Option<String>,
     tenant: Option<String>,
@@ -77,7 +78,8 @@ fn complaint(field: &str, error: &serde_json::Error) -> anyhow::Error {
     }
 }
 
-pub(super) fn parse(text: &str) -> anyhow::Result<Message> {
+/// The message of a line, whose topic may be left to the table map.
+pub(super) fn parse(text: &str, map: Option<&TableMap>) -> anyhow::Result<Message> {
     let line = read(text)?;
     let payload = match (&line.payload, &line.payload_base64) {
         (Some(value), None) => Payload::from_json(value)?,
@@ -89,7 +91,7 @@ pub(super) fn parse(text: &str) -> anyhow::Result<Message> {
         (None, None) => anyhow::bail!("payload is missing; give payload or payload_base64"),
         (Some(_), Some(_)) => anyhow::bail!("payload is given twice; give payload or payload_base64"),
     };
-    let mut message = payload.into_message(line.topic, line.content_type);
+    let mut message = payload.into_message(line.topic.clone().unwrap_or_default(), line.content_type);
     message.id = line.id.unwrap_or(message.id);
     message.namespace = line.namespace;
     message.ordering_key = line.ordering_key;
@@ -101,6 +103,9 @@ pub(super) fn parse(text: &str) -> anyhow::Result<Message> {
     message.aggregate_id = line.aggregate_id;
     message.headers = line.headers;
     message.not_before = line.not_before;
+    if line.topic.is_none() {
+        message.topic = topic::derived(&message, map).map_err(|reason| anyhow!("topic: {reason}"))?;
+    }
     Ok(message)
 }
 
@@ -112,7 +117,7 @@ mod tests {
     fn a_line_has_the_fields_of_a_message() {
         let line = r#"{"topic": "orders", "key": "42", "type": "acme.orders.created.v1", "payload": {"n": 1},
             "headers": {"a": "b"}, "aggregate_type": "Order", "aggregate_id": "42", "not_before": "2030-01-01T00:00:00Z"}"#;
-        let message = parse(line).unwrap();
+        let message = parse(line, None).unwrap();
         let expected = Message::new("orders", r#"{"n": 1}"#)
             .key("42")
             .event_type("acme.orders.created.v1")
@@ -132,7 +137,7 @@ mod tests {
     fn what_is_wrong_with_a_line_is_said() {
         for (line, complaint) in [
             ("{", "EOF"),
-            (r#"{"payload": 1}"#, "missing field `topic`"),
+            (r#"{"payload": 1}"#, "topic: is missing"),
             (r#"{"topic": "a"}"#, "payload is missing"),
             (
                 r#"{"topic": "a", "payload": 1, "payload_base64": "YQ=="}"#,
@@ -150,9 +155,12 @@ mod tests {
             ),
             (r#"{"topic": "a", "payload": 1} x"#, "trailing characters (column 30)"),
         ] {
-            let error = parse(line).unwrap_err().to_string();
+            let error = parse(line, None).unwrap_err().to_string();
             assert!(error.contains(complaint), "{line}: {error}");
         }
-        assert_eq!(parse(r#"{"topic": "a", "payload": null}"#).unwrap().payload, "null");
+        assert_eq!(
+            parse(r#"{"topic": "a", "payload": null}"#, None).unwrap().payload,
+            "null"
+        );
     }
 }

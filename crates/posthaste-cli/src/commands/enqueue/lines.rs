@@ -4,7 +4,7 @@ use std::io::BufRead;
 
 use anyhow::{Context, anyhow};
 use posthaste_core::store::Store;
-use posthaste_core::{EnqueueError, Enqueued, Message, OutboxOptions};
+use posthaste_core::{EnqueueError, Enqueued, Message, OutboxOptions, TableMap};
 
 use super::{line, refusal};
 use crate::failure::is_broken_pipe;
@@ -13,24 +13,18 @@ use crate::terminal;
 pub(super) async fn enqueue(
     store: &dyn Store,
     options: &OutboxOptions,
-    input: impl BufRead,
-    chunk: u32,
+    mut lines: Lines<'_, impl BufRead>,
     json: bool,
 ) -> anyhow::Result<()> {
-    let mut chunks = Chunks {
-        input,
-        lines_read: 0,
-        size: usize::try_from(chunk).unwrap_or(usize::MAX),
-    };
     let mut written = 0;
     let mut has_reader = true;
     loop {
-        let step = write_chunk(store, options, &mut chunks).await;
+        let step = write_chunk(store, options, &mut lines).await;
         let outcomes = step.with_context(|| what_was_written(written))?;
         if outcomes.is_empty() {
             return Ok(());
         }
-        written = chunks.lines_read;
+        written = lines.read;
         if has_reader {
             // Whoever reads the ids may have seen enough of them; the rest is written all the same.
             has_reader = print(&outcomes, json).with_context(|| what_was_written(written))?;
@@ -50,9 +44,9 @@ fn what_was_written(lines: usize) -> String {
 async fn write_chunk(
     store: &dyn Store,
     options: &OutboxOptions,
-    chunks: &mut Chunks<impl BufRead>,
+    lines: &mut Lines<'_, impl BufRead>,
 ) -> anyhow::Result<Vec<Enqueued>> {
-    let (numbers, messages): (Vec<usize>, Vec<Message>) = chunks.next()?.into_iter().unzip();
+    let (numbers, messages): (Vec<usize>, Vec<Message>) = lines.next_chunk()?.into_iter().unzip();
     if messages.is_empty() {
         return Ok(Vec::new());
     }
@@ -77,34 +71,40 @@ fn print(outcomes: &[Enqueued], json: bool) -> anyhow::Result<bool> {
     }
 }
 
-struct Chunks<R> {
+/// The messages of an input.
+pub(super) struct Lines<'a, R> {
     input: R,
-    lines_read: usize,
-    size: usize,
+    read: usize,
+    chunk: usize,
+    map: Option<&'a TableMap>,
 }
 
-impl<R: BufRead> Chunks<R> {
+impl<'a, R: BufRead> Lines<'a, R> {
+    pub(super) fn new(input: R, chunk: u32, map: Option<&'a TableMap>) -> Self {
+        Self {
+            input,
+            read: 0,
+            chunk: usize::try_from(chunk).unwrap_or(usize::MAX),
+            map,
+        }
+    }
+
     /// The next messages with the numbers of their lines; none at the end of the input. Empty lines are passed over.
-    fn next(&mut self) -> anyhow::Result<Vec<(usize, Message)>> {
+    fn next_chunk(&mut self) -> anyhow::Result<Vec<(usize, Message)>> {
         let mut messages = Vec::new();
         let mut text = String::new();
-        while messages.len() < self.size {
+        while messages.len() < self.chunk {
             text.clear();
-            let number = self.lines_read + 1;
-            let read = self
-                .input
-                .read_line(&mut text)
-                .with_context(|| format!("line {number}"))?;
-            if read == 0 {
+            let number = self.read + 1;
+            let place = || format!("line {number}");
+            if self.input.read_line(&mut text).with_context(place)? == 0 {
                 break;
             }
-            self.lines_read = number;
-            if !text.trim().is_empty() {
-                messages.push((
-                    number,
-                    line::parse(text.trim()).with_context(|| format!("line {number}"))?,
-                ));
+            self.read = number;
+            if text.trim().is_empty() {
+                continue;
             }
+            messages.push((number, line::parse(text.trim(), self.map).with_context(place)?));
         }
         Ok(messages)
     }

@@ -4,10 +4,11 @@ mod line;
 mod lines;
 mod payload;
 mod refusal;
+mod topic;
 
 use std::io::{Write, stdin};
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, anyhow};
 use chrono::{DateTime, Utc};
 use clap::Args;
 use humantime_serde::re::humantime::parse_duration;
@@ -17,6 +18,7 @@ use serde_json::json;
 use crate::config::Config;
 use crate::schema;
 use crate::terminal::{self, Printer};
+use lines::Lines;
 use payload::Payload;
 
 /// Enqueue messages, given by flags or as lines of JSON
@@ -81,8 +83,9 @@ Examples:
   posthaste enqueue --topic invoices --payload @invoice.pdf --content-type application/pdf
   posthaste enqueue --stdin < messages.jsonl
 
-A line of JSON, such as {\"topic\": \"orders\", \"key\": \"42\", \"payload\": {\"orderId\": 42}}, has the fields topic, payload (any JSON \
-value; a string is taken as text) or payload_base64, and, all optional: id, namespace, ordering_key (or key), tenant, \
+A line of JSON, such as {\"topic\": \"orders\", \"key\": \"42\", \"payload\": {\"orderId\": 42}}, has the fields topic (may be \
+left out where a table map derives it), payload (any JSON value; a string is taken as text) or payload_base64, and, all \
+optional: id, namespace, ordering_key (or key), tenant, \
 dedupe_key, event_type (or type), source, aggregate_type, aggregate_id, content_type, headers, not_before. Lines of \
 `posthaste dead list --json` can be read, too. The lines of a chunk are written together or, if one is bad, not at all.";
 
@@ -90,13 +93,15 @@ impl Enqueue {
     pub async fn run(self, config: &Config) -> anyhow::Result<()> {
         let json = self.json;
         let options = config.outbox.options();
+        let map = config.database.table_map();
         if self.stdin {
             let store = schema::open(&config.database).await?;
-            return lines::enqueue(&*store, &options, stdin().lock(), self.chunk, json).await;
+            let lines = Lines::new(stdin().lock(), self.chunk, map);
+            return lines::enqueue(&*store, &options, lines, json).await;
         }
         let mut message = self.message()?;
         if message.topic.is_empty() {
-            message.topic = derived_topic(&message, config)?;
+            message.topic = topic::derived(&message, map).map_err(|reason| anyhow!("--topic: {reason}"))?;
         }
         let store = schema::open(&config.database).await?;
         let outcomes = store
@@ -122,14 +127,6 @@ impl Enqueue {
         message.namespace = self.namespace;
         message.not_before = self.not_before;
         Ok(message)
-    }
-}
-
-/// The topic that the table's rule gives to a message.
-fn derived_topic(message: &Message, config: &Config) -> anyhow::Result<String> {
-    match config.database.table_map() {
-        Some(map) if !map.has("topic") => map.topic_for(message).map_err(anyhow::Error::msg),
-        _ => bail!("--topic: is missing; say where the message goes"),
     }
 }
 

@@ -1,0 +1,14 @@
+//! Where a message goes that does not say so itself.
+
+use posthaste_core::{Message, TableMap};
+
+/// The topic that the table's rule derives, or what is wrong if there is none.
+pub(super) fn derived(message: &Message, map: Option<&TableMap>) -> Result<String, String> {
+    let Some(map) = map.filter(|map| !map.has("topic")) else {
+        return Err("is missing; say where the message goes".to_owned());
+    };
+    map.topic_for(message).map_err(|reason| {
+        let reason = reason.strip_prefix("no topic: ").unwrap_or(&reason);
+        format!("the table map `{}` derives it, and cannot: {reason}", map.name())
+    })
+}
