@@ -2,7 +2,7 @@
 
 use std::process::{Command, ExitCode};
 
-use crate::{conformance, openssl, process, workspace};
+use crate::{conformance, layers, openssl, process, workspace};
 
 /// Something that must hold of the source, and how to mend it.
 struct Check {
@@ -11,7 +11,7 @@ struct Check {
     holds: fn() -> bool,
 }
 
-const CHECKS: [Check; 4] = [
+const CHECKS: [Check; 5] = [
     Check {
         name: "formatting",
         mend: "cargo fmt --all",
@@ -38,6 +38,11 @@ const CHECKS: [Check; 4] = [
         name: "conformance page",
         mend: conformance::MEND,
         holds: conformance::is_up_to_date,
+    },
+    Check {
+        name: "layers",
+        mend: layers::MEND,
+        holds: layers::hold,
     },
 ];
 

@@ -5,6 +5,7 @@ mod bench;
 mod check;
 mod conformance;
 mod kafka;
+mod layers;
 mod mysql;
 mod openssl;
 mod pgbouncer;
@@ -33,7 +34,7 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Task {
     Test(test::Arguments),
-    /// Check formatting, lints, documentation and the conformance page; needs no server
+    /// Check formatting, lints, documentation, the conformance page and the layers; needs no server
     Check,
     Conformance(conformance::Arguments),
     Bench(bench::Arguments),

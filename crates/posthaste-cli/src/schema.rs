@@ -5,9 +5,9 @@ use std::sync::Arc;
 use anyhow::bail;
 use posthaste_core::StoreError;
 use posthaste_core::store::{Migration, Scope, Store, StoreErrorKind};
-use posthaste_core::table::catalogue::describe_all;
-use posthaste_core::table::check::check;
-use posthaste_core::table::{Finding, Severity};
+use posthaste_sql::table::catalogue::describe_all;
+use posthaste_sql::table::check::check;
+use posthaste_sql::table::{Finding, Severity};
 
 use crate::config::Database;
 use crate::wiring::{self, Backend, IfMissing};

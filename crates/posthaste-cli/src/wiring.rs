@@ -11,13 +11,14 @@ use anyhow::{Context, bail};
 use clap::ValueEnum;
 use log::LevelFilter;
 use posthaste_core::store::{Store, StoreErrorKind};
-use posthaste_core::table::{self, Catalogue, Identifier, Kind, Strategy};
-use posthaste_core::{PublishError, Publisher, StoreError, TableMap};
+use posthaste_core::{PublishError, Publisher, StoreError};
 use posthaste_mysql::{MySqlCatalogue, MySqlStore};
 use posthaste_postgres::{DEFAULT_SCHEMA, LogOptions, Pooling, PostgresCatalogue, PostgresLogStore, PostgresStore};
 #[cfg(feature = "kafka")]
 use posthaste_publishers::KafkaPublisher;
 use posthaste_publishers::{FileOptions, FilePublisher, LogPublisher, Stdout, WebhookPublisher};
+use posthaste_sql::TableMap;
+use posthaste_sql::table::{self, Catalogue, Identifier, Kind, Strategy};
 use posthaste_sqlite::{SqliteCatalogue, SqliteStore};
 use sqlx::mysql::{MySqlConnectOptions, MySqlPoolOptions};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};

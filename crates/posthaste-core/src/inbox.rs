@@ -66,16 +66,6 @@ impl Mark {
         Self(LAST.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
-    /// The statement that sets it, in every dialect of SQL that has savepoints.
-    pub fn set(self) -> String {
-        format!("savepoint {self}")
-    }
-
-    /// The statement that removes it, and fails unless the transaction in which it was set is open and well.
-    pub fn release(self) -> String {
-        format!("release savepoint {self}")
-    }
-
     /// The answer to a transaction that is no longer there when its work is to be kept. `source` is what the database
     /// said.
     pub fn lost(source: impl StdError + Send + Sync + 'static) -> StoreError {

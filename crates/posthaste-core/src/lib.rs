@@ -5,7 +5,6 @@
 //! [`lifecycle`], once for all of them.
 
 pub mod breaker;
-pub mod dialect;
 pub mod enqueue;
 pub mod envelope;
 pub mod event;
@@ -13,15 +12,11 @@ pub mod inbox;
 pub mod integrity;
 pub mod isolation;
 pub mod lifecycle;
-pub mod log;
 pub mod message;
-pub mod migrate;
 pub mod outbox;
 pub mod publisher;
 pub mod retry;
 pub mod store;
-pub mod table;
-pub mod template;
 pub mod type_name;
 pub mod validate;
 pub mod wake;
@@ -34,5 +29,4 @@ pub use message::{Message, MessageId};
 pub use publisher::{Batch, ErrorScope, Outcome, PublishError, Publisher, Report};
 pub use retry::{Backoff, RetryPolicy};
 pub use store::{AdminStore, RelayStore, StoreError};
-pub use table::TableMap;
 pub use validate::InvalidMessage;

@@ -7,8 +7,8 @@ use crate::envelope;
 use crate::message::Message;
 use crate::type_name::{MalformedTypeName, TypeName};
 
-/// Longest topic, namespace, key or other name, in bytes. Below the 2,704 bytes a PostgreSQL index entry may have,
-/// since several of them share one index.
+/// Longest topic, namespace, key or other name, in bytes. Below the 2,704 bytes that an index entry may have in the
+/// strictest of the databases, since several of them share one index.
 pub const MAX_NAME_BYTES: usize = 512;
 
 /// Sizes above which a message is refused.

@@ -3,8 +3,8 @@
 use async_trait::async_trait;
 use posthaste_core::lifecycle::State;
 use posthaste_core::store::{AdminStore, Filter, Record, RelayRecord};
-use posthaste_core::table::Word;
 use posthaste_core::{MessageId, StoreError};
+use posthaste_sql::table::Word;
 
 use crate::MySqlStore;
 use crate::claim::MOST_IDS;

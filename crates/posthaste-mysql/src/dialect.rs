@@ -1,7 +1,7 @@
 //! How MySQL and MariaDB say what all databases have. Moments are `DATETIME(6)` in UTC.
 
-use posthaste_core::dialect::{Dialect, Form};
-use posthaste_core::table::Kind;
+use posthaste_sql::dialect::{Dialect, Form};
+use posthaste_sql::table::Kind;
 
 pub(crate) struct MySqlDialect;
 

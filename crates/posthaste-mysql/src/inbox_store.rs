@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use posthaste_core::inbox::stored_key;
 use posthaste_core::{Inbox, InboxStore, Mark, StoreError};
+use posthaste_sql::savepoint;
 use sqlx::{AssertSqlSafe, Executor, MySql, MySqlConnection, Transaction};
 
 use crate::MySqlStore;
@@ -52,14 +53,14 @@ impl Inbox for MySqlInbox {
     }
 
     async fn mark(&self, tx: &mut MySqlConnection, mark: Mark) -> Result<(), StoreError> {
-        let set = tx.execute(AssertSqlSafe(mark.set()));
+        let set = tx.execute(AssertSqlSafe(savepoint::set(mark)));
         set.await.map(drop).map_err(store_error)
     }
 
     /// After a deadlock the server has rolled everything back, and takes what follows as transactions of one statement
     /// each; `commit` would keep those and say nothing of the rest.
     async fn prove(&self, tx: &mut MySqlConnection, mark: Mark) -> Result<(), StoreError> {
-        match tx.execute(AssertSqlSafe(mark.release())).await {
+        match tx.execute(AssertSqlSafe(savepoint::release(mark))).await {
             Ok(_) => Ok(()),
             Err(error) if number(&error) == Some(NO_SAVEPOINT) => Err(Mark::lost(error)),
             Err(error) => Err(store_error(error)),

@@ -46,9 +46,10 @@ mod trial;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use posthaste_core::table::{BadIdentifier, Kind};
-use posthaste_core::template::TemplateError;
-use posthaste_core::{OutboxOptions, TableMap};
+use posthaste_core::OutboxOptions;
+use posthaste_sql::TableMap;
+use posthaste_sql::table::{BadIdentifier, Kind};
+use posthaste_sql::template::TemplateError;
 use sqlx::pool::PoolConnection;
 use sqlx::{AssertSqlSafe, Executor, MySql, MySqlConnection, MySqlPool};
 

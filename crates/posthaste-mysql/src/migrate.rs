@@ -2,9 +2,9 @@
 
 use async_trait::async_trait;
 use posthaste_core::StoreError;
-use posthaste_core::migrate::File;
 use posthaste_core::store::{Migration, SchemaStore};
-use posthaste_core::table::Identifier;
+use posthaste_sql::migrate::{self, File};
+use posthaste_sql::table::Identifier;
 use sqlx::pool::PoolConnection;
 use sqlx::{AssertSqlSafe, Executor, MySql, MySqlConnection};
 
@@ -25,7 +25,7 @@ impl SchemaStore for MySqlStore {
             return Vec::new();
         }
         let procedure = self.procedure();
-        Migration::of_files(&MIGRATIONS, |sql| {
+        migrate::steps(&MIGRATIONS, |sql| {
             self.finish(sql).replace("`posthaste_enqueue`", &procedure)
         })
     }
@@ -90,7 +90,7 @@ impl MySqlStore {
             .execute(&mut *conn)
             .await?;
         let applied = self.applied_on(conn).await?;
-        let missing = Migration::missing(self.migrations(), &applied);
+        let missing = migrate::missing(self.migrations(), &applied);
         for migration in &missing {
             conn.execute(sqlx::raw_sql(AssertSqlSafe(migration.sql.clone())))
                 .await?;

@@ -2,8 +2,9 @@
 
 use posthaste_core::enqueue::{NewRow, Prepared};
 use posthaste_core::store::StoreErrorKind;
-use posthaste_core::table::Kind;
-use posthaste_core::{EnqueueError, Enqueued, StoreError, TableMap};
+use posthaste_core::{EnqueueError, Enqueued, StoreError};
+use posthaste_sql::TableMap;
+use posthaste_sql::table::Kind;
 use sqlx::MySqlConnection;
 
 use crate::error::{number, store_error};

@@ -8,8 +8,8 @@ use posthaste_core::store::{
     Claim, ClaimRequest, Extended, LeadRequest, Leadership, OutboxStats, Recovered, RelayBeat, RelayStore, Scope,
     Settled, StoreErrorKind, Terms, WorkerId,
 };
-use posthaste_core::table::{Database, Strategy};
 use posthaste_core::{MessageId, StoreError};
+use posthaste_sql::table::{Database, Strategy};
 use sqlx::Row;
 
 use crate::MySqlStore;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use posthaste_core::MessageId;
 use posthaste_core::store::{ClaimedMessage, Record};
-use posthaste_core::table::{RawRow, TableMap};
+use posthaste_sql::table::{RawRow, TableMap};
 use sqlx::Row;
 use sqlx::mysql::MySqlRow;
 

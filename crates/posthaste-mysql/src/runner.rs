@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use posthaste_core::enqueue::Prepared;
-use posthaste_core::{EnqueueError, Enqueued, MessageId, StoreError, TableMap};
+use posthaste_core::{EnqueueError, Enqueued, MessageId, StoreError};
+use posthaste_sql::TableMap;
 use serde::Serialize;
 use sqlx::mysql::MySqlRow;
 use sqlx::pool::PoolConnection;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use posthaste_core::table::Identifier;
+use posthaste_sql::table::Identifier;
 use sqlx::pool::PoolConnection;
 use sqlx::{AssertSqlSafe, Executor, MySql, MySqlConnection, Row};
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use posthaste_core::MessageId;
-use posthaste_core::table::{Kind, TableMap};
+use posthaste_sql::table::{Kind, TableMap};
 use sqlx::mysql::{MySqlArguments, MySqlRow};
 use sqlx::query::Query;
 use sqlx::{Arguments, AssertSqlSafe, Executor, MySql, MySqlConnection};

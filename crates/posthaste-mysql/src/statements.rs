@@ -1,7 +1,7 @@
 //! The finished SQL of every statement.
 
-use posthaste_core::TableMap;
-use posthaste_core::template::{TemplateError, render};
+use posthaste_sql::TableMap;
+use posthaste_sql::template::{TemplateError, render};
 
 use crate::dialect::MySqlDialect;
 use crate::statement::Statement;

@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use posthaste_core::lifecycle::LeaseToken;
 use posthaste_core::store::{ClaimRequest, DeadHead, Ordering, ProducerStore, RelayStore, Scope, WorkerId};
-use posthaste_core::{Message, OutboxOptions, TableMap};
+use posthaste_core::{Message, OutboxOptions};
 use posthaste_mysql::MySqlStore;
+use posthaste_sql::TableMap;
 
 const DDL: &str = "create table outbox (id varchar(40) character set ascii primary key, topic varchar(40) not null,
     k varchar(40), body varchar(40) not null, status varchar(10) not null, tries int not null, who varchar(80),

@@ -4,12 +4,12 @@
 
 mod support;
 
-use posthaste_core::TableMap;
-use posthaste_core::table::catalogue::describe_all;
-use posthaste_core::table::check::check;
-use posthaste_core::table::infer::infer;
-use posthaste_core::table::{Catalogue, Database, Finding, Identifier, LiveTable, Severity, Shipped, TableName};
 use posthaste_mysql::{DEFAULT_PREFIX, MySqlCatalogue, own_map};
+use posthaste_sql::TableMap;
+use posthaste_sql::table::catalogue::describe_all;
+use posthaste_sql::table::check::check;
+use posthaste_sql::table::infer::infer;
+use posthaste_sql::table::{Catalogue, Database, Finding, Identifier, LiveTable, Severity, Shipped, TableName};
 use sqlx::MySqlPool;
 
 async fn findings(map: &TableMap, pool: &MySqlPool) -> Vec<Finding> {

@@ -11,11 +11,11 @@ use posthaste_core::lifecycle::{LeaseToken, Settlement, State};
 use posthaste_core::store::{
     Claim, ClaimRequest, ClaimedMessage, DeadHead, Filter, Ordering, RefusedRow, Scope, WorkerId,
 };
-use posthaste_core::table::Shipped;
 use posthaste_core::validate::TypeNameRule;
 use posthaste_core::{AdminStore, Enqueued, Message, MessageId, OutboxOptions, RelayStore, RetryPolicy};
 use posthaste_mysql::MySqlStore;
 use posthaste_relay::{Relay, RelayConfig, RelayReport};
+use posthaste_sql::table::Shipped;
 use posthaste_testkit::{FaultyPublisher, RecordingPublisher};
 use sqlx::Row;
 use sqlx::mysql::MySqlRow;

@@ -133,7 +133,7 @@ async fn a_call_keeps_its_order_in_a_mapped_table() {
         status = "status"
         created_at = { column = "created_at", kind = "timestamp" }
     "#;
-    let map = posthaste_core::TableMap::from_toml(map).unwrap();
+    let map = posthaste_sql::TableMap::from_toml(map).unwrap();
     let store = MySqlStore::with_map(pool, map).unwrap();
     let outbox = store.outbox(OutboxOptions::default());
     let ids: Vec<_> = (0..100_u128).map(|n| uuid::Uuid::from_u128(u128::MAX - n)).collect();

@@ -4,9 +4,10 @@
 
 mod support;
 
-use posthaste_core::{Message, OutboxOptions, RelayStore, TableMap};
+use posthaste_core::{Message, OutboxOptions, RelayStore};
 use posthaste_mysql::MySqlStore;
 use posthaste_relay::Relay;
+use posthaste_sql::TableMap;
 use posthaste_testkit::RecordingPublisher;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -61,7 +62,7 @@ fn toml(text: &str) -> String {
 }
 
 impl Names {
-    fn map(&self) -> Result<TableMap, posthaste_core::table::MapError> {
+    fn map(&self) -> Result<TableMap, posthaste_sql::table::MapError> {
         let column = |place: usize| toml(&self.columns[place]);
         let word = |place: usize| toml(&self.words[place]);
         TableMap::from_toml(&format!(

@@ -6,9 +6,10 @@ mod support;
 
 use posthaste_core::lifecycle::State;
 use posthaste_core::store::Filter;
-use posthaste_core::{AdminStore, MessageId, TableMap};
+use posthaste_core::{AdminStore, MessageId};
 use posthaste_mysql::MySqlStore;
 use posthaste_relay::{Relay, RelayConfig};
+use posthaste_sql::TableMap;
 use posthaste_testkit::{FaultyPublisher, RecordingPublisher};
 
 const DDL: &str = "create table long_ids (id varchar(600) primary key, body varchar(100) not null,

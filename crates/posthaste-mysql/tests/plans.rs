@@ -9,8 +9,8 @@ use std::time::Duration;
 use posthaste_core::RelayStore;
 use posthaste_core::lifecycle::{LeaseToken, Settlement};
 use posthaste_core::store::{ClaimRequest, ClaimedMessage, Ordering, SchemaStore, Scope, WorkerId};
-use posthaste_core::table::{Kind, TableMap};
 use posthaste_mysql::{MySqlStore, own_map};
+use posthaste_sql::table::{Kind, TableMap};
 use sqlx::{AssertSqlSafe, Executor, Row};
 
 const BACKLOG: u32 = 20_000;

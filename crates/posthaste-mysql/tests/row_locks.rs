@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 
 use posthaste_core::lifecycle::{LeaseToken, Settlement};
 use posthaste_core::store::{Claim, ClaimRequest, DeadHead, Ordering, Scope, WorkerId};
-use posthaste_core::{MessageId, RelayStore, TableMap};
+use posthaste_core::{MessageId, RelayStore};
 use posthaste_mysql::MySqlStore;
 use posthaste_relay::{Relay, RelayConfig};
+use posthaste_sql::TableMap;
 use posthaste_testkit::{FaultyPublisher, RecordingPublisher};
 
 const DDL: &str = "create table `Or``der -- $1` (

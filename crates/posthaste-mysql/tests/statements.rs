@@ -6,8 +6,8 @@ mod support;
 
 use posthaste_core::OutboxOptions;
 use posthaste_core::store::SchemaStore;
-use posthaste_core::table::{Database, SHIPPED, Shipped};
 use posthaste_mysql::MySqlStore;
+use posthaste_sql::table::{Database, SHIPPED, Shipped};
 use sqlx::{AssertSqlSafe, Executor, SqlSafeStr};
 
 /// A statement as the server takes it: its parameters are nameless, and what is compared with a row is one.

@@ -5,10 +5,11 @@
 mod support;
 
 use posthaste_core::store::{ProducerStore, RelayStore, Scope};
-use posthaste_core::table::Shipped;
-use posthaste_core::{Enqueued, Message, OutboxOptions, TableMap};
+use posthaste_core::{Enqueued, Message, OutboxOptions};
 use posthaste_mysql::MySqlStore;
 use posthaste_relay::Relay;
+use posthaste_sql::TableMap;
+use posthaste_sql::table::Shipped;
 use posthaste_testkit::RecordingPublisher;
 use sqlx::MySqlPool;
 

@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use posthaste_core::lifecycle::{LeaseToken, Settlement};
 use posthaste_core::store::{ClaimRequest, Ordering, Scope, StoreErrorKind, WorkerId};
-use posthaste_core::{MessageId, RelayStore, TableMap};
+use posthaste_core::{MessageId, RelayStore};
 use posthaste_mysql::MySqlStore;
+use posthaste_sql::TableMap;
 use sqlx::mysql::{MySqlConnectOptions, MySqlPoolOptions};
 
 const DDL: &str = "create table box (

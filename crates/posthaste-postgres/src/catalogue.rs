@@ -2,8 +2,8 @@
 
 use async_trait::async_trait;
 use posthaste_core::StoreError;
-use posthaste_core::table::catalogue::literals;
-use posthaste_core::table::{Catalogue, Database, Identifier, LiveColumn, LiveIndex, LiveTable, Shape, TableName};
+use posthaste_sql::table::catalogue::literals;
+use posthaste_sql::table::{Catalogue, Database, Identifier, LiveColumn, LiveIndex, LiveTable, Shape, TableName};
 use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, PgPool, Row};
 

@@ -45,10 +45,11 @@ mod trial;
 
 use std::sync::Arc;
 
+use posthaste_core::OutboxOptions;
 use posthaste_core::integrity::ContentHash;
-use posthaste_core::table::BadIdentifier;
-use posthaste_core::template::TemplateError;
-use posthaste_core::{OutboxOptions, TableMap};
+use posthaste_sql::TableMap;
+use posthaste_sql::table::BadIdentifier;
+use posthaste_sql::template::TemplateError;
 use sqlx::PgPool;
 use sqlx::postgres::PgConnectOptions;
 

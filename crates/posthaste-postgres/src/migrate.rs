@@ -2,9 +2,9 @@
 
 use async_trait::async_trait;
 use posthaste_core::StoreError;
-use posthaste_core::migrate::File;
 use posthaste_core::store::{Migration, SchemaStore};
-use posthaste_core::template::render;
+use posthaste_sql::migrate::{self, File};
+use posthaste_sql::template::render;
 use sqlx::{AssertSqlSafe, Executor, PgConnection};
 
 use crate::dialect::PostgresDialect;
@@ -24,7 +24,7 @@ impl SchemaStore for PostgresStore {
     fn migrations(&self) -> Vec<Migration> {
         // Tables that somebody already has are their owner's.
         let files: &[File] = if self.map.is_own() { &MIGRATIONS } else { &[] };
-        Migration::of_files(files, |sql| self.finish(sql))
+        migrate::steps(files, |sql| self.finish(sql))
     }
 
     async fn applied(&self) -> Result<Vec<i64>, StoreError> {
@@ -76,7 +76,7 @@ impl PostgresStore {
             .execute(&mut *tx)
             .await?;
         let applied = self.applied_on(&mut tx).await?;
-        let missing = Migration::missing(self.migrations(), &applied);
+        let missing = migrate::missing(self.migrations(), &applied);
         for migration in &missing {
             tx.execute(sqlx::raw_sql(AssertSqlSafe(migration.sql.clone()))).await?;
         }

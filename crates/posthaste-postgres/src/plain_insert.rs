@@ -5,8 +5,9 @@ use std::collections::HashSet;
 use chrono::{DateTime, SecondsFormat, Utc};
 use posthaste_core::enqueue::{NewRow, Prepared};
 use posthaste_core::store::StoreErrorKind;
-use posthaste_core::table::Kind;
-use posthaste_core::{EnqueueError, Enqueued, StoreError, TableMap};
+use posthaste_core::{EnqueueError, Enqueued, StoreError};
+use posthaste_sql::TableMap;
+use posthaste_sql::table::Kind;
 
 use crate::rows::{bytes_of_uuid, id_text};
 use crate::runner::{Runner, Texts};

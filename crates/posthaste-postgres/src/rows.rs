@@ -1,10 +1,10 @@
 //! From rows to the core's types, and ids to what the server can cast.
 
 use chrono::{DateTime, Utc};
-use posthaste_core::TableMap;
 use posthaste_core::message::MessageId;
 use posthaste_core::store::{ClaimedMessage, Record};
-use posthaste_core::table::{Kind, RawRow};
+use posthaste_sql::TableMap;
+use posthaste_sql::table::{Kind, RawRow};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 use uuid::Uuid;

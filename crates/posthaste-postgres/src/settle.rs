@@ -8,9 +8,10 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
+use posthaste_core::MessageId;
 use posthaste_core::lifecycle::{LeaseToken, Settlement, Verdict};
 use posthaste_core::store::{BusyRow, Extended, Settled};
-use posthaste_core::{MessageId, TableMap};
+use posthaste_sql::TableMap;
 use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::query::Query;
 use sqlx::{PgConnection, Postgres, Row};

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use posthaste_core::TableMap;
-use posthaste_core::table::Strategy;
-use posthaste_core::template::{TemplateError, render};
+use posthaste_sql::TableMap;
+use posthaste_sql::table::Strategy;
+use posthaste_sql::template::{TemplateError, render};
 use sqlx::postgres::PgArguments;
 use sqlx::query::Query;
 use sqlx::{AssertSqlSafe, Postgres};

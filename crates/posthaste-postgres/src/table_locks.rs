@@ -2,8 +2,9 @@
 //!
 //! A statement asks for its table before any part of it runs, so how long it waits has to be said in its transaction before.
 
+use posthaste_core::StoreError;
 use posthaste_core::store::StoreErrorKind;
-use posthaste_core::{StoreError, TableMap};
+use posthaste_sql::TableMap;
 use sqlx::{PgConnection, Row};
 
 use crate::PostgresStore;

@@ -5,9 +5,10 @@
 
 use std::time::Duration;
 
+use posthaste_core::MessageId;
 use posthaste_core::lifecycle::LeaseToken;
 use posthaste_core::store::{ClaimRequest, Halving, RefusedRow, SearchDeadline, WorkerId};
-use posthaste_core::{MessageId, TableMap};
+use posthaste_sql::TableMap;
 use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::query::Query;
 use sqlx::{Connection, Executor, PgConnection, Postgres};

@@ -18,7 +18,7 @@ use crate::pooling;
 use crate::rows::ids;
 use crate::settle::Verdicts;
 use crate::statements::Claims;
-use posthaste_core::dialect::Dialect;
+use posthaste_sql::dialect::Dialect;
 
 /// Nobody waits for a trial for long, and it waits for nobody. Constraints speak when their statement ends.
 const BEGIN_TRIAL: &str = "begin isolation level read committed;

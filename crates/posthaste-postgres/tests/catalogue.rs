@@ -4,12 +4,12 @@
 
 mod support;
 
-use posthaste_core::TableMap;
-use posthaste_core::table::catalogue::describe_all;
-use posthaste_core::table::check::check;
-use posthaste_core::table::infer::infer;
-use posthaste_core::table::{Catalogue, Database, Identifier, LiveTable, SHIPPED, Severity, TableName};
 use posthaste_postgres::PostgresCatalogue;
+use posthaste_sql::TableMap;
+use posthaste_sql::table::catalogue::describe_all;
+use posthaste_sql::table::check::check;
+use posthaste_sql::table::infer::infer;
+use posthaste_sql::table::{Catalogue, Database, Identifier, LiveTable, SHIPPED, Severity, TableName};
 use sqlx::{AssertSqlSafe, Executor, PgPool};
 
 /// A pool whose connections find their tables in a schema of their own.
@@ -36,7 +36,7 @@ async fn live(pool: &PgPool, table: &str) -> LiveTable {
     catalogue.describe(&name).await.unwrap().unwrap()
 }
 
-async fn findings(map: &TableMap, pool: &PgPool) -> Vec<posthaste_core::table::Finding> {
+async fn findings(map: &TableMap, pool: &PgPool) -> Vec<posthaste_sql::table::Finding> {
     let live = describe_all(map, &PostgresCatalogue::new(pool.clone())).await.unwrap();
     check(map, &live, Database::Postgres)
 }

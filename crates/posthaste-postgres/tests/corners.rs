@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use posthaste_core::lifecycle::{LeaseToken, Settlement, State, Verdict};
 use posthaste_core::store::{ClaimRequest, DeadHead, Filter, Ordering, SchemaStore, Scope, WorkerId};
-use posthaste_core::table::Shipped;
 use posthaste_core::{AdminStore, Message, OutboxOptions, RelayStore};
 use posthaste_postgres::PostgresStore;
 use posthaste_relay::{Relay, RelayConfig};
+use posthaste_sql::table::Shipped;
 use posthaste_testkit::RecordingPublisher;
 use sqlx::postgres::PgPoolOptions;
 use sqlx::{AssertSqlSafe, Executor, Row};

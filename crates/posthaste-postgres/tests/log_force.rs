@@ -11,9 +11,10 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use posthaste_core::{Batch, Outcome, Publisher, RelayStore, Report, TableMap};
+use posthaste_core::{Batch, Outcome, Publisher, RelayStore, Report};
 use posthaste_postgres::PostgresLogStore;
 use posthaste_relay::{Relay, RelayConfig};
+use posthaste_sql::TableMap;
 use support_log::{Log, Work, request};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, sleep_until};
@@ -186,7 +187,7 @@ async fn naive(log: &Log) -> PostgresLogStore {
          create table naive_failed (like outbox_failed including all)",
     )
     .await;
-    let toml = posthaste_core::table::Shipped::find("commerce").unwrap().toml;
+    let toml = posthaste_sql::table::Shipped::find("commerce").unwrap().toml;
     let toml = toml
         .replace("\"outbox_cursor\"", "\"naive_cursor\"")
         .replace("\"outbox_failed\"", "\"naive_failed\"");

@@ -4,9 +4,10 @@
 
 mod support;
 
+use posthaste_core::OutboxOptions;
 use posthaste_core::store::SchemaStore;
-use posthaste_core::{OutboxOptions, TableMap};
 use posthaste_postgres::PostgresStore;
+use posthaste_sql::TableMap;
 use sqlx::{AssertSqlSafe, Executor, SqlSafeStr};
 
 #[tokio::test]

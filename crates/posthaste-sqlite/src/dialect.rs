@@ -1,7 +1,7 @@
 //! How SQLite says what all databases have. Moments are milliseconds since 1970.
 
-use posthaste_core::dialect::{Dialect, Form};
-use posthaste_core::table::Kind;
+use posthaste_sql::dialect::{Dialect, Form};
+use posthaste_sql::table::Kind;
 
 pub(crate) struct SqliteDialect;
 

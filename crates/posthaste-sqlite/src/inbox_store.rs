@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use posthaste_core::inbox::stored_key;
 use posthaste_core::{Inbox, InboxStore, Mark, StoreError};
+use posthaste_sql::savepoint;
 use sqlx::{AssertSqlSafe, Executor, Sqlite, SqliteConnection, Transaction};
 
 use crate::error::store_error;
@@ -41,13 +42,13 @@ impl Inbox for SqliteInbox {
     }
 
     async fn mark(&self, tx: &mut SqliteConnection, mark: Mark) -> Result<(), StoreError> {
-        let set = tx.execute(AssertSqlSafe(mark.set()));
+        let set = tx.execute(AssertSqlSafe(savepoint::set(mark)));
         set.await.map(drop).map_err(store_error)
     }
 
     /// A full disk, an interrupt or `or rollback` ends the whole transaction; what follows is written without one.
     async fn prove(&self, tx: &mut SqliteConnection, mark: Mark) -> Result<(), StoreError> {
-        match tx.execute(AssertSqlSafe(mark.release())).await {
+        match tx.execute(AssertSqlSafe(savepoint::release(mark))).await {
             Ok(_) => Ok(()),
             Err(error) if is_lost(&error) => Err(Mark::lost(error)),
             Err(error) => Err(store_error(error)),

@@ -48,8 +48,9 @@ mod wake;
 use std::sync::Arc;
 
 use posthaste_core::store::StoreErrorKind;
-use posthaste_core::table::{BadIdentifier, Kind};
-use posthaste_core::{OutboxOptions, StoreError, TableMap};
+use posthaste_core::{OutboxOptions, StoreError};
+use posthaste_sql::TableMap;
+use posthaste_sql::table::{BadIdentifier, Kind};
 use sqlx::SqlitePool;
 
 pub use catalogue::SqliteCatalogue;

@@ -2,8 +2,8 @@
 
 use async_trait::async_trait;
 use posthaste_core::StoreError;
-use posthaste_core::migrate::File;
 use posthaste_core::store::{Migration, SchemaStore};
+use posthaste_sql::migrate::{self, File};
 use sqlx::{AssertSqlSafe, Executor, SqliteConnection};
 
 use crate::error::store_error;
@@ -22,7 +22,7 @@ impl SchemaStore for SqliteStore {
         if !self.map.has("migrations") {
             return Vec::new();
         }
-        Migration::of_files(&MIGRATIONS, |sql| self.finish(sql))
+        migrate::steps(&MIGRATIONS, |sql| self.finish(sql))
     }
 
     async fn applied(&self) -> Result<Vec<i64>, StoreError> {
@@ -68,7 +68,7 @@ impl SqliteStore {
         // The write lock is taken before anything is looked at: whoever comes second finds the first one's work done.
         let mut tx = self.pool.begin_with(BEGIN).await?;
         let applied = self.applied_on(&mut tx).await?;
-        let missing = Migration::missing(self.migrations(), &applied);
+        let missing = migrate::missing(self.migrations(), &applied);
         for migration in &missing {
             tx.execute(sqlx::raw_sql(AssertSqlSafe(migration.sql.clone()))).await?;
         }

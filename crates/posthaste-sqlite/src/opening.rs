@@ -2,9 +2,10 @@
 
 use std::collections::HashSet;
 
+use posthaste_core::StoreError;
 use posthaste_core::store::StoreErrorKind;
-use posthaste_core::table::{Column, Kind, Strategy};
-use posthaste_core::{StoreError, TableMap};
+use posthaste_sql::TableMap;
+use posthaste_sql::table::{Column, Kind, Strategy};
 
 use crate::SqliteStore;
 use crate::dialect::offset;

@@ -10,9 +10,9 @@ use posthaste_core::store::{
     Claim, ClaimRequest, Extended, LeadRequest, Leadership, OutboxStats, Recovered, RelayBeat, RelayStore, Scope,
     Settled, StoreErrorKind, Terms, WorkerId,
 };
-use posthaste_core::table::Kind;
 use posthaste_core::wake::WakeSource;
 use posthaste_core::{MessageId, StoreError};
+use posthaste_sql::table::Kind;
 use sqlx::sqlite::SqliteRow;
 use sqlx::types::Json;
 use sqlx::{Connection, Row, SqliteConnection};

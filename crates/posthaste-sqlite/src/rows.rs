@@ -4,10 +4,10 @@ use std::cmp::Ordering;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use posthaste_core::TableMap;
 use posthaste_core::message::MessageId;
 use posthaste_core::store::{ClaimedMessage, Record};
-use posthaste_core::table::RawRow;
+use posthaste_sql::TableMap;
+use posthaste_sql::table::RawRow;
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Row, TypeInfo, ValueRef};
 

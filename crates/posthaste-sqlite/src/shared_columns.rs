@@ -1,6 +1,6 @@
 //! Columns that play several roles: an aggregate's id is often the ordering key too.
 
-use posthaste_core::TableMap;
+use posthaste_sql::TableMap;
 
 /// Roles in the order in which a column that has several is written; the first one stands for all.
 const WRITTEN: [&str; 9] = [

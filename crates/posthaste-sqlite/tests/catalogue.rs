@@ -4,11 +4,11 @@
 
 mod support;
 
-use posthaste_core::TableMap;
-use posthaste_core::table::catalogue::describe_all;
-use posthaste_core::table::check::check;
-use posthaste_core::table::infer::infer;
-use posthaste_core::table::{Catalogue, Database, Finding, Kind, Severity, Shipped};
+use posthaste_sql::TableMap;
+use posthaste_sql::table::catalogue::describe_all;
+use posthaste_sql::table::check::check;
+use posthaste_sql::table::infer::infer;
+use posthaste_sql::table::{Catalogue, Database, Finding, Kind, Severity, Shipped};
 use posthaste_sqlite::{DEFAULT_PREFIX, SqliteCatalogue};
 use sqlx::{AssertSqlSafe, Executor, SqlitePool};
 

@@ -5,10 +5,10 @@ mod support;
 
 use std::time::Duration;
 
-use posthaste_core::TableMap;
 use posthaste_core::store::{SchemaStore, StoreCapabilities};
-use posthaste_core::table::Kind;
 use posthaste_core::{EnqueueError, Enqueued, Inbox, InboxStore, Mark, Message, MessageId, OutboxOptions, StoreError};
+use posthaste_sql::TableMap;
+use posthaste_sql::table::Kind;
 use posthaste_sqlite::SqliteStore;
 use posthaste_testkit::{Backend, Trouble};
 use sqlx::{AssertSqlSafe, Executor, Sqlite, Transaction};

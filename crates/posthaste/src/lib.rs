@@ -38,3 +38,10 @@ pub use posthaste_relay as relay;
 /// The SQLite store.
 #[cfg(feature = "sqlite")]
 pub use posthaste_sqlite as sqlite;
+
+/// Table maps and what else the stores share.
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+pub use posthaste_sql as sql;
+
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+pub use posthaste_sql::TableMap;

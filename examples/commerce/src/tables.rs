@@ -2,9 +2,9 @@
 
 use anyhow::Context;
 use posthaste::OutboxOptions;
-use posthaste::core::TableMap;
-use posthaste::core::table::Shipped;
+use posthaste::TableMap;
 use posthaste::postgres::{PostgresHandled, PostgresLogOutbox, PostgresLogStore};
+use posthaste::sql::table::Shipped;
 use sqlx::PgPool;
 
 /// The map of these tables. A team with other names has its own, read by `TableMap::from_toml`.

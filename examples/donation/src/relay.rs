@@ -1,12 +1,12 @@
 //! Notifies people of donations. `posthaste run --config posthaste.toml` does the same without a line of code.
 
 use anyhow::Context;
-use posthaste::core::TableMap;
-use posthaste::core::table::Shipped;
+use posthaste::TableMap;
 use posthaste::mysql::MySqlStore;
 use posthaste::publishers::webhook::WebhookOptions;
 use posthaste::publishers::{LogPublisher, WebhookPublisher, WebhookUrl};
 use posthaste::relay::{Relay, RelayConfig};
+use posthaste::sql::table::Shipped;
 use sqlx::MySqlPool;
 
 /// The map of the service's outbox.

@@ -3,7 +3,7 @@
 pub mod shipments;
 pub mod worker;
 
-use posthaste::core::table::Shipped;
+use posthaste::sql::table::Shipped;
 use sqlx::{Executor, PgPool};
 
 /// Creates the shipments, and the outbox as its map describes it.

@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use posthaste::core::table::Shipped;
 use posthaste::postgres::PostgresStore;
 use posthaste::publishers::{FileOptions, FilePublisher};
 use posthaste::relay::{Relay, RelayConfig};
-use posthaste::{Publisher, core::TableMap};
+use posthaste::sql::table::Shipped;
+use posthaste::{Publisher, TableMap};
 use sqlx::PgPool;
 use tokio_util::sync::CancellationToken;
 

@@ -1,10 +1,10 @@
 //! Delivers to Kafka from the table that the service has.
 
-use posthaste::core::table::Shipped;
 use posthaste::kafka::Connection;
 use posthaste::postgres::PostgresStore;
 use posthaste::publishers::kafka::{KafkaOptions, KafkaPublisher};
 use posthaste::relay::{Relay, RelayConfig};
+use posthaste::sql::table::Shipped;
 use sqlx::PgPool;
 use tokio_util::sync::CancellationToken;
 

@@ -1,8 +1,8 @@
 //! Tables and the topic.
 
-use posthaste::core::table::Shipped;
 use posthaste::kafka::Connection;
 use posthaste::kafka::topics::{self, DeclaredTopics};
+use posthaste::sql::table::Shipped;
 use sqlx::{Executor, PgPool};
 
 /// Creates the orders, and the outbox as its map describes it.

@@ -3,8 +3,8 @@
 pub mod dispatch;
 pub mod record;
 
-use posthaste::core::TableMap;
-use posthaste::core::table::Shipped;
+use posthaste::TableMap;
+use posthaste::sql::table::Shipped;
 use sqlx::{Executor, PgPool};
 
 /// Whose outbox it is within the table.

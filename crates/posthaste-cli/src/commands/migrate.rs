@@ -2,9 +2,9 @@
 
 use anyhow::bail;
 use clap::{Args, Subcommand};
-use posthaste_core::TableMap;
 use posthaste_core::store::{Migration, Store};
-use posthaste_core::table::Shipped;
+use posthaste_sql::TableMap;
+use posthaste_sql::table::Shipped;
 use serde_json::json;
 
 use crate::config::Config;

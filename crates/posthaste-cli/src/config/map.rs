@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use posthaste_core::TableMap;
-use posthaste_core::table::{SHIPPED, Shipped};
+use posthaste_sql::TableMap;
+use posthaste_sql::table::{SHIPPED, Shipped};
 
 use super::problem::closest;
 

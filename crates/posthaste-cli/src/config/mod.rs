@@ -13,8 +13,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use posthaste_core::validate::{Limits, TypeNameRule};
-use posthaste_core::{OutboxOptions, RetryPolicy, TableMap};
+use posthaste_core::{OutboxOptions, RetryPolicy};
 use posthaste_relay::RelayConfig;
+use posthaste_sql::TableMap;
 use serde::Deserialize;
 
 pub use database_url::DatabaseUrl;

@@ -7,10 +7,8 @@
 
 use std::time::Duration;
 
-use super::{Scope, StoreError, StoreErrorKind};
+use super::{StoreError, StoreErrorKind};
 use crate::lifecycle::Verdict;
-use crate::message::{Message, MessageId};
-use crate::table::{Kind, TableMap};
 
 /// How long the error of a tried verdict is. Brokers say much when they refuse something.
 const ERROR_LENGTH: usize = 1_000;
@@ -68,46 +66,6 @@ impl StoreError {
             ),
             remedy: Some(remedy),
             ..self
-        }
-    }
-}
-
-impl TableMap {
-    /// A message for a row of a scope on which verdicts are tried, if one can be made that the table takes.
-    pub fn trial_message(&self, scope: &Scope) -> Option<Message> {
-        let id = MessageId::new();
-        let text = |role: &str| match self.column(role)?.kind {
-            Kind::Integer => Some("0".to_owned()),
-            Kind::Uuid | Kind::UuidBytes => Some(id.to_string()),
-            // What two roles share a column for must be equal, and short.
-            _ => Some("posthaste-trial".to_owned()),
-        };
-        let topic = scope.topics.first().map_or("posthaste-trial", String::as_str);
-        let mut message = Message::new(topic, "{}");
-        message.ordering_key = text("ordering_key");
-        message.aggregate_type = text("aggregate_type");
-        message.aggregate_id = text("aggregate_id");
-        message.event_type = text("event_type").map(|_| "posthaste.trial.tried.v1".to_owned());
-        message.tenant = scope.tenant.clone().or_else(|| text("tenant"));
-        message.source = text("source");
-        message.topic = self.topic_for(&message).ok()?;
-        Some(message)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use crate::enqueue::{OutboxOptions, Prepared};
-    use crate::store::Scope;
-    use crate::table::{SHIPPED, TableMap};
-
-    #[test]
-    fn the_message_that_is_tried_fits_every_table_that_ships() {
-        let shipped = SHIPPED.iter().map(|shipped| shipped.map().unwrap());
-        for map in shipped.chain([TableMap::in_schema("posthaste").unwrap()]) {
-            let message = map.trial_message(&Scope::default()).expect("it has a topic");
-            let prepared = Prepared::new([message], &OutboxOptions::default()).unwrap();
-            map.fits(&prepared).unwrap();
         }
     }
 }

@@ -2,9 +2,9 @@
 
 use async_trait::async_trait;
 use posthaste_core::lifecycle::State;
-use posthaste_core::log::Ranges;
 use posthaste_core::store::{AdminStore, Filter, Record, RelayRecord};
 use posthaste_core::{MessageId, StoreError};
+use posthaste_sql::log::Ranges;
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 

@@ -3,9 +3,9 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::Instant;
 
-use posthaste_core::TableMap;
-use posthaste_core::log::{Failure, Holder, LogRow, ReadResult};
 use posthaste_core::store::{Claim, ClaimRequest, ClaimedMessage, DeadHead, Ordering};
+use posthaste_sql::TableMap;
+use posthaste_sql::log::{Failure, Holder, LogRow, ReadResult};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 

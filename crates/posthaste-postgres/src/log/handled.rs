@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use posthaste_core::store::StoreErrorKind;
-use posthaste_core::template::{TemplateError, render};
-use posthaste_core::{Inbox, InboxStore, Mark, StoreError, TableMap};
+use posthaste_core::{Inbox, InboxStore, Mark, StoreError};
+use posthaste_sql::TableMap;
+use posthaste_sql::template::{TemplateError, render};
 use sqlx::{AssertSqlSafe, PgConnection, PgPool, Postgres, Transaction};
 
 use crate::dialect::PostgresDialect;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use posthaste_core::log::{LogReader, Proof};
+use posthaste_sql::log::{LogReader, Proof};
 use sqlx::{PgConnection, Row};
 
 use super::Inner;

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use posthaste_core::StoreError;
-use posthaste_core::log::{ClosedGaps, Failure, Probe, Ranges};
+use posthaste_sql::log::{ClosedGaps, Failure, Probe, Ranges};
 use sqlx::{PgConnection, Row};
 
 use super::error::LogResult;

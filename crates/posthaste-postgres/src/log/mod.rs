@@ -4,7 +4,7 @@
 //! One relay reads at a time. It holds an advisory lock on a connection of its own, and writes cursor and failures on that
 //! same connection, so whoever lost the lock cannot write. What it knows beyond the stored cursor (gaps, rows in flight) is
 //! in its memory, which outlives a connection; a successor begins at the cursor, which can repeat but not skip. See
-//! [`posthaste_core::log`].
+//! [`posthaste_sql::log`].
 
 mod admin_store;
 mod check;
@@ -25,10 +25,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use posthaste_core::log::Proof;
 use posthaste_core::store::{Migration, SchemaStore};
-use posthaste_core::template::TemplateError;
-use posthaste_core::{OutboxOptions, StoreError, TableMap};
+use posthaste_core::{OutboxOptions, StoreError};
+use posthaste_sql::TableMap;
+use posthaste_sql::log::Proof;
+use posthaste_sql::template::TemplateError;
 use sqlx::PgPool;
 use tokio::sync::Mutex;
 

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
-use posthaste_core::log::Lane;
+use posthaste_core::MessageId;
 use posthaste_core::store::ClaimedMessage;
-use posthaste_core::table::RawRow;
-use posthaste_core::{MessageId, TableMap};
+use posthaste_sql::TableMap;
+use posthaste_sql::log::Lane;
+use posthaste_sql::table::RawRow;
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 

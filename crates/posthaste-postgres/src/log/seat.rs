@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use posthaste_core::log::{ClosedGaps, LogReader, Proof};
+use posthaste_sql::log::{ClosedGaps, LogReader, Proof};
 use sqlx::{ConnectOptions, Connection, PgConnection, Row};
 
 use super::Inner;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use posthaste_core::lifecycle::LeaseToken;
-use posthaste_core::log::{Lane, LogReader, Rewrite};
+use posthaste_sql::log::{Lane, LogReader, Rewrite};
 use sqlx::PgConnection;
 
 use super::error::{LogError, LogResult};

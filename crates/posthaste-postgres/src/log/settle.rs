@@ -9,9 +9,9 @@ use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use posthaste_core::lifecycle::{Settlement, Verdict};
-use posthaste_core::log::{Failure, Lane, Rewrite};
 use posthaste_core::store::{BusyRow, RefusedVerdict};
 use posthaste_core::{MessageId, StoreError};
+use posthaste_sql::log::{Failure, Lane, Rewrite};
 
 use super::Inner;
 use super::error::{LogError, LogResult};

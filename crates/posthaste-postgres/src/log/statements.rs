@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use posthaste_core::TableMap;
-use posthaste_core::template::{TemplateError, render};
+use posthaste_sql::TableMap;
+use posthaste_sql::template::{TemplateError, render};
 use sqlx::AssertSqlSafe;
 
 use crate::dialect::PostgresDialect;

@@ -1,10 +1,10 @@
 //! Claims beside a large table of failures, with the indexes that `maps check` proposes.
 
 use posthaste_core::store::SchemaStore;
-use posthaste_core::table::Database;
-use posthaste_core::table::catalogue::describe_all;
-use posthaste_core::table::check::check;
 use posthaste_postgres::PostgresCatalogue;
+use posthaste_sql::table::Database;
+use posthaste_sql::table::catalogue::describe_all;
+use posthaste_sql::table::check::check;
 use sqlx::{AssertSqlSafe, Executor, Row};
 
 use crate::support_log::Log;

@@ -1,8 +1,9 @@
 //! What an application appends is what is delivered, or it is refused by name.
 
-use posthaste_core::table::Shipped;
-use posthaste_core::{Message, OutboxOptions, TableMap};
+use posthaste_core::{Message, OutboxOptions};
 use posthaste_postgres::PostgresLogStore;
+use posthaste_sql::TableMap;
+use posthaste_sql::table::Shipped;
 
 use crate::support_log::{Log, Work, request};
 

@@ -1,10 +1,11 @@
 //! Failed rows are known by their own keys, whatever their events are called.
 
+use posthaste_core::MessageId;
 use posthaste_core::lifecycle::State;
 use posthaste_core::store::{AdminStore, Filter};
-use posthaste_core::table::Shipped;
-use posthaste_core::{MessageId, TableMap};
 use posthaste_postgres::{LogOptions, PostgresLogStore};
+use posthaste_sql::TableMap;
+use posthaste_sql::table::Shipped;
 
 use crate::support_log::{Log, Work, dead, request, retry};
 

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use posthaste_core::table::Shipped;
-use posthaste_core::{RelayStore, TableMap};
+use posthaste_core::RelayStore;
 use posthaste_postgres::PostgresLogStore;
+use posthaste_sql::TableMap;
+use posthaste_sql::table::Shipped;
 use sqlx::{Executor, Postgres};
 
 use crate::eventually;

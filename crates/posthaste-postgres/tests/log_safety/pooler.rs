@@ -1,9 +1,10 @@
 //! Poolers that share out sessions by transaction.
 
-use posthaste_core::table::Shipped;
-use posthaste_core::{Message, OutboxOptions, RelayStore, TableMap};
+use posthaste_core::{Message, OutboxOptions, RelayStore};
 use posthaste_postgres::PostgresLogStore;
 use posthaste_servers::{PgBouncer, PoolMode};
+use posthaste_sql::TableMap;
+use posthaste_sql::table::Shipped;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 
 use crate::support::server_url;

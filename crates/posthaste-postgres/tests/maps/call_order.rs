@@ -1,6 +1,7 @@
 //! Calls one after the other, where a table is ordered by time and id.
 
-use posthaste_core::{Message, TableMap};
+use posthaste_core::Message;
+use posthaste_sql::TableMap;
 
 use crate::place::{Place, claim, request};
 

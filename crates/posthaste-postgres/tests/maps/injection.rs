@@ -1,7 +1,8 @@
 //! No name and no word of a map is ever read as SQL.
 
-use posthaste_core::{Message, RelayStore, TableMap};
+use posthaste_core::{Message, RelayStore};
 use posthaste_relay::Relay;
+use posthaste_sql::TableMap;
 use posthaste_testkit::RecordingPublisher;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -58,7 +59,7 @@ struct Names {
 }
 
 impl Names {
-    fn map(&self) -> Result<TableMap, posthaste_core::table::MapError> {
+    fn map(&self) -> Result<TableMap, posthaste_sql::table::MapError> {
         let column = |place: usize| toml(&self.columns[place]);
         let word = |place: usize| toml(&self.words[place]);
         let (mut lease, mut processing) = (String::new(), String::new());

@@ -2,8 +2,9 @@
 
 use posthaste_core::lifecycle::State;
 use posthaste_core::store::Filter;
-use posthaste_core::{AdminStore, MessageId, TableMap};
+use posthaste_core::{AdminStore, MessageId};
 use posthaste_relay::{Relay, RelayConfig};
+use posthaste_sql::TableMap;
 use posthaste_testkit::{FaultyPublisher, RecordingPublisher};
 
 use crate::place::Place;

@@ -4,11 +4,12 @@ use std::time::{Duration, Instant};
 
 use posthaste_core::lifecycle::LeaseToken;
 use posthaste_core::store::{Claim, ClaimRequest, DeadHead, Ordering, Scope, WorkerId};
-use posthaste_core::table::Shipped;
 use posthaste_core::validate::TypeNameRule;
-use posthaste_core::{EnqueueError, Enqueued, Message, MessageId, OutboxOptions, RelayStore, TableMap};
+use posthaste_core::{EnqueueError, Enqueued, Message, MessageId, OutboxOptions, RelayStore};
 use posthaste_postgres::PostgresStore;
 use posthaste_relay::RelayConfig;
+use posthaste_sql::TableMap;
+use posthaste_sql::table::Shipped;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{AssertSqlSafe, Executor, PgPool};
 

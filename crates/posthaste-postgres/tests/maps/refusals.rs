@@ -5,8 +5,9 @@ use std::time::Duration;
 use posthaste_core::store::{
     DeadHead, Filter, LeadRequest, Ordering, RelayBeat, SchemaStore, Scope, StoreErrorKind, WorkerId,
 };
-use posthaste_core::table::Shipped;
-use posthaste_core::{AdminStore, Inbox, RelayStore, StoreError, TableMap};
+use posthaste_core::{AdminStore, Inbox, RelayStore, StoreError};
+use posthaste_sql::TableMap;
+use posthaste_sql::table::Shipped;
 
 use crate::place::{Place, request};
 

@@ -2,7 +2,7 @@
 
 use posthaste_core::RelayStore;
 use posthaste_core::store::SchemaStore;
-use posthaste_core::table::{SHIPPED, Strategy};
+use posthaste_sql::table::{SHIPPED, Strategy};
 use sqlx::{AssertSqlSafe, Executor, SqlSafeStr};
 
 use crate::place::Place;

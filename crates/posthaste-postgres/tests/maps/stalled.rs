@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use posthaste_core::lifecycle::{Settlement, Verdict};
 use posthaste_core::store::{Claim, ClaimRequest, ClaimedMessage, RefusedRow, Scope};
-use posthaste_core::table::Shipped;
 use posthaste_core::{Enqueued, Message, MessageId, RelayStore};
+use posthaste_sql::table::Shipped;
 
 use crate::place::{Place, claim, ids, request, unordered};
 use crate::sql::DONATION;

@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use posthaste_core::lifecycle::{LeaseToken, Settlement, Verdict};
 use posthaste_core::store::{Claim, ClaimRequest, DeadHead, Ordering, Scope, WorkerId};
-use posthaste_core::table::Shipped;
-use posthaste_core::{MessageId, RelayStore, TableMap};
+use posthaste_core::{MessageId, RelayStore};
 use posthaste_postgres::{LogOptions, PostgresLogStore};
 use posthaste_relay::RelayConfig;
+use posthaste_sql::TableMap;
+use posthaste_sql::table::Shipped;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{Executor, PgPool};
 

@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use posthaste_core::store::{SchemaStore, StoreCapabilities};
-use posthaste_core::{
-    EnqueueError, Enqueued, Inbox, InboxStore, Mark, Message, MessageId, OutboxOptions, StoreError, TableMap,
-};
+use posthaste_core::{EnqueueError, Enqueued, Inbox, InboxStore, Mark, Message, MessageId, OutboxOptions, StoreError};
 use posthaste_postgres::PostgresStore;
+use posthaste_sql::TableMap;
 use posthaste_testkit::{Backend, Trouble};
 use sqlx::{AssertSqlSafe, Executor, Postgres, Transaction};
 

@@ -1,7 +1,8 @@
 //! Writing to tables that somebody already has, through the library.
 
 use posthaste_core::store::{ProducerStore, RelayStore};
-use posthaste_core::{EnqueueError, Enqueued, Message, MessageId, OutboxOptions, TableMap};
+use posthaste_core::{EnqueueError, Enqueued, Message, MessageId, OutboxOptions};
+use posthaste_sql::TableMap;
 use posthaste_testkit::{RecordingPublisher, drain};
 use sqlx::Row;
 

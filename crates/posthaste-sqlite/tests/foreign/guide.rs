@@ -1,8 +1,8 @@
 //! The worked example of the guide to table maps.
 
-use posthaste_core::TableMap;
 use posthaste_core::store::{ProducerStore, RelayStore};
 use posthaste_core::{Message, OutboxOptions};
+use posthaste_sql::TableMap;
 use posthaste_testkit::{RecordingPublisher, drain};
 
 use super::tables::Foreign;

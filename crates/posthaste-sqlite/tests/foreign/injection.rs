@@ -4,7 +4,8 @@ use std::collections::HashSet;
 
 use posthaste_core::lifecycle::{Settlement, State};
 use posthaste_core::store::{AdminStore, Filter, ProducerStore, RelayStore, SchemaStore};
-use posthaste_core::{Message, OutboxOptions, TableMap};
+use posthaste_core::{Message, OutboxOptions};
+use posthaste_sql::TableMap;
 use posthaste_sqlite::SqliteStore;
 use proptest::collection::vec;
 use proptest::prelude::*;

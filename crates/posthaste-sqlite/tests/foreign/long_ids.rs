@@ -2,7 +2,8 @@
 
 use posthaste_core::lifecycle::State;
 use posthaste_core::store::Filter;
-use posthaste_core::{AdminStore, MessageId, TableMap};
+use posthaste_core::{AdminStore, MessageId};
+use posthaste_sql::TableMap;
 use posthaste_testkit::{FaultyPublisher, RecordingPublisher, drain};
 
 use super::tables::Foreign;

@@ -4,8 +4,9 @@ use posthaste_core::breaker::CircuitState;
 use posthaste_core::store::{
     AdminStore, ClaimRequest, Filter, LeadRequest, RelayBeat, RelayStore, Scope, StoreErrorKind, WorkerId,
 };
-use posthaste_core::table::Shipped;
-use posthaste_core::{Inbox, StoreError, TableMap};
+use posthaste_core::{Inbox, StoreError};
+use posthaste_sql::TableMap;
+use posthaste_sql::table::Shipped;
 use posthaste_sqlite::SqliteStore;
 
 use super::support;

@@ -142,7 +142,7 @@ processing = "busy"
 delivered = "done"
 dead = "dead"
 "#;
-    let map = posthaste_core::TableMap::from_toml(&map.replace("KIND", kind)).unwrap();
+    let map = posthaste_sql::TableMap::from_toml(&map.replace("KIND", kind)).unwrap();
     Foreign::new(ddl, map).await
 }
 

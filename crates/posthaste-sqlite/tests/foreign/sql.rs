@@ -1,7 +1,7 @@
 //! The SQL of maps that ship and can be served: prepared by SQLite, and kept in the repository as it runs.
 
-use posthaste_core::TableMap;
 use posthaste_core::store::SchemaStore;
+use posthaste_sql::TableMap;
 use sqlx::{AssertSqlSafe, Executor, SqlSafeStr};
 
 use super::tables::{DONATION_DDL, Foreign, UNUSUAL_DDL, USAGE_DDL, donation_map, unusual_map, usage_map};

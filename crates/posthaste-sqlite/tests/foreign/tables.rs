@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use posthaste_core::TableMap;
 use posthaste_core::lifecycle::LeaseToken;
 use posthaste_core::store::{Claim, ClaimRequest, DeadHead, Ordering, RelayStore, Scope, WorkerId};
-use posthaste_core::table::Shipped;
+use posthaste_sql::TableMap;
+use posthaste_sql::table::Shipped;
 use posthaste_sqlite::SqliteStore;
 use sqlx::{AssertSqlSafe, Executor};
 use tempfile::TempDir;

@@ -170,7 +170,7 @@ async fn a_lease_in_whole_seconds_is_not_over_too_early() {
             "column = \"Lease'Ends\", kind = \"epoch_ms\"",
             "column = \"Lease'Ends\", kind = \"epoch_s\"",
         );
-    let foreign = Foreign::new(UNUSUAL_DDL, posthaste_core::TableMap::from_toml(&toml).unwrap()).await;
+    let foreign = Foreign::new(UNUSUAL_DDL, posthaste_sql::TableMap::from_toml(&toml).unwrap()).await;
     insert(&foreign, "k", "b").await;
     let mut request = request();
     request.lease = Duration::from_millis(900);

@@ -4,7 +4,8 @@ use std::io::BufRead;
 
 use anyhow::{Context, anyhow};
 use posthaste_core::store::Store;
-use posthaste_core::{EnqueueError, Enqueued, Message, OutboxOptions, TableMap};
+use posthaste_core::{EnqueueError, Enqueued, Message, OutboxOptions};
+use posthaste_sql::TableMap;
 
 use super::{line, refusal};
 use crate::failure::is_broken_pipe;

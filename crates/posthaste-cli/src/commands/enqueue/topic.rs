@@ -1,6 +1,7 @@
 //! Where a message goes that does not say so itself.
 
-use posthaste_core::{Message, TableMap};
+use posthaste_core::Message;
+use posthaste_sql::TableMap;
 
 /// The topic that the table's rule derives, or what is wrong if there is none.
 pub(super) fn derived(message: &Message, map: Option<&TableMap>) -> Result<String, String> {

@@ -3,7 +3,7 @@
 use std::io::{Write, stdout};
 
 use clap::Args;
-use posthaste_core::table::{Finding, Severity};
+use posthaste_sql::table::{Finding, Severity};
 use serde_json::json;
 
 use super::with_map;

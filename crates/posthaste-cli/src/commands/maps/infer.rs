@@ -4,9 +4,9 @@ use std::io::{Write, stdout};
 
 use anyhow::{Context, bail};
 use clap::Args;
-use posthaste_core::TableMap;
-use posthaste_core::table::infer::{headers_column, infer, may_belong, status_column};
-use posthaste_core::table::{Catalogue, Identifier, LiveTable, TableName};
+use posthaste_sql::TableMap;
+use posthaste_sql::table::infer::{headers_column, infer, may_belong, status_column};
+use posthaste_sql::table::{Catalogue, Identifier, LiveTable, TableName};
 
 use crate::config::{Config, Database, DatabaseUrl};
 use crate::wiring;

@@ -3,7 +3,7 @@
 use std::io::{Write, stdout};
 
 use clap::Args;
-use posthaste_core::table::check::check;
+use posthaste_sql::table::check::check;
 
 use super::find;
 use crate::config::Config;

@@ -8,9 +8,9 @@ use std::time::Duration;
 use anyhow::bail;
 use clap::Args;
 use humantime_serde::re::humantime::format_duration;
-use posthaste_core::TableMap;
 use posthaste_core::breaker::CircuitState;
 use posthaste_core::store::{OutboxStats, RelayRecord, Store};
+use posthaste_sql::TableMap;
 use serde::Serialize;
 
 use self::condition::Condition;

@@ -7,7 +7,7 @@ use super::closed::ClosedGaps;
 use super::gaps::{Gaps, Holder, Proof};
 use super::ranges::Ranges;
 use super::window::{Lane, Window};
-use crate::lifecycle::LeaseToken;
+use posthaste_core::lifecycle::LeaseToken;
 
 /// How many rows may be known and unsettled before the reader stops looking further ahead. What it looks past are rows
 /// whose lane is in flight, so a lane with a long backlog does not starve the others, nor fill the memory.

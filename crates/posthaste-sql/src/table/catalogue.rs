@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 
 use super::{Database, Identifier, TableMap, TableName};
-use crate::store::StoreError;
+use posthaste_core::store::StoreError;
 
 /// A table as it is in the database.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -21,6 +21,7 @@ mod strategy;
 #[cfg(test)]
 mod tests;
 mod topic;
+mod trial;
 mod word;
 
 use std::collections::BTreeMap;
@@ -28,10 +29,10 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::integrity::{ContentHash, HashRecipe};
-use crate::lifecycle::{LeaseToken, State};
-use crate::message::Message;
-use crate::store::WorkerId;
+use posthaste_core::integrity::{ContentHash, HashRecipe};
+use posthaste_core::lifecycle::{LeaseToken, State};
+use posthaste_core::message::Message;
+use posthaste_core::store::WorkerId;
 
 pub use catalogue::{Catalogue, LiveColumn, LiveIndex, LiveTable, Shape};
 pub use check::{Finding, Severity};

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::TableMap;
-use crate::message::Message;
-use crate::type_name::TypeName;
+use posthaste_core::message::Message;
+use posthaste_core::type_name::TypeName;
 
 /// How a message's topic is found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,7 +1,7 @@
 //! How rows are claimed, by what the table has.
 
 use super::{Layout, TableMap};
-use crate::store::Terms;
+use posthaste_core::store::Terms;
 
 /// How rows of a table are claimed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

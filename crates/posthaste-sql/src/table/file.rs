@@ -33,8 +33,8 @@ use serde::Deserialize;
 
 use self::shape::{TextOr, closest, field_at, line_of};
 use super::{Column, Counts, Identifier, Kind, Layout, ROLES, TableMap, TableName, TopicRule, Word, find_role};
-use crate::integrity::{HashPart, HashRecipe};
-use crate::lifecycle::State;
+use posthaste_core::integrity::{HashPart, HashRecipe};
+use posthaste_core::lifecycle::State;
 
 /// A map that cannot be used: which field, what is wrong, and what to write instead.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! What a table that lacks a column cannot be asked for.
 
 use super::TableMap;
-use crate::store::{Filter, Ordering, Scope, StoreError, StoreErrorKind};
+use posthaste_core::store::{Filter, Ordering, Scope, StoreError, StoreErrorKind};
 
 fn refused(message: String, remedy: &'static str) -> StoreError {
     StoreError {

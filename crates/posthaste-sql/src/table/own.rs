@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::{BadIdentifier, Column, Counts, Identifier, Kind, Layout, ROLES, TableMap, TableName, TopicRule, Word};
-use crate::integrity::HashRecipe;
-use crate::lifecycle::State;
+use posthaste_core::integrity::HashRecipe;
+use posthaste_core::lifecycle::State;
 
 /// Posthaste's own tables by their purpose.
 const TABLES: [(&str, &str); 6] = [

@@ -1,5 +1,5 @@
 use super::*;
-use crate::store::Terms;
+use posthaste_core::store::Terms;
 
 const SOUND: &str = r#"
 name = "t"
@@ -307,7 +307,11 @@ fn headers_of_any_kind_travel_as_texts() {
         ]
     );
     for nothing in ["null", "", "{}"] {
-        assert_eq!(headers(nothing), (crate::message::Headers::new(), None), "{nothing}");
+        assert_eq!(
+            headers(nothing),
+            (posthaste_core::message::Headers::new(), None),
+            "{nothing}"
+        );
     }
     assert!(headers("[1]").1.unwrap().contains("not a JSON object"));
 }

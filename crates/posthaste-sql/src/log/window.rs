@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::ranges::Ranges;
-use crate::lifecycle::LeaseToken;
+use posthaste_core::lifecycle::LeaseToken;
 
 /// The topic and key within which order holds.
 pub type Lane = (Arc<str>, Arc<str>);

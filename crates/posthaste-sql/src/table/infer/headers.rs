@@ -3,8 +3,8 @@
 use serde_json::Value;
 
 use super::names::plain;
-use crate::envelope::{attribute_name, is_reserved};
 use crate::table::LiveColumn;
+use posthaste_core::envelope::{attribute_name, is_reserved};
 
 /// Why the column is better not taken for headers, by what its rows have in it. Without rows its name must say it.
 pub(super) fn doubt(column: &LiveColumn) -> Option<String> {

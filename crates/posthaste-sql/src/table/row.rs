@@ -8,9 +8,9 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::{Kind, TableMap};
-use crate::integrity::{ContentHash, StoredHash};
-use crate::message::{DEFAULT_NAMESPACE, Headers, Message, MessageId};
-use crate::store::ClaimedMessage;
+use posthaste_core::integrity::{ContentHash, StoredHash};
+use posthaste_core::message::{DEFAULT_NAMESPACE, Headers, Message, MessageId};
+use posthaste_core::store::ClaimedMessage;
 
 /// A row as a database gave it: every role as text, bytes, number or time, and nothing where the table lacks it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

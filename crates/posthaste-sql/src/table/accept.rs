@@ -6,10 +6,10 @@
 use uuid::Uuid;
 
 use super::{Kind, TableMap};
-use crate::enqueue::{EnqueueError, NewRow, Prepared};
-use crate::integrity::HashPart;
-use crate::message::DEFAULT_NAMESPACE;
-use crate::validate::InvalidMessage;
+use posthaste_core::enqueue::{EnqueueError, NewRow, Prepared};
+use posthaste_core::integrity::HashPart;
+use posthaste_core::message::DEFAULT_NAMESPACE;
+use posthaste_core::validate::InvalidMessage;
 
 /// The roles that a message has texts for.
 const TEXTS: [&str; 11] = [
@@ -228,10 +228,10 @@ impl TableMap {
 
 #[cfg(test)]
 mod tests {
-    use crate::enqueue::{OutboxOptions, Prepared};
-    use crate::message::Message;
     use crate::table::Shipped;
-    use crate::validate::TypeNameRule;
+    use posthaste_core::enqueue::{OutboxOptions, Prepared};
+    use posthaste_core::message::Message;
+    use posthaste_core::validate::TypeNameRule;
 
     fn refused(map: &str, message: Message) -> String {
         let options = OutboxOptions {

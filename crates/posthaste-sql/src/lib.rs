@@ -1,0 +1,15 @@
+//! How a message and what becomes of it are written into a SQL table.
+//!
+//! [`posthaste_core`] says what a message is and what happens to it; a store says what its database does differently.
+//! What is equal for all databases stands here, without a driver and without a socket: which column plays which role
+//! ([`table`]), statements with marked parts ([`template`]), the differences between databases ([`dialect`]), schema
+//! migrations ([`migrate`]), savepoints ([`savepoint`]) and the reader of append-only tables ([`log`]).
+
+pub mod dialect;
+pub mod log;
+pub mod migrate;
+pub mod savepoint;
+pub mod table;
+pub mod template;
+
+pub use table::TableMap;
