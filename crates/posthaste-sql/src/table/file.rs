@@ -24,7 +24,7 @@
 //! poll_interval = "5s"
 //! ```
 
-mod shape;
+pub(crate) mod shape;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -142,7 +142,7 @@ struct HashFile {
 }
 
 /// Tables that a map may name, and the roles that each beside the outbox may have.
-const SIDE_TABLES: [(&str, &[&str]); 4] = [
+pub(super) const SIDE_TABLES: [(&str, &[&str]); 4] = [
     ("cursor", &["id", "position", "created_at"]),
     (
         "failed",

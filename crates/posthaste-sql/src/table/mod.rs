@@ -14,6 +14,7 @@ mod identifier;
 pub mod infer;
 mod kind;
 mod own;
+mod part;
 mod role;
 mod row;
 mod shipped;
@@ -40,6 +41,7 @@ pub use database::Database;
 pub use file::MapError;
 pub use identifier::{BadIdentifier, Identifier, TableName};
 pub use kind::Kind;
+pub use part::{Part, Property};
 pub use role::{ROLES, Role, find as find_role};
 pub use row::RawRow;
 pub use shipped::{SHIPPED, Shipped};
@@ -217,22 +219,6 @@ impl TableMap {
         let is = |state: &str| self.words.get(state).is_some_and(|w| w.is(word));
         let state = State::ALL.into_iter().find(|state| is(state.word()));
         state.or_else(|| is("waiting").then_some(State::Pending))
-    }
-
-    /// Whether something that a statement asks for is there: a role, a table, a column of a table beside the outbox
-    /// (`failed/last_error`), or a property (`retries`, `split_index`, `generated_id`, `trusted_ids`, `ordered_by_time`).
-    pub fn has(&self, name: &str) -> bool {
-        match name {
-            "retries" => self.counts == Counts::Retries,
-            "split_index" => self.split_index,
-            "trusted_ids" => self.trusted_ids,
-            "ordered_by_time" => self.order.first() == Some(&"created_at"),
-            "generated_id" => self.column("id").is_some_and(|id| id.generated),
-            _ => match name.split_once('/') {
-                Some((purpose, role)) => self.side_column(purpose, role).is_some(),
-                None => self.columns.contains_key(name) || self.tables.contains_key(name),
-            },
-        }
     }
 
     /// What is written into the row as the proof of one claim. A text also says whose it is, so that an operator sees it;

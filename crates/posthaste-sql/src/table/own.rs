@@ -7,7 +7,7 @@ use posthaste_core::integrity::HashRecipe;
 use posthaste_core::lifecycle::State;
 
 /// Posthaste's own tables by their purpose.
-const TABLES: [(&str, &str); 6] = [
+pub(super) const TABLES: [(&str, &str); 6] = [
     ("outbox", "outbox"),
     ("dedupe", "outbox_dedupe"),
     ("inbox", "inbox"),

@@ -13,12 +13,13 @@
 //! - `'@pending'` is the table's word for that state, as a literal; `'@open'` all words of rows that may be claimed, for
 //!   `in (…)`; `'@schema'` the schema as a literal;
 //! - `/*if tenant*/ … /*else*/ … /*end*/` keeps the first part if the table has that role (or table, or property, see
-//!   [`TableMap::has`]), else the second. `/*if a and b*/` and `/*if a or b*/` ask for several;
+//!   [`Part::named`](crate::table::Part::named)), else the second. `/*if a and b*/` and `/*if a or b*/` ask for several;
 //! - `/*as next_attempt_at*/ now() /*end*/` turns a moment into what that column keeps;
 //! - `/*type id*/ uuid /*end*/` is the type of that column's parameter.
 //!
 //! Parts may be nested. What is put in is never read again, so no name can smuggle in a placeholder.
 
+mod condition;
 mod parse;
 #[cfg(test)]
 mod tests;
@@ -41,6 +42,16 @@ pub enum TemplateError {
         kind: &'static str,
         /// The placeholder.
         name: String,
+    },
+    /// A part asks for what no table can have.
+    #[error("`/*if {condition}*/` asks for `{name}`, which no table can have{}", meant.map(|name| format!("; did you mean `{name}`?")).unwrap_or_default())]
+    NoSuchPart {
+        /// What stands behind `if`.
+        condition: String,
+        /// What is not known.
+        name: String,
+        /// What is nearest to it.
+        meant: Option<&'static str>,
     },
     /// `if`, `else` and `end` do not match.
     #[error("the part that begins with `{part}` has no end, or an end has no beginning")]
@@ -75,7 +86,7 @@ impl Renderer<'_> {
                     otherwise,
                 } => {
                     let mut chosen = String::new();
-                    self.pieces(if self.holds(condition) { then } else { otherwise }, &mut chosen)?;
+                    self.pieces(if condition.holds(self.map) { then } else { otherwise }, &mut chosen)?;
                     out.push_str(chosen.trim());
                 }
                 Piece::As { role, inside } => {
@@ -88,14 +99,6 @@ impl Renderer<'_> {
             }
         }
         Ok(())
-    }
-
-    fn holds(&self, condition: &str) -> bool {
-        if condition.contains(" or ") {
-            condition.split(" or ").any(|name| self.map.has(name.trim()))
-        } else {
-            condition.split(" and ").all(|name| self.map.has(name.trim()))
-        }
     }
 
     fn word(&self, name: &str) -> Result<String, TemplateError> {

@@ -1,6 +1,7 @@
 //! Takes a statement apart.
 
 use super::TemplateError;
+use super::condition::Condition;
 
 /// A piece of a statement.
 #[derive(Debug, PartialEq, Eq)]
@@ -13,7 +14,7 @@ pub(super) enum Piece<'a> {
     Word(&'a str),
     /// `/*if …*/ … /*else*/ … /*end*/`
     If {
-        condition: &'a str,
+        condition: Condition,
         then: Vec<Piece<'a>>,
         otherwise: Vec<Piece<'a>>,
     },
@@ -74,7 +75,7 @@ impl<'a> Parser<'a> {
                 ("'@", _) => pieces.push(Piece::Word(text)),
                 (_, None) if text == "else" => return Ok((pieces, End::Else)),
                 (_, None) if text == "end" => return Ok((pieces, End::Part)),
-                (_, Some(("if", condition))) => pieces.push(self.either(text, condition)?),
+                (_, Some(("if", condition))) => pieces.push(self.either(text, Condition::parse(condition)?)?),
                 (_, Some(("as", role))) => {
                     let inside = self.enclosed(text)?;
                     pieces.push(Piece::As { role, inside });
@@ -89,7 +90,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn either(&mut self, begin: &str, condition: &'a str) -> Result<Piece<'a>, TemplateError> {
+    fn either(&mut self, begin: &str, condition: Condition) -> Result<Piece<'a>, TemplateError> {
         let (then, end) = self.part()?;
         let otherwise = match end {
             End::Else => self.enclosed(begin)?,

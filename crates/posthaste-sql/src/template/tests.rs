@@ -101,3 +101,19 @@ fn a_name_cannot_smuggle_in_a_placeholder() {
     let map = TableMap::with_prefix(r#"'@pending'/*if x*/"@topic"#).unwrap();
     assert_eq!(finish(r#""@outbox""#, &map), r#""'@pending'/*if x*/""@topicoutbox""#);
 }
+
+#[test]
+fn a_misspelt_condition_is_an_error_and_no_part_that_is_left_out() {
+    let refused = |sql: &str| render(sql, &own(), &Echo).unwrap_err().to_string();
+    assert_eq!(
+        refused("/*if tennant*/ and 1 /*end*/"),
+        "`/*if tennant*/` asks for `tennant`, which no table can have; did you mean `tenant`?"
+    );
+    assert_eq!(
+        refused("/*if topic and failed/mood*/ 1 /*end*/"),
+        "`/*if topic and failed/mood*/` asks for `failed/mood`, which no table can have; did you mean `failed`?"
+    );
+    // Also in a part that is left out.
+    assert!(refused("/*if version*/ /*if tennant*/ 1 /*end*/ /*end*/").contains("tennant"));
+    assert!(refused("/*if topic and tenant or version*/ 1 /*end*/").contains("topic and tenant"));
+}

@@ -91,7 +91,7 @@ fn is_in(table: &DeTable<'_>, place: &Range<usize>) -> bool {
 }
 
 /// The name that was probably meant.
-pub(super) fn closest<'a>(given: &str, known: &[&'a str]) -> Option<&'a str> {
+pub(crate) fn closest<'a>(given: &str, known: &[&'a str]) -> Option<&'a str> {
     let likeness = |name: &str| strsim::jaro_winkler(given, name);
     let best = known
         .iter()
