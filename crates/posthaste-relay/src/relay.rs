@@ -356,34 +356,39 @@ async fn run_loops(engine: Arc<Engine>, until: Until) -> Result<RelayReport, Rel
     }
     let (refused, busy) = (engine.refusals.count(), engine.refusals.busy());
     let report = engine.totals.report(abandoned, unsettled, refused, busy);
-    let all_written = refused + busy == 0 && unsettled == 0 && !engine.totals.lost_any();
+    let all_written = report.refused + report.busy + report.unsettled == 0 && !engine.totals.lost_any();
+    if draining && hindered.is_none() && !all_written {
+        return Err(RelayError::Unsettled {
+            report: Box::new(report),
+        });
+    }
     match hindered {
-        None if draining && !all_written => Err(RelayError::Unsettled {
-            report: Box::new(report),
-        }),
-        // That messages were published without a trace says more than why no others were.
-        Some(Hindered::Store(error)) if busy > 0 || unsettled > 0 => {
-            tracing::error!(%error, "draining ended early");
-            Err(RelayError::Unsettled {
-                report: Box::new(report),
-            })
-        }
+        Some(hindered) => Err(because(&engine, hindered, report)),
         None => unswept.map_or(Ok(report), |error| Err(error.into())),
-        Some(Hindered::Store(error)) => Err(error.into()),
-        Some(Hindered::CircuitOpen) => Err(RelayError::BrokerAway {
+    }
+}
+
+/// The error of a run that something kept from going on.
+fn because(engine: &Engine, hindered: Hindered, report: RelayReport) -> RelayError {
+    let report = Box::new(report);
+    match hindered {
+        // That messages were published without a trace says more than why no others were.
+        Hindered::Store(error) if report.busy > 0 || report.unsettled > 0 => {
+            tracing::error!(%error, "draining ended early");
+            RelayError::Unsettled { report }
+        }
+        Hindered::Store(error) => error.into(),
+        Hindered::CircuitOpen => RelayError::BrokerAway {
             reason: engine.circuit.view().reason.unwrap_or_default(),
-            report: Box::new(report),
-        }),
-        Some(Hindered::Paused(reason)) => Err(RelayError::BrokerAway {
-            reason,
-            report: Box::new(report),
-        }),
-        Some(Hindered::Panicked) => Err(RelayError::Panicked {
-            task: watch.culprit().unwrap_or("a task"),
-        }),
-        Some(Hindered::Superseded) => Err(RelayError::StandingBy {
+            report,
+        },
+        Hindered::Paused(reason) => RelayError::BrokerAway { reason, report },
+        Hindered::Panicked => RelayError::Panicked {
+            task: engine.supervisor.culprit().unwrap_or("a task"),
+        },
+        Hindered::Superseded => RelayError::StandingBy {
             leader: engine.lead.other().unwrap_or_else(|| "of another process".to_owned()),
-        }),
+        },
     }
 }
 
