@@ -499,6 +499,9 @@ pub trait AdminStore: Send + Sync + 'static {
     /// Removes dead rows, at most `limit`.
     async fn discard(&self, filter: &Filter, limit: u32) -> Result<Vec<MessageId>, StoreError>;
 
+    /// How many rows [`RelayStore::purge`] would remove if it were called until nothing is left to remove. Removes nothing.
+    async fn purgeable(&self, keep: Duration) -> Result<u64, StoreError>;
+
     /// The relays of a namespace that were heard and have not left, oldest first. Whether they are alive is for the
     /// reader to say: a relay that died cannot leave.
     async fn relays(&self, namespace: &str) -> Result<Vec<RelayRecord>, StoreError>;

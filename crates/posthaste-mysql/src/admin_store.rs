@@ -1,17 +1,20 @@
 //! An operator's verbs.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use posthaste_core::lifecycle::State;
 use posthaste_core::store::{AdminStore, Filter, Record, RelayRecord};
 use posthaste_core::{MessageId, StoreError};
 use posthaste_sql::table::Word;
+use sqlx::Row;
 
 use crate::MySqlStore;
 use crate::claim::MOST_IDS;
 use crate::error::store_error;
 use crate::registry::relay;
 use crate::retry::retrying;
-use crate::rows::{ids, record};
+use crate::rows::{ids, millis, record};
 use crate::statement::{Statement, Value};
 
 #[async_trait]
@@ -43,12 +46,26 @@ impl AdminStore for MySqlStore {
         retrying!(self.change_dead(&self.statements.discard, filter, limit)).map_err(store_error)
     }
 
+    async fn purgeable(&self, keep: Duration) -> Result<u64, StoreError> {
+        self.count_purgeable(keep).await.map_err(store_error)
+    }
+
     async fn relays(&self, namespace: &str) -> Result<Vec<RelayRecord>, StoreError> {
         self.list_relays(namespace).await.map_err(store_error)
     }
 }
 
 impl MySqlStore {
+    async fn count_purgeable(&self, keep: Duration) -> sqlx::Result<u64> {
+        let mut conn = self.pool.acquire().await?;
+        let found = self
+            .statements
+            .purgeable
+            .fetch_one(&mut conn, &[millis(keep).into()])
+            .await?;
+        Ok(found.try_get::<i64, _>("found")?.cast_unsigned())
+    }
+
     async fn find_records(&self, filter: &Filter, after: Option<MessageId>, limit: u32) -> sqlx::Result<Vec<Record>> {
         let words = filter.state.map(|state| self.words(state));
         let values = [

@@ -53,7 +53,8 @@ macro_rules! statements {
 
 statements! {
     if "outbox" {
-        lock_claims, unlock_claims, find_claimable, find_lanes, count_open, lock_claimable, read_claimed, settle_locked, stats, list,
+        lock_claims, unlock_claims, find_claimable, find_lanes, count_open, lock_claimable, read_claimed, settle_locked, stats, purgeable,
+        list,
         find_dead, lock_dead, replay, discard, check, find_trial_row, lock_trial_row,
     }
     if "lease_token" { probe, lease, lock_held, find_held, settle, extend }

@@ -1,14 +1,17 @@
 //! An operator's verbs.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use posthaste_core::lifecycle::State;
 use posthaste_core::store::{AdminStore, Filter, Record, RelayRecord};
 use posthaste_core::{MessageId, StoreError};
+use sqlx::Row;
 
 use crate::PostgresStore;
 use crate::error::store_error;
 use crate::registry::relay;
-use crate::rows::{id_text, ids, record};
+use crate::rows::{id_text, ids, millis, record};
 use crate::statements::Statement;
 
 #[async_trait]
@@ -58,6 +61,13 @@ impl AdminStore for PostgresStore {
         self.change_dead(&self.statements.common.discard, filter, limit)
             .await
             .map_err(store_error)
+    }
+
+    async fn purgeable(&self, keep: Duration) -> Result<u64, StoreError> {
+        let query = self.statements.common.purgeable.query().bind(millis(keep));
+        let row = self.fetch_one(query).await.map_err(store_error)?;
+        let found: i64 = row.try_get("found").map_err(store_error)?;
+        Ok(found.cast_unsigned())
     }
 
     async fn relays(&self, namespace: &str) -> Result<Vec<RelayRecord>, StoreError> {

@@ -114,6 +114,7 @@ group!(
     Common {
         check,
         purge_delivered,
+        purgeable,
         stats,
         list,
         replay,

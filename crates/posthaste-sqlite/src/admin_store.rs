@@ -1,5 +1,7 @@
 //! An operator's verbs.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use posthaste_core::lifecycle::State;
 use posthaste_core::store::{AdminStore, Filter, Record, RelayRecord};
@@ -10,7 +12,7 @@ use sqlx::types::Json;
 use crate::SqliteStore;
 use crate::error::store_error;
 use crate::registry::relay;
-use crate::rows::{ids_in_order, record};
+use crate::rows::{ids_in_order, millis, record};
 use crate::statements::Statement;
 
 #[async_trait]
@@ -58,6 +60,15 @@ impl AdminStore for SqliteStore {
 
     async fn discard(&self, filter: &Filter, limit: u32) -> Result<Vec<MessageId>, StoreError> {
         self.change_dead(&self.statements.rows.discard, filter, limit).await
+    }
+
+    async fn purgeable(&self, keep: Duration) -> Result<u64, StoreError> {
+        let found: i64 = sqlx::query_scalar(self.statements.rows.purgeable.sql())
+            .bind(millis(keep))
+            .fetch_one(&self.pool)
+            .await
+            .map_err(|error| self.error(error))?;
+        Ok(found.cast_unsigned())
     }
 
     async fn relays(&self, namespace: &str) -> Result<Vec<RelayRecord>, StoreError> {

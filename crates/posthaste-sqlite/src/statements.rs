@@ -119,6 +119,7 @@ statements!(Rows {
     extend,
     sweep,
     purge_delivered,
+    purgeable,
     list,
     find,
     replay,

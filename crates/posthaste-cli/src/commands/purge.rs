@@ -18,6 +18,9 @@ pub struct Purge {
     /// Delivered so long ago, such as 7d [default: relay.retention]
     #[arg(long, value_name = "AGE", value_parser = parse_duration)]
     older_than: Option<Duration>,
+    /// Only say how many rows that would be
+    #[arg(long)]
+    dry_run: bool,
     /// Print a JSON object
     #[arg(long)]
     json: bool,
@@ -25,6 +28,7 @@ pub struct Purge {
 
 const EXAMPLES: &str = "\
 Examples:
+  posthaste purge --older-than 7d --dry-run
   posthaste purge --older-than 7d
   posthaste purge --older-than 12h";
 
@@ -35,6 +39,9 @@ impl Purge {
     pub async fn run(self, config: &Config) -> anyhow::Result<()> {
         let keep = self.older_than.unwrap_or(config.relay.retention);
         let store = schema::existing(&config.database).await?;
+        if self.dry_run {
+            return self.print("would remove", "would_remove", store.purgeable(keep).await?);
+        }
         let mut removed = 0;
         loop {
             let rows = store.purge(keep, BATCH).await?;
@@ -43,11 +50,15 @@ impl Purge {
                 break;
             }
         }
+        self.print("removed", "removed", removed)
+    }
+
+    fn print(&self, what: &str, field: &str, rows: u64) -> anyhow::Result<()> {
         let mut out = terminal::stdout();
         if self.json {
-            return out.json(&json!({ "removed": removed }));
+            return out.json(&json!({ field: rows }));
         }
-        writeln!(out, "removed {removed} rows")?;
+        writeln!(out, "{what} {rows} rows")?;
         Ok(())
     }
 }

@@ -111,6 +111,12 @@ fn delivered_messages_are_purged_when_asked(place: &Place) {
         place.run(&["purge", "--older-than", "7d"]).success().stdout,
         "removed 0 rows\n"
     );
+    let asked = ["purge", "--older-than", "0s", "--dry-run"];
+    for _ in 0..2 {
+        assert_eq!(place.run(&asked).success().stdout, "would remove 1 rows\n");
+    }
+    let asked = place.run(&[&asked[..], &["--json"]].concat()).success();
+    assert_eq!(asked.json(), serde_json::json!({"would_remove": 1}));
     assert_eq!(
         place.run(&["purge", "--older-than", "0s"]).success().stdout,
         "removed 1 rows\n"

@@ -1,5 +1,7 @@
 //! An operator's verbs. Failed rows come first, by number, then the rows of the log that were not handed out.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use posthaste_core::lifecycle::State;
 use posthaste_core::store::{AdminStore, Filter, Record, RelayRecord};
@@ -12,6 +14,7 @@ use super::PostgresLogStore;
 use super::rows::{failed, failed_number, fresh};
 use super::statements::LogStatement;
 use crate::error::store_error;
+use crate::rows::millis;
 
 /// Rows of one look. Topics stand in no column, so what a filter means is sorted out here.
 const PAGE: i64 = 1_000;
@@ -58,6 +61,24 @@ impl AdminStore for PostgresLogStore {
 
     async fn discard(&self, filter: &Filter, limit: u32) -> Result<Vec<MessageId>, StoreError> {
         self.change_dead(&self.inner.statements.discard, filter, limit).await
+    }
+
+    async fn purgeable(&self, keep: Duration) -> Result<u64, StoreError> {
+        let inner = &*self.inner;
+        let row = sqlx::query(inner.statements.purgeable.sql())
+            .bind(millis(keep))
+            .bind(self.stored_cursor().await?)
+            .bind(inner.options.purge_log)
+            .fetch_one(&inner.pool)
+            .await
+            .map_err(store_error)?;
+        let count = |name: &str| row.try_get::<i64, _>(name).map(i64::cast_unsigned).map_err(store_error);
+        let cursor_rows = if inner.map.has("cursor/created_at") {
+            count("cursor_rows")?
+        } else {
+            0
+        };
+        Ok(cursor_rows + count("log_rows")?)
     }
 
     async fn relays(&self, _namespace: &str) -> Result<Vec<RelayRecord>, StoreError> {

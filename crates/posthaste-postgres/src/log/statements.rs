@@ -17,6 +17,10 @@ impl LogStatement {
     pub(super) fn sql(&self) -> AssertSqlSafe<Arc<str>> {
         AssertSqlSafe(Arc::clone(&self.0))
     }
+
+    pub(super) fn text(&self) -> &str {
+        &self.0
+    }
 }
 
 macro_rules! statements {
@@ -64,6 +68,7 @@ statements!(
     lengths,
     purge_cursor,
     purge_log,
+    purgeable,
     stats,
     list_log,
     list_failed,

@@ -49,6 +49,7 @@ async fn no_statement_asks_for_a_table_that_is_not_there() {
         "more_open",
         "probe_in_order",
         "purge_delivered",
+        "purgeable",
         "replay",
         "settle",
         "stats_in_order",

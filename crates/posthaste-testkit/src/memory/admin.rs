@@ -1,12 +1,14 @@
 //! The operator's verbs, and the ones that only a test may have.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use posthaste_core::lifecycle::State;
 use posthaste_core::store::{Filter, Record, RelayRecord};
 use posthaste_core::{AdminStore, MessageId, StoreError};
 
 use super::MemoryStore;
-use super::rows::{Row, Rows};
+use super::rows::{Dedupe, Row, Rows};
 
 #[async_trait]
 impl AdminStore for MemoryStore {
@@ -58,6 +60,17 @@ impl AdminStore for MemoryStore {
             rows.remove(sequence);
         }
         Ok(ids)
+    }
+
+    async fn purgeable(&self, keep: Duration) -> Result<u64, StoreError> {
+        let now = self.clock.now();
+        let rows = self.shared.rows();
+        let is_old =
+            |row: &Row| row.life.state == State::Delivered && row.delivered_at.is_some_and(|at| at < now - keep);
+        let old = rows.outbox.values().filter(|row| is_old(row)).count();
+        let is_free = |dedupe: &Dedupe| dedupe.until <= now && rows.row(dedupe.id).is_none_or(|(_, row)| is_old(row));
+        let free = rows.dedupe.values().filter(|dedupe| is_free(dedupe)).count();
+        Ok((old + free) as u64)
     }
 
     async fn relays(&self, namespace: &str) -> Result<Vec<RelayRecord>, StoreError> {

@@ -151,6 +151,7 @@ macro_rules! __conformance_cases {
             }
             purge {
                 delivered_rows_are_removed_once_they_are_old
+                what_a_purge_would_remove_is_counted_and_stays
                 the_age_counts_from_the_delivery
                 a_row_that_was_not_delivered_is_never_removed
                 a_purge_is_bounded_and_is_repeated_until_nothing_is_left

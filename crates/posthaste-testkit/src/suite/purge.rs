@@ -1,7 +1,7 @@
 //! Removing what is no longer needed.
 
-use posthaste_core::RelayStore;
 use posthaste_core::lifecycle::{State, Verdict};
+use posthaste_core::{AdminStore, RelayStore};
 
 use super::steps::{DAY, HOUR, LEASE_AND_MORE, Worker, enqueue_new, plain, records, retry, settle};
 use crate::backend::Backend;
@@ -18,6 +18,38 @@ pub async fn delivered_rows_are_removed_once_they_are_old<B: Backend>(b: &B) {
     assert_eq!(b.store().purge(HOUR, 100).await.expect("purge works"), 1);
     let left: Vec<_> = records(b).await.into_iter().map(|row| row.message.id).collect();
     assert_eq!(left, young);
+}
+
+/// Whoever asks what a purge would remove is told, and nothing is removed.
+pub async fn what_a_purge_would_remove_is_counted_and_stays<B: Backend>(b: &B) {
+    let ids = enqueue_new(b, [plain("old"), plain("pending"), plain("with a key").dedupe_key("k")]).await;
+    let work = Worker::new().claim(b, 10).await;
+    let verdicts = [Verdict::Delivered, Verdict::Released, Verdict::Delivered];
+    let settlements = ids.iter().zip(verdicts).map(|(id, verdict)| work.verdict(*id, verdict));
+    assert_eq!(settle(b, settlements.collect()).await, []);
+    b.pass_time(HOUR * 2).await;
+    let count = async |keep| b.store().purgeable(keep).await.expect("counting works");
+    assert_eq!(
+        (count(HOUR * 3).await, count(HOUR).await),
+        (0, 2),
+        "the key has its window"
+    );
+
+    b.pass_time(DAY * 365).await;
+    let expected = count(HOUR).await;
+    assert_eq!(
+        (records(b).await.len(), count(HOUR).await),
+        (3, expected),
+        "nothing is removed"
+    );
+    let mut removed = 0;
+    loop {
+        match b.store().purge(HOUR, 1).await.expect("purge works") {
+            0 => break,
+            rows => removed += rows,
+        }
+    }
+    assert_eq!((removed, count(HOUR).await), (expected, 0));
 }
 
 /// Retention counts from the delivery, not from the enqueue.
