@@ -23,7 +23,7 @@ use crate::outage::Outage;
 use crate::received::Payload;
 use crate::route::Routes;
 use crate::signal::Signal;
-use crate::{janitor, poll, worker};
+use crate::{instrument, janitor, poll, worker};
 
 /// Handles the events of some topics, each once.
 ///
@@ -98,6 +98,7 @@ impl<I: InboxStore> Consumer<I> {
             database: Outage::new("using the database"),
             totals: Totals::default(),
         });
+        instrument::register(&engine.config.topics, engine.routes.types());
         let usable = engine.inbox.purge(engine.config.inbox_retention, 1);
         match within(engine.config.inbox_timeout, "answer the inbox", usable).await {
             Err(error) if !error.kind.is_transient() => return Err(ConsumerError::Inbox(error)),

@@ -11,6 +11,7 @@ use rdkafka::statistics::Statistics;
 
 use crate::assignments::Assignments;
 use crate::first_position;
+use crate::initial_partitions::InitialPartitions;
 use crate::instrument;
 use crate::outage::Outage;
 use crate::unsettled::Unsettled;
@@ -35,6 +36,7 @@ pub(crate) struct Context {
     pub(crate) kafka: Outage,
     /// Nothing if the client finds out by itself where a group without an offset begins.
     pub(crate) unsettled: Option<Unsettled>,
+    pub(crate) initial_partitions: InitialPartitions,
     fatal: Mutex<Option<String>>,
 }
 
@@ -44,6 +46,7 @@ impl Context {
         Self {
             assignments,
             unsettled: begins_at_the_end.then(Unsettled::new),
+            initial_partitions: InitialPartitions::default(),
             kafka: Outage::new("reading from Kafka"),
             fatal: Mutex::new(None),
         }

@@ -7,8 +7,9 @@
 //! committed before anything is read.
 //!
 //! The moment is that of the first assignment, also for a partition that has no leader then and cannot say where it ends.
+//! A partition that was added to its topic after that begins at its beginning: all that it holds came since.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use posthaste_kafka::error::explain_error;
@@ -19,6 +20,7 @@ use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 
 use crate::context::Context;
 use crate::failpoint;
+use crate::initial_partitions;
 
 /// Longest wait for one answer, and for all the answers that one assignment needs.
 pub(crate) const WITHIN: Duration = Duration::from_secs(10);
@@ -90,16 +92,62 @@ pub(crate) fn look(consumer: &BaseConsumer<Context>, wanted: &[Key], seen: &Hash
             look.errors.extend(all);
         }
     }
-    let mut open = Vec::new();
-    for key in wanted {
-        match (look.committed.get(key), seen.get(key).and_then(|seen| seen.position)) {
-            (Some(Some(_)), _) => {}
-            (_, Some(position)) => drop(look.first.insert(key.clone(), position)),
-            _ => open.push(key.clone()),
+    let has_offset = |key: &&Key| matches!(look.committed.get(*key), Some(Some(_)));
+    let (_, open): (Vec<&Key>, Vec<&Key>) = wanted.iter().partition(has_offset);
+    find_initial_partitions(consumer, wanted, &open, &mut look);
+    let mut unknown = Vec::new();
+    for key in open {
+        match seen.get(key).and_then(|seen| seen.position) {
+            Some(position) if !was_added(consumer, key) => drop(look.first.insert(key.clone(), position)),
+            _ => unknown.push(key.clone()),
         }
     }
-    find_ends(consumer, &open, seen, &mut look);
+    find_ends(consumer, &unknown, seen, &mut look);
     look
+}
+
+/// Finds out how many partitions topics had when the group began with them, where that decides or is not known yet. Without
+/// an answer it is not settled where the group begins with those that have no offset.
+fn find_initial_partitions(consumer: &BaseConsumer<Context>, wanted: &[Key], open: &[&Key], look: &mut Look) {
+    let known = &consumer.context().initial_partitions;
+    let answered = wanted.iter().filter(|key| look.committed.contains_key(*key));
+    let topics: BTreeSet<&str> = answered.map(|(topic, _)| topic.as_str()).collect();
+    for topic in topics {
+        let open = || open.iter().filter(|(of, _)| of == topic);
+        if open().next().is_none() && known.get(topic).is_some() {
+            continue;
+        }
+        match initial_partitions_of(consumer, topic) {
+            Ok(Some(partitions)) => known.set(topic, partitions),
+            Ok(None) => {}
+            Err(error) => {
+                for key in open() {
+                    look.committed.remove(*key);
+                    look.errors.insert((*key).clone(), text(&error));
+                }
+            }
+        }
+    }
+}
+
+/// Whether a partition is known to have been added to its topic after the group began with that.
+fn was_added(consumer: &BaseConsumer<Context>, (topic, partition): &Key) -> bool {
+    let initial = consumer.context().initial_partitions.get(topic);
+    initial.is_some_and(|initial| *partition >= initial)
+}
+
+fn initial_partitions_of(consumer: &BaseConsumer<Context>, topic: &str) -> Result<Option<i32>, KafkaError> {
+    let metadata = consumer.fetch_metadata(Some(topic), WITHIN)?;
+    let partitions = metadata.topics().iter().flat_map(MetadataTopic::partitions);
+    let all: Vec<Key> = partitions.map(|known| (topic.to_owned(), known.id())).collect();
+    let known = committed(consumer, &list(&all, Offset::Invalid))?;
+    let elements = known.elements();
+    let mut offsets = Vec::with_capacity(elements.len());
+    for element in &elements {
+        element.error()?;
+        offsets.push(matches!(element.offset(), Offset::Offset(_)).then(|| element.metadata()));
+    }
+    Ok(initial_partitions::initial(&offsets))
 }
 
 /// Reads the offsets that the group has for partitions.
@@ -118,9 +166,22 @@ pub(crate) fn commit(consumer: &BaseConsumer<Context>, first: &HashMap<Key, i64>
     if first.is_empty() {
         return Ok(());
     }
+    commit_all(consumer, first.iter().map(|(key, position)| (key, *position)))
+}
+
+/// Commits offsets, with what is noted beside them, and waits for the answer.
+pub(crate) fn commit_all<'a>(
+    consumer: &BaseConsumer<Context>,
+    offsets: impl Iterator<Item = (&'a Key, i64)>,
+) -> Result<(), KafkaError> {
     let mut list = TopicPartitionList::new();
-    for ((topic, partition), position) in first {
-        list.add_partition_offset(topic, *partition, Offset::Offset(*position))?;
+    for ((topic, partition), next) in offsets {
+        let mut element = list.add_partition(topic, *partition);
+        element.set_offset(Offset::Offset(next))?;
+        let metadata = consumer.context().initial_partitions.metadata(topic);
+        if !metadata.is_empty() {
+            element.set_metadata(metadata);
+        }
     }
     consumer.commit(&list, CommitMode::Sync)
 }
@@ -182,18 +243,17 @@ fn ends(
     within: Duration,
     look: &mut Look,
 ) -> Result<(), KafkaError> {
+    let (added, partitions): (Vec<&Key>, Vec<&Key>) = partitions.iter().partition(|key| was_added(consumer, key));
+    begin_with_all(consumer, &added, within, look)?;
     // The end first: what comes between the two questions must not be passed over.
-    let ends = offsets(consumer, list(partitions, Offset::End), within, look)?;
+    let ends = offsets(consumer, list(partitions.iter().copied(), Offset::End), within, look)?;
     let mut since = TopicPartitionList::new();
     for key @ (topic, partition) in partitions {
         if let Some(seen) = seen.get(key) {
             since.add_partition_offset(topic, *partition, Offset::Offset(seen.since()))?;
         }
     }
-    let came_since = match since.count() {
-        0 => HashMap::new(),
-        _ => offsets(consumer, since, within, look)?,
-    };
+    let came_since = offsets(consumer, since, within, look)?;
     for (key, end) in ends {
         let Offset::Offset(end) = end else { continue };
         let position = match (seen.get(&key), came_since.get(&key)) {
@@ -206,6 +266,28 @@ fn ends(
     Ok(())
 }
 
+/// Where partitions begin that were added after the group had begun.
+fn begin_with_all(
+    consumer: &BaseConsumer<Context>,
+    added: &[&Key],
+    within: Duration,
+    look: &mut Look,
+) -> Result<(), KafkaError> {
+    let beginnings = offsets(consumer, list(added.iter().copied(), Offset::Beginning), within, look)?;
+    for (key, beginning) in beginnings {
+        if let Offset::Offset(beginning) = beginning {
+            let (topic, partition) = &key;
+            tracing::info!(
+                topic,
+                partition,
+                "the partition was added after the group began; all of it is read"
+            );
+            look.first.insert(key, beginning);
+        }
+    }
+    Ok(())
+}
+
 /// The offsets that a list of times stands for; the end for a time after which nothing came.
 fn offsets(
     consumer: &BaseConsumer<Context>,
@@ -213,8 +295,11 @@ fn offsets(
     within: Duration,
     look: &mut Look,
 ) -> Result<HashMap<Key, Offset>, KafkaError> {
-    let found = consumer.offsets_for_times(times, within)?;
     let mut offsets = HashMap::new();
+    if times.count() == 0 {
+        return Ok(offsets);
+    }
+    let found = consumer.offsets_for_times(times, within)?;
     for element in found.elements() {
         let key = (element.topic().to_owned(), element.partition());
         match element.error() {

@@ -68,6 +68,27 @@ pub fn describe_metrics() {
     );
 }
 
+/// Shows the counters before anything has happened: one that first appears with the event that moves it shows no
+/// increase, so that an alert on one misses the event.
+pub(crate) fn register<'a>(topics: &[String], types: impl Iterator<Item = &'a str>) {
+    for kind in types {
+        for name in [
+            "consumer_handled_count",
+            "consumer_duplicate_count",
+            "consumer_retry_count",
+            "consumer_commit_failed_count",
+        ] {
+            counter!(name, "type" => kind.to_owned()).increment(0);
+        }
+    }
+    for topic in topics {
+        for name in ["consumer_skipped_count", "consumer_dead_letter_count"] {
+            counter!(name, "topic" => topic.clone()).increment(0);
+        }
+    }
+    counter!("consumer_inbox_purged_count").increment(0);
+}
+
 fn count(total: &AtomicU64) {
     total.fetch_add(1, Ordering::Relaxed);
 }
@@ -184,4 +205,21 @@ pub(crate) fn waiting(events: usize, paused_partitions: usize) {
 
 pub(crate) fn purged(records: u64) {
     counter!("consumer_inbox_purged_count").increment(records);
+}
+
+#[cfg(test)]
+mod tests {
+    use metrics_util::debugging::{DebugValue, DebuggingRecorder};
+
+    use super::*;
+
+    #[test]
+    fn what_is_counted_is_there_before_anything_has_happened() {
+        let recorder = DebuggingRecorder::new();
+        let snapshotter = recorder.snapshotter();
+        metrics::with_local_recorder(&recorder, || register(&["orders".to_owned()], ["sold"].into_iter()));
+        let counted = snapshotter.snapshot().into_vec();
+        assert_eq!(counted.len(), 7);
+        assert!(counted.iter().all(|(_, _, _, value)| *value == DebugValue::Counter(0)));
+    }
 }

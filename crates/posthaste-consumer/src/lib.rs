@@ -84,6 +84,7 @@ mod engine;
 mod failpoint;
 mod first_position;
 mod handler;
+mod initial_partitions;
 mod instrument;
 mod janitor;
 mod loss;

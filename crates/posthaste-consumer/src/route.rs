@@ -41,6 +41,10 @@ impl<C: Send + 'static> Routes<C> {
         self.by_type.is_empty()
     }
 
+    pub(crate) fn types(&self) -> impl Iterator<Item = &str> {
+        self.by_type.keys().map(String::as_str)
+    }
+
     pub(crate) fn get(&self, event_type: &str) -> Option<&Route<C>> {
         self.by_type.get(event_type)
     }

@@ -107,6 +107,65 @@ async fn a_partition_without_a_leader_does_not_keep_the_others_waiting() {
     running.stop().await;
 }
 
+/// A partition that is added to the topic while the group is away holds nothing that the group has missed before it began.
+#[tokio::test(flavor = "multi_thread")]
+#[expect(clippy::await_holding_lock, reason = "no test waits for another")]
+async fn a_partition_that_was_added_while_the_group_was_away_is_read_from_its_beginning() {
+    let _alone = alone();
+    let Some(world) = World::new(1).await else { return };
+    world.send(&world.sale("a", 1), Some(0)).await;
+    let running = Running::start(latest(&world));
+    world.until_committed(0, 1).await;
+    // The offset of a batch stands in place of the first position.
+    world.send(&world.sale("a", 2), Some(0)).await;
+    world.until_committed(0, 2).await;
+    running.stop().await;
+
+    world.grow(2).await;
+    world.send(&world.sale("a", 3), Some(1)).await;
+    let running = Running::start(latest(&world));
+    assert_eq!(world.until_effects(2).await, [from(0, 2), from(1, 3)]);
+    world.until_committed(1, 1).await;
+    running.stop().await;
+
+    // So is the next one, which only the offsets of the others tell.
+    world.grow(3).await;
+    world.send(&world.sale("a", 4), Some(2)).await;
+    let running = Running::start(latest(&world));
+    assert_eq!(world.until_effects(3).await, [from(0, 2), from(1, 3), from(2, 4)]);
+    running.stop().await;
+}
+
+/// That a group has offsets for other partitions does not mean that this one was added: its members begin one by one, and a
+/// partition may have no leader when the group begins.
+#[tokio::test(flavor = "multi_thread")]
+#[expect(clippy::await_holding_lock, reason = "no test waits for another")]
+async fn a_partition_that_the_group_has_not_got_round_to_begins_at_its_end_after_a_restart() {
+    if support::left_out("postgres") {
+        return;
+    }
+    let _alone = alone();
+    let brokers = MockCluster::new(2).unwrap();
+    let world = World::on(&brokers.bootstrap_servers()).await;
+    brokers.create_topic(&world.topic, 2, 1).unwrap();
+    brokers.create_topic(&world.dead_letter_topic(), 1, 1).unwrap();
+    for partition in [0, 1] {
+        world.send(&world.sale("a", 1), Some(partition)).await;
+    }
+    brokers.partition_leader(&world.topic, 1, None).unwrap();
+    let running = Running::start(latest(&world));
+    world.until_committed(0, 1).await;
+    running.stop().await;
+    assert_eq!(world.committed(1).await, None);
+
+    brokers.partition_leader(&world.topic, 1, Some(1)).unwrap();
+    let running = Running::start(latest(&world));
+    world.until_committed(1, 1).await;
+    world.send(&world.sale("a", 2), Some(1)).await;
+    assert_eq!(world.until_effects(1).await, [from(1, 2)]);
+    running.stop().await;
+}
+
 /// The broker, of those in the cluster's order, that leads a partition; nothing if none does.
 fn leader(cluster: &KafkaCluster, topic: &str, partition: usize) -> Option<usize> {
     let bootstrap = cluster.bootstrap();

@@ -3,13 +3,13 @@
 use std::time::{Duration, Instant};
 
 use posthaste_kafka::error::explain_error;
-use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer};
+use rdkafka::consumer::BaseConsumer;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
-use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 
 use super::Assigned;
 use super::committer::{Committed, Committer};
 use crate::context::Context;
+use crate::first_position;
 use crate::outage::Outage;
 
 /// The wait after a failed commit.
@@ -106,11 +106,7 @@ pub(super) fn report_loss(result: &Result<(), KafkaError>) {
 
 /// Commits offsets and waits for the answer.
 pub(super) fn commit(consumer: &BaseConsumer<Context>, offsets: &[((String, i32), i64)]) -> Result<(), KafkaError> {
-    let mut list = TopicPartitionList::new();
-    for ((topic, partition), next) in offsets {
-        list.add_partition_offset(topic, *partition, Offset::Offset(*next))?;
-    }
-    consumer.commit(&list, CommitMode::Sync)
+    first_position::commit_all(consumer, offsets.iter().map(|(key, next)| (key, *next)))
 }
 
 /// Whether a commit came too late, because the group is being shared out anew. The rebalance sees to the rest.

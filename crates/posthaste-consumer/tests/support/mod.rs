@@ -16,7 +16,7 @@ use posthaste_core::{Backoff, InboxStore, Message, RetryPolicy};
 use posthaste_kafka::event::{self, Format};
 use posthaste_postgres::{PostgresInbox, PostgresStore};
 use rdkafka::ClientConfig;
-use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
+use rdkafka::admin::{AdminClient, AdminOptions, NewPartitions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use rdkafka::message::OwnedMessage;
@@ -150,6 +150,15 @@ impl World {
         let options = AdminOptions::new().operation_timeout(Some(Duration::from_secs(30)));
         let created = self.admin().create_topics([&topic], &options).await.unwrap();
         for topic in created {
+            topic.unwrap();
+        }
+    }
+
+    /// Adds partitions to the topic until it has so many.
+    pub async fn grow(&self, partitions: usize) {
+        let grown = NewPartitions::new(&self.topic, partitions);
+        let options = AdminOptions::new().operation_timeout(Some(Duration::from_secs(30)));
+        for topic in self.admin().create_partitions([&grown], &options).await.unwrap() {
             topic.unwrap();
         }
     }
