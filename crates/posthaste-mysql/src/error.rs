@@ -115,10 +115,17 @@ pub(crate) fn by_number(number: u16) -> (Kind, Option<&'static str>) {
             Kind::Access,
             Some("create the database, or correct its name in the database URL"),
         ),
-        1044 | 1142 | 1143 | 1370 => (
+        // The server names the right and what it is for.
+        1044 => (
             Kind::Access,
-            Some("grant the user select, insert, update and delete on the tables, and execute on the procedure"),
+            Some("grant the user rights on the tables in that database"),
         ),
+        1142 => (Kind::Access, Some("grant the user that right on that table")),
+        1143 => (
+            Kind::Access,
+            Some("grant the user that right on that column, or on its table"),
+        ),
+        1370 => (Kind::Access, Some("grant the user that right on that procedure")),
         1290 | 1792 | 1836 => (
             Kind::ReadOnly,
             Some("connect to the primary; this server does not take writes"),
@@ -153,6 +160,10 @@ mod tests {
     fn what_an_operator_can_do_is_said() {
         assert_eq!(by_number(1146).0, Kind::SchemaMissing);
         assert_eq!(by_number(1213).0, Kind::Contention);
+        for (number, what) in [(1142, "that table"), (1143, "that column"), (1370, "that procedure")] {
+            let (kind, remedy) = by_number(number);
+            assert!(kind == Kind::Access && remedy.unwrap().contains(what), "{number}");
+        }
         assert!(by_number(1153).1.unwrap().contains("max_allowed_packet"));
         assert_eq!(store_error(sqlx::Error::PoolTimedOut).kind, Kind::PoolExhausted);
         let locked = store_error(sqlx::Error::AnyDriverError(Box::new(ClaimsLocked)));

@@ -34,6 +34,7 @@ mod pooling;
 mod recover;
 mod registry;
 mod relay_store;
+mod rights;
 mod row_locks;
 mod rows;
 mod runner;

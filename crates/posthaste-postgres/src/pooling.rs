@@ -12,11 +12,15 @@ use std::time::Duration;
 
 use sqlx::postgres::{PgArguments, PgConnectOptions, PgRow};
 use sqlx::query::Query;
-use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgConnection, PgPool, Postgres, Row, SqlSafeStr, Transaction};
+use sqlx::{
+    AssertSqlSafe, ConnectOptions, Connection, Execute, PgConnection, PgPool, Postgres, Row, SqlSafeStr, SqlStr,
+    Transaction,
+};
 use tokio::sync::OnceCell;
 use uuid::Uuid;
 
 use crate::PostgresStore;
+use crate::rights::explained;
 use crate::table_locks::BEGIN_BOUNDED;
 
 /// What a connection to the database is.
@@ -144,7 +148,9 @@ impl PostgresStore {
 
     pub(crate) async fn fetch_all(&self, query: Query<'_, Postgres, PgArguments>) -> sqlx::Result<Vec<PgRow>> {
         let mut tx = self.begin().await?;
-        let rows = self.named(query).fetch_all(&mut *tx).await?;
+        let (query, sql) = with_text(query)?;
+        let rows = self.named(query).fetch_all(&mut *tx).await;
+        let rows = rows.map_err(|error| explained(error, sql.as_str()))?;
         tx.commit().await?;
         Ok(rows)
     }
@@ -155,14 +161,18 @@ impl PostgresStore {
 
     pub(crate) async fn fetch_optional(&self, query: Query<'_, Postgres, PgArguments>) -> sqlx::Result<Option<PgRow>> {
         let mut tx = self.begin().await?;
-        let row = self.named(query).fetch_optional(&mut *tx).await?;
+        let (query, sql) = with_text(query)?;
+        let row = self.named(query).fetch_optional(&mut *tx).await;
+        let row = row.map_err(|error| explained(error, sql.as_str()))?;
         tx.commit().await?;
         Ok(row)
     }
 
     pub(crate) async fn execute(&self, query: Query<'_, Postgres, PgArguments>) -> sqlx::Result<u64> {
         let mut tx = self.begin().await?;
-        let done = self.named(query).execute(&mut *tx).await?;
+        let (query, sql) = with_text(query)?;
+        let done = self.named(query).execute(&mut *tx).await;
+        let done = done.map_err(|error| explained(error, sql.as_str()))?;
         tx.commit().await?;
         Ok(done.rows_affected())
     }
@@ -174,6 +184,15 @@ impl PostgresStore {
         }
         self.execute(query).await.map(drop)
     }
+}
+
+/// The same query, and its text: a query that was made gives up its text only with itself.
+fn with_text<'q>(
+    mut query: Query<'_, Postgres, PgArguments>,
+) -> sqlx::Result<(Query<'q, Postgres, PgArguments>, SqlStr)> {
+    let arguments = query.take_arguments().map_err(sqlx::Error::Encode)?;
+    let sql = query.sql();
+    Ok((sqlx::query_with(sql.clone(), arguments.unwrap_or_default()), sql))
 }
 
 /// Leaves a marker in one session, and looks whether another connection sees it or the first one misses it. Both happen

@@ -9,6 +9,7 @@ use posthaste_core::lifecycle::{LeaseToken, Settlement, Verdict};
 use posthaste_core::store::{Scope, StoreErrorKind, WorkerId};
 use posthaste_core::validate::TypeNameRule;
 use posthaste_core::{MessageId, OutboxOptions, StoreError};
+use posthaste_sql::TableMap;
 use sqlx::{AssertSqlSafe, Executor, PgConnection, Row};
 
 use crate::PostgresStore;
@@ -39,8 +40,9 @@ const UNDO: &str = "rollback to savepoint posthaste_trial";
 const MARK_ROWS: &str = "savepoint posthaste_rows";
 const UNDO_ROWS: &str = "rollback to savepoint posthaste_rows";
 
-const GRANT: &str = "grant the relay's user select and update on all columns that the map names, and insert on a \
-                     dead-letter table; nothing is published before";
+const GRANT: &str = "grant the relay's user select on the columns of the outbox that the map names, and update on those that it \
+                     changes; nothing is published before";
+const GRANT_DEAD_LETTER: &str = "grant the relay's user insert on the dead-letter table; nothing is published before";
 const ACCEPT: &str = "let the table's constraints, triggers and unique indexes accept it, or correct the map; nothing is \
                       published before";
 
@@ -100,7 +102,7 @@ impl PostgresStore {
         for verdict in Verdict::trials() {
             conn.execute(MARK).await.map_err(store_error)?;
             let settled = self.settle_trial(conn, rows, token, &verdict).await;
-            let settled = settled.map_err(|error| refused(verdict.name(), error))?;
+            let settled = settled.map_err(|error| refused(verdict.name(), error, &self.map))?;
             if settled < rows.len() {
                 return Err(unheard(verdict.name()));
             }
@@ -122,7 +124,7 @@ impl PostgresStore {
                 conn.execute(UNDO).await.map_err(store_error)?;
                 Ok(Vec::new())
             }
-            Err(error) => Err(refused("claim", error)),
+            Err(error) => Err(refused("claim", error, &self.map)),
         }
     }
 
@@ -172,7 +174,7 @@ impl PostgresStore {
         token: LeaseToken,
     ) -> Result<(), StoreError> {
         let claimed = self.claim_by_id(conn, rows, WorkerId::new(), token, LEASE).await;
-        let claimed = claimed.map_err(|error| refused("claim", error))?;
+        let claimed = claimed.map_err(|error| refused("claim", error, &self.map))?;
         if claimed < rows.len() {
             return Err(unheard("claim"));
         }
@@ -248,9 +250,12 @@ impl PostgresStore {
     }
 }
 
-fn refused(step: &str, error: sqlx::Error) -> StoreError {
+fn refused(step: &str, error: sqlx::Error, map: &TableMap) -> StoreError {
     let error = store_error(error);
+    let dead_letter = map.table("dead_letter").map(|table| table.name.as_str());
+    let is_dead_letter = dead_letter.is_some_and(|name| error.message.ends_with(&format!("for table {name}")));
     match error.kind {
+        StoreErrorKind::Access if is_dead_letter => error.in_trial(step, GRANT_DEAD_LETTER),
         StoreErrorKind::Access => error.in_trial(step, GRANT),
         StoreErrorKind::Other | StoreErrorKind::SchemaMissing => error.in_trial(step, ACCEPT),
         _ => error,

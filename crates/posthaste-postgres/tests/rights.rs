@@ -6,7 +6,7 @@ mod support;
 
 use std::time::Duration;
 
-use posthaste_core::{AdminStore, Message, OutboxOptions};
+use posthaste_core::{AdminStore, Message, OutboxOptions, RelayStore};
 use posthaste_postgres::PostgresStore;
 use posthaste_relay::{Relay, RelayConfig};
 use posthaste_testkit::RecordingPublisher;
@@ -101,6 +101,41 @@ async fn an_application_needs_no_more_than_to_enqueue() {
     .await;
     assert!(place.enqueue(&place.user, "1").await);
     assert!(!place.enqueue(&place.user, "1").await);
+    place.dispose().await;
+}
+
+/// What is proposed to be granted is what the statement lacks, and no more.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hint_names_the_table_and_the_rights_that_the_statement_needs() {
+    let place = Place::with(&["grant select on {}.schema_version"]).await;
+    let says = async |expected: &str| {
+        let stats = place.user.stats("default").await.map(drop);
+        let error = stats.and(place.user.relays("default").await.map(drop)).unwrap_err();
+        let error = error.to_string();
+        assert!(error.ends_with(expected), "{error}");
+    };
+    says("permission denied for table outbox; grant the user select on it").await;
+    let grant = async |what: &str| {
+        let sql = format!("grant {what} to {}", place.role).replace("{}", &place.schema);
+        place.owner.pool().execute(AssertSqlSafe(sql)).await.unwrap();
+    };
+    grant("select on {}.outbox").await;
+    says("permission denied for table relays; grant the user select on it").await;
+    let error = place.user.purge(Duration::ZERO, 1).await.unwrap_err().to_string();
+    assert!(
+        error.ends_with("table outbox; grant the user select, update and delete on it"),
+        "{error}"
+    );
+    grant("update, delete on {}.outbox").await;
+    let error = place.user.purge(Duration::ZERO, 1).await.unwrap_err().to_string();
+    assert!(
+        error.contains("for table outbox_dedupe; grant the user select, update and delete"),
+        "{error}"
+    );
+    let revoke = format!("revoke usage on schema {} from {}", place.schema, place.role);
+    place.owner.pool().execute(AssertSqlSafe(revoke)).await.unwrap();
+    let error = place.user.stats("default").await.unwrap_err().to_string();
+    assert!(error.ends_with("grant the user usage on that schema"), "{error}");
     place.dispose().await;
 }
 

@@ -6,6 +6,7 @@ use sqlx::{Executor, PgConnection, Row};
 
 use super::PostgresLogStore;
 use crate::error::store_error;
+use crate::rights::explained;
 
 /// What is copied from the log into the table of failures, by role.
 const COPIED: [&str; 7] = [
@@ -160,10 +161,13 @@ impl PostgresLogStore {
                     "the database would not take what a relay writes ({what}): {}",
                     error.message
                 ),
-                remedy: error.remedy.or(Some(
-                    "grant insert, update, delete and select on the table of failures and insert and select on the \
-                     cursor's, and look at their constraints and triggers",
-                )),
+                remedy: match error.kind {
+                    // It says what to grant.
+                    StoreErrorKind::Access => error.remedy,
+                    _ => error
+                        .remedy
+                        .or(Some("look at the constraints and triggers of that table")),
+                },
                 source: error.source,
             }
         })
@@ -175,7 +179,7 @@ impl PostgresLogStore {
         let newest: Option<i64> = sqlx::query_scalar(statements.newest.sql())
             .fetch_optional(&mut *tx)
             .await
-            .map_err(|error| ("reading the log", error))?;
+            .map_err(|error| ("reading the log", explained(error, statements.newest.text())))?;
         // Without a row the statements say at least whether they are allowed.
         let ids: Vec<i64> = newest.into_iter().collect();
         let all = |n: i64| vec![n; ids.len()];
@@ -187,7 +191,7 @@ impl PostgresLogStore {
             .bind(all(1_000))
             .fetch_all(&mut *tx)
             .await
-            .map_err(|error| ("an event that failed", error))?;
+            .map_err(|error| ("an event that failed", explained(error, statements.fail.text())))?;
         sqlx::query(statements.retried.sql())
             .bind(&failed)
             .bind(vec!["retry"; failed.len()])
@@ -196,12 +200,17 @@ impl PostgresLogStore {
             .bind(limit)
             .execute(&mut *tx)
             .await
-            .map_err(|error| ("a retry that failed", error))?;
+            .map_err(|error| ("a retry that failed", explained(error, statements.retried.text())))?;
         sqlx::query(statements.retried_well.sql())
             .bind(&failed)
             .execute(&mut *tx)
             .await
-            .map_err(|error| ("a retry that was delivered", error))?;
+            .map_err(|error| {
+                (
+                    "a retry that was delivered",
+                    explained(error, statements.retried_well.text()),
+                )
+            })?;
         let moved = sqlx::query(statements.move_cursor.sql())
             .bind(newest.unwrap_or(0))
             .execute(&mut *tx)
@@ -209,7 +218,9 @@ impl PostgresLogStore {
         match moved {
             // At rest the newest position is stored already; a relay never writes one twice.
             Err(sqlx::Error::Database(error)) if error.is_unique_violation() => Ok(()),
-            moved => moved.map(drop).map_err(|error| ("the cursor", error)),
+            moved => moved
+                .map(drop)
+                .map_err(|error| ("the cursor", explained(error, statements.move_cursor.text()))),
         }
     }
 }
