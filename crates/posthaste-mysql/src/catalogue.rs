@@ -1,5 +1,7 @@
 //! What MySQL and MariaDB say of their tables.
 
+use std::collections::HashMap;
+
 use async_trait::async_trait;
 use posthaste_core::StoreError;
 use posthaste_sql::table::catalogue::literals;
@@ -29,6 +31,15 @@ impl MySqlCatalogue {
             .await
     }
 
+    /// What stands after the name of each column where the table is created. A view has none.
+    async fn definitions(&self, table: &TableName) -> sqlx::Result<HashMap<String, String>> {
+        let sql = format!("show create table {}", table.quoted('`'));
+        let row = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_one(&self.pool).await?;
+        // A view's text has no lines that begin with a name.
+        let text: String = row.try_get_unchecked(1)?;
+        Ok(text.lines().filter_map(definition).collect())
+    }
+
     async fn look(&self, table: &TableName) -> sqlx::Result<Option<LiveTable>> {
         let columns = self
             .rows(include_str!("../queries/catalogue/columns.sql"), table)
@@ -46,11 +57,12 @@ impl MySqlCatalogue {
         let indexes = self
             .rows(include_str!("../queries/catalogue/indexes.sql"), table)
             .await?;
+        let definitions = self.definitions(table).await?;
         let mut live = LiveTable {
             name: table.clone(),
             columns: columns
                 .iter()
-                .map(|row| column(row, &checks))
+                .map(|row| column(row, &checks, &definitions))
                 .collect::<sqlx::Result<_>>()?,
             indexes: self::indexes(&indexes)?,
             shape: Shape::Table,
@@ -107,7 +119,17 @@ fn unescaped(check: String) -> String {
     }
 }
 
-fn column(row: &MySqlRow, checks: &[String]) -> sqlx::Result<LiveColumn> {
+/// A line such as "  `status` varchar(20) NOT NULL DEFAULT 'NEW',".
+fn definition(line: &str) -> Option<(String, String)> {
+    let rest = line.strip_prefix("  `")?;
+    let doubled = rest.replace("``", "  ");
+    let end = doubled.find('`')?;
+    let name = rest[..end].replace("``", "`");
+    let definition = rest[end + 1..].trim();
+    Some((name, definition.strip_suffix(',').unwrap_or(definition).to_owned()))
+}
+
+fn column(row: &MySqlRow, checks: &[String], definitions: &HashMap<String, String>) -> sqlx::Result<LiveColumn> {
     let name: String = row.try_get("name")?;
     let type_name: String = row.try_get("type_name")?;
     let column_type: String = row.try_get("column_type")?;
@@ -123,7 +145,6 @@ fn column(row: &MySqlRow, checks: &[String]) -> sqlx::Result<LiveColumn> {
         _ => listed.map(|check| literals(check)).unwrap_or_default(),
     };
     Ok(LiveColumn {
-        name,
         type_name,
         nullable: row.try_get("nullable")?,
         // MariaDB writes the default that is none as a word.
@@ -131,6 +152,8 @@ fn column(row: &MySqlRow, checks: &[String]) -> sqlx::Result<LiveColumn> {
         max_length: max_length.and_then(|length| usize::try_from(length).ok()),
         generated: row.try_get::<Option<bool>, _>("is_generated")?.unwrap_or_default(),
         values,
+        definition: definitions.get(&name).cloned(),
+        name,
     })
 }
 
@@ -192,6 +215,21 @@ fn indexes(rows: &[MySqlRow]) -> sqlx::Result<Vec<LiveIndex>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn definitions_are_read_from_the_lines_of_their_columns() {
+        let read = |line| definition(line).map(|(name, rest)| format!("{name}: {rest}"));
+        let line = "  `it``s` varchar(5) COLLATE utf8mb4_bin NOT NULL DEFAULT 'a,',";
+        assert_eq!(
+            read(line).as_deref(),
+            Some("it`s: varchar(5) COLLATE utf8mb4_bin NOT NULL DEFAULT 'a,'")
+        );
+        assert_eq!(
+            read("  `n` int(11) DEFAULT NULL").as_deref(),
+            Some("n: int(11) DEFAULT NULL")
+        );
+        assert_eq!(read("  PRIMARY KEY (`n`)"), None);
+    }
 
     #[test]
     fn conditions_are_read_as_either_server_writes_them() {

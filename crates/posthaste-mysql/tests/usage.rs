@@ -30,6 +30,7 @@ const DDL: &str = "create table modkit_outbox_events (
     last_error text null,
     created_at datetime(6) not null default now(6),
     updated_at datetime(6) not null default now(6),
+    index modkit_outbox_events_claim (status, created_at, id),
     index modkit_outbox_events_due (status, next_attempt_at),
     index modkit_outbox_events_leases (locked_until),
     unique index modkit_outbox_events_dedupe (namespace, topic, dedupe_key)

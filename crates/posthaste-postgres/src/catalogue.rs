@@ -122,6 +122,7 @@ fn column(row: &PgRow) -> sqlx::Result<LiveColumn> {
         max_length: max_length.and_then(|length| usize::try_from(length).ok()),
         generated: numbered || row.try_get("generated")?,
         values,
+        definition: None,
     })
 }
 

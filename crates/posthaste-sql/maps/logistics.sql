@@ -11,5 +11,6 @@ create table outbox_events (
     last_error text null,
     processed_at timestamptz null
 );
+create index outbox_events_claim on outbox_events (status, occurred_at, id);
 create index idx_outbox_poll on outbox_events (status, next_attempt_at asc);
 create index idx_outbox_aggregate on outbox_events (aggregate_type, aggregate_id);

@@ -118,6 +118,7 @@ fn column(row: &SqliteRow, ddl: &str) -> sqlx::Result<LiveColumn> {
         max_length: None,
         generated: row.try_get("generated")?,
         values: checked_values(ddl, &name),
+        definition: None,
         name,
     })
 }

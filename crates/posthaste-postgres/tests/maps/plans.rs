@@ -30,8 +30,7 @@ async fn a_claim_reads_no_more_of_a_backlog_than_it_looks_at() {
     let place = Place::shipped("usage", 1).await;
     place
         .run(&format!(
-            "create index in_order on modkit_outbox_events (created_at, id) where status = 'pending';
-             insert into modkit_outbox_events (id, namespace, topic, payload, status, created_at)
+            "insert into modkit_outbox_events (id, namespace, topic, payload, status, created_at)
              select gen_random_uuid(), 'default', 't', '{{}}', case when n % 2 = 0 then 'delivered' else 'pending' end,
                 now() - interval '1 hour' + n * interval '1 millisecond' from generate_series(1, {BACKLOG}) n;
              analyze modkit_outbox_events"
@@ -39,7 +38,7 @@ async fn a_claim_reads_no_more_of_a_backlog_than_it_looks_at() {
         .await;
     let arguments = "'default', 10, null, null, 100, 1000000, gen_random_uuid()::text, 30000, false, '{}'";
     let plan = plan(&place, "claim_unordered", arguments).await;
-    assert!(plan.contains("in_order"), "not by the index:\n{plan}");
+    assert!(plan.contains("modkit_outbox_events_claim"), "not by the index:\n{plan}");
     assert!(!plan.contains("Seq Scan on modkit"), "reads the whole table:\n{plan}");
     let most = plan
         .split("rows=")

@@ -50,6 +50,8 @@ pub struct LiveColumn {
     pub generated: bool,
     /// The only values it may have, where the database says so.
     pub values: Vec<String>,
+    /// All that stands after its name where the table is created, in databases where a change has to repeat it.
+    pub definition: Option<String>,
 }
 
 /// An index as it is in the database.
@@ -57,7 +59,7 @@ pub struct LiveColumn {
 pub struct LiveIndex {
     /// Its name.
     pub name: String,
-    /// Its columns; an expression in place of a column is left out, with all that follow.
+    /// Its columns; an expression in place of a column is left out, with all that follow. None if it serves nothing.
     pub columns: Vec<String>,
     /// Whether no two rows may be equal in it.
     pub unique: bool,

@@ -5,6 +5,8 @@ mod mend;
 #[cfg(test)]
 mod tests;
 
+use std::collections::{HashMap, HashSet};
+
 use serde::Serialize;
 
 use super::{Column, Database, Kind, LiveColumn, LiveTable, Shape, Strategy, TableMap, TableName};
@@ -168,14 +170,23 @@ impl Checker<'_> {
         } else {
             format!("{purpose}.")
         };
+        let mut mended: HashMap<&str, LiveColumn> = HashMap::new();
+        let mut added: HashSet<&str> = HashSet::new();
         for (role, column) in &columns {
             let field = format!("{prefix}columns.{role}");
-            if let Some(found) = live.column(column.name.as_str()) {
-                self.column(field, purpose, live, role, column, found);
-            } else {
-                let problem = format!("the table {name} has no column {}", column.name);
-                let mend = self.mend.add_column(purpose, role, column, name);
-                self.error(field, problem, Some(mend));
+            let name_of_column = column.name.as_str();
+            // One column may play two roles; what is said of it for the second is said of it as mended for the first.
+            let found = mended.get(name_of_column).or_else(|| live.column(name_of_column));
+            if let Some(found) = found.cloned() {
+                let after = self.column(field, purpose, live, role, column, found);
+                mended.insert(name_of_column, after);
+            } else if added.insert(name_of_column) {
+                let mut problem = format!("the table {name} has no column {}", column.name);
+                let mend = self.mend.add_column(purpose, role, column, live);
+                if mend.is_none() {
+                    problem += ", and cannot be given one that counts: create it anew";
+                }
+                self.error(field, problem, mend);
             }
         }
         if !columns.is_empty() {
@@ -190,7 +201,7 @@ impl Checker<'_> {
         self.stands_for = None;
     }
 
-    /// A column that is there: whether it can keep what is put into it.
+    /// A column that is there: whether it can keep what is put into it. Returns it as it is once that is mended.
     fn column(
         &mut self,
         field: String,
@@ -198,8 +209,8 @@ impl Checker<'_> {
         table: &LiveTable,
         role: &str,
         column: &Column,
-        live: &LiveColumn,
-    ) {
+        mut live: LiveColumn,
+    ) -> LiveColumn {
         let name = &column.name;
         let kinds = self.database.kinds(&live.type_name, role);
         if !kinds.contains(&column.kind) {
@@ -216,19 +227,22 @@ impl Checker<'_> {
                     problem = format!("{problem}; say kind = \"{}\" in the map", kinds.join("\" or \""));
                 }
             }
-            return self.error(format!("{field}.kind"), problem, None);
+            self.error(format!("{field}.kind"), problem, None);
+            return live;
         }
-        if let Some((needed, why)) = self.length_needed(role, column, live) {
+        if let Some((needed, why)) = self.length_needed(role, column, &live) {
             let held = live.max_length.unwrap_or_default();
             let problem = format!("the column {name} holds {held} characters, and {why} has {needed}");
-            let mend = self.mend.lengthen(table, column, needed);
+            let mend = self.mend.lengthen(table, column, &live, needed);
             self.error(field.clone(), problem, mend);
+            live.definition = Mend::lengthened(column, &live, needed);
+            live.max_length = Some(needed);
         }
         if role == "status" && purpose == "outbox" {
-            self.words_allowed(column, live);
+            self.words_allowed(column, &live);
         }
         if role == "last_error" && column.max.is_none() && self.database.keeps_lengths() {
-            self.unlimited_error(&field, column, live);
+            self.unlimited_error(&field, column, &live);
         }
         let always = EMPTIED.contains(&role) || EMPTY_AT_FIRST.contains(&role);
         if purpose == "outbox" && always && !live.nullable && self.map.layout() == super::Layout::Queue {
@@ -238,9 +252,11 @@ impl Checker<'_> {
                 "leaves it empty until there is something to say"
             };
             let problem = format!("the column {name} may not be NULL, but the relay {when}");
-            let mend = self.mend.allow_null(table, column, live);
+            let mend = self.mend.drop_not_null(table, &live);
             self.error(field, problem, mend);
+            live.nullable = true;
         }
+        live
     }
 
     /// Errors are cut only if the map says where.
@@ -317,7 +333,7 @@ impl Checker<'_> {
                 ),
                 _ => (Severity::Error, "the relay cannot write its rows"),
             };
-            let problem = format!(
+            let mut problem = format!(
                 "the column {} may not be NULL, has no default and is in no role, so {who}",
                 column.name
             );
@@ -327,6 +343,9 @@ impl Checker<'_> {
                 format!("{purpose}.columns")
             };
             let mend = self.mend.drop_not_null(live, column);
+            if mend.is_none() {
+                problem += "; map it, or give it a default";
+            }
             self.note(severity, field, problem, mend);
         }
     }

@@ -100,6 +100,7 @@ create table modkit_outbox_events (
     created_at text not null default (strftime('%Y-%m-%d %H:%M:%f', 'now')),
     updated_at text not null default (strftime('%Y-%m-%d %H:%M:%f', 'now'))
 );
+create index modkit_outbox_events_claim on modkit_outbox_events (status, created_at, id);
 create index modkit_outbox_events_due on modkit_outbox_events (status, next_attempt_at);
 create index modkit_outbox_events_leases on modkit_outbox_events (locked_until);
 create unique index modkit_outbox_events_dedupe on modkit_outbox_events (namespace, topic, dedupe_key)

@@ -2,7 +2,7 @@
 
 use super::{Checker, Severity};
 use crate::table::catalogue::{LiveColumn, LiveIndex};
-use crate::table::{Layout, LiveTable, Shape};
+use crate::table::{Database, Layout, LiveTable, Shape};
 
 /// Roles whose columns the relay changes.
 const CHANGED: [&str; 11] = [
@@ -31,7 +31,17 @@ impl Checker<'_> {
         let map = self.map;
         let name = |role: &str| map.column(role).map(|column| column.name.as_str());
         let id = name("id").unwrap_or_default();
-        self.unique_id(live, id);
+        if let (None, Some(column)) = (live.column(id), map.column("id")) {
+            match self.mend.add_column("outbox", "id", column, live) {
+                // Nothing can be said of a table that has to be created anew.
+                None => return,
+                // It comes with its key.
+                Some(added) if added.ends_with("primary key;") || added.ends_with("unique;") => {}
+                Some(_) => self.unique_id(live, id),
+            }
+        } else {
+            self.unique_id(live, id);
+        }
         if let (Some(key), false) = (name("dedupe_key"), map.has("dedupe")) {
             let mut wanted: Vec<&str> = ["namespace", "topic"].into_iter().filter_map(name).collect();
             wanted.push(key);
@@ -43,7 +53,8 @@ impl Checker<'_> {
                     "there is no unique index on ({}), so equal keys would be enqueued twice",
                     wanted.join(", ")
                 );
-                let mut mend = Some(self.mend.unique_index(live, &wanted, key));
+                let mut mend = self.mend.unique_index(live, &wanted, key);
+                problem += &self.in_part(live, &wanted);
                 if let Shape::Partitioned { by } = &live.shape
                     && (by.is_empty() || by.iter().any(|column| !wanted.contains(&column.as_str())))
                 {
@@ -80,7 +91,7 @@ impl Checker<'_> {
         }
         let problem = format!("two rows could have the same {id}");
         let Shape::Partitioned { by } = &live.shape else {
-            let problem = format!("{problem}; make it the primary key");
+            let problem = format!("{problem}; make it the primary key{}", self.in_part(live, &[id]));
             return self.error(field, problem, self.mend.primary_key(live, &[]));
         };
         let problem = format!("{problem}; {}", partitioned(by));
@@ -136,8 +147,8 @@ impl Checker<'_> {
                 columns.join(", "),
                 live.name
             );
-            let mend = self.mend.index_on(live, purpose, &columns);
-            self.note(Severity::Warning, "tables.failed".to_owned(), problem, Some(mend));
+            let mend = self.mend.index_on(live, purpose, &columns, "");
+            self.note(Severity::Warning, "tables.failed".to_owned(), problem, mend);
         }
     }
 
@@ -233,7 +244,10 @@ impl Checker<'_> {
             .indexes
             .iter()
             .any(|index| index.partial && index.columns.first().is_some_and(|column| column == first));
-        if begins(&[status, first]) || partial {
+        // One that begins with the status has the rows of each state in their order, but not those of two states.
+        let several = self.map.open_words().len() > 1;
+        let can_choose = self.database != Database::MySql;
+        if partial || (!several && begins(&[status, first])) || (several && !can_choose && begins(&[status])) {
             return;
         }
         let cost = if begins(&[status]) {
@@ -241,8 +255,26 @@ impl Checker<'_> {
         } else {
             "every claim reads the whole table"
         };
-        let problem = format!("there is no index on ({status}, {}), so {cost}", order.join(", "));
-        let mend = self.mend.claim_index(live, status, &order);
-        self.note(Severity::Warning, "order".to_owned(), problem, Some(mend));
+        let (columns, only) = if several && can_choose {
+            (order, self.mend.only_open(status))
+        } else {
+            ([&[status][..], &order].concat(), String::new())
+        };
+        let problem = format!(
+            "there is no index on ({}){only}, so {cost}{}",
+            columns.join(", "),
+            self.in_part(live, &columns)
+        );
+        let mend = self.mend.index_on(live, "claim", &columns, &only);
+        self.note(Severity::Warning, "order".to_owned(), problem, mend);
+    }
+
+    /// What has to be done before these columns can be indexed, if anything has.
+    fn in_part(&self, live: &LiveTable, columns: &[&str]) -> String {
+        self.mend
+            .cannot_index(live, columns)
+            .map_or_else(String::new, |column| {
+                format!("; the database indexes only a part of {column}, so make that a varchar first")
+            })
     }
 }

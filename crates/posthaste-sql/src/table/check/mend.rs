@@ -1,6 +1,8 @@
 //! The SQL that turns a live table into what its map says.
 
-use crate::table::{Column, Database, Identifier, Kind, LiveColumn, LiveTable, ROLES, TableMap, TableName};
+use crate::table::{
+    Column, Database, Identifier, Kind, LiveColumn, LiveTable, ROLES, Shape, TableMap, TableName, Word,
+};
 
 pub(super) struct Mend<'a> {
     pub(super) map: &'a TableMap,
@@ -28,7 +30,13 @@ impl Mend<'_> {
         while name.len() > 50 {
             name.pop();
         }
-        self.quoted(&format!("{name}_{purpose}"))
+        let is_taken = |name: &String| table.indexes.iter().any(|index| index.name == *name);
+        let mut names = (1..).map(|n| match n {
+            1 => format!("{name}_{purpose}"),
+            n => format!("{name}_{purpose}_{n}"),
+        });
+        let free = names.find(|name| !is_taken(name)).unwrap_or_default();
+        self.quoted(&free)
     }
 
     /// Nothing for a table whose columns the map does not say.
@@ -62,6 +70,9 @@ impl Mend<'_> {
     /// What a queue lacks for leases, and the lines of the map that go with it.
     pub(super) fn lease_columns(&self, live: &[LiveTable]) -> Option<String> {
         let table = live.iter().find(|live| Some(&live.name) == self.map.table("outbox"))?;
+        if matches!(table.shape, Shape::Other(_)) {
+            return None;
+        }
         let time = if self.database == Database::Sqlite {
             Kind::EpochMs
         } else {
@@ -85,7 +96,7 @@ impl Mend<'_> {
             };
             if table.column(role).is_none() {
                 let definition_role = if role == "locked_by" { "lease_token" } else { role };
-                lines.push(self.add_column("outbox", definition_role, &column, &table.name));
+                lines.extend(self.add_column("outbox", definition_role, &column, table));
             }
             map.push(format!(
                 "--   {role} = {{ column = \"{role}\", kind = \"{}\" }}",
@@ -97,8 +108,20 @@ impl Mend<'_> {
         Some(lines.join("\n"))
     }
 
-    pub(super) fn add_column(&self, purpose: &str, role: &str, column: &Column, table: &TableName) -> String {
+    /// Nothing where the database cannot add such a column to a table that is there.
+    pub(super) fn add_column(&self, purpose: &str, role: &str, column: &Column, live: &LiveTable) -> Option<String> {
+        let (table, name) = (self.table(&live.name), self.quoted(column.name.as_str()));
         let definition = self.definition(purpose, role, column);
+        if is_numbered(&definition) {
+            let definition = match self.database {
+                Database::Postgres => definition.replace(" primary key", ""),
+                // Its numbers must have a key from the start.
+                Database::MySql if live.primary_key().is_empty() => definition,
+                Database::MySql => definition.replace(" primary key", " unique"),
+                Database::Sqlite => return None,
+            };
+            return Some(format!("alter table {table} add column {definition};"));
+        }
         // Rows that are there have nothing in it yet.
         let definition = definition.replace(" primary key", "").replace(" not null", " null");
         let definition = if definition.contains(" default ") {
@@ -106,7 +129,13 @@ impl Mend<'_> {
         } else {
             definition
         };
-        format!("alter table {} add column {definition};", self.table(table))
+        if let (Database::Sqlite, Some((definition, now))) = (self.database, definition.split_once(" default (")) {
+            // Where rows are, the default of a new column has to be a constant.
+            return Some(format!(
+                "alter table {table} add column {definition} null;\nupdate {table} set {name} = ({now};"
+            ));
+        }
+        Some(format!("alter table {table} add column {definition};"))
     }
 
     fn definition(&self, purpose: &str, role: &str, column: &Column) -> String {
@@ -159,38 +188,49 @@ impl Mend<'_> {
         }
     }
 
-    pub(super) fn lengthen(&self, table: &LiveTable, column: &Column, length: usize) -> Option<String> {
+    pub(super) fn lengthen(
+        &self,
+        table: &LiveTable,
+        column: &Column,
+        live: &LiveColumn,
+        length: usize,
+    ) -> Option<String> {
         let (table, name) = (self.table(&table.name), self.quoted(column.name.as_str()));
-        let bytes = matches!(column.kind, Kind::Bytes | Kind::UuidBytes);
         match self.database {
             Database::Postgres => Some(format!(
                 "alter table {table} alter column {name} type varchar({length});"
             )),
             Database::MySql => {
-                let kind = if bytes { "varbinary" } else { "varchar" };
-                Some(format!("alter table {table} modify {name} {kind}({length});"))
+                let definition = Self::lengthened(column, live, length)?;
+                Some(format!("alter table {table} modify {name} {definition};"))
             }
             Database::Sqlite => None,
         }
     }
 
-    pub(super) fn allow_null(&self, table: &LiveTable, column: &Column, live: &LiveColumn) -> Option<String> {
-        match self.database {
-            Database::MySql => {
-                let kind = self.database.column_type(column.kind, live.max_length);
-                let (table, name) = (self.table(&table.name), self.quoted(&live.name));
-                Some(format!("alter table {table} modify {name} {kind} null;"))
-            }
-            _ => self.drop_not_null(table, live),
-        }
+    /// The definition of a column that has been lengthened, where one is known.
+    pub(super) fn lengthened(column: &Column, live: &LiveColumn, length: usize) -> Option<String> {
+        let (_, rest) = live.definition.as_deref()?.split_once(')')?;
+        let kind = match column.kind {
+            Kind::Bytes | Kind::UuidBytes => "varbinary",
+            _ => "varchar",
+        };
+        Some(format!("{kind}({length}){rest}"))
     }
 
+    /// Nothing where the primary key needs it, and on SQLite, which wants a new table.
     pub(super) fn drop_not_null(&self, table: &LiveTable, column: &LiveColumn) -> Option<String> {
+        if table.primary_key().contains(&column.name) {
+            return None;
+        }
         let (table, name) = (self.table(&table.name), self.quoted(&column.name));
         match self.database {
             Database::Postgres => Some(format!("alter table {table} alter column {name} drop not null;")),
-            // MySQL wants the whole definition again, and SQLite a new table.
-            _ => None,
+            Database::MySql => {
+                let definition = column.definition.as_deref()?.replacen(" NOT NULL", " NULL", 1);
+                Some(format!("alter table {table} modify {name} {definition};"))
+            }
+            Database::Sqlite => None,
         }
     }
 
@@ -200,6 +240,9 @@ impl Mend<'_> {
         let mut columns = vec![id];
         columns.extend(others.iter().map(String::as_str).filter(|other| *other != id));
         let (name, id) = (self.table(&table.name), self.list(&columns));
+        if self.cannot_index(table, &columns).is_some() {
+            return None;
+        }
         Some(if table.primary_key().is_empty() && self.database != Database::Sqlite {
             format!("alter table {name} add primary key ({id});")
         } else {
@@ -207,7 +250,23 @@ impl Mend<'_> {
         })
     }
 
-    pub(super) fn unique_index(&self, table: &LiveTable, columns: &[&str], key: &str) -> String {
+    /// A column of these that the database takes into an index with its first part only, which proves nothing unique and
+    /// gives no order.
+    pub(super) fn cannot_index<'c>(&self, table: &LiveTable, columns: &[&'c str]) -> Option<&'c str> {
+        let in_part = |column: &&&str| {
+            let type_name = table.column(column).map(|column| column.type_name.as_str());
+            let type_name = type_name
+                .filter(|_| self.database == Database::MySql)
+                .unwrap_or_default();
+            type_name.ends_with("text") || type_name.ends_with("blob") || type_name == "json"
+        };
+        columns.iter().find(in_part).copied()
+    }
+
+    pub(super) fn unique_index(&self, table: &LiveTable, columns: &[&str], key: &str) -> Option<String> {
+        if self.cannot_index(table, columns).is_some() {
+            return None;
+        }
         let (name, list) = (self.table(&table.name), self.list(columns));
         let index = self.index(table, "dedupe");
         let only = match self.database {
@@ -215,17 +274,32 @@ impl Mend<'_> {
             Database::MySql => String::new(),
             _ => format!(" where {} is not null", self.quoted(key)),
         };
-        format!("create unique index {index} on {name} ({list}){only};")
+        Some(format!("create unique index {index} on {name} ({list}){only};"))
     }
 
-    pub(super) fn index_on(&self, table: &LiveTable, purpose: &str, columns: &[&str]) -> String {
+    /// The condition of an index that has no other rows than those that may be claimed.
+    pub(super) fn only_open(&self, status: &str) -> String {
+        let literal = |word: &&Word| match word {
+            Word::Text(text) => format!("'{}'", text.replace('\'', "''")),
+            word => word.to_string(),
+        };
+        let words: Vec<_> = self.map.open_words().iter().map(literal).collect();
+        format!(" where {} in ({})", self.quoted(status), words.join(", "))
+    }
+
+    pub(super) fn index_on(&self, table: &LiveTable, purpose: &str, columns: &[&str], only: &str) -> Option<String> {
+        if self.cannot_index(table, columns).is_some() {
+            return None;
+        }
         let (name, list) = (self.table(&table.name), self.list(columns));
-        format!("create index {} on {name} ({list});", self.index(table, purpose))
+        let index = self.index(table, purpose);
+        Some(format!("create index {index} on {name} ({list}){only};"))
     }
+}
 
-    pub(super) fn claim_index(&self, table: &LiveTable, status: &str, order: &[&str]) -> String {
-        let mut columns = vec![status];
-        columns.extend(order);
-        self.index_on(table, "claim", &columns)
-    }
+/// Whether the database gives the values of a column, by its definition.
+fn is_numbered(definition: &str) -> bool {
+    ["identity primary key", "auto_increment", "autoincrement"]
+        .iter()
+        .any(|word| definition.contains(word))
 }
