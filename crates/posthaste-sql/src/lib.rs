@@ -5,6 +5,7 @@
 //! ([`table`]), statements with marked parts ([`template`]), the differences between databases ([`dialect`]), schema
 //! migrations ([`migrate`]), savepoints ([`savepoint`]) and the reader of append-only tables ([`log`]).
 
+mod closest;
 pub mod dialect;
 pub mod log;
 pub mod migrate;

@@ -24,14 +24,16 @@
 //! poll_interval = "5s"
 //! ```
 
-pub(crate) mod shape;
+mod shape;
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::Deserialize;
 
-use self::shape::{TextOr, closest, field_at, line_of};
+use self::shape::{TextOr, field_at, line_of};
+use crate::closest::closest;
+
 use super::{Column, Counts, Identifier, Kind, Layout, ROLES, TableMap, TableName, TopicRule, Word, find_role};
 use posthaste_core::integrity::{HashPart, HashRecipe};
 use posthaste_core::lifecycle::State;

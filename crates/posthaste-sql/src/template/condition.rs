@@ -1,7 +1,7 @@
 //! What a part of a statement depends on.
 
 use super::TemplateError;
-use crate::table::file::shape::closest;
+use crate::closest::closest;
 use crate::table::{Part, TableMap};
 
 /// What stands behind `if`. Taken apart when the statement is built, so that a misspelt name is an error: a part that silently
