@@ -131,7 +131,7 @@ async fn a_trigger_that_does_not_get_its_lock_stops_no_other_verdict() {
     other.execute(AssertSqlSafe(lock)).await.unwrap();
     let (broker, shutdown) = (RecordingPublisher::new(), CancellationToken::new());
     let config = RelayConfig {
-        lease: Duration::from_secs(1),
+        lease: Duration::from_secs(3),
         poll_interval: Duration::from_millis(50),
         max_poll_interval: Duration::from_millis(50),
         ..RelayConfig::default()
@@ -146,8 +146,8 @@ async fn a_trigger_that_does_not_get_its_lock_stops_no_other_verdict() {
         }
     };
     delivered(49).await;
-    // Its lease would be over several times by now.
-    tokio::time::sleep(Duration::from_secs(3)).await;
+    // Its lease would be over by now.
+    tokio::time::sleep(Duration::from_secs(4)).await;
     assert_eq!(count(&store, &schema, "dead").await, 0);
     other.rollback().await.unwrap();
     delivered(50).await;

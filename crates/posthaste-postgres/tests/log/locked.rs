@@ -68,7 +68,7 @@ async fn a_lock_on_one_failed_row_stops_no_other_and_repeats_nothing() {
     broker.hang();
     let shutdown = CancellationToken::new();
     let config = RelayConfig {
-        lease: Duration::from_secs(1),
+        lease: Duration::from_secs(3),
         ..log.config()
     };
     let relay = Relay::new(log.store(), broker.clone()).config(config);
@@ -80,8 +80,8 @@ async fn a_lock_on_one_failed_row_stops_no_other_and_repeats_nothing() {
     eventually("the neighbours to be written", async || log.failed().await == 1).await;
     expected.push(log.append(&log.pool, "fresh").await);
     eventually("a fresh row to be delivered", async || broker.inner().ids().len() == 21).await;
-    // Its lease would be over several times by now.
-    tokio::time::sleep(Duration::from_secs(3)).await;
+    // Its lease would be over by now.
+    tokio::time::sleep(Duration::from_secs(4)).await;
     other.rollback().await.unwrap();
     eventually("the locked row to be written", async || log.failed().await == 0).await;
     shutdown.cancel();

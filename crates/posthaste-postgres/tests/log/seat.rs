@@ -80,12 +80,12 @@ async fn a_reader_that_renews_keeps_its_seat_and_one_that_leaves_is_followed_at_
     log.append(&log.pool, "1").await;
     let (first, second) = (log.store(), log.store());
     let brief = ClaimRequest {
-        lease: Duration::from_millis(600),
+        lease: Duration::from_secs(3),
         ..request(1)
     };
     let work = Work::claim(&first, &brief).await;
     for _ in 0..8 {
-        sleep(Duration::from_millis(200)).await;
+        sleep(Duration::from_millis(500)).await;
         assert_eq!(
             first.extend(work.token, &[work.id(0)], brief.lease).await.unwrap().held,
             [work.id(0)]

@@ -125,7 +125,7 @@ async fn a_reader_with_nothing_to_do_keeps_its_seat_as_long_as_it_says_that_it_l
     let log = Log::fresh(4).await;
     let (first, second) = (log.store(), log.store());
     let brief = ClaimRequest {
-        lease: Duration::from_millis(600),
+        lease: Duration::from_secs(3),
         ..request(1)
     };
     assert!(Work::claim(&first, &brief).await.events().is_empty());
@@ -141,8 +141,8 @@ async fn a_reader_with_nothing_to_do_keeps_its_seat_as_long_as_it_says_that_it_l
         circuit_lasted: Duration::ZERO,
         circuit_reason: None,
     };
-    for _ in 0..10 {
-        sleep(Duration::from_millis(200)).await;
+    for _ in 0..8 {
+        sleep(Duration::from_millis(500)).await;
         first.beat(&beat).await.unwrap();
         assert!(
             Work::claim(&second, &brief).await.events().is_empty(),

@@ -27,6 +27,22 @@ pub(super) fn config() -> RelayConfig {
     }
 }
 
+/// Short enough for a test to see it run out, and long enough for a machine that has much else to do to renew it in time.
+pub(super) const SHORT_LEASE: Duration = Duration::from_secs(3);
+
+/// After so long a lease that was not renewed is over.
+pub(super) const SHORT_LEASE_AND_MORE: Duration = Duration::from_secs(4);
+
+/// A relay with short leases, which looks often.
+pub(super) fn short() -> RelayConfig {
+    RelayConfig {
+        lease: SHORT_LEASE,
+        poll_interval: SECOND / 20,
+        max_poll_interval: SECOND / 20,
+        ..config()
+    }
+}
+
 pub(super) fn broker() -> FaultyPublisher<RecordingPublisher> {
     FaultyPublisher::new(RecordingPublisher::new())
 }

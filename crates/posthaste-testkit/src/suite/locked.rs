@@ -4,10 +4,9 @@
 use posthaste_core::lifecycle::{LeaseToken, Settlement, State, Verdict};
 use posthaste_core::store::Extended;
 use posthaste_core::{MessageId, RelayStore};
-use posthaste_relay::RelayConfig;
 use tokio::time::{sleep, timeout};
 
-use super::engine::{broker, config, eventually, start};
+use super::engine::{SHORT_LEASE_AND_MORE, broker, eventually, short, start};
 use super::steps::{HOUR, LEASE, LEASE_AND_MORE, SECOND, Worker, enqueue_new, keyed, plain, record, settle, state};
 use crate::backend::Backend;
 
@@ -93,13 +92,7 @@ pub async fn a_lock_on_one_row_in_flight_stops_no_other_and_repeats_nothing<B: B
     let ids = enqueue_new(b, (0..50).map(|n| plain(&n.to_string()))).await;
     let broker = broker();
     broker.hang();
-    let short = RelayConfig {
-        lease: SECOND,
-        poll_interval: SECOND / 20,
-        max_poll_interval: SECOND / 20,
-        ..config()
-    };
-    let (shutdown, relay) = start(b, broker.clone(), short);
+    let (shutdown, relay) = start(b, broker.clone(), short());
     broker.wait_until_hanging(1).await;
     let mut tx = b.begin().await;
     if !b.lock_row(&mut tx, ids[17]).await {
@@ -109,7 +102,7 @@ pub async fn a_lock_on_one_row_in_flight_stops_no_other_and_repeats_nothing<B: B
         return;
     }
     // The leases of the others are renewed all the same.
-    sleep(SECOND * 2).await;
+    sleep(SHORT_LEASE_AND_MORE).await;
     assert_eq!(Worker::new().claim(b, 100).await.ids(), []);
     // Nothing that was not sent within its lease is sent, so the locked one is given back.
     broker.heal();
@@ -142,13 +135,7 @@ pub async fn a_published_message_whose_row_is_locked_is_written_when_the_lock_is
     let ids = enqueue_new(b, (0..50).map(|n| plain(&n.to_string()))).await;
     let broker = broker();
     broker.hang();
-    let short = RelayConfig {
-        lease: SECOND,
-        poll_interval: SECOND / 20,
-        max_poll_interval: SECOND / 20,
-        ..config()
-    };
-    let (shutdown, relay) = start(b, broker.clone(), short);
+    let (shutdown, relay) = start(b, broker.clone(), short());
     broker.wait_until_hanging(1).await;
     let mut tx = b.begin().await;
     let can_lock = b.lock_row(&mut tx, ids[17]).await;
@@ -159,8 +146,7 @@ pub async fn a_published_message_whose_row_is_locked_is_written_when_the_lock_is
             (stats.pending, stats.processing) == (0, 1)
         })
         .await;
-        // Its lease runs out several times.
-        sleep(SECOND * 3).await;
+        sleep(SHORT_LEASE_AND_MORE).await;
         assert_eq!(state(b, ids[17]).await, State::Processing);
     }
     b.rollback(tx).await;

@@ -7,20 +7,10 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::engine::{broker, config, eventually};
-use super::steps::{LEASE_AND_MORE, MINUTE, SECOND, enqueue_new, keyed, plain, state};
+use super::engine::{SHORT_LEASE_AND_MORE, broker, config, eventually, short};
+use super::steps::{LEASE_AND_MORE, MINUTE, enqueue_new, keyed, plain, state};
 use crate::backend::Backend;
 use crate::{Fault, FaultyStore, RecordingPublisher, Rule};
-
-/// A relay with leases so short that a test sees them run out.
-fn short() -> RelayConfig {
-    RelayConfig {
-        lease: SECOND / 2,
-        poll_interval: SECOND / 20,
-        max_poll_interval: SECOND / 20,
-        ..config()
-    }
-}
 
 fn many(count: usize) -> Vec<Message> {
     (0..count).map(|n| plain(&n.to_string())).collect()
@@ -61,8 +51,8 @@ pub async fn a_refused_verdict_stops_no_other_and_its_message_is_published_once<
     until_delivered(b, &others).await;
     let later = enqueue_new(b, many(50)).await;
     until_delivered(b, &later).await;
-    // Its lease would be over several times by now.
-    sleep(SECOND * 2).await;
+    // Its lease would be over by now.
+    sleep(SHORT_LEASE_AND_MORE).await;
     assert_ne!(state(b, ids[37]).await, State::Delivered);
     store.allow_all();
     until_delivered(b, &ids[37..=37]).await;
@@ -107,7 +97,7 @@ pub async fn a_failure_whose_verdict_is_refused_is_not_overtaken<B: Backend>(b: 
     broker.inject(Rule::new(Fault::transient()).on([ids[0]]).times(1));
     let (shutdown, relay) = start::<B>(&store, broker.clone(), short());
     until_delivered(b, &ids[2..]).await;
-    sleep(SECOND * 2).await;
+    sleep(SHORT_LEASE_AND_MORE).await;
     assert_eq!(broker.inner().ids(), ids[2..], "its key waits");
     store.allow_all();
     until_delivered(b, &ids).await;
@@ -130,7 +120,7 @@ pub async fn while_every_verdict_is_refused_little_is_published<B: Backend>(b: &
     };
     let (shutdown, relay) = start::<B>(&store, broker.clone(), bounded);
     eventually("the first refusals", async || store.refusals() > 0).await;
-    sleep(SECOND * 3).await;
+    sleep(SHORT_LEASE_AND_MORE).await;
     let published = broker.ids().len();
     // What was in flight when the first was refused, a batch that was being claimed, and one for each wait.
     assert!(published <= 40, "{published} were published");
