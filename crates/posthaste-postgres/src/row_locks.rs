@@ -25,7 +25,6 @@ use crate::claim::{Look, found, in_scope, max_bytes};
 use crate::error::{by_sqlstate, store_error};
 use crate::pooling;
 use crate::rows::{claimed, ids, millis};
-use crate::settle::Verdicts;
 use crate::statements::{Claims, RowLocks as Statements, RowLocksInOrder};
 
 /// How such a claim begins: nobody is waited for, and the statements are planned as for any claim.
@@ -222,9 +221,6 @@ impl PostgresStore {
     /// Where the database refuses verdicts, it is asked for half of them, until the culprit is alone: the rest of the
     /// claim was published as well, and must not be published again because of it.
     async fn settle_claim(&self, held: &Held, settlements: &[&Settlement]) -> sqlx::Result<Written> {
-        let Claims::RowLocks(statements, _) = &self.statements.claims else {
-            return Ok(Written::default());
-        };
         let Some(mut tx) = held.tx.lock().await.take() else {
             return Ok(Written::default());
         };
@@ -232,8 +228,7 @@ impl PostgresStore {
         let mut parts = vec![settlements];
         while let Some(part) = parts.pop() {
             tx.execute(TRY).await?;
-            let verdicts = Verdicts::new(part.iter().copied(), &self.map);
-            match verdicts.locked(&statements.settle_locked).fetch_all(&mut *tx).await {
+            match self.settling(part.iter().copied()).fetch_all(&mut *tx).await {
                 Ok(rows) => {
                     written.settled.extend(ids(&rows, &self.map)?);
                     if !parts.is_empty() {

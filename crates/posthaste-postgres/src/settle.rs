@@ -9,9 +9,10 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use posthaste_core::MessageId;
-use posthaste_core::lifecycle::{LeaseToken, Settlement, Verdict};
+use posthaste_core::lifecycle::{LeaseToken, Settlement};
 use posthaste_core::store::{BusyRow, Extended, Settled};
-use posthaste_sql::TableMap;
+use posthaste_sql::row_change::StatusLabel;
+use posthaste_sql::{RowChange, TableMap};
 use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::query::Query;
 use sqlx::{PgConnection, Postgres, Row};
@@ -19,7 +20,7 @@ use tokio::time::sleep;
 
 use crate::PostgresStore;
 use crate::rows::{id, id_text, ids, millis};
-use crate::statements::{Leases, Statement};
+use crate::statements::Leases;
 use crate::table_locks::BEGIN_BRIEF;
 
 /// The waits before rows that were locked are tried again.
@@ -31,7 +32,7 @@ impl PostgresStore {
         leases: &Leases,
         settlements: &[Settlement],
     ) -> sqlx::Result<Settled> {
-        let all = Verdicts::new(settlements, &self.map).fenced(&leases.settle);
+        let all = self.settling(settlements);
         let Some(rows) = self.fetch_unless_locked(all).await? else {
             return match self.find_table_lock().await {
                 // If one was lost meanwhile, it is found out once the table is free.
@@ -78,8 +79,7 @@ impl PostgresStore {
         let keys = settlements.iter().map(|one| (one.id, one.token));
         let free = self.lock_held(&mut tx, leases, keys).await?;
         let (free, locked): (Vec<_>, Vec<_>) = settlements.iter().copied().partition(|one| free.contains(&one.id));
-        let query = Verdicts::new(free.iter().copied(), &self.map).fenced(&leases.settle);
-        let rows = query.fetch_all(&mut *tx).await?;
+        let rows = self.settling(free.iter().copied()).fetch_all(&mut *tx).await?;
         tx.commit().await?;
         let settled: HashSet<_> = ids(&rows, &self.map)?.into_iter().collect();
         let held = locked.iter().map(|one| (one.id, one.token, one.version));
@@ -87,6 +87,19 @@ impl PostgresStore {
         let (busy, mut lost): (Vec<_>, Vec<_>) = locked.into_iter().partition(|one| held.contains(&one.id));
         lost.extend(free.into_iter().filter(|one| !settled.contains(&one.id)));
         Ok((busy, lost))
+    }
+
+    /// The statement that settles, with its arguments.
+    pub(crate) fn settling<'a>(
+        &self,
+        settlements: impl IntoIterator<Item = &'a Settlement>,
+    ) -> Query<'static, Postgres, PgArguments> {
+        let changes = Changes::new(settlements, &self.map);
+        let query = self.statements.common.settle.query();
+        let query = query.bind(changes.ids).bind(changes.tokens).bind(changes.states);
+        let query = query.bind(changes.attempts).bind(changes.delays).bind(changes.errors);
+        let query = query.bind(changes.delivered).bind(changes.dead_letters);
+        query.bind(changes.versions)
     }
 
     pub(crate) async fn extend_under_lease(
@@ -198,59 +211,41 @@ fn is_contention(error: &sqlx::Error) -> bool {
     code.is_some_and(|code| ["55P03", "40P01", "40001"].contains(&&*code))
 }
 
-/// Verdicts in one order for all statements: renewals and verdicts of one relay touch the same rows at the same time.
+/// Changes in one order for all statements: renewals and verdicts of one relay touch the same rows at the same time.
 #[derive(Default)]
-pub(crate) struct Verdicts {
+struct Changes {
     ids: Vec<String>,
     tokens: Vec<String>,
-    words: Vec<&'static str>,
-    delays: Vec<i64>,
+    states: Vec<Option<&'static str>>,
+    attempts: Vec<i32>,
+    delays: Vec<Option<i64>>,
     errors: Vec<Option<String>>,
+    delivered: Vec<bool>,
+    dead_letters: Vec<bool>,
     versions: Vec<Option<i64>>,
 }
 
-impl Verdicts {
-    pub(crate) fn new<'a>(settlements: impl IntoIterator<Item = &'a Settlement>, map: &TableMap) -> Self {
+impl Changes {
+    fn new<'a>(settlements: impl IntoIterator<Item = &'a Settlement>, map: &TableMap) -> Self {
         let mut settlements: Vec<_> = settlements.into_iter().collect();
         settlements.sort_unstable_by_key(|settlement| settlement.id);
         let mut all = Self::default();
         for settlement in settlements {
-            let (delay, error) = match &settlement.verdict {
-                Verdict::Delivered | Verdict::Released => (0, None),
-                Verdict::Retry { delay, error } | Verdict::Postponed { delay, error } => (millis(*delay), Some(error)),
-                Verdict::Dead { error } => (0, Some(error)),
-            };
             // A row that cannot be in the table is lost.
             let Some(id) = id_text(settlement.id, map) else {
                 continue;
             };
+            let change = RowChange::of(&settlement.verdict, map);
             all.ids.push(id);
             all.tokens.push(settlement.token.as_uuid().to_string());
-            all.words.push(settlement.verdict.name());
-            all.delays.push(delay);
-            all.errors.push(error.map(|error| map.error_text(error)));
+            all.states.push(change.status.map(StatusLabel::name));
+            all.attempts.push(change.attempts);
+            all.delays.push(change.delay.map(millis));
+            all.errors.push(change.error);
+            all.delivered.push(change.delivered);
+            all.dead_letters.push(change.dead_letter);
             all.versions.push(settlement.version);
         }
         all
-    }
-
-    /// For rows under a lease.
-    pub(crate) fn fenced(self, statement: &Statement) -> Query<'static, Postgres, PgArguments> {
-        let query = statement.query().bind(self.ids).bind(self.tokens);
-        query
-            .bind(self.words)
-            .bind(self.delays)
-            .bind(self.errors)
-            .bind(self.versions)
-    }
-
-    /// For rows that the transaction has locked.
-    pub(crate) fn locked(self, statement: &Statement) -> Query<'static, Postgres, PgArguments> {
-        let query = statement.query().bind(self.ids);
-        query
-            .bind(self.words)
-            .bind(self.delays)
-            .bind(self.errors)
-            .bind(self.versions)
     }
 }

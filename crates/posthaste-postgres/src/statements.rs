@@ -119,6 +119,7 @@ group!(
         list,
         replay,
         discard,
+        settle,
         ring,
         trial_rows
     }
@@ -126,7 +127,6 @@ group!(
 group!(
     /// For tables with leases.
     Leases {
-        settle,
         extend,
         lock_held,
         find_held,
@@ -156,10 +156,7 @@ group!(
 );
 group!(
     /// For tables without leases.
-    RowLocks {
-        lock_unordered,
-        settle_locked
-    }
+    RowLocks { lock_unordered }
 );
 group!(
     /// For tables without leases that have keys.

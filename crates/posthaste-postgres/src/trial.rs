@@ -17,8 +17,6 @@ use crate::dialect::PostgresDialect;
 use crate::error::store_error;
 use crate::pooling;
 use crate::rows::ids;
-use crate::settle::Verdicts;
-use crate::statements::Claims;
 use posthaste_sql::dialect::Dialect;
 
 /// Nobody waits for a trial for long, and it waits for nobody. Constraints speak when their statement ends.
@@ -195,13 +193,7 @@ impl PostgresStore {
             version: None,
         };
         let settlements: Vec<_> = rows.iter().map(settlement).collect();
-        let verdicts = Verdicts::new(&settlements, &self.map);
-        let query = match (&self.statements.leases, &self.statements.claims) {
-            (Some(leases), _) => verdicts.fenced(&leases.settle),
-            (None, Claims::RowLocks(locks, _)) => verdicts.locked(&locks.settle_locked),
-            (None, _) => return Ok(rows.len()),
-        };
-        Ok(query.fetch_all(conn).await?.len())
+        Ok(self.settling(&settlements).fetch_all(conn).await?.len())
     }
 
     /// What constraints on the status column alone say of every word that a relay writes there.

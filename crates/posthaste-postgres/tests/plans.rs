@@ -137,7 +137,11 @@ async fn hot_statements_touch_no_more_than_they_need() {
             ("sweep", format!("{SCOPE}, 'x'"), "outbox_leased"),
             ("sweep", format!("{SCOPE}, 'x'"), "outbox_tried"),
             ("purge_delivered", "999999999, 100".to_owned(), "outbox_delivered"),
-            ("settle", "'{}', '{}', '{}', '{}', '{}', '{}'".to_owned(), "outbox_pkey"),
+            (
+                "settle",
+                "'{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}'".to_owned(),
+                "outbox_pkey",
+            ),
             ("lock_held", "'{}', '{}'".to_owned(), "outbox_pkey"),
             ("find_held", "'{}', '{}', '{}'".to_owned(), "outbox_pkey"),
             (

@@ -38,7 +38,8 @@ pub struct RowChange {
     pub status: Option<StatusLabel>,
     /// Added to the count of attempts.
     pub attempts: i32,
-    /// The next attempt comes so long after the settling, on the database's clock; none leaves its time as it is.
+    /// The next attempt comes so many whole milliseconds after the settling, on the database's clock; none leaves its time
+    /// as it is.
     pub delay: Option<Duration>,
     /// The last error, as the column can keep it; none leaves it as it is.
     pub error: Option<String>,
@@ -72,10 +73,15 @@ impl RowChange {
             status,
             // A lease counts the attempt when it is taken; a lock counts nothing.
             attempts: counted - i32::from(leased),
-            delay,
+            delay: delay.map(in_millis),
             error: error.map(|error| map.error_text(error)),
             delivered: status == Some(StatusLabel::Delivered),
             dead_letter: status == Some(StatusLabel::Dead) && map.has("dead_letter"),
         }
     }
+}
+
+/// As databases are told it, so that changes that are written alike are equal.
+fn in_millis(delay: Duration) -> Duration {
+    Duration::from_millis(u64::try_from(delay.as_millis()).unwrap_or(u64::MAX))
 }

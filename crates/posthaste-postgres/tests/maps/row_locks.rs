@@ -6,6 +6,8 @@ use posthaste_core::lifecycle::{Settlement, Verdict};
 use posthaste_core::store::{Claim, ClaimRequest};
 use posthaste_core::{Message, MessageId, RelayStore};
 use posthaste_relay::{Relay, RelayConfig};
+use posthaste_sql::TableMap;
+use posthaste_sql::table::Shipped;
 use posthaste_testkit::RecordingPublisher;
 use sqlx::{AssertSqlSafe, Executor};
 use tokio_util::sync::CancellationToken;
@@ -89,6 +91,30 @@ async fn one_claim_in_order_at_a_time_and_any_number_without() {
     let rest = claim(&other, &last).await;
     assert_eq!(ids(&rest), [all[4], all[5], free_id]);
     other.settle(&verdicts(&last, &rest, &Verdict::Released)).await.unwrap();
+    place.dispose().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_that_is_given_back_is_what_it_was_before_the_claim() {
+    let shipped = Shipped::find("logistics").unwrap();
+    let own_word = shipped.toml.replace("[states]", "[states]\nwaiting = \"RETRY\"");
+    let place = Place::new(TableMap::from_toml(&own_word).unwrap(), shipped.ddl, 2).await;
+    place
+        .enqueue(vec![shipment(KEYS[0], 0), shipment(KEYS[1], 1)])
+        .await
+        .unwrap();
+    let all = "select status || ' ' || retry_count || ' ' || coalesce(last_error, '-') from outbox_events order by id";
+    let first = request(1);
+    let work = claim(&place.store, &first).await;
+    place.store.settle(&verdicts(&first, &work, &retry())).await.unwrap();
+    let before = place.texts(all).await;
+    assert_eq!(before, [Some("RETRY 1 x".to_owned()), Some("PENDING 0 -".to_owned())]);
+    let second = request(2);
+    let work = claim(&place.store, &second).await;
+    assert_eq!(ids(&work).len(), 2);
+    let given_back = verdicts(&second, &work, &Verdict::Released);
+    assert_eq!(place.store.settle(&given_back).await.unwrap().lost, []);
+    assert_eq!(place.texts(all).await, before);
     place.dispose().await;
 }
 
