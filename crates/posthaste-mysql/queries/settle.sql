@@ -1,21 +1,21 @@
--- Applies one verdict to locked rows.
---   $1 ids  $2 verdict  $3 delay in ms  $4 error
+-- Applies one change to locked rows. It is decided before; null leaves a column as it is.
+--   $1 ids  $2 new state  $3 added to attempts  $4 wait in ms  $5 error  $6 whether delivered
 update "@outbox"
-set "@attempts" = "@attempts" - case when $2 in ('released', 'postponed' /*if retries*/, 'delivered', 'dead' /*end*/) then 1 else 0 end,
-    /*if next_attempt_at*/ "@next_attempt_at" = case when $2 in ('retry', 'postponed')
+set /*if attempts*/ "@attempts" = coalesce("@attempts", 0) + $3, /*end*/
+    /*if next_attempt_at*/ "@next_attempt_at" = case when $4 is null then "@next_attempt_at"
         -- What waits lies strictly after created_at: that is what marks a row as waiting.
-        then /*as next_attempt_at*/ greatest(
-            timestampadd(microsecond, $3 * 1000, utc_timestamp(6)),
+        else /*as next_attempt_at*/ greatest(
+            timestampadd(microsecond, $4 * 1000, utc_timestamp(6)),
             timestampadd(microsecond, 1, /*if created_at*/ coalesce("@created_at:time", utc_timestamp(6)) /*else*/ utc_timestamp(6) /*end*/)
-        ) /*end*/
-        else "@next_attempt_at" end, /*end*/
+        ) /*end*/ end, /*end*/
     /*if locked_by*/ "@locked_by" = null, /*end*/
-    "@lease_token" = null,
+    /*if lease_token*/ "@lease_token" = null, /*end*/
     /*if locked_until*/ "@locked_until" = null, /*end*/
     /*if locked_at*/ "@locked_at" = null, /*end*/
-    /*if last_error*/ "@last_error" = coalesce($4, "@last_error"), /*end*/
-    /*if delivered_at*/ "@delivered_at" = case when $2 = 'delivered' then /*as delivered_at*/ utc_timestamp(6) /*end*/ end, /*end*/
+    /*if last_error*/ "@last_error" = coalesce($5, "@last_error"), /*end*/
+    /*if delivered_at*/ "@delivered_at" = case when $6 then /*as delivered_at*/ utc_timestamp(6) /*end*/ end, /*end*/
     /*if version*/ "@version" = coalesce("@version", 0) + 1, /*end*/
     /*if updated_at*/ "@updated_at" = /*as updated_at*/ utc_timestamp(6) /*end*/, /*end*/
-    "@status" = case $2 when 'delivered' then '@delivered' when 'dead' then '@dead' when 'released' then '@pending' else '@waiting' end
+    "@status" = case $2 when 'pending' then '@pending' when 'waiting' then '@waiting'
+        when 'delivered' then '@delivered' when 'dead' then '@dead' else "@status" end
 where "@id" in ($1)

@@ -167,11 +167,7 @@ impl MySqlStore {
                 continue;
             }
             conn.execute("savepoint posthaste_verdicts").await?;
-            let verdicts = self.verdicts(part.iter().copied());
-            let Err(error) = self
-                .write_verdicts(conn, &self.statements.settle_locked, verdicts)
-                .await
-            else {
+            let Err(error) = self.write_verdicts(conn, part.iter().copied()).await else {
                 continue;
             };
             if ended_the_transaction(&error) {

@@ -8,8 +8,10 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use posthaste_core::MessageId;
-use posthaste_core::lifecycle::{LeaseToken, Settlement, Verdict};
+use posthaste_core::lifecycle::{LeaseToken, Settlement};
 use posthaste_core::store::{BusyRow, Extended, Settled};
+use posthaste_sql::RowChange;
+use posthaste_sql::row_change::StatusLabel;
 use sqlx::{MySqlConnection, Row};
 use tokio::time::sleep;
 use uuid::Uuid;
@@ -21,8 +23,8 @@ use crate::retry::retrying;
 use crate::rows::{id, millis};
 use crate::statement::{Statement, Value};
 
-/// Equal verdicts are written together.
-pub(crate) type Verdicts = BTreeMap<(&'static str, i64, Option<String>), Vec<MessageId>>;
+/// Equal changes are written together.
+type Changes = BTreeMap<RowChange, Vec<MessageId>>;
 
 /// The waits for rows that are locked; the server's own would be a second at least.
 const LOCK_WAITS: [Duration; 4] = [
@@ -97,8 +99,7 @@ impl MySqlStore {
             version.is_some_and(|version| settlement.version.is_none() || *version == settlement.version)
         };
         let (ours, others): (Vec<_>, Vec<_>) = settlements.iter().copied().partition(|one| is_in(&free, one));
-        self.write_verdicts(&mut tx, &self.statements.settle, self.verdicts(ours))
-            .await?;
+        self.write_verdicts(&mut tx, ours).await?;
         tx.commit().await?;
         Ok(others.into_iter().partition(|one| is_in(&busy, one)))
     }
@@ -167,40 +168,30 @@ impl MySqlStore {
         Ok(held)
     }
 
-    pub(crate) fn verdicts<'s>(&self, settlements: impl IntoIterator<Item = &'s Settlement>) -> Verdicts {
-        let mut verdicts = Verdicts::new();
-        for settlement in settlements {
-            let text = |error: &str| Some(self.map.error_text(error));
-            let verdict = match &settlement.verdict {
-                Verdict::Delivered => ("delivered", 0, None),
-                Verdict::Released => ("released", 0, None),
-                Verdict::Retry { delay, error } => ("retry", millis(*delay), text(error)),
-                Verdict::Postponed { delay, error } => ("postponed", millis(*delay), text(error)),
-                Verdict::Dead { error } => ("dead", 0, text(error)),
-            };
-            verdicts.entry(verdict).or_default().push(settlement.id);
-        }
-        verdicts
-    }
-
     /// Writes verdicts to rows that this transaction has locked.
-    pub(crate) async fn write_verdicts(
+    pub(crate) async fn write_verdicts<'s>(
         &self,
         conn: &mut MySqlConnection,
-        settle: &Statement,
-        verdicts: Verdicts,
+        settlements: impl IntoIterator<Item = &'s Settlement>,
     ) -> sqlx::Result<()> {
-        for ((word, delay, error), ids) in verdicts {
+        let mut changes = Changes::new();
+        for settlement in settlements {
+            let change = RowChange::of(&settlement.verdict, &self.map);
+            changes.entry(change).or_default().push(settlement.id);
+        }
+        for (change, ids) in changes {
             for chunk in ids.chunks(MOST_IDS) {
                 let values = [
                     Value::ids(chunk, &self.map),
-                    word.into(),
-                    delay.into(),
-                    Value::optional(error.as_deref()),
+                    Value::optional(change.status.map(StatusLabel::name)),
+                    i64::from(change.attempts).into(),
+                    Value::Number(change.delay.map(millis)),
+                    Value::optional(change.error.as_deref()),
+                    Value::flag(change.delivered),
                 ];
-                settle.execute(conn, &values).await?;
+                self.statements.settle.execute(conn, &values).await?;
             }
-            if word == "dead" {
+            if change.dead_letter {
                 self.bury(conn, &ids).await?;
             }
         }

@@ -53,11 +53,11 @@ macro_rules! statements {
 
 statements! {
     if "outbox" {
-        lock_claims, unlock_claims, find_claimable, find_lanes, count_open, lock_claimable, read_claimed, settle_locked, stats, purgeable,
+        lock_claims, unlock_claims, find_claimable, find_lanes, count_open, lock_claimable, read_claimed, settle, stats, purgeable,
         list,
         find_dead, lock_dead, replay, discard, check, find_trial_row, lock_trial_row,
     }
-    if "lease_token" { probe, lease, lock_held, find_held, settle, extend }
+    if "lease_token" { probe, lease, lock_held, find_held, extend }
     if "attempts" { find_exhausted, lock_exhausted, give_up }
     if "locked_at" { find_stalled, lock_stalled, take_back }
     if "delivered_at" { find_delivered, purge_delivered }

@@ -129,11 +129,6 @@ impl MySqlStore {
     async fn rehearse_on(&self, conn: &mut MySqlConnection, id: &[MessageId]) -> Result<(), Refused> {
         let (worker, token) = (WorkerId::new(), LeaseToken::new());
         let leased = !self.statements.lease.is_absent();
-        let settle = if leased {
-            &self.statements.settle
-        } else {
-            &self.statements.settle_locked
-        };
         let long = "e".repeat(LONG_ERROR);
         let later = Duration::from_secs(30);
         // A verdict on no row still asks for the rights.
@@ -163,8 +158,7 @@ impl MySqlStore {
                 let claimed = self.statements.lease.execute(conn, &lease).await;
                 claimed.map_err(while_doing("a claim"))?;
             }
-            let written = self.write_verdicts(conn, settle, self.verdicts([&verdict])).await;
-            match written {
+            match self.write_verdicts(conn, [&verdict]).await {
                 // A message that was dead before, and is tried again, has left its copy there.
                 Err(error) if number(&error) == Some(DUPLICATE) && what.contains("dead") => {}
                 written => written.map_err(while_doing(what))?,

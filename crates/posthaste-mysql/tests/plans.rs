@@ -136,7 +136,7 @@ async fn hot_statements_walk_an_index_in_their_own_order() {
         ("lock_claimable", vec![ids.as_str(), "10", "0"]),
         ("lease", vec![&ids, "'w'", "'t'", "1000"]),
         ("lock_held", vec![&ids, "'t'"]),
-        ("settle", vec![&ids, "'delivered'", "0", "null"]),
+        ("settle", vec![&ids, "'delivered'", "0", "null", "null", "1"]),
         ("extend", vec![&ids, "1000"]),
         ("purge_delivered", vec![&ids]),
     ] {

@@ -159,6 +159,32 @@ async fn rows_stay_locked_while_they_are_published_and_nobody_else_gets_them() {
     );
 }
 
+#[tokio::test]
+async fn a_row_that_is_given_back_is_what_it_was_before_the_claim() {
+    let store = store(4).await;
+    let inserted = insert(&store, &[(1, "a"), (2, "b")]).await;
+    let first = ClaimRequest {
+        limit: 1,
+        ..request(Ordering::None)
+    };
+    assert_eq!(ids(&store.claim(&first).await.unwrap()), inserted[..1]);
+    let retry = Settlement::retry(inserted[0], first.token, Duration::ZERO, "full");
+    assert_eq!(store.settle(&[retry]).await.unwrap().lost, []);
+    let before = rows(&store).await;
+    assert_eq!(before, [(15, Some(1), true), (10, None, false)]);
+
+    let second = request(Ordering::None);
+    assert_eq!(ids(&store.claim(&second).await.unwrap()), inserted);
+    let given_back: Vec<_> = inserted
+        .iter()
+        .map(|id| Settlement::released(*id, second.token))
+        .collect();
+    assert_eq!(store.settle(&given_back).await.unwrap().lost, []);
+    let after = rows(&store).await;
+    assert_eq!(after[0], before[0]);
+    assert_eq!((after[1].0, after[1].2), (10, false));
+}
+
 /// Proves E6.
 #[tokio::test]
 async fn rows_of_a_relay_that_dies_are_free_at_once() {
