@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use posthaste_core::StoreError;
 use posthaste_core::store::{Migration, SchemaStore};
 use posthaste_sql::migrate::{self, File};
-use posthaste_sql::table::Identifier;
+use posthaste_sql::table::{Identifier, Table};
 use sqlx::pool::PoolConnection;
 use sqlx::{AssertSqlSafe, Executor, MySql, MySqlConnection};
 
@@ -21,7 +21,7 @@ const MIGRATIONS: [File; 3] = [
 #[async_trait]
 impl SchemaStore for MySqlStore {
     fn migrations(&self) -> Vec<Migration> {
-        if !self.map.has("migrations") {
+        if !self.map.has(Table::Migrations) {
             return Vec::new();
         }
         let procedure = self.procedure();
@@ -47,7 +47,7 @@ impl SchemaStore for MySqlStore {
 impl MySqlStore {
     /// The procedure that enqueues, named like the tables.
     fn procedure(&self) -> String {
-        let outbox = self.map.table("outbox").map_or("", |table| table.name.as_str());
+        let outbox = self.map.table(Table::Outbox).map_or("", |table| table.name.as_str());
         let prefix = outbox.strip_suffix("outbox").unwrap_or_default();
         Identifier::new(format!("{prefix}enqueue")).map_or_else(|_| "`enqueue`".to_owned(), |name| name.quoted('`'))
     }
@@ -57,7 +57,7 @@ impl MySqlStore {
     }
 
     async fn applied_on(&self, conn: &mut MySqlConnection) -> sqlx::Result<Vec<i64>> {
-        let Some(table) = self.map.table("migrations") else {
+        let Some(table) = self.map.table(Table::Migrations) else {
             return Ok(Vec::new());
         };
         let exists: i64 = sqlx::query_scalar(

@@ -4,7 +4,7 @@ use posthaste_core::enqueue::{NewRow, Prepared};
 use posthaste_core::store::StoreErrorKind;
 use posthaste_core::{EnqueueError, Enqueued, StoreError};
 use posthaste_sql::TableMap;
-use posthaste_sql::table::Kind;
+use posthaste_sql::table::{Kind, Property, Role};
 use sqlx::MySqlConnection;
 
 use crate::error::{number, store_error};
@@ -12,21 +12,6 @@ use crate::inbox_store::DUPLICATE;
 use crate::rows::id;
 use crate::statement::{Value, epoch_micros};
 use crate::statements::Statements;
-
-/// The roles whose texts `insert.sql` takes between the id and the payload.
-const TEXTS: [&str; 11] = [
-    "event_id",
-    "namespace",
-    "topic",
-    "ordering_key",
-    "tenant",
-    "dedupe_key",
-    "event_type",
-    "source",
-    "aggregate_type",
-    "aggregate_id",
-    "content_type",
-];
 
 /// New rows as the table takes them, or which of the messages it cannot take.
 pub(crate) fn rows(map: &TableMap, prepared: &Prepared) -> Result<Vec<Vec<Value>>, EnqueueError> {
@@ -36,15 +21,15 @@ pub(crate) fn rows(map: &TableMap, prepared: &Prepared) -> Result<Vec<Vec<Value>
 
 fn values(map: &TableMap, row: &NewRow) -> Vec<Value> {
     let mut values = vec![Value::id(row.message.id, map)];
-    values.extend(TEXTS.map(|role| text(map, row, role)));
-    values.push(match map.column("payload").map(|column| column.kind) {
+    values.extend(Role::TEXTS.map(|role| text(map, row, role)));
+    values.push(match map.column(Role::Payload).map(|column| column.kind) {
         Some(Kind::Bytes) | None => Value::Bytes(row.message.payload.to_vec()),
         // Checked to be text before.
         Some(_) => String::from_utf8_lossy(&row.message.payload).as_ref().into(),
     });
     values.push(serde_json::json!(row.message.headers).to_string().into());
     let hash = map.hash_recipe().hash(&row.message);
-    values.push(match map.column("content_hash").map(|column| column.kind) {
+    values.push(match map.column(Role::ContentHash).map(|column| column.kind) {
         Some(Kind::Bytes) => Value::Bytes(hash.as_bytes().to_vec()),
         _ => hash.to_string().into(),
     });
@@ -52,8 +37,8 @@ fn values(map: &TableMap, row: &NewRow) -> Vec<Value> {
     values
 }
 
-fn text(map: &TableMap, row: &NewRow, role: &str) -> Value {
-    let own_id = || (role == "event_id").then(|| row.message.id.to_string());
+fn text(map: &TableMap, row: &NewRow, role: Role) -> Value {
+    let own_id = || (role == Role::EventId).then(|| row.message.id.to_string());
     let text = map.new_text(row, role).map(str::to_owned).or_else(own_id);
     let uuid = || text.as_deref().and_then(|text| text.parse::<uuid::Uuid>().ok());
     match (map.column(role).map(|column| column.kind), uuid()) {
@@ -71,7 +56,7 @@ pub(crate) async fn write(
     values: &[Value],
 ) -> Result<Enqueued, StoreError> {
     let refused = match statements.insert.insert(conn, values).await {
-        Ok(given) if map.has("generated_id") => return Ok(Enqueued::Now(given.into())),
+        Ok(given) if map.has(Property::GeneratedId) => return Ok(Enqueued::Now(given.into())),
         Ok(_) => return Ok(Enqueued::Now(row.message.id)),
         Err(error) => error,
     };

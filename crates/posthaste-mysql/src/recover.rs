@@ -5,6 +5,7 @@ use std::time::Duration;
 use posthaste_core::MessageId;
 use posthaste_core::lifecycle::EXHAUSTED;
 use posthaste_core::store::{Halving, Recovered, Scope, SearchDeadline};
+use posthaste_sql::table::Role;
 use sqlx::{Connection, MySqlConnection, Row};
 
 use crate::MySqlStore;
@@ -23,7 +24,7 @@ impl MySqlStore {
         stalled_after: Duration,
     ) -> sqlx::Result<Recovered> {
         // Where a row says until when it is held, a claim takes it back itself.
-        if self.statements.find_stalled.is_absent() || self.map.has("locked_until") {
+        if self.statements.find_stalled.is_absent() || self.map.has(Role::LockedUntil) {
             return Ok(Recovered::default());
         }
         let mut tx = self.begin().await?;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use posthaste_core::enqueue::Prepared;
 use posthaste_core::{EnqueueError, Enqueued, MessageId, StoreError};
 use posthaste_sql::TableMap;
+use posthaste_sql::table::Table;
 use serde::Serialize;
 use sqlx::mysql::MySqlRow;
 use sqlx::pool::PoolConnection;
@@ -65,7 +66,7 @@ impl<'a> NewRows<'a> {
         map: &'a TableMap,
         dedupe_window: Duration,
     ) -> Result<Self, EnqueueError> {
-        Ok(Self(if map.has("dedupe") {
+        Ok(Self(if map.has(Table::Dedupe) {
             Rows::Own(OwnRows::new(prepared, dedupe_window))
         } else {
             Rows::Plain(map, prepared, plain_insert::rows(map, prepared)?)

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use posthaste_sql::table::Identifier;
+use posthaste_sql::table::{Identifier, Table};
 use sqlx::pool::PoolConnection;
 use sqlx::{AssertSqlSafe, Executor, MySql, MySqlConnection, Row};
 
@@ -76,7 +76,7 @@ impl Drop for Session {
 impl MySqlStore {
     /// What the lock for ordered claims is named after.
     pub(crate) fn claims_of(&self, namespace: &str) -> [Value; 3] {
-        let table = self.map.table("outbox");
+        let table = self.map.table(Table::Outbox);
         let schema = table.and_then(|table| table.schema.as_ref());
         [
             Value::optional(schema.map(Identifier::as_str)),

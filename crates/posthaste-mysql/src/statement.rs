@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use posthaste_core::MessageId;
-use posthaste_sql::table::{Kind, TableMap};
+use posthaste_sql::table::{Kind, Role, TableMap};
 use sqlx::mysql::{MySqlArguments, MySqlRow};
 use sqlx::query::Query;
 use sqlx::{Arguments, AssertSqlSafe, Executor, MySql, MySqlConnection};
@@ -127,7 +127,7 @@ impl Value {
 
     /// An id as its column keeps it.
     pub(crate) fn id(id: MessageId, map: &TableMap) -> Self {
-        match (map.column("id").map(|column| column.kind), id) {
+        match (map.column(Role::Id).map(|column| column.kind), id) {
             (Some(Kind::UuidBytes), MessageId::Uuid(uuid)) => Self::Bytes(uuid.as_bytes().to_vec()),
             (_, MessageId::Number(number)) => Self::Number(Some(number)),
             (_, id) => Self::Text(Some(id.to_string())),

@@ -7,6 +7,7 @@ use posthaste_core::lifecycle::{LeaseToken, Settlement, Verdict};
 use posthaste_core::store::{Scope, WorkerId};
 use posthaste_core::validate::TypeNameRule;
 use posthaste_core::{MessageId, OutboxOptions, StoreError};
+use posthaste_sql::table::Property;
 use sqlx::{Executor, MySqlConnection};
 
 use crate::claim::scope;
@@ -191,7 +192,7 @@ impl MySqlStore {
 
     /// An id that no row has.
     fn no_row(&self) -> MessageId {
-        if self.map.has("generated_id") {
+        if self.map.has(Property::GeneratedId) {
             MessageId::Number(-1)
         } else {
             uuid::Uuid::nil().into()

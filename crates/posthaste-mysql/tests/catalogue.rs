@@ -9,7 +9,9 @@ use posthaste_sql::TableMap;
 use posthaste_sql::table::catalogue::describe_all;
 use posthaste_sql::table::check::check;
 use posthaste_sql::table::infer::infer;
-use posthaste_sql::table::{Catalogue, Database, Finding, Identifier, LiveTable, Severity, Shipped, TableName};
+use posthaste_sql::table::{
+    Catalogue, Database, Finding, Identifier, LiveTable, Role, Severity, Shipped, Table, TableName,
+};
 use sqlx::MySqlPool;
 
 async fn findings(map: &TableMap, pool: &MySqlPool) -> Vec<Finding> {
@@ -57,13 +59,13 @@ async fn the_shipped_map_fits_its_tables_and_a_proposal_too() {
     let proposed = TableMap::from_toml(&proposal.toml).unwrap_or_else(|error| panic!("{error}\n{}", proposal.toml));
     assert_eq!(proposed.strategy(), map.strategy());
     // That a version is the row's own, and not its aggregate's, cannot be known.
-    assert!(!proposed.has("version"), "{}", proposal.toml);
-    for (role, column) in map.columns().filter(|(role, _)| *role != "version") {
+    assert!(!proposed.has(Role::Version), "{}", proposal.toml);
+    for (role, column) in map.columns().filter(|(role, _)| *role != Role::Version) {
         let found = proposed.column(role).map(|column| (&column.name, column.kind));
         assert_eq!(found, Some((&column.name, column.kind)), "{role}\n{}", proposal.toml);
     }
-    for (role, column) in map.side_columns("dead_letter") {
-        let found = proposed.side_column("dead_letter", role);
+    for (role, column) in map.side_columns(Table::DeadLetter) {
+        let found = proposed.side_column(Table::DeadLetter, role);
         assert_eq!(
             found.map(|column| &column.name),
             Some(&column.name),

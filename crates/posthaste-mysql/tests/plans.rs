@@ -10,7 +10,7 @@ use posthaste_core::RelayStore;
 use posthaste_core::lifecycle::{LeaseToken, Settlement};
 use posthaste_core::store::{ClaimRequest, ClaimedMessage, Ordering, SchemaStore, Scope, WorkerId};
 use posthaste_mysql::{MySqlStore, own_map};
-use posthaste_sql::table::{Kind, TableMap};
+use posthaste_sql::table::{Kind, Role, TableMap};
 use sqlx::{AssertSqlSafe, Executor, Row};
 
 const BACKLOG: u32 = 20_000;
@@ -197,7 +197,10 @@ async fn without_leases() -> MySqlStore {
         attempts = "attempts"
         created_at = { column = "created_at", kind = "timestamp" }
     "#;
-    assert_eq!(own_map("").unwrap().column("created_at").unwrap().kind, Kind::Timestamp);
+    assert_eq!(
+        own_map("").unwrap().column(Role::CreatedAt).unwrap().kind,
+        Kind::Timestamp
+    );
     MySqlStore::with_map(store.pool().clone(), TableMap::from_toml(toml).unwrap()).unwrap()
 }
 

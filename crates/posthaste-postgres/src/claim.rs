@@ -4,6 +4,7 @@ use posthaste_core::MessageId;
 use posthaste_core::isolation::reclaim_limit;
 use posthaste_core::lifecycle::EXHAUSTED;
 use posthaste_core::store::{Claim, ClaimRequest, ClaimedMessage, DeadHead, Ordering, Scope};
+use posthaste_sql::table::{Role, Table};
 use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::query::Query;
 use sqlx::{AssertSqlSafe, Connection, PgConnection, Postgres, Row};
@@ -255,7 +256,10 @@ impl PostgresStore {
                 .bind(millis(request.lease))
                 .bind(expired)
         };
-        let worker = self.map.has("locked_by").then(|| request.worker.as_uuid().to_string());
+        let worker = self
+            .map
+            .has(Role::LockedBy)
+            .then(|| request.worker.as_uuid().to_string());
         let in_order = in_order.filter(|_| self.is_ordered(request));
         let Some(LeasedInOrder { claim_in_order }) = in_order else {
             let claim = |statement: &Statement, left_out: Vec<String>| {
@@ -327,7 +331,7 @@ impl PostgresStore {
 
     /// Whether the claim asks for an order that the table can give.
     pub(crate) fn is_ordered(&self, request: &ClaimRequest) -> bool {
-        request.ordering != Ordering::None && self.map.has("ordering_key")
+        request.ordering != Ordering::None && self.map.has(Role::OrderingKey)
     }
 
     /// The statement that takes the claim lock, with its arguments.
@@ -337,10 +341,10 @@ impl PostgresStore {
         request: &'q ClaimRequest,
     ) -> Query<'q, Postgres, PgArguments> {
         let namespace = &request.scope.namespace;
-        match self.map.table("outbox") {
+        match self.map.table(Table::Outbox) {
             Some(table) if !self.map.is_own() => {
                 // Relays of a table without namespaces share all of it, whatever they are called.
-                let namespace = if self.map.has("namespace") { namespace } else { "" };
+                let namespace = if self.map.has(Role::Namespace) { namespace } else { "" };
                 statement.query().bind(namespace).bind(table.quoted('"'))
             }
             _ => statement.query().bind(format!("{}:{namespace}", self.channel())),

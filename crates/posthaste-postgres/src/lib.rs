@@ -49,7 +49,7 @@ use std::sync::Arc;
 use posthaste_core::OutboxOptions;
 use posthaste_core::integrity::ContentHash;
 use posthaste_sql::TableMap;
-use posthaste_sql::table::BadIdentifier;
+use posthaste_sql::table::{BadIdentifier, Table};
 use posthaste_sql::template::TemplateError;
 use sqlx::PgPool;
 use sqlx::postgres::PgConnectOptions;
@@ -152,7 +152,7 @@ impl PostgresStore {
     /// The `LISTEN` channel of this outbox: that of its schema, which the SQL function `ring()` notifies too, or of a table
     /// that somebody already has.
     pub fn channel(&self) -> String {
-        if let (false, Some(table)) = (self.map.is_own(), self.map.table("outbox")) {
+        if let (false, Some(table)) = (self.map.is_own(), self.map.table(Table::Outbox)) {
             let channel = format!("posthaste:{table}");
             // PostgreSQL cuts longer names off where it listens, and refuses them where it notifies.
             let short = || {

@@ -7,26 +7,11 @@ use posthaste_core::enqueue::{NewRow, Prepared};
 use posthaste_core::store::StoreErrorKind;
 use posthaste_core::{EnqueueError, Enqueued, StoreError};
 use posthaste_sql::TableMap;
-use posthaste_sql::table::Kind;
+use posthaste_sql::table::{Kind, Property, Role};
 
 use crate::rows::{bytes_of_uuid, id_text};
 use crate::runner::{Runner, Texts};
 use crate::statements::Plain;
-
-/// The roles whose texts `insert.sql` takes between the id and the payload.
-const TEXTS: [&str; 11] = [
-    "event_id",
-    "namespace",
-    "topic",
-    "ordering_key",
-    "tenant",
-    "dedupe_key",
-    "event_type",
-    "source",
-    "aggregate_type",
-    "aggregate_id",
-    "content_type",
-];
 
 /// Writes what is new, and says of the rest under which id it was there before.
 pub(crate) async fn run<C: Runner + ?Sized>(
@@ -37,7 +22,7 @@ pub(crate) async fn run<C: Runner + ?Sized>(
 ) -> Result<Vec<Enqueued>, EnqueueError> {
     map.fits(prepared)?;
     // Where the database gives the ids, one row at a time: nothing else says which id is whose.
-    let at_once = if map.has("generated_id") {
+    let at_once = if map.has(Property::GeneratedId) {
         1
     } else {
         prepared.rows.len()
@@ -46,7 +31,7 @@ pub(crate) async fn run<C: Runner + ?Sized>(
     for rows in prepared.rows.chunks(at_once) {
         let written = conn.fetch(statements.insert.clone().into(), columns(map, rows)).await?;
         let written: HashSet<_> = written.into_iter().map(|(_, id)| map.id(&id)).collect();
-        let now = |row: &NewRow| match map.has("generated_id").then(|| written.iter().next()) {
+        let now = |row: &NewRow| match map.has(Property::GeneratedId).then(|| written.iter().next()) {
             Some(given) => given.copied().map(Enqueued::Now),
             // As the table reads it: a text that looks like a UUID is a text there.
             None => written
@@ -85,7 +70,7 @@ fn vanished() -> StoreError {
 fn columns(map: &TableMap, rows: &[NewRow]) -> Vec<Texts> {
     let column = |text: &dyn Fn(&NewRow) -> Option<String>| rows.iter().map(text).collect::<Texts>();
     let mut columns = vec![column(&|row| id_text(row.message.id, map))];
-    columns.extend(TEXTS.map(|role| column(&|row| text(map, row, role))));
+    columns.extend(Role::TEXTS.map(|role| column(&|row| text(map, row, role))));
     columns.push(column(&|row| Some(payload(map, row))));
     columns.push(column(&|row| Some(serde_json::json!(row.message.headers).to_string())));
     columns.push(column(&|row| Some(hash(map, row))));
@@ -96,15 +81,15 @@ fn columns(map: &TableMap, rows: &[NewRow]) -> Vec<Texts> {
 /// By what a row may be there already.
 fn keys(map: &TableMap, rows: &[&NewRow]) -> Vec<Texts> {
     let mut columns = vec![rows.iter().map(|row| id_text(row.message.id, map)).collect()];
-    for role in ["event_id", "namespace", "topic", "dedupe_key"] {
+    for role in [Role::EventId, Role::Namespace, Role::Topic, Role::DedupeKey] {
         columns.push(rows.iter().map(|row| text(map, row, role)).collect());
     }
     columns
 }
 
 /// Text that is cast to the column's type.
-pub(crate) fn text(map: &TableMap, row: &NewRow, role: &str) -> Option<String> {
-    let own_id = || (role == "event_id").then(|| row.message.id.to_string());
+pub(crate) fn text(map: &TableMap, row: &NewRow, role: Role) -> Option<String> {
+    let own_id = || (role == Role::EventId).then(|| row.message.id.to_string());
     let text = map.new_text(row, role).map(str::to_owned).or_else(own_id)?;
     Some(match map.column(role).map(|column| column.kind) {
         Some(Kind::UuidBytes) => text.parse().map_or(text, bytes_of_uuid),
@@ -115,7 +100,7 @@ pub(crate) fn text(map: &TableMap, row: &NewRow, role: &str) -> Option<String> {
 /// The payload as text that is cast to the column's type.
 pub(crate) fn payload(map: &TableMap, row: &NewRow) -> String {
     let bytes = &row.message.payload;
-    match map.column("payload").map(|column| column.kind) {
+    match map.column(Role::Payload).map(|column| column.kind) {
         Some(Kind::Bytes) | None => hex(bytes),
         // Checked to be text before.
         Some(_) => String::from_utf8_lossy(bytes).into_owned(),
@@ -124,7 +109,7 @@ pub(crate) fn payload(map: &TableMap, row: &NewRow) -> String {
 
 fn hash(map: &TableMap, row: &NewRow) -> String {
     let hash = map.hash_recipe().hash(&row.message);
-    match map.column("content_hash").map(|column| column.kind) {
+    match map.column(Role::ContentHash).map(|column| column.kind) {
         Some(Kind::Bytes) => hex(hash.as_bytes()),
         _ => hash.to_string(),
     }

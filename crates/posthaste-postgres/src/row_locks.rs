@@ -15,6 +15,7 @@ use std::time::Duration;
 use posthaste_core::lifecycle::{LeaseToken, Settlement};
 use posthaste_core::store::{Claim, ClaimRequest, RefusedVerdict, Settled, StoreErrorKind};
 use posthaste_core::{MessageId, StoreError};
+use posthaste_sql::table::{Role, Table};
 use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, Executor, PgConnection, Postgres, Row, Transaction};
 use tokio::task::AbortHandle;
@@ -160,8 +161,8 @@ impl PostgresStore {
     /// Asks for the table as the verdicts will: locks on rows alone would let somebody lock it as a whole, who then keeps the
     /// verdicts out. To plan is enough; an update of nothing would fire triggers, and `lock table` wants rights to all columns.
     fn hold_table(&self) -> Option<String> {
-        let table = self.map.table("outbox")?.quoted('"');
-        let status = self.map.column("status")?.name.quoted('"');
+        let table = self.map.table(Table::Outbox)?.quoted('"');
+        let status = self.map.column(Role::Status)?.name.quoted('"');
         Some(format!("explain update {table} set {status} = {status} where false"))
     }
 

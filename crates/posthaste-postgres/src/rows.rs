@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use posthaste_core::message::MessageId;
 use posthaste_core::store::{ClaimedMessage, Record};
 use posthaste_sql::TableMap;
-use posthaste_sql::table::{Kind, RawRow};
+use posthaste_sql::table::{Kind, RawRow, Role};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 use uuid::Uuid;
@@ -27,7 +27,7 @@ pub(crate) fn ids(rows: &[PgRow], map: &TableMap) -> sqlx::Result<Vec<MessageId>
 
 /// An id as the text that is cast to the column's type; nothing if no row of the table can have it.
 pub(crate) fn id_text(id: MessageId, map: &TableMap) -> Option<String> {
-    match map.column("id").map(|column| column.kind) {
+    match map.column(Role::Id).map(|column| column.kind) {
         Some(Kind::Integer) => id.number().map(|number| number.to_string()),
         Some(Kind::Uuid) => id.uuid().map(|uuid| uuid.to_string()),
         Some(Kind::UuidBytes) => id.uuid().map(bytes_of_uuid),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use posthaste_sql::TableMap;
-use posthaste_sql::table::Strategy;
+use posthaste_sql::table::{Role, Strategy, Table};
 use posthaste_sql::template::{TemplateError, render};
 use sqlx::postgres::PgArguments;
 use sqlx::query::Query;
@@ -246,7 +246,7 @@ fn group<G>(
 
 impl Statements {
     pub(crate) fn render(map: &TableMap, sessions: &Sessions) -> Result<Self, TemplateError> {
-        let keyed = map.has("ordering_key");
+        let keyed = map.has(Role::OrderingKey);
         let claims = match map.strategy() {
             Strategy::Split => Claims::Split(Split::render(map, sessions)?),
             Strategy::Leased => Claims::Leased(
@@ -259,25 +259,25 @@ impl Statements {
                 group(keyed, map, sessions, RowLocksInOrder::render)?,
             ),
         };
-        let leased = map.has("lease_token");
+        let leased = map.has(Role::LeaseToken);
         Ok(Self {
             common: Common::render(map, sessions)?,
             claims,
             leases: group(leased, map, sessions, Leases::render)?,
             diagnosis: group(leased, map, sessions, Diagnosis::render)?,
-            attempts: group(map.has("attempts"), map, sessions, Attempts::render)?,
-            until: group(map.has("locked_until"), map, sessions, Until::render)?,
-            since: group(leased && !map.has("locked_until"), map, sessions, Since::render)?,
+            attempts: group(map.has(Role::Attempts), map, sessions, Attempts::render)?,
+            until: group(map.has(Role::LockedUntil), map, sessions, Until::render)?,
+            since: group(leased && !map.has(Role::LockedUntil), map, sessions, Since::render)?,
             plain: group(
-                !map.has("dedupe"),
+                !map.has(Table::Dedupe),
                 &map.with_each_column_once(),
                 sessions,
                 Plain::render,
             )?,
-            dead_letter: group(map.has("dead_letter"), map, sessions, DeadLetter::render)?,
-            dedupe: group(map.has("dedupe"), map, sessions, Dedupe::render)?,
-            inbox: group(map.has("inbox"), map, sessions, Inbox::render)?,
-            registry: group(map.has("relays"), map, sessions, Registry::render)?,
+            dead_letter: group(map.has(Table::DeadLetter), map, sessions, DeadLetter::render)?,
+            dedupe: group(map.has(Table::Dedupe), map, sessions, Dedupe::render)?,
+            inbox: group(map.has(Table::Inbox), map, sessions, Inbox::render)?,
+            registry: group(map.has(Table::Relays), map, sessions, Registry::render)?,
         })
     }
 

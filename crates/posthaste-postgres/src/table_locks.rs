@@ -5,6 +5,7 @@
 use posthaste_core::StoreError;
 use posthaste_core::store::StoreErrorKind;
 use posthaste_sql::TableMap;
+use posthaste_sql::table::Table;
 use sqlx::{PgConnection, Row};
 
 use crate::PostgresStore;
@@ -23,8 +24,8 @@ const REMEDY: &str = "wait until that session is through, or end it with `select
                       concurrently` locks nobody out";
 
 /// Who has locked one of these tables of the map as a whole, in words for an operator.
-pub(crate) async fn find_table_lock(conn: &mut PgConnection, map: &TableMap, roles: &[&str]) -> Option<String> {
-    let tables = roles.iter().filter_map(|role| Some(map.table(role)?.quoted('"')));
+pub(crate) async fn find_table_lock(conn: &mut PgConnection, map: &TableMap, tables: &[Table]) -> Option<String> {
+    let tables = tables.iter().filter_map(|table| Some(map.table(*table)?.quoted('"')));
     let query = sqlx::query(include_str!("../queries/catalogue/table_locks.sql"))
         .persistent(false)
         .bind(tables.collect::<Vec<_>>());
@@ -39,7 +40,7 @@ pub(crate) async fn find_table_lock(conn: &mut PgConnection, map: &TableMap, rol
 impl PostgresStore {
     pub(crate) async fn find_table_lock(&self) -> Option<String> {
         let mut tx = self.begin().await.ok()?;
-        let holder = find_table_lock(&mut tx, &self.map, &["outbox", "dead_letter"]).await;
+        let holder = find_table_lock(&mut tx, &self.map, &[Table::Outbox, Table::DeadLetter]).await;
         tx.rollback().await.ok()?;
         holder
     }

@@ -9,6 +9,7 @@ use posthaste_core::MessageId;
 use posthaste_core::lifecycle::LeaseToken;
 use posthaste_core::store::{ClaimRequest, Halving, RefusedRow, SearchDeadline, WorkerId};
 use posthaste_sql::TableMap;
+use posthaste_sql::table::Role;
 use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::query::Query;
 use sqlx::{Connection, Executor, PgConnection, Postgres};
@@ -147,7 +148,7 @@ impl PostgresStore {
             .bind(texts)
             .bind(self.map.fence(worker, token))
             .bind(millis(lease));
-        if self.map.has("locked_by") {
+        if self.map.has(Role::LockedBy) {
             query = query.bind(worker.as_uuid().to_string());
         }
         Ok(query.fetch_all(conn).await?.len())

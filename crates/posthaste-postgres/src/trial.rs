@@ -10,6 +10,7 @@ use posthaste_core::store::{Scope, StoreErrorKind, WorkerId};
 use posthaste_core::validate::TypeNameRule;
 use posthaste_core::{MessageId, OutboxOptions, StoreError};
 use posthaste_sql::TableMap;
+use posthaste_sql::table::{Role, Table};
 use sqlx::{AssertSqlSafe, Executor, PgConnection, Row};
 
 use crate::PostgresStore;
@@ -137,7 +138,7 @@ impl PostgresStore {
 
     /// A row that is never there for anybody else. Not all relays may insert, nor do all tables take what a map knows of.
     async fn insert_one(&self, conn: &mut PgConnection, scope: &Scope) -> Result<Option<MessageId>, StoreError> {
-        let (Some(message), Some(table)) = (self.map.trial_message(scope), self.map.table("outbox")) else {
+        let (Some(message), Some(table)) = (self.map.trial_message(scope), self.map.table(Table::Outbox)) else {
             return Ok(None);
         };
         let may_insert: bool = sqlx::query_scalar("select has_any_column_privilege(to_regclass($1), 'insert')")
@@ -198,7 +199,7 @@ impl PostgresStore {
 
     /// What constraints on the status column alone say of every word that a relay writes there.
     async fn try_words(&self, conn: &mut PgConnection) -> Result<(), StoreError> {
-        let (Some(table), Some(column)) = (self.map.table("outbox"), self.map.column("status")) else {
+        let (Some(table), Some(column)) = (self.map.table(Table::Outbox), self.map.column(Role::Status)) else {
             return Ok(());
         };
         let constraints = sqlx::query(include_str!("../queries/catalogue/words.sql"))
@@ -244,7 +245,7 @@ impl PostgresStore {
 
 fn refused(step: &str, error: sqlx::Error, map: &TableMap) -> StoreError {
     let error = store_error(error);
-    let dead_letter = map.table("dead_letter").map(|table| table.name.as_str());
+    let dead_letter = map.table(Table::DeadLetter).map(|table| table.name.as_str());
     let is_dead_letter = dead_letter.is_some_and(|name| error.message.ends_with(&format!("for table {name}")));
     match error.kind {
         StoreErrorKind::Access if is_dead_letter => error.in_trial(step, GRANT_DEAD_LETTER),

@@ -9,7 +9,7 @@ use posthaste_sql::TableMap;
 use posthaste_sql::table::catalogue::describe_all;
 use posthaste_sql::table::check::check;
 use posthaste_sql::table::infer::infer;
-use posthaste_sql::table::{Catalogue, Database, Identifier, LiveTable, SHIPPED, Severity, TableName};
+use posthaste_sql::table::{Catalogue, Database, Identifier, LiveTable, SHIPPED, Severity, Table, TableName};
 use sqlx::{AssertSqlSafe, Executor, PgPool};
 
 /// A pool whose connections find their tables in a schema of their own.
@@ -124,7 +124,7 @@ async fn proposals_for_known_tables_are_sound_and_fit() {
         let pool = place(shipped.ddl).await;
         let map = shipped.map().unwrap();
         let catalogue = PostgresCatalogue::new(pool.clone());
-        let table = live(&pool, map.table("outbox").unwrap().name.as_str()).await;
+        let table = live(&pool, map.table(Table::Outbox).unwrap().name.as_str()).await;
         let mut others = Vec::new();
         for other in catalogue.tables(None).await.unwrap() {
             others.extend(catalogue.describe(&other).await.unwrap());

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use posthaste_core::lifecycle::Verdict;
 
-use crate::table::{Counts, Strategy, TableMap};
+use crate::table::{Counts, Strategy, Table, TableMap};
 
 /// The states that a verdict writes, by their names in statements; the words are the table's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -76,7 +76,7 @@ impl RowChange {
             delay: delay.map(in_millis),
             error: error.map(|error| map.error_text(error)),
             delivered: status == Some(StatusLabel::Delivered),
-            dead_letter: status == Some(StatusLabel::Dead) && map.has("dead_letter"),
+            dead_letter: status == Some(StatusLabel::Dead) && map.has(Table::DeadLetter),
         }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use posthaste_core::lifecycle::{Lease, LeaseToken, Life, State, Verdict};
 use posthaste_sql::row_change::StatusLabel;
-use posthaste_sql::table::{Counts, Strategy as Claiming};
+use posthaste_sql::table::{Counts, Strategy as Claiming, Table};
 use posthaste_sql::{RowChange, TableMap};
 use proptest::prelude::*;
 
@@ -186,7 +186,7 @@ proptest! {
             prop_assert_eq!(row.next_attempt_at, life.next_attempt_at);
             prop_assert_eq!(&row.last_error, &life.last_error.as_ref().map(|error| map.error_text(error)));
             prop_assert_eq!(row.delivered, life.state == State::Delivered);
-            prop_assert_eq!(row.dead_letters, if map.has("dead_letter") { deaths } else { 0 });
+            prop_assert_eq!(row.dead_letters, if map.has(Table::DeadLetter) { deaths } else { 0 });
             match verdict {
                 Verdict::Retry { .. } | Verdict::Postponed { .. } => prop_assert!(row.waiting),
                 Verdict::Released if map.strategy() == Claiming::RowLocks => prop_assert_eq!(&row, &before),

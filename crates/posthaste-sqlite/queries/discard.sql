@@ -1,9 +1,9 @@
 -- Removes dead rows for good. Guarded: a row that is no longer dead is left alone.
 --   ?1 namespace  ?2 topic  ?3 ordering key  ?4 tenant  ?5 ids  ?6 limit
-delete from "@outbox" indexed by "@outbox+id"
+delete from "@outbox" /*if split_index*/ indexed by "@outbox+id" /*end*/
 where "@status" = '@dead' and "@id" in (
     select "@id"
-    from "@outbox" indexed by "@outbox+dead"
+    from "@outbox" /*if split_index*/ indexed by "@outbox+dead" /*end*/
     where "@status" = '@dead'
         /*if namespace*/ and (?1 is null or "@namespace" = /*as namespace*/ ?1 /*end*/) /*end*/
         /*if topic*/ and (?2 is null or "@topic" = ?2) /*end*/

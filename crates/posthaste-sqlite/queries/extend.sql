@@ -1,7 +1,7 @@
 -- Prolongs leases that are still held under the token. A version stays as it is: the claim goes on.
 --   ?1 ids  ?2 token  ?3 lease in ms
 with clock as (select cast(unixepoch('subsec') * 1000 as integer) as now)
-update "@outbox" indexed by "@outbox+id"
+update "@outbox" /*if split_index*/ indexed by "@outbox+id" /*end*/
 set
     /*if locked_until*/ "@locked_until" = /*as locked_until*/ (select now from clock) + ?3 /*end*/, /*end*/
     /*if locked_at*/ "@locked_at" = /*as locked_at*/ (select now from clock) /*end*/, /*end*/

@@ -14,7 +14,7 @@ select
     /*if created_at*/ "@created_at:time" /*else*/ null /*end*/ as created_at,
     /*if updated_at*/ "@updated_at:time" /*else*/ null /*end*/ as updated_at,
     /*if delivered_at*/ "@delivered_at:time" /*else*/ null /*end*/ as delivered_at
-from "@outbox" indexed by "@outbox+id"
+from "@outbox" /*if split_index*/ indexed by "@outbox+id" /*end*/
 where "@id" in (select /*as id*/ value /*end*/ from json_each(?6)) and "@status" in (select value from json_each(?2))
     /*if namespace*/ and (?1 is null or "@namespace" = /*as namespace*/ ?1 /*end*/) /*end*/
     /*if topic*/ and (?3 is null or "@topic" = ?3) /*end*/

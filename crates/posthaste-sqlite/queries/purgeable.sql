@@ -3,17 +3,17 @@
 --   ?1 retention in ms
 select (
     select count(*)
-    from "@outbox" indexed by "@outbox+delivered"
+    from "@outbox" /*if split_index*/ indexed by "@outbox+delivered" /*end*/
     where "@status" = '@delivered'
         and /*if delivered_at*/ "@delivered_at:time" /*else*/ /*if updated_at*/ "@updated_at:time" /*else*/ "@created_at:time" /*end*/ /*end*/
             < cast(unixepoch('subsec') * 1000 as integer) - ?1
 ) /*if dedupe*/ + (
     select count(*)
-    from "@dedupe" e indexed by "@dedupe+expiry"
+    from "@dedupe" e /*if split_index*/ indexed by "@dedupe+expiry" /*end*/
     where e.expires_at <= cast(unixepoch('subsec') * 1000 as integer)
         and not exists (
             select 1
-            from "@outbox" o indexed by "@outbox+id"
+            from "@outbox" o /*if split_index*/ indexed by "@outbox+id" /*end*/
             where "@o.id" = e.message_id
                 and (
                     "@o.status" = '@delivered'

@@ -1,7 +1,7 @@
 -- Begins dead rows again at their old place in the order. Guarded: a row that is no longer dead is left alone.
 --   ?1 namespace  ?2 topic  ?3 ordering key  ?4 tenant  ?5 ids  ?6 limit
 with clock as (select cast(unixepoch('subsec') * 1000 as integer) as now)
-update "@outbox" indexed by "@outbox+id"
+update "@outbox" /*if split_index*/ indexed by "@outbox+id" /*end*/
 set
     -- Due at once, but waiting by kind: followers that wait already must not overtake it.
     /*if next_attempt_at*/ "@next_attempt_at" = /*as next_attempt_at*/ max((select now from clock), coalesce("@created_at:time", 0) + 1) /*end*/, /*end*/
@@ -10,7 +10,7 @@ set
     "@attempts" = 0, "@status" = '@pending'
 where "@status" = '@dead' and "@id" in (
     select "@id"
-    from "@outbox" indexed by "@outbox+dead"
+    from "@outbox" /*if split_index*/ indexed by "@outbox+dead" /*end*/
     where "@status" = '@dead'
         /*if namespace*/ and (?1 is null or "@namespace" = /*as namespace*/ ?1 /*end*/) /*end*/
         /*if topic*/ and (?2 is null or "@topic" = ?2) /*end*/

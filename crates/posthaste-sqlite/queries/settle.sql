@@ -8,7 +8,7 @@ settled as materialized (
     select /*as id*/ (value ->> 0) /*end*/ as id, value ->> 1 as token, value ->> 2 as verdict, value ->> 3 as version
     from json_each(?1)
 )
-update "@outbox" as o indexed by "@outbox+id"
+update "@outbox" as o /*if split_index*/ indexed by "@outbox+id" /*end*/
 set "@status" = case
         when "@o.id" in (select id from settled where verdict = 'delivered') then '@delivered'
         when "@o.id" in (select id from settled where verdict = 'dead') then '@dead'

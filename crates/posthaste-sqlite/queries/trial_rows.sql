@@ -1,7 +1,7 @@
 -- Some open rows of a scope, on which verdicts are tried before all is rolled back.
 --   ?1 how many  ?2 namespace  ?3 topics  ?4 tenant
 select "@o.id:text" as id
-from "@outbox" o indexed by "@outbox+fresh"
+from "@outbox" o /*if split_index*/ indexed by "@outbox+fresh" /*end*/
 where
     -- Those that have an index of their own.
     /*if split_index*/ "@o.status" = '@pending' and "@o.next_attempt_at" <= "@o.created_at"

@@ -6,6 +6,7 @@ use posthaste_core::MessageId;
 use posthaste_core::isolation::reclaim_limit;
 use posthaste_core::lifecycle::EXHAUSTED;
 use posthaste_core::store::{Claim, ClaimRequest, DeadHead, Ordering, Scope};
+use posthaste_sql::table::Role;
 use sqlx::query::Query;
 use sqlx::sqlite::{SqliteArguments, SqliteRow};
 use sqlx::types::Json;
@@ -186,7 +187,7 @@ impl SqliteStore {
                     .bind(Json(except))
                     .bind(look)
                     .bind(matches!(wanted, Wanted::Expired))
-                    .bind(self.kept_until("created_at", Duration::ZERO))
+                    .bind(self.kept_until(Role::CreatedAt, Duration::ZERO))
                     .bind(Json(left_out))
             };
             let rows = taking.rows(self, conn, &claims.claim_in_order, claim).await?;
@@ -226,7 +227,7 @@ impl SqliteStore {
             .bind(i64::try_from(request.max_bytes).unwrap_or(i64::MAX))
             .bind(request.worker.as_uuid().hyphenated())
             .bind(self.map.fence(request.worker, request.token))
-            .bind(self.kept_until("locked_until", request.lease))
+            .bind(self.kept_until(Role::LockedUntil, request.lease))
     }
 
     /// Gives up exhausted rows. Where the table has a dead-letter table this runs in a transaction of the caller's.

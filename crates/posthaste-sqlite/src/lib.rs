@@ -39,7 +39,6 @@ mod registry;
 mod relay_store;
 mod rows;
 mod runner;
-mod shared_columns;
 mod statements;
 mod taking;
 mod trial;
@@ -50,7 +49,7 @@ use std::sync::Arc;
 use posthaste_core::store::StoreErrorKind;
 use posthaste_core::{OutboxOptions, StoreError};
 use posthaste_sql::TableMap;
-use posthaste_sql::table::{BadIdentifier, Kind};
+use posthaste_sql::table::{BadIdentifier, Kind, Table};
 use sqlx::SqlitePool;
 
 pub use catalogue::SqliteCatalogue;
@@ -141,7 +140,7 @@ impl SqliteStore {
 
     /// What to do when a table or column is missing.
     fn schema_remedy(&self) -> &'static str {
-        if self.map.has("migrations") {
+        if self.map.has(Table::Migrations) {
             error::MIGRATE
         } else {
             "run `posthaste maps check`, which says what the table lacks and how to add it"

@@ -4,6 +4,7 @@ use async_trait::async_trait;
 use posthaste_core::StoreError;
 use posthaste_core::store::{Migration, SchemaStore};
 use posthaste_sql::migrate::{self, File};
+use posthaste_sql::table::Table;
 use sqlx::{AssertSqlSafe, Executor, SqliteConnection};
 
 use crate::error::store_error;
@@ -19,14 +20,14 @@ const MIGRATIONS: [File; 2] = [
 impl SchemaStore for SqliteStore {
     fn migrations(&self) -> Vec<Migration> {
         // Tables that somebody already has are their owner's.
-        if !self.map.has("migrations") {
+        if !self.map.has(Table::Migrations) {
             return Vec::new();
         }
         migrate::steps(&MIGRATIONS, |sql| self.finish(sql))
     }
 
     async fn applied(&self) -> Result<Vec<i64>, StoreError> {
-        if !self.map.has("migrations") {
+        if !self.map.has(Table::Migrations) {
             return Ok(Vec::new());
         }
         let mut conn = self.pool.acquire().await.map_err(store_error)?;
@@ -34,7 +35,7 @@ impl SchemaStore for SqliteStore {
     }
 
     async fn migrate(&self) -> Result<Vec<Migration>, StoreError> {
-        if !self.map.has("migrations") {
+        if !self.map.has(Table::Migrations) {
             return Ok(Vec::new());
         }
         self.migrate_in_transaction().await.map_err(store_error)
@@ -51,7 +52,10 @@ impl SqliteStore {
     }
 
     async fn applied_on(&self, conn: &mut SqliteConnection) -> sqlx::Result<Vec<i64>> {
-        let table = self.map.table("migrations").map_or("", |table| table.name.as_str());
+        let table = self
+            .map
+            .table(Table::Migrations)
+            .map_or("", |table| table.name.as_str());
         let exists: bool =
             sqlx::query_scalar("select exists (select 1 from sqlite_schema where type = 'table' and name = ?1)")
                 .bind(table)

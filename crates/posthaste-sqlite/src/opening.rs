@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use posthaste_core::StoreError;
 use posthaste_core::store::StoreErrorKind;
 use posthaste_sql::TableMap;
-use posthaste_sql::table::{Column, Kind, Strategy};
+use posthaste_sql::table::{Kind, Role, Strategy, Table};
 
 use crate::SqliteStore;
 use crate::dialect::offset;
@@ -45,19 +45,22 @@ fn can_split(map: &TableMap) -> Result<(), String> {
     let own_times = map
         .columns()
         .all(|(_, column)| !column.kind.is_time() || column.kind == Kind::EpochMs);
-    if map.has("migrations") && own_times && map.order() == ["seq"] {
+    if map.has(Table::Migrations) && own_times && map.order() == [Role::Seq] {
         return Ok(());
     }
     Err("split_index belongs to the tables that Posthaste makes; leave it out".to_owned())
 }
 
 fn without_leases(map: &TableMap) -> String {
-    let table = map.table("outbox").map(|table| table.quoted('"')).unwrap_or_default();
+    let table = map
+        .table(Table::Outbox)
+        .map(|table| table.quoted('"'))
+        .unwrap_or_default();
     let mut sql = vec![
         format!("alter table {table} add column locked_by text;"),
         format!("alter table {table} add column locked_until integer;"),
     ];
-    if !map.has("attempts") {
+    if !map.has(Role::Attempts) {
         sql.push(format!(
             "alter table {table} add column attempts integer not null default 0;"
         ));
@@ -67,7 +70,7 @@ fn without_leases(map: &TableMap) -> String {
          columns for that ({}), map them (locked_by = {{ column = \"locked_by\", kind = \"text\" }}, locked_until = \
          {{ column = \"locked_until\", kind = \"epoch_ms\" }}{}), and give states.processing a word",
         sql.join(" "),
-        if map.has("attempts") {
+        if map.has(Role::Attempts) {
             ""
         } else {
             ", attempts = \"attempts\""
@@ -79,18 +82,14 @@ impl SqliteStore {
     /// Whether every mapped column is there. SQLite would not say: it takes a name in quotes that it does not know for a
     /// text.
     pub(crate) async fn check_columns(&self) -> Result<(), StoreError> {
-        let outbox = self.map.columns().map(|(role, column)| (role.to_owned(), column));
-        self.check_table("outbox", outbox.collect()).await?;
-        let dead_letter = self.map.side_columns("dead_letter");
-        self.check_table(
-            "dead_letter",
-            dead_letter.map(|(role, column)| (role.to_owned(), column)).collect(),
-        )
-        .await
+        for table in [Table::Outbox, Table::DeadLetter] {
+            self.check_table(table).await?;
+        }
+        Ok(())
     }
 
-    async fn check_table(&self, purpose: &str, columns: Vec<(String, &Column)>) -> Result<(), StoreError> {
-        let Some(table) = self.map.table(purpose) else {
+    async fn check_table(&self, of: Table) -> Result<(), StoreError> {
+        let Some(table) = self.map.table(of) else {
             return Ok(());
         };
         let found: Vec<String> =
@@ -116,7 +115,7 @@ impl SqliteStore {
         if found.is_empty() {
             return Err(missing(format!("SQLite: there is no table `{table}`")));
         }
-        for (role, column) in columns {
+        for (role, column) in self.map.columns_of(of) {
             // SQLite compares names without regard to the case of plain letters.
             if !found.contains(&column.name.as_str().to_ascii_lowercase()) {
                 let problem = format!("SQLite: table `{table}` has no column `{}` for {role}", column.name);

@@ -5,6 +5,7 @@ use std::time::Duration;
 use posthaste_core::MessageId;
 use posthaste_core::lifecycle::{EXHAUSTED, State};
 use posthaste_core::store::{Halving, Recovered, Scope, SearchDeadline};
+use posthaste_sql::table::Role;
 use sqlx::query::Query;
 use sqlx::sqlite::SqliteArguments;
 use sqlx::types::Json;
@@ -96,7 +97,7 @@ impl SqliteStore {
             .bind(topics(recover.scope))
             .bind(&recover.scope.tenant)
             .bind(self.map.error_text(EXHAUSTED))
-            .bind(self.kept_until("locked_at", recover.stalled_after))
+            .bind(self.kept_until(Role::LockedAt, recover.stalled_after))
             .bind(only.map(Json))
     }
 }

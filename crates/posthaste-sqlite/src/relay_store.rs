@@ -12,7 +12,7 @@ use posthaste_core::store::{
 };
 use posthaste_core::wake::WakeSource;
 use posthaste_core::{MessageId, StoreError};
-use posthaste_sql::table::Kind;
+use posthaste_sql::table::{Kind, Role};
 use sqlx::sqlite::SqliteRow;
 use sqlx::types::Json;
 use sqlx::{Connection, Row, SqliteConnection};
@@ -48,7 +48,7 @@ impl RelayStore for SqliteStore {
         let held = sqlx::query(self.statements.rows.extend.sql())
             .bind(Json(ids))
             .bind(token.as_uuid().hyphenated())
-            .bind(self.kept_until("locked_until", lease))
+            .bind(self.kept_until(Role::LockedUntil, lease))
             .fetch_all(&self.pool)
             .await
             .and_then(|rows| self.id_set(&rows))
@@ -208,7 +208,7 @@ impl SqliteStore {
                 }
             };
             if let Some((error, delay)) = failure {
-                let delay = delay.map(|delay| self.kept_until("next_attempt_at", delay));
+                let delay = delay.map(|delay| self.kept_until(Role::NextAttemptAt, delay));
                 failures.insert(failure_key(settlement.id), (self.map.error_text(error), delay));
             }
             let word = settlement.verdict.name();
@@ -236,7 +236,7 @@ impl SqliteStore {
 
     /// A duration from now in milliseconds, for a column of some role. One that keeps whole seconds loses what is left of
     /// the last one, and nothing may be over too early.
-    pub(crate) fn kept_until(&self, role: &str, duration: Duration) -> i64 {
+    pub(crate) fn kept_until(&self, role: Role, duration: Duration) -> i64 {
         let lost = match self.map.column(role).map(|column| column.kind) {
             Some(Kind::EpochS) => 999,
             _ => 0,

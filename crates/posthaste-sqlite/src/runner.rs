@@ -8,7 +8,7 @@ use chrono::{DateTime, Utc};
 use posthaste_core::enqueue::{self as prepared, Prepared};
 use posthaste_core::integrity::HashRecipe;
 use posthaste_core::{Enqueued, MessageId, StoreError};
-use posthaste_sql::table::Kind;
+use posthaste_sql::table::{Kind, Property, Role};
 use serde::Serialize;
 use sqlx::pool::PoolConnection;
 use sqlx::types::Json;
@@ -55,7 +55,7 @@ struct NewRow<'a> {
     tenant: Option<Cow<'a, str>>,
     dedupe_key: Option<Cow<'a, str>>,
     event_type: Option<Cow<'a, str>>,
-    source: Option<&'a str>,
+    source: Option<Cow<'a, str>>,
     aggregate_type: Option<Cow<'a, str>>,
     aggregate_id: Option<Cow<'a, str>>,
     content_type: &'a str,
@@ -76,20 +76,20 @@ struct NewRow<'a> {
 impl<'a> NewRow<'a> {
     fn new(row: &'a prepared::NewRow, store: &SqliteStore, start: usize) -> Self {
         let message = &row.message;
-        let text = |text: &'a Option<String>| text.as_deref().map(Cow::Borrowed);
+        let text = |role| store.map.new_text(row, role).map(Cow::Borrowed);
         let own_hash = *store.map.hash_recipe() == HashRecipe::default();
         let mut new = Self {
             id: message.id,
-            event_id: text(&message.event_id),
-            namespace: Some(Cow::Borrowed(&row.namespace)),
-            topic: Some(Cow::Borrowed(&message.topic)),
-            ordering_key: text(&message.ordering_key),
-            tenant: text(&message.tenant),
-            dedupe_key: text(&message.dedupe_key),
-            event_type: text(&message.event_type),
-            source: message.source.as_deref(),
-            aggregate_type: text(&message.aggregate_type),
-            aggregate_id: text(&message.aggregate_id),
+            event_id: text(Role::EventId),
+            namespace: text(Role::Namespace),
+            topic: text(Role::Topic),
+            ordering_key: text(Role::OrderingKey),
+            tenant: text(Role::Tenant),
+            dedupe_key: text(Role::DedupeKey),
+            event_type: text(Role::EventType),
+            source: text(Role::Source),
+            aggregate_type: text(Role::AggregateType),
+            aggregate_id: text(Role::AggregateId),
             content_type: &message.content_type,
             headers: serde_json::json!(message.headers).to_string(),
             hash: if own_hash {
@@ -105,38 +105,17 @@ impl<'a> NewRow<'a> {
             start,
             bytes: message.payload.len(),
         };
-        for (role, first) in &store.statements.shared.0 {
-            let value = new.field(role).clone();
-            let first = new.field(first);
-            *first = first.take().or(value);
-        }
-        if store.map.has("event_id") {
+        if store.map.has(Role::EventId) {
             new.event_id.get_or_insert_with(|| message.event_id());
         }
         new
-    }
-
-    /// The value of a role that may share its column with another one.
-    fn field(&mut self, role: &str) -> &mut Option<Cow<'a, str>> {
-        match role {
-            "event_id" => &mut self.event_id,
-            "namespace" => &mut self.namespace,
-            "topic" => &mut self.topic,
-            "ordering_key" => &mut self.ordering_key,
-            "tenant" => &mut self.tenant,
-            "dedupe_key" => &mut self.dedupe_key,
-            "event_type" => &mut self.event_type,
-            "aggregate_type" => &mut self.aggregate_type,
-            "aggregate_id" => &mut self.aggregate_id,
-            _ => unreachable!("shared_columns.rs names these roles only"),
-        }
     }
 }
 
 impl SqliteStore {
     /// How far apart two times must be for the column to tell them apart, in milliseconds.
     fn tick(&self) -> u32 {
-        match self.map.column("created_at").map(|column| column.kind) {
+        match self.map.column(Role::CreatedAt).map(|column| column.kind) {
             Some(Kind::EpochS) => 1000,
             _ => 1,
         }
@@ -144,7 +123,7 @@ impl SqliteStore {
 
     /// A time as its column keeps it, rounded up: nothing is delivered too early.
     fn not_before(&self, time: DateTime<Utc>) -> i64 {
-        epoch_millis(time).saturating_add(self.kept_until("next_attempt_at", Duration::ZERO))
+        epoch_millis(time).saturating_add(self.kept_until(Role::NextAttemptAt, Duration::ZERO))
     }
 }
 
@@ -181,7 +160,7 @@ impl<'a> NewRows<'a> {
                 NewRow::new(row, store, start)
             })
             .collect();
-        if store.map.has("ordered_by_time") && !store.map.has("generated_id") {
+        if store.map.has(Property::OrderedByTime) && !store.map.has(Property::GeneratedId) {
             keep_order(&mut rows);
         }
         Self {
@@ -197,7 +176,7 @@ impl<'a> NewRows<'a> {
 
     /// Whether one statement writes all, so that it succeeds or fails as a whole.
     fn is_one_statement(&self, store: &SqliteStore) -> bool {
-        !self.has_keys() && (self.rows.len() == 1 || !store.map.has("generated_id"))
+        !self.has_keys() && (self.rows.len() == 1 || !store.map.has(Property::GeneratedId))
     }
 
     async fn write(self, conn: &mut SqliteConnection, store: &SqliteStore) -> sqlx::Result<Vec<Enqueued>> {
@@ -222,7 +201,7 @@ impl<'a> NewRows<'a> {
 
     /// Writes the rows and says under which id each was written, if it was.
     async fn insert(&self, conn: &mut SqliteConnection, store: &SqliteStore) -> sqlx::Result<Vec<Option<MessageId>>> {
-        if store.map.has("generated_id") {
+        if store.map.has(Property::GeneratedId) {
             // One at a time: otherwise nothing would say which id is whose.
             let mut written = Vec::with_capacity(self.rows.len());
             for row in &self.rows {

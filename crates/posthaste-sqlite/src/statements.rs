@@ -3,12 +3,11 @@
 use std::sync::Arc;
 
 use posthaste_sql::TableMap;
-use posthaste_sql::table::Strategy;
+use posthaste_sql::table::{Role, Strategy, Table};
 use posthaste_sql::template::{TemplateError, render};
 use sqlx::AssertSqlSafe;
 
 use crate::dialect::SqliteDialect;
-use crate::shared_columns::SharedColumns;
 
 /// One finished statement.
 #[derive(Clone, Debug)]
@@ -52,40 +51,10 @@ impl Statement {
     }
 }
 
-/// Stands for an index until all names are put in. No name or word of a map has a control character.
-const MARK: char = '\u{1}';
-
-/// Puts a map's names into a statement or migration.
-///
-/// SQLite's indexes share one space of names, so each is named after its table: `"@outbox+fresh"` becomes
-/// `"posthaste_outbox_fresh"`. Only tables with split indexes are sure to have them; for others `indexed by` is left out.
+/// Puts a map's names into a statement or migration. Only tables with split indexes are sure to have indexes of known names:
+/// statements for others hint at none.
 pub(crate) fn finish(sql: &str, map: &TableMap) -> Result<String, TemplateError> {
-    let mut marked = sql.to_owned();
-    let index = |role: &str| format!("\"{MARK}{role}+");
-    for role in INDEXED {
-        if !map.has("split_index") {
-            marked = without_hints(&marked, &format!(" indexed by \"@{role}+"));
-        }
-        marked = marked.replace(&format!("\"@{role}+"), &index(role));
-    }
-    let mut finished = render(&marked, map, &SqliteDialect)?;
-    for role in INDEXED {
-        let table = map.table(role).map_or(role, |table| table.name.as_str());
-        finished = finished.replace(&index(role), &format!("\"{}_", table.replace('"', "\"\"")));
-    }
-    Ok(finished)
-}
-
-/// Tables with indexes that statements or migrations name.
-const INDEXED: [&str; 3] = ["outbox", "dedupe", "inbox"];
-
-fn without_hints(sql: &str, hint: &str) -> String {
-    let mut parts = sql.split(hint);
-    let first = parts.next().unwrap_or_default().to_owned();
-    // Each further part begins with the rest of an index's name.
-    parts.fold(first, |sql, part| {
-        sql + part.split_once('"').map_or("", |(_, after)| after)
-    })
+    render(sql, map, &SqliteDialect)
 }
 
 /// Statements that go together, each in a file of its name.
@@ -184,7 +153,6 @@ pub(crate) enum Dedupe {
 #[derive(Debug)]
 pub(crate) struct Statements {
     pub(crate) writing: Writing,
-    pub(crate) shared: SharedColumns,
     pub(crate) rows: Rows,
     pub(crate) claims: Claims,
     pub(crate) dedupe: Dedupe,
@@ -196,27 +164,28 @@ pub(crate) struct Statements {
 
 impl Statements {
     pub(crate) fn render(map: &TableMap) -> Result<Self, TemplateError> {
-        let shared = SharedColumns::of(map);
-        let written = shared.written_once(map);
+        // Reading a column for two roles is fine, writing it twice is not.
+        let written = map.with_each_column_once();
         Ok(Self {
             writing: Writing::render(&written)?,
-            shared,
             rows: Rows::render(map)?,
             claims: match map.strategy() {
                 Strategy::Split => Claims::Split(Split::render(map)?),
                 _ => Claims::InOrder(InOrder::render(map)?),
             },
-            dedupe: if map.has("dedupe") {
+            dedupe: if map.has(Table::Dedupe) {
                 Dedupe::Keys(Keys::render(map)?)
             } else {
                 Dedupe::Rows(TakenRows::render(&written)?)
             },
-            recovery: where_needed(map.has("locked_at") && !map.has("locked_until"), || {
+            recovery: where_needed(map.has(Role::LockedAt) && !map.has(Role::LockedUntil), || {
                 Recovery::render(map)
             })?,
-            dead_letters: where_needed(map.has("dead_letter"), || DeadLetters::render(map))?,
-            handled: where_needed(map.has("inbox"), || Handled::render(map))?,
-            registry: where_needed(map.has("relays") && map.has("leaders"), || Registry::render(map))?,
+            dead_letters: where_needed(map.has(Table::DeadLetter), || DeadLetters::render(map))?,
+            handled: where_needed(map.has(Table::Inbox), || Handled::render(map))?,
+            registry: where_needed(map.has(Table::Relays) && map.has(Table::Leaders), || {
+                Registry::render(map)
+            })?,
         })
     }
 
@@ -244,32 +213,4 @@ fn where_needed<T>(
     render: impl FnOnce() -> Result<T, TemplateError>,
 ) -> Result<Option<T>, TemplateError> {
     needed.then(render).transpose()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn indexes_are_named_after_their_table_and_only_where_they_are() {
-        let sql = r#"select 1 from "@outbox" o indexed by "@outbox+fresh" where "@status" = '@pending'"#;
-        let own = TableMap::with_prefix("p_").expect("a good prefix");
-        assert_eq!(
-            finish(sql, &own).expect("it has every role"),
-            r#"select 1 from "p_outbox" o indexed by "p_outbox_fresh" where "status" = 'pending'"#
-        );
-        assert_eq!(
-            finish(sql, &own.without_split_index()).expect("it has the roles needed"),
-            r#"select 1 from "p_outbox" o where "status" = 'pending'"#
-        );
-    }
-
-    #[test]
-    fn a_name_is_never_read_as_a_placeholder() {
-        let own = TableMap::with_prefix(r#"x"@topic" '@dead' /*if tenant*/ "#).expect("a strange prefix");
-        assert_eq!(
-            finish(r#"select 1 from "@outbox" indexed by "@outbox+id""#, &own).expect("it has every role"),
-            r#"select 1 from "x""@topic"" '@dead' /*if tenant*/ outbox" indexed by "x""@topic"" '@dead' /*if tenant*/ outbox_id""#
-        );
-    }
 }

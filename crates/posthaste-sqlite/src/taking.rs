@@ -8,6 +8,7 @@ use std::time::Duration;
 use posthaste_core::MessageId;
 use posthaste_core::lifecycle::LeaseToken;
 use posthaste_core::store::{ClaimRequest, Halving, RefusedRow, SearchDeadline, WorkerId};
+use posthaste_sql::table::Role;
 use sqlx::query::Query;
 use sqlx::sqlite::{SqliteArguments, SqliteRow};
 use sqlx::types::Json;
@@ -133,7 +134,7 @@ impl SqliteStore {
             .bind(Json(rows))
             .bind(worker.as_uuid().hyphenated())
             .bind(self.map.fence(worker, token))
-            .bind(self.kept_until("locked_until", lease));
+            .bind(self.kept_until(Role::LockedUntil, lease));
         Ok(claim.fetch_all(conn).await?.len())
     }
 }

@@ -8,7 +8,7 @@ use posthaste_sql::TableMap;
 use posthaste_sql::table::catalogue::describe_all;
 use posthaste_sql::table::check::check;
 use posthaste_sql::table::infer::infer;
-use posthaste_sql::table::{Catalogue, Database, Finding, Kind, Severity, Shipped};
+use posthaste_sql::table::{Catalogue, Database, Finding, Kind, Property, Role, Severity, Shipped};
 use posthaste_sqlite::{DEFAULT_PREFIX, SqliteCatalogue};
 use sqlx::{AssertSqlSafe, Executor, SqlitePool};
 
@@ -52,7 +52,7 @@ async fn a_table_with_unusual_names_is_proposed_and_mended() {
     let toml = toml.replace("source = \"odd-box\"", "source = \"shop\"");
     let map = TableMap::from_toml(&toml).unwrap_or_else(|error| panic!("{error}\n{toml}"));
     assert!(
-        map.has("retries") && map.has("generated_id") && map.has("ordering_key"),
+        map.has(Property::Retries) && map.has(Property::GeneratedId) && map.has(Role::OrderingKey),
         "{toml}"
     );
     let found = findings(&map, &pool).await;

@@ -7,6 +7,7 @@ use posthaste_core::lifecycle::State;
 use posthaste_core::store::{AdminStore, Filter, Record, RelayRecord};
 use posthaste_core::{MessageId, StoreError};
 use posthaste_sql::log::Ranges;
+use posthaste_sql::table::{Role, Table};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
@@ -73,7 +74,7 @@ impl AdminStore for PostgresLogStore {
             .await
             .map_err(store_error)?;
         let count = |name: &str| row.try_get::<i64, _>(name).map(i64::cast_unsigned).map_err(store_error);
-        let cursor_rows = if inner.map.has("cursor/created_at") {
+        let cursor_rows = if inner.map.has((Table::Cursor, Role::CreatedAt)) {
             count("cursor_rows")?
         } else {
             0

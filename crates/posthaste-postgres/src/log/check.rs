@@ -2,6 +2,7 @@
 
 use posthaste_core::StoreError;
 use posthaste_core::store::StoreErrorKind;
+use posthaste_sql::table::{Property, Role, Table};
 use sqlx::{Executor, PgConnection, Row};
 
 use super::PostgresLogStore;
@@ -9,14 +10,14 @@ use crate::error::store_error;
 use crate::rights::explained;
 
 /// What is copied from the log into the table of failures, by role.
-const COPIED: [&str; 7] = [
-    "event_id",
-    "event_type",
-    "source",
-    "aggregate_type",
-    "aggregate_id",
-    "ordering_key",
-    "tenant",
+const COPIED: [Role; 7] = [
+    Role::EventId,
+    Role::EventType,
+    Role::Source,
+    Role::AggregateType,
+    Role::AggregateId,
+    Role::OrderingKey,
+    Role::Tenant,
 ];
 
 /// A lock that somebody holds must not keep a relay from starting without a word.
@@ -35,7 +36,7 @@ impl PostgresLogStore {
     /// The proof needs ids that are given out in order, in the transaction that inserts the row.
     pub(super) async fn check_ids(&self) -> Result<(), StoreError> {
         let inner = &*self.inner;
-        let Some(id) = inner.map.column("id") else {
+        let Some(id) = inner.map.column(Role::Id) else {
             return Ok(());
         };
         let rows = sqlx::query(inner.statements.sequence.sql())
@@ -56,7 +57,7 @@ impl PostgresLogStore {
                 ));
             }
             let sequence: Option<String> = row.try_get("sequence").map_err(store_error)?;
-            if inner.map.has("trusted_ids") {
+            if inner.map.has(Property::TrustedIds) {
                 continue;
             }
             let Some(sequence) = sequence else {
@@ -95,16 +96,24 @@ impl PostgresLogStore {
         let mut columns: Vec<(String, String)> = COPIED
             .iter()
             .filter_map(|role| {
-                let failed = map.side_column("failed", role)?.name.as_str().to_owned();
-                let log = map.column(role).or_else(|| map.column("id"))?.name.as_str().to_owned();
+                let failed = map.side_column(Table::Failed, *role)?.name.as_str().to_owned();
+                let log = map
+                    .column(*role)
+                    .or_else(|| map.column(Role::Id))?
+                    .name
+                    .as_str()
+                    .to_owned();
                 Some((log, failed))
             })
             .collect();
-        let error = map.side_column("failed", "last_error");
+        let error = map.side_column(Table::Failed, Role::LastError);
         if let Some(error) = error {
             columns.push((String::new(), error.name.as_str().to_owned()));
         }
-        let failed_table = map.table("failed").map(|table| table.quoted('"')).unwrap_or_default();
+        let failed_table = map
+            .table(Table::Failed)
+            .map(|table| table.quoted('"'))
+            .unwrap_or_default();
         let (log, failed): (Vec<String>, Vec<String>) = columns.into_iter().unzip();
         let rows = sqlx::query(inner.statements.lengths.sql())
             .bind(&inner.table)

@@ -6,25 +6,12 @@ use posthaste_core::outbox::Front;
 use posthaste_core::store::ProducerStore;
 use posthaste_core::wake::Doorbell;
 use posthaste_core::{EnqueueError, Enqueued, IntoMessage, Message, OutboxOptions, StoreError};
+use posthaste_sql::table::Role;
 use sqlx::{PgConnection, Postgres, Transaction};
 
 use super::PostgresLogStore;
 use crate::error::store_error;
 use crate::plain_insert;
-
-/// The roles whose texts `enqueue.sql` takes before the payload.
-const TEXTS: [&str; 10] = [
-    "event_id",
-    "namespace",
-    "topic",
-    "ordering_key",
-    "tenant",
-    "event_type",
-    "source",
-    "aggregate_type",
-    "aggregate_id",
-    "content_type",
-];
 
 /// Appends messages to a log in the caller's transactions. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -71,7 +58,7 @@ impl PostgresLogOutbox {
         sessions.detect_in_background(&self.store.inner.pool);
         let mut statement =
             sqlx::query_scalar(self.store.inner.statements.enqueue.sql()).persistent(sessions.keep_statements());
-        for role in TEXTS {
+        for role in Role::TEXTS.into_iter().filter(|role| *role != Role::DedupeKey) {
             let text = |row: &NewRow| plain_insert::text(map, row, role);
             statement = statement.bind(prepared.rows.iter().map(text).collect::<Vec<_>>());
         }
@@ -86,7 +73,7 @@ impl PostgresLogOutbox {
         // Ids go up in the order of the call.
         numbers.sort_unstable();
         // Where the table keeps no event id, the number is what the event is known by.
-        let has_event_id = map.has("event_id");
+        let has_event_id = map.has(Role::EventId);
         let id = |(row, number): (&NewRow, &i64)| if has_event_id { row.message.id } else { (*number).into() };
         let stored: Vec<Enqueued> = prepared.rows.iter().zip(&numbers).map(id).map(Enqueued::Now).collect();
         Ok(prepared.outcomes(&stored))

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use posthaste_sql::log::{LogReader, Proof};
+use posthaste_sql::table::{Property, Role};
 use sqlx::{PgConnection, Row};
 
 use super::Inner;
@@ -65,7 +66,11 @@ impl Inner {
     /// A sequence that stands below what was read was set back, or is not where the ids come from: then rows would be
     /// passed over without a word.
     pub(super) async fn compare_sequence(&self, connection: &mut PgConnection, read_to: i64) -> LogResult<()> {
-        let Some(id) = self.map.column("id").filter(|_| !self.map.has("trusted_ids")) else {
+        let Some(id) = self
+            .map
+            .column(Role::Id)
+            .filter(|_| !self.map.has(Property::TrustedIds))
+        else {
             return Ok(());
         };
         let rows = sqlx::query(self.statements.sequence.sql())

@@ -29,6 +29,7 @@ use posthaste_core::store::{Migration, SchemaStore};
 use posthaste_core::{OutboxOptions, StoreError};
 use posthaste_sql::TableMap;
 use posthaste_sql::log::Proof;
+use posthaste_sql::table::Table;
 use posthaste_sql::template::TemplateError;
 use sqlx::PgPool;
 use tokio::sync::Mutex;
@@ -122,8 +123,8 @@ impl PostgresLogStore {
 
     fn build(pool: PgPool, map: TableMap, options: LogOptions, proof: Proof) -> Result<Self, TemplateError> {
         let statements = LogStatements::render(&map)?;
-        let quoted = |purpose| map.table(purpose).map(|table| table.quoted('"')).unwrap_or_default();
-        let (table, cursor_table) = (quoted("outbox"), quoted("cursor"));
+        let quoted = |table| map.table(table).map(|table| table.quoted('"')).unwrap_or_default();
+        let (table, cursor_table) = (quoted(Table::Outbox), quoted(Table::Cursor));
         let inner = Inner {
             pool,
             statements,

@@ -9,6 +9,7 @@ use posthaste_core::store::{
     Settled, StoreErrorKind, Terms, WorkerId,
 };
 use posthaste_core::{MessageId, StoreError};
+use posthaste_sql::table::{Role, Table};
 use sqlx::Row;
 
 use super::error::{LogError, LogResult};
@@ -113,7 +114,7 @@ impl RelayStore for PostgresLogStore {
     async fn purge(&self, keep: Duration, limit: u32) -> Result<u64, StoreError> {
         let inner = &*self.inner;
         let mut removed = 0;
-        if inner.map.has("cursor/created_at") {
+        if inner.map.has((Table::Cursor, Role::CreatedAt)) {
             let rows = sqlx::query(inner.statements.purge_cursor.sql())
                 .bind(millis(keep))
                 .bind(i64::from(limit))

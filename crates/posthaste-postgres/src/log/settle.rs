@@ -12,6 +12,7 @@ use posthaste_core::lifecycle::{Settlement, Verdict};
 use posthaste_core::store::{BusyRow, RefusedVerdict};
 use posthaste_core::{MessageId, StoreError};
 use posthaste_sql::log::{Failure, Lane, Rewrite};
+use posthaste_sql::table::{Role, Table};
 
 use super::Inner;
 use super::error::{LogError, LogResult};
@@ -185,7 +186,7 @@ impl Inner {
             return Ok(false);
         }
         Ok(rows == 1
-            || find_table_lock(session.connection()?, &self.map, &["failed"])
+            || find_table_lock(session.connection()?, &self.map, &[Table::Failed])
                 .await
                 .is_some())
     }
@@ -318,7 +319,7 @@ impl Inner {
 
     /// An error as the table of failures can keep it: no NUL, and no longer than its column.
     pub(super) fn error_text(&self, error: &str) -> String {
-        let column = self.map.side_column("failed", "last_error");
+        let column = self.map.side_column(Table::Failed, Role::LastError);
         let max = column.and_then(|column| column.max).unwrap_or(usize::MAX);
         error.replace('\0', " ").chars().take(max).collect()
     }

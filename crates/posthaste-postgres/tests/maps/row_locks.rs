@@ -7,7 +7,7 @@ use posthaste_core::store::{Claim, ClaimRequest};
 use posthaste_core::{Message, MessageId, RelayStore};
 use posthaste_relay::{Relay, RelayConfig};
 use posthaste_sql::TableMap;
-use posthaste_sql::table::Shipped;
+use posthaste_sql::table::{Role, Shipped, Table};
 use posthaste_testkit::RecordingPublisher;
 use sqlx::{AssertSqlSafe, Executor};
 use tokio_util::sync::CancellationToken;
@@ -360,10 +360,10 @@ async fn a_deep_backlog_of_waiting_keys_hides_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_trigger_that_does_not_get_its_lock_costs_its_neighbours_nothing() {
     let (place, all) = place(4, 20).await;
-    let table = place.map.table("outbox").unwrap().name.quoted('"');
+    let table = place.map.table(Table::Outbox).unwrap().name.quoted('"');
     let (id, status) = (
-        place.map.column("id").unwrap().name.quoted('"'),
-        place.map.column("status").unwrap().name.quoted('"'),
+        place.map.column(Role::Id).unwrap().name.quoted('"'),
+        place.map.column(Role::Status).unwrap().name.quoted('"'),
     );
     place
         .run(&format!(
@@ -407,7 +407,7 @@ async fn a_trigger_that_does_not_get_its_lock_costs_its_neighbours_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn nobody_locks_the_table_as_a_whole_between_a_claim_and_its_verdicts() {
     let (place, all) = place(4, 2).await;
-    let table = place.map.table("outbox").unwrap().name.quoted('"');
+    let table = place.map.table(Table::Outbox).unwrap().name.quoted('"');
     let request = unordered(20);
     let work = claim(&place.store, &request).await;
     let other = place.another(1).await;

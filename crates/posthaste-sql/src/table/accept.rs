@@ -5,45 +5,47 @@
 
 use uuid::Uuid;
 
-use super::{Kind, TableMap};
+use super::{Kind, Property, Role, TableMap};
 use posthaste_core::enqueue::{EnqueueError, NewRow, Prepared};
 use posthaste_core::integrity::HashPart;
 use posthaste_core::message::DEFAULT_NAMESPACE;
 use posthaste_core::validate::InvalidMessage;
 
-/// The roles that a message has texts for.
-const TEXTS: [&str; 11] = [
-    "event_id",
-    "namespace",
-    "topic",
-    "ordering_key",
-    "tenant",
-    "dedupe_key",
-    "event_type",
-    "source",
-    "aggregate_type",
-    "aggregate_id",
-    "content_type",
+/// Roles in the order in which a column that plays several is written: the first stands for all, and those by which a row is
+/// found again come before others.
+const WRITTEN: [Role; 12] = [
+    Role::Id,
+    Role::EventId,
+    Role::DedupeKey,
+    Role::OrderingKey,
+    Role::AggregateId,
+    Role::AggregateType,
+    Role::Topic,
+    Role::EventType,
+    Role::Tenant,
+    Role::Namespace,
+    Role::Source,
+    Role::ContentType,
 ];
 
 /// The media type of tables that do not say.
 const JSON: &str = "application/json";
 
 /// What the message itself says for a role.
-fn given<'a>(row: &'a NewRow, role: &str) -> Option<&'a str> {
+fn given(row: &NewRow, role: Role) -> Option<&str> {
     let message = &row.message;
     match role {
-        "event_id" => message.event_id.as_deref(),
-        "namespace" => Some(&row.namespace),
-        "topic" => Some(&message.topic),
-        "ordering_key" => message.ordering_key.as_deref(),
-        "tenant" => message.tenant.as_deref(),
-        "dedupe_key" => message.dedupe_key.as_deref(),
-        "event_type" => message.event_type.as_deref(),
-        "source" => message.source.as_deref(),
-        "aggregate_type" => message.aggregate_type.as_deref(),
-        "aggregate_id" => message.aggregate_id.as_deref(),
-        "content_type" => Some(&message.content_type),
+        Role::EventId => message.event_id.as_deref(),
+        Role::Namespace => Some(&row.namespace),
+        Role::Topic => Some(&message.topic),
+        Role::OrderingKey => message.ordering_key.as_deref(),
+        Role::Tenant => message.tenant.as_deref(),
+        Role::DedupeKey => message.dedupe_key.as_deref(),
+        Role::EventType => message.event_type.as_deref(),
+        Role::Source => message.source.as_deref(),
+        Role::AggregateType => message.aggregate_type.as_deref(),
+        Role::AggregateId => message.aggregate_id.as_deref(),
+        Role::ContentType => Some(&message.content_type),
         _ => None,
     }
 }
@@ -58,18 +60,25 @@ fn refuse<T>(field: &'static str, reason: impl Into<String>) -> Result<T, Invali
 impl TableMap {
     /// What is written into the column of a role: what the message says for it, or for another role that shares the
     /// column.
-    pub fn new_text<'a>(&self, row: &'a NewRow, role: &str) -> Option<&'a str> {
-        let shared = |other: &&&str| self.share_a_column(role, other);
-        given(row, role).or_else(|| TEXTS.iter().filter(shared).find_map(|other| given(row, other)))
+    pub fn new_text<'a>(&self, row: &'a NewRow, role: Role) -> Option<&'a str> {
+        let shared = |other: &Role| self.share_a_column(role, *other);
+        given(row, role).or_else(|| {
+            Role::TEXTS
+                .into_iter()
+                .filter(shared)
+                .find_map(|other| given(row, other))
+        })
     }
 
     /// The same map with each column named once, for statements that write all of them.
     #[must_use]
     pub fn with_each_column_once(&self) -> Self {
         let mut once = self.clone();
-        for (place, role) in TEXTS.iter().enumerate() {
-            let earlier = ["id"].iter().chain(&TEXTS[..place]);
-            if earlier.into_iter().any(|earlier| self.share_a_column(role, earlier)) {
+        for (place, role) in WRITTEN.into_iter().enumerate() {
+            if WRITTEN[..place]
+                .iter()
+                .any(|earlier| self.share_a_column(role, *earlier))
+            {
                 once = once.without(role);
             }
         }
@@ -88,26 +97,26 @@ impl TableMap {
     }
 
     fn accept(&self, row: &NewRow) -> Result<(), InvalidMessage> {
-        for role in TEXTS {
+        for role in Role::TEXTS {
             if let Some(value) = given(row, role) {
                 self.accept_text(row, role, value)?;
             }
         }
         let message = &row.message;
-        if !message.headers.is_empty() && !self.has("headers") {
-            return refuse("headers", self.no_column("headers"));
+        if !message.headers.is_empty() && !self.has(Role::Headers) {
+            return refuse("headers", self.no_column(Role::Headers));
         }
-        if message.not_before.is_some() && !self.has("next_attempt_at") {
-            return refuse("not_before", self.no_column("next_attempt_at"));
+        if message.not_before.is_some() && !self.has(Role::NextAttemptAt) {
+            return refuse("not_before", self.no_column(Role::NextAttemptAt));
         }
-        let id = self.column("id");
+        let id = self.column(Role::Id);
         if id.is_some_and(|id| id.kind == Kind::Integer && !id.generated) {
             let reason = "the table counts; say `generated = true` for its column if the database gives the numbers";
             return refuse("id", reason);
         }
-        let no_event_id = message.event_id.is_none() && !self.has("event_id");
+        let no_event_id = message.event_id.is_none() && !self.has(Role::EventId);
         let over_id = |part: &HashPart| *part == HashPart::Id || (*part == HashPart::EventId && no_event_id);
-        if self.has("content_hash") && self.has("generated_id") && self.hash_recipe().0.iter().any(over_id) {
+        if self.has(Role::ContentHash) && self.has(Property::GeneratedId) && self.hash_recipe().0.iter().any(over_id) {
             let reason =
                 "it would be made over an id that the database has not given yet; name other parts under [hash]";
             return refuse("content_hash", reason);
@@ -116,25 +125,27 @@ impl TableMap {
         self.accept_topic(row)
     }
 
-    fn accept_text(&self, row: &NewRow, role: &'static str, value: &str) -> Result<(), InvalidMessage> {
+    fn accept_text(&self, row: &NewRow, role: Role, value: &str) -> Result<(), InvalidMessage> {
         let Some(column) = self.column(role) else {
             return match (role, self.constant(role)) {
-                ("topic", _) => Ok(()),
+                (Role::Topic, _) => Ok(()),
                 // The outbox's own namespace says nothing about a table that has none.
-                ("namespace", constant) => match &row.message.namespace {
-                    Some(given) if given != constant.unwrap_or(DEFAULT_NAMESPACE) => refuse(role, self.no_column(role)),
+                (Role::Namespace, constant) => match &row.message.namespace {
+                    Some(given) if given != constant.unwrap_or(DEFAULT_NAMESPACE) => {
+                        refuse(role.name(), self.no_column(role))
+                    }
                     _ => Ok(()),
                 },
                 (_, Some(constant)) if constant == value => Ok(()),
-                ("content_type", None) if value == JSON => Ok(()),
+                (Role::ContentType, None) if value == JSON => Ok(()),
                 (_, Some(constant)) => refuse(
-                    role,
+                    role.name(),
                     format!(
                         "all rows of the table map `{}` have `{constant}`; leave it out",
                         self.name()
                     ),
                 ),
-                (_, None) => refuse(role, self.no_column(role)),
+                (_, None) => refuse(role.name(), self.no_column(role)),
             };
         };
         let fits = match column.kind {
@@ -145,7 +156,7 @@ impl TableMap {
         if !fits {
             let kind = column.kind.word();
             return refuse(
-                role,
+                role.name(),
                 format!(
                     "`{value}` does not fit the column {}, which is of kind {kind}",
                     column.name
@@ -154,17 +165,20 @@ impl TableMap {
         }
         if column.max.is_some_and(|max| value.chars().count() > max) {
             return refuse(
-                role,
+                role.name(),
                 format!("`{value}` is too long for the column {}; shorten it", column.name),
             );
         }
-        for other in TEXTS.iter().filter(|other| self.share_a_column(role, other)) {
+        for other in Role::TEXTS
+            .into_iter()
+            .filter(|other| self.share_a_column(role, *other))
+        {
             if given(row, other).is_some_and(|there| there != value) {
                 let reason = format!(
                     "it shares the column {} with {other}, which differs; give one of them",
                     column.name
                 );
-                return refuse(role, reason);
+                return refuse(role.name(), reason);
             }
         }
         Ok(())
@@ -172,7 +186,7 @@ impl TableMap {
 
     fn accept_payload(&self, row: &NewRow) -> Result<(), InvalidMessage> {
         let payload = &row.message.payload;
-        let kind = self.column("payload").map_or(Kind::Bytes, |column| column.kind);
+        let kind = self.column(Role::Payload).map_or(Kind::Bytes, |column| column.kind);
         if kind == Kind::Bytes {
             return Ok(());
         }
@@ -196,9 +210,9 @@ impl TableMap {
     fn accept_topic(&self, row: &NewRow) -> Result<(), InvalidMessage> {
         let mut message = row.message.clone();
         let or_constant = |value: Option<String>, role| value.or_else(|| self.constant(role).map(str::to_owned));
-        message.event_type = or_constant(message.event_type, "event_type");
-        message.source = or_constant(message.source, "source");
-        message.aggregate_type = or_constant(message.aggregate_type, "aggregate_type");
+        message.event_type = or_constant(message.event_type, Role::EventType);
+        message.source = or_constant(message.source, Role::Source);
+        message.aggregate_type = or_constant(message.aggregate_type, Role::AggregateType);
         match self.topic_rule().topic(&message) {
             Ok(topic) if topic == row.message.topic => Ok(()),
             Ok(topic) => refuse(
@@ -213,12 +227,12 @@ impl TableMap {
         }
     }
 
-    fn share_a_column(&self, role: &str, other: &str) -> bool {
-        let name = |role: &str| self.column(role).map(|column| &column.name);
+    fn share_a_column(&self, role: Role, other: Role) -> bool {
+        let name = |role: Role| self.column(role).map(|column| &column.name);
         role != other && name(role).is_some() && name(role) == name(other)
     }
 
-    fn no_column(&self, role: &str) -> String {
+    fn no_column(&self, role: Role) -> String {
         format!(
             "the table map `{}` has no column for {role}, so it would be lost; leave it out, or map a column",
             self.name()
@@ -228,7 +242,7 @@ impl TableMap {
 
 #[cfg(test)]
 mod tests {
-    use crate::table::Shipped;
+    use crate::table::{Role, Shipped, TableMap};
     use posthaste_core::enqueue::{OutboxOptions, Prepared};
     use posthaste_core::message::Message;
     use posthaste_core::validate::TypeNameRule;
@@ -345,6 +359,19 @@ mod tests {
             .map()
             .unwrap()
             .with_each_column_once();
-        assert!(map.has("ordering_key") && !map.has("aggregate_id"));
+        assert!(map.has(Role::OrderingKey) && !map.has(Role::AggregateId));
+    }
+
+    /// Else a row that is in the way of another could not be found by its key.
+    #[test]
+    fn a_dedupe_key_stands_for_every_other_role_of_its_column() {
+        let toml = Shipped::find("usage").unwrap().toml;
+        for role in ["ordering_key", "tenant", "aggregate_id"] {
+            let line = format!("[columns]\n{role} = \"dedupe_key\"");
+            let others = toml.lines().filter(|line| !line.starts_with(&format!("{role} =")));
+            let toml = others.collect::<Vec<_>>().join("\n").replace("[columns]", &line);
+            let map = TableMap::from_toml(&toml).unwrap().with_each_column_once();
+            assert!(map.has(Role::DedupeKey), "{role}");
+        }
     }
 }

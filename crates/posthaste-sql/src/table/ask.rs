@@ -1,6 +1,6 @@
 //! What a table that lacks a column cannot be asked for.
 
-use super::TableMap;
+use super::{Role, TableMap};
 use posthaste_core::store::{Filter, Ordering, Scope, StoreError, StoreErrorKind};
 
 fn refused(message: String, remedy: &'static str) -> StoreError {
@@ -15,12 +15,12 @@ fn refused(message: String, remedy: &'static str) -> StoreError {
 impl TableMap {
     /// Whether rows can be chosen by this scope. A table without namespaces is served as a whole.
     pub fn check_scope(&self, scope: &Scope) -> Result<(), StoreError> {
-        if !scope.topics.is_empty() && !self.has("topic") {
-            let message = format!("scope.topics: {}", self.lacks("topic"));
+        if !scope.topics.is_empty() && !self.has(Role::Topic) {
+            let message = format!("scope.topics: {}", self.lacks(Role::Topic));
             return Err(refused(message, "leave scope.topics empty and route in the publisher"));
         }
-        if scope.tenant.is_some() && !self.has("tenant") {
-            let message = format!("scope.tenant: {}", self.lacks("tenant"));
+        if scope.tenant.is_some() && !self.has(Role::Tenant) {
+            let message = format!("scope.tenant: {}", self.lacks(Role::Tenant));
             return Err(refused(message, "leave scope.tenant out, or map a column"));
         }
         Ok(())
@@ -29,8 +29,8 @@ impl TableMap {
     /// Whether the policy for dead heads can be told by topic.
     pub fn check_ordering(&self, ordering: &Ordering) -> Result<(), StoreError> {
         match ordering {
-            Ordering::PerKey { except, .. } if !except.is_empty() && !self.has("topic") => {
-                let message = format!("the policy for dead heads: {}", self.lacks("topic"));
+            Ordering::PerKey { except, .. } if !except.is_empty() && !self.has(Role::Topic) => {
+                let message = format!("the policy for dead heads: {}", self.lacks(Role::Topic));
                 Err(refused(message, "choose one policy for all topics"))
             }
             _ => Ok(()),
@@ -40,9 +40,9 @@ impl TableMap {
     /// Whether an operator's conditions can be applied.
     pub fn check_filter(&self, filter: &Filter) -> Result<(), StoreError> {
         for (role, asked) in [
-            ("topic", filter.topic.is_some()),
-            ("ordering_key", filter.ordering_key.is_some()),
-            ("tenant", filter.tenant.is_some()),
+            (Role::Topic, filter.topic.is_some()),
+            (Role::OrderingKey, filter.ordering_key.is_some()),
+            (Role::Tenant, filter.tenant.is_some()),
         ] {
             if asked && !self.has(role) {
                 let message = format!("filter by {role}: {}", self.lacks(role));
@@ -60,7 +60,7 @@ impl TableMap {
         )
     }
 
-    fn lacks(&self, role: &str) -> String {
+    fn lacks(&self, role: Role) -> String {
         format!("the table map `{}` has no column for {role}", self.name)
     }
 }

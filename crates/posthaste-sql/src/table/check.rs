@@ -9,7 +9,9 @@ use std::collections::{HashMap, HashSet};
 
 use serde::Serialize;
 
-use super::{Column, Database, Kind, LiveColumn, LiveTable, Shape, Strategy, TableMap, TableName};
+use super::{
+    Column, Database, Kind, LiveColumn, LiveTable, Property, Role, Shape, Strategy, Table, TableMap, TableName,
+};
 use mend::Mend;
 
 /// How bad a finding is.
@@ -45,10 +47,10 @@ const UUID_TEXT: usize = 36;
 const LONG: usize = 65_535;
 
 /// Columns that the relay empties.
-const EMPTIED: [&str; 4] = ["locked_by", "lease_token", "locked_until", "locked_at"];
+const EMPTIED: [Role; 4] = [Role::LockedBy, Role::LeaseToken, Role::LockedUntil, Role::LockedAt];
 
 /// Columns that are empty until something happens.
-const EMPTY_AT_FIRST: [&str; 2] = ["last_error", "delivered_at"];
+const EMPTY_AT_FIRST: [Role; 2] = [Role::LastError, Role::DeliveredAt];
 
 /// Compares a map with the tables that are there. Errors come first.
 pub fn check(map: &TableMap, live: &[LiveTable], database: Database) -> Vec<Finding> {
@@ -62,8 +64,8 @@ pub fn check(map: &TableMap, live: &[LiveTable], database: Database) -> Vec<Find
     };
     checker.strategy();
     checker.identity();
-    for (purpose, table) in map.tables() {
-        checker.table(purpose, table);
+    for (table, name) in map.tables() {
+        checker.table(table, name);
     }
     checker.findings.sort_by_key(|finding| finding.severity);
     checker.findings
@@ -110,7 +112,7 @@ impl Checker<'_> {
             };
             self.error(field.to_owned(), reason.to_owned(), mend);
         }
-        if self.map.has("trusted_ids") {
+        if self.map.has(Property::TrustedIds) {
             let problem = "it is taken on trust that ids go up and are used in the transaction that took them; a row that comes \
                            otherwise is delivered late and out of order if a relay finds it within 24 hours, and else not \
                            at all: see the net in docs/log-layout.md";
@@ -120,17 +122,17 @@ impl Checker<'_> {
 
     /// Consumers tell events apart by source and id.
     fn identity(&mut self) {
-        let event_id = self.map.column("event_id").or_else(|| self.map.column("id"));
+        let event_id = self.map.column(Role::EventId).or_else(|| self.map.column(Role::Id));
         // Texts are mostly ULIDs and the like.
         let unique_everywhere = event_id.is_none_or(|id| id.kind != Kind::Integer);
-        if unique_everywhere || self.map.has("source") || self.map.is_own() {
+        if unique_everywhere || self.map.has(Role::Source) || self.map.is_own() {
             return;
         }
         let table = self
             .map
-            .table("outbox")
+            .table(Table::Outbox)
             .map(|table| super::infer::kebab(table.name.as_str()));
-        let source = self.map.constant("source").map(str::to_owned);
+        let source = self.map.constant(Role::Source).map(str::to_owned);
         if source.is_some() && source != table {
             return;
         }
@@ -145,14 +147,14 @@ impl Checker<'_> {
         self.note(Severity::Warning, "constants.source".to_owned(), problem, None);
     }
 
-    fn table(&mut self, purpose: &str, name: &TableName) {
-        let Some(live) = self.live.iter().find(|table| table.name == *name) else {
-            let field = format!("tables.{purpose}");
+    fn table(&mut self, table: Table, name: &TableName) {
+        let Some(live) = self.live.iter().find(|live| live.name == *name) else {
+            let field = format!("tables.{table}");
             let (problem, mend) = if self.map.is_own() {
                 let problem = format!("there is no table {name}; run `posthaste migrate up`");
                 (problem, None)
             } else {
-                (format!("there is no table {name}"), self.mend.create_table(purpose))
+                (format!("there is no table {name}"), self.mend.create_table(table))
             };
             return self.error(field, problem, mend);
         };
@@ -160,15 +162,10 @@ impl Checker<'_> {
             Shape::Other(what) => Some(format!("{name} is {what}")),
             _ => None,
         };
-        let columns: Vec<(&str, &Column)> = if purpose == "outbox" {
-            self.map.columns().collect()
-        } else {
-            self.map.side_columns(purpose).collect()
-        };
-        let prefix = if purpose == "outbox" {
-            String::new()
-        } else {
-            format!("{purpose}.")
+        let columns = self.map.columns_of(table);
+        let prefix = match table {
+            Table::Outbox => String::new(),
+            table => format!("{table}."),
         };
         let mut mended: HashMap<&str, LiveColumn> = HashMap::new();
         let mut added: HashSet<&str> = HashSet::new();
@@ -178,11 +175,11 @@ impl Checker<'_> {
             // One column may play two roles; what is said of it for the second is said of it as mended for the first.
             let found = mended.get(name_of_column).or_else(|| live.column(name_of_column));
             if let Some(found) = found.cloned() {
-                let after = self.column(field, purpose, live, role, column, found);
+                let after = self.column(field, (table, *role), live, column, found);
                 mended.insert(name_of_column, after);
             } else if added.insert(name_of_column) {
                 let mut problem = format!("the table {name} has no column {}", column.name);
-                let mend = self.mend.add_column(purpose, role, column, live);
+                let mend = self.mend.add_column(table, *role, column, live);
                 if mend.is_none() {
                     problem += ", and cannot be given one that counts: create it anew";
                 }
@@ -190,12 +187,12 @@ impl Checker<'_> {
             }
         }
         if !columns.is_empty() {
-            self.unmapped(purpose, live, &columns);
+            self.unmapped(table, live, &columns);
         }
-        if purpose == "outbox" && !self.map.is_own() {
+        if table == Table::Outbox && !self.map.is_own() {
             self.indexes(live);
         }
-        if purpose == "failed" {
+        if table == Table::Failed {
             self.failed_indexes(live);
         }
         self.stands_for = None;
@@ -205,9 +202,8 @@ impl Checker<'_> {
     fn column(
         &mut self,
         field: String,
-        purpose: &str,
+        (of, role): (Table, Role),
         table: &LiveTable,
-        role: &str,
         column: &Column,
         mut live: LiveColumn,
     ) -> LiveColumn {
@@ -238,14 +234,14 @@ impl Checker<'_> {
             live.definition = Mend::lengthened(column, &live, needed);
             live.max_length = Some(needed);
         }
-        if role == "status" && purpose == "outbox" {
+        if role == Role::Status && of == Table::Outbox {
             self.words_allowed(column, &live);
         }
-        if role == "last_error" && column.max.is_none() && self.database.keeps_lengths() {
+        if role == Role::LastError && column.max.is_none() && self.database.keeps_lengths() {
             self.unlimited_error(&field, column, &live);
         }
         let always = EMPTIED.contains(&role) || EMPTY_AT_FIRST.contains(&role);
-        if purpose == "outbox" && always && !live.nullable && self.map.layout() == super::Layout::Queue {
+        if of == Table::Outbox && always && !live.nullable && self.map.layout() == super::Layout::Queue {
             let when = if EMPTIED.contains(&role) {
                 "empties it with every verdict"
             } else {
@@ -272,14 +268,14 @@ impl Checker<'_> {
     }
 
     /// How many characters a column must hold and does not.
-    fn length_needed(&self, role: &str, column: &Column, live: &LiveColumn) -> Option<(usize, &'static str)> {
+    fn length_needed(&self, role: Role, column: &Column, live: &LiveColumn) -> Option<(usize, &'static str)> {
         let held = live.max_length.filter(|_| self.database.keeps_lengths())?;
         let (needed, why) = match (role, column.kind) {
-            ("lease_token", Kind::Text) => (TEXT_FENCE, "the proof of a claim"),
-            ("content_hash", Kind::Text) => (64, "a hash in hexadecimal digits"),
-            ("content_hash", Kind::Bytes) => (32, "a hash"),
-            ("status", Kind::Text) => (self.longest_word(), "the longest word of [states]"),
-            ("last_error", _) => (column.max?, "an error by the map's max"),
+            (Role::LeaseToken, Kind::Text) => (TEXT_FENCE, "the proof of a claim"),
+            (Role::ContentHash, Kind::Text) => (64, "a hash in hexadecimal digits"),
+            (Role::ContentHash, Kind::Bytes) => (32, "a hash"),
+            (Role::Status, Kind::Text) => (self.longest_word(), "the longest word of [states]"),
+            (Role::LastError, _) => (column.max?, "an error by the map's max"),
             (_, Kind::Uuid) if live.type_name != "uuid" => (UUID_TEXT, "a UUID"),
             (_, Kind::UuidBytes) => (16, "a UUID in bytes"),
             _ => return None,
@@ -320,14 +316,14 @@ impl Checker<'_> {
     }
 
     /// Columns that want a value and are not in the map.
-    fn unmapped(&mut self, purpose: &str, live: &LiveTable, mapped: &[(&str, &Column)]) {
+    fn unmapped(&mut self, table: Table, live: &LiveTable, mapped: &[(Role, &Column)]) {
         for column in &live.columns {
             let is_mapped = mapped.iter().any(|(_, there)| there.name.as_str() == column.name);
-            if is_mapped || column.may_be_left_out() || purpose == "handled" {
+            if is_mapped || column.may_be_left_out() || table == Table::Handled {
                 continue;
             }
-            let (severity, who) = match purpose {
-                "outbox" => (
+            let (severity, who) = match table {
+                Table::Outbox => (
                     Severity::Warning,
                     "enqueueing through Posthaste fails; a relay does not mind, where the application writes the rows",
                 ),
@@ -337,10 +333,9 @@ impl Checker<'_> {
                 "the column {} may not be NULL, has no default and is in no role, so {who}",
                 column.name
             );
-            let field = if purpose == "outbox" {
-                "columns".to_owned()
-            } else {
-                format!("{purpose}.columns")
+            let field = match table {
+                Table::Outbox => "columns".to_owned(),
+                table => format!("{table}.columns"),
             };
             let mend = self.mend.drop_not_null(live, column);
             if mend.is_none() {

@@ -1,6 +1,6 @@
 //! What the databases call their types, and what they can do.
 
-use super::{Kind, Strategy};
+use super::{Kind, Role, Strategy};
 
 /// A kind of database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,10 +79,10 @@ impl Database {
 
     /// The kinds that a column of this type can keep in some role, the most likely first; none if the type is not known
     /// here.
-    pub fn kinds(self, type_name: &str, role: &str) -> &'static [Kind] {
+    pub fn kinds(self, type_name: &str, role: Role) -> &'static [Kind] {
         match self {
             // Statements name the words of the states, and take any other text from a parameter.
-            Self::Postgres if role == "status" && type_name.starts_with("enum ") => &[Kind::Text],
+            Self::Postgres if role == Role::Status && type_name.starts_with("enum ") => &[Kind::Text],
             Self::Postgres => postgres(type_name),
             Self::Sqlite => sqlite(type_name),
             Self::MySql => mysql(type_name),

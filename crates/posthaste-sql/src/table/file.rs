@@ -34,7 +34,7 @@ use serde::Deserialize;
 use self::shape::{TextOr, field_at, line_of};
 use crate::closest::closest;
 
-use super::{Column, Counts, Identifier, Kind, Layout, ROLES, TableMap, TableName, TopicRule, Word, find_role};
+use super::{Column, Counts, Identifier, Kind, Layout, Role, Table, TableMap, TableName, TopicRule, Word};
 use posthaste_core::integrity::{HashPart, HashRecipe};
 use posthaste_core::lifecycle::State;
 
@@ -143,57 +143,14 @@ struct HashFile {
     parts: Vec<HashPart>,
 }
 
-/// Tables that a map may name, and the roles that each beside the outbox may have.
-pub(super) const SIDE_TABLES: [(&str, &[&str]); 4] = [
-    ("cursor", &["id", "position", "created_at"]),
-    (
-        "failed",
-        &[
-            "id",
-            "event_id",
-            "event_type",
-            "source",
-            "aggregate_type",
-            "aggregate_id",
-            "ordering_key",
-            "tenant",
-            "headers",
-            "payload",
-            "attempts",
-            "last_error",
-            "created_at",
-            "next_attempt_at",
-            "log_id",
-        ],
-    ),
-    (
-        "handled",
-        &["id", "aggregate_type", "aggregate_id", "action", "created_at"],
-    ),
-    (
-        "dead_letter",
-        &[
-            "id",
-            "event_id",
-            "topic",
-            "ordering_key",
-            "tenant",
-            "event_type",
-            "source",
-            "aggregate_type",
-            "aggregate_id",
-            "payload",
-            "headers",
-            "content_hash",
-            "attempts",
-            "last_error",
-            "created_at",
-        ],
-    ),
-];
-
 /// Roles that may have one value for all rows.
-const CONSTANTS: [&str; 5] = ["namespace", "source", "content_type", "event_type", "aggregate_type"];
+const CONSTANTS: [Role; 5] = [
+    Role::Namespace,
+    Role::Source,
+    Role::ContentType,
+    Role::EventType,
+    Role::AggregateType,
+];
 
 impl TableMap {
     /// Reads a map, or says which field is wrong and why.
@@ -219,15 +176,14 @@ impl File {
         let mut columns = BTreeMap::new();
         for (name, given) in self.columns {
             let field = format!("columns.{name}");
-            let Some(role) = find_role(&name) else {
-                let known: Vec<_> = ROLES.iter().map(|role| role.name).collect();
-                return refuse(field, no_such_role(&name, &known));
+            let Some(role) = Role::named(&name) else {
+                return refuse(field, no_such_role(&name, Role::of_outbox()));
             };
             if let TextOr::Table(ColumnSettings {
                 counts: Some(given), ..
             }) = &given
             {
-                if name != "attempts" {
+                if role != Role::Attempts {
                     return refuse(format!("{field}.counts"), "only the role attempts counts; leave it out");
                 }
                 counts = match given.as_str() {
@@ -239,16 +195,15 @@ impl File {
                     }
                 };
             }
-            let mut kinds = vec![role.kind];
-            kinds.extend(role.others);
+            let kinds = [&[role.kind()], role.others()].concat();
             let column = column(given, &field, &kinds)?;
-            columns.insert(role.name, column);
+            columns.insert(role, column);
         }
         // Without a column of its own the proof of a claim is kept where the table says who has it.
-        if !columns.contains_key("lease_token")
-            && let Some(locked_by) = columns.remove("locked_by")
+        if !columns.contains_key(&Role::LeaseToken)
+            && let Some(locked_by) = columns.remove(&Role::LockedBy)
         {
-            columns.insert("lease_token", locked_by);
+            columns.insert(Role::LeaseToken, locked_by);
         }
         let mut map = TableMap {
             name: self.name,
@@ -260,7 +215,7 @@ impl File {
             words: words(self.states)?,
             order: order(&self.order)?,
             topic: topic(self.topic)?,
-            constants: self.constants,
+            constants: constants(self.constants)?,
             hash: self
                 .hash
                 .map_or_else(HashRecipe::default, |hash| HashRecipe(hash.parts)),
@@ -271,13 +226,13 @@ impl File {
             policy: self.policy,
         };
         let sides = [
-            ("cursor", self.cursor),
-            ("failed", self.failed),
-            ("handled", self.handled),
-            ("dead_letter", self.dead_letter),
+            (Table::Cursor, self.cursor),
+            (Table::Failed, self.failed),
+            (Table::Handled, self.handled),
+            (Table::DeadLetter, self.dead_letter),
         ];
-        for (purpose, side) in sides {
-            map.add_side(purpose, side)?;
+        for (table, side) in sides {
+            map.add_side(table, side)?;
         }
         map.check_constants()?;
         map.check_roles()?;
@@ -318,92 +273,81 @@ fn column(given: ColumnFile, field: &str, kinds: &[Kind]) -> Result<Column, MapE
     })
 }
 
-fn no_such_role(given: &str, known: &[&str]) -> String {
-    let meant = closest(given, known).map_or_else(String::new, |role| format!("did you mean {role}? "));
+fn no_such_role(given: &str, known: &[Role]) -> String {
+    let known: Vec<_> = known.iter().map(|role| role.name()).collect();
+    let meant = closest(given, &known).map_or_else(String::new, |role| format!("did you mean {role}? "));
     format!("there is no such role; {meant}The roles are {}", known.join(", "))
 }
 
 impl TableMap {
-    fn add_side(&mut self, purpose: &str, side: SideFile) -> Result<(), MapError> {
-        let allowed = SIDE_TABLES
-            .iter()
-            .find(|(name, _)| *name == purpose)
-            .map_or(&[][..], |(_, roles)| roles);
-        if !side.columns.is_empty() && !self.tables.contains_key(purpose) {
+    fn add_side(&mut self, table: Table, side: SideFile) -> Result<(), MapError> {
+        if !side.columns.is_empty() && !self.has(table) {
             return refuse(
-                format!("tables.{purpose}"),
-                format!("[{purpose}.columns] needs this table's name"),
+                format!("tables.{table}"),
+                format!("[{table}.columns] needs this table's name"),
             );
         }
-        if side.columns.is_empty() && self.tables.contains_key(purpose) {
+        if side.columns.is_empty() && self.has(table) {
             return refuse(
-                format!("{purpose}.columns"),
-                format!("say which columns the table {purpose} has"),
+                format!("{table}.columns"),
+                format!("say which columns the table {table} has"),
             );
         }
-        for (role, given) in side.columns {
-            let field = format!("{purpose}.columns.{role}");
-            if !allowed.contains(&role.as_str()) {
-                return refuse(field, no_such_role(&role, allowed));
-            }
-            let usual = match role.as_str() {
-                "id" | "position" | "log_id" => Kind::Integer,
-                _ => find_role(&role).map_or(Kind::Text, |role| role.kind),
+        for (name, given) in side.columns {
+            let field = format!("{table}.columns.{name}");
+            let known = table.side_roles();
+            let Some(role) = known.iter().copied().find(|role| role.name() == name) else {
+                return refuse(field, no_such_role(&name, known));
             };
+            let usual = Table::usual_kind(role);
             // Tables beside the outbox may keep a role in any way that the statements can read.
             let mut kinds = vec![usual];
             kinds.extend(Kind::ALL.iter().filter(|kind| **kind != usual));
             let column = column(given, &field, &kinds)?;
-            self.side_columns.insert((purpose.to_owned(), role), column);
+            self.side_columns.insert((table, role), column);
         }
         Ok(())
     }
 
     fn check_constants(&self) -> Result<(), MapError> {
-        for role in self.constants.keys() {
-            let field = format!("constants.{role}");
-            if !CONSTANTS.contains(&role.as_str()) {
-                return refuse(
-                    field,
-                    format!("only these may be the same for all rows: {}", CONSTANTS.join(", ")),
-                );
-            }
-            if self.has(role) {
-                return refuse(field, "the role has a column too; choose one of them");
-            }
+        match self.constants.keys().find(|role| self.has(**role)) {
+            Some(role) => refuse(
+                format!("constants.{role}"),
+                "the role has a column too; choose one of them",
+            ),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// Whether the roles that are there make a table that can be served.
     fn check_roles(&self) -> Result<(), MapError> {
-        let needed: &[&str] = match self.layout {
-            Layout::Queue => &["id", "payload", "status"],
-            Layout::Log => &["id", "payload"],
+        let needed: &[Role] = match self.layout {
+            Layout::Queue => &[Role::Id, Role::Payload, Role::Status],
+            Layout::Log => &[Role::Id, Role::Payload],
         };
         for role in needed {
-            if !self.columns.contains_key(role) {
+            if !self.has(*role) {
                 return refuse(format!("columns.{role}"), "every map needs this role; name its column");
             }
         }
-        if !self.tables.contains_key("outbox") {
+        if !self.has(Table::Outbox) {
             return refuse("tables.outbox", "name the outbox table");
         }
         for role in &self.order {
-            if !self.columns.contains_key(role) {
+            if !self.has(*role) {
                 return refuse(
                     "order",
                     format!("there is no column for `{role}`; name it under [columns]"),
                 );
             }
         }
-        if self.topic == TopicRule::Column && !self.columns.contains_key("topic") {
+        if self.topic == TopicRule::Column && !self.has(Role::Topic) {
             return refuse(
                 "topic",
                 "there is no column for it; name it under [columns], or choose another rule",
             );
         }
-        if self.columns.contains_key("content_hash") && self.column("payload").is_some_and(|p| p.kind == Kind::Jsonb) {
+        if self.has(Role::ContentHash) && self.column(Role::Payload).is_some_and(|p| p.kind == Kind::Jsonb) {
             return refuse(
                 "columns.content_hash",
                 "a jsonb payload is rewritten by the database, so a hash that was made before it was stored cannot match; \
@@ -418,7 +362,7 @@ impl TableMap {
 
     /// Whether the column of the status can keep its words.
     fn check_words(&self) -> Result<(), MapError> {
-        let kind = self.column("status").map(|status| status.kind);
+        let kind = self.column(Role::Status).map(|status| status.kind);
         for (state, word) in &self.words {
             let problem = match (kind, word) {
                 (Some(Kind::Boolean), Word::Boolean(_))
@@ -437,7 +381,7 @@ impl TableMap {
 
     fn check_queue(&self) -> Result<(), MapError> {
         self.check_words()?;
-        let leased = self.has("locked_until") || self.has("locked_at");
+        let leased = self.has(Role::LockedUntil) || self.has(Role::LockedAt);
         for state in State::ALL {
             let needed = leased || state != State::Processing;
             let field = format!("states.{}", state.word());
@@ -453,7 +397,7 @@ impl TableMap {
                 _ => {}
             }
         }
-        let fenced = self.has("lease_token");
+        let fenced = self.has(Role::LeaseToken);
         match (leased, fenced) {
             (true, false) => refuse(
                 "columns.lease_token",
@@ -463,7 +407,7 @@ impl TableMap {
                 "columns.locked_until",
                 "a table that says who has a row must say until or since when; map locked_until or locked_at",
             ),
-            (true, true) if !self.has("attempts") => refuse(
+            (true, true) if !self.has(Role::Attempts) => refuse(
                 "columns.attempts",
                 "a table with leases needs a count of attempts, or a message that kills its relay is tried for ever",
             ),
@@ -475,22 +419,22 @@ impl TableMap {
         if let Some(state) = self.words.keys().next() {
             return refuse(format!("states.{state}"), "rows of a log have no state; leave it out");
         }
-        if self.column("id").is_some_and(|id| id.kind != Kind::Integer) {
+        if self.column(Role::Id).is_some_and(|id| id.kind != Kind::Integer) {
             return refuse(
                 "columns.id.kind",
                 "a cursor needs whole numbers that go up; use integer",
             );
         }
-        for (purpose, role) in [
-            ("cursor", "position"),
-            ("failed", "id"),
-            ("failed", "event_id"),
-            ("failed", "payload"),
-            ("failed", "attempts"),
-            ("failed", "next_attempt_at"),
+        for (table, role) in [
+            (Table::Cursor, Role::Position),
+            (Table::Failed, Role::Id),
+            (Table::Failed, Role::EventId),
+            (Table::Failed, Role::Payload),
+            (Table::Failed, Role::Attempts),
+            (Table::Failed, Role::NextAttemptAt),
         ] {
-            if self.side_column(purpose, role).is_none() {
-                return refuse(format!("{purpose}.columns.{role}"), "a log needs this column; name it");
+            if !self.has((table, role)) {
+                return refuse(format!("{table}.columns.{role}"), "a log needs this column; name it");
             }
         }
         Ok(())
@@ -501,24 +445,38 @@ fn identifier(field: &str, name: String) -> Result<Identifier, MapError> {
     Identifier::new(name).or_else(|error| refuse(field, error.to_string()))
 }
 
-fn tables(given: BTreeMap<String, TableFile>) -> Result<BTreeMap<String, TableName>, MapError> {
+fn constants(given: BTreeMap<String, String>) -> Result<BTreeMap<Role, String>, MapError> {
+    let constant = |(name, value): (String, String)| match CONSTANTS.into_iter().find(|role| role.name() == name) {
+        Some(role) => Ok((role, value)),
+        None => refuse(
+            format!("constants.{name}"),
+            format!(
+                "only these may be the same for all rows: {}",
+                CONSTANTS.map(Role::name).join(", ")
+            ),
+        ),
+    };
+    given.into_iter().map(constant).collect()
+}
+
+fn tables(given: BTreeMap<String, TableFile>) -> Result<BTreeMap<Table, TableName>, MapError> {
     let mut tables = BTreeMap::new();
-    for (purpose, table) in given {
+    for (purpose, given) in given {
         let field = format!("tables.{purpose}");
-        let known = || SIDE_TABLES.iter().map(|(name, _)| *name).chain(["outbox"]);
-        if !known().any(|name| name == purpose) {
-            let known: Vec<_> = known().collect();
+        let known = || Table::sides().chain([Table::Outbox]);
+        let Some(table) = known().find(|table| table.name() == purpose) else {
+            let known: Vec<_> = known().map(Table::name).collect();
             return refuse(
                 field,
                 format!("there is no such table; a map may name {}", known.join(", ")),
             );
-        }
-        let (schema, name) = match table {
+        };
+        let (schema, name) = match given {
             TextOr::Text(name) => (None, name),
             TextOr::Table(InSchema { schema, name }) => (Some(identifier(&field, schema)?), name),
         };
         let name = identifier(&field, name)?;
-        tables.insert(purpose, TableName { schema, name });
+        tables.insert(table, TableName { schema, name });
     }
     Ok(tables)
 }
@@ -552,14 +510,14 @@ fn words(given: BTreeMap<String, Word>) -> Result<BTreeMap<&'static str, Word>, 
     Ok(words)
 }
 
-fn order(given: &[String]) -> Result<Vec<&'static str>, MapError> {
+fn order(given: &[String]) -> Result<Vec<Role>, MapError> {
     if given.is_empty() {
         return refuse("order", "name at least one role, such as [\"created_at\", \"id\"]");
     }
     given
         .iter()
-        .map(|name| match find_role(name) {
-            Some(role) => Ok(role.name),
+        .map(|name| match Role::named(name) {
+            Some(role) => Ok(role),
             None => refuse("order", format!("`{name}` is not a role; name roles, not columns")),
         })
         .collect()

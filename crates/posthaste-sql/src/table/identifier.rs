@@ -37,6 +37,11 @@ impl Identifier {
         &self.0
     }
 
+    /// The name with more behind it, in quotes.
+    pub(crate) fn quoted_with(&self, suffix: &str, quote: char) -> String {
+        Self(format!("{}{suffix}", self.0)).quoted(quote)
+    }
+
     /// The name in quotes, with quotes inside it doubled.
     pub fn quoted(&self, quote: char) -> String {
         let doubled = self.0.replace(quote, &format!("{quote}{quote}"));

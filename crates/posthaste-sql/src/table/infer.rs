@@ -12,7 +12,7 @@ mod words;
 
 use std::fmt::Write;
 
-use super::{Database, Kind, LiveColumn, LiveTable, TableName, find_role};
+use super::{Database, Kind, LiveColumn, LiveTable, Role, Table, TableName};
 use names::{NAMES, plain};
 
 /// A map to begin with.
@@ -26,13 +26,13 @@ pub struct Proposal {
 
 /// The column of a live table that probably says where a row stands.
 pub fn status_column(table: &LiveTable) -> Option<&LiveColumn> {
-    let (_, names) = NAMES.iter().find(|(role, _)| *role == "status")?;
+    let (_, names) = NAMES.iter().find(|(role, _)| *role == Role::Status)?;
     names::find(table, names, &[])
 }
 
 /// The column of a live table that may have the headers. What its rows have in it says whether it does.
 pub fn headers_column(table: &LiveTable) -> Option<&LiveColumn> {
-    let (_, names) = NAMES.iter().find(|(role, _)| *role == "headers")?;
+    let (_, names) = NAMES.iter().find(|(role, _)| *role == Role::Headers)?;
     names::find(table, names, &[])
 }
 
@@ -51,8 +51,8 @@ pub fn infer(table: &LiveTable, others: &[LiveTable], database: Database) -> Pro
         notes: Vec::new(),
     };
     draft.find_columns();
-    let sides = side::find(table, others, draft.has("status"));
-    let is_log = sides.iter().any(|side| side.purpose == "cursor");
+    let sides = side::find(table, others, draft.has(Role::Status));
+    let is_log = sides.iter().any(|side| side.purpose == Table::Cursor);
     draft.settle_lease();
     let toml = draft.toml(&sides, is_log);
     let mut head = String::new();
@@ -72,7 +72,7 @@ pub fn infer(table: &LiveTable, others: &[LiveTable], database: Database) -> Pro
 
 /// A column that was found for a role.
 struct Found<'a> {
-    role: &'static str,
+    role: Role,
     column: &'a LiveColumn,
     kind: Kind,
 }
@@ -87,11 +87,11 @@ struct Draft<'a> {
 }
 
 impl<'a> Draft<'a> {
-    fn has(&self, role: &str) -> bool {
+    fn has(&self, role: Role) -> bool {
         self.columns.iter().any(|found| found.role == role)
     }
 
-    fn get(&self, role: &str) -> Option<&Found<'a>> {
+    fn get(&self, role: Role) -> Option<&Found<'a>> {
         self.columns.iter().find(|found| found.role == role)
     }
 
@@ -102,7 +102,7 @@ impl<'a> Draft<'a> {
             _ => table.column("id").or(table.columns.first()),
         };
         if let Some(id) = id {
-            self.take("id", id);
+            self.take(Role::Id, id);
         }
         for (role, names) in NAMES {
             let taken: Vec<&str> = self.columns.iter().map(|found| found.column.name.as_str()).collect();
@@ -119,12 +119,12 @@ impl<'a> Draft<'a> {
                           optimistic lock";
             self.remarks.push((column.name.as_str(), remark.to_owned()));
         }
-        if !self.has("ordering_key")
-            && let Some(aggregate) = self.get("aggregate_id").map(|found| found.column)
+        if !self.has(Role::OrderingKey)
+            && let Some(aggregate) = self.get(Role::AggregateId).map(|found| found.column)
         {
-            self.take("ordering_key", aggregate);
+            self.take(Role::OrderingKey, aggregate);
         }
-        if !self.has("ordering_key") {
+        if !self.has(Role::OrderingKey) {
             self.note(
                 "which column has the key within which order is kept (ordering_key)? Without one there is no order",
             );
@@ -132,16 +132,14 @@ impl<'a> Draft<'a> {
     }
 
     /// Gives a column a role if it can keep what the role needs.
-    fn take(&mut self, role: &'static str, column: &'a LiveColumn) {
-        let Some(known) = find_role(role) else { return };
+    fn take(&mut self, role: Role, column: &'a LiveColumn) {
         let kinds = self.database.kinds(&column.type_name, role);
-        let suits = |kind: &&Kind| **kind == known.kind || known.others.contains(kind);
         // Texts are as long as UUIDs only if they are UUIDs.
-        let is_uuid = column.max_length == Some(36) && kinds.contains(&Kind::Uuid) && suits(&&Kind::Uuid);
+        let is_uuid = column.max_length == Some(36) && kinds.contains(&Kind::Uuid) && role.suits(Kind::Uuid);
         let kind = if is_uuid {
             Some(&Kind::Uuid)
         } else {
-            kinds.iter().find(suits)
+            kinds.iter().find(|kind| role.suits(**kind))
         };
         let Some(kind) = kind.copied() else {
             let problem = format!(
@@ -165,18 +163,18 @@ impl<'a> Draft<'a> {
 
     /// A lease needs an owner, a time and a count of attempts; without all of them rows are locked while publishing.
     fn settle_lease(&mut self) {
-        let timed = self.has("locked_until") || self.has("locked_at");
-        let owned = self.has("locked_by") || self.has("lease_token");
+        let timed = self.has(Role::LockedUntil) || self.has(Role::LockedAt);
+        let owned = self.has(Role::LockedBy) || self.has(Role::LeaseToken);
         if !timed && !owned {
             return;
         }
-        let missing = match (owned, timed, self.has("attempts")) {
+        let missing = match (owned, timed, self.has(Role::Attempts)) {
             (false, ..) => "a column that says who has a row (locked_by)",
             (_, false, _) => "a column that says until when (locked_until)",
             (.., false) => "a count of attempts (attempts)",
             _ => return,
         };
-        let lease = ["locked_by", "lease_token", "locked_until", "locked_at"];
+        let lease = [Role::LockedBy, Role::LeaseToken, Role::LockedUntil, Role::LockedAt];
         self.columns.retain(|found| !lease.contains(&found.role));
         self.note(&format!(
             "for leases the table lacks {missing}; as it is, rows are locked while they are published"
@@ -184,7 +182,7 @@ impl<'a> Draft<'a> {
     }
 
     fn leased(&self) -> bool {
-        self.has("locked_until") || self.has("locked_at")
+        self.has(Role::LockedUntil) || self.has(Role::LockedAt)
     }
 
     fn toml(&mut self, sides: &[side::Side<'_>], is_log: bool) -> String {
@@ -207,7 +205,7 @@ impl<'a> Draft<'a> {
         say(&mut out, &format!("outbox = {}", table_name(&self.table.name)));
         let sides: Vec<_> = sides
             .iter()
-            .filter(|side| side.purpose != "dead_letter" || !is_log)
+            .filter(|side| side.purpose != Table::DeadLetter || !is_log)
             .collect();
         for side in &sides {
             say(
@@ -226,12 +224,12 @@ impl<'a> Draft<'a> {
                 say(&mut out, &line);
             }
         }
-        if !self.has("source") {
+        if !self.has(Role::Source) {
             say(&mut out, "\n[constants]");
             say(&mut out, &format!("source = {}", text(&own_name)));
             self.note("under which name does this service speak (constants.source)?");
         }
-        if self.has("content_hash") {
+        if self.has(Role::ContentHash) {
             say(&mut out, "\n[hash]\nparts = [\"payload\"]");
             self.note("what is the hash made over, and in which order (hash.parts: event_id, event_type, payload …)?");
         }
@@ -242,10 +240,10 @@ impl<'a> Draft<'a> {
     }
 
     fn topic(&mut self, own_name: &str) -> String {
-        if self.has("topic") {
+        if self.has(Role::Topic) {
             return "\"column\"".to_owned();
         }
-        if self.has("aggregate_type") {
+        if self.has(Role::AggregateType) {
             self.note("are the topics named after the aggregate's type? Else write topic = \"event_type\" or { fixed = \"…\" }");
             return "{ template = \"{aggregate_type:lower}-events\" }".to_owned();
         }
@@ -255,9 +253,9 @@ impl<'a> Draft<'a> {
 
     fn order(&mut self, is_log: bool) -> &'static str {
         let numbered = self
-            .get("id")
+            .get(Role::Id)
             .is_some_and(|id| id.kind == Kind::Integer && (id.column.generated || is_log));
-        match (numbered, self.has("seq"), self.has("created_at")) {
+        match (numbered, self.has(Role::Seq), self.has(Role::CreatedAt)) {
             (true, ..) => "\"id\"",
             (_, true, _) => "\"seq\"",
             (.., true) => "\"created_at\", \"id\"",
@@ -289,7 +287,7 @@ impl<'a> Draft<'a> {
 
     fn states(&mut self, out: &mut String) {
         say(out, "\n[states]");
-        let Some(status) = self.get("status") else {
+        let Some(status) = self.get(Role::Status) else {
             say(out, "# To decide: a queue needs a column for its status.");
             return self.note("which column says whether a row is delivered (status)? Nothing looks like it");
         };
@@ -302,14 +300,14 @@ impl<'a> Draft<'a> {
 }
 
 /// Why a column is not given a role that its name suggests, where the role could do harm.
-fn doubt(role: &str, column: &LiveColumn) -> Option<String> {
+fn doubt(role: Role, column: &LiveColumn) -> Option<String> {
     match role {
-        "seq" if !column.generated => Some(
+        Role::Seq if !column.generated => Some(
             "it is no seq: the database does not give it, and numbers that are counted per aggregate would let new aggregates \
              go before old ones"
                 .to_owned(),
         ),
-        "headers" => headers::doubt(column),
+        Role::Headers => headers::doubt(column),
         _ => None,
     }
 }
@@ -317,24 +315,23 @@ fn doubt(role: &str, column: &LiveColumn) -> Option<String> {
 /// One line of a map for a column of the outbox.
 fn own_line(found: &Found<'_>) -> String {
     let mut settings = Vec::new();
-    if found.role == "id" && found.column.generated {
+    if found.role == Role::Id && found.column.generated {
         settings.push("generated = true");
     }
-    if found.role == "attempts" && plain(&found.column.name).contains("retr") {
+    if found.role == Role::Attempts && plain(&found.column.name).contains("retr") {
         settings.push("counts = \"retries\"");
     }
-    let usual = find_role(found.role).map(|role| role.kind);
-    line(found.role, found.column, found.kind, usual, &settings)
+    line(found.role, found.column, found.kind, found.role.kind(), &settings)
 }
 
 /// One line of a map for a column of any table.
-fn line(role: &str, column: &LiveColumn, kind: Kind, usual: Option<Kind>, more: &[&str]) -> String {
+fn line(role: Role, column: &LiveColumn, kind: Kind, usual: Kind, more: &[&str]) -> String {
     let mut settings = Vec::new();
-    if usual != Some(kind) {
+    if usual != kind {
         settings.push(format!("kind = {:?}", kind.word()));
     }
     settings.extend(more.iter().map(ToString::to_string));
-    if let ("last_error", Some(max)) = (role, column.max_length) {
+    if let (Role::LastError, Some(max)) = (role, column.max_length) {
         settings.push(format!("max = {max}"));
     }
     if settings.is_empty() {

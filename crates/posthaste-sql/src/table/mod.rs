@@ -15,6 +15,7 @@ pub mod infer;
 mod kind;
 mod own;
 mod part;
+mod purpose;
 mod role;
 mod row;
 mod shipped;
@@ -42,7 +43,8 @@ pub use file::MapError;
 pub use identifier::{BadIdentifier, Identifier, TableName};
 pub use kind::Kind;
 pub use part::{Part, Property};
-pub use role::{ROLES, Role, find as find_role};
+pub use purpose::Table;
+pub use role::Role;
 pub use row::RawRow;
 pub use shipped::{SHIPPED, Shipped};
 pub use strategy::Strategy;
@@ -90,13 +92,13 @@ pub struct TableMap {
     name: String,
     layout: Layout,
     schema: Option<Identifier>,
-    tables: BTreeMap<String, TableName>,
-    columns: BTreeMap<&'static str, Column>,
-    side_columns: BTreeMap<(String, String), Column>,
+    tables: BTreeMap<Table, TableName>,
+    columns: BTreeMap<Role, Column>,
+    side_columns: BTreeMap<(Table, Role), Column>,
     words: BTreeMap<&'static str, Word>,
-    order: Vec<&'static str>,
+    order: Vec<Role>,
     topic: TopicRule,
-    constants: BTreeMap<String, String>,
+    constants: BTreeMap<Role, String>,
     hash: HashRecipe,
     counts: Counts,
     split_index: bool,
@@ -121,46 +123,54 @@ impl TableMap {
         self.schema.as_ref()
     }
 
-    /// The table for a purpose, by its name in statements.
-    pub fn table(&self, purpose: &str) -> Option<&TableName> {
-        self.tables.get(purpose)
+    /// The name of a table, if there is one.
+    pub fn table(&self, table: Table) -> Option<&TableName> {
+        self.tables.get(&table)
     }
 
     /// All tables that it names, by purpose.
-    pub fn tables(&self) -> impl Iterator<Item = (&str, &TableName)> {
-        self.tables.iter().map(|(purpose, table)| (purpose.as_str(), table))
+    pub fn tables(&self) -> impl Iterator<Item = (Table, &TableName)> {
+        self.tables.iter().map(|(table, name)| (*table, name))
     }
 
     /// Whether it describes Posthaste's own tables, which migrations make; others are their owner's.
     pub fn is_own(&self) -> bool {
-        self.tables.contains_key("migrations")
+        self.has(Table::Migrations)
     }
 
     /// The column of a role, if the table has one.
-    pub fn column(&self, role: &str) -> Option<&Column> {
-        self.columns.get(role)
+    pub fn column(&self, role: Role) -> Option<&Column> {
+        self.columns.get(&role)
     }
 
     /// The column of a role in a table beside the outbox.
-    pub fn side_column(&self, purpose: &str, role: &str) -> Option<&Column> {
-        self.side_columns.get(&(purpose.to_owned(), role.to_owned()))
+    pub fn side_column(&self, table: Table, role: Role) -> Option<&Column> {
+        self.side_columns.get(&(table, role))
     }
 
     /// All columns of a table beside the outbox, by role.
-    pub fn side_columns(&self, purpose: &str) -> impl Iterator<Item = (&str, &Column)> {
-        self.side_columns
-            .iter()
-            .filter(move |((of, _), _)| of == purpose)
-            .map(|((_, role), column)| (role.as_str(), column))
+    pub fn side_columns(&self, table: Table) -> impl Iterator<Item = (Role, &Column)> {
+        let columns = self.side_columns.iter();
+        columns
+            .filter(move |((of, _), _)| *of == table)
+            .map(|((_, role), column)| (*role, column))
+    }
+
+    /// All columns of a table that are mapped, by role.
+    pub fn columns_of(&self, table: Table) -> Vec<(Role, &Column)> {
+        match table {
+            Table::Outbox => self.columns().collect(),
+            _ => self.side_columns(table).collect(),
+        }
     }
 
     /// The columns that are mapped, by role.
-    pub fn columns(&self) -> impl Iterator<Item = (&'static str, &Column)> {
+    pub fn columns(&self) -> impl Iterator<Item = (Role, &Column)> {
         self.columns.iter().map(|(role, column)| (*role, column))
     }
 
     /// The roles by which rows are ordered.
-    pub fn order(&self) -> &[&'static str] {
+    pub fn order(&self) -> &[Role] {
         &self.order
     }
 
@@ -170,8 +180,8 @@ impl TableMap {
     }
 
     /// The value of a role that is the same for all rows.
-    pub fn constant(&self, role: &str) -> Option<&str> {
-        self.constants.get(role).map(String::as_str)
+    pub fn constant(&self, role: Role) -> Option<&str> {
+        self.constants.get(&role).map(String::as_str)
     }
 
     /// What the column of attempts counts.
@@ -225,7 +235,7 @@ impl TableMap {
     /// statements compare its last 36 characters.
     pub fn fence(&self, worker: WorkerId, token: LeaseToken) -> String {
         let token: Uuid = token.as_uuid();
-        match self.column("lease_token").map(|column| column.kind) {
+        match self.column(Role::LeaseToken).map(|column| column.kind) {
             Some(Kind::Text) => format!("{}/{token}", worker.as_uuid()),
             _ => token.to_string(),
         }
@@ -234,7 +244,7 @@ impl TableMap {
     /// An error as the table can keep it: no NUL, and no longer than the column.
     pub fn error_text(&self, error: &str) -> String {
         let max = self
-            .column("last_error")
+            .column(Role::LastError)
             .and_then(|column| column.max)
             .unwrap_or(usize::MAX);
         error.replace('\0', " ").chars().take(max).collect()
@@ -251,8 +261,8 @@ impl TableMap {
 
     /// The same map for a table that has no column for `role`.
     #[must_use]
-    pub fn without(mut self, role: &str) -> Self {
-        self.columns.remove(role);
+    pub fn without(mut self, role: Role) -> Self {
+        self.columns.remove(&role);
         self
     }
 }

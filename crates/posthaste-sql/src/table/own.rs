@@ -2,22 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use super::{BadIdentifier, Column, Counts, Identifier, Kind, Layout, ROLES, TableMap, TableName, TopicRule, Word};
+use super::{
+    BadIdentifier, Column, Counts, Identifier, Kind, Layout, Role, Table, TableMap, TableName, TopicRule, Word,
+};
 use posthaste_core::integrity::HashRecipe;
 use posthaste_core::lifecycle::State;
 
-/// Posthaste's own tables by their purpose.
-pub(super) const TABLES: [(&str, &str); 6] = [
-    ("outbox", "outbox"),
-    ("dedupe", "outbox_dedupe"),
-    ("inbox", "inbox"),
-    ("relays", "relays"),
-    ("leaders", "leaders"),
-    ("migrations", "schema_version"),
-];
-
 /// Roles that Posthaste's own table does without.
-const ABSENT: [&str; 4] = ["event_id", "max_attempts", "locked_at", "version"];
+const ABSENT: [Role; 4] = [Role::EventId, Role::MaxAttempts, Role::LockedAt, Role::Version];
 
 impl TableMap {
     /// Posthaste's own tables in a schema of their own: `outbox`, `outbox_dedupe`, `inbox` and so on.
@@ -57,22 +49,25 @@ impl TableMap {
 
     fn own(schema: Option<Identifier>, prefix: &str) -> Result<Self, BadIdentifier> {
         let mut tables = BTreeMap::new();
-        for (purpose, name) in TABLES {
-            let table = TableName {
+        for (table, name) in Table::ALL
+            .into_iter()
+            .filter_map(|table| Some((table, table.own_name()?)))
+        {
+            let name = TableName {
                 schema: schema.clone(),
                 name: Identifier::new(format!("{prefix}{name}"))?,
             };
-            tables.insert(purpose.to_owned(), table);
+            tables.insert(table, name);
         }
         let mut columns = BTreeMap::new();
-        for role in ROLES.iter().filter(|role| !ABSENT.contains(&role.name)) {
+        for role in Role::of_outbox().iter().filter(|role| !ABSENT.contains(role)) {
             let column = Column {
-                name: Identifier::new(role.name)?,
-                kind: role.kind,
+                name: Identifier::new(role.name())?,
+                kind: role.kind(),
                 max: None,
-                generated: role.name == "seq",
+                generated: *role == Role::Seq,
             };
-            columns.insert(role.name, column);
+            columns.insert(*role, column);
         }
         let mut words: BTreeMap<_, _> = State::ALL
             .into_iter()
@@ -87,7 +82,7 @@ impl TableMap {
             columns,
             side_columns: BTreeMap::new(),
             words,
-            order: vec!["seq"],
+            order: vec![Role::Seq],
             topic: TopicRule::Column,
             constants: BTreeMap::new(),
             hash: HashRecipe::default(),

@@ -1,23 +1,16 @@
 //! What a table may have or lack, as statements and stores ask for it.
 
-use super::file::SIDE_TABLES;
-use super::own::TABLES;
-use super::{Counts, ROLES, TableMap};
+use super::{Counts, Role, Table, TableMap};
 
 /// Something that a table may have or lack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// A column of the outbox.
-    Role(&'static str),
-    /// A table, by its purpose.
-    Table(&'static str),
+    Role(Role),
+    /// A table.
+    Table(Table),
     /// A column of a table beside the outbox.
-    SideColumn {
-        /// The table's purpose.
-        table: &'static str,
-        /// The column's role.
-        role: &'static str,
-    },
+    SideColumn(Table, Role),
     /// Something about it that is no column.
     Property(Property),
 }
@@ -38,63 +31,83 @@ pub enum Property {
 }
 
 impl Property {
-    /// All of them, by their names in statements.
-    const ALL: [(&'static str, Self); 5] = [
-        ("retries", Self::Retries),
-        ("split_index", Self::SplitIndex),
-        ("trusted_ids", Self::TrustedIds),
-        ("ordered_by_time", Self::OrderedByTime),
-        ("generated_id", Self::GeneratedId),
+    const ALL: [Self; 5] = [
+        Self::Retries,
+        Self::SplitIndex,
+        Self::TrustedIds,
+        Self::OrderedByTime,
+        Self::GeneratedId,
     ];
+
+    /// Its name in statements.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Retries => "retries",
+            Self::SplitIndex => "split_index",
+            Self::TrustedIds => "trusted_ids",
+            Self::OrderedByTime => "ordered_by_time",
+            Self::GeneratedId => "generated_id",
+        }
+    }
 }
 
 impl Part {
     /// What has this name in statements, such as `tenant`, `dedupe`, `failed/last_error` or `retries`.
     pub fn named(name: &str) -> Option<Self> {
         if let Some((table, role)) = name.split_once('/') {
-            let (table, roles) = SIDE_TABLES.into_iter().find(|(purpose, _)| *purpose == table)?;
-            let role = roles.iter().find(|known| **known == role)?;
-            return Some(Self::SideColumn { table, role });
+            let (table, role) = (Table::named(table)?, Role::of_any_table(role)?);
+            return table.side_roles().contains(&role).then_some((table, role).into());
         }
-        let property = Property::ALL.into_iter().find(|(known, _)| *known == name);
-        let role = || Some(Self::Role(ROLES.iter().find(|role| role.name == name)?.name));
-        let table = || Some(Self::Table(purposes().find(|purpose| *purpose == name)?));
-        let property = property.map(|(_, property)| Self::Property(property));
-        property.or_else(role).or_else(table)
+        let property = Property::ALL.into_iter().find(|property| property.name() == name);
+        let role = || Role::named(name).map(Self::Role);
+        let table = || Table::named(name).map(Self::Table);
+        property.map(Self::Property).or_else(role).or_else(table)
     }
 
     /// All names but those of columns in tables beside the outbox.
     pub(crate) fn names() -> impl Iterator<Item = &'static str> {
-        let properties = Property::ALL.into_iter().map(|(name, _)| name);
-        ROLES.iter().map(|role| role.name).chain(purposes()).chain(properties)
+        let roles = Role::of_outbox().iter().map(|role| role.name());
+        let tables = Table::ALL.into_iter().map(Table::name);
+        roles.chain(tables).chain(Property::ALL.into_iter().map(Property::name))
     }
 }
 
-/// What tables are for.
-fn purposes() -> impl Iterator<Item = &'static str> {
-    let own = TABLES.into_iter().map(|(purpose, _)| purpose);
-    own.chain(SIDE_TABLES.into_iter().map(|(purpose, _)| purpose))
+impl From<Role> for Part {
+    fn from(role: Role) -> Self {
+        Self::Role(role)
+    }
+}
+
+impl From<Table> for Part {
+    fn from(table: Table) -> Self {
+        Self::Table(table)
+    }
+}
+
+impl From<(Table, Role)> for Part {
+    fn from((table, role): (Table, Role)) -> Self {
+        Self::SideColumn(table, role)
+    }
+}
+
+impl From<Property> for Part {
+    fn from(property: Property) -> Self {
+        Self::Property(property)
+    }
 }
 
 impl TableMap {
-    /// Whether the table has it.
-    pub fn has_part(&self, part: Part) -> bool {
-        match part {
-            Part::Role(role) => self.columns.contains_key(role),
-            Part::Table(purpose) => self.tables.contains_key(purpose),
-            Part::SideColumn { table, role } => self.side_column(table, role).is_some(),
+    /// Whether there is a column for a role, a table, a column of a table beside the outbox, or a property.
+    pub fn has(&self, part: impl Into<Part>) -> bool {
+        match part.into() {
+            Part::Role(role) => self.columns.contains_key(&role),
+            Part::Table(table) => self.tables.contains_key(&table),
+            Part::SideColumn(table, role) => self.side_columns.contains_key(&(table, role)),
             Part::Property(Property::Retries) => self.counts == Counts::Retries,
             Part::Property(Property::SplitIndex) => self.split_index,
             Part::Property(Property::TrustedIds) => self.trusted_ids,
-            Part::Property(Property::OrderedByTime) => self.order.first() == Some(&"created_at"),
-            Part::Property(Property::GeneratedId) => self.column("id").is_some_and(|id| id.generated),
+            Part::Property(Property::OrderedByTime) => self.order.first() == Some(&Role::CreatedAt),
+            Part::Property(Property::GeneratedId) => self.column(Role::Id).is_some_and(|id| id.generated),
         }
-    }
-
-    /// Whether something is there, by its name in statements; see [`Part::named`].
-    pub fn has(&self, name: &str) -> bool {
-        let part = Part::named(name);
-        debug_assert!(part.is_some(), "there is no `{name}` that a table could have");
-        part.is_some_and(|part| self.has_part(part))
     }
 }

@@ -7,7 +7,7 @@ use chrono::{DateTime, Utc};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::{Kind, TableMap};
+use super::{Kind, Role, TableMap};
 use posthaste_core::integrity::{ContentHash, StoredHash};
 use posthaste_core::message::{DEFAULT_NAMESPACE, Headers, Message, MessageId};
 use posthaste_core::store::ClaimedMessage;
@@ -42,7 +42,7 @@ pub struct RawRow {
 impl TableMap {
     /// An id as a database gave it.
     pub fn id(&self, text: &str) -> MessageId {
-        match self.column("id").map(|column| column.kind) {
+        match self.column(Role::Id).map(|column| column.kind) {
             Some(Kind::Text) => MessageId::text(text),
             _ => MessageId::guess(text),
         }
@@ -50,7 +50,7 @@ impl TableMap {
 
     /// The message of a row, and what keeps it from being published, if anything does.
     pub fn message(&self, row: &RawRow) -> (Message, Option<String>) {
-        let or_constant = |value: &Option<String>, role: &str| {
+        let or_constant = |value: &Option<String>, role: Role| {
             let constant = || self.constant(role).map(str::to_owned);
             value.clone().or_else(constant)
         };
@@ -59,16 +59,16 @@ impl TableMap {
         let mut message = Message {
             id: self.id(&row.id),
             event_id: row.event_id.clone(),
-            namespace: or_constant(&row.namespace, "namespace").or_else(|| Some(DEFAULT_NAMESPACE.to_owned())),
+            namespace: or_constant(&row.namespace, Role::Namespace).or_else(|| Some(DEFAULT_NAMESPACE.to_owned())),
             topic: row.topic.clone().unwrap_or_default(),
             ordering_key: row.ordering_key.clone(),
             tenant: row.tenant.clone(),
             dedupe_key: row.dedupe_key.clone(),
-            event_type: or_constant(&row.event_type, "event_type"),
-            source: or_constant(&row.source, "source"),
-            aggregate_type: or_constant(&row.aggregate_type, "aggregate_type"),
+            event_type: or_constant(&row.event_type, Role::EventType),
+            source: or_constant(&row.source, Role::Source),
+            aggregate_type: or_constant(&row.aggregate_type, Role::AggregateType),
             aggregate_id: row.aggregate_id.clone(),
-            content_type: or_constant(&row.content_type, "content_type")
+            content_type: or_constant(&row.content_type, Role::ContentType)
                 .unwrap_or_else(|| "application/json".to_owned()),
             payload: Bytes::copy_from_slice(&row.payload),
             headers: headers.unwrap_or_else(|error| {

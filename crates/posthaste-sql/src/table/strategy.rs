@@ -1,6 +1,6 @@
 //! How rows are claimed, by what the table has.
 
-use super::{Layout, TableMap};
+use super::{Layout, Role, TableMap};
 use posthaste_core::store::Terms;
 
 /// How rows of a table are claimed.
@@ -21,7 +21,7 @@ impl TableMap {
     pub fn strategy(&self) -> Strategy {
         match self.layout {
             Layout::Log => Strategy::Log,
-            Layout::Queue if !self.has("locked_until") && !self.has("locked_at") => Strategy::RowLocks,
+            Layout::Queue if !self.has(Role::LockedUntil) && !self.has(Role::LockedAt) => Strategy::RowLocks,
             Layout::Queue if self.split_index => Strategy::Split,
             Layout::Queue => Strategy::Leased,
         }
@@ -32,7 +32,7 @@ impl TableMap {
         let row_locks = self.strategy() == Strategy::RowLocks;
         Terms {
             settle_together: row_locks,
-            attempts_in_place: row_locks && !self.has("attempts"),
+            attempts_in_place: row_locks && !self.has(Role::Attempts),
             without_lead: !self.is_own(),
             append_only: self.strategy() == Strategy::Log,
         }

@@ -75,11 +75,11 @@ fn a_sound_map_is_read() {
     assert_eq!(map.strategy(), Strategy::Leased);
     assert_eq!(map.state("2"), Some(State::Delivered));
     assert_eq!(
-        map.column("lease_token").unwrap().name.as_str(),
+        map.column(Role::LeaseToken).unwrap().name.as_str(),
         "who",
         "the proof of a claim is kept there"
     );
-    assert!(!map.has("locked_by") && map.has("generated_id"));
+    assert!(!map.has(Role::LockedBy) && map.has(Property::GeneratedId));
 }
 
 /// What is replaced in a sound map by what, the field that is refused then, and a part of the remedy.

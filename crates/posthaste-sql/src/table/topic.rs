@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::TableMap;
+use super::{Role, TableMap};
 use posthaste_core::message::Message;
 use posthaste_core::type_name::TypeName;
 
@@ -57,9 +57,9 @@ impl TableMap {
         let or_constant =
             |value: &Option<String>, role| value.clone().or_else(|| self.constant(role).map(str::to_owned));
         let mut message = message.clone();
-        message.event_type = or_constant(&message.event_type, "event_type");
-        message.source = or_constant(&message.source, "source");
-        message.aggregate_type = or_constant(&message.aggregate_type, "aggregate_type");
+        message.event_type = or_constant(&message.event_type, Role::EventType);
+        message.source = or_constant(&message.source, Role::Source);
+        message.aggregate_type = or_constant(&message.aggregate_type, Role::AggregateType);
         self.topic.topic(&message)
     }
 }

@@ -3,13 +3,13 @@
 use posthaste_core::message::{Message, MessageId};
 use posthaste_core::store::Scope;
 
-use super::{Kind, TableMap};
+use super::{Kind, Role, TableMap};
 
 impl TableMap {
     /// A message for a row of a scope on which verdicts are tried, if one can be made that the table takes.
     pub fn trial_message(&self, scope: &Scope) -> Option<Message> {
         let id = MessageId::new();
-        let text = |role: &str| match self.column(role)?.kind {
+        let text = |role: Role| match self.column(role)?.kind {
             Kind::Integer => Some("0".to_owned()),
             Kind::Uuid | Kind::UuidBytes => Some(id.to_string()),
             // What two roles share a column for must be equal, and short.
@@ -17,12 +17,12 @@ impl TableMap {
         };
         let topic = scope.topics.first().map_or("posthaste-trial", String::as_str);
         let mut message = Message::new(topic, "{}");
-        message.ordering_key = text("ordering_key");
-        message.aggregate_type = text("aggregate_type");
-        message.aggregate_id = text("aggregate_id");
-        message.event_type = text("event_type").map(|_| "posthaste.trial.tried.v1".to_owned());
-        message.tenant = scope.tenant.clone().or_else(|| text("tenant"));
-        message.source = text("source");
+        message.ordering_key = text(Role::OrderingKey);
+        message.aggregate_type = text(Role::AggregateType);
+        message.aggregate_id = text(Role::AggregateId);
+        message.event_type = text(Role::EventType).map(|_| "posthaste.trial.tried.v1".to_owned());
+        message.tenant = scope.tenant.clone().or_else(|| text(Role::Tenant));
+        message.source = text(Role::Source);
         message.topic = self.topic_for(&message).ok()?;
         Some(message)
     }

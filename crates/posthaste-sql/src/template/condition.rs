@@ -1,7 +1,6 @@
 //! What a part of a statement depends on.
 
-use super::TemplateError;
-use crate::closest::closest;
+use super::{TemplateError, no_such_part};
 use crate::table::{Part, TableMap};
 
 /// What stands behind `if`. Taken apart when the statement is built, so that a misspelt name is an error: a part that silently
@@ -28,16 +27,12 @@ impl Condition {
 
     pub(super) fn holds(&self, map: &TableMap) -> bool {
         match self {
-            Self::All(parts) => parts.iter().all(|part| map.has_part(*part)),
-            Self::Any(parts) => parts.iter().any(|part| map.has_part(*part)),
+            Self::All(parts) => parts.iter().all(|part| map.has(*part)),
+            Self::Any(parts) => parts.iter().any(|part| map.has(*part)),
         }
     }
 }
 
 fn part(condition: &str, name: &str) -> Result<Part, TemplateError> {
-    Part::named(name).ok_or_else(|| TemplateError::NoSuchPart {
-        condition: condition.to_owned(),
-        name: name.to_owned(),
-        meant: closest(name, &Part::names().collect::<Vec<_>>()),
-    })
+    Part::named(name).ok_or_else(|| no_such_part(&format!("/*if {condition}*/"), name))
 }

@@ -3,6 +3,7 @@
 //! A file stays readable SQL, so that a DBA can open it and an editor can colour it:
 //!
 //! - `"@outbox"` is the quoted table of that purpose, with its schema; `"@schema"` the schema alone;
+//! - `"@outbox+fresh"` is the quoted name of an index that is named after its table;
 //! - `"@topic"` is the quoted column of that role, `"@o.topic"` the same behind the alias `o`;
 //! - `"@o.payload:bytes"` is an expression that reads the column in a form (`text`, `bytes`, `int`, `time`, `fence`),
 //!   however it is kept, and nothing where the table has no such column;
@@ -21,14 +22,17 @@
 
 mod condition;
 mod parse;
+mod placeholder;
 #[cfg(test)]
 mod tests;
 
 use thiserror::Error;
 
+use crate::closest::closest;
 use crate::dialect::{Dialect, Form};
-use crate::table::{Column, Identifier, TableMap, Word};
+use crate::table::{Column, Identifier, Part, Role, Table, TableMap, Word};
 use parse::{Piece, parse};
+use placeholder::{ColumnName, OrderForm, Placeholder, StateWord, What};
 
 /// A statement that cannot be finished.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -43,11 +47,11 @@ pub enum TemplateError {
         /// The placeholder.
         name: String,
     },
-    /// A part asks for what no table can have.
-    #[error("`/*if {condition}*/` asks for `{name}`, which no table can have{}", meant.map(|name| format!("; did you mean `{name}`?")).unwrap_or_default())]
+    /// A part or a placeholder asks for what no table can have.
+    #[error("`{place}` asks for `{name}`, which no table can have{}", meant.map(|name| format!("; did you mean `{name}`?")).unwrap_or_default())]
     NoSuchPart {
-        /// What stands behind `if`.
-        condition: String,
+        /// The part or the placeholder.
+        place: String,
         /// What is not known.
         name: String,
         /// What is nearest to it.
@@ -79,7 +83,7 @@ impl Renderer<'_> {
             match piece {
                 Piece::Sql(sql) => out.push_str(sql),
                 Piece::Name(name) => out.push_str(&self.name(name)?),
-                Piece::Word(name) => out.push_str(&self.word(name)?),
+                Piece::Word(word) => out.push_str(&self.word(*word)?),
                 Piece::If {
                     condition,
                     then,
@@ -89,29 +93,29 @@ impl Renderer<'_> {
                     self.pieces(if condition.holds(self.map) { then } else { otherwise }, &mut chosen)?;
                     out.push_str(chosen.trim());
                 }
-                Piece::As { role, inside } => {
+                Piece::As { column, inside } => {
                     let mut moment = String::new();
                     self.pieces(inside, &mut moment)?;
-                    let kind = self.column(role)?.kind;
+                    let kind = self.column(*column)?.kind;
                     out.push_str(&self.dialect.keep_time(moment.trim(), kind, self.map.zone()));
                 }
-                Piece::Type { role } => out.push_str(self.dialect.type_name(self.column(role)?.kind)),
+                Piece::Type { column } => out.push_str(self.dialect.type_name(self.column(*column)?.kind)),
             }
         }
         Ok(())
     }
 
-    fn word(&self, name: &str) -> Result<String, TemplateError> {
-        let words = match name {
-            "schema" => {
-                let schema = self.map.schema().ok_or_else(|| self.unknown("schema", name))?;
+    fn word(&self, word: StateWord) -> Result<String, TemplateError> {
+        let words = match word {
+            StateWord::Schema => {
+                let schema = self.map.schema().ok_or_else(|| self.unknown("schema", word.name()))?;
                 return Ok(self.dialect.literal(schema.as_str()));
             }
-            "open" => self.map.open_words(),
-            _ => self.map.word(name).into_iter().collect(),
+            StateWord::Open => self.map.open_words(),
+            StateWord::Waiting | StateWord::State(_) => self.map.word(word.name()).into_iter().collect(),
         };
         if words.is_empty() {
-            return Err(self.unknown("state", name));
+            return Err(self.unknown("state", word.name()));
         }
         let literals: Vec<String> = words.into_iter().map(|word| self.literal(word)).collect();
         Ok(literals.join(", "))
@@ -124,62 +128,54 @@ impl Renderer<'_> {
         }
     }
 
-    /// `[alias.][table/]role[:form]`
-    fn name(&self, name: &str) -> Result<String, TemplateError> {
+    fn name(&self, name: &Placeholder<'_>) -> Result<String, TemplateError> {
         let quote = self.dialect.quote();
-        let (path, form) = match name.split_once(':') {
-            Some((path, form)) => (path, Some(form)),
-            None => (name, None),
-        };
-        let (alias, role) = match path.split_once('.') {
-            Some((alias, role)) => (format!("{alias}."), role),
-            None => (String::new(), path),
-        };
-        let quoted = |column: &Column| alias.clone() + &column.name.quoted(quote);
-        match (role, form) {
-            ("order", _) => return self.order(&alias, form),
-            ("dead_letter", Some("values")) => return self.dead_letter_values(&alias),
-            ("schema", None) => {
+        let quoted = |column: &Column| format!("{}{}", name.alias, column.name.quoted(quote));
+        match &name.what {
+            What::Schema => {
                 let schema = self.map.schema().map(|schema: &Identifier| schema.quoted(quote));
-                return schema.ok_or_else(|| self.unknown("schema", role));
+                schema.ok_or_else(|| self.unknown("schema", "schema"))
             }
-            _ => {}
-        }
-        if let (Some(table), None) = (self.map.table(role), form) {
-            return Ok(table.quoted(quote));
-        }
-        if let Some(purpose) = role.strip_suffix("/*") {
-            let columns: Vec<_> = self
-                .map
-                .side_columns(purpose)
-                .map(|(_, column)| quoted(column))
-                .collect();
-            return Ok(columns.join(", "));
-        }
-        let column = match role.split_once('/') {
-            Some((purpose, role)) => self.map.side_column(purpose, role),
-            None => self.map.column(role),
-        };
-        let form = form
-            .map(|form| Form::named(form).ok_or_else(|| self.unknown("form", form)))
-            .transpose()?;
-        match (column, form) {
-            (Some(column), None) => Ok(quoted(column)),
-            (Some(column), Some(form)) => Ok(self.dialect.read(&quoted(column), column.kind, form, self.map.zone())),
-            (None, Some(form)) => Ok(self.dialect.missing(form).to_owned()),
-            (None, None) => Err(self.unknown("table or column", role)),
+            What::Order(form) => self.order(name.alias, *form),
+            What::DeadLetterValues => self.dead_letter_values(name.alias),
+            What::AllColumns(table) => {
+                let columns: Vec<_> = self
+                    .map
+                    .side_columns(*table)
+                    .map(|(_, column)| quoted(column))
+                    .collect();
+                Ok(columns.join(", "))
+            }
+            What::Table(table) => {
+                let found = self.map.table(*table).map(|table| table.quoted(quote));
+                found.ok_or_else(|| self.unknown("table or column", table.name()))
+            }
+            What::Index(table, purpose) => {
+                let table = self
+                    .map
+                    .table(*table)
+                    .ok_or_else(|| self.unknown("table or column", table.name()))?;
+                Ok(table.name.quoted_with(&format!("_{purpose}"), quote))
+            }
+            What::Column(column, None) => self.column(*column).map(quoted),
+            What::Column(column, Some(form)) => Ok(self.find(*column).map_or_else(
+                || self.dialect.missing(*form).to_owned(),
+                |column| self.dialect.read(&quoted(column), column.kind, *form, self.map.zone()),
+            )),
         }
     }
 
-    fn order(&self, alias: &str, form: Option<&str>) -> Result<String, TemplateError> {
+    fn order(&self, alias: &str, form: OrderForm) -> Result<String, TemplateError> {
         let mut columns = Vec::new();
         for (place, role) in self.map.order().iter().enumerate() {
-            let name = self.column(role)?.name.quoted(self.dialect.quote());
+            let name = self
+                .column(ColumnName::Outbox(*role))?
+                .name
+                .quoted(self.dialect.quote());
             columns.push(match form {
-                None => format!("{alias}{name}"),
-                Some("as") => format!("{alias}{name} as order_{place}"),
-                Some("ref") => format!("{alias}order_{place}"),
-                Some(other) => return Err(self.unknown("form", other)),
+                OrderForm::Columns => format!("{alias}{name}"),
+                OrderForm::As => format!("{alias}{name} as order_{place}"),
+                OrderForm::Ref => format!("{alias}order_{place}"),
             });
         }
         Ok(columns.join(", "))
@@ -188,23 +184,31 @@ impl Renderer<'_> {
     /// What goes into each of the columns that `"@dead_letter/*"` lists: the same role of the outbox, but the time is now.
     fn dead_letter_values(&self, alias: &str) -> Result<String, TemplateError> {
         let mut values = Vec::new();
-        for (role, column) in self.map.side_columns("dead_letter") {
-            values.push(if role == "created_at" {
+        for (role, column) in self.map.side_columns(Table::DeadLetter) {
+            values.push(if role == Role::CreatedAt {
                 let moment = self.dialect.missing(Form::Time);
                 self.dialect.keep_time(moment, column.kind, self.map.zone())
             } else {
-                format!("{alias}{}", self.column(role)?.name.quoted(self.dialect.quote()))
+                format!(
+                    "{alias}{}",
+                    self.column(ColumnName::Outbox(role))?.name.quoted(self.dialect.quote())
+                )
             });
         }
         Ok(values.join(", "))
     }
 
-    fn column(&self, role: &str) -> Result<&Column, TemplateError> {
-        let column = match role.split_once('/') {
-            Some((purpose, role)) => self.map.side_column(purpose, role),
-            None => self.map.column(role),
-        };
-        column.ok_or_else(|| self.unknown("table or column", role))
+    fn find(&self, column: ColumnName) -> Option<&Column> {
+        match column {
+            ColumnName::Outbox(role) => self.map.column(role),
+            ColumnName::Side(table, role) => self.map.side_column(table, role),
+        }
+    }
+
+    fn column(&self, column: ColumnName) -> Result<&Column, TemplateError> {
+        let (ColumnName::Outbox(role) | ColumnName::Side(_, role)) = column;
+        self.find(column)
+            .ok_or_else(|| self.unknown("table or column", role.name()))
     }
 
     fn unknown(&self, kind: &'static str, name: &str) -> TemplateError {
@@ -213,5 +217,13 @@ impl Renderer<'_> {
             kind,
             name: name.to_owned(),
         }
+    }
+}
+
+fn no_such_part(place: &str, name: &str) -> TemplateError {
+    TemplateError::NoSuchPart {
+        place: place.to_owned(),
+        name: name.to_owned(),
+        meant: closest(name, &Part::names().collect::<Vec<_>>()),
     }
 }

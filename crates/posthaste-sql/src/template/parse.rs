@@ -2,6 +2,7 @@
 
 use super::TemplateError;
 use super::condition::Condition;
+use super::placeholder::{ColumnName, Placeholder, StateWord};
 
 /// A piece of a statement.
 #[derive(Debug, PartialEq, Eq)]
@@ -9,9 +10,9 @@ pub(super) enum Piece<'a> {
     /// Stands as it is.
     Sql(&'a str),
     /// `"@…"`
-    Name(&'a str),
+    Name(Placeholder<'a>),
     /// `'@…'`
-    Word(&'a str),
+    Word(StateWord),
     /// `/*if …*/ … /*else*/ … /*end*/`
     If {
         condition: Condition,
@@ -19,9 +20,9 @@ pub(super) enum Piece<'a> {
         otherwise: Vec<Piece<'a>>,
     },
     /// `/*as …*/ … /*end*/`
-    As { role: &'a str, inside: Vec<Piece<'a>> },
+    As { column: ColumnName, inside: Vec<Piece<'a>> },
     /// `/*type …*/ … /*end*/`
-    Type { role: &'a str },
+    Type { column: ColumnName },
 }
 
 /// What ended a part.
@@ -71,18 +72,20 @@ impl<'a> Parser<'a> {
             let whole = &self.rest[at..at + open.len() + text.len() + close.len()];
             self.rest = rest;
             match (*open, text.split_once(' ')) {
-                ("\"@", _) => pieces.push(Piece::Name(text)),
-                ("'@", _) => pieces.push(Piece::Word(text)),
+                ("\"@", _) => pieces.push(Piece::Name(Placeholder::parse(text)?)),
+                ("'@", _) => pieces.push(Piece::Word(StateWord::parse(text)?)),
                 (_, None) if text == "else" => return Ok((pieces, End::Else)),
                 (_, None) if text == "end" => return Ok((pieces, End::Part)),
                 (_, Some(("if", condition))) => pieces.push(self.either(text, Condition::parse(condition)?)?),
                 (_, Some(("as", role))) => {
+                    let column = ColumnName::parse(whole, role)?;
                     let inside = self.enclosed(text)?;
-                    pieces.push(Piece::As { role, inside });
+                    pieces.push(Piece::As { column, inside });
                 }
                 (_, Some(("type", role))) => {
+                    let column = ColumnName::parse(whole, role)?;
                     self.enclosed(text)?;
-                    pieces.push(Piece::Type { role });
+                    pieces.push(Piece::Type { column });
                 }
                 // A comment like any other.
                 _ => pieces.push(Piece::Sql(whole)),

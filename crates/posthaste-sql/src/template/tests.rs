@@ -54,7 +54,7 @@ fn optional_parts_follow_what_a_table_has_at_any_depth() {
     let sql = r"a/*if tenant*/ 1 /*if split_index*/ 2 /*else*/ 3 /*end*/ /*else*/ 4 /*end*/b/*if dedupe and version*/ x /*end*/";
     assert_eq!(finish(sql, &own()), "a1 2b");
     assert_eq!(finish(sql, &own().without_split_index()), "a1 3b");
-    assert_eq!(finish(sql, &own().without("tenant")), "a4b");
+    assert_eq!(finish(sql, &own().without(Role::Tenant)), "a4b");
     assert_eq!(
         finish("/*if version or topic*/yes/*end*/ /* a comment */", &own()),
         "yes /* a comment */"
@@ -95,6 +95,15 @@ fn a_statement_that_needs_more_than_the_map_has_is_an_error() {
     assert!(missing.to_string().contains("`colour`"), "{missing}");
 }
 
+#[test]
+fn an_index_is_named_after_its_table() {
+    let strange = TableMap::with_prefix(r#"x"@topic" "#).unwrap();
+    assert_eq!(
+        finish(r#"/*if split_index*/ indexed by "@outbox+fresh" /*end*/"#, &strange),
+        r#"indexed by "x""@topic"" outbox_fresh""#
+    );
+}
+
 /// Names are put in once and never read again.
 #[test]
 fn a_name_cannot_smuggle_in_a_placeholder() {
@@ -115,5 +124,20 @@ fn a_misspelt_condition_is_an_error_and_no_part_that_is_left_out() {
     );
     // Also in a part that is left out.
     assert!(refused("/*if version*/ /*if tennant*/ 1 /*end*/ /*end*/").contains("tennant"));
+    assert_eq!(
+        refused(r#"/*if version*/ "@o.tennant:text" /*end*/"#),
+        r#"`"@o.tennant:text"` asks for `tennant`, which no table can have; did you mean `tenant`?"#
+    );
+    for bad in [
+        r#"/*if version*/ "@outbx" /*end*/"#,
+        r#"/*if version*/ "@outbx+id" /*end*/"#,
+        r#"/*if version*/ "@failed/topic" /*end*/"#,
+        r#"/*if version*/ "@topic:colour" /*end*/"#,
+        r#"/*if version*/ "@retries" /*end*/"#,
+        "/*if version*/ /*as tennant*/ 1 /*end*/ /*end*/",
+        "/*if version*/ /*type tennant*/ 1 /*end*/ /*end*/",
+    ] {
+        refused(bad);
+    }
     assert!(refused("/*if topic and tenant or version*/ 1 /*end*/").contains("topic and tenant"));
 }

@@ -2,10 +2,11 @@
 
 use posthaste_core::Message;
 use posthaste_sql::TableMap;
+use posthaste_sql::table::Role;
 
 /// The topic that the table's rule derives, or what is wrong if there is none.
 pub(super) fn derived(message: &Message, map: Option<&TableMap>) -> Result<String, String> {
-    let Some(map) = map.filter(|map| !map.has("topic")) else {
+    let Some(map) = map.filter(|map| !map.has(Role::Topic)) else {
         return Err("is missing; say where the message goes".to_owned());
     };
     map.topic_for(message).map_err(|reason| {

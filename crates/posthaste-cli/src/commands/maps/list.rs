@@ -4,7 +4,7 @@ use std::io::{Write, stdout};
 
 use clap::Args;
 use comfy_table::{Table, presets};
-use posthaste_sql::table::{SHIPPED, Shipped, Strategy};
+use posthaste_sql::table::{self, SHIPPED, Shipped, Strategy};
 use serde_json::json;
 
 /// List the maps that ship with Posthaste
@@ -25,7 +25,10 @@ impl List {
         for shipped in &SHIPPED {
             let map = shipped.map()?;
             let claims = strategy(map.strategy());
-            let outbox = map.table("outbox").map(ToString::to_string).unwrap_or_default();
+            let outbox = map
+                .table(table::Table::Outbox)
+                .map(ToString::to_string)
+                .unwrap_or_default();
             let about = about(shipped);
             if self.json {
                 let line = json!({"name": shipped.name, "strategy": claims, "table": outbox, "about": about});

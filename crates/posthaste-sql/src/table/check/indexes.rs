@@ -2,21 +2,21 @@
 
 use super::{Checker, Severity};
 use crate::table::catalogue::{LiveColumn, LiveIndex};
-use crate::table::{Database, Layout, LiveTable, Shape};
+use crate::table::{Database, Layout, LiveTable, Role, Shape, Table};
 
 /// Roles whose columns the relay changes.
-const CHANGED: [&str; 11] = [
-    "version",
-    "status",
-    "attempts",
-    "next_attempt_at",
-    "locked_by",
-    "lease_token",
-    "locked_until",
-    "locked_at",
-    "last_error",
-    "updated_at",
-    "delivered_at",
+const CHANGED: [Role; 11] = [
+    Role::Version,
+    Role::Status,
+    Role::Attempts,
+    Role::NextAttemptAt,
+    Role::LockedBy,
+    Role::LeaseToken,
+    Role::LockedUntil,
+    Role::LockedAt,
+    Role::LastError,
+    Role::UpdatedAt,
+    Role::DeliveredAt,
 ];
 
 fn partitioned(by: &[String]) -> String {
@@ -29,10 +29,10 @@ fn partitioned(by: &[String]) -> String {
 impl Checker<'_> {
     pub(super) fn indexes(&mut self, live: &LiveTable) {
         let map = self.map;
-        let name = |role: &str| map.column(role).map(|column| column.name.as_str());
-        let id = name("id").unwrap_or_default();
-        if let (None, Some(column)) = (live.column(id), map.column("id")) {
-            match self.mend.add_column("outbox", "id", column, live) {
+        let name = |role: Role| map.column(role).map(|column| column.name.as_str());
+        let id = name(Role::Id).unwrap_or_default();
+        if let (None, Some(column)) = (live.column(id), map.column(Role::Id)) {
+            match self.mend.add_column(Table::Outbox, Role::Id, column, live) {
                 // Nothing can be said of a table that has to be created anew.
                 None => return,
                 // It comes with its key.
@@ -42,8 +42,8 @@ impl Checker<'_> {
         } else {
             self.unique_id(live, id);
         }
-        if let (Some(key), false) = (name("dedupe_key"), map.has("dedupe")) {
-            let mut wanted: Vec<&str> = ["namespace", "topic"].into_iter().filter_map(name).collect();
+        if let (Some(key), false) = (name(Role::DedupeKey), map.has(Table::Dedupe)) {
+            let mut wanted: Vec<&str> = [Role::Namespace, Role::Topic].into_iter().filter_map(name).collect();
             wanted.push(key);
             let same = |columns: &[String]| {
                 columns.len() == wanted.len() && wanted.iter().all(|column| columns.iter().any(|there| there == column))
@@ -112,16 +112,16 @@ impl Checker<'_> {
     /// Every claim of a log asks whether its rows, and earlier ones of their lanes, are in the table of failures.
     pub(super) fn failed_indexes(&mut self, live: &LiveTable) {
         let map = self.map;
-        let name = |role: &str| map.side_column("failed", role).map(|column| column.name.as_str());
-        let key = name("ordering_key").or_else(|| name("aggregate_id"));
-        let lane = if map.has("aggregate_type") {
-            name("aggregate_type")
+        let name = |role: Role| map.side_column(Table::Failed, role).map(|column| column.name.as_str());
+        let key = name(Role::OrderingKey).or_else(|| name(Role::AggregateId));
+        let lane = if map.has(Role::AggregateType) {
+            name(Role::AggregateType)
         } else {
             None
         };
         let lane: Vec<&str> = lane.into_iter().chain(key).collect();
         for (purpose, columns, asked) in [
-            ("event", name("event_id").into_iter().collect(), "for its events"),
+            ("event", name(Role::EventId).into_iter().collect(), "for its events"),
             ("lane", lane, "for earlier events of its keys"),
         ] {
             let columns: Vec<&str> = columns;
@@ -160,7 +160,7 @@ impl Checker<'_> {
                 continue;
             }
             let changed = CHANGED.iter().find_map(|role| {
-                let column = map.column(role)?;
+                let column = map.column(*role)?;
                 let is_there = index.columns.iter().any(|there| there == column.name.as_str());
                 is_there.then_some((*role, column))
             });
@@ -176,7 +176,7 @@ impl Checker<'_> {
                 column.name,
                 index.name,
                 index.columns.join(", "),
-                if role == "version" {
+                if role == Role::Version {
                     "it is not the row's own version, so take it out of the map"
                 } else {
                     "map another column, or make the index one without it"
@@ -188,7 +188,10 @@ impl Checker<'_> {
 
     /// Rows are delivered in this order over the whole table.
     fn given_order(&mut self, live: &LiveTable) {
-        let seq = self.map.column("seq").filter(|_| self.map.order().contains(&"seq"));
+        let seq = self
+            .map
+            .column(Role::Seq)
+            .filter(|_| self.map.order().contains(&Role::Seq));
         let Some(column) = seq.and_then(|seq| live.column(seq.name.as_str())) else {
             return;
         };
@@ -204,7 +207,7 @@ impl Checker<'_> {
 
     /// Rows of one transaction have the time at which it began, unless somebody gives them another one.
     fn order_within_transactions(&mut self, live: &LiveTable) {
-        let column = |role: &&str| live.column(self.map.column(role)?.name.as_str());
+        let column = |role: &Role| live.column(self.map.column(*role)?.name.as_str());
         let has = |column: &LiveColumn, words: &[&str]| {
             let default = column.default.as_deref().unwrap_or_default().to_ascii_lowercase();
             words.iter().any(|word| default.contains(word))
@@ -213,7 +216,7 @@ impl Checker<'_> {
         let [time, id] = order[..] else { return };
         let begun = ["now()", "current_timestamp", "transaction_timestamp"];
         let random = ["random_uuid", "uuid_generate_v4"];
-        if self.map.has("ordering_key") && has(time, &begun) && has(id, &random) {
+        if self.map.has(Role::OrderingKey) && has(time, &begun) && has(id, &random) {
             let problem = format!(
                 "rows of one key that one transaction writes have the same {time}, which is by default the time at which it \
                  began, and {id} is random by default: they may be delivered in any order; let the default of {time} be \
@@ -227,9 +230,9 @@ impl Checker<'_> {
 
     /// Claims ask for rows of some states in the table's order.
     fn claim_order(&mut self, live: &LiveTable) {
-        let names = |role: &&str| self.map.column(role).map(|column| column.name.as_str());
+        let names = |role: &Role| self.map.column(*role).map(|column| column.name.as_str());
         let (Some(status), order) = (
-            names(&"status"),
+            names(&Role::Status),
             self.map.order().iter().filter_map(names).collect::<Vec<_>>(),
         ) else {
             return;

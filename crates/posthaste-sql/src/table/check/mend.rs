@@ -1,7 +1,7 @@
 //! The SQL that turns a live table into what its map says.
 
 use crate::table::{
-    Column, Database, Identifier, Kind, LiveColumn, LiveTable, ROLES, Shape, TableMap, TableName, Word,
+    Column, Database, Identifier, Kind, LiveColumn, LiveTable, Role, Shape, Table, TableMap, TableName, Word,
 };
 
 pub(super) struct Mend<'a> {
@@ -40,21 +40,18 @@ impl Mend<'_> {
     }
 
     /// Nothing for a table whose columns the map does not say.
-    pub(super) fn create_table(&self, purpose: &str) -> Option<String> {
-        let name = self.map.table(purpose)?;
-        let mut columns: Vec<(&str, &Column)> = match purpose {
-            "outbox" => self.map.columns().collect(),
-            _ => self.map.side_columns(purpose).collect(),
-        };
-        let place = |role: &str| ROLES.iter().position(|known| known.name == role).unwrap_or(ROLES.len());
-        columns.sort_by_key(|(role, _)| place(role));
+    pub(super) fn create_table(&self, table: Table) -> Option<String> {
+        let name = self.map.table(table)?;
+        let mut columns = self.map.columns_of(table);
+        let place = |role: Role| Role::of_outbox().iter().position(|known| *known == role);
+        columns.sort_by_key(|(role, _)| place(*role).unwrap_or(usize::MAX));
         let mut seen: Vec<&Identifier> = Vec::new();
         let mut lines = Vec::new();
         for (role, column) in columns {
             // One column may play two roles.
             if !seen.contains(&&column.name) {
                 seen.push(&column.name);
-                lines.push(format!("    {}", self.definition(purpose, role, column)));
+                lines.push(format!("    {}", self.definition(table, role, column)));
             }
         }
         if lines.is_empty() {
@@ -69,7 +66,9 @@ impl Mend<'_> {
 
     /// What a queue lacks for leases, and the lines of the map that go with it.
     pub(super) fn lease_columns(&self, live: &[LiveTable]) -> Option<String> {
-        let table = live.iter().find(|live| Some(&live.name) == self.map.table("outbox"))?;
+        let table = live
+            .iter()
+            .find(|live| Some(&live.name) == self.map.table(Table::Outbox))?;
         if matches!(table.shape, Shape::Other(_)) {
             return None;
         }
@@ -81,22 +80,22 @@ impl Mend<'_> {
         let mut lines = Vec::new();
         let mut map = vec!["-- and in the map, under [columns] and [states]:".to_owned()];
         for (role, kind) in [
-            ("locked_by", Kind::Text),
-            ("locked_until", time),
-            ("attempts", Kind::Integer),
+            (Role::LockedBy, Kind::Text),
+            (Role::LockedUntil, time),
+            (Role::Attempts, Kind::Integer),
         ] {
             if self.map.has(role) {
                 continue;
             }
             let column = Column {
-                name: Identifier::new(role).ok()?,
+                name: Identifier::new(role.name()).ok()?,
                 kind,
                 max: None,
                 generated: false,
             };
-            if table.column(role).is_none() {
-                let definition_role = if role == "locked_by" { "lease_token" } else { role };
-                lines.extend(self.add_column("outbox", definition_role, &column, table));
+            if table.column(role.name()).is_none() {
+                let definition_role = if role == Role::LockedBy { Role::LeaseToken } else { role };
+                lines.extend(self.add_column(Table::Outbox, definition_role, &column, table));
             }
             map.push(format!(
                 "--   {role} = {{ column = \"{role}\", kind = \"{}\" }}",
@@ -109,9 +108,9 @@ impl Mend<'_> {
     }
 
     /// Nothing where the database cannot add such a column to a table that is there.
-    pub(super) fn add_column(&self, purpose: &str, role: &str, column: &Column, live: &LiveTable) -> Option<String> {
+    pub(super) fn add_column(&self, of: Table, role: Role, column: &Column, live: &LiveTable) -> Option<String> {
         let (table, name) = (self.table(&live.name), self.quoted(column.name.as_str()));
-        let definition = self.definition(purpose, role, column);
+        let definition = self.definition(of, role, column);
         if is_numbered(&definition) {
             let definition = match self.database {
                 Database::Postgres => definition.replace(" primary key", ""),
@@ -138,9 +137,10 @@ impl Mend<'_> {
         Some(format!("alter table {table} add column {definition};"))
     }
 
-    fn definition(&self, purpose: &str, role: &str, column: &Column) -> String {
+    fn definition(&self, table: Table, role: Role, column: &Column) -> String {
         let name = self.quoted(column.name.as_str());
-        if role == "id" && (column.generated || (purpose != "outbox" && purpose != "dead_letter")) {
+        let is_copy = matches!(table, Table::Outbox | Table::DeadLetter);
+        if role == Role::Id && (column.generated || !is_copy) {
             let generated = match self.database {
                 Database::Postgres => "bigint generated by default as identity primary key",
                 Database::Sqlite => "integer primary key autoincrement",
@@ -150,10 +150,10 @@ impl Mend<'_> {
         }
         let kind = self.column_type(role, column);
         let rest = match role {
-            "id" if purpose == "outbox" => " primary key".to_owned(),
-            "payload" | "status" | "position" => " not null".to_owned(),
-            "attempts" | "version" => " not null default 0".to_owned(),
-            "created_at" | "next_attempt_at" => self
+            Role::Id if table == Table::Outbox => " primary key".to_owned(),
+            Role::Payload | Role::Status | Role::Position => " not null".to_owned(),
+            Role::Attempts | Role::Version => " not null default 0".to_owned(),
+            Role::CreatedAt | Role::NextAttemptAt => self
                 .now(column.kind)
                 .map_or_else(|| " null".to_owned(), |now| format!(" not null default {now}")),
             _ => " null".to_owned(),
@@ -161,11 +161,11 @@ impl Mend<'_> {
         format!("{name} {kind}{rest}")
     }
 
-    fn column_type(&self, role: &str, column: &Column) -> String {
+    fn column_type(&self, role: Role, column: &Column) -> String {
         let length = match (role, column.kind) {
-            ("lease_token", Kind::Text) => Some(column.max.unwrap_or(100)),
-            ("status", Kind::Text) => Some(column.max.unwrap_or(50)),
-            ("payload" | "last_error" | "headers", Kind::Text) if column.max.is_none() => {
+            (Role::LeaseToken, Kind::Text) => Some(column.max.unwrap_or(100)),
+            (Role::Status, Kind::Text) => Some(column.max.unwrap_or(50)),
+            (Role::Payload | Role::LastError | Role::Headers, Kind::Text) if column.max.is_none() => {
                 return if self.database == Database::MySql {
                     "longtext"
                 } else {
@@ -236,7 +236,7 @@ impl Mend<'_> {
 
     /// The id as primary key, with columns that have to be in it.
     pub(super) fn primary_key(&self, table: &LiveTable, others: &[String]) -> Option<String> {
-        let id = self.map.column("id")?.name.as_str();
+        let id = self.map.column(Role::Id)?.name.as_str();
         let mut columns = vec![id];
         columns.extend(others.iter().map(String::as_str).filter(|other| *other != id));
         let (name, id) = (self.table(&table.name), self.list(&columns));

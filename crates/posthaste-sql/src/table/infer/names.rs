@@ -1,42 +1,45 @@
 //! What people call the columns of an outbox.
 
-use crate::table::{LiveColumn, LiveTable};
+use crate::table::{LiveColumn, LiveTable, Role};
 
 /// Roles and the names by which they are known, the most telling first, without regard to case and underscores. Earlier
 /// roles choose first.
-pub(super) const NAMES: [(&str, &[&str]); 27] = [
-    ("status", &["status", "state", "outboxstatus", "eventstatus"]),
+pub(super) const NAMES: [(Role, &[&str]); 27] = [
+    (Role::Status, &["status", "state", "outboxstatus", "eventstatus"]),
     (
-        "payload",
+        Role::Payload,
         &["payload", "body", "data", "content", "eventdata", "message", "event"],
     ),
-    ("event_id", &["eventid", "messageid", "requestid", "eventuuid", "uuid"]),
-    ("seq", &["seq", "sequence", "sequenceno", "sequencenumber"]),
-    ("namespace", &["namespace"]),
-    ("topic", &["topic", "destination", "channel", "queue"]),
     (
-        "ordering_key",
+        Role::EventId,
+        &["eventid", "messageid", "requestid", "eventuuid", "uuid"],
+    ),
+    (Role::Seq, &["seq", "sequence", "sequenceno", "sequencenumber"]),
+    (Role::Namespace, &["namespace"]),
+    (Role::Topic, &["topic", "destination", "channel", "queue"]),
+    (
+        Role::OrderingKey,
         &["orderingkey", "partitionkey", "messagekey", "routingkey", "key"],
     ),
-    ("tenant", &["tenantid", "tenant"]),
+    (Role::Tenant, &["tenantid", "tenant"]),
     (
-        "dedupe_key",
+        Role::DedupeKey,
         &["dedupekey", "deduplicationkey", "dedupkey", "idempotencykey"],
     ),
-    ("event_type", &["eventtype", "eventname", "messagetype", "type"]),
-    ("source", &["source", "producer", "service"]),
-    ("aggregate_type", &["aggregatetype", "entitytype", "aggregate"]),
-    ("aggregate_id", &["aggregateid", "entityid"]),
-    ("content_type", &["contenttype", "mediatype"]),
-    ("headers", &["headers", "metadata", "attributes"]),
-    ("content_hash", &["contenthash", "payloadhash", "checksum", "hash"]),
-    ("max_attempts", &["maxattempts", "maxretries", "maxtries"]),
+    (Role::EventType, &["eventtype", "eventname", "messagetype", "type"]),
+    (Role::Source, &["source", "producer", "service"]),
+    (Role::AggregateType, &["aggregatetype", "entitytype", "aggregate"]),
+    (Role::AggregateId, &["aggregateid", "entityid"]),
+    (Role::ContentType, &["contenttype", "mediatype"]),
+    (Role::Headers, &["headers", "metadata", "attributes"]),
+    (Role::ContentHash, &["contenthash", "payloadhash", "checksum", "hash"]),
+    (Role::MaxAttempts, &["maxattempts", "maxretries", "maxtries"]),
     (
-        "attempts",
+        Role::Attempts,
         &["attempts", "attemptcount", "attempt", "tries", "retrycount", "retries"],
     ),
     (
-        "next_attempt_at",
+        Role::NextAttemptAt,
         &[
             "nextattemptat",
             "nextretryat",
@@ -49,12 +52,12 @@ pub(super) const NAMES: [(&str, &[&str]); 27] = [
         ],
     ),
     (
-        "locked_by",
+        Role::LockedBy,
         &["lockedby", "lockowner", "claimedby", "leasedby", "owner", "workerid"],
     ),
-    ("lease_token", &["leasetoken", "locktoken", "claimtoken"]),
+    (Role::LeaseToken, &["leasetoken", "locktoken", "claimtoken"]),
     (
-        "locked_until",
+        Role::LockedUntil,
         &[
             "lockeduntil",
             "leaseduntil",
@@ -65,11 +68,11 @@ pub(super) const NAMES: [(&str, &[&str]); 27] = [
         ],
     ),
     (
-        "locked_at",
+        Role::LockedAt,
         &["lockedat", "claimedat", "leasedat", "pickedat", "processingstartedat"],
     ),
     (
-        "last_error",
+        Role::LastError,
         &[
             "lasterror",
             "errormessage",
@@ -80,7 +83,7 @@ pub(super) const NAMES: [(&str, &[&str]); 27] = [
         ],
     ),
     (
-        "created_at",
+        Role::CreatedAt,
         &[
             "createdat",
             "occurredat",
@@ -92,9 +95,9 @@ pub(super) const NAMES: [(&str, &[&str]); 27] = [
             "timestamp",
         ],
     ),
-    ("updated_at", &["updatedat", "modifiedat", "updatedon", "updated"]),
+    (Role::UpdatedAt, &["updatedat", "modifiedat", "updatedon", "updated"]),
     (
-        "delivered_at",
+        Role::DeliveredAt,
         &[
             "deliveredat",
             "sentat",

@@ -2,25 +2,25 @@
 
 use super::line;
 use super::names::{NAMES, find as find_column, plain};
-use crate::table::{Database, Kind, LiveColumn, LiveTable, TableName, find_role};
+use crate::table::{Database, Kind, LiveColumn, LiveTable, Role, Table, TableName};
 
 /// A table that probably belongs to the outbox.
 pub(super) struct Side<'a> {
-    pub(super) purpose: &'static str,
+    pub(super) purpose: Table,
     pub(super) table: &'a LiveTable,
 }
 
 /// A role, and names for its column.
-type Names = (&'static str, &'static [&'static str]);
+type Names = (Role, &'static [&'static str]);
 
 /// Roles of each table beside the outbox, with the names that are used there and not in an outbox.
-const COLUMNS: [(&str, &[Names]); 3] = [
+const COLUMNS: [(Table, &[Names]); 3] = [
     (
-        "cursor",
+        Table::Cursor,
         &[
-            ("id", &[]),
+            (Role::Id, &[]),
             (
-                "position",
+                Role::Position,
                 &[
                     "lastprocessedid",
                     "lastid",
@@ -30,46 +30,46 @@ const COLUMNS: [(&str, &[Names]); 3] = [
                     "offset",
                 ],
             ),
-            ("created_at", &[]),
+            (Role::CreatedAt, &[]),
         ],
     ),
     (
-        "failed",
+        Table::Failed,
         &[
-            ("id", &[]),
-            ("event_id", &[]),
-            ("event_type", &[]),
-            ("source", &[]),
-            ("aggregate_type", &[]),
-            ("aggregate_id", &[]),
-            ("tenant", &[]),
-            ("headers", &[]),
-            ("payload", &[]),
-            ("attempts", &[]),
-            ("last_error", &[]),
-            ("created_at", &["failedat"]),
-            ("next_attempt_at", &[]),
-            ("log_id", &["outboxid", "logid"]),
+            (Role::Id, &[]),
+            (Role::EventId, &[]),
+            (Role::EventType, &[]),
+            (Role::Source, &[]),
+            (Role::AggregateType, &[]),
+            (Role::AggregateId, &[]),
+            (Role::Tenant, &[]),
+            (Role::Headers, &[]),
+            (Role::Payload, &[]),
+            (Role::Attempts, &[]),
+            (Role::LastError, &[]),
+            (Role::CreatedAt, &["failedat"]),
+            (Role::NextAttemptAt, &[]),
+            (Role::LogId, &["outboxid", "logid"]),
         ],
     ),
     (
-        "dead_letter",
+        Table::DeadLetter,
         &[
-            ("id", &["originalid", "outboxid", "rowid", "sourceid"]),
-            ("event_id", &[]),
-            ("topic", &[]),
-            ("ordering_key", &[]),
-            ("tenant", &[]),
-            ("event_type", &[]),
-            ("source", &[]),
-            ("aggregate_type", &[]),
-            ("aggregate_id", &[]),
-            ("payload", &[]),
-            ("headers", &[]),
-            ("content_hash", &[]),
-            ("attempts", &[]),
-            ("last_error", &[]),
-            ("created_at", &["failedat", "diedat"]),
+            (Role::Id, &["originalid", "outboxid", "rowid", "sourceid"]),
+            (Role::EventId, &[]),
+            (Role::Topic, &[]),
+            (Role::OrderingKey, &[]),
+            (Role::Tenant, &[]),
+            (Role::EventType, &[]),
+            (Role::Source, &[]),
+            (Role::AggregateType, &[]),
+            (Role::AggregateId, &[]),
+            (Role::Payload, &[]),
+            (Role::Headers, &[]),
+            (Role::ContentHash, &[]),
+            (Role::Attempts, &[]),
+            (Role::LastError, &[]),
+            (Role::CreatedAt, &["failedat", "diedat"]),
         ],
     ),
 ];
@@ -108,9 +108,9 @@ pub(super) fn find<'a>(table: &LiveTable, others: &'a [LiveTable], has_status: b
         Some(Side { purpose, table })
     };
     if has_status {
-        return side("dead_letter", DEAD_LETTER).into_iter().collect();
+        return side(Table::DeadLetter, DEAD_LETTER).into_iter().collect();
     }
-    match (side("cursor", CURSOR), side("failed", FAILED)) {
+    match (side(Table::Cursor, CURSOR), side(Table::Failed, FAILED)) {
         (Some(cursor), Some(failed)) => vec![cursor, failed],
         _ => Vec::new(),
     }
@@ -123,22 +123,17 @@ impl Side<'_> {
         let mut lines = Vec::new();
         let roles = COLUMNS.iter().find(|(purpose, _)| *purpose == self.purpose);
         for (role, special) in roles.map_or(&[][..], |(_, roles)| roles) {
-            let Some(column) = self.column(role, special, &taken) else {
+            let Some(column) = self.column(*role, special, &taken) else {
                 continue;
             };
-            let usual = match *role {
-                "id" | "position" | "log_id" => Kind::Integer,
-                _ => find_role(role).map_or(Kind::Text, |role| role.kind),
-            };
-            let kinds = database.kinds(&column.type_name, role);
-            let allowed = |kind: &Kind| {
-                *kind == usual || find_role(role).is_none_or(|known| known.kind == *kind || known.others.contains(kind))
-            };
+            let usual = Table::usual_kind(*role);
+            let kinds = database.kinds(&column.type_name, *role);
+            let allowed = |kind: &Kind| *kind == usual || role.suits(*kind);
             let kind = kinds.iter().copied().find(allowed);
             match kind {
                 Some(kind) => {
                     taken.push(&column.name);
-                    let line = line(role, column, kind, Some(usual), &[]);
+                    let line = line(*role, column, kind, usual, &[]);
                     lines.push(line);
                 }
                 None => notes.push(format!(
@@ -158,8 +153,8 @@ impl Side<'_> {
         lines
     }
 
-    fn column(&self, role: &str, special: &[&str], taken: &[&str]) -> Option<&LiveColumn> {
-        if role == "id" && self.purpose != "dead_letter" {
+    fn column(&self, role: Role, special: &[&str], taken: &[&str]) -> Option<&LiveColumn> {
+        if role == Role::Id && self.purpose != Table::DeadLetter {
             return match self.table.primary_key() {
                 [id] => self.table.column(id),
                 _ => None,

@@ -95,7 +95,7 @@ fn columns_that_only_look_like_a_role_are_left_out_and_said() {
         &["[1]"],
     ] {
         let (proposal, map) = with_metadata(values);
-        for role in ["version", "seq", "headers"] {
+        for role in [Role::Version, Role::Seq, Role::Headers] {
             assert!(!map.has(role), "{role}: {}", proposal.toml);
         }
         for remark in [
@@ -105,15 +105,15 @@ fn columns_that_only_look_like_a_role_are_left_out_and_said() {
         ] {
             assert!(proposal.toml.contains(remark), "{remark}: {}", proposal.toml);
         }
-        assert_eq!(map.order(), ["created_at", "id"]);
+        assert_eq!(map.order(), [Role::CreatedAt, Role::Id]);
     }
     let (_, map) = with_metadata(&[r#"{"traceparent": "00-1"}"#, "{}"]);
-    assert!(map.has("headers"));
+    assert!(map.has(Role::Headers));
     let mut generated = plain.clone();
     for column in &mut generated.columns {
         column.generated = column.name == "sequence_number";
     }
-    assert_eq!(propose(&generated).1.order(), ["seq"]);
+    assert_eq!(propose(&generated).1.order(), [Role::Seq]);
 }
 
 #[test]
