@@ -10,6 +10,7 @@ use figment::{Figment, Metadata, Profile, Provider, Source};
 use posthaste_publishers::kafka::InvalidKafkaOptions;
 use posthaste_relay::RelayConfig;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
 
 use super::problem::{Problem, of_extraction};
 use super::{Config, DatabaseUrl, NamedMap, PublisherKind};
@@ -193,13 +194,19 @@ fn check(config: &Config, figment: &Figment) -> Result<(), Problem> {
             "can be reached from other machines; use 127.0.0.1, or set metrics.allow_remote = true if you mean it",
         );
     }
-    if EnvFilter::try_new(&config.log.level).is_err() {
+    if !is_filter(&config.log.level) {
         return problem(
             "log.level",
             "use error, warn, info, debug or trace, or a filter such as info,sqlx=debug",
         );
     }
     Ok(())
+}
+
+/// A word that is no level would be taken for the name of a module, and everything else would fall silent.
+fn is_filter(text: &str) -> bool {
+    let says_level = |directive: &str| directive.contains('=') || directive.trim().parse::<LevelFilter>().is_ok();
+    text.split(',').all(says_level) && EnvFilter::try_new(text).is_ok()
 }
 
 fn check_publisher(config: &Config, figment: &Figment) -> Result<(), Problem> {

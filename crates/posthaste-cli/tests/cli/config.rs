@@ -69,6 +69,10 @@ fn a_bad_value_is_refused_with_field_value_and_remedy() {
         "[database]\nschema = 'x'",
         &["database.schema = \"x\": is for PostgreSQL; SQLite and MySQL have database.prefix"],
     );
+    refused(
+        "[log]\nlevel = 'warning'",
+        &["log.level = \"warning\": use error, warn"],
+    );
     refused("[log]\nlevel = 'a=b=c'", &["log.level = \"a=b=c\": use error, warn"]);
     refused(
         "[log]\nformat = 'yaml'",

@@ -222,6 +222,10 @@ fn a_publisher_that_hangs_delays_a_stop_by_the_grace_and_no_more() {
 fn a_second_signal_ends_the_process_at_once() {
     let place = Place::with_sqlite().migrated();
     let (mut relay, pipe) = stopping_in_a_write(&place, "1h");
+    // Two at once are one: `timeout` signals the process and then its group.
+    relay.signal(Signal::SIGTERM);
+    std::thread::sleep(Duration::from_secs(2));
+    assert!(relay.is_running(), "{}", place.read("log"));
     relay.signal(Signal::SIGTERM);
     assert_eq!(relay.exit_code(), Some(128 + 15), "{}", place.read("log"));
     drop(pipe);

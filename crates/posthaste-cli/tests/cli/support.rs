@@ -294,6 +294,11 @@ impl Background {
         nix::sys::signal::kill(pid, signal).unwrap();
     }
 
+    /// Whether it has not ended.
+    pub fn is_running(&mut self) -> bool {
+        self.0.try_wait().unwrap().is_none()
+    }
+
     /// Waits for its end and returns the exit code.
     #[track_caller]
     pub fn exit_code(&mut self) -> Option<i32> {
