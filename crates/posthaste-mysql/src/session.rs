@@ -26,8 +26,7 @@ impl Session {
             lock: None,
         };
         let seconds = silence.as_secs() + 1;
-        let limit =
-            format!("set @posthaste_wait_timeout = @@session.wait_timeout, session wait_timeout = {seconds}; {BOUND}");
+        let limit = format!("{BOUND}; set session wait_timeout = {seconds}");
         session.connection().execute(AssertSqlSafe(limit)).await?;
         Ok(session)
     }
@@ -58,8 +57,7 @@ impl Session {
         if let Some(name) = self.lock.take() {
             statements.unlock_claims.execute(self.connection(), &name).await?;
         }
-        let as_before = format!("set session wait_timeout = @posthaste_wait_timeout; {UNBOUND}");
-        self.connection().execute(AssertSqlSafe(as_before)).await?;
+        self.connection().execute(UNBOUND).await?;
         drop(self.connection.take());
         Ok(())
     }

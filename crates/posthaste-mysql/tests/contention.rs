@@ -60,6 +60,43 @@ fn retries(snapshotter: &Snapshotter, reason: &str) -> u64 {
     counts.sum()
 }
 
+/// Others pass over locked rows, so the locks of a relay that is frozen before it commits must not last, and the connection is
+/// afterwards as it was.
+///
+/// Proves E6 and pitfall 6.
+#[tokio::test]
+async fn no_transaction_that_locks_rows_outlives_a_relay_that_is_frozen() {
+    let store = support::store(1).await;
+    let ids = enqueue(&store, 3).await;
+    support::run(store.pool(), "create table limits (seconds int)").await;
+    let trigger = "create trigger note before update on posthaste_outbox for each row insert into limits values (@@session.wait_timeout)";
+    support::run(store.pool(), trigger).await;
+    let before: i64 = sqlx::query_scalar("select cast(@@session.wait_timeout as signed)")
+        .fetch_one(store.pool())
+        .await
+        .unwrap();
+    let work = request();
+    store.claim(&work).await.unwrap();
+    store.extend(work.token, &ids, work.lease).await.unwrap();
+    let retry = Settlement::retry(ids[0], work.token, Duration::ZERO, "full");
+    let delivered = Settlement::delivered(ids[2], work.token);
+    store.settle(&[retry, delivered]).await.unwrap();
+    let most: i64 = sqlx::query_scalar("select cast(max(seconds) as signed) from limits")
+        .fetch_one(store.pool())
+        .await
+        .unwrap();
+    let written: i64 = sqlx::query_scalar("select count(*) from limits")
+        .fetch_one(store.pool())
+        .await
+        .unwrap();
+    assert!(written >= 3 && most <= 60, "{written} writes, up to {most} s");
+    let after: i64 = sqlx::query_scalar("select cast(@@session.wait_timeout as signed)")
+        .fetch_one(store.pool())
+        .await
+        .unwrap();
+    assert_eq!(after, before);
+}
+
 /// Rows that are locked are not waited for, but what triggers ask for is.
 async fn keep_a_ledger(store: &MySqlStore) {
     support::run(store.pool(), "create table ledger (n int primary key)").await;

@@ -11,11 +11,14 @@ use sqlx::{PgConnection, Row};
 use crate::PostgresStore;
 use crate::error::store_error;
 
-/// How a transaction begins that waits for locks for a moment only.
-pub(crate) const BEGIN_BRIEF: &str = "begin isolation level read committed; set local lock_timeout = '250ms'";
+/// How a transaction begins that waits for locks for a moment only. Its own locks do not outlive a relay that is frozen or
+/// unreachable before it commits: others would pass over the rows without a word.
+pub(crate) const BEGIN_BRIEF: &str = "begin isolation level read committed; set local lock_timeout = '250ms';
+    set local idle_in_transaction_session_timeout = '5s'";
 
 /// How others begin. Whoever asks does not wait for a lock that may be held for hours.
-pub(crate) const BEGIN_BOUNDED: &str = "begin isolation level read committed; set local lock_timeout = '1s'";
+pub(crate) const BEGIN_BOUNDED: &str = "begin isolation level read committed; set local lock_timeout = '1s';
+    set local idle_in_transaction_session_timeout = '5s'";
 
 /// So long.
 pub(crate) const LOCK_TIMEOUT: &str = "1s";
