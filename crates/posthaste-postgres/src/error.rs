@@ -77,7 +77,7 @@ pub(crate) fn by_sqlstate(code: &str) -> (Kind, Option<&'static str>) {
         ),
         "25006" => (
             Kind::ReadOnly,
-            Some("connect to the primary; this server is a read-only replica"),
+            Some("connect to the primary if this server is a replica; else look at default_transaction_read_only"),
         ),
         "40001" | "40P01" | "55P03" => (Kind::Contention, Some("retry the transaction")),
         "57014" => (

@@ -12,7 +12,7 @@ use sqlx::{ConnectOptions, Connection, PgConnection, Row};
 
 use super::Inner;
 use super::error::{LogError, LogResult};
-use super::session::{LateRows, Session};
+use super::session::{LateRows, Session, try_cursor};
 use crate::rows::millis;
 use crate::table_locks::LOCK_TIMEOUT;
 
@@ -140,6 +140,7 @@ impl Inner {
     /// A reader that knows the cursor and nothing else.
     async fn begin(&self, mut link: Link, stored: i64, server: String, lease: Duration) -> LogResult<Session> {
         self.compare_sequence(&mut link.connection, stored).await?;
+        try_cursor(&mut link.connection, &self.statements, stored).await?;
         let storage = self.storage(&mut link.connection).await?;
         let now = Instant::now();
         let closed = match self.proof {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use posthaste_core::lifecycle::LeaseToken;
 use posthaste_sql::log::{Lane, LogReader, Rewrite};
-use sqlx::PgConnection;
+use sqlx::{Connection, PgConnection};
 
 use super::error::{LogError, LogResult};
 use super::seat::Link;
@@ -148,13 +148,33 @@ impl Session {
             return Ok(());
         }
         self.storing = Some(position);
-        sqlx::query(statements.move_cursor.sql())
-            .bind(position)
-            .execute(self.connection()?)
-            .await?;
+        move_cursor(self.connection()?, statements, position).await?;
         self.storing = None;
         self.stored = position;
         self.stored_at = Instant::now();
         Ok(())
     }
+}
+
+/// Whoever reads a log and cannot say how far publishes all of it again, at every start.
+pub(super) async fn try_cursor(
+    connection: &mut PgConnection,
+    statements: &LogStatements,
+    stored: i64,
+) -> LogResult<()> {
+    let mut trial = connection.begin().await?;
+    move_cursor(&mut trial, statements, stored).await?;
+    trial.rollback().await?;
+    Ok(())
+}
+
+async fn move_cursor(connection: &mut PgConnection, statements: &LogStatements, position: i64) -> LogResult<()> {
+    let moved = sqlx::query(statements.move_cursor.sql()).bind(position);
+    if moved.execute(connection).await?.rows_affected() == 0 {
+        return Err(LogError::refuse(
+            "the row that says how far the log was read is not in its table after it was written".to_owned(),
+            "look for a trigger or a rule on the cursor's table that swallows inserts",
+        ));
+    }
+    Ok(())
 }

@@ -249,3 +249,66 @@ async fn a_statement_that_fails_for_now_costs_nothing_that_the_reader_knows() {
     assert_eq!(log.texts("select aggregate_id from outbox_failed").await, ["3"]);
     open.rollback().await.unwrap();
 }
+
+/// Whoever reads and cannot say how far publishes everything again at every start.
+///
+/// Proves pitfall 19.
+#[tokio::test]
+async fn a_log_whose_cursor_cannot_be_written_is_not_read() {
+    let log = Log::fresh(4).await;
+    let run = async |sql: String| {
+        let sql = sqlx::raw_sql(sqlx::AssertSqlSafe(sql));
+        sqlx::Executor::execute(&log.pool, sql).await.unwrap();
+    };
+    let refuse = async |how: &str| {
+        let body =
+            format!("create or replace function refuse() returns trigger language plpgsql as $$ begin {how}; end $$");
+        run(body).await;
+        run(
+            "create or replace trigger refuse before insert on outbox_cursor for each row execute function refuse()"
+                .into(),
+        )
+        .await;
+    };
+    let rows = "select count(*) from outbox_cursor";
+    let before = log.number(rows).await;
+    let first = log.append(&log.pool, "1").await;
+    let store = log.store();
+    for (how, says) in [("raise exception 'no'", "no"), ("return null", "swallows inserts")] {
+        refuse(how).await;
+        let error = store.claim(&request(10)).await.unwrap_err().to_string();
+        assert!(error.contains(says), "{error}");
+    }
+    run("drop trigger refuse on outbox_cursor".into()).await;
+    let work = Work::claim(&store, &request(10)).await;
+    assert_eq!(work.events(), [first]);
+    assert_eq!(log.number(rows).await, before, "a trial leaves nothing behind");
+
+    // Nor is it read on.
+    refuse("return null").await;
+    let second = log.append(&log.pool, "2").await;
+    assert_eq!(work.settle(&store, &[]).await, []);
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    store.claim(&request(10)).await.unwrap_err();
+    run("drop trigger refuse on outbox_cursor".into()).await;
+    assert_eq!(Work::claim(&store, &request(10)).await.events(), [second]);
+}
+
+/// A replica, or a primary that was left over from a failover.
+#[tokio::test]
+async fn a_log_on_a_server_that_is_read_only_is_not_read() {
+    let log = Log::fresh(4).await;
+    log.append(&log.pool, "1").await;
+    let options = (*log.pool.connect_options())
+        .clone()
+        .options([("default_transaction_read_only", "on")]);
+    let pool = sqlx::postgres::PgPoolOptions::new()
+        .max_connections(2)
+        .connect_with(options)
+        .await
+        .unwrap();
+    let store = posthaste_postgres::PostgresLogStore::new(pool, log.map.clone()).unwrap();
+    let error = store.claim(&request(10)).await.unwrap_err();
+    assert_eq!(error.kind, posthaste_core::store::StoreErrorKind::ReadOnly, "{error}");
+    assert_eq!(Work::claim(&log.store(), &request(10)).await.events().len(), 1);
+}
