@@ -157,6 +157,96 @@ async fn a_trigger_that_does_not_get_its_lock_stops_no_other_verdict() {
     broker.assert_delivered_once(&ids);
 }
 
+/// To publish it once per lease would not help, and in the end it would be dead.
+///
+/// Proves pitfall 19.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_verdict_that_a_trigger_swallows_is_not_published_again() {
+    let (store, schema, ids) = place(20).await;
+    let (broker, shutdown) = (
+        posthaste_testkit::FaultyPublisher::new(RecordingPublisher::new()),
+        CancellationToken::new(),
+    );
+    broker.hang();
+    let config = RelayConfig {
+        lease: Duration::from_secs(3),
+        poll_interval: Duration::from_millis(50),
+        max_poll_interval: Duration::from_millis(50),
+        ..RelayConfig::default()
+    };
+    let relay = Relay::new(store.clone(), broker.clone()).config(config);
+    let relay = tokio::spawn(relay.run_until(shutdown.clone()));
+    broker.wait_until_hanging(1).await;
+    run(
+        &store,
+        format!(
+            "create function {schema}.swallow() returns trigger language plpgsql as $$
+             begin
+                 return case when new.status = 'delivered' and new.id = '{}' then null else new end;
+             end $$;
+             create trigger swallow before update on {schema}.outbox for each row execute function {schema}.swallow()",
+            ids[7]
+        ),
+    )
+    .await;
+    broker.heal();
+    let delivered = async |wanted: i64| {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while count(&store, &schema, "delivered").await != wanted {
+            assert!(Instant::now() < deadline, "{wanted} should be delivered");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    delivered(19).await;
+    // Its lease would be over by now.
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    run(&store, format!("drop trigger swallow on {schema}.outbox")).await;
+    delivered(20).await;
+    shutdown.cancel();
+    let report = relay.await.unwrap().unwrap();
+    assert_eq!((report.delivered, report.refused, report.lease_lost), (20, 0, 0));
+    broker.inner().assert_delivered_once(&ids);
+}
+
+/// Others pass over locked rows, so the locks of a relay that is frozen before it commits must not last.
+///
+/// Proves E6 and pitfall 6.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_transaction_that_locks_rows_outlives_a_relay_that_is_frozen() {
+    let (store, schema, ids) = place(3).await;
+    run(
+        &store,
+        format!(
+            "create table {schema}.limits (state text, frozen text);
+             create function {schema}.note() returns trigger language plpgsql as $$
+             begin
+                 insert into {schema}.limits values (new.status, current_setting('idle_in_transaction_session_timeout'));
+                 return new;
+             end $$"
+        ),
+    )
+    .await;
+    let work = request();
+    store.claim(&work).await.unwrap();
+    // A claim of rows without keys is one statement, which needs no limit.
+    run(
+        &store,
+        format!("create trigger note before update on {schema}.outbox for each row execute function {schema}.note()"),
+    )
+    .await;
+    store.extend(work.token, &ids, work.lease).await.unwrap();
+    let retry = Settlement::retry(ids[0], work.token, Duration::ZERO, "full");
+    let dead = Settlement::dead(ids[1], work.token, "poison");
+    let delivered = Settlement::delivered(ids[2], work.token);
+    store.settle(&[retry, dead, delivered]).await.unwrap();
+    let limits = format!("select distinct frozen from {schema}.limits");
+    let limits: Vec<String> = sqlx::query_scalar(AssertSqlSafe(limits))
+        .fetch_all(store.pool())
+        .await
+        .unwrap();
+    assert_eq!(limits, ["5s"]);
+}
+
 /// Whoever drains wants an end, and to know whom to ask.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_drain_does_not_wait_for_a_locked_table_without_end() {

@@ -314,11 +314,7 @@ async fn run_loops(engine: Arc<Engine>, until: Until) -> Result<RelayReport, Rel
         presence.spawn(watch.clone().watch("asking for the lead", keep));
     }
     // A death that the table refuses keeps nobody else from being delivered, but whoever drains is told at the end.
-    let unswept = if draining {
-        janitor::sweep_once(&engine).await.err()
-    } else {
-        None
-    };
+    let unswept = draining && janitor::sweep_once(&engine).await.is_err();
 
     let (publications, hindered) = tokio::select! {
         ended = claim::run(&engine, outcomes, until) => ended,
@@ -364,7 +360,12 @@ async fn run_loops(engine: Arc<Engine>, until: Until) -> Result<RelayReport, Rel
     }
     match hindered {
         Some(hindered) => Err(because(&engine, hindered, report)),
-        None => unswept.map_or(Ok(report), |error| Err(error.into())),
+        // It may have met a lock that is gone by now.
+        None if unswept => match janitor::sweep_once(&engine).await {
+            Ok(_) => Ok(report),
+            Err(error) => Err(error.into()),
+        },
+        None => Ok(report),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use posthaste_core::lifecycle::{Settlement, Verdict};
+use posthaste_core::lifecycle::{LeaseToken, Settlement, Verdict};
 use posthaste_core::store::{Settled, StoreErrorKind};
 use posthaste_core::{MessageId, StoreError};
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -89,7 +89,13 @@ impl Settler {
         let mut groups = vec![reported];
         while let Some(mut group) = groups.pop() {
             match self.write(&group, waits).await {
-                Ok(settled) => self.settled(group, settled, &mut round),
+                Ok(mut settled) => {
+                    let swallowed = self.take_swallowed(&mut group, &mut settled).await;
+                    for reported in swallowed {
+                        self.refused(reported, &was_swallowed(), Hold::Leased, &mut round);
+                    }
+                    self.settled(group, settled, &mut round);
+                }
                 // All of them are remembered already.
                 Err(error) if waits != WaitFor::Database && error.kind.is_transient() => {}
                 Err(_) if group.len() > 1 && !self.engine.terms.settle_together => {
@@ -180,6 +186,36 @@ impl Settler {
             }
             !is_written
         });
+    }
+
+    /// Takes out those that look lost though their rows are still held under their leases: a trigger or a policy has swallowed
+    /// their verdicts without an error. To deliver them again would not help.
+    async fn take_swallowed(&self, group: &mut Vec<Reported>, settled: &mut Settled) -> Vec<Reported> {
+        let engine = &self.engine;
+        if settled.lost.is_empty() || engine.terms.settle_together || engine.terms.append_only {
+            return Vec::new();
+        }
+        let mut by_token: HashMap<LeaseToken, Vec<MessageId>> = HashMap::new();
+        for Reported { ticket, .. } in group.iter() {
+            // Where a row has a version, somebody may have changed it.
+            let is_ours = ticket.version.is_none() && engine.in_flight.held_throughout(ticket);
+            if is_ours && settled.lost.contains(&ticket.id) {
+                by_token.entry(ticket.token).or_default().push(ticket.id);
+            }
+        }
+        let mut held = HashSet::new();
+        for (token, ids) in by_token {
+            // If the database cannot say so now, they are taken for lost, as ever.
+            if let Ok(extended) = engine.store.extend(token, &ids, engine.config.lease).await {
+                held.extend(extended.held);
+            }
+        }
+        settled.lost.retain(|id| !held.contains(id));
+        let (swallowed, rest) = std::mem::take(group)
+            .into_iter()
+            .partition(|reported| held.contains(&reported.ticket.id));
+        *group = rest;
+        swallowed
     }
 
     fn settled(&self, group: Vec<Reported>, settled: Settled, round: &mut Round) {
@@ -278,6 +314,15 @@ impl Settler {
         } else {
             Hold::Leased
         }
+    }
+}
+
+fn was_swallowed() -> StoreError {
+    StoreError {
+        kind: StoreErrorKind::Other,
+        message: "the database took the verdict without an error, and the row is as it was".to_owned(),
+        remedy: Some("look for a trigger, a rule or a row policy on the outbox that swallows updates"),
+        source: None,
     }
 }
 
