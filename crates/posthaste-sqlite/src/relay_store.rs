@@ -1,17 +1,18 @@
 //! The relay's verbs.
 
-use std::collections::{HashMap, HashSet};
-use std::fmt::Write;
+use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use posthaste_core::lifecycle::{LeaseToken, Settlement, Verdict};
+use posthaste_core::lifecycle::{LeaseToken, Settlement};
 use posthaste_core::store::{
     Claim, ClaimRequest, Extended, LeadRequest, Leadership, OutboxStats, Recovered, RelayBeat, RelayStore, Scope,
     Settled, StoreErrorKind, Terms, WorkerId,
 };
 use posthaste_core::wake::WakeSource;
 use posthaste_core::{MessageId, StoreError};
+use posthaste_sql::RowChange;
+use posthaste_sql::row_change::StatusLabel;
 use posthaste_sql::table::{Kind, Role};
 use sqlx::sqlite::SqliteRow;
 use sqlx::types::Json;
@@ -26,6 +27,9 @@ use crate::{BEGIN, SqliteStore};
 
 /// Whoever writes has locked the whole file.
 const HOLDER: &str = "another connection is writing to the file, maybe of another process; SQLite does not say which";
+
+/// Equal changes are written together.
+type Changes<'s> = BTreeMap<RowChange, Vec<&'s Settlement>>;
 
 #[async_trait]
 impl RelayStore for SqliteStore {
@@ -178,48 +182,53 @@ impl RelayStore for SqliteStore {
 
 impl SqliteStore {
     async fn settle_all(&self, settlements: &[Settlement]) -> sqlx::Result<HashSet<MessageId>> {
-        let is_dead = |settlement: &Settlement| matches!(settlement.verdict, Verdict::Dead { .. });
-        if self.statements.dead_letters.is_none() || !settlements.iter().any(is_dead) {
+        let changes = self.changes(settlements);
+        if changes.len() <= 1 && !changes.keys().any(|change| change.dead_letter) {
             let mut conn = self.pool.acquire().await?;
-            return self.settle_on(&mut conn, settlements).await;
+            return self.apply(&mut conn, changes).await;
         }
         let mut tx = self.pool.begin_with(BEGIN).await?;
-        let settled = self.settle_on(&mut tx, settlements).await?;
+        let settled = self.apply(&mut tx, changes).await?;
         tx.commit().await?;
         Ok(settled)
     }
 
-    /// Settles with one statement; in a transaction of the caller's where rows may go to a dead-letter table.
+    /// Settles in a transaction of the caller's.
     pub(crate) async fn settle_on(
         &self,
         conn: &mut SqliteConnection,
         settlements: &[Settlement],
     ) -> sqlx::Result<HashSet<MessageId>> {
-        let mut verdicts = Vec::with_capacity(settlements.len());
-        let mut failures = HashMap::new();
-        let mut dead = HashSet::new();
+        self.apply(conn, self.changes(settlements)).await
+    }
+
+    fn changes<'s>(&self, settlements: &'s [Settlement]) -> Changes<'s> {
+        let mut changes = Changes::new();
         for settlement in settlements {
-            let failure = match &settlement.verdict {
-                Verdict::Delivered | Verdict::Released => None,
-                Verdict::Retry { delay, error } | Verdict::Postponed { delay, error } => Some((error, Some(*delay))),
-                Verdict::Dead { error } => {
-                    dead.insert(settlement.id);
-                    Some((error, None))
-                }
-            };
-            if let Some((error, delay)) = failure {
-                let delay = delay.map(|delay| self.kept_until(Role::NextAttemptAt, delay));
-                failures.insert(failure_key(settlement.id), (self.map.error_text(error), delay));
-            }
-            let word = settlement.verdict.name();
-            verdicts.push((settlement.id, settlement.token.as_uuid(), word, settlement.version));
+            let change = RowChange::of(&settlement.verdict, &self.map);
+            changes.entry(change).or_default().push(settlement);
         }
-        let settle = sqlx::query(self.statements.rows.settle.sql())
-            .bind(Json(verdicts))
-            .bind(Json(failures));
-        let settled = self.id_set(&settle.fetch_all(&mut *conn).await?)?;
-        let died: Vec<_> = dead.intersection(&settled).copied().collect();
-        self.bury(conn, &died).await?;
+        changes
+    }
+
+    /// One statement for each change; in a transaction where there are several, or dead letters.
+    async fn apply(&self, conn: &mut SqliteConnection, changes: Changes<'_>) -> sqlx::Result<HashSet<MessageId>> {
+        let mut settled = HashSet::new();
+        for (change, settlements) in changes {
+            let row = |one: &&Settlement| (one.id, one.token.as_uuid(), one.version);
+            let settle = sqlx::query(self.statements.rows.settle.sql())
+                .bind(Json(settlements.iter().map(row).collect::<Vec<_>>()))
+                .bind(change.status.map(StatusLabel::name))
+                .bind(change.attempts)
+                .bind(change.delay.map(|delay| self.kept_until(Role::NextAttemptAt, delay)))
+                .bind(change.error)
+                .bind(change.delivered);
+            let written = self.id_set(&settle.fetch_all(&mut *conn).await?)?;
+            if change.dead_letter {
+                self.bury(conn, &written.iter().copied().collect::<Vec<_>>()).await?;
+            }
+            settled.extend(written);
+        }
         Ok(settled)
     }
 
@@ -247,13 +256,4 @@ impl SqliteStore {
     fn id_set(&self, rows: &[SqliteRow]) -> sqlx::Result<HashSet<MessageId>> {
         rows.iter().map(|row| id(row, "id", &self.map)).collect()
     }
-}
-
-/// By which the statement finds a row's failure: SQLite would take some texts for paths.
-fn failure_key(id: MessageId) -> String {
-    id.to_string().bytes().fold(String::from("k"), |mut key, byte| {
-        // Writing to a string cannot fail.
-        let _ = write!(key, "{byte:02X}");
-        key
-    })
 }

@@ -262,19 +262,24 @@ async fn a_row_that_cannot_be_changed_stops_neither_claims_nor_recovery() {
     for n in 1..=50 {
         donate(&foreign, &format!("r-{n}")).await;
     }
-    let refuse = "create trigger no_change before update on donation_outbox when new.id = 20
-        begin select raise(abort, 'no change'); end";
-    let allow = "drop trigger no_change";
+    // Under a new name each time: another connection may not have seen yet that the first one is gone.
+    let refuse = |trigger: &str| {
+        format!(
+            "create trigger {trigger} before update on donation_outbox when new.id = 20
+            begin select raise(abort, 'no change'); end"
+        )
+    };
+    let allow = |trigger: &str| format!("drop trigger {trigger}");
     let all = ClaimRequest {
         limit: 100,
         ..request()
     };
     let refused = |rows: &[RefusedRow]| rows.iter().map(|row| row.id).collect::<Vec<_>>();
 
-    foreign.execute(refuse).await;
+    foreign.execute(&refuse("first")).await;
     let claim = foreign.store.claim(&all).await.unwrap();
     assert_eq!((claim.messages.len(), refused(&claim.refused)), (49, vec![20.into()]));
-    foreign.execute(allow).await;
+    foreign.execute(&allow("first")).await;
     assert_eq!(foreign.claim().await.messages[0].message.id, 20.into());
 
     foreign
@@ -283,7 +288,7 @@ async fn a_row_that_cannot_be_changed_stops_neither_claims_nor_recovery() {
     foreign
         .execute("update donation_outbox set retry_count = 4 where id = 1")
         .await;
-    foreign.execute(refuse).await;
+    foreign.execute(&refuse("second")).await;
     let recover = || foreign.store.recover(&all.scope, 4, FIVE_MINUTES);
     let recovered = recover().await.unwrap();
     assert_eq!(recovered.pending.len(), 48);
@@ -291,7 +296,7 @@ async fn a_row_that_cannot_be_changed_stops_neither_claims_nor_recovery() {
         (recovered.died, refused(&recovered.refused)),
         (vec![1.into()], vec![20.into()])
     );
-    foreign.execute(allow).await;
+    foreign.execute(&allow("second")).await;
     let recovered = recover().await.unwrap();
     assert_eq!((recovered.pending, recovered.refused), (vec![20.into()], vec![]));
 }
