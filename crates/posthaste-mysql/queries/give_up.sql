@@ -1,7 +1,7 @@
 -- Gives up locked rows that have used all their attempts.
---   $1 ids  $2 error, where there is none yet
+--   $1 ids  $2 error, where there is none yet  $3 added to attempts of a row that was claimed
 update "@outbox"
-set /*if retries and lease_token*/ "@attempts" = "@attempts" - 1, /*end*/
+set /*if lease_token*/ "@attempts" = "@attempts" + case when "@status" = '@processing' then $3 else 0 end, /*end*/
     /*if locked_by*/ "@locked_by" = null, /*end*/
     /*if lease_token*/ "@lease_token" = null, /*end*/
     /*if locked_until*/ "@locked_until" = null, /*end*/

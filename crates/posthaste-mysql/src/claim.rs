@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use posthaste_core::MessageId;
 use posthaste_core::isolation::reclaim_limit;
-use posthaste_core::lifecycle::EXHAUSTED;
 use posthaste_core::store::{Claim, ClaimRequest, ClaimedMessage, DeadHead, Ordering, Scope};
+use posthaste_sql::RowChange;
 use sqlx::{Connection, MySqlConnection, Row};
 
 use crate::error::{ClaimsLocked, number, of_table};
@@ -363,9 +363,7 @@ impl MySqlStore {
                 &self.map,
             )?;
             if !locked.is_empty() {
-                let exhausted = [Value::ids(&locked, &self.map), self.map.error_text(EXHAUSTED).into()];
-                self.statements.give_up.execute(conn, &exhausted).await?;
-                self.bury(conn, &locked).await?;
+                self.give_up(conn, &locked).await?;
             }
             let some_left = locked.len() == found.len() && found.len() == MOST_IDS;
             died.extend(locked);
@@ -376,6 +374,18 @@ impl MySqlStore {
     }
 
     /// Copies rows that died to the dead-letter table, where there is one.
+    /// Gives up locked rows that have used all their attempts.
+    pub(crate) async fn give_up(&self, conn: &mut MySqlConnection, exhausted: &[MessageId]) -> sqlx::Result<()> {
+        let change = RowChange::exhausted(&self.map);
+        let values = [
+            Value::ids(exhausted, &self.map),
+            Value::optional(change.error.as_deref()),
+            i64::from(change.attempts).into(),
+        ];
+        self.statements.give_up.execute(conn, &values).await?;
+        self.bury(conn, exhausted).await
+    }
+
     pub(crate) async fn bury(&self, conn: &mut MySqlConnection, dead: &[MessageId]) -> sqlx::Result<()> {
         if self.statements.bury.is_absent() {
             return Ok(());

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use posthaste_core::MessageId;
-use posthaste_core::lifecycle::EXHAUSTED;
 use posthaste_core::store::{Halving, Recovered, Scope, SearchDeadline};
 use posthaste_sql::table::Role;
 use sqlx::{Connection, MySqlConnection, Row};
@@ -89,12 +88,7 @@ impl MySqlStore {
             self.statements.take_back.execute(conn, &values).await?;
         }
         if !recovered.died.is_empty() {
-            let values = [
-                Value::ids(&recovered.died, &self.map),
-                self.map.error_text(EXHAUSTED).into(),
-            ];
-            self.statements.give_up.execute(conn, &values).await?;
-            self.bury(conn, &recovered.died).await?;
+            self.give_up(conn, &recovered.died).await?;
         }
         Ok(recovered)
     }

@@ -346,6 +346,19 @@ async fn a_row_is_tried_again_as_often_as_it_says_itself_and_is_dead_then() {
     assert_eq!(retries, [3, 1]);
 }
 
+/// A retry that was scheduled counts, though it never came.
+#[tokio::test]
+async fn a_row_that_is_given_up_while_it_waits_keeps_its_count() {
+    let store = tables().await;
+    let id = donate(&store, "r").await;
+    let exhausted = "update donation_outbox set status = 'FAILED', retry_count = 4, max_retries = 3";
+    support::run(store.pool(), exhausted).await;
+    assert_eq!(store.sweep(&Scope::default(), 10).await.unwrap(), [id]);
+    let row = row(&store, id).await;
+    assert_eq!(row.get::<String, _>("status"), "DEAD_LETTER");
+    assert_eq!(row.get::<i32, _>("retry_count"), 4);
+}
+
 /// Proves D8.
 #[tokio::test]
 async fn every_change_raises_the_version_and_a_changed_row_is_left_alone() {

@@ -1,7 +1,7 @@
 -- Takes rows back from workers that are held to have vanished, where the table only says since when a row is held. The
 -- attempt counts: this row may be what killed its worker.
 --   $1 namespace  $2 max attempts  $3 topics  $4 tenant  $5 the error of a row that has none  $6 stalled after, in ms
---   $7 only these rows, if any are given
+--   $7 only these rows, if any are given  $8 added to attempts of a row that dies
 with stalled as materialized (
     select "@o.id" as id,
         coalesce("@o.attempts", 0) >= /*if max_attempts*/ coalesce("@o.max_attempts" /*if retries*/ + 1 /*end*/, $2::integer)
@@ -22,7 +22,7 @@ with stalled as materialized (
     set "@status" = case when m.exhausted then '@dead' when not m.exhausted then '@pending' else "@o.status" end,
         "@lease_token" = null, "@locked_at" = null
         /*if locked_by*/ , "@locked_by" = null /*end*/
-        /*if retries*/ , "@attempts" = "@o.attempts" - case when m.exhausted then 1 else 0 end /*end*/
+        , "@attempts" = coalesce("@o.attempts", 0) + case when m.exhausted then $8::integer else 0 end
         /*if last_error*/ , "@last_error" = case when m.exhausted then coalesce("@o.last_error", $5)
             else "@o.last_error" end /*end*/
         /*if version*/ , "@version" = coalesce("@o.version", 0) + 1 /*end*/

@@ -1,5 +1,6 @@
 -- Gives up rows that have used all their attempts without a verdict.
---   $1 namespace  $2 max attempts  $3 topics  $4 tenant  $5 the error of a row that has none
+--   $1 namespace  $2 max attempts  $3 topics  $4 tenant  $5 the error of a row that has none  $6 added to attempts of a row
+--   that was claimed
 with exhausted as materialized (
 /*if split_index*/
     select "@id" as id
@@ -47,7 +48,7 @@ locked as materialized (
 swept as (
     update "@outbox" o
     set "@status" = '@dead'
-        /*if retries*/ , "@attempts" = "@o.attempts" - case when "@o.status" in ('@open') then 0 else 1 end /*end*/
+        /*if lease_token*/ , "@attempts" = "@o.attempts" + case when "@o.status" = '@processing' then $6 else 0 end /*end*/
         /*if lease_token*/ , "@lease_token" = null /*end*/
         /*if locked_by*/ , "@locked_by" = null /*end*/
         /*if locked_until*/ , "@locked_until" = null /*end*/
@@ -55,7 +56,7 @@ swept as (
         /*if last_error*/ , "@last_error" = coalesce("@o.last_error", $5) /*end*/
         /*if version*/ , "@version" = coalesce("@o.version", 0) + 1 /*end*/
         /*if updated_at*/ , "@updated_at" = /*as updated_at*/ now() /*end*/ /*end*/
-    where "@o.id" = any (array(select id from locked)) and $5::text is not null
+    where "@o.id" = any (array(select id from locked)) and $5::text is not null and $6::integer is not null
     returning /*if dead_letter*/ o.* /*else*/ "@o.id:text" as id /*end*/
 )
 /*if dead_letter*/

@@ -2,8 +2,8 @@
 
 use posthaste_core::MessageId;
 use posthaste_core::isolation::reclaim_limit;
-use posthaste_core::lifecycle::EXHAUSTED;
 use posthaste_core::store::{Claim, ClaimRequest, ClaimedMessage, DeadHead, Ordering, Scope};
+use posthaste_sql::RowChange;
 use posthaste_sql::table::{Role, Table};
 use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::query::Query;
@@ -322,8 +322,10 @@ impl PostgresStore {
         let Some(attempts) = &self.statements.attempts else {
             return Ok(Vec::new());
         };
+        let exhausted = RowChange::exhausted(&self.map);
         let rows = in_scope(&attempts.sweep, scope, max_attempts)
-            .bind(self.map.error_text(EXHAUSTED))
+            .bind(exhausted.error)
+            .bind(exhausted.attempts)
             .fetch_all(conn)
             .await?;
         ids(&rows, &self.map)

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use posthaste_core::MessageId;
-use posthaste_core::lifecycle::EXHAUSTED;
 use posthaste_core::store::{Halving, Recovered, Scope, SearchDeadline};
+use posthaste_sql::RowChange;
 use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::query::Query;
 use sqlx::{Connection, Postgres, Row};
@@ -73,10 +73,12 @@ impl PostgresStore {
         recover: &Recover<'q>,
         only: Option<Vec<String>>,
     ) -> Query<'q, Postgres, PgArguments> {
+        let exhausted = RowChange::exhausted(&self.map);
         in_scope(statement, recover.scope, recover.max_attempts)
-            .bind(self.map.error_text(EXHAUSTED))
+            .bind(exhausted.error)
             .bind(millis(recover.stalled_after))
             .bind(only)
+            .bind(exhausted.attempts)
     }
 
     fn note_recovered(&self, rows: &[PgRow], recovered: &mut Recovered) -> sqlx::Result<()> {

@@ -134,8 +134,8 @@ async fn hot_statements_touch_no_more_than_they_need() {
                 format!("{SCOPE}, {LEASE}, true, true, '{{}}', '{{}}'"),
                 "outbox_leased",
             ),
-            ("sweep", format!("{SCOPE}, 'x'"), "outbox_leased"),
-            ("sweep", format!("{SCOPE}, 'x'"), "outbox_tried"),
+            ("sweep", format!("{SCOPE}, 'x', 0"), "outbox_leased"),
+            ("sweep", format!("{SCOPE}, 'x', 0"), "outbox_tried"),
             ("purge_delivered", "999999999, 100".to_owned(), "outbox_delivered"),
             (
                 "settle",

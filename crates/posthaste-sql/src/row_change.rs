@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use posthaste_core::lifecycle::Verdict;
+use posthaste_core::lifecycle::{EXHAUSTED, Verdict};
 
 use crate::table::{Counts, Strategy, Table, TableMap};
 
@@ -78,6 +78,12 @@ impl RowChange {
             delivered: status == Some(StatusLabel::Delivered),
             dead_letter: status == Some(StatusLabel::Dead) && map.has(Table::DeadLetter),
         }
+    }
+
+    /// What is written into a claimed row whose worker vanished on the last attempt: a death, but an earlier error stays.
+    pub fn exhausted(map: &TableMap) -> Self {
+        let error = EXHAUSTED.to_owned();
+        Self::of(&Verdict::Dead { error }, map)
     }
 }
 

@@ -72,6 +72,18 @@ impl Columns {
         self.dead_letters += u32::from(change.dead_letter);
     }
 
+    /// As statements do that find rows of workers which vanished.
+    fn recover(&mut self, exhausted: bool, map: &TableMap) {
+        self.status = State::Pending;
+        self.waiting = false;
+        if exhausted {
+            let change = RowChange::exhausted(map);
+            let earlier = self.last_error.clone();
+            self.apply(&change, self.next_attempt_at);
+            self.last_error = earlier.or(change.error);
+        }
+    }
+
     fn replay(&mut self, now: DateTime<Utc>) {
         self.status = State::Pending;
         self.waiting = false;
@@ -143,6 +155,23 @@ fn any_map() -> impl Strategy<Value = TableMap> {
     (claiming, counts, any::<bool>()).prop_map(|(claiming, counts, letters)| map(claiming, counts, letters))
 }
 
+/// How a claim ends.
+#[derive(Clone, Debug)]
+enum End {
+    Verdict(Verdict),
+    /// The worker vanished; whether that was the last attempt.
+    Vanished {
+        exhausted: bool,
+    },
+}
+
+fn end() -> impl Strategy<Value = End> {
+    prop_oneof![
+        8 => verdict().prop_map(End::Verdict),
+        1 => any::<bool>().prop_map(|exhausted| End::Vanished { exhausted }),
+    ]
+}
+
 fn verdict() -> impl Strategy<Value = Verdict> {
     let error = || prop_oneof![Just("no"), Just("longer than the column"), Just("n\0l")].prop_map(str::to_owned);
     let delay = || (0_u64..20).prop_map(Duration::from_secs);
@@ -156,14 +185,14 @@ fn verdict() -> impl Strategy<Value = Verdict> {
 }
 
 proptest! {
-    /// Proves B10, E4 and pitfall 9.
+    /// Proves B8, B10, E4 and pitfalls 8, 9.
     #[test]
-    fn what_verdicts_write_is_what_the_model_says(map in any_map(), verdicts in prop::collection::vec(verdict(), 1..20)) {
+    fn what_is_written_is_what_the_model_says(map in any_map(), ends in prop::collection::vec(end(), 1..20)) {
         let mut now = DateTime::<Utc>::UNIX_EPOCH;
         let mut life = Life::begin(now, None);
         let mut row = Columns::enqueued(now);
         let mut deaths = 0;
-        for verdict in verdicts {
+        for end in ends {
             now += Duration::from_mins(1);
             if life.state == State::Dead {
                 life.replay(now).unwrap();
@@ -177,19 +206,33 @@ proptest! {
             let before = row.clone();
             row.claim(&map);
             now += Duration::from_secs(1);
-            life.settle(now, lease.token, &verdict).unwrap();
+            match &end {
+                End::Verdict(verdict) => {
+                    life.settle(now, lease.token, verdict).unwrap();
+                    row.apply(&RowChange::of(verdict, &map), now);
+                }
+                // With the worker's connection its locks are gone, and nothing was written.
+                End::Vanished { .. } if map.strategy() == Claiming::RowLocks => {
+                    life.settle(now, lease.token, &Verdict::Released).unwrap();
+                }
+                End::Vanished { exhausted } => {
+                    life.recover(now, if *exhausted { life.attempts } else { MAX_ATTEMPTS }).unwrap();
+                    row.recover(*exhausted, &map);
+                }
+            }
             deaths += u32::from(life.state == State::Dead);
-            row.apply(&RowChange::of(&verdict, &map), now);
 
             prop_assert_eq!(row.status, life.state);
-            prop_assert_eq!(row.attempts, counted(&life, map.counts()), "{:?}", verdict);
+            prop_assert_eq!(row.attempts, counted(&life, map.counts()), "{:?}", end);
             prop_assert_eq!(row.next_attempt_at, life.next_attempt_at);
             prop_assert_eq!(&row.last_error, &life.last_error.as_ref().map(|error| map.error_text(error)));
             prop_assert_eq!(row.delivered, life.state == State::Delivered);
             prop_assert_eq!(row.dead_letters, if map.has(Table::DeadLetter) { deaths } else { 0 });
-            match verdict {
-                Verdict::Retry { .. } | Verdict::Postponed { .. } => prop_assert!(row.waiting),
-                Verdict::Released if map.strategy() == Claiming::RowLocks => prop_assert_eq!(&row, &before),
+            match end {
+                End::Verdict(Verdict::Retry { .. } | Verdict::Postponed { .. }) => prop_assert!(row.waiting),
+                End::Verdict(Verdict::Released) | End::Vanished { .. } if map.strategy() == Claiming::RowLocks => {
+                    prop_assert_eq!(&row, &before);
+                }
                 _ => prop_assert!(!row.waiting),
             }
         }

@@ -1,6 +1,6 @@
 -- Takes rows back from workers that vanished, where the table says since when a row is claimed and not until when.
 --   ?1 namespace  ?2 max attempts  ?3 topics  ?4 tenant  ?5 the error of rows that have none  ?6 stalled after so many ms
---   ?7 only these rows, as a JSON array, if any are given
+--   ?7 only these rows, as a JSON array, if any are given  ?8 added to attempts of a row that dies
 with clock as (select cast(unixepoch('subsec') * 1000 as integer) as now),
 stalled as (
     select "@id" as id
@@ -13,9 +13,8 @@ stalled as (
 )
 /*list stalled*/
 update "@outbox"
-set
-    -- A retry that was not scheduled is not counted as one.
-    /*if retries*/ "@attempts" = "@attempts" - ("@attempts" >= /*if max_attempts*/ coalesce("@max_attempts" /*if retries*/ + 1 /*end*/, ?2) /*else*/ ?2 /*end*/), /*end*/
+set "@attempts" = "@attempts" + case
+        when "@attempts" >= /*if max_attempts*/ coalesce("@max_attempts" /*if retries*/ + 1 /*end*/, ?2) /*else*/ ?2 /*end*/ then ?8 else 0 end,
     /*if locked_by*/ "@locked_by" = null, /*end*/
     /*if last_error*/ "@last_error" = case
         when "@attempts" >= /*if max_attempts*/ coalesce("@max_attempts" /*if retries*/ + 1 /*end*/, ?2) /*else*/ ?2 /*end*/ then coalesce("@last_error", ?5) else "@last_error" end, /*end*/

@@ -1,5 +1,6 @@
 -- Gives up rows that have used all their attempts without a verdict.
---   ?1 namespace  ?2 max attempts  ?3 topics  ?4 tenant  ?5 the error of rows that have none
+--   ?1 namespace  ?2 max attempts  ?3 topics  ?4 tenant  ?5 the error of rows that have none  ?6 added to attempts of a row
+--   that was claimed
 with clock as (select cast(unixepoch('subsec') * 1000 as integer) as now),
 exhausted as (
     /*if locked_until*/
@@ -18,9 +19,7 @@ exhausted as (
         /*if tenant*/ and (?4 is null or "@tenant" = /*as tenant*/ ?4 /*end*/) /*end*/
 )
 update "@outbox" /*if split_index*/ indexed by "@outbox+id" /*end*/
-set
-    -- The claim that was lost counts among the attempts, but no retry was scheduled after it.
-    /*if retries*/ "@attempts" = "@attempts" - ("@status" = '@processing'), /*end*/
+set "@attempts" = "@attempts" + case when "@status" = '@processing' then ?6 else 0 end,
     /*if locked_by*/ "@locked_by" = null, /*end*/
     /*if locked_until*/ "@locked_until" = null, /*end*/
     /*if locked_at*/ "@locked_at" = null, /*end*/

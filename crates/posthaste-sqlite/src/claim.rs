@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use posthaste_core::MessageId;
 use posthaste_core::isolation::reclaim_limit;
-use posthaste_core::lifecycle::EXHAUSTED;
 use posthaste_core::store::{Claim, ClaimRequest, DeadHead, Ordering, Scope};
+use posthaste_sql::RowChange;
 use posthaste_sql::table::Role;
 use sqlx::query::Query;
 use sqlx::sqlite::{SqliteArguments, SqliteRow};
@@ -254,12 +254,14 @@ impl SqliteStore {
         scope: &Scope,
         max_attempts: u32,
     ) -> sqlx::Result<Vec<MessageId>> {
+        let exhausted = RowChange::exhausted(&self.map);
         let rows = sqlx::query(self.statements.rows.sweep.sql())
             .bind(&scope.namespace)
             .bind(i64::from(max_attempts))
             .bind(topics(scope))
             .bind(&scope.tenant)
-            .bind(self.map.error_text(EXHAUSTED))
+            .bind(exhausted.error)
+            .bind(exhausted.attempts)
             .fetch_all(&mut *conn)
             .await?;
         let died = ids_in_order(rows, &self.map)?;

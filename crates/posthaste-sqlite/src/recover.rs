@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use posthaste_core::MessageId;
-use posthaste_core::lifecycle::{EXHAUSTED, State};
+use posthaste_core::lifecycle::State;
 use posthaste_core::store::{Halving, Recovered, Scope, SearchDeadline};
+use posthaste_sql::RowChange;
 use posthaste_sql::table::Role;
 use sqlx::query::Query;
 use sqlx::sqlite::SqliteArguments;
@@ -91,13 +92,15 @@ impl SqliteStore {
         recover: &Recover<'q>,
         only: Option<&'q [MessageId]>,
     ) -> Query<'q, Sqlite, SqliteArguments> {
+        let exhausted = RowChange::exhausted(&self.map);
         sqlx::query(statement.sql())
             .bind(&recover.scope.namespace)
             .bind(i64::from(recover.max_attempts))
             .bind(topics(recover.scope))
             .bind(&recover.scope.tenant)
-            .bind(self.map.error_text(EXHAUSTED))
+            .bind(exhausted.error)
             .bind(self.kept_until(Role::LockedAt, recover.stalled_after))
             .bind(only.map(Json))
+            .bind(exhausted.attempts)
     }
 }
