@@ -9,8 +9,8 @@
 //!    └─── replay ──────── Dead ──► discarded (the row is removed)
 //! ```
 //!
-//! The SQL of every store says the same in its own words; the in-memory store of the test kit runs this code, and the
-//! conformance suite holds the two together.
+//! The in-memory store of the test kit runs this code. SQL stores write what a verdict means for the columns of a table
+//! (`posthaste_sql::RowChange`), which a property test holds to it; the conformance suite holds all stores together.
 
 use std::time::Duration;
 
