@@ -1,6 +1,6 @@
 -- Locks rows that were found, unless somebody else has them or they can no longer be claimed.
 --   $1 ids  $2 max attempts  $3 whether they come from vanished workers
-select "@o.id:text" as id, cast(octet_length("@o.payload") as signed) as bytes
+select "@o.id:text" as id, cast(coalesce(octet_length("@o.payload"), 0) as signed) as bytes
 from "@outbox" o
 where "@o.id" in ($1)
     /*if attempts*/ and coalesce("@o.attempts", 0) < /*if max_attempts*/ coalesce("@o.max_attempts" /*if retries*/ + 1 /*end*/, $2) /*else*/ $2 /*end*/ /*end*/

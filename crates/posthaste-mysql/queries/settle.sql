@@ -6,7 +6,10 @@ set /*if attempts*/ "@attempts" = coalesce("@attempts", 0) + $3, /*end*/
         -- What waits lies strictly after created_at: that is what marks a row as waiting.
         else /*as next_attempt_at*/ greatest(
             timestampadd(microsecond, $4 * 1000, utc_timestamp(6)),
-            timestampadd(microsecond, 1, /*if created_at*/ coalesce("@created_at:time", utc_timestamp(6)) /*else*/ utc_timestamp(6) /*end*/)
+            /*if created_at*/
+            -- Nothing is worked out from what is past: it may be no date, which the server refuses.
+            case when "@created_at:time" >= utc_timestamp(6) then timestampadd(microsecond, 1, "@created_at:time") else utc_timestamp(6) end
+            /*else*/ utc_timestamp(6) /*end*/
         ) /*end*/ end, /*end*/
     /*if locked_by*/ "@locked_by" = null, /*end*/
     /*if lease_token*/ "@lease_token" = null, /*end*/

@@ -76,7 +76,11 @@ pub fn store_error(error: sqlx::Error) -> StoreError {
             Kind::Access,
             Some("check ssl-mode and the certificates in the database URL"),
         ),
-        sqlx::Error::ColumnNotFound(_) | sqlx::Error::ColumnDecode { .. } => (Kind::SchemaMissing, Some(MIGRATE)),
+        sqlx::Error::ColumnNotFound(_) => (Kind::SchemaMissing, Some(MIGRATE)),
+        sqlx::Error::ColumnDecode { .. } => (
+            Kind::Other,
+            Some("correct the type of the column, or what it holds in that row"),
+        ),
         _ => (Kind::Other, None),
     };
     let message = match &error {

@@ -5,9 +5,9 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use posthaste_core::MessageId;
 use posthaste_core::store::{ClaimedMessage, Record};
-use posthaste_sql::table::{RawRow, TableMap};
-use sqlx::Row;
+use posthaste_sql::table::{RawRow, Role, TableMap};
 use sqlx::mysql::MySqlRow;
+use sqlx::{MySql, Row, Type, ValueRef};
 
 /// A hundred years: longer than anybody means, and far from where a `DATETIME` ends.
 const FOREVER_MS: i64 = 100 * 365 * 24 * 3_600 * 1_000;
@@ -32,7 +32,15 @@ pub(crate) fn ids(rows: &[MySqlRow], map: &TableMap) -> sqlx::Result<Vec<Message
     rows.iter().map(|row| id(row, map)).collect()
 }
 
-fn raw(row: &MySqlRow) -> sqlx::Result<RawRow> {
+fn raw(row: &MySqlRow, map: &TableMap) -> sqlx::Result<RawRow> {
+    let (created_at, fault) = match time(row, Role::CreatedAt)? {
+        Time::Known(time) => (time, None),
+        Time::Missing => (DateTime::default(), None),
+        Time::Unreadable => (
+            DateTime::default(),
+            Some(map.unreadable(Role::CreatedAt, "a date of the calendar")),
+        ),
+    };
     Ok(RawRow {
         id: row.try_get("id")?,
         event_id: row.try_get("event_id")?,
@@ -46,18 +54,47 @@ fn raw(row: &MySqlRow) -> sqlx::Result<RawRow> {
         aggregate_type: row.try_get("aggregate_type")?,
         aggregate_id: row.try_get("aggregate_id")?,
         content_type: row.try_get("content_type")?,
-        payload: row.try_get("payload")?,
+        payload: row.try_get::<Option<_>, _>("payload")?.unwrap_or_default(),
         headers: row.try_get("headers")?,
         content_hash: row.try_get("content_hash")?,
         attempts: row.try_get::<Option<i64>, _>("attempts")?.unwrap_or(0),
         max_attempts: row.try_get("max_attempts")?,
         version: row.try_get("version")?,
-        created_at: row.try_get::<Option<_>, _>("created_at")?.unwrap_or_default(),
+        created_at,
+        fault,
     })
 }
 
+/// What a column has for a time.
+enum Time {
+    Known(DateTime<Utc>),
+    Missing,
+    /// A server may be told to keep what is no date, such as the 0th of a month.
+    Unreadable,
+}
+
+impl Time {
+    fn known(self) -> Option<DateTime<Utc>> {
+        match self {
+            Self::Known(time) => Some(time),
+            Self::Missing | Self::Unreadable => None,
+        }
+    }
+}
+
+fn time(row: &MySqlRow, role: Role) -> sqlx::Result<Time> {
+    let column = row.try_get_raw(role.name())?;
+    let is_time = <DateTime<Utc> as Type<MySql>>::compatible(&column.type_info());
+    match row.try_get::<Option<DateTime<Utc>>, _>(role.name()) {
+        Ok(time) => Ok(time.map_or(Time::Missing, Time::Known)),
+        // If the column has another type this is about all rows.
+        Err(sqlx::Error::ColumnDecode { .. }) if is_time => Ok(Time::Unreadable),
+        Err(error) => Err(error),
+    }
+}
+
 pub(crate) fn claimed(row: &MySqlRow, map: &TableMap) -> sqlx::Result<ClaimedMessage> {
-    Ok(map.claimed(&raw(row)?))
+    Ok(map.claimed(&raw(row, map)?))
 }
 
 pub(crate) fn record(row: &MySqlRow, map: &TableMap) -> sqlx::Result<Record> {
@@ -65,19 +102,19 @@ pub(crate) fn record(row: &MySqlRow, map: &TableMap) -> sqlx::Result<Record> {
     let state = map
         .state(&word)
         .ok_or_else(|| undecodable("status", format!("`{word}` is not a state of this table map")))?;
-    let raw = raw(row)?;
-    let time = |column: &str| row.try_get::<Option<DateTime<Utc>>, _>(column);
+    let raw = raw(row, map)?;
+    let time = |role| Ok::<_, sqlx::Error>(time(row, role)?.known());
     Ok(Record {
         message: map.message(&raw).0,
         sequence: row.try_get("seq")?,
         state,
         attempts: u32::try_from(raw.attempts).unwrap_or(0),
-        next_attempt_at: time("next_attempt_at")?.unwrap_or(raw.created_at),
+        next_attempt_at: time(Role::NextAttemptAt)?.unwrap_or(raw.created_at),
         locked_by: row.try_get("locked_by")?,
-        locked_until: time("locked_until")?,
+        locked_until: time(Role::LockedUntil)?,
         last_error: row.try_get("last_error")?,
         created_at: raw.created_at,
-        updated_at: time("updated_at")?.unwrap_or(raw.created_at),
-        delivered_at: time("delivered_at")?,
+        updated_at: time(Role::UpdatedAt)?.unwrap_or(raw.created_at),
+        delivered_at: time(Role::DeliveredAt)?,
     })
 }

@@ -61,6 +61,7 @@ fn raw(row: &PgRow) -> sqlx::Result<RawRow> {
         max_attempts: row.try_get("max_attempts")?,
         version: row.try_get("version")?,
         created_at: created_at(row)?,
+        fault: None,
     })
 }
 

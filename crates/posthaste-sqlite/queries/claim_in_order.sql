@@ -74,7 +74,7 @@ set "@status" = '@processing', "@attempts" = coalesce("@attempts", 0) + 1,
     /*if locked_by*/ "@locked_by" = ?7, /*end*/
     /*if locked_until*/ "@locked_until" = /*as locked_until*/ (select now from clock) + ?9 /*end*/, /*end*/
     /*if locked_at*/ "@locked_at" = /*as locked_at*/ (select now from clock) /*end*/, /*end*/
-    /*if version*/ "@version" = coalesce("@version", 0) + 1, /*end*/
+    /*if version*/ "@version" = coalesce("@version:int", 0) + 1, /*end*/
     /*if updated_at*/ "@updated_at" = /*as updated_at*/ (select now from clock) /*end*/, /*end*/
     "@lease_token" = ?8
 where "@id" in (select id from picked)
@@ -84,4 +84,4 @@ returning "@order:as", "@id:text" as id, "@event_id:text" as event_id, "@namespa
     "@aggregate_type:text" as aggregate_type, "@aggregate_id:text" as aggregate_id, "@content_type:text" as content_type,
     "@payload:bytes" as payload, "@headers:text" as headers, "@content_hash:bytes" as content_hash,
     "@attempts:int" as attempts, "@max_attempts:int" as max_attempts, "@version:int" as version,
-    "@created_at:time" as created_at
+    "@created_at:time" as created_at, coalesce("@id" = /*as id*/ "@id:text" /*end*/, 0) as found_by_id

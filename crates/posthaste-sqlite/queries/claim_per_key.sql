@@ -118,4 +118,4 @@ returning "@order:as", "@id:text" as id, "@event_id:text" as event_id, "@namespa
     "@aggregate_type:text" as aggregate_type, "@aggregate_id:text" as aggregate_id, "@content_type:text" as content_type,
     "@payload:bytes" as payload, "@headers:text" as headers, "@content_hash:bytes" as content_hash,
     "@attempts:int" as attempts, "@max_attempts:int" as max_attempts, "@version:int" as version,
-    "@created_at:time" as created_at
+    "@created_at:time" as created_at, coalesce("@id" = /*as id*/ "@id:text" /*end*/, 0) as found_by_id

@@ -20,7 +20,7 @@ select
             and (?4 is null or "@tenant" = ?4)
     ) as due,
     (
-        select max("@attempts")
+        select max("@attempts:int")
         from "@outbox" indexed by "@outbox+leased"
         where "@namespace" = ?1 and "@status" = '@processing' and "@locked_until" < (select now from clock)
             and "@attempts" < ?2

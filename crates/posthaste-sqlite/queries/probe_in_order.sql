@@ -14,7 +14,7 @@ select
             /*if tenant*/ and (?4 is null or "@o.tenant" = /*as tenant*/ ?4 /*end*/) /*end*/
     ) as due,
     /*if locked_until*/ (
-        select max(?2 - (/*if max_attempts*/ coalesce("@o.max_attempts" /*if retries*/ + 1 /*end*/, ?2) /*else*/ ?2 /*end*/ - coalesce("@o.attempts", 0)))
+        select max(?2 - (/*if max_attempts*/ coalesce("@o.max_attempts:int" /*if retries*/ + 1 /*end*/, ?2) /*else*/ ?2 /*end*/ - coalesce("@o.attempts:int", 0)))
         from "@outbox" o
         where "@o.status" = '@processing' /*if namespace*/ and "@o.namespace" = /*as namespace*/ ?1 /*end*/ /*end*/
             and coalesce("@o.locked_until:time", 0) < (select now from clock)

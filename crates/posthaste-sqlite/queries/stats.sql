@@ -26,6 +26,8 @@ given_up as (
 oldest as (
     select min(created_at) as created_at
     from (select created_at from head union all select oldest from waiting union all select oldest from leased)
+    -- Anything may stand there.
+    where typeof(created_at) = 'integer' and created_at >= 0
 )
 select
     fresh.n + waiting.n as pending, waiting.not_due as waiting, leased.n as processing, given_up.n as dead,

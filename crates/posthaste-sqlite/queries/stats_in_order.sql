@@ -16,5 +16,6 @@ given_up as (
 )
 select
     open.n as pending, open.not_due as waiting, leased.n as processing, given_up.n as dead,
-    max(clock.now - coalesce(min(open.oldest, leased.oldest), open.oldest, leased.oldest, clock.now), 0) as oldest_ms
+    -- Anything may stand there.
+    cast(max(clock.now - coalesce(min(open.oldest, leased.oldest), open.oldest, leased.oldest, clock.now), 0) as integer) as oldest_ms
 from clock, open, leased, given_up

@@ -6,7 +6,7 @@ set "@status" = '@processing', "@attempts" = coalesce("@attempts", 0) + 1,
     /*if locked_by*/ "@locked_by" = ?2, /*end*/
     /*if locked_until*/ "@locked_until" = /*as locked_until*/ (select now from clock) + ?4 /*end*/, /*end*/
     /*if locked_at*/ "@locked_at" = /*as locked_at*/ (select now from clock) /*end*/, /*end*/
-    /*if version*/ "@version" = coalesce("@version", 0) + 1, /*end*/
+    /*if version*/ "@version" = coalesce("@version:int", 0) + 1, /*end*/
     /*if updated_at*/ "@updated_at" = /*as updated_at*/ (select now from clock) /*end*/, /*end*/
     "@lease_token" = ?3
 where "@o.id" in (select /*as id*/ value /*end*/ from json_each(?1)) and ?2 is not null and ?4 is not null

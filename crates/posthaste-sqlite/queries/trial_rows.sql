@@ -1,6 +1,6 @@
 -- Some open rows of a scope, on which verdicts are tried before all is rolled back.
 --   ?1 how many  ?2 namespace  ?3 topics  ?4 tenant
-select "@o.id:text" as id
+select "@o.id:text" as id, coalesce("@o.id" = /*as id*/ "@o.id:text" /*end*/, 0) as found_by_id
 from "@outbox" o /*if split_index*/ indexed by "@outbox+fresh" /*end*/
 where
     -- Those that have an index of their own.

@@ -97,8 +97,10 @@ impl SqliteStore {
                 .take(conn, &mut taking, request, Wanted::Pending, request.limit)
                 .await?;
         }
+        let (messages, unfindable) = claimed(rows, &self.map)?;
+        taking.refused.extend(unfindable);
         Ok(Claim {
-            messages: claimed(rows, &self.map)?,
+            messages,
             reclaimed,
             died,
             refused: taking.refused,

@@ -14,13 +14,12 @@ impl Dialect for SqliteDialect {
         format!("'{}'", text.replace('\'', "''"))
     }
 
-    /// Text is cast, because what a column holds need not be of its declared type.
+    /// All but times is cast, because what a column holds need not be of its declared type. A time in milliseconds is compared
+    /// with what an index has, and read with care.
     fn read(&self, column: &str, kind: Kind, form: Form, zone: &str) -> String {
         match (form, kind) {
-            (Form::Integer, _)
-            | (Form::Time, Kind::EpochMs)
-            | (Form::Bytes, Kind::Bytes)
-            | (Form::Fence, Kind::Uuid) => column.to_owned(),
+            (Form::Time, Kind::EpochMs) | (Form::Fence, Kind::Uuid) => column.to_owned(),
+            (Form::Integer, _) => format!("cast({column} as integer)"),
             (Form::Text, Kind::UuidBytes) => hyphenated(column),
             (Form::Text, _) => format!("cast({} as text)", json(column, kind)),
             (Form::Bytes, _) => format!("cast({} as blob)", json(column, kind)),

@@ -16,7 +16,8 @@ pub fn store_error(error: sqlx::Error) -> StoreError {
             Kind::Unavailable,
             Some("check that the database file can be read and that its pool is open"),
         ),
-        sqlx::Error::ColumnNotFound(_) | sqlx::Error::ColumnDecode { .. } => (Kind::SchemaMissing, Some(MIGRATE)),
+        sqlx::Error::ColumnNotFound(_) => (Kind::SchemaMissing, Some(MIGRATE)),
+        sqlx::Error::ColumnDecode { .. } => (Kind::Other, Some("correct what the column holds in that row")),
         _ => (Kind::Other, None),
     };
     StoreError {

@@ -11,7 +11,7 @@ use sqlx::{Executor, SqliteConnection};
 
 use crate::claim::topics;
 use crate::error::store_error;
-use crate::rows::id;
+use crate::rows::{id, is_found_by_id};
 use crate::{BEGIN, SqliteStore};
 
 /// On so many rows at once: those of one batch may be in each other's way.
@@ -112,7 +112,14 @@ impl SqliteStore {
             .bind(topics(scope))
             .bind(&scope.tenant);
         let rows = rows.fetch_all(conn).await?;
-        rows.iter().map(|row| id(row, "id", &self.map)).collect()
+        let mut ids = Vec::with_capacity(rows.len());
+        for row in &rows {
+            // What becomes of others is never written.
+            if is_found_by_id(row)? {
+                ids.push(id(row, "id", &self.map)?);
+            }
+        }
+        Ok(ids)
     }
 
     /// A row that is never there for anybody else, if the table takes what a map knows of.

@@ -37,9 +37,17 @@ pub struct RawRow {
     pub max_attempts: Option<i64>,
     pub version: Option<i64>,
     pub created_at: DateTime<Utc>,
+    /// What could not be read; the other fields are as good as it gets.
+    pub fault: Option<String>,
 }
 
 impl TableMap {
+    /// Why a row is not published whose column for this role has something else than `wanted`.
+    pub fn unreadable(&self, role: Role, wanted: &str) -> String {
+        let column = self.column(role).map_or(role.name(), |column| column.name.as_str());
+        format!("{column}: it is not {wanted}; correct the row, then replay it")
+    }
+
     /// An id as a database gave it.
     pub fn id(&self, text: &str) -> MessageId {
         match self.column(Role::Id).map(|column| column.kind) {
@@ -84,7 +92,7 @@ impl TableMap {
         if message.event_id().is_empty() {
             fault = Some("id: it is empty, and consumers deduplicate by it; give the row an id".to_owned());
         }
-        (message, fault)
+        (message, row.fault.clone().or(fault))
     }
 
     /// A row that was claimed; `row.attempts` counts this claim.
