@@ -5,8 +5,6 @@ from (
     select 1
     from "@outbox" o
     where "@o.status" in ('@open')
-        /*if namespace*/ and "@o.namespace" = $1 /*end*/
-        /*if topic*/ and ($3 or "@o.topic" in ($4)) /*end*/
-        /*if tenant*/ and ($5 is null or "@o.tenant" = $5) /*end*/
+        /*put o.and_in_scope*/
     limit $6
 ) counted

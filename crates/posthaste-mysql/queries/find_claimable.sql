@@ -32,15 +32,13 @@ from (
                 select
                     "@o.id:text" as id, "@o.topic:text" as topic, "@o.ordering_key:text" as ordering_key, "@o.order:as",
                     coalesce("@o.id" not in ($16), 1)
-                        /*if attempts*/ and coalesce("@o.attempts", 0) < /*if max_attempts*/ coalesce("@o.max_attempts" /*if retries*/ + 1 /*end*/, $2) /*else*/ $2 /*end*/ /*end*/
+                        /*if attempts*/ and coalesce("@o.attempts", 0) < /*put o.max_attempts*/ /*end*/
                         /*if next_attempt_at*/ and coalesce("@o.next_attempt_at:time" <= utc_timestamp(6), 1) /*end*/ as due,
                     /*if next_attempt_at and created_at*/ coalesce("@o.next_attempt_at:time" > "@o.created_at:time", 0)
                         /*else*/ /*if attempts*/ coalesce("@o.attempts", 0) > 0 /*else*/ 0 /*end*/ /*end*/ as waits
                 from "@outbox" o
                 where "@o.status" in ('@open')
-                    /*if namespace*/ and "@o.namespace" = $1 /*end*/
-                    /*if topic*/ and ($3 or "@o.topic" in ($4)) /*end*/
-                    /*if tenant*/ and ($5 is null or "@o.tenant" = $5) /*end*/
+                    /*put o.and_in_scope*/
                 order by "@o.order"
                 limit $13
             ) w
@@ -56,7 +54,7 @@ from (
                 0,
                 /*if locked_until*/ coalesce("@o.locked_until:time" >= utc_timestamp(6), 1) /*else*/ 1 /*end*/,
                 /*if locked_until*/ "@o.locked_until:time" < utc_timestamp(6) /*else*/ 0 /*end*/
-                    and coalesce("@o.attempts", 0) < /*if max_attempts*/ coalesce("@o.max_attempts" /*if retries*/ + 1 /*end*/, $2) /*else*/ $2 /*end*/
+                    and coalesce("@o.attempts", 0) < /*put o.max_attempts*/
                     and coalesce("@o.id" not in ($16), 1)
                     /*if topic*/ and ($3 or "@o.topic" in ($4)) /*end*/
                     /*if tenant*/ and ($5 is null or coalesce("@o.tenant" = $5, 0)) /*end*/,

@@ -9,9 +9,7 @@ from (
         select coalesce("@o.topic:text", '') as topic, "@o.ordering_key:text" as ordering_key, "@o.order:as"
         from "@outbox" o
         where "@o.status" in ('@open')
-            /*if namespace*/ and "@o.namespace" = $1 /*end*/
-            /*if topic*/ and ($3 or "@o.topic" in ($4)) /*end*/
-            /*if tenant*/ and ($5 is null or "@o.tenant" = $5) /*end*/
+            /*put o.and_in_scope*/
         order by "@o.order"
         limit $8
     ) w

@@ -4,8 +4,6 @@ select "@o.id:text" as id
 from "@outbox" o
 where "@o.status" = '@processing'
     and coalesce("@o.locked_at:time" < timestampadd(microsecond, -1000 * $6, utc_timestamp(6)), 1)
-    /*if namespace*/ and "@o.namespace" = $1 /*end*/
-    /*if topic*/ and ($3 or "@o.topic" in ($4)) /*end*/
-    /*if tenant*/ and ($5 is null or "@o.tenant" = $5) /*end*/
+    /*put o.and_in_scope*/
 -- Some may be refused each time: those must not hide the others.
 order by rand() limit $7

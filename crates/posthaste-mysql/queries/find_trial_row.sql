@@ -3,7 +3,5 @@
 select "@o.id:text" as id
 from "@outbox" o
 where "@o.status" in ('@open')
-    /*if namespace*/ and "@o.namespace" = $1 /*end*/
-    /*if topic*/ and ($3 or "@o.topic" in ($4)) /*end*/
-    /*if tenant*/ and ($5 is null or "@o.tenant" = $5) /*end*/
+    /*put o.and_in_scope*/
 limit 100

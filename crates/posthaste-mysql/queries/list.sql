@@ -2,12 +2,7 @@
 --   $1 namespace  $2 whether rows in any state are wanted  $3 words of the state  $4 topic  $5 key  $6 tenant
 --   $7 whether rows of any id are wanted  $8 ids  $9 the row after which the list goes on  $10 limit
 select
-    "@o.seq:int" as seq, "@o.id:text" as id, "@o.event_id:text" as event_id, "@o.namespace:text" as namespace,
-    "@o.topic:text" as topic, "@o.ordering_key:text" as ordering_key, "@o.tenant:text" as tenant,
-    "@o.dedupe_key:text" as dedupe_key, "@o.event_type:text" as event_type, "@o.source:text" as source,
-    "@o.aggregate_type:text" as aggregate_type, "@o.aggregate_id:text" as aggregate_id,
-    "@o.content_type:text" as content_type, "@o.payload:bytes" as payload, "@o.headers:text" as headers,
-    "@o.content_hash:bytes" as content_hash, "@o.max_attempts:int" as max_attempts, "@o.version:int" as version,
+    "@o.seq:int" as seq, "@o.message", "@o.max_attempts:int" as max_attempts, "@o.version:int" as version,
     "@o.status:text" as status, "@o.attempts:int" as attempts, /*if next_attempt_at*/ "@o.next_attempt_at:time" /*else*/ null /*end*/ as next_attempt_at,
     /*if locked_by*/ "@o.locked_by:text" /*else*/ "@o.lease_token:text" /*end*/ as locked_by,
     /*if locked_until*/ "@o.locked_until:time" /*else*/ null /*end*/ as locked_until, "@o.last_error:text" as last_error, "@o.created_at:time" as created_at,

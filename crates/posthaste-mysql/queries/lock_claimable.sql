@@ -3,7 +3,7 @@
 select "@o.id:text" as id, cast(coalesce(octet_length("@o.payload"), 0) as signed) as bytes
 from "@outbox" o
 where "@o.id" in ($1)
-    /*if attempts*/ and coalesce("@o.attempts", 0) < /*if max_attempts*/ coalesce("@o.max_attempts" /*if retries*/ + 1 /*end*/, $2) /*else*/ $2 /*end*/ /*end*/
+    /*if attempts*/ and coalesce("@o.attempts", 0) < /*put o.max_attempts*/ /*end*/
     and case when $3
         then /*if locked_until*/ "@o.status" = '@processing' and "@o.locked_until:time" < utc_timestamp(6) /*else*/ false /*end*/
         else "@o.status" in ('@open') /*if next_attempt_at*/ and coalesce("@o.next_attempt_at:time" <= utc_timestamp(6), 1) /*end*/

@@ -3,6 +3,6 @@
 select "@o.id:text" as id
 from "@outbox" o
 where "@o.id" in ($1) and "@o.status" in ('@open' /*if locked_until*/, '@processing' /*end*/)
-    and coalesce("@o.attempts", 0) >= /*if max_attempts*/ coalesce("@o.max_attempts" /*if retries*/ + 1 /*end*/, $2) /*else*/ $2 /*end*/
+    and coalesce("@o.attempts", 0) >= /*put o.max_attempts*/
     /*if locked_until*/ and ("@o.status" <> '@processing' or "@o.locked_until:time" < utc_timestamp(6)) /*end*/
 for update skip locked

@@ -61,6 +61,14 @@ impl Dialect for MySqlDialect {
         }
     }
 
+    fn part(&self, name: &str) -> Option<&'static str> {
+        Some(match name {
+            "and_in_scope" => include_str!("../queries/parts/and_in_scope.sql"),
+            "max_attempts" => include_str!("../queries/parts/max_attempts.sql"),
+            _ => return None,
+        })
+    }
+
     fn type_name(&self, kind: Kind) -> &'static str {
         match kind {
             Kind::Integer | Kind::Boolean | Kind::EpochS | Kind::EpochMs | Kind::EpochUs => "signed",

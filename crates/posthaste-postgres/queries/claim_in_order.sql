@@ -9,18 +9,14 @@ with seen as materialized (
     (
         select "@o.id" as id, "@o.topic:text" as topic, "@o.ordering_key:text" as ordering_key, "@o.order:as",
             true as pending, false as live, false as expired,
-            coalesce("@o.attempts", 0) < /*if max_attempts*/ coalesce("@o.max_attempts" /*if retries*/ + 1 /*end*/, $2::integer)
-                /*else*/ $2::integer /*end*/
+            coalesce("@o.attempts", 0) < /*put o.max_attempts*/
                 and "@o.id" not in (select unnest($14::text[]::/*type id*/ uuid /*end*/[]))
-                /*if next_attempt_at*/ and ("@o.next_attempt_at" is null
-                    or "@o.next_attempt_at" <= /*as next_attempt_at*/ now() /*end*/) /*end*/ as due,
+                /*put o.and_due*/ as due,
             coalesce("@o.attempts", 0) > 0 /*if next_attempt_at and created_at*/
                 or coalesce("@o.next_attempt_at:time" > "@o.created_at:time", false) /*end*/ as waits
         from "@outbox" o
         where "@o.status" in ('@open')
-            and /*if namespace*/ "@o.namespace:text" = $1 /*else*/ $1::text is not null /*end*/
-            and /*if topic*/ ($3::text[] is null or "@o.topic:text" = any ($3)) /*else*/ $3::text[] is null /*end*/
-            and /*if tenant*/ ($4::text is null or "@o.tenant:text" = $4) /*else*/ $4::text is null /*end*/
+            and /*put o.in_scope*/
         order by "@o.order"
         limit $10
     )
@@ -28,8 +24,7 @@ with seen as materialized (
     select "@o.id", "@o.topic:text", "@o.ordering_key:text", "@o.order", false,
         /*if locked_until*/ coalesce("@o.locked_until" >= /*as locked_until*/ now() /*end*/, false) /*else*/ true /*end*/,
         /*if locked_until*/ coalesce("@o.locked_until" < /*as locked_until*/ now() /*end*/, true) /*else*/ false /*end*/
-            and coalesce("@o.attempts", 0) < /*if max_attempts*/ coalesce("@o.max_attempts" /*if retries*/ + 1 /*end*/, $2::integer)
-                /*else*/ $2::integer /*end*/
+            and coalesce("@o.attempts", 0) < /*put o.max_attempts*/
             and "@o.id" not in (select unnest($14::text[]::/*type id*/ uuid /*end*/[]))
             /*if topic*/ and ($3::text[] is null or "@o.topic:text" = any ($3)) /*end*/
             /*if tenant*/ and ($4::text is null or "@o.tenant:text" = $4) /*end*/,
@@ -101,12 +96,7 @@ picked as (
         /*if version*/ , "@version" = coalesce("@o.version", 0) + 1 /*end*/
         /*if updated_at*/ , "@updated_at" = /*as updated_at*/ now() /*end*/ /*end*/
     where "@o.id" = any (array(select id from picked)) and $8::bigint is not null
-    returning "@o.order:as", "@o.id:text" as id, "@o.event_id:text" as event_id, "@o.namespace:text" as namespace,
-        "@o.topic:text" as topic, "@o.ordering_key:text" as ordering_key, "@o.tenant:text" as tenant,
-        "@o.dedupe_key:text" as dedupe_key, "@o.event_type:text" as event_type, "@o.source:text" as source,
-        "@o.aggregate_type:text" as aggregate_type, "@o.aggregate_id:text" as aggregate_id,
-        "@o.content_type:text" as content_type, "@o.payload:bytes" as payload, "@o.headers:text" as headers,
-        "@o.content_hash:bytes" as content_hash,
+    returning "@o.order:as", "@o.message",
         "@o.attempts:int"::bigint as attempts, "@o.max_attempts:int"::bigint as max_attempts,
         /*if version*/ coalesce("@o.version", 0)::bigint /*else*/ null::bigint /*end*/ as version, "@o.created_at:time" as created_at
 )

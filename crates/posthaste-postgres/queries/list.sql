@@ -1,11 +1,6 @@
 -- Rows as an operator sees them.
 select
-    "@o.seq:int"::bigint as seq, "@o.id:text" as id, "@o.event_id:text" as event_id, "@o.namespace:text" as namespace,
-    "@o.topic:text" as topic, "@o.ordering_key:text" as ordering_key, "@o.tenant:text" as tenant,
-    "@o.dedupe_key:text" as dedupe_key, "@o.event_type:text" as event_type, "@o.source:text" as source,
-    "@o.aggregate_type:text" as aggregate_type, "@o.aggregate_id:text" as aggregate_id,
-    "@o.content_type:text" as content_type, "@o.payload:bytes" as payload, "@o.headers:text" as headers,
-    "@o.content_hash:bytes" as content_hash, "@o.max_attempts:int"::bigint as max_attempts,
+    "@o.seq:int"::bigint as seq, "@o.message", "@o.max_attempts:int"::bigint as max_attempts,
     "@o.version:int"::bigint as version,
     "@o.status"::text as status, coalesce("@o.attempts:int", 0)::bigint as attempts,
     /*if next_attempt_at*/ coalesce("@o.next_attempt_at:time", "@o.created_at:time") /*else*/ "@o.created_at:time" /*end*/

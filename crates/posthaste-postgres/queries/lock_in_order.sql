@@ -7,17 +7,13 @@
 with seen as materialized (
     (
         select "@o.id" as id, "@o.topic:text" as topic, "@o.ordering_key:text" as ordering_key, "@o.order:as",
-            /*if attempts*/ coalesce("@o.attempts", 0) < /*if max_attempts*/ coalesce("@o.max_attempts" /*if retries*/ + 1 /*end*/, $2::integer)
-                /*else*/ $2::integer /*end*/ /*else*/ $2::integer > 0 /*end*/
-                /*if next_attempt_at*/ and ("@o.next_attempt_at" is null
-                    or "@o.next_attempt_at" <= /*as next_attempt_at*/ now() /*end*/) /*end*/ as due,
+            /*if attempts*/ coalesce("@o.attempts", 0) < /*put o.max_attempts*/ /*else*/ $2::integer > 0 /*end*/
+                /*put o.and_due*/ as due,
             coalesce("@o.attempts:int", 0) > 0 /*if next_attempt_at and created_at*/
                 or coalesce("@o.next_attempt_at:time" > "@o.created_at:time", false) /*end*/ as waits, true as pending
         from "@outbox" o
         where "@o.status" in ('@open')
-            and /*if namespace*/ "@o.namespace:text" = $1 /*else*/ $1::text is not null /*end*/
-            and /*if topic*/ ($3::text[] is null or "@o.topic:text" = any ($3)) /*else*/ $3::text[] is null /*end*/
-            and /*if tenant*/ ($4::text is null or "@o.tenant:text" = $4) /*else*/ $4::text is null /*end*/
+            and /*put o.in_scope*/
         order by "@o.order"
         limit $7
     )
@@ -66,12 +62,7 @@ picked as (
     ) measured
     where ours and (unbroken or ordering_key is null) and (bytes_before = 0 or bytes_before + bytes <= $6)
 )
-select "@o.id:text" as id, "@o.event_id:text" as event_id, "@o.namespace:text" as namespace,
-        "@o.topic:text" as topic, "@o.ordering_key:text" as ordering_key, "@o.tenant:text" as tenant,
-        "@o.dedupe_key:text" as dedupe_key, "@o.event_type:text" as event_type, "@o.source:text" as source,
-        "@o.aggregate_type:text" as aggregate_type, "@o.aggregate_id:text" as aggregate_id,
-        "@o.content_type:text" as content_type, "@o.payload:bytes" as payload, "@o.headers:text" as headers,
-        "@o.content_hash:bytes" as content_hash,
+select "@o.message",
         -- The attempt that is made now is counted when its verdict is written.
         coalesce("@o.attempts:int", 0)::bigint + 1 as attempts, "@o.max_attempts:int"::bigint as max_attempts,
         /*if version*/ coalesce("@o.version", 0)::bigint /*else*/ null::bigint /*end*/ as version, "@o.created_at:time" as created_at,

@@ -1,9 +1,7 @@
 -- What vanished workers left behind: the most attempts among rows that may be tried again, and how many may not.
 select
-    max("@o.attempts") filter (where "@o.attempts" < /*if max_attempts*/
-        coalesce("@o.max_attempts" /*if retries*/ + 1 /*end*/, $2::integer) /*else*/ $2::integer /*end*/)::bigint as most_tried,
-    count(*) filter (where "@o.attempts" >= /*if max_attempts*/
-        coalesce("@o.max_attempts" /*if retries*/ + 1 /*end*/, $2::integer) /*else*/ $2::integer /*end*/) as exhausted
+    max("@o.attempts") filter (where "@o.attempts" < /*put o.max_attempts*/)::bigint as most_tried,
+    count(*) filter (where "@o.attempts" >= /*put o.max_attempts*/) as exhausted
 from "@outbox" o
 where /*if namespace*/ "@o.namespace:text" = $1 /*else*/ $1::text is not null /*end*/
     and "@o.status" = '@processing'

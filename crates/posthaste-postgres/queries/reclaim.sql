@@ -76,11 +76,6 @@ set "@status" = '@processing', "@attempts" = o."@attempts" + 1,
     "@locked_by" = $7::text::/*type locked_by*/ uuid /*end*/,
     "@lease_token" = $8::text::/*type lease_token*/ uuid /*end*/, "@locked_until" = now() + $9::bigint * interval '1 millisecond', "@updated_at" = now()
 where o."@id" = any (array(select id from picked))
-returning "@o.seq"::bigint as seq, "@o.id:text" as id, "@o.event_id:text" as event_id, "@o.namespace:text" as namespace,
-    "@o.topic:text" as topic, "@o.ordering_key:text" as ordering_key, "@o.tenant:text" as tenant,
-    "@o.dedupe_key:text" as dedupe_key, "@o.event_type:text" as event_type, "@o.source:text" as source,
-    "@o.aggregate_type:text" as aggregate_type, "@o.aggregate_id:text" as aggregate_id,
-    "@o.content_type:text" as content_type, "@o.payload:bytes" as payload, "@o.headers:text" as headers,
-    "@o.content_hash:bytes" as content_hash, "@o.attempts:int"::bigint as attempts,
+returning "@o.seq"::bigint as seq, "@o.message", "@o.attempts:int"::bigint as attempts,
     "@o.max_attempts:int"::bigint as max_attempts, "@o.version:int"::bigint as version,
     "@o.created_at:time" as created_at

@@ -4,15 +4,12 @@
 --   $7 only these rows, if any are given  $8 added to attempts of a row that dies
 with stalled as materialized (
     select "@o.id" as id,
-        coalesce("@o.attempts", 0) >= /*if max_attempts*/ coalesce("@o.max_attempts" /*if retries*/ + 1 /*end*/, $2::integer)
-            /*else*/ $2::integer /*end*/ as exhausted
+        coalesce("@o.attempts", 0) >= /*put o.max_attempts*/ as exhausted
     from "@outbox" o
     where "@o.status" = '@processing'
         and ("@o.locked_at" is null
             or "@o.locked_at" < /*as locked_at*/ now() - $6::bigint * interval '1 millisecond' /*end*/)
-        and /*if namespace*/ "@o.namespace:text" = $1 /*else*/ $1::text is not null /*end*/
-        and /*if topic*/ ($3::text[] is null or "@o.topic:text" = any ($3)) /*else*/ $3::text[] is null /*end*/
-        and /*if tenant*/ ($4::text is null or "@o.tenant:text" = $4) /*else*/ $4::text is null /*end*/
+        and /*put o.in_scope*/
         and ($7::text[] is null or "@o.id" = any ($7::text[]::/*type id*/ uuid /*end*/[]))
     for update skip locked
 )

@@ -26,13 +26,10 @@ with exhausted as materialized (
     select "@o.id" as id
     from "@outbox" o
     where "@o.status" in ('@open' /*if locked_until*/ , '@processing' /*end*/) and coalesce("@o.attempts", 0) > 0
-        and "@o.attempts" >= /*if max_attempts*/ coalesce("@o.max_attempts" /*if retries*/ + 1 /*end*/, $2::integer)
-            /*else*/ $2::integer /*end*/
+        and "@o.attempts" >= /*put o.max_attempts*/
         /*if locked_until*/ and ("@o.status" in ('@open')
             or "@o.locked_until" is null or "@o.locked_until" < /*as locked_until*/ now() /*end*/) /*end*/
-        and /*if namespace*/ "@o.namespace:text" = $1 /*else*/ $1::text is not null /*end*/
-        and /*if topic*/ ($3::text[] is null or "@o.topic:text" = any ($3)) /*else*/ $3::text[] is null /*end*/
-        and /*if tenant*/ ($4::text is null or "@o.tenant:text" = $4) /*else*/ $4::text is null /*end*/
+        and /*put o.in_scope*/
 /*end*/
 ),
 locked as materialized (

@@ -84,6 +84,15 @@ impl Dialect for PostgresDialect {
         }
     }
 
+    fn part(&self, name: &str) -> Option<&'static str> {
+        Some(match name {
+            "and_due" => include_str!("../queries/parts/and_due.sql"),
+            "in_scope" => include_str!("../queries/parts/in_scope.sql"),
+            "max_attempts" => include_str!("../queries/parts/max_attempts.sql"),
+            _ => return None,
+        })
+    }
+
     fn type_name(&self, kind: Kind) -> &'static str {
         match kind {
             Kind::Uuid => "uuid",

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use posthaste_sql::TableMap;
 use posthaste_sql::table::{Role, Strategy, Table};
-use posthaste_sql::template::{TemplateError, render};
+use posthaste_sql::template::{Choice, TemplateError, render};
 use sqlx::postgres::PgArguments;
 use sqlx::query::Query;
 use sqlx::{AssertSqlSafe, Postgres};
@@ -16,31 +16,21 @@ use crate::pooling::Sessions;
 #[derive(Clone, Debug)]
 pub(crate) struct Statement {
     text: Arc<str>,
-    /// The ids of the rows that it would change, where its file says how they are chosen: by the first part of the
-    /// statement, up to the line `/*list picked*/`, which names the rows of that part.
+    /// The ids of the rows that it would change, where its file says how they are chosen.
     listing: Option<Arc<str>>,
     sessions: Sessions,
 }
 
 impl Statement {
     fn finish(file: &str, map: &TableMap, sessions: &Sessions) -> Result<Self, TemplateError> {
-        let choice = file.split_once("/*list ").and_then(|(choice, rest)| {
-            let (rows, change) = rest.split_once("*/\n")?;
-            Some((choice, rows, change))
-        });
-        let Some((choice, rows, change)) = choice else {
-            return Ok(Self {
-                text: finished(file, map)?,
-                listing: None,
-                sessions: sessions.clone(),
-            });
+        let finish = |sql: &str| render(sql, map, &PostgresDialect).map(Arc::from);
+        let choice = Choice::of(file);
+        let list = |rows: &str| {
+            format!(r#"select "@o.id:text" as id from "@outbox" o where "@o.id" = any (array(select id from {rows}))"#)
         };
-        let list = format!(
-            r#"{choice} select "@o.id:text" as id from "@outbox" o where "@o.id" = any (array(select id from {rows}))"#
-        );
         Ok(Self {
-            text: finished(&format!("{choice}{change}"), map)?,
-            listing: Some(finished(&list, map)?),
+            text: choice.map_or_else(|| finish(file), |choice| finish(&choice.statement()))?,
+            listing: choice.map(|choice| finish(&choice.listing(list))).transpose()?,
             sessions: sessions.clone(),
         })
     }
@@ -73,13 +63,6 @@ impl Statement {
     pub(crate) fn text(&self) -> &str {
         &self.text
     }
-}
-
-fn finished(sql: &str, map: &TableMap) -> Result<Arc<str>, TemplateError> {
-    let sql = render(sql, map, &PostgresDialect)?;
-    // What parts that were left out leave behind. No name contains a line break.
-    let lines = sql.lines().map(str::trim_end).filter(|line| !line.is_empty());
-    Ok(lines.collect::<Vec<_>>().join("\n").into())
 }
 
 /// A statement's name and text.

@@ -48,6 +48,9 @@ pub trait Dialect: Sync {
     /// An expression that turns a moment into what a column of some kind keeps.
     fn keep_time(&self, moment: &str, kind: Kind, zone: &str) -> String;
 
+    /// A part that several statements have in common, by its name; see `/*put …*/` in [`crate::template`].
+    fn part(&self, name: &str) -> Option<&'static str>;
+
     /// The type to which a parameter for a column of some kind is cast.
     fn type_name(&self, kind: Kind) -> &'static str;
 }

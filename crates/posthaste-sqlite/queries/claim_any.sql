@@ -37,10 +37,6 @@ update "@outbox" indexed by "@outbox+id"
 set "@status" = '@processing', "@attempts" = "@attempts" + 1, "@locked_by" = ?7, "@lease_token" = ?8,
     "@locked_until" = (select now from clock) + ?9, "@updated_at" = (select now from clock)
 where "@id" in (select id from picked)
-returning "@order:as", "@id:text" as id, "@event_id:text" as event_id, "@namespace:text" as namespace,
-    "@topic:text" as topic, "@ordering_key:text" as ordering_key, "@tenant:text" as tenant,
-    "@dedupe_key:text" as dedupe_key, "@event_type:text" as event_type, "@source:text" as source,
-    "@aggregate_type:text" as aggregate_type, "@aggregate_id:text" as aggregate_id, "@content_type:text" as content_type,
-    "@payload:bytes" as payload, "@headers:text" as headers, "@content_hash:bytes" as content_hash,
+returning "@order:as", "@message",
     "@attempts:int" as attempts, "@max_attempts:int" as max_attempts, "@version:int" as version,
     "@created_at:time" as created_at, coalesce("@id" = /*as id*/ "@id:text" /*end*/, 0) as found_by_id

@@ -11,7 +11,7 @@ seen as (
         select
             "@o.id" as id, "@o.topic:text" as topic, "@o.ordering_key:text" as ordering_key, "@o.order:as",
             octet_length("@o.payload") as bytes, 1 as pending, 0 as live, 0 as expired,
-            coalesce("@o.attempts", 0) < /*if max_attempts*/ coalesce("@o.max_attempts" /*if retries*/ + 1 /*end*/, ?2) /*else*/ ?2 /*end*/
+            coalesce("@o.attempts", 0) < /*put o.max_attempts*/
                 and "@o.id" not in (select /*as id*/ value /*end*/ from json_each(?16))
                 /*if next_attempt_at*/ and coalesce("@o.next_attempt_at:time" <= (select now from clock), 1) /*end*/ as due,
             -- A retry goes alone: if it fails again, nothing after it was touched.
@@ -19,8 +19,7 @@ seen as (
                 or /*end*/ coalesce("@o.attempts", 0) > 0 as waits
         from "@outbox" o
         where "@o.status" in ('@open') /*if namespace*/ and "@o.namespace" = /*as namespace*/ ?1 /*end*/ /*end*/
-            /*if topic*/ and (?3 is null or "@o.topic" in (select value from json_each(?3))) /*end*/
-            /*if tenant*/ and (?4 is null or "@o.tenant" = /*as tenant*/ ?4 /*end*/) /*end*/
+            /*put o.and_in_scope*/
         order by "@o.order"
         limit ?13
     )
@@ -29,10 +28,9 @@ seen as (
         "@o.id", "@o.topic:text", "@o.ordering_key:text", "@o.order", octet_length("@o.payload"), 0,
         /*if locked_until*/ coalesce("@o.locked_until:time", 0) >= (select now from clock) /*else*/ 1 /*end*/,
         coalesce(/*if locked_until*/ coalesce("@o.locked_until:time", 0) < (select now from clock) /*else*/ 0 /*end*/
-            and coalesce("@o.attempts", 0) < /*if max_attempts*/ coalesce("@o.max_attempts" /*if retries*/ + 1 /*end*/, ?2) /*else*/ ?2 /*end*/
+            and coalesce("@o.attempts", 0) < /*put o.max_attempts*/
             and "@o.id" not in (select /*as id*/ value /*end*/ from json_each(?16))
-            /*if topic*/ and (?3 is null or "@o.topic" in (select value from json_each(?3))) /*end*/
-            /*if tenant*/ and (?4 is null or "@o.tenant" = /*as tenant*/ ?4 /*end*/) /*end*/, 0),
+            /*put o.and_in_scope*/, 0),
         0, 0
     from "@outbox" o
     where "@o.status" = '@processing' /*if namespace*/ and "@o.namespace" = /*as namespace*/ ?1 /*end*/ /*end*/
@@ -78,10 +76,6 @@ set "@status" = '@processing', "@attempts" = coalesce("@attempts", 0) + 1,
     /*if updated_at*/ "@updated_at" = /*as updated_at*/ (select now from clock) /*end*/, /*end*/
     "@lease_token" = ?8
 where "@id" in (select id from picked)
-returning "@order:as", "@id:text" as id, "@event_id:text" as event_id, "@namespace:text" as namespace,
-    "@topic:text" as topic, "@ordering_key:text" as ordering_key, "@tenant:text" as tenant,
-    "@dedupe_key:text" as dedupe_key, "@event_type:text" as event_type, "@source:text" as source,
-    "@aggregate_type:text" as aggregate_type, "@aggregate_id:text" as aggregate_id, "@content_type:text" as content_type,
-    "@payload:bytes" as payload, "@headers:text" as headers, "@content_hash:bytes" as content_hash,
+returning "@order:as", "@message",
     "@attempts:int" as attempts, "@max_attempts:int" as max_attempts, "@version:int" as version,
     "@created_at:time" as created_at, coalesce("@id" = /*as id*/ "@id:text" /*end*/, 0) as found_by_id

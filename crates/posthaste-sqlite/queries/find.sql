@@ -2,11 +2,7 @@
 --   ?1 namespace  ?2 words of the status  ?3 topic  ?4 ordering key  ?5 tenant  ?6 ids
 --   ?7 after the row with this id  ?8 limit
 select
-    "@order:as", "@seq:int" as seq, "@id:text" as id, "@event_id:text" as event_id, "@namespace:text" as namespace,
-    "@topic:text" as topic, "@ordering_key:text" as ordering_key, "@tenant:text" as tenant,
-    "@dedupe_key:text" as dedupe_key, "@event_type:text" as event_type, "@source:text" as source,
-    "@aggregate_type:text" as aggregate_type, "@aggregate_id:text" as aggregate_id, "@content_type:text" as content_type,
-    "@payload:bytes" as payload, "@headers:text" as headers, "@content_hash:bytes" as content_hash,
+    "@order:as", "@seq:int" as seq, "@message",
     "@attempts:int" as attempts, "@max_attempts:int" as max_attempts, "@version:int" as version,
     "@status:text" as status, /*if next_attempt_at*/ "@next_attempt_at:time" /*else*/ null /*end*/ as next_attempt_at,
     /*if locked_by*/ "@locked_by:text" /*else*/ "@lease_token:text" /*end*/ as locked_by,

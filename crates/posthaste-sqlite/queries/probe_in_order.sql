@@ -8,26 +8,23 @@ select
         select 1
         from "@outbox" o
         where "@o.status" in ('@open') /*if namespace*/ and "@o.namespace" = /*as namespace*/ ?1 /*end*/ /*end*/
-            and coalesce("@o.attempts", 0) < /*if max_attempts*/ coalesce("@o.max_attempts" /*if retries*/ + 1 /*end*/, ?2) /*else*/ ?2 /*end*/
+            and coalesce("@o.attempts", 0) < /*put o.max_attempts*/
             /*if next_attempt_at*/ and coalesce("@o.next_attempt_at:time" <= (select now from clock), 1) /*end*/
-            /*if topic*/ and (?3 is null or "@o.topic" in (select value from json_each(?3))) /*end*/
-            /*if tenant*/ and (?4 is null or "@o.tenant" = /*as tenant*/ ?4 /*end*/) /*end*/
+            /*put o.and_in_scope*/
     ) as due,
     /*if locked_until*/ (
         select max(?2 - (/*if max_attempts*/ coalesce("@o.max_attempts:int" /*if retries*/ + 1 /*end*/, ?2) /*else*/ ?2 /*end*/ - coalesce("@o.attempts:int", 0)))
         from "@outbox" o
         where "@o.status" = '@processing' /*if namespace*/ and "@o.namespace" = /*as namespace*/ ?1 /*end*/ /*end*/
             and coalesce("@o.locked_until:time", 0) < (select now from clock)
-            and coalesce("@o.attempts", 0) < /*if max_attempts*/ coalesce("@o.max_attempts" /*if retries*/ + 1 /*end*/, ?2) /*else*/ ?2 /*end*/
-            /*if topic*/ and (?3 is null or "@o.topic" in (select value from json_each(?3))) /*end*/
-            /*if tenant*/ and (?4 is null or "@o.tenant" = /*as tenant*/ ?4 /*end*/) /*end*/
+            and coalesce("@o.attempts", 0) < /*put o.max_attempts*/
+            /*put o.and_in_scope*/
     ) /*else*/ null /*end*/ as most_tried,
     /*if locked_until*/ exists (
         select 1
         from "@outbox" o
         where "@o.status" = '@processing' /*if namespace*/ and "@o.namespace" = /*as namespace*/ ?1 /*end*/ /*end*/
             and coalesce("@o.locked_until:time", 0) < (select now from clock)
-            and "@o.attempts" >= /*if max_attempts*/ coalesce("@o.max_attempts" /*if retries*/ + 1 /*end*/, ?2) /*else*/ ?2 /*end*/
-            /*if topic*/ and (?3 is null or "@o.topic" in (select value from json_each(?3))) /*end*/
-            /*if tenant*/ and (?4 is null or "@o.tenant" = /*as tenant*/ ?4 /*end*/) /*end*/
+            and "@o.attempts" >= /*put o.max_attempts*/
+            /*put o.and_in_scope*/
     ) /*else*/ 0 /*end*/ as exhausted

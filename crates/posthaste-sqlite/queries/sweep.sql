@@ -7,16 +7,14 @@ exhausted as (
     select "@id" as id
     from "@outbox" /*if split_index*/ indexed by "@outbox+leased" /*end*/
     where /*if namespace*/ "@namespace" = /*as namespace*/ ?1 /*end*/ and /*end*/ "@status" = '@processing' and /*if split_index*/ "@locked_until" /*else*/ coalesce("@locked_until:time", 0) /*end*/ < (select now from clock)
-        and "@attempts" >= /*if max_attempts*/ coalesce("@max_attempts" /*if retries*/ + 1 /*end*/, ?2) /*else*/ ?2 /*end*/
-        /*if topic*/ and (?3 is null or "@topic" in (select value from json_each(?3))) /*end*/
-        /*if tenant*/ and (?4 is null or "@tenant" = /*as tenant*/ ?4 /*end*/) /*end*/
+        and "@attempts" >= /*put max_attempts*/
+        /*put and_in_scope*/
     union all /*end*/
     select "@id" as id
     from "@outbox" /*if split_index*/ indexed by "@outbox+tried" /*end*/
     where /*if namespace*/ "@namespace" = /*as namespace*/ ?1 /*end*/ and /*end*/ "@status" /*if split_index*/ = '@pending' /*else*/ in ('@open') /*end*/ /*if max_attempts*/ /*else*/ and "@attempts" > 0 /*end*/
-        and "@attempts" >= /*if max_attempts*/ coalesce("@max_attempts" /*if retries*/ + 1 /*end*/, ?2) /*else*/ ?2 /*end*/
-        /*if topic*/ and (?3 is null or "@topic" in (select value from json_each(?3))) /*end*/
-        /*if tenant*/ and (?4 is null or "@tenant" = /*as tenant*/ ?4 /*end*/) /*end*/
+        and "@attempts" >= /*put max_attempts*/
+        /*put and_in_scope*/
 )
 update "@outbox" /*if split_index*/ indexed by "@outbox+id" /*end*/
 set "@attempts" = "@attempts" + case when "@status" = '@processing' then ?6 else 0 end,

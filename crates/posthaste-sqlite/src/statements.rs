@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use posthaste_sql::TableMap;
 use posthaste_sql::table::{Role, Strategy, Table};
-use posthaste_sql::template::{TemplateError, render};
+use posthaste_sql::template::{Choice, TemplateError, render};
 use sqlx::AssertSqlSafe;
 
 use crate::dialect::SqliteDialect;
@@ -13,27 +13,19 @@ use crate::dialect::SqliteDialect;
 #[derive(Clone, Debug)]
 pub(crate) struct Statement {
     text: Arc<str>,
-    /// The ids of the rows that it would change, where its file says how they are chosen: by the first part of the
-    /// statement, up to the line `/*list picked*/`, which names the rows of that part.
+    /// The ids of the rows that it would change, where its file says how they are chosen.
     listing: Option<Arc<str>>,
 }
 
 impl Statement {
     fn finish(file: &str, map: &TableMap) -> Result<Self, TemplateError> {
-        let choice = file.split_once("/*list ").and_then(|(choice, rest)| {
-            let (rows, change) = rest.split_once("*/\n")?;
-            Some((choice, rows, change))
-        });
-        let Some((choice, rows, change)) = choice else {
-            return Ok(Self {
-                text: finish(file, map)?.into(),
-                listing: None,
-            });
-        };
-        let list = format!(r#"{choice} select "@id:text" as id from "@outbox" where "@id" in (select id from {rows})"#);
+        let finish = |sql: &str| finish(sql, map).map(Arc::from);
+        let choice = Choice::of(file);
+        let list =
+            |rows: &str| format!(r#"select "@id:text" as id from "@outbox" where "@id" in (select id from {rows})"#);
         Ok(Self {
-            text: finish(&format!("{choice}{change}"), map)?.into(),
-            listing: Some(finish(&list, map)?.into()),
+            text: choice.map_or_else(|| finish(file), |choice| finish(&choice.statement()))?,
+            listing: choice.map(|choice| finish(&choice.listing(list))).transpose()?,
         })
     }
 

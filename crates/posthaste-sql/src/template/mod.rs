@@ -15,11 +15,16 @@
 //!   `in (…)`; `'@schema'` the schema as a literal;
 //! - `/*if tenant*/ … /*else*/ … /*end*/` keeps the first part if the table has that role (or table, or property, see
 //!   [`Part::named`](crate::table::Part::named)), else the second. `/*if a and b*/` and `/*if a or b*/` ask for several;
+//! - `"@o.message"` are the columns that make a message, each read in its form and named after its role;
+//! - `/*put o.in_scope*/` is a part that several statements of a database have in common, with its columns behind the alias
+//!   `o`; see [`Dialect::part`];
 //! - `/*as next_attempt_at*/ now() /*end*/` turns a moment into what that column keeps;
 //! - `/*type id*/ uuid /*end*/` is the type of that column's parameter.
 //!
 //! Parts may be nested. What is put in is never read again, so no name can smuggle in a placeholder.
 
+mod choice;
+mod common;
 mod condition;
 mod parse;
 mod placeholder;
@@ -27,6 +32,8 @@ mod placeholder;
 mod tests;
 
 use thiserror::Error;
+
+pub use choice::Choice;
 
 use crate::closest::closest;
 use crate::dialect::{Dialect, Form};
@@ -65,11 +72,33 @@ pub enum TemplateError {
     },
 }
 
+/// The columns that make a message, and how they are read.
+const MESSAGE: [(Role, Form); 15] = [
+    (Role::Id, Form::Text),
+    (Role::EventId, Form::Text),
+    (Role::Namespace, Form::Text),
+    (Role::Topic, Form::Text),
+    (Role::OrderingKey, Form::Text),
+    (Role::Tenant, Form::Text),
+    (Role::DedupeKey, Form::Text),
+    (Role::EventType, Form::Text),
+    (Role::Source, Form::Text),
+    (Role::AggregateType, Form::Text),
+    (Role::AggregateId, Form::Text),
+    (Role::ContentType, Form::Text),
+    (Role::Payload, Form::Bytes),
+    (Role::Headers, Form::Text),
+    (Role::ContentHash, Form::Bytes),
+];
+
 /// Puts a map's names into a statement.
 pub fn render(sql: &str, map: &TableMap, dialect: &dyn Dialect) -> Result<String, TemplateError> {
+    let sql = common::put_in(sql, dialect)?;
     let mut out = String::with_capacity(sql.len() * 2);
-    Renderer { map, dialect }.pieces(&parse(sql)?, &mut out)?;
-    Ok(out)
+    Renderer { map, dialect }.pieces(&parse(&sql)?, &mut out)?;
+    // What parts that were left out leave behind. No name contains a line break.
+    let lines = out.lines().map(str::trim_end).filter(|line| !line.is_empty());
+    Ok(lines.collect::<Vec<_>>().join("\n"))
 }
 
 struct Renderer<'a> {
@@ -157,11 +186,15 @@ impl Renderer<'_> {
                     .ok_or_else(|| self.unknown("table or column", table.name()))?;
                 Ok(table.name.quoted_with(&format!("_{purpose}"), quote))
             }
+            What::Message => {
+                let columns = MESSAGE.map(|(role, form)| {
+                    let read = self.read(name.alias, ColumnName::Outbox(role), form);
+                    format!("{read} as {role}")
+                });
+                Ok(columns.join(", "))
+            }
             What::Column(column, None) => self.column(*column).map(quoted),
-            What::Column(column, Some(form)) => Ok(self.find(*column).map_or_else(
-                || self.dialect.missing(*form).to_owned(),
-                |column| self.dialect.read(&quoted(column), column.kind, *form, self.map.zone()),
-            )),
+            What::Column(column, Some(form)) => Ok(self.read(name.alias, *column, *form)),
         }
     }
 
@@ -198,6 +231,14 @@ impl Renderer<'_> {
         Ok(values.join(", "))
     }
 
+    fn read(&self, alias: &str, column: ColumnName, form: Form) -> String {
+        let Some(column) = self.find(column) else {
+            return self.dialect.missing(form).to_owned();
+        };
+        let quoted = format!("{alias}{}", column.name.quoted(self.dialect.quote()));
+        self.dialect.read(&quoted, column.kind, form, self.map.zone())
+    }
+
     fn find(&self, column: ColumnName) -> Option<&Column> {
         match column {
             ColumnName::Outbox(role) => self.map.column(role),
@@ -218,6 +259,10 @@ impl Renderer<'_> {
             name: name.to_owned(),
         }
     }
+}
+
+fn unbalanced(part: &str) -> TemplateError {
+    TemplateError::Unbalanced { part: part.to_owned() }
 }
 
 fn no_such_part(place: &str, name: &str) -> TemplateError {

@@ -1,8 +1,8 @@
 //! Takes a statement apart.
 
-use super::TemplateError;
 use super::condition::Condition;
 use super::placeholder::{ColumnName, Placeholder, StateWord};
+use super::{TemplateError, unbalanced};
 
 /// A piece of a statement.
 #[derive(Debug, PartialEq, Eq)]
@@ -41,10 +41,6 @@ pub(super) fn parse(sql: &str) -> Result<Vec<Piece<'_>>, TemplateError> {
         (_, End::Else) => Err(unbalanced("else")),
         (_, End::Part) => Err(unbalanced("end")),
     }
-}
-
-fn unbalanced(part: &str) -> TemplateError {
-    TemplateError::Unbalanced { part: part.to_owned() }
 }
 
 struct Parser<'a> {

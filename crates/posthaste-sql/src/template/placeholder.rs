@@ -22,6 +22,8 @@ pub(super) enum What<'a> {
     Schema,
     /// `order`, `order:as`, `order:ref`
     Order(OrderForm),
+    /// `message`
+    Message,
     /// `dead_letter:values`
     DeadLetterValues,
     /// `dead_letter/*`
@@ -104,6 +106,7 @@ impl<'a> Placeholder<'a> {
         let (alias, name) = path.find('.').map_or(("", path), |dot| path.split_at(dot + 1));
         let what = match (name, form) {
             ("schema", None) => What::Schema,
+            ("message", None) => What::Message,
             ("order", None) => What::Order(OrderForm::Columns),
             ("order", Some("as")) => What::Order(OrderForm::As),
             ("order", Some("ref")) => What::Order(OrderForm::Ref),

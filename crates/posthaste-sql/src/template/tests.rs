@@ -25,6 +25,10 @@ impl Dialect for Echo {
         format!("keep({moment} {})", kind.word())
     }
 
+    fn part(&self, name: &str) -> Option<&'static str> {
+        (name == "mine").then_some("\"@tenant\" = 1\n")
+    }
+
     fn type_name(&self, kind: Kind) -> &'static str {
         kind.word()
     }
@@ -93,6 +97,29 @@ fn a_statement_that_needs_more_than_the_map_has_is_an_error() {
     }
     let missing = render(r#"select "@colour""#, &own(), &Echo).unwrap_err();
     assert!(missing.to_string().contains("`colour`"), "{missing}");
+}
+
+#[test]
+fn a_common_part_has_the_alias_of_its_place() {
+    assert_eq!(
+        finish("where /*put o.mine*/ and /*put mine*/", &own()),
+        r#"where o."tenant" = 1 and "tenant" = 1"#
+    );
+    let refused = render("/*put o.mnie*/", &own(), &Echo).unwrap_err().to_string();
+    assert!(refused.contains("`/*put o.mnie*/` asks for `mnie`"), "{refused}");
+}
+
+#[test]
+fn a_message_is_read_by_the_names_of_its_roles() {
+    let columns = finish(r#""@o.message""#, &own());
+    assert!(
+        columns.starts_with(r#"Text(o."id" uuid) as id, null as event_id, "#),
+        "{columns}"
+    );
+    assert!(
+        columns.ends_with(r#"Bytes(o."content_hash" bytes) as content_hash"#),
+        "{columns}"
+    );
 }
 
 #[test]
