@@ -4,7 +4,7 @@
 /// the rows can be listed without being changed, with the same arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Choice<'a> {
-    choice: &'a str,
+    choosing: &'a str,
     rows: &'a str,
     change: &'a str,
 }
@@ -12,18 +12,18 @@ pub struct Choice<'a> {
 impl<'a> Choice<'a> {
     /// The parts of a file, if it has such a line.
     pub fn of(file: &'a str) -> Option<Self> {
-        let (choice, rest) = file.split_once("/*list ")?;
+        let (choosing, rest) = file.split_once("/*list ")?;
         let (rows, change) = rest.split_once("*/\n")?;
-        Some(Self { choice, rows, change })
+        Some(Self { choosing, rows, change })
     }
 
     /// The whole statement.
     pub fn statement(&self) -> String {
-        format!("{}{}", self.choice, self.change)
+        format!("{}{}", self.choosing, self.change)
     }
 
     /// The statement that lists the rows; `list` makes the rest of it from what the rows are called.
     pub fn listing(&self, list: impl FnOnce(&str) -> String) -> String {
-        format!("{} {}", self.choice, list(self.rows))
+        format!("{} {}", self.choosing, list(self.rows))
     }
 }
