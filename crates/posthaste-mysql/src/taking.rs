@@ -46,20 +46,34 @@ impl<'a> Taking<'a> {
         limit: u32,
         expired: bool,
     ) -> sqlx::Result<Vec<ClaimedMessage>> {
-        while self.refused.is_empty() || self.with_care.is_none_or(|deadline| !deadline.is_over()) {
+        let Some(deadline) = self.with_care else {
             let chosen = store.take(conn, self.request, limit, expired, &self.left_out).await?;
-            if let Some(deadline) = self.with_care {
-                let refused = self.find_refused(store, conn, chosen.clone(), deadline).await?;
-                if !refused.is_empty() {
-                    self.left_out.extend(refused.iter().map(|row| row.id));
-                    self.refused.extend(refused);
-                    continue;
-                }
-            }
             store.lease(conn, self.request, &chosen).await?;
             return store.read_claimed(conn, &chosen).await;
+        };
+        // Each round leaves out what the one before has found.
+        loop {
+            let chosen = store.take(conn, self.request, limit, expired, &self.left_out).await?;
+            let mut apart = conn.begin().await?;
+            let error = match store.lease(&mut apart, self.request, &chosen).await {
+                Err(error) if is_refusal(&error) => error,
+                leased => {
+                    leased?;
+                    apart.commit().await?;
+                    return store.read_claimed(conn, &chosen).await;
+                }
+            };
+            apart.rollback().await?;
+            if !self.refused.is_empty() && deadline.is_over() {
+                return Ok(Vec::new());
+            }
+            let refused = self.find_refused(store, conn, chosen, deadline).await?;
+            if refused.is_empty() {
+                return Err(error);
+            }
+            self.left_out.extend(refused.iter().map(|row| row.id));
+            self.refused.extend(refused);
         }
-        Ok(Vec::new())
     }
 
     /// Which of these rows cannot be leased. What is tried is undone.

@@ -386,7 +386,7 @@ async fn a_claim_has_one_deadline_for_all_that_it_tries() {
     let store = support::store(4).await;
     let ids = enqueue(&store, 400).await;
     let object = "create trigger object before update on posthaste_outbox for each row
-        begin do sleep(0.02); signal sqlstate '45000' set message_text = 'no change'; end";
+        begin do sleep(0.1); signal sqlstate '45000' set message_text = 'no change'; end";
     support::run(store.pool(), object).await;
     let some = ClaimRequest {
         limit: 200,
@@ -394,7 +394,8 @@ async fn a_claim_has_one_deadline_for_all_that_it_tries() {
     };
     let begun = std::time::Instant::now();
     let claim = store.claim(&some).await.unwrap();
-    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
-    assert!(claim.messages.is_empty() && claim.refused.len() > 5, "{claim:?}");
+    // To find them all would take twenty seconds at least.
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    assert!(claim.messages.is_empty() && !claim.refused.is_empty(), "{claim:?}");
     assert_eq!(claim.refused[0].id, ids[0]);
 }

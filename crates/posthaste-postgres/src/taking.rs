@@ -68,7 +68,7 @@ impl<'a> Taking<'a> {
             return query(statement, self.left_out.clone()).fetch_all(conn).await;
         };
         // Each round leaves out what the one before has found.
-        while self.refused.is_empty() || !deadline.is_over() {
+        loop {
             let mut apart = conn.begin().await?;
             let error = match query(statement, self.left_out.clone()).fetch_all(&mut *apart).await {
                 Err(error) if is_refusal(&error) => error,
@@ -79,6 +79,9 @@ impl<'a> Taking<'a> {
                 }
             };
             apart.rollback().await?;
+            if !self.refused.is_empty() && deadline.is_over() {
+                return Ok(Vec::new());
+            }
             let Some(listing) = statement.listing() else {
                 return Err(error);
             };
@@ -93,7 +96,6 @@ impl<'a> Taking<'a> {
             self.left_out.extend(texts);
             self.refused.extend(refused);
         }
-        Ok(Vec::new())
     }
 
     /// Which of these rows cannot be claimed. What is tried is undone.

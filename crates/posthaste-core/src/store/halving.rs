@@ -11,8 +11,8 @@ use crate::message::MessageId;
 const SEARCH_TIME: Duration = Duration::from_secs(1);
 
 /// When a claim, or a recovery, has looked long enough for rows that are refused, however many statements that took: whoever
-/// called it has a time limit, others may wait for its locks, and what was found until then is worth having. What is left is
-/// for the next one.
+/// called it has a time limit, others may wait for its locks, and what was found until then is worth having. What is refused
+/// later is for the next one.
 #[derive(Clone, Copy, Debug)]
 pub struct SearchDeadline(Instant);
 
@@ -22,7 +22,7 @@ impl SearchDeadline {
         Self(Instant::now() + SEARCH_TIME)
     }
 
-    /// Whether nothing more is to be tried, unless nothing was found yet: the next search would find no more.
+    /// Whether nothing more is to be searched, unless nothing was found yet: the next search would find no more.
     pub fn is_over(self) -> bool {
         Instant::now() >= self.0
     }
@@ -71,18 +71,20 @@ impl Halving {
         Self::new(ids, deadline)
     }
 
-    /// The rows to try next; none when all is known, or the time is over. The caller says what came of it.
+    /// The rows to try next; none when all were tried. The caller says what came of it.
     pub fn next_group(&mut self) -> Option<Vec<MessageId>> {
-        let enough = !self.refused.is_empty() && self.deadline.is_over();
-        let group = self.groups.pop().filter(|_| !enough)?;
-        (!group.is_empty()).then_some(group)
+        self.groups.pop().filter(|group| !group.is_empty())
     }
 
-    /// A group was tried, and nothing of it was done if it was refused.
+    /// A group was tried, and nothing of it was done if it was refused. When the time is over it is left as it is, so that
+    /// there are but a few tries more, and one refused row keeps no other from them, however slow they are.
     pub fn tried(&mut self, mut group: Vec<MessageId>, refused: Option<String>) {
         let Some(error) = refused else { return };
         if let [id] = group[..] {
             self.refused.push(RefusedRow { id, error });
+            return;
+        }
+        if !self.refused.is_empty() && self.deadline.is_over() {
             return;
         }
         let second = group.split_off(group.len() / 2);
@@ -123,11 +125,29 @@ mod tests {
     }
 
     #[test]
-    fn when_the_time_is_over_one_row_is_found_and_no_more() {
+    fn when_the_time_is_over_there_are_but_a_few_tries_more() {
         let over = SearchDeadline(Instant::now());
         let mut halving = Halving::new(rows(1_024), over);
-        assert_eq!(halve(&mut halving, |_| true), 11, "down to a single row");
-        assert_eq!(halving.into_refused().len(), 1);
+        // Down to a pair of single rows, and then each half that was left aside.
+        assert_eq!(halve(&mut halving, |_| true), 21);
+        assert_eq!(halving.into_refused().len(), 2);
+    }
+
+    #[test]
+    fn when_the_time_is_over_one_row_keeps_no_other_from_being_tried() {
+        let (ids, over) = (rows(1_000), SearchDeadline(Instant::now()));
+        for refused in [0, 499, 999] {
+            let (mut halving, mut done) = (Halving::new(ids.clone(), over), Vec::new());
+            while let Some(group) = halving.next_group() {
+                let error = group.contains(&ids[refused]).then(|| "no".to_owned());
+                if error.is_none() {
+                    done.extend(group.clone());
+                }
+                halving.tried(group, error);
+            }
+            let others = ids.iter().filter(|id| **id != ids[refused]);
+            assert!(done.iter().eq(others), "all but row {refused}, in their order");
+        }
     }
 
     #[test]

@@ -55,10 +55,15 @@ pub async fn a_refused_claim_stops_nobody_but_its_key<B: Backend>(b: &B) {
 pub async fn a_refused_claim_stops_nobody_where_keys_are_ignored<B: Backend>(b: &B) {
     let ids = fifty(b).await;
     b.refuse_changes_to(&[ids[20], ids[33]]).await;
-    let work = Worker::new().unordered().claim(b, 100).await;
-    assert_eq!(refused(&work), [ids[20], ids[33]]);
-    assert_eq!(work.messages.len(), 48);
-    work.deliver(b).await;
+    // A claim looks for such rows as long as it may, which on a slow machine is not long enough for both.
+    let (mut found, mut delivered) = (Vec::new(), 0);
+    for _ in 0..2 {
+        let work = Worker::new().unordered().leaving_out(&found).claim(b, 100).await;
+        found.extend(refused(&work));
+        delivered += work.messages.len();
+        work.deliver(b).await;
+    }
+    assert_eq!((found, delivered), (vec![ids[20], ids[33]], 48));
     b.refuse_changes_to(&[]).await;
     assert_eq!(Worker::new().unordered().claim(b, 100).await.ids(), [ids[20], ids[33]]);
 }
@@ -136,10 +141,14 @@ pub async fn rows_that_are_all_refused_stop_nobody_behind_them<B: Backend>(b: &B
     b.refuse_changes_to(&ids[..120]).await;
     let mut left_out = Vec::new();
     let mut claimed = Vec::new();
-    for _ in 0..20 {
+    // Each claim finds one of them at least.
+    for _ in 0..=120 {
         let work = Worker::new().leaving_out(&left_out).claim(b, 20).await;
         left_out.extend(refused(&work));
         claimed.extend(work.ids());
+        if left_out.len() == 120 && work.messages.is_empty() {
+            break;
+        }
     }
     assert_eq!((left_out.len(), claimed.as_slice()), (120, &ids[120..]));
 }
