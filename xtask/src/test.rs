@@ -2,7 +2,9 @@
 
 use std::{
     env,
+    num::NonZero,
     process::{Command, ExitCode},
+    thread,
 };
 
 use crate::{
@@ -13,6 +15,8 @@ use crate::{
     suites::{self, Suites},
     workspace,
 };
+
+const TESTS_PER_CORE: usize = 3;
 
 /// Run every test, against private servers that this command starts and stops
 ///
@@ -54,6 +58,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         environment.push(("POSTHASTE_TEST_PYTHONPATH".into(), path.display().to_string()));
     }
     environment.push((suites::WITHOUT.into(), suites.missing()));
+    environment.extend(test_threads());
     let mut first_run = cargo_test(&arguments.cargo_test);
     first_run.envs(environment.iter().map(|(name, value)| (name, value)));
     let tests = process::run(&mut first_run)?;
@@ -107,6 +112,16 @@ fn run_again(second: &SecondRun, suites: &mut Suites, first: &[(String, String)]
         eprintln!("error: {}: {error:#}", second.title);
         false
     })
+}
+
+/// More tests at a time than there are cores: most of them wait for a server, or for time to pass.
+fn test_threads() -> Option<(String, String)> {
+    let name = "RUST_TEST_THREADS";
+    if env::var_os(name).is_some() {
+        return None;
+    }
+    let cores = thread::available_parallelism().map_or(1, NonZero::get);
+    Some((name.into(), (TESTS_PER_CORE * cores).to_string()))
 }
 
 fn before_harness(arguments: &[String]) -> Vec<String> {
