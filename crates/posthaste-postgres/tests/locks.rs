@@ -15,6 +15,12 @@ use posthaste_testkit::RecordingPublisher;
 use sqlx::{AssertSqlSafe, Executor};
 use tokio_util::sync::CancellationToken;
 
+/// Long enough for a slow machine to renew it in time, and short enough to wait for its end.
+const LEASE: Duration = Duration::from_secs(8);
+
+/// Something that is to end soon must end within this time also on a slow machine.
+const SOON: Duration = Duration::from_mins(1);
+
 async fn place(messages: usize) -> (PostgresStore, String, Vec<MessageId>) {
     let schema = support::fresh_schema();
     let store = PostgresStore::in_schema(support::pool(6).await, &schema).unwrap();
@@ -131,7 +137,7 @@ async fn a_trigger_that_does_not_get_its_lock_stops_no_other_verdict() {
     other.execute(AssertSqlSafe(lock)).await.unwrap();
     let (broker, shutdown) = (RecordingPublisher::new(), CancellationToken::new());
     let config = RelayConfig {
-        lease: Duration::from_secs(3),
+        lease: LEASE,
         poll_interval: Duration::from_millis(50),
         max_poll_interval: Duration::from_millis(50),
         ..RelayConfig::default()
@@ -147,7 +153,7 @@ async fn a_trigger_that_does_not_get_its_lock_stops_no_other_verdict() {
     };
     delivered(49).await;
     // Its lease would be over by now.
-    tokio::time::sleep(Duration::from_secs(4)).await;
+    tokio::time::sleep(LEASE + Duration::from_secs(1)).await;
     assert_eq!(count(&store, &schema, "dead").await, 0);
     other.rollback().await.unwrap();
     delivered(50).await;
@@ -169,7 +175,7 @@ async fn a_verdict_that_a_trigger_swallows_is_not_published_again() {
     );
     broker.hang();
     let config = RelayConfig {
-        lease: Duration::from_secs(3),
+        lease: LEASE,
         poll_interval: Duration::from_millis(50),
         max_poll_interval: Duration::from_millis(50),
         ..RelayConfig::default()
@@ -199,7 +205,7 @@ async fn a_verdict_that_a_trigger_swallows_is_not_published_again() {
     };
     delivered(19).await;
     // Its lease would be over by now.
-    tokio::time::sleep(Duration::from_secs(4)).await;
+    tokio::time::sleep(LEASE + Duration::from_secs(1)).await;
     run(&store, format!("drop trigger swallow on {schema}.outbox")).await;
     delivered(20).await;
     shutdown.cancel();
@@ -255,10 +261,9 @@ async fn a_drain_does_not_wait_for_a_locked_table_without_end() {
     other.execute("set application_name = 'an index'").await.unwrap();
     let lock = format!("lock table {schema}.outbox in share mode");
     other.execute(AssertSqlSafe(lock)).await.unwrap();
-    let begun = Instant::now();
-    let error = Relay::new(store.clone(), RecordingPublisher::new()).drain().await;
+    let drain = Relay::new(store.clone(), RecordingPublisher::new()).drain();
+    let error = tokio::time::timeout(SOON, drain).await.expect("it ends");
     let error = error.unwrap_err().to_string();
-    assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
     for words in [
         "(an index) has locked the whole table",
         "(ShareLock)",
@@ -281,9 +286,8 @@ async fn a_drain_that_could_not_write_what_it_published_says_so() {
     let lock = format!("lock table {schema}.outbox in share mode");
     other.execute(AssertSqlSafe(lock)).await.unwrap();
     broker.heal();
-    let begun = Instant::now();
-    let error = relay.await.unwrap().unwrap_err();
-    assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
+    let error = tokio::time::timeout(SOON, relay).await.expect("it ends");
+    let error = error.unwrap().unwrap_err();
     let posthaste_relay::RelayError::Unsettled { report } = error else {
         panic!("{error}");
     };
@@ -303,7 +307,7 @@ async fn a_claim_has_one_deadline_for_all_that_it_tries() {
         format!(
             "create function {schema}.object() returns trigger language plpgsql as $$
              begin
-                 perform pg_sleep(0.02);
+                 perform pg_sleep(0.1);
                  raise 'no change';
              end $$;
              create trigger object before update on {schema}.outbox for each row execute function {schema}.object()"
@@ -316,7 +320,8 @@ async fn a_claim_has_one_deadline_for_all_that_it_tries() {
     };
     let begun = Instant::now();
     let claim = store.claim(&some).await.unwrap();
-    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
-    assert!(claim.messages.is_empty() && claim.refused.len() > 5, "{claim:?}");
+    // To find them all would take twenty seconds at least.
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    assert!(claim.messages.is_empty() && !claim.refused.is_empty(), "{claim:?}");
     assert_eq!(claim.refused[0].id, ids[0]);
 }

@@ -373,7 +373,7 @@ async fn topics_that_are_not_there_do_not_hold_up_the_others() {
                 .all(|outcome| failure(outcome).kind == ErrorKind::Transport)
         );
     }
-    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
     assert_eq!(topic.payloads("k"), numbers(0..11));
 }
 

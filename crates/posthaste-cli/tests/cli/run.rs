@@ -204,8 +204,8 @@ fn stopping_in_a_write(place: &Place, grace: &str) -> (Background, Option<ChildS
 #[test]
 fn a_publisher_that_hangs_delays_a_stop_by_the_grace_and_no_more() {
     let place = Place::with_sqlite().migrated();
-    let begun = Instant::now();
     let (mut relay, pipe) = stopping_in_a_write(&place, "6s");
+    let begun = Instant::now();
     assert_eq!(relay.exit_code(), Some(0), "{}", place.read("log"));
     // A second is for the thread that hangs; twice the grace would be too long.
     assert!(begun.elapsed() < Duration::from_secs(11), "{:?}", begun.elapsed());

@@ -97,14 +97,11 @@ async fn each_broker_in_turn_may_die_under_load() {
         // What a broker took to its grave without an answer is sent again, by both relays.
         world.kills.fetch_add(2, Ordering::Relaxed);
     }
+    world.has_committed(300).await;
     stop.store(true, Ordering::Relaxed);
     producers.join_all().await;
     world.drained().await;
-    let verdict = world.assert_sound().await;
-    assert!(
-        verdict.delivered > 300,
-        "too little happened to mean anything: {verdict:?}"
-    );
+    world.assert_sound().await;
     assert_eq!(dead(&world).await, 0);
 }
 
@@ -172,15 +169,12 @@ async fn relays_may_die_with_batches_in_flight() {
     let stop = Arc::new(AtomicBool::new(false));
     let producers = world.produce(6, &stop);
     futures::future::join_all([(); 2].map(|()| kill_again_and_again(&world, KILLS_EACH))).await;
+    world.has_committed(500).await;
     stop.store(true, Ordering::Relaxed);
     producers.join_all().await;
     let _survivors = [world.start_relay(&[]), world.start_relay(&[])];
     world.drained().await;
-    let verdict = world.assert_sound().await;
-    assert!(
-        verdict.delivered > 500,
-        "too little happened to mean anything: {verdict:?}"
-    );
+    world.assert_sound().await;
 }
 
 /// Three relays, one of which delivers. It is killed, and nobody takes over before its time, by the database's clock.

@@ -109,7 +109,14 @@ fn read_topic(brokers: &str, topic: &str) -> Vec<MessageId> {
     let deadline = Instant::now() + PATIENCE;
     let mut ids = Vec::new();
     for partition in 0..PARTITIONS {
-        let (mut next, end) = consumer.fetch_watermarks(topic, partition, PATIENCE).unwrap();
+        let (mut next, end) = loop {
+            match consumer.fetch_watermarks(topic, partition, PATIENCE) {
+                Ok(marks) => break marks,
+                // A partition has no leader for a while after its broker has died.
+                Err(error) if Instant::now() > deadline => panic!("{topic}/{partition}: {error}"),
+                Err(_) => std::thread::sleep(Duration::from_millis(100)),
+            }
+        };
         let mut assignment = TopicPartitionList::new();
         assignment
             .add_partition_offset(topic, partition, Offset::Offset(next))

@@ -12,6 +12,7 @@ use sqlx::postgres::PgPoolOptions;
 use sqlx::{AssertSqlSafe, Executor, PgConnection, PgPool, Row};
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, sleep};
 
 use crate::oracle::{Committed, Verdict, judge};
@@ -31,7 +32,11 @@ pub struct World {
     pub sink: Sink,
     dir: TempDir,
     pub kills: AtomicUsize,
+    _turn: SemaphorePermit<'static>,
 }
+
+/// How many worlds there are at a time: their processes keep a machine busy, however many tests may run at once.
+static TURNS: Semaphore = Semaphore::const_new(2);
 
 /// Most messages that one relay has in flight, so the most that one death can deliver twice.
 pub const MAX_IN_FLIGHT: usize = 60;
@@ -56,6 +61,7 @@ impl World {
 
     /// An outbox on any server to which producers and relays connect through a pooler.
     pub async fn behind(url: String, direct: &str, sink: Sink) -> Arc<Self> {
+        let turn = TURNS.acquire().await.unwrap();
         let pool = PgPoolOptions::new().max_connections(20).connect(&url).await.unwrap();
         let direct = PgPoolOptions::new().connect(direct).await.unwrap();
         let schema = format!("crash_{}", uuid::Uuid::new_v4().simple());
@@ -74,6 +80,7 @@ impl World {
             sink,
             dir,
             kills: AtomicUsize::new(0),
+            _turn: turn,
         })
     }
 
@@ -195,6 +202,12 @@ impl World {
             });
         }
         tasks
+    }
+
+    /// Waits until producers have committed so many events that what is done to them means something.
+    pub async fn has_committed(&self, events: usize) {
+        self.wait_for("the producers", async || self.committed().await.len() >= events)
+            .await;
     }
 
     /// What was committed, according to the application's own table.

@@ -105,7 +105,7 @@ async fn a_lock_on_the_whole_table_of_failures_is_waited_for_once() {
     other.execute("lock table outbox_failed in share mode").await.unwrap();
     let ids = work.claim.messages.iter().map(|claimed| claimed.message.id);
     let verdicts: Vec<_> = ids.map(|id| Settlement::delivered(id, work.token)).collect();
-    let settled = tokio::time::timeout(Duration::from_secs(4), store.settle(&verdicts)).await;
+    let settled = tokio::time::timeout(Duration::from_secs(8), store.settle(&verdicts)).await;
     let settled = settled.expect("nobody waits for the lock for long").unwrap();
     assert!(settled.lost.is_empty() && settled.refused.is_empty(), "{settled:?}");
     assert_eq!(settled.busy.len(), 20);

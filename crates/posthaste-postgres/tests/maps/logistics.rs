@@ -133,10 +133,12 @@ async fn a_worker_that_is_killed_frees_its_rows_at_once() {
     assert!(claim(&place.store, &request(10)).await.messages.is_empty());
     worker.kill().unwrap();
     worker.wait().unwrap();
+    let mut freed = 0;
     eventually("the rows to be free, long before the lease is over", async || {
-        place.text(FREE).await == "5"
+        freed = claim(&place.store, &request(10)).await.messages.len();
+        freed > 0
     })
     .await;
-    assert_eq!(claim(&place.store, &request(10)).await.messages.len(), 5);
+    assert_eq!(freed, 5);
     place.dispose().await;
 }

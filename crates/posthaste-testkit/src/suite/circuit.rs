@@ -249,7 +249,7 @@ pub async fn a_relay_stops_while_the_circuit_is_open<B: Backend>(b: &B) {
     let (shutdown, relay) = start(b, OneByOne::new(&broker), patient(HOUR));
     until_tried(b, 4).await;
     shutdown.cancel();
-    let report = timeout(SECOND * 10, relay)
+    let report = timeout(SECOND * 30, relay)
         .await
         .expect("it does not wait for the broker");
     assert_eq!(report.expect("the relay does not panic").abandoned, 0);

@@ -28,10 +28,10 @@ pub(super) fn config() -> RelayConfig {
 }
 
 /// Short enough for a test to see it run out, and long enough for a machine that has much else to do to renew it in time.
-pub(super) const SHORT_LEASE: Duration = Duration::from_secs(3);
+pub(super) const SHORT_LEASE: Duration = Duration::from_secs(6);
 
 /// After so long a lease that was not renewed is over.
-pub(super) const SHORT_LEASE_AND_MORE: Duration = Duration::from_secs(4);
+pub(super) const SHORT_LEASE_AND_MORE: Duration = Duration::from_secs(7);
 
 /// A relay with short leases, which looks often.
 pub(super) fn short() -> RelayConfig {

@@ -12,7 +12,7 @@ use crate::backend::Backend;
 
 /// Whoever waits for a lock that nobody lets go waits longer than this.
 async fn soon<T>(work: impl Future<Output = T>) -> T {
-    timeout(SECOND * 5, work).await.expect("nobody waits for the lock")
+    timeout(SECOND * 20, work).await.expect("nobody waits for the lock")
 }
 
 /// Proves B9 and pitfall 19.
