@@ -201,8 +201,13 @@ async fn settings_are_changed_and_those_of_others_survive() {
     .into();
     outside.0.alter_configs(&[all], &AdminOptions::new()).await.unwrap();
     let deadline = Instant::now() + Duration::from_secs(30);
-    while !outside.own_config(&topic).await.contains_key("flush.messages") {
+    // Any broker may be asked, and some learn of it later than others.
+    let mut seen = 0;
+    while seen < 20 {
+        let is_set = outside.own_config(&topic).await.contains_key("flush.messages");
+        seen = if is_set { seen + 1 } else { 0 };
         assert!(Instant::now() < deadline, "the setting never came");
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
 
     let report = admin.apply(&plan, ApplyOptions::default()).await.unwrap();
