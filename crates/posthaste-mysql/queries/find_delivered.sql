@@ -1,9 +1,11 @@
 -- Finds delivered rows past their retention, oldest first, and locks them, but for those that somebody else has locked.
+-- Their age counts from the best time that the table has.
 --   $1 age in ms  $2 limit
 select "@o.id:text" as id
 from "@outbox" o
 where "@o.status" = '@delivered'
-    and "@o.delivered_at:time" < timestampadd(microsecond, -1000 * $1, utc_timestamp(6))
-order by "@o.delivered_at"
+    and /*if delivered_at*/ "@o.delivered_at:time" /*else*/ /*if updated_at*/ "@o.updated_at:time" /*else*/ "@o.created_at:time" /*end*/ /*end*/
+        < timestampadd(microsecond, -1000 * $1, utc_timestamp(6))
+order by /*if delivered_at*/ "@o.delivered_at" /*else*/ "@o.order" /*end*/
 limit $2
 for update skip locked

@@ -21,6 +21,9 @@ use crate::statement::{Statement, Value};
 impl AdminStore for MySqlStore {
     async fn list(&self, filter: &Filter, after: Option<MessageId>, limit: u32) -> Result<Vec<Record>, StoreError> {
         self.map.check_filter(filter)?;
+        if let Some(after) = after.filter(|after| matches!(Value::id(*after, &self.map), Value::Number(None))) {
+            return Err(StoreError::gone(after));
+        }
         let records = self.find_records(filter, after, limit).await.map_err(store_error)?;
         if let (true, Some(after)) = (records.is_empty(), after) {
             self.show(after).await?.ok_or_else(|| StoreError::gone(after))?;
@@ -67,7 +70,7 @@ impl MySqlStore {
     }
 
     async fn find_records(&self, filter: &Filter, after: Option<MessageId>, limit: u32) -> sqlx::Result<Vec<Record>> {
-        let words = filter.state.map(|state| self.words(state));
+        let words = self.words(filter.state);
         let values = [
             Value::optional(filter.namespace.as_deref()),
             Value::flag(words.is_none()),
@@ -85,18 +88,24 @@ impl MySqlStore {
         rows.iter().map(|row| record(row, &self.map)).collect()
     }
 
-    /// The table's words for a state.
-    fn words(&self, state: State) -> Vec<Value> {
-        let words = match state {
+    /// The table's words for a state, or for all: rows with other words are none of ours. Nothing if there can be no others.
+    fn words(&self, state: Option<State>) -> Option<Vec<Value>> {
+        if state.is_none() && self.map.is_own() {
+            return None;
+        }
+        let states = State::ALL
+            .into_iter()
+            .filter(|one| state.is_none_or(|state| state == *one));
+        let words = states.flat_map(|state| match state {
             State::Pending => self.map.open_words(),
             state => self.map.word(state.word()).into_iter().collect(),
-        };
+        });
         let value = |word: &Word| match word {
             Word::Text(text) => text.as_str().into(),
             Word::Number(number) => (*number).into(),
             Word::Boolean(flag) => Value::flag(*flag),
         };
-        words.into_iter().map(value).collect()
+        Some(words.map(value).collect())
     }
 
     async fn change_dead(&self, change: &Statement, filter: &Filter, limit: u32) -> sqlx::Result<Vec<MessageId>> {

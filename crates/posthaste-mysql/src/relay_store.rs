@@ -83,7 +83,7 @@ impl RelayStore for MySqlStore {
 
     async fn lead(&self, request: &LeadRequest) -> Result<Leadership, StoreError> {
         if self.statements.lead.is_absent() {
-            return Err(self.map.needs_own_tables("to have one relay lead"));
+            return Err(self.map.needs_own_tables("exclusive"));
         }
         retrying!(self.ask_to_lead(request)).map_err(store_error)
     }
@@ -124,17 +124,15 @@ impl MySqlStore {
     async fn purge_once(&self, keep: Duration, limit: u32) -> sqlx::Result<u64> {
         let mut tx = self.begin().await?;
         let mut removed = 0;
-        if !self.statements.find_delivered.is_absent() {
-            let wanted = [millis(keep).into(), limit.into()];
-            let mut delivered = ids(
-                &self.statements.find_delivered.fetch_all(&mut tx, &wanted).await?,
-                &self.map,
-            )?;
-            delivered.sort_unstable();
-            for chunk in delivered.chunks(MOST_IDS) {
-                let values = [Value::ids(chunk, &self.map)];
-                removed += self.statements.purge_delivered.execute(&mut tx, &values).await?;
-            }
+        let wanted = [millis(keep).into(), limit.into()];
+        let mut delivered = ids(
+            &self.statements.find_delivered.fetch_all(&mut tx, &wanted).await?,
+            &self.map,
+        )?;
+        delivered.sort_unstable();
+        for chunk in delivered.chunks(MOST_IDS) {
+            let values = [Value::ids(chunk, &self.map)];
+            removed += self.statements.purge_delivered.execute(&mut tx, &values).await?;
         }
         if !self.statements.find_free_keys.is_absent() {
             for row in self

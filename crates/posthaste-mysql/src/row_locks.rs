@@ -56,11 +56,14 @@ impl HeldClaims {
     fn keep(self: &Arc<Self>, token: LeaseToken, claim: HeldClaim) {
         let mut until = claim.until;
         let slot = Arc::new(Slot::new(Some(claim)));
-        self.map().insert(token.as_uuid(), Arc::clone(&slot));
+        let watched = Arc::downgrade(&slot);
+        self.map().insert(token.as_uuid(), slot);
         let claims = Arc::downgrade(self);
         tokio::spawn(async move {
             loop {
                 sleep_until(until.into()).await;
+                // Whoever drops the store frees the rows.
+                let Some(slot) = watched.upgrade() else { return };
                 let mut held = slot.lock().await;
                 match &*held {
                     Some(claim) if claim.until > Instant::now() => until = claim.until,

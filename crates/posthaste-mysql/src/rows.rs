@@ -35,7 +35,8 @@ pub(crate) fn ids(rows: &[MySqlRow], map: &TableMap) -> sqlx::Result<Vec<Message
 fn raw(row: &MySqlRow, map: &TableMap) -> sqlx::Result<RawRow> {
     let (created_at, fault) = match time(row, Role::CreatedAt)? {
         Time::Known(time) => (time, None),
-        Time::Missing => (DateTime::default(), None),
+        // A table may leave it empty; then it is as if the row had just come.
+        Time::Missing => (Utc::now(), None),
         Time::Unreadable => (
             DateTime::default(),
             Some(map.unreadable(Role::CreatedAt, "a date of the calendar")),
@@ -104,13 +105,15 @@ pub(crate) fn record(row: &MySqlRow, map: &TableMap) -> sqlx::Result<Record> {
         .ok_or_else(|| undecodable("status", format!("`{word}` is not a state of this table map")))?;
     let raw = raw(row, map)?;
     let time = |role| Ok::<_, sqlx::Error>(time(row, role)?.known());
+    let locked_by: Option<String> = row.try_get("locked_by")?;
     Ok(Record {
         message: map.message(&raw).0,
         sequence: row.try_get("seq")?,
         state,
         attempts: u32::try_from(raw.attempts).unwrap_or(0),
         next_attempt_at: time(Role::NextAttemptAt)?.unwrap_or(raw.created_at),
-        locked_by: row.try_get("locked_by")?,
+        // A proof that is kept as text begins with the worker.
+        locked_by: locked_by.map(|by| by.split('/').next().unwrap_or_default().to_owned()),
         locked_until: time(Role::LockedUntil)?,
         last_error: row.try_get("last_error")?,
         created_at: raw.created_at,

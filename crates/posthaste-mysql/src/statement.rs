@@ -130,6 +130,8 @@ impl Value {
         match (map.column(Role::Id).map(|column| column.kind), id) {
             (Some(Kind::UuidBytes), MessageId::Uuid(uuid)) => Self::Bytes(uuid.as_bytes().to_vec()),
             (_, MessageId::Number(number)) => Self::Number(Some(number)),
+            // No row can have it; the server would take the digits that it begins with for a number.
+            (Some(Kind::Integer), _) => Self::Number(None),
             (_, id) => Self::Text(Some(id.to_string())),
         }
     }

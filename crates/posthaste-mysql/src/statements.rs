@@ -57,12 +57,11 @@ statements! {
     has Table::Outbox => {
         lock_claims, unlock_claims, find_claimable, find_lanes, count_open, lock_claimable, read_claimed, settle, stats, purgeable,
         list,
-        find_dead, lock_dead, replay, discard, check, find_trial_row, lock_trial_row,
+        find_dead, lock_dead, replay, discard, check, find_trial_row, lock_trial_row, find_delivered, purge_delivered,
     }
     has Role::LeaseToken => { probe, lease, lock_held, find_held, extend }
     has Role::Attempts => { find_exhausted, lock_exhausted, give_up }
     has Role::LockedAt => { find_stalled, lock_stalled, take_back }
-    has Role::DeliveredAt => { find_delivered, purge_delivered }
     has Table::DeadLetter => { bury, check_dead_letter }
     lacks Table::Dedupe => { insert, find_enqueued }
     has Table::Dedupe => { hold_keys, find_holders, take_over_key, enqueue, find_free_keys, purge_dedupe }

@@ -18,18 +18,20 @@ use crate::statements::Statement;
 impl AdminStore for PostgresStore {
     async fn list(&self, filter: &Filter, after: Option<MessageId>, limit: u32) -> Result<Vec<Record>, StoreError> {
         self.map.check_filter(filter)?;
+        let row = |after| id_text(after, &self.map).ok_or_else(|| StoreError::gone(after));
+        let after_row = after.map(row).transpose()?;
         let query = self
             .statements
             .common
             .list
             .query()
             .bind(&filter.namespace)
-            .bind(filter.state.map(|state| self.words(state)))
+            .bind(self.words(filter.state))
             .bind(&filter.topic)
             .bind(&filter.ordering_key)
             .bind(&filter.tenant)
             .bind(self.filter_ids(filter))
-            .bind(after.and_then(|after| id_text(after, &self.map)))
+            .bind(after_row)
             .bind(i64::from(limit));
         let rows = self.fetch_all(query).await.map_err(store_error)?;
         if let (true, Some(after)) = (rows.is_empty(), after) {
@@ -103,12 +105,18 @@ impl PostgresStore {
         (!filter.ids.is_empty()).then(texts)
     }
 
-    /// The table's words for a state; none if its rows are never in it.
-    fn words(&self, state: State) -> Vec<String> {
-        let words = match state {
+    /// The table's words for a state, or for all: rows with other words are none of ours. Nothing if there can be no others.
+    fn words(&self, state: Option<State>) -> Option<Vec<String>> {
+        if state.is_none() && self.map.is_own() {
+            return None;
+        }
+        let states = State::ALL
+            .into_iter()
+            .filter(|one| state.is_none_or(|state| state == *one));
+        let words = states.flat_map(|state| match state {
             State::Pending => self.map.open_words(),
             _ => self.map.word(state.word()).into_iter().collect(),
-        };
-        words.into_iter().map(ToString::to_string).collect()
+        });
+        Some(words.map(ToString::to_string).collect())
     }
 }

@@ -10,12 +10,13 @@ select
     /*if created_at*/ "@created_at:time" /*else*/ null /*end*/ as created_at,
     /*if updated_at*/ "@updated_at:time" /*else*/ null /*end*/ as updated_at,
     /*if delivered_at*/ "@delivered_at:time" /*else*/ null /*end*/ as delivered_at
-from "@outbox" /*if split_index*/ indexed by "@outbox+id" /*end*/
+from "@outbox" o /*if split_index*/ indexed by "@outbox+id" /*end*/
 where "@id" in (select /*as id*/ value /*end*/ from json_each(?6)) and "@status" in (select value from json_each(?2))
     /*if namespace*/ and (?1 is null or "@namespace" = /*as namespace*/ ?1 /*end*/) /*end*/
     /*if topic*/ and (?3 is null or "@topic" = ?3) /*end*/
     /*if ordering_key*/ and (?4 is null or "@ordering_key" = /*as ordering_key*/ ?4 /*end*/) /*end*/
     /*if tenant*/ and (?5 is null or "@tenant" = /*as tenant*/ ?5 /*end*/) /*end*/
     and (?7 is null or ("@order") > (select "@order" from "@outbox" where "@id" = /*as id*/ ?7 /*end*/))
-order by "@order"
+-- By the columns, not by what was made of them above under the same names.
+order by "@o.order"
 limit ?8

@@ -9,7 +9,7 @@ select
     /*if created_at*/ "@created_at:time" /*else*/ null /*end*/ as created_at,
     /*if updated_at*/ "@updated_at:time" /*else*/ null /*end*/ as updated_at,
     /*if delivered_at*/ "@delivered_at:time" /*else*/ null /*end*/ as delivered_at
-from "@outbox"
+from "@outbox" o
 where "@status" in (select value from json_each(?2))
     /*if namespace*/ and (?1 is null or "@namespace" = /*as namespace*/ ?1 /*end*/) /*end*/
     /*if topic*/ and (?3 is null or "@topic" = ?3) /*end*/
@@ -17,5 +17,6 @@ where "@status" in (select value from json_each(?2))
     /*if tenant*/ and (?5 is null or "@tenant" = /*as tenant*/ ?5 /*end*/) /*end*/
     and /*if split_index*/ "@seq" > case when ?7 is null then 0 else (select "@seq" from "@outbox" where "@id" = ?7) end
     /*else*/ (?7 is null or ("@order") > (select "@order" from "@outbox" where "@id" = /*as id*/ ?7 /*end*/)) /*end*/
-order by "@order"
+-- By the columns, not by what was made of them above under the same names.
+order by "@o.order"
 limit ?8

@@ -149,10 +149,7 @@ impl RelayStore for SqliteStore {
     async fn lead(&self, request: &LeadRequest) -> Result<Leadership, StoreError> {
         match &self.statements.registry {
             Some(registry) => self.ask_to_lead(registry, request).await.map_err(store_error),
-            None => Err(self.cannot(
-                "it has no table in which relays could agree on a leader",
-                "run one relay, or let all of them work: leases keep them apart",
-            )),
+            None => Err(self.map.needs_own_tables("exclusive")),
         }
     }
 

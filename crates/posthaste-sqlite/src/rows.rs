@@ -93,13 +93,15 @@ pub(crate) fn record(row: &SqliteRow, map: &TableMap) -> sqlx::Result<Record> {
     let (mut message, _) = map.message(&raw);
     message.id = id(row, "id", map)?;
     let mut columns = Columns::of(row, map);
+    let locked_by = columns.text(Role::LockedBy)?;
     Ok(Record {
         message,
         sequence: row.try_get("seq")?,
         state,
         attempts: u32::try_from(raw.attempts).unwrap_or(0),
         next_attempt_at: columns.time(Role::NextAttemptAt)?.unwrap_or(raw.created_at),
-        locked_by: columns.text(Role::LockedBy)?,
+        // A proof that is kept as text begins with the worker.
+        locked_by: locked_by.map(|by| by.split('/').next().unwrap_or_default().to_owned()),
         locked_until: columns.time(Role::LockedUntil)?,
         last_error: columns.text(Role::LastError)?,
         created_at: raw.created_at,

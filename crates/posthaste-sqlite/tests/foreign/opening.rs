@@ -105,7 +105,7 @@ async fn what_needs_a_registry_is_quiet_or_says_so() {
     };
     says(
         &foreign.store.lead(&lead).await.unwrap_err(),
-        &["`usage`", "agree on a leader", "run one relay"],
+        &["exclusive", "`usage`", "has no table for it"],
     );
     let mut tx = foreign.store.pool().begin().await.unwrap();
     let error = foreign.store.inbox("c").record(&mut tx, "k").await.unwrap_err();
