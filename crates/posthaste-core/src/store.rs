@@ -553,14 +553,3 @@ pub trait ProducerStore: Send + Sync + 'static {
 pub trait Store: RelayStore + AdminStore + SchemaStore + ProducerStore {}
 
 impl<S: RelayStore + AdminStore + SchemaStore + ProducerStore> Store for S {}
-
-/// What a store can do, so that the conformance suite chooses its cases by ability and not by name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StoreCapabilities {
-    /// Several claims run at the same time, each skipping what others hold.
-    pub concurrent_claims: bool,
-    /// Several transactions write at the same time.
-    pub concurrent_writers: bool,
-    /// Rows survive the process.
-    pub durable: bool,
-}

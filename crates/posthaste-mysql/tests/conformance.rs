@@ -6,7 +6,6 @@ mod support;
 
 use std::time::Duration;
 
-use posthaste_core::store::StoreCapabilities;
 use posthaste_core::{EnqueueError, Enqueued, Inbox, InboxStore, Mark, Message, MessageId, OutboxOptions, StoreError};
 use posthaste_mysql::MySqlStore;
 use posthaste_testkit::{Backend, Trouble};
@@ -25,14 +24,6 @@ impl MariaDb {
 impl Backend for MariaDb {
     type Store = MySqlStore;
     type Tx = Transaction<'static, MySql>;
-
-    fn capabilities() -> StoreCapabilities {
-        StoreCapabilities {
-            concurrent_claims: true,
-            concurrent_writers: true,
-            durable: true,
-        }
-    }
 
     async fn fresh() -> Self {
         let store = support::store(8).await;
@@ -144,15 +135,13 @@ impl Backend for MariaDb {
         .await;
     }
 
-    async fn lock_row(&self, tx: &mut Self::Tx, id: MessageId) -> bool {
+    async fn lock_row(&self, tx: &mut Self::Tx, id: MessageId) {
         let sql = format!("select id from posthaste_outbox where id = '{id}' for update");
         tx.execute(AssertSqlSafe(sql)).await.unwrap();
-        true
     }
 
-    async fn lock_table(&self, tx: &mut Self::Tx) -> bool {
+    async fn lock_table(&self, tx: &mut Self::Tx) {
         tx.execute("lock tables posthaste_outbox read").await.unwrap();
-        true
     }
 
     async fn dispose(self) {
@@ -161,3 +150,8 @@ impl Backend for MariaDb {
 }
 
 posthaste_testkit::conformance_suite!(MariaDb);
+
+#[test]
+fn some_cases_are_not_for_it() {
+    insta::assert_snapshot!(posthaste_testkit::suite::left_out::<MariaDb>());
+}

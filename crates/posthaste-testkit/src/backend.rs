@@ -2,10 +2,14 @@
 
 use std::time::Duration;
 
-use posthaste_core::store::{ProducerStore, SchemaStore, StoreCapabilities};
+use posthaste_core::store::{ProducerStore, SchemaStore};
 use posthaste_core::{
     AdminStore, EnqueueError, Enqueued, Mark, Message, MessageId, OutboxOptions, RelayStore, StoreError,
 };
+
+use posthaste_sql::table::Role;
+
+use crate::table::Table;
 
 /// What may happen to a transaction under a handler that goes on as if nothing had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,8 +36,11 @@ pub trait Backend: Sized + Send + Sync + 'static {
     /// A transaction of the application. Dropping it rolls it back.
     type Tx: Send;
 
-    /// What the store can do. Cases that need more pass without a check.
-    fn capabilities() -> StoreCapabilities;
+    /// What the table has and what its database can do. A case that needs more is not for it; see
+    /// [`suite::left_out`](crate::suite::left_out).
+    fn table() -> Table {
+        Table::complete()
+    }
 
     /// A new outbox with its tables, empty.
     fn fresh() -> impl Future<Output = Self> + Send;
@@ -100,16 +107,27 @@ pub trait Backend: Sized + Send + Sync + 'static {
     /// From now on the database refuses every change to these rows, by a constraint or a trigger, and to no others.
     fn refuse_changes_to(&self, ids: &[MessageId]) -> impl Future<Output = ()> + Send;
 
-    /// Locks a row of the outbox until the transaction ends, as an operator with `select … for update` does; says whether
-    /// the database can do that. Says no unless overridden.
-    fn lock_row(&self, _tx: &mut Self::Tx, _id: MessageId) -> impl Future<Output = bool> + Send {
-        async { false }
+    /// Locks a row of the outbox until the transaction ends, as an operator with `select … for update` does. Asked for only
+    /// where the table has [`Need::RowLock`](crate::Need::RowLock).
+    fn lock_row(&self, _tx: &mut Self::Tx, _id: MessageId) -> impl Future<Output = ()> + Send {
+        async { unimplemented!("the database locks no rows") }
     }
 
-    /// Locks the whole outbox against writes until the transaction is rolled back, as an operator does who makes an index;
-    /// says whether the database can do that and nobody waits for long. Says no unless overridden.
-    fn lock_table(&self, _tx: &mut Self::Tx) -> impl Future<Output = bool> + Send {
-        async { false }
+    /// Locks the whole outbox against writes until the transaction is rolled back, as an operator does who makes an index.
+    /// Asked for only where the table has [`Need::TableLock`](crate::Need::TableLock).
+    fn lock_table(&self, _tx: &mut Self::Tx) -> impl Future<Output = ()> + Send {
+        async { unimplemented!("the database locks no tables") }
+    }
+
+    /// Writes text, or nothing, into the column of a role behind the store's back, though the table's owner would not allow
+    /// it. Asked for only where the table has [`Need::Foreign`](crate::Need::Foreign).
+    fn write(&self, _id: MessageId, _role: Role, _text: Option<&str>) -> impl Future<Output = ()> + Send {
+        async { unimplemented!("nobody else writes here") }
+    }
+
+    /// The text in the column of a role, as [`Self::write`] would write it.
+    fn read(&self, _id: MessageId, _role: Role) -> impl Future<Output = Option<String>> + Send {
+        async { unimplemented!("nobody else reads here") }
     }
 
     /// Cleans up after a case that passed. Does nothing unless overridden.

@@ -9,16 +9,22 @@
 mod assertions;
 mod backend;
 mod clock;
+mod ddl;
 mod drain;
 mod faulty_store;
+mod fit;
 mod memory;
 mod publishers;
 pub mod suite;
+mod table;
 
 pub use assertions::{assert_enqueued, assert_not_enqueued, enqueued};
 pub use backend::{Backend, Trouble};
 pub use clock::TestClock;
+pub use ddl::{ddl, everything};
 pub use drain::drain;
 pub use faulty_store::FaultyStore;
+pub use fit::fit;
 pub use memory::{MemoryInbox, MemoryLease, MemoryStore, MemoryTable, MemoryTx};
 pub use publishers::{Fault, FaultyPublisher, NullPublisher, RecordingPublisher, Rule};
+pub use table::{Need, Table};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use posthaste_core::store::{SchemaStore, StoreCapabilities};
+use posthaste_core::store::SchemaStore;
 use posthaste_core::{EnqueueError, Enqueued, Inbox, InboxStore, Mark, Message, MessageId, OutboxOptions, StoreError};
 use posthaste_postgres::PostgresStore;
 use posthaste_sql::TableMap;
@@ -31,14 +31,6 @@ impl<const SPLIT: bool> Pg<SPLIT> {
 impl<const SPLIT: bool> Backend for Pg<SPLIT> {
     type Store = PostgresStore;
     type Tx = Transaction<'static, Postgres>;
-
-    fn capabilities() -> StoreCapabilities {
-        StoreCapabilities {
-            concurrent_claims: true,
-            concurrent_writers: true,
-            durable: true,
-        }
-    }
 
     async fn fresh() -> Self {
         let schema = super::fresh_schema();
@@ -159,16 +151,14 @@ impl<const SPLIT: bool> Backend for Pg<SPLIT> {
         .await;
     }
 
-    async fn lock_row(&self, tx: &mut Self::Tx, id: MessageId) -> bool {
+    async fn lock_row(&self, tx: &mut Self::Tx, id: MessageId) {
         let sql = format!("select from {}.outbox where id = '{id}' for update", self.schema);
         tx.execute(AssertSqlSafe(sql)).await.unwrap();
-        true
     }
 
-    async fn lock_table(&self, tx: &mut Self::Tx) -> bool {
+    async fn lock_table(&self, tx: &mut Self::Tx) {
         let sql = format!("lock table {}.outbox in share mode", self.schema);
         tx.execute(AssertSqlSafe(sql)).await.unwrap();
-        true
     }
 
     async fn dispose(self) {

@@ -136,9 +136,6 @@ pub async fn races_for_several_keys_in_any_order_do_not_deadlock<B: Backend>(b: 
 
 /// Proves B4.
 pub async fn the_second_wins_when_the_first_rolls_back<B: Backend>(b: &B) {
-    if !B::capabilities().concurrent_writers {
-        return; // there is no second transaction while the first is open
-    }
     let (first, second) = (keyed("k"), keyed("k"));
     let options = OutboxOptions::default();
     let mut tx = b.begin().await;
@@ -153,9 +150,6 @@ pub async fn the_second_wins_when_the_first_rolls_back<B: Backend>(b: &B) {
 
 /// Proves B4.
 pub async fn the_second_is_told_the_first_id_when_the_first_commits<B: Backend>(b: &B) {
-    if !B::capabilities().concurrent_writers {
-        return; // there is no second transaction while the first is open
-    }
     let (first, second) = (keyed("k"), keyed("k"));
     let options = OutboxOptions::default();
     let mut tx = b.begin().await;

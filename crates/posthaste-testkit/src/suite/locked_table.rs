@@ -27,9 +27,7 @@ pub async fn verdicts_and_renewals_are_busy_and_nothing_is_lost<B: Backend>(b: &
     let work = Worker::new().claim(b, 10).await;
     let before = record(b, ids[0]).await;
     let mut tx = b.begin().await;
-    if !b.lock_table(&mut tx).await {
-        return;
-    }
+    b.lock_table(&mut tx).await;
     let verdicts: Vec<_> = ids.iter().map(|id| work.verdict(*id, Verdict::Delivered)).collect();
     let settled = soon(b.store().settle(&verdicts)).await.expect("a lock is no failure");
     assert!(settled.lost.is_empty() && settled.refused.is_empty(), "{settled:?}");
@@ -53,9 +51,7 @@ pub async fn verdicts_and_renewals_are_busy_and_nothing_is_lost<B: Backend>(b: &
 pub async fn a_claim_does_not_wait_for_long_and_says_why<B: Backend>(b: &B) {
     let ids = enqueue_new(b, [plain("1")]).await;
     let mut tx = b.begin().await;
-    if !b.lock_table(&mut tx).await {
-        return;
-    }
+    b.lock_table(&mut tx).await;
     for worker in [Worker::new(), Worker::new().unordered()] {
         let claimed = soon(worker.try_claim(b, 10)).await;
         let error = claimed.err().expect("the table is locked");
@@ -76,7 +72,7 @@ struct Locked<B: Backend> {
 }
 
 impl<B: Backend> Locked<B> {
-    async fn new(b: &B, shutdown_grace: Duration) -> Option<Self> {
+    async fn new(b: &B, shutdown_grace: Duration) -> Self {
         let ids = enqueue_new(b, (0..20).map(|n| plain(&n.to_string()))).await;
         let broker = broker();
         broker.hang();
@@ -89,30 +85,22 @@ impl<B: Backend> Locked<B> {
         let (shutdown, relay) = start(b, broker.clone(), config);
         broker.wait_until_hanging(1).await;
         let mut tx = b.begin().await;
-        let can_lock = b.lock_table(&mut tx).await;
+        b.lock_table(&mut tx).await;
         broker.heal();
-        if !can_lock {
-            b.rollback(tx).await;
-            shutdown.cancel();
-            relay.await.expect("the relay does not panic");
-            return None;
-        }
         broker.inner().wait_for(ids.len()).await;
-        Some(Self {
+        Self {
             ids,
             tx,
             broker,
             shutdown,
             relay,
-        })
+        }
     }
 }
 
 /// Proves B9 and pitfall 6.
 pub async fn a_relay_writes_what_it_published_when_the_lock_is_gone<B: Backend>(b: &B) {
-    let Some(locked) = Locked::new(b, SECOND).await else {
-        return;
-    };
+    let locked = Locked::new(b, SECOND).await;
     // Longer than any wait for a lock.
     sleep(SECOND * 2).await;
     b.rollback(locked.tx).await;
@@ -129,9 +117,7 @@ pub async fn a_relay_writes_what_it_published_when_the_lock_is_gone<B: Backend>(
 
 /// Whoever stops a relay gives it its grace.
 pub async fn a_relay_that_stops_has_its_verdicts_written_if_the_lock_goes_in_time<B: Backend>(b: &B) {
-    let Some(locked) = Locked::new(b, SECOND * 10).await else {
-        return;
-    };
+    let locked = Locked::new(b, SECOND * 10).await;
     locked.shutdown.cancel();
     sleep(SECOND).await;
     assert!(!locked.relay.is_finished());
@@ -142,9 +128,7 @@ pub async fn a_relay_that_stops_has_its_verdicts_written_if_the_lock_goes_in_tim
 
 /// The publisher is not blamed.
 pub async fn a_relay_that_stops_says_that_it_was_the_database_that_did_not_answer<B: Backend>(b: &B) {
-    let Some(locked) = Locked::new(b, SECOND).await else {
-        return;
-    };
+    let locked = Locked::new(b, SECOND).await;
     locked.shutdown.cancel();
     // A claim that was under way, the grace, and the farewell. Nothing else would end it: the lock is still there.
     let report = soon(locked.relay).await.expect("the relay does not panic");

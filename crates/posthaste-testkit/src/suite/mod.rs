@@ -2,7 +2,8 @@
 //!
 //! A case is a public async function in one of the modules here, named as the sentence that it proves, with the
 //! requirements and pitfalls it stands for in its documentation. To add one, write it and put its name on the list in
-//! `cases.rs`; a test fails as long as the two differ. Every backend runs it from then on.
+//! `cases.rs`, with what it needs of a table; a test fails as long as the two differ. Every backend whose table has that
+//! runs it from then on.
 
 pub mod admin;
 mod cases;
@@ -13,6 +14,7 @@ pub mod dedupe;
 pub mod draining;
 mod engine;
 pub mod enqueue;
+pub mod foreign;
 pub mod inbox;
 pub mod leadership;
 pub mod lease;
@@ -29,12 +31,41 @@ mod steps;
 pub mod sweep;
 pub mod unclaimable;
 
+pub use cases::{Case, cases};
+
+use std::fmt::Write as _;
+
 use crate::backend::Backend;
 
-/// Runs one case on an outbox of its own.
+/// Runs one case on an outbox of its own, if it is for the backend's table.
 #[doc(hidden)]
-pub async fn run<B: Backend>(case: impl AsyncFnOnce(&B)) {
+pub async fn run<B: Backend>(name: &str, case: impl AsyncFnOnce(&B)) {
+    let case_of = cases()
+        .into_iter()
+        .find(|case| case.name == name)
+        .expect("it is on the list");
+    if let Some(reason) = B::table().refuses(&case_of) {
+        println!("not for this table: {name} {reason}");
+        return;
+    }
     let backend = B::fresh().await;
     case(&backend).await;
     backend.dispose().await;
+}
+
+/// The cases that are not for a backend's table, each with what it lacks, below a line that counts the others. Kept as a
+/// snapshot, it shows when a case is no longer run.
+pub fn left_out<B: Backend>() -> String {
+    let (table, cases) = (B::table(), cases());
+    let mut lines = String::new();
+    let mut run = 0;
+    for case in &cases {
+        match table.refuses(case) {
+            None => run += 1,
+            Some(reason) => {
+                let _ = writeln!(lines, "{} {reason}", case.name);
+            }
+        }
+    }
+    format!("{run} of {} cases run\n{lines}", cases.len())
 }

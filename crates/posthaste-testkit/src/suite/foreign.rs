@@ -1,0 +1,64 @@
+//! Tables that somebody already has, and that others write as well.
+
+use chrono::Utc;
+use posthaste_core::RelayStore;
+use posthaste_core::lifecycle::{State, Verdict};
+use posthaste_core::store::{LeadRequest, WorkerId};
+use posthaste_sql::table::Role;
+
+use super::steps::{MINUTE, SECOND, Worker, enqueue_new, plain, record, records, retry};
+use crate::backend::Backend;
+
+/// A row whose word no state has is none of ours: it is neither shown nor claimed, and hides nothing.
+pub async fn a_row_with_a_word_that_the_map_does_not_know_is_left_out<B: Backend>(b: &B) {
+    let ids = enqueue_new(b, (0..3).map(|n| plain(&n.to_string()))).await;
+    b.write(ids[1], Role::Status, Some("theirs")).await;
+    let listed: Vec<_> = records(b).await.into_iter().map(|row| row.message.id).collect();
+    assert_eq!(listed, [ids[0], ids[2]]);
+    let shown = posthaste_core::AdminStore::show(b.store(), ids[1]).await;
+    assert_eq!(shown.expect("show works"), None);
+    assert_eq!(Worker::new().claim(b, 10).await.ids(), [ids[0], ids[2]]);
+}
+
+/// Its age is not known, so it counts as new, and not as half a century old.
+pub async fn a_row_that_does_not_say_when_it_was_made_is_new<B: Backend>(b: &B) {
+    let ids = enqueue_new(b, [plain("1")]).await;
+    b.write(ids[0], Role::CreatedAt, None).await;
+    let claimed = Worker::new().claim(b, 10).await.messages[0].created_at;
+    for time in [record(b, ids[0]).await.created_at, claimed] {
+        assert!((Utc::now() - time).abs() < chrono::TimeDelta::minutes(1), "{time}");
+    }
+}
+
+/// Its claim wrote nothing, so what is given back is as it was, in the table's own words too.
+///
+/// Proves B9.
+pub async fn a_row_that_was_locked_and_is_given_back_keeps_its_word<B: Backend>(b: &B) {
+    let ids = enqueue_new(b, [plain("1")]).await;
+    Worker::new().claim(b, 10).await.settle(b, retry(SECOND)).await;
+    b.pass_time(MINUTE).await;
+    let waiting = b.read(ids[0], Role::Status).await;
+    Worker::new().claim(b, 10).await.settle(b, Verdict::Released).await;
+    assert_eq!(b.read(ids[0], Role::Status).await, waiting);
+    assert_eq!(record(b, ids[0]).await.state, State::Pending);
+}
+
+/// All stores refuse in the same words.
+pub async fn relays_cannot_agree_on_a_leader_where_there_is_no_table_for_it<B: Backend>(b: &B) {
+    let request = LeadRequest {
+        namespace: "default".to_owned(),
+        worker: WorkerId::new(),
+        lease: MINUTE,
+    };
+    let error = b
+        .store()
+        .lead(&request)
+        .await
+        .expect_err("there is no table")
+        .to_string();
+    assert!(error.starts_with("exclusive: the table map `"), "{error}");
+    assert!(
+        error.contains("has no table for it; use Posthaste's own tables"),
+        "{error}"
+    );
+}
