@@ -24,7 +24,10 @@ const BELOW: [(&str, &[&str]); 11] = [
     ("posthaste-sqlite", &["posthaste-core", "posthaste-sql"]),
     ("posthaste-publishers", &["posthaste-core", "posthaste-kafka"]),
     ("posthaste-consumer", &["posthaste-core", "posthaste-kafka"]),
-    ("posthaste-testkit", &["posthaste-core", "posthaste-relay"]),
+    (
+        "posthaste-testkit",
+        &["posthaste-core", "posthaste-relay", "posthaste-sql"],
+    ),
 ];
 
 /// Databases, and what a statement in a string begins with.

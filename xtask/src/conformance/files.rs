@@ -28,7 +28,7 @@ pub(super) fn sources(root: &Path) -> anyhow::Result<Vec<SourceFile>> {
         .iter()
         .filter(|place| place.is_dir())
     {
-        collect(place, &mut found).with_context(|| format!("cannot list {}", place.display()))?;
+        collect(place, "rs", &mut found).with_context(|| format!("cannot list {}", place.display()))?;
     }
     let mut files: Vec<_> = found
         .iter()
@@ -42,35 +42,72 @@ pub(super) fn sources(root: &Path) -> anyhow::Result<Vec<SourceFile>> {
     Ok(files)
 }
 
-fn collect(dir: &Path, found: &mut Vec<PathBuf>) -> io::Result<()> {
+fn collect(dir: &Path, extension: &str, found: &mut Vec<PathBuf>) -> io::Result<()> {
     for entry in fs::read_dir(dir)? {
         let path = entry?.path();
         let name = path.file_name().unwrap_or_default();
         if path.is_dir() && name != "target" && name != "node_modules" {
-            collect(&path, found)?;
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            collect(&path, extension, found)?;
+        } else if path.extension().is_some_and(|of| of == extension) {
             found.push(path);
         }
     }
     Ok(())
 }
 
-/// The backends that run the suite: the crates whose `tests/conformance.rs` calls its macro.
-pub(super) fn backends(root: &Path) -> anyhow::Result<BTreeSet<String>> {
+/// How the snapshot is called in which a table's tests keep the cases that are not for it.
+const LEFT_OUT: &str = "__some_cases_are_not_for_it.snap";
+
+/// A table on which the suite runs.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Table {
+    /// The store and the map, such as `mysql/donation`.
+    pub(super) name: String,
+    left_out: BTreeSet<String>,
+}
+
+impl Table {
+    /// Whether it runs a case, such as `claim::rows_come_back`.
+    pub(super) fn runs(&self, case: &str) -> bool {
+        !self.left_out.contains(case)
+    }
+}
+
+/// The tables on which the suite runs, by the snapshots that each of them keeps.
+pub(super) fn tables(root: &Path) -> anyhow::Result<BTreeSet<Table>> {
     let crates = root.join("crates");
-    let mut backends = BTreeSet::new();
+    let mut tables = BTreeSet::new();
     for entry in fs::read_dir(&crates).with_context(|| format!("cannot list {}", crates.display()))? {
         let entry = entry?;
-        let source = fs::read_to_string(entry.path().join("tests/conformance.rs")).unwrap_or_default();
-        if source.contains("conformance!") || source.contains("conformance_suite!") {
-            let name = entry.file_name().to_string_lossy().into_owned();
-            backends.insert(match name.trim_start_matches("posthaste-") {
-                "testkit" => "memory".to_owned(), // the kit's own store
-                backend => backend.to_owned(),
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let store = match name.trim_start_matches("posthaste-") {
+            "testkit" => "memory", // the kit's own store
+            store => store,
+        };
+        let mut snapshots = Vec::new();
+        let tests = entry.path().join("tests");
+        if tests.is_dir() {
+            collect(&tests, "snap", &mut snapshots).with_context(|| format!("cannot list {}", tests.display()))?;
+        }
+        for path in snapshots {
+            let file = path.file_name().unwrap_or_default().to_string_lossy();
+            let Some(table) = file.strip_suffix(LEFT_OUT) else {
+                continue;
+            };
+            let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+            let case = |line: &str| {
+                line.split(' ')
+                    .next()
+                    .filter(|name| name.contains("::"))
+                    .map(str::to_owned)
+            };
+            tables.insert(Table {
+                name: format!("{store}/{}", table.trim_start_matches("tables__")),
+                left_out: text.lines().filter_map(case).collect(),
             });
         }
     }
-    Ok(backends)
+    Ok(tables)
 }
 
 #[cfg(test)]
@@ -78,19 +115,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_suite_and_its_backends_are_found() {
+    fn the_suite_and_its_tables_are_found() {
         let root = tempfile::tempdir().unwrap();
+        let left_out = "---\nsource: x\n---\n1 of 2 cases run\nclaim::a needs Key\n";
         for (path, text) in [
             ("crates/posthaste-testkit/src/suite/claim.rs", ""),
             (
-                "crates/posthaste-testkit/tests/conformance.rs",
-                "posthaste_testkit::conformance!(Memory);",
+                "crates/posthaste-testkit/tests/snapshots/conformance__some_cases_are_not_for_it.snap",
+                "---\n---\n2 of 2 cases run\n",
             ),
             (
-                "crates/posthaste-postgres/tests/conformance.rs",
-                "posthaste_testkit::conformance_suite!(Pg);",
+                "crates/posthaste-mysql/tests/tables/snapshots/tables__usage__some_cases_are_not_for_it.snap",
+                left_out,
             ),
-            ("crates/posthaste-cli/tests/conformance.rs", "// something else"),
+            (
+                "crates/posthaste-mysql/tests/snapshots/statements__list.snap",
+                "claim::b",
+            ),
             ("crates/posthaste-cli/target/debug/out.rs", ""),
             ("examples/shop/main.rs", ""),
             ("docs/page.rs", ""),
@@ -107,10 +148,13 @@ mod tests {
             .map(|file| file.path.as_str())
             .collect();
         assert_eq!(suite, ["crates/posthaste-testkit/src/suite/claim.rs"]);
-        assert_eq!(files.len(), 5);
-        assert_eq!(
-            backends(root.path()).unwrap().into_iter().collect::<Vec<_>>(),
-            ["memory", "postgres"]
-        );
+        assert_eq!(files.len(), 2);
+        let tables = tables(root.path()).unwrap();
+        let runs = |case: &str| {
+            let run = tables.iter().filter(|table| table.runs(case));
+            run.map(|table| table.name.as_str()).collect::<Vec<_>>()
+        };
+        assert_eq!(runs("claim::a"), ["memory/conformance"]);
+        assert_eq!(runs("claim::b"), ["memory/conformance", "mysql/usage"]);
     }
 }

@@ -13,19 +13,21 @@ use std::{fs, process::ExitCode};
 use anyhow::{Context, bail};
 
 use crate::workspace;
+use page::Pages;
 use promises::Promises;
 
-/// The command that brings the page up to date.
+/// The command that brings the pages up to date.
 pub(crate) const MEND: &str = "cargo xtask conformance";
 
-const PAGE: &str = "docs/conformance.md";
+const OVERVIEW: &str = "docs/conformance.md";
+const DETAILS: &str = "docs/conformance-details.md";
 
-/// Write docs/conformance.md from the tests that say what they prove
+/// Write docs/conformance.md and its details from the tests that say what they prove
 ///
 /// A test says so in its documentation: `/// Proves B7.` or `/// Proves A2, B2 and pitfall 14.`
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Write nothing, and fail if the page is out of date
+    /// Write nothing, and fail if a page is out of date
     #[arg(long)]
     check: bool,
 }
@@ -38,33 +40,38 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
             ExitCode::FAILURE
         });
     }
-    let file = workspace::root().join(PAGE);
-    fs::create_dir_all(file.parent().expect("the page is in a directory"))?;
-    fs::write(&file, current()?).with_context(|| format!("cannot write {PAGE}"))?;
-    println!("wrote {PAGE}");
+    let pages = current()?;
+    for (path, page) in [(OVERVIEW, pages.overview), (DETAILS, pages.details)] {
+        let file = workspace::root().join(path);
+        fs::create_dir_all(file.parent().expect("the page is in a directory"))?;
+        fs::write(&file, page).with_context(|| format!("cannot write {path}"))?;
+        println!("wrote {path}");
+    }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Whether the page says what the tests say. Prints what is wrong if not.
+/// Whether the pages say what the tests say. Prints what is wrong if not.
 pub(crate) fn is_up_to_date() -> bool {
-    match current() {
-        Ok(page) if fs::read_to_string(workspace::root().join(PAGE)).is_ok_and(|old| old == page) => true,
-        Ok(_) => {
-            eprintln!("{PAGE} is out of date; to mend: {MEND}");
-            false
-        }
+    let pages = match current() {
+        Ok(pages) => pages,
         Err(error) => {
             eprintln!("{error:#}");
-            false
+            return false;
         }
+    };
+    let is = |path, page: &str| fs::read_to_string(workspace::root().join(path)).is_ok_and(|old| old == page);
+    let up_to_date = is(OVERVIEW, &pages.overview) && is(DETAILS, &pages.details);
+    if !up_to_date {
+        eprintln!("{OVERVIEW} or {DETAILS} is out of date; to mend: {MEND}");
     }
+    up_to_date
 }
 
-/// The page as it should be.
-fn current() -> anyhow::Result<String> {
+/// The pages as they should be.
+fn current() -> anyhow::Result<Pages> {
     let promises = Promises::load();
     let root = workspace::root();
-    let backends = files::backends(&root)?;
+    let tables = files::tables(&root)?;
     let mut proofs = Vec::new();
     let mut problems = Vec::new();
     for file in files::sources(&root)? {
@@ -81,5 +88,5 @@ fn current() -> anyhow::Result<String> {
     if !problems.is_empty() {
         bail!("{}", problems.join("\n"));
     }
-    Ok(page::render(&promises, &proofs, &backends))
+    Ok(page::render(&promises, &proofs, &tables))
 }

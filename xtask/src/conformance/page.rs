@@ -1,27 +1,48 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    files::SourceFile,
+    files::{SourceFile, Table},
     id::Id,
     promises::{Promises, Section},
     scan::Proof,
 };
 
-const INTRODUCTION: &str = "\
-<!-- Written by `cargo xtask conformance`. Do not edit. -->
+const HEAD: &str = "<!-- Written by `cargo xtask conformance`. Do not edit. -->\n\n";
 
+const OVERVIEW: &str = "\
 # Conformance
 
-Every line below is a promise, and beside it stand the tests that prove it. A test says which ones in its
-documentation (`/// Proves B7.`), and `cargo xtask test` runs them all. A dash means that no test does so yet.
+Every line below is a promise, with the number of tests that prove it and one or two of them; [the
+details](conformance-details.md) name all. A test says what it proves in its documentation (`/// Proves B7.`), and `cargo
+xtask test` runs them all. A dash means that no test does so yet.
 ";
 
-/// Writes the page.
-pub(super) fn render(promises: &Promises, proofs: &[(SourceFile, Proof)], backends: &BTreeSet<String>) -> String {
-    let mut links: BTreeMap<Id, BTreeSet<String>> = BTreeMap::new();
+const DETAILS: &str = "\
+# Conformance in detail
+
+Every test that proves a promise of [the overview](conformance.md). A case of the conformance suite runs on every table
+that has what the case needs.
+";
+
+/// The overview and the details.
+pub(super) struct Pages {
+    pub(super) overview: String,
+    pub(super) details: String,
+}
+
+/// A test in the order in which it is shown: those that run on most tables first.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Link {
+    elsewhere: usize,
+    text: String,
+}
+
+/// Writes the pages.
+pub(super) fn render(promises: &Promises, proofs: &[(SourceFile, Proof)], tables: &BTreeSet<Table>) -> Pages {
+    let mut links: BTreeMap<Id, BTreeSet<Link>> = BTreeMap::new();
     for (file, proof) in proofs {
         for id in &proof.ids {
-            links.entry(*id).or_default().insert(link(file, proof, backends));
+            links.entry(*id).or_default().insert(link(file, proof, tables));
         }
     }
     let count = |pitfalls| {
@@ -29,49 +50,60 @@ pub(super) fn render(promises: &Promises, proofs: &[(SourceFile, Proof)], backen
         (ids.iter().filter(|id| links.contains_key(id)).count(), ids.len())
     };
     let ((required, requirements), (avoided, pitfalls)) = (count(false), count(true));
-
-    let mut page = vec![
-        INTRODUCTION.to_owned(),
-        format!("Proven: **{required} of {requirements}** requirements, **{avoided} of {pitfalls}** pitfalls.\n"),
-    ];
-    page.extend(promises.sections.iter().map(|section| table(section, &links)));
-    page.join("\n")
+    let proven =
+        format!("Proven: **{required} of {requirements}** requirements, **{avoided} of {pitfalls}** pitfalls.");
+    let names: Vec<_> = tables.iter().map(|table| table.name.as_str()).collect();
+    let suite = format!("The suite runs on {} tables: {}.", names.len(), names.join(", "));
+    let sections = |show: fn(&BTreeSet<Link>) -> String| {
+        let table = |section| format!("\n{}", table(section, &links, show));
+        promises.sections.iter().map(table).collect::<String>()
+    };
+    Pages {
+        overview: format!("{HEAD}{OVERVIEW}\n{proven}\n{}", sections(some)),
+        details: format!("{HEAD}{DETAILS}\n{suite}\n{}", sections(all)),
+    }
 }
 
-fn table(section: &Section, links: &BTreeMap<Id, BTreeSet<String>>) -> String {
+fn table(section: &Section, links: &BTreeMap<Id, BTreeSet<Link>>, show: fn(&BTreeSet<Link>) -> String) -> String {
     let heading = format!("## {}\n\n| | | proven by |\n|---|---|---|\n", section.title);
     let rows = section.lines.iter().map(|(id, line)| {
-        let tests = links
-            .get(id)
-            .into_iter()
-            .flatten()
-            .map(String::as_str)
-            .collect::<Vec<_>>();
-        let tests = if tests.is_empty() {
-            "—".to_owned()
-        } else {
-            tests.join("<br>")
-        };
+        let tests = links.get(id).map_or_else(|| "—".to_owned(), show);
         format!("| {id} | {line} | {tests} |\n")
     });
     std::iter::once(heading).chain(rows).collect()
 }
 
-/// Links lead to files and not to lines, so that the page does not change with every edit.
-fn link(file: &SourceFile, proof: &Proof, backends: &BTreeSet<String>) -> String {
-    let link = format!("[{}](../{})", proof.test, file.path);
-    if !file.is_suite {
-        return link;
+fn all(links: &BTreeSet<Link>) -> String {
+    let texts: Vec<_> = links.iter().map(|link| link.text.as_str()).collect();
+    texts.join("<br>")
+}
+
+/// The case that runs on most tables, and a test of its own.
+fn some(links: &BTreeSet<Link>) -> String {
+    let own = links.iter().find(|link| link.elsewhere == usize::MAX);
+    let mut shown: Vec<_> = links.iter().take(if own.is_some() { 1 } else { 2 }).collect();
+    shown.extend(own.filter(|own| !shown.contains(own)));
+    let texts: Vec<_> = shown.iter().map(|link| link.text.as_str()).collect();
+    match links.len() {
+        1 => texts.join("<br>"),
+        count => format!("{count} tests, among them<br>{}", texts.join("<br>")),
     }
-    let backends: Vec<_> = backends.iter().map(String::as_str).collect();
-    format!(
-        "{link} on {}",
-        if backends.is_empty() {
-            "no backend yet".to_owned()
-        } else {
-            backends.join(", ")
-        }
-    )
+}
+
+/// Links lead to files and not to lines, so that the pages do not change with every edit.
+fn link(file: &SourceFile, proof: &Proof, tables: &BTreeSet<Table>) -> Link {
+    let text = format!("[{}](../{})", proof.test, file.path);
+    if !file.is_suite {
+        let elsewhere = usize::MAX;
+        return Link { elsewhere, text };
+    }
+    let module = file.path.rsplit('/').next().unwrap_or_default().trim_end_matches(".rs");
+    let case = format!("{module}::{}", proof.test);
+    let runs = tables.iter().filter(|table| table.runs(&case)).count();
+    Link {
+        elsewhere: tables.len() - runs,
+        text: format!("{text} on {runs} of {} tables", tables.len()),
+    }
 }
 
 #[cfg(test)]
@@ -99,19 +131,21 @@ mod tests {
             (file("crates/x/tests/b.rs", false), proof("leases_end", &["B7", "P8"])),
             (file("suite/claim.rs", true), proof("rows_come_back", &["B7"])),
         ];
-        let backends = BTreeSet::from(["memory".to_owned(), "postgres".to_owned()]);
-        let page = render(&Promises::load(), &proofs, &backends);
+        let pages = render(&Promises::load(), &proofs, &BTreeSet::new());
 
-        let line = |id: &str| {
-            page.lines()
-                .find(|line| line.starts_with(&format!("| {id} |")))
-                .unwrap()
+        let line = |page: &str, id: &str| {
+            let start = format!("| {id} |");
+            page.lines().find(|line| line.starts_with(&start)).unwrap().to_owned()
         };
-        assert!(line("B7").ends_with(
-            "| [leases_end](../crates/x/tests/b.rs)<br>[rows_come_back](../suite/claim.rs) on memory, postgres |"
-        ));
-        assert!(line("P8").ends_with("| [leases_end](../crates/x/tests/b.rs) |"));
-        assert!(line("A1").ends_with("| — |"));
-        assert!(page.contains("**1 of 64** requirements, **1 of 35** pitfalls"));
+        let both = "[rows_come_back](../suite/claim.rs) on 0 of 0 tables<br>[leases_end](../crates/x/tests/b.rs) |";
+        assert!(line(&pages.details, "B7").ends_with(&format!("| {both}")));
+        assert!(line(&pages.overview, "B7").ends_with(&format!("| 2 tests, among them<br>{both}")));
+        assert!(line(&pages.overview, "P8").ends_with("| [leases_end](../crates/x/tests/b.rs) |"));
+        assert!(line(&pages.overview, "A1").ends_with("| — |"));
+        assert!(
+            pages
+                .overview
+                .contains("**1 of 64** requirements, **1 of 35** pitfalls")
+        );
     }
 }
