@@ -147,7 +147,15 @@ pub async fn of_many_relays_one_is_active_and_the_next_takes_over<B: Backend>(b:
         enqueue_new(b, (0..30).map(|n| plain(&n.to_string()))).await;
         total += 30;
         let count = || brokers.iter().map(|broker| broker.ids().len()).sum::<usize>();
-        eventually("everything to be delivered", async || count() == total).await;
+        // And written: the next one would deliver again what was not.
+        let written = async || {
+            let stats = b.store().stats("default").await.expect("stats work");
+            stats.pending + stats.processing == 0
+        };
+        eventually("everything to be delivered", async || {
+            count() == total && written().await
+        })
+        .await;
         let mut active = (0..3).filter(|n| brokers[*n].ids().len() > before[*n]);
         let first = active.next().expect("somebody delivered");
         assert_eq!(active.next(), None, "one delivered all of it");
