@@ -24,6 +24,9 @@ pub(crate) const MOST_IDS: usize = 512;
 /// How often others may take all that was found.
 const ROUNDS: usize = 3;
 
+/// How many more statements than needed lock what was found, because others have some of it.
+const LOCKS: usize = 8;
+
 /// How long a claim waits for its turn.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -247,7 +250,14 @@ impl MySqlStore {
     ) -> sqlx::Result<Vec<MessageId>> {
         let limit = limit as usize;
         let mut ours = HashMap::new();
-        for chunk in found.chunks(limit.clamp(1, MOST_IDS)) {
+        let mut rest = found;
+        for _ in 0..LOCKS + limit / MOST_IDS {
+            // No more than are wanted: where locks are held while publishing, a row too many would be kept from everybody.
+            let (chunk, later) = rest.split_at(rest.len().min(limit.saturating_sub(ours.len()).min(MOST_IDS)));
+            if chunk.is_empty() {
+                break;
+            }
+            rest = later;
             let mut ids: Vec<_> = chunk.iter().map(|row| row.id).collect();
             ids.sort_unstable();
             let values = [
@@ -259,9 +269,6 @@ impl MySqlStore {
             for row in rows.map_err(of_table)? {
                 let bytes: i64 = row.try_get("bytes")?;
                 ours.insert(id(&row, &self.map)?, u64::try_from(bytes).unwrap_or(0));
-            }
-            if ours.len() >= limit {
-                break;
             }
         }
         let mut chosen = Vec::new();

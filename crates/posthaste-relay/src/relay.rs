@@ -340,6 +340,8 @@ async fn run_loops(engine: Arc<Engine>, until: Until) -> Result<RelayReport, Rel
     };
     if timeout(grace, &mut settling).await.is_err() {
         settling.abort();
+        // What it still moves from one count to the other would be in both.
+        drop(settling.await);
     }
     let unsettled = engine.in_flight.load().messages.saturating_sub(abandoned);
     if unsettled > 0 {

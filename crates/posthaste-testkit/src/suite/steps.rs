@@ -1,5 +1,6 @@
 //! The steps that cases are made of: producing messages, and working as a relay by hand.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use posthaste_core::lifecycle::{LeaseToken, Settlement, State, Verdict};
@@ -128,9 +129,19 @@ pub(super) async fn deliver_all<B: Backend>(b: &B, worker: &Worker) -> Vec<Messa
     }
 }
 
-/// Settles and returns the ids whose lease was lost.
-pub(super) async fn settle<B: Backend>(b: &B, settlements: Vec<Settlement>) -> Vec<MessageId> {
-    b.store().settle(&settlements).await.expect("settle works").lost
+/// Settles and returns the ids whose lease was lost. A row may be locked for a moment by somebody who looks at it.
+pub(super) async fn settle<B: Backend>(b: &B, mut settlements: Vec<Settlement>) -> Vec<MessageId> {
+    let mut lost = Vec::new();
+    for _ in 0..100 {
+        let settled = b.store().settle(&settlements).await.expect("settle works");
+        lost.extend(settled.lost);
+        let busy: HashSet<_> = settled.busy.iter().map(|row| row.id).collect();
+        if busy.is_empty() {
+            return lost;
+        }
+        settlements.retain(|settlement| busy.contains(&settlement.id));
+    }
+    panic!("somebody holds on to {settlements:?}");
 }
 
 /// A relay's worker that claims when told.
