@@ -29,7 +29,7 @@ pub(crate) async fn run<C: Runner + ?Sized>(
     };
     let mut outcomes = Vec::with_capacity(prepared.rows.len());
     for rows in prepared.rows.chunks(at_once) {
-        let written = conn.fetch(statements.insert.clone().into(), columns(map, rows)).await?;
+        let written = conn.fetch((&statements.insert).into(), columns(map, rows)).await?;
         let written: HashSet<_> = written.into_iter().map(|(_, id)| map.id(&id)).collect();
         let now = |row: &NewRow| match map.has(Property::GeneratedId).then(|| written.iter().next()) {
             Some(given) => given.copied().map(Enqueued::Now),
@@ -44,9 +44,7 @@ pub(crate) async fn run<C: Runner + ?Sized>(
     if !missing.is_empty() {
         // In a statement of its own: the one above does not see what was committed while it waited.
         let rows: Vec<&NewRow> = missing.iter().map(|place| &prepared.rows[*place]).collect();
-        let found = conn
-            .fetch(statements.find_enqueued.clone().into(), keys(map, &rows))
-            .await?;
+        let found = conn.fetch((&statements.find_enqueued).into(), keys(map, &rows)).await?;
         for (place, id) in found {
             let place = usize::try_from(place - 1).ok().and_then(|place| missing.get(place));
             if let Some(place) = place {

@@ -1,12 +1,13 @@
 //! The connections on which an application may enqueue.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use posthaste_core::enqueue::Prepared;
 use posthaste_core::{Enqueued, MessageId, StoreError};
 use sqlx::pool::PoolConnection;
-use sqlx::{PgConnection, Postgres, Row, Transaction};
+use sqlx::{AssertSqlSafe, PgConnection, Postgres, Row, Transaction};
 
 use crate::error::store_error;
 use crate::rows::millis;
@@ -41,11 +42,29 @@ pub type Texts = Vec<Option<String>>;
 /// The finished insert.
 #[doc(hidden)]
 #[derive(Debug)]
-pub struct InsertStatement(Statement);
+pub struct InsertStatement {
+    text: Arc<str>,
+    /// Whether sessions keep it once it was prepared.
+    is_kept: bool,
+}
 
-impl From<Statement> for InsertStatement {
-    fn from(statement: Statement) -> Self {
-        Self(statement)
+impl InsertStatement {
+    pub(crate) fn new(text: &Arc<str>, is_kept: bool) -> Self {
+        Self {
+            text: Arc::clone(text),
+            is_kept,
+        }
+    }
+
+    /// Safe because the text is a file of this crate, finished with quoted identifiers only.
+    fn sql(&self) -> AssertSqlSafe<Arc<str>> {
+        AssertSqlSafe(Arc::clone(&self.text))
+    }
+}
+
+impl From<&Statement> for InsertStatement {
+    fn from(statement: &Statement) -> Self {
+        Self::new(statement.text(), statement.is_kept())
     }
 }
 
@@ -107,7 +126,9 @@ fn outcome(id: &str, is_new: bool) -> Enqueued {
 
 impl Runner for PgConnection {
     async fn insert(&mut self, statement: InsertStatement, rows: NewRows<'_>) -> Result<Vec<Enqueued>, StoreError> {
-        let mut query = statement.0.query().bind(rows.ids);
+        let mut query = sqlx::query(statement.sql())
+            .persistent(statement.is_kept)
+            .bind(rows.ids);
         for column in rows.texts {
             query = query.bind(column);
         }
@@ -125,7 +146,7 @@ impl Runner for PgConnection {
     }
 
     async fn fetch(&mut self, statement: InsertStatement, texts: Vec<Texts>) -> Result<Vec<(i64, String)>, StoreError> {
-        let mut query = sqlx::query_as(statement.0.sql()).persistent(statement.0.is_kept());
+        let mut query = sqlx::query_as(statement.sql()).persistent(statement.is_kept);
         for column in texts {
             query = query.bind(column);
         }
@@ -179,7 +200,7 @@ mod tokio_postgres_runner {
             (&rows.dedupe_window_ms as _, Type::INT8),
         ]);
         let found = client
-            .query_typed(statement.0.text(), &arguments)
+            .query_typed(&statement.text, &arguments)
             .await
             .map_err(store_error)?;
         let read = |row: &tokio_postgres::Row| Ok(outcome(row.try_get("id")?, row.try_get("is_new")?));
@@ -196,10 +217,7 @@ mod tokio_postgres_runner {
         texts: Vec<Texts>,
     ) -> Result<Vec<(i64, String)>, StoreError> {
         let texts: Vec<Argument<'_>> = texts.iter().map(|column| (column as _, Type::TEXT_ARRAY)).collect();
-        let found = client
-            .query_typed(statement.0.text(), &texts)
-            .await
-            .map_err(store_error)?;
+        let found = client.query_typed(&statement.text, &texts).await.map_err(store_error)?;
         let read = |row: &tokio_postgres::Row| Ok((row.try_get("place")?, row.try_get("id")?));
         found
             .iter()

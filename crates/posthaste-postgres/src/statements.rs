@@ -59,8 +59,8 @@ impl Statement {
         self.sessions.keep_statements()
     }
 
-    /// For other drivers.
-    pub(crate) fn text(&self) -> &str {
+    /// For whoever runs it otherwise.
+    pub(crate) fn text(&self) -> &Arc<str> {
         &self.text
     }
 }
@@ -86,7 +86,7 @@ macro_rules! group {
             }
 
             fn named(&self) -> Vec<Named> {
-                vec![$((stringify!($name), self.$name.text().to_owned()),)*]
+                vec![$((stringify!($name), self.$name.text().to_string()),)*]
             }
         }
     };

@@ -2,73 +2,34 @@
 
 use async_trait::async_trait;
 use posthaste_core::enqueue::Prepared;
-use posthaste_core::outbox::Front;
+use posthaste_core::outbox::{Commit, EnqueueOn};
 use posthaste_core::store::ProducerStore;
-use posthaste_core::wake::Doorbell;
-use posthaste_core::{EnqueueError, Enqueued, IntoMessage, Message, OutboxOptions, StoreError};
+use posthaste_core::{EnqueueError, Enqueued, Message, Outbox, OutboxOptions, StoreError};
 use sqlx::{Sqlite, Transaction};
 
 use crate::error::store_error;
 use crate::runner::{InsertStatements, NewRows, Runner};
 use crate::{BEGIN, SqliteStore};
 
-/// Enqueues messages in the caller's transactions. Cheap to clone.
-#[derive(Clone, Debug)]
-pub struct SqliteOutbox {
-    store: SqliteStore,
-    front: Front,
+/// Enqueues messages in the caller's transactions.
+pub type SqliteOutbox = Outbox<SqliteStore>;
+
+impl<C: Runner + ?Sized> EnqueueOn<C> for SqliteStore {
+    async fn insert(
+        &self,
+        conn: &mut C,
+        messages: &Prepared,
+        options: &OutboxOptions,
+    ) -> Result<Vec<Enqueued>, EnqueueError> {
+        self.map.fits(messages)?;
+        let rows = NewRows::new(messages, self, options.dedupe_window);
+        Ok(conn.insert(InsertStatements(self.clone()), rows).await?)
+    }
 }
 
-impl SqliteOutbox {
-    pub(crate) fn new(store: SqliteStore, options: OutboxOptions) -> Self {
-        Self {
-            store,
-            front: Front::new(options),
-        }
-    }
-
-    /// Rings this doorbell after every [`SqliteOutbox::commit`]. Relays notice commits by themselves within a tenth of a
-    /// second; a relay in the same process can be told at once.
-    #[must_use]
-    pub fn with_doorbell(mut self, doorbell: impl Doorbell) -> Self {
-        self.front.set_doorbell(doorbell);
-        self
-    }
-
-    /// Enqueues one message or event on the caller's connection: a sqlx transaction, connection or pool connection.
-    ///
-    /// A refused message runs no SQL, and one that the database refuses is undone alone: the transaction stays usable.
-    pub async fn enqueue<C: Runner + ?Sized>(
-        &self,
-        conn: &mut C,
-        message: impl IntoMessage,
-    ) -> Result<Enqueued, EnqueueError> {
-        let outcomes = self.enqueue_all(conn, [message]).await?;
-        Ok(outcomes[0])
-    }
-
-    /// Enqueues many at once; all are written or, if one is refused, none.
-    pub async fn enqueue_all<C: Runner + ?Sized, M: IntoMessage>(
-        &self,
-        conn: &mut C,
-        messages: impl IntoIterator<Item = M>,
-    ) -> Result<Vec<Enqueued>, EnqueueError> {
-        let prepared = Prepared::new(messages, self.front.options())?;
-        if prepared.is_empty() {
-            return Ok(Vec::new());
-        }
-        self.store.map.fits(&prepared)?;
-        let rows = NewRows::new(&prepared, &self.store, self.front.options().dedupe_window);
-        let stored = conn.insert(InsertStatements(self.store.clone()), rows).await?;
-        Ok(prepared.outcomes(&stored))
-    }
-
-    /// Commits the transaction, then rings the doorbell, so that relays need not wait for their next look. A plain
-    /// `tx.commit()` is just as safe.
-    pub async fn commit(&self, tx: Transaction<'_, Sqlite>) -> Result<(), StoreError> {
-        tx.commit().await.map_err(store_error)?;
-        self.front.ring();
-        Ok(())
+impl Commit<Transaction<'_, Sqlite>> for SqliteStore {
+    async fn commit(&self, tx: Transaction<'_, Sqlite>) -> Result<(), StoreError> {
+        tx.commit().await.map_err(store_error)
     }
 }
 

@@ -18,7 +18,7 @@ impl LogStatement {
         AssertSqlSafe(Arc::clone(&self.0))
     }
 
-    pub(super) fn text(&self) -> &str {
+    pub(super) fn text(&self) -> &Arc<str> {
         &self.0
     }
 }
