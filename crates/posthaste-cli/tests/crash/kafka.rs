@@ -63,12 +63,12 @@ async fn what_is_not_acknowledged_is_not_delivered() {
     blocking(move || cluster.kill(2)).await;
     let id = world.transact("k", 2, true).await.unwrap();
     sleep(Duration::from_secs(5)).await;
-    let row = world.store.show(id).await.unwrap().unwrap();
+    let row = world.store().show(id).await.unwrap().unwrap();
     assert_ne!(row.state, State::Delivered, "nobody acknowledged it: {row:?}");
     let alone = row.updated_at;
     blocking(|| cluster.start_all_again()).await;
     world.drained().await;
-    let row = world.store.show(id).await.unwrap().unwrap();
+    let row = world.store().show(id).await.unwrap().unwrap();
     assert_eq!(row.state, State::Delivered);
     assert!(
         row.updated_at > alone,
@@ -208,7 +208,7 @@ async fn one_of_many_relays_is_active_and_is_followed_when_its_lease_is_over() {
         let (killed, until) = times(&world).await;
         let followed = async || {
             world
-                .store
+                .store()
                 .relays("default")
                 .await
                 .unwrap()
@@ -230,7 +230,7 @@ async fn one_of_many_relays_is_active_and_is_followed_when_its_lease_is_over() {
 
 /// The processes of the relays that lead.
 async fn leaders(world: &World) -> Vec<u32> {
-    let relays = world.store.relays("default").await.unwrap();
+    let relays = world.store().relays("default").await.unwrap();
     relays
         .iter()
         .filter(|relay| relay.leads)
@@ -269,7 +269,7 @@ async fn failures_are_set_aside_and_what_was_not_attempted_is_not_skipped() {
     let brokers = shared();
     let world = World::with_sink(Sink::kafka(&brokers).await).await;
     let missing = format!("crash-missing-{}", uuid::Uuid::new_v4().simple());
-    let outbox = world.store.outbox(OutboxOptions::default());
+    let outbox = world.store().outbox(OutboxOptions::default());
     for n in 0..250 {
         if n % 50 == 0 {
             let mut tx = world.pool.begin().await.unwrap();
@@ -296,7 +296,7 @@ async fn failures_are_set_aside_and_what_was_not_attempted_is_not_skipped() {
         ..Filter::default()
     };
     let told = async || {
-        let aside = world.store.list(&filter, None, 100).await.unwrap();
+        let aside = world.store().list(&filter, None, 100).await.unwrap();
         aside
             .iter()
             .filter(|row| {
@@ -314,7 +314,7 @@ async fn failures_are_set_aside_and_what_was_not_attempted_is_not_skipped() {
     drop(relay);
     world.assert_sound().await;
     assert_eq!(dead(&world).await, 0);
-    let aside = world.store.list(&filter, None, 100).await.unwrap();
+    let aside = world.store().list(&filter, None, 100).await.unwrap();
     assert!(aside.iter().all(|row| row.state == State::Delivered), "{aside:?}");
 }
 
@@ -331,5 +331,5 @@ async fn kill_again_and_again(world: &World, kills: usize) {
 }
 
 async fn dead(world: &World) -> u64 {
-    world.store.stats("default").await.unwrap().dead
+    world.store().stats("default").await.unwrap().dead
 }

@@ -5,8 +5,10 @@
 mod kafka;
 mod oracle;
 mod sink;
+mod tables;
 mod world;
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -18,6 +20,7 @@ use posthaste_core::{AdminStore, Message, OutboxOptions};
 use posthaste_servers::{PgBouncer, PoolMode, PostgresServer, StopMode};
 use sink::Sink;
 use sqlx::postgres::PgConnectOptions;
+use tables::Tables;
 use tokio::process::Child;
 use tokio::time::{sleep, timeout};
 use world::World;
@@ -65,19 +68,16 @@ async fn nothing_is_lost_wherever_a_relay_dies() {
     }
 }
 
-/// Proves A2, A10, B7, B14 and pitfalls 4, 31.
-#[tokio::test(flavor = "multi_thread")]
-async fn hundreds_of_random_kills_lose_nothing_and_keep_the_order() {
-    const KILLS_EACH: usize = 80;
-    let world = World::new().await;
+/// Kills three relays again and again under load. Nothing is lost, and the order is kept.
+async fn survives_random_kills(world: &Arc<World>, kills_each: usize, life_millis: Range<u64>, events: usize) {
     let stop = Arc::new(AtomicBool::new(false));
     let producers = world.produce(6, &stop);
     let slots = [(); 3].map(|()| {
-        let world = Arc::clone(&world);
+        let (world, life) = (Arc::clone(world), life_millis.clone());
         tokio::spawn(async move {
-            for _ in 0..KILLS_EACH {
+            for _ in 0..kills_each {
                 let relay = world.start_relay(&[]);
-                sleep(Duration::from_millis(rand::random_range(20..250))).await;
+                sleep(Duration::from_millis(rand::random_range(life.clone()))).await;
                 world.kill(relay).await;
             }
         })
@@ -85,45 +85,50 @@ async fn hundreds_of_random_kills_lose_nothing_and_keep_the_order() {
     for slot in slots {
         slot.await.unwrap();
     }
-    world.has_committed(1_000).await;
+    world.has_committed(events).await;
     stop.store(true, Ordering::Relaxed);
     producers.join_all().await;
     let _survivors = [world.start_relay(&[]), world.start_relay(&[])];
     world.drained().await;
     world.assert_sound().await;
-    assert_eq!(world.kills.load(Ordering::Relaxed), 3 * KILLS_EACH);
+    assert_eq!(world.kills.load(Ordering::Relaxed), 3 * kills_each);
+}
+
+/// Proves A2, A10, B7, B14 and pitfalls 4, 31.
+#[tokio::test(flavor = "multi_thread")]
+async fn hundreds_of_random_kills_lose_nothing_and_keep_the_order() {
+    survives_random_kills(&World::new().await, 80, 20..250, 1_000).await;
+}
+
+/// Whichever way rows are claimed: under leases in the table's order, by locks with and without a count of attempts, or
+/// by a cursor over a log.
+///
+/// Proves A2, A10, B7.
+#[tokio::test(flavor = "multi_thread")]
+async fn kills_lose_nothing_in_tables_that_somebody_already_has() {
+    let all = [
+        Tables::Leased,
+        Tables::Shipped("logistics"),
+        Tables::Shipped("order-service"),
+        Tables::Shipped("commerce"),
+    ];
+    for tables in all {
+        let world = World::over(tables).await;
+        survives_random_kills(&world, 15, 100..700, 300).await;
+        let log = world.log();
+        assert!(!log.contains("panicked"), "{tables:?}: {log}");
+    }
 }
 
 /// Relays and producers share four server sessions, and nothing that one of them leaves in a session hurts another.
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_lost_behind_a_pooler_in_transaction_mode() {
-    const KILLS_EACH: usize = 34;
     let server = std::env::var("POSTHASTE_TEST_POSTGRES_URL").unwrap();
     let port = server.parse::<PgConnectOptions>().unwrap().get_port();
     let bouncer = PgBouncer::start(&std::env::temp_dir(), port, PoolMode::Transaction, 4)
         .expect("PgBouncer is installed: run these tests with `cargo xtask test`");
     let world = World::behind(bouncer.url("postgres"), &server, Sink::File).await;
-    let stop = Arc::new(AtomicBool::new(false));
-    let producers = world.produce(6, &stop);
-    let slots = [(); 3].map(|()| {
-        let world = Arc::clone(&world);
-        tokio::spawn(async move {
-            for _ in 0..KILLS_EACH {
-                let relay = world.start_relay(&[]);
-                sleep(Duration::from_millis(rand::random_range(50..400))).await;
-                world.kill(relay).await;
-            }
-        })
-    });
-    for slot in slots {
-        slot.await.unwrap();
-    }
-    world.has_committed(300).await;
-    stop.store(true, Ordering::Relaxed);
-    producers.join_all().await;
-    let _survivors = [world.start_relay(&[]), world.start_relay(&[])];
-    world.drained().await;
-    world.assert_sound().await;
+    survives_random_kills(&world, 34, 50..400, 300).await;
     let log = world.log();
     assert!(!log.contains("prepared statement"), "{log}");
 }
@@ -228,12 +233,17 @@ async fn a_key_with_nearly_all_of_the_backlog_does_not_starve_the_rest() {
     let hot_ids: Vec<_> = hot.iter().map(|message| message.id).collect();
     let mut tx = world.pool.begin().await.unwrap();
     world
-        .store
+        .store()
         .outbox(options.clone())
         .enqueue_all(&mut tx, hot)
         .await
         .unwrap();
-    world.store.outbox(options).enqueue_all(&mut tx, others).await.unwrap();
+    world
+        .store()
+        .outbox(options)
+        .enqueue_all(&mut tx, others)
+        .await
+        .unwrap();
     tx.commit().await.unwrap();
 
     let _relays = [world.start_relay(&[]), world.start_relay(&[])];
@@ -256,7 +266,7 @@ async fn a_message_that_kills_the_process_dies_alone() {
     let poison_id = poison.id;
     let mut tx = world.pool.begin().await.unwrap();
     world
-        .store
+        .store()
         .outbox(OutboxOptions::default())
         .enqueue(&mut tx, poison)
         .await
@@ -282,7 +292,7 @@ async fn a_message_that_kills_the_process_dies_alone() {
         4,
         "it killed as many processes as it had attempts"
     );
-    let record = world.store.show(poison_id).await.unwrap().unwrap();
+    let record = world.store().show(poison_id).await.unwrap().unwrap();
     assert_eq!(record.state, State::Dead);
     let verdict = world.assert_sound().await;
     assert_eq!(verdict.delivered, 30, "its neighbours were delivered");

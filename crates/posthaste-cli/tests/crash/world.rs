@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use posthaste_core::store::{RelayStore, SchemaStore};
-use posthaste_core::{Message, MessageId, OutboxOptions};
+use posthaste_core::store::SchemaStore;
+use posthaste_core::{Message, MessageId};
 use posthaste_postgres::PostgresStore;
-use sqlx::postgres::PgPoolOptions;
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{AssertSqlSafe, Executor, PgConnection, PgPool, Row};
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
@@ -17,12 +17,14 @@ use tokio::time::{Instant, sleep};
 
 use crate::oracle::{Committed, Verdict, judge};
 use crate::sink::Sink;
+use crate::tables::{Store, Tables};
 
 /// Long enough for a busy machine; a test that needs it all has failed anyway.
 const PATIENCE: Duration = Duration::from_mins(2);
 
 pub struct World {
-    pub store: PostgresStore,
+    tables: Tables,
+    store: Store,
     pub pool: PgPool,
     pub schema: String,
     /// Where relays and producers connect.
@@ -41,6 +43,17 @@ static TURNS: Semaphore = Semaphore::const_new(2);
 /// Most messages that one relay has in flight, so the most that one death can deliver twice.
 pub const MAX_IN_FLIGHT: usize = 60;
 
+/// The server that all tests share.
+fn server() -> String {
+    std::env::var("POSTHASTE_TEST_POSTGRES_URL")
+        .expect("POSTHASTE_TEST_POSTGRES_URL names no server: run these tests with `cargo xtask test`")
+}
+
+/// A key of a producer's own. Some tables take UUIDs only.
+fn key(producer: usize, n: i64) -> String {
+    uuid::Uuid::from_u64_pair(producer as u64, n.unsigned_abs()).to_string()
+}
+
 impl World {
     /// An outbox on the server that all tests share, delivered to a file.
     pub async fn new() -> Arc<Self> {
@@ -49,9 +62,7 @@ impl World {
 
     /// An outbox on the server that all tests share.
     pub async fn with_sink(sink: Sink) -> Arc<Self> {
-        let url = std::env::var("POSTHASTE_TEST_POSTGRES_URL")
-            .expect("POSTHASTE_TEST_POSTGRES_URL names no server: run these tests with `cargo xtask test`");
-        Self::at(url, sink).await
+        Self::at(server(), sink).await
     }
 
     /// An outbox on any server.
@@ -59,19 +70,43 @@ impl World {
         Self::behind(url.clone(), &url, sink).await
     }
 
+    /// Tables that somebody already has, on the server that all tests share, delivered to a file.
+    pub async fn over(tables: Tables) -> Arc<Self> {
+        let url = server();
+        Self::build(tables, url.clone(), &url, Sink::File).await
+    }
+
     /// An outbox on any server to which producers and relays connect through a pooler.
     pub async fn behind(url: String, direct: &str, sink: Sink) -> Arc<Self> {
+        Self::build(Tables::Own, url, direct, sink).await
+    }
+
+    async fn build(tables: Tables, url: String, direct: &str, sink: Sink) -> Arc<Self> {
         let turn = TURNS.acquire().await.unwrap();
-        let pool = PgPoolOptions::new().max_connections(20).connect(&url).await.unwrap();
         let direct = PgPoolOptions::new().connect(direct).await.unwrap();
         let schema = format!("crash_{}", uuid::Uuid::new_v4().simple());
-        let store = PostgresStore::in_schema(pool.clone(), &schema).unwrap();
-        store.migrate().await.unwrap();
+        let mut options: PgConnectOptions = url.parse().unwrap();
+        if tables != Tables::Own {
+            options = options.options([("search_path", &schema)]);
+        }
+        let pool = PgPoolOptions::new().max_connections(20).connect_with(options).await;
+        let pool = pool.unwrap();
+        let store = if let Some((map, ddl)) = tables.map() {
+            let schema = format!("create schema {schema}");
+            direct.execute(AssertSqlSafe(schema)).await.unwrap();
+            pool.execute(sqlx::raw_sql(ddl)).await.unwrap();
+            Store::mapped(pool.clone(), map)
+        } else {
+            let store = PostgresStore::in_schema(pool.clone(), &schema).unwrap();
+            store.migrate().await.unwrap();
+            Store::Rows(store)
+        };
         let business =
             format!("create table {schema}.business (id uuid primary key, key text not null, n bigint not null)");
         direct.execute(AssertSqlSafe(business)).await.unwrap();
         let dir = tempfile::tempdir().unwrap();
         Arc::new(Self {
+            tables,
             store,
             pool,
             schema,
@@ -82,6 +117,14 @@ impl World {
             kills: AtomicUsize::new(0),
             _turn: turn,
         })
+    }
+
+    /// Where rows are.
+    pub fn store(&self) -> &PostgresStore {
+        match &self.store {
+            Store::Rows(store) => store,
+            Store::Log(_) => panic!("the events are in a log"),
+        }
     }
 
     pub fn log(&self) -> String {
@@ -97,6 +140,7 @@ impl World {
                 [database]
                 url = "{url}"
                 schema = "{schema}"
+                {map}
                 max_connections = 3
                 [relay]
                 batch_size = 20
@@ -104,11 +148,13 @@ impl World {
                 lease = "600ms"
                 poll_interval = "10ms"
                 max_poll_interval = "50ms"
+                fixed_delay = false
                 retry = {{ max_attempts = 1000, backoff = {{ kind = "schedule", delays = ["10ms"] }} }}
                 {sink}
                 "#,
                 url = self.url,
                 schema = self.schema,
+                map = self.tables.setting(self.dir.path()),
                 sink = self.sink.settings(self.dir.path()),
             );
             // Renamed into place: another relay may be reading it.
@@ -137,9 +183,7 @@ impl World {
     /// table knows.
     pub async fn transact(&self, key: &str, n: i64, commit: bool) -> sqlx::Result<MessageId> {
         let mut tx = self.pool.begin().await?;
-        let message = Message::json(self.sink.topic(), &serde_json::json!({"key": key, "n": n}))
-            .unwrap()
-            .key(key);
+        let message = self.tables.event(self.sink.topic(), key, n);
         let id = message.id;
         let insert = format!("insert into {}.business values ($1, $2, $3)", self.schema);
         sqlx::query(AssertSqlSafe(insert))
@@ -149,12 +193,11 @@ impl World {
             .bind(n)
             .execute(&mut *tx)
             .await?;
-        if n % 2 == 0 {
-            let outbox = self.store.outbox(OutboxOptions::default());
-            let enqueued = outbox.enqueue(&mut tx, message).await;
-            enqueued.map_err(|error| sqlx::Error::Protocol(error.to_string()))?;
-        } else {
+        if n % 2 == 1 && self.tables == Tables::Own {
             self.enqueue_by_function(&mut tx, &message).await?;
+        } else {
+            let enqueued = self.store.enqueue(&mut tx, message).await;
+            enqueued.map_err(|error| sqlx::Error::Protocol(error.to_string()))?;
         }
         if commit {
             tx.commit().await?;
@@ -193,7 +236,7 @@ impl World {
                     if stop.load(Ordering::Relaxed) {
                         break;
                     }
-                    let key = format!("p{producer}-{}", n % 5);
+                    let key = key(producer, n % 5);
                     if world.transact(&key, n, rand::random_range(0..10) > 0).await.is_err() {
                         sleep(Duration::from_millis(50)).await;
                     }
@@ -226,7 +269,7 @@ impl World {
     /// Waits until nothing is left to deliver.
     pub async fn drained(&self) {
         self.wait_for("the outbox to be empty", async || {
-            let stats = self.store.stats("default").await;
+            let stats = self.store.stats().await;
             stats.is_ok_and(|stats| stats.pending + stats.processing == 0)
         })
         .await;
@@ -237,7 +280,7 @@ impl World {
         let deadline = Instant::now() + PATIENCE;
         while !condition().await {
             if Instant::now() > deadline {
-                let stats = self.store.stats("default").await;
+                let stats = self.store.stats().await;
                 panic!("waited in vain for {what}: {stats:?}\n{}", self.log());
             }
             sleep(Duration::from_millis(20)).await;

@@ -1,0 +1,110 @@
+//! The tables of a world: Posthaste's own, or those that somebody already has.
+
+use std::path::Path;
+
+use posthaste_core::enqueue::{EnqueueError, Enqueued};
+use posthaste_core::store::{OutboxStats, RelayStore, StoreError};
+use posthaste_core::validate::TypeNameRule;
+use posthaste_core::{Message, OutboxOptions};
+use posthaste_postgres::{PostgresLogStore, PostgresStore};
+use posthaste_sql::TableMap;
+use posthaste_sql::table::{Shipped, Strategy};
+use sqlx::{PgConnection, PgPool};
+
+/// Tables, one way to claim their rows each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tables {
+    /// Posthaste's own, with fresh and waiting rows apart.
+    Own,
+    /// Somebody's, claimed under leases.
+    Leased,
+    /// Those of a map that ships.
+    Shipped(&'static str),
+}
+
+const LEASED: &str = include_str!("leased.toml");
+
+const LEASED_TABLE: &str = "create table leased (
+    id uuid primary key, number bigint generated always as identity unique, goes_to text not null, about text,
+    body bytea not null, stands text not null, tries int not null default 0, due timestamptz, claim uuid,
+    held_until timestamptz, problem text, made timestamptz not null default now()
+)";
+
+impl Tables {
+    /// The map, and the statements that make the tables.
+    pub fn map(self) -> Option<(TableMap, &'static str)> {
+        match self {
+            Self::Own => None,
+            Self::Leased => Some((TableMap::from_toml(LEASED).unwrap(), LEASED_TABLE)),
+            Self::Shipped(name) => {
+                let shipped = Shipped::find(name).unwrap();
+                Some((shipped.map().unwrap(), shipped.ddl))
+            }
+        }
+    }
+
+    /// The relays' setting.
+    pub fn setting(self, dir: &Path) -> String {
+        match self {
+            Self::Own => String::new(),
+            Self::Leased => {
+                let file = dir.join("leased.toml");
+                std::fs::write(&file, LEASED).unwrap();
+                format!("map = \"{}\"", file.display())
+            }
+            Self::Shipped(name) => format!("map = \"{name}\""),
+        }
+    }
+
+    /// An event that the tables have room for.
+    pub fn event(self, topic: &str, key: &str, n: i64) -> Message {
+        let body = serde_json::json!({"key": key, "n": n});
+        match self {
+            Self::Own | Self::Leased => Message::json(topic, &body).unwrap().key(key),
+            Self::Shipped("commerce") => Message::json("orders", &body)
+                .unwrap()
+                .event_type("orders")
+                .aggregate("Order", key),
+            Self::Shipped(_) => Message::json("order-events", &body)
+                .unwrap()
+                .event_type("OrderPlaced")
+                .aggregate("Order", key),
+        }
+    }
+}
+
+/// A store over them.
+pub enum Store {
+    Rows(PostgresStore),
+    Log(PostgresLogStore),
+}
+
+impl Store {
+    /// Over tables that somebody already has.
+    pub fn mapped(pool: PgPool, map: TableMap) -> Self {
+        if map.strategy() == Strategy::Log {
+            Self::Log(PostgresLogStore::new(pool, map).unwrap())
+        } else {
+            Self::Rows(PostgresStore::with_map(pool, map).unwrap())
+        }
+    }
+
+    pub async fn enqueue(&self, tx: &mut PgConnection, message: Message) -> Result<Enqueued, EnqueueError> {
+        let options = OutboxOptions {
+            type_names: TypeNameRule::Any,
+            source: Some("crash".to_owned()),
+            ..OutboxOptions::default()
+        };
+        match self {
+            Self::Rows(store) => store.outbox(options).enqueue(tx, message).await,
+            Self::Log(store) => store.outbox(options).enqueue(tx, message).await,
+        }
+    }
+
+    pub async fn stats(&self) -> Result<OutboxStats, StoreError> {
+        match self {
+            Self::Rows(store) => store.stats("default").await,
+            Self::Log(store) => store.stats("default").await,
+        }
+    }
+}
