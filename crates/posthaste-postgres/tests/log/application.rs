@@ -6,7 +6,9 @@ use posthaste_core::store::ProducerStore;
 use posthaste_core::{Inbox, InboxStore, Message, OutboxOptions};
 use posthaste_postgres::PostgresHandled;
 use sqlx::Executor;
+use tokio_postgres::NoTls;
 
+use crate::support;
 use crate::support_log::{Log, Work, request};
 
 /// Proves C4.
@@ -44,6 +46,36 @@ async fn an_application_appends_in_its_own_transaction() {
     assert_eq!(work.events()[0], id.to_string());
     assert_eq!(work.claim.messages[0].message.source.as_deref(), Some("commerce-api"));
     assert_eq!(work.claim.messages[0].message.topic, "order-events");
+}
+
+/// Proves C4.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tokio_postgres_transaction_appends_as_well() {
+    let log = Log::fresh(4).await;
+    let store = log.store();
+    let outbox = store.outbox(OutboxOptions {
+        source: Some("commerce-api".to_owned()),
+        ..OutboxOptions::default()
+    });
+    let (mut client, connection) = tokio_postgres::connect(&support::server_url(), NoTls).await.unwrap();
+    tokio::spawn(connection);
+    let schema = log.texts("select current_schema()::text").await.remove(0);
+    client
+        .batch_execute(&format!("set search_path = {schema}"))
+        .await
+        .unwrap();
+    let message = |order: &str| {
+        let message = Message::new("order-events", "{}").event_type("loopers.order.created.v1");
+        message.aggregate("Order", order)
+    };
+    let mut undone = client.transaction().await.unwrap();
+    outbox.enqueue(&mut undone, message("1")).await.unwrap();
+    undone.rollback().await.unwrap();
+    let mut tx = client.transaction().await.unwrap();
+    let written = outbox.enqueue_all(&mut tx, ["2", "3"].map(message)).await.unwrap();
+    tx.commit().await.unwrap();
+    let written: Vec<_> = written.iter().map(|one| one.id().to_string()).collect();
+    assert_eq!(Work::claim(&store, &request(10)).await.events(), written);
 }
 
 /// Proves C16.
