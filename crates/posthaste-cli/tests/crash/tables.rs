@@ -61,9 +61,10 @@ impl Tables {
         let body = serde_json::json!({"key": key, "n": n});
         match self {
             Self::Own | Self::Leased => Message::json(topic, &body).unwrap().key(key),
-            Self::Shipped("commerce") => Message::json("orders", &body)
+            Self::Shipped("commerce") => Message::json("order-events", &body)
                 .unwrap()
-                .event_type("orders")
+                .event_type("loopers.order.created.v1")
+                .source("crash")
                 .aggregate("Order", key),
             Self::Shipped(_) => Message::json("order-events", &body)
                 .unwrap()
@@ -92,7 +93,6 @@ impl Store {
     pub async fn enqueue(&self, tx: &mut PgConnection, message: Message) -> Result<Enqueued, EnqueueError> {
         let options = OutboxOptions {
             type_names: TypeNameRule::Any,
-            source: Some("crash".to_owned()),
             ..OutboxOptions::default()
         };
         match self {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use posthaste_core::store::SchemaStore;
-use posthaste_core::{Message, MessageId};
+use posthaste_core::{EnqueueError, Message, MessageId};
 use posthaste_postgres::PostgresStore;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{AssertSqlSafe, Executor, PgConnection, PgPool, Row};
@@ -196,8 +196,10 @@ impl World {
         if n % 2 == 1 && self.tables == Tables::Own {
             self.enqueue_by_function(&mut tx, &message).await?;
         } else {
-            let enqueued = self.store.enqueue(&mut tx, message).await;
-            enqueued.map_err(|error| sqlx::Error::Protocol(error.to_string()))?;
+            match self.store.enqueue(&mut tx, message).await {
+                Err(EnqueueError::Store(error)) => return Err(sqlx::Error::Protocol(error.to_string())),
+                taken => drop(taken.expect("the tables have room for it")),
+            }
         }
         if commit {
             tx.commit().await?;
