@@ -1,5 +1,6 @@
 //! `run`: starting, checking, stopping.
 
+use std::io::Read;
 use std::process::{ChildStdout, Stdio};
 use std::time::{Duration, Instant};
 
@@ -192,9 +193,10 @@ fn stopping_in_a_write(place: &Place, grace: &str) -> (Background, Option<ChildS
     let grace = format!("relay.shutdown_grace={grace}");
     let mut command = place.command(&[&["run"], &TO_STDOUT[..], &["--set", &grace]].concat());
     let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
-    let pipe = child.stdout.take();
+    let mut pipe = child.stdout.take();
     let relay = Background::of(child);
-    eventually("the message is being sent", || place.status()["processing"] == 1);
+    // Its first byte: the write has begun, and cannot end.
+    pipe.as_mut().unwrap().read_exact(&mut [0]).unwrap();
     relay.signal(Signal::SIGTERM);
     eventually("it is stopping", || place.read("log").contains("stopping"));
     (relay, pipe)
