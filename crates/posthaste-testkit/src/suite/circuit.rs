@@ -14,7 +14,8 @@ use crate::{Fault, RecordingPublisher, Rule};
 
 /// A relay that never gives up, and whose circuit is open for so long.
 fn patient(open_for: Duration) -> RelayConfig {
-    let delays = vec![Duration::from_millis(1)];
+    // Not so soon that another claim tries again what has failed before the fifth failure is known.
+    let delays = vec![Duration::from_millis(200)];
     RelayConfig {
         retry: RetryPolicy {
             max_attempts: 1_000_000,
@@ -138,6 +139,9 @@ pub async fn one_failed_trial_opens_the_circuit_again<B: Backend>(b: &B) {
 fn hasty() -> RelayConfig {
     let mut hasty = patient(Duration::from_millis(10));
     hasty.retry.max_attempts = 3;
+    hasty.retry.backoff = Backoff::Schedule {
+        delays: vec![Duration::from_millis(1)],
+    };
     hasty
 }
 
