@@ -12,10 +12,8 @@ mod pgbouncer;
 mod postgres18;
 mod process;
 mod python;
-mod second_runs;
 mod server;
 mod services;
-mod suites;
 mod test;
 mod workspace;
 

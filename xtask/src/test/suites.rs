@@ -3,11 +3,11 @@
 use std::{env, fmt};
 
 /// The variable by which the tests learn what they have to do without.
-pub(crate) const WITHOUT: &str = "POSTHASTE_TEST_WITHOUT";
+pub(super) const WITHOUT: &str = "POSTHASTE_TEST_WITHOUT";
 
 /// The suites of one test run, in the order in which they are reported.
 #[derive(Debug, Default)]
-pub(crate) struct Suites(Vec<Suite>);
+pub(super) struct Suites(Vec<Suite>);
 
 #[derive(Debug)]
 struct Suite {
@@ -20,7 +20,7 @@ struct Suite {
 
 impl Suites {
     /// Notes a suite that needs nothing.
-    pub(crate) fn add(&mut self, title: &'static str) {
+    pub(super) fn add(&mut self, title: &'static str) {
         self.0.push(Suite {
             title,
             missing: None,
@@ -29,7 +29,7 @@ impl Suites {
     }
 
     /// The same as [`Suites::provide`] for a suite without which a run is complete, though it is said that it was not run.
-    pub(crate) fn provide_if_possible<T>(
+    pub(super) fn provide_if_possible<T>(
         &mut self,
         title: &'static str,
         need: &'static str,
@@ -46,12 +46,12 @@ impl Suites {
     }
 
     /// Whether every suite is there that must be.
-    pub(crate) fn is_complete(&self) -> bool {
+    pub(super) fn is_complete(&self) -> bool {
         self.0.iter().all(|suite| suite.missing.is_none() || suite.optional)
     }
 
     /// Tries to get what a suite needs, and notes how that went.
-    pub(crate) fn provide<T>(
+    pub(super) fn provide<T>(
         &mut self,
         title: &'static str,
         need: &'static str,
@@ -72,7 +72,7 @@ impl Suites {
     }
 
     /// The value of [`WITHOUT`] for the tests.
-    pub(crate) fn missing(&self) -> String {
+    pub(super) fn missing(&self) -> String {
         let needs: Vec<_> = self
             .0
             .iter()

@@ -1,0 +1,211 @@
+//! Which tests failed, and whether they fail alone as well.
+//!
+//! A run of some thousand tests on a small machine ends with one red test more often than anybody would like, and the
+//! reason stands thousands of lines above the end. So the failures stand at the end, with what the tests said. And what
+//! failed runs again, alone: whoever reads the list sees at once whether a test fails always or is shaken by its
+//! neighbours. A few of the second kind do not fail the run. They are bugs, of the test or of the code, and are named.
+
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use super::{listener::Listener, programs::Program};
+use crate::process;
+
+/// How often a failed test must pass alone, in a row.
+const TIMES_ALONE: usize = 5;
+/// How many tests may have failed among others only.
+const SHAKEN: usize = 3;
+
+/// A test that failed, and what it said.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Failure {
+    /// Unknown where it is an example in the documentation.
+    pub(super) program: Option<PathBuf>,
+    pub(super) test: String,
+    pub(super) said: Vec<String>,
+}
+
+/// All that failed so far.
+#[derive(Debug, Default)]
+pub(super) struct Failures {
+    /// Also when run alone.
+    lasting: Vec<Failure>,
+    /// Not when run alone.
+    shaken: Vec<Failure>,
+    /// Not yet run alone.
+    fresh: Vec<Failure>,
+    /// What ended badly without saying which test it was.
+    silent: Vec<String>,
+}
+
+impl Failures {
+    /// Runs tests in plain sight, and notes what fails.
+    pub(super) fn listen(&mut self, mut tests: Command) -> anyhow::Result<()> {
+        let mut listener = Listener::new(Path::new(tests.get_program()));
+        let status = process::run_told(&mut tests, |line| listener.hear(line))?;
+        let heard = listener.end();
+        if !status.success() && heard.failures.is_empty() && heard.unfinished.is_empty() {
+            self.silent
+                .push(format!("`{}` failed: {status}", process::shown(&tests)));
+        }
+        self.silent.extend(heard.unfinished);
+        self.fresh.extend(heard.failures);
+        Ok(())
+    }
+
+    /// Runs what failed again, alone.
+    pub(super) fn run_alone(&mut self, programs: &[Program], environment: &[(String, String)]) -> anyhow::Result<()> {
+        for failure in std::mem::take(&mut self.fresh) {
+            let program = programs.iter().find(|program| failure.is_in(program));
+            let mut passes = program.is_some();
+            for _ in 0..TIMES_ALONE {
+                let Some(program) = program.filter(|_| passes) else {
+                    break;
+                };
+                let only_it = ["--exact".to_owned(), failure.test.clone()];
+                passes = process::run(&mut program.command(environment, &only_it))?.success();
+            }
+            let kind = if passes { &mut self.shaken } else { &mut self.lasting };
+            kind.push(failure);
+        }
+        Ok(())
+    }
+
+    /// Notes tests that could not be run at all.
+    pub(super) fn note(&mut self, problem: String) {
+        self.silent.push(problem);
+    }
+
+    pub(super) fn append(&mut self, mut more: Self) {
+        self.lasting.append(&mut more.lasting);
+        self.shaken.append(&mut more.shaken);
+        self.fresh.append(&mut more.fresh);
+        self.silent.append(&mut more.silent);
+    }
+
+    /// Whether the run as a whole passed.
+    pub(super) fn are_bearable(&self) -> bool {
+        self.lasting.is_empty() && self.fresh.is_empty() && self.silent.is_empty() && self.shaken.len() <= SHAKEN
+    }
+}
+
+impl Failure {
+    /// Cargo says the path from the workspace in one place, and from the root in the other.
+    fn is_in(&self, program: &Program) -> bool {
+        let ours = self.program.as_deref().and_then(Path::file_name);
+        ours.is_some() && ours == program.file_name()
+    }
+}
+
+impl fmt::Display for Failures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lasting: Vec<_> = self.lasting.iter().chain(&self.fresh).collect();
+        if !self.shaken.is_empty() {
+            writeln!(
+                f,
+                "\nFailed among others and passed {TIMES_ALONE} times alone; to be mended:"
+            )?;
+        }
+        for failure in &self.shaken {
+            write!(f, "{failure}")?;
+        }
+        if self.shaken.len() > SHAKEN {
+            writeln!(f, "More than {SHAKEN} of these are too many: failed.")?;
+        }
+        if !lasting.is_empty() || !self.silent.is_empty() {
+            writeln!(f, "\nFailed:")?;
+        }
+        for failure in lasting {
+            write!(f, "{failure}")?;
+        }
+        for problem in &self.silent {
+            writeln!(f, "  {problem}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let program = self.program.as_deref().and_then(Path::file_name).unwrap_or_default();
+        writeln!(f, "  {} ({})", self.test, program.display())?;
+        for line in &self.said {
+            writeln!(f, "    | {line}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failures(shaken: usize, lasting: usize) -> Failures {
+        let failure = |test: usize| Failure {
+            program: Some("target/cli-1".into()),
+            test: format!("run::t{test}"),
+            said: vec!["left: 1".into()],
+        };
+        Failures {
+            shaken: (0..shaken).map(failure).collect(),
+            lasting: (0..lasting).map(failure).collect(),
+            ..Failures::default()
+        }
+    }
+
+    #[test]
+    fn a_few_that_pass_alone_are_named_and_bearable() {
+        assert!(failures(0, 0).are_bearable());
+        assert_eq!(failures(0, 0).to_string(), "");
+        assert!(failures(SHAKEN, 0).are_bearable());
+        assert!(!failures(SHAKEN + 1, 0).are_bearable());
+        assert!(!failures(0, 1).are_bearable());
+        let said = failures(1, 1).to_string();
+        assert_eq!(said.matches("  run::t0 (cli-1)\n    | left: 1\n").count(), 2, "{said}");
+    }
+
+    #[test]
+    fn a_program_that_ends_badly_without_a_word_is_a_failure() -> anyhow::Result<()> {
+        let mut failures = Failures::default();
+        let mut tests = Command::new("sh");
+        tests.args(["-c", "exit 3"]);
+        failures.listen(tests)?;
+        assert!(!failures.are_bearable(), "{failures}");
+        Ok(())
+    }
+
+    #[test]
+    fn what_failed_is_run_alone_and_sorted() -> anyhow::Result<()> {
+        let dir = tempfile::tempdir()?;
+        // Fails among others; alone, one test passes and the other does not.
+        let script = dir.path().join("shop-1");
+        let text = "#!/bin/sh
+            case \"$*\" in
+                '--exact shaky') exit 0;;
+                '--exact broken') exit 1;;
+            esac
+            printf 'running 2 tests\\n\\nfailures:\\n    shaky\\n    broken\\n\\ntest result: FAILED. 0 passed\\n'
+            exit 101";
+        std::fs::write(&script, text)?;
+        process::demand(Command::new("chmod").arg("+x").arg(&script))?;
+        let message = format!(
+            r#"{{"reason":"compiler-artifact","package_id":"x","manifest_path":"{}/Cargo.toml","target":{{"name":"shop"}},"executable":"{}"}}"#,
+            dir.path().display(),
+            script.display(),
+        );
+        let programs = super::super::programs::read(&message);
+
+        let mut failures = Failures::default();
+        failures.listen(programs[0].command(&[], &[]))?;
+        assert!(!failures.are_bearable(), "nothing was run alone yet");
+        failures.run_alone(&programs, &[])?;
+
+        let names = |of: &[Failure]| of.iter().map(|failure| failure.test.clone()).collect::<Vec<_>>();
+        assert_eq!(names(&failures.shaken), ["shaky"]);
+        assert_eq!(names(&failures.lasting), ["broken"]);
+        Ok(())
+    }
+}

@@ -1,0 +1,159 @@
+//! Tests that run once more, on another server than the first time.
+
+use std::{collections::BTreeSet, process::Command};
+
+use anyhow::ensure;
+
+use super::{
+    failures::Failures,
+    programs::{self, Program},
+};
+use crate::server::Kind;
+
+/// The tests of one package once more. Only what is named differs from the first run: the server's own environment stands
+/// in place of the first one's.
+#[derive(Debug)]
+pub(super) struct SecondRun {
+    /// What users read.
+    pub(super) title: &'static str,
+    /// On which server. Its [`Server::environment`](crate::server::Server::environment) is that of the tests.
+    pub(super) kind: Kind,
+    /// Whose tests.
+    pub(super) package: &'static str,
+    /// Which of its test targets; all of them if empty.
+    pub(super) targets: &'static [&'static str],
+    /// Which of these not.
+    pub(super) left_out: &'static [&'static str],
+    /// Whether CI may do without it, because the server comes from where it may be gone tomorrow.
+    pub(super) optional: bool,
+}
+
+pub(super) const SECOND_RUNS: [SecondRun; 2] = [
+    SecondRun {
+        title: "MySQL: the store's tests once more",
+        kind: Kind::MySql,
+        package: "posthaste-mysql",
+        targets: &[],
+        // Where a table has no place of its own for dedupe keys, MySQL ends some of many racing producers by a deadlock.
+        left_out: &["tables"],
+        optional: true,
+    },
+    SecondRun {
+        title: "PostgreSQL 18: the store's tests once more",
+        kind: Kind::Postgres18,
+        package: "posthaste-postgres",
+        // What does not depend on the server's version is left out: it is what takes long.
+        targets: &[
+            "conformance",
+            "leased",
+            "maps",
+            "log",
+            "plans",
+            "statements",
+            "catalogue",
+        ],
+        left_out: &[],
+        optional: true,
+    },
+];
+
+impl SecondRun {
+    /// Whether the arguments for `cargo test` leave it in.
+    pub(super) fn is_wanted(&self, arguments: &[String]) -> bool {
+        let named = packages(arguments);
+        named.is_empty() || named.contains(self.package)
+    }
+
+    /// Runs the programs that the first run built, so that nothing is built again with other features. `build` is its
+    /// command; `harness` are the arguments of the tests themselves.
+    pub(super) fn run(
+        &self,
+        build: Command,
+        environment: &[(String, String)],
+        harness: &[String],
+    ) -> anyhow::Result<Failures> {
+        let programs: Vec<_> = programs::of(build)?
+            .into_iter()
+            .filter(|program| self.is_among(program))
+            .collect();
+        ensure!(!programs.is_empty(), "{} has no such tests", self.package);
+        let mut failures = Failures::default();
+        for program in &programs {
+            failures.listen(program.command(environment, harness))?;
+        }
+        failures.run_alone(&programs, environment)?;
+        Ok(failures)
+    }
+
+    fn is_among(&self, program: &Program) -> bool {
+        let target = program.target.as_str();
+        program.is_of(self.package)
+            && (self.targets.is_empty() || self.targets.contains(&target))
+            && !self.left_out.contains(&target)
+    }
+}
+
+/// The packages that arguments for `cargo test` name.
+fn packages(arguments: &[String]) -> BTreeSet<&str> {
+    let mut named = BTreeSet::new();
+    let mut words = arguments.iter().map(String::as_str).take_while(|word| *word != "--");
+    while let Some(word) = words.next() {
+        if word == "-p" || word == "--package" {
+            named.extend(words.next());
+        } else if let Some(name) = word.strip_prefix("--package=").or_else(|| word.strip_prefix("-p")) {
+            named.insert(name);
+        }
+    }
+    named
+}
+
+/// What the arguments for `cargo test` say to the tests themselves: a filter, and what stands after `--`.
+pub(super) fn harness(arguments: &[String]) -> Vec<String> {
+    let after = arguments.iter().skip_while(|word| *word != "--").skip(1);
+    after.cloned().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> Vec<String> {
+        line.split_whitespace().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn it_runs_unless_other_packages_are_named() {
+        let [mysql, _] = &SECOND_RUNS;
+        assert!(mysql.is_wanted(&words("")));
+        assert!(mysql.is_wanted(&words("-p posthaste-mysql -- -p xtask")));
+        assert!(mysql.is_wanted(&words("-p xtask --package=posthaste-mysql")));
+        assert!(!mysql.is_wanted(&words("-pxtask")));
+        assert_eq!(harness(&words("-p x -- --nocapture name")), ["--nocapture", "name"]);
+    }
+
+    #[test]
+    fn its_programs_are_those_of_its_package_and_targets() {
+        let run = SecondRun {
+            title: "",
+            kind: Kind::MySql,
+            package: "posthaste-mysql",
+            targets: &["conformance", "odd"],
+            left_out: &["odd"],
+            optional: true,
+        };
+        let line = |package: &str, target: &str| {
+            format!(
+                r#"{{"reason":"compiler-artifact","package_id":"path+file:///w/{package}#0.1.0","manifest_path":"/w/Cargo.toml","target":{{"name":"{target}"}},"executable":"/t/{package}/{target}"}}"#
+            )
+        };
+        let messages = [
+            line("posthaste-mysql", "conformance"),
+            line("posthaste-mysql", "plans"),
+            line("posthaste-mysql", "odd"),
+            line("posthaste-sqlite", "conformance"),
+        ];
+        let programs = programs::read(&messages.join("\n"));
+        let among: Vec<_> = programs.iter().filter(|program| run.is_among(program)).collect();
+        assert_eq!(among, [&programs[0]]);
+    }
+}
