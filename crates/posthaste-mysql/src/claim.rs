@@ -380,7 +380,6 @@ impl MySqlStore {
         }
     }
 
-    /// Copies rows that died to the dead-letter table, where there is one.
     /// Gives up locked rows that have used all their attempts.
     pub(crate) async fn give_up(&self, conn: &mut MySqlConnection, exhausted: &[MessageId]) -> sqlx::Result<()> {
         let change = RowChange::exhausted(&self.map);
@@ -393,6 +392,7 @@ impl MySqlStore {
         self.bury(conn, exhausted).await
     }
 
+    /// Copies rows that died to the dead-letter table, where there is one.
     pub(crate) async fn bury(&self, conn: &mut MySqlConnection, dead: &[MessageId]) -> sqlx::Result<()> {
         if self.statements.bury.is_absent() {
             return Ok(());

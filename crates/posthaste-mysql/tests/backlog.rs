@@ -169,6 +169,47 @@ async fn one_key_drains_about_as_fast_as_many() {
     panic!("one key, or none, takes so many times as long: {ratios:?}");
 }
 
+/// How long a relay with small batches that runs on takes until all is delivered.
+async fn delivered_in_small_batches(key: &str) -> Duration {
+    let store = support::store(8).await;
+    fill(&store, ROWS, key).await;
+    let broker = RecordingPublisher::new();
+    let config = RelayConfig {
+        batch_size: 50,
+        poll_interval: Duration::from_millis(10),
+        ..RelayConfig::default()
+    };
+    let shutdown = CancellationToken::new();
+    let relay = Relay::new(store.clone(), broker.clone()).config(config);
+    let started = Instant::now();
+    let running = tokio::spawn(relay.run_until(shutdown.clone()));
+    while broker.deliveries().len() < ROWS as usize {
+        assert!(started.elapsed() < Duration::from_mins(5), "it is stuck");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let took = started.elapsed();
+    shutdown.cancel();
+    running.await.unwrap().unwrap();
+    support::drop_database(store.pool()).await;
+    took
+}
+
+/// With all keys in flight there is nothing to find, and to see that takes a look at the whole backlog.
+#[tokio::test]
+async fn few_keys_drain_about_as_fast_as_many_in_small_batches() {
+    let mut ratios = Vec::new();
+    for _ in 0..3 {
+        let distinct = delivered_in_small_batches("concat('k', n)").await;
+        let few = delivered_in_small_batches("concat('k', n % 10)").await;
+        println!("distinct keys {distinct:?}, ten keys {few:?}");
+        ratios.push(few.as_secs_f64() / distinct.as_secs_f64());
+        if ratios.iter().any(|ratio| *ratio < 3.0) {
+            return;
+        }
+    }
+    panic!("ten keys take so many times as long: {ratios:?}");
+}
+
 /// Proves pitfall 18.
 #[tokio::test]
 async fn others_do_not_wait_for_a_key_with_a_large_backlog() {

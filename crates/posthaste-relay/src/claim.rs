@@ -10,7 +10,7 @@ use posthaste_core::breaker::CircuitState;
 use posthaste_core::lifecycle::LeaseToken;
 use posthaste_core::store::{Claim, ClaimRequest, OutboxStats, StoreErrorKind};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::bypass::{Bypass, Others};
@@ -129,7 +129,7 @@ struct Claimer<'a> {
     shutdown: CancellationToken,
     depth: Depth,
     bypass: Bypass,
-    /// When a claim beside rows in flight last found nothing that was free, unless one has found something since.
+    /// Until when a claim beside rows in flight would most likely find nothing that is free, as the last one did.
     nothing_beside: Option<Instant>,
 }
 
@@ -285,12 +285,12 @@ impl Claimer<'_> {
         Ok(())
     }
 
-    /// Waits until a batch is settled, and not for long: others may have come meanwhile.
+    /// Waits until a batch is settled, or until it is worth a look again: others may have come meanwhile.
     async fn wait_beside(&self, token: LeaseToken) {
         tokio::select! {
             () = self.engine.doorbell.rung() => {}
             () = self.engine.in_flight.wait_for_batch(token) => {}
-            () = sleep(self.engine.config.poll_interval) => {}
+            () = sleep_until(self.nothing_beside.unwrap_or_else(Instant::now)) => {}
         }
     }
 
@@ -430,7 +430,9 @@ impl Claimer<'_> {
         }
         if beside {
             let nothing = claim.messages.is_empty() && claim.refused.is_empty();
-            self.nothing_beside = nothing.then(Instant::now);
+            // To see that all keys are in flight may take a look at the whole backlog: that must not be most of what is done.
+            let pause = config.poll_interval.max(wake::rest(sent.elapsed(), config.lease));
+            self.nothing_beside = nothing.then(|| Instant::now() + pause);
         }
         failpoint::pass("after_claim");
         instrument::swept(&claim.died);
@@ -484,10 +486,8 @@ impl Claimer<'_> {
             Others::Further => return Ok(Found::Further),
             Others::None => return Ok(Found::Refused),
         }
-        // The next claim would most likely find nothing until these are settled; it is not for nothing now and then only.
-        let all = self
-            .nothing_beside
-            .is_some_and(|at| at.elapsed() < config.poll_interval);
+        // The next claim would most likely find nothing until these are settled; it is tried now and then only.
+        let all = self.nothing_beside.is_some_and(|until| Instant::now() < until);
         Ok(match (reclaimed, trials, full) {
             (true, ..) => Found::Suspects,
             (false, Some(_), _) => Found::Trial(token),
