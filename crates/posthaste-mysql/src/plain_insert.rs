@@ -2,7 +2,7 @@
 
 use posthaste_core::enqueue::{NewRow, Prepared};
 use posthaste_core::store::StoreErrorKind;
-use posthaste_core::{EnqueueError, Enqueued, StoreError};
+use posthaste_core::{EnqueueError, Enqueued, MessageId, StoreError};
 use posthaste_sql::TableMap;
 use posthaste_sql::table::{Kind, Property, Role};
 use sqlx::MySqlConnection;
@@ -63,13 +63,8 @@ pub(crate) async fn write(
     if number(&refused) != Some(DUPLICATE) {
         return Err(store_error(refused));
     }
-    let found = statements
-        .find_enqueued
-        .fetch_all(conn, values)
-        .await
-        .map_err(store_error)?;
-    match found.first() {
-        Some(row) => Ok(Enqueued::Before(id(row, map).map_err(store_error)?)),
+    match find_before(conn, map, statements, values).await.map_err(store_error)? {
+        Some(before) => Ok(Enqueued::Before(before)),
         None => Err(StoreError {
             kind: StoreErrorKind::Other,
             message: format!("MySQL: {refused}"),
@@ -77,4 +72,24 @@ pub(crate) async fn write(
             source: Some(Box::new(refused)),
         }),
     }
+}
+
+/// The row that was there before, by whatever may be there once.
+async fn find_before(
+    conn: &mut MySqlConnection,
+    map: &TableMap,
+    statements: &Statements,
+    values: &[Value],
+) -> sqlx::Result<Option<MessageId>> {
+    let lookups = [
+        &statements.find_by_dedupe_key,
+        &statements.find_by_event_id,
+        &statements.find_by_id,
+    ];
+    for lookup in lookups {
+        if let Some(row) = lookup.fetch_all(conn, values).await?.first() {
+            return Ok(Some(id(row, map)?));
+        }
+    }
+    Ok(None)
 }

@@ -63,7 +63,7 @@ statements! {
     has Role::Attempts => { find_exhausted, lock_exhausted, give_up }
     has Role::LockedAt => { find_stalled, lock_stalled, take_back }
     has Table::DeadLetter => { bury, check_dead_letter }
-    lacks Table::Dedupe => { insert, find_enqueued }
+    lacks Table::Dedupe => { insert, find_by_dedupe_key, find_by_event_id, find_by_id }
     has Table::Dedupe => { hold_keys, find_holders, take_over_key, enqueue, find_free_keys, purge_dedupe }
     has Table::Inbox => { record_inbox, purge_inbox }
     has Table::Relays => { beat, forget_relays, leave, relays }
