@@ -130,6 +130,12 @@ pub trait Backend: Sized + Send + Sync + 'static {
         async { unimplemented!("nobody else reads here") }
     }
 
+    /// How many copies of dead messages there are. Asked for only where the table has
+    /// [`Need::DeadLetters`](crate::Need::DeadLetters).
+    fn letters(&self) -> impl Future<Output = i64> + Send {
+        async { unimplemented!("there is no table for them") }
+    }
+
     /// Cleans up after a case that passed. Does nothing unless overridden.
     fn dispose(self) -> impl Future<Output = ()> + Send {
         async {}

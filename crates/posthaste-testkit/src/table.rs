@@ -64,6 +64,10 @@ needs! {
     CountedClaims,
     /// Attempts that the relay limits, and no row by itself.
     RelayLimit,
+    /// A column for errors that takes only so many characters.
+    ShortErrors,
+    /// A table for copies of what died.
+    DeadLetters,
     /// A column for the time of the next attempt.
     Schedule,
     /// A column for the time of the last change.
@@ -112,7 +116,12 @@ impl Table {
 
     /// Posthaste's own table, on a database that can do everything.
     pub fn complete() -> Self {
-        let complete = |need: &Need| !matches!(need, Need::Foreign | Need::Locks);
+        let complete = |need: &Need| {
+            !matches!(
+                need,
+                Need::Foreign | Need::Locks | Need::ShortErrors | Need::DeadLetters
+            )
+        };
         Self::with(Need::ALL.iter().copied().filter(complete).collect())
     }
 
@@ -189,6 +198,8 @@ fn has(map: &TableMap, need: Need) -> bool {
         Need::CountedClaims => {
             map.has(Role::Attempts) && map.has(Role::LockedUntil) && map.counts() == Counts::Attempts
         }
+        Need::ShortErrors => map.column(Role::LastError).is_some_and(|column| column.max.is_some()),
+        Need::DeadLetters => map.has(Purpose::DeadLetter),
         Need::Schedule => map.has(Role::NextAttemptAt),
         Need::UpdatedAt => map.has(Role::UpdatedAt),
         Need::DeliveredAt => map.has(Role::DeliveredAt),

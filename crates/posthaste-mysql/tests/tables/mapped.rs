@@ -212,6 +212,15 @@ impl<T: Tables> Backend for Mapped<T> {
             .unwrap()
     }
 
+    async fn letters(&self) -> i64 {
+        let table = &self.map.table(Purpose::DeadLetter).unwrap().name;
+        let sql = format!("select count(*) from `{}`", table);
+        sqlx::query_scalar(AssertSqlSafe(sql))
+            .fetch_one(self.store.pool())
+            .await
+            .unwrap()
+    }
+
     async fn dispose(self) {
         // Without the store the transactions of claims that nobody settled end.
         let pool = self.store.pool().clone();

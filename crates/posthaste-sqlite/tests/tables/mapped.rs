@@ -218,4 +218,13 @@ impl<T: Tables> Backend for Mapped<T> {
             .await
             .unwrap()
     }
+
+    async fn letters(&self) -> i64 {
+        let table = &self.map.table(Purpose::DeadLetter).unwrap().name;
+        let sql = format!("select count(*) from \"{}\"", table);
+        sqlx::query_scalar(AssertSqlSafe(sql))
+            .fetch_one(self.store.pool())
+            .await
+            .unwrap()
+    }
 }

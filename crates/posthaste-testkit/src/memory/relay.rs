@@ -79,6 +79,9 @@ impl RelayStore for MemoryStore {
                 let known = settlement.version.is_none_or(|version| version == row.version);
                 let settled = known && row.life.settle(now, settlement.token, &settlement.verdict).is_ok();
                 if settled {
+                    // As tables keep it.
+                    let error = row.life.last_error.take();
+                    row.life.last_error = error.map(|error| error.replace('\0', " "));
                     row.follow(now);
                 }
                 settled

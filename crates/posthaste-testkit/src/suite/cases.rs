@@ -119,6 +119,8 @@ macro_rules! __conformance_cases {
                 a_released_row_is_as_if_it_had_not_been_claimed
                 a_released_retry_refunds_one_attempt_only [Attempts Schedule]
                 a_postponed_row_waits_with_its_error_and_keeps_its_attempts [Attempts Schedule UpdatedAt]
+                an_error_with_any_character_is_kept
+                a_long_error_is_cut_to_its_column [ShortErrors]
                 a_stale_token_changes_nothing_and_is_reported_lost [Expiry]
                 a_token_does_not_come_back_with_the_attempt_count [Leases]
                 unknown_rows_and_tokens_are_reported_lost
@@ -299,6 +301,8 @@ macro_rules! __conformance_cases {
                 a_row_with_a_word_that_the_map_does_not_know_is_left_out
                 a_row_that_does_not_say_when_it_was_made_is_new
                 a_row_that_was_locked_and_is_given_back_keeps_its_word [Locks Schedule]
+                a_postponed_row_has_the_word_of_one_that_waits [Schedule]
+                only_what_died_has_a_letter [DeadLetters Schedule]
                 relays_cannot_agree_on_a_leader_where_there_is_no_table_for_it
             }
             concurrency {

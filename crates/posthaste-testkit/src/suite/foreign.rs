@@ -43,6 +43,39 @@ pub async fn a_row_that_was_locked_and_is_given_back_keeps_its_word<B: Backend>(
     assert_eq!(record(b, ids[0]).await.state, State::Pending);
 }
 
+/// Whoever reads the table sees what waits, whether the message or its broker was the reason.
+///
+/// Proves B9.
+pub async fn a_postponed_row_has_the_word_of_one_that_waits<B: Backend>(b: &B) {
+    let ids = enqueue_new(b, [plain("1"), plain("2")]).await;
+    Worker::new().claim(b, 1).await.settle(b, retry(MINUTE)).await;
+    let postponed = Verdict::Postponed {
+        delay: MINUTE,
+        error: "nobody answers".into(),
+    };
+    Worker::new().claim(b, 1).await.settle(b, postponed).await;
+    let words = (b.read(ids[0], Role::Status).await, b.read(ids[1], Role::Status).await);
+    assert_eq!(words.0, words.1);
+}
+
+/// Proves B8.
+pub async fn only_what_died_has_a_letter<B: Backend>(b: &B) {
+    enqueue_new(b, (0..5).map(|n| plain(&n.to_string()))).await;
+    let postponed = Verdict::Postponed {
+        delay: MINUTE,
+        error: "nobody answers".into(),
+    };
+    for verdict in [Verdict::Delivered, retry(MINUTE), postponed, Verdict::Released] {
+        Worker::new().claim(b, 1).await.settle(b, verdict).await;
+    }
+    assert_eq!(b.letters().await, 0);
+    let dead = Verdict::Dead {
+        error: "refused".into(),
+    };
+    Worker::new().claim(b, 1).await.settle(b, dead).await;
+    assert_eq!(b.letters().await, 1);
+}
+
 /// All stores refuse in the same words.
 pub async fn relays_cannot_agree_on_a_leader_where_there_is_no_table_for_it<B: Backend>(b: &B) {
     let request = LeadRequest {

@@ -50,6 +50,7 @@ pub async fn a_retry_keeps_the_error_and_waits_without_a_lease<B: Backend>(b: &B
     assert_eq!((row.state, row.attempts), (State::Pending, 1));
     assert_eq!((row.locked_by, row.locked_until), (None, None));
     assert_eq!(row.last_error.as_deref(), Some("the broker is away"));
+    assert_eq!(row.delivered_at, None);
     assert_eq!(
         row.next_attempt_at,
         row.updated_at + MINUTE,
@@ -102,6 +103,7 @@ pub async fn a_dead_row_keeps_its_error_and_is_not_claimed<B: Backend>(b: &B) {
     assert_eq!((row.state, row.attempts), (State::Dead, 1));
     assert_eq!((row.locked_by, row.locked_until), (None, None));
     assert_eq!(row.last_error.as_deref(), Some("too large"));
+    assert_eq!(row.delivered_at, None);
     assert!(
         row.updated_at - row.created_at >= TimeDelta::seconds(10),
         "settling moved updated_at"
@@ -147,10 +149,39 @@ pub async fn a_postponed_row_waits_with_its_error_and_keeps_its_attempts<B: Back
     let row = record(b, ids[0]).await;
     assert_eq!((row.state, row.attempts), (State::Pending, 1));
     assert_eq!(row.last_error.as_deref(), Some("nobody answers"));
+    assert_eq!(row.delivered_at, None);
     assert_eq!(row.next_attempt_at, row.updated_at + MINUTE);
     assert_eq!(Worker::new().claim(b, 10).await.ids(), [], "it is not due");
     b.pass_time(MINUTE).await;
     assert_eq!(Worker::new().claim(b, 10).await.ids(), ids);
+}
+
+/// What a broker says may hold what no text column takes, and be of any length; that must not keep the verdict from being
+/// written.
+///
+/// Proves B10.
+pub async fn an_error_with_any_character_is_kept<B: Backend>(b: &B) {
+    let ids = enqueue_new(b, [plain("1")]).await;
+    let error = "no\0answer: \u{1F4EE}'\"\\\n\u{1b}".to_owned();
+    let verdict = Verdict::Retry { delay: SECOND, error };
+    assert_eq!(Worker::new().claim(b, 10).await.settle(b, verdict).await, []);
+    let kept = record(b, ids[0]).await.last_error;
+    assert_eq!(kept.as_deref(), Some("no answer: \u{1F4EE}'\"\\\n\u{1b}"));
+}
+
+/// Proves B10.
+pub async fn a_long_error_is_cut_to_its_column<B: Backend>(b: &B) {
+    let ids = enqueue_new(b, [plain("1")]).await;
+    let error = "é".repeat(100_000);
+    let verdict = Verdict::Dead { error: error.clone() };
+    assert_eq!(Worker::new().claim(b, 10).await.settle(b, verdict).await, []);
+    let row = record(b, ids[0]).await;
+    let kept = row.last_error.expect("there was an error");
+    assert_eq!(row.state, State::Dead);
+    assert!(
+        error.starts_with(&kept) && (100..error.len()).contains(&kept.len()),
+        "{kept}"
+    );
 }
 
 /// Proves B9 and pitfalls 6, 7.
