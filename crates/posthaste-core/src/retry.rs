@@ -128,6 +128,7 @@ mod duration_list {
     use std::time::Duration;
 
     use humantime_serde::Serde;
+    use serde::de::Error as _;
     use serde::{Deserialize, Deserializer, Serializer};
 
     pub fn serialize<S: Serializer>(values: &[Duration], out: S) -> Result<S::Ok, S::Error> {
@@ -135,10 +136,12 @@ mod duration_list {
     }
 
     pub fn deserialize<'de, D: Deserializer<'de>>(input: D) -> Result<Vec<Duration>, D::Error> {
-        Ok(Vec::<Serde<Duration>>::deserialize(input)?
-            .into_iter()
-            .map(Serde::into_inner)
-            .collect())
+        let delays = Vec::<Serde<Duration>>::deserialize(input)?;
+        // Without any, all attempts would be used up in no time.
+        if delays.is_empty() {
+            return Err(D::Error::custom(r#"at least one wait is needed, such as ["1s"]"#));
+        }
+        Ok(delays.into_iter().map(Serde::into_inner).collect())
     }
 }
 

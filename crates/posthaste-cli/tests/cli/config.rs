@@ -107,6 +107,10 @@ fn a_value_of_another_kind_is_refused_with_the_legal_ones() {
         "[relay.retry.backoff]\nkind = 'schedule'\ndelays = ['1s', 5]",
         &["relay.retry.backoff.delays = [\"1s\",5]: not a duration"],
     );
+    refused(
+        "[relay.retry.backoff]\nkind = 'schedule'\ndelays = []",
+        &["relay.retry.backoff.delays = []: at least one wait is needed, such as [\"1s\"]"],
+    );
     for value in ["'1s'", "5", "true"] {
         refused(
             &format!("[relay.ordering]\ndead_head = {value}"),

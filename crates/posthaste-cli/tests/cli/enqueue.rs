@@ -33,7 +33,7 @@ fn a_message_given_by_flags_is_delivered_as_given(place: &Place) {
         "--topic",
         "orders",
         "--key",
-        "42",
+        "-42",
         "--payload",
         r#"{"orderId":  42}"#,
         "--type",
@@ -53,7 +53,7 @@ fn a_message_given_by_flags_is_delivered_as_given(place: &Place) {
         ("id", id.as_str()),
         ("type", "acme.orders.created.v1"),
         ("source", "/shop"),
-        ("partitionkey", "42"),
+        ("partitionkey", "-42"),
         ("traceparent", "00-ab"),
         ("datacontenttype", "application/json"),
     ] {

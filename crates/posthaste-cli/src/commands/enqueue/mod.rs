@@ -45,16 +45,16 @@ pub struct Enqueue {
     #[arg(long, required_unless_present = "stdin", allow_hyphen_values = true)]
     payload: Option<String>,
     /// Messages of one topic with the same key are delivered in order
-    #[arg(long)]
+    #[arg(long, allow_negative_numbers = true)]
     key: Option<String>,
     /// The event's type, such as acme.orders.created.v1
     #[arg(long = "type", value_name = "TYPE")]
     event_type: Option<String>,
     /// The tenant
-    #[arg(long)]
+    #[arg(long, allow_negative_numbers = true)]
     tenant: Option<String>,
     /// Enqueue only if no message of this topic had this key
-    #[arg(long)]
+    #[arg(long, allow_negative_numbers = true)]
     dedupe_key: Option<String>,
     /// A header; may be repeated
     #[arg(long, value_name = "NAME=VALUE", value_parser = header)]
