@@ -1,4 +1,4 @@
-//! The SQL itself: every statement is accepted by the server, and stands in the repository as it runs.
+//! The SQL itself: every statement is accepted by the server.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -7,7 +7,7 @@ mod support;
 use posthaste_core::OutboxOptions;
 use posthaste_core::store::SchemaStore;
 use posthaste_mysql::MySqlStore;
-use posthaste_sql::table::{Database, SHIPPED, Shipped};
+use posthaste_sql::table::Shipped;
 use sqlx::{AssertSqlSafe, Executor, SqlSafeStr};
 
 /// A statement as the server takes it: its parameters are nameless, and what is compared with a row is one.
@@ -33,37 +33,6 @@ async fn every_statement_is_prepared_by_the_server() {
     for (name, sql) in store.statements() {
         let prepared = store.pool().prepare(AssertSqlSafe(nameless(&sql)).into_sql_str()).await;
         prepared.unwrap_or_else(|error| panic!("{name}: {error}\n{sql}"));
-    }
-}
-
-#[tokio::test]
-async fn the_finished_statements_are_the_ones_in_the_repository() {
-    let store = MySqlStore::new(support::pool(1).await);
-    for (name, sql) in store.statements() {
-        insta::assert_snapshot!(name, sql);
-    }
-    let _ = store.outbox(OutboxOptions::default());
-}
-
-/// The statements for a map, one after another.
-fn script(store: &MySqlStore) -> String {
-    let statements: Vec<_> = store
-        .statements()
-        .into_iter()
-        .map(|(name, sql)| format!("-- {name}.sql\n{sql}\n\n"))
-        .collect();
-    statements.concat()
-}
-
-#[tokio::test]
-async fn the_finished_statements_of_every_shipped_map_are_the_ones_in_the_repository() {
-    let pool = support::pool(1).await;
-    for shipped in &SHIPPED {
-        let map = shipped.map().unwrap();
-        if Database::MySql.refuses(map.strategy()).is_none() {
-            let store = MySqlStore::with_map(pool.clone(), map).unwrap();
-            insta::assert_snapshot!(format!("map_{}", shipped.name), script(&store));
-        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! The SQL itself: every statement is accepted by the server, and stands in the repository as it runs.
+//! The SQL itself: every statement is accepted by the server.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -7,7 +7,6 @@ mod support;
 use posthaste_core::OutboxOptions;
 use posthaste_core::store::SchemaStore;
 use posthaste_postgres::PostgresStore;
-use posthaste_sql::TableMap;
 use sqlx::{AssertSqlSafe, Executor, SqlSafeStr};
 
 #[tokio::test]
@@ -17,16 +16,6 @@ async fn every_statement_is_prepared_by_the_server() {
         let prepared = store.pool().prepare(AssertSqlSafe(sql.clone()).into_sql_str()).await;
         prepared.unwrap_or_else(|error| panic!("{name}: {error}\n{sql}"));
     }
-}
-
-#[tokio::test]
-async fn the_finished_statements_are_the_ones_in_the_repository() {
-    let pool = support::pool(1).await;
-    let store = PostgresStore::with_map(pool, TableMap::in_schema("posthaste").unwrap()).unwrap();
-    for (name, sql) in store.statements() {
-        insta::assert_snapshot!(name, sql);
-    }
-    let _ = store.outbox(OutboxOptions::default());
 }
 
 /// Two processes that start at the same moment must not trip over each other.

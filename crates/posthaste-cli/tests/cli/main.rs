@@ -21,6 +21,7 @@ mod notify;
 mod probes;
 mod refused_verdicts;
 mod run;
+mod sql;
 mod status;
 #[cfg(feature = "kafka")]
 mod topics;

@@ -13,11 +13,3 @@ async fn every_statement_is_prepared_by_the_server() {
         prepared.unwrap_or_else(|error| panic!("{name}: {error}\n{sql}"));
     }
 }
-
-#[tokio::test]
-async fn the_finished_statements_are_the_ones_in_the_repository() {
-    let log = Log::fresh(1).await;
-    for (name, sql) in log.store().statements() {
-        insta::assert_snapshot!(format!("commerce_{name}"), sql);
-    }
-}

@@ -1,4 +1,4 @@
-//! Every statement for every shipped map: accepted by the server, and in the repository as it runs.
+//! Every statement for every shipped map is accepted by the server.
 
 use posthaste_core::RelayStore;
 use posthaste_core::store::SchemaStore;
@@ -25,7 +25,7 @@ pub const DONATION: &str = "
 
 /// Proves A1, B1, E1.
 #[tokio::test]
-async fn every_statement_for_every_shipped_map_is_prepared_and_written_down() {
+async fn every_statement_for_every_shipped_map_is_prepared_by_the_server() {
     for shipped in SHIPPED {
         let map = shipped.map().unwrap();
         if map.strategy() == Strategy::Log {
@@ -47,7 +47,6 @@ async fn every_statement_for_every_shipped_map_is_prepared_and_written_down() {
                 .prepare(AssertSqlSafe(sql.clone()).into_sql_str())
                 .await;
             prepared.unwrap_or_else(|error| panic!("{} {name}: {error}\n{sql}", shipped.name));
-            insta::assert_snapshot!(format!("{}__{name}", shipped.name), sql);
         }
         place.dispose().await;
     }

@@ -1,0 +1,519 @@
+-- enqueue
+-- Appends rows to the log in the caller's transaction. Everything comes as text and becomes what its column is; bytes come
+-- as `bytea` writes them.
+insert into "outbox" (
+    "payload"
+    , "event_id"
+    , "aggregate_id"
+    , "event_type"
+    , "source"
+    , "aggregate_type"
+)
+select i.payload::jsonb
+    , i.event_id::text
+    , i.ordering_key::text
+    , i.event_type::text
+    , i.source::text
+    , i.aggregate_type::text
+from unnest(
+    $1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[],
+    $10::text[], $11::text[], $12::text[]
+) with ordinality as i (
+    event_id, namespace, topic, ordering_key, tenant, event_type, source, aggregate_type, aggregate_id, content_type,
+    payload, headers, place
+)
+order by i.place
+returning "id"::bigint as place, "id"::bigint::text as id;
+
+-- lock
+-- Asks to be the one who moves this cursor, for as long as this connection lives.
+--   $1 the cursor's table
+select pg_try_advisory_lock(hashtextextended('posthaste:log:' || $1::text::regclass::oid::text, 0)) as locked;
+
+-- end_own
+-- Ends an earlier connection of this reader, which the server has not missed yet, and with it its lock.
+--   $1 the cursor's table  $2 the process of that connection
+select pg_terminate_backend(l.pid) as ended
+from pg_locks l
+where l.locktype = 'advisory' and l.granted and l.pid = $2 and l.objsubid = 1
+    and ((l.classid::bigint << 32) | l.objid::bigint)
+        = hashtextextended('posthaste:log:' || $1::text::regclass::oid::text, 0);
+
+-- server
+-- Which run of the server this is, since what a reader remembers is worth nothing after a crash: rows that it saw may be
+-- gone, and their ids given out again. Counters are reset after a crash, also where the postmaster went on.
+select pg_postmaster_start_time()::text || ' ' || coalesce((select stats_reset::text from pg_stat_bgwriter), '') as server;
+
+-- storage
+-- In which files the log is. Others mean that it was truncated, rewritten or made anew, so that what was read of it says
+-- nothing about the rows that are there now.
+--   $1 the table
+with recursive family (relation) as (
+    select $1::text::regclass::oid
+    union
+    select i.inhrelid from pg_inherits i join family f on i.inhparent = f.relation
+)
+select coalesce(string_agg(pg_relation_filenode(relation)::text, ' ' order by relation), '') as files,
+    -- Whoever begins to write from now on has at least this number.
+    (txid_snapshot_xmin(txid_current_snapshot()) % 4294967296)::text as horizon
+from family;
+
+-- sequence
+-- What the proof needs to know of the log's table and of the sequences that give its ids: those that it owns and those that
+-- its default asks. One row without a sequence if there is none, and no last value where none was given out since it was
+-- set, or where it may not be read.
+--   $1 the table  $2 the id's column
+with log as (
+    select c.oid, c.relkind::text as kind, a.attnum
+    from pg_class c
+    left join pg_attribute a on a.attrelid = c.oid and a.attname = $2
+    where c.oid = $1::text::regclass
+),
+sequences as (
+    select d.objid as oid
+    from log
+    join pg_depend d on d.refclassid = 'pg_class'::regclass and d.refobjid = log.oid and d.refobjsubid = log.attnum
+        and d.classid = 'pg_class'::regclass and d.deptype in ('a', 'i')
+    union
+    select d.refobjid
+    from log
+    join pg_attrdef a on a.adrelid = log.oid and a.adnum = log.attnum
+    join pg_depend d on d.classid = 'pg_attrdef'::regclass and d.objid = a.oid and d.refclassid = 'pg_class'::regclass
+)
+select log.kind, s.seqrelid::regclass::text as sequence, s.seqcache as cache, s.seqincrement as increment,
+    case when has_sequence_privilege(s.seqrelid, 'select, usage') then pg_sequence_last_value(s.seqrelid) end as last_value
+from log
+left join (sequences q join pg_sequence s on s.seqrelid = q.oid) on true
+order by 2;
+
+-- missing
+-- The ids up to the cursor that no row has: closed by an earlier reader, of whose memory only the cursor is left.
+--   $1 the cursor  $2 how many ids below it are looked at  $3 limit
+select g.after_id + 1 as first_id, g.before_id - 1 as last_id
+from (
+    select i.id as after_id, lead(i.id, 1, $1::bigint + 1) over (order by i.id) as before_id
+    from (
+        select greatest($1::bigint - $2::bigint, 0) as id
+        union all
+        select o."id"::bigint
+        from "outbox" o
+        where o."id" > greatest($1::bigint - $2::bigint, 0) and o."id" <= $1::bigint
+    ) i
+) g
+where g.before_id > g.after_id + 1
+order by 1 desc
+limit $3;
+
+-- unseen
+-- Rows that came after the cursor had passed their ids: their transactions have higher numbers than the one that moved it
+-- there. Whether an earlier reader found them nobody knows, so only what came lately is told.
+--   $1 the cursor  $2 how many ids below it are looked at  $3 lately, in ms before the cursor last moved  $4 limit
+--   $5 the transaction from which on everything is new, if there is one
+with newest as (
+    select c.xmin, c."last_processed_id"::bigint as position,
+        case when c."created_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when c."created_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else c."created_at" end as moved_at,
+        row_number() over (
+            order by c."created_at" desc,
+                c."id" desc, c."last_processed_id" desc
+        ) as place
+    from "outbox_cursor" c
+    order by c."created_at" desc,
+        c."id" desc, c."last_processed_id" desc
+    limit 20000
+),
+moves as materialized (
+    select position, age(xmin) as move_age, max(moved_at) over () as last_at,
+        lag(moved_at) over (order by place) as next_at,
+        min(position) over (order by place) as lowest_since
+    from newest
+),
+passed as materialized (
+    select position, move_age
+    from moves
+    -- One from before the cursor was set back says nothing.
+    where position <= lowest_since
+        and coalesce(next_at, 'infinity') >= last_at - $3::bigint * interval '1 millisecond'
+),
+placed as (
+    select id, is_row, row_age, max(move_age) over (order by id desc, is_row) as passed_age
+    from (
+        select position as id, false as is_row, null::integer as row_age, move_age from passed
+        union all
+        select o."id"::bigint, true, age(o.xmin), null
+        from "outbox" o
+        where o."id" > $1::bigint - $2::bigint and o."id" <= $1::bigint
+            and age(o.xmin) between 0 and greatest((select max(move_age) from passed), age($5::text::xid))
+    ) i
+)
+select id, count(*) over () as found
+from placed
+where is_row and (row_age < passed_age or row_age <= age($5::text::xid))
+order by id desc
+limit $4;
+
+-- cursor
+-- How far the log is settled: the newest row says it.
+select c."last_processed_id"::bigint as position
+from "outbox_cursor" c
+order by c."created_at" desc, c."id" desc,
+    c."last_processed_id" desc
+limit 1;
+
+-- move_cursor
+-- Writes down how far the log is settled, as a new row. It is the newest also when the clock was set back.
+insert into "outbox_cursor" ("last_processed_id" , "created_at")
+select $1 , greatest(
+        clock_timestamp(), (select max(case when c."created_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when c."created_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else c."created_at" end) + interval '1 microsecond' from "outbox_cursor" c)
+    );
+
+-- read
+-- Reads rows of the log in one snapshot, and then looks up who may still commit earlier ones.
+--   $1, $2 first and last of the ids to look at  $3 limit  $4 max bytes  $5 retries after which a row is given up  $6 the table
+--
+-- The locks are looked up while the statement runs, so after its snapshot was taken. That order is the proof: whoever took
+-- an id below one that is seen here had its lock before the snapshot, so it is among the holders or has ended. An insert
+-- has the lock of the table before it takes its id; `nextval` as a statement of its own has that of the sequence, and keeps
+-- it until its transaction ends.
+with found as materialized (
+    select o."id"::bigint as id, o."event_id"::text as event_id,
+        o."aggregate_id"::text as ordering_key, null::text as tenant, o."event_type"::text as event_type,
+        o."source"::text as source, o."aggregate_type"::text as aggregate_type, o."aggregate_id"::text as aggregate_id,
+        null::text as topic, null::text as content_type, convert_to(o."payload"::text, 'UTF8') as payload,
+        null::text as headers, case when o."created_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when o."created_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else o."created_at" end as created_at,
+        o."aggregate_type"::text as lane_type,
+        o."aggregate_id"::text as lane_key
+    from unnest($1::bigint[], $2::bigint[]) as r (first_id, last_id)
+    cross join lateral (
+        select * from "outbox" l where l."id" between r.first_id and r.last_id order by l."id" limit $3
+    ) o
+    order by 1
+    limit $3
+),
+kept as materialized (
+    select found.id
+    from (
+        select f."event_id"::text as event_id
+        from "outbox_failed" f
+    ) f
+    join found using (event_id)
+),
+lanes as materialized (
+    select distinct f.lane_type, f.lane_key, f.live
+    from (
+        select f."aggregate_type"::text
+                as lane_type,
+            f."aggregate_id"::text
+                as lane_key,
+            f."retry_count" < $5::bigint as live
+        from "outbox_failed" f
+    ) f
+    join (select distinct lane_type, lane_key from found) l using (lane_type, lane_key)
+),
+holders as materialized (
+    select array_agg(virtualtransaction) as names, array_agg(pid is null) as prepared
+    from pg_locks
+    where locktype = 'relation' and mode = 'RowExclusiveLock' and granted
+        and database = (select oid from pg_database where datname = current_database())
+        and relation in (
+            with recursive family (relation) as (
+                select $6::text::regclass::oid
+                union
+                select i.inhrelid from pg_inherits i join family f on i.inhparent = f.relation
+            )
+            select f.relation from family f
+            union all
+            select d.objid
+            from pg_depend d
+            where d.refclassid = 'pg_class'::regclass and d.refobjid = $6::text::regclass
+                and d.classid = 'pg_class'::regclass and d.deptype in ('a', 'i')
+            union all
+            select d.refobjid
+            from pg_attrdef a
+            join pg_depend d on d.classid = 'pg_attrdef'::regclass and d.objid = a.oid
+                and d.refclassid = 'pg_class'::regclass
+            where a.adrelid = $6::text::regclass
+        )
+),
+measured as (
+    select *, row_number() over by_id as place, count(*) over () as seen,
+        sum(octet_length(payload)) over by_id - octet_length(payload) as bytes_before
+    from found
+    window by_id as (order by id)
+)
+select m.*,
+    m.id in (select id from kept) as kept,
+    coalesce((m.lane_type, m.lane_key) in (select lane_type, lane_key from lanes where live), false) as held,
+    coalesce((m.lane_type, m.lane_key) in (select lane_type, lane_key from lanes where not live), false) as held_by_dead,
+    case when coalesce(m.place, 1) = 1 then h.names end as holders,
+    case when coalesce(m.place, 1) = 1 then h.prepared end as holders_prepared,
+    current_setting('posthaste.reader', true) as reader
+from holders h
+left join measured m on m.bytes_before = 0 or m.bytes_before + octet_length(m.payload) <= $4::bigint
+order by m.id;
+
+-- probe
+-- Looks at ids that were closed: a row that is there now was given its id outside of the transaction that inserted it.
+--   $1, $2 first and last of the ids  $3 limit
+select o."id"::bigint as id,
+    o."aggregate_type"::text as lane_type,
+    o."aggregate_id"::text as lane_key
+from unnest($1::bigint[], $2::bigint[]) as r (first_id, last_id)
+cross join lateral (
+    select * from "outbox" l where l."id" between r.first_id and r.last_id order by l."id" limit $3
+) o
+order by 1
+limit $3;
+
+-- retry
+-- Takes failed rows that are due: of a lane only the first, or the run of those that were never tried and only wait behind
+-- others.
+--   $1 retries after which a row is given up  $2 whether lanes are ordered  $3 rows in flight  $4, $5 lanes in flight
+--   $6 whether a row that was given up may block its lane  $7 limit
+with live as (
+    select f."id"::bigint as id,
+        f."aggregate_type"::text as lane_type,
+        f."aggregate_id"::text as lane_key,
+        f."last_error"::text is not null as tried,
+        case when f."next_retry_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when f."next_retry_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else f."next_retry_at" end <= now() as due,
+        f."retry_count" >= $1::bigint as dead
+    from "outbox_failed" f
+    where $6 or f."retry_count" < $1::bigint
+),
+placed as (
+    select id, lane_type, lane_key, dead, due,
+        row_number() over lane = 1 or bool_and(not tried) over lane as its_turn,
+        bool_and(due) over lane as lane_due,
+        coalesce(bool_or(dead) over (
+            partition by lane_type, lane_key order by id rows between unbounded preceding and 1 preceding
+        ), false) as behind_dead
+    from live
+    window lane as (partition by lane_type, lane_key, dead order by id)
+),
+picked as (
+    select id, lane_key is not null and behind_dead as behind_dead
+    from placed p
+    where not dead and id <> all ($3::bigint[])
+        and case when lane_key is null or not $2 then due
+            else its_turn and lane_due and not exists (
+                select from unnest($4::text[], $5::text[]) as b (lane_type, lane_key)
+                where b.lane_type = p.lane_type and b.lane_key = p.lane_key
+            ) end
+    order by id
+    limit $7
+)
+select p.id, p.behind_dead, f."event_id"::text as event_id,
+    f."aggregate_id"::text as ordering_key,
+    null::text as tenant, f."event_type"::text as event_type, f."source"::text as source,
+    f."aggregate_type"::text as aggregate_type, f."aggregate_id"::text as aggregate_id,
+    null::text as topic, null::text as content_type, convert_to(f."payload"::text, 'UTF8') as payload,
+    null::text as headers,
+    case when f."failed_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when f."failed_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else f."failed_at" end as created_at,
+    f."retry_count"::bigint as attempts, l.lane_type, l.lane_key
+from picked p
+join "outbox_failed" f on f."id" = p.id
+join live l on l.id = p.id
+order by p.id;
+
+-- fail
+-- Writes rows of the log to the table of failures, in the log's order; one that is there already is left as it is.
+--   $1 ids  $2 retries so far  $3 errors  $4 waits in ms
+insert into "outbox_failed" (
+    "event_id", "payload", "retry_count", "next_retry_at"
+    , "event_type"
+    , "source"
+    , "aggregate_type"
+    , "aggregate_id"
+    , "last_error"
+    , "failed_at"
+)
+select
+    o."event_id", o."payload", n.retries,
+    now() + n.delay_ms * interval '1 millisecond'
+    , o."event_type"
+    , o."source"
+    , o."aggregate_type"
+    , o."aggregate_id"
+    , n.error
+    , now()
+from unnest($1::bigint[], $2::bigint[], $3::text[], $4::bigint[]) as n (id, retries, error, delay_ms)
+join "outbox" o on o."id" = n.id
+-- Triggers may ask for locks, which are not waited for for long.
+where (select set_config('lock_timeout', '1s', true)) is not null and not exists (
+    select from "outbox_failed" f
+    where f."event_id"::text = o."event_id"::text
+)
+order by n.id
+returning "id"::bigint as id;
+
+-- retried
+-- A retry failed: it is counted unless the broker is away, and waits again; one that is given up stays at the threshold.
+--   $1 ids  $2 verdicts  $3 waits in ms  $4 errors  $5 retries after which a row is given up
+update "outbox_failed" f
+set "retry_count" = case s.verdict
+        when 'dead' then greatest(f."retry_count" + 1, $5::bigint)
+        when 'retry' then f."retry_count" + 1
+        else f."retry_count" end,
+    "next_retry_at" = now() + s.delay_ms * interval '1 millisecond'
+    , "last_error" = s.error
+from unnest($1::bigint[], $2::text[], $3::bigint[], $4::text[]) as s (id, verdict, delay_ms, error)
+-- Whoever has locked a row is not waited for: a condition without columns comes before the first row.
+where (select set_config('lock_timeout', '100ms', true)) is not null and f."id" = s.id;
+
+-- retried_well
+-- Retries that were delivered. Whoever has locked a row is not waited for: a condition without columns comes before the
+-- first row.
+--   $1 ids
+delete from "outbox_failed"
+where (select set_config('lock_timeout', '100ms', true)) is not null and "id" = any ($1::bigint[]);
+
+-- sweep
+-- Gives up failed rows that have used all their retries under a limit that is lower than the table's,
+-- but for those that somebody else has locked.
+--   $1 retries that were allowed  $2 retries after which a row is given up
+update "outbox_failed" f
+set "retry_count" = $2
+where f."id" = any (array(
+    select l."id"
+    from "outbox_failed" l
+    where l."retry_count" >= $1 and l."retry_count" < $2
+    for update skip locked
+))
+returning f."id"::bigint as id;
+
+-- newest
+-- The newest row of the log, for a trial.
+select o."id"::bigint as id from "outbox" o order by o."id" desc limit 1;
+
+-- lengths
+-- Columns that are shorter than what is copied into them.
+--   $1 the log's table  $2 the table of failures  $3 columns of the log  $4 columns of the table of failures
+select c.failed_column, t.attname as log_column,
+    case when f.atttypmod > 4 then f.atttypmod - 4 end as failed_length,
+    case when t.atttypid in ('varchar'::regtype, 'bpchar'::regtype) and t.atttypmod > 4 then t.atttypmod - 4 end as log_length
+from unnest($3::text[], $4::text[]) as c (log_column, failed_column)
+join pg_attribute f on f.attrelid = $2::text::regclass and f.attname = c.failed_column
+left join pg_attribute t on t.attrelid = $1::text::regclass and t.attname = c.log_column
+where f.atttypid in ('varchar'::regtype, 'bpchar'::regtype) and f.atttypmod > 4
+order by 1;
+
+-- purge_cursor
+-- Removes old rows of the cursor, never the newest.
+--   $1 age in ms  $2 limit
+delete from "outbox_cursor"
+where ctid = any (array(
+    select c.ctid
+    from "outbox_cursor" c
+    where case when c."created_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when c."created_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else c."created_at" end < now() - $1::bigint * interval '1 millisecond'
+        and c.ctid <> (
+            select n.ctid
+            from "outbox_cursor" n
+            order by n."created_at" desc, n."id" desc,
+                n."last_processed_id" desc
+            limit 1
+        )
+    order by c."created_at"
+    limit $2
+));
+
+-- purge_log
+-- Removes rows of the log that are settled and old; only where the relay is told to.
+--   $1 age in ms  $2 limit  $3 the stored cursor
+delete from "outbox"
+where "id" = any (array(
+    select o."id"
+    from "outbox" o
+    where o."id" <= $3::bigint and case when o."created_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when o."created_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else o."created_at" end < now() - $1::bigint * interval '1 millisecond'
+    order by o."id"
+    limit $2
+));
+
+-- purgeable
+-- Counts what a purge would remove: old rows of the cursor but for the newest, and settled rows of the log, if the relay is
+-- told to remove those.
+--   $1 age in ms  $2 the stored cursor  $3 whether rows of the log are removed
+select (
+    select count(*)
+    from "outbox_cursor" c
+    where case when c."created_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when c."created_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else c."created_at" end < now() - $1::bigint * interval '1 millisecond'
+        and c.ctid <> (
+            select n.ctid
+            from "outbox_cursor" n
+            order by n."created_at" desc, n."id" desc,
+                n."last_processed_id" desc
+            limit 1
+        )
+) as cursor_rows, (
+    select count(*)
+    from "outbox" o
+    where $3::boolean
+        and o."id" <= $2::bigint
+        and case when o."created_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when o."created_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else o."created_at" end < now() - $1::bigint * interval '1 millisecond'
+) as log_rows;
+
+-- stats
+-- Counts what is not delivered.
+--   $1, $2 first and last of the ids that were not handed out  $3 retries after which a row is given up
+with unread as (
+    select count(*) as n, min(case when o."created_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when o."created_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else o."created_at" end) as oldest
+    from unnest($1::bigint[], $2::bigint[]) as r (first_id, last_id)
+    join "outbox" o on o."id" between r.first_id and r.last_id
+),
+failed as (
+    select
+        count(*) filter (where f."retry_count" < $3::bigint) as live,
+        count(*) filter (where f."retry_count" < $3::bigint and case when f."next_retry_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when f."next_retry_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else f."next_retry_at" end > now())
+            as waiting,
+        count(*) filter (where f."retry_count" >= $3::bigint) as dead,
+        min(case when f."failed_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when f."failed_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else f."failed_at" end) filter (where f."retry_count" < $3::bigint) as oldest
+    from "outbox_failed" f
+)
+select unread.n + failed.live as pending, failed.waiting, failed.dead,
+    coalesce(extract(epoch from now() - least(unread.oldest, failed.oldest)), 0)::float8 as oldest_seconds
+from unread, failed;
+
+-- list_log
+-- Rows of the log as an operator sees them.
+--   $1, $2 first and last of the ids  $3 limit
+select o."id"::bigint as id, o."event_id"::text as event_id,
+    o."aggregate_id"::text as ordering_key, null::text as tenant, o."event_type"::text as event_type,
+    o."source"::text as source, o."aggregate_type"::text as aggregate_type, o."aggregate_id"::text as aggregate_id,
+    null::text as topic, null::text as content_type, convert_to(o."payload"::text, 'UTF8') as payload,
+    null::text as headers, case when o."created_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when o."created_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else o."created_at" end as created_at
+from unnest($1::bigint[], $2::bigint[]) as r (first_id, last_id)
+join "outbox" o on o."id" between r.first_id and r.last_id
+order by 1
+limit $3;
+
+-- list_failed
+-- Rows of the table of failures as an operator sees them.
+--   $1 beginning after this id  $2 events; all rows if null  $3 rows beside these  $4 limit
+select f."id"::bigint as id, f."event_id"::text as event_id,
+    f."aggregate_id"::text as ordering_key,
+    null::text as tenant, f."event_type"::text as event_type, f."source"::text as source,
+    f."aggregate_type"::text as aggregate_type, f."aggregate_id"::text as aggregate_id,
+    null::text as topic, null::text as content_type, convert_to(f."payload"::text, 'UTF8') as payload,
+    null::text as headers,
+    case when f."failed_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when f."failed_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else f."failed_at" end as created_at,
+    f."retry_count"::bigint as attempts, f."last_error"::text as last_error,
+    case when f."next_retry_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when f."next_retry_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else f."next_retry_at" end as next_attempt_at
+from "outbox_failed" f
+where f."id" > $1
+    and ($2::text[] is null or f."event_id"::text = any ($2) or f."id" = any ($3::bigint[]))
+order by 1
+limit $4;
+
+-- replay
+-- Begins failed rows again. Guarded: one that is no longer given up is left alone.
+--   $1 ids  $2 retries after which a row is given up
+update "outbox_failed" f
+set "retry_count" = 0, "next_retry_at" = now()
+where f."id" = any ($1::bigint[]) and f."retry_count" >= $2
+returning f."id"::bigint as id;
+
+-- discard
+-- Removes failed rows for good. Guarded: one that is no longer given up is left alone.
+--   $1 ids  $2 retries after which a row is given up
+delete from "outbox_failed" f
+where f."id" = any ($1::bigint[]) and f."retry_count" >= $2
+returning f."id"::bigint as id;
+
