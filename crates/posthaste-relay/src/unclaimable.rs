@@ -22,7 +22,7 @@ const MAX_REMEMBERED: usize = 10_000;
 const MAX_RETRIES: usize = 10;
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// One that is due for so long was not met again: its row is gone.
+/// One that was not met for so long, though it was looked for: its row is gone.
 const GONE_AFTER: Duration = Duration::from_mins(10);
 
 #[derive(Debug)]
@@ -41,6 +41,10 @@ struct State {
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     failures: u32,
+    /// When its claim was last refused.
+    met: Instant,
+    /// Whether it was tried since.
+    tried: bool,
     due: Instant,
 }
 
@@ -61,14 +65,20 @@ impl Unclaimable {
             return Vec::new();
         }
         let now = Instant::now();
-        state.entries.retain(|_, entry| entry.due + GONE_AFTER > now);
+        state
+            .entries
+            .retain(|_, entry| !entry.tried || entry.met + GONE_AFTER > now);
         self.show(&state);
         let mut all: Vec<_> = state.entries.iter().map(|(id, entry)| (entry.due, *id)).collect();
         if self.retries && state.retry_after.is_none_or(|after| after <= now) {
             all.sort_unstable();
             let due = all.iter().take(MAX_RETRIES).take_while(|(due, _)| *due <= now).count();
-            if due > 0 {
-                all.drain(..due);
+            for (_, id) in all.drain(..due) {
+                // A claim may not meet with it, because it is gone or others have it. The next ones are tried before it is again.
+                if let Some(entry) = state.entries.get_mut(&id) {
+                    entry.tried = true;
+                    entry.due = now + wait(entry.failures);
+                }
                 state.retry_after = Some(now + RETRY_INTERVAL);
             }
         }
@@ -102,6 +112,8 @@ impl Unclaimable {
             let failures = before.map_or(0, |entry| entry.failures);
             let entry = Entry {
                 failures: failures.saturating_add(1),
+                met: now,
+                tried: false,
                 due: now + wait(failures),
             };
             state.entries.insert(row.id, entry);
@@ -209,7 +221,24 @@ mod tests {
         let (rows, id) = (Unclaimable::new("default", false), MessageId::new());
         rows.note(&refused(&[id]));
         advance(GONE_AFTER + Duration::from_secs(1)).await;
-        rows.left_out();
+        assert_eq!(rows.left_out(), [], "it is looked for once more");
+        assert_eq!(rows.left_out(), []);
         assert_eq!(rows.note(&refused(&[id])).0.len(), 1);
+    }
+
+    /// Rows that an operator removed, or that another relay tries at the same time, are not met.
+    #[tokio::test(start_paused = true)]
+    async fn those_that_are_not_met_keep_no_others_from_being_tried() {
+        let rows = Unclaimable::new("default", false);
+        let ids: Vec<_> = (0..30).map(|_| MessageId::new()).collect();
+        rows.note(&refused(&ids));
+        let mut tried: std::collections::HashSet<MessageId> = std::collections::HashSet::new();
+        for _ in 0..3 {
+            advance(RETRY_INTERVAL).await;
+            let left_out = rows.left_out();
+            tried.extend(ids.iter().filter(|id| !left_out.contains(id)));
+            rows.note(&Claim::default());
+        }
+        assert_eq!(tried.len(), 30);
     }
 }
