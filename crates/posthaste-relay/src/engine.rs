@@ -21,6 +21,7 @@ use crate::relay::RelayReport;
 use crate::supervisor::Supervisor;
 use crate::unclaimable::Unclaimable;
 use crate::undelivered::{Cause, Undelivered};
+use crate::waiting::Waiting;
 use crate::wake::LocalDoorbell;
 
 pub(crate) struct Engine {
@@ -37,6 +38,7 @@ pub(crate) struct Engine {
     pub(crate) lead: Arc<Lead>,
     pub(crate) doorbell: LocalDoorbell,
     pub(crate) totals: Totals,
+    pub(crate) waiting: Waiting,
     pub(crate) health: Health,
     pub(crate) supervisor: Supervisor,
 }

@@ -52,6 +52,7 @@ mod supervisor;
 mod timed;
 mod unclaimable;
 mod undelivered;
+mod waiting;
 mod wake;
 
 pub use config::{InvalidConfig, OrderingConfig, RelayConfig};

@@ -25,6 +25,7 @@ use crate::settle::WaitFor;
 use crate::supervisor::Supervisor;
 use crate::timed::TimedStore;
 use crate::unclaimable::Unclaimable;
+use crate::waiting::Waiting;
 use crate::wake::{self, LocalDoorbell};
 use crate::{announce, instrument, janitor, settle};
 
@@ -255,6 +256,7 @@ impl Relay {
             config: self.config,
             doorbell: self.doorbell,
             totals: Totals::new(matches!(until, Until::Idle)),
+            waiting: Waiting::default(),
             health: self.health,
             supervisor: Supervisor::default(),
         });

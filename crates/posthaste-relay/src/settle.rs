@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use posthaste_core::breaker::CircuitState;
 use posthaste_core::lifecycle::{LeaseToken, Settlement, Verdict};
 use posthaste_core::store::{Settled, StoreErrorKind};
 use posthaste_core::{MessageId, StoreError};
@@ -272,6 +273,9 @@ impl Settler {
             }
         }
         instrument::settled(&self.engine.config.scope.namespace, group, lost);
+        if self.engine.circuit.view().state == CircuitState::Closed {
+            self.engine.waiting.tell(group);
+        }
     }
 
     fn refused(&self, reported: Reported, error: &StoreError, hold: Hold, round: &mut Round) {
