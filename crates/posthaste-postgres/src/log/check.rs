@@ -3,11 +3,12 @@
 use posthaste_core::StoreError;
 use posthaste_core::store::StoreErrorKind;
 use posthaste_sql::table::{Property, Role, Table};
-use sqlx::{Executor, PgConnection, Row};
+use sqlx::{Connection, Executor, PgConnection, Row};
 
 use super::PostgresLogStore;
 use crate::error::store_error;
 use crate::rights::explained;
+use crate::taking::is_refusal;
 
 /// What is copied from the log into the table of failures, by role.
 const COPIED: [Role; 7] = [
@@ -22,6 +23,12 @@ const COPIED: [Role; 7] = [
 
 /// A lock that somebody holds must not keep a relay from starting without a word.
 const TRIAL_LIMIT: &str = "set local lock_timeout = '5s'";
+
+/// Which events are tried until one can be written down as failed: so many before the newest.
+const STEPS_BACK: [i64; 12] = [0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024];
+
+/// What was tried, and what the database said.
+type Trial = (&'static str, sqlx::Error);
 
 fn refuse(message: String, remedy: &'static str) -> StoreError {
     StoreError {
@@ -162,39 +169,78 @@ impl PostgresLogStore {
         tx.execute(TRIAL_LIMIT).await.map_err(store_error)?;
         let tried = self.write_all(&mut tx).await;
         tx.rollback().await.map_err(store_error)?;
-        tried.map_err(|(what, error)| {
-            let error = store_error(error);
-            StoreError {
-                kind: error.kind,
-                message: format!(
-                    "the database would not take what a relay writes ({what}): {}",
-                    error.message
-                ),
-                remedy: match error.kind {
-                    // It says what to grant.
-                    StoreErrorKind::Access => error.remedy,
-                    _ => error
-                        .remedy
-                        .or(Some("look at the constraints and triggers of that table")),
-                },
-                source: error.source,
-            }
+        let (some, (what, error)) = match tried {
+            Ok(None) => return Ok(()),
+            Ok(Some(refused)) => (true, refused),
+            Err(refused) => (false, refused),
+        };
+        let error = store_error(error);
+        Err(StoreError {
+            kind: if some { StoreErrorKind::SomeRows } else { error.kind },
+            message: format!(
+                "the database would not take what a relay writes ({what}): {}",
+                error.message
+            ),
+            remedy: match error.kind {
+                // It says what to grant.
+                StoreErrorKind::Access => error.remedy,
+                _ => error
+                    .remedy
+                    .or(Some("look at the constraints and triggers of that table")),
+            },
+            source: error.source,
         })
     }
 
-    async fn write_all(&self, tx: &mut PgConnection) -> Result<(), (&'static str, sqlx::Error)> {
+    async fn write_all(&self, tx: &mut PgConnection) -> Result<Option<Trial>, Trial> {
         let statements = &self.inner.statements;
-        let limit = i64::from(self.inner.options.max_retries);
         let newest: Option<i64> = sqlx::query_scalar(statements.newest.sql())
             .fetch_optional(&mut *tx)
             .await
             .map_err(|error| ("reading the log", explained(error, statements.newest.text())))?;
-        // Without a row the statements say at least whether they are allowed.
-        let ids: Vec<i64> = newest.into_iter().collect();
+        let refused = self.try_failures(&mut *tx, newest).await?;
+        let moved = sqlx::query(statements.move_cursor.sql())
+            .bind(newest.unwrap_or(0))
+            .execute(&mut *tx)
+            .await;
+        match moved {
+            // At rest the newest position is stored already; a relay never writes one twice.
+            Err(sqlx::Error::Database(error)) if error.is_unique_violation() => Ok(refused),
+            moved => moved
+                .map(|_| refused)
+                .map_err(|error| ("the cursor", explained(error, statements.move_cursor.text()))),
+        }
+    }
+
+    /// Writes the failure of an event, of the newest one first. If the table of failures refuses it, it may take that of
+    /// others: whether a relay starts must not hang on which event is the newest. Returns what it refused then.
+    async fn try_failures(&self, tx: &mut PgConnection, newest: Option<i64>) -> Result<Option<Trial>, Trial> {
+        let mut refused = None;
+        for back in STEPS_BACK {
+            // Without a row the statements say at least whether they are allowed.
+            let ids: Vec<i64> = newest.map(|newest| newest - back).into_iter().collect();
+            let began = |error| ("a trial", error);
+            let mut trial = tx.begin().await.map_err(began)?;
+            let written = self.write_failures(&mut trial, &ids).await;
+            trial.rollback().await.map_err(began)?;
+            match written {
+                Ok(any) if any || newest.is_none() => return Ok(refused),
+                // There is no such event.
+                Ok(_) => {}
+                Err((what, error)) if is_refusal(&error) => drop(refused.get_or_insert((what, error))),
+                Err(trial) => return Err(trial),
+            }
+        }
+        refused.map_or(Ok(None), Err)
+    }
+
+    async fn write_failures(&self, tx: &mut PgConnection, ids: &[i64]) -> Result<bool, Trial> {
+        let statements = &self.inner.statements;
+        let limit = i64::from(self.inner.options.max_retries);
         let all = |n: i64| vec![n; ids.len()];
         let text = self.inner.error_text("a trial that is rolled back");
         let failed: Vec<i64> = sqlx::query_scalar(statements.fail.sql())
-            .bind(&ids)
+            .bind(ids)
             .bind(all(limit))
             .bind(vec![Some(text.as_str()); ids.len()])
             .bind(all(1_000))
@@ -220,16 +266,6 @@ impl PostgresLogStore {
                     explained(error, statements.retried_well.text()),
                 )
             })?;
-        let moved = sqlx::query(statements.move_cursor.sql())
-            .bind(newest.unwrap_or(0))
-            .execute(&mut *tx)
-            .await;
-        match moved {
-            // At rest the newest position is stored already; a relay never writes one twice.
-            Err(sqlx::Error::Database(error)) if error.is_unique_violation() => Ok(()),
-            moved => moved
-                .map(drop)
-                .map_err(|error| ("the cursor", explained(error, statements.move_cursor.text()))),
-        }
+        Ok(!failed.is_empty())
     }
 }

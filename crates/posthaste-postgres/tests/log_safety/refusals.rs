@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use posthaste_core::RelayStore;
 use posthaste_core::lifecycle::Verdict;
+use posthaste_core::store::StoreErrorKind;
 use posthaste_relay::Relay;
 use sqlx::postgres::PgPoolOptions;
 use tokio_util::sync::CancellationToken;
@@ -28,6 +29,28 @@ async fn a_column_that_is_too_short_for_what_fails_is_found_at_the_start() {
     .await;
     let error = log.store().check().await.unwrap_err().to_string();
     assert!(error.contains("last_error") && error.contains("max ="), "{error}");
+}
+
+/// Whether a relay starts does not hang on which event is the newest.
+#[tokio::test]
+async fn one_event_that_could_not_be_written_down_as_failed_stops_no_start() {
+    let log = Log::fresh(4).await;
+    for order in ["1", "2", "3", "refused"] {
+        log.append(&log.pool, order).await;
+    }
+    log.run("alter table outbox_failed add constraint odd check (aggregate_id <> 'refused')")
+        .await;
+    let error = log.store().check().await.unwrap_err();
+    assert_eq!(error.kind, StoreErrorKind::SomeRows, "{error}");
+    assert_eq!(log.failed().await, 0, "a trial is rolled back");
+    let receiver = Receiver::default();
+    let relay = Relay::new(log.store(), receiver.clone()).config(log.config());
+    assert_eq!(relay.drain().await.unwrap().delivered, 4);
+
+    log.run("alter table outbox_failed add constraint closed check (aggregate_id = 'none') not valid")
+        .await;
+    let error = log.store().check().await.unwrap_err();
+    assert_eq!(error.kind, StoreErrorKind::Other, "{error}");
 }
 
 #[tokio::test]
