@@ -1,15 +1,23 @@
 //! Versioned migrations, safe when several processes start at the same moment.
 
+use std::time::{Duration, Instant};
+
 use async_trait::async_trait;
 use posthaste_core::StoreError;
-use posthaste_core::store::{Migration, SchemaStore};
+use posthaste_core::store::{Migration, SchemaStore, StoreErrorKind};
 use posthaste_sql::migrate::{self, File};
 use posthaste_sql::template::render;
 use sqlx::{AssertSqlSafe, Executor, PgConnection};
+use tokio::time::sleep;
 
+use crate::PostgresStore;
 use crate::dialect::PostgresDialect;
 use crate::error::store_error;
-use crate::{BEGIN, PostgresStore};
+
+/// Whoever comes after a change of a table that waits for its turn waits too: producers must get through in between.
+const BEGIN_TO_MIGRATE: &str = "begin isolation level read committed; set local lock_timeout = '2s'";
+const PAUSE: Duration = Duration::from_secs(1);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 const MIGRATIONS: [File; 5] = [
     ("outbox", include_str!("../migrations/0001_outbox.sql")),
@@ -39,7 +47,25 @@ impl SchemaStore for PostgresStore {
         if !self.map.is_own() {
             return Ok(Vec::new());
         }
-        self.migrate_in_transaction().await.map_err(store_error)
+        let started = Instant::now();
+        loop {
+            match self.migrate_in_transaction().await.map_err(store_error) {
+                Err(error) if error.kind == StoreErrorKind::Contention && started.elapsed() < PATIENCE => {
+                    let holder = self.find_table_lock().await;
+                    tracing::warn!(%error, holder, "somebody uses the outbox; trying again until they are through");
+                    sleep(PAUSE).await;
+                }
+                Err(error) if error.kind == StoreErrorKind::Contention => {
+                    return Err(StoreError {
+                        remedy: Some(
+                            "end the transactions that use the outbox (pg_stat_activity shows them), or try at a quieter time",
+                        ),
+                        ..error
+                    });
+                }
+                done => return done,
+            }
+        }
     }
 
     fn statements(&self) -> Vec<(&'static str, String)> {
@@ -69,7 +95,7 @@ impl PostgresStore {
     }
 
     async fn migrate_in_transaction(&self) -> sqlx::Result<Vec<Migration>> {
-        let mut tx = self.pool.begin_with(BEGIN).await?;
+        let mut tx = self.pool.begin_with(BEGIN_TO_MIGRATE).await?;
         // Before anything is looked at: whoever comes second finds the first one's work done.
         sqlx::query("select pg_advisory_xact_lock(hashtextextended('posthaste:migrate', 0))")
             .persistent(false)

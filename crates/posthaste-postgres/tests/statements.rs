@@ -4,6 +4,8 @@
 
 mod support;
 
+use std::time::Duration;
+
 use posthaste_core::OutboxOptions;
 use posthaste_core::store::SchemaStore;
 use posthaste_postgres::PostgresStore;
@@ -32,6 +34,43 @@ async fn concurrent_migrations_apply_each_step_once() {
     assert_eq!(applied, store.migrations().len());
     assert_eq!(store.applied().await.unwrap(), [1, 2, 3, 4, 5]);
     assert!(store.migrate().await.unwrap().is_empty(), "a second run does nothing");
+}
+
+/// A change of the table waits for whoever uses it, and everybody who comes later would wait behind it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_migration_that_waits_keeps_no_producer_waiting() {
+    let schema = support::fresh_schema();
+    let store = PostgresStore::in_schema(support::pool(4).await, &schema).unwrap();
+    store.migrate().await.unwrap();
+    let message = || posthaste_core::Message::new("t", "x");
+    let outbox = store.outbox(OutboxOptions::default());
+    for sql in ["drop index outbox_fresh_lane", "drop index outbox_page"] {
+        let sql = sql.replace("index ", &format!("index \"{schema}\"."));
+        store.pool().execute(AssertSqlSafe(sql)).await.unwrap();
+    }
+    let older = format!("delete from \"{schema}\".schema_version where version > 3");
+    store.pool().execute(AssertSqlSafe(older)).await.unwrap();
+
+    let mut busy = store.pool().begin().await.unwrap();
+    outbox.enqueue(&mut busy, message()).await.unwrap();
+    let migration = tokio::spawn({
+        let store = store.clone();
+        async move { store.migrate().await }
+    });
+    for _ in 0..5 {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let one = async {
+            let mut tx = store.pool().begin().await.unwrap();
+            outbox.enqueue(&mut tx, message()).await.unwrap();
+            tx.commit().await.unwrap();
+        };
+        tokio::time::timeout(Duration::from_secs(10), one)
+            .await
+            .expect("it waits for the migration");
+    }
+    assert!(!migration.is_finished(), "somebody uses the table");
+    busy.commit().await.unwrap();
+    assert_eq!(migration.await.unwrap().unwrap().len(), 2);
 }
 
 #[tokio::test]
