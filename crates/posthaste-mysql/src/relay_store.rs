@@ -70,7 +70,10 @@ impl RelayStore for MySqlStore {
     }
 
     async fn purge(&self, keep: Duration, limit: u32) -> Result<u64, StoreError> {
-        retrying!(self.purge_once(keep, limit)).map_err(store_error)
+        let delivered = retrying!(self.purge_delivered(keep, limit)).map_err(store_error);
+        // A row that may not be removed is no reason to keep the keys.
+        let keys = retrying!(self.purge_keys(limit)).map_err(store_error)?;
+        Ok(delivered? + keys)
     }
 
     async fn stats(&self, namespace: &str) -> Result<OutboxStats, StoreError> {
@@ -121,7 +124,7 @@ impl MySqlStore {
         Ok(died)
     }
 
-    async fn purge_once(&self, keep: Duration, limit: u32) -> sqlx::Result<u64> {
+    async fn purge_delivered(&self, keep: Duration, limit: u32) -> sqlx::Result<u64> {
         let mut tx = self.begin().await?;
         let mut removed = 0;
         let wanted = [millis(keep).into(), limit.into()];
@@ -134,22 +137,30 @@ impl MySqlStore {
             let values = [Value::ids(chunk, &self.map)];
             removed += self.statements.purge_delivered.execute(&mut tx, &values).await?;
         }
-        if !self.statements.find_free_keys.is_absent() {
-            for row in self
-                .statements
-                .find_free_keys
-                .fetch_all(&mut tx, &[limit.into()])
-                .await?
-            {
-                let key = |column: &str| row.try_get(column).map(Value::Bytes);
-                let values = [
-                    key("namespace")?,
-                    key("topic")?,
-                    key("dedupe_key")?,
-                    row.try_get::<String, _>("held_by")?.into(),
-                ];
-                removed += self.statements.purge_dedupe.execute(&mut tx, &values).await?;
-            }
+        tx.commit().await?;
+        Ok(removed)
+    }
+
+    async fn purge_keys(&self, limit: u32) -> sqlx::Result<u64> {
+        if self.statements.find_free_keys.is_absent() {
+            return Ok(0);
+        }
+        let mut tx = self.begin().await?;
+        let mut removed = 0;
+        let free = self
+            .statements
+            .find_free_keys
+            .fetch_all(&mut tx, &[limit.into()])
+            .await?;
+        for row in free {
+            let key = |column: &str| row.try_get(column).map(Value::Bytes);
+            let values = [
+                key("namespace")?,
+                key("topic")?,
+                key("dedupe_key")?,
+                row.try_get::<String, _>("held_by")?.into(),
+            ];
+            removed += self.statements.purge_dedupe.execute(&mut tx, &values).await?;
         }
         tx.commit().await?;
         Ok(removed)

@@ -102,13 +102,14 @@ impl RelayStore for PostgresStore {
             .query()
             .bind(millis(keep))
             .bind(i64::from(limit));
-        let delivered = self.execute(query).await.map_err(store_error)?;
+        let delivered = self.execute(query).await.map_err(store_error);
         let Some(dedupe) = &self.statements.dedupe else {
-            return Ok(delivered);
+            return delivered;
         };
+        // A row that may not be removed is no reason to keep the keys.
         let query = dedupe.purge_dedupe.query().bind(i64::from(limit));
         let keys = self.execute(query).await.map_err(store_error)?;
-        Ok(delivered + keys)
+        Ok(delivered? + keys)
     }
 
     async fn stats(&self, namespace: &str) -> Result<OutboxStats, StoreError> {

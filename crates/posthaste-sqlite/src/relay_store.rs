@@ -104,16 +104,18 @@ impl RelayStore for SqliteStore {
             .bind(i64::from(limit))
             .execute(&self.pool)
             .await
-            .map_err(|error| self.error(error))?;
+            .map_err(|error| self.error(error))
+            .map(|done| done.rows_affected());
         let Dedupe::Keys(keys) = &self.statements.dedupe else {
-            return Ok(delivered.rows_affected());
+            return delivered;
         };
+        // A row that may not be removed is no reason to keep the keys.
         let keys = sqlx::query(keys.purge_dedupe.sql())
             .bind(i64::from(limit))
             .execute(&self.pool)
             .await
             .map_err(|error| self.error(error))?;
-        Ok(delivered.rows_affected() + keys.rows_affected())
+        Ok(delivered? + keys.rows_affected())
     }
 
     async fn stats(&self, namespace: &str) -> Result<OutboxStats, StoreError> {
