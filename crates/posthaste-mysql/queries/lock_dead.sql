@@ -1,7 +1,7 @@
--- Locks them, unless somebody else has them or they are no longer dead.
+-- Locks them, unless they are no longer dead. Not past a row that somebody has: later ones of its key would come before it.
 --   $1 ids
 select "@o.id:text" as id
 from "@outbox" o
 where "@o.id" in ($1) and "@o.status" = '@dead'
 order by "@o.order"
-for update skip locked
+for update nowait

@@ -49,6 +49,9 @@ pub(crate) const TABLE_LOCK_HOLDER: &str =
 /// The server's number for a lock that was waited for in vain, on rows or on a table.
 pub(crate) const LOCK_WAIT_TIMEOUT: u16 = 1205;
 
+/// MySQL's number for a lock that was not to be waited for; MariaDB has the other one for both.
+pub(crate) const NOT_AT_ONCE: u16 = 3572;
+
 /// Classifies a driver error and adds the remedy.
 pub fn store_error(error: sqlx::Error) -> StoreError {
     let (kind, remedy) = match &error {
@@ -134,7 +137,7 @@ pub(crate) fn by_number(number: u16) -> (Kind, Option<&'static str>) {
             Kind::ReadOnly,
             Some("connect to the primary; this server does not take writes"),
         ),
-        LOCK_WAIT_TIMEOUT | 1213 | 3572 => (Kind::Contention, Some("retry the transaction")),
+        LOCK_WAIT_TIMEOUT | 1213 | NOT_AT_ONCE => (Kind::Contention, Some("retry the transaction")),
         1040 | 1203 | 1226 => (
             Kind::PoolExhausted,
             Some("raise max_connections of the server, or lower that of the pools"),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use metrics::counter;
 use tokio::time::sleep;
 
-use crate::error::LOCK_WAIT_TIMEOUT;
+use crate::error::{LOCK_WAIT_TIMEOUT, NOT_AT_ONCE};
 
 /// How often a transaction is begun again before its failure is reported.
 pub const MAX_RETRIES: u32 = 5;
@@ -71,7 +71,7 @@ const LOST_WAITING: &str = "lock_wait_timeout";
 pub(crate) fn lost_against_another(error: &sqlx::Error) -> Option<&'static str> {
     match crate::error::number(error)? {
         DEADLOCK => Some(LOST_IN_DEADLOCK),
-        LOCK_WAIT_TIMEOUT => Some(LOST_WAITING),
+        LOCK_WAIT_TIMEOUT | NOT_AT_ONCE => Some(LOST_WAITING),
         _ => None,
     }
 }

@@ -10,7 +10,7 @@ with chosen as materialized (
         and ($5::text[] is null or "@o.id" = any ($5::text[]::/*type id*/ uuid /*end*/[]))
     order by "@o.order"
     limit $6
-    for update skip locked
+    for update
 )
 delete from "@outbox" o
 where "@o.id" = any (array(select id from chosen))

@@ -212,13 +212,13 @@ order by o.`occurred_at`, o.`id`
 limit $7;
 
 -- lock_dead
--- Locks them, unless somebody else has them or they are no longer dead.
+-- Locks them, unless they are no longer dead. Not past a row that somebody has: later ones of its key would come before it.
 --   $1 ids
 select cast(o.`id` as char) as id
 from `outbox_events` o
 where o.`id` in ($1) and o.`status` = 'FAILED'
 order by o.`occurred_at`, o.`id`
-for update skip locked;
+for update nowait;
 
 -- replay
 -- Begins locked dead rows again at their old place in the order.

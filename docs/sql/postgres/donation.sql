@@ -94,7 +94,8 @@ with chosen as materialized (
         and ($5::text[] is null or o."id" = any ($5::text[]::bigint[]))
     order by o."id"
     limit $6
-    for update skip locked
+    -- Waiting: past a row that somebody has, later ones of its key would come before it.
+    for update
 )
 update "donation_outbox" o
 set "status" = 'PENDING'
@@ -118,7 +119,7 @@ with chosen as materialized (
         and ($5::text[] is null or o."id" = any ($5::text[]::bigint[]))
     order by o."id"
     limit $6
-    for update skip locked
+    for update
 )
 delete from "donation_outbox" o
 where o."id" = any (array(select id from chosen))

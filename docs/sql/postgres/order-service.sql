@@ -88,7 +88,8 @@ with chosen as materialized (
         and ($5::text[] is null or o."id" = any ($5::text[]::uuid[]))
     order by o."created_at", o."id"
     limit $6
-    for update skip locked
+    -- Waiting: past a row that somebody has, later ones of its key would come before it.
+    for update
 )
 update "outbox" o
 set "status" = 'NEW'
@@ -108,7 +109,7 @@ with chosen as materialized (
         and ($5::text[] is null or o."id" = any ($5::text[]::uuid[]))
     order by o."created_at", o."id"
     limit $6
-    for update skip locked
+    for update
 )
 delete from "outbox" o
 where o."id" = any (array(select id from chosen))

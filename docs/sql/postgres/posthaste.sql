@@ -158,7 +158,8 @@ with chosen as materialized (
         and ($5::text[] is null or o."id" = any ($5::text[]::uuid[]))
     order by o."seq"
     limit $6
-    for update skip locked
+    -- Waiting: past a row that somebody has, later ones of its key would come before it.
+    for update
 )
 update "posthaste"."outbox" o
 set "status" = 'pending'
@@ -182,7 +183,7 @@ with chosen as materialized (
         and ($5::text[] is null or o."id" = any ($5::text[]::uuid[]))
     order by o."seq"
     limit $6
-    for update skip locked
+    for update
 )
 delete from "posthaste"."outbox" o
 where o."id" = any (array(select id from chosen))

@@ -93,7 +93,8 @@ with chosen as materialized (
         and ($5::text[] is null or o."id" = any ($5::text[]::uuid[]))
     order by o."created_at", o."id"
     limit $6
-    for update skip locked
+    -- Waiting: past a row that somebody has, later ones of its key would come before it.
+    for update
 )
 update "modkit_outbox_events" o
 set "status" = 'pending'
@@ -116,7 +117,7 @@ with chosen as materialized (
         and ($5::text[] is null or o."id" = any ($5::text[]::uuid[]))
     order by o."created_at", o."id"
     limit $6
-    for update skip locked
+    for update
 )
 delete from "modkit_outbox_events" o
 where o."id" = any (array(select id from chosen))

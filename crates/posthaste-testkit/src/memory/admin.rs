@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use posthaste_core::lifecycle::State;
-use posthaste_core::store::{Filter, Record, RelayRecord};
+use posthaste_core::store::{Filter, Record, RelayRecord, StoreErrorKind};
 use posthaste_core::{AdminStore, MessageId, StoreError};
 
 use super::MemoryStore;
@@ -38,7 +38,7 @@ impl AdminStore for MemoryStore {
         let now = self.clock.now();
         let mut rows = self.shared.rows();
         let mut replayed = Vec::new();
-        for sequence in dead(&rows, filter, limit) {
+        for sequence in free(&rows, dead(&rows, filter, limit))? {
             let Some(row) = rows.outbox.get_mut(&sequence) else {
                 continue;
             };
@@ -53,7 +53,7 @@ impl AdminStore for MemoryStore {
 
     async fn discard(&self, filter: &Filter, limit: u32) -> Result<Vec<MessageId>, StoreError> {
         let mut rows = self.shared.rows();
-        let doomed = dead(&rows, filter, limit);
+        let doomed = free(&rows, dead(&rows, filter, limit))?;
         let ids = doomed.iter().filter_map(|sequence| rows.outbox.get(sequence));
         let ids = ids.map(|row| row.message.id).collect();
         for sequence in doomed {
@@ -85,6 +85,24 @@ impl MemoryStore {
             row.message.payload = [b"corrupt: ", &row.message.payload[..]].concat().into();
         }
     }
+}
+
+/// The same rows, unless somebody has one of them: nothing is done past it.
+fn free(rows: &Rows, wanted: Vec<i64>) -> Result<Vec<i64>, StoreError> {
+    let is_locked = |row: &Row| rows.locked.contains(&row.message.id);
+    if wanted
+        .iter()
+        .filter_map(|sequence| rows.outbox.get(sequence))
+        .any(is_locked)
+    {
+        return Err(StoreError {
+            kind: StoreErrorKind::Contention,
+            message: "somebody has one of the rows".to_owned(),
+            remedy: None,
+            source: None,
+        });
+    }
+    Ok(wanted)
 }
 
 fn dead(rows: &Rows, filter: &Filter, limit: u32) -> Vec<i64> {

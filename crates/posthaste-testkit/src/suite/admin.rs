@@ -3,7 +3,7 @@
 use chrono::TimeDelta;
 use futures::future::join_all;
 use posthaste_core::lifecycle::{State, Verdict};
-use posthaste_core::store::{Filter, OutboxStats};
+use posthaste_core::store::{Filter, OutboxStats, StoreErrorKind};
 use posthaste_core::{AdminStore, Message, MessageId, RelayStore};
 
 use super::steps::{
@@ -185,6 +185,24 @@ pub async fn only_dead_rows_are_replayed_or_discarded<B: Backend>(b: &B) {
         assert_eq!(discard(b, &filter).await, []);
     }
     assert_eq!(records(b).await, before);
+}
+
+/// To go on past it would have the later rows of its key delivered before it.
+///
+/// Proves B7.
+pub async fn a_replay_goes_past_no_row_that_somebody_has<B: Backend>(b: &B) {
+    let ids = enqueue_new(b, ["1", "2", "3"].map(plain)).await;
+    kill_all(b, &ids).await;
+    let mut tx = b.begin().await;
+    b.lock_row(&mut tx, ids[0]).await;
+    let replayed = tokio::time::timeout(SECOND * 30, b.store().replay(&Filter::default(), 10)).await;
+    let error = replayed.expect("it ends").expect_err("somebody has the first one");
+    assert_eq!(error.kind, StoreErrorKind::Contention, "{error}");
+    for id in &ids {
+        assert_eq!(state(b, *id).await, State::Dead);
+    }
+    b.rollback(tx).await;
+    assert_eq!(replay(b, &Filter::default()).await.len(), 3);
 }
 
 /// Proves B11.

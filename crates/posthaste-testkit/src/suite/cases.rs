@@ -151,6 +151,7 @@ macro_rules! __conformance_cases {
                 the_counts_are_those_of_the_namespace [Namespace Leases Schedule]
                 a_replayed_row_begins_again_at_its_old_place [Key Leases CountedClaims Schedule UpdatedAt]
                 only_dead_rows_are_replayed_or_discarded
+                a_replay_goes_past_no_row_that_somebody_has [RowLock]
                 dead_rows_are_replayed_by_filter_and_number [Topic]
                 a_filter_for_another_state_replays_and_discards_nothing
                 of_two_operators_who_replay_a_row_one_gets_it

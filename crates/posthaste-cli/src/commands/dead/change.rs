@@ -1,12 +1,13 @@
 //! `posthaste dead replay` and `posthaste dead discard`
 
 use std::collections::HashSet;
+use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use clap::Args;
-use posthaste_core::MessageId;
 use posthaste_core::lifecycle::State;
-use posthaste_core::store::{Filter, Store};
+use posthaste_core::store::{Filter, Store, StoreErrorKind};
+use posthaste_core::{MessageId, StoreError};
 use serde_json::json;
 
 use super::selection::Selection;
@@ -14,7 +15,11 @@ use crate::config::Config;
 use crate::terminal;
 
 /// Messages of one statement: few enough that its locks are short.
-const BATCH: u64 = 500;
+const BATCH: usize = 500;
+
+/// How long one statement's messages are waited for while somebody has them, and how long between two tries.
+const PATIENCE: Duration = Duration::from_secs(30);
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// Make dead messages pending again, with a fresh count of attempts
 #[derive(Debug, Args)]
@@ -94,26 +99,15 @@ impl Which {
         }
         let filter = self.selection.filter(config);
         let asked = filter.ids.clone();
-        // What is replayed may die again at once: without this bound the loop could go on for ever.
-        let dead = store.stats(filter.namespace.as_deref().unwrap_or_default()).await?.dead;
-        let mut left = self.limit.unwrap_or(u64::MAX).min(dead);
+        // Those that are dead now: what is replayed may die again at once, and is not meant a second time.
+        let matching = matching(store, &filter, self.limit.unwrap_or(u64::MAX)).await?;
         if self.dry_run {
-            let matching = matching(store, &filter, left).await?;
             self::print(verb.tense(true), &matching, self.json)?;
             return self::account_for(&asked, &matching, self.limit, store).await;
         }
         let mut changed: Vec<MessageId> = Vec::new();
-        while left > 0 {
-            let limit = u32::try_from(left.min(BATCH)).unwrap_or(u32::MAX);
-            let ids = match verb {
-                Verb::Replay => store.replay(&filter, limit).await?,
-                Verb::Discard => store.discard(&filter, limit).await?,
-            };
-            if ids.is_empty() {
-                break;
-            }
-            left = left.saturating_sub(ids.len() as u64);
-            changed.extend(ids);
+        for ids in matching.chunks(BATCH) {
+            changed.extend(verb.apply(store, &filter, ids).await?);
         }
         self::print(verb.tense(false), &changed, self.json)?;
         self::account_for(&asked, &changed, self.limit, store).await
@@ -121,6 +115,28 @@ impl Which {
 }
 
 impl Verb {
+    /// Waits for whoever has one of them: to go on past it would change the order of its key.
+    async fn apply(self, store: &dyn Store, filter: &Filter, ids: &[MessageId]) -> Result<Vec<MessageId>, StoreError> {
+        let these = Filter {
+            ids: ids.to_vec(),
+            ..filter.clone()
+        };
+        let limit = u32::try_from(ids.len()).unwrap_or(u32::MAX);
+        let started = Instant::now();
+        loop {
+            let changed = match self {
+                Self::Replay => store.replay(&these, limit).await,
+                Self::Discard => store.discard(&these, limit).await,
+            };
+            match changed {
+                Err(error) if error.kind == StoreErrorKind::Contention && started.elapsed() < PATIENCE => {
+                    tokio::time::sleep(PAUSE).await;
+                }
+                changed => return changed,
+            }
+        }
+    }
+
     /// What happened to messages, or would.
     fn tense(self, conditional: bool) -> &'static str {
         match (self, conditional) {
@@ -136,7 +152,7 @@ impl Verb {
 async fn matching(store: &dyn Store, filter: &Filter, mut left: u64) -> anyhow::Result<Vec<MessageId>> {
     let mut found: Vec<MessageId> = Vec::new();
     while left > 0 {
-        let limit = u32::try_from(left.min(BATCH)).unwrap_or(u32::MAX);
+        let limit = u32::try_from(left.min(BATCH as u64)).unwrap_or(u32::MAX);
         let page = store.list(filter, found.last().copied(), limit).await?;
         if page.is_empty() {
             break;
