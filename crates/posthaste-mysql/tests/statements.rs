@@ -4,8 +4,10 @@
 
 mod support;
 
+use std::time::Duration;
+
 use posthaste_core::OutboxOptions;
-use posthaste_core::store::SchemaStore;
+use posthaste_core::store::{RelayStore, SchemaStore};
 use posthaste_mysql::MySqlStore;
 use posthaste_sql::table::Shipped;
 use sqlx::{AssertSqlSafe, Executor, SqlSafeStr};
@@ -91,4 +93,28 @@ async fn a_prefix_with_an_unusual_name_works() {
         .await
         .unwrap();
     tx.commit().await.unwrap();
+}
+
+/// Retention goes on where it can.
+#[tokio::test]
+async fn expired_dedupe_keys_are_removed_though_a_delivered_row_may_not_be() {
+    let store = support::store(2).await;
+    for sql in [
+        "insert into posthaste_outbox (id, namespace, topic, content_type, payload, headers, status, attempts,
+            next_attempt_at, created_at, updated_at, delivered_at)
+         values (uuid(), 'default', 't', 'text/plain', 'x', '{}', 'delivered', 1, '2020-01-01', '2020-01-01', '2020-01-01',
+            '2020-01-01')",
+        "insert into posthaste_outbox_dedupe (namespace, topic, dedupe_key, message_id, held_by, expires_at)
+         values ('default', 't', 'k', uuid(), uuid(), '2020-01-01')",
+        "create trigger kept before delete on posthaste_outbox for each row
+         signal sqlstate '45000' set message_text = 'the law wants it'",
+    ] {
+        support::run(store.pool(), sql).await;
+    }
+    store.purge(Duration::ZERO, 100).await.expect_err("the row is kept");
+    let left: i64 = sqlx::query_scalar("select count(*) from posthaste_outbox_dedupe")
+        .fetch_one(store.pool())
+        .await
+        .unwrap();
+    assert_eq!(left, 0);
 }

@@ -7,7 +7,7 @@ mod support;
 use std::time::Duration;
 
 use posthaste_core::OutboxOptions;
-use posthaste_core::store::SchemaStore;
+use posthaste_core::store::{RelayStore, SchemaStore};
 use posthaste_postgres::PostgresStore;
 use sqlx::{AssertSqlSafe, Executor, SqlSafeStr};
 
@@ -87,4 +87,27 @@ async fn a_schema_with_an_unusual_name_works() {
         .await
         .unwrap();
     tx.commit().await.unwrap();
+}
+
+/// Retention goes on where it can.
+#[tokio::test]
+async fn expired_dedupe_keys_are_removed_though_a_delivered_row_may_not_be() {
+    let schema = support::fresh_schema();
+    let store = PostgresStore::in_schema(support::pool(2).await, &schema).unwrap();
+    store.migrate().await.unwrap();
+    let sql = format!(
+        "insert into {schema}.outbox (id, namespace, topic, payload, status, delivered_at)
+             values (gen_random_uuid(), 'default', 't', 'x', 'delivered', '2020-01-01');
+         insert into {schema}.outbox_dedupe values ('default', 't', 'k', gen_random_uuid(), '2020-01-01');
+         create function {schema}.kept() returns trigger language plpgsql as $$
+             begin raise exception 'the law wants it'; end $$;
+         create trigger kept before delete on {schema}.outbox for each row execute function {schema}.kept()"
+    );
+    store.pool().execute(sqlx::raw_sql(AssertSqlSafe(sql))).await.unwrap();
+    store.purge(Duration::ZERO, 100).await.expect_err("the row is kept");
+    let left: i64 = sqlx::query_scalar(AssertSqlSafe(format!("select count(*) from {schema}.outbox_dedupe")))
+        .fetch_one(store.pool())
+        .await
+        .unwrap();
+    assert_eq!(left, 0);
 }

@@ -4,6 +4,8 @@
 
 mod support;
 
+use std::time::Duration;
+
 use futures::future::try_join_all;
 use posthaste_core::store::{AdminStore, Filter, RelayStore, SchemaStore};
 use posthaste_core::{Message, OutboxOptions};
@@ -69,4 +71,20 @@ async fn a_plain_insert_is_a_message() {
     assert_eq!(message.id.uuid().unwrap().get_version_num(), 4);
     assert_eq!(rows[0].next_attempt_at, rows[0].created_at, "due at once");
     assert_eq!(store.stats("default").await.unwrap().pending, 1);
+}
+
+/// Retention goes on where it can.
+#[tokio::test]
+async fn expired_dedupe_keys_are_removed_though_a_delivered_row_may_not_be() {
+    let store = support::store(2).await;
+    let sql = "insert into posthaste_outbox (topic, payload, status, delivered_at) values ('t', 'x', 'delivered', 0);
+         insert into posthaste_outbox_dedupe values ('default', 't', 'k', 'gone', 0);
+         create trigger kept before delete on posthaste_outbox begin select raise(abort, 'the law wants it'); end";
+    store.pool().execute(sqlx::raw_sql(sql)).await.unwrap();
+    store.purge(Duration::ZERO, 100).await.expect_err("the row is kept");
+    let left: i64 = sqlx::query_scalar("select count(*) from posthaste_outbox_dedupe")
+        .fetch_one(store.pool())
+        .await
+        .unwrap();
+    assert_eq!(left, 0);
 }

@@ -48,6 +48,26 @@ fn with_dead(place: &Place, messages: &[(&str, &str)]) -> Vec<String> {
     ids
 }
 
+/// What dies again while its replay goes on is not meant a second time: others are.
+#[test]
+fn each_dead_message_is_replayed_once_though_it_dies_again() {
+    let place = Place::with_sqlite().migrated();
+    let lines = r#"{"topic":"orders","payload":1}"#.to_owned() + "\n";
+    place
+        .run_with_input(&["enqueue", "--stdin"], &lines.repeat(600))
+        .success();
+    place.sql(
+        "update posthaste_outbox set status = 'dead';
+         create trigger dies_again after update of status on posthaste_outbox
+         when old.status = 'dead' and new.status = 'pending'
+         begin update posthaste_outbox set status = 'dead' where id = new.id; end",
+    );
+    let replayed = place.run(&["dead", "replay", "--all", "--json"]).success().json();
+    let ids = replayed["ids"].as_array().unwrap();
+    let distinct: std::collections::HashSet<_> = ids.iter().map(|id| id.as_str().unwrap()).collect();
+    assert_eq!((ids.len(), distinct.len()), (600, 600));
+}
+
 /// Proves B16.
 fn a_dead_message_shows_in_log_status_list_and_detail(place: &Place) {
     let ids = with_dead(place, &[("orders", "1"), ("mails", "2")]);

@@ -57,7 +57,7 @@ fn every_statement_of_every_table_is_the_one_in_the_repository() {
             kept == *sql,
             "{} is not what `posthaste sql` prints, from line {} on; {WRITE}=1 writes it anew",
             path.display(),
-            line.map_or_else(|| kept.lines().count().min(sql.lines().count()), |line| line) + 1,
+            line.unwrap_or_else(|| kept.lines().count().min(sql.lines().count())) + 1,
         );
     }
     let expected: BTreeSet<_> = files.into_iter().map(|(path, _)| path).collect();

@@ -221,7 +221,7 @@ impl<T: Tables> Backend for Mapped<T> {
 
     async fn letters(&self) -> i64 {
         let table = &self.map.table(Purpose::DeadLetter).unwrap().name;
-        let sql = format!("select count(*) from \"{}\"", table);
+        let sql = format!("select count(*) from \"{table}\"");
         sqlx::query_scalar(AssertSqlSafe(sql))
             .fetch_one(self.store.pool())
             .await
