@@ -72,8 +72,8 @@ impl RelayStore for MySqlStore {
     async fn purge(&self, keep: Duration, limit: u32) -> Result<u64, StoreError> {
         let delivered = retrying!(self.purge_delivered(keep, limit)).map_err(store_error);
         // A row that may not be removed is no reason to keep the keys.
-        let keys = retrying!(self.purge_keys(limit)).map_err(store_error)?;
-        Ok(delivered? + keys)
+        let keys = retrying!(self.purge_keys(limit)).map_err(store_error);
+        Ok(delivered? + keys?)
     }
 
     async fn stats(&self, namespace: &str) -> Result<OutboxStats, StoreError> {

@@ -108,8 +108,8 @@ impl RelayStore for PostgresStore {
         };
         // A row that may not be removed is no reason to keep the keys.
         let query = dedupe.purge_dedupe.query().bind(i64::from(limit));
-        let keys = self.execute(query).await.map_err(store_error)?;
-        Ok(delivered? + keys)
+        let keys = self.execute(query).await.map_err(store_error);
+        Ok(delivered? + keys?)
     }
 
     async fn stats(&self, namespace: &str) -> Result<OutboxStats, StoreError> {

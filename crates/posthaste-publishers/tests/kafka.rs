@@ -193,7 +193,13 @@ async fn neighbours_of_a_message_that_is_too_large_are_not_refused_with_it() {
         .map(|n| keyed(&topic, &format!("k{n}"), &"x".repeat(1_000)))
         .collect();
     messages[20] = keyed(&topic, "k20", &"x".repeat(4_000));
-    let outcomes = publish(&publisher, &messages).await;
+    let mut outcomes = publish(&publisher, &messages).await;
+    for (message, outcome) in messages.iter().zip(&mut outcomes) {
+        // On a busy machine some may have been given back, to be published later.
+        while *outcome == Outcome::NotAttempted {
+            *outcome = publish(&publisher, std::slice::from_ref(message)).await.remove(0);
+        }
+    }
     for (n, outcome) in outcomes.iter().enumerate() {
         if n == 20 {
             assert_eq!(failure(outcome).kind, ErrorKind::Permanent);

@@ -114,8 +114,8 @@ impl RelayStore for SqliteStore {
             .bind(i64::from(limit))
             .execute(&self.pool)
             .await
-            .map_err(|error| self.error(error))?;
-        Ok(delivered? + keys.rows_affected())
+            .map_err(|error| self.error(error));
+        Ok(delivered? + keys?.rows_affected())
     }
 
     async fn stats(&self, namespace: &str) -> Result<OutboxStats, StoreError> {
