@@ -17,6 +17,9 @@ use crate::terminal;
 /// Messages of one statement: few enough that its locks are short.
 const BATCH: usize = 500;
 
+/// Messages that are read at once, with their payloads.
+const PAGE: u64 = 100;
+
 /// How long one statement's messages are waited for while somebody has them, and how long between two tries.
 const PATIENCE: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(100);
@@ -152,7 +155,7 @@ impl Verb {
 async fn matching(store: &dyn Store, filter: &Filter, mut left: u64) -> anyhow::Result<Vec<MessageId>> {
     let mut found: Vec<MessageId> = Vec::new();
     while left > 0 {
-        let limit = u32::try_from(left.min(BATCH as u64)).unwrap_or(u32::MAX);
+        let limit = u32::try_from(left.min(PAGE)).unwrap_or(u32::MAX);
         let page = store.list(filter, found.last().copied(), limit).await?;
         if page.is_empty() {
             break;
