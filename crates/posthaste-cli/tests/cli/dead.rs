@@ -68,6 +68,32 @@ fn each_dead_message_is_replayed_once_though_it_dies_again() {
     assert_eq!((ids.len(), distinct.len()), (600, 600));
 }
 
+/// One that a trigger keeps as it is stops none of the others, and is named.
+#[test]
+fn a_dead_message_that_the_database_refuses_to_change_keeps_no_other() {
+    let place = Place::with_sqlite().migrated();
+    let lines = r#"{"topic":"orders","payload":1}"#.to_owned() + "\n";
+    place
+        .run_with_input(&["enqueue", "--stdin"], &lines.repeat(600))
+        .success();
+    place.sql(
+        "update posthaste_outbox set status = 'dead';
+         create trigger kept before update on posthaste_outbox
+         when old.seq = 300 begin select raise(abort, 'kept for the audit'); end;
+         create trigger kept_too before delete on posthaste_outbox
+         when old.seq = 300 begin select raise(abort, 'kept for the audit'); end",
+    );
+    let refused = |verb: &[&str], done: &str, not: &str| {
+        let ran = place.run(&[&["dead"], verb, &["--all"]].concat());
+        assert_eq!(ran.stdout, done);
+        ran.fails_with(&[not, "kept for the audit", "run this again"]);
+    };
+    refused(&["replay"], "replayed 599\n", "cannot be replayed");
+    place.sql("update posthaste_outbox set status = 'dead' where seq <> 300");
+    refused(&["discard", "--yes"], "discarded 599\n", "cannot be discarded");
+    assert_eq!(place.status()["dead"], 1);
+}
+
 /// Proves B16.
 fn a_dead_message_shows_in_log_status_list_and_detail(place: &Place) {
     let ids = with_dead(place, &[("orders", "1"), ("mails", "2")]);

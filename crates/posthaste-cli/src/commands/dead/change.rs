@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::bail;
 use clap::Args;
 use posthaste_core::lifecycle::State;
-use posthaste_core::store::{Filter, Store, StoreErrorKind};
+use posthaste_core::store::{Filter, RefusedRow, Store, StoreErrorKind};
 use posthaste_core::{MessageId, StoreError};
 use serde_json::json;
 
@@ -19,6 +19,9 @@ const BATCH: usize = 500;
 
 /// Messages that are read at once, with their payloads.
 const PAGE: u64 = 100;
+
+/// So many that are refused are searched for: then it is not about single messages.
+const MOST_REFUSED: usize = 10;
 
 /// How long one statement's messages are waited for while somebody has them, and how long between two tries.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -108,16 +111,56 @@ impl Which {
             self::print(verb.tense(true), &matching, self.json)?;
             return self::account_for(&asked, &matching, self.limit, store).await;
         }
-        let mut changed: Vec<MessageId> = Vec::new();
-        for ids in matching.chunks(BATCH) {
-            changed.extend(verb.apply(store, &filter, ids).await?);
-        }
+        let Change {
+            changed,
+            refused,
+            failed,
+        } = verb.apply_all(store, &filter, &matching).await;
         self::print(verb.tense(false), &changed, self.json)?;
+        if let Some(error) = failed {
+            return Err(error.into());
+        }
+        self::say_refused(verb, &refused)?;
         self::account_for(&asked, &changed, self.limit, store).await
     }
 }
 
+/// What became of the messages that were meant.
+#[derive(Debug, Default)]
+struct Change {
+    changed: Vec<MessageId>,
+    refused: Vec<RefusedRow>,
+    /// Why it ended early.
+    failed: Option<StoreError>,
+}
+
 impl Verb {
+    /// One message that the table refuses to change keeps no other: it is searched for by halving.
+    async fn apply_all(self, store: &dyn Store, filter: &Filter, ids: &[MessageId]) -> Change {
+        let mut change = Change::default();
+        let mut groups: Vec<&[MessageId]> = ids.chunks(BATCH).rev().collect();
+        while let Some(group) = groups.pop() {
+            match self.apply(store, filter, group).await {
+                Ok(changed) => change.changed.extend(changed),
+                Err(error) if error.kind.may_be_a_refusal() && change.refused.len() < MOST_REFUSED => match group {
+                    [id] => change.refused.push(RefusedRow {
+                        id: *id,
+                        error: error.to_string(),
+                    }),
+                    _ => {
+                        let (first, rest) = group.split_at(group.len() / 2);
+                        groups.extend([rest, first]);
+                    }
+                },
+                Err(error) => {
+                    change.failed = Some(error);
+                    break;
+                }
+            }
+        }
+        change
+    }
+
     /// Waits for whoever has one of them: to go on past it would change the order of its key.
     async fn apply(self, store: &dyn Store, filter: &Filter, ids: &[MessageId]) -> Result<Vec<MessageId>, StoreError> {
         let these = Filter {
@@ -164,6 +207,17 @@ async fn matching(store: &dyn Store, filter: &Filter, mut left: u64) -> anyhow::
         found.extend(page.iter().map(|record| record.message.id));
     }
     Ok(found)
+}
+
+fn say_refused(verb: Verb, refused: &[RefusedRow]) -> anyhow::Result<()> {
+    if refused.is_empty() {
+        return Ok(());
+    }
+    let each: Vec<_> = refused
+        .iter()
+        .map(|row| format!("message {} cannot be {}: {}", row.id, verb.tense(false), row.error))
+        .collect();
+    bail!("{}; mend what refuses it, and run this again", each.join("; "))
 }
 
 /// Whoever names a message has to hear if nothing was done with it, and why.
