@@ -4,10 +4,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use posthaste_core::lifecycle::{LeaseToken, Settlement};
+use posthaste_core::lifecycle::Settlement;
 use posthaste_core::store::{
-    Claim, ClaimRequest, Extended, LeadRequest, Leadership, OutboxStats, RelayBeat, RelayStore, Scope, Settled,
-    WorkerId,
+    Claim, ClaimRequest, ExtendRequest, Extended, OutboxStats, RelayRegistry, RelayStore, Scope, Settled,
 };
 use posthaste_core::{MessageId, StoreError};
 use posthaste_postgres::PostgresStore;
@@ -54,8 +53,8 @@ impl RelayStore for FirstRows {
         self.store.settle(settlements).await
     }
 
-    async fn extend(&self, token: LeaseToken, ids: &[MessageId], lease: Duration) -> Result<Extended, StoreError> {
-        self.store.extend(token, ids, lease).await
+    async fn extend(&self, request: ExtendRequest<'_>) -> Result<Extended, StoreError> {
+        self.store.extend(request).await
     }
 
     async fn sweep(&self, scope: &Scope, max_attempts: u32) -> Result<Vec<MessageId>, StoreError> {
@@ -72,16 +71,8 @@ impl RelayStore for FirstRows {
         self.store.stats(if is_dry { NOBODY } else { namespace }).await
     }
 
-    async fn beat(&self, beat: &RelayBeat) -> Result<(), StoreError> {
-        self.store.beat(beat).await
-    }
-
-    async fn lead(&self, request: &LeadRequest) -> Result<Leadership, StoreError> {
-        self.store.lead(request).await
-    }
-
-    async fn leave(&self, worker: WorkerId) -> Result<(), StoreError> {
-        self.store.leave(worker).await
+    fn registry(&self) -> Option<&dyn RelayRegistry> {
+        self.store.registry()
     }
 
     async fn check_for(&self, scope: &Scope) -> Result<(), StoreError> {

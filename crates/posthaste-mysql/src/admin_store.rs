@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use posthaste_core::lifecycle::State;
-use posthaste_core::store::{AdminStore, Filter, Record, RelayRecord};
+use posthaste_core::store::{AdminStore, Filter, Record};
 use posthaste_core::{MessageId, StoreError};
 use posthaste_sql::table::Word;
 use sqlx::Row;
@@ -12,7 +12,6 @@ use sqlx::Row;
 use crate::MySqlStore;
 use crate::claim::MOST_IDS;
 use crate::error::store_error;
-use crate::registry::relay;
 use crate::retry::retrying;
 use crate::rows::{ids, millis, record};
 use crate::statement::{Statement, Value};
@@ -51,10 +50,6 @@ impl AdminStore for MySqlStore {
 
     async fn purgeable(&self, keep: Duration) -> Result<u64, StoreError> {
         self.count_purgeable(keep).await.map_err(store_error)
-    }
-
-    async fn relays(&self, namespace: &str) -> Result<Vec<RelayRecord>, StoreError> {
-        self.list_relays(namespace).await.map_err(store_error)
     }
 }
 
@@ -134,14 +129,5 @@ impl MySqlStore {
         }
         tx.commit().await?;
         Ok(changed)
-    }
-
-    async fn list_relays(&self, namespace: &str) -> sqlx::Result<Vec<RelayRecord>> {
-        if self.statements.relays.is_absent() {
-            return Ok(Vec::new());
-        }
-        let mut conn = self.pool.acquire().await?;
-        let rows = self.statements.relays.fetch_all(&mut conn, &[namespace.into()]).await?;
-        rows.iter().map(relay).collect()
     }
 }

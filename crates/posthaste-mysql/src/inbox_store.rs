@@ -5,6 +5,7 @@ use std::time::Duration;
 use posthaste_core::inbox::stored_key;
 use posthaste_core::{Inbox, InboxStore, Mark, StoreError};
 use posthaste_sql::savepoint;
+use posthaste_sql::table::Table;
 use sqlx::{AssertSqlSafe, Executor, MySql, MySqlConnection, Transaction};
 
 use crate::MySqlStore;
@@ -30,6 +31,13 @@ impl MySqlInbox {
         Self { store, consumer }
     }
 
+    fn check_table(&self) -> Result<(), StoreError> {
+        if self.store.map.has(Table::Inbox) {
+            return Ok(());
+        }
+        Err(self.store.map.needs_own_tables("inbox"))
+    }
+
     async fn purge_once(&self, keep: Duration, limit: u32) -> sqlx::Result<u64> {
         let mut tx = self.store.begin().await?;
         let values = [self.consumer.as_str().into(), millis(keep).into(), limit.into()];
@@ -43,6 +51,7 @@ impl Inbox for MySqlInbox {
     type Connection = MySqlConnection;
 
     async fn record(&self, tx: &mut MySqlConnection, key: &str) -> Result<bool, StoreError> {
+        self.check_table()?;
         let key = stored_key(key);
         let values = [self.consumer.as_str().into(), key.as_ref().into()];
         match self.store.statements.record_inbox.execute(tx, &values).await {
@@ -88,6 +97,7 @@ impl InboxStore for MySqlInbox {
     }
 
     async fn purge(&self, keep: Duration, limit: u32) -> Result<u64, StoreError> {
+        self.check_table()?;
         retrying!(self.purge_once(keep, limit)).map_err(store_error)
     }
 }

@@ -46,10 +46,9 @@ mod trial;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use posthaste_core::OutboxOptions;
+use posthaste_core::{OutboxOptions, StoreError};
 use posthaste_sql::TableMap;
-use posthaste_sql::table::{BadIdentifier, Kind};
-use posthaste_sql::template::TemplateError;
+use posthaste_sql::table::{BadIdentifier, Database, Kind};
 use sqlx::pool::PoolConnection;
 use sqlx::{AssertSqlSafe, Executor, MySql, MySqlConnection, MySqlPool};
 
@@ -106,8 +105,9 @@ impl MySqlStore {
         Ok(Self::with_map(pool, map).expect("Posthaste's own map has every role"))
     }
 
-    /// An outbox described by a table map.
-    pub fn with_map(pool: MySqlPool, map: TableMap) -> Result<Self, TemplateError> {
+    /// An outbox described by a table map. What the table lacks is said in the error.
+    pub fn with_map(pool: MySqlPool, map: TableMap) -> Result<Self, StoreError> {
+        map.check_database(Database::MySql)?;
         retry::register();
         Ok(Self {
             pool,

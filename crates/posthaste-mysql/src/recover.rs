@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use posthaste_core::MessageId;
-use posthaste_core::store::{Halving, Recovered, Scope, SearchDeadline};
+use posthaste_core::store::{Halving, RecoverRequest, Recovered, SearchDeadline};
 use posthaste_sql::table::Role;
 use sqlx::{Connection, MySqlConnection, Row};
 
@@ -16,12 +16,13 @@ use crate::taking::is_refusal;
 
 impl MySqlStore {
     /// Rows that have attempts left are pending again, the others dead.
-    pub(crate) async fn recover_once(
-        &self,
-        wanted: &Scope,
-        max_attempts: u32,
-        stalled_after: Duration,
-    ) -> sqlx::Result<Recovered> {
+    pub(crate) async fn recover_once(&self, request: &RecoverRequest) -> sqlx::Result<Recovered> {
+        let RecoverRequest {
+            scope: wanted,
+            max_attempts,
+            stalled_after,
+        } = request;
+        let (max_attempts, stalled_after) = (*max_attempts, *stalled_after);
         // Where a row says until when it is held, a claim takes it back itself.
         if self.statements.find_stalled.is_absent() || self.map.has(Role::LockedUntil) {
             return Ok(Recovered::default());

@@ -2,21 +2,60 @@
 
 use std::time::Duration;
 
+use async_trait::async_trait;
+use posthaste_core::StoreError;
 use posthaste_core::breaker::CircuitState;
-use posthaste_core::store::{FORGOTTEN_AFTER, LeadRequest, Leadership, RelayBeat, RelayRecord, WorkerId};
+use posthaste_core::store::{
+    FORGOTTEN_AFTER, LeadRequest, Leadership, RelayBeat, RelayRecord, RelayRegistry, WorkerId,
+};
 use sqlx::Row;
 use sqlx::mysql::MySqlRow;
 use uuid::Uuid;
 
 use crate::MySqlStore;
+use crate::error::store_error;
+use crate::retry::retrying;
 use crate::rows::{millis, undecodable};
 use crate::statement::Value;
 
+#[async_trait]
+impl RelayRegistry for MySqlStore {
+    async fn heartbeat(&self, beat: &RelayBeat) -> Result<(), StoreError> {
+        self.check_registry()?;
+        retrying!(self.write_beat(beat)).map_err(store_error)
+    }
+
+    async fn elect_leader(&self, request: &LeadRequest) -> Result<Leadership, StoreError> {
+        self.check_registry()?;
+        retrying!(self.ask_to_lead(request)).map_err(store_error)
+    }
+
+    async fn deregister(&self, worker: WorkerId) -> Result<(), StoreError> {
+        self.check_registry()?;
+        retrying!(self.remove_relay(worker)).map_err(store_error)
+    }
+
+    async fn relays(&self, namespace: &str) -> Result<Vec<RelayRecord>, StoreError> {
+        self.check_registry()?;
+        self.list_relays(namespace).await.map_err(store_error)
+    }
+}
+
 impl MySqlStore {
-    pub(crate) async fn write_beat(&self, beat: &RelayBeat) -> sqlx::Result<()> {
+    fn check_registry(&self) -> Result<(), StoreError> {
         if self.statements.beat.is_absent() {
-            return Ok(());
+            return Err(self.map.needs_own_tables("the list of relays"));
         }
+        Ok(())
+    }
+
+    async fn list_relays(&self, namespace: &str) -> sqlx::Result<Vec<RelayRecord>> {
+        let mut conn = self.pool.acquire().await?;
+        let rows = self.statements.relays.fetch_all(&mut conn, &[namespace.into()]).await?;
+        rows.iter().map(relay).collect()
+    }
+
+    async fn write_beat(&self, beat: &RelayBeat) -> sqlx::Result<()> {
         let worker = beat.worker.as_uuid().to_string();
         let mut conn = self.pool.acquire().await?;
         let reason = beat.circuit_reason.as_ref().map(|reason| reason.replace('\0', " "));
@@ -40,7 +79,7 @@ impl MySqlStore {
             .map(drop)
     }
 
-    pub(crate) async fn ask_to_lead(&self, request: &LeadRequest) -> sqlx::Result<Leadership> {
+    async fn ask_to_lead(&self, request: &LeadRequest) -> sqlx::Result<Leadership> {
         let mut conn = self.pool.acquire().await?;
         let mut asked = vec![
             request.namespace.as_str().into(),
@@ -59,10 +98,7 @@ impl MySqlStore {
         }
     }
 
-    pub(crate) async fn remove_relay(&self, worker: WorkerId) -> sqlx::Result<()> {
-        if self.statements.leave.is_absent() {
-            return Ok(());
-        }
+    async fn remove_relay(&self, worker: WorkerId) -> sqlx::Result<()> {
         let worker = [worker.as_uuid().to_string().into()];
         let mut conn = self.pool.acquire().await?;
         self.statements.resign.execute(&mut conn, &worker).await?;
@@ -78,7 +114,7 @@ fn held_by(row: &MySqlRow) -> sqlx::Result<Leadership> {
     })
 }
 
-pub(crate) fn relay(row: &MySqlRow) -> sqlx::Result<RelayRecord> {
+fn relay(row: &MySqlRow) -> sqlx::Result<RelayRecord> {
     let circuit: String = row.try_get("circuit")?;
     let silent: i64 = row.try_get("silent_us")?;
     Ok(RelayRecord {

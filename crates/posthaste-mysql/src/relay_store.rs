@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use posthaste_core::lifecycle::{LeaseToken, Settlement};
+use posthaste_core::lifecycle::Settlement;
 use posthaste_core::store::{
-    Claim, ClaimRequest, Extended, LeadRequest, Leadership, OutboxStats, Recovered, RelayBeat, RelayStore, Scope,
-    Settled, StoreErrorKind, Terms, WorkerId,
+    Claim, ClaimRequest, ExtendRequest, Extended, OutboxStats, RecoverRequest, Recovered, RelayRegistry, RelayStore,
+    Scope, Settled, Terms,
 };
 use posthaste_core::{MessageId, StoreError};
-use posthaste_sql::table::{Database, Strategy};
+use posthaste_sql::table::Strategy;
 use sqlx::Row;
 
 use crate::MySqlStore;
@@ -26,8 +26,7 @@ impl RelayStore for MySqlStore {
         self.map.check_ordering(&request.ordering)?;
         match self.map.strategy() {
             Strategy::RowLocks => retrying!(self.claim_by_locks(request)).map_err(store_error),
-            Strategy::Leased | Strategy::Split => retrying!(self.claim_once(request)).map_err(store_error),
-            Strategy::Log => Err(no_logs()),
+            _ => retrying!(self.claim_once(request)).map_err(store_error),
         }
     }
 
@@ -41,7 +40,8 @@ impl RelayStore for MySqlStore {
         self.settle_under_lease(settlements).await.map_err(store_error)
     }
 
-    async fn extend(&self, token: LeaseToken, ids: &[MessageId], lease: Duration) -> Result<Extended, StoreError> {
+    async fn extend(&self, request: ExtendRequest<'_>) -> Result<Extended, StoreError> {
+        let ExtendRequest { token, ids, lease } = request;
         let extended = if self.keeps_rows_locked() {
             self.extend_locked(token, ids, lease).await.map(Extended::all)
         } else {
@@ -54,14 +54,9 @@ impl RelayStore for MySqlStore {
         self.map.terms()
     }
 
-    async fn recover(
-        &self,
-        scope: &Scope,
-        max_attempts: u32,
-        stalled_after: Duration,
-    ) -> Result<Recovered, StoreError> {
-        self.map.check_scope(scope)?;
-        retrying!(self.recover_once(scope, max_attempts, stalled_after)).map_err(store_error)
+    async fn recover(&self, request: &RecoverRequest) -> Result<Recovered, StoreError> {
+        self.map.check_scope(&request.scope)?;
+        retrying!(self.recover_once(request)).map_err(store_error)
     }
 
     async fn sweep(&self, scope: &Scope, max_attempts: u32) -> Result<Vec<MessageId>, StoreError> {
@@ -80,19 +75,8 @@ impl RelayStore for MySqlStore {
         self.count(namespace).await.map_err(store_error)
     }
 
-    async fn beat(&self, beat: &RelayBeat) -> Result<(), StoreError> {
-        retrying!(self.write_beat(beat)).map_err(store_error)
-    }
-
-    async fn lead(&self, request: &LeadRequest) -> Result<Leadership, StoreError> {
-        if self.statements.lead.is_absent() {
-            return Err(self.map.needs_own_tables("exclusive"));
-        }
-        retrying!(self.ask_to_lead(request)).map_err(store_error)
-    }
-
-    async fn leave(&self, worker: WorkerId) -> Result<(), StoreError> {
-        retrying!(self.remove_relay(worker)).map_err(store_error)
+    fn registry(&self) -> Option<&dyn RelayRegistry> {
+        (!self.statements.beat.is_absent()).then_some(self)
     }
 
     async fn check_for(&self, wanted: &Scope) -> Result<(), StoreError> {
@@ -179,14 +163,5 @@ impl MySqlStore {
             dead: number("dead")?,
             oldest_seconds: Duration::from_micros(number("oldest_us")?).as_secs_f64(),
         })
-    }
-}
-
-fn no_logs() -> StoreError {
-    StoreError {
-        kind: StoreErrorKind::Other,
-        message: "MySQL: a log cannot be read here".to_owned(),
-        remedy: Database::MySql.refuses(Strategy::Log),
-        source: None,
     }
 }

@@ -9,7 +9,9 @@ use std::time::Duration;
 use metrics_util::MetricKind;
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use posthaste_core::lifecycle::{LeaseToken, Settlement};
-use posthaste_core::store::{ClaimRequest, DeadHead, Ordering, SchemaStore, Scope, StoreErrorKind, WorkerId};
+use posthaste_core::store::{
+    ClaimRequest, DeadHead, ExtendRequest, Ordering, SchemaStore, Scope, StoreErrorKind, WorkerId,
+};
 use posthaste_core::{Message, MessageId, OutboxOptions, RelayStore};
 use posthaste_mysql::{MAX_RETRIES, MySqlStore};
 use sqlx::mysql::MySqlPoolOptions;
@@ -77,7 +79,10 @@ async fn no_transaction_that_locks_rows_outlives_a_relay_that_is_frozen() {
         .unwrap();
     let work = request();
     store.claim(&work).await.unwrap();
-    store.extend(work.token, &ids, work.lease).await.unwrap();
+    store
+        .extend(ExtendRequest::new(work.token, &ids, work.lease))
+        .await
+        .unwrap();
     let retry = Settlement::retry(ids[0], work.token, Duration::ZERO, "full");
     let delivered = Settlement::delivered(ids[2], work.token);
     store.settle(&[retry, delivered]).await.unwrap();
@@ -187,11 +192,21 @@ async fn a_lock_that_is_never_let_go_ends_in_an_error_after_a_few_retries() {
 
     let mut other = store.pool().begin().await.unwrap();
     other.execute(LOCK_LEDGER).await.unwrap();
-    let error = store.extend(held.token, &ids, held.lease).await.unwrap_err();
+    let error = store
+        .extend(ExtendRequest::new(held.token, &ids, held.lease))
+        .await
+        .unwrap_err();
     assert_eq!(error.kind, StoreErrorKind::Contention);
     assert_eq!(retries(&snapshotter, "lock_wait_timeout"), u64::from(MAX_RETRIES));
     other.rollback().await.unwrap();
-    assert_eq!(store.extend(held.token, &ids, held.lease).await.unwrap().held, ids);
+    assert_eq!(
+        store
+            .extend(ExtendRequest::new(held.token, &ids, held.lease))
+            .await
+            .unwrap()
+            .held,
+        ids
+    );
 }
 
 /// Renewals and verdicts of one relay meet all the time: they wait for each other, and nothing is called lost.
@@ -203,7 +218,10 @@ async fn a_verdict_that_meets_the_renewal_of_its_own_lease_is_not_lost() {
     store.claim(&held).await.unwrap();
     let renewing = async {
         for _ in 0..10 {
-            store.extend(held.token, &ids, held.lease).await.unwrap();
+            store
+                .extend(ExtendRequest::new(held.token, &ids, held.lease))
+                .await
+                .unwrap();
         }
     };
     let settling = async {

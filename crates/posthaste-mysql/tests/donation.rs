@@ -9,7 +9,8 @@ use std::time::Duration;
 use posthaste_core::integrity::ContentHash;
 use posthaste_core::lifecycle::{LeaseToken, Settlement, State};
 use posthaste_core::store::{
-    Claim, ClaimRequest, ClaimedMessage, DeadHead, Filter, Ordering, RefusedRow, Scope, WorkerId,
+    Claim, ClaimRequest, ClaimedMessage, DeadHead, ExtendRequest, Filter, Ordering, RecoverRequest, RefusedRow, Scope,
+    WorkerId,
 };
 use posthaste_core::validate::TypeNameRule;
 use posthaste_core::{AdminStore, Enqueued, Message, MessageId, OutboxOptions, RelayStore, RetryPolicy};
@@ -238,7 +239,14 @@ async fn rows_that_a_vanished_relay_held_for_five_minutes_are_taken_back() {
     assert_eq!(ids(&store.claim(&held).await.unwrap()), donated);
 
     pass_time(&store, MINUTE * 4).await;
-    let recovered = store.recover(&Scope::default(), 4, MINUTE * 5).await.unwrap();
+    let recovered = store
+        .recover(&RecoverRequest {
+            scope: Scope::default(),
+            max_attempts: 4,
+            stalled_after: MINUTE * 5,
+        })
+        .await
+        .unwrap();
     assert_eq!(
         (recovered.pending, recovered.died),
         (vec![], vec![]),
@@ -251,7 +259,14 @@ async fn rows_that_a_vanished_relay_held_for_five_minutes_are_taken_back() {
     );
 
     pass_time(&store, MINUTE * 2).await;
-    let recovered = store.recover(&Scope::default(), 4, MINUTE * 5).await.unwrap();
+    let recovered = store
+        .recover(&RecoverRequest {
+            scope: Scope::default(),
+            max_attempts: 4,
+            stalled_after: MINUTE * 5,
+        })
+        .await
+        .unwrap();
     assert_eq!(recovered.pending, donated[..1]);
     assert_eq!(recovered.died, donated[1..], "it had one attempt");
     let row = row(&store, donated[0]).await;
@@ -290,12 +305,24 @@ async fn a_claim_that_is_renewed_is_not_taken_back() {
     let claim = store.claim(&held).await.unwrap();
     pass_time(&store, MINUTE * 4).await;
     assert_eq!(
-        store.extend(held.token, &donated, held.lease).await.unwrap().held,
+        store
+            .extend(ExtendRequest::new(held.token, &donated, held.lease))
+            .await
+            .unwrap()
+            .held,
         donated
     );
     pass_time(&store, MINUTE * 2).await;
     assert_eq!(
-        store.recover(&Scope::default(), 4, MINUTE * 5).await.unwrap().pending,
+        store
+            .recover(&RecoverRequest {
+                scope: Scope::default(),
+                max_attempts: 4,
+                stalled_after: MINUTE * 5
+            })
+            .await
+            .unwrap()
+            .pending,
         []
     );
     let verdict = settlement(&claim.messages[0], &held, Settlement::delivered);
@@ -542,13 +569,27 @@ async fn a_row_that_cannot_be_changed_stops_neither_claims_nor_recovery() {
     pass_time(&store, MINUTE * 6).await;
     support::run(store.pool(), "update donation_outbox set retry_count = 4 where id = 1").await;
     support::run(store.pool(), refuse).await;
-    let recovered = store.recover(&Scope::default(), 4, MINUTE * 5).await.unwrap();
+    let recovered = store
+        .recover(&RecoverRequest {
+            scope: Scope::default(),
+            max_attempts: 4,
+            stalled_after: MINUTE * 5,
+        })
+        .await
+        .unwrap();
     assert_eq!(recovered.pending.len(), 48);
     assert_eq!(
         (recovered.died, refused(&recovered.refused)),
         (all[..1].to_vec(), vec![all[19]])
     );
     support::run(store.pool(), allow).await;
-    let recovered = store.recover(&Scope::default(), 4, MINUTE * 5).await.unwrap();
+    let recovered = store
+        .recover(&RecoverRequest {
+            scope: Scope::default(),
+            max_attempts: 4,
+            stalled_after: MINUTE * 5,
+        })
+        .await
+        .unwrap();
     assert_eq!((recovered.pending, recovered.refused), (all[19..20].to_vec(), vec![]));
 }

@@ -7,7 +7,7 @@ mod support;
 use std::time::{Duration, Instant};
 
 use posthaste_core::lifecycle::{LeaseToken, Settlement};
-use posthaste_core::store::{Claim, ClaimRequest, DeadHead, Ordering, Scope, WorkerId};
+use posthaste_core::store::{Claim, ClaimRequest, DeadHead, ExtendRequest, Ordering, Scope, WorkerId};
 use posthaste_core::{MessageId, RelayStore};
 use posthaste_mysql::MySqlStore;
 use posthaste_relay::{Relay, RelayConfig};
@@ -137,7 +137,11 @@ async fn rows_stay_locked_while_they_are_published_and_nobody_else_gets_them() {
     assert_eq!(ids(&store.claim(&second).await.unwrap()), inserted[2..]);
     assert_eq!(ids(&store.claim(&request(Ordering::None)).await.unwrap()), []);
     assert_eq!(
-        store.extend(first.token, &inserted, first.lease).await.unwrap().held,
+        store
+            .extend(ExtendRequest::new(first.token, &inserted, first.lease))
+            .await
+            .unwrap()
+            .held,
         inserted[..2]
     );
 
@@ -255,7 +259,11 @@ async fn a_claim_that_is_not_renewed_is_given_up() {
     let late = Settlement::delivered(inserted[0], short.token);
     assert_eq!(store.settle(&[late]).await.unwrap().lost, inserted, "its claim is over");
     assert_eq!(
-        store.extend(short.token, &inserted, short.lease).await.unwrap().held,
+        store
+            .extend(ExtendRequest::new(short.token, &inserted, short.lease))
+            .await
+            .unwrap()
+            .held,
         []
     );
     assert_eq!(rows(&store).await, [(10, None, false)]);

@@ -7,7 +7,7 @@ mod support;
 use std::time::Duration;
 
 use posthaste_core::lifecycle::{LeaseToken, Settlement};
-use posthaste_core::store::{ClaimRequest, Ordering, Scope, StoreErrorKind, WorkerId};
+use posthaste_core::store::{ClaimRequest, ExtendRequest, Ordering, Scope, StoreErrorKind, WorkerId};
 use posthaste_core::{MessageId, RelayStore};
 use posthaste_mysql::MySqlStore;
 use posthaste_sql::TableMap;
@@ -295,7 +295,11 @@ async fn a_check_does_not_wait_for_rows_in_flight() {
     assert_eq!(store.claim(&request).await.unwrap().messages.len(), 1);
     let checked = tokio::time::timeout(Duration::from_secs(30), store.check());
     checked.await.expect("nobody waits").unwrap();
-    let extended = store.extend(request.token, &[MessageId::Number(1)], request.lease);
+    let extended = store.extend(ExtendRequest::new(
+        request.token,
+        &[MessageId::Number(1)],
+        request.lease,
+    ));
     assert_eq!(extended.await.unwrap().held, [MessageId::Number(1)]);
     let released = Settlement::released(MessageId::Number(1), request.token);
     store.settle(&[released]).await.unwrap();

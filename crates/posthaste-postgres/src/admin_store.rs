@@ -4,13 +4,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use posthaste_core::lifecycle::State;
-use posthaste_core::store::{AdminStore, Filter, Record, RelayRecord};
+use posthaste_core::store::{AdminStore, Filter, Record};
 use posthaste_core::{MessageId, StoreError};
 use sqlx::Row;
 
 use crate::PostgresStore;
 use crate::error::store_error;
-use crate::registry::relay;
 use crate::rows::{id_text, ids, millis, record};
 use crate::statements::Statement;
 
@@ -70,16 +69,6 @@ impl AdminStore for PostgresStore {
         let row = self.fetch_one(query).await.map_err(store_error)?;
         let found: i64 = row.try_get("found").map_err(store_error)?;
         Ok(found.cast_unsigned())
-    }
-
-    async fn relays(&self, namespace: &str) -> Result<Vec<RelayRecord>, StoreError> {
-        let Some(registry) = &self.statements.registry else {
-            return Ok(Vec::new());
-        };
-        let rows = registry.relays.query().bind(namespace);
-        let query = rows;
-        let rows = self.fetch_all(query).await.map_err(store_error)?;
-        rows.iter().map(relay).collect::<sqlx::Result<_>>().map_err(store_error)
     }
 }
 

@@ -46,11 +46,10 @@ mod trial;
 
 use std::sync::Arc;
 
-use posthaste_core::OutboxOptions;
 use posthaste_core::integrity::ContentHash;
+use posthaste_core::{OutboxOptions, StoreError};
 use posthaste_sql::TableMap;
-use posthaste_sql::table::{BadIdentifier, Table};
-use posthaste_sql::template::TemplateError;
+use posthaste_sql::table::{BadIdentifier, Database, Strategy, Table};
 use sqlx::PgPool;
 use sqlx::postgres::PgConnectOptions;
 
@@ -100,8 +99,12 @@ impl PostgresStore {
         Ok(Self::with_map(pool, map).expect("Posthaste's own map has every role"))
     }
 
-    /// An outbox described by a table map.
-    pub fn with_map(pool: PgPool, map: TableMap) -> Result<Self, TemplateError> {
+    /// An outbox described by a table map. What the table lacks is said in the error.
+    pub fn with_map(pool: PgPool, map: TableMap) -> Result<Self, StoreError> {
+        if map.strategy() == Strategy::Log {
+            let problem = "it is a log, which `PostgresLogStore` reads";
+            return Err(map.not_served_by(Database::Postgres, problem));
+        }
         let sessions = Sessions::new(Pooling::default());
         let statements = Statements::render(&map, &sessions)?;
         Ok(Self {

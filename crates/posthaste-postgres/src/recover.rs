@@ -1,9 +1,7 @@
 //! Taking back what vanished workers held, where the table says since when a row is held and not until when.
 
-use std::time::Duration;
-
 use posthaste_core::MessageId;
-use posthaste_core::store::{Halving, Recovered, Scope, SearchDeadline};
+use posthaste_core::store::{Halving, RecoverRequest, Recovered, SearchDeadline};
 use posthaste_sql::RowChange;
 use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::query::Query;
@@ -25,9 +23,7 @@ const BEGIN_RECOVERY: &str = "begin isolation level read committed;
 /// Which rows are taken back.
 pub(crate) struct Recover<'a> {
     pub(crate) statement: &'a Statement,
-    pub(crate) scope: &'a Scope,
-    pub(crate) max_attempts: u32,
-    pub(crate) stalled_after: Duration,
+    pub(crate) request: &'a RecoverRequest,
 }
 
 impl PostgresStore {
@@ -74,9 +70,9 @@ impl PostgresStore {
         only: Option<Vec<String>>,
     ) -> Query<'q, Postgres, PgArguments> {
         let exhausted = RowChange::exhausted(&self.map);
-        in_scope(statement, recover.scope, recover.max_attempts)
+        in_scope(statement, &recover.request.scope, recover.request.max_attempts)
             .bind(exhausted.error)
-            .bind(millis(recover.stalled_after))
+            .bind(millis(recover.request.stalled_after))
             .bind(only)
             .bind(exhausted.attempts)
     }

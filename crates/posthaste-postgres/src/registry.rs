@@ -2,20 +2,54 @@
 
 use std::time::Duration;
 
+use async_trait::async_trait;
+use posthaste_core::StoreError;
 use posthaste_core::breaker::CircuitState;
-use posthaste_core::store::{FORGOTTEN_AFTER, LeadRequest, Leadership, RelayBeat, RelayRecord};
+use posthaste_core::store::{
+    FORGOTTEN_AFTER, LeadRequest, Leadership, RelayBeat, RelayRecord, RelayRegistry, WorkerId,
+};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
 use crate::PostgresStore;
+use crate::error::store_error;
 use crate::rows::millis;
 use crate::statements::Registry;
 
+#[async_trait]
+impl RelayRegistry for PostgresStore {
+    async fn heartbeat(&self, beat: &RelayBeat) -> Result<(), StoreError> {
+        self.write_beat(self.registry_statements()?, beat)
+            .await
+            .map_err(store_error)
+    }
+
+    async fn elect_leader(&self, request: &LeadRequest) -> Result<Leadership, StoreError> {
+        self.ask_to_lead(self.registry_statements()?, request)
+            .await
+            .map_err(store_error)
+    }
+
+    async fn deregister(&self, worker: WorkerId) -> Result<(), StoreError> {
+        let leaving = self.registry_statements()?.leave.query().bind(worker.as_uuid());
+        self.execute(leaving).await.map(drop).map_err(store_error)
+    }
+
+    async fn relays(&self, namespace: &str) -> Result<Vec<RelayRecord>, StoreError> {
+        let query = self.registry_statements()?.relays.query().bind(namespace);
+        let rows = self.fetch_all(query).await;
+        rows.and_then(|rows| rows.iter().map(relay).collect())
+            .map_err(store_error)
+    }
+}
+
 impl PostgresStore {
-    pub(crate) async fn write_beat(&self, beat: &RelayBeat) -> sqlx::Result<()> {
-        let Some(registry) = &self.statements.registry else {
-            return Ok(());
-        };
+    fn registry_statements(&self) -> Result<&Registry, StoreError> {
+        let registry = self.statements.registry.as_ref();
+        registry.ok_or_else(|| self.map.needs_own_tables("the list of relays"))
+    }
+
+    async fn write_beat(&self, registry: &Registry, beat: &RelayBeat) -> sqlx::Result<()> {
         let query = registry
             .beat
             .query()
@@ -32,7 +66,7 @@ impl PostgresStore {
         self.execute(query).await.map(drop)
     }
 
-    pub(crate) async fn ask_to_lead(&self, registry: &Registry, request: &LeadRequest) -> sqlx::Result<Leadership> {
+    async fn ask_to_lead(&self, registry: &Registry, request: &LeadRequest) -> sqlx::Result<Leadership> {
         loop {
             let query = registry
                 .leader
@@ -62,7 +96,7 @@ impl PostgresStore {
     }
 }
 
-pub(crate) fn relay(row: &PgRow) -> sqlx::Result<RelayRecord> {
+fn relay(row: &PgRow) -> sqlx::Result<RelayRecord> {
     let circuit: String = row.try_get("circuit")?;
     Ok(RelayRecord {
         worker: row.try_get("worker")?,

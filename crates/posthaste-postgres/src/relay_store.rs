@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use posthaste_core::lifecycle::{LeaseToken, Settlement};
+use posthaste_core::lifecycle::Settlement;
 use posthaste_core::store::{
-    Claim, ClaimRequest, Extended, LeadRequest, Leadership, OutboxStats, Recovered, RelayBeat, RelayStore, Scope,
-    Settled, StoreErrorKind, Terms, WorkerId,
+    Claim, ClaimRequest, ExtendRequest, Extended, OutboxStats, RecoverRequest, Recovered, RelayRegistry, RelayStore,
+    Scope, Settled, StoreErrorKind, Terms,
 };
 use posthaste_core::wake::WakeSource;
 use posthaste_core::{MessageId, StoreError};
@@ -46,7 +46,8 @@ impl RelayStore for PostgresStore {
         self.settle_under_lease(leases, settlements).await.map_err(store_error)
     }
 
-    async fn extend(&self, token: LeaseToken, ids: &[MessageId], lease: Duration) -> Result<Extended, StoreError> {
+    async fn extend(&self, request: ExtendRequest<'_>) -> Result<Extended, StoreError> {
+        let ExtendRequest { token, ids, lease } = request;
         let Some(leases) = &self.statements.leases else {
             return Ok(Extended::all(self.extend_by_locks(token, ids, lease).await));
         };
@@ -58,21 +59,14 @@ impl RelayStore for PostgresStore {
         self.map.terms()
     }
 
-    async fn recover(
-        &self,
-        scope: &Scope,
-        max_attempts: u32,
-        stalled_after: Duration,
-    ) -> Result<Recovered, StoreError> {
+    async fn recover(&self, request: &RecoverRequest) -> Result<Recovered, StoreError> {
         let Some(since) = &self.statements.since else {
             return Ok(Recovered::default());
         };
-        self.map.check_scope(scope)?;
+        self.map.check_scope(&request.scope)?;
         let recover = Recover {
             statement: &since.recover,
-            scope,
-            max_attempts,
-            stalled_after,
+            request,
         };
         match self.recover_stalled(&recover).await {
             Ok(recovered) => Ok(recovered),
@@ -128,23 +122,8 @@ impl RelayStore for PostgresStore {
         })
     }
 
-    async fn beat(&self, beat: &RelayBeat) -> Result<(), StoreError> {
-        self.write_beat(beat).await.map_err(store_error)
-    }
-
-    async fn lead(&self, request: &LeadRequest) -> Result<Leadership, StoreError> {
-        let Some(registry) = &self.statements.registry else {
-            return Err(self.map.needs_own_tables("exclusive"));
-        };
-        self.ask_to_lead(registry, request).await.map_err(store_error)
-    }
-
-    async fn leave(&self, worker: WorkerId) -> Result<(), StoreError> {
-        let Some(registry) = &self.statements.registry else {
-            return Ok(());
-        };
-        let leaving = registry.leave.query().bind(worker.as_uuid());
-        self.execute(leaving).await.map(drop).map_err(store_error)
+    fn registry(&self) -> Option<&dyn RelayRegistry> {
+        self.statements.registry.is_some().then_some(self)
     }
 
     async fn wake_source(&self) -> Option<Box<dyn WakeSource>> {

@@ -7,7 +7,7 @@ mod support;
 use std::time::{Duration, Instant};
 
 use posthaste_core::lifecycle::{LeaseToken, Settlement};
-use posthaste_core::store::{ClaimRequest, Ordering, Scope, WorkerId};
+use posthaste_core::store::{ClaimRequest, ExtendRequest, Ordering, Scope, WorkerId};
 use posthaste_core::{Message, MessageId, OutboxOptions, RelayStore};
 use posthaste_postgres::PostgresStore;
 use posthaste_relay::{Relay, RelayConfig};
@@ -93,7 +93,10 @@ async fn a_verdict_that_meets_the_renewal_of_its_own_lease_is_not_lost() {
     store.claim(&request).await.unwrap();
     let renewing = async {
         for _ in 0..20 {
-            store.extend(request.token, &ids, request.lease).await.unwrap();
+            store
+                .extend(ExtendRequest::new(request.token, &ids, request.lease))
+                .await
+                .unwrap();
         }
     };
     let settling = async {
@@ -240,7 +243,10 @@ async fn no_transaction_that_locks_rows_outlives_a_relay_that_is_frozen() {
         format!("create trigger note before update on {schema}.outbox for each row execute function {schema}.note()"),
     )
     .await;
-    store.extend(work.token, &ids, work.lease).await.unwrap();
+    store
+        .extend(ExtendRequest::new(work.token, &ids, work.lease))
+        .await
+        .unwrap();
     let retry = Settlement::retry(ids[0], work.token, Duration::ZERO, "full");
     let dead = Settlement::dead(ids[1], work.token, "poison");
     let delivered = Settlement::delivered(ids[2], work.token);

@@ -333,5 +333,5 @@ async fn every_committed_row_is_delivered_and_a_long_transaction_delays_nobody()
     let successor = log.store();
     let work = Work::claim(&successor, &request(10)).await;
     assert!(work.events().is_empty(), "everything was settled");
-    successor.leave(request(1).worker).await.unwrap();
+    successor.close().await.unwrap();
 }

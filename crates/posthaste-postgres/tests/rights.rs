@@ -4,9 +4,10 @@
 
 mod support;
 
+use posthaste_core::store::RelayRegistry;
 use std::time::Duration;
 
-use posthaste_core::{AdminStore, Message, OutboxOptions, RelayStore};
+use posthaste_core::{Message, OutboxOptions, RelayStore};
 use posthaste_postgres::PostgresStore;
 use posthaste_relay::{Relay, RelayConfig};
 use posthaste_testkit::RecordingPublisher;

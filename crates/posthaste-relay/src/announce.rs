@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use posthaste_core::StoreError;
 use posthaste_core::store::RelayBeat;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
@@ -26,7 +27,7 @@ pub(crate) async fn run(engine: Arc<Engine>, stop: CancellationToken) {
         // Registered before the look, so that no change in between is missed.
         let changed = engine.circuit.changed();
         // Not cut short by the end: a beat that arrives after the farewell would be a ghost.
-        match engine.store.beat(&beat(&engine, &host)).await {
+        match announce(&engine, &host).await {
             Ok(()) => outage.over(),
             // The next beat is soon enough.
             Err(error) => drop(outage.failed(&error)),
@@ -47,11 +48,22 @@ pub(crate) async fn run(engine: Arc<Engine>, stop: CancellationToken) {
 pub(crate) async fn leave(engine: &Engine, mut presence: JoinSet<()>) {
     let farewell = async {
         while presence.join_next().await.is_some() {}
-        engine.store.leave(engine.worker).await
+        if let Some(registry) = engine.store.registry() {
+            registry.deregister(engine.worker).await?;
+        }
+        engine.store.close().await
     };
     let left = timeout(FAREWELL, farewell).await;
     if !matches!(left, Ok(Ok(()))) {
         tracing::debug!("stopped without a farewell; the list of relays will forget this one");
+    }
+}
+
+async fn announce(engine: &Engine, host: &str) -> Result<(), StoreError> {
+    engine.store.keep_alive().await?;
+    match engine.store.registry() {
+        Some(registry) => registry.heartbeat(&beat(engine, host)).await,
+        None => Ok(()),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use posthaste_core::store::{OutboxStats, Recovered};
+use posthaste_core::store::{ExtendRequest, OutboxStats, RecoverRequest, Recovered};
 use posthaste_core::{MessageId, StoreError};
 use tokio::time::{Instant, MissedTickBehavior, interval, interval_at};
 use tokio_util::sync::CancellationToken;
@@ -52,7 +52,10 @@ async fn renew_once(engine: &Engine) -> Result<(), StoreError> {
 pub(crate) async fn renew(engine: &Engine, lease: &BatchLease) -> Result<(), StoreError> {
     let asked = lease.outstanding();
     let sent = Moment::now();
-    let extended = engine.store.extend(lease.token, &asked, engine.config.lease).await?;
+    let extended = engine
+        .store
+        .extend(ExtendRequest::new(lease.token, &asked, engine.config.lease))
+        .await?;
     lease.renewed(sent, engine.config.lease, &asked, &extended);
     Ok(())
 }
@@ -145,7 +148,11 @@ pub(crate) async fn recover_once(engine: &Engine, refused: &mut HashSet<MessageI
     let stalled_after = config.stalled_after.max(config.lease);
     let recovered = engine
         .store
-        .recover(&config.scope, config.retry.max_attempts, stalled_after)
+        .recover(&RecoverRequest {
+            scope: config.scope.clone(),
+            max_attempts: config.retry.max_attempts,
+            stalled_after,
+        })
         .await?;
     let Recovered {
         pending,

@@ -132,7 +132,8 @@ pub(crate) async fn ask_once(engine: &Engine, lease: Duration) -> Result<Duratio
     };
     // The lead counts from before the request leaves: the database's count can only start later.
     let sent = Moment::now();
-    let answer = engine.store.lead(&request).await?;
+    let registry = engine.store.registry().ok_or_else(StoreError::no_registry)?;
+    let answer = registry.elect_leader(&request).await?;
     Ok(engine
         .lead
         .answered(sent, lease, answer, engine.config.max_poll_interval))

@@ -227,7 +227,7 @@ impl Relay {
         self.config.validate()?;
         let store: Arc<dyn RelayStore> = Arc::new(TimedStore::new(self.store, self.config.store_timeout));
         let terms = store.terms();
-        self.config.validate_for(terms)?;
+        self.config.validate_for(&*store)?;
         instrument::register(&self.config.scope);
         match store.check_for(&self.config.scope).await {
             Err(error) if error.kind == StoreErrorKind::SomeRows => {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use posthaste_core::breaker::CircuitState;
 use posthaste_core::lifecycle::{LeaseToken, Settlement, Verdict};
-use posthaste_core::store::{Settled, StoreErrorKind};
+use posthaste_core::store::{ExtendRequest, Settled, StoreErrorKind};
 use posthaste_core::{MessageId, StoreError};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -207,7 +207,11 @@ impl Settler {
         let mut held = HashSet::new();
         for (token, ids) in by_token {
             // If the database cannot say so now, they are taken for lost, as ever.
-            if let Ok(extended) = engine.store.extend(token, &ids, engine.config.lease).await {
+            if let Ok(extended) = engine
+                .store
+                .extend(ExtendRequest::new(token, &ids, engine.config.lease))
+                .await
+            {
                 held.extend(extended.held);
             }
         }

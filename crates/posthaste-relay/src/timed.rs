@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use posthaste_core::lifecycle::{LeaseToken, Settlement};
+use posthaste_core::lifecycle::Settlement;
 use posthaste_core::store::{
-    Claim, ClaimRequest, Extended, LeadRequest, Leadership, OutboxStats, Recovered, RelayBeat, Scope, Settled,
-    StoreErrorKind, Terms, WorkerId,
+    Claim, ClaimRequest, ExtendRequest, Extended, LeadRequest, Leadership, OutboxStats, RecoverRequest, Recovered,
+    RelayBeat, RelayRecord, RelayRegistry, Scope, Settled, StoreErrorKind, Terms, WorkerId,
 };
 use posthaste_core::wake::WakeSource;
 use posthaste_core::{MessageId, RelayStore, StoreError};
@@ -97,22 +97,16 @@ impl RelayStore for TimedStore {
         self.settle.on(self.inner.settle(settlements)).await
     }
 
-    async fn extend(&self, token: LeaseToken, ids: &[MessageId], lease: Duration) -> Result<Extended, StoreError> {
-        self.extend.on(self.inner.extend(token, ids, lease)).await
+    async fn extend(&self, request: ExtendRequest<'_>) -> Result<Extended, StoreError> {
+        self.extend.on(self.inner.extend(request)).await
     }
 
     fn terms(&self) -> Terms {
         self.inner.terms()
     }
 
-    async fn recover(
-        &self,
-        scope: &Scope,
-        max_attempts: u32,
-        stalled_after: Duration,
-    ) -> Result<Recovered, StoreError> {
-        let call = self.inner.recover(scope, max_attempts, stalled_after);
-        self.recover.on(call).await
+    async fn recover(&self, request: &RecoverRequest) -> Result<Recovered, StoreError> {
+        self.recover.on(self.inner.recover(request)).await
     }
 
     async fn sweep(&self, scope: &Scope, max_attempts: u32) -> Result<Vec<MessageId>, StoreError> {
@@ -127,16 +121,16 @@ impl RelayStore for TimedStore {
         self.stats.on(self.inner.stats(namespace)).await
     }
 
-    async fn beat(&self, beat: &RelayBeat) -> Result<(), StoreError> {
-        self.registry.on(self.inner.beat(beat)).await
+    fn registry(&self) -> Option<&dyn RelayRegistry> {
+        self.inner.registry().is_some().then_some(self)
     }
 
-    async fn lead(&self, request: &LeadRequest) -> Result<Leadership, StoreError> {
-        self.registry.on(self.inner.lead(request)).await
+    async fn keep_alive(&self) -> Result<(), StoreError> {
+        self.registry.on(self.inner.keep_alive()).await
     }
 
-    async fn leave(&self, worker: WorkerId) -> Result<(), StoreError> {
-        self.registry.on(self.inner.leave(worker)).await
+    async fn close(&self) -> Result<(), StoreError> {
+        self.registry.on(self.inner.close()).await
     }
 
     /// Without one, polling alone is enough.
@@ -146,6 +140,31 @@ impl RelayStore for TimedStore {
 
     async fn check_for(&self, scope: &Scope) -> Result<(), StoreError> {
         self.check.on(self.inner.check_for(scope)).await
+    }
+}
+
+#[async_trait]
+impl RelayRegistry for TimedStore {
+    async fn heartbeat(&self, beat: &RelayBeat) -> Result<(), StoreError> {
+        self.registry.on(self.list()?.heartbeat(beat)).await
+    }
+
+    async fn elect_leader(&self, request: &LeadRequest) -> Result<Leadership, StoreError> {
+        self.registry.on(self.list()?.elect_leader(request)).await
+    }
+
+    async fn deregister(&self, worker: WorkerId) -> Result<(), StoreError> {
+        self.registry.on(self.list()?.deregister(worker)).await
+    }
+
+    async fn relays(&self, namespace: &str) -> Result<Vec<RelayRecord>, StoreError> {
+        self.registry.on(self.list()?.relays(namespace)).await
+    }
+}
+
+impl TimedStore {
+    fn list(&self) -> Result<&dyn RelayRegistry, StoreError> {
+        self.inner.registry().ok_or_else(StoreError::no_registry)
     }
 }
 

@@ -4,14 +4,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use posthaste_core::lifecycle::State;
-use posthaste_core::store::{AdminStore, Filter, Record, RelayRecord};
+use posthaste_core::store::{AdminStore, Filter, Record};
 use posthaste_core::{MessageId, StoreError};
 use posthaste_sql::table::Word;
 use sqlx::types::Json;
 
 use crate::SqliteStore;
-use crate::error::store_error;
-use crate::registry::relay;
 use crate::rows::{ids_in_order, millis, record};
 use crate::statements::Statement;
 
@@ -69,15 +67,6 @@ impl AdminStore for SqliteStore {
             .await
             .map_err(|error| self.error(error))?;
         Ok(found.cast_unsigned())
-    }
-
-    async fn relays(&self, namespace: &str) -> Result<Vec<RelayRecord>, StoreError> {
-        let Some(registry) = &self.statements.registry else {
-            return Ok(Vec::new());
-        };
-        let rows = sqlx::query(registry.relays.sql()).bind(namespace.to_owned());
-        let rows = rows.fetch_all(&self.pool).await.map_err(store_error)?;
-        rows.iter().map(relay).collect::<sqlx::Result<_>>().map_err(store_error)
     }
 }
 

@@ -90,11 +90,7 @@ impl InboxStore for SqliteInbox {
 
 impl SqliteStore {
     fn handled(&self) -> Result<&Handled, StoreError> {
-        self.statements.handled.as_ref().ok_or_else(|| {
-            self.cannot(
-                "it has no table for what consumers have handled",
-                "open an inbox on Posthaste's own tables, which may be in the same file",
-            )
-        })
+        let inbox = self.statements.handled.as_ref();
+        inbox.ok_or_else(|| self.map.needs_own_tables("inbox"))
     }
 }

@@ -95,12 +95,7 @@ impl SqliteStore {
     /// what it lacks is said in the error.
     pub fn with_map(pool: SqlitePool, map: TableMap) -> Result<Self, StoreError> {
         opening::can_serve(&map)?;
-        let statements = Statements::render(&map).map_err(|error| StoreError {
-            kind: StoreErrorKind::Other,
-            message: error.to_string(),
-            remedy: Some("map the column, or leave out what needs it"),
-            source: Some(Box::new(error)),
-        })?;
+        let statements = Statements::render(&map)?;
         Ok(Self {
             pool,
             map: Arc::new(map),
@@ -144,16 +139,6 @@ impl SqliteStore {
             error::MIGRATE
         } else {
             "run `posthaste maps check`, which says what the table lacks and how to add it"
-        }
-    }
-
-    /// What the table map does not allow.
-    fn cannot(&self, problem: &str, remedy: &'static str) -> StoreError {
-        StoreError {
-            kind: StoreErrorKind::Other,
-            message: format!("table map `{}`: {problem}", self.map.name()),
-            remedy: Some(remedy),
-            source: None,
         }
     }
 }

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use posthaste_core::StoreError;
 use posthaste_core::store::StoreErrorKind;
 use posthaste_sql::TableMap;
-use posthaste_sql::table::{Kind, Role, Strategy, Table};
+use posthaste_sql::table::{Database, Kind, Role, Strategy, Table};
 
 use crate::SqliteStore;
 use crate::dialect::offset;
@@ -13,14 +13,7 @@ use crate::error::store_error;
 
 /// Refuses a map that SQLite cannot serve, with what would have to be added.
 pub(crate) fn can_serve(map: &TableMap) -> Result<(), StoreError> {
-    let refuse = |problem: String| {
-        Err(StoreError {
-            kind: StoreErrorKind::Other,
-            message: format!("SQLite cannot serve the table map `{}`: {problem}", map.name()),
-            remedy: None,
-            source: None,
-        })
-    };
+    let refuse = |problem: String| Err(map.not_served_by(Database::Sqlite, problem));
     let uses_zone = map.columns().any(|(_, column)| column.kind == Kind::Timestamp);
     if uses_zone && offset(map.zone()).is_none() {
         let zone = map.zone();
@@ -32,11 +25,7 @@ pub(crate) fn can_serve(map: &TableMap) -> Result<(), StoreError> {
         Strategy::Leased => Ok(()),
         Strategy::Split => can_split(map).or_else(refuse),
         Strategy::RowLocks => refuse(without_leases(map)),
-        Strategy::Log => refuse(
-            "a log is read by a cursor, and only PostgreSQL can prove that the gaps in it are closed; use a table whose \
-             rows have a status and a lease"
-                .to_owned(),
-        ),
+        Strategy::Log => map.check_database(Database::Sqlite),
     }
 }
 

@@ -1,10 +1,8 @@
 //! Taking back what vanished workers held, where the table says since when a row is held and not until when.
 
-use std::time::Duration;
-
 use posthaste_core::MessageId;
 use posthaste_core::lifecycle::State;
-use posthaste_core::store::{Halving, Recovered, Scope, SearchDeadline};
+use posthaste_core::store::{Halving, RecoverRequest, Recovered, SearchDeadline};
 use posthaste_sql::RowChange;
 use posthaste_sql::table::Role;
 use sqlx::query::Query;
@@ -22,9 +20,7 @@ use crate::{BEGIN, SqliteStore};
 /// Which rows are taken back.
 pub(crate) struct Recover<'a> {
     pub(crate) statement: &'a Statement,
-    pub(crate) scope: &'a Scope,
-    pub(crate) max_attempts: u32,
-    pub(crate) stalled_after: Duration,
+    pub(crate) request: &'a RecoverRequest,
 }
 
 impl SqliteStore {
@@ -94,12 +90,12 @@ impl SqliteStore {
     ) -> Query<'q, Sqlite, SqliteArguments> {
         let exhausted = RowChange::exhausted(&self.map);
         sqlx::query(statement.sql())
-            .bind(&recover.scope.namespace)
-            .bind(i64::from(recover.max_attempts))
-            .bind(topics(recover.scope))
-            .bind(&recover.scope.tenant)
+            .bind(&recover.request.scope.namespace)
+            .bind(i64::from(recover.request.max_attempts))
+            .bind(topics(&recover.request.scope))
+            .bind(&recover.request.scope.tenant)
             .bind(exhausted.error)
-            .bind(self.kept_until(Role::LockedAt, recover.stalled_after))
+            .bind(self.kept_until(Role::LockedAt, recover.request.stalled_after))
             .bind(only.map(Json))
             .bind(exhausted.attempts)
     }

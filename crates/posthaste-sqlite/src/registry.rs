@@ -2,18 +2,56 @@
 
 use std::time::Duration;
 
+use async_trait::async_trait;
+use posthaste_core::StoreError;
 use posthaste_core::breaker::CircuitState;
-use posthaste_core::store::{FORGOTTEN_AFTER, LeadRequest, Leadership, RelayBeat, RelayRecord, WorkerId};
+use posthaste_core::store::{
+    FORGOTTEN_AFTER, LeadRequest, Leadership, RelayBeat, RelayRecord, RelayRegistry, WorkerId,
+};
 use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
 use uuid::fmt::Hyphenated;
 
+use crate::error::store_error;
 use crate::rows::{millis, time, undecodable};
 use crate::statements::Registry;
 use crate::{BEGIN, SqliteStore};
 
+#[async_trait]
+impl RelayRegistry for SqliteStore {
+    async fn heartbeat(&self, beat: &RelayBeat) -> Result<(), StoreError> {
+        self.write_beat(self.registry_statements()?, beat)
+            .await
+            .map_err(store_error)
+    }
+
+    async fn elect_leader(&self, request: &LeadRequest) -> Result<Leadership, StoreError> {
+        self.ask_to_lead(self.registry_statements()?, request)
+            .await
+            .map_err(store_error)
+    }
+
+    async fn deregister(&self, worker: WorkerId) -> Result<(), StoreError> {
+        self.remove_relay(self.registry_statements()?, worker)
+            .await
+            .map_err(store_error)
+    }
+
+    async fn relays(&self, namespace: &str) -> Result<Vec<RelayRecord>, StoreError> {
+        let rows = sqlx::query(self.registry_statements()?.relays.sql()).bind(namespace.to_owned());
+        let rows = rows.fetch_all(&self.pool).await;
+        rows.and_then(|rows| rows.iter().map(relay).collect())
+            .map_err(store_error)
+    }
+}
+
 impl SqliteStore {
-    pub(crate) async fn write_beat(&self, registry: &Registry, beat: &RelayBeat) -> sqlx::Result<()> {
+    fn registry_statements(&self) -> Result<&Registry, StoreError> {
+        let registry = self.statements.registry.as_ref();
+        registry.ok_or_else(|| self.map.needs_own_tables("the list of relays"))
+    }
+
+    async fn write_beat(&self, registry: &Registry, beat: &RelayBeat) -> sqlx::Result<()> {
         let mut tx = self.pool.begin_with(BEGIN).await?;
         sqlx::query(registry.beat.sql())
             .bind(beat.worker.as_uuid().hyphenated())
@@ -35,7 +73,7 @@ impl SqliteStore {
         tx.commit().await
     }
 
-    pub(crate) async fn ask_to_lead(&self, registry: &Registry, request: &LeadRequest) -> sqlx::Result<Leadership> {
+    async fn ask_to_lead(&self, registry: &Registry, request: &LeadRequest) -> sqlx::Result<Leadership> {
         loop {
             let leader = sqlx::query(registry.leader.sql())
                 .bind(&request.namespace)
@@ -62,7 +100,7 @@ impl SqliteStore {
         }
     }
 
-    pub(crate) async fn remove_relay(&self, registry: &Registry, worker: WorkerId) -> sqlx::Result<()> {
+    async fn remove_relay(&self, registry: &Registry, worker: WorkerId) -> sqlx::Result<()> {
         let mut tx = self.pool.begin_with(BEGIN).await?;
         for statement in [&registry.resign, &registry.leave] {
             sqlx::query(statement.sql())
@@ -74,7 +112,7 @@ impl SqliteStore {
     }
 }
 
-pub(crate) fn relay(row: &SqliteRow) -> sqlx::Result<RelayRecord> {
+fn relay(row: &SqliteRow) -> sqlx::Result<RelayRecord> {
     let circuit: String = row.try_get("circuit")?;
     let silent: i64 = row.try_get("silent_ms")?;
     Ok(RelayRecord {

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use posthaste_core::lifecycle::{LeaseToken, Settlement};
+use posthaste_core::lifecycle::Settlement;
 use posthaste_core::store::{
-    Claim, ClaimRequest, Extended, LeadRequest, Leadership, OutboxStats, Recovered, RelayBeat, RelayStore, Scope,
-    Settled, StoreErrorKind, Terms, WorkerId,
+    Claim, ClaimRequest, ExtendRequest, Extended, OutboxStats, RecoverRequest, Recovered, RelayRegistry, RelayStore,
+    Scope, Settled, StoreErrorKind, Terms,
 };
 use posthaste_core::wake::WakeSource;
 use posthaste_core::{MessageId, StoreError};
@@ -18,7 +18,6 @@ use sqlx::sqlite::SqliteRow;
 use sqlx::types::Json;
 use sqlx::{Connection, Row, SqliteConnection};
 
-use crate::error::store_error;
 use crate::recover::Recover;
 use crate::rows::{id, millis};
 use crate::statements::{Claims, Dedupe};
@@ -48,7 +47,8 @@ impl RelayStore for SqliteStore {
         Ok(Settled::but(ids.filter(|id| !settled.contains(id)).collect()))
     }
 
-    async fn extend(&self, token: LeaseToken, ids: &[MessageId], lease: Duration) -> Result<Extended, StoreError> {
+    async fn extend(&self, request: ExtendRequest<'_>) -> Result<Extended, StoreError> {
+        let ExtendRequest { token, ids, lease } = request;
         let held = sqlx::query(self.statements.rows.extend.sql())
             .bind(Json(ids))
             .bind(token.as_uuid().hyphenated())
@@ -70,20 +70,13 @@ impl RelayStore for SqliteStore {
         self.map.terms()
     }
 
-    async fn recover(
-        &self,
-        scope: &Scope,
-        max_attempts: u32,
-        stalled_after: Duration,
-    ) -> Result<Recovered, StoreError> {
-        self.map.check_scope(scope)?;
+    async fn recover(&self, request: &RecoverRequest) -> Result<Recovered, StoreError> {
+        self.map.check_scope(&request.scope)?;
         match &self.statements.recovery {
             Some(recovery) => {
                 let recover = Recover {
                     statement: &recovery.recover,
-                    scope,
-                    max_attempts,
-                    stalled_after,
+                    request,
                 };
                 self.recover_stalled(&recover).await.map_err(|error| self.error(error))
             }
@@ -141,25 +134,8 @@ impl RelayStore for SqliteStore {
         })
     }
 
-    async fn beat(&self, beat: &RelayBeat) -> Result<(), StoreError> {
-        match &self.statements.registry {
-            Some(registry) => self.write_beat(registry, beat).await.map_err(store_error),
-            None => Ok(()),
-        }
-    }
-
-    async fn lead(&self, request: &LeadRequest) -> Result<Leadership, StoreError> {
-        match &self.statements.registry {
-            Some(registry) => self.ask_to_lead(registry, request).await.map_err(store_error),
-            None => Err(self.map.needs_own_tables("exclusive")),
-        }
-    }
-
-    async fn leave(&self, worker: WorkerId) -> Result<(), StoreError> {
-        match &self.statements.registry {
-            Some(registry) => self.remove_relay(registry, worker).await.map_err(store_error),
-            None => Ok(()),
-        }
+    fn registry(&self) -> Option<&dyn RelayRegistry> {
+        self.statements.registry.is_some().then_some(self)
     }
 
     async fn wake_source(&self) -> Option<Box<dyn WakeSource>> {

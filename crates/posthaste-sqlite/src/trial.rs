@@ -142,7 +142,12 @@ impl SqliteStore {
     fn heard(&self, step: &str, changed: sqlx::Result<usize>, of: usize) -> Result<(), StoreError> {
         let error = match changed {
             Ok(changed) if changed >= of => return Ok(()),
-            Ok(_) => self.cannot("the row stays as it was; a trigger of the table ignores it", ACCEPT),
+            Ok(_) => StoreError {
+                kind: StoreErrorKind::Other,
+                message: "the row stays as it was; a trigger of the table ignores it".to_owned(),
+                remedy: Some(ACCEPT),
+                source: None,
+            },
             Err(error) => self.error(error),
         };
         Err(match error.kind {

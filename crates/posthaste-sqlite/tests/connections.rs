@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use posthaste_core::lifecycle::{LeaseToken, Settlement};
-use posthaste_core::store::{ClaimRequest, Ordering, RelayStore, SchemaStore, Scope, WorkerId};
+use posthaste_core::store::{ClaimRequest, ExtendRequest, Ordering, RelayStore, SchemaStore, Scope, WorkerId};
 use posthaste_core::{Enqueued, Handled, Inbox, Message, OutboxOptions};
 use posthaste_sqlite::{SqliteOutbox, SqliteStore};
 use sqlx::sqlite::SqliteConnection;
@@ -57,7 +57,11 @@ async fn a_pool_of_one_is_enough() {
     assert_eq!(claim.messages.len(), 2);
     let ids: Vec<_> = claim.messages.iter().map(|claimed| claimed.message.id).collect();
     assert_eq!(
-        store.extend(request.token, &ids, request.lease).await.unwrap().held,
+        store
+            .extend(ExtendRequest::new(request.token, &ids, request.lease))
+            .await
+            .unwrap()
+            .held,
         ids
     );
     let delivered: Vec<_> = ids.iter().map(|id| Settlement::delivered(*id, request.token)).collect();
@@ -282,12 +286,19 @@ async fn whoever_writes_for_long_makes_verdicts_busy_and_loses_none() {
     let settled = store.settle(&verdicts).await.unwrap();
     let busy: Vec<_> = settled.busy.iter().map(|row| row.id).collect();
     assert_eq!((busy, settled.lost), (ids.clone(), vec![]));
-    let extended = store.extend(request.token, &ids, request.lease).await.unwrap();
+    let extended = store
+        .extend(ExtendRequest::new(request.token, &ids, request.lease))
+        .await
+        .unwrap();
     assert_eq!((extended.busy, extended.held), (ids.clone(), vec![]));
 
     other.execute("rollback").await.unwrap();
     assert_eq!(
-        store.extend(request.token, &ids, request.lease).await.unwrap().held,
+        store
+            .extend(ExtendRequest::new(request.token, &ids, request.lease))
+            .await
+            .unwrap()
+            .held,
         ids
     );
     let settled = store.settle(&verdicts).await.unwrap();

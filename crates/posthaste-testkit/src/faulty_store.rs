@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use posthaste_core::lifecycle::{LeaseToken, Settlement, Verdict};
+use posthaste_core::lifecycle::{Settlement, Verdict};
 use posthaste_core::store::{
-    Claim, ClaimRequest, Extended, LeadRequest, Leadership, OutboxStats, Recovered, RefusedVerdict, RelayBeat, Scope,
-    Settled, StoreErrorKind, Terms, WorkerId,
+    Claim, ClaimRequest, ExtendRequest, Extended, LeadRequest, Leadership, OutboxStats, RecoverRequest, Recovered,
+    RefusedVerdict, RelayBeat, RelayRecord, RelayRegistry, Scope, Settled, StoreErrorKind, Terms, WorkerId,
 };
 use posthaste_core::wake::WakeSource;
 use posthaste_core::{MessageId, RelayStore, StoreError};
@@ -269,23 +269,18 @@ impl<S: RelayStore> RelayStore for FaultyStore<S> {
         Ok(settled)
     }
 
-    async fn extend(&self, token: LeaseToken, ids: &[MessageId], lease: Duration) -> Result<Extended, StoreError> {
+    async fn extend(&self, request: ExtendRequest<'_>) -> Result<Extended, StoreError> {
         self.answering().await;
-        self.inner.extend(token, ids, lease).await
+        self.inner.extend(request).await
     }
 
     fn terms(&self) -> Terms {
         self.inner.terms()
     }
 
-    async fn recover(
-        &self,
-        scope: &Scope,
-        max_attempts: u32,
-        stalled_after: Duration,
-    ) -> Result<Recovered, StoreError> {
+    async fn recover(&self, request: &RecoverRequest) -> Result<Recovered, StoreError> {
         self.answering().await;
-        self.inner.recover(scope, max_attempts, stalled_after).await
+        self.inner.recover(request).await
     }
 
     async fn sweep(&self, scope: &Scope, max_attempts: u32) -> Result<Vec<MessageId>, StoreError> {
@@ -309,19 +304,18 @@ impl<S: RelayStore> RelayStore for FaultyStore<S> {
         self.inner.stats(namespace).await
     }
 
-    async fn beat(&self, beat: &RelayBeat) -> Result<(), StoreError> {
-        self.answering().await;
-        self.inner.beat(beat).await
+    fn registry(&self) -> Option<&dyn RelayRegistry> {
+        self.inner.registry().is_some().then_some(self)
     }
 
-    async fn lead(&self, request: &LeadRequest) -> Result<Leadership, StoreError> {
+    async fn keep_alive(&self) -> Result<(), StoreError> {
         self.answering().await;
-        self.inner.lead(request).await
+        self.inner.keep_alive().await
     }
 
-    async fn leave(&self, worker: WorkerId) -> Result<(), StoreError> {
+    async fn close(&self) -> Result<(), StoreError> {
         self.answering().await;
-        self.inner.leave(worker).await
+        self.inner.close().await
     }
 
     async fn wake_source(&self) -> Option<Box<dyn WakeSource>> {
@@ -332,5 +326,34 @@ impl<S: RelayStore> RelayStore for FaultyStore<S> {
     async fn check_for(&self, scope: &Scope) -> Result<(), StoreError> {
         self.answering().await;
         self.inner.check_for(scope).await
+    }
+}
+
+#[async_trait]
+impl<S: RelayStore> RelayRegistry for FaultyStore<S> {
+    async fn heartbeat(&self, beat: &RelayBeat) -> Result<(), StoreError> {
+        self.answering().await;
+        self.list()?.heartbeat(beat).await
+    }
+
+    async fn elect_leader(&self, request: &LeadRequest) -> Result<Leadership, StoreError> {
+        self.answering().await;
+        self.list()?.elect_leader(request).await
+    }
+
+    async fn deregister(&self, worker: WorkerId) -> Result<(), StoreError> {
+        self.answering().await;
+        self.list()?.deregister(worker).await
+    }
+
+    async fn relays(&self, namespace: &str) -> Result<Vec<RelayRecord>, StoreError> {
+        self.answering().await;
+        self.list()?.relays(namespace).await
+    }
+}
+
+impl<S: RelayStore> FaultyStore<S> {
+    fn list(&self) -> Result<&dyn RelayRegistry, StoreError> {
+        self.inner.registry().ok_or_else(StoreError::no_registry)
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use posthaste_core::lifecycle::State;
-use posthaste_core::store::Filter;
+use posthaste_core::store::{Filter, RelayRegistry};
 use posthaste_core::{AdminStore, Message, OutboxOptions, RelayStore};
 use posthaste_servers::KafkaCluster;
 use sqlx::AssertSqlSafe;

@@ -37,11 +37,31 @@ pub enum StoreErrorKind {
     ReadOnly,
     /// The table refuses what is to be written to some of its rows, and takes it for others.
     SomeRows,
+    /// The table, or its database, has no place for what was asked.
+    Unsupported,
     /// Anything else.
     Other,
 }
 
 impl StoreError {
+    /// What the table, or its database, has no place for.
+    pub fn unsupported(message: impl Into<String>, remedy: Option<&'static str>) -> Self {
+        Self {
+            kind: StoreErrorKind::Unsupported,
+            message: message.into(),
+            remedy,
+            source: None,
+        }
+    }
+
+    /// There is no place where relays say that they are there.
+    pub fn no_registry() -> Self {
+        Self::unsupported(
+            "this outbox has no list of relays",
+            Some("use Posthaste's own tables, or do without"),
+        )
+    }
+
     /// A page cannot begin after a row that is gone.
     pub fn gone(after: MessageId) -> Self {
         Self {

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 use uuid::Uuid;
 
-use super::WorkerId;
+use super::{StoreError, WorkerId};
 use crate::breaker::CircuitState;
 
 /// A relay's word that it is there. For the eyes of operators; nothing depends on it.
@@ -90,3 +91,30 @@ pub enum Leadership {
 
 /// Relays that were not heard for so long are removed by the beat of another one.
 pub const FORGOTTEN_AFTER: Duration = Duration::from_hours(24);
+
+/// The list of relays, and their leader.
+///
+/// # Contract
+/// - **heartbeat** writes down what a relay says of itself: its first one is its start, and each one says when it was last
+///   heard. It also removes relays that were not heard for [`FORGOTTEN_AFTER`].
+/// - **elect_leader** makes the one who asks the leader of its namespace until its lease is over, unless another one's is not.
+///   Of any number that ask at the same time one gets it. A leader that asks again in time goes on leading.
+/// - **deregister** takes a relay off the list and ends its leadership, so that another one can follow at once.
+///
+/// # Errors
+/// Delivery depends on **elect_leader** alone, and only where one relay may be active: as long as it fails, nobody new leads.
+#[async_trait]
+pub trait RelayRegistry: Send + Sync {
+    /// Says that a relay is there.
+    async fn heartbeat(&self, beat: &RelayBeat) -> Result<(), StoreError>;
+
+    /// Asks to be the one active relay; says who is.
+    async fn elect_leader(&self, request: &LeadRequest) -> Result<Leadership, StoreError>;
+
+    /// Says that a relay is gone.
+    async fn deregister(&self, worker: WorkerId) -> Result<(), StoreError>;
+
+    /// The relays of a namespace that were heard and have not left, oldest first. Whether they are alive is for the
+    /// reader to say: a relay that died cannot leave.
+    async fn relays(&self, namespace: &str) -> Result<Vec<RelayRecord>, StoreError>;
+}

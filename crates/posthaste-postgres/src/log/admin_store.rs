@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use posthaste_core::lifecycle::State;
-use posthaste_core::store::{AdminStore, Filter, Record, RelayRecord};
+use posthaste_core::store::{AdminStore, Filter, Record};
 use posthaste_core::{MessageId, StoreError};
 use posthaste_sql::log::Ranges;
 use posthaste_sql::table::{Role, Table};
@@ -80,10 +80,6 @@ impl AdminStore for PostgresLogStore {
             0
         };
         Ok(cursor_rows + count("log_rows")?)
-    }
-
-    async fn relays(&self, _namespace: &str) -> Result<Vec<RelayRecord>, StoreError> {
-        Ok(Vec::new())
     }
 }
 
@@ -215,12 +211,7 @@ impl PostgresLogStore {
             ..Filter::default()
         };
         let found = self.list_failed(&filter, 0, 1).await?.pop();
-        found.map(|(number, _)| number).ok_or_else(|| StoreError {
-            kind: posthaste_core::store::StoreErrorKind::Other,
-            message: format!("row {id} is gone, so the list cannot go on after it"),
-            remedy: Some("begin again at the first page"),
-            source: None,
-        })
+        found.map(|(number, _)| number).ok_or_else(|| StoreError::gone(id))
     }
 
     async fn change_dead(

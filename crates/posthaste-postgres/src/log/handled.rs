@@ -5,7 +5,7 @@ use std::time::Duration;
 use posthaste_core::store::StoreErrorKind;
 use posthaste_core::{Inbox, InboxStore, Mark, StoreError};
 use posthaste_sql::TableMap;
-use posthaste_sql::template::{TemplateError, render};
+use posthaste_sql::template::render;
 use sqlx::{AssertSqlSafe, PgConnection, PgPool, Postgres, Transaction};
 
 use crate::dialect::PostgresDialect;
@@ -25,7 +25,7 @@ pub struct PostgresHandled {
 
 impl PostgresHandled {
     /// The table of effects of a map.
-    pub fn new(pool: PgPool, map: &TableMap) -> Result<Self, TemplateError> {
+    pub fn new(pool: PgPool, map: &TableMap) -> Result<Self, StoreError> {
         Ok(Self {
             pool,
             record: render(

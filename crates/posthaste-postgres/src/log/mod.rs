@@ -30,7 +30,6 @@ use posthaste_core::{OutboxOptions, StoreError};
 use posthaste_sql::TableMap;
 use posthaste_sql::log::Proof;
 use posthaste_sql::table::Table;
-use posthaste_sql::template::TemplateError;
 use sqlx::PgPool;
 use tokio::sync::Mutex;
 
@@ -104,24 +103,24 @@ struct Inner {
 
 impl PostgresLogStore {
     /// The log that a map describes.
-    pub fn new(pool: PgPool, map: TableMap) -> Result<Self, TemplateError> {
+    pub fn new(pool: PgPool, map: TableMap) -> Result<Self, StoreError> {
         let options = LogOptions::of(&map);
         Self::with_options(pool, map, options)
     }
 
     /// The same with other options.
-    pub fn with_options(pool: PgPool, map: TableMap, options: LogOptions) -> Result<Self, TemplateError> {
+    pub fn with_options(pool: PgPool, map: TableMap, options: LogOptions) -> Result<Self, StoreError> {
         Self::build(pool, map, options, Proof::Required)
     }
 
     /// A reader that believes its cursor, as so many do. For the test that shows what that loses.
     #[doc(hidden)]
-    pub fn without_proof(pool: PgPool, map: TableMap) -> Result<Self, TemplateError> {
+    pub fn without_proof(pool: PgPool, map: TableMap) -> Result<Self, StoreError> {
         let options = LogOptions::of(&map);
         Self::build(pool, map, options, Proof::Skipped)
     }
 
-    fn build(pool: PgPool, map: TableMap, options: LogOptions, proof: Proof) -> Result<Self, TemplateError> {
+    fn build(pool: PgPool, map: TableMap, options: LogOptions, proof: Proof) -> Result<Self, StoreError> {
         let statements = LogStatements::render(&map)?;
         let quoted = |table| map.table(table).map(|table| table.quoted('"')).unwrap_or_default();
         let (table, cursor_table) = (quoted(Table::Outbox), quoted(Table::Cursor));

@@ -3,10 +3,9 @@
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use posthaste_core::lifecycle::{LeaseToken, Settlement};
+use posthaste_core::lifecycle::Settlement;
 use posthaste_core::store::{
-    Claim, ClaimRequest, Extended, LeadRequest, Leadership, OutboxStats, RefusedVerdict, RelayBeat, RelayStore, Scope,
-    Settled, StoreErrorKind, Terms, WorkerId,
+    Claim, ClaimRequest, ExtendRequest, Extended, OutboxStats, RefusedVerdict, RelayStore, Scope, Settled, Terms,
 };
 use posthaste_core::{MessageId, StoreError};
 use posthaste_sql::table::{Role, Table};
@@ -70,7 +69,8 @@ impl RelayStore for PostgresLogStore {
         Ok(Settled { lost, refused, busy })
     }
 
-    async fn extend(&self, token: LeaseToken, ids: &[MessageId], lease: Duration) -> Result<Extended, StoreError> {
+    async fn extend(&self, request: ExtendRequest<'_>) -> Result<Extended, StoreError> {
+        let ExtendRequest { token, ids, lease } = request;
         let inner = &*self.inner;
         let mut seat = inner.seat.lock().await;
         let asked = Instant::now();
@@ -156,9 +156,8 @@ impl RelayStore for PostgresLogStore {
         })
     }
 
-    /// There is no list of relays beside these tables. But a reader that has nothing to do, such as one whose circuit is
-    /// open, must let the server hear that it lives.
-    async fn beat(&self, _beat: &RelayBeat) -> Result<(), StoreError> {
+    /// A reader that has nothing to do, such as one whose circuit is open, must let the server hear that it lives.
+    async fn keep_alive(&self) -> Result<(), StoreError> {
         let inner = &*self.inner;
         let mut seat = inner.seat.lock().await;
         let Some(session) = inner.keep_seat(&mut seat).await? else {
@@ -169,18 +168,9 @@ impl RelayStore for PostgresLogStore {
         Ok(stayed?)
     }
 
-    async fn lead(&self, _request: &LeadRequest) -> Result<Leadership, StoreError> {
-        Err(StoreError {
-            kind: StoreErrorKind::Other,
-            message: "a log has one reader at a time by itself".to_owned(),
-            remedy: Some("leave out `exclusive`; the others stand by without it"),
-            source: None,
-        })
-    }
-
     /// Stores the cursor and lets the next one read, unless answers are still open: what was handed to a publisher may
     /// have been sent, so the seat is kept until the server ends it.
-    async fn leave(&self, _worker: WorkerId) -> Result<(), StoreError> {
+    async fn close(&self) -> Result<(), StoreError> {
         let inner = &*self.inner;
         let mut seat = inner.seat.lock().await;
         let Some(session) = inner.keep_seat(&mut seat).await? else {
@@ -252,10 +242,8 @@ fn refuse_parts(scope: &Scope) -> Result<(), StoreError> {
     if scope.topics.is_empty() && scope.tenant.is_none() {
         return Ok(());
     }
-    Err(StoreError {
-        kind: StoreErrorKind::Other,
-        message: "a log has one cursor, so a relay cannot serve a part of it".to_owned(),
-        remedy: Some("leave out scope.topics and scope.tenant"),
-        source: None,
-    })
+    Err(StoreError::unsupported(
+        "a log has one cursor, so a relay cannot serve a part of it",
+        Some("leave out scope.topics and scope.tenant"),
+    ))
 }

@@ -22,7 +22,7 @@ async fn a_transaction_that_commits_late_is_not_skipped_and_one_that_rolls_back_
     assert_eq!(store.gaps().await, Some((2, 0)));
     undone.rollback().await.unwrap();
     assert!(Work::claim(&store, &request(10)).await.events().is_empty());
-    store.leave(request(1).worker).await.unwrap();
+    store.close().await.unwrap();
     assert_eq!(
         log.cursor().await,
         0,
@@ -41,7 +41,7 @@ async fn a_transaction_that_commits_late_is_not_skipped_and_one_that_rolls_back_
         store.gaps().await == Some((0, 1))
     })
     .await;
-    store.leave(request(1).worker).await.unwrap();
+    store.close().await.unwrap();
     assert_eq!(log.cursor().await, 3);
 }
 

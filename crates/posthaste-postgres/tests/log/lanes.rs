@@ -83,7 +83,7 @@ async fn the_main_lane_takes_a_hundred_and_failures_go_to_their_table_while_the_
     );
     assert_eq!(first.settle(&store, &[(7, retry(1)), (8, dead())]).await, []);
     assert_eq!(second.settle(&store, &[]).await, []);
-    store.leave(request(1).worker).await.unwrap();
+    store.close().await.unwrap();
     assert_eq!(log.cursor().await, 150);
     let failed =
         log.texts("select aggregate_id || ' ' || retry_count || ' ' || last_error from outbox_failed order by id");
@@ -113,7 +113,7 @@ async fn what_was_not_attempted_is_not_skipped() {
     let again = Work::claim(&store, &request(20)).await;
     assert_eq!(again.claim.messages.len(), 9, "all but the one that waits, and at once");
     again.settle(&store, &[]).await;
-    store.leave(request(1).worker).await.unwrap();
+    store.close().await.unwrap();
     assert_eq!(
         log.cursor().await,
         10,
@@ -237,7 +237,7 @@ async fn the_retry_lane_takes_fifty_every_five_seconds_and_deletes_what_succeeds
         Work::claim(&store, &request(200)).await.events().is_empty(),
         "looked at when the log was claimed"
     );
-    store.leave(request(1).worker).await.unwrap();
+    store.close().await.unwrap();
     let store = log.store();
     let work = Work::claim(&store, &request(200)).await;
     assert_eq!(work.events().len(), 50);

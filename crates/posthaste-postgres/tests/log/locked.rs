@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use posthaste_core::RelayStore;
 use posthaste_core::lifecycle::Settlement;
-use posthaste_core::store::Extended;
+use posthaste_core::store::{ExtendRequest, Extended};
 use posthaste_relay::{Relay, RelayConfig};
 use posthaste_testkit::{FaultyPublisher, RecordingPublisher};
 use sqlx::Executor;
@@ -25,7 +25,7 @@ async fn failed() -> (Log, Vec<String>) {
     let all: Vec<_> = (0..20).map(|place| (place, retry(0))).collect();
     work.settle(&store, &all).await;
     assert_eq!(log.failed().await, 20);
-    store.leave(request(1).worker).await.unwrap();
+    store.close().await.unwrap();
     log.make_due().await;
     (log, appended)
 }
@@ -48,7 +48,9 @@ async fn a_locked_row_is_busy_and_its_neighbours_are_settled() {
     assert!(settled.lost.is_empty() && settled.refused.is_empty(), "{settled:?}");
     assert_eq!((settled.busy.len(), log.failed().await), (1, 1));
     let busy = settled.busy[0].id;
-    let extended = store.extend(work.token, &[busy], Duration::from_secs(30)).await;
+    let extended = store
+        .extend(ExtendRequest::new(work.token, &[busy], Duration::from_secs(30)))
+        .await;
     assert_eq!(extended.unwrap(), Extended::all(vec![busy]), "it is still ours");
     log.append(&log.pool, "fresh").await;
     let fresh = Work::claim(&store, &request(50)).await;

@@ -50,7 +50,7 @@ async fn after_a_failure_later_events_of_the_aggregate_wait_and_others_do_not() 
         "then the run of those that only waited"
     );
     followers.settle(&store, &[]).await;
-    store.leave(request(1).worker).await.unwrap();
+    store.close().await.unwrap();
     assert_eq!((log.cursor().await, log.failed().await), (31, 0));
     let event = log.append(&log.pool, "a").await;
     let again = log.store();

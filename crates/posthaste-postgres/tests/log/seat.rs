@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use posthaste_core::RelayStore;
-use posthaste_core::store::ClaimRequest;
+use posthaste_core::store::{ClaimRequest, ExtendRequest};
 use tokio::time::sleep;
 
 use crate::eventually;
@@ -87,13 +87,17 @@ async fn a_reader_that_renews_keeps_its_seat_and_one_that_leaves_is_followed_at_
     for _ in 0..8 {
         sleep(Duration::from_millis(500)).await;
         assert_eq!(
-            first.extend(work.token, &[work.id(0)], brief.lease).await.unwrap().held,
+            first
+                .extend(ExtendRequest::new(work.token, &[work.id(0)], brief.lease))
+                .await
+                .unwrap()
+                .held,
             [work.id(0)]
         );
         assert!(Work::claim(&second, &brief).await.events().is_empty());
     }
     work.settle(&first, &[]).await;
-    first.leave(brief.worker).await.unwrap();
+    first.close().await.unwrap();
     let event = log.append(&log.pool, "2").await;
     eventually("the second one follows", async || {
         Work::claim(&second, &brief).await.events() == [event.clone()]

@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use posthaste_core::RelayStore;
-use posthaste_core::breaker::CircuitState;
-use posthaste_core::store::{ClaimRequest, RelayBeat};
+use posthaste_core::store::ClaimRequest;
 use tokio::time::sleep;
 
 use crate::eventually;
@@ -62,7 +61,7 @@ async fn verdicts_that_come_after_a_cut_are_written_on_the_next_connection() {
     assert_eq!(work.settle(&store, &[(1, retry(60))]).await, [], "none is lost");
     assert_eq!(log.texts("select aggregate_id from outbox_failed").await, ["1"]);
     assert!(Work::claim(&store, &request(10)).await.events().is_empty());
-    store.leave(request(1).worker).await.unwrap();
+    store.close().await.unwrap();
     assert_eq!(log.cursor().await, 3);
 }
 
@@ -86,7 +85,7 @@ async fn what_a_reader_remembers_is_void_once_another_one_moved_the_cursor() {
         log.cursor().await == 2
     })
     .await;
-    second.leave(request(1).worker).await.unwrap();
+    second.close().await.unwrap();
     let event = log.append(&log.pool, "2").await;
     let mut claimed = Vec::new();
     eventually("the first one reads again", async || {
@@ -130,20 +129,9 @@ async fn a_reader_with_nothing_to_do_keeps_its_seat_as_long_as_it_says_that_it_l
     };
     assert!(Work::claim(&first, &brief).await.events().is_empty());
     log.append(&log.pool, "1").await;
-    let beat = RelayBeat {
-        worker: brief.worker,
-        namespace: "default".to_owned(),
-        publisher: "none".to_owned(),
-        host: "here".to_owned(),
-        pid: 1,
-        version: "1".to_owned(),
-        circuit: CircuitState::Open,
-        circuit_lasted: Duration::ZERO,
-        circuit_reason: None,
-    };
     for _ in 0..8 {
         sleep(Duration::from_millis(500)).await;
-        first.beat(&beat).await.unwrap();
+        first.keep_alive().await.unwrap();
         assert!(
             Work::claim(&second, &brief).await.events().is_empty(),
             "the first one reads"

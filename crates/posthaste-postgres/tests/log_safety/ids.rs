@@ -75,7 +75,7 @@ async fn a_row_whose_id_was_taken_in_another_transaction_comes_late_and_that_is_
     assert_eq!(said.len(), 1, "{said:?}");
     assert!(said[0].contains("id=1") && said[0].contains("rows=1"), "{said:?}");
     assert_eq!((log.failed().await, store.closed_ids().await), (0, Some(0)));
-    store.leave(request(1).worker).await.unwrap();
+    store.close().await.unwrap();
     assert_eq!(log.cursor().await, 2, "the cursor did not go back");
 }
 
@@ -98,7 +98,7 @@ async fn once_rows_came_late_one_that_comes_between_two_readers_is_not_lost() {
     let third = next_id(&log.pool).await;
     log.append(&log.pool, "c").await;
     close_gaps(&first).await;
-    first.leave(request(1).worker).await.unwrap();
+    first.close().await.unwrap();
     let late = log.append_as(&log.pool, third, "d").await;
     let second = log.store();
     let work = Work::claim(&second, &request(10)).await;
@@ -115,7 +115,7 @@ async fn a_new_reader_looks_for_late_rows_below_its_cursor() {
     log.append(&log.pool, "a").await;
     let first = log.store();
     close_gaps(&first).await;
-    first.leave(request(1).worker).await.unwrap();
+    first.close().await.unwrap();
     assert_eq!(log.cursor().await, 2);
     let second = log.store();
     assert!(Work::claim(&second, &request(10)).await.events().is_empty());
@@ -239,7 +239,7 @@ async fn a_sequence_that_was_set_back_is_said_and_not_passed_over() {
     }
     let store = log.store();
     close_gaps(&store).await;
-    store.leave(request(1).worker).await.unwrap();
+    store.close().await.unwrap();
     assert_eq!(log.cursor().await, 5);
     log.run("truncate outbox restart identity").await;
     let unread = log.append(&log.pool, "b").await;

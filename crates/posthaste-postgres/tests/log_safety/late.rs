@@ -27,7 +27,7 @@ async fn delivered(store: &PostgresLogStore, count: usize) -> Vec<String> {
 async fn read_and_leave(log: &Log) {
     let store = log.store();
     close_gaps(&store).await;
-    store.leave(request(1).worker).await.unwrap();
+    store.close().await.unwrap();
 }
 
 /// Nothing came late before, so the earlier reader's cursor is past it.
@@ -68,7 +68,7 @@ async fn a_row_that_came_late_and_was_not_found_before_its_reader_ended_is_deliv
     let work = Work::claim(&first, &request(10)).await;
     assert_eq!(work.keys(), ["c"], "the net has not looked yet");
     work.settle(&first, &[]).await;
-    first.leave(request(1).worker).await.unwrap();
+    first.close().await.unwrap();
     assert_eq!(log.cursor().await, 3);
     let next = log.store();
     assert_eq!(delivered(&next, 1).await, [late]);
@@ -87,13 +87,13 @@ async fn a_restart_repeats_no_row_that_came_in_time() {
     close_gaps(&first).await;
     log.append(&log.pool, "c").await;
     close_gaps(&first).await;
-    first.leave(request(1).worker).await.unwrap();
+    first.close().await.unwrap();
     assert_eq!(log.cursor().await, 3);
     let next = log.store();
     assert!(Work::claim(&next, &request(10)).await.events().is_empty());
     assert_eq!(next.closed_ids().await, Some(0));
     // The owner begins again: rows with the ids of earlier ones are new.
-    next.leave(request(1).worker).await.unwrap();
+    next.close().await.unwrap();
     log.run("truncate outbox restart identity; insert into outbox_cursor (last_processed_id) values (0)")
         .await;
     log.append(&log.pool, "d").await;
@@ -121,7 +121,7 @@ async fn a_log_that_was_written_anew_is_not_delivered_again_and_that_is_said() {
     assert_eq!(store.closed_ids().await, Some(0));
     let said = lines.with(&["ERROR", "rows=2000", "highest=2000", "lower position"]);
     assert_eq!(said.len(), 1, "{said:?}");
-    store.leave(request(1).worker).await.unwrap();
+    store.close().await.unwrap();
     // The remedy that it names.
     log.run("insert into outbox_cursor (last_processed_id) values (1990)")
         .await;

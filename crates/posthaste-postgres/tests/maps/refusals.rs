@@ -1,10 +1,6 @@
 //! What a table cannot do is said with its remedy, never passed over.
 
-use std::time::Duration;
-
-use posthaste_core::store::{
-    DeadHead, Filter, LeadRequest, Ordering, RelayBeat, SchemaStore, Scope, StoreErrorKind, WorkerId,
-};
+use posthaste_core::store::{DeadHead, Filter, Ordering, RelayRegistry, SchemaStore, Scope, StoreErrorKind};
 use posthaste_core::{AdminStore, Inbox, RelayStore, StoreError};
 use posthaste_sql::TableMap;
 use posthaste_sql::table::Shipped;
@@ -56,27 +52,12 @@ async fn what_needs_a_column_that_is_not_there_is_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_registry_relays_are_not_listed_and_none_leads() {
     let place = Place::shipped("usage", 2).await;
-    let (store, worker) = (&place.store, WorkerId::new());
-    let beat = RelayBeat {
-        worker,
-        namespace: "default".into(),
-        publisher: "p".into(),
-        host: "h".into(),
-        pid: 1,
-        version: "0".into(),
-        circuit: posthaste_core::breaker::CircuitState::Closed,
-        circuit_lasted: Duration::ZERO,
-        circuit_reason: None,
-    };
-    store.beat(&beat).await.unwrap();
-    store.leave(worker).await.unwrap();
-    assert_eq!(store.relays("default").await.unwrap(), []);
-    let lead = LeadRequest {
-        namespace: "default".into(),
-        worker,
-        lease: Duration::from_secs(1),
-    };
-    says(store.lead(&lead).await, &["exclusive", "Posthaste's own tables"]);
+    let store = &place.store;
+    assert!(store.registry().is_none(), "there is no table for it");
+    says(
+        store.relays("default").await,
+        &["list of relays", "Posthaste's own tables"],
+    );
     let mut tx = store.pool().begin().await.unwrap();
     says(store.inbox("c").record(&mut tx, "k").await, &["inbox"]);
     drop(tx);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use posthaste_core::lifecycle::{Settlement, Verdict};
-use posthaste_core::store::{Claim, ClaimRequest};
+use posthaste_core::store::{Claim, ClaimRequest, ExtendRequest};
 use posthaste_core::{Message, MessageId, RelayStore};
 use posthaste_relay::{Relay, RelayConfig};
 use posthaste_sql::TableMap;
@@ -216,7 +216,10 @@ async fn a_claim_that_is_not_renewed_is_rolled_back_and_one_that_is_holds() {
         async move {
             for _ in 0..8 {
                 tokio::time::sleep(Duration::from_millis(400)).await;
-                assert_eq!(store.extend(token, &ids, lease).await.unwrap().held, ids);
+                assert_eq!(
+                    store.extend(ExtendRequest::new(token, &ids, lease)).await.unwrap().held,
+                    ids
+                );
             }
         }
     });
@@ -238,7 +241,15 @@ async fn a_claim_that_is_not_renewed_is_rolled_back_and_one_that_is_holds() {
     .await;
     assert_eq!(freed.unwrap(), all[2..], "only those");
     renewed.await.unwrap();
-    assert_eq!(place.store.extend(left.token, &all[2..], lease).await.unwrap().held, []);
+    assert_eq!(
+        place
+            .store
+            .extend(ExtendRequest::new(left.token, &all[2..], lease))
+            .await
+            .unwrap()
+            .held,
+        []
+    );
     assert_eq!(
         place
             .store

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use posthaste_core::lifecycle::{Settlement, Verdict};
-use posthaste_core::store::{Claim, ClaimRequest, ClaimedMessage, RefusedRow, Scope};
+use posthaste_core::store::{Claim, ClaimRequest, ClaimedMessage, ExtendRequest, RecoverRequest, RefusedRow, Scope};
 use posthaste_core::{Enqueued, Message, MessageId, RelayStore};
 use posthaste_sql::table::Shipped;
 
@@ -132,13 +132,28 @@ async fn rows_of_a_vanished_worker_are_recovered_after_five_minutes() {
     let work = claim(&place.store, &first).await;
     assert_eq!(ids(&work), all);
     assert!(claim(&place.store, &unordered(10)).await.messages.is_empty());
-    let recover = async || place.store.recover(&Scope::default(), 4, STALLED).await.unwrap();
+    let recover = async || {
+        place
+            .store
+            .recover(&RecoverRequest {
+                scope: Scope::default(),
+                max_attempts: 4,
+                stalled_after: STALLED,
+            })
+            .await
+            .unwrap()
+    };
     assert_eq!(recover().await, posthaste_core::store::Recovered::default(), "not yet");
     place
         .run("update donation_outbox set locked_at = locked_at - interval '6 minutes'")
         .await;
     assert_eq!(
-        place.store.extend(first.token, &all[..1], STALLED).await.unwrap().held,
+        place
+            .store
+            .extend(ExtendRequest::new(first.token, &all[..1], STALLED))
+            .await
+            .unwrap()
+            .held,
         all[..1],
         "one is alive"
     );
@@ -220,14 +235,30 @@ async fn a_row_that_cannot_be_changed_stops_neither_claims_nor_recovery() {
         .run("update donation_outbox set retry_count = 4 where id = 1")
         .await;
     place.run(refuse).await;
-    let recovered = place.store.recover(&Scope::default(), 4, STALLED).await.unwrap();
+    let recovered = place
+        .store
+        .recover(&RecoverRequest {
+            scope: Scope::default(),
+            max_attempts: 4,
+            stalled_after: STALLED,
+        })
+        .await
+        .unwrap();
     assert_eq!(recovered.pending.len(), 48);
     assert_eq!(
         (recovered.died, refused(&recovered.refused)),
         (all[..1].to_vec(), vec![all[19]])
     );
     place.run(allow).await;
-    let recovered = place.store.recover(&Scope::default(), 4, STALLED).await.unwrap();
+    let recovered = place
+        .store
+        .recover(&RecoverRequest {
+            scope: Scope::default(),
+            max_attempts: 4,
+            stalled_after: STALLED,
+        })
+        .await
+        .unwrap();
     assert_eq!((recovered.pending, recovered.refused), (all[19..20].to_vec(), vec![]));
     place.dispose().await;
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use posthaste_core::breaker::InvalidBreaker;
 use posthaste_core::retry::MAX_DURATION;
-use posthaste_core::store::Terms;
+use posthaste_core::store::RelayStore;
 
 use super::{InvalidConfig, RelayConfig};
 
@@ -25,9 +25,9 @@ fn check(good: bool, field: &str, value: impl Debug, remedy: &str) -> Result<(),
 
 impl RelayConfig {
     /// Checks that a table can give what the settings ask for.
-    pub fn validate_for(&self, terms: Terms) -> Result<(), InvalidConfig> {
+    pub fn validate_for(&self, store: &dyn RelayStore) -> Result<(), InvalidConfig> {
         check(
-            !(self.exclusive && terms.without_lead),
+            !self.exclusive || store.registry().is_some(),
             "exclusive",
             self.exclusive,
             "the table of a map has no place to say which relay is active: leave it out, or use Posthaste's own tables",

@@ -5,7 +5,6 @@
 //! (see [`crate::template`]), and the way rows are claimed follows from the roles that are there (see [`Strategy`]).
 
 mod accept;
-mod ask;
 pub mod catalogue;
 pub mod check;
 mod database;
@@ -20,6 +19,7 @@ mod role;
 mod row;
 mod shipped;
 mod strategy;
+mod support;
 #[cfg(test)]
 mod tests;
 mod topic;

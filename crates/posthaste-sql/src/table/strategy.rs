@@ -33,7 +33,6 @@ impl TableMap {
         Terms {
             settle_together: row_locks,
             attempts_in_place: row_locks && !self.has(Role::Attempts),
-            without_lead: !self.is_own(),
             append_only: self.strategy() == Strategy::Log,
         }
     }

@@ -1,18 +1,32 @@
-//! What a table that lacks a column cannot be asked for.
+//! What a table map cannot be asked for, because its database or its table has no place for it.
 
-use super::{Role, TableMap};
-use posthaste_core::store::{Filter, Ordering, Scope, StoreError, StoreErrorKind};
+use std::fmt::Display;
+
+use super::{Database, Role, TableMap};
+use posthaste_core::store::{Filter, Ordering, Scope, StoreError};
 
 fn refused(message: String, remedy: &'static str) -> StoreError {
-    StoreError {
-        kind: StoreErrorKind::Other,
-        message,
-        remedy: Some(remedy),
-        source: None,
-    }
+    StoreError::unsupported(message, Some(remedy))
 }
 
 impl TableMap {
+    /// Whether a database can serve this map at all. Every store asks when it is made.
+    pub fn check_database(&self, database: Database) -> Result<(), StoreError> {
+        match database.refuses(self.strategy()) {
+            Some(remedy) => Err(self.not_served_by(database, remedy)),
+            None => Ok(()),
+        }
+    }
+
+    /// The answer where a database, or one of its stores, cannot serve this map.
+    pub fn not_served_by(&self, database: Database, problem: impl Display) -> StoreError {
+        let name = &self.name;
+        StoreError::unsupported(
+            format!("{} cannot serve the table map `{name}`: {problem}", database.product()),
+            None,
+        )
+    }
+
     /// Whether rows can be chosen by this scope. A table without namespaces is served as a whole.
     pub fn check_scope(&self, scope: &Scope) -> Result<(), StoreError> {
         if !scope.topics.is_empty() && !self.has(Role::Topic) {

@@ -56,16 +56,12 @@ fn every_shipped_map_is_sound() {
         Terms {
             settle_together: true,
             attempts_in_place: true,
-            without_lead: true,
             append_only: false,
         }
     );
     assert!(terms("commerce").append_only);
     assert!(!terms("logistics").attempts_in_place && terms("logistics").settle_together);
-    let lacks_a_lead = Terms {
-        without_lead: true,
-        ..Terms::default()
-    };
+    let lacks_a_lead = Terms { ..Terms::default() };
     assert_eq!(terms("donation"), lacks_a_lead);
 }
 

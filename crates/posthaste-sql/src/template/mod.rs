@@ -35,6 +35,8 @@ use thiserror::Error;
 
 pub use choice::Choice;
 
+use posthaste_core::StoreError;
+
 use crate::closest::closest;
 use crate::dialect::{Dialect, Form};
 use crate::table::{Column, Identifier, Part, Role, Table, TableMap, Word};
@@ -70,6 +72,15 @@ pub enum TemplateError {
         /// How it begins.
         part: String,
     },
+}
+
+impl From<TemplateError> for StoreError {
+    fn from(error: TemplateError) -> Self {
+        Self {
+            source: Some(Box::new(error.clone())),
+            ..Self::unsupported(error.to_string(), Some("map the column, or leave out what needs it"))
+        }
+    }
 }
 
 /// The columns that make a message, and how they are read.

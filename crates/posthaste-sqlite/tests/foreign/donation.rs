@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use posthaste_core::lifecycle::{LeaseToken, Settlement, State};
 use posthaste_core::store::{
-    AdminStore, ClaimRequest, Filter, ProducerStore, Recovered, RefusedRow, RelayStore, Scope,
+    AdminStore, ClaimRequest, ExtendRequest, Filter, ProducerStore, RecoverRequest, Recovered, RefusedRow, RelayStore,
+    Scope,
 };
 use posthaste_core::validate::TypeNameRule;
 use posthaste_core::{Enqueued, Message, OutboxOptions};
@@ -171,8 +172,12 @@ async fn rows_of_vanished_workers_return_after_five_minutes_or_die() {
     }
     let request = request();
     assert_eq!(foreign.store.claim(&request).await.unwrap().messages.len(), 3);
-    let scope = Scope::default();
-    let recover = || foreign.store.recover(&scope, 4, FIVE_MINUTES);
+    let stalled = RecoverRequest {
+        scope: Scope::default(),
+        max_attempts: 4,
+        stalled_after: FIVE_MINUTES,
+    };
+    let recover = || foreign.store.recover(&stalled);
     assert_eq!(recover().await.unwrap(), Recovered::default(), "they are alive");
     foreign
         .execute("update donation_outbox set locked_at = datetime('now', '-10 minutes') where id < 3")
@@ -182,7 +187,7 @@ async fn rows_of_vanished_workers_return_after_five_minutes_or_die() {
     assert_eq!(
         foreign
             .store
-            .extend(request.token, &[1.into()], FIVE_MINUTES)
+            .extend(ExtendRequest::new(request.token, &[1.into()], FIVE_MINUTES))
             .await
             .unwrap()
             .held,
@@ -289,7 +294,12 @@ async fn a_row_that_cannot_be_changed_stops_neither_claims_nor_recovery() {
         .execute("update donation_outbox set retry_count = 4 where id = 1")
         .await;
     foreign.execute(&refuse("second")).await;
-    let recover = || foreign.store.recover(&all.scope, 4, FIVE_MINUTES);
+    let stalled = RecoverRequest {
+        scope: all.scope,
+        max_attempts: 4,
+        stalled_after: FIVE_MINUTES,
+    };
+    let recover = || foreign.store.recover(&stalled);
     let recovered = recover().await.unwrap();
     assert_eq!(recovered.pending.len(), 48);
     assert_eq!(

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use posthaste_core::lifecycle::{Settlement, State};
-use posthaste_core::store::{AdminStore, Filter, ProducerStore, RelayStore, SchemaStore};
+use posthaste_core::store::{AdminStore, ExtendRequest, Filter, ProducerStore, RelayStore, SchemaStore};
 use posthaste_core::{Message, OutboxOptions};
 use posthaste_sql::TableMap;
 use posthaste_sqlite::SqliteStore;
@@ -203,7 +203,7 @@ async fn live(names: &Names, map: TableMap) {
     assert_eq!(statuses(&pool, names).await, [&names.words[2]; 3].map(Clone::clone));
     assert_eq!(
         store
-            .extend(request.token, &[1.into()], request.lease)
+            .extend(ExtendRequest::new(request.token, &[1.into()], request.lease))
             .await
             .unwrap()
             .held,

@@ -1,9 +1,6 @@
 //! What is refused before anything runs, and what is said.
 
-use posthaste_core::breaker::CircuitState;
-use posthaste_core::store::{
-    AdminStore, ClaimRequest, Filter, LeadRequest, RelayBeat, RelayStore, Scope, StoreErrorKind, WorkerId,
-};
+use posthaste_core::store::{AdminStore, ClaimRequest, Filter, RelayRegistry, RelayStore, Scope, StoreErrorKind};
 use posthaste_core::{Inbox, StoreError};
 use posthaste_sql::TableMap;
 use posthaste_sql::table::Shipped;
@@ -83,33 +80,14 @@ async fn a_mapped_column_that_is_missing_is_named() {
 #[tokio::test]
 async fn what_needs_a_registry_is_quiet_or_says_so() {
     let foreign = Foreign::new(USAGE_DDL, usage_map()).await;
-    let worker = WorkerId::new();
-    let beat = RelayBeat {
-        worker,
-        namespace: "default".to_owned(),
-        publisher: "null".to_owned(),
-        host: "here".to_owned(),
-        pid: 1,
-        version: "0".to_owned(),
-        circuit: CircuitState::Closed,
-        circuit_lasted: std::time::Duration::ZERO,
-        circuit_reason: None,
-    };
-    foreign.store.beat(&beat).await.unwrap();
-    assert!(foreign.store.relays("default").await.unwrap().is_empty());
-    foreign.store.leave(worker).await.unwrap();
-    let lead = LeadRequest {
-        namespace: "default".to_owned(),
-        worker,
-        lease: std::time::Duration::from_secs(1),
-    };
+    assert!(foreign.store.registry().is_none(), "there is no table for it");
     says(
-        &foreign.store.lead(&lead).await.unwrap_err(),
-        &["exclusive", "`usage`", "has no table for it"],
+        &foreign.store.relays("default").await.unwrap_err(),
+        &["list of relays", "`usage`", "has no table for it"],
     );
     let mut tx = foreign.store.pool().begin().await.unwrap();
     let error = foreign.store.inbox("c").record(&mut tx, "k").await.unwrap_err();
-    says(&error, &["no table for what consumers have handled"]);
+    says(&error, &["inbox", "`usage`", "has no table for it"]);
 }
 
 #[tokio::test]

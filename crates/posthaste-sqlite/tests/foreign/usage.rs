@@ -1,7 +1,7 @@
 //! A leased table with dedupe keys, namespaces and tenants, whose times are texts.
 
 use posthaste_core::lifecycle::{LeaseToken, Settlement};
-use posthaste_core::store::{ProducerStore, RelayStore};
+use posthaste_core::store::{ExtendRequest, ProducerStore, RelayStore};
 use posthaste_core::{Enqueued, Message, OutboxOptions};
 use posthaste_testkit::{RecordingPublisher, drain};
 
@@ -119,7 +119,7 @@ async fn the_column_for_the_worker_holds_a_proof_that_never_repeats() {
     assert_eq!(foreign.store.settle(&late).await.unwrap().lost, [id], "lost");
     let held = foreign
         .store
-        .extend(first.token, &[id], first.lease)
+        .extend(ExtendRequest::new(first.token, &[id], first.lease))
         .await
         .unwrap()
         .held;

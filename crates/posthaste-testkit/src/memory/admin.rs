@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use posthaste_core::lifecycle::State;
-use posthaste_core::store::{Filter, Record, RelayRecord, StoreErrorKind};
+use posthaste_core::store::{Filter, Record, StoreErrorKind};
 use posthaste_core::{AdminStore, MessageId, StoreError};
 
 use super::MemoryStore;
@@ -71,10 +71,6 @@ impl AdminStore for MemoryStore {
         let is_free = |dedupe: &Dedupe| dedupe.until <= now && rows.row(dedupe.id).is_none_or(|(_, row)| is_old(row));
         let free = rows.dedupe.values().filter(|dedupe| is_free(dedupe)).count();
         Ok((old + free) as u64)
-    }
-
-    async fn relays(&self, namespace: &str) -> Result<Vec<RelayRecord>, StoreError> {
-        Ok(self.shared.rows().relays(namespace, self.clock.now()))
     }
 }
 

@@ -6,10 +6,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use posthaste_core::integrity::StoredHash;
-use posthaste_core::lifecycle::{Lease, LeaseToken, Settlement, State};
+use posthaste_core::lifecycle::{Lease, Settlement, State};
 use posthaste_core::store::{
-    BusyRow, Claim, ClaimRequest, ClaimedMessage, Extended, LeadRequest, Leadership, Migration, OutboxStats,
-    ProducerStore, Recovered, RelayBeat, SchemaStore, Scope, Settled, Terms, WorkerId,
+    BusyRow, Claim, ClaimRequest, ClaimedMessage, ExtendRequest, Extended, LeadRequest, Leadership, Migration,
+    OutboxStats, ProducerStore, RecoverRequest, Recovered, RelayBeat, RelayRecord, RelayRegistry, SchemaStore, Scope,
+    Settled, Terms, WorkerId,
 };
 use posthaste_core::wake::WakeSource;
 use posthaste_core::{EnqueueError, Enqueued, Message, MessageId, OutboxOptions, RelayStore, StoreError};
@@ -99,7 +100,8 @@ impl RelayStore for MemoryStore {
         })
     }
 
-    async fn extend(&self, token: LeaseToken, ids: &[MessageId], lease: Duration) -> Result<Extended, StoreError> {
+    async fn extend(&self, request: ExtendRequest<'_>) -> Result<Extended, StoreError> {
+        let ExtendRequest { token, ids, lease } = request;
         let now = self.clock.now();
         let mut rows = self.rows_at(now);
         let until = self.until(now, lease);
@@ -120,18 +122,13 @@ impl RelayStore for MemoryStore {
         self.table.terms()
     }
 
-    async fn recover(
-        &self,
-        scope: &Scope,
-        max_attempts: u32,
-        stalled_after: Duration,
-    ) -> Result<Recovered, StoreError> {
+    async fn recover(&self, request: &RecoverRequest) -> Result<Recovered, StoreError> {
         if self.table.lease != MemoryLease::Since {
             return Ok(Recovered::default());
         }
         let now = self.clock.now();
         let mut rows = self.shared.rows();
-        Ok(rows.recover(scope, max_attempts, now - stalled_after, now))
+        Ok(rows.recover(&request.scope, request.max_attempts, now - request.stalled_after, now))
     }
 
     async fn sweep(&self, scope: &Scope, max_attempts: u32) -> Result<Vec<MessageId>, StoreError> {
@@ -190,18 +187,8 @@ impl RelayStore for MemoryStore {
         Ok(stats)
     }
 
-    async fn beat(&self, beat: &RelayBeat) -> Result<(), StoreError> {
-        self.shared.rows().beat(beat, self.clock.now());
-        Ok(())
-    }
-
-    async fn lead(&self, request: &LeadRequest) -> Result<Leadership, StoreError> {
-        Ok(self.shared.rows().lead(request, self.clock.now()))
-    }
-
-    async fn leave(&self, worker: WorkerId) -> Result<(), StoreError> {
-        self.shared.rows().leave(worker);
-        Ok(())
+    fn registry(&self) -> Option<&dyn RelayRegistry> {
+        Some(self)
     }
 
     async fn wake_source(&self) -> Option<Box<dyn WakeSource>> {
@@ -210,6 +197,27 @@ impl RelayStore for MemoryStore {
 
     async fn check_for(&self, _scope: &Scope) -> Result<(), StoreError> {
         Ok(())
+    }
+}
+
+#[async_trait]
+impl RelayRegistry for MemoryStore {
+    async fn heartbeat(&self, beat: &RelayBeat) -> Result<(), StoreError> {
+        self.shared.rows().beat(beat, self.clock.now());
+        Ok(())
+    }
+
+    async fn elect_leader(&self, request: &LeadRequest) -> Result<Leadership, StoreError> {
+        Ok(self.shared.rows().lead(request, self.clock.now()))
+    }
+
+    async fn deregister(&self, worker: WorkerId) -> Result<(), StoreError> {
+        self.shared.rows().leave(worker);
+        Ok(())
+    }
+
+    async fn relays(&self, namespace: &str) -> Result<Vec<RelayRecord>, StoreError> {
+        Ok(self.shared.rows().relays(namespace, self.clock.now()))
     }
 }
 

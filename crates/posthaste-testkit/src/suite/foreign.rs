@@ -3,7 +3,8 @@
 use chrono::Utc;
 use posthaste_core::RelayStore;
 use posthaste_core::lifecycle::{State, Verdict};
-use posthaste_core::store::{LeadRequest, WorkerId};
+
+use posthaste_relay::RelayConfig;
 use posthaste_sql::table::Role;
 
 use super::steps::{MINUTE, SECOND, Worker, enqueue_new, plain, record, records, retry};
@@ -78,20 +79,15 @@ pub async fn only_what_died_has_a_letter<B: Backend>(b: &B) {
 
 /// All stores refuse in the same words.
 pub async fn relays_cannot_agree_on_a_leader_where_there_is_no_table_for_it<B: Backend>(b: &B) {
-    let request = LeadRequest {
-        namespace: "default".to_owned(),
-        worker: WorkerId::new(),
-        lease: MINUTE,
+    assert!(b.store().registry().is_none(), "there is no table");
+    let config = RelayConfig {
+        exclusive: true,
+        ..RelayConfig::default()
     };
-    let error = b
-        .store()
-        .lead(&request)
-        .await
+    let error = config
+        .validate_for(b.store())
         .expect_err("there is no table")
         .to_string();
-    assert!(error.starts_with("exclusive: the table map `"), "{error}");
-    assert!(
-        error.contains("has no table for it; use Posthaste's own tables"),
-        "{error}"
-    );
+    assert!(error.contains("exclusive"), "{error}");
+    assert!(error.contains("leave it out, or use Posthaste's own tables"), "{error}");
 }

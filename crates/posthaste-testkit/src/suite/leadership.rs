@@ -1,13 +1,13 @@
 //! Being the one active relay.
 
+use posthaste_core::RelayStore;
 use posthaste_core::breaker::CircuitState;
 use posthaste_core::store::{LeadRequest, Leadership, RelayBeat, WorkerId};
-use posthaste_core::{AdminStore, RelayStore};
 use posthaste_relay::{Relay, RelayConfig, RelayError};
 use tokio::time::sleep;
 
 use super::engine::{config, drain, eventually, start};
-use super::steps::{ALMOST_LEASE, HOUR, LEASE, LEASE_AND_MORE, SECOND, enqueue_new, plain, record};
+use super::steps::{ALMOST_LEASE, HOUR, LEASE, LEASE_AND_MORE, SECOND, enqueue_new, plain, record, registry};
 use crate::RecordingPublisher;
 use crate::backend::Backend;
 
@@ -28,7 +28,7 @@ async fn lead<B: Backend>(b: &B, namespace: &str, worker: WorkerId) -> Leadershi
         worker,
         lease: LEASE,
     };
-    b.store().lead(&request).await.expect("lead works")
+    registry(b).elect_leader(&request).await.expect("lead works")
 }
 
 /// Whether somebody else was named, and who.
@@ -82,7 +82,7 @@ pub async fn a_lead_that_ran_out_goes_to_the_next_who_asks<B: Backend>(b: &B) {
 pub async fn a_leader_that_leaves_is_followed_at_once<B: Backend>(b: &B) {
     let [first, second] = [WorkerId::new(), WorkerId::new()];
     assert_eq!(lead(b, "default", first).await, Leadership::Held);
-    b.store().leave(first).await.expect("leave works");
+    registry(b).deregister(first).await.expect("leave works");
     assert_eq!(lead(b, "default", second).await, Leadership::Held);
 }
 
@@ -90,7 +90,7 @@ pub async fn a_leader_that_leaves_is_followed_at_once<B: Backend>(b: &B) {
 pub async fn only_the_leader_can_end_its_lead<B: Backend>(b: &B) {
     let [first, second, third] = [(); 3].map(|()| WorkerId::new());
     assert_eq!(lead(b, "default", first).await, Leadership::Held);
-    b.store().leave(second).await.expect("leave works");
+    registry(b).deregister(second).await.expect("leave works");
     assert_eq!(leader(lead(b, "default", third).await), Some(first));
 }
 
@@ -117,10 +117,10 @@ pub async fn the_list_shows_who_leads<B: Backend>(b: &B) {
             circuit_lasted: LEASE,
             circuit_reason: None,
         };
-        b.store().beat(&beat).await.expect("beat works");
+        registry(b).heartbeat(&beat).await.expect("beat works");
     }
     let leading = async || -> Vec<WorkerId> {
-        let relays = b.store().relays("default").await.expect("relays works");
+        let relays = registry(b).relays("default").await.expect("relays works");
         let leading = relays.iter().filter(|relay| relay.leads);
         leading.map(|relay| relay.worker.into()).collect()
     };
@@ -216,7 +216,7 @@ pub async fn a_relay_that_lost_the_lead_claims_nothing_more<B: Backend>(b: &B) {
     let ids = enqueue_new(b, [plain("2")]).await;
     sleep(SECOND / 2).await;
     assert_eq!(broker.ids().len(), 1, "it stands by");
-    b.store().leave(usurper).await.expect("leave works");
+    registry(b).deregister(usurper).await.expect("leave works");
     eventually("the relay to lead again", async || broker.ids()[1..] == ids).await;
     shutdown.cancel();
     relay.await.expect("the relay does not panic");
@@ -232,7 +232,7 @@ pub async fn a_relay_that_may_not_be_active_does_not_drain<B: Backend>(b: &B) {
     assert!(matches!(error, RelayError::StandingBy { .. }), "{error}");
     assert!(error.to_string().contains(&other.as_uuid().to_string()), "{error}");
     assert_eq!(broker.ids(), []);
-    b.store().leave(other).await.expect("leave works");
+    registry(b).deregister(other).await.expect("leave works");
     drain(b, broker.clone(), exclusive()).await;
     broker.assert_delivered_once(&ids);
     assert_eq!(lead(b, "default", other).await, Leadership::Held, "the drain is over");

@@ -2,7 +2,7 @@
 //! nothing is lost.
 
 use posthaste_core::lifecycle::{LeaseToken, Settlement, State, Verdict};
-use posthaste_core::store::Extended;
+use posthaste_core::store::{ExtendRequest, Extended};
 use posthaste_core::{MessageId, RelayStore};
 use tokio::time::{sleep, timeout};
 
@@ -48,7 +48,7 @@ pub async fn a_locked_row_is_neither_renewed_nor_lost<B: Backend>(b: &B) {
     let mut tx = b.begin().await;
     b.lock_row(&mut tx, ids[1]).await;
     let asked = [ids[0], ids[1], ids[2], MessageId::new()];
-    let extended = soon(b.store().extend(work.token, &asked, HOUR)).await;
+    let extended = soon(b.store().extend(ExtendRequest::new(work.token, &asked, HOUR))).await;
     let Extended { mut held, busy } = extended.expect("extend works");
     held.sort();
     let mut others = vec![ids[0], ids[2]];
@@ -56,7 +56,10 @@ pub async fn a_locked_row_is_neither_renewed_nor_lost<B: Backend>(b: &B) {
     assert_eq!((held, busy), (others, vec![ids[1]]));
     assert_eq!(record(b, ids[1]).await, before);
     b.rollback(tx).await;
-    let extended = b.store().extend(work.token, &ids[1..2], LEASE).await;
+    let extended = b
+        .store()
+        .extend(ExtendRequest::new(work.token, &ids[1..2], LEASE))
+        .await;
     assert_eq!(extended.expect("extend works"), Extended::all(vec![ids[1]]));
 }
 

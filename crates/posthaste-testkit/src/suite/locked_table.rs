@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use posthaste_core::lifecycle::{State, Verdict};
-use posthaste_core::store::{Extended, StoreErrorKind};
+use posthaste_core::store::{ExtendRequest, Extended, StoreErrorKind};
 use posthaste_core::{MessageId, RelayStore};
 use posthaste_relay::{RelayConfig, RelayReport};
 use tokio::time::{sleep, timeout};
@@ -35,12 +35,12 @@ pub async fn verdicts_and_renewals_are_busy_and_nothing_is_lost<B: Backend>(b: &
     busy.sort();
     assert_eq!(busy, ids);
     assert!(settled.busy.iter().all(|row| row.holder.is_some()), "it says who");
-    let extended = soon(b.store().extend(work.token, &ids, LEASE)).await;
+    let extended = soon(b.store().extend(ExtendRequest::new(work.token, &ids, LEASE))).await;
     assert_eq!(extended.expect("a lock is no failure"), Extended::busy(ids.clone()));
 
     b.rollback(tx).await;
     assert_eq!(record(b, ids[0]).await, before, "nothing is written late");
-    let extended = b.store().extend(work.token, &ids, LEASE).await;
+    let extended = b.store().extend(ExtendRequest::new(work.token, &ids, LEASE)).await;
     assert_eq!(extended.expect("extend works").busy, []);
     let verdicts = ids.iter().map(|id| work.verdict(*id, Verdict::Delivered));
     assert_eq!(settle(b, verdicts.collect()).await, []);

@@ -1,13 +1,13 @@
 //! What relays say of themselves.
 
+use posthaste_core::BreakerConfig;
 use posthaste_core::breaker::CircuitState;
 use posthaste_core::store::{RelayBeat, RelayRecord, WorkerId};
-use posthaste_core::{AdminStore, BreakerConfig, RelayStore};
 
 use posthaste_relay::RelayConfig;
 
 use super::engine::{OneByOne, broker, config, eventually, start};
-use super::steps::{HOUR, MINUTE, SECOND, enqueue_new, plain};
+use super::steps::{HOUR, MINUTE, SECOND, enqueue_new, plain, registry};
 use crate::backend::Backend;
 
 fn beat(namespace: &str) -> RelayBeat {
@@ -25,11 +25,11 @@ fn beat(namespace: &str) -> RelayBeat {
 }
 
 async fn send<B: Backend>(b: &B, beat: &RelayBeat) {
-    b.store().beat(beat).await.expect("beat works");
+    registry(b).heartbeat(beat).await.expect("beat works");
 }
 
 async fn relays<B: Backend>(b: &B, namespace: &str) -> Vec<RelayRecord> {
-    b.store().relays(namespace).await.expect("relays works")
+    registry(b).relays(namespace).await.expect("relays works")
 }
 
 /// Every field comes back, and the times are the database's.
@@ -106,9 +106,9 @@ pub async fn a_relay_that_leaves_is_off_the_list<B: Backend>(b: &B) {
     for beat in &beats {
         send(b, beat).await;
     }
-    b.store().leave(beats[0].worker).await.expect("leave works");
-    b.store()
-        .leave(beats[0].worker)
+    registry(b).deregister(beats[0].worker).await.expect("leave works");
+    registry(b)
+        .deregister(beats[0].worker)
         .await
         .expect("leaving twice is nothing");
     let listed: Vec<_> = relays(b, "default").await.iter().map(|relay| relay.worker).collect();

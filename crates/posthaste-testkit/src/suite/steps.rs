@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use posthaste_core::lifecycle::{LeaseToken, Settlement, State, Verdict};
 use posthaste_core::store::{
-    Claim, ClaimRequest, ClaimedMessage, DeadHead, Filter, Ordering, Record, RefusedRow, Scope, WorkerId,
+    Claim, ClaimRequest, ClaimedMessage, DeadHead, Filter, Ordering, Record, RefusedRow, RelayRegistry, Scope, WorkerId,
 };
 use posthaste_core::{AdminStore, EnqueueError, Enqueued, Message, MessageId, OutboxOptions, RelayStore, StoreError};
 
@@ -281,4 +281,9 @@ pub(super) fn retry(delay: Duration) -> Verdict {
         delay,
         error: "the broker is away".into(),
     }
+}
+
+/// The list of relays, for cases that need one.
+pub(super) fn registry<B: Backend>(b: &B) -> &dyn RelayRegistry {
+    b.store().registry().expect("the table has a list of relays")
 }

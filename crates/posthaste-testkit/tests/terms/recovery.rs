@@ -1,7 +1,7 @@
 //! Tables that say when a row was claimed, and not for how long.
 
 use posthaste_core::lifecycle::{LeaseToken, State};
-use posthaste_core::store::{ClaimRequest, DeadHead, Ordering, Scope, WorkerId};
+use posthaste_core::store::{ClaimRequest, DeadHead, Ordering, RecoverRequest, Scope, WorkerId};
 use posthaste_core::{AdminStore, Outcome, RelayStore};
 use posthaste_relay::RelayConfig;
 use posthaste_testkit::{MemoryLease, MemoryStore, MemoryTable};
@@ -83,7 +83,14 @@ async fn a_message_that_kills_its_worker_on_the_last_attempt_ends_dead() {
         let row = store.show(id).await.unwrap().unwrap();
         assert_eq!((row.state, row.attempts), (State::Processing, attempt));
         if attempt < 5 {
-            let recovered = store.recover(&Scope::default(), 5, MINUTE * 5).await.unwrap();
+            let recovered = store
+                .recover(&RecoverRequest {
+                    scope: Scope::default(),
+                    max_attempts: 5,
+                    stalled_after: MINUTE * 5,
+                })
+                .await
+                .unwrap();
             assert_eq!(recovered.pending, [id]);
         }
     }

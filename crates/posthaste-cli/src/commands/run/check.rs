@@ -31,7 +31,7 @@ pub(super) async fn run(config: &Config, json: bool) -> anyhow::Result<()> {
             let version = store.applied().await?.into_iter().max().unwrap_or_default();
             format!("schema version {version}")
         };
-        config.relay.validate_for(store.terms())?;
+        config.relay.validate_for(&*store)?;
         store.check_for(&config.relay.scope).await?;
         let namespace = &config.relay.scope.namespace;
         let stats = store.stats(namespace).await?;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::bail;
 use clap::Args;
 use humantime_serde::re::humantime::format_duration;
+use posthaste_core::StoreError;
 use posthaste_core::breaker::CircuitState;
 use posthaste_core::store::{OutboxStats, RelayRecord, Store};
 use posthaste_sql::TableMap;
@@ -203,13 +204,20 @@ async fn look<'a>(store: &dyn Store, config: &'a Config, namespace: &'a str) -> 
         map: config.database.table_map().map(TableMap::name),
         namespace,
         stats: store.stats(namespace).await?,
-        relays: store
-            .relays(namespace)
+        relays: relays(store, namespace)
             .await?
             .into_iter()
             .map(FoundRelay::from)
             .collect(),
     })
+}
+
+/// None where there is no list of them.
+async fn relays(store: &dyn Store, namespace: &str) -> Result<Vec<RelayRecord>, StoreError> {
+    match store.registry() {
+        Some(registry) => registry.relays(namespace).await,
+        None => Ok(Vec::new()),
+    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,85 @@
+//! An operator's verbs.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use chrono::{DateTime, Utc};
+
+use super::StoreError;
+#[cfg(doc)]
+use super::{RelayStore, StoreErrorKind};
+use crate::lifecycle::State;
+use crate::message::{Message, MessageId};
+
+/// Which rows an operator means. All given conditions must hold.
+#[derive(Clone, Debug, Default)]
+pub struct Filter {
+    /// In this namespace.
+    pub namespace: Option<String>,
+    /// In this state.
+    pub state: Option<State>,
+    /// With this topic.
+    pub topic: Option<String>,
+    /// With this ordering key.
+    pub ordering_key: Option<String>,
+    /// Of this tenant.
+    pub tenant: Option<String>,
+    /// With one of these ids; any if empty.
+    pub ids: Vec<MessageId>,
+}
+
+/// A row as an operator sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// What was enqueued.
+    pub message: Message,
+    /// Its number, where the table numbers its rows.
+    pub sequence: Option<i64>,
+    /// Where it stands.
+    pub state: State,
+    /// Claims so far.
+    pub attempts: u32,
+    /// Not to be claimed earlier. When it was enqueued, where the table does not say.
+    pub next_attempt_at: DateTime<Utc>,
+    /// Which worker has it.
+    pub locked_by: Option<String>,
+    /// Until when.
+    pub locked_until: Option<DateTime<Utc>>,
+    /// The last failure.
+    pub last_error: Option<String>,
+    /// When it was enqueued.
+    pub created_at: DateTime<Utc>,
+    /// When it last changed. When it was enqueued, where the table does not say.
+    pub updated_at: DateTime<Utc>,
+    /// When it was delivered.
+    pub delivered_at: Option<DateTime<Utc>>,
+}
+
+/// An operator's verbs.
+///
+/// # Contract
+/// - **replay** makes dead rows pending with a fresh count of attempts; **discard** removes dead rows. Both touch only
+///   rows that are dead at that moment and return the ids they changed: of two operators who replay the same row one
+///   gets an empty answer.
+///
+/// # Errors
+/// [`StoreErrorKind::Unsupported`] if a condition of the filter names what the table has no column for. Then nothing was
+/// changed. [`StoreErrorKind::Contention`] if another transaction has a row that is meant; what was changed before it stays.
+#[async_trait]
+pub trait AdminStore: Send + Sync + 'static {
+    /// Rows in the table's order, beginning after the row `after`. A row that is gone cannot be gone on from: that is an
+    /// error, not an empty page.
+    async fn list(&self, filter: &Filter, after: Option<MessageId>, limit: u32) -> Result<Vec<Record>, StoreError>;
+
+    /// One row.
+    async fn show(&self, id: MessageId) -> Result<Option<Record>, StoreError>;
+
+    /// Makes dead rows pending again, at most `limit`.
+    async fn replay(&self, filter: &Filter, limit: u32) -> Result<Vec<MessageId>, StoreError>;
+
+    /// Removes dead rows, at most `limit`.
+    async fn discard(&self, filter: &Filter, limit: u32) -> Result<Vec<MessageId>, StoreError>;
+
+    /// How many rows [`RelayStore::purge`] would remove if it were called until nothing is left to remove. Removes nothing.
+    async fn purgeable(&self, keep: Duration) -> Result<u64, StoreError>;
+}

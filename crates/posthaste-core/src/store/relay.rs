@@ -1,0 +1,191 @@
+//! The relay's verbs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Claim, ClaimRequest, ExtendRequest, Extended, RecoverRequest, Recovered, RelayRegistry, Scope, Settled, StoreError,
+};
+#[cfg(doc)]
+use super::{Halving, Ordering, StoreErrorKind};
+use crate::lifecycle::Settlement;
+use crate::message::MessageId;
+use crate::wake::WakeSource;
+
+/// What a table asks of the engine, because of what it lacks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Terms {
+    /// The rows of a claim are locked by one transaction, so their verdicts are written with one call.
+    pub settle_together: bool,
+    /// There is no place for a count of attempts, so all of them are made within one claim.
+    pub attempts_in_place: bool,
+    /// Rows are written once: nobody mends them, and none is replayed where it stands.
+    pub append_only: bool,
+}
+
+/// The relay's verbs.
+///
+/// # Contract
+/// - **claim** takes, in one transaction, rows that are pending and due, or rows whose lease ran out; it counts the
+///   attempt, sets the lease and `updated_at`, and returns them by sequence. No row is ever under two live leases.
+///   Under [`Ordering::PerKey`] claims of one outbox are serialised. A row whose claim the database refuses (a constraint,
+///   a trigger) keeps nobody else from being claimed but those that follow it in its key: the store finds it by
+///   [`Halving`] and names it.
+/// - **settle** applies each verdict only to a processing row under the same token, and returns the ids it could not
+///   settle: their lease was lost. A lost lease is never silent. A verdict that the database refuses (a constraint, a
+///   trigger, a right that is missing) fails the call as a whole and leaves every row as it was, so that the engine can
+///   find the culprit by halving; under [`Terms::settle_together`], where the call ends the transaction, the store
+///   halves under savepoints itself and names the refused ones. A row that another transaction has locked is not waited
+///   for, or only for a moment: it is named as busy, and its neighbours are settled.
+/// - **extend** prolongs the leases that are still held under the token. Rows that another transaction has locked are
+///   not waited for either, and are neither prolonged nor lost.
+/// - **recover** takes back rows from workers that vanished, where the table does not say until when a claim holds and a
+///   claim therefore cannot: those that were locked longer than `stalled_after` ago are pending again, or dead if
+///   they have used all their attempts. Those that the database refuses to change are named and keep nobody else.
+/// - **sweep** gives up rows in the relay's scope that used all their attempts without a verdict.
+/// - **purge** removes delivered rows older than `keep` and dedupe keys past their window, at most `limit` of each, and
+///   returns how many; never a row that is not delivered.
+/// - **keep_alive** is called every few seconds while a relay runs, also when there is nothing to claim, and **close** when it
+///   has ended, for stores that keep something for the relay between its calls.
+///
+/// # Errors
+/// Every verb says by [`StoreErrorKind`] what the engine may do about it. Those that may pass
+/// ([`is_transient`](StoreErrorKind::is_transient): the server is gone, the pool is empty, a deadlock, a standby) are tried again
+/// until they do. [`StoreErrorKind::Other`] from **settle** is taken for a refusal of some verdict, which is searched for.
+/// [`StoreErrorKind::Unsupported`] says that the table has no place for what was asked; **check_for** says so before anything
+/// is published. [`StoreErrorKind::Access`] and [`StoreErrorKind::SchemaMissing`] are for an operator, with the remedy in the
+/// error; the relay goes on trying, for they are mended while it runs.
+#[async_trait]
+pub trait RelayStore: Send + Sync + 'static {
+    /// Hands out work.
+    async fn claim(&self, request: &ClaimRequest) -> Result<Claim, StoreError>;
+
+    /// Applies verdicts; says which of them it could not apply.
+    async fn settle(&self, settlements: &[Settlement]) -> Result<Settled, StoreError>;
+
+    /// Prolongs leases; says which of them are still held.
+    async fn extend(&self, request: ExtendRequest<'_>) -> Result<Extended, StoreError>;
+
+    /// What the table asks of the engine.
+    fn terms(&self) -> Terms {
+        Terms::default()
+    }
+
+    /// Takes back what vanished workers held, where a claim cannot.
+    async fn recover(&self, _request: &RecoverRequest) -> Result<Recovered, StoreError> {
+        Ok(Recovered::default())
+    }
+
+    /// Gives up exhausted rows.
+    async fn sweep(&self, scope: &Scope, max_attempts: u32) -> Result<Vec<MessageId>, StoreError>;
+
+    /// Removes what is no longer needed; returns how many rows.
+    async fn purge(&self, keep: Duration, limit: u32) -> Result<u64, StoreError>;
+
+    /// Counts what is there.
+    async fn stats(&self, namespace: &str) -> Result<OutboxStats, StoreError>;
+
+    /// Where relays say that they are there and agree on a leader, where the outbox has a place for that.
+    fn registry(&self) -> Option<&dyn RelayRegistry> {
+        None
+    }
+
+    /// Lets the database hear that the relay lives.
+    async fn keep_alive(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    /// Gives back what was kept for the relay, so that another one can have it at once.
+    async fn close(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    /// A source of wake-ups, where the database has one.
+    async fn wake_source(&self) -> Option<Box<dyn WakeSource>> {
+        None
+    }
+
+    /// Whether everything is there that a relay of this scope needs: connection, tables, rights. Also writes every verdict
+    /// once, to rows of the scope, in a transaction that is rolled back, so that what the database would refuse is known
+    /// before anything is published. Rows of others are left alone: what their triggers say is not about this relay.
+    async fn check_for(&self, scope: &Scope) -> Result<(), StoreError>;
+
+    /// The same for the default scope.
+    async fn check(&self) -> Result<(), StoreError> {
+        self.check_for(&Scope::default()).await
+    }
+}
+
+#[async_trait]
+impl<S: RelayStore + ?Sized> RelayStore for Arc<S> {
+    async fn claim(&self, request: &ClaimRequest) -> Result<Claim, StoreError> {
+        (**self).claim(request).await
+    }
+
+    async fn settle(&self, settlements: &[Settlement]) -> Result<Settled, StoreError> {
+        (**self).settle(settlements).await
+    }
+
+    async fn extend(&self, request: ExtendRequest<'_>) -> Result<Extended, StoreError> {
+        (**self).extend(request).await
+    }
+
+    fn terms(&self) -> Terms {
+        (**self).terms()
+    }
+
+    async fn recover(&self, request: &RecoverRequest) -> Result<Recovered, StoreError> {
+        (**self).recover(request).await
+    }
+
+    async fn sweep(&self, scope: &Scope, max_attempts: u32) -> Result<Vec<MessageId>, StoreError> {
+        (**self).sweep(scope, max_attempts).await
+    }
+
+    async fn purge(&self, keep: Duration, limit: u32) -> Result<u64, StoreError> {
+        (**self).purge(keep, limit).await
+    }
+
+    async fn stats(&self, namespace: &str) -> Result<OutboxStats, StoreError> {
+        (**self).stats(namespace).await
+    }
+
+    fn registry(&self) -> Option<&dyn RelayRegistry> {
+        (**self).registry()
+    }
+
+    async fn keep_alive(&self) -> Result<(), StoreError> {
+        (**self).keep_alive().await
+    }
+
+    async fn close(&self) -> Result<(), StoreError> {
+        (**self).close().await
+    }
+
+    async fn wake_source(&self) -> Option<Box<dyn WakeSource>> {
+        (**self).wake_source().await
+    }
+
+    async fn check_for(&self, scope: &Scope) -> Result<(), StoreError> {
+        (**self).check_for(scope).await
+    }
+}
+
+/// What is in an outbox. Delivered rows are not counted: there may be millions.
+/// Numbers above 100,000 may be estimates, so that asking every few seconds costs little.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct OutboxStats {
+    /// Waiting to be claimed, due or not.
+    pub pending: u64,
+    /// Of these, not due yet: waiting for a retry or a scheduled time.
+    pub waiting: u64,
+    /// Under a lease.
+    pub processing: u64,
+    /// Given up.
+    pub dead: u64,
+    /// Age of the oldest row that is pending or processing.
+    pub oldest_seconds: f64,
+}
