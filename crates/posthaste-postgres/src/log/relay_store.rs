@@ -49,7 +49,7 @@ impl RelayStore for PostgresLogStore {
         let Some(session) = inner.keep_seat(&mut seat).await? else {
             return Ok(Settled::but(all()));
         };
-        let lost = session.apply(settlements, now);
+        let lost = session.apply(settlements, &inner.map, now);
         let mut written = inner.write_down(&mut seat, settlements, now).await;
         if written.as_ref().is_err_and(LogError::ends_connection) {
             // Another connection, if this one can have the lock again; if not, another relay reads.

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use posthaste_core::lifecycle::LeaseToken;
+use posthaste_sql::RowChange;
 use posthaste_sql::log::{Lane, LogReader, Rewrite};
 use sqlx::{Connection, PgConnection};
 
@@ -72,20 +73,9 @@ pub(super) struct Retry {
     pub(super) token: LeaseToken,
     pub(super) lane: Option<Lane>,
     /// What became of it, if that is not written down yet.
-    pub(super) outcome: Option<Retried>,
+    pub(super) outcome: Option<RowChange>,
     /// When it is to be written down, after a refusal.
     pub(super) refused: Option<Rewrite>,
-}
-
-/// What became of a failed row that was tried again.
-#[derive(Clone, Debug)]
-pub(super) enum Retried {
-    Delivered,
-    Failed {
-        verdict: &'static str,
-        delay_ms: i64,
-        error: String,
-    },
 }
 
 impl Session {
