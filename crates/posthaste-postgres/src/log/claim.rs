@@ -28,7 +28,7 @@ const SECOND_LOOKS: u32 = 2;
 
 impl Inner {
     pub(super) async fn claim_on(&self, session: &mut Session, request: &ClaimRequest) -> LogResult<Claim> {
-        let now = Instant::now();
+        let now = self.now();
         session.take_back_expired(now);
         // Before anything is handed out: if this call is cut short, what it took goes out again after the lease.
         session.leases.insert(request.token, now + request.lease);
@@ -42,7 +42,7 @@ impl Inner {
     async fn claim_now(&self, session: &mut Session, request: &ClaimRequest, now: Instant) -> LogResult<Claim> {
         say_refused(&self.flush(session, &[], now).await?.refused);
         // Nothing more is handed out while nobody can say how far it was: after a restart it would all go out again.
-        session.store_cursor(&self.statements, false).await?;
+        session.store_cursor(&self.statements, false, now).await?;
         self.watch_ids(session, now).await?;
         let retry_due = session.retry_at <= now;
         // Failed rows first, but not twice in a row: neither lane may starve the other.
@@ -59,7 +59,7 @@ impl Inner {
         }
         if messages.is_empty() {
             let at_rest = session.in_flight() == 0;
-            session.store_cursor(&self.statements, at_rest).await?;
+            session.store_cursor(&self.statements, at_rest, now).await?;
         }
         Ok(Claim {
             messages,

@@ -22,7 +22,8 @@ mod settle;
 mod statements;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use posthaste_core::store::{Migration, SchemaStore};
@@ -100,6 +101,15 @@ struct Inner {
     /// The cursor's. Whoever has its lock reads the log, so that two cursors may have readers of their own.
     cursor_table: String,
     seat: Mutex<Seat>,
+    /// Milliseconds by which the reader's clock is ahead of the process's.
+    ahead: AtomicU64,
+}
+
+impl Inner {
+    /// The reader's clock.
+    fn now(&self) -> Instant {
+        Instant::now() + Duration::from_millis(self.ahead.load(Ordering::Relaxed))
+    }
 }
 
 impl PostgresLogStore {
@@ -134,6 +144,7 @@ impl PostgresLogStore {
             table,
             cursor_table,
             seat: Mutex::default(),
+            ahead: AtomicU64::default(),
             map,
         };
         Ok(Self { inner: Arc::new(inner) })
@@ -152,6 +163,13 @@ impl PostgresLogStore {
     /// The application's side: appending to the log in its own transactions.
     pub fn outbox(&self, options: OutboxOptions) -> PostgresLogOutbox {
         PostgresLogOutbox::new(self.clone(), options)
+    }
+
+    /// Lets time pass for the reader's memory without waiting. For tests.
+    #[doc(hidden)]
+    pub fn pass_time(&self, by: Duration) {
+        let by = u64::try_from(by.as_millis()).unwrap_or(u64::MAX);
+        self.inner.ahead.fetch_add(by, Ordering::Relaxed);
     }
 
     /// How many ids the reader has passed over and not yet proved empty, and how many it has; `None` if this store does

@@ -44,7 +44,7 @@ impl RelayStore for PostgresLogStore {
     async fn settle(&self, settlements: &[Settlement]) -> Result<Settled, StoreError> {
         let inner = &*self.inner;
         let all = || settlements.iter().map(|settlement| settlement.id).collect();
-        let now = Instant::now();
+        let now = inner.now();
         let mut seat = inner.seat.lock().await;
         let Some(session) = inner.keep_seat(&mut seat).await? else {
             return Ok(Settled::but(all()));
@@ -73,7 +73,7 @@ impl RelayStore for PostgresLogStore {
     async fn extend(&self, token: LeaseToken, ids: &[MessageId], lease: Duration) -> Result<Extended, StoreError> {
         let inner = &*self.inner;
         let mut seat = inner.seat.lock().await;
-        let asked = Instant::now();
+        let asked = inner.now();
         let Some(session) = inner.keep_seat(&mut seat).await? else {
             return Ok(Extended::default());
         };
@@ -188,8 +188,9 @@ impl RelayStore for PostgresLogStore {
         };
         let at_rest = session.in_flight() == 0;
         let left = async {
-            say_refused(&inner.flush(session, &[], Instant::now()).await?.refused);
-            session.store_cursor(&inner.statements, true).await
+            let now = inner.now();
+            say_refused(&inner.flush(session, &[], now).await?.refused);
+            session.store_cursor(&inner.statements, true, now).await
         };
         let left = left.await;
         session.end_use(&left);
@@ -220,7 +221,7 @@ impl Inner {
         let written = async {
             let unwritten = self.flush(session, settlements, now).await?;
             let at_rest = false;
-            session.store_cursor(&self.statements, at_rest).await?;
+            session.store_cursor(&self.statements, at_rest, now).await?;
             Ok(unwritten)
         };
         let written = written.await;

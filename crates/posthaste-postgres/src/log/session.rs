@@ -132,16 +132,22 @@ impl Session {
     }
 
     /// Stores the cursor if it moved; while rows are in flight not too often.
-    pub(super) async fn store_cursor(&mut self, statements: &LogStatements, at_rest: bool) -> LogResult<()> {
-        let position = self.reader.safe_position(Instant::now());
-        if position <= self.stored || !(at_rest || self.stored_at.elapsed() >= CURSOR_INTERVAL) {
+    pub(super) async fn store_cursor(
+        &mut self,
+        statements: &LogStatements,
+        at_rest: bool,
+        now: Instant,
+    ) -> LogResult<()> {
+        let position = self.reader.safe_position(now);
+        let lately = now.duration_since(self.stored_at) < CURSOR_INTERVAL;
+        if position <= self.stored || (lately && !at_rest) {
             return Ok(());
         }
         self.storing = Some(position);
         move_cursor(self.connection()?, statements, position).await?;
         self.storing = None;
         self.stored = position;
-        self.stored_at = Instant::now();
+        self.stored_at = now;
         Ok(())
     }
 }
