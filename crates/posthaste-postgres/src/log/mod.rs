@@ -13,6 +13,7 @@ mod enqueue;
 mod error;
 mod handled;
 mod ids;
+mod known;
 mod late;
 mod relay_store;
 mod rows;
@@ -32,7 +33,7 @@ use posthaste_sql::TableMap;
 use posthaste_sql::log::Proof;
 use posthaste_sql::table::Table;
 use posthaste_sql::template::TemplateError;
-use sqlx::PgPool;
+use sqlx::{PgPool, Postgres, Transaction};
 use tokio::sync::Mutex;
 
 pub use enqueue::PostgresLogOutbox;
@@ -40,7 +41,8 @@ pub use handled::PostgresHandled;
 use seat::Seat;
 use statements::LogStatements;
 
-use crate::pooling::Sessions;
+use crate::pooling::{self, Sessions};
+use crate::table_locks::BEGIN_BOUNDED;
 
 /// How a log is served.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -106,6 +108,11 @@ struct Inner {
 }
 
 impl Inner {
+    /// A transaction beside the reader's, in which nobody is waited for without end.
+    async fn begin_bounded(&self) -> sqlx::Result<Transaction<'static, Postgres>> {
+        pooling::begin(&self.pool, BEGIN_BOUNDED).await
+    }
+
     /// The reader's clock.
     fn now(&self) -> Instant {
         Instant::now() + Duration::from_millis(self.ahead.load(Ordering::Relaxed))
