@@ -54,7 +54,16 @@ impl AdminStore for PostgresLogStore {
         // A row of the log that is settled.
         let Some(row) = id.number() else { return Ok(None) };
         let known = self.known().await?;
-        Ok(self.log_records(&known, &Ranges::of(row..=row), 1).await?.pop())
+        let Some(record) = self.log_records(&known, &Ranges::of(row..=row), 1).await?.pop() else {
+            return Ok(None);
+        };
+        // It may be settled because it failed.
+        let of_event = Filter {
+            ids: vec![MessageId::text(&record.message.event_id())],
+            ..Filter::default()
+        };
+        let failed = self.list_failed(&known, &of_event, 0, 1).await?.pop();
+        Ok(Some(failed.map_or(record, |(_, failed)| failed)))
     }
 
     async fn replay(&self, filter: &Filter, limit: u32) -> Result<Vec<MessageId>, StoreError> {
