@@ -56,6 +56,8 @@ needs! {
     Locks,
     /// Leases that say when they are over, so that a claim takes them back.
     Expiry,
+    /// Leases that stand in their rows, so that everybody can see them, and that a claim took one back.
+    WrittenLeases,
     /// A row that says which worker has it, and not the proof of its claim alone.
     LockedBy,
     /// A count of attempts.
@@ -70,6 +72,8 @@ needs! {
     DeadLetters,
     /// A column for the time of the next attempt.
     Schedule,
+    /// One that a row has from the start, so that a message may wait for a time of its own.
+    NotBefore,
     /// A column for the time of the last change.
     UpdatedAt,
     /// A column for the time of the delivery.
@@ -190,17 +194,19 @@ fn has(map: &TableMap, need: Need) -> bool {
         Need::AnyBytes => kind(Role::Payload) == Some(Kind::Bytes),
         Need::Hash => map.has(Role::ContentHash),
         Need::GivenIds => !map.has(Property::GeneratedId),
-        Need::Leases => matches!(strategy, Strategy::Split | Strategy::Leased),
+        Need::Leases => strategy != Strategy::RowLocks,
         Need::Locks => strategy == Strategy::RowLocks,
-        Need::Expiry => map.has(Role::LockedUntil),
+        Need::Expiry => map.has(Role::LockedUntil) || strategy == Strategy::Log,
+        Need::WrittenLeases => map.has(Role::LockedUntil),
         Need::LockedBy => map.has(Role::LockedBy) || text(Role::LeaseToken),
-        Need::Attempts => map.has(Role::Attempts),
+        Need::Attempts => map.has(Role::Attempts) || map.has((Purpose::Failed, Role::Attempts)),
         Need::CountedClaims => {
             map.has(Role::Attempts) && map.has(Role::LockedUntil) && map.counts() == Counts::Attempts
         }
         Need::ShortErrors => map.column(Role::LastError).is_some_and(|column| column.max.is_some()),
         Need::DeadLetters => map.has(Purpose::DeadLetter),
-        Need::Schedule => map.has(Role::NextAttemptAt),
+        Need::Schedule => map.has(Role::NextAttemptAt) || map.has((Purpose::Failed, Role::NextAttemptAt)),
+        Need::NotBefore => map.has(Role::NextAttemptAt),
         Need::UpdatedAt => map.has(Role::UpdatedAt),
         Need::DeliveredAt => map.has(Role::DeliveredAt),
         Need::FineTimes => !map.columns().any(|(_, column)| column.kind == Kind::EpochS),

@@ -1,5 +1,6 @@
 -- Counts what is not delivered.
 --   $1, $2 first and last of the ids that were not handed out  $3 retries after which a row is given up
+--   $4 failed rows that are handed out
 with unread as (
     select count(*) as n, min("@o.created_at:time") as oldest
     from unnest($1::bigint[], $2::bigint[]) as r (first_id, last_id)
@@ -13,6 +14,7 @@ failed as (
         count(*) filter (where "@f.failed/attempts:int" >= $3::bigint) as dead,
         min("@f.failed/created_at:time") filter (where "@f.failed/attempts:int" < $3::bigint) as oldest
     from "@failed" f
+    where "@f.failed/id" <> all ($4::bigint[])
 )
 select unread.n + failed.live as pending, failed.waiting, failed.dead,
     coalesce(extract(epoch from now() - least(unread.oldest, failed.oldest)), 0)::float8 as oldest_seconds

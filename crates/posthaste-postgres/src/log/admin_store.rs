@@ -1,4 +1,4 @@
-//! An operator's verbs. Failed rows come first, by number, then the rows of the log that were not handed out.
+//! An operator's verbs. Failed rows come first, by number, then the rows of the log that are not settled.
 
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use sqlx::Row;
 use sqlx::postgres::PgRow;
 
 use super::PostgresLogStore;
+use super::known::Known;
 use super::rows::{failed, failed_number, fresh};
 use super::statements::LogStatement;
 use crate::error::store_error;
@@ -24,18 +25,20 @@ const PAGE: i64 = 1_000;
 impl AdminStore for PostgresLogStore {
     async fn list(&self, filter: &Filter, after: Option<MessageId>, limit: u32) -> Result<Vec<Record>, StoreError> {
         let limit = limit as usize;
+        let known = self.known().await?;
         let mut records = Vec::new();
         if after.is_none_or(|after| after.number().is_none()) {
             let start = match after {
                 Some(after) => self.failed_row(after).await?,
                 None => 0,
             };
-            let rows = self.list_failed(filter, start, limit).await?;
+            let rows = self.list_failed(&known, filter, start, limit).await?;
             records.extend(rows.into_iter().map(|(_, record)| record));
         }
         if records.len() < limit {
             let rest = limit - records.len();
-            records.extend(self.list_log(filter, after.and_then(MessageId::number), rest).await?);
+            let after = after.and_then(MessageId::number);
+            records.extend(self.list_log(&known, filter, after, rest).await?);
         }
         Ok(records)
     }
@@ -48,12 +51,19 @@ impl AdminStore for PostgresLogStore {
         if let Some(record) = self.list(&filter, None, 1).await?.pop() {
             return Ok(Some(record));
         }
-        // A row of the log that was handed out or is settled.
+        // A row of the log that is settled.
         let Some(row) = id.number() else { return Ok(None) };
-        Ok(self
-            .log_records(&Ranges::of(row..=row), 1, State::Delivered)
-            .await?
-            .pop())
+        let known = self.known().await?;
+        let Some(record) = self.log_records(&known, &Ranges::of(row..=row), 1).await?.pop() else {
+            return Ok(None);
+        };
+        // It may be settled because it failed.
+        let of_event = Filter {
+            ids: vec![MessageId::text(&record.message.event_id())],
+            ..Filter::default()
+        };
+        let failed = self.list_failed(&known, &of_event, 0, 1).await?.pop();
+        Ok(Some(failed.map_or(record, |(_, failed)| failed)))
     }
 
     async fn replay(&self, filter: &Filter, limit: u32) -> Result<Vec<MessageId>, StoreError> {
@@ -84,17 +94,13 @@ impl AdminStore for PostgresLogStore {
 }
 
 impl PostgresLogStore {
-    /// The ids that were not handed out, by what the reader knows if it is this store, else by the cursor; and how many
-    /// rows are handed out.
-    pub(super) async fn unread(&self) -> Result<(Ranges, usize), StoreError> {
-        if let Some(session) = self.inner.seat.lock().await.session() {
-            return Ok((session.reader.unread(), session.in_flight()));
-        }
-        let cursor = self.stored_cursor().await?;
-        Ok((Ranges::of(cursor.saturating_add(1)..=i64::MAX), 0))
-    }
-
-    async fn list_failed(&self, filter: &Filter, start: i64, limit: usize) -> Result<Vec<(i64, Record)>, StoreError> {
+    async fn list_failed(
+        &self,
+        known: &Known,
+        filter: &Filter,
+        start: i64,
+        limit: usize,
+    ) -> Result<Vec<(i64, Record)>, StoreError> {
         // Ids of failed rows, or of events: an operator may have found either.
         let numbers: Vec<i64> = filter.ids.iter().filter_map(|id| failed_number(*id)).collect();
         let events: Vec<String> = filter.ids.iter().map(ToString::to_string).collect();
@@ -109,7 +115,7 @@ impl PostgresLogStore {
                 .await
                 .map_err(store_error)?;
             for row in &rows {
-                let (number, record) = self.failed_record(row).map_err(store_error)?;
+                let (number, record) = self.failed_record(known, row).map_err(store_error)?;
                 after = number;
                 if matches(filter, &record) {
                     found.push((number, record));
@@ -123,33 +129,39 @@ impl PostgresLogStore {
         Ok(found)
     }
 
-    async fn list_log(&self, filter: &Filter, after: Option<i64>, limit: usize) -> Result<Vec<Record>, StoreError> {
-        let (mut unread, _) = self.unread().await?;
+    async fn list_log(
+        &self,
+        known: &Known,
+        filter: &Filter,
+        after: Option<i64>,
+        limit: usize,
+    ) -> Result<Vec<Record>, StoreError> {
+        let mut ids = known.unsettled();
         if let Some(after) = after {
-            unread = unread.split_above(after);
+            ids = ids.split_above(after);
         }
         if !filter.ids.is_empty() {
             let numbers = filter.ids.iter().filter_map(|id| id.number());
             let mut asked = Ranges::default();
             numbers
-                .filter(|id| unread.contains(*id))
+                .filter(|id| ids.contains(*id))
                 .for_each(|id| asked.insert(id..=id));
-            unread = asked;
+            ids = asked;
         }
         let mut found = Vec::new();
-        while found.len() < limit && !unread.is_empty() {
-            let records = self.log_records(&unread, PAGE, State::Pending).await?;
+        while found.len() < limit && !ids.is_empty() {
+            let records = self.log_records(known, &ids, PAGE).await?;
             let Some(last) = records.last().and_then(|record| record.sequence) else {
                 break;
             };
-            unread = unread.split_above(last);
+            ids = ids.split_above(last);
             found.extend(records.into_iter().filter(|record| matches(filter, record)));
         }
         found.truncate(limit);
         Ok(found)
     }
 
-    async fn log_records(&self, ids: &Ranges, limit: i64, state: State) -> Result<Vec<Record>, StoreError> {
+    async fn log_records(&self, known: &Known, ids: &Ranges, limit: i64) -> Result<Vec<Record>, StoreError> {
         let (first, last): (Vec<i64>, Vec<i64>) = ids.iter().map(|range| (*range.start(), *range.end())).unzip();
         let rows = sqlx::query(self.inner.statements.list_log.sql())
             .bind(first)
@@ -160,15 +172,17 @@ impl PostgresLogStore {
             .map_err(store_error)?;
         let record = |row: &PgRow| {
             let claimed = fresh(row, &self.inner.map)?;
+            let id = row.try_get("id")?;
+            let error = known.failures.get(&id).and_then(|failure| failure.error.clone());
             Ok(Record {
-                sequence: Some(row.try_get("id")?),
+                sequence: Some(id),
                 message: claimed.message,
-                state,
-                attempts: 0,
+                state: known.state(id),
+                attempts: u32::from(error.is_some()),
                 next_attempt_at: claimed.created_at,
                 locked_by: None,
                 locked_until: None,
-                last_error: claimed.fault,
+                last_error: error.or(claimed.fault),
                 created_at: claimed.created_at,
                 updated_at: claimed.created_at,
                 delivered_at: None,
@@ -180,15 +194,20 @@ impl PostgresLogStore {
             .map_err(store_error)
     }
 
-    fn failed_record(&self, row: &PgRow) -> sqlx::Result<(i64, Record)> {
+    fn failed_record(&self, known: &Known, row: &PgRow) -> sqlx::Result<(i64, Record)> {
         let claimed = failed(row, &self.inner.map)?;
+        let number = row.try_get("id")?;
         let retries: i64 = row.try_get("attempts")?;
         let last_error: Option<String> = row.try_get("last_error")?;
         let dead = retries >= i64::from(self.inner.options.max_retries);
         let record = Record {
             message: claimed.message,
             sequence: None,
-            state: if dead { State::Dead } else { State::Pending },
+            state: match (dead, known.retried.contains(&number)) {
+                (_, true) => State::Processing,
+                (true, false) => State::Dead,
+                (false, false) => State::Pending,
+            },
             // The first attempt was made in the log, unless the row only waits behind another one.
             attempts: u32::try_from(retries)
                 .unwrap_or(0)
@@ -201,7 +220,7 @@ impl PostgresLogStore {
             updated_at: claimed.created_at,
             delivered_at: None,
         };
-        Ok((row.try_get("id")?, record))
+        Ok((number, record))
     }
 
     /// The number of a failed row, to go on after it.
@@ -210,7 +229,7 @@ impl PostgresLogStore {
             ids: vec![id],
             ..Filter::default()
         };
-        let found = self.list_failed(&filter, 0, 1).await?.pop();
+        let found = self.list_failed(&Known::default(), &filter, 0, 1).await?.pop();
         found.map(|(number, _)| number).ok_or_else(|| StoreError::gone(id))
     }
 
@@ -227,13 +246,15 @@ impl PostgresLogStore {
             state: Some(State::Dead),
             ..filter.clone()
         };
-        let chosen = self.list_failed(&dead, 0, limit as usize).await?;
+        let chosen = self.list_failed(&self.known().await?, &dead, 0, limit as usize).await?;
+        let mut tx = self.inner.begin_bounded().await.map_err(store_error)?;
         let changed: Vec<i64> = sqlx::query_scalar(statement.sql())
             .bind(chosen.iter().map(|(number, _)| *number).collect::<Vec<_>>())
             .bind(i64::from(self.inner.options.max_retries))
-            .fetch_all(&self.inner.pool)
+            .fetch_all(&mut *tx)
             .await
             .map_err(store_error)?;
+        tx.commit().await.map_err(store_error)?;
         let ids = chosen.into_iter().filter(|(number, _)| changed.contains(number));
         Ok(ids.map(|(_, record)| record.message.id).collect())
     }

@@ -238,7 +238,7 @@ impl PostgresLogStore {
         let statements = &self.inner.statements;
         let limit = i64::from(self.inner.options.max_retries);
         let all = |n: i64| vec![n; ids.len()];
-        let text = self.inner.error_text("a trial that is rolled back");
+        let text = self.inner.map.error_text("a trial that is rolled back");
         let failed: Vec<i64> = sqlx::query_scalar(statements.fail.sql())
             .bind(ids)
             .bind(all(limit))
@@ -249,7 +249,8 @@ impl PostgresLogStore {
             .map_err(|error| ("an event that failed", explained(error, statements.fail.text())))?;
         sqlx::query(statements.retried.sql())
             .bind(&failed)
-            .bind(vec!["retry"; failed.len()])
+            .bind(vec![false; failed.len()])
+            .bind(vec![1_i64; failed.len()])
             .bind(vec![1_000_i64; failed.len()])
             .bind(vec![text.as_str(); failed.len()])
             .bind(limit)

@@ -17,15 +17,18 @@ use super::seat::shared_session;
 use super::session::{Retry, Session};
 
 /// A claim that finds only rows that have to wait reads on, but not for ever: the next claim goes on where it ended.
-const MOST_READS: usize = 20;
+const MOST_READS: u32 = 20;
+
+/// Every such read looks at twice as many rows as the one before, up to so many: others may wait behind a long backlog.
+const MOST_ROWS: u32 = 1_000;
 
 /// How often gaps whose holders have ended are looked into before a claim says that there is nothing. There may always be
 /// more of them; the next claim is soon.
-const SECOND_LOOKS: usize = 2;
+const SECOND_LOOKS: u32 = 2;
 
 impl Inner {
     pub(super) async fn claim_on(&self, session: &mut Session, request: &ClaimRequest) -> LogResult<Claim> {
-        let now = Instant::now();
+        let now = self.now();
         session.take_back_expired(now);
         // Before anything is handed out: if this call is cut short, what it took goes out again after the lease.
         session.leases.insert(request.token, now + request.lease);
@@ -39,7 +42,7 @@ impl Inner {
     async fn claim_now(&self, session: &mut Session, request: &ClaimRequest, now: Instant) -> LogResult<Claim> {
         say_refused(&self.flush(session, &[], now).await?.refused);
         // Nothing more is handed out while nobody can say how far it was: after a restart it would all go out again.
-        session.store_cursor(&self.statements, false).await?;
+        session.store_cursor(&self.statements, false, now).await?;
         self.watch_ids(session, now).await?;
         let retry_due = session.retry_at <= now;
         // Failed rows first, but not twice in a row: neither lane may starve the other.
@@ -56,7 +59,7 @@ impl Inner {
         }
         if messages.is_empty() {
             let at_rest = session.in_flight() == 0;
-            session.store_cursor(&self.statements, at_rest).await?;
+            session.store_cursor(&self.statements, at_rest, now).await?;
         }
         Ok(Claim {
             messages,
@@ -139,9 +142,13 @@ impl Inner {
         now: Instant,
     ) -> LogResult<Vec<ClaimedMessage>> {
         let policy = Policy::of(&request.ordering);
-        let limit = request.limit as usize;
         for reads in 0..MOST_READS {
-            let plan = session.reader.plan(now, limit);
+            let rows_to_read = request
+                .limit
+                .saturating_mul(1 << reads)
+                .min(MOST_ROWS)
+                .max(request.limit);
+            let plan = session.reader.plan(now, request.limit as usize);
             if plan.ids.is_empty() {
                 break;
             }
@@ -150,7 +157,7 @@ impl Inner {
             let rows = sqlx::query(self.statements.read.sql())
                 .bind(first)
                 .bind(last)
-                .bind(i64::from(request.limit))
+                .bind(i64::from(rows_to_read))
                 .bind(i64::try_from(request.max_bytes).unwrap_or(i64::MAX))
                 .bind(i64::from(self.options.max_retries))
                 .bind(&self.table)
@@ -160,7 +167,7 @@ impl Inner {
             if rows.first().map(|row| row.try_get("reader")).transpose()? != Some(mark) {
                 return Err(shared_session());
             }
-            let read = Read::of(&rows, &self.map, limit, &policy)?;
+            let read = Read::of(&rows, &self.map, rows_to_read as usize, &policy)?;
             let sorted = session.reader.read(&plan, &read.result, request.token, policy.ordered);
             if !sorted.park.is_empty() {
                 for id in sorted.park {

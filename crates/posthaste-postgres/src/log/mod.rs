@@ -13,6 +13,7 @@ mod enqueue;
 mod error;
 mod handled;
 mod ids;
+mod known;
 mod late;
 mod relay_store;
 mod rows;
@@ -22,7 +23,8 @@ mod settle;
 mod statements;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use posthaste_core::store::{Migration, SchemaStore};
@@ -30,7 +32,7 @@ use posthaste_core::{OutboxOptions, StoreError};
 use posthaste_sql::TableMap;
 use posthaste_sql::log::Proof;
 use posthaste_sql::table::Table;
-use sqlx::PgPool;
+use sqlx::{PgPool, Postgres, Transaction};
 use tokio::sync::Mutex;
 
 pub use enqueue::PostgresLogOutbox;
@@ -38,7 +40,8 @@ pub use handled::PostgresHandled;
 use seat::Seat;
 use statements::LogStatements;
 
-use crate::pooling::Sessions;
+use crate::pooling::{self, Sessions};
+use crate::table_locks::BEGIN_BOUNDED;
 
 /// How a log is served.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,6 +102,20 @@ struct Inner {
     /// The cursor's. Whoever has its lock reads the log, so that two cursors may have readers of their own.
     cursor_table: String,
     seat: Mutex<Seat>,
+    /// Milliseconds by which the reader's clock is ahead of the process's.
+    ahead: AtomicU64,
+}
+
+impl Inner {
+    /// A transaction beside the reader's, in which nobody is waited for without end.
+    async fn begin_bounded(&self) -> sqlx::Result<Transaction<'static, Postgres>> {
+        pooling::begin(&self.pool, BEGIN_BOUNDED).await
+    }
+
+    /// The reader's clock.
+    fn now(&self) -> Instant {
+        Instant::now() + Duration::from_millis(self.ahead.load(Ordering::Relaxed))
+    }
 }
 
 impl PostgresLogStore {
@@ -133,6 +150,7 @@ impl PostgresLogStore {
             table,
             cursor_table,
             seat: Mutex::default(),
+            ahead: AtomicU64::default(),
             map,
         };
         Ok(Self { inner: Arc::new(inner) })
@@ -151,6 +169,13 @@ impl PostgresLogStore {
     /// The application's side: appending to the log in its own transactions.
     pub fn outbox(&self, options: OutboxOptions) -> PostgresLogOutbox {
         PostgresLogOutbox::new(self.clone(), options)
+    }
+
+    /// Lets time pass for the reader's memory without waiting. For tests.
+    #[doc(hidden)]
+    pub fn pass_time(&self, by: Duration) {
+        let by = u64::try_from(by.as_millis()).unwrap_or(u64::MAX);
+        self.inner.ahead.fetch_add(by, Ordering::Relaxed);
     }
 
     /// How many ids the reader has passed over and not yet proved empty, and how many it has; `None` if this store does

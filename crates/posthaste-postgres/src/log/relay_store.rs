@@ -43,12 +43,12 @@ impl RelayStore for PostgresLogStore {
     async fn settle(&self, settlements: &[Settlement]) -> Result<Settled, StoreError> {
         let inner = &*self.inner;
         let all = || settlements.iter().map(|settlement| settlement.id).collect();
-        let now = Instant::now();
+        let now = inner.now();
         let mut seat = inner.seat.lock().await;
         let Some(session) = inner.keep_seat(&mut seat).await? else {
             return Ok(Settled::but(all()));
         };
-        let lost = session.apply(settlements, now);
+        let lost = session.apply(settlements, &inner.map, now);
         let mut written = inner.write_down(&mut seat, settlements, now).await;
         if written.as_ref().is_err_and(LogError::ends_connection) {
             // Another connection, if this one can have the lock again; if not, another relay reads.
@@ -73,7 +73,7 @@ impl RelayStore for PostgresLogStore {
         let ExtendRequest { token, ids, lease } = request;
         let inner = &*self.inner;
         let mut seat = inner.seat.lock().await;
-        let asked = Instant::now();
+        let asked = inner.now();
         let Some(session) = inner.keep_seat(&mut seat).await? else {
             return Ok(Extended::default());
         };
@@ -113,12 +113,14 @@ impl RelayStore for PostgresLogStore {
 
     async fn purge(&self, keep: Duration, limit: u32) -> Result<u64, StoreError> {
         let inner = &*self.inner;
+        let cursor = self.stored_cursor().await?;
+        let mut tx = inner.begin_bounded().await.map_err(store_error)?;
         let mut removed = 0;
         if inner.map.has((Table::Cursor, Role::CreatedAt)) {
             let rows = sqlx::query(inner.statements.purge_cursor.sql())
                 .bind(millis(keep))
                 .bind(i64::from(limit))
-                .execute(&inner.pool)
+                .execute(&mut *tx)
                 .await
                 .map_err(store_error)?;
             removed += rows.rows_affected();
@@ -127,31 +129,36 @@ impl RelayStore for PostgresLogStore {
             let rows = sqlx::query(inner.statements.purge_log.sql())
                 .bind(millis(keep))
                 .bind(i64::from(limit))
-                .bind(self.stored_cursor().await?)
-                .execute(&inner.pool)
+                .bind(cursor)
+                .execute(&mut *tx)
                 .await
                 .map_err(store_error)?;
             removed += rows.rows_affected();
         }
+        tx.commit().await.map_err(store_error)?;
         Ok(removed)
     }
 
     async fn stats(&self, _namespace: &str) -> Result<OutboxStats, StoreError> {
-        let (unread, in_flight) = self.unread().await?;
-        let (first, last): (Vec<i64>, Vec<i64>) = unread.iter().map(|range| (*range.start(), *range.end())).unzip();
+        let known = self.known().await?;
+        let (first, last): (Vec<i64>, Vec<i64>) =
+            known.waiting.iter().map(|range| (*range.start(), *range.end())).unzip();
         let row = sqlx::query(self.inner.statements.stats.sql())
             .bind(first)
             .bind(last)
             .bind(i64::from(self.inner.options.max_retries))
+            .bind(known.retried.iter().copied().collect::<Vec<_>>())
             .fetch_one(&self.inner.pool)
             .await
             .map_err(store_error)?;
         let count = |name: &str| row.try_get::<i64, _>(name).map(i64::cast_unsigned).map_err(store_error);
+        let (dead, failed): (Vec<_>, Vec<_>) = known.failures.values().partition(|failure| failure.dead);
+        let waiting = failed.iter().filter(|failure| !failure.delay.is_zero()).count() + known.postponed;
         Ok(OutboxStats {
-            pending: count("pending")?,
-            waiting: count("waiting")?,
-            processing: in_flight as u64,
-            dead: count("dead")?,
+            pending: count("pending")? + failed.len() as u64,
+            waiting: count("waiting")? + waiting as u64,
+            processing: (known.in_flight.len() + known.retried.len()) as u64,
+            dead: count("dead")? + dead.len() as u64,
             oldest_seconds: row.try_get::<f64, _>("oldest_seconds").map_err(store_error)?.max(0.0),
         })
     }
@@ -178,8 +185,9 @@ impl RelayStore for PostgresLogStore {
         };
         let at_rest = session.in_flight() == 0;
         let left = async {
-            say_refused(&inner.flush(session, &[], Instant::now()).await?.refused);
-            session.store_cursor(&inner.statements, true).await
+            let now = inner.now();
+            say_refused(&inner.flush(session, &[], now).await?.refused);
+            session.store_cursor(&inner.statements, true, now).await
         };
         let left = left.await;
         session.end_use(&left);
@@ -210,7 +218,7 @@ impl Inner {
         let written = async {
             let unwritten = self.flush(session, settlements, now).await?;
             let at_rest = false;
-            session.store_cursor(&self.statements, at_rest).await?;
+            session.store_cursor(&self.statements, at_rest, now).await?;
             Ok(unwritten)
         };
         let written = written.await;

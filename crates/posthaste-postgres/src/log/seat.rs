@@ -142,7 +142,7 @@ impl Inner {
         self.compare_sequence(&mut link.connection, stored).await?;
         try_cursor(&mut link.connection, &self.statements, stored).await?;
         let storage = self.storage(&mut link.connection).await?;
-        let now = Instant::now();
+        let now = self.now();
         let closed = match self.proof {
             Proof::Required => self.left_behind(&mut link.connection, stored, None, now).await?,
             Proof::Skipped => ClosedGaps::default(),

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use posthaste_core::lifecycle::LeaseToken;
+use posthaste_sql::RowChange;
 use posthaste_sql::log::{Lane, LogReader, Rewrite};
 use sqlx::{Connection, PgConnection};
 
@@ -72,20 +73,9 @@ pub(super) struct Retry {
     pub(super) token: LeaseToken,
     pub(super) lane: Option<Lane>,
     /// What became of it, if that is not written down yet.
-    pub(super) outcome: Option<Retried>,
+    pub(super) outcome: Option<RowChange>,
     /// When it is to be written down, after a refusal.
     pub(super) refused: Option<Rewrite>,
-}
-
-/// What became of a failed row that was tried again.
-#[derive(Clone, Debug)]
-pub(super) enum Retried {
-    Delivered,
-    Failed {
-        verdict: &'static str,
-        delay_ms: i64,
-        error: String,
-    },
 }
 
 impl Session {
@@ -142,16 +132,22 @@ impl Session {
     }
 
     /// Stores the cursor if it moved; while rows are in flight not too often.
-    pub(super) async fn store_cursor(&mut self, statements: &LogStatements, at_rest: bool) -> LogResult<()> {
-        let position = self.reader.safe_position(Instant::now());
-        if position <= self.stored || !(at_rest || self.stored_at.elapsed() >= CURSOR_INTERVAL) {
+    pub(super) async fn store_cursor(
+        &mut self,
+        statements: &LogStatements,
+        at_rest: bool,
+        now: Instant,
+    ) -> LogResult<()> {
+        let position = self.reader.safe_position(now);
+        let lately = now.duration_since(self.stored_at) < CURSOR_INTERVAL;
+        if position <= self.stored || (lately && !at_rest) {
             return Ok(());
         }
         self.storing = Some(position);
         move_cursor(self.connection()?, statements, position).await?;
         self.storing = None;
         self.stored = position;
-        self.stored_at = Instant::now();
+        self.stored_at = now;
         Ok(())
     }
 }

@@ -6,33 +6,36 @@
 //! has locked keeps nobody else waiting.
 
 use std::collections::HashSet;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use posthaste_core::lifecycle::{Settlement, Verdict};
+use posthaste_core::lifecycle::Settlement;
 use posthaste_core::store::{BusyRow, RefusedVerdict};
 use posthaste_core::{MessageId, StoreError};
 use posthaste_sql::log::{Failure, Lane, Rewrite};
-use posthaste_sql::table::{Role, Table};
+use posthaste_sql::row_change::StatusLabel;
+use posthaste_sql::table::Table;
+use posthaste_sql::{RowChange, TableMap};
 
 use super::Inner;
 use super::error::{LogError, LogResult};
 use super::rows::{failed_id, failed_number};
-use super::session::{Retried, Session};
+use super::session::Session;
 use crate::rows::millis;
 use crate::table_locks::find_table_lock;
 
 impl Session {
     /// Takes verdicts into memory; returns the ids that were not held.
-    pub(super) fn apply(&mut self, settlements: &[Settlement], now: Instant) -> Vec<MessageId> {
+    pub(super) fn apply(&mut self, settlements: &[Settlement], map: &TableMap, now: Instant) -> Vec<MessageId> {
         let mut lost = Vec::new();
         for settlement in settlements {
             let (id, token) = (settlement.id, settlement.token);
             let held = |row: &i64| self.reader.window.is_held(*row, token);
             let retried = |row: &i64| self.is_retried(*row, token);
+            let change = RowChange::of(&settlement.verdict, map);
             if let Some(row) = id.number().filter(held) {
-                self.apply_fresh(row, &settlement.verdict, now);
+                self.apply_fresh(row, change, now);
             } else if let Some(row) = failed_number(id).filter(retried) {
-                self.apply_retried(row, &settlement.verdict);
+                self.apply_retried(row, change);
             } else {
                 lost.push(id);
             }
@@ -40,43 +43,26 @@ impl Session {
         lost
     }
 
-    fn apply_fresh(&mut self, row: i64, verdict: &Verdict, now: Instant) {
+    /// A row of the log cannot be changed: what is no attempt is remembered, and a failure makes another row.
+    fn apply_fresh(&mut self, row: i64, change: RowChange, now: Instant) {
         let window = &mut self.reader.window;
-        let mut fail = |delay, dead, error: &String| {
-            window.fail(Failure {
+        match change.status {
+            Some(StatusLabel::Delivered) => window.settle(row),
+            Some(status) if change.attempts > 0 => window.fail(Failure {
                 id: row,
-                delay,
-                dead,
-                error: Some(error.clone()),
-            });
-        };
-        match verdict {
-            Verdict::Delivered => window.settle(row),
-            Verdict::Retry { delay, error } => fail(*delay, false, error),
-            Verdict::Dead { error } => fail(Duration::ZERO, true, error),
-            Verdict::Postponed { delay, .. } => window.put_back(row, Some(now + *delay)),
-            Verdict::Released => window.put_back(row, None),
+                delay: change.delay.unwrap_or_default(),
+                dead: status == StatusLabel::Dead,
+                error: change.error,
+            }),
+            _ => window.put_back(row, change.delay.map(|delay| now + delay)),
         }
     }
 
-    fn apply_retried(&mut self, row: i64, verdict: &Verdict) {
-        let failed = |verdict, delay: Duration, error: &String| Retried::Failed {
-            verdict,
-            delay_ms: millis(delay),
-            error: error.clone(),
-        };
-        let outcome = match verdict {
-            Verdict::Released => {
-                self.retries.remove(&row);
-                return;
-            }
-            Verdict::Delivered => Retried::Delivered,
-            Verdict::Retry { delay, error } => failed("retry", *delay, error),
-            Verdict::Postponed { delay, error } => failed("postponed", *delay, error),
-            Verdict::Dead { error } => failed("dead", Duration::ZERO, error),
-        };
-        if let Some(retry) = self.retries.get_mut(&row) {
-            retry.outcome = Some(outcome);
+    fn apply_retried(&mut self, row: i64, change: RowChange) {
+        if change.status.is_none() {
+            self.retries.remove(&row);
+        } else if let Some(retry) = self.retries.get_mut(&row) {
+            retry.outcome = Some(change);
         }
     }
 }
@@ -194,11 +180,15 @@ impl Inner {
     /// Writes rows of the log to the table of failures, in order.
     pub(super) async fn write_failures(&self, session: &mut Session, failures: &[Failure]) -> LogResult<()> {
         let retries = |failure: &Failure| i64::from(if failure.dead { self.options.max_retries } else { 0 });
-        let error = |failure: &Failure| failure.error.as_deref().map(|error| self.error_text(error));
         sqlx::query(self.statements.fail.sql())
             .bind(failures.iter().map(|failure| failure.id).collect::<Vec<_>>())
             .bind(failures.iter().map(retries).collect::<Vec<_>>())
-            .bind(failures.iter().map(error).collect::<Vec<_>>())
+            .bind(
+                failures
+                    .iter()
+                    .map(|failure| failure.error.as_deref())
+                    .collect::<Vec<_>>(),
+            )
             .bind(failures.iter().map(|failure| millis(failure.delay)).collect::<Vec<_>>())
             .execute(session.connection()?)
             .await?;
@@ -212,7 +202,7 @@ impl Inner {
         now: Instant,
     ) -> LogResult<Unwritten> {
         let due = |retry: &super::session::Retry| retry.refused.is_none_or(|refused| refused.is_due(now));
-        let mut rows: Vec<(i64, Retried)> = session
+        let mut rows: Vec<(i64, RowChange)> = session
             .retries
             .iter()
             .filter(|(_, retry)| due(retry))
@@ -229,10 +219,10 @@ impl Inner {
             let locked = self.are_locked(session, &written, batch.len()).await?;
             match written {
                 Ok(()) => {
-                    for (row, outcome) in &batch {
+                    for (row, change) in &batch {
                         session.retries.remove(row);
                         session.held_retries.remove(row);
-                        if matches!(outcome, Retried::Delivered) {
+                        if change.delivered {
                             // Those behind them may go.
                             session.retry_at = now;
                         }
@@ -281,47 +271,28 @@ impl Inner {
 
     /// Writes what became of failed rows. Of two statements the first may be written and the second refused: each can be
     /// repeated.
-    async fn write_retried(&self, session: &mut Session, rows: &[(i64, Retried)]) -> LogResult<()> {
-        let (mut delivered, mut failed) = (Vec::new(), (Vec::new(), Vec::new(), Vec::new(), Vec::new()));
-        for (row, outcome) in rows {
-            match outcome {
-                Retried::Delivered => delivered.push(*row),
-                Retried::Failed {
-                    verdict,
-                    delay_ms,
-                    error,
-                } => {
-                    failed.0.push(*row);
-                    failed.1.push(*verdict);
-                    failed.2.push(*delay_ms);
-                    failed.3.push(self.error_text(error));
-                }
-            }
-        }
+    async fn write_retried(&self, session: &mut Session, rows: &[(i64, RowChange)]) -> LogResult<()> {
+        let (delivered, failed): (Vec<_>, Vec<_>) = rows.iter().partition(|(_, change)| change.delivered);
         if !delivered.is_empty() {
             sqlx::query(self.statements.retried_well.sql())
-                .bind(delivered)
+                .bind(delivered.iter().map(|(row, _)| *row).collect::<Vec<_>>())
                 .execute(session.connection()?)
                 .await?;
         }
-        if !failed.0.is_empty() {
+        if !failed.is_empty() {
+            let dead = |change: &RowChange| change.status == Some(StatusLabel::Dead);
+            let changes = || failed.iter().map(|(_, change)| change);
             sqlx::query(self.statements.retried.sql())
-                .bind(failed.0)
-                .bind(failed.1)
-                .bind(failed.2)
-                .bind(failed.3)
+                .bind(failed.iter().map(|(row, _)| *row).collect::<Vec<_>>())
+                .bind(changes().map(dead).collect::<Vec<_>>())
+                .bind(changes().map(|change| i64::from(change.attempts)).collect::<Vec<_>>())
+                .bind(changes().map(|change| change.delay.map(millis)).collect::<Vec<_>>())
+                .bind(changes().map(|change| change.error.as_deref()).collect::<Vec<_>>())
                 .bind(i64::from(self.options.max_retries))
                 .execute(session.connection()?)
                 .await?;
         }
         Ok(())
-    }
-
-    /// An error as the table of failures can keep it: no NUL, and no longer than its column.
-    pub(super) fn error_text(&self, error: &str) -> String {
-        let column = self.map.side_column(Table::Failed, Role::LastError);
-        let max = column.and_then(|column| column.max).unwrap_or(usize::MAX);
-        error.replace('\0', " ").chars().take(max).collect()
     }
 }
 

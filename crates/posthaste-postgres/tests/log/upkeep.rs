@@ -108,3 +108,22 @@ async fn an_operator_sees_what_waits_and_what_was_given_up() {
     assert_eq!(store.discard(&dead_only, 9).await.unwrap(), [page[0].message.id]);
     assert_eq!(log.failed().await, 1);
 }
+
+/// Whoever knows the number of a row is told what became of its event, also where that is another row.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_of_the_log_is_shown_as_it_stands() {
+    let log = Log::fresh(2).await;
+    for aggregate in ["delivered", "failed", "dead", "in flight"] {
+        log.append(&log.pool, aggregate).await;
+    }
+    let store = log.store();
+    let work = Work::claim(&store, &request(3)).await;
+    assert_eq!(work.settle(&store, &[(1, retry(60)), (2, dead())]).await, []);
+    let last = Work::claim(&store, &request(1)).await;
+    let mut states = Vec::new();
+    for id in [work.id(0), work.id(1), work.id(2), last.id(0)] {
+        states.push(store.show(id).await.unwrap().unwrap().state);
+    }
+    let expected = [State::Delivered, State::Pending, State::Dead, State::Processing];
+    assert_eq!(states, expected);
+}

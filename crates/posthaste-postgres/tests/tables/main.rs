@@ -3,10 +3,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod by_event;
+mod log;
 mod mapped;
 #[path = "../support/mod.rs"]
 mod support;
 
+use log::Log;
 use mapped::{Mapped, Tables};
 use posthaste_sql::TableMap;
 use posthaste_sql::table::{Database, Role, Shipped};
@@ -72,3 +75,15 @@ suite_on!(logistics: Logistics, theirs("logistics"), shipped("logistics").ddl.to
 suite_on!(order_service: OrderService, theirs("order-service"), shipped("order-service").ddl.to_owned(), without &[], except UNSCHEDULED);
 suite_on!(everything: Everything, everything(), ddl(&everything(), Database::Postgres), without QUICK);
 suite_on!(everything_locked: EverythingLocked, without_leases(), ddl(&without_leases(), Database::Postgres), without QUICK);
+
+/// A log has a store of its own. What it cannot have by nature is told by `Queue`: rows that are changed.
+mod commerce {
+    use super::*;
+
+    posthaste_testkit::conformance_suite!(Log);
+
+    #[test]
+    fn some_cases_are_not_for_it() {
+        insta::assert_snapshot!(posthaste_testkit::suite::left_out::<Log>());
+    }
+}

@@ -16,4 +16,4 @@ pub use closed::{ClosedGaps, Probe};
 pub use gaps::{Gaps, Holder, Proof};
 pub use ranges::Ranges;
 pub use reader::{LogReader, LogRow, Plan, ReadResult, Sorted};
-pub use window::{Failure, Lane, Rewrite, Window};
+pub use window::{Failure, Lane, Rewrite, Standing, Window};

@@ -20,6 +20,7 @@ pub struct Plan {
     pub ids: Ranges,
     tail: bool,
     free: Ranges,
+    limit: usize,
     now: Instant,
 }
 
@@ -109,7 +110,7 @@ impl LogReader {
         unread
     }
 
-    /// What to read next, for a batch of `limit` rows.
+    /// What to read next, for a batch of at most `limit` rows. A read may look at more of them.
     pub fn plan(&self, now: Instant, limit: usize) -> Plan {
         let free = self.window.free(now, limit);
         let tail = self.window.len() < LOOK_AHEAD;
@@ -118,10 +119,16 @@ impl LogReader {
         if tail {
             ids.insert(self.gaps.hi().saturating_add(1)..=i64::MAX);
         }
-        Plan { ids, tail, free, now }
+        Plan {
+            ids,
+            tail,
+            free,
+            limit,
+            now,
+        }
     }
 
-    /// Takes note of what a plan's read saw, and hands out what may go.
+    /// Takes note of what a plan's read saw, and hands out what may go; what is too much for the batch waits.
     pub fn read(&mut self, plan: &Plan, read: &ReadResult, token: LeaseToken, ordered: bool) -> Sorted {
         let found: Vec<i64> = read.rows.iter().map(|row| row.id).collect();
         self.gaps.observe(&found, read.complete_to, plan.tail, &read.holders);
@@ -148,6 +155,8 @@ impl LogReader {
             self.window.insert(row.id, row.lane.clone());
             if lane.is_some() && row.held {
                 sorted.park.push(row.id);
+            } else if sorted.handed_out.len() == plan.limit {
+                stopped.extend(lane);
             } else {
                 self.window.hand_out(row.id, token);
                 sorted.handed_out.push(row.id);

@@ -90,6 +90,20 @@ struct LaneRows {
     in_flight: usize,
 }
 
+/// Where a row stands that was read and is not settled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It may be handed out, at once or later.
+    Waiting {
+        /// Not before this.
+        due: Option<Instant>,
+    },
+    /// It is handed out.
+    InFlight,
+    /// It failed, which is not written down yet.
+    Failed(Failure),
+}
+
 /// The rows that were read and are not settled.
 #[derive(Clone, Debug, Default)]
 pub struct Window {
@@ -128,6 +142,18 @@ impl Window {
             }
         }
         waiting
+    }
+
+    /// All rows that are not settled.
+    pub fn standings(&self) -> impl Iterator<Item = (i64, Standing)> {
+        self.rows.iter().map(|(id, entry)| {
+            let standing = match &entry.place {
+                Place::Waiting { due } => Standing::Waiting { due: *due },
+                Place::InFlight { .. } => Standing::InFlight,
+                Place::Failed(failure) => Standing::Failed(failure.clone()),
+            };
+            (*id, standing)
+        })
     }
 
     /// Whether a row waits to be handed out.

@@ -245,6 +245,7 @@ impl TableMap {
     pub fn error_text(&self, error: &str) -> String {
         let max = self
             .column(Role::LastError)
+            .or_else(|| self.side_column(Table::Failed, Role::LastError))
             .and_then(|column| column.max)
             .unwrap_or(usize::MAX);
         error.replace('\0', " ").chars().take(max).collect()

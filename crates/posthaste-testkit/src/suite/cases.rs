@@ -54,8 +54,8 @@ macro_rules! __conformance_cases {
                 the_same_id_again_is_the_same_event [GivenIds]
                 a_foreign_dedupe_key_is_refused_and_the_transaction_goes_on [DedupeKey Tenant]
                 a_bad_message_is_refused_before_any_sql_runs [EveryField]
-                a_scheduled_message_waits_for_its_time [Schedule FineTimes]
-                a_time_in_the_past_is_now [Schedule ExactStart]
+                a_scheduled_message_waits_for_its_time [NotBefore FineTimes]
+                a_time_in_the_past_is_now [NotBefore ExactStart]
                 a_producer_without_a_transaction_is_served_too [DedupeKey]
             }
             claim {
@@ -68,8 +68,8 @@ macro_rules! __conformance_cases {
                 a_claim_leases_the_row_and_counts_the_attempt [Expiry CountedClaims UpdatedAt]
                 a_leased_row_is_not_claimed_again [Key Leases]
                 an_expired_lease_is_reclaimed [Expiry CountedClaims]
-                an_expired_lease_is_reclaimed_without_order_too [Key Expiry]
-                reclaimed_rows_are_never_mixed_with_others [Expiry]
+                an_expired_lease_is_reclaimed_without_order_too [Key Expiry WrittenLeases]
+                reclaimed_rows_are_never_mixed_with_others [Expiry WrittenLeases]
                 fewer_rows_are_risked_each_time_a_worker_vanishes [Expiry CountedClaims]
                 a_poison_message_dies_and_takes_no_neighbour_along [Expiry CountedClaims]
                 a_crash_on_the_last_attempt_ends_dead_through_the_claim [Key Expiry CountedClaims]
@@ -89,12 +89,12 @@ macro_rules! __conformance_cases {
                 equal_keys_of_other_topics_and_namespaces_are_other_lanes [Namespace Topic Leases]
                 rows_without_a_key_wait_for_nobody [Leases Schedule]
                 a_failed_head_stops_its_key_and_no_other [Schedule]
-                a_scheduled_row_holds_back_what_follows_and_nothing_else [Schedule]
-                a_scheduled_row_that_is_due_does_not_overtake_earlier_ones [Schedule]
-                scheduled_and_other_rows_of_a_key_go_by_sequence [Schedule]
+                a_scheduled_row_holds_back_what_follows_and_nothing_else [NotBefore]
+                a_scheduled_row_that_is_due_does_not_overtake_earlier_ones [NotBefore]
+                scheduled_and_other_rows_of_a_key_go_by_sequence [NotBefore]
                 a_deep_backlog_that_is_held_back_hides_nothing [Schedule]
                 a_replayed_row_goes_before_a_follower_that_waits [Schedule]
-                an_expired_row_goes_before_what_follows_it [Expiry]
+                an_expired_row_goes_before_what_follows_it [Expiry WrittenLeases]
                 a_reclaimed_part_of_a_run_holds_back_the_rest [Expiry CountedClaims]
                 a_failed_row_is_not_overtaken_by_a_follower_whose_worker_vanished [Expiry Schedule]
                 a_released_row_is_not_overtaken_by_a_follower_whose_worker_vanished [Expiry]
@@ -113,7 +113,7 @@ macro_rules! __conformance_cases {
                 a_delivered_row_is_done [Expiry CountedClaims UpdatedAt DeliveredAt]
                 a_delivered_row_takes_no_further_verdict
                 a_retry_keeps_the_error_and_waits_without_a_lease [Leases CountedClaims Schedule UpdatedAt]
-                the_last_error_outlives_a_later_delivery [Schedule]
+                the_last_error_outlives_a_later_delivery [Queue Schedule]
                 a_retry_without_delay_still_holds_back_its_key [Key Schedule]
                 a_dead_row_keeps_its_error_and_is_not_claimed [Leases CountedClaims UpdatedAt]
                 a_released_row_is_as_if_it_had_not_been_claimed
@@ -156,9 +156,9 @@ macro_rules! __conformance_cases {
                 a_filter_for_another_state_replays_and_discards_nothing
                 of_two_operators_who_replay_a_row_one_gets_it
                 of_a_replay_and_a_discard_one_gets_the_row
-                a_discarded_row_is_gone
+                a_discarded_row_is_gone [Queue]
             }
-            purge {
+            purge [Queue] {
                 delivered_rows_are_removed_once_they_are_old
                 what_a_purge_would_remove_is_counted_and_stays [DedupeWindow]
                 the_age_counts_from_the_delivery [DeliveredAt]
@@ -203,7 +203,7 @@ macro_rules! __conformance_cases {
                 the_store_can_be_driven_without_a_relay [Leases Schedule]
             }
             running [Leases Expiry Engine] {
-                a_slow_publication_keeps_its_lease
+                a_slow_publication_keeps_its_lease [WrittenLeases]
                 an_outcome_that_comes_after_the_lease_is_counted_and_changes_nothing
                 a_relay_that_stops_gives_back_what_it_has_not_handed_over
                 a_relay_that_must_stop_leaves_unanswered_messages_to_their_lease
@@ -213,10 +213,10 @@ macro_rules! __conformance_cases {
             draining {
                 a_drain_says_how_many_stand_behind_one_that_waits [Key Schedule]
                 a_drain_says_how_many_another_relay_has [Leases]
-                a_drain_is_complete_though_messages_wait_for_their_time [Schedule]
+                a_drain_is_complete_though_messages_wait_for_their_time [NotBefore]
                 a_drain_of_some_topics_says_nothing_of_others [Topic]
             }
-            unclaimable {
+            unclaimable [Queue] {
                 a_refused_claim_stops_nobody_but_its_key [Key Leases]
                 a_refused_claim_stops_nobody_where_keys_are_ignored [Key Leases]
                 a_refused_retry_stops_nobody_but_its_key [Key Leases Schedule]
@@ -233,14 +233,14 @@ macro_rules! __conformance_cases {
                 while_every_verdict_is_refused_little_is_published
             }
             circuit [Engine] {
-                while_the_circuit_is_open_nothing_is_claimed_and_no_attempt_is_used [Attempts]
-                after_the_open_time_exactly_three_messages_are_tried [Leases]
+                while_the_circuit_is_open_nothing_is_claimed_and_no_attempt_is_used [Queue Attempts]
+                after_the_open_time_exactly_three_messages_are_tried [Queue Leases]
                 one_failed_trial_opens_the_circuit_again [Attempts]
                 no_message_dies_of_a_long_outage
                 one_message_that_breaks_the_connection_does_not_stop_the_others
                 a_broker_that_comes_back_gets_everything_in_order [Key]
                 failures_that_are_not_the_brokers_absence_never_open_the_circuit [CountedClaims]
-                a_broker_that_does_not_answer_opens_the_circuit [Attempts]
+                a_broker_that_does_not_answer_opens_the_circuit [Queue Attempts]
                 a_relay_stops_while_the_circuit_is_open [Attempts]
                 draining_ends_with_an_error_when_the_broker_is_away
                 a_destination_that_is_away_stops_only_its_own_messages [Topic Key]
@@ -268,14 +268,14 @@ macro_rules! __conformance_cases {
                 a_relay_that_lost_the_lead_claims_nothing_more
                 a_relay_that_may_not_be_active_does_not_drain
             }
-            locked [RowLock Leases] {
+            locked [Queue RowLock Leases] {
                 a_locked_row_is_busy_and_its_neighbours_are_settled
                 a_locked_row_is_neither_renewed_nor_lost
                 a_locked_row_is_left_alone_by_claims_and_by_those_who_clean_up [Key Expiry]
                 a_lock_on_one_row_in_flight_stops_no_other_and_repeats_nothing [Expiry Engine]
                 a_published_message_whose_row_is_locked_is_written_when_the_lock_is_gone [Engine]
             }
-            locked_table [TableLock Leases] {
+            locked_table [Queue TableLock Leases] {
                 verdicts_and_renewals_are_busy_and_nothing_is_lost
                 a_claim_does_not_wait_for_long_and_says_why
                 a_relay_writes_what_it_published_when_the_lock_is_gone [Engine]

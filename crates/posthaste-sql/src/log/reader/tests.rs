@@ -407,6 +407,27 @@ fn a_lane_in_flight_gives_out_nothing_more_and_the_others_go_on() {
 }
 
 #[test]
+fn a_read_may_see_more_rows_than_a_batch_takes() {
+    let (mut reader, now, token) = (LogReader::after(0, Proof::Required), Instant::now(), LeaseToken::new());
+    let seen = rows(&[(1, "a"), (2, "b"), (3, "b"), (4, "a"), (5, "c")]);
+    let sorted = reader.read(&reader.plan(now, 2), &seen, token, true);
+    assert_eq!(sorted.handed_out, [1, 2]);
+    assert_eq!(
+        reader.plan(now, 9).free,
+        Ranges::of(5..=5),
+        "the lanes of the others are in flight"
+    );
+    reader.window.settle(1);
+    reader.window.settle(2);
+    assert_eq!(
+        reader.plan(now, 9).free,
+        Ranges::of(3..=5),
+        "they wait and are not lost"
+    );
+    assert_eq!(reader.position(), 2);
+}
+
+#[test]
 fn a_failure_is_written_after_the_earlier_rows_of_its_lane() {
     let (mut reader, now, token) = (LogReader::after(0, Proof::Required), Instant::now(), LeaseToken::new());
     reader.read(&reader.plan(now, 9), &rows(&[(1, "a"), (2, "a")]), token, true);

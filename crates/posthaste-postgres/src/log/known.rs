@@ -1,0 +1,73 @@
+//! What this store knows of rows beyond what stands in the tables, if it is the one that reads.
+
+use std::collections::{HashMap, HashSet};
+
+use posthaste_core::StoreError;
+use posthaste_core::lifecycle::State;
+use posthaste_sql::log::{Failure, Ranges, Standing};
+
+use super::PostgresLogStore;
+
+/// Rows that are not settled, or may come.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    /// Ids that were not handed out, by what the reader knows if it is this store, else by the cursor.
+    pub(super) waiting: Ranges,
+    /// How many of them are not due.
+    pub(super) postponed: usize,
+    /// Rows of the log that are handed out.
+    pub(super) in_flight: HashSet<i64>,
+    /// Rows of the log that failed, which is not written down yet.
+    pub(super) failures: HashMap<i64, Failure>,
+    /// Failed rows that are handed out, by their primary keys.
+    pub(super) retried: HashSet<i64>,
+}
+
+impl Known {
+    /// All ids of the log that are not settled.
+    pub(super) fn unsettled(&self) -> Ranges {
+        let mut unsettled = self.waiting.clone();
+        for id in self.in_flight.iter().chain(self.failures.keys()) {
+            unsettled.insert(*id..=*id);
+        }
+        unsettled
+    }
+
+    /// The state of a row of the log. One that is settled and not in the table of failures was delivered.
+    pub(super) fn state(&self, id: i64) -> State {
+        match self.failures.get(&id) {
+            Some(failure) if failure.dead => State::Dead,
+            Some(_) => State::Pending,
+            None if self.in_flight.contains(&id) => State::Processing,
+            None if self.waiting.contains(id) => State::Pending,
+            None => State::Delivered,
+        }
+    }
+}
+
+impl PostgresLogStore {
+    pub(super) async fn known(&self) -> Result<Known, StoreError> {
+        let now = self.inner.now();
+        if let Some(session) = self.inner.seat.lock().await.session() {
+            let mut known = Known {
+                waiting: session.reader.unread(),
+                ..Known::default()
+            };
+            for (id, standing) in session.reader.window.standings() {
+                match standing {
+                    Standing::Waiting { due } => known.postponed += usize::from(due.is_some_and(|due| due > now)),
+                    Standing::InFlight => drop(known.in_flight.insert(id)),
+                    Standing::Failed(failure) => drop(known.failures.insert(id, failure)),
+                }
+            }
+            let retried = session.retries.iter().filter(|(_, retry)| retry.outcome.is_none());
+            known.retried.extend(retried.map(|(row, _)| *row));
+            return Ok(known);
+        }
+        let cursor = self.stored_cursor().await?;
+        Ok(Known {
+            waiting: Ranges::of(cursor.saturating_add(1)..=i64::MAX),
+            ..Known::default()
+        })
+    }
+}
