@@ -347,15 +347,14 @@ returning "id"::bigint as id;
 
 -- retried
 -- A retry failed: it is counted unless the broker is away, and waits again; one that is given up stays at the threshold.
---   $1 ids  $2 verdicts  $3 waits in ms  $4 errors  $5 retries after which a row is given up
+--   $1 ids  $2 whether they are given up  $3 attempts to count  $4 waits in ms  $5 errors
+--   $6 retries after which a row is given up
 update "outbox_failed" f
-set "retry_count" = case s.verdict
-        when 'dead' then greatest(f."retry_count" + 1, $5::bigint)
-        when 'retry' then f."retry_count" + 1
-        else f."retry_count" end,
-    "next_retry_at" = now() + s.delay_ms * interval '1 millisecond'
+set "retry_count" = greatest(f."retry_count" + s.attempts, case when s.dead then $6::bigint end),
+    "next_retry_at" = case when s.delay_ms is null then f."next_retry_at"
+        else now() + s.delay_ms * interval '1 millisecond' end
     , "last_error" = s.error
-from unnest($1::bigint[], $2::text[], $3::bigint[], $4::text[]) as s (id, verdict, delay_ms, error)
+from unnest($1::bigint[], $2::bool[], $3::bigint[], $4::bigint[], $5::text[]) as s (id, dead, attempts, delay_ms, error)
 -- Whoever has locked a row is not waited for: a condition without columns comes before the first row.
 where (select set_config('lock_timeout', '100ms', true)) is not null and f."id" = s.id;
 
@@ -453,6 +452,7 @@ select (
 -- stats
 -- Counts what is not delivered.
 --   $1, $2 first and last of the ids that were not handed out  $3 retries after which a row is given up
+--   $4 failed rows that are handed out
 with unread as (
     select count(*) as n, min(case when o."created_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when o."created_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else o."created_at" end) as oldest
     from unnest($1::bigint[], $2::bigint[]) as r (first_id, last_id)
@@ -466,6 +466,7 @@ failed as (
         count(*) filter (where f."retry_count" >= $3::bigint) as dead,
         min(case when f."failed_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when f."failed_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else f."failed_at" end) filter (where f."retry_count" < $3::bigint) as oldest
     from "outbox_failed" f
+    where f."id" <> all ($4::bigint[])
 )
 select unread.n + failed.live as pending, failed.waiting, failed.dead,
     coalesce(extract(epoch from now() - least(unread.oldest, failed.oldest)), 0)::float8 as oldest_seconds

@@ -97,12 +97,12 @@ pub const FORGOTTEN_AFTER: Duration = Duration::from_hours(24);
 /// # Contract
 /// - **heartbeat** writes down what a relay says of itself: its first one is its start, and each one says when it was last
 ///   heard. It also removes relays that were not heard for [`FORGOTTEN_AFTER`].
-/// - **elect_leader** makes the one who asks the leader of its namespace until its lease is over, unless another one's is not.
+/// - **`elect_leader`** makes the one who asks the leader of its namespace until its lease is over, unless another one's is not.
 ///   Of any number that ask at the same time one gets it. A leader that asks again in time goes on leading.
 /// - **deregister** takes a relay off the list and ends its leadership, so that another one can follow at once.
 ///
 /// # Errors
-/// Delivery depends on **elect_leader** alone, and only where one relay may be active: as long as it fails, nobody new leads.
+/// Delivery depends on **`elect_leader`** alone, and only where one relay may be active: as long as it fails, nobody new leads.
 #[async_trait]
 pub trait RelayRegistry: Send + Sync {
     /// Says that a relay is there.

@@ -48,14 +48,14 @@ pub struct Terms {
 /// - **sweep** gives up rows in the relay's scope that used all their attempts without a verdict.
 /// - **purge** removes delivered rows older than `keep` and dedupe keys past their window, at most `limit` of each, and
 ///   returns how many; never a row that is not delivered.
-/// - **keep_alive** is called every few seconds while a relay runs, also when there is nothing to claim, and **close** when it
+/// - **`keep_alive`** is called every few seconds while a relay runs, also when there is nothing to claim, and **close** when it
 ///   has ended, for stores that keep something for the relay between its calls.
 ///
 /// # Errors
 /// Every verb says by [`StoreErrorKind`] what the engine may do about it. Those that may pass
 /// ([`is_transient`](StoreErrorKind::is_transient): the server is gone, the pool is empty, a deadlock, a standby) are tried again
 /// until they do. [`StoreErrorKind::Other`] from **settle** is taken for a refusal of some verdict, which is searched for.
-/// [`StoreErrorKind::Unsupported`] says that the table has no place for what was asked; **check_for** says so before anything
+/// [`StoreErrorKind::Unsupported`] says that the table has no place for what was asked; **`check_for`** says so before anything
 /// is published. [`StoreErrorKind::Access`] and [`StoreErrorKind::SchemaMissing`] are for an operator, with the remedy in the
 /// error; the relay goes on trying, for they are mended while it runs.
 #[async_trait]

@@ -4,10 +4,11 @@ use chrono::Utc;
 use posthaste_core::RelayStore;
 use posthaste_core::lifecycle::{State, Verdict};
 
-use posthaste_relay::RelayConfig;
+use posthaste_relay::{Relay, RelayConfig};
 use posthaste_sql::table::Role;
 
 use super::steps::{MINUTE, SECOND, Worker, enqueue_new, plain, record, records, retry};
+use crate::RecordingPublisher;
 use crate::backend::Backend;
 
 /// A row whose word no state has is none of ours: it is neither shown nor claimed, and hides nothing.
@@ -80,14 +81,11 @@ pub async fn only_what_died_has_a_letter<B: Backend>(b: &B) {
 /// All stores refuse in the same words.
 pub async fn relays_cannot_agree_on_a_leader_where_there_is_no_table_for_it<B: Backend>(b: &B) {
     assert!(b.store().registry().is_none(), "there is no table");
-    let config = RelayConfig {
+    let relay = Relay::new(b.store().clone(), RecordingPublisher::new()).config(RelayConfig {
         exclusive: true,
         ..RelayConfig::default()
-    };
-    let error = config
-        .validate_for(b.store())
-        .expect_err("there is no table")
-        .to_string();
+    });
+    let error = relay.drain().await.expect_err("there is no table").to_string();
     assert!(error.contains("exclusive"), "{error}");
     assert!(error.contains("leave it out, or use Posthaste's own tables"), "{error}");
 }

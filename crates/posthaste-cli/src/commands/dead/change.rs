@@ -142,16 +142,15 @@ impl Verb {
         while let Some(group) = groups.pop() {
             match self.apply(store, filter, group).await {
                 Ok(changed) => change.changed.extend(changed),
-                Err(error) if error.kind.may_be_a_refusal() && change.refused.len() < MOST_REFUSED => match group {
-                    [id] => change.refused.push(RefusedRow {
-                        id: *id,
-                        error: error.to_string(),
-                    }),
-                    _ => {
+                Err(error) if error.kind.may_be_a_refusal() && change.refused.len() < MOST_REFUSED => {
+                    if let [id] = group {
+                        let error = error.to_string();
+                        change.refused.push(RefusedRow { id: *id, error });
+                    } else {
                         let (first, rest) = group.split_at(group.len() / 2);
                         groups.extend([rest, first]);
                     }
-                },
+                }
                 Err(error) => {
                     change.failed = Some(error);
                     break;
