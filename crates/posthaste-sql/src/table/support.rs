@@ -81,8 +81,27 @@ impl TableMap {
 
 #[cfg(test)]
 mod tests {
+    use posthaste_core::store::StoreErrorKind;
+
     use super::*;
     use crate::table::Shipped;
+
+    #[test]
+    fn a_map_that_a_database_cannot_serve_is_refused_by_name() {
+        let serves = |name: &str, database| Shipped::find(name).unwrap().map().unwrap().check_database(database);
+        for database in [Database::MySql, Database::Sqlite] {
+            let error = serves("commerce", database).unwrap_err();
+            assert_eq!(error.kind, StoreErrorKind::Unsupported);
+            assert!(
+                error
+                    .to_string()
+                    .contains("cannot serve the table map `commerce`: a log"),
+                "{error}"
+            );
+        }
+        assert!(serves("logistics", Database::Sqlite).is_err());
+        assert!(serves("logistics", Database::MySql).is_ok() && serves("commerce", Database::Postgres).is_ok());
+    }
 
     #[test]
     fn what_needs_a_column_that_is_not_there_is_refused_by_name() {

@@ -37,8 +37,9 @@ async fn maps_that_sqlite_cannot_serve_are_refused_with_what_to_add() {
     assert!(!logistics.to_string().contains("add column attempts"), "{logistics}");
     says(
         &open(shipped("commerce")),
-        &["`commerce`", "a log is read by a cursor", "PostgreSQL"],
+        &["`commerce`", "a log with a cursor is served on PostgreSQL only"],
     );
+    assert_eq!(logistics.kind, StoreErrorKind::Unsupported);
     let zone = |zone: &str| {
         let toml = Shipped::find("donation").unwrap().toml;
         TableMap::from_toml(&toml.replace("order = ", &format!("zone = \"{zone}\"\norder = "))).unwrap()

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use posthaste_core::lifecycle::{State, Verdict};
 use posthaste_core::store::{DeadHead, Scope};
-use posthaste_core::{Backoff, Message, MessageId, RelayStore};
+use posthaste_core::{Backoff, Message, MessageId, RelayStore, RetryPolicy};
 use posthaste_relay::{OrderingConfig, RelayConfig};
 
 use super::engine::{broker, config, drain};
-use super::steps::{SECOND, Worker, enqueue_new, keyed, plain, record, settle, state};
+use super::steps::{MINUTE, SECOND, Worker, enqueue_new, keyed, plain, record, settle, state};
 use crate::backend::Backend;
 use crate::{Fault, RecordingPublisher, Rule};
 
@@ -201,7 +201,14 @@ pub async fn a_publisher_that_forgets_to_answer_is_asked_again<B: Backend>(b: &B
     let ids = enqueue_new(b, [plain("1"), plain("2")]).await;
     let broker = broker();
     broker.inject(Rule::new(Fault::Silence).on([ids[0]]).times(1));
-    let report = drain(b, broker.clone(), config()).await;
+    // Long enough that a slow drain does not get to the second attempt.
+    let backoff = Backoff::Schedule { delays: vec![MINUTE] };
+    let retry = RetryPolicy {
+        backoff,
+        ..config().retry
+    };
+    let patient = RelayConfig { retry, ..config() };
+    let report = drain(b, broker.clone(), patient).await;
     assert_eq!((report.delivered, report.retried), (1, 1));
     let error = record(b, ids[0]).await.last_error.expect("it says why");
     assert!(error.contains("without an outcome"), "{error}");
