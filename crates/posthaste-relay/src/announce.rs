@@ -48,10 +48,11 @@ pub(crate) async fn run(engine: Arc<Engine>, stop: CancellationToken) {
 pub(crate) async fn leave(engine: &Engine, mut presence: JoinSet<()>) {
     let farewell = async {
         while presence.join_next().await.is_some() {}
-        if let Some(registry) = engine.store.registry() {
-            registry.deregister(engine.worker).await?;
-        }
-        engine.store.close().await
+        let left = match engine.store.registry() {
+            Some(registry) => registry.deregister(engine.worker).await,
+            None => Ok(()),
+        };
+        engine.store.close().await.and(left)
     };
     let left = timeout(FAREWELL, farewell).await;
     if !matches!(left, Ok(Ok(()))) {

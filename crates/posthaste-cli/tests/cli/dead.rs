@@ -48,17 +48,23 @@ fn with_dead(place: &Place, messages: &[(&str, &str)]) -> Vec<String> {
     ids
 }
 
-/// What dies again while its replay goes on is not meant a second time: others are.
-#[test]
-fn each_dead_message_is_replayed_once_though_it_dies_again() {
+/// More than are changed at once.
+fn with_600_dead() -> Place {
     let place = Place::with_sqlite().migrated();
     let lines = r#"{"topic":"orders","payload":1}"#.to_owned() + "\n";
     place
         .run_with_input(&["enqueue", "--stdin"], &lines.repeat(600))
         .success();
+    place.sql("update posthaste_outbox set status = 'dead'");
+    place
+}
+
+/// What dies again while its replay goes on is not meant a second time: others are.
+#[test]
+fn each_dead_message_is_replayed_once_though_it_dies_again() {
+    let place = with_600_dead();
     place.sql(
-        "update posthaste_outbox set status = 'dead';
-         create trigger dies_again after update of status on posthaste_outbox
+        "create trigger dies_again after update of status on posthaste_outbox
          when old.status = 'dead' and new.status = 'pending'
          begin update posthaste_outbox set status = 'dead' where id = new.id; end",
     );
@@ -71,14 +77,9 @@ fn each_dead_message_is_replayed_once_though_it_dies_again() {
 /// One that a trigger keeps as it is stops none of the others, and is named.
 #[test]
 fn a_dead_message_that_the_database_refuses_to_change_keeps_no_other() {
-    let place = Place::with_sqlite().migrated();
-    let lines = r#"{"topic":"orders","payload":1}"#.to_owned() + "\n";
-    place
-        .run_with_input(&["enqueue", "--stdin"], &lines.repeat(600))
-        .success();
+    let place = with_600_dead();
     place.sql(
-        "update posthaste_outbox set status = 'dead';
-         create trigger kept before update on posthaste_outbox
+        "create trigger kept before update on posthaste_outbox
          when old.seq = 300 begin select raise(abort, 'kept for the audit'); end;
          create trigger kept_too before delete on posthaste_outbox
          when old.seq = 300 begin select raise(abort, 'kept for the audit'); end",
@@ -92,6 +93,20 @@ fn a_dead_message_that_the_database_refuses_to_change_keeps_no_other() {
     place.sql("update posthaste_outbox set status = 'dead' where seq <> 300");
     refused(&["discard", "--yes"], "discarded 599\n", "cannot be discarded");
     assert_eq!(place.status()["dead"], 1);
+}
+
+/// If the database refuses one after the other, the search ends, and those that were found are named beside the reason.
+#[test]
+fn the_search_for_refused_dead_messages_ends() {
+    let place = with_600_dead();
+    place.sql(
+        "create trigger kept before update on posthaste_outbox
+         when old.seq > 300 begin select raise(abort, 'kept for the audit'); end",
+    );
+    let ran = place.run(&["dead", "replay", "--all"]);
+    assert_eq!(ran.stdout, "replayed 300\n");
+    ran.fails_with(&["kept for the audit", "cannot be replayed", "run this again"]);
+    assert_eq!(ran.stderr.matches("cannot be replayed").count(), 10);
 }
 
 /// Proves B16.

@@ -32,6 +32,8 @@ use posthaste_core::{OutboxOptions, StoreError};
 use posthaste_sql::TableMap;
 use posthaste_sql::log::Proof;
 use posthaste_sql::table::Table;
+use sqlx::postgres::PgArguments;
+use sqlx::query::Query;
 use sqlx::{PgPool, Postgres, Transaction};
 use tokio::sync::Mutex;
 
@@ -110,6 +112,14 @@ impl Inner {
     /// A transaction beside the reader's, in which nobody is waited for without end.
     async fn begin_bounded(&self) -> sqlx::Result<Transaction<'static, Postgres>> {
         pooling::begin(&self.pool, BEGIN_BOUNDED).await
+    }
+
+    /// One statement in such a transaction: what it may not do undoes nothing that was done before.
+    async fn execute_bounded(&self, query: Query<'_, Postgres, PgArguments>) -> sqlx::Result<u64> {
+        let mut tx = self.begin_bounded().await?;
+        let done = query.execute(&mut *tx).await?;
+        tx.commit().await?;
+        Ok(done.rows_affected())
     }
 
     /// The reader's clock.

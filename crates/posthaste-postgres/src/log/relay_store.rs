@@ -113,29 +113,20 @@ impl RelayStore for PostgresLogStore {
 
     async fn purge(&self, keep: Duration, limit: u32) -> Result<u64, StoreError> {
         let inner = &*self.inner;
-        let cursor = self.stored_cursor().await?;
-        let mut tx = inner.begin_bounded().await.map_err(store_error)?;
         let mut removed = 0;
         if inner.map.has((Table::Cursor, Role::CreatedAt)) {
-            let rows = sqlx::query(inner.statements.purge_cursor.sql())
+            let old = sqlx::query(inner.statements.purge_cursor.sql())
                 .bind(millis(keep))
-                .bind(i64::from(limit))
-                .execute(&mut *tx)
-                .await
-                .map_err(store_error)?;
-            removed += rows.rows_affected();
+                .bind(i64::from(limit));
+            removed += inner.execute_bounded(old).await.map_err(store_error)?;
         }
         if inner.options.purge_log && removed < u64::from(limit) {
-            let rows = sqlx::query(inner.statements.purge_log.sql())
+            let old = sqlx::query(inner.statements.purge_log.sql())
                 .bind(millis(keep))
                 .bind(i64::from(limit))
-                .bind(cursor)
-                .execute(&mut *tx)
-                .await
-                .map_err(store_error)?;
-            removed += rows.rows_affected();
+                .bind(self.stored_cursor().await?);
+            removed += inner.execute_bounded(old).await.map_err(store_error)?;
         }
-        tx.commit().await.map_err(store_error)?;
         Ok(removed)
     }
 

@@ -48,10 +48,11 @@ impl Session {
         let window = &mut self.reader.window;
         match change.status {
             Some(StatusLabel::Delivered) => window.settle(row),
-            Some(status) if change.attempts > 0 => window.fail(Failure {
+            // Whatever the table counts, what is given up has failed.
+            status if status == Some(StatusLabel::Dead) || change.attempts > 0 => window.fail(Failure {
                 id: row,
                 delay: change.delay.unwrap_or_default(),
-                dead: status == StatusLabel::Dead,
+                dead: status == Some(StatusLabel::Dead),
                 error: change.error,
             }),
             _ => window.put_back(row, change.delay.map(|delay| now + delay)),

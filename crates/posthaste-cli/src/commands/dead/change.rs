@@ -117,10 +117,15 @@ impl Which {
             failed,
         } = verb.apply_all(store, &filter, &matching).await;
         self::print(verb.tense(false), &changed, self.json)?;
+        let said = self::say_refused(verb, &refused);
         if let Some(error) = failed {
-            return Err(error.into());
+            // What was found before it ended stands beside why it ended.
+            return Err(match said {
+                Err(refused) => refused.context(error),
+                Ok(()) => error.into(),
+            });
         }
-        self::say_refused(verb, &refused)?;
+        said?;
         self::account_for(&asked, &changed, self.limit, store).await
     }
 }
