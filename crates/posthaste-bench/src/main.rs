@@ -17,6 +17,7 @@ mod kafka;
 mod latency;
 mod report;
 mod scaling;
+mod strategies;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -69,6 +70,8 @@ enum Benchmark {
     Latency,
     /// What a relay costs that has nothing to do
     Idle,
+    /// Claims by indexes of their own beside those that serve any table with leases
+    Strategies,
     /// Rows that cannot go yet: idle polls past them, and scheduled ones once they may
     Held,
     /// A backlog from PostgreSQL to Kafka, beside a bare loop
@@ -125,6 +128,7 @@ async fn measure(arguments: &Arguments, database: &Database) -> anyhow::Result<V
             Benchmark::Enqueue => enqueue::run(database, extent).await?,
             Benchmark::Latency => latency::run(database, extent).await?,
             Benchmark::Idle => idle::run(database, extent).await?,
+            Benchmark::Strategies => strategies::run(database, extent).await?,
             Benchmark::Held => held::run(database, extent).await?,
             Benchmark::Kafka => match &arguments.kafka {
                 Some(brokers) => kafka::run(database, brokers, extent).await?,
