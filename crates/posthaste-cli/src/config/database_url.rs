@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use posthaste_sql::table::Database;
 use serde::{Deserialize, Deserializer, de};
 
 /// Which database. Shows itself without its password.
@@ -18,13 +19,18 @@ pub enum DatabaseUrl {
 }
 
 impl DatabaseUrl {
+    /// Which database it is the address of.
+    pub fn database(&self) -> Database {
+        match self {
+            Self::Postgres(_) => Database::Postgres,
+            Self::MySql(_) => Database::MySql,
+            Self::Sqlite(_) => Database::Sqlite,
+        }
+    }
+
     /// The name of the product.
     pub fn product(&self) -> &'static str {
-        match self {
-            Self::Postgres(_) => "PostgreSQL",
-            Self::MySql(_) => "MySQL/MariaDB",
-            Self::Sqlite(_) => "SQLite",
-        }
+        self.database().product()
     }
 }
 

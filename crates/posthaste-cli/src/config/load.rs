@@ -142,26 +142,24 @@ fn check(config: &Config, figment: &Figment) -> Result<(), Problem> {
     #[cfg(feature = "kafka")]
     check_kafka(&config.kafka, figment)?;
     let database = &config.database;
-    match database.url() {
-        _ if database.prefix.is_some() && database.table_map().is_some() => {
-            return problem(
-                "database.prefix",
-                "is for Posthaste's own tables; a table map has the whole names of its tables",
-            );
-        }
-        DatabaseUrl::Postgres(_) if database.prefix.is_some() => {
-            return problem(
-                "database.prefix",
-                "is for SQLite and MySQL; PostgreSQL has database.schema instead",
-            );
-        }
-        DatabaseUrl::Sqlite(_) | DatabaseUrl::MySql(_) if database.schema.is_some() => {
-            return problem(
-                "database.schema",
-                "is for PostgreSQL; SQLite and MySQL have database.prefix instead",
-            );
-        }
-        _ => {}
+    if database.prefix.is_some() && database.table_map().is_some() {
+        return problem(
+            "database.prefix",
+            "is for Posthaste's own tables; a table map has the whole names of its tables",
+        );
+    }
+    let has_schemas = database.url().database().has_schemas();
+    if has_schemas && database.prefix.is_some() {
+        return problem(
+            "database.prefix",
+            "is for SQLite and MySQL; PostgreSQL has database.schema instead",
+        );
+    }
+    if !has_schemas && database.schema.is_some() {
+        return problem(
+            "database.schema",
+            "is for PostgreSQL; SQLite and MySQL have database.prefix instead",
+        );
     }
     if !matches!(database.url(), DatabaseUrl::Postgres(_))
         && let Some(setting) = database.pooler_setting()

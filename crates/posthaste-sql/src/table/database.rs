@@ -27,7 +27,40 @@ impl Database {
     pub fn quote(self) -> char {
         match self {
             Self::MySql => '`',
-            _ => '"',
+            Self::Postgres | Self::Sqlite => '"',
+        }
+    }
+
+    /// Whether tables stand in schemas, or share one space of names.
+    pub fn has_schemas(self) -> bool {
+        match self {
+            Self::Postgres => true,
+            Self::Sqlite | Self::MySql => false,
+        }
+    }
+
+    /// Whether an index may have some of the rows only.
+    pub fn has_partial_indexes(self) -> bool {
+        match self {
+            Self::Postgres | Self::Sqlite => true,
+            Self::MySql => false,
+        }
+    }
+
+    /// Whether an index takes columns of this type as a whole. The first part of a value proves nothing unique and gives no
+    /// order.
+    pub fn indexes_whole(self, type_name: &str) -> bool {
+        match self {
+            Self::Postgres | Self::Sqlite => true,
+            Self::MySql => !(type_name.ends_with("text") || type_name.ends_with("blob") || type_name == "json"),
+        }
+    }
+
+    /// Whether a table that is there can be given a primary key.
+    pub fn adds_primary_keys(self) -> bool {
+        match self {
+            Self::Postgres | Self::MySql => true,
+            Self::Sqlite => false,
         }
     }
 
@@ -42,38 +75,75 @@ impl Database {
                 "a log with a cursor is served on PostgreSQL only, which alone can tell a gap from a transaction that is \
                  still open; use a table with a status",
             ),
-            _ => None,
+            (Self::Postgres, _)
+            | (Self::Sqlite, Strategy::Split | Strategy::Leased)
+            | (Self::MySql, Strategy::Split | Strategy::Leased | Strategy::RowLocks) => None,
         }
     }
 
     /// Whether it keeps to the lengths of its columns.
     pub fn keeps_lengths(self) -> bool {
-        self != Self::Sqlite
+        match self {
+            Self::Postgres | Self::MySql => true,
+            Self::Sqlite => false,
+        }
+    }
+
+    /// The type of text that may be of any length.
+    pub fn long_text(self) -> &'static str {
+        match self {
+            Self::Postgres | Self::Sqlite => "text",
+            Self::MySql => "longtext",
+        }
+    }
+
+    /// The present moment, as a default for a column of some kind.
+    pub fn now(self, kind: Kind) -> Option<&'static str> {
+        let (now, fits) = match self {
+            Self::Postgres => ("now()", kind == Kind::Timestamptz),
+            Self::MySql => (
+                "current_timestamp(6)",
+                matches!(kind, Kind::Timestamp | Kind::Timestamptz),
+            ),
+            Self::Sqlite => ("(cast(unixepoch('subsec') * 1000 as integer))", kind == Kind::EpochMs),
+        };
+        fits.then_some(now)
     }
 
     /// The type of a column of some kind, for one that has to be made. `length` is the most characters it must hold.
     pub fn column_type(self, kind: Kind, length: Option<usize>) -> String {
         let text = |otherwise: &str| match length {
-            Some(length) if self != Self::Sqlite => format!("varchar({length})"),
+            Some(length) if self.keeps_lengths() => format!("varchar({length})"),
             _ => otherwise.to_owned(),
         };
-        match (self, kind) {
-            (Self::Postgres | Self::Sqlite, Kind::Text) => text("text"),
-            (Self::MySql, Kind::Text) => text("varchar(255)"),
-            (Self::Postgres, Kind::Uuid) => "uuid".to_owned(),
-            (Self::MySql, Kind::Uuid) => "char(36)".to_owned(),
-            (Self::Sqlite, Kind::Uuid | Kind::Json | Kind::Jsonb | Kind::Timestamptz | Kind::Timestamp) => {
-                "text".to_owned()
+        let is_number = matches!(kind, Kind::Integer | Kind::EpochS | Kind::EpochMs | Kind::EpochUs);
+        match self {
+            _ if kind == Kind::Text => text(match self {
+                Self::Postgres | Self::Sqlite => "text",
+                Self::MySql => "varchar(255)",
+            }),
+            Self::Postgres => match kind {
+                Kind::Bytes | Kind::UuidBytes => "bytea",
+                _ if is_number => "bigint",
+                kind => kind.word(),
             }
-            (Self::Sqlite, Kind::Bytes | Kind::UuidBytes) => "blob".to_owned(),
-            (Self::Sqlite, _) => "integer".to_owned(),
-            (Self::Postgres, Kind::Bytes | Kind::UuidBytes) => "bytea".to_owned(),
-            (Self::MySql, Kind::UuidBytes) => "binary(16)".to_owned(),
-            (Self::MySql, Kind::Bytes) => "longblob".to_owned(),
-            (Self::MySql, Kind::Json | Kind::Jsonb) => "json".to_owned(),
-            (Self::MySql, Kind::Timestamp | Kind::Timestamptz) => "datetime(6)".to_owned(),
-            (_, Kind::Integer | Kind::EpochS | Kind::EpochMs | Kind::EpochUs) => "bigint".to_owned(),
-            (_, kind) => kind.word().to_owned(),
+            .to_owned(),
+            Self::MySql => match kind {
+                Kind::Uuid => "char(36)",
+                Kind::UuidBytes => "binary(16)",
+                Kind::Bytes => "longblob",
+                Kind::Json | Kind::Jsonb => "json",
+                Kind::Timestamp | Kind::Timestamptz => "datetime(6)",
+                _ if is_number => "bigint",
+                kind => kind.word(),
+            }
+            .to_owned(),
+            Self::Sqlite => match kind {
+                Kind::Uuid | Kind::Json | Kind::Jsonb | Kind::Timestamptz | Kind::Timestamp => "text",
+                Kind::Bytes | Kind::UuidBytes => "blob",
+                _ => "integer",
+            }
+            .to_owned(),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::{Checker, Severity};
 use crate::table::catalogue::{LiveColumn, LiveIndex};
-use crate::table::{Database, Layout, LiveTable, Role, Shape, Table};
+use crate::table::{Layout, LiveTable, Role, Shape, Table};
 
 /// Roles whose columns the relay changes.
 const CHANGED: [Role; 11] = [
@@ -249,7 +249,7 @@ impl Checker<'_> {
             .any(|index| index.partial && index.columns.first().is_some_and(|column| column == first));
         // One that begins with the status has the rows of each state in their order, but not those of two states.
         let several = self.map.open_words().len() > 1;
-        let can_choose = self.database != Database::MySql;
+        let can_choose = self.database.has_partial_indexes();
         if partial || (!several && begins(&[status, first])) || (several && !can_choose && begins(&[status])) {
             return;
         }

@@ -154,6 +154,7 @@ impl Mend<'_> {
             Role::Payload | Role::Status | Role::Position => " not null".to_owned(),
             Role::Attempts | Role::Version => " not null default 0".to_owned(),
             Role::CreatedAt | Role::NextAttemptAt => self
+                .database
                 .now(column.kind)
                 .map_or_else(|| " null".to_owned(), |now| format!(" not null default {now}")),
             _ => " null".to_owned(),
@@ -166,26 +167,11 @@ impl Mend<'_> {
             (Role::LeaseToken, Kind::Text) => Some(column.max.unwrap_or(100)),
             (Role::Status, Kind::Text) => Some(column.max.unwrap_or(50)),
             (Role::Payload | Role::LastError | Role::Headers, Kind::Text) if column.max.is_none() => {
-                return if self.database == Database::MySql {
-                    "longtext"
-                } else {
-                    "text"
-                }
-                .to_owned();
+                return self.database.long_text().to_owned();
             }
             _ => column.max,
         };
         self.database.column_type(column.kind, length)
-    }
-
-    /// The present moment, as a default.
-    fn now(&self, kind: Kind) -> Option<&'static str> {
-        match (self.database, kind) {
-            (Database::Postgres, Kind::Timestamptz) => Some("now()"),
-            (Database::MySql, Kind::Timestamp | Kind::Timestamptz) => Some("current_timestamp(6)"),
-            (Database::Sqlite, Kind::EpochMs) => Some("(cast(unixepoch('subsec') * 1000 as integer))"),
-            _ => None,
-        }
     }
 
     pub(super) fn lengthen(
@@ -243,22 +229,18 @@ impl Mend<'_> {
         if self.cannot_index(table, &columns).is_some() {
             return None;
         }
-        Some(if table.primary_key().is_empty() && self.database != Database::Sqlite {
+        Some(if table.primary_key().is_empty() && self.database.adds_primary_keys() {
             format!("alter table {name} add primary key ({id});")
         } else {
             format!("create unique index {} on {name} ({id});", self.index(table, "id"))
         })
     }
 
-    /// A column of these that the database takes into an index with its first part only, which proves nothing unique and
-    /// gives no order.
+    /// A column of these that the database takes into an index with its first part only.
     pub(super) fn cannot_index<'c>(&self, table: &LiveTable, columns: &[&'c str]) -> Option<&'c str> {
         let in_part = |column: &&&str| {
-            let type_name = table.column(column).map(|column| column.type_name.as_str());
-            let type_name = type_name
-                .filter(|_| self.database == Database::MySql)
-                .unwrap_or_default();
-            type_name.ends_with("text") || type_name.ends_with("blob") || type_name == "json"
+            let column = table.column(column);
+            column.is_some_and(|column| !self.database.indexes_whole(&column.type_name))
         };
         columns.iter().find(in_part).copied()
     }
@@ -269,10 +251,11 @@ impl Mend<'_> {
         }
         let (name, list) = (self.table(&table.name), self.list(columns));
         let index = self.index(table, "dedupe");
-        let only = match self.database {
-            // NULLs do not equal each other in its unique indexes, and it has no partial ones.
-            Database::MySql => String::new(),
-            _ => format!(" where {} is not null", self.quoted(key)),
+        // Where there are none of only some rows: NULLs do not equal each other in unique indexes.
+        let only = if self.database.has_partial_indexes() {
+            format!(" where {} is not null", self.quoted(key))
+        } else {
+            String::new()
         };
         Some(format!("create unique index {index} on {name} ({list}){only};"))
     }
