@@ -13,7 +13,7 @@ use crate::MySqlStore;
 use crate::claim::MOST_IDS;
 use crate::error::store_error;
 use crate::retry::retrying;
-use crate::rows::{ids, millis, record};
+use crate::rows::{ByRole, ids, millis};
 use crate::statement::{Statement, Value};
 
 #[async_trait]
@@ -40,12 +40,12 @@ impl AdminStore for MySqlStore {
 
     async fn replay(&self, filter: &Filter, limit: u32) -> Result<Vec<MessageId>, StoreError> {
         self.map.check_filter(filter)?;
-        retrying!(self.change_dead(&self.statements.replay, filter, limit)).map_err(store_error)
+        retrying!(self.change_dead(&self.statements.common.replay, filter, limit)).map_err(store_error)
     }
 
     async fn discard(&self, filter: &Filter, limit: u32) -> Result<Vec<MessageId>, StoreError> {
         self.map.check_filter(filter)?;
-        retrying!(self.change_dead(&self.statements.discard, filter, limit)).map_err(store_error)
+        retrying!(self.change_dead(&self.statements.common.discard, filter, limit)).map_err(store_error)
     }
 
     async fn purgeable(&self, keep: Duration) -> Result<u64, StoreError> {
@@ -58,6 +58,7 @@ impl MySqlStore {
         let mut conn = self.pool.acquire().await?;
         let found = self
             .statements
+            .common
             .purgeable
             .fetch_one(&mut conn, &[millis(keep).into()])
             .await?;
@@ -79,8 +80,8 @@ impl MySqlStore {
             limit.into(),
         ];
         let mut conn = self.pool.acquire().await?;
-        let rows = self.statements.list.fetch_all(&mut conn, &values).await?;
-        rows.iter().map(|row| record(row, &self.map)).collect()
+        let rows = self.statements.common.list.fetch_all(&mut conn, &values).await?;
+        rows.iter().map(|row| self.map.record(&ByRole(row))).collect()
     }
 
     /// The table's words for a state, or for all: rows with other words are none of ours. Nothing if there can be no others.
@@ -117,11 +118,17 @@ impl MySqlStore {
             Value::ids(&filter.ids, &self.map),
             limit.into(),
         ];
-        let found = ids(&self.statements.find_dead.fetch_all(&mut tx, &wanted).await?, &self.map)?;
+        let found = ids(
+            &self.statements.common.find_dead.fetch_all(&mut tx, &wanted).await?,
+            &self.map,
+        )?;
         let mut changed = Vec::new();
         for chunk in found.chunks(MOST_IDS) {
             let values = [Value::ids(chunk, &self.map)];
-            let dead = ids(&self.statements.lock_dead.fetch_all(&mut tx, &values).await?, &self.map)?;
+            let dead = ids(
+                &self.statements.common.lock_dead.fetch_all(&mut tx, &values).await?,
+                &self.map,
+            )?;
             if !dead.is_empty() {
                 change.execute(&mut tx, &[Value::ids(&dead, &self.map)]).await?;
             }

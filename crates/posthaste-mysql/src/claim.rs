@@ -12,9 +12,10 @@ use sqlx::{Connection, MySqlConnection, Row};
 use crate::error::{ClaimsLocked, number, of_table};
 use crate::inbox_store::DUPLICATE;
 use crate::look::Look;
-use crate::rows::{claimed, id, ids, millis};
+use crate::rows::{ByRole, id, ids, millis};
 use crate::session::Session;
 use crate::statement::Value;
+use crate::statements::Needed;
 use crate::taking::{Taking, is_refusal};
 use crate::{BEGIN, MySqlStore};
 
@@ -90,8 +91,9 @@ impl MySqlStore {
         request: &ClaimRequest,
         mut taking: Taking<'_>,
     ) -> sqlx::Result<Claim> {
+        let leases = self.statements.leases.needed()?;
         let scope = scope(&request.scope, request.max_attempts);
-        let expired = self.statements.probe.fetch_one(tx, &scope).await.map_err(of_table)?;
+        let expired = leases.probe.fetch_one(tx, &scope).await.map_err(of_table)?;
         let died = if expired.try_get::<i64, _>("exhausted")? > 0 {
             self.sweep_apart(tx, request).await?
         } else {
@@ -188,7 +190,7 @@ impl MySqlStore {
             look.lanes(),
             Value::ids(left_out, &self.map),
         ]);
-        let rows = self.statements.find_claimable.fetch_all(conn, &values).await;
+        let rows = self.statements.common.find_claimable.fetch_all(conn, &values).await;
         let rows = rows.map_err(of_table)?;
         let found = rows.iter().map(|row| {
             let key: Option<String> = row.try_get("ordering_key")?;
@@ -218,7 +220,7 @@ impl MySqlStore {
             look.lanes(),
         ]);
         let mut seen = 0;
-        for row in self.statements.find_lanes.fetch_all(conn, &values).await? {
+        for row in self.statements.common.find_lanes.fetch_all(conn, &values).await? {
             seen = row.try_get("seen")?;
             if let Some(key) = row.try_get("ordering_key")? {
                 look.pass_over(row.try_get("topic")?, key);
@@ -232,6 +234,7 @@ impl MySqlStore {
         let mut values = scope(wanted, 0);
         values.push(most.into());
         self.statements
+            .common
             .count_open
             .fetch_one(conn, &values)
             .await?
@@ -265,7 +268,7 @@ impl MySqlStore {
                 request.max_attempts.into(),
                 Value::flag(expired),
             ];
-            let rows = self.statements.lock_claimable.fetch_all(conn, &values).await;
+            let rows = self.statements.common.lock_claimable.fetch_all(conn, &values).await;
             for row in rows.map_err(of_table)? {
                 let bytes: i64 = row.try_get("bytes")?;
                 ours.insert(id(&row, &self.map)?, u64::try_from(bytes).unwrap_or(0));
@@ -298,6 +301,7 @@ impl MySqlStore {
         request: &ClaimRequest,
         chosen: &[MessageId],
     ) -> sqlx::Result<()> {
+        let leases = self.statements.leases.needed()?;
         let fence = self.map.fence(request.worker, request.token);
         for chunk in chosen.chunks(MOST_IDS) {
             let values = [
@@ -306,7 +310,7 @@ impl MySqlStore {
                 fence.as_str().into(),
                 millis(request.lease).into(),
             ];
-            self.statements.lease.execute(conn, &values).await?;
+            leases.lease.execute(conn, &values).await?;
         }
         Ok(())
     }
@@ -319,8 +323,8 @@ impl MySqlStore {
         let mut messages = Vec::new();
         for chunk in chosen.chunks(MOST_IDS) {
             let values = [Value::ids(chunk, &self.map)];
-            for row in self.statements.read_claimed.fetch_all(conn, &values).await? {
-                messages.push(claimed(&row, &self.map)?);
+            for row in self.statements.common.read_claimed.fetch_all(conn, &values).await? {
+                messages.push(self.map.claimed(&ByRole(&row))?);
             }
         }
         Ok(messages)
@@ -349,26 +353,20 @@ impl MySqlStore {
         wanted: &Scope,
         max_attempts: u32,
     ) -> sqlx::Result<Vec<MessageId>> {
-        if self.statements.find_exhausted.is_absent() {
+        let Some(attempts) = &self.statements.attempts else {
             return Ok(Vec::new());
-        }
+        };
         let mut values = scope(wanted, max_attempts);
         values.push(Value::Number(i64::try_from(MOST_IDS).ok()));
         let mut died = Vec::new();
         loop {
-            let mut found = ids(
-                &self.statements.find_exhausted.fetch_all(conn, &values).await?,
-                &self.map,
-            )?;
+            let mut found = ids(&attempts.find_exhausted.fetch_all(conn, &values).await?, &self.map)?;
             found.sort_unstable();
             if found.is_empty() {
                 return Ok(died);
             }
             let wanted = [Value::ids(&found, &self.map), max_attempts.into()];
-            let locked = ids(
-                &self.statements.lock_exhausted.fetch_all(conn, &wanted).await?,
-                &self.map,
-            )?;
+            let locked = ids(&attempts.lock_exhausted.fetch_all(conn, &wanted).await?, &self.map)?;
             if !locked.is_empty() {
                 self.give_up(conn, &locked).await?;
             }
@@ -382,19 +380,20 @@ impl MySqlStore {
 
     /// Gives up locked rows that have used all their attempts.
     pub(crate) async fn give_up(&self, conn: &mut MySqlConnection, exhausted: &[MessageId]) -> sqlx::Result<()> {
+        let attempts = self.statements.attempts.needed()?;
         let change = RowChange::exhausted(&self.map);
         let values = [
             Value::ids(exhausted, &self.map),
             Value::optional(change.error.as_deref()),
             i64::from(change.attempts).into(),
         ];
-        self.statements.give_up.execute(conn, &values).await?;
+        attempts.give_up.execute(conn, &values).await?;
         self.bury(conn, exhausted).await
     }
 
     /// Copies rows that died to the dead-letter table, where there is one.
     pub(crate) async fn bury(&self, conn: &mut MySqlConnection, dead: &[MessageId]) -> sqlx::Result<()> {
-        if self.statements.bury.is_absent() {
+        if self.statements.dead_letter.is_none() {
             return Ok(());
         }
         for chunk in dead.chunks(MOST_IDS) {
@@ -417,8 +416,9 @@ impl MySqlStore {
     }
 
     async fn bury_some(&self, conn: &mut MySqlConnection, dead: &[MessageId]) -> sqlx::Result<()> {
+        let dead_letter = self.statements.dead_letter.needed()?;
         let values = [Value::ids(dead, &self.map)];
-        self.statements.bury.execute(conn, &values).await.map(drop)
+        dead_letter.bury.execute(conn, &values).await.map(drop)
     }
 }
 

@@ -12,6 +12,7 @@ use crate::MySqlStore;
 use crate::error::{number, store_error};
 use crate::retry::retrying;
 use crate::rows::millis;
+use crate::statements::Needed;
 
 /// The row is there already.
 pub(crate) const DUPLICATE: u16 = 1062;
@@ -39,9 +40,10 @@ impl MySqlInbox {
     }
 
     async fn purge_once(&self, keep: Duration, limit: u32) -> sqlx::Result<u64> {
+        let inbox = self.store.statements.inbox.needed()?;
         let mut tx = self.store.begin().await?;
         let values = [self.consumer.as_str().into(), millis(keep).into(), limit.into()];
-        let removed = self.store.statements.purge_inbox.execute(&mut tx, &values).await?;
+        let removed = inbox.purge_inbox.execute(&mut tx, &values).await?;
         tx.commit().await?;
         Ok(removed)
     }
@@ -54,7 +56,8 @@ impl Inbox for MySqlInbox {
         self.check_table()?;
         let key = stored_key(key);
         let values = [self.consumer.as_str().into(), key.as_ref().into()];
-        match self.store.statements.record_inbox.execute(tx, &values).await {
+        let inbox = self.store.statements.inbox.needed().map_err(store_error)?;
+        match inbox.record_inbox.execute(tx, &values).await {
             // The server undoes the statement alone; the transaction goes on.
             Err(error) if number(&error) == Some(DUPLICATE) => Ok(false),
             done => done.map(|rows| rows == 1).map_err(store_error),

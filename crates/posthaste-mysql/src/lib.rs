@@ -111,7 +111,7 @@ impl MySqlStore {
         retry::register();
         Ok(Self {
             pool,
-            statements: Arc::new(Statements::render(&map)?),
+            statements: Arc::new(Statements::finish(&map)?),
             map: Arc::new(map),
             held: Arc::default(),
         })

@@ -40,7 +40,7 @@ impl SchemaStore for MySqlStore {
     }
 
     fn statements(&self) -> Vec<(&'static str, String)> {
-        self.statements.all()
+        self.statements.texts()
     }
 }
 

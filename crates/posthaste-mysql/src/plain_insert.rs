@@ -11,7 +11,7 @@ use crate::error::{number, store_error};
 use crate::inbox_store::DUPLICATE;
 use crate::rows::id;
 use crate::statement::{Value, epoch_micros};
-use crate::statements::Statements;
+use crate::statements::{Needed, Statements};
 
 /// New rows as the table takes them, or which of the messages it cannot take.
 pub(crate) fn rows(map: &TableMap, prepared: &Prepared) -> Result<Vec<Vec<Value>>, EnqueueError> {
@@ -55,7 +55,8 @@ pub(crate) async fn write(
     row: &NewRow,
     values: &[Value],
 ) -> Result<Enqueued, StoreError> {
-    let refused = match statements.insert.insert(conn, values).await {
+    let writing = statements.writing.needed().map_err(store_error)?;
+    let refused = match writing.insert.insert(conn, values).await {
         Ok(given) if map.has(Property::GeneratedId) => return Ok(Enqueued::Now(given.into())),
         Ok(_) => return Ok(Enqueued::Now(row.message.id)),
         Err(error) => error,
@@ -81,12 +82,8 @@ async fn find_before(
     statements: &Statements,
     values: &[Value],
 ) -> sqlx::Result<Option<MessageId>> {
-    let lookups = [
-        &statements.find_by_dedupe_key,
-        &statements.find_by_event_id,
-        &statements.find_by_id,
-    ];
-    for lookup in lookups {
+    let plain = statements.plain.needed()?;
+    for lookup in [&plain.find_by_dedupe_key, &plain.find_by_event_id, &plain.find_by_id] {
         if let Some(row) = lookup.fetch_all(conn, values).await?.first() {
             return Ok(Some(id(row, map)?));
         }

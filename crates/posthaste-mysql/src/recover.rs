@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use posthaste_core::MessageId;
 use posthaste_core::store::{Halving, RecoverRequest, Recovered, SearchDeadline};
-use posthaste_sql::table::Role;
 use sqlx::{Connection, MySqlConnection, Row};
 
 use crate::MySqlStore;
@@ -12,6 +11,7 @@ use crate::claim::{MOST_IDS, scope};
 use crate::error::store_error;
 use crate::rows::{id, ids, millis};
 use crate::statement::Value;
+use crate::statements::Needed;
 use crate::taking::is_refusal;
 
 impl MySqlStore {
@@ -24,19 +24,16 @@ impl MySqlStore {
         } = request;
         let (max_attempts, stalled_after) = (*max_attempts, *stalled_after);
         // Where a row says until when it is held, a claim takes it back itself.
-        if self.statements.find_stalled.is_absent() || self.map.has(Role::LockedUntil) {
+        let Some(since) = &self.statements.since else {
             return Ok(Recovered::default());
-        }
+        };
         let mut tx = self.begin().await?;
         let mut stalled = scope(wanted, max_attempts);
         stalled.extend([
             millis(stalled_after).into(),
             Value::Number(i64::try_from(MOST_IDS).ok()),
         ]);
-        let mut found = ids(
-            &self.statements.find_stalled.fetch_all(&mut tx, &stalled).await?,
-            &self.map,
-        )?;
+        let mut found = ids(&since.find_stalled.fetch_all(&mut tx, &stalled).await?, &self.map)?;
         found.sort_unstable();
         let mut recovered = Recovered::default();
         // One that the table refuses to change keeps nobody else.
@@ -69,13 +66,14 @@ impl MySqlStore {
         max_attempts: u32,
         stalled_after: Duration,
     ) -> sqlx::Result<Recovered> {
+        let since = self.statements.since.needed()?;
         let stalled = [
             Value::ids(found, &self.map),
             max_attempts.into(),
             millis(stalled_after).into(),
         ];
         let mut recovered = Recovered::default();
-        for row in self.statements.lock_stalled.fetch_all(conn, &stalled).await? {
+        for row in since.lock_stalled.fetch_all(conn, &stalled).await? {
             let exhausted: bool = row.try_get("exhausted")?;
             let rows = if exhausted {
                 &mut recovered.died
@@ -86,7 +84,7 @@ impl MySqlStore {
         }
         if !recovered.pending.is_empty() {
             let values = [Value::ids(&recovered.pending, &self.map)];
-            self.statements.take_back.execute(conn, &values).await?;
+            since.take_back.execute(conn, &values).await?;
         }
         if !recovered.died.is_empty() {
             self.give_up(conn, &recovered.died).await?;

@@ -17,6 +17,7 @@ use crate::error::store_error;
 use crate::retry::retrying;
 use crate::rows::{millis, undecodable};
 use crate::statement::Value;
+use crate::statements::Needed;
 
 #[async_trait]
 impl RelayRegistry for MySqlStore {
@@ -43,19 +44,21 @@ impl RelayRegistry for MySqlStore {
 
 impl MySqlStore {
     fn check_registry(&self) -> Result<(), StoreError> {
-        if self.statements.beat.is_absent() {
+        if self.statements.registry.is_none() {
             return Err(self.map.needs_own_tables("the list of relays"));
         }
         Ok(())
     }
 
     async fn list_relays(&self, namespace: &str) -> sqlx::Result<Vec<RelayRecord>> {
+        let registry = self.statements.registry.needed()?;
         let mut conn = self.pool.acquire().await?;
-        let rows = self.statements.relays.fetch_all(&mut conn, &[namespace.into()]).await?;
+        let rows = registry.relays.fetch_all(&mut conn, &[namespace.into()]).await?;
         rows.iter().map(relay).collect()
     }
 
     async fn write_beat(&self, beat: &RelayBeat) -> sqlx::Result<()> {
+        let registry = self.statements.registry.needed()?;
         let worker = beat.worker.as_uuid().to_string();
         let mut conn = self.pool.acquire().await?;
         let reason = beat.circuit_reason.as_ref().map(|reason| reason.replace('\0', " "));
@@ -70,39 +73,38 @@ impl MySqlStore {
             millis(beat.circuit_lasted).into(),
             Value::Text(reason),
         ];
-        self.statements.beat.execute(&mut conn, &values).await?;
+        registry.beat.execute(&mut conn, &values).await?;
         let silent = [worker.into(), millis(FORGOTTEN_AFTER).into()];
-        self.statements
-            .forget_relays
-            .execute(&mut conn, &silent)
-            .await
-            .map(drop)
+        registry.forget_relays.execute(&mut conn, &silent).await.map(drop)
     }
 
     async fn ask_to_lead(&self, request: &LeadRequest) -> sqlx::Result<Leadership> {
+        let leaders = self.statements.leaders.needed()?;
         let mut conn = self.pool.acquire().await?;
         let mut asked = vec![
             request.namespace.as_str().into(),
             request.worker.as_uuid().to_string().into(),
         ];
-        if let Some(leader) = self.statements.leader.fetch_all(&mut conn, &asked).await?.first() {
+        if let Some(leader) = leaders.leader.fetch_all(&mut conn, &asked).await?.first() {
             return held_by(leader);
         }
         asked.push(millis(request.lease).into());
-        self.statements.lead.execute(&mut conn, &asked).await?;
+        leaders.lead.execute(&mut conn, &asked).await?;
         // The row says who was quicker.
         asked.pop();
-        match self.statements.leader.fetch_all(&mut conn, &asked).await?.first() {
+        match leaders.leader.fetch_all(&mut conn, &asked).await?.first() {
             Some(leader) => held_by(leader),
             None => Ok(Leadership::Held),
         }
     }
 
     async fn remove_relay(&self, worker: WorkerId) -> sqlx::Result<()> {
+        let registry = self.statements.registry.needed()?;
+        let leaders = self.statements.leaders.needed()?;
         let worker = [worker.as_uuid().to_string().into()];
         let mut conn = self.pool.acquire().await?;
-        self.statements.resign.execute(&mut conn, &worker).await?;
-        self.statements.leave.execute(&mut conn, &worker).await.map(drop)
+        leaders.resign.execute(&mut conn, &worker).await?;
+        registry.leave.execute(&mut conn, &worker).await.map(drop)
     }
 }
 

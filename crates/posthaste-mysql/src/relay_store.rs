@@ -76,7 +76,7 @@ impl RelayStore for MySqlStore {
     }
 
     fn registry(&self) -> Option<&dyn RelayRegistry> {
-        (!self.statements.beat.is_absent()).then_some(self)
+        self.statements.registry.is_some().then_some(self)
     }
 
     async fn check_for(&self, wanted: &Scope) -> Result<(), StoreError> {
@@ -89,10 +89,18 @@ impl RelayStore for MySqlStore {
 impl MySqlStore {
     async fn look_at_every_column(&self) -> sqlx::Result<()> {
         let mut tx = self.begin().await?;
-        for check in [&self.statements.check, &self.statements.check_dead_letter] {
-            if !check.is_absent() {
-                check.fetch_all(&mut tx, &[]).await.map_err(of_table)?;
-            }
+        self.statements
+            .common
+            .check
+            .fetch_all(&mut tx, &[])
+            .await
+            .map_err(of_table)?;
+        if let Some(letters) = &self.statements.dead_letter {
+            letters
+                .check_dead_letter
+                .fetch_all(&mut tx, &[])
+                .await
+                .map_err(of_table)?;
         }
         tx.commit().await
     }
@@ -113,29 +121,30 @@ impl MySqlStore {
         let mut removed = 0;
         let wanted = [millis(keep).into(), limit.into()];
         let mut delivered = ids(
-            &self.statements.find_delivered.fetch_all(&mut tx, &wanted).await?,
+            &self
+                .statements
+                .common
+                .find_delivered
+                .fetch_all(&mut tx, &wanted)
+                .await?,
             &self.map,
         )?;
         delivered.sort_unstable();
         for chunk in delivered.chunks(MOST_IDS) {
             let values = [Value::ids(chunk, &self.map)];
-            removed += self.statements.purge_delivered.execute(&mut tx, &values).await?;
+            removed += self.statements.common.purge_delivered.execute(&mut tx, &values).await?;
         }
         tx.commit().await?;
         Ok(removed)
     }
 
     async fn purge_keys(&self, limit: u32) -> sqlx::Result<u64> {
-        if self.statements.find_free_keys.is_absent() {
+        let Some(dedupe) = &self.statements.dedupe else {
             return Ok(0);
-        }
+        };
         let mut tx = self.begin().await?;
         let mut removed = 0;
-        let free = self
-            .statements
-            .find_free_keys
-            .fetch_all(&mut tx, &[limit.into()])
-            .await?;
+        let free = dedupe.find_free_keys.fetch_all(&mut tx, &[limit.into()]).await?;
         for row in free {
             let key = |column: &str| row.try_get(column).map(Value::Bytes);
             let values = [
@@ -144,7 +153,7 @@ impl MySqlStore {
                 key("dedupe_key")?,
                 row.try_get::<String, _>("held_by")?.into(),
             ];
-            removed += self.statements.purge_dedupe.execute(&mut tx, &values).await?;
+            removed += dedupe.purge_dedupe.execute(&mut tx, &values).await?;
         }
         tx.commit().await?;
         Ok(removed)
@@ -152,7 +161,12 @@ impl MySqlStore {
 
     async fn count(&self, namespace: &str) -> sqlx::Result<OutboxStats> {
         let mut tx = self.begin().await?;
-        let row = self.statements.stats.fetch_one(&mut tx, &[namespace.into()]).await;
+        let row = self
+            .statements
+            .common
+            .stats
+            .fetch_one(&mut tx, &[namespace.into()])
+            .await;
         let row = row.map_err(of_table)?;
         tx.commit().await?;
         let number = |name: &str| Ok::<_, sqlx::Error>(u64::try_from(row.try_get::<i64, _>(name)?).unwrap_or(0));

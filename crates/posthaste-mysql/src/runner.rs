@@ -19,7 +19,7 @@ use crate::error::{number, store_error};
 use crate::inbox_store::DUPLICATE;
 use crate::rows::{millis, undecodable};
 use crate::statement::{Value, epoch_micros};
-use crate::statements::Statements;
+use crate::statements::{Needed, Statements};
 use crate::{BEGIN, plain_insert};
 
 /// A connection that can write outbox rows: sqlx's `Transaction`, `MySqlConnection` and `PoolConnection`.
@@ -185,6 +185,7 @@ impl<'a> OwnRows<'a> {
         conn: &mut MySqlConnection,
         statements: &Statements,
     ) -> sqlx::Result<HashMap<MessageId, MessageId>> {
+        let dedupe = statements.dedupe.needed()?;
         let keyed: Vec<_> = self.rows.iter().filter(|row| row.dedupe_key.is_some()).collect();
         let mut held = HashMap::new();
         if keyed.is_empty() {
@@ -192,7 +193,7 @@ impl<'a> OwnRows<'a> {
         }
         let caller = Uuid::now_v7().to_string();
         let wanted = [json(&keyed)?, caller.as_str().into(), self.dedupe_window_ms.into()];
-        statements.hold_keys.execute(conn, &wanted).await?;
+        dedupe.hold_keys.execute(conn, &wanted).await?;
         let mut holders = HashMap::new();
         for rows in keyed.chunks(MOST_IDS) {
             let keys = Value::List(
@@ -200,7 +201,7 @@ impl<'a> OwnRows<'a> {
                     .map(|row| Value::Row(row.key().map(Value::Bytes).to_vec()))
                     .collect(),
             );
-            for row in statements.find_holders.fetch_all(conn, &[keys]).await? {
+            for row in dedupe.find_holders.fetch_all(conn, &[keys]).await? {
                 let holder = Holder::read(&row)?;
                 holders.insert(holder.key.clone(), holder);
             }
@@ -286,6 +287,7 @@ impl Holder {
         caller: &str,
         window_ms: i64,
     ) -> sqlx::Result<()> {
+        let dedupe = statements.dedupe.needed()?;
         let mut values = self.key.clone().map(Value::Bytes).to_vec();
         values.extend([
             self.held_by.as_str().into(),
@@ -294,7 +296,7 @@ impl Holder {
             window_ms.into(),
         ]);
         self.expired = false;
-        if statements.take_over_key.execute(conn, &values).await? > 0 {
+        if dedupe.take_over_key.execute(conn, &values).await? > 0 {
             self.message_id = row.id;
             caller.clone_into(&mut self.held_by);
         }
@@ -346,6 +348,7 @@ async fn write_batch(
 }
 
 async fn insert_rows(conn: &mut MySqlConnection, statements: &Statements, rows: &[NewRow<'_>]) -> sqlx::Result<()> {
+    let dedupe = statements.dedupe.needed()?;
     let mut payloads = Vec::with_capacity(rows.iter().map(|row| row.bytes).sum());
     let mut placed = rows.to_vec();
     for row in &mut placed {
@@ -353,7 +356,7 @@ async fn insert_rows(conn: &mut MySqlConnection, statements: &Statements, rows: 
         payloads.extend_from_slice(row.payload);
     }
     let values = [json(&placed)?, Value::Bytes(payloads)];
-    statements.enqueue.execute(conn, &values).await.map(drop)
+    dedupe.enqueue.execute(conn, &values).await.map(drop)
 }
 
 fn json(rows: &impl Serialize) -> sqlx::Result<Value> {

@@ -46,7 +46,11 @@ impl Session {
     ) -> sqlx::Result<bool> {
         let mut wanted = name.to_vec();
         wanted.push(Value::Number(i64::try_from(patience.as_secs()).ok()));
-        let row = statements.lock_claims.fetch_one(self.connection(), &wanted).await?;
+        let row = statements
+            .common
+            .lock_claims
+            .fetch_one(self.connection(), &wanted)
+            .await?;
         let locked = row.try_get::<Option<i64>, _>("locked")? == Some(1);
         self.lock = locked.then_some(name);
         Ok(locked)
@@ -55,7 +59,11 @@ impl Session {
     /// Unlocks, and gives the connection back as it was.
     pub(crate) async fn close(mut self, statements: &Statements) -> sqlx::Result<()> {
         if let Some(name) = self.lock.take() {
-            statements.unlock_claims.execute(self.connection(), &name).await?;
+            statements
+                .common
+                .unlock_claims
+                .execute(self.connection(), &name)
+                .await?;
         }
         self.connection().execute(UNBOUND).await?;
         drop(self.connection.take());

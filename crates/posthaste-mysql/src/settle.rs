@@ -22,6 +22,7 @@ use crate::error::{TABLE_LOCK_HOLDER, is_table_locked, of_table};
 use crate::retry::retrying;
 use crate::rows::{id, millis};
 use crate::statement::{Statement, Value};
+use crate::statements::Needed;
 
 /// Equal changes are written together.
 type Changes = BTreeMap<RowChange, Vec<MessageId>>;
@@ -71,6 +72,7 @@ impl MySqlStore {
         &self,
         settlements: &[&'s Settlement],
     ) -> sqlx::Result<(Vec<&'s Settlement>, Vec<&'s Settlement>)> {
+        let leases = self.statements.leases.needed()?;
         let mut tx = self.begin().await?;
         let mut by_token: BTreeMap<_, Vec<MessageId>> = BTreeMap::new();
         for settlement in settlements {
@@ -81,15 +83,13 @@ impl MySqlStore {
         }
         let (mut free, mut busy) = (Held::new(), Held::new());
         for (token, ids) in by_token {
-            let locked = self
-                .held(&mut tx, &self.statements.lock_held, token, ids.clone())
-                .await?;
+            let locked = self.held(&mut tx, &leases.lock_held, token, ids.clone()).await?;
             let others: Vec<_> = ids
                 .into_iter()
                 .filter(|id| !locked.contains_key(&(*id, token)))
                 .collect();
             if !others.is_empty() {
-                busy.extend(self.held(&mut tx, &self.statements.find_held, token, others).await?);
+                busy.extend(self.held(&mut tx, &leases.find_held, token, others).await?);
             }
             free.extend(locked);
         }
@@ -130,20 +130,21 @@ impl MySqlStore {
     }
 
     async fn extend_once(&self, token: LeaseToken, ids: &[MessageId], lease: Duration) -> sqlx::Result<Extended> {
+        let leases = self.statements.leases.needed()?;
         let mut tx = self.begin().await?;
         let ids_of = |held: Held| held.into_keys().map(|(id, _)| id);
-        let lock = &self.statements.lock_held;
+        let lock = &leases.lock_held;
         let held: HashSet<_> = ids_of(self.held(&mut tx, lock, token.as_uuid(), ids.to_vec()).await?).collect();
         let others: Vec<_> = ids.iter().copied().filter(|id| !held.contains(id)).collect();
         let mut busy = Vec::new();
         if !others.is_empty() {
-            let find = &self.statements.find_held;
+            let find = &leases.find_held;
             busy.extend(ids_of(self.held(&mut tx, find, token.as_uuid(), others).await?));
         }
         let held: Vec<_> = ids.iter().copied().filter(|id| held.contains(id)).collect();
         for chunk in held.chunks(MOST_IDS) {
             let values = [Value::ids(chunk, &self.map), millis(lease).into()];
-            self.statements.extend.execute(&mut tx, &values).await?;
+            leases.extend.execute(&mut tx, &values).await?;
         }
         tx.commit().await?;
         Ok(Extended { held, busy })
@@ -189,7 +190,7 @@ impl MySqlStore {
                     Value::optional(change.error.as_deref()),
                     Value::flag(change.delivered),
                 ];
-                self.statements.settle.execute(conn, &values).await?;
+                self.statements.common.settle.execute(conn, &values).await?;
             }
             if change.dead_letter {
                 self.bury(conn, &ids).await?;

@@ -13,7 +13,6 @@ use sqlx::{Arguments, AssertSqlSafe, Executor, MySql, MySqlConnection};
 /// a list stands for all its members, as in `id in ($1)`.
 #[derive(Clone, Debug)]
 pub(crate) struct Statement {
-    name: &'static str,
     parts: Arc<[Part]>,
 }
 
@@ -35,21 +34,9 @@ pub(crate) enum Value {
 }
 
 impl Statement {
-    pub(crate) fn new(name: &'static str, sql: &str) -> Self {
+    pub(crate) fn new(sql: &str) -> Self {
         let parts = parts(sql).into();
-        Self { name, parts }
-    }
-
-    /// One that the table has no use for.
-    pub(crate) fn absent(name: &'static str) -> Self {
-        Self {
-            name,
-            parts: Arc::new([]),
-        }
-    }
-
-    pub(crate) fn is_absent(&self) -> bool {
-        self.parts.is_empty()
+        Self { parts }
     }
 
     /// For readers and for snapshots.
@@ -65,10 +52,6 @@ impl Statement {
 
     /// Puts values in. Safe because the text is a file of this crate, finished with quoted identifiers only.
     fn query(&self, values: &[Value]) -> sqlx::Result<Query<'static, MySql, MySqlArguments>> {
-        if self.is_absent() {
-            let problem = format!("the table map has not what the statement {} needs", self.name);
-            return Err(sqlx::Error::Configuration(problem.into()));
-        }
         let mut sql = String::new();
         let mut arguments = MySqlArguments::default();
         for part in self.parts.iter() {
@@ -230,7 +213,7 @@ mod tests {
     use super::*;
 
     fn finished(sql: &str, values: &[Value]) -> String {
-        let query = Statement::new("test", sql).query(values).unwrap();
+        let query = Statement::new(sql).query(values).unwrap();
         sqlx::Execute::sql(query).as_str().to_owned()
     }
 
@@ -253,6 +236,6 @@ mod tests {
             finished(sql, &[7_u32.into()]),
             "-- $1 it's\nselect `a``$1`, 'it''s $1', '$.x', ? - 1"
         );
-        assert_eq!(Statement::new("test", sql).text(), sql);
+        assert_eq!(Statement::new(sql).text(), sql);
     }
 }

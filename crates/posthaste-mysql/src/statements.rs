@@ -12,60 +12,59 @@ pub(crate) fn finish(sql: &str, map: &TableMap) -> Result<String, TemplateError>
     render(sql, map, &MySqlDialect)
 }
 
-macro_rules! wanted {
-    (has $map:ident, $part:expr) => {
-        $map.has($part)
-    };
-    (lacks $map:ident, $part:expr) => {
-        !$map.has($part)
-    };
-}
-
-macro_rules! statements {
-    ($($when:ident $part:expr => { $($name:ident),* $(,)? })*) => {
-        /// Every statement; those that the table has no use for are absent.
-        #[derive(Debug)]
-        pub(crate) struct Statements {
-            $($(pub(crate) $name: Statement,)*)*
-        }
-
-        impl Statements {
-            pub(crate) fn render(map: &TableMap) -> Result<Self, TemplateError> {
-                // Reading a column for two roles is fine, writing it twice is not.
-                let once = map.with_each_column_once();
-                let map_for = |name: &str| if name == "insert" { &once } else { map };
-                Ok(Self {
-                    $($($name: if wanted!($when map, $part) {
-                        let sql = include_str!(concat!("../queries/", stringify!($name), ".sql"));
-                        Statement::new(stringify!($name), &finish(sql, map_for(stringify!($name)))?)
-                    } else {
-                        Statement::absent(stringify!($name))
-                    },)*)*
-                })
-            }
-
-            pub(crate) fn all(&self) -> Vec<(&'static str, String)> {
-                let all = [$($((stringify!($name), &self.$name),)*)*];
-                let there = all.into_iter().filter(|(_, statement)| !statement.is_absent());
-                there.map(|(name, statement)| (name, statement.text())).collect()
-            }
-        }
-    };
-}
-
-statements! {
-    has Table::Outbox => {
-        lock_claims, unlock_claims, find_claimable, find_lanes, count_open, lock_claimable, read_claimed, settle, stats, purgeable,
-        list,
-        find_dead, lock_dead, replay, discard, check, find_trial_row, lock_trial_row, find_delivered, purge_delivered,
+posthaste_sql::statements! {
+    Statement in "../queries/";
+    /// What every table needs.
+    common: Common => {
+        lock_claims, unlock_claims, find_claimable, find_lanes, count_open, lock_claimable, read_claimed, settle, stats,
+        purgeable, list, find_dead, lock_dead, replay, discard, check, find_trial_row, lock_trial_row, find_delivered,
+        purge_delivered,
     }
-    has Role::LeaseToken => { probe, lease, lock_held, find_held, extend }
-    has Role::Attempts => { find_exhausted, lock_exhausted, give_up }
-    has Role::LockedAt => { find_stalled, lock_stalled, take_back }
-    has Table::DeadLetter => { bury, check_dead_letter }
-    lacks Table::Dedupe => { insert, find_by_dedupe_key, find_by_event_id, find_by_id }
-    has Table::Dedupe => { hold_keys, find_holders, take_over_key, enqueue, find_free_keys, purge_dedupe }
-    has Table::Inbox => { record_inbox, purge_inbox }
-    has Table::Relays => { beat, forget_relays, leave, relays }
-    has Table::Leaders => { leader, lead, resign }
+    /// For tables with leases.
+    leases: Leases if |map| map.has(Role::LeaseToken) => { probe, lease, lock_held, find_held, extend }
+    /// For tables that count attempts.
+    attempts: Attempts if |map| map.has(Role::Attempts) => { find_exhausted, lock_exhausted, give_up }
+    /// For tables that only say since when a claim holds.
+    since: Since if |map| map.has(Role::LockedAt) && !map.has(Role::LockedUntil) => { find_stalled, lock_stalled, take_back }
+    /// For those that have a table of what was given up.
+    dead_letter: DeadLetter if |map| map.has(Table::DeadLetter) => { bury, check_dead_letter }
+    /// For producers, where the table's own indexes say what may be there once. Roles may share a column, which is written
+    /// once.
+    writing: Writing if |map| !map.has(Table::Dedupe), each_column_once => { insert }
+    /// For finding what such an index kept out.
+    plain: Plain if |map| !map.has(Table::Dedupe) => { find_by_dedupe_key, find_by_event_id, find_by_id }
+    /// For outboxes that keep their dedupe keys apart.
+    dedupe: Dedupe if |map| map.has(Table::Dedupe) => {
+        hold_keys, find_holders, take_over_key, enqueue, find_free_keys, purge_dedupe,
+    }
+    /// For outboxes with an inbox beside them.
+    inbox: Inbox if |map| map.has(Table::Inbox) => { record_inbox, purge_inbox }
+    /// For outboxes that know who serves them.
+    registry: Registry if |map| map.has(Table::Relays) => { beat, forget_relays, leave, relays }
+    /// For those that also know who leads.
+    leaders: Leaders if |map| map.has(Table::Leaders) => { leader, lead, resign }
+}
+
+impl Statements {
+    pub(crate) fn finish(map: &TableMap) -> Result<Self, TemplateError> {
+        Self::render(map, |file, map| Ok(Statement::new(&finish(file, map)?)))
+    }
+}
+
+/// A group in a place to which no table comes that lacks it.
+pub(crate) trait Needed {
+    type Group;
+
+    fn needed(&self) -> sqlx::Result<&Self::Group>;
+}
+
+impl<G> Needed for Option<G> {
+    type Group = G;
+
+    fn needed(&self) -> sqlx::Result<&G> {
+        let group = std::any::type_name::<G>().rsplit("::").next().unwrap_or_default();
+        let problem =
+            || sqlx::Error::Configuration(format!("the table map has not what statements of {group} need").into());
+        self.as_ref().ok_or_else(problem)
+    }
 }

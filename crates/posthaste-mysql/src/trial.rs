@@ -129,7 +129,6 @@ impl MySqlStore {
     /// Tries every verdict on a row, or on none.
     async fn rehearse_on(&self, conn: &mut MySqlConnection, id: &[MessageId]) -> Result<(), Refused> {
         let (worker, token) = (WorkerId::new(), LeaseToken::new());
-        let leased = !self.statements.lease.is_absent();
         let long = "e".repeat(LONG_ERROR);
         let later = Duration::from_secs(30);
         // A verdict on no row still asks for the rights.
@@ -149,14 +148,14 @@ impl MySqlStore {
             ("the verdict `dead`", Settlement::dead(on, token, &*long)),
         ] {
             conn.execute(MARK).await.map_err(while_doing(what))?;
-            if leased {
+            if let Some(leases) = &self.statements.leases {
                 let lease = [
                     Value::ids(id, &self.map),
                     worker.as_uuid().to_string().into(),
                     self.map.fence(worker, token).into(),
                     millis(later).into(),
                 ];
-                let claimed = self.statements.lease.execute(conn, &lease).await;
+                let claimed = leases.lease.execute(conn, &lease).await;
                 claimed.map_err(while_doing("a claim"))?;
             }
             match self.write_verdicts(conn, [&verdict]).await {
@@ -176,6 +175,7 @@ impl MySqlStore {
         conn.execute(BEGIN).await?;
         let found = self
             .statements
+            .common
             .find_trial_row
             .fetch_all(conn, &scope(wanted, 0))
             .await?;
@@ -185,7 +185,7 @@ impl MySqlStore {
         }
         let wanted = [Value::ids(&found, &self.map)];
         ids(
-            &self.statements.lock_trial_row.fetch_all(conn, &wanted).await?,
+            &self.statements.common.lock_trial_row.fetch_all(conn, &wanted).await?,
             &self.map,
         )
     }

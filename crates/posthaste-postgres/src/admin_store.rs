@@ -10,7 +10,7 @@ use sqlx::Row;
 
 use crate::PostgresStore;
 use crate::error::store_error;
-use crate::rows::{id_text, ids, millis, record};
+use crate::rows::{ByRole, id_text, ids, millis};
 use crate::statements::Statement;
 
 #[async_trait]
@@ -37,7 +37,7 @@ impl AdminStore for PostgresStore {
             self.show(after).await?.ok_or_else(|| StoreError::gone(after))?;
         }
         rows.iter()
-            .map(|row| record(row, &self.map))
+            .map(|row| self.map.record(&ByRole(row)))
             .collect::<sqlx::Result<_>>()
             .map_err(store_error)
     }

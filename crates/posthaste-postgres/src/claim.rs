@@ -12,7 +12,7 @@ use sqlx::{AssertSqlSafe, Connection, PgConnection, Postgres, Row};
 use crate::PostgresStore;
 use crate::pooling;
 use crate::rows::{claimed, claimed_by_sequence, ids, millis};
-use crate::statements::{Claims, Leased, LeasedInOrder, Split, Statement};
+use crate::statements::{LeasedInOrder, Split, Statement};
 use crate::table_locks::LOCK_TIMEOUT;
 use crate::taking::{Taking, is_refusal};
 
@@ -62,7 +62,7 @@ impl PostgresStore {
             LOCK_TIMEOUT
         };
         let mut begin = format!("{BEGIN_CLAIM}; set local lock_timeout = '{patience}'");
-        if matches!(self.statements.claims, Claims::Split(_)) {
+        if self.statements.split.is_some() {
             begin = format!("{begin}; {PLAN_ONCE}");
         }
         // Words of this file alone.
@@ -135,22 +135,16 @@ impl PostgresStore {
         request: &ClaimRequest,
         limit: u32,
     ) -> sqlx::Result<Vec<ClaimedMessage>> {
-        match &self.statements.claims {
-            Claims::Split(split) => {
-                let (ordered, dead_blocks, except) = policy(&request.ordering);
-                let reclaim = |statement: &Statement, left_out: Vec<String>| {
-                    let query = self.split_query(statement, request, limit);
-                    query.bind(ordered).bind(dead_blocks).bind(except).bind(left_out)
-                };
-                let rows = taking.rows(self, conn, &split.reclaim, reclaim).await?;
-                claimed_by_sequence(rows, &self.map)
-            }
-            Claims::Leased(any, in_order) => {
-                self.take(conn, taking, any, in_order.as_ref(), request, limit, true)
-                    .await
-            }
-            Claims::RowLocks(..) => Ok(Vec::new()),
-        }
+        let Some(split) = &self.statements.split else {
+            return self.take(conn, taking, request, limit, true).await;
+        };
+        let (ordered, dead_blocks, except) = policy(&request.ordering);
+        let reclaim = |statement: &Statement, left_out: Vec<String>| {
+            let query = self.split_query(statement, request, limit);
+            query.bind(ordered).bind(dead_blocks).bind(except).bind(left_out)
+        };
+        let rows = taking.rows(self, conn, &split.reclaim, reclaim).await?;
+        claimed_by_sequence(rows, &self.map)
     }
 
     async fn claim_pending(
@@ -159,13 +153,9 @@ impl PostgresStore {
         taking: &mut Taking<'_>,
         request: &ClaimRequest,
     ) -> sqlx::Result<Vec<ClaimedMessage>> {
-        match &self.statements.claims {
-            Claims::Split(split) => self.claim_split(conn, taking, split, request).await,
-            Claims::Leased(any, in_order) => {
-                self.take(conn, taking, any, in_order.as_ref(), request, request.limit, false)
-                    .await
-            }
-            Claims::RowLocks(..) => Ok(Vec::new()),
+        match &self.statements.split {
+            Some(split) => self.claim_split(conn, taking, split, request).await,
+            None => self.take(conn, taking, request, request.limit, false).await,
         }
     }
 
@@ -234,20 +224,18 @@ impl PostgresStore {
     }
 
     /// Takes rows in the table's order: those of vanished workers, or else pending ones.
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "the table's two statements and which rows of it"
-    )]
     async fn take(
         &self,
         conn: &mut PgConnection,
         taking: &mut Taking<'_>,
-        any: &Leased,
-        in_order: Option<&LeasedInOrder>,
         request: &ClaimRequest,
         limit: u32,
         expired: bool,
     ) -> sqlx::Result<Vec<ClaimedMessage>> {
+        // Tables without leases are claimed by locks.
+        let Some(any) = &self.statements.leased else {
+            return Ok(Vec::new());
+        };
         let leased = |statement: &Statement| {
             in_scope(statement, &request.scope, request.max_attempts)
                 .bind(i64::from(limit))
@@ -260,6 +248,7 @@ impl PostgresStore {
             .map
             .has(Role::LockedBy)
             .then(|| request.worker.as_uuid().to_string());
+        let in_order = self.statements.leased_in_order.as_ref();
         let in_order = in_order.filter(|_| self.is_ordered(request));
         let Some(LeasedInOrder { claim_in_order }) = in_order else {
             let claim = |statement: &Statement, left_out: Vec<String>| {

@@ -106,7 +106,7 @@ impl PostgresStore {
             return Err(map.not_served_by(Database::Postgres, problem));
         }
         let sessions = Sessions::new(Pooling::default());
-        let statements = Statements::render(&map, &sessions)?;
+        let statements = Statements::finish(&map, &sessions)?;
         Ok(Self {
             pool,
             map: Arc::new(map),

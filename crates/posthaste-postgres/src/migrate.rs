@@ -69,7 +69,7 @@ impl SchemaStore for PostgresStore {
     }
 
     fn statements(&self) -> Vec<(&'static str, String)> {
-        self.statements.all()
+        self.statements.texts()
     }
 }
 

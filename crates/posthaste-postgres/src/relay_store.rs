@@ -158,7 +158,7 @@ impl PostgresStore {
             return Ok(());
         }
         for (name, statement) in self.statements.for_relays() {
-            let Err(error) = self.prepare_once(&statement).await else {
+            let Err(error) = self.prepare_once(statement.text()).await else {
                 continue;
             };
             let mut error = store_error(error);

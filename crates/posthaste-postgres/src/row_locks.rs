@@ -26,7 +26,7 @@ use crate::claim::{Look, found, in_scope, max_bytes};
 use crate::error::{by_sqlstate, store_error};
 use crate::pooling;
 use crate::rows::{claimed, ids, millis};
-use crate::statements::{Claims, RowLocks as Statements, RowLocksInOrder};
+use crate::statements::{RowLocks as Statements, RowLocksInOrder};
 
 /// How such a claim begins: nobody is waited for, and the statements are planned as for any claim.
 const BEGIN: &str = "begin isolation level read committed;
@@ -128,9 +128,10 @@ async fn watch(claims: Weak<RowLocks>, token: LeaseToken, held: Weak<Held>) {
 
 impl PostgresStore {
     pub(crate) async fn claim_by_locks(&self, request: &ClaimRequest) -> sqlx::Result<Claim> {
-        let Claims::RowLocks(any, in_order) = &self.statements.claims else {
+        let Some(any) = &self.statements.row_locks else {
             return Ok(Claim::default());
         };
+        let in_order = self.statements.row_locks_in_order.as_ref();
         let mut tx = pooling::begin(&self.pool, BEGIN).await?;
         if let Some(hold_table) = self.hold_table() {
             tx.execute(AssertSqlSafe(hold_table)).await?;
@@ -142,7 +143,7 @@ impl PostgresStore {
             .bind(format!("{}ms", millis(request.lease).clamp(1, i64::from(i32::MAX))))
             .execute(&mut *tx)
             .await?;
-        let rows = match in_order.as_ref().filter(|_| self.is_ordered(request)) {
+        let rows = match in_order.filter(|_| self.is_ordered(request)) {
             Some(in_order) => self.lock_in_order(&mut tx, in_order, request).await?,
             None => lock_any(&mut tx, any, request).await?,
         };

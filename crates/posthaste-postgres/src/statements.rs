@@ -1,5 +1,6 @@
 //! The finished SQL of every statement that a table needs, in groups by what the table has.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use posthaste_sql::TableMap;
@@ -65,234 +66,58 @@ impl Statement {
     }
 }
 
-/// A statement's name and text.
-type Named = (&'static str, String);
-
-macro_rules! group {
-    ($(#[$about:meta])* $group:ident { $($name:ident),* $(,)? }) => {
-        $(#[$about])*
-        #[derive(Debug)]
-        pub(crate) struct $group {
-            $(pub(crate) $name: Statement,)*
-        }
-
-        impl $group {
-            fn render(map: &TableMap, sessions: &Sessions) -> Result<Self, TemplateError> {
-                Ok(Self {
-                    $($name: Statement::finish(
-                        include_str!(concat!("../queries/", stringify!($name), ".sql")), map, sessions,
-                    )?,)*
-                })
-            }
-
-            fn named(&self) -> Vec<Named> {
-                vec![$((stringify!($name), self.$name.text().to_string()),)*]
-            }
-        }
-    };
-}
-
-group!(
+posthaste_sql::statements! {
+    Statement in "../queries/";
     /// What every table needs.
-    Common {
-        check,
-        purge_delivered,
-        purgeable,
-        stats,
-        list,
-        replay,
-        discard,
-        settle,
-        ring,
-        trial_rows
+    common: Common => {
+        check, purge_delivered, purgeable, stats, list, replay, discard, settle, ring, trial_rows,
     }
-);
-group!(
-    /// For tables with leases.
-    Leases {
-        extend,
-        lock_held,
-        find_held,
-        lock_claims,
-        trial_claim
-    }
-);
-group!(
-    /// For the operator, where the server lets the relay know.
-    Diagnosis { find_lock_holders }
-);
-group!(
     /// For tables whose fresh and waiting rows have indexes of their own.
-    Split {
-        claim_any,
-        claim_per_key,
-        reclaim
-    }
-);
-group!(
+    split: Split if |map| map.strategy() == Strategy::Split => { claim_any, claim_per_key, reclaim }
     /// For any other table with leases.
-    Leased { claim_unordered }
-);
-group!(
-    /// For tables with leases and keys.
-    LeasedInOrder { claim_in_order }
-);
-group!(
-    /// For tables without leases.
-    RowLocks { lock_unordered }
-);
-group!(
-    /// For tables without leases that have keys.
-    RowLocksInOrder {
-        lock_in_order,
-        try_lock_claims
-    }
-);
-group!(
+    leased: Leased if |map| map.strategy() == Strategy::Leased => { claim_unordered }
+    /// For such tables with keys.
+    leased_in_order: LeasedInOrder
+        if |map| map.strategy() == Strategy::Leased && map.has(Role::OrderingKey) => { claim_in_order }
+    /// For tables without leases: locks are held while publishing.
+    row_locks: RowLocks if |map| map.strategy() == Strategy::RowLocks => { lock_unordered }
+    /// For such tables with keys.
+    row_locks_in_order: RowLocksInOrder
+        if |map| map.strategy() == Strategy::RowLocks && map.has(Role::OrderingKey) => { lock_in_order, try_lock_claims }
+    /// For tables with leases.
+    leases: Leases if |map| map.has(Role::LeaseToken) => { extend, lock_held, find_held, lock_claims, trial_claim }
     /// For tables that count attempts.
-    Attempts { sweep }
-);
-group!(
+    attempts: Attempts if |map| map.has(Role::Attempts) => { sweep }
     /// For tables that say until when a claim holds.
-    Until { probe_expired }
-);
-group!(
+    until: Until if |map| map.has(Role::LockedUntil) => { probe_expired }
     /// For tables that only say since when a claim holds.
-    Since { recover }
-);
-group!(
-    /// For outboxes whose own indexes say what may be there once.
-    Plain { insert, find_enqueued }
-);
-group!(
+    since: Since if |map| map.has(Role::LeaseToken) && !map.has(Role::LockedUntil) => { recover }
     /// For those that have a table of what was given up.
-    DeadLetter { check_dead_letter }
-);
-group!(
+    dead_letter: DeadLetter if |map| map.has(Table::DeadLetter) => { check_dead_letter }
     /// For outboxes that keep their dedupe keys apart.
-    Dedupe { enqueue, purge_dedupe }
-);
-group!(
+    dedupe: Dedupe if |map| map.has(Table::Dedupe) => { enqueue, purge_dedupe }
     /// For outboxes with an inbox beside them.
-    Inbox {
-        purge_inbox,
-        record_inbox
-    }
-);
-group!(
+    inbox: Inbox if |map| map.has(Table::Inbox) => { purge_inbox, record_inbox }
     /// For outboxes that know who serves them.
-    Registry {
-        beat,
-        leave,
-        leader,
-        lead,
-        relays
-    }
-);
-
-/// How rows are claimed.
-#[derive(Debug)]
-pub(crate) enum Claims {
-    /// Under a lease, fresh and waiting rows apart.
-    Split(Split),
-    /// Under a lease, in the table's order.
-    Leased(Leased, Option<LeasedInOrder>),
-    /// By locks that are held while publishing.
-    RowLocks(RowLocks, Option<RowLocksInOrder>),
-}
-
-#[derive(Debug)]
-pub(crate) struct Statements {
-    pub(crate) common: Common,
-    pub(crate) claims: Claims,
-    pub(crate) leases: Option<Leases>,
-    pub(crate) diagnosis: Option<Diagnosis>,
-    pub(crate) attempts: Option<Attempts>,
-    pub(crate) until: Option<Until>,
-    pub(crate) since: Option<Since>,
-    pub(crate) plain: Option<Plain>,
-    pub(crate) dead_letter: Option<DeadLetter>,
-    pub(crate) dedupe: Option<Dedupe>,
-    pub(crate) inbox: Option<Inbox>,
-    pub(crate) registry: Option<Registry>,
-}
-
-/// Renders a group if the table has what it is for.
-fn group<G>(
-    wanted: bool,
-    map: &TableMap,
-    sessions: &Sessions,
-    render: fn(&TableMap, &Sessions) -> Result<G, TemplateError>,
-) -> Result<Option<G>, TemplateError> {
-    wanted.then(|| render(map, sessions)).transpose()
+    registry: Registry if |map| map.has(Table::Relays) => { beat, leave, leader, lead, relays }
+    /// For outboxes whose own indexes say what may be there once.
+    plain: Plain if |map| !map.has(Table::Dedupe), each_column_once => { insert, find_enqueued }
+    /// For the operator, where the server lets the relay know.
+    diagnosis: Diagnosis if |map| map.has(Role::LeaseToken) => { find_lock_holders }
 }
 
 impl Statements {
-    pub(crate) fn render(map: &TableMap, sessions: &Sessions) -> Result<Self, TemplateError> {
-        let keyed = map.has(Role::OrderingKey);
-        let claims = match map.strategy() {
-            Strategy::Split => Claims::Split(Split::render(map, sessions)?),
-            Strategy::Leased => Claims::Leased(
-                Leased::render(map, sessions)?,
-                group(keyed, map, sessions, LeasedInOrder::render)?,
-            ),
-            // A log has no states, so it is refused by the first statement that names one.
-            Strategy::RowLocks | Strategy::Log => Claims::RowLocks(
-                RowLocks::render(map, sessions)?,
-                group(keyed, map, sessions, RowLocksInOrder::render)?,
-            ),
-        };
-        let leased = map.has(Role::LeaseToken);
-        Ok(Self {
-            common: Common::render(map, sessions)?,
-            claims,
-            leases: group(leased, map, sessions, Leases::render)?,
-            diagnosis: group(leased, map, sessions, Diagnosis::render)?,
-            attempts: group(map.has(Role::Attempts), map, sessions, Attempts::render)?,
-            until: group(map.has(Role::LockedUntil), map, sessions, Until::render)?,
-            since: group(leased && !map.has(Role::LockedUntil), map, sessions, Since::render)?,
-            plain: group(
-                !map.has(Table::Dedupe),
-                &map.with_each_column_once(),
-                sessions,
-                Plain::render,
-            )?,
-            dead_letter: group(map.has(Table::DeadLetter), map, sessions, DeadLetter::render)?,
-            dedupe: group(map.has(Table::Dedupe), map, sessions, Dedupe::render)?,
-            inbox: group(map.has(Table::Inbox), map, sessions, Inbox::render)?,
-            registry: group(map.has(Table::Relays), map, sessions, Registry::render)?,
-        })
-    }
-
-    pub(crate) fn all(&self) -> Vec<Named> {
-        let mut all = self.for_relays();
-        all.extend(self.plain.iter().flat_map(Plain::named));
-        all.extend(self.diagnosis.iter().flat_map(Diagnosis::named));
-        all
+    pub(crate) fn finish(map: &TableMap, sessions: &Sessions) -> Result<Self, TemplateError> {
+        Self::render(map, |file, map| Statement::finish(file, map, sessions))
     }
 
     /// All that a relay cannot do without.
-    pub(crate) fn for_relays(&self) -> Vec<Named> {
-        let mut all = self.common.named();
-        match &self.claims {
-            Claims::Split(split) => all.extend(split.named()),
-            Claims::Leased(any, in_order) => {
-                all.extend(any.named());
-                all.extend(in_order.iter().flat_map(LeasedInOrder::named));
-            }
-            Claims::RowLocks(any, in_order) => {
-                all.extend(any.named());
-                all.extend(in_order.iter().flat_map(RowLocksInOrder::named));
-            }
-        }
-        all.extend(self.leases.iter().flat_map(Leases::named));
-        all.extend(self.attempts.iter().flat_map(Attempts::named));
-        all.extend(self.until.iter().flat_map(Until::named));
-        all.extend(self.since.iter().flat_map(Since::named));
-        all.extend(self.dead_letter.iter().flat_map(DeadLetter::named));
-        all.extend(self.dedupe.iter().flat_map(Dedupe::named));
-        all.extend(self.inbox.iter().flat_map(Inbox::named));
-        all.extend(self.registry.iter().flat_map(Registry::named));
-        all
+    pub(crate) fn for_relays(&self) -> impl Iterator<Item = (&'static str, &Statement)> {
+        let writing = self.plain.iter().flat_map(Plain::all);
+        let other: HashSet<_> = writing
+            .chain(self.diagnosis.iter().flat_map(Diagnosis::all))
+            .map(|(name, _)| name)
+            .collect();
+        self.all().into_iter().filter(move |(name, _)| !other.contains(name))
     }
 }

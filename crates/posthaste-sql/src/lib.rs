@@ -3,7 +3,7 @@
 //! [`posthaste_core`] says what a message is and what happens to it; a store says what its database does differently.
 //! What is equal for all databases stands here, without a driver and without a socket: which column plays which role
 //! ([`table`]), what a verdict writes into a row ([`row_change`]), statements with marked parts ([`template`]), the
-//! differences between databases ([`dialect`]), schema migrations ([`migrate`]), savepoints ([`savepoint`]) and the reader of
+//! differences between databases ([`dialect`]), schema migrations ([`migrate`]), their groups ([`statements!`]), savepoints ([`savepoint`]) and the reader of
 //! append-only tables ([`log`]).
 
 mod closest;
@@ -12,6 +12,7 @@ pub mod log;
 pub mod migrate;
 pub mod row_change;
 pub mod savepoint;
+mod statements;
 pub mod table;
 pub mod template;
 

@@ -10,7 +10,7 @@ use posthaste_sql::table::Word;
 use sqlx::types::Json;
 
 use crate::SqliteStore;
-use crate::rows::{ids_in_order, millis, record};
+use crate::rows::{ByRole, ids_in_order, millis};
 use crate::statements::Statement;
 
 #[async_trait]
@@ -39,7 +39,7 @@ impl AdminStore for SqliteStore {
             self.show(after).await?.ok_or_else(|| StoreError::gone(after))?;
         }
         rows.iter()
-            .map(|row| record(row, &self.map))
+            .map(|row| self.map.record(&ByRole(row)))
             .collect::<sqlx::Result<_>>()
             .map_err(|error| self.error(error))
     }

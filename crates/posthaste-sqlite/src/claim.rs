@@ -108,7 +108,7 @@ impl SqliteStore {
     }
 
     async fn probe(&self, conn: &mut SqliteConnection, request: &ClaimRequest) -> sqlx::Result<Work> {
-        let probe = match &self.statements.claims {
+        let probe = match self.statements.claims() {
             Claims::Split(claims) => &claims.probe,
             Claims::InOrder(claims) => &claims.probe_in_order,
         };
@@ -135,7 +135,7 @@ impl SqliteStore {
         wanted: Wanted,
         limit: u32,
     ) -> sqlx::Result<Vec<SqliteRow>> {
-        match &self.statements.claims {
+        match self.statements.claims() {
             Claims::Split(claims) => self.take_split(claims, conn, taking, request, wanted, limit).await,
             Claims::InOrder(claims) => self.take_in_order(claims, conn, taking, request, wanted, limit).await,
         }

@@ -95,7 +95,7 @@ impl SqliteStore {
     /// what it lacks is said in the error.
     pub fn with_map(pool: SqlitePool, map: TableMap) -> Result<Self, StoreError> {
         opening::can_serve(&map)?;
-        let statements = Statements::render(&map)?;
+        let statements = Statements::finish(&map)?;
         Ok(Self {
             pool,
             map: Arc::new(map),

@@ -42,7 +42,7 @@ impl SchemaStore for SqliteStore {
     }
 
     fn statements(&self) -> Vec<(&'static str, String)> {
-        self.statements.all()
+        self.statements.texts()
     }
 }
 

@@ -20,7 +20,7 @@ use sqlx::{Connection, Row, SqliteConnection};
 
 use crate::recover::Recover;
 use crate::rows::{id, millis};
-use crate::statements::{Claims, Dedupe};
+use crate::statements::Claims;
 use crate::wake::Watcher;
 use crate::{BEGIN, SqliteStore};
 
@@ -99,7 +99,7 @@ impl RelayStore for SqliteStore {
             .await
             .map_err(|error| self.error(error))
             .map(|done| done.rows_affected());
-        let Dedupe::Keys(keys) = &self.statements.dedupe else {
+        let Some(keys) = &self.statements.keys else {
             return delivered;
         };
         // A row that may not be removed is no reason to keep the keys.
@@ -112,7 +112,7 @@ impl RelayStore for SqliteStore {
     }
 
     async fn stats(&self, namespace: &str) -> Result<OutboxStats, StoreError> {
-        let statement = match &self.statements.claims {
+        let statement = match self.statements.claims() {
             Claims::Split(claims) => &claims.stats,
             Claims::InOrder(claims) => &claims.stats_in_order,
         };

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use posthaste_core::message::MessageId;
-use posthaste_core::store::{ClaimedMessage, Record, RefusedRow};
+use posthaste_core::store::{ClaimedMessage, RefusedRow};
 use posthaste_sql::TableMap;
-use posthaste_sql::table::{RawRow, Role};
+use posthaste_sql::table::{Held, Role, SqlRow};
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Row, TypeInfo, ValueRef};
 
@@ -37,17 +37,10 @@ pub(crate) fn undecodable(column: &str, reason: String) -> sqlx::Error {
     }
 }
 
-/// An id in the spelling of its row, by which the row is found again: UUIDs may be kept in capital letters.
 pub(crate) fn id(row: &SqliteRow, column: &str, map: &TableMap) -> sqlx::Result<MessageId> {
     // A primary key of SQLite's may be missing.
     let bytes = row.try_get_unchecked::<Option<Vec<u8>>, _>(column)?.unwrap_or_default();
-    let text = String::from_utf8_lossy(&bytes);
-    let id = map.id(&text);
-    Ok(if id.to_string() == text {
-        id
-    } else {
-        MessageId::text(&text)
-    })
+    Ok(map.id(&String::from_utf8_lossy(&bytes)))
 }
 
 /// Whether statements find a row by its id: not if that is bytes where it should be text, or no text at all.
@@ -71,113 +64,65 @@ pub(crate) fn claimed(
     sort(&mut rows, map);
     let (mut messages, mut refused) = (Vec::with_capacity(rows.len()), Vec::new());
     for row in &rows {
-        let id = id(row, "id", map)?;
         if is_found_by_id(row)? {
-            let mut claimed = map.claimed(&raw(row, map)?);
-            claimed.message.id = id;
-            messages.push(claimed);
+            messages.push(map.claimed(&ByRole(row))?);
         } else {
             let error = map.unreadable(Role::Id, "kept as text");
+            let id = id(row, "id", map)?;
             refused.push(RefusedRow { id, error });
         }
     }
     Ok((messages, refused))
 }
 
-pub(crate) fn record(row: &SqliteRow, map: &TableMap) -> sqlx::Result<Record> {
-    let word: String = row.try_get("status")?;
-    let state = map
-        .state(&word)
-        .ok_or_else(|| undecodable("status", format!("`{word}` is not a state of this table map")))?;
-    let raw = raw(row, map)?;
-    let (mut message, _) = map.message(&raw);
-    message.id = id(row, "id", map)?;
-    let mut columns = Columns::of(row, map);
-    let locked_by = columns.text(Role::LockedBy)?;
-    Ok(Record {
-        message,
-        sequence: row.try_get("seq")?,
-        state,
-        attempts: u32::try_from(raw.attempts).unwrap_or(0),
-        next_attempt_at: columns.time(Role::NextAttemptAt)?.unwrap_or(raw.created_at),
-        // A proof that is kept as text begins with the worker.
-        locked_by: locked_by.map(|by| by.split('/').next().unwrap_or_default().to_owned()),
-        locked_until: columns.time(Role::LockedUntil)?,
-        last_error: columns.text(Role::LastError)?,
-        created_at: raw.created_at,
-        updated_at: columns.time(Role::UpdatedAt)?.unwrap_or(raw.created_at),
-        delivered_at: columns.time(Role::DeliveredAt)?,
-    })
-}
+/// A row by role. Columns may hold anything, whatever they were declared as.
+pub(crate) struct ByRole<'r>(pub(crate) &'r SqliteRow);
 
-fn raw(row: &SqliteRow, map: &TableMap) -> sqlx::Result<RawRow> {
-    let mut columns = Columns::of(row, map);
-    Ok(RawRow {
-        id: columns.text(Role::Id)?.unwrap_or_default(),
-        event_id: columns.text(Role::EventId)?,
-        namespace: columns.text(Role::Namespace)?,
-        topic: columns.text(Role::Topic)?,
-        ordering_key: columns.text(Role::OrderingKey)?,
-        tenant: columns.text(Role::Tenant)?,
-        dedupe_key: columns.text(Role::DedupeKey)?,
-        event_type: columns.text(Role::EventType)?,
-        source: columns.text(Role::Source)?,
-        aggregate_type: columns.text(Role::AggregateType)?,
-        aggregate_id: columns.text(Role::AggregateId)?,
-        content_type: columns.text(Role::ContentType)?,
-        payload: row.try_get::<Option<_>, _>("payload")?.unwrap_or_default(),
-        headers: columns.text(Role::Headers)?,
-        content_hash: row.try_get("content_hash")?,
-        attempts: row.try_get::<Option<_>, _>("attempts")?.unwrap_or(0),
-        max_attempts: row.try_get("max_attempts")?,
-        version: row.try_get("version")?,
-        // A table that somebody already has may not say when a row was written; its age is then unknown.
-        created_at: columns.time(Role::CreatedAt)?.unwrap_or_else(Utc::now),
-        fault: columns.fault,
-    })
-}
+impl SqlRow for ByRole<'_> {
+    type Error = sqlx::Error;
 
-/// Reads columns that may hold anything, whatever they were declared as. What has no reading is a fault of its row, and of no
-/// other.
-struct Columns<'r> {
-    row: &'r SqliteRow,
-    map: &'r TableMap,
-    fault: Option<String>,
-}
-
-impl<'r> Columns<'r> {
-    fn of(row: &'r SqliteRow, map: &'r TableMap) -> Self {
-        Self { row, map, fault: None }
+    fn text(&self, role: Role) -> sqlx::Result<Held<String>> {
+        let Some(bytes) = self.0.try_get_unchecked::<Option<Vec<u8>>, _>(role.name())? else {
+            return Ok(Held::Known(None));
+        };
+        Ok(match String::from_utf8(bytes) {
+            Ok(text) => Held::Known(Some(text)),
+            Err(error) => Held::Unreadable {
+                wanted: "text in UTF-8",
+                nearest: Some(String::from_utf8_lossy(error.as_bytes()).into_owned()),
+            },
+        })
     }
 
-    fn text(&mut self, role: Role) -> sqlx::Result<Option<String>> {
-        let bytes: Option<Vec<u8>> = self.row.try_get_unchecked(role.name())?;
-        Ok(bytes.map(|bytes| {
-            String::from_utf8(bytes).unwrap_or_else(|error| {
-                self.is_not(role, "text in UTF-8");
-                String::from_utf8_lossy(error.as_bytes()).into_owned()
-            })
-        }))
+    fn number(&self, role: Role) -> sqlx::Result<Option<i64>> {
+        self.0.try_get(role.name())
     }
 
-    fn time(&mut self, role: Role) -> sqlx::Result<Option<DateTime<Utc>>> {
-        let value = self.row.try_get_raw(role.name())?;
+    fn bytes(&self, role: Role) -> sqlx::Result<Option<Vec<u8>>> {
+        self.0.try_get(role.name())
+    }
+
+    fn time(&self, role: Role) -> sqlx::Result<Held<DateTime<Utc>>> {
+        let value = self.0.try_get_raw(role.name())?;
         if value.is_null() {
-            return Ok(None);
+            return Ok(Held::Known(None));
         }
         let time = match value.type_info().name() {
             // SQLite cuts off what is not whole.
-            "INTEGER" | "REAL" => DateTime::from_timestamp_millis(self.row.try_get_unchecked(role.name())?),
+            "INTEGER" | "REAL" => DateTime::from_timestamp_millis(self.0.try_get_unchecked(role.name())?),
             _ => None,
         };
-        if time.is_none() {
-            self.is_not(role, "a time in milliseconds since 1970");
-        }
-        Ok(time)
+        Ok(match time {
+            Some(time) => Held::Known(Some(time)),
+            None => Held::Unreadable {
+                wanted: "a time in milliseconds since 1970",
+                nearest: None,
+            },
+        })
     }
 
-    fn is_not(&mut self, role: Role, wanted: &str) {
-        self.fault.get_or_insert_with(|| self.map.unreadable(role, wanted));
+    fn undecodable(role: Role, reason: String) -> sqlx::Error {
+        undecodable(role.name(), reason)
     }
 }
 

@@ -184,7 +184,7 @@ impl<'a> NewRows<'a> {
         let taken: Vec<&NewRow> = (self.rows.iter().zip(&written))
             .filter_map(|(row, id)| id.is_none().then_some(row))
             .collect();
-        let holders = match &store.statements.dedupe {
+        let holders = match store.statements.dedupe() {
             Dedupe::Keys(keys) => self.hold_keys(conn, store, keys, &written).await?,
             Dedupe::Rows(_) if taken.is_empty() => Vec::new(),
             Dedupe::Rows(rows) => find_taken(conn, store, rows, &taken).await?,

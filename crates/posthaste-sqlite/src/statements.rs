@@ -34,6 +34,10 @@ impl Statement {
         AssertSqlSafe(Arc::clone(&self.text))
     }
 
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+
     /// The statement that lists the rows which this one would change, and takes the same arguments.
     pub(crate) fn listing(&self) -> Option<Self> {
         Some(Self {
@@ -49,160 +53,68 @@ pub(crate) fn finish(sql: &str, map: &TableMap) -> Result<String, TemplateError>
     render(sql, map, &SqliteDialect)
 }
 
-/// Statements that go together, each in a file of its name.
-macro_rules! statements {
-    ($group:ident { $($name:ident),* $(,)? }) => {
-        #[derive(Debug)]
-        #[allow(clippy::struct_field_names, reason = "a field is named as its file")]
-        pub(crate) struct $group {
-            $(pub(crate) $name: Statement,)*
-        }
-
-        impl $group {
-            fn render(map: &TableMap) -> Result<Self, TemplateError> {
-                Ok(Self {
-                    $($name: Statement::finish(
-                        include_str!(concat!("../queries/", stringify!($name), ".sql")), map,
-                    )?,)*
-                })
-            }
-
-            fn list(&self) -> Vec<(&'static str, String)> {
-                vec![$((stringify!($name), self.$name.text.to_string()),)*]
-            }
-        }
-    };
+posthaste_sql::statements! {
+    Statement in "../queries/";
+    /// For producers. Roles may share a column, which is written once.
+    writing: Writing, each_column_once => { enqueue }
+    /// What every table needs.
+    rows: Rows => {
+        settle, extend, sweep, purge_delivered, purgeable, list, find, replay, discard, trial_rows, trial_claim,
+    }
+    /// For tables whose fresh and waiting rows have indexes of their own.
+    split: Split if |map| is_split(map) => { probe, claim_per_key, claim_any, reclaim, stats }
+    /// For any other table.
+    in_order: InOrder if |map| !is_split(map) => { probe_in_order, claim_in_order, more_open, stats_in_order }
+    /// For outboxes that keep their dedupe keys apart.
+    keys: Keys if |map| map.has(Table::Dedupe) => { hold_keys, find_holders, purge_dedupe }
+    /// For outboxes whose own indexes say what may be there once.
+    taken_rows: TakenRows if |map| !map.has(Table::Dedupe), each_column_once => { find_taken }
+    /// For tables that only say since when a claim holds.
+    recovery: Recovery if |map| map.has(Role::LockedAt) && !map.has(Role::LockedUntil) => { recover }
+    /// For those that have a table of what was given up.
+    dead_letters: DeadLetters if |map| map.has(Table::DeadLetter) => { bury }
+    /// For outboxes with an inbox beside them.
+    handled: Handled if |map| map.has(Table::Inbox) => { record_inbox, purge_inbox }
+    /// For outboxes that know who serves them.
+    registry: Registry if |map| map.has(Table::Relays) && map.has(Table::Leaders) => {
+        beat, leave, leader, lead, resign, relays, forget_relays,
+    }
 }
 
-statements!(Writing { enqueue });
-statements!(Rows {
-    settle,
-    extend,
-    sweep,
-    purge_delivered,
-    purgeable,
-    list,
-    find,
-    replay,
-    discard,
-    trial_rows,
-    trial_claim,
-});
-statements!(Split {
-    probe,
-    claim_per_key,
-    claim_any,
-    reclaim,
-    stats,
-});
-statements!(InOrder {
-    probe_in_order,
-    claim_in_order,
-    more_open,
-    stats_in_order,
-});
-statements!(Recovery { recover });
-statements!(DeadLetters { bury });
-statements!(Keys {
-    hold_keys,
-    find_holders,
-    purge_dedupe,
-});
-statements!(TakenRows { find_taken });
-statements!(Handled {
-    record_inbox,
-    purge_inbox,
-});
-statements!(Registry {
-    beat,
-    leave,
-    leader,
-    lead,
-    resign,
-    relays,
-    forget_relays,
-});
+fn is_split(map: &TableMap) -> bool {
+    map.strategy() == Strategy::Split
+}
 
 /// How rows are claimed and counted.
 #[derive(Debug)]
-pub(crate) enum Claims {
-    /// Fresh and waiting rows have indexes of their own.
-    Split(Split),
-    /// In the table's order.
-    InOrder(InOrder),
+pub(crate) enum Claims<'s> {
+    Split(&'s Split),
+    InOrder(&'s InOrder),
 }
 
 /// How a row that was not written leads to the one that was there before.
 #[derive(Debug)]
-pub(crate) enum Dedupe {
-    /// Keys are kept in a table of their own.
-    Keys(Keys),
-    /// Keys are kept in the rows.
-    Rows(TakenRows),
-}
-
-/// Every statement that a map needs, and none that it has no tables for.
-#[derive(Debug)]
-pub(crate) struct Statements {
-    pub(crate) writing: Writing,
-    pub(crate) rows: Rows,
-    pub(crate) claims: Claims,
-    pub(crate) dedupe: Dedupe,
-    pub(crate) recovery: Option<Recovery>,
-    pub(crate) dead_letters: Option<DeadLetters>,
-    pub(crate) handled: Option<Handled>,
-    pub(crate) registry: Option<Registry>,
+pub(crate) enum Dedupe<'s> {
+    Keys(&'s Keys),
+    Rows(&'s TakenRows),
 }
 
 impl Statements {
-    pub(crate) fn render(map: &TableMap) -> Result<Self, TemplateError> {
-        // Reading a column for two roles is fine, writing it twice is not.
-        let written = map.with_each_column_once();
-        Ok(Self {
-            writing: Writing::render(&written)?,
-            rows: Rows::render(map)?,
-            claims: match map.strategy() {
-                Strategy::Split => Claims::Split(Split::render(map)?),
-                _ => Claims::InOrder(InOrder::render(map)?),
-            },
-            dedupe: if map.has(Table::Dedupe) {
-                Dedupe::Keys(Keys::render(map)?)
-            } else {
-                Dedupe::Rows(TakenRows::render(&written)?)
-            },
-            recovery: where_needed(map.has(Role::LockedAt) && !map.has(Role::LockedUntil), || {
-                Recovery::render(map)
-            })?,
-            dead_letters: where_needed(map.has(Table::DeadLetter), || DeadLetters::render(map))?,
-            handled: where_needed(map.has(Table::Inbox), || Handled::render(map))?,
-            registry: where_needed(map.has(Table::Relays) && map.has(Table::Leaders), || {
-                Registry::render(map)
-            })?,
-        })
+    pub(crate) fn finish(map: &TableMap) -> Result<Self, TemplateError> {
+        Self::render(map, Statement::finish)
     }
 
-    pub(crate) fn all(&self) -> Vec<(&'static str, String)> {
-        let mut all = self.writing.list();
-        all.extend(self.rows.list());
-        all.extend(match &self.claims {
-            Claims::Split(claims) => claims.list(),
-            Claims::InOrder(claims) => claims.list(),
-        });
-        all.extend(match &self.dedupe {
-            Dedupe::Keys(keys) => keys.list(),
-            Dedupe::Rows(rows) => rows.list(),
-        });
-        all.extend(self.recovery.iter().flat_map(Recovery::list));
-        all.extend(self.dead_letters.iter().flat_map(DeadLetters::list));
-        all.extend(self.handled.iter().flat_map(Handled::list));
-        all.extend(self.registry.iter().flat_map(Registry::list));
-        all
+    pub(crate) fn claims(&self) -> Claims<'_> {
+        match (&self.split, &self.in_order) {
+            (Some(split), _) => Claims::Split(split),
+            (None, in_order) => Claims::InOrder(in_order.as_ref().expect("there are those or the others")),
+        }
     }
-}
 
-fn where_needed<T>(
-    needed: bool,
-    render: impl FnOnce() -> Result<T, TemplateError>,
-) -> Result<Option<T>, TemplateError> {
-    needed.then(render).transpose()
+    pub(crate) fn dedupe(&self) -> Dedupe<'_> {
+        match (&self.keys, &self.taken_rows) {
+            (Some(keys), _) => Dedupe::Keys(keys),
+            (None, rows) => Dedupe::Rows(rows.as_ref().expect("there are those or the others")),
+        }
+    }
 }

@@ -67,16 +67,18 @@ impl AdminStore for PostgresLogStore {
     }
 
     async fn replay(&self, filter: &Filter, limit: u32) -> Result<Vec<MessageId>, StoreError> {
-        self.change_dead(&self.inner.statements.replay, filter, limit).await
+        self.change_dead(&self.inner.statements.upkeep.replay, filter, limit)
+            .await
     }
 
     async fn discard(&self, filter: &Filter, limit: u32) -> Result<Vec<MessageId>, StoreError> {
-        self.change_dead(&self.inner.statements.discard, filter, limit).await
+        self.change_dead(&self.inner.statements.upkeep.discard, filter, limit)
+            .await
     }
 
     async fn purgeable(&self, keep: Duration) -> Result<u64, StoreError> {
         let inner = &*self.inner;
-        let row = sqlx::query(inner.statements.purgeable.sql())
+        let row = sqlx::query(inner.statements.upkeep.purgeable.sql())
             .bind(millis(keep))
             .bind(self.stored_cursor().await?)
             .bind(inner.options.purge_log)
@@ -106,7 +108,7 @@ impl PostgresLogStore {
         let events: Vec<String> = filter.ids.iter().map(ToString::to_string).collect();
         let (mut found, mut after) = (Vec::new(), start);
         while found.len() < limit {
-            let rows = sqlx::query(self.inner.statements.list_failed.sql())
+            let rows = sqlx::query(self.inner.statements.upkeep.list_failed.sql())
                 .bind(after)
                 .bind((!events.is_empty()).then_some(&events))
                 .bind(&numbers)
@@ -163,7 +165,7 @@ impl PostgresLogStore {
 
     async fn log_records(&self, known: &Known, ids: &Ranges, limit: i64) -> Result<Vec<Record>, StoreError> {
         let (first, last): (Vec<i64>, Vec<i64>) = ids.iter().map(|range| (*range.start(), *range.end())).unzip();
-        let rows = sqlx::query(self.inner.statements.list_log.sql())
+        let rows = sqlx::query(self.inner.statements.upkeep.list_log.sql())
             .bind(first)
             .bind(last)
             .bind(limit)

@@ -46,7 +46,7 @@ impl PostgresLogStore {
         let Some(id) = inner.map.column(Role::Id) else {
             return Ok(());
         };
-        let rows = sqlx::query(inner.statements.sequence.sql())
+        let rows = sqlx::query(inner.statements.reading.sequence.sql())
             .bind(&inner.table)
             .bind(id.name.as_str())
             .fetch_all(&inner.pool)
@@ -122,7 +122,7 @@ impl PostgresLogStore {
             .map(|table| table.quoted('"'))
             .unwrap_or_default();
         let (log, failed): (Vec<String>, Vec<String>) = columns.into_iter().unzip();
-        let rows = sqlx::query(inner.statements.lengths.sql())
+        let rows = sqlx::query(inner.statements.upkeep.lengths.sql())
             .bind(&inner.table)
             .bind(&failed_table)
             .bind(log)
@@ -194,12 +194,12 @@ impl PostgresLogStore {
 
     async fn write_all(&self, tx: &mut PgConnection) -> Result<Option<Trial>, Trial> {
         let statements = &self.inner.statements;
-        let newest: Option<i64> = sqlx::query_scalar(statements.newest.sql())
+        let newest: Option<i64> = sqlx::query_scalar(statements.upkeep.newest.sql())
             .fetch_optional(&mut *tx)
             .await
-            .map_err(|error| ("reading the log", explained(error, statements.newest.text())))?;
+            .map_err(|error| ("reading the log", explained(error, statements.upkeep.newest.text())))?;
         let refused = self.try_failures(&mut *tx, newest).await?;
-        let moved = sqlx::query(statements.move_cursor.sql())
+        let moved = sqlx::query(statements.reading.move_cursor.sql())
             .bind(newest.unwrap_or(0))
             .execute(&mut *tx)
             .await;
@@ -208,7 +208,7 @@ impl PostgresLogStore {
             Err(sqlx::Error::Database(error)) if error.is_unique_violation() => Ok(refused),
             moved => moved
                 .map(|_| refused)
-                .map_err(|error| ("the cursor", explained(error, statements.move_cursor.text()))),
+                .map_err(|error| ("the cursor", explained(error, statements.reading.move_cursor.text()))),
         }
     }
 
@@ -239,15 +239,20 @@ impl PostgresLogStore {
         let limit = i64::from(self.inner.options.max_retries);
         let all = |n: i64| vec![n; ids.len()];
         let text = self.inner.map.error_text("a trial that is rolled back");
-        let failed: Vec<i64> = sqlx::query_scalar(statements.fail.sql())
+        let failed: Vec<i64> = sqlx::query_scalar(statements.failures.fail.sql())
             .bind(ids)
             .bind(all(limit))
             .bind(vec![Some(text.as_str()); ids.len()])
             .bind(all(1_000))
             .fetch_all(&mut *tx)
             .await
-            .map_err(|error| ("an event that failed", explained(error, statements.fail.text())))?;
-        sqlx::query(statements.retried.sql())
+            .map_err(|error| {
+                (
+                    "an event that failed",
+                    explained(error, statements.failures.fail.text()),
+                )
+            })?;
+        sqlx::query(statements.failures.retried.sql())
             .bind(&failed)
             .bind(vec![false; failed.len()])
             .bind(vec![1_i64; failed.len()])
@@ -256,15 +261,20 @@ impl PostgresLogStore {
             .bind(limit)
             .execute(&mut *tx)
             .await
-            .map_err(|error| ("a retry that failed", explained(error, statements.retried.text())))?;
-        sqlx::query(statements.retried_well.sql())
+            .map_err(|error| {
+                (
+                    "a retry that failed",
+                    explained(error, statements.failures.retried.text()),
+                )
+            })?;
+        sqlx::query(statements.failures.retried_well.sql())
             .bind(&failed)
             .execute(&mut *tx)
             .await
             .map_err(|error| {
                 (
                     "a retry that was delivered",
-                    explained(error, statements.retried_well.text()),
+                    explained(error, statements.failures.retried_well.text()),
                 )
             })?;
         Ok(!failed.is_empty())

@@ -86,7 +86,7 @@ impl Inner {
             .chain(held_lanes)
             .collect();
         let limit = request.limit.min(self.options.retry_batch);
-        let rows = sqlx::query(self.statements.retry.sql())
+        let rows = sqlx::query(self.statements.failures.retry.sql())
             .bind(i64::from(self.retries_allowed(request)))
             .bind(policy.ordered)
             .bind(
@@ -154,7 +154,7 @@ impl Inner {
             }
             let (first, last): (Vec<i64>, Vec<i64>) =
                 plan.ids.iter().map(|range| (*range.start(), *range.end())).unzip();
-            let rows = sqlx::query(self.statements.read.sql())
+            let rows = sqlx::query(self.statements.reading.read.sql())
                 .bind(first)
                 .bind(last)
                 .bind(i64::from(rows_to_read))

@@ -27,7 +27,7 @@ impl<C: Runner + ?Sized> EnqueueOn<C> for PostgresLogStore {
         map.fits(messages)?;
         let sessions = &self.inner.sessions;
         sessions.detect_in_background(&self.inner.pool);
-        let append = InsertStatement::new(self.inner.statements.enqueue.text(), sessions.keep_statements());
+        let append = InsertStatement::new(self.inner.statements.writing.enqueue.text(), sessions.keep_statements());
         let column = |text: &dyn Fn(&NewRow) -> Option<String>| messages.rows.iter().map(text).collect::<Texts>();
         let roles = Role::TEXTS.into_iter().filter(|role| *role != Role::DedupeKey);
         let mut columns: Vec<_> = roles

@@ -53,7 +53,7 @@ impl Inner {
 
     /// Where the log is.
     pub(super) async fn storage(&self, connection: &mut PgConnection) -> LogResult<Storage> {
-        let row = sqlx::query(self.statements.storage.sql())
+        let row = sqlx::query(self.statements.reading.storage.sql())
             .bind(&self.table)
             .fetch_one(connection)
             .await?;
@@ -73,7 +73,7 @@ impl Inner {
         else {
             return Ok(());
         };
-        let rows = sqlx::query(self.statements.sequence.sql())
+        let rows = sqlx::query(self.statements.reading.sequence.sql())
             .bind(&self.table)
             .bind(id.name.as_str())
             .fetch_all(connection)

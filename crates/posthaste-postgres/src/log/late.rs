@@ -63,7 +63,7 @@ impl Inner {
 
     /// The ids up to the cursor that no row has.
     async fn missing(&self, connection: &mut PgConnection, cursor: i64) -> LogResult<Ranges> {
-        let rows = sqlx::query(self.statements.missing.sql())
+        let rows = sqlx::query(self.statements.reading.missing.sql())
             .bind(cursor)
             .bind(SPAN_BELOW_CURSOR)
             .bind(MAX_MISSING)
@@ -78,7 +78,7 @@ impl Inner {
 
     /// Rows that came after the cursor had passed their ids, and that an earlier reader may not have found.
     async fn unseen(&self, connection: &mut PgConnection, cursor: i64, new_from: Option<&str>) -> LogResult<Ranges> {
-        let rows = sqlx::query(self.statements.unseen.sql())
+        let rows = sqlx::query(self.statements.reading.unseen.sql())
             .bind(cursor)
             .bind(SPAN_BELOW_CURSOR)
             .bind(millis(UNSEEN_FOR))
@@ -113,7 +113,7 @@ impl Inner {
             return Ok(());
         };
         let (first, last): (Vec<i64>, Vec<i64>) = ids.iter().map(|range| (*range.start(), *range.end())).unzip();
-        let rows = sqlx::query(self.statements.probe.sql())
+        let rows = sqlx::query(self.statements.reading.probe.sql())
             .bind(first)
             .bind(last)
             .bind(i64::try_from(PROBE_LIMIT).unwrap_or(i64::MAX))

@@ -40,7 +40,7 @@ use tokio::sync::Mutex;
 pub use enqueue::PostgresLogOutbox;
 pub use handled::PostgresHandled;
 use seat::Seat;
-use statements::LogStatements;
+use statements::Statements;
 
 use crate::pooling::{self, Sessions};
 use crate::table_locks::BEGIN_BOUNDED;
@@ -94,7 +94,7 @@ pub struct PostgresLogStore {
 struct Inner {
     pool: PgPool,
     map: TableMap,
-    statements: LogStatements,
+    statements: Statements,
     /// What the application's connections are, which may come through a pooler.
     sessions: Sessions,
     options: LogOptions,
@@ -148,7 +148,7 @@ impl PostgresLogStore {
     }
 
     fn build(pool: PgPool, map: TableMap, options: LogOptions, proof: Proof) -> Result<Self, StoreError> {
-        let statements = LogStatements::render(&map)?;
+        let statements = Statements::finish(&map)?;
         let quoted = |table| map.table(table).map(|table| table.quoted('"')).unwrap_or_default();
         let (table, cursor_table) = (quoted(Table::Outbox), quoted(Table::Cursor));
         let inner = Inner {
@@ -213,6 +213,6 @@ impl SchemaStore for PostgresLogStore {
     }
 
     fn statements(&self) -> Vec<(&'static str, String)> {
-        self.inner.statements.all()
+        self.inner.statements.texts()
     }
 }

@@ -100,7 +100,7 @@ impl RelayStore for PostgresLogStore {
             return Ok(Vec::new());
         };
         let given_up = async {
-            let query = sqlx::query_scalar(self.inner.statements.sweep.sql())
+            let query = sqlx::query_scalar(self.inner.statements.failures.sweep.sql())
                 .bind(i64::from(allowed))
                 .bind(i64::from(self.inner.options.max_retries));
             let rows: Vec<i64> = query.fetch_all(session.connection()?).await?;
@@ -115,13 +115,13 @@ impl RelayStore for PostgresLogStore {
         let inner = &*self.inner;
         let mut removed = 0;
         if inner.map.has((Table::Cursor, Role::CreatedAt)) {
-            let old = sqlx::query(inner.statements.purge_cursor.sql())
+            let old = sqlx::query(inner.statements.upkeep.purge_cursor.sql())
                 .bind(millis(keep))
                 .bind(i64::from(limit));
             removed += inner.execute_bounded(old).await.map_err(store_error)?;
         }
         if inner.options.purge_log && removed < u64::from(limit) {
-            let old = sqlx::query(inner.statements.purge_log.sql())
+            let old = sqlx::query(inner.statements.upkeep.purge_log.sql())
                 .bind(millis(keep))
                 .bind(i64::from(limit))
                 .bind(self.stored_cursor().await?);
@@ -134,7 +134,7 @@ impl RelayStore for PostgresLogStore {
         let known = self.known().await?;
         let (first, last): (Vec<i64>, Vec<i64>) =
             known.waiting.iter().map(|range| (*range.start(), *range.end())).unzip();
-        let row = sqlx::query(self.inner.statements.stats.sql())
+        let row = sqlx::query(self.inner.statements.upkeep.stats.sql())
             .bind(first)
             .bind(last)
             .bind(i64::from(self.inner.options.max_retries))
@@ -228,7 +228,7 @@ pub(super) fn say_refused(refused: &[RefusedVerdict]) {
 impl PostgresLogStore {
     /// The cursor as it is stored.
     pub(super) async fn stored_cursor(&self) -> Result<i64, StoreError> {
-        let stored: Option<i64> = sqlx::query_scalar(self.inner.statements.cursor.sql())
+        let stored: Option<i64> = sqlx::query_scalar(self.inner.statements.reading.cursor.sql())
             .fetch_optional(&self.inner.pool)
             .await
             .map_err(store_error)?;

@@ -7,50 +7,81 @@ use posthaste_core::MessageId;
 use posthaste_core::store::ClaimedMessage;
 use posthaste_sql::TableMap;
 use posthaste_sql::log::Lane;
-use posthaste_sql::table::RawRow;
+use posthaste_sql::table::{Held, Role, SqlRow};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
-/// The columns that the log and the table of failures have in common.
-pub(super) fn raw(row: &PgRow) -> sqlx::Result<RawRow> {
-    Ok(RawRow {
-        id: row.try_get::<i64, _>("id")?.to_string(),
-        event_id: row.try_get("event_id")?,
-        topic: row.try_get("topic")?,
-        ordering_key: row.try_get("ordering_key")?,
-        tenant: row.try_get("tenant")?,
-        event_type: row.try_get("event_type")?,
-        source: row.try_get("source")?,
-        aggregate_type: row.try_get("aggregate_type")?,
-        aggregate_id: row.try_get("aggregate_id")?,
-        content_type: row.try_get("content_type")?,
-        payload: row.try_get("payload")?,
-        headers: row.try_get("headers")?,
-        created_at: row.try_get::<DateTime<Utc>, _>("created_at")?,
-        ..RawRow::default()
-    })
+use crate::rows::ByRole;
+
+/// A row of the log or of the table of failures: what they have in common is selected, the rest of a message they lack.
+struct LogRow<'r> {
+    row: ByRole<'r>,
+    attempts: i64,
+}
+
+impl LogRow<'_> {
+    fn lacks(role: Role) -> bool {
+        matches!(
+            role,
+            Role::Namespace | Role::DedupeKey | Role::ContentHash | Role::MaxAttempts | Role::Version
+        )
+    }
+}
+
+impl SqlRow for LogRow<'_> {
+    type Error = sqlx::Error;
+
+    fn text(&self, role: Role) -> sqlx::Result<Held<String>> {
+        match role {
+            Role::Id => Ok(Held::Known(self.row.number(role)?.map(|id| id.to_string()))),
+            _ if Self::lacks(role) => Ok(Held::Known(None)),
+            _ => self.row.text(role),
+        }
+    }
+
+    fn number(&self, role: Role) -> sqlx::Result<Option<i64>> {
+        match role {
+            Role::Attempts => Ok(Some(self.attempts)),
+            _ if Self::lacks(role) => Ok(None),
+            _ => self.row.number(role),
+        }
+    }
+
+    fn bytes(&self, role: Role) -> sqlx::Result<Option<Vec<u8>>> {
+        if Self::lacks(role) {
+            Ok(None)
+        } else {
+            self.row.bytes(role)
+        }
+    }
+
+    fn time(&self, role: Role) -> sqlx::Result<Held<DateTime<Utc>>> {
+        self.row.time(role)
+    }
+
+    fn undecodable(role: Role, reason: String) -> sqlx::Error {
+        ByRole::undecodable(role, reason)
+    }
 }
 
 /// A fresh row of the log.
 pub(super) fn fresh(row: &PgRow, map: &TableMap) -> sqlx::Result<ClaimedMessage> {
-    let raw = RawRow {
+    map.claimed(&LogRow {
+        row: ByRole(row),
         attempts: 1,
-        ..raw(row)?
-    };
-    Ok(map.claimed(&raw))
+    })
 }
 
 /// A failed row.
 pub(super) fn failed(row: &PgRow, map: &TableMap) -> sqlx::Result<ClaimedMessage> {
     let retries: i64 = row.try_get("attempts")?;
-    let number: i64 = row.try_get("id")?;
-    let raw = RawRow {
-        // The first attempt was made in the log, and this claim is one more.
-        attempts: retries + 2,
-        ..raw(row)?
-    };
-    let mut claimed = map.claimed(&raw);
-    claimed.message.id = failed_id(number);
+    // The first attempt was made in the log, and this claim is one more.
+    let attempts = retries.saturating_add(2);
+    let mut claimed = map.claimed(&LogRow {
+        row: ByRole(row),
+        attempts,
+    })?;
+    claimed.message.id = failed_id(row.try_get("id")?);
     Ok(claimed)
 }
 

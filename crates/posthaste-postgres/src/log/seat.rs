@@ -116,7 +116,7 @@ impl Inner {
             return Ok(());
         }
         let stored = self.cursor_on(&mut link.connection).await?;
-        let server: String = sqlx::query_scalar(self.statements.server.sql())
+        let server: String = sqlx::query_scalar(self.statements.reading.server.sql())
             .fetch_one(&mut link.connection)
             .await?;
         if let Seat::Taken(session) = &mut *seat {
@@ -170,7 +170,7 @@ impl Inner {
     }
 
     async fn try_lock(&self, link: &mut Link) -> LogResult<bool> {
-        let locked = sqlx::query_scalar(self.statements.lock.sql())
+        let locked = sqlx::query_scalar(self.statements.reading.lock.sql())
             .bind(&self.cursor_table)
             .fetch_one(&mut link.connection)
             .await?;
@@ -179,7 +179,7 @@ impl Inner {
 
     /// The server may not have missed this reader's earlier connection yet. That one's lock is as good as ours.
     async fn end_own(&self, link: &mut Link, pid: i32) -> LogResult<bool> {
-        let ended: Option<bool> = sqlx::query_scalar(self.statements.end_own.sql())
+        let ended: Option<bool> = sqlx::query_scalar(self.statements.reading.end_own.sql())
             .bind(&self.cursor_table)
             .bind(pid)
             .fetch_optional(&mut link.connection)
@@ -196,7 +196,7 @@ impl Inner {
 
     /// The cursor as it is stored.
     async fn cursor_on(&self, connection: &mut PgConnection) -> LogResult<i64> {
-        let stored: Option<i64> = sqlx::query_scalar(self.statements.cursor.sql())
+        let stored: Option<i64> = sqlx::query_scalar(self.statements.reading.cursor.sql())
             .fetch_optional(connection)
             .await?;
         Ok(stored.unwrap_or(0))

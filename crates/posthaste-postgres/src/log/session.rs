@@ -10,7 +10,7 @@ use sqlx::{Connection, PgConnection};
 
 use super::error::{LogError, LogResult};
 use super::seat::Link;
-use super::statements::LogStatements;
+use super::statements::Statements;
 
 /// At most so often the cursor is written while rows are in flight.
 const CURSOR_INTERVAL: Duration = Duration::from_millis(250);
@@ -132,12 +132,7 @@ impl Session {
     }
 
     /// Stores the cursor if it moved; while rows are in flight not too often.
-    pub(super) async fn store_cursor(
-        &mut self,
-        statements: &LogStatements,
-        at_rest: bool,
-        now: Instant,
-    ) -> LogResult<()> {
+    pub(super) async fn store_cursor(&mut self, statements: &Statements, at_rest: bool, now: Instant) -> LogResult<()> {
         let position = self.reader.safe_position(now);
         let lately = now.duration_since(self.stored_at) < CURSOR_INTERVAL;
         if position <= self.stored || (lately && !at_rest) {
@@ -153,19 +148,15 @@ impl Session {
 }
 
 /// Whoever reads a log and cannot say how far publishes all of it again, at every start.
-pub(super) async fn try_cursor(
-    connection: &mut PgConnection,
-    statements: &LogStatements,
-    stored: i64,
-) -> LogResult<()> {
+pub(super) async fn try_cursor(connection: &mut PgConnection, statements: &Statements, stored: i64) -> LogResult<()> {
     let mut trial = connection.begin().await?;
     move_cursor(&mut trial, statements, stored).await?;
     trial.rollback().await?;
     Ok(())
 }
 
-async fn move_cursor(connection: &mut PgConnection, statements: &LogStatements, position: i64) -> LogResult<()> {
-    let moved = sqlx::query(statements.move_cursor.sql()).bind(position);
+async fn move_cursor(connection: &mut PgConnection, statements: &Statements, position: i64) -> LogResult<()> {
+    let moved = sqlx::query(statements.reading.move_cursor.sql()).bind(position);
     if moved.execute(connection).await?.rows_affected() == 0 {
         return Err(LogError::refuse(
             "the row that says how far the log was read is not in its table after it was written".to_owned(),

@@ -181,7 +181,7 @@ impl Inner {
     /// Writes rows of the log to the table of failures, in order.
     pub(super) async fn write_failures(&self, session: &mut Session, failures: &[Failure]) -> LogResult<()> {
         let retries = |failure: &Failure| i64::from(if failure.dead { self.options.max_retries } else { 0 });
-        sqlx::query(self.statements.fail.sql())
+        sqlx::query(self.statements.failures.fail.sql())
             .bind(failures.iter().map(|failure| failure.id).collect::<Vec<_>>())
             .bind(failures.iter().map(retries).collect::<Vec<_>>())
             .bind(
@@ -275,7 +275,7 @@ impl Inner {
     async fn write_retried(&self, session: &mut Session, rows: &[(i64, RowChange)]) -> LogResult<()> {
         let (delivered, failed): (Vec<_>, Vec<_>) = rows.iter().partition(|(_, change)| change.delivered);
         if !delivered.is_empty() {
-            sqlx::query(self.statements.retried_well.sql())
+            sqlx::query(self.statements.failures.retried_well.sql())
                 .bind(delivered.iter().map(|(row, _)| *row).collect::<Vec<_>>())
                 .execute(session.connection()?)
                 .await?;
@@ -283,7 +283,7 @@ impl Inner {
         if !failed.is_empty() {
             let dead = |change: &RowChange| change.status == Some(StatusLabel::Dead);
             let changes = || failed.iter().map(|(_, change)| change);
-            sqlx::query(self.statements.retried.sql())
+            sqlx::query(self.statements.failures.retried.sql())
                 .bind(failed.iter().map(|(row, _)| *row).collect::<Vec<_>>())
                 .bind(changes().map(dead).collect::<Vec<_>>())
                 .bind(changes().map(|change| i64::from(change.attempts)).collect::<Vec<_>>())

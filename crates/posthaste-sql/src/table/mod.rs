@@ -18,6 +18,7 @@ mod purpose;
 mod role;
 mod row;
 mod shipped;
+mod sql_row;
 mod strategy;
 mod support;
 #[cfg(test)]
@@ -45,8 +46,8 @@ pub use kind::Kind;
 pub use part::{Part, Property};
 pub use purpose::Table;
 pub use role::Role;
-pub use row::RawRow;
 pub use shipped::{SHIPPED, Shipped};
+pub use sql_row::{Held, SqlRow};
 pub use strategy::Strategy;
 pub use topic::TopicRule;
 pub use word::Word;

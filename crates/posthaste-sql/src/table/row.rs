@@ -1,45 +1,18 @@
 //! From what a database gave, by role, to the core's types.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 
-use bytes::Bytes;
 use chrono::{DateTime, Utc};
+use posthaste_core::integrity::{ContentHash, StoredHash};
+use posthaste_core::message::{DEFAULT_NAMESPACE, Headers, Message, MessageId};
+use posthaste_core::store::{ClaimedMessage, Record};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::{Kind, Role, TableMap};
-use posthaste_core::integrity::{ContentHash, StoredHash};
-use posthaste_core::message::{DEFAULT_NAMESPACE, Headers, Message, MessageId};
-use posthaste_core::store::ClaimedMessage;
-
-/// A row as a database gave it: every role as text, bytes, number or time, and nothing where the table lacks it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the fields are the roles")]
-pub struct RawRow {
-    pub id: String,
-    pub event_id: Option<String>,
-    pub namespace: Option<String>,
-    pub topic: Option<String>,
-    pub ordering_key: Option<String>,
-    pub tenant: Option<String>,
-    pub dedupe_key: Option<String>,
-    pub event_type: Option<String>,
-    pub source: Option<String>,
-    pub aggregate_type: Option<String>,
-    pub aggregate_id: Option<String>,
-    pub content_type: Option<String>,
-    pub payload: Vec<u8>,
-    /// A JSON object, or nothing.
-    pub headers: Option<String>,
-    /// As bytes, or hexadecimal digits as bytes.
-    pub content_hash: Option<Vec<u8>>,
-    pub attempts: i64,
-    pub max_attempts: Option<i64>,
-    pub version: Option<i64>,
-    pub created_at: DateTime<Utc>,
-    /// What could not be read; the other fields are as good as it gets.
-    pub fault: Option<String>,
-}
+use super::{Held, Kind, Role, SqlRow, TableMap};
 
 impl TableMap {
     /// Why a row is not published whose column for this role has something else than `wanted`.
@@ -48,69 +21,157 @@ impl TableMap {
         format!("{column}: it is not {wanted}; correct the row, then replay it")
     }
 
-    /// An id as a database gave it.
+    /// An id as a database gave it, in the spelling by which its row is found again: UUIDs may be kept in capital letters.
     pub fn id(&self, text: &str) -> MessageId {
-        match self.column(Role::Id).map(|column| column.kind) {
-            Some(Kind::Text) => MessageId::text(text),
+        let guessed = match self.column(Role::Id).map(|column| column.kind) {
+            Some(Kind::Text) => return MessageId::text(text),
             _ => MessageId::guess(text),
+        };
+        if guessed.to_string() == text {
+            guessed
+        } else {
+            MessageId::text(text)
         }
     }
 
-    /// The message of a row, and what keeps it from being published, if anything does.
-    pub fn message(&self, row: &RawRow) -> (Message, Option<String>) {
-        let or_constant = |value: &Option<String>, role: Role| {
-            let constant = || self.constant(role).map(str::to_owned);
-            value.clone().or_else(constant)
-        };
-        let mut fault = None;
-        let headers = row.headers.as_deref().map_or(Ok(Headers::new()), headers);
-        let mut message = Message {
-            id: self.id(&row.id),
-            event_id: row.event_id.clone(),
-            namespace: or_constant(&row.namespace, Role::Namespace).or_else(|| Some(DEFAULT_NAMESPACE.to_owned())),
-            topic: row.topic.clone().unwrap_or_default(),
-            ordering_key: row.ordering_key.clone(),
-            tenant: row.tenant.clone(),
-            dedupe_key: row.dedupe_key.clone(),
-            event_type: or_constant(&row.event_type, Role::EventType),
-            source: or_constant(&row.source, Role::Source),
-            aggregate_type: or_constant(&row.aggregate_type, Role::AggregateType),
-            aggregate_id: row.aggregate_id.clone(),
-            content_type: or_constant(&row.content_type, Role::ContentType)
-                .unwrap_or_else(|| "application/json".to_owned()),
-            payload: Bytes::copy_from_slice(&row.payload),
-            headers: headers.unwrap_or_else(|error| {
-                fault = Some(error);
-                Headers::new()
+    /// A row that was claimed; its attempts count this claim.
+    ///
+    /// # Errors
+    ///
+    /// The driver's, if a column is not there or has another type than the table map says.
+    pub fn claimed<R: SqlRow>(&self, row: &R) -> Result<ClaimedMessage, R::Error> {
+        let mut columns = Columns::of(row, self);
+        let message = columns.message()?;
+        let created_at = columns.created_at()?;
+        let hash = row.bytes(Role::ContentHash)?;
+        Ok(ClaimedMessage {
+            message,
+            fault: columns.fault,
+            created_at,
+            attempts: attempts(row)?,
+            hash: hash.map(|bytes| StoredHash {
+                expected: content_hash(&bytes),
+                recipe: self.hash.clone().into(),
             }),
+            version: row.number(Role::Version)?,
+            max_attempts: row.number(Role::MaxAttempts)?.map(|limit| self.row_limit(limit)),
+        })
+    }
+
+    /// A row as an operator sees it.
+    ///
+    /// # Errors
+    ///
+    /// The driver's, also if the row is in a state that the table map does not name.
+    pub fn record<R: SqlRow>(&self, row: &R) -> Result<Record, R::Error> {
+        let mut columns = Columns::of(row, self);
+        let word = columns.text(Role::Status)?.unwrap_or_default();
+        let unknown = || R::undecodable(Role::Status, format!("`{word}` is not a state of this table map"));
+        let state = self.state(&word).ok_or_else(unknown)?;
+        let message = columns.message()?;
+        let created_at = columns.created_at()?;
+        let locked_by = columns.text(Role::LockedBy)?;
+        Ok(Record {
+            message,
+            sequence: row.number(Role::Seq)?,
+            state,
+            attempts: attempts(row)?,
+            next_attempt_at: columns.time(Role::NextAttemptAt)?.unwrap_or(created_at),
+            // A proof that is kept as text begins with the worker.
+            locked_by: locked_by.map(|by| by.split('/').next().unwrap_or_default().to_owned()),
+            locked_until: columns.time(Role::LockedUntil)?,
+            last_error: columns.text(Role::LastError)?,
+            created_at,
+            updated_at: columns.time(Role::UpdatedAt)?.unwrap_or(created_at),
+            delivered_at: columns.time(Role::DeliveredAt)?,
+        })
+    }
+}
+
+/// Reads the columns of a row, and remembers why it cannot be published, if it cannot.
+struct Columns<'r, R> {
+    row: &'r R,
+    map: &'r TableMap,
+    fault: Option<String>,
+}
+
+impl<'r, R: SqlRow> Columns<'r, R> {
+    fn of(row: &'r R, map: &'r TableMap) -> Self {
+        Self { row, map, fault: None }
+    }
+
+    fn text(&mut self, role: Role) -> Result<Option<String>, R::Error> {
+        let held = self.row.text(role)?;
+        Ok(self.read(role, held))
+    }
+
+    fn text_or_constant(&mut self, role: Role) -> Result<Option<String>, R::Error> {
+        let text = self.text(role)?;
+        Ok(text.or_else(|| self.map.constant(role).map(str::to_owned)))
+    }
+
+    fn time(&mut self, role: Role) -> Result<Option<DateTime<Utc>>, R::Error> {
+        let held = self.row.time(role)?;
+        Ok(self.read(role, held))
+    }
+
+    fn read<T>(&mut self, role: Role, held: Held<T>) -> Option<T> {
+        if let Held::Unreadable { wanted, .. } = held {
+            self.fault.get_or_insert_with(|| self.map.unreadable(role, wanted));
+        }
+        held.nearest()
+    }
+
+    /// A table may leave it empty, or have no date there; then it is as if the row had just come.
+    fn created_at(&mut self) -> Result<DateTime<Utc>, R::Error> {
+        Ok(self.time(Role::CreatedAt)?.unwrap_or_else(Utc::now))
+    }
+
+    fn message(&mut self) -> Result<Message, R::Error> {
+        let id = self.text(Role::Id)?.unwrap_or_default();
+        let headers = self.text(Role::Headers)?;
+        let headers = headers.map_or(Ok(Headers::new()), |json| self::headers(&json));
+        let mut message = Message {
+            id: self.map.id(&id),
+            event_id: self.text(Role::EventId)?,
+            namespace: self
+                .text_or_constant(Role::Namespace)?
+                .or_else(|| Some(DEFAULT_NAMESPACE.to_owned())),
+            topic: self.text(Role::Topic)?.unwrap_or_default(),
+            ordering_key: self.text(Role::OrderingKey)?,
+            tenant: self.text(Role::Tenant)?,
+            dedupe_key: self.text(Role::DedupeKey)?,
+            event_type: self.text_or_constant(Role::EventType)?,
+            source: self.text_or_constant(Role::Source)?,
+            aggregate_type: self.text_or_constant(Role::AggregateType)?,
+            aggregate_id: self.text(Role::AggregateId)?,
+            content_type: self
+                .text_or_constant(Role::ContentType)?
+                .unwrap_or_else(|| "application/json".to_owned()),
+            payload: self.row.bytes(Role::Payload)?.unwrap_or_default().into(),
+            headers: Headers::new(),
             not_before: None,
         };
-        match self.topic.topic(&message) {
+        let mut fault = None;
+        match headers {
+            Ok(headers) => message.headers = headers,
+            Err(error) => fault = Some(error),
+        }
+        match self.map.topic.topic(&message) {
             Ok(topic) => message.topic = topic,
             Err(error) => fault = Some(error),
         }
         if message.event_id().is_empty() {
             fault = Some("id: it is empty, and consumers deduplicate by it; give the row an id".to_owned());
         }
-        (message, row.fault.clone().or(fault))
+        self.fault = self.fault.take().or(fault);
+        Ok(message)
     }
+}
 
-    /// A row that was claimed; `row.attempts` counts this claim.
-    pub fn claimed(&self, row: &RawRow) -> ClaimedMessage {
-        let (message, fault) = self.message(row);
-        ClaimedMessage {
-            message,
-            fault,
-            created_at: row.created_at,
-            attempts: u32::try_from(row.attempts).unwrap_or(0),
-            hash: row.content_hash.as_deref().map(|bytes| StoredHash {
-                expected: hash(bytes),
-                recipe: self.hash.clone().into(),
-            }),
-            version: row.version,
-            max_attempts: row.max_attempts.map(|limit| self.row_limit(limit)),
-        }
-    }
+fn attempts<R: SqlRow>(row: &R) -> Result<u32, R::Error> {
+    let attempts = row.number(Role::Attempts)?.unwrap_or(0);
+    Ok(u32::try_from(attempts).unwrap_or(0))
 }
 
 /// Headers as a column of somebody else's has them: numbers and truths travel as texts, nested values as JSON, and what
@@ -135,7 +196,7 @@ fn headers(json: &str) -> Result<Headers, String> {
     Ok(headers)
 }
 
-fn hash(bytes: &[u8]) -> Option<ContentHash> {
+fn content_hash(bytes: &[u8]) -> Option<ContentHash> {
     let digits = || std::str::from_utf8(bytes).ok()?.trim().parse().ok();
     ContentHash::try_from(bytes).ok().or_else(digits)
 }

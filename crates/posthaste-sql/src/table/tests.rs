@@ -61,8 +61,7 @@ fn every_shipped_map_is_sound() {
     );
     assert!(terms("commerce").append_only);
     assert!(!terms("logistics").attempts_in_place && terms("logistics").settle_together);
-    let lacks_a_lead = Terms { ..Terms::default() };
-    assert_eq!(terms("donation"), lacks_a_lead);
+    assert_eq!(terms("donation"), Terms::default());
 }
 
 #[test]
@@ -216,37 +215,6 @@ fn what_cannot_work_is_refused_by_name() {
     }
 }
 
-#[test]
-fn rows_become_messages_by_the_rules_of_the_map() {
-    let map = Shipped::find("order-service").unwrap().map().unwrap();
-    let row = RawRow {
-        id: "01890a5d-ac96-774b-bcce-b302099a8057".into(),
-        aggregate_type: Some("Order".into()),
-        payload: b"{}".to_vec(),
-        ..RawRow::default()
-    };
-    let (message, fault) = map.message(&row);
-    assert_eq!(
-        (message.topic.as_str(), message.source.as_deref(), fault),
-        ("order-events", Some("order-service"), None)
-    );
-    let (_, fault) = map.message(&RawRow {
-        aggregate_type: None,
-        ..row
-    });
-    assert!(fault.unwrap().contains("no aggregate_type"));
-    let map = Shipped::find("commerce").unwrap().map().unwrap();
-    let bad = RawRow {
-        id: "7".into(),
-        event_type: Some("OrderCreated".into()),
-        headers: Some("[1]".into()),
-        ..RawRow::default()
-    };
-    let claimed = map.claimed(&bad);
-    assert_eq!(claimed.message.id, 7.into());
-    assert!(claimed.fault.unwrap().contains("acme.order.created.v1"));
-}
-
 /// Each error names the line of its field, or of the table around it where the field is missing.
 #[test]
 fn errors_name_their_line() {
@@ -268,48 +236,6 @@ fn errors_name_their_line() {
         .position(|line| line.contains("[states]"))
         .expect("it is there");
     assert_eq!(found, Some(states), "{said}");
-}
-
-/// What a column holds beside texts must not keep an event from being delivered.
-#[test]
-fn headers_of_any_kind_travel_as_texts() {
-    let map = Shipped::find("commerce").unwrap().map().unwrap();
-    let headers = |json: &str| {
-        let row = RawRow {
-            id: "7".into(),
-            event_type: Some("acme.order.created.v1".into()),
-            headers: Some(json.into()),
-            ..RawRow::default()
-        };
-        let (message, fault) = map.message(&row);
-        (message.headers, fault)
-    };
-    let (found, fault) = headers(
-        r#"{"user": {"id": 7, "tags": [1]}, "retries": 3, "ok": true, "big": 12345678901234567890123, "none": null, "t": "x"}"#,
-    );
-    assert_eq!(fault, None);
-    let found: Vec<_> = found
-        .iter()
-        .map(|(name, value)| (name.as_str(), value.as_str()))
-        .collect();
-    assert_eq!(
-        found,
-        [
-            ("big", "12345678901234567890123"),
-            ("ok", "true"),
-            ("retries", "3"),
-            ("t", "x"),
-            ("user", r#"{"id":7,"tags":[1]}"#),
-        ]
-    );
-    for nothing in ["null", "", "{}"] {
-        assert_eq!(
-            headers(nothing),
-            (posthaste_core::message::Headers::new(), None),
-            "{nothing}"
-        );
-    }
-    assert!(headers("[1]").1.unwrap().contains("not a JSON object"));
 }
 
 #[test]
