@@ -23,6 +23,15 @@ use sqlx::mysql::MySqlRow;
 
 const MINUTE: Duration = Duration::from_mins(1);
 
+/// What was claimed so long ago that its worker has vanished.
+fn stalled() -> RecoverRequest {
+    RecoverRequest {
+        scope: Scope::default(),
+        max_attempts: 4,
+        stalled_after: MINUTE * 5,
+    }
+}
+
 /// The service's own tables, empty.
 async fn tables() -> MySqlStore {
     let pool = support::pool(8).await;
@@ -239,14 +248,7 @@ async fn rows_that_a_vanished_relay_held_for_five_minutes_are_taken_back() {
     assert_eq!(ids(&store.claim(&held).await.unwrap()), donated);
 
     pass_time(&store, MINUTE * 4).await;
-    let recovered = store
-        .recover(&RecoverRequest {
-            scope: Scope::default(),
-            max_attempts: 4,
-            stalled_after: MINUTE * 5,
-        })
-        .await
-        .unwrap();
+    let recovered = store.recover(&stalled()).await.unwrap();
     assert_eq!(
         (recovered.pending, recovered.died),
         (vec![], vec![]),
@@ -259,14 +261,7 @@ async fn rows_that_a_vanished_relay_held_for_five_minutes_are_taken_back() {
     );
 
     pass_time(&store, MINUTE * 2).await;
-    let recovered = store
-        .recover(&RecoverRequest {
-            scope: Scope::default(),
-            max_attempts: 4,
-            stalled_after: MINUTE * 5,
-        })
-        .await
-        .unwrap();
+    let recovered = store.recover(&stalled()).await.unwrap();
     assert_eq!(recovered.pending, donated[..1]);
     assert_eq!(recovered.died, donated[1..], "it had one attempt");
     let row = row(&store, donated[0]).await;
@@ -313,18 +308,7 @@ async fn a_claim_that_is_renewed_is_not_taken_back() {
         donated
     );
     pass_time(&store, MINUTE * 2).await;
-    assert_eq!(
-        store
-            .recover(&RecoverRequest {
-                scope: Scope::default(),
-                max_attempts: 4,
-                stalled_after: MINUTE * 5
-            })
-            .await
-            .unwrap()
-            .pending,
-        []
-    );
+    assert_eq!(store.recover(&stalled()).await.unwrap().pending, []);
     let verdict = settlement(&claim.messages[0], &held, Settlement::delivered);
     assert_eq!(store.settle(&[verdict]).await.unwrap().lost, []);
     assert_eq!(status(&store, donated[0]).await, "COMPLETED");
@@ -569,27 +553,13 @@ async fn a_row_that_cannot_be_changed_stops_neither_claims_nor_recovery() {
     pass_time(&store, MINUTE * 6).await;
     support::run(store.pool(), "update donation_outbox set retry_count = 4 where id = 1").await;
     support::run(store.pool(), refuse).await;
-    let recovered = store
-        .recover(&RecoverRequest {
-            scope: Scope::default(),
-            max_attempts: 4,
-            stalled_after: MINUTE * 5,
-        })
-        .await
-        .unwrap();
+    let recovered = store.recover(&stalled()).await.unwrap();
     assert_eq!(recovered.pending.len(), 48);
     assert_eq!(
         (recovered.died, refused(&recovered.refused)),
         (all[..1].to_vec(), vec![all[19]])
     );
     support::run(store.pool(), allow).await;
-    let recovered = store
-        .recover(&RecoverRequest {
-            scope: Scope::default(),
-            max_attempts: 4,
-            stalled_after: MINUTE * 5,
-        })
-        .await
-        .unwrap();
+    let recovered = store.recover(&stalled()).await.unwrap();
     assert_eq!((recovered.pending, recovered.refused), (all[19..20].to_vec(), vec![]));
 }

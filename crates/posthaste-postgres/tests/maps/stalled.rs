@@ -11,6 +11,15 @@ use posthaste_sql::table::Shipped;
 use crate::place::{Place, claim, ids, request, unordered};
 use crate::sql::DONATION;
 
+/// What was claimed so long ago that its worker has vanished.
+fn stalled() -> RecoverRequest {
+    RecoverRequest {
+        scope: Scope::default(),
+        max_attempts: 4,
+        stalled_after: STALLED,
+    }
+}
+
 async fn place() -> Place {
     Place::new(Shipped::find("donation").unwrap().map().unwrap(), DONATION, 4).await
 }
@@ -132,17 +141,7 @@ async fn rows_of_a_vanished_worker_are_recovered_after_five_minutes() {
     let work = claim(&place.store, &first).await;
     assert_eq!(ids(&work), all);
     assert!(claim(&place.store, &unordered(10)).await.messages.is_empty());
-    let recover = async || {
-        place
-            .store
-            .recover(&RecoverRequest {
-                scope: Scope::default(),
-                max_attempts: 4,
-                stalled_after: STALLED,
-            })
-            .await
-            .unwrap()
-    };
+    let recover = async || place.store.recover(&stalled()).await.unwrap();
     assert_eq!(recover().await, posthaste_core::store::Recovered::default(), "not yet");
     place
         .run("update donation_outbox set locked_at = locked_at - interval '6 minutes'")
@@ -235,30 +234,14 @@ async fn a_row_that_cannot_be_changed_stops_neither_claims_nor_recovery() {
         .run("update donation_outbox set retry_count = 4 where id = 1")
         .await;
     place.run(refuse).await;
-    let recovered = place
-        .store
-        .recover(&RecoverRequest {
-            scope: Scope::default(),
-            max_attempts: 4,
-            stalled_after: STALLED,
-        })
-        .await
-        .unwrap();
+    let recovered = place.store.recover(&stalled()).await.unwrap();
     assert_eq!(recovered.pending.len(), 48);
     assert_eq!(
         (recovered.died, refused(&recovered.refused)),
         (all[..1].to_vec(), vec![all[19]])
     );
     place.run(allow).await;
-    let recovered = place
-        .store
-        .recover(&RecoverRequest {
-            scope: Scope::default(),
-            max_attempts: 4,
-            stalled_after: STALLED,
-        })
-        .await
-        .unwrap();
+    let recovered = place.store.recover(&stalled()).await.unwrap();
     assert_eq!((recovered.pending, recovered.refused), (all[19..20].to_vec(), vec![]));
     place.dispose().await;
 }
