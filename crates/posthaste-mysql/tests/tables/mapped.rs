@@ -43,6 +43,19 @@ impl<T: Tables> Mapped<T> {
         self.map.table(Purpose::Outbox).unwrap().name.to_string()
     }
 
+    /// An id as the column keeps it, so that its index is used and no other row is locked.
+    fn kept(&self, id: MessageId) -> String {
+        match (self.column(Role::Id).kind, id.uuid()) {
+            (Kind::UuidBytes, Some(uuid)) => format!("x'{}'", uuid.simple()),
+            _ => format!("'{id}'"),
+        }
+    }
+
+    /// Whether a row is that of an id.
+    fn is(&self, id: MessageId) -> String {
+        format!("`{}` = {}", self.column(Role::Id).name, self.kept(id))
+    }
+
     fn column(&self, role: Role) -> &Column {
         self.map.column(role).unwrap()
     }
@@ -159,7 +172,7 @@ impl<T: Tables> Backend for Mapped<T> {
     async fn refuse_changes_to(&self, ids: &[MessageId]) {
         self.run("drop trigger if exists no_change").await;
         if !ids.is_empty() {
-            let ids: Vec<_> = ids.iter().map(|id| format!("'{id}'")).collect();
+            let ids: Vec<_> = ids.iter().map(|id| self.kept(*id)).collect();
             self.run(format!(
                 "create trigger no_change before update on `{}` for each row
                  if new.`{}` in ({}) then signal sqlstate '45000' set message_text = 'no change'; end if",
@@ -172,18 +185,18 @@ impl<T: Tables> Backend for Mapped<T> {
     }
 
     async fn corrupt_payload(&self, id: MessageId) {
-        let (table, id_column, payload) = (self.outbox(), &self.column(Role::Id).name, self.column(Role::Payload));
+        let (table, payload) = (self.outbox(), self.column(Role::Payload));
         let changed = format!("concat(`{}`, 'x')", payload.name);
         let sql = format!(
-            "update `{table}` set `{}` = {changed} where `{id_column}` = '{id}'",
-            payload.name
+            "update `{table}` set `{}` = {changed} where {}",
+            payload.name,
+            self.is(id)
         );
         self.run(sql).await;
     }
 
     async fn lock_row(&self, tx: &mut Self::Tx, id: MessageId) {
-        let (table, id_column) = (self.outbox(), &self.column(Role::Id).name);
-        let sql = format!("select 1 from `{table}` where `{id_column}` = '{id}' for update");
+        let sql = format!("select 1 from `{}` where {} for update", self.outbox(), self.is(id));
         tx.execute(AssertSqlSafe(sql)).await.unwrap();
     }
 
@@ -196,16 +209,15 @@ impl<T: Tables> Backend for Mapped<T> {
         let (table, column) = (self.outbox(), &self.column(role).name);
         let value = text.map_or("null".to_owned(), |text| format!("'{text}'"));
         self.run(format!(
-            "update `{table}` set `{column}` = {value} where `{}` = '{id}'",
-            self.column(Role::Id).name
+            "update `{table}` set `{column}` = {value} where {}",
+            self.is(id)
         ))
         .await;
     }
 
     async fn read(&self, id: MessageId, role: Role) -> Option<String> {
         let (table, column) = (self.outbox(), &self.column(role).name);
-        let id_column = &self.column(Role::Id).name;
-        let sql = format!("select cast(`{column}` as char) from `{table}` where `{id_column}` = '{id}'");
+        let sql = format!("select cast(`{column}` as char) from `{table}` where {}", self.is(id));
         sqlx::query_scalar(AssertSqlSafe(sql))
             .fetch_one(self.store.pool())
             .await

@@ -47,6 +47,29 @@ impl<T: Tables> Mapped<T> {
         self.map.table(Purpose::Outbox).unwrap().name.to_string()
     }
 
+    /// The id of a row as text.
+    fn id_of(&self, row: &str) -> String {
+        let id = self.column(Role::Id);
+        let name = format!("{row}\"{}\"", id.name);
+        match id.kind {
+            Kind::UuidBytes => format!("encode({name}, 'hex')"),
+            _ => format!("{name}::text"),
+        }
+    }
+
+    /// An id as [`Self::id_of`] has it.
+    fn spelt(&self, id: MessageId) -> String {
+        match (self.column(Role::Id).kind, id.uuid()) {
+            (Kind::UuidBytes, Some(uuid)) => format!("'{}'", uuid.simple()),
+            _ => format!("'{id}'"),
+        }
+    }
+
+    /// Whether a row is that of an id.
+    fn is(&self, id: MessageId) -> String {
+        format!("{} = {}", self.id_of(""), self.spelt(id))
+    }
+
     fn column(&self, role: Role) -> &Column {
         self.map.column(role).unwrap()
     }
@@ -169,36 +192,32 @@ impl<T: Tables> Backend for Mapped<T> {
     }
 
     async fn refuse_changes_to(&self, ids: &[MessageId]) {
-        let ids: Vec<_> = ids.iter().map(|id| format!("'{id}'")).collect();
+        let ids: Vec<_> = ids.iter().map(|id| self.spelt(*id)).collect();
         let mut sql = format!("alter table \"{}\" drop constraint if exists no_change", self.outbox());
         if !ids.is_empty() {
             // Old rows do not have to meet it, until they are changed.
-            let check = format!(
-                "check (\"{}\"::text not in ({}))",
-                self.column(Role::Id).name,
-                ids.join(", ")
-            );
+            let check = format!("check ({} not in ({}))", self.id_of(""), ids.join(", "));
             sql = format!("{sql}, add constraint no_change {check} not valid");
         }
         self.run(sql).await;
     }
 
     async fn corrupt_payload(&self, id: MessageId) {
-        let (table, id_column, payload) = (self.outbox(), &self.column(Role::Id).name, self.column(Role::Payload));
+        let (table, payload) = (self.outbox(), self.column(Role::Payload));
         let changed = match payload.kind {
             Kind::Bytes => format!("\"{}\" || 'x'::bytea", payload.name),
             _ => format!("\"{}\" || 'x'", payload.name),
         };
         let sql = format!(
-            "update \"{table}\" set \"{}\" = {changed} where \"{id_column}\"::text = '{id}'",
-            payload.name
+            "update \"{table}\" set \"{}\" = {changed} where {}",
+            payload.name,
+            self.is(id)
         );
         self.run(sql).await;
     }
 
     async fn lock_row(&self, tx: &mut Self::Tx, id: MessageId) {
-        let (table, id_column) = (self.outbox(), &self.column(Role::Id).name);
-        let sql = format!("select from \"{table}\" where \"{id_column}\"::text = '{id}' for update");
+        let sql = format!("select from \"{}\" where {} for update", self.outbox(), self.is(id));
         tx.execute(AssertSqlSafe(sql)).await.unwrap();
     }
 
@@ -212,16 +231,15 @@ impl<T: Tables> Backend for Mapped<T> {
         let value = text.map_or("null".to_owned(), |text| format!("'{text}'"));
         self.run(format!(
             "alter table \"{table}\" alter column \"{column}\" drop not null;
-             update \"{table}\" set \"{column}\" = {value} where \"{}\"::text = '{id}'",
-            self.column(Role::Id).name
+             update \"{table}\" set \"{column}\" = {value} where {}",
+            self.is(id)
         ))
         .await;
     }
 
     async fn read(&self, id: MessageId, role: Role) -> Option<String> {
         let (table, column) = (self.outbox(), &self.column(role).name);
-        let id_column = &self.column(Role::Id).name;
-        let sql = format!("select \"{column}\"::text from \"{table}\" where \"{id_column}\"::text = '{id}'");
+        let sql = format!("select \"{column}\"::text from \"{table}\" where {}", self.is(id));
         let query = sqlx::query_scalar(AssertSqlSafe(sql)).persistent(false);
         query.fetch_one(self.store.pool()).await.unwrap()
     }

@@ -21,16 +21,15 @@ impl TableMap {
         format!("{column}: it is not {wanted}; correct the row, then replay it")
     }
 
-    /// An id as a database gave it, in the spelling by which its row is found again: UUIDs may be kept in capital letters.
+    /// An id as a database gave it. Where the column keeps text, in the spelling by which its row is found again: UUIDs may
+    /// be in capital letters. Bytes were spelt by the statement that read them.
     pub fn id(&self, text: &str) -> MessageId {
-        let guessed = match self.column(Role::Id).map(|column| column.kind) {
-            Some(Kind::Text) => return MessageId::text(text),
-            _ => MessageId::guess(text),
-        };
-        if guessed.to_string() == text {
-            guessed
-        } else {
-            MessageId::text(text)
+        let guessed = MessageId::guess(text);
+        match self.column(Role::Id).map(|column| column.kind) {
+            Some(Kind::Text) => MessageId::text(text),
+            Some(Kind::UuidBytes) => guessed,
+            _ if guessed.to_string() == text => guessed,
+            _ => MessageId::text(text),
         }
     }
 
@@ -41,8 +40,8 @@ impl TableMap {
     /// The driver's, if a column is not there or has another type than the table map says.
     pub fn claimed<R: SqlRow>(&self, row: &R) -> Result<ClaimedMessage, R::Error> {
         let mut columns = Columns::of(row, self);
-        let message = columns.message()?;
         let created_at = columns.created_at()?;
+        let message = columns.message()?;
         let hash = row.bytes(Role::ContentHash)?;
         Ok(ClaimedMessage {
             message,

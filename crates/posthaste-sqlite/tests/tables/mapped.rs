@@ -46,6 +46,29 @@ impl<T: Tables> Mapped<T> {
         self.map.table(Purpose::Outbox).unwrap().name.to_string()
     }
 
+    /// The id of a row as text.
+    fn id_of(&self, row: &str) -> String {
+        let id = self.column(Role::Id);
+        let name = format!("{row}\"{}\"", id.name);
+        match id.kind {
+            Kind::UuidBytes => format!("lower(hex({name}))"),
+            _ => format!("cast({name} as text)"),
+        }
+    }
+
+    /// An id as [`Self::id_of`] has it.
+    fn spelt(&self, id: MessageId) -> String {
+        match (self.column(Role::Id).kind, id.uuid()) {
+            (Kind::UuidBytes, Some(uuid)) => format!("'{}'", uuid.simple()),
+            _ => format!("'{id}'"),
+        }
+    }
+
+    /// Whether a row is that of an id.
+    fn is(&self, id: MessageId) -> String {
+        format!("{} = {}", self.id_of(""), self.spelt(id))
+    }
+
     fn column(&self, role: Role) -> &Column {
         self.map.column(role).unwrap()
     }
@@ -173,27 +196,28 @@ impl<T: Tables> Backend for Mapped<T> {
     }
 
     async fn refuse_changes_to(&self, ids: &[MessageId]) {
-        let ids: Vec<_> = ids.iter().map(|id| format!("'{id}'")).collect();
+        let ids: Vec<_> = ids.iter().map(|id| self.spelt(*id)).collect();
         self.run(format!(
             "drop trigger if exists no_change;
-             create trigger no_change before update on \"{}\" when cast(new.\"{}\" as text) in ({})
+             create trigger no_change before update on \"{}\" when {} in ({})
              begin select raise(abort, 'no change'); end",
             self.outbox(),
-            self.column(Role::Id).name,
+            self.id_of("new."),
             ids.join(", ")
         ))
         .await;
     }
 
     async fn corrupt_payload(&self, id: MessageId) {
-        let (table, id_column, payload) = (self.outbox(), &self.column(Role::Id).name, self.column(Role::Payload));
+        let (table, payload) = (self.outbox(), self.column(Role::Payload));
         let changed = match payload.kind {
             Kind::Bytes => format!("x'00' || \"{}\"", payload.name),
             _ => format!("\"{}\" || 'x'", payload.name),
         };
         let sql = format!(
-            "update \"{table}\" set \"{}\" = {changed} where cast(\"{id_column}\" as text) = '{id}'",
-            payload.name
+            "update \"{table}\" set \"{}\" = {changed} where {}",
+            payload.name,
+            self.is(id)
         );
         self.run(sql).await;
     }
@@ -202,17 +226,18 @@ impl<T: Tables> Backend for Mapped<T> {
         let (table, column) = (self.outbox(), &self.column(role).name);
         let value = text.map_or("null".to_owned(), |text| format!("'{text}'"));
         self.run(format!(
-            "update \"{table}\" set \"{column}\" = {value} where cast(\"{}\" as text) = '{id}'",
-            self.column(Role::Id).name
+            "update \"{table}\" set \"{column}\" = {value} where {}",
+            self.is(id)
         ))
         .await;
     }
 
     async fn read(&self, id: MessageId, role: Role) -> Option<String> {
         let (table, column) = (self.outbox(), &self.column(role).name);
-        let id_column = &self.column(Role::Id).name;
-        let sql =
-            format!("select cast(\"{column}\" as text) from \"{table}\" where cast(\"{id_column}\" as text) = '{id}'");
+        let sql = format!(
+            "select cast(\"{column}\" as text) from \"{table}\" where {}",
+            self.is(id)
+        );
         sqlx::query_scalar(AssertSqlSafe(sql))
             .fetch_one(self.store.pool())
             .await

@@ -224,6 +224,15 @@ fn say_refused(verb: Verb, refused: &[RefusedRow]) -> anyhow::Result<()> {
     bail!("{}; mend what refuses it, and run this again", each.join("; "))
 }
 
+/// Those that were asked for and not found. As they are written, in small letters: a table may keep as text, and in
+/// capitals, what was read as a UUID here.
+fn missing(asked: &[MessageId], found: &[MessageId]) -> Vec<MessageId> {
+    let written = |id: &MessageId| id.to_string().to_lowercase();
+    let found: HashSet<String> = found.iter().map(written).collect();
+    let missing = asked.iter().filter(|id| !found.contains(&written(id)));
+    missing.copied().collect()
+}
+
 /// Whoever names a message has to hear if nothing was done with it, and why.
 async fn account_for(
     asked: &[MessageId],
@@ -231,12 +240,10 @@ async fn account_for(
     limit: Option<u64>,
     store: &dyn Store,
 ) -> anyhow::Result<()> {
-    // As they are written: a table may keep as text what was read as a UUID here.
-    let found: HashSet<String> = found.iter().map(ToString::to_string).collect();
     let limit_reached = limit.is_some_and(|limit| found.len() as u64 >= limit);
     let mut reasons = Vec::new();
-    for id in asked.iter().filter(|id| !found.contains(&id.to_string())) {
-        match store.show(*id).await? {
+    for id in missing(asked, found) {
+        match store.show(id).await? {
             None => reasons.push(format!("there is no message {id}")),
             Some(record) if record.state != State::Dead => {
                 reasons.push(format!("message {id} is not dead: it is {}", record.state.word()));
@@ -266,4 +273,21 @@ fn print(word: &str, messages: &[MessageId], json: bool) -> anyhow::Result<()> {
         writeln!(out, "{word} {}", messages.len())?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_is_found_in_whatever_letters_its_table_has_the_id() {
+        let asked: Vec<MessageId> = ["0199aaaa-bbbb-7ccc-8ddd-eeeeffff0006", "7", "other"]
+            .map(|id| id.parse().expect("it is an id"))
+            .into();
+        let found = [
+            MessageId::text("0199AAAA-BBBB-7CCC-8DDD-EEEEFFFF0006"),
+            MessageId::text("7"),
+        ];
+        assert_eq!(missing(&asked, &found), asked[2..]);
+    }
 }

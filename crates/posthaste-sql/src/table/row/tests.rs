@@ -152,6 +152,7 @@ fn what_has_no_reading_is_a_fault_of_its_row() {
                 (Role::Id, "a"),
                 (Role::Topic, "orders"),
                 (Role::OrderingKey, "k\u{fffd}"),
+                (Role::Headers, "[1]"),
             ])
         };
         let claimed = row.claimed_by(&map);
@@ -174,6 +175,31 @@ fn ids_keep_their_spelling() {
     for text in spelt {
         assert_eq!(map.id(text).to_string(), text);
     }
+    // Bytes have none: the statement made the text.
+    let bytes = r#"name = "t"
+order = ["seq"]
+topic = "column"
+[tables]
+outbox = "t"
+[columns]
+id = { column = "id", kind = "uuid_bytes" }
+seq = { column = "seq", generated = true }
+topic = "topic"
+payload = "payload"
+status = "status"
+attempts = "attempts"
+locked_by = "locked_by"
+lease_token = "lease_token"
+locked_until = "locked_until"
+created_at = "created_at"
+[states]
+pending = "p"
+processing = "r"
+delivered = "d"
+dead = "x"
+"#;
+    let map = TableMap::from_toml(bytes).expect("it is sound");
+    assert_eq!(map.id("01890a5dac96774bbcceb302099a8057").to_string(), spelt[0]);
 }
 
 #[test]
