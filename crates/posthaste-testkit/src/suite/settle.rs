@@ -152,7 +152,8 @@ pub async fn a_postponed_row_waits_with_its_error_and_keeps_its_attempts<B: Back
     assert_eq!(row.delivered_at, None);
     assert_eq!(row.next_attempt_at, row.updated_at + MINUTE);
     assert_eq!(Worker::new().claim(b, 10).await.ids(), [], "it is not due");
-    b.pass_time(MINUTE).await;
+    // A table may keep whole seconds, and round up.
+    b.pass_time(MINUTE + SECOND).await;
     assert_eq!(Worker::new().claim(b, 10).await.ids(), ids);
 }
 
