@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use posthaste_core::MessageId;
 use posthaste_sql::TableMap;
 use posthaste_sql::table::{Column, Database, Kind, Role, Table, TableName};
 
@@ -65,6 +66,18 @@ pub fn ddl(map: &TableMap, database: Database) -> String {
         ddl.push(format!("create table {} ({});", table(side), columns.join(", ")));
     }
     ddl.join("\n")
+}
+
+/// The id of a row as a literal that its column is compared with, so that an index is used and no other row is locked.
+pub fn id_literal(map: &TableMap, database: Database, id: MessageId) -> String {
+    let is_bytes = map
+        .column(Role::Id)
+        .is_some_and(|column| column.kind == Kind::UuidBytes);
+    match (database, id.uuid().filter(|_| is_bytes)) {
+        (Database::Postgres, Some(uuid)) => format!("'\\x{}'", uuid.simple()),
+        (Database::MySql | Database::Sqlite, Some(uuid)) => format!("x'{}'", uuid.simple()),
+        (_, None) => format!("'{id}'"),
+    }
 }
 
 fn type_of(database: Database, role: Role, column: &Column) -> String {

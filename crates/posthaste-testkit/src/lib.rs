@@ -21,7 +21,7 @@ mod table;
 pub use assertions::{assert_enqueued, assert_not_enqueued, enqueued};
 pub use backend::{Backend, Trouble};
 pub use clock::TestClock;
-pub use ddl::{ddl, everything};
+pub use ddl::{ddl, everything, id_literal};
 pub use drain::drain;
 pub use faulty_store::FaultyStore;
 pub use fit::fit;

@@ -6,8 +6,8 @@ use std::time::Duration;
 use posthaste_core::{EnqueueError, Enqueued, Inbox, InboxStore, Mark, Message, MessageId, OutboxOptions, StoreError};
 use posthaste_mysql::MySqlStore;
 use posthaste_sql::TableMap;
-use posthaste_sql::table::{Column, Kind, Role, Table as Purpose};
-use posthaste_testkit::{Backend, Need, Table, Trouble, fit};
+use posthaste_sql::table::{Column, Database, Kind, Role, Table as Purpose};
+use posthaste_testkit::{Backend, Need, Table, Trouble, fit, id_literal};
 use sqlx::{AssertSqlSafe, Executor, MySql, Transaction};
 
 use crate::support;
@@ -43,17 +43,13 @@ impl<T: Tables> Mapped<T> {
         self.map.table(Purpose::Outbox).unwrap().name.to_string()
     }
 
-    /// An id as the column keeps it, so that its index is used and no other row is locked.
-    fn kept(&self, id: MessageId) -> String {
-        match (self.column(Role::Id).kind, id.uuid()) {
-            (Kind::UuidBytes, Some(uuid)) => format!("x'{}'", uuid.simple()),
-            _ => format!("'{id}'"),
-        }
+    fn literal(&self, id: MessageId) -> String {
+        id_literal(&self.map, Database::MySql, id)
     }
 
     /// Whether a row is that of an id.
     fn is(&self, id: MessageId) -> String {
-        format!("`{}` = {}", self.column(Role::Id).name, self.kept(id))
+        format!("`{}` = {}", self.column(Role::Id).name, self.literal(id))
     }
 
     fn column(&self, role: Role) -> &Column {
@@ -172,7 +168,7 @@ impl<T: Tables> Backend for Mapped<T> {
     async fn refuse_changes_to(&self, ids: &[MessageId]) {
         self.run("drop trigger if exists no_change").await;
         if !ids.is_empty() {
-            let ids: Vec<_> = ids.iter().map(|id| self.kept(*id)).collect();
+            let ids: Vec<_> = ids.iter().map(|id| self.literal(*id)).collect();
             self.run(format!(
                 "create trigger no_change before update on `{}` for each row
                  if new.`{}` in ({}) then signal sqlstate '45000' set message_text = 'no change'; end if",

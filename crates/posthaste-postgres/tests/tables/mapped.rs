@@ -6,8 +6,8 @@ use std::time::Duration;
 use posthaste_core::{EnqueueError, Enqueued, Inbox, InboxStore, Mark, Message, MessageId, OutboxOptions, StoreError};
 use posthaste_postgres::PostgresStore;
 use posthaste_sql::TableMap;
-use posthaste_sql::table::{Column, Kind, Role, Table as Purpose};
-use posthaste_testkit::{Backend, Need, Table, Trouble, fit};
+use posthaste_sql::table::{Column, Database, Kind, Role, Table as Purpose};
+use posthaste_testkit::{Backend, Need, Table, Trouble, fit, id_literal};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{AssertSqlSafe, Executor, PgPool, Postgres, Transaction};
 
@@ -47,27 +47,13 @@ impl<T: Tables> Mapped<T> {
         self.map.table(Purpose::Outbox).unwrap().name.to_string()
     }
 
-    /// The id of a row as text.
-    fn id_of(&self, row: &str) -> String {
-        let id = self.column(Role::Id);
-        let name = format!("{row}\"{}\"", id.name);
-        match id.kind {
-            Kind::UuidBytes => format!("encode({name}, 'hex')"),
-            _ => format!("{name}::text"),
-        }
-    }
-
-    /// An id as [`Self::id_of`] has it.
-    fn spelt(&self, id: MessageId) -> String {
-        match (self.column(Role::Id).kind, id.uuid()) {
-            (Kind::UuidBytes, Some(uuid)) => format!("'{}'", uuid.simple()),
-            _ => format!("'{id}'"),
-        }
+    fn literal(&self, id: MessageId) -> String {
+        id_literal(&self.map, Database::Postgres, id)
     }
 
     /// Whether a row is that of an id.
     fn is(&self, id: MessageId) -> String {
-        format!("{} = {}", self.id_of(""), self.spelt(id))
+        format!("\"{}\" = {}", self.column(Role::Id).name, self.literal(id))
     }
 
     fn column(&self, role: Role) -> &Column {
@@ -192,11 +178,11 @@ impl<T: Tables> Backend for Mapped<T> {
     }
 
     async fn refuse_changes_to(&self, ids: &[MessageId]) {
-        let ids: Vec<_> = ids.iter().map(|id| self.spelt(*id)).collect();
+        let ids: Vec<_> = ids.iter().map(|id| self.literal(*id)).collect();
         let mut sql = format!("alter table \"{}\" drop constraint if exists no_change", self.outbox());
         if !ids.is_empty() {
             // Old rows do not have to meet it, until they are changed.
-            let check = format!("check ({} not in ({}))", self.id_of(""), ids.join(", "));
+            let check = format!("check (\"{}\" not in ({}))", self.column(Role::Id).name, ids.join(", "));
             sql = format!("{sql}, add constraint no_change {check} not valid");
         }
         self.run(sql).await;

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use posthaste_core::{EnqueueError, Enqueued, Inbox, InboxStore, Mark, Message, MessageId, OutboxOptions, StoreError};
 use posthaste_sql::TableMap;
-use posthaste_sql::table::{Column, Kind, Role, Table as Purpose};
+use posthaste_sql::table::{Column, Database, Kind, Role, Table as Purpose};
 use posthaste_sqlite::SqliteStore;
-use posthaste_testkit::{Backend, Need, Table, Trouble, fit};
+use posthaste_testkit::{Backend, Need, Table, Trouble, fit, id_literal};
 use sqlx::{AssertSqlSafe, Executor, Sqlite, Transaction};
 use tempfile::TempDir;
 
@@ -46,27 +46,13 @@ impl<T: Tables> Mapped<T> {
         self.map.table(Purpose::Outbox).unwrap().name.to_string()
     }
 
-    /// The id of a row as text.
-    fn id_of(&self, row: &str) -> String {
-        let id = self.column(Role::Id);
-        let name = format!("{row}\"{}\"", id.name);
-        match id.kind {
-            Kind::UuidBytes => format!("lower(hex({name}))"),
-            _ => format!("cast({name} as text)"),
-        }
-    }
-
-    /// An id as [`Self::id_of`] has it.
-    fn spelt(&self, id: MessageId) -> String {
-        match (self.column(Role::Id).kind, id.uuid()) {
-            (Kind::UuidBytes, Some(uuid)) => format!("'{}'", uuid.simple()),
-            _ => format!("'{id}'"),
-        }
+    fn literal(&self, id: MessageId) -> String {
+        id_literal(&self.map, Database::Sqlite, id)
     }
 
     /// Whether a row is that of an id.
     fn is(&self, id: MessageId) -> String {
-        format!("{} = {}", self.id_of(""), self.spelt(id))
+        format!("\"{}\" = {}", self.column(Role::Id).name, self.literal(id))
     }
 
     fn column(&self, role: Role) -> &Column {
@@ -196,13 +182,13 @@ impl<T: Tables> Backend for Mapped<T> {
     }
 
     async fn refuse_changes_to(&self, ids: &[MessageId]) {
-        let ids: Vec<_> = ids.iter().map(|id| self.spelt(*id)).collect();
+        let ids: Vec<_> = ids.iter().map(|id| self.literal(*id)).collect();
         self.run(format!(
             "drop trigger if exists no_change;
-             create trigger no_change before update on \"{}\" when {} in ({})
+             create trigger no_change before update on \"{}\" when new.\"{}\" in ({})
              begin select raise(abort, 'no change'); end",
             self.outbox(),
-            self.id_of("new."),
+            self.column(Role::Id).name,
             ids.join(", ")
         ))
         .await;
