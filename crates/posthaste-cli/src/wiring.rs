@@ -11,7 +11,7 @@ use anyhow::{Context, bail};
 use clap::ValueEnum;
 use log::LevelFilter;
 use posthaste_core::store::{Store, StoreErrorKind};
-use posthaste_core::{PublishError, Publisher, StoreError};
+use posthaste_core::{Publisher, StoreError};
 use posthaste_mysql::{MySqlCatalogue, MySqlStore};
 use posthaste_postgres::{DEFAULT_SCHEMA, LogOptions, Pooling, PostgresCatalogue, PostgresLogStore, PostgresStore};
 #[cfg(feature = "kafka")]
@@ -307,78 +307,27 @@ fn no_answer(database: &Database) -> StoreError {
     }
 }
 
-/// The configured publisher.
-pub struct Outlet {
-    /// To hand to a relay.
-    pub publisher: Arc<dyn Publisher>,
-    way: Way,
-}
-
-/// How to find out whether messages could go out.
-enum Way {
-    /// By trying.
-    Open,
-    Log(LogPublisher),
-    #[cfg(feature = "kafka")]
-    Kafka(Arc<KafkaPublisher>),
-    Webhook(WebhookPublisher),
-}
-
-impl Outlet {
-    fn new(publisher: impl Publisher, way: Way) -> Self {
-        Self {
-            publisher: Arc::new(publisher),
-            way,
-        }
-    }
-
-    /// Whether messages could go out now: what was found, or why not.
-    pub async fn probe(&self) -> Result<String, PublishError> {
-        let name = self.publisher.name();
-        match &self.way {
-            Way::Open => Ok(name.to_owned()),
-            Way::Log(log) => log.check().map(|()| name.to_owned()),
-            Way::Webhook(webhook) => Ok(format!("{name}, {}", webhook.probe().await?)),
-            #[cfg(feature = "kafka")]
-            Way::Kafka(kafka) => {
-                let cluster = kafka.cluster().await?;
-                let (count, brokers) = (cluster.brokers.len(), cluster.brokers.join(", "));
-                let s = if count == 1 { "" } else { "s" };
-                let id = cluster.id.unwrap_or_else(|| "unknown".to_owned());
-                Ok(format!("{name}, {count} broker{s}: {brokers} (cluster {id})"))
-            }
-        }
-    }
-}
-
 /// The configured publisher. Nothing is connected to yet, so that a relay may start before its broker.
-pub fn publisher(config: &Config) -> anyhow::Result<Outlet> {
+pub fn publisher(config: &Config) -> anyhow::Result<Arc<dyn Publisher>> {
     let settings = &config.publisher;
     Ok(match config.publisher_kind()? {
-        PublisherKind::Stdout => Outlet::new(Stdout::new(), Way::Open),
+        PublisherKind::Stdout => Arc::new(Stdout::new()),
         PublisherKind::File => {
             let path = settings.path.as_ref().context("publisher.path: is missing")?;
             let options = FileOptions {
                 fsync: settings.fsync.unwrap_or(true),
                 ..FileOptions::new(path)
             };
-            Outlet::new(FilePublisher::open(options).context("publisher.path")?, Way::Open)
+            Arc::new(FilePublisher::open(options).context("publisher.path")?)
         }
-        PublisherKind::Log => {
-            let log = LogPublisher::new(settings.log());
-            Outlet::new(log.clone(), Way::Log(log))
-        }
+        PublisherKind::Log => Arc::new(LogPublisher::new(settings.log())),
         PublisherKind::Webhook => {
             let options = settings.webhook(config.relay.publish_timeout);
             let options = options.context("publisher.url: is missing")?;
-            let webhook = WebhookPublisher::new(options).context("publisher")?;
-            Outlet::new(webhook.clone(), Way::Webhook(webhook))
+            Arc::new(WebhookPublisher::new(options).context("publisher")?)
         }
         #[cfg(feature = "kafka")]
-        PublisherKind::Kafka => {
-            let kafka = Arc::new(KafkaPublisher::new(config.kafka_options()).context("kafka")?);
-            Outlet::new(Arc::clone(&kafka), Way::Kafka(kafka))
-        }
+        PublisherKind::Kafka => Arc::new(KafkaPublisher::new(config.kafka_options()).context("kafka")?),
         #[cfg(not(feature = "kafka"))]
         PublisherKind::Kafka => anyhow::bail!("publisher.kind: this program was built without Kafka"),
     })

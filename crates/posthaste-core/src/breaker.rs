@@ -180,7 +180,7 @@ impl From<&Outcome> for Answer {
     /// circuit nor closes one.
     fn from(outcome: &Outcome) -> Self {
         match outcome {
-            Outcome::Delivered => Self::Success,
+            Outcome::Delivered(_) => Self::Success,
             Outcome::Failed(error) if error.kind == ErrorKind::Transport && error.scope == ErrorScope::Broker => {
                 Self::Failure
             }

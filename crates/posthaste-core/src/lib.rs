@@ -27,7 +27,7 @@ pub use event::{Event, IntoMessage};
 pub use inbox::{Handled, Inbox, InboxError, InboxStore, Mark};
 pub use message::{Message, MessageId};
 pub use outbox::Outbox;
-pub use publisher::{Batch, ErrorScope, Outcome, PublishError, Publisher, Report};
+pub use publisher::{Batch, Capabilities, ErrorScope, Outcome, PublishError, Publisher, Receipt, Report};
 pub use retry::{Backoff, RetryPolicy};
 pub use store::{AdminStore, RelayStore, StoreError};
 pub use validate::InvalidMessage;

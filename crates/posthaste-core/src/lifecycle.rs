@@ -175,7 +175,7 @@ impl Settlement {
 /// [`MAX_DURATION`], and none that a broker asks for longer than [`RetryPolicy::patience`] allows.
 pub fn decide(outcome: Outcome, attempts: u32, policy: &RetryPolicy, away: Option<Duration>, random: f64) -> Verdict {
     let error = match outcome {
-        Outcome::Delivered => return Verdict::Delivered,
+        Outcome::Delivered(_) => return Verdict::Delivered,
         Outcome::NotAttempted => return Verdict::Released,
         Outcome::Corrupt { error } => return Verdict::Dead { error },
         Outcome::Failed(error) => error,

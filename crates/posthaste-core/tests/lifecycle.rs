@@ -139,13 +139,7 @@ proptest! {
 #[test]
 fn the_kind_of_error_decides() {
     let policy = RetryPolicy::default();
-    let failed = |kind| {
-        Outcome::Failed(PublishError {
-            kind,
-            scope: ErrorScope::Message,
-            message: "m".into(),
-        })
-    };
+    let failed = |kind| Outcome::Failed(PublishError::new(kind, ErrorScope::Message, "m"));
     let throttled = ErrorKind::Throttled {
         retry_after: Duration::from_mins(15),
     };

@@ -54,7 +54,7 @@ impl Publisher for Sink {
                 .lock()
                 .unwrap()
                 .push((delivery.message.event_id().into_owned(), Instant::now()));
-            report.outcome(delivery.message.id, Outcome::Delivered);
+            report.outcome(delivery.message.id, Outcome::DELIVERED);
         }
     }
 

@@ -1,7 +1,7 @@
 //! An application's own code as publisher.
 
 use async_trait::async_trait;
-use posthaste_core::publisher::{Batch, Delivery, PublishError, Publisher, Report};
+use posthaste_core::publisher::{Batch, Capabilities, Delivery, PublishError, Publisher, Receipt, Report};
 
 use crate::each::{EachMessage, PublishOne};
 
@@ -18,6 +18,8 @@ use crate::each::{EachMessage, PublishOne};
 ///         .map_err(|error| PublishError::transient(error.to_string()))
 /// });
 /// ```
+///
+/// Where the broker says more of a message that it took, implement [`PublishOne`], which returns a [`Receipt`].
 #[derive(Clone, Debug)]
 pub struct Callback<F>(EachMessage<Call<F>>);
 
@@ -51,6 +53,10 @@ where
     fn name(&self) -> &'static str {
         self.0.name()
     }
+
+    fn capabilities(&self) -> Capabilities {
+        self.0.capabilities()
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -62,8 +68,8 @@ where
     F: Fn(Delivery) -> Sent + Send + Sync + 'static,
     Sent: Future<Output = Result<(), PublishError>> + Send,
 {
-    async fn publish_one(&self, delivery: &Delivery) -> Result<(), PublishError> {
-        (self.0)(delivery.clone()).await
+    async fn publish_one(&self, delivery: &Delivery) -> Result<Receipt, PublishError> {
+        (self.0)(delivery.clone()).await.map(Receipt::from)
     }
 
     fn name(&self) -> &'static str {

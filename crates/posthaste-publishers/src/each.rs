@@ -2,21 +2,71 @@
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::{FutureExt, StreamExt, stream};
-use posthaste_core::publisher::{Batch, Delivery, Outcome, PublishError, Publisher, Report};
+use posthaste_core::publisher::{
+    Batch, Capabilities, Delivery, ErrorKind, LaneOrder, Outcome, PublishError, Publisher, Receipt, Report,
+};
 
-use crate::lanes::lanes;
+use crate::lanes::{LaneReport, lanes};
+use crate::turn::Turns;
 
 /// Sends one message. Wrapped in [`EachMessage`] it is a [`Publisher`].
+///
+/// # Examples
+///
+/// ```
+/// use async_trait::async_trait;
+/// use posthaste_core::publisher::{Delivery, PublishError, Receipt};
+/// use posthaste_publishers::{EachMessage, PublishOne};
+///
+/// struct Mail;
+///
+/// #[async_trait]
+/// impl PublishOne for Mail {
+///     async fn publish_one(&self, delivery: &Delivery) -> Result<Receipt, PublishError> {
+///         println!("to {}: {} bytes", delivery.message.topic, delivery.message.payload.len());
+///         Ok(Receipt::default())
+///     }
+///
+///     fn name(&self) -> &'static str {
+///         "mail"
+///     }
+/// }
+///
+/// let publisher = EachMessage::new(Mail).concurrency(8);
+/// ```
 #[async_trait]
 pub trait PublishOne: Send + Sync + 'static {
     /// Sends the message; `Ok` once it has been acknowledged durably.
-    async fn publish_one(&self, delivery: &Delivery) -> Result<(), PublishError>;
+    ///
+    /// # Errors
+    ///
+    /// Why it was not, classified by [`ErrorKind`].
+    async fn publish_one(&self, delivery: &Delivery) -> Result<Receipt, PublishError>;
 
     /// A name for logs and metrics, such as `http`.
     fn name(&self) -> &'static str;
+
+    /// What to report of a message that was not answered within the limit of [`EachMessage::limits`].
+    fn timed_out(&self, _: &Delivery, after: Duration) -> PublishError {
+        timed_out(self.name(), after)
+    }
+
+    /// See [`Publisher::check`].
+    ///
+    /// # Errors
+    ///
+    /// What publishing would fail with.
+    async fn check(&self) -> Result<String, PublishError> {
+        Ok(self.name().to_owned())
+    }
+
+    /// See [`Publisher::close`].
+    async fn close(&self) {}
 }
 
 /// Publishes a batch one message at a time: lanes side by side, the messages of a lane one after the other.
@@ -26,6 +76,7 @@ pub trait PublishOne: Send + Sync + 'static {
 pub struct EachMessage<P> {
     publisher: P,
     concurrency: usize,
+    turns: Option<Arc<Turns>>,
 }
 
 impl<P> EachMessage<P> {
@@ -37,6 +88,7 @@ impl<P> EachMessage<P> {
         Self {
             publisher,
             concurrency: Self::DEFAULT_CONCURRENCY,
+            turns: None,
         }
     }
 
@@ -46,6 +98,22 @@ impl<P> EachMessage<P> {
     pub fn concurrency(mut self, lanes: usize) -> Self {
         // Zero would mean "without limit" to the stream below.
         self.concurrency = lanes.max(1);
+        self
+    }
+
+    /// Limits the messages of all batches together to `max_in_flight`, and gives each `answer_within` for all it has to
+    /// wait for: its turn, pauses that the receiver asks for ([`ErrorKind::Throttled`]) and the answer. A pause that is over
+    /// by then is waited for, and costs no attempt. By default there is no limit, and a pause is left to the relay.
+    #[must_use]
+    pub fn limits(mut self, max_in_flight: usize, answer_within: Duration) -> Self {
+        self.turns = Some(Arc::new(Turns::new(max_in_flight, answer_within)));
+        self.concurrency(max_in_flight)
+    }
+
+    /// Limits of which the publisher itself announces the pauses.
+    pub(crate) fn with_turns(mut self, turns: Arc<Turns>) -> Self {
+        self.concurrency = turns.max_in_flight();
+        self.turns = Some(turns);
         self
     }
 }
@@ -62,32 +130,73 @@ impl<P: PublishOne> Publisher for EachMessage<P> {
     fn name(&self) -> &'static str {
         self.publisher.name()
     }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::new(LaneOrder::OneAtATime)
+    }
+
+    async fn check(&self) -> Result<String, PublishError> {
+        self.publisher.check().await
+    }
+
+    async fn close(&self) {
+        self.publisher.close().await;
+    }
 }
 
 impl<P: PublishOne> EachMessage<P> {
     async fn publish_lane(&self, lane: Vec<&Delivery>, batch: &Batch, report: &Report) {
-        let mut stopped = false;
+        let mut lane_report = LaneReport::new(batch, report);
         for delivery in lane {
-            let id = delivery.message.id;
-            if stopped || !batch.may_send(id) {
-                stopped = true;
-                report.outcome(id, Outcome::NotAttempted);
-                continue;
-            }
-            // Called within, so that a panic before the first await is caught too.
-            let sending = async { self.publisher.publish_one(delivery).await };
-            match caught(sending).await.flatten() {
-                Ok(()) => report.delivered(id),
-                Err(error) => {
-                    stopped = true;
-                    report.failed(id, error);
-                }
+            if lane_report.admit(&delivery.message) {
+                let outcome = self.publish_one(delivery, batch).await;
+                lane_report.outcome(&delivery.message, outcome);
             }
         }
     }
+
+    async fn publish_one(&self, delivery: &Delivery, batch: &Batch) -> Outcome {
+        let Some(turns) = &self.turns else {
+            return outcome(self.send(delivery).await);
+        };
+        let Some(mut turn) = turns.take().await else {
+            return Outcome::NotAttempted;
+        };
+        loop {
+            if let Err(outcome) = turn.comes(delivery, batch).await {
+                return outcome;
+            }
+            let sent = match tokio::time::timeout_at(turn.deadline(), self.send(delivery)).await {
+                Ok(sent) => sent,
+                Err(_) => Err(self.publisher.timed_out(delivery, turns.answer_within())),
+            };
+            match sent {
+                Err(error) if matches!(error.kind, ErrorKind::Throttled { .. }) => turn.throttled(error),
+                sent => return outcome(sent),
+            }
+        }
+    }
+
+    async fn send(&self, delivery: &Delivery) -> Result<Receipt, PublishError> {
+        // Called within, so that a panic before the first await is caught too.
+        caught(async { self.publisher.publish_one(delivery).await })
+            .await
+            .flatten()
+    }
 }
 
-/// What sending a message came to. A panic is kept to its message: let through, it would leave the neighbours without an
+fn outcome(sent: Result<Receipt, PublishError>) -> Outcome {
+    match sent {
+        Ok(receipt) => Outcome::Delivered(receipt),
+        Err(error) => Outcome::Failed(error),
+    }
+}
+
+pub(crate) fn timed_out(name: &str, after: Duration) -> PublishError {
+    PublishError::transport(format!("{name}: no answer within {after:?}"))
+}
+
+/// What sending came to. A panic is kept to what was being sent: let through, it would leave the neighbours without an
 /// outcome, and they would use up their attempts on a message that is not theirs.
 pub(crate) async fn caught<T>(sending: impl Future<Output = T>) -> Result<T, PublishError> {
     AssertUnwindSafe(sending).catch_unwind().await.map_err(|panic| {

@@ -1,12 +1,10 @@
-//! A batch taken apart into the lanes in which order holds.
+//! A batch taken apart into the lanes in which order holds, and the one place that decides what a failure means for the
+//! rest of its lane.
 
-use std::collections::HashMap;
-#[cfg(any(feature = "file", feature = "log", feature = "stdout"))]
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
-#[cfg(any(feature = "file", feature = "log", feature = "stdout"))]
 use posthaste_core::Message;
-use posthaste_core::publisher::Delivery;
+use posthaste_core::publisher::{Batch, Delivery, Outcome, PublishError, Receipt, Report};
 
 /// The deliveries of each lane in order, the lanes by their first delivery. A message without a key is a lane of its own.
 pub(crate) fn lanes(deliveries: &[Delivery]) -> Vec<Vec<&Delivery>> {
@@ -26,18 +24,53 @@ pub(crate) fn lanes(deliveries: &[Delivery]) -> Vec<Vec<&Delivery>> {
     lanes
 }
 
-/// A set of lanes; messages without one are never in it.
-#[cfg(any(feature = "file", feature = "log", feature = "stdout"))]
-#[derive(Default)]
-pub(crate) struct LaneSet<'a>(HashSet<(&'a str, &'a str)>);
+/// Reports the outcomes of a batch, or of some lanes of it. The first failure of a lane takes the blame and stops it: what
+/// follows is reported as not attempted, and uses up no attempt.
+pub(crate) struct LaneReport<'a> {
+    batch: &'a Batch,
+    report: &'a Report,
+    stopped: HashSet<(&'a str, &'a str)>,
+}
 
-#[cfg(any(feature = "file", feature = "log", feature = "stdout"))]
-impl<'a> LaneSet<'a> {
-    pub(crate) fn contains(&self, message: &Message) -> bool {
-        message.lane().is_some_and(|lane| self.0.contains(&lane))
+impl<'a> LaneReport<'a> {
+    pub(crate) fn new(batch: &'a Batch, report: &'a Report) -> Self {
+        Self {
+            batch,
+            report,
+            stopped: HashSet::new(),
+        }
     }
 
-    pub(crate) fn insert(&mut self, message: &'a Message) {
-        self.0.extend(message.lane());
+    /// Whether the message may be sent now; else it is reported, and its lane is stopped.
+    pub(crate) fn admit(&mut self, message: &'a Message) -> bool {
+        let admitted = !self.is_stopped(message) && self.batch.may_send(message.id);
+        if !admitted {
+            self.outcome(message, Outcome::NotAttempted);
+        }
+        admitted
+    }
+
+    /// What became of a message that was admitted.
+    pub(crate) fn answer(&mut self, message: &'a Message, result: Result<Receipt, PublishError>) {
+        let outcome = match result {
+            Ok(receipt) => Outcome::Delivered(receipt),
+            Err(_) if self.is_stopped(message) => Outcome::NotAttempted,
+            Err(error) => Outcome::Failed(error),
+        };
+        self.outcome(message, outcome);
+    }
+
+    /// Reports an outcome; all but a delivery stop the lane.
+    pub(crate) fn outcome(&mut self, message: &'a Message, outcome: Outcome) {
+        if !outcome.is_delivered() {
+            self.stopped.extend(message.lane());
+        }
+        self.report.outcome(message.id, outcome);
+    }
+
+    /// Whether something of the message's lane did not go out.
+    pub(crate) fn is_stopped(&self, message: &Message) -> bool {
+        // A message without a key is never held back by another.
+        !self.stopped.is_empty() && message.lane().is_some_and(|lane| self.stopped.contains(&lane))
     }
 }

@@ -1,7 +1,8 @@
 //! Ways out of the outbox, one module and one feature each.
 //!
-//! All of them keep the contract of [`Publisher`](posthaste_core::Publisher). To write one for a transport that sends a
-//! message at a time, implement [`PublishOne`] and wrap it in [`EachMessage`].
+//! All of them keep the contract of [`Publisher`](posthaste_core::Publisher). To write one for a transport that takes a
+//! message at a time, implement [`PublishOne`] and wrap it in [`EachMessage`]; for one that takes many in a request,
+//! [`PublishRound`] and [`InRounds`].
 
 #[cfg(feature = "callback")]
 pub mod callback;
@@ -15,8 +16,11 @@ mod lanes;
 mod lines;
 #[cfg(feature = "log")]
 pub mod log;
+pub mod pace;
+pub mod rounds;
 #[cfg(feature = "stdout")]
 pub mod stdout;
+mod turn;
 #[cfg(feature = "webhook")]
 pub mod webhook;
 
@@ -29,6 +33,8 @@ pub use file::{FileError, FileOptions, FilePublisher};
 pub use kafka::{KafkaOptions, KafkaPublisher};
 #[cfg(feature = "log")]
 pub use log::{LogLevel, LogOptions, LogPublisher};
+pub use pace::Pace;
+pub use rounds::{InRounds, PublishRound};
 #[cfg(feature = "stdout")]
 pub use stdout::Stdout;
 #[cfg(feature = "webhook")]

@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use posthaste_core::Message;
 use posthaste_core::envelope::{Envelope, attribute_name};
-use posthaste_core::publisher::{Batch, Delivery, Outcome, PublishError, Report};
+use posthaste_core::publisher::{Batch, Delivery, PublishError, Receipt, Report};
 
-use crate::lanes::LaneSet;
+use crate::lanes::LaneReport;
 
 /// Where lines go. An implementation survives its own panic: the next batch must still start on a line of its own.
 pub(crate) trait LineSink: Send + 'static {
@@ -41,37 +41,35 @@ pub(crate) async fn publish_lines<S: LineSink>(sink: &Arc<Mutex<S>>, batch: Batc
 }
 
 fn write(sink: &mut impl LineSink, batch: &Batch, report: &Report) {
+    let mut report = LaneReport::new(batch, report);
     let mut composed = None;
     let appended = sink.append(|| {
-        let (lines, written) = compose(batch, report);
+        let (lines, written) = compose(batch, &mut report);
         composed = Some(written);
         lines
     });
-    let written = composed.unwrap_or_else(|| compose(batch, report).1);
+    let written = composed.unwrap_or_else(|| compose(batch, &mut report).1);
     let (taken, error) = match appended {
         Ok(()) => (usize::MAX, None),
         Err(BrokenOff { taken, error }) => (taken, Some(error)),
     };
     // What went out before it broke off went out in order, and is not to go out again.
-    let (delivered, rest) = written.split_at(written.partition_point(|(_, end)| *end <= taken));
-    for (message, _) in delivered {
-        report.delivered(message.id);
-    }
-    if let Some(error) = error {
-        report_failure(rest, &error, report);
+    for (message, end) in written {
+        let failed = error.as_ref().filter(|_| end > taken);
+        report.answer(
+            message,
+            failed.map_or_else(|| Ok(Receipt::default()), |error| Err(error.clone())),
+        );
     }
 }
 
 /// The lines of those messages that may be sent now, and where each ends. The others are reported.
-fn compose<'a>(batch: &'a Batch, report: &Report) -> (Vec<u8>, Vec<(&'a Message, usize)>) {
-    let mut stopped = LaneSet::default();
+fn compose<'a>(batch: &'a Batch, report: &mut LaneReport<'a>) -> (Vec<u8>, Vec<(&'a Message, usize)>) {
     let mut lines = Vec::new();
     let mut written = Vec::new();
     for delivery in &batch.deliveries {
         let message = &delivery.message;
-        if stopped.contains(message) || !batch.may_send(message.id) {
-            stopped.insert(message);
-            report.outcome(message.id, Outcome::NotAttempted);
+        if !report.admit(message) {
             continue;
         }
         match line(delivery) {
@@ -81,9 +79,8 @@ fn compose<'a>(batch: &'a Batch, report: &Report) -> (Vec<u8>, Vec<(&'a Message,
                 written.push((message, lines.len()));
             }
             Err(error) => {
-                stopped.insert(message);
                 let reason = format!("the message cannot be written as JSON: {error}");
-                report.failed(message.id, PublishError::permanent(reason));
+                report.answer(message, Err(PublishError::permanent(reason).caused_by(error)));
             }
         }
     }
@@ -106,18 +103,4 @@ fn line(delivery: &Delivery) -> Result<String, serde_json::Error> {
     let topic = serde_json::to_string(&message.topic)?;
     let begin = if json.starts_with(BEGIN) { BEGIN.len() } else { 1 };
     Ok(format!("{}\"topic\":{topic},{}", &json[..begin], &json[begin..]))
-}
-
-/// The head of each lane takes the blame; the rest of the lane is not made to use up an attempt.
-fn report_failure(unwritten: &[(&Message, usize)], error: &PublishError, report: &Report) {
-    let mut failed = LaneSet::default();
-    for (message, _) in unwritten {
-        let outcome = if failed.contains(message) {
-            Outcome::NotAttempted
-        } else {
-            failed.insert(message);
-            Outcome::Failed(error.clone())
-        };
-        report.outcome(message.id, outcome);
-    }
 }

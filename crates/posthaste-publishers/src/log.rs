@@ -1,16 +1,16 @@
 //! Log events: one per message.
 
 use async_trait::async_trait;
-use posthaste_core::publisher::{Batch, Delivery, Outcome, PublishError, Publisher, Report};
+use posthaste_core::publisher::{Batch, Capabilities, Delivery, LaneOrder, PublishError, Publisher, Receipt, Report};
 use serde::Deserialize;
 use tracing::Level;
 
-use crate::lanes::LaneSet;
+use crate::lanes::LaneReport;
 
 /// Writes each message to the program's log, as an event of `tracing` with the target `posthaste::message`.
 ///
 /// `Delivered` means that the log's filter let the event through. One that would be filtered out is not delivered: it
-/// waits until the filter is mended.
+/// waits until the filter lets it through.
 #[derive(Clone, Debug, Default)]
 pub struct LogPublisher(LogOptions);
 
@@ -56,7 +56,7 @@ impl LogPublisher {
     }
 
     /// Whether the log takes events of this level now; the error says what to do.
-    pub fn check(&self) -> Result<(), PublishError> {
+    fn enabled(&self) -> Result<(), PublishError> {
         let enabled = match self.0.level {
             LogLevel::Error => tracing::enabled!(target: TARGET, Level::ERROR),
             LogLevel::Warn => tracing::enabled!(target: TARGET, Level::WARN),
@@ -110,27 +110,26 @@ const TARGET: &str = "posthaste::message";
 #[async_trait]
 impl Publisher for LogPublisher {
     async fn publish(&self, batch: Batch, report: Report) {
-        let check = self.check();
-        let mut stopped = LaneSet::default();
+        let enabled = self.enabled();
+        let mut report = LaneReport::new(&batch, &report);
         for delivery in &batch.deliveries {
-            let message = &delivery.message;
-            let outcome = match &check {
-                _ if stopped.contains(message) || !batch.may_send(message.id) => Outcome::NotAttempted,
-                Err(error) => Outcome::Failed(error.clone()),
-                Ok(()) => {
-                    self.write(delivery);
-                    Outcome::Delivered
-                }
-            };
-            if outcome != Outcome::Delivered {
-                stopped.insert(message);
+            if report.admit(&delivery.message) {
+                let written = enabled.clone().map(|()| self.write(delivery));
+                report.answer(&delivery.message, written.map(Receipt::from));
             }
-            report.outcome(message.id, outcome);
         }
     }
 
     fn name(&self) -> &'static str {
         "log"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::new(LaneOrder::Pipelined)
+    }
+
+    async fn check(&self) -> Result<String, PublishError> {
+        self.enabled().map(|()| self.name().to_owned())
     }
 }
 

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
-use posthaste_core::publisher::{Batch, PublishError, Publisher, Report};
+use posthaste_core::publisher::{Batch, Capabilities, LaneOrder, PublishError, Publisher, Report};
 
 use crate::lines::{BrokenOff, LineSink, publish_lines};
 
@@ -37,6 +37,10 @@ impl Publisher for Stdout {
 
     fn name(&self) -> &'static str {
         "stdout"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::new(LaneOrder::Pipelined)
     }
 }
 

@@ -32,7 +32,7 @@ async fn a_callback_sees_the_opaque_payload_and_answers_ok_or_error() {
     let not_even_text = Message::new("t", vec![0xff, 0x00, b'\n']).content_type("application/octet-stream");
     let messages = [not_even_text, message("", "")];
     let outcomes = publish(&publisher, &messages).await;
-    assert_eq!(outcomes, [Outcome::Delivered, Outcome::Failed(refused())]);
+    assert_eq!(outcomes, [Outcome::DELIVERED, Outcome::Failed(refused())]);
     assert_eq!(*seen.lock().unwrap(), support::deliveries(&messages));
     assert_eq!(publisher.name(), "callback");
 }
@@ -43,5 +43,5 @@ async fn a_plain_async_function_will_do() {
         Ok(())
     }
     let publisher = Callback::new(accept).concurrency(1);
-    assert_eq!(publish(&publisher, &[message("a", "1")]).await, [Outcome::Delivered]);
+    assert_eq!(publish(&publisher, &[message("a", "1")]).await, [Outcome::DELIVERED]);
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use posthaste_core::Message;
-use posthaste_core::publisher::{Delivery, ErrorKind, Outcome, PublishError};
+use posthaste_core::publisher::{Delivery, ErrorKind, Outcome, PublishError, Receipt};
 use posthaste_publishers::{EachMessage, PublishOne};
 use support::{message, publish, publish_without_lease, refused};
 use tokio::sync::Barrier;
@@ -24,7 +24,7 @@ struct Noted<'a> {
 
 #[async_trait]
 impl PublishOne for Noted<'static> {
-    async fn publish_one(&self, delivery: &Delivery) -> Result<(), PublishError> {
+    async fn publish_one(&self, delivery: &Delivery) -> Result<Receipt, PublishError> {
         let payload = String::from_utf8(delivery.message.payload.to_vec()).unwrap();
         self.log.lock().unwrap().push(format!("{payload} begins"));
         for _ in 0..3 {
@@ -38,7 +38,7 @@ impl PublishOne for Noted<'static> {
         if payload.contains("fail") {
             Err(refused())
         } else {
-            Ok(())
+            Ok(Receipt::default())
         }
     }
 
@@ -66,7 +66,7 @@ async fn a_lane_is_sent_in_order_and_one_at_a_time() {
         .map(|n| message(["a", "b", "c"][n % 3], &format!("{}{}", ["a", "b", "c"][n % 3], n / 3)))
         .collect();
     let outcomes = publish(&publisher, &messages).await;
-    assert!(outcomes.iter().all(|outcome| *outcome == Outcome::Delivered));
+    assert!(outcomes.iter().all(|outcome| outcome.is_delivered()));
     for lane in ["a", "b", "c"] {
         let expected: Vec<String> = (0..10)
             .flat_map(|n| [format!("{lane}{n} begins"), format!("{lane}{n} ends")])
@@ -81,7 +81,7 @@ async fn lanes_are_sent_side_by_side() {
     let (publisher, _) = noted(5);
     let messages = ["a", "b", "c", "", ""].map(|key| message(key, "meet"));
     let outcomes = tokio::time::timeout(Duration::from_secs(10), publish(&publisher, &messages)).await;
-    assert_eq!(outcomes.expect("the lanes meet"), vec![Outcome::Delivered; 5]);
+    assert_eq!(outcomes.expect("the lanes meet"), vec![Outcome::DELIVERED; 5]);
 }
 
 #[tokio::test]
@@ -122,7 +122,7 @@ async fn a_failure_stops_its_lane_and_no_other() {
     ];
     let outcomes = publish(&publisher, &messages).await;
     let failed = || Outcome::Failed(refused());
-    let (ok, not) = (|| Outcome::Delivered, || Outcome::NotAttempted);
+    let (ok, not) = (|| Outcome::DELIVERED, || Outcome::NotAttempted);
     assert_eq!(outcomes, [ok(), failed(), ok(), not(), failed(), ok(), ok()]);
     assert!(of_lane(log, "a2").is_empty());
 }
@@ -132,7 +132,7 @@ async fn equal_keys_of_two_topics_are_two_lanes() {
     let (publisher, _) = noted(1);
     let other = Message::new("other", "x").key("a");
     let outcomes = publish(&publisher, &[message("a", "fail"), other]).await;
-    assert_eq!(outcomes, [Outcome::Failed(refused()), Outcome::Delivered]);
+    assert_eq!(outcomes, [Outcome::Failed(refused()), Outcome::DELIVERED]);
 }
 
 #[tokio::test]
@@ -145,7 +145,7 @@ async fn a_panic_is_an_unknown_outcome_of_its_message_only() {
     };
     assert_eq!(error.kind, ErrorKind::Unknown);
     assert_eq!(error.message, "the publisher panicked: a0 panic was asked to");
-    assert_eq!(outcomes[1..], [Outcome::NotAttempted, Outcome::Delivered]);
+    assert_eq!(outcomes[1..], [Outcome::NotAttempted, Outcome::DELIVERED]);
 }
 
 #[tokio::test]
@@ -159,7 +159,7 @@ async fn what_may_not_be_sent_is_not_attempted_nor_is_the_rest_of_its_lane() {
         message("b", "b0"),
     ];
     let outcomes = publish_without_lease(&publisher, &messages, &[1, 3]).await;
-    let (ok, not) = (|| Outcome::Delivered, || Outcome::NotAttempted);
+    let (ok, not) = (|| Outcome::DELIVERED, || Outcome::NotAttempted);
     assert_eq!(outcomes, [ok(), not(), not(), not(), ok()]);
     assert_eq!(log.lock().unwrap().len(), 4);
 }

@@ -65,7 +65,7 @@ async fn each_message_is_a_cloud_event_on_a_line_in_order() {
     let scene = Scene::new();
     let publisher = scene.open();
     let messages = numbered(&["a", "b", "a", ""]);
-    assert_eq!(publish(&publisher, &messages).await, vec![Outcome::Delivered; 4]);
+    assert_eq!(publish(&publisher, &messages).await, vec![Outcome::DELIVERED; 4]);
     assert_eq!(scene.data(), [0, 1, 2, 3]);
     let first: Value = serde_json::from_str(&scene.lines()[0]).unwrap();
     assert_eq!(first["specversion"], "1.0");
@@ -118,7 +118,7 @@ async fn another_process_is_given_time_to_end_its_line() {
     assert!(early.is_err(), "the batch waits for the lock");
     other.write_all(b"7}\n").unwrap();
     other.unlock().unwrap();
-    assert_eq!(publishing.await, [Outcome::Delivered]);
+    assert_eq!(publishing.await, [Outcome::DELIVERED]);
     assert_eq!(scene.data(), [7, 0]);
 }
 
@@ -141,7 +141,7 @@ async fn a_lock_that_is_never_given_up_is_told_rather_than_waited_for() {
         "{at_start}"
     );
     other.unlock().unwrap();
-    assert_eq!(publish(&publisher, &numbered(&["a"])).await, [Outcome::Delivered]);
+    assert_eq!(publish(&publisher, &numbered(&["a"])).await, [Outcome::DELIVERED]);
 }
 
 /// Its own wait may outlast the lease.
@@ -184,7 +184,7 @@ async fn batches_do_not_interleave() {
             let messages: Vec<_> = (0..50)
                 .map(|n| message("", &format!("{{\"batch\":{batch},\"n\":{n}}}")))
                 .collect();
-            assert_eq!(publish(&publisher, &messages).await, vec![Outcome::Delivered; 50]);
+            assert_eq!(publish(&publisher, &messages).await, vec![Outcome::DELIVERED; 50]);
         })
     });
     for batch in batches.collect::<Vec<_>>() {
@@ -203,7 +203,7 @@ async fn what_may_not_be_sent_is_not_written_nor_is_the_rest_of_its_lane() {
     let scene = Scene::new();
     let messages = numbered(&["a", "a", "a", "", "b"]);
     let outcomes = publish_without_lease(&scene.open(), &messages, &[1, 3]).await;
-    let (ok, not) = (|| Outcome::Delivered, || Outcome::NotAttempted);
+    let (ok, not) = (|| Outcome::DELIVERED, || Outcome::NotAttempted);
     assert_eq!(outcomes, [ok(), not(), not(), not(), ok()]);
     assert_eq!(scene.data(), [0, 4]);
 }
@@ -226,7 +226,7 @@ async fn a_batch_that_cannot_be_written_fails_by_lane_and_the_next_goes_through(
     assert_eq!(outcomes[1], Outcome::NotAttempted);
 
     fs::remove_dir(scene.path()).unwrap();
-    assert_eq!(publish(&publisher, &numbered(&["a"])).await, [Outcome::Delivered]);
+    assert_eq!(publish(&publisher, &numbered(&["a"])).await, [Outcome::DELIVERED]);
     assert_eq!(scene.data(), [0]);
 }
 
@@ -289,7 +289,7 @@ async fn a_full_disk_is_a_matter_of_the_way_and_leaves_whole_lines_only() {
     let refused = loop {
         assert!(written < 1_000, "the disk does not fill up");
         let outcomes = publish(&publisher, &messages(written)).await;
-        if outcomes != vec![Outcome::Delivered; 10] {
+        if outcomes != vec![Outcome::DELIVERED; 10] {
             break outcomes;
         }
         written += 10;
@@ -314,7 +314,7 @@ async fn a_full_disk_is_a_matter_of_the_way_and_leaves_whole_lines_only() {
     fs::remove_file(filler).unwrap();
     assert_eq!(
         publish(&publisher, &messages(written)).await,
-        vec![Outcome::Delivered; 10]
+        vec![Outcome::DELIVERED; 10]
     );
     assert!(numbers().into_iter().eq(0..written as u64 + 10));
 }

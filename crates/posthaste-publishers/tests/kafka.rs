@@ -46,7 +46,7 @@ async fn a_record_carries_the_id_the_whole_payload_and_the_aggregate_as_its_key(
         .header("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
     assert_eq!(
         publish(&publisher, std::slice::from_ref(&message)).await,
-        [Outcome::Delivered]
+        [Outcome::DELIVERED]
     );
 
     let [record] = &topic.records()[..] else {
@@ -73,7 +73,7 @@ async fn structured_mode_carries_the_event_as_json() {
     let message = keyed(&topic, "k", r#"{"n":1}"#);
     assert_eq!(
         publish(&publisher, std::slice::from_ref(&message)).await,
-        [Outcome::Delivered]
+        [Outcome::DELIVERED]
     );
     let [record] = &topic.records()[..] else {
         panic!("one record")
@@ -96,7 +96,7 @@ async fn keys_keep_their_order_across_batches_and_brokers() {
             }
             messages.push(Message::new(topic.name.as_str(), "keyless"));
         }
-        assert_eq!(publish(&publisher, &messages).await, vec![Outcome::Delivered; 500]);
+        assert_eq!(publish(&publisher, &messages).await, vec![Outcome::DELIVERED; 500]);
     }
     for key in ["a", "b", "c", "d"] {
         assert_eq!(topic.payloads(key), numbers(0..500));
@@ -109,7 +109,7 @@ async fn lower_the_limit(topic: &Topic) -> String {
     topic.set("max.message.bytes", "2000").await;
     let large = "x".repeat(5_000);
     let deadline = Instant::now() + kafka::PATIENCE;
-    while publish(&topic.publisher(&[]), &[keyed(topic, "probe", &large)]).await == [Outcome::Delivered] {
+    while publish(&topic.publisher(&[]), &[keyed(topic, "probe", &large)]).await == [Outcome::DELIVERED] {
         assert!(Instant::now() < deadline, "the limit does not come into force");
     }
     large
@@ -125,7 +125,7 @@ async fn nothing_of_a_key_is_written_after_one_that_the_broker_refused() {
     // The publisher learns that the topic takes large messages, and its producer gets known to the broker.
     assert_eq!(
         publish(&publisher, &run(&topic, "k", 0..20)).await,
-        vec![Outcome::Delivered; 20]
+        vec![Outcome::DELIVERED; 20]
     );
     let large = lower_the_limit(&topic).await;
     let mut messages = run(&topic, "k", 20..60);
@@ -133,7 +133,7 @@ async fn nothing_of_a_key_is_written_after_one_that_the_broker_refused() {
     let began = Instant::now();
     let outcomes = publish(&publisher, &messages).await;
     assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
-    assert_eq!(outcomes[..10], vec![Outcome::Delivered; 10]);
+    assert_eq!(outcomes[..10], vec![Outcome::DELIVERED; 10]);
     let refused = failure(&outcomes[10]);
     assert_eq!(
         refused.kind,
@@ -156,7 +156,7 @@ async fn nothing_of_a_key_is_written_after_one_that_the_broker_refused() {
 
     // And without it the key goes on, at first with one message, then together.
     let rest = &messages[11..];
-    assert_eq!(publish(&publisher, rest).await, vec![Outcome::Delivered; 29]);
+    assert_eq!(publish(&publisher, rest).await, vec![Outcome::DELIVERED; 29]);
     let mut expected = numbers(0..30);
     expected.extend(numbers(31..60));
     assert_eq!(topic.payloads("k"), expected);
@@ -172,7 +172,7 @@ async fn the_first_message_of_a_new_producer_goes_ahead_alone() {
     // The publisher learns that the topic takes large messages, by the producer for single ones.
     assert_eq!(
         publish(&publisher, &run(&topic, "other", 0..1)).await,
-        [Outcome::Delivered]
+        [Outcome::DELIVERED]
     );
     let large = lower_the_limit(&topic).await;
     let mut messages = run(&topic, "k", 0..20);
@@ -204,7 +204,7 @@ async fn neighbours_of_a_message_that_is_too_large_are_not_refused_with_it() {
         if n == 20 {
             assert_eq!(failure(outcome).kind, ErrorKind::Permanent);
         } else {
-            assert_eq!(*outcome, Outcome::Delivered, "{n}");
+            assert_eq!(*outcome, Outcome::DELIVERED, "{n}");
         }
     }
     assert_eq!(topic.records().len(), 39);
@@ -216,7 +216,7 @@ async fn how_large_a_message_may_be_is_for_the_topic_to_say() {
     let topic = Topic::create(&brokers, 1, &[("max.message.bytes", "5000000")]).await;
     let publisher = topic.publisher(&[]);
     let large = keyed(&topic, "k", &"x".repeat(3_000_000));
-    assert_eq!(publish(&publisher, &[large]).await, [Outcome::Delivered]);
+    assert_eq!(publish(&publisher, &[large]).await, [Outcome::DELIVERED]);
     assert_eq!(topic.payloads("k")[0].len(), 3_000_000);
 }
 
@@ -229,7 +229,7 @@ async fn a_message_is_too_large_here_when_it_is_too_large_there() {
     // It learns that the topic takes large messages.
     assert_eq!(
         publish(&unaware, &[keyed(&topic, "k", "0")]).await,
-        [Outcome::Delivered]
+        [Outcome::DELIVERED]
     );
     lower_the_limit(&topic).await;
     let publisher = topic.publisher(&[]);
@@ -237,7 +237,7 @@ async fn a_message_is_too_large_here_when_it_is_too_large_there() {
     let refused = failure(&publish(&publisher, &of(3_000)).await[0]).message;
     let bytes: usize = refused.split(' ').find_map(|word| word.parse().ok()).unwrap();
     let largest = 2_000 - (bytes - 3_000);
-    assert_eq!(publish(&publisher, &of(largest)).await, [Outcome::Delivered]);
+    assert_eq!(publish(&publisher, &of(largest)).await, [Outcome::DELIVERED]);
     let here = failure(&publish(&publisher, &of(largest + 1)).await[0]);
     assert_eq!(here.kind, ErrorKind::Permanent);
     let there = publish(&unaware, &of(largest + 1)).await;
@@ -261,7 +261,7 @@ async fn a_limit_that_was_raised_is_noticed_before_a_message_is_given_up_for_it(
     );
     topic.set("max.message.bytes", "10000").await;
     let deadline = Instant::now() + kafka::PATIENCE;
-    while publish(&publisher, &large).await != [Outcome::Delivered] {
+    while publish(&publisher, &large).await != [Outcome::DELIVERED] {
         assert!(Instant::now() < deadline, "the raised limit is not noticed");
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
@@ -277,14 +277,10 @@ impl LeaseCheck for Always {
 
 /// Publishes a message that was enqueued years ago.
 async fn publish_late(publisher: &KafkaPublisher, message: &Message) -> Outcome {
-    let delivery = Delivery {
-        message: message.clone(),
-        created_at: YEARS_AGO.parse().unwrap(),
-        attempt: 1,
-    };
+    let delivery = Delivery::new(message.clone(), YEARS_AGO.parse().unwrap());
     let outcome: Arc<Mutex<Option<Outcome>>> = Arc::default();
     let sink = Arc::clone(&outcome);
-    let report = Report::new(move |_, outcome| *sink.lock().unwrap() = Some(outcome));
+    let report = Report::new(move |_, outcome| *sink.lock().unwrap() = Some(support::without_receipt(outcome)));
     publisher
         .publish(Batch::new(vec![delivery], Arc::new(Always)), report)
         .await;
@@ -300,11 +296,11 @@ async fn a_record_has_the_time_of_its_publication_unless_that_of_the_event_is_wa
     let topic = Topic::create(&brokers, 1, &[("retention.ms", "-1")]).await;
     let before = chrono::Utc::now().timestamp_millis();
     let message = keyed(&topic, "k", "0");
-    assert_eq!(publish_late(&topic.publisher(&[]), &message).await, Outcome::Delivered);
+    assert_eq!(publish_late(&topic.publisher(&[]), &message).await, Outcome::DELIVERED);
     let mut options = topic.options();
     options.timestamp = RecordTimestamp::Enqueued;
     let publisher = KafkaPublisher::new(options).unwrap();
-    assert_eq!(publish_late(&publisher, &message).await, Outcome::Delivered);
+    assert_eq!(publish_late(&publisher, &message).await, Outcome::DELIVERED);
     let records = topic.records();
     let day = 24 * 3_600_000;
     let near = before - day..before + day;
@@ -352,11 +348,11 @@ async fn a_topic_that_is_not_there_is_named_and_used_once_it_is() {
 
     topic.make(1, &[]).await;
     let deadline = Instant::now() + kafka::PATIENCE;
-    while publish(&publisher, &messages[..1]).await != [Outcome::Delivered] {
+    while publish(&publisher, &messages[..1]).await != [Outcome::DELIVERED] {
         assert!(Instant::now() < deadline, "the topic is not noticed");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    assert_eq!(publish(&publisher, &messages[1..]).await, vec![Outcome::Delivered; 2]);
+    assert_eq!(publish(&publisher, &messages[1..]).await, vec![Outcome::DELIVERED; 2]);
     assert_eq!(topic.payloads("k"), numbers(0..3));
 }
 
@@ -367,12 +363,12 @@ async fn topics_that_are_not_there_do_not_hold_up_the_others() {
     let publisher = topic.publisher(&[]);
     let mut messages: Vec<Message> = (0..50).map(|_| keyed(&Topic::absent(&brokers), "k", "x")).collect();
     messages.push(keyed(&topic, "k", "0"));
-    assert_eq!(publish(&publisher, &messages).await[50], Outcome::Delivered);
+    assert_eq!(publish(&publisher, &messages).await[50], Outcome::DELIVERED);
     let began = Instant::now();
     for n in 1..=10 {
         messages[50] = keyed(&topic, "k", &n.to_string());
         let outcomes = publish(&publisher, &messages).await;
-        assert_eq!(outcomes[50], Outcome::Delivered);
+        assert_eq!(outcomes[50], Outcome::DELIVERED);
         assert!(
             outcomes[..50]
                 .iter()
@@ -397,7 +393,7 @@ async fn routes_send_messages_elsewhere() {
     let message = Message::new("anything", "1")
         .key("k")
         .event_type("acme.order.created.v1");
-    assert_eq!(publish(&publisher, &[message]).await, [Outcome::Delivered]);
+    assert_eq!(publish(&publisher, &[message]).await, [Outcome::DELIVERED]);
     assert_eq!(topic.payloads("k"), ["1"]);
 }
 
@@ -407,7 +403,7 @@ async fn without_idempotence_a_key_goes_out_one_message_at_a_time() {
     let topic = Topic::create(&brokers, 1, &[]).await;
     let publisher = topic.publisher(&[("enable.idempotence", "false")]);
     let outcomes = publish(&publisher, &run(&topic, "k", 0..3)).await;
-    assert_eq!(outcomes, vec![Outcome::Delivered; 3]);
+    assert_eq!(outcomes, vec![Outcome::DELIVERED; 3]);
     assert_eq!(topic.payloads("k"), numbers(0..3));
 }
 

@@ -53,7 +53,7 @@ async fn nothing_counts_as_delivered_without_enough_replicas(cluster: &KafkaClus
     let publisher = publisher(&topic, Duration::from_secs(8));
     assert_eq!(
         publish(&publisher, &run(&topic, "k", 0..2)).await,
-        vec![Outcome::Delivered; 2]
+        vec![Outcome::DELIVERED; 2]
     );
     cluster.kill(2).unwrap();
     let mut messages = run(&topic, "k", 2..12);
@@ -63,7 +63,7 @@ async fn nothing_counts_as_delivered_without_enough_replicas(cluster: &KafkaClus
     for head in [0, 10] {
         assert_eq!(failure(&outcomes[head]).kind, ErrorKind::Transport, "{outcomes:?}");
     }
-    assert!(!outcomes.contains(&Outcome::Delivered), "{outcomes:?}");
+    assert!(!outcomes.contains(&Outcome::DELIVERED), "{outcomes:?}");
     let lone = failure(&publish(&publisher, &messages[10..]).await[0]);
     assert_eq!(lone.kind, ErrorKind::Transport);
     assert!(lone.message.contains("min.insync.replicas"), "{lone}");
@@ -74,10 +74,7 @@ async fn nothing_counts_as_delivered_without_enough_replicas(cluster: &KafkaClus
     while done < 10 {
         assert!(Instant::now() < deadline, "only {done} delivered");
         let outcomes = publish(&publisher, &messages[done..10]).await;
-        done += outcomes
-            .iter()
-            .take_while(|outcome| **outcome == Outcome::Delivered)
-            .count();
+        done += outcomes.iter().take_while(|outcome| outcome.is_delivered()).count();
     }
     first_ones_are_in_order(&topic, 12);
 }
@@ -108,13 +105,10 @@ async fn keys_keep_their_order_while_brokers_are_killed(cluster: KafkaCluster, b
     while !over.load(Ordering::Relaxed) {
         let batch: Vec<Message> = next.values().flat_map(|messages| messages[..25].to_vec()).collect();
         let outcomes = publish(&publisher, &batch).await;
-        disturbed += usize::from(outcomes.iter().any(|outcome| *outcome != Outcome::Delivered));
+        disturbed += usize::from(outcomes.iter().any(|outcome| !outcome.is_delivered()));
         for (lane, key) in outcomes.chunks(25).zip(keys) {
-            let delivered = lane
-                .iter()
-                .take_while(|outcome| **outcome == Outcome::Delivered)
-                .count();
-            assert!(!lane[delivered..].contains(&Outcome::Delivered), "{lane:?}");
+            let delivered = lane.iter().take_while(|outcome| outcome.is_delivered()).count();
+            assert!(!lane[delivered..].contains(&Outcome::DELIVERED), "{lane:?}");
             next.get_mut(key).unwrap().drain(..delivered);
             *sent.get_mut(key).unwrap() += delivered;
         }

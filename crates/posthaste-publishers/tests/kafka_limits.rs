@@ -40,7 +40,7 @@ async fn relay(publisher: &KafkaPublisher, mut messages: Vec<Message>) -> Vec<(M
         let mut left = Vec::new();
         for (message, outcome) in messages.into_iter().zip(outcomes) {
             match outcome {
-                Outcome::Delivered => {}
+                Outcome::Delivered(_) => {}
                 Outcome::NotAttempted => left.push(message),
                 outcome => failed.push((message, failure(&outcome).message)),
             }
@@ -65,7 +65,7 @@ async fn messages_that_fit_one_by_one_are_not_given_up_because_a_request_of_many
 
     // It is remembered: the next ones go out at once.
     let messages: Vec<_> = (0..100).map(|n| message(&topic, &format!("l{n}"), n, 1_000)).collect();
-    assert_eq!(publish(&publisher, &messages).await, vec![Outcome::Delivered; 100]);
+    assert_eq!(publish(&publisher, &messages).await, vec![Outcome::DELIVERED; 100]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

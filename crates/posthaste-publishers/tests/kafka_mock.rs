@@ -34,7 +34,7 @@ async fn a_full_queue_is_waited_for() {
     let publisher = publisher(&topic, &[("queue.buffering.max.messages", "10")], SOON);
     let mut messages = run(&topic, "hot", 0..100);
     messages.extend((0..100).map(|n| keyed(&topic, &format!("k{n}"), n)));
-    assert_eq!(publish(&publisher, &messages).await, vec![Outcome::Delivered; 200]);
+    assert_eq!(publish(&publisher, &messages).await, vec![Outcome::DELIVERED; 200]);
     assert_eq!(topic.payloads("hot"), numbers(0..100));
     assert_eq!(topic.records().len(), 200);
 }
@@ -45,7 +45,7 @@ async fn brokers_that_are_away_cost_the_head_of_each_key_an_attempt_and_nothing_
     let publisher = publisher(&topic, &[], AT_ONCE);
     assert_eq!(
         publish(&publisher, &run(&topic, "a", 0..2)).await,
-        vec![Outcome::Delivered; 2]
+        vec![Outcome::DELIVERED; 2]
     );
     all_brokers(&cluster, false);
     let mut messages = run(&topic, "a", 2..5);
@@ -69,7 +69,7 @@ async fn brokers_that_are_away_cost_the_head_of_each_key_an_attempt_and_nothing_
     while !rest.is_empty() {
         assert!(Instant::now() < deadline, "they are not found again");
         let mut outcomes = publish(&publisher, &rest).await.into_iter();
-        rest.retain(|_| outcomes.next() != Some(Outcome::Delivered));
+        rest.retain(|_| outcomes.next() != Some(Outcome::DELIVERED));
     }
     assert_eq!(topic.payloads("a"), numbers(0..5), "none twice, none late");
 }
@@ -80,7 +80,7 @@ async fn what_nobody_waits_for_any_more_is_taken_back() {
     let publisher = publisher(&topic, &[], SOON);
     assert_eq!(
         publish(&publisher, &run(&topic, "k", 0..2)).await,
-        vec![Outcome::Delivered; 2]
+        vec![Outcome::DELIVERED; 2]
     );
     all_brokers(&cluster, false);
     let messages = run(&topic, "k", 2..5);
@@ -91,10 +91,10 @@ async fn what_nobody_waits_for_any_more_is_taken_back() {
     all_brokers(&cluster, true);
     assert_eq!(
         publish(&publisher, &run(&topic, "other", 0..1)).await,
-        [Outcome::Delivered]
+        [Outcome::DELIVERED]
     );
     assert_eq!(topic.payloads("k"), numbers(0..2), "not sent after it was abandoned");
-    assert_eq!(publish(&publisher, &messages).await, vec![Outcome::Delivered; 3]);
+    assert_eq!(publish(&publisher, &messages).await, vec![Outcome::DELIVERED; 3]);
     assert_eq!(topic.payloads("k"), numbers(0..5));
 }
 
@@ -104,7 +104,7 @@ async fn no_outcome_is_lost_when_the_publisher_is_dropped() {
     let publisher = Arc::new(publisher(&topic, &[], SOON));
     assert_eq!(
         publish(&publisher, &run(&topic, "k", 0..2)).await,
-        vec![Outcome::Delivered; 2]
+        vec![Outcome::DELIVERED; 2]
     );
     all_brokers(&cluster, false);
     let messages = run(&topic, "k", 2..5);
@@ -152,7 +152,7 @@ async fn passing_failures_are_retried_by_the_producer_as_often_as_configured() {
     refuse(&cluster, &[not_enough; 3]);
     assert_eq!(
         publish(&publisher, &[keyed(&topic, "k", 0)]).await,
-        [Outcome::Delivered]
+        [Outcome::DELIVERED]
     );
     refuse(&cluster, &[not_enough; 4]);
     let error = failure(&publish(&publisher, &[keyed(&topic, "k", 1)]).await[0]);
@@ -162,12 +162,12 @@ async fn passing_failures_are_retried_by_the_producer_as_often_as_configured() {
     // Several messages of a key must not lose one in the middle: they are tried until the publisher gives up.
     assert_eq!(
         publish(&publisher, &[keyed(&topic, "k", 1)]).await,
-        [Outcome::Delivered]
+        [Outcome::DELIVERED]
     );
     refuse(&cluster, &[not_enough; 20]);
     assert_eq!(
         publish(&publisher, &run(&topic, "k", 2..5)).await,
-        vec![Outcome::Delivered; 3]
+        vec![Outcome::DELIVERED; 3]
     );
     assert_eq!(topic.payloads("k"), numbers(0..5));
 }
@@ -178,7 +178,7 @@ async fn a_producer_that_came_to_an_end_is_replaced() {
     let publisher = publisher(&topic, &[], SOON);
     assert_eq!(
         publish(&publisher, &run(&topic, "k", 0..2)).await,
-        vec![Outcome::Delivered; 2]
+        vec![Outcome::DELIVERED; 2]
     );
     refuse(
         &cluster,
@@ -194,12 +194,12 @@ async fn a_producer_that_came_to_an_end_is_replaced() {
     for n in 2..5 {
         assert_eq!(
             publish(&publisher, &[keyed(&topic, "k", n)]).await,
-            [Outcome::Delivered]
+            [Outcome::DELIVERED]
         );
     }
     assert_eq!(
         publish(&publisher, &run(&topic, "k", 5..9)).await,
-        vec![Outcome::Delivered; 4]
+        vec![Outcome::DELIVERED; 4]
     );
     assert_eq!(topic.payloads("k"), numbers(0..9));
 }
@@ -220,7 +220,7 @@ async fn missing_rights_pass_once_they_are_granted() {
         "{error}"
     );
     let deadline = Instant::now() + SOON;
-    while publish(&publisher, &[keyed(&topic, "k", 0)]).await != [Outcome::Delivered] {
+    while publish(&publisher, &[keyed(&topic, "k", 0)]).await != [Outcome::DELIVERED] {
         assert!(Instant::now() < deadline, "the rights are not noticed");
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
@@ -241,15 +241,12 @@ async fn a_change_of_leaders_breaks_no_order() {
         let messages = run(&topic, "k", sent..sent + 50);
         let outcomes = publish(&publisher, &messages).await;
         // The engine goes on after what was delivered.
-        sent += outcomes
-            .iter()
-            .take_while(|outcome| **outcome == Outcome::Delivered)
-            .count();
+        sent += outcomes.iter().take_while(|outcome| outcome.is_delivered()).count();
         assert!(
             !outcomes
                 .iter()
-                .skip_while(|o| **o == Outcome::Delivered)
-                .any(|o| *o == Outcome::Delivered)
+                .skip_while(|o| o.is_delivered())
+                .any(|o| o.is_delivered())
         );
     }
     assert!(sent > 0);
@@ -264,7 +261,7 @@ async fn what_may_not_be_sent_is_not_attempted_nor_is_the_rest_of_its_key() {
     messages.push(Message::new(topic.name.as_str(), "keyless"));
     messages.push(keyed(&topic, "b", 0));
     let outcomes = publish_without_lease(&publisher, &messages, &[1, 3]).await;
-    let (ok, not) = (|| Outcome::Delivered, || Outcome::NotAttempted);
+    let (ok, not) = (|| Outcome::DELIVERED, || Outcome::NotAttempted);
     assert_eq!(outcomes, [ok(), not(), not(), not(), ok()]);
     assert_eq!(topic.records().len(), 2);
 }
@@ -275,7 +272,7 @@ async fn a_message_above_the_clients_own_limit_is_refused_for_good() {
     let publisher = publisher(&topic, &[("message.max.bytes", "2000")], SOON);
     let large = Message::new(topic.name.as_str(), "x".repeat(3_000)).key("k");
     let outcomes = publish(&publisher, &[keyed(&topic, "k", 0), large, keyed(&topic, "k", 2)]).await;
-    assert_eq!(outcomes[0], Outcome::Delivered);
+    assert_eq!(outcomes[0], Outcome::DELIVERED);
     let error = failure(&outcomes[1]);
     assert_eq!(error.kind, ErrorKind::Permanent);
     assert!(error.message.contains("message.max.bytes"), "{error}");
@@ -290,7 +287,7 @@ async fn where_limits_are_not_known_it_is_for_the_brokers_to_say_what_is_too_lar
     let large = || Message::new(topic.name.as_str(), "x".repeat(2_000_000)).key("k");
     assert_eq!(
         publish(&publisher, &[large(), large()]).await,
-        vec![Outcome::Delivered; 2]
+        vec![Outcome::DELIVERED; 2]
     );
 }
 

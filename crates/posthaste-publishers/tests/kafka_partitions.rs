@@ -60,7 +60,7 @@ async fn keys(topic: &Topic, of_each: usize) -> HashMap<i32, Vec<String>> {
         .collect();
     assert_eq!(
         publish(&scout, &candidates).await,
-        vec![Outcome::Delivered; candidates.len()]
+        vec![Outcome::DELIVERED; candidates.len()]
     );
     let mut keys: HashMap<i32, Vec<String>> = HashMap::new();
     for record in topic.records() {
@@ -107,7 +107,7 @@ async fn a_key_waits_for_its_own_first_message_only() {
     for (n, (partition, message)) in messages.iter().enumerate() {
         let (after, outcome) = &outcomes[&message.id];
         if *partition != DEAD {
-            assert_eq!(*outcome, Outcome::Delivered);
+            assert!(outcome.is_delivered(), "{outcome:?}");
             assert!(*after < Duration::from_secs(5), "{after:?}");
         } else if n % 5 == 0 {
             assert_eq!(failure(outcome).kind, ErrorKind::Transport);
@@ -171,7 +171,7 @@ impl Load {
             let mut state = keys.lock().unwrap();
             let (next, under_way) = state.get_mut(key).unwrap();
             *under_way -= 1;
-            if outcome == Outcome::Delivered {
+            if outcome.is_delivered() {
                 *next += 1;
                 *delivered.lock().unwrap().entry(key.clone()).or_default() += 1;
             } else if outcome != Outcome::NotAttempted {
@@ -268,7 +268,7 @@ async fn a_key_that_is_routed_to_several_topics_stops_in_all_of_them() {
             .zip(types)
             .map(|(n, event_type)| event(n, event_type))
             .collect();
-        assert_eq!(publish(&publisher, &messages).await, vec![Outcome::Delivered; 5]);
+        assert_eq!(publish(&publisher, &messages).await, vec![Outcome::DELIVERED; 5]);
     }
     // The other topic's partition has a leader that stays.
     let partition = topic.records()[0].partition;
@@ -279,7 +279,7 @@ async fn a_key_that_is_routed_to_several_topics_stops_in_all_of_them() {
             .unwrap();
     }
     let one = event(10, payment);
-    assert_eq!(publish(&publisher, &[one]).await, [Outcome::Delivered]);
+    assert_eq!(publish(&publisher, &[one]).await, [Outcome::DELIVERED]);
     kill(&cluster, partition);
     let outcomes = publish(&publisher, &[event(11, order), event(12, payment), event(13, order)]).await;
     assert_eq!(failure(&outcomes[0]).kind, ErrorKind::Transport);
@@ -288,7 +288,7 @@ async fn a_key_that_is_routed_to_several_topics_stops_in_all_of_them() {
 
     revive(&cluster, partition);
     let rest = [event(11, order), event(12, payment), event(13, order)];
-    assert_eq!(publish(&publisher, &rest).await, vec![Outcome::Delivered; 3]);
+    assert_eq!(publish(&publisher, &rest).await, vec![Outcome::DELIVERED; 3]);
     assert_eq!(payments.payloads("42"), ["2", "3", "7", "8", "10", "12"]);
     assert_eq!(topic.payloads("42"), ["0", "1", "4", "5", "6", "9", "11", "13"]);
 }

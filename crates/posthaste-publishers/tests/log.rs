@@ -75,7 +75,7 @@ async fn each_message_is_one_event_at_the_configured_level_in_order() {
             .event_type("DONATION_COMPLETED")
             .key("g-1");
         let messages = [first.clone(), message("", "two")];
-        assert_eq!(publish(&at(level), &messages).await, vec![Outcome::Delivered; 2]);
+        assert_eq!(publish(&at(level), &messages).await, vec![Outcome::DELIVERED; 2]);
         let events = lines.events().split_off(before);
         assert_eq!(events.len(), 2, "{events:?}");
         assert_eq!(events[0]["level"], name);
@@ -111,12 +111,12 @@ async fn a_message_that_the_filter_would_drop_is_not_delivered() {
     assert!(lines.events().is_empty());
     assert_eq!(
         publish(&at(LogLevel::Warn), &[message("", "4")]).await,
-        [Outcome::Delivered]
+        [Outcome::DELIVERED]
     );
     let (_, _guard) = Lines::install("warn,posthaste::message=info");
     assert_eq!(
         publish(&at(LogLevel::Info), &[message("", "5")]).await,
-        [Outcome::Delivered]
+        [Outcome::DELIVERED]
     );
 }
 
@@ -142,7 +142,7 @@ async fn what_may_not_be_sent_is_not_logged_nor_is_the_rest_of_its_lane() {
     let outcomes = publish_without_lease(&LogPublisher::default(), &messages, &[0]).await;
     assert_eq!(
         outcomes,
-        [Outcome::NotAttempted, Outcome::NotAttempted, Outcome::Delivered]
+        [Outcome::NotAttempted, Outcome::NotAttempted, Outcome::DELIVERED]
     );
     assert_eq!(lines.events().len(), 1);
 }

@@ -53,7 +53,7 @@ async fn prints_for_its_parent() {
                 // A publisher each, so that only the process's own lock holds them apart.
                 assert_eq!(
                     publish(&Stdout::new(), &messages).await,
-                    vec![Outcome::Delivered; LINES]
+                    vec![Outcome::DELIVERED; LINES]
                 );
             })
         })

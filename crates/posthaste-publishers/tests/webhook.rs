@@ -43,7 +43,7 @@ async fn a_message_is_posted_as_a_card_in_discords_format() {
     let message = Message::new("donations", r#"{"amount":5,"note":"@everyone"}"#).event_type("DONATION_COMPLETED");
     assert_eq!(
         publish(&publisher, std::slice::from_ref(&message)).await,
-        [Outcome::Delivered]
+        [Outcome::DELIVERED]
     );
     let post = &receiver.posts()[0];
     assert_eq!(post.uri.query(), Some("wait=true"));
@@ -69,7 +69,7 @@ async fn a_key_goes_out_in_order_and_keys_side_by_side_but_not_too_many() {
         .map(|n| message(keys[n % 5], &format!("{}{}", keys[n % 5], n / 5)))
         .collect();
     let outcomes = publish(&WebhookPublisher::new(options).unwrap(), &messages).await;
-    assert_eq!(outcomes, vec![Outcome::Delivered; 50]);
+    assert_eq!(outcomes, vec![Outcome::DELIVERED; 50]);
     assert_eq!(receiver.most_in_flight(), 3);
     let taken = receiver.taken();
     for key in keys {
@@ -103,7 +103,7 @@ async fn what_the_receiver_refuses_is_sorted_by_whose_fault_it_is() {
         let error = failure(&outcomes[0]);
         assert_eq!(error.kind, kind, "{status}: {error}");
         assert!(error.message.starts_with("webhook at 127.0.0.1:"), "{error}");
-        assert_eq!(outcomes[1..], [Outcome::NotAttempted, Outcome::Delivered]);
+        assert_eq!(outcomes[1..], [Outcome::NotAttempted, Outcome::DELIVERED]);
         assert_eq!(receiver.taken(), ["b0"]);
     }
 }
@@ -117,7 +117,7 @@ async fn a_rate_limit_is_waited_for_by_everybody_and_costs_no_attempt() {
     };
     let messages = [message("a", "a0"), message("b", "b0"), message("", "c0")];
     let outcomes = publish(&WebhookPublisher::new(options).unwrap(), &messages).await;
-    assert_eq!(outcomes, vec![Outcome::Delivered; 3]);
+    assert_eq!(outcomes, vec![Outcome::DELIVERED; 3]);
     assert_eq!(receiver.taken(), ["a0", "b0", "c0"]);
     let posts = receiver.posts();
     assert_eq!(posts.len(), 4, "one was told to wait, and then nobody else");
@@ -148,7 +148,7 @@ async fn a_limit_that_outlasts_all_patience_is_told_to_everybody_and_nobody_wait
         let outcomes = publish(&publisher, &[message("a", "a0"), message("b", "b0")]).await;
         for (n, outcome) in outcomes.iter().enumerate() {
             if n == 0 && matches!(reply, Reply::Last(_)) {
-                assert_eq!(*outcome, Outcome::Delivered);
+                assert_eq!(*outcome, Outcome::DELIVERED);
                 continue;
             }
             let ErrorKind::Throttled { retry_after } = failure(outcome).kind else {
@@ -179,7 +179,7 @@ async fn a_receiver_that_asks_for_no_time_at_all_is_not_asked_again_at_once() {
 async fn an_answer_whose_text_never_comes_is_an_answer() {
     let receiver = Receiver::start([Reply::Unfinished]).await;
     let outcomes = publish(&publisher(&receiver), &[message("a", "a0"), message("a", "a1")]).await;
-    assert_eq!(outcomes, vec![Outcome::Delivered; 2]);
+    assert_eq!(outcomes, vec![Outcome::DELIVERED; 2]);
     assert_eq!(receiver.posts().len(), 2);
 }
 
@@ -227,7 +227,7 @@ async fn a_receiver_that_hangs_up_or_is_away_is_a_matter_of_the_way() {
     let error = failure(&outcomes[0]);
     assert_eq!(error.kind, ErrorKind::Transport);
     assert!(error.message.contains("cannot be reached"), "{error}");
-    assert!(publisher.probe().await.is_err());
+    assert!(publisher.check().await.is_err());
 }
 
 #[tokio::test]
@@ -240,7 +240,7 @@ async fn what_may_not_be_sent_is_not_posted_nor_is_the_rest_of_its_lane() {
         message("b", "b0"),
     ];
     let outcomes = publish_without_lease(&publisher(&receiver), &messages, &[1]).await;
-    let (ok, not) = (|| Outcome::Delivered, || Outcome::NotAttempted);
+    let (ok, not) = (|| Outcome::DELIVERED, || Outcome::NotAttempted);
     assert_eq!(outcomes, [ok(), not(), not(), ok()]);
     assert_eq!(receiver.posts().len(), 2);
 }
@@ -289,7 +289,7 @@ async fn batches_share_the_seats() {
     let batches: Vec<Vec<Message>> = (0..3).map(|_| [(); 5].map(|()| message("", "x")).into()).collect();
     let batches = batches.iter().map(|batch| publish(&publisher, batch));
     for outcomes in futures::future::join_all(batches).await {
-        assert_eq!(outcomes, vec![Outcome::Delivered; 5]);
+        assert_eq!(outcomes, vec![Outcome::DELIVERED; 5]);
     }
     assert_eq!(receiver.most_in_flight(), 2);
 }
@@ -298,10 +298,10 @@ async fn batches_share_the_seats() {
 async fn a_probe_posts_nothing_and_finds_a_webhook_that_was_removed() {
     let receiver = Receiver::start([]).await;
     let publisher = publisher(&receiver);
-    let found = publisher.probe().await.unwrap();
+    let found = publisher.check().await.unwrap();
     assert!(found.ends_with("answers 200 OK"), "{found}");
     receiver.otherwise(Some(Reply::Status(404)));
-    let error = publisher.probe().await.unwrap_err();
+    let error = publisher.check().await.unwrap_err();
     assert!(error.message.contains("correct publisher.url"), "{error}");
     assert!(receiver.posts().is_empty());
 }

@@ -175,13 +175,13 @@ impl Destinations {
                 permit = Some(pass.permit);
             } else {
                 let before = destination.breaker.state();
-                destination.succeeded_if(*outcome == Outcome::Delivered, pass.permit);
+                destination.succeeded_if(outcome.is_delivered(), pass.permit);
                 self.tell(&pass.place, destination, before);
             }
         }
         match failure {
             Some((place, error)) => self.failed(&mut state, stream, place, permit, error, &mut finding),
-            None if *outcome == Outcome::Delivered => {
+            None if outcome.is_delivered() => {
                 if let Some(place) = state.streams.get(&stream).cloned()
                     && let Some(destination) = state.places.get_mut(&place)
                 {
@@ -415,7 +415,7 @@ mod tests {
         assert_eq!(passes.iter().flatten().count(), 3);
         assert!(destinations.pass(stream("a")).is_err(), "three trials");
         for pass in passes {
-            destinations.answer(stream("a"), pass, &Outcome::Delivered);
+            destinations.answer(stream("a"), pass, &Outcome::DELIVERED);
         }
         for _ in 0..10 {
             destinations.pass(stream("a")).unwrap();
@@ -510,7 +510,7 @@ mod tests {
         let passes: Vec<_> = (0..50).map(|_| destinations.pass(stream("a")).unwrap()).collect();
         assert!(destinations.pass(stream("a")).is_err());
         for pass in passes {
-            destinations.answer(stream("a"), pass, &Outcome::Delivered);
+            destinations.answer(stream("a"), pass, &Outcome::DELIVERED);
         }
         let passes: Vec<_> = (0..100).map(|_| destinations.pass(stream("a")).unwrap()).collect();
         assert_eq!(passes.len(), 100, "it is there");

@@ -97,11 +97,9 @@ fn verify(engine: &Engine, messages: Vec<ClaimedMessage>, lease: &BatchLease, de
             continue;
         }
         instrument::left_out(&message);
-        let delivery = Delivery {
-            message,
-            created_at: claimed.created_at,
-            attempt: claimed.attempts,
-        };
+        let delivery = Delivery::new(message, claimed.created_at)
+            .attempt(claimed.attempts)
+            .sequence(claimed.sequence);
         sound.push(Parcel { ticket, delivery });
     }
     sound

@@ -179,7 +179,7 @@ mod tests {
         open(&circuit);
         assert!(!batch.may_send(id), "asked again right before it is sent");
         advance(Duration::from_secs(30)).await;
-        told(&batch, id, &Outcome::Delivered);
+        told(&batch, id, &Outcome::DELIVERED);
         assert_eq!(circuit.view().state, CircuitState::Open, "a late answer is no trial");
     }
 
@@ -260,7 +260,7 @@ mod tests {
         let circuit = circuit();
         let (_, log) = observe(|| {
             for _ in 0..100 {
-                told(&gate(&circuit), MessageId::new(), &Outcome::Delivered);
+                told(&gate(&circuit), MessageId::new(), &Outcome::DELIVERED);
             }
         });
         assert_eq!(log, "");
@@ -287,7 +287,7 @@ mod tests {
 
         advance(Duration::from_secs(30)).await;
         let (counted, log) = observe(|| {
-            told(&gate(&circuit), MessageId::new(), &Outcome::Delivered);
+            told(&gate(&circuit), MessageId::new(), &Outcome::DELIVERED);
         });
         assert_eq!(counted["outbox_circuit_state"], 1);
         assert!(
@@ -300,8 +300,8 @@ mod tests {
             "still the cause"
         );
         let (counted, log) = observe(|| {
-            told(&gate(&circuit), MessageId::new(), &Outcome::Delivered);
-            told(&gate(&circuit), MessageId::new(), &Outcome::Delivered);
+            told(&gate(&circuit), MessageId::new(), &Outcome::DELIVERED);
+            told(&gate(&circuit), MessageId::new(), &Outcome::DELIVERED);
         });
         assert_eq!(counted["outbox_circuit_state"], 0);
         assert!(log.contains("WARN") && log.contains("the circuit is closed"), "{log}");

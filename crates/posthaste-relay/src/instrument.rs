@@ -165,7 +165,7 @@ const MAX_TOLD: usize = 10;
 pub(crate) fn refused(namespace: &str, refused: &[(Reported, String)]) {
     for (Reported { ticket, outcome, .. }, error) in refused.iter().take(MAX_TOLD) {
         let fate = match outcome {
-            Outcome::Delivered => "it was published, and this relay does not publish it again".to_owned(),
+            Outcome::Delivered(_) => "it was published, and this relay does not publish it again".to_owned(),
             Outcome::NotAttempted => "it was not published".to_owned(),
             Outcome::Corrupt { error } => format!("it was not published ({error})"),
             Outcome::Failed(error) => format!("its publication failed ({error})"),
@@ -285,6 +285,7 @@ mod tests {
         let claimed = ClaimedMessage {
             message: Message::new("orders", "x").key("42"),
             fault: None,
+            sequence: None,
             created_at: Utc::now(),
             attempts: 3,
             hash: None,
@@ -337,7 +338,7 @@ mod tests {
     /// Proves B9 and pitfall 6.
     #[test]
     fn a_lost_lease_is_counted_and_logged_and_is_not_a_delivery() {
-        let (counted, log) = settle(Outcome::Delivered, Verdict::Delivered, true);
+        let (counted, log) = settle(Outcome::DELIVERED, Verdict::Delivered, true);
         assert_eq!(counted["outbox_lease_lost_count"], 1);
         assert_eq!(counted["outbox_processed_count"], 0);
         assert!(log.contains("WARN") && log.contains("lost the lease"), "{log}");
@@ -361,7 +362,7 @@ mod tests {
 
     #[test]
     fn a_delivery_is_counted_timed_and_not_logged() {
-        let (counted, log) = settle(Outcome::Delivered, Verdict::Delivered, false);
+        let (counted, log) = settle(Outcome::DELIVERED, Verdict::Delivered, false);
         assert_eq!(
             (counted["outbox_processed_count"], counted["outbox_process_latency"]),
             (1, 1)

@@ -163,7 +163,10 @@ impl Answers {
         let circuit = &self.engine.circuit;
         let finding = destinations.answer(ticket.stream, pass, &outcome);
         let mut away = self.gate.answer(id, &outcome, finding.answer);
-        if let Outcome::Failed(PublishError { kind, scope, message }) = &outcome {
+        if let Outcome::Failed(PublishError {
+            kind, scope, message, ..
+        }) = &outcome
+        {
             let mut in_doubt = circuit.in_doubt();
             match scope {
                 ErrorScope::Destination(_) => {

@@ -438,7 +438,7 @@ mod tests {
         };
         Reported {
             ticket,
-            outcome: Outcome::Delivered,
+            outcome: Outcome::DELIVERED,
             verdict: Verdict::Delivered,
         }
     }

@@ -168,6 +168,7 @@ mod tests {
         let message = ClaimedMessage {
             message,
             fault: None,
+            sequence: None,
             created_at: Utc::now(),
             attempts: 1,
             hash: None,

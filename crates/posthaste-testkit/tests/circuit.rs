@@ -26,7 +26,7 @@ impl Broker {
         match self.start.elapsed().as_secs() {
             0..70 => Outcome::Failed(PublishError::transport("connection refused")),
             70..95 => Outcome::Failed(PublishError::transient("the topic is busy")),
-            _ => Outcome::Delivered,
+            _ => Outcome::DELIVERED,
         }
     }
 
@@ -130,7 +130,7 @@ impl Publisher for OneTopic {
                 Outcome::NotAttempted
             } else if tenant == "there" {
                 *self.delivered.lock().unwrap() += 1;
-                Outcome::Delivered
+                Outcome::DELIVERED
             } else {
                 Outcome::Failed(PublishError::transport("there is no such topic").at(tenant.as_str()))
             };

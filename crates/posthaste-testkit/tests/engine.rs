@@ -289,7 +289,7 @@ impl Publisher for SlowKey {
             if self.seen.borrow().len() == 31 {
                 sleep(MINUTE).await;
             }
-            report.outcome(delivery.message.id, Outcome::Delivered);
+            report.outcome(delivery.message.id, Outcome::DELIVERED);
         }
     }
 

@@ -19,11 +19,7 @@ impl LeaseCheck for Lease {
 }
 
 fn batch(messages: &[Message], unsendable: Option<MessageId>) -> Batch {
-    let delivery = |message: &Message| Delivery {
-        message: message.clone(),
-        created_at: Utc::now(),
-        attempt: 1,
-    };
+    let delivery = |message: &Message| Delivery::new(message.clone(), Utc::now());
     Batch::new(messages.iter().map(delivery).collect(), Arc::new(Lease(unsendable)))
 }
 
@@ -43,7 +39,7 @@ async fn outcomes(publisher: &impl Publisher, messages: &[Message]) -> String {
         let mut of_message = outcomes.iter().filter(|(id, _)| *id == message.id);
         let letter = match of_message.next() {
             None => '-',
-            Some((_, Outcome::Delivered)) => 'D',
+            Some((_, Outcome::Delivered(_))) => 'D',
             Some((_, Outcome::NotAttempted)) => 'N',
             Some((_, Outcome::Failed(error))) if error.kind == ErrorKind::Permanent => 'P',
             Some((_, Outcome::Failed(_))) => 'T',
@@ -172,7 +168,7 @@ async fn what_may_not_be_sent_is_not_attempted() {
             .await;
         let mut outcomes = outcomes.lock().unwrap().clone();
         outcomes.sort_by_key(|(id, _)| *id != batch_messages[0].id);
-        let expected = [Outcome::NotAttempted, Outcome::Delivered];
+        let expected = [Outcome::NotAttempted, Outcome::DELIVERED];
         assert_eq!(
             outcomes.into_iter().map(|(_, outcome)| outcome).collect::<Vec<_>>(),
             expected

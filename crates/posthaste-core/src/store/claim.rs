@@ -66,6 +66,8 @@ pub struct ClaimedMessage {
     pub message: Message,
     /// Why it cannot be published whatever the broker says, such as a type name that gives no topic.
     pub fault: Option<String>,
+    /// Its number in the order of inserts, where the table keeps one.
+    pub sequence: Option<i64>,
     /// When it was enqueued.
     pub created_at: DateTime<Utc>,
     /// Claims so far, this one included.

@@ -71,7 +71,7 @@ impl Publisher for Receiver {
                 report.outcome(message.id, Outcome::Failed(PublishError::permanent("400")));
                 stopped.push(key);
             } else {
-                report.outcome(message.id, Outcome::Delivered);
+                report.outcome(message.id, Outcome::DELIVERED);
             }
         }
     }

@@ -79,7 +79,7 @@ impl Publisher for Refusing {
             let outcome = if bad {
                 Outcome::Failed(PublishError::transient(format!("try {}", delivery.attempt)))
             } else {
-                Outcome::Delivered
+                Outcome::DELIVERED
             };
             report.outcome(delivery.message.id, outcome);
         }

@@ -7,7 +7,7 @@ mod options;
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
-use posthaste_core::publisher::{Batch, PublishError, Publisher, Report};
+use posthaste_core::publisher::{Batch, Capabilities, LaneOrder, PublishError, Publisher, Report};
 
 pub use self::error::FileError;
 pub use self::options::FileOptions;
@@ -41,6 +41,10 @@ impl Publisher for FilePublisher {
 
     fn name(&self) -> &'static str {
         "file"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::new(LaneOrder::Pipelined)
     }
 }
 

@@ -1,5 +1,7 @@
 //! The client for questions that producers cannot ask.
 
+use std::sync::Arc;
+
 use rdkafka::ClientConfig;
 use rdkafka::admin::AdminClient;
 use rdkafka::config::FromClientConfigAndContext;
@@ -23,7 +25,7 @@ impl Admin {
         let client = Some(creating.await.unwrap_or(Err(KafkaError::Canceled))?);
         Ok(Self {
             client,
-            living: Some(Living::new()),
+            living: Some(Living::new(&Arc::default())),
         })
     }
 

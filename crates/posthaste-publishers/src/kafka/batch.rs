@@ -4,7 +4,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use posthaste_core::MessageId;
-use posthaste_core::publisher::{Outcome, PublishError, Report};
+use posthaste_core::publisher::{Outcome, PublishError, Receipt, Report};
 use tokio::sync::Notify;
 
 use super::producer::Role;
@@ -13,7 +13,7 @@ use super::producer::Role;
 #[derive(Clone, Debug)]
 pub(super) enum End {
     /// The broker acknowledged it.
-    Delivered,
+    Delivered(Receipt),
     /// It was tried and failed.
     Failed(PublishError),
     /// It was not handed over at all.
@@ -96,7 +96,7 @@ impl Ongoing {
         if place < of_lane.answered || of_lane.ends[place].is_some() {
             return;
         }
-        of_lane.stopped |= !matches!(end, End::Delivered);
+        of_lane.stopped |= !matches!(end, End::Delivered(_));
         of_lane.ends[place] = Some(end);
         while let Some(end) = of_lane.ends.get_mut(of_lane.answered).and_then(Option::take) {
             let id = of_lane.ids[of_lane.answered];
@@ -229,13 +229,13 @@ impl Lane {
     fn outcome(&mut self, id: MessageId, end: End) -> Outcome {
         let gave_up = self.gave_up.as_ref();
         let after_failure = self.failed;
-        self.failed |= !matches!(end, End::Delivered);
+        self.failed |= !matches!(end, End::Delivered(_));
         match end {
-            End::Delivered => {
+            End::Delivered(receipt) => {
                 if after_failure {
                     tracing::error!(%id, "Kafka took a message after an earlier one of its key had failed");
                 }
-                Outcome::Delivered
+                Outcome::Delivered(receipt)
             }
             End::Uncertain => {
                 let error = gave_up.cloned().filter(|_| !after_failure);
@@ -278,7 +278,7 @@ mod tests {
         }
         for (place, end) in ends {
             ongoing.end(0, *place, end.clone());
-            ongoing.end(0, *place, End::Delivered);
+            ongoing.end(0, *place, delivered());
         }
         let outcomes = outcomes.lock().unwrap();
         assert_eq!(
@@ -287,6 +287,10 @@ mod tests {
             "in order, and once"
         );
         outcomes.iter().map(|(_, outcome)| outcome.clone()).collect()
+    }
+
+    fn delivered() -> End {
+        End::Delivered(Receipt::default())
     }
 
     fn silence() -> PublishError {
@@ -299,20 +303,20 @@ mod tests {
 
     #[test]
     fn answers_are_passed_on_in_the_order_of_the_lane() {
-        let ends = [(2, End::Delivered), (0, End::Delivered), (1, End::Delivered)];
-        assert_eq!(reported(false, &ends), vec![Outcome::Delivered; 3]);
+        let ends = [(2, delivered()), (0, delivered()), (1, delivered())];
+        assert_eq!(reported(false, &ends), vec![Outcome::DELIVERED; 3]);
     }
 
     #[test]
     fn the_first_that_failed_takes_the_blame() {
         let ends = [
             (3, End::Withdrawn),
-            (0, End::Delivered),
+            (0, delivered()),
             (2, End::Failed(refused())),
             (1, End::Failed(refused())),
         ];
         let expected = [
-            Outcome::Delivered,
+            Outcome::DELIVERED,
             Outcome::Failed(refused()),
             Outcome::NotAttempted,
             Outcome::NotAttempted,
@@ -365,7 +369,7 @@ mod tests {
         ongoing.handed_over(0, 0, Role::Lanes);
         assert!(ongoing.awaits(Role::Lanes) && !ongoing.awaits(Role::Lone));
         assert!(ongoing.silent_since(Role::Lanes).is_some() && ongoing.silent_since(Role::Lone).is_none());
-        ongoing.end(0, 0, End::Delivered);
+        ongoing.end(0, 0, delivered());
         assert!(!ongoing.awaits(Role::Lanes) && ongoing.goes_on(0));
         ongoing.handed_over(0, 1, Role::Lone);
         ongoing.end(0, 1, End::Withdrawn);
@@ -396,9 +400,9 @@ mod tests {
         ongoing.handed_over(0, 0, Role::Lanes);
         ongoing.keep_back();
         assert!(outcomes.lock().unwrap().is_empty());
-        ongoing.end(0, 0, End::Delivered);
+        ongoing.end(0, 0, delivered());
         let outcomes = outcomes.lock().unwrap();
         let kept = |id| (id, Outcome::NotAttempted);
-        assert_eq!(*outcomes, [(ids[0], Outcome::Delivered), kept(ids[1]), kept(ids[2])]);
+        assert_eq!(*outcomes, [(ids[0], Outcome::DELIVERED), kept(ids[1]), kept(ids[2])]);
     }
 }

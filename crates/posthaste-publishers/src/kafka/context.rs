@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use posthaste_core::publisher::{ErrorKind, ErrorScope, PublishError};
+use posthaste_core::publisher::{ErrorKind, ErrorScope, PublishError, Receipt};
 use posthaste_kafka::error::{Cause, explain, explain_error};
 use rdkafka::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
@@ -101,7 +101,7 @@ impl Observer {
             (ErrorKind::Transport | ErrorKind::Throttled { .. }, _) => ErrorScope::Broker,
             _ => ErrorScope::Message,
         };
-        PublishError { kind, scope, message }
+        PublishError::new(kind, scope, message).caused_by(error.clone())
     }
 
     /// The failure of a message that nobody answered.
@@ -285,7 +285,7 @@ impl ProducerContext<NoCustomPartitioner> for Callbacks {
                     let generation = (self.role == Role::Lanes).then_some(self.generation);
                     self.warmth.warmed(generation, lane, topic, partition);
                 }
-                End::Delivered
+                End::Delivered(Receipt::at(format!("{topic}/{partition}@{}", record.offset())))
             }
             Err((error, record)) => self.failed(error, record.topic(), record.partition(), ticket.bytes),
         };

@@ -74,13 +74,17 @@ impl Drop for Producer {
 /// Clients whose threads may be running.
 static LIVING: AtomicUsize = AtomicUsize::new(0);
 
-/// One of them.
-pub(super) struct Living(());
+/// One of them, and of those of its owner.
+pub(super) struct Living {
+    _owned: Arc<()>,
+}
 
 impl Living {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(owner: &Arc<()>) -> Self {
         LIVING.fetch_add(1, Ordering::AcqRel);
-        Self(())
+        Self {
+            _owned: Arc::clone(owner),
+        }
     }
 }
 
@@ -153,6 +157,8 @@ pub(super) struct Slot {
     topics: Arc<Topics>,
     generations: AtomicU64,
     present: Mutex<Option<Arc<Producer>>>,
+    /// Shared by all producers whose threads may be running.
+    clients: Arc<()>,
     itself: Weak<Slot>,
 }
 
@@ -194,6 +200,7 @@ impl Slot {
             topics: Arc::clone(topics),
             generations: AtomicU64::new(0),
             present: Mutex::new(None),
+            clients: Arc::default(),
             itself: Weak::clone(itself),
         })
     }
@@ -246,7 +253,7 @@ impl Slot {
             retired: AtomicBool::new(false),
             native,
             batch_bytes,
-            living: Some(Living::new()),
+            living: Some(Living::new(&self.clients)),
         })
     }
 
@@ -275,6 +282,20 @@ impl Slot {
         was_present
     }
 
+    /// Takes the present producer out of service.
+    pub(super) fn close(&self) {
+        self.present().take().into_iter().for_each(retire);
+    }
+
+    /// Waits until the threads of its producers have ended, and returns whether they have. Blocks.
+    pub(super) fn wait_until_closed(&self, within: Duration) -> bool {
+        let since = Instant::now();
+        while Arc::strong_count(&self.clients) > 1 && since.elapsed() < within {
+            std::thread::sleep(A_MOMENT);
+        }
+        Arc::strong_count(&self.clients) == 1
+    }
+
     fn present(&self) -> MutexGuard<'_, Option<Arc<Producer>>> {
         // No code panics while holding the lock, and the data would be sound if it did.
         self.present.lock().unwrap_or_else(PoisonError::into_inner)
@@ -283,7 +304,7 @@ impl Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        self.present().take().into_iter().for_each(retire);
+        self.close();
     }
 }
 

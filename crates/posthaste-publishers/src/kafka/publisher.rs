@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use posthaste_core::publisher::{Batch, PublishError, Publisher, Report};
+use posthaste_core::publisher::{Batch, Capabilities, LaneOrder, PublishError, Publisher, Report};
 use rdkafka::ClientConfig;
 use rdkafka::error::KafkaError;
 
@@ -113,6 +113,9 @@ impl KafkaPublisher {
     }
 }
 
+/// How long the producers may take to end.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// How long a question about topics or the cluster may take.
 fn ask_within(options: &KafkaOptions) -> Duration {
     Duration::from_secs(5).min(options.answer_within / 4)
@@ -126,6 +129,32 @@ impl Publisher for KafkaPublisher {
 
     fn name(&self) -> &'static str {
         "kafka"
+    }
+
+    /// Its batches are divided by librdkafka. A broker drops what its own producer repeats, but not what another one sent
+    /// before, so it does not count as deduplicating.
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::new(LaneOrder::Pipelined)
+    }
+
+    async fn check(&self) -> Result<String, PublishError> {
+        let cluster = self.cluster().await?;
+        let (count, brokers) = (cluster.brokers.len(), cluster.brokers.join(", "));
+        let s = if count == 1 { "" } else { "s" };
+        let id = cluster.id.unwrap_or_else(|| "unknown".to_owned());
+        Ok(format!("kafka, {count} broker{s}: {brokers} (cluster {id})"))
+    }
+
+    /// Waits for answers that are on their way, and for the end of the producers' threads.
+    async fn close(&self) {
+        let slots = [Arc::clone(&self.lone), Arc::clone(&self.lanes)];
+        let closing = tokio::task::spawn_blocking(move || {
+            slots.iter().for_each(|slot| slot.close());
+            slots.iter().all(|slot| slot.wait_until_closed(CLOSE_TIMEOUT))
+        });
+        if !closing.await.unwrap_or_default() {
+            tracing::debug!("the Kafka producers did not end within {CLOSE_TIMEOUT:?}");
+        }
     }
 }
 

@@ -7,8 +7,8 @@ use http::{HeaderMap, StatusCode};
 use posthaste_core::publisher::{ErrorKind, ErrorScope, PublishError};
 use serde::Deserialize;
 
-use super::pace::LONGEST;
 use super::url::WebhookUrl;
+use crate::pace::MAX_PAUSE;
 
 /// What was answered.
 #[derive(Clone, Debug, PartialEq)]
@@ -75,11 +75,8 @@ impl Answer {
             ErrorKind::Transport | ErrorKind::Throttled { .. } => ErrorScope::Broker,
             _ => ErrorScope::Message,
         };
-        Err(PublishError {
-            kind,
-            scope,
-            message: format!("webhook at {}: answered {}{said}; {remedy}", url.host(), self.status),
-        })
+        let message = format!("webhook at {}: answered {}{said}; {remedy}", url.host(), self.status);
+        Err(PublishError::new(kind, scope, message))
     }
 
     /// There is one address for all messages, so an answer that is about the address says something about every message:
@@ -116,7 +113,7 @@ impl Answer {
 
 fn pause(status: StatusCode, headers: &HeaderMap, in_body: Option<f64>) -> Option<Duration> {
     // A slip of a header must not silence a relay, nor keep a message, for days.
-    asked_for(status, headers, in_body).map(|pause| pause.min(LONGEST))
+    asked_for(status, headers, in_body).map(|pause| pause.min(MAX_PAUSE))
 }
 
 fn asked_for(status: StatusCode, headers: &HeaderMap, in_body: Option<f64>) -> Option<Duration> {
@@ -219,9 +216,9 @@ mod tests {
         assert_eq!(answer(429, &[("retry-after", "7, 9")], "").pause(), after(7.0));
         for days in ["86400", "1e18"] {
             let too_long = answer(429, &[("retry-after", days)], "");
-            assert_eq!(too_long.pause(), Some(LONGEST), "{days}");
+            assert_eq!(too_long.pause(), Some(MAX_PAUSE), "{days}");
             let error = too_long.outcome(&url()).unwrap_err();
-            assert_eq!(error.kind, ErrorKind::Throttled { retry_after: LONGEST });
+            assert_eq!(error.kind, ErrorKind::Throttled { retry_after: MAX_PAUSE });
         }
         let past = answer(429, &[("retry-after", "Wed, 21 Oct 2015 07:28:00 GMT")], "");
         assert_eq!(past.pause(), Some(SOME_PATIENCE), "not none at all");

@@ -109,7 +109,7 @@ impl Client {
         Ok(Answer::new(head.status, &head.headers, &read))
     }
 
-    fn away(&self, what: &str) -> PublishError {
+    pub(super) fn away(&self, what: &str) -> PublishError {
         PublishError::transport(format!(
             "webhook at {}: {what}; check publisher.url and the way there; it is tried again until it works",
             self.url.host()

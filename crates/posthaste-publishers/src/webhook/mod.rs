@@ -7,7 +7,7 @@ mod answer;
 mod client;
 mod notice;
 mod options;
-mod pace;
+
 mod publisher;
 mod template;
 mod url;

@@ -99,11 +99,7 @@ mod tests {
     use super::*;
 
     fn delivery(message: Message) -> Delivery {
-        Delivery {
-            message,
-            created_at: DateTime::UNIX_EPOCH,
-            attempt: 1,
-        }
+        Delivery::new(message, DateTime::UNIX_EPOCH)
     }
 
     fn notice(change: impl FnOnce(&mut WebhookOptions)) -> Notice {

@@ -209,11 +209,7 @@ mod tests {
             .key("42")
             .aggregate("Order", "42")
             .header("trace", "t-1");
-        Delivery {
-            message,
-            created_at: DateTime::UNIX_EPOCH,
-            attempt: 3,
-        }
+        Delivery::new(message, DateTime::UNIX_EPOCH).attempt(3)
     }
 
     fn render(template: &str, delivery: &Delivery) -> String {

@@ -46,6 +46,7 @@ impl TableMap {
         Ok(ClaimedMessage {
             message,
             fault: columns.fault,
+            sequence: None,
             created_at,
             attempts: attempts(row)?,
             hash: hash.map(|bytes| StoredHash {

@@ -44,6 +44,7 @@ impl RelayStore for MemoryStore {
                 row.locked_at = Some(now);
                 messages.push(ClaimedMessage {
                     message: row.message.clone(),
+                    sequence: Some(sequence),
                     created_at: row.life.created_at,
                     attempts: row.life.attempts,
                     hash: Some(StoredHash::own(Some(row.hash))),

@@ -265,12 +265,12 @@ impl<P: Publisher> FaultyPublisher<P> {
         let failed = Arc::new(Mutex::new(HashSet::new()));
         let (failures, outer) = (Arc::clone(&failed), report.clone());
         let report = Report::new(move |id, outcome| {
-            if outcome != Outcome::Delivered {
+            if !outcome.is_delivered() {
                 let mut failures = failures.lock().unwrap_or_else(PoisonError::into_inner);
                 failures.extend(lanes.get(&id).cloned());
             }
             let outcome = match outcome {
-                Outcome::Delivered if lost.contains(&id) => {
+                Outcome::DELIVERED if lost.contains(&id) => {
                     Outcome::Failed(PublishError::transient("the acknowledgement was lost, as scripted"))
                 }
                 outcome => outcome,

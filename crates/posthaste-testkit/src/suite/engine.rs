@@ -89,7 +89,7 @@ impl Publisher for OneByOne {
             single.deliveries = vec![delivery];
             let (outer, stopped) = (report.clone(), Arc::clone(&stopped));
             let report = Report::new(move |id, outcome| {
-                if outcome != Outcome::Delivered {
+                if !outcome.is_delivered() {
                     lock(&stopped).extend(lane.clone());
                 }
                 outer.outcome(id, outcome);

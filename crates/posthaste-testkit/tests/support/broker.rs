@@ -34,7 +34,7 @@ impl Broker {
 
     /// One that takes everything.
     pub fn willing() -> Self {
-        Self::new(|_, _| Outcome::Delivered)
+        Self::new(|_, _| Outcome::DELIVERED)
     }
 
     /// When a payload was tried, in milliseconds from the start, and which attempt that was.
@@ -64,7 +64,7 @@ impl Broker {
             let (delay, outcome) = (self.script)(&payload, delivery.attempt);
             self.tried.lock().unwrap().push((at, payload, delivery.attempt));
             sleep(delay).await;
-            stopped = outcome != Outcome::Delivered;
+            stopped = !outcome.is_delivered();
             report.outcome(id, outcome);
         }
     }

@@ -92,7 +92,7 @@ async fn nobody_waits_behind_a_destination_that_is_away() {
     let away = enqueue_to(&memory, "away", 20).await;
     let broker = Broker::new(|payload, _| match payload.strip_prefix("away") {
         Some(_) => Outcome::Failed(PublishError::transport("no such topic").at("away")),
-        None => Outcome::Delivered,
+        None => Outcome::DELIVERED,
     });
     let (shutdown, relay) = start(&memory, broker.clone(), small_batches());
     sleep(SECOND * 20).await;

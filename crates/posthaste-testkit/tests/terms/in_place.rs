@@ -54,7 +54,7 @@ async fn a_key_waits_for_its_head_and_nobody_waits_for_another_key() {
         let ids = enqueue(&store, ["a1", "b1", "a2", "1", "a3", "b2"]).await;
         let broker = Broker::new(|payload, attempt| match (payload, attempt) {
             ("a1", 1 | 2) | ("a3", 1) => busy(),
-            _ => Outcome::Delivered,
+            _ => Outcome::DELIVERED,
         });
         let report = drain(&store, broker.clone(), config()).await;
         assert_eq!(broker.attempts_of("a1"), [(0, 1), (100, 2), (300, 3)]);
@@ -78,9 +78,9 @@ async fn a_retry_does_not_wait_for_a_slow_neighbour() {
     let store = store(UNCOUNTED);
     let ids = enqueue(&store, ["a1", "b1"]).await;
     let broker = Broker::slow(|payload, attempt| match (payload, attempt) {
-        ("b1", _) => (SECOND * 10, Outcome::Delivered),
+        ("b1", _) => (SECOND * 10, Outcome::DELIVERED),
         (_, 1) => (Duration::ZERO, busy()),
-        _ => (Duration::ZERO, Outcome::Delivered),
+        _ => (Duration::ZERO, Outcome::DELIVERED),
     });
     let (shutdown, relay) = start(&store, broker.clone(), config());
     sleep(SECOND).await;
@@ -96,7 +96,7 @@ async fn a_relay_that_stops_gives_waiting_messages_back_at_once() {
     for table in [BARE, UNCOUNTED] {
         let store = store(table);
         let ids = enqueue(&store, ["a1", "a2", "b1"]).await;
-        let broker = Broker::new(|payload, _| if payload == "a1" { busy() } else { Outcome::Delivered });
+        let broker = Broker::new(|payload, _| if payload == "a1" { busy() } else { Outcome::DELIVERED });
         let mut patient = config();
         patient.retry.backoff = posthaste_core::Backoff::Schedule { delays: vec![MINUTE] };
         let (shutdown, relay) = start(&store, broker.clone(), patient);
@@ -119,7 +119,7 @@ async fn the_lease_is_renewed_while_messages_wait() {
     for table in [BARE, UNCOUNTED] {
         let store = store(table);
         let [id] = enqueue(&store, ["a1"]).await;
-        let broker = Broker::new(|_, attempt| if attempt == 1 { busy() } else { Outcome::Delivered });
+        let broker = Broker::new(|_, attempt| if attempt == 1 { busy() } else { Outcome::DELIVERED });
         let mut patient = config();
         patient.retry.backoff = posthaste_core::Backoff::Schedule {
             delays: vec![LEASE * 5],
@@ -190,8 +190,8 @@ async fn a_hanging_publisher_is_given_up_and_its_messages_are_tried_again_in_ord
     let store = store(BARE);
     enqueue(&store, ["a1", "a2", "b1"]).await;
     let broker = Broker::slow(|payload, attempt| match (payload, attempt) {
-        ("a1", 1) => (MINUTE * 60, Outcome::Delivered),
-        _ => (Duration::ZERO, Outcome::Delivered),
+        ("a1", 1) => (MINUTE * 60, Outcome::DELIVERED),
+        _ => (Duration::ZERO, Outcome::DELIVERED),
     });
     let brisk = RelayConfig {
         publish_timeout: SECOND,

@@ -53,7 +53,7 @@ async fn a_row_that_somebody_changed_meanwhile_is_a_lost_lease() {
         ..MemoryTable::default()
     });
     let ids = enqueue(&store, ["1", "2"]).await;
-    let broker = Broker::slow(|_, _| (SECOND * 2, Outcome::Delivered));
+    let broker = Broker::slow(|_, _| (SECOND * 2, Outcome::DELIVERED));
     let (shutdown, relay) = start(&store, broker.clone(), config());
     sleep(SECOND).await;
     store.change_version(ids[0]);

@@ -15,7 +15,7 @@ const PAYLOADS: [&str; 5] = ["1", "2", "3", "4", "5"];
 
 /// Every message takes a second, so that its row can be locked meanwhile.
 fn slow() -> Broker {
-    Broker::slow(|_, _| (SECOND, Outcome::Delivered))
+    Broker::slow(|_, _| (SECOND, Outcome::DELIVERED))
 }
 
 fn lock(memory: &MemoryStore, id: posthaste_core::MessageId) -> MemoryTx {
@@ -60,7 +60,7 @@ async fn a_locked_row_that_was_to_be_given_back_is_when_the_lock_is_gone() {
     let broker = Broker::slow(|payload, attempt| match (payload, attempt) {
         // The rest of its lane is given back.
         ("a1", 1) => (SECOND, busy()),
-        _ => (Duration::ZERO, Outcome::Delivered),
+        _ => (Duration::ZERO, Outcome::DELIVERED),
     });
     let (shutdown, relay) = start(&memory, broker.clone(), config());
     sleep(SECOND / 2).await;

@@ -86,7 +86,7 @@ async fn a_message_that_is_throttled_alone_waits_alone() {
     error.scope = ErrorScope::Message;
     let broker = Broker::new(move |payload, _| match payload {
         "slow" => Outcome::Failed(error.clone()),
-        _ => Outcome::Delivered,
+        _ => Outcome::DELIVERED,
     });
     let (shutdown, relay) = start(&store, broker.clone(), config());
     sleep(SECOND * 5).await;

@@ -20,7 +20,7 @@ type Script = HashMap<&'static str, Vec<(u64, Outcome)>>;
 
 fn script() -> impl Strategy<Value = Script> {
     let outcome = prop_oneof![
-        4 => Just(Outcome::Delivered),
+        4 => Just(Outcome::DELIVERED),
         4 => Just(busy()),
         2 => Just(Outcome::Failed(PublishError::unknown("no answer"))),
         2 => Just(Outcome::Failed(PublishError::transport("connection refused"))),
@@ -49,7 +49,7 @@ async fn deliver(table: MemoryTable, script: Script, batch_size: u32) {
         let times = asked.entry(payload.to_owned()).or_default();
         *times += 1;
         let answer = script.get(payload).and_then(|answers| answers.get(*times - 1));
-        let (delay, outcome) = answer.cloned().unwrap_or((0, Outcome::Delivered));
+        let (delay, outcome) = answer.cloned().unwrap_or((0, Outcome::DELIVERED));
         (Duration::from_millis(delay), outcome)
     });
     let mut config = RelayConfig { batch_size, ..config() };

@@ -105,7 +105,7 @@ async fn a_message_that_kills_its_worker_on_the_last_attempt_ends_dead() {
 async fn nothing_is_taken_from_a_worker_that_is_only_slow() {
     let store = store(LOCKED_AT);
     let [id] = enqueue(&store, ["1"]).await;
-    let slow = Broker::slow(|_, _| (MINUTE * 25, Outcome::Delivered));
+    let slow = Broker::slow(|_, _| (MINUTE * 25, Outcome::DELIVERED));
     // Renewed every ten minutes, and so never stalled in less than half an hour, though `stalled_after` says five minutes.
     let patient = RelayConfig {
         lease: MINUTE * 30,

@@ -66,7 +66,7 @@ async fn a_message_does_not_die_of_a_verdict_that_was_refused_before() {
         let is_mended = Arc::clone(&mended);
         let broker = Broker::new(move |_, _| {
             if is_mended.load(Ordering::SeqCst) {
-                Outcome::Delivered
+                Outcome::DELIVERED
             } else {
                 Outcome::Failed(PublishError::permanent("not this one"))
             }
@@ -95,7 +95,7 @@ async fn a_failure_that_is_refused_is_not_overtaken() {
     refusing.refuse([ids[0]]);
     let broker = Broker::slow(|payload, attempt| match (payload, attempt) {
         ("a1", 1) => (Duration::ZERO, busy()),
-        _ => (Duration::ZERO, Outcome::Delivered),
+        _ => (Duration::ZERO, Outcome::DELIVERED),
     });
     let shutdown = CancellationToken::new();
     let relay = Relay::new(refusing.clone(), broker.clone()).config(config());
@@ -234,7 +234,7 @@ async fn a_message_whose_release_is_refused_is_published_when_its_lease_is_over(
     let broker = Broker::slow(|payload, attempt| match (payload, attempt) {
         // The rest of its lane is given back.
         ("a1", 1) => (SECOND, busy()),
-        _ => (Duration::ZERO, Outcome::Delivered),
+        _ => (Duration::ZERO, Outcome::DELIVERED),
     });
     let shutdown = CancellationToken::new();
     let relay = Relay::new(refusing.clone(), broker.clone()).config(config());

@@ -20,9 +20,9 @@ const LOCKED: MemoryTable = MemoryTable {
 /// Delivers everything at once, except for `slow`.
 fn broker() -> Broker {
     Broker::slow(|payload, _| match payload {
-        "slow" => (SECOND * 5, Outcome::Delivered),
-        "hanging" => (MINUTE * 60, Outcome::Delivered),
-        _ => (Duration::ZERO, Outcome::Delivered),
+        "slow" => (SECOND * 5, Outcome::DELIVERED),
+        "hanging" => (MINUTE * 60, Outcome::DELIVERED),
+        _ => (Duration::ZERO, Outcome::DELIVERED),
     })
 }
 
@@ -32,9 +32,9 @@ async fn all_verdicts_of_a_claim_are_written_at_once_when_the_last_one_is_known(
     let store = store(LOCKED);
     let ids = enqueue(&store, ["1", "slow", "a1", "b1", "b2"]).await;
     let broker = Broker::slow(|payload, _| match payload {
-        "slow" => (SECOND * 5, Outcome::Delivered),
+        "slow" => (SECOND * 5, Outcome::DELIVERED),
         "a1" => (SECOND, busy()),
-        _ => (Duration::ZERO, Outcome::Delivered),
+        _ => (Duration::ZERO, Outcome::DELIVERED),
     });
     let (shutdown, relay) = start(&store, broker, config());
     sleep(SECOND * 4).await;

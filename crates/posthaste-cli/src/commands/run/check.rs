@@ -8,7 +8,7 @@ use crate::{metrics, schema, terminal};
 
 pub(super) async fn run(config: &Config, json: bool) -> anyhow::Result<()> {
     let database = &config.database;
-    let outlet = wiring::publisher(config)?;
+    let publisher = wiring::publisher(config)?;
     let _listener = metrics::listen(&config.metrics).await?;
     wiring::probe(database).await?;
     wiring::writable(database)?;
@@ -44,7 +44,7 @@ pub(super) async fn run(config: &Config, json: bool) -> anyhow::Result<()> {
     } else {
         return schema::prepare(&*store, database).await;
     };
-    let publisher = outlet.probe().await?;
+    let publisher = publisher.check().await?;
     let address = database.url();
     let listen = config.metrics.listen;
     let mut out = terminal::stdout();

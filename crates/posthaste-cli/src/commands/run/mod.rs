@@ -7,14 +7,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{ArgGroup, Args};
-use posthaste_core::StoreError;
 use posthaste_core::store::Store;
+use posthaste_core::{Publisher, StoreError};
 use posthaste_relay::Relay;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::config::{Config, Database, PublisherKind};
 use crate::metrics::{self, Probes};
-use crate::wiring::{self, Outlet};
+use crate::wiring;
 use crate::{schema, shutdown};
 
 /// Deliver what applications enqueue, until SIGTERM or SIGINT
@@ -58,12 +58,11 @@ impl Run {
             return check::run(&config, self.json).await;
         }
         let stop = shutdown::on_signal()?;
-        let outlet = wiring::publisher(&config)?;
-        let publisher = Arc::clone(&outlet.publisher);
+        let publisher = wiring::publisher(&config)?;
         let probes = Probes::default();
         let _listener = metrics::serve(&config.metrics, probes.clone()).await?;
         // Beside the relay, which goes on without it: a broker that is away is said once, and not with every message.
-        let _watch = AbortOnDropHandle::new(tokio::spawn(watch(outlet)));
+        let _watch = AbortOnDropHandle::new(tokio::spawn(watch(Arc::clone(&publisher))));
         let waiting = reachable_store(&config.database);
         let Some(store) = stop.run_until_cancelled(waiting).await else {
             return Ok(());
@@ -85,11 +84,11 @@ impl Run {
 }
 
 /// Looks for the publisher's broker until it is found; says so if it is not.
-async fn watch(outlet: Outlet) {
+async fn watch(publisher: Arc<dyn Publisher>) {
     let mut wait = FIRST_WAIT;
     let mut said = false;
     loop {
-        match outlet.probe().await {
+        match publisher.check().await {
             Ok(found) => {
                 if said {
                     tracing::info!("found {found}");

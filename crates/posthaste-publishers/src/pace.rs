@@ -1,21 +1,22 @@
-//! How fast the receiver takes notifications.
+//! Pauses that a receiver asks for.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Shared by all that post to one webhook: when the receiver asks one for patience, all of them are patient.
+/// Shared by all calls to one receiver: when it asks one of them to wait, all of them wait.
 #[derive(Debug, Default)]
-pub(super) struct Pace(Mutex<Option<Instant>>);
+pub struct Pace(Mutex<Option<Instant>>);
 
-/// The longest that a receiver may silence a relay: a slip of a header must not silence it for ever.
-pub(super) const LONGEST: Duration = Duration::from_hours(1);
+/// The longest pause that is kept to: a slip of a header must not silence a relay for days.
+pub(crate) const MAX_PAUSE: Duration = Duration::from_hours(1);
 
 impl Pace {
-    /// Nothing is to be sent for this long. A shorter pause does not end a longer one. Returns what is kept of it.
-    pub(super) fn pause(&self, pause: Duration) -> Duration {
-        let pause = pause.min(LONGEST);
+    /// Nothing is to be sent for this long. A shorter pause does not end a longer one. Returns how long it is kept to,
+    /// an hour at most.
+    pub fn pause(&self, pause: Duration) -> Duration {
+        let pause = pause.min(MAX_PAUSE);
         let until = Instant::now() + pause;
         let mut paused = self.paused();
         *paused = Some(paused.map_or(until, |earlier| earlier.max(until)));
@@ -23,7 +24,7 @@ impl Pace {
     }
 
     /// When sending may go on, if it may not now.
-    pub(super) fn paused_until(&self) -> Option<Instant> {
+    pub fn paused_until(&self) -> Option<Instant> {
         let now = Instant::now();
         self.paused().filter(|until| *until > now)
     }
@@ -41,7 +42,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn the_longest_pause_holds_and_none_is_for_ever() {
+    async fn the_longest_pause_holds_and_none_lasts_longer_than_the_limit() {
         let (pace, begin) = (Pace::default(), Instant::now());
         assert_eq!(pace.paused_until(), None);
         pace.pause(Duration::from_secs(3));
@@ -49,6 +50,6 @@ mod tests {
         assert_eq!(pace.paused_until(), Some(begin + Duration::from_secs(3)));
         advance(Duration::from_secs(3)).await;
         assert_eq!(pace.paused_until(), None);
-        assert_eq!(pace.pause(Duration::MAX), LONGEST);
+        assert_eq!(pace.pause(Duration::MAX), MAX_PAUSE);
     }
 }
