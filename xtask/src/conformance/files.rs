@@ -7,7 +7,7 @@ use std::{
 use anyhow::Context;
 
 /// Where tests are looked for.
-const PLACES: [&str; 3] = ["crates", "examples", "xtask"];
+const PLACES: [&str; 4] = ["crates", "examples", "tools", "xtask"];
 
 /// Where each public function is a case that every backend runs.
 const SUITE: &str = "crates/posthaste-testkit/src/suite/";
