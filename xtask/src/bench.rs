@@ -8,7 +8,7 @@ use posthaste_servers::{KafkaCluster, PostgresOptions, PostgresServer};
 
 use crate::{kafka, process, workspace};
 
-/// Measure the release build on a private PostgreSQL that waits for its disk, and on a private Kafka
+/// Measure what is shipped (`--profile dist`) on a private PostgreSQL that waits for its disk, and on a private Kafka
 ///
 /// Where Kafka cannot be had, what needs it is left out.
 /// The figures are written to a file named for the time, and again to latest.json beside it.
@@ -39,7 +39,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         .join(Utc::now().format("%Y%m%dT%H%M%SZ.json").to_string());
 
     // Built before the server starts, which then has nothing to share the machine with.
-    process::demand(workspace::cargo().args(["build", "--release", "-p", "posthaste-bench"]))?;
+    process::demand(workspace::cargo().args(["build", "--profile", "dist", "-p", "posthaste-bench"]))?;
     let options = PostgresOptions {
         durable: true,
         ..PostgresOptions::default()
@@ -49,7 +49,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let kafka = start_kafka(&arguments.only);
 
     let mut bench = workspace::cargo();
-    bench.args(["run", "--release", "-p", "posthaste-bench", "--"]);
+    bench.args(["run", "--profile", "dist", "-p", "posthaste-bench", "--"]);
     bench.args(arguments.quick.then_some("--quick"));
     for name in &arguments.only {
         bench.args(["--only", name]);

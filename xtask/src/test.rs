@@ -2,9 +2,12 @@
 
 mod failures;
 mod listener;
+mod needs;
+mod plan;
 mod programs;
 mod second_runs;
 mod suites;
+mod times;
 
 use std::{
     env,
@@ -13,11 +16,9 @@ use std::{
     thread,
 };
 
-use self::{
-    failures::Failures,
-    second_runs::{SECOND_RUNS, SecondRun},
-    suites::Suites,
-};
+use clap::builder::PossibleValuesParser;
+
+use self::{failures::Failures, needs::Needs, plan::Plan, second_runs::SecondRun, times::Times};
 use crate::{
     openssl, pgbouncer, process, python,
     server::{Kind, Server},
@@ -37,9 +38,17 @@ const TESTS_PER_CORE: usize = 3;
 /// store on Debian's version and then on 18, with pip into target/xtask/postgres-18.
 ///
 /// What failed is named at the end, with what it said, after it was run again alone. Up to three tests that fail among others
-/// and pass five times alone do not fail the run.
+/// and pass five times alone do not fail the run. Then come the suites with their times, and the slowest tests.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
+    /// Run these suites only, on the servers that they need
+    #[arg(long, value_name = "SUITE", value_delimiter = ',', value_parser = PossibleValuesParser::new(plan::names()))]
+    only: Vec<String>,
+
+    /// Name the suites, with what is in them, and run nothing
+    #[arg(long)]
+    list: bool,
+
     /// Leave the servers running afterwards; `cargo xtask services down` stops them
     #[arg(long)]
     keep: bool,
@@ -50,37 +59,33 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    if arguments.list {
+        print!("{}", plan::list());
+        return Ok(ExitCode::SUCCESS);
+    }
     openssl::provide();
-    let mut suites = Suites::default();
-    suites.add("Rust: unit, documentation and in-memory tests");
-    let servers: Vec<Server> = Kind::FIRST
-        .into_iter()
-        .filter_map(|kind| suites.provide(kind.title(), kind.name(), || kind.start("test")))
+    let plan = Plan::of(&arguments.only, &arguments.cargo_test);
+    let mut needs = Needs::default();
+    let servers: Vec<Server> = plan
+        .servers()
+        .filter_map(|kind| needs.provide(kind.title(), kind.name(), || kind.start("test")))
         .collect();
-    suites.provide("PgBouncer in transaction mode", "pgbouncer", pgbouncer::provide);
-    let python = suites.provide("Python writes to the outbox", "python", || {
-        let drivers: Vec<_> = servers.iter().filter_map(|server| driver(server.kind())).collect();
-        anyhow::ensure!(!drivers.is_empty(), "needs PostgreSQL or MariaDB");
-        python::provide(&drivers)
-    });
+    let environment = environment_of_all(&plan, &servers, &mut needs);
 
-    let mut environment: Vec<_> = servers.iter().flat_map(environment).collect();
-    if let Some(path) = &python {
-        environment.push(("POSTHASTE_TEST_PYTHONPATH".into(), path.display().to_string()));
+    let mut times = Times::default();
+    let mut failures = Failures::default();
+    if plan.has_first_run() {
+        let words = plan.arguments();
+        // Apart from the run, so that cargo shows its progress.
+        let built = process::run(cargo_test(&before_harness(&words)).arg("--no-run"))?;
+        if !built.success() {
+            return Ok(ExitCode::FAILURE);
+        }
+        failures.append(run_first(&environment, &words, &mut times)?);
     }
-    environment.push((suites::WITHOUT.into(), suites.missing()));
-    environment.extend(test_threads());
-    // Apart from the run, so that cargo shows its progress.
-    let built = process::run(cargo_test(&before_harness(&arguments.cargo_test)).arg("--no-run"))?;
-    if !built.success() {
-        return Ok(ExitCode::FAILURE);
-    }
-    let mut failures = run_first(&environment, &arguments.cargo_test)?;
-    for second in SECOND_RUNS
-        .iter()
-        .filter(|second| second.is_wanted(&arguments.cargo_test))
-    {
-        failures.append(run_again(second, &mut suites, &environment, &arguments.cargo_test));
+    for second in &plan.second_runs {
+        let words = plan.arguments_again(second);
+        failures.append(run_again(second, &mut needs, &environment, &words, &mut times));
     }
 
     if arguments.keep {
@@ -90,10 +95,10 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
             services::leave(server)?;
         }
     }
-    println!("\nSuites\n{suites}");
+    println!("\nWhat the tests need\n{needs}\n{times}");
     println!("{failures}");
-    if !suites.is_complete() && in_ci() {
-        println!("CI=true, and there every suite must run: failed.");
+    if !needs.is_complete() && in_ci() {
+        println!("CI=true, and there nothing may be missing: failed.");
         return Ok(ExitCode::FAILURE);
     }
     Ok(if failures.are_bearable() {
@@ -103,27 +108,51 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     })
 }
 
-fn run_first(environment: &[(String, String)], arguments: &[String]) -> anyhow::Result<Failures> {
+/// Where the tests find the servers, and what else they need.
+fn environment_of_all(plan: &Plan, servers: &[Server], needs: &mut Needs) -> Vec<(String, String)> {
+    let mut environment: Vec<_> = servers.iter().flat_map(environment).collect();
+    if plan.needs_pgbouncer() {
+        needs.provide("PgBouncer in transaction mode", "pgbouncer", pgbouncer::provide);
+    }
+    if plan.needs_python() {
+        let path = needs.provide("Python writes to the outbox", "python", || {
+            let again = plan.second_runs.iter().map(|second| second.kind);
+            let kinds = servers.iter().map(Server::kind).chain(again);
+            let drivers: Vec<_> = kinds.filter_map(driver).collect();
+            anyhow::ensure!(!drivers.is_empty(), "needs PostgreSQL or MariaDB");
+            python::provide(&drivers)
+        });
+        environment.extend(path.map(|path| ("POSTHASTE_TEST_PYTHONPATH".into(), path.display().to_string())));
+    }
+    environment.push((needs::WITHOUT.into(), needs.missing()));
+    environment.extend(test_threads());
+    environment
+}
+
+fn run_first(environment: &[(String, String)], arguments: &[String], times: &mut Times) -> anyhow::Result<Failures> {
+    let programs = programs::of(cargo_test(&before_harness(arguments)))?;
     let mut failures = Failures::default();
     let mut tests = cargo_test(arguments);
     tests.envs(environment.iter().map(|(name, value)| (name, value)));
-    failures.listen(tests)?;
-    if !failures.are_bearable() {
-        let programs = programs::of(cargo_test(&before_harness(arguments)))?;
-        failures.run_alone(&programs, environment)?;
-    }
+    failures.listen(tests, &programs, None, times)?;
+    failures.run_alone(&programs, environment)?;
     Ok(failures)
 }
 
 /// Runs some tests once more, on a server that lives as long as they do. Nothing fails if they were left out because there
 /// is no such server.
-fn run_again(second: &SecondRun, suites: &mut Suites, first: &[(String, String)], arguments: &[String]) -> Failures {
+fn run_again(
+    second: &SecondRun,
+    needs: &mut Needs,
+    first: &[(String, String)],
+    arguments: &[String],
+    times: &mut Times,
+) -> Failures {
     let start = || second.kind.start("test");
-    let name = second.kind.name();
     let server = if second.optional {
-        suites.provide_if_possible(second.title, name, start)
+        needs.provide_if_possible(second.title, second.name(), start)
     } else {
-        suites.provide(second.title, name, start)
+        needs.provide(second.title, second.name(), start)
     };
     let Some(server) = server else {
         return Failures::default();
@@ -131,11 +160,8 @@ fn run_again(second: &SecondRun, suites: &mut Suites, first: &[(String, String)]
     let mut environment_of_both = first.to_vec();
     // Later ones replace earlier ones.
     environment_of_both.extend(environment(&server));
-    let tests = second.run(
-        cargo_test(&before_harness(arguments)),
-        &environment_of_both,
-        &second_runs::harness(arguments),
-    );
+    let build = cargo_test(&before_harness(arguments));
+    let tests = second.run(build, &environment_of_both, &second_runs::harness(arguments), times);
     tests.unwrap_or_else(|error| {
         let mut failures = Failures::default();
         failures.note(format!("{}: {error:#}", second.title));
@@ -145,7 +171,7 @@ fn run_again(second: &SecondRun, suites: &mut Suites, first: &[(String, String)]
 
 /// More tests at a time than there are cores: most of them wait for a server, or for time to pass.
 fn test_threads() -> Option<(String, String)> {
-    let name = "RUST_TEST_THREADS";
+    let name = times::THREADS;
     if env::var_os(name).is_some() {
         return None;
     }
@@ -165,9 +191,9 @@ fn environment(server: &Server) -> Vec<(String, String)> {
 /// With what Python connects to it, if it is a database.
 fn driver(kind: Kind) -> Option<python::Driver> {
     match kind {
-        Kind::Postgres => Some(python::PSYCOPG),
-        Kind::MariaDb => Some(python::PYMYSQL),
-        Kind::Kafka | Kind::Redis | Kind::MySql | Kind::Postgres18 => None,
+        Kind::Postgres | Kind::Postgres18 => Some(python::PSYCOPG),
+        Kind::MariaDb | Kind::MySql => Some(python::PYMYSQL),
+        Kind::Kafka | Kind::Redis => None,
     }
 }
 

@@ -29,7 +29,7 @@ pub enum Trouble {
 ///
 /// Every case gets an outbox of its own from [`Backend::fresh`] and runs beside other cases, so outboxes must not see
 /// each other: a schema, a table prefix or a file each. Verbs without a result panic when the database fails.
-/// `tests/conformance.rs` of this crate is the smallest example.
+/// `tests/it/conformance.rs` of this crate is the smallest example.
 pub trait Backend: Sized + Send + Sync + 'static {
     /// The store.
     type Store: RelayStore + AdminStore + ProducerStore + SchemaStore + Clone;

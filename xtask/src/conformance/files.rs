@@ -7,7 +7,7 @@ use std::{
 use anyhow::Context;
 
 /// Where tests are looked for.
-const PLACES: [&str; 3] = ["crates", "examples", "xtask"];
+const PLACES: [&str; 4] = ["crates", "examples", "tools", "xtask"];
 
 /// Where each public function is a case that every backend runs.
 const SUITE: &str = "crates/posthaste-testkit/src/suite/";
@@ -102,7 +102,8 @@ pub(super) fn tables(root: &Path) -> anyhow::Result<BTreeSet<Table>> {
                     .map(str::to_owned)
             };
             tables.insert(Table {
-                name: format!("{store}/{}", table.trim_start_matches("tables__")),
+                // Before it stand the test program and its modules.
+                name: format!("{store}/{}", table.rsplit("__").next().unwrap_or(table)),
                 left_out: text.lines().filter_map(case).collect(),
             });
         }
@@ -121,15 +122,15 @@ mod tests {
         for (path, text) in [
             ("crates/posthaste-testkit/src/suite/claim.rs", ""),
             (
-                "crates/posthaste-testkit/tests/snapshots/conformance__some_cases_are_not_for_it.snap",
+                "crates/posthaste-testkit/tests/it/snapshots/it__conformance__some_cases_are_not_for_it.snap",
                 "---\n---\n2 of 2 cases run\n",
             ),
             (
-                "crates/posthaste-mysql/tests/tables/snapshots/tables__usage__some_cases_are_not_for_it.snap",
+                "crates/posthaste-mysql/tests/it/tables/snapshots/it__tables__usage__some_cases_are_not_for_it.snap",
                 left_out,
             ),
             (
-                "crates/posthaste-mysql/tests/snapshots/statements__list.snap",
+                "crates/posthaste-mysql/tests/it/snapshots/it__statements__list.snap",
                 "claim::b",
             ),
             ("crates/posthaste-cli/target/debug/out.rs", ""),

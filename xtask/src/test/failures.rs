@@ -11,7 +11,11 @@ use std::{
     process::Command,
 };
 
-use super::{listener::Listener, programs::Program};
+use super::{
+    listener::Listener,
+    programs::{self, Program},
+    times::{self, Times},
+};
 use crate::process;
 
 /// How often a failed test must pass alone, in a row.
@@ -24,6 +28,8 @@ const SHAKEN: usize = 3;
 pub(super) struct Failure {
     /// Unknown where it is an example in the documentation.
     pub(super) program: Option<PathBuf>,
+    /// What a reader knows the program by.
+    pub(super) whose: Option<String>,
     pub(super) test: String,
     pub(super) said: Vec<String>,
 }
@@ -42,11 +48,28 @@ pub(super) struct Failures {
 }
 
 impl Failures {
-    /// Runs tests in plain sight, and notes what fails.
-    pub(super) fn listen(&mut self, mut tests: Command) -> anyhow::Result<()> {
-        let mut listener = Listener::new(Path::new(tests.get_program()));
+    /// Runs tests in plain sight, notes what fails, and how long all of it takes. `programs` are those that the command runs;
+    /// their times count for `suite`, or else for the suite that each of them belongs to.
+    pub(super) fn listen(
+        &mut self,
+        mut tests: Command,
+        programs: &[Program],
+        suite: Option<&str>,
+        times: &mut Times,
+    ) -> anyhow::Result<()> {
+        let mut listener = Listener::new(Path::new(tests.get_program()), times::threads(&tests));
         let status = process::run_told(&mut tests, |line| listener.hear(line))?;
-        let heard = listener.end();
+        let mut heard = listener.end();
+        for (program, run) in heard.runs {
+            // The examples in the documentation are compiled in that time.
+            let Some(program) = programs::find(programs, program.as_deref()) else {
+                continue;
+            };
+            times.add(suite.unwrap_or_else(|| program.suite()), &program.to_string(), run);
+        }
+        for failure in &mut heard.failures {
+            failure.whose = programs::find(programs, failure.program.as_deref()).map(Program::to_string);
+        }
         if !status.success() && heard.failures.is_empty() && heard.unfinished.is_empty() {
             self.silent
                 .push(format!("`{}` failed: {status}", process::shown(&tests)));
@@ -59,7 +82,7 @@ impl Failures {
     /// Runs what failed again, alone.
     pub(super) fn run_alone(&mut self, programs: &[Program], environment: &[(String, String)]) -> anyhow::Result<()> {
         for failure in std::mem::take(&mut self.fresh) {
-            let program = programs.iter().find(|program| failure.is_in(program));
+            let program = programs::find(programs, failure.program.as_deref());
             let mut passes = program.is_some();
             for _ in 0..TIMES_ALONE {
                 let Some(program) = program.filter(|_| passes) else {
@@ -89,14 +112,6 @@ impl Failures {
     /// Whether the run as a whole passed.
     pub(super) fn are_bearable(&self) -> bool {
         self.lasting.is_empty() && self.fresh.is_empty() && self.silent.is_empty() && self.shaken.len() <= SHAKEN
-    }
-}
-
-impl Failure {
-    /// Cargo says the path from the workspace in one place, and from the root in the other.
-    fn is_in(&self, program: &Program) -> bool {
-        let ours = self.program.as_deref().and_then(Path::file_name);
-        ours.is_some() && ours == program.file_name()
     }
 }
 
@@ -130,8 +145,8 @@ impl fmt::Display for Failures {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let program = self.program.as_deref().and_then(Path::file_name).unwrap_or_default();
-        writeln!(f, "  {} ({})", self.test, program.display())?;
+        let whose = self.whose.as_deref().unwrap_or("example in the documentation");
+        writeln!(f, "  {} ({whose})", self.test)?;
         for line in &self.said {
             writeln!(f, "    | {line}")?;
         }
@@ -146,6 +161,7 @@ mod tests {
     fn failures(shaken: usize, lasting: usize) -> Failures {
         let failure = |test: usize| Failure {
             program: Some("target/cli-1".into()),
+            whose: Some("posthaste-cli: cli".into()),
             test: format!("run::t{test}"),
             said: vec!["left: 1".into()],
         };
@@ -164,7 +180,11 @@ mod tests {
         assert!(!failures(SHAKEN + 1, 0).are_bearable());
         assert!(!failures(0, 1).are_bearable());
         let said = failures(1, 1).to_string();
-        assert_eq!(said.matches("  run::t0 (cli-1)\n    | left: 1\n").count(), 2, "{said}");
+        assert_eq!(
+            said.matches("  run::t0 (posthaste-cli: cli)\n    | left: 1\n").count(),
+            2,
+            "{said}"
+        );
     }
 
     #[test]
@@ -172,7 +192,7 @@ mod tests {
         let mut failures = Failures::default();
         let mut tests = Command::new("sh");
         tests.args(["-c", "exit 3"]);
-        failures.listen(tests)?;
+        failures.listen(tests, &[], None, &mut Times::default())?;
         assert!(!failures.are_bearable(), "{failures}");
         Ok(())
     }
@@ -199,7 +219,8 @@ mod tests {
         let programs = super::super::programs::read(&message);
 
         let mut failures = Failures::default();
-        failures.listen(programs[0].command(&[], &[]))?;
+        let mut times = Times::default();
+        failures.listen(programs[0].command(&[], &[]), &programs, None, &mut times)?;
         assert!(!failures.are_bearable(), "nothing was run alone yet");
         failures.run_alone(&programs, &[])?;
 

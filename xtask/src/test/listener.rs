@@ -1,8 +1,14 @@
 //! Reads what tests print.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    time::Instant,
+};
 
-use super::failures::Failure;
+use super::{
+    failures::Failure,
+    times::{ProgramRun, Stopwatch},
+};
 
 /// How much of what a failed test said is kept: its beginning, where the reason stands.
 const LINES: usize = 20;
@@ -13,8 +19,10 @@ pub(super) struct Listener {
     heard: Heard,
     /// Whose lines these are. None for examples in the documentation.
     program: Option<PathBuf>,
-    /// Whether tests were begun whose result was not said yet.
-    running: bool,
+    /// How many of its tests run at a time.
+    threads: usize,
+    /// Runs while tests were begun whose result was not said yet.
+    watch: Option<Stopwatch>,
     part: Part,
     /// What each failed test of this program said.
     sections: Vec<(String, Vec<String>)>,
@@ -30,6 +38,8 @@ pub(super) struct Heard {
     pub(super) failures: Vec<Failure>,
     /// Programs that ended without a result: crashed, or killed.
     pub(super) unfinished: Vec<String>,
+    /// What each program took.
+    pub(super) runs: Vec<(Option<PathBuf>, ProgramRun)>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -40,11 +50,12 @@ enum Part {
 }
 
 impl Listener {
-    pub(super) fn new(program: &Path) -> Self {
+    pub(super) fn new(program: &Path, threads: usize) -> Self {
         Self {
             heard: Heard::default(),
             program: Some(program.to_owned()),
-            running: false,
+            threads,
+            watch: None,
             part: Part::Tests,
             sections: Vec::new(),
             talks: false,
@@ -58,7 +69,7 @@ impl Listener {
         } else if line.starts_with("   Doc-tests ") {
             self.begin(None);
         } else if line.starts_with("running ") && (line.ends_with(" tests") || line.ends_with(" test")) {
-            self.running = true;
+            self.watch = Some(Stopwatch::start(Instant::now()));
         } else if line.starts_with("test result: ") {
             self.result();
         } else if line == "failures:" {
@@ -68,6 +79,8 @@ impl Listener {
             self.names.clear();
         } else if self.part == Part::Failures {
             self.failure(line);
+        } else if let Some(watch) = &mut self.watch {
+            watch.hear(line, Instant::now());
         }
     }
 
@@ -77,7 +90,7 @@ impl Listener {
     }
 
     fn begin(&mut self, program: Option<PathBuf>) {
-        if self.running {
+        if self.watch.is_some() {
             let whose = self
                 .program
                 .as_deref()
@@ -112,10 +125,15 @@ impl Listener {
     }
 
     fn result(&mut self) {
+        if let Some(watch) = self.watch.take() {
+            let run = watch.stop(self.threads, Instant::now());
+            self.heard.runs.push((self.program.clone(), run));
+        }
         for test in std::mem::take(&mut self.names) {
             let section = self.sections.iter().find(|(name, _)| *name == test);
             self.heard.failures.push(Failure {
                 program: self.program.clone(),
+                whose: None,
                 said: section.map_or_else(Vec::new, |(_, said)| said.clone()),
                 test,
             });
@@ -124,7 +142,7 @@ impl Listener {
     }
 
     fn clear(&mut self) {
-        self.running = false;
+        self.watch = None;
         self.part = Part::Tests;
         self.talks = false;
         self.sections.clear();
@@ -144,7 +162,7 @@ mod tests {
     use super::*;
 
     fn heard(text: &str) -> Heard {
-        let mut listener = Listener::new(Path::new("cargo"));
+        let mut listener = Listener::new(Path::new("cargo"), 2);
         text.lines().for_each(|line| listener.hear(line));
         listener.end()
     }
@@ -189,6 +207,15 @@ error: 1 target failed:
 ",
         );
         assert_eq!(heard.unfinished, [""; 0]);
+        let programs: Vec<_> = heard
+            .runs
+            .iter()
+            .filter_map(|(program, _)| program.as_deref())
+            .collect();
+        assert_eq!(
+            programs,
+            ["target/debug/deps/drive-1", "target/debug/deps/cli-2"].map(Path::new)
+        );
         let [stops, waits] = &heard.failures[..] else {
             panic!("{heard:?}");
         };

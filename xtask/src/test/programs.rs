@@ -1,7 +1,7 @@
 //! The programs with tests that cargo built.
 
 use std::{
-    ffi::OsStr,
+    fmt,
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
@@ -9,6 +9,7 @@ use std::{
 use anyhow::{Context, ensure};
 use serde::Deserialize;
 
+use super::suites;
 use crate::workspace;
 
 /// A program with tests, and where cargo runs it.
@@ -49,19 +50,33 @@ impl Program {
         test
     }
 
-    /// What cargo calls the file, wherever it stands.
-    pub(super) fn file_name(&self) -> Option<&OsStr> {
-        self.executable.file_name()
-    }
-
     /// Cargo's ids end with `/name#version`, or with `#name@version` where the directory has another name.
-    pub(super) fn is_of(&self, package: &str) -> bool {
+    pub(super) fn package(&self) -> &str {
         let (path, version) = self.package_id.rsplit_once('#').unwrap_or((&self.package_id, ""));
         match version.split_once('@') {
-            Some((name, _)) => name == package,
-            None => path.rsplit('/').next() == Some(package),
+            Some((name, _)) => name,
+            None => path.rsplit('/').next().unwrap_or(path),
         }
     }
+
+    /// The name of the suite that it belongs to.
+    pub(super) fn suite(&self) -> &'static str {
+        suites::of(self.package()).map_or("others", |suite| suite.name)
+    }
+}
+
+impl fmt::Display for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.package(), self.target)
+    }
+}
+
+/// The one at a path. Cargo says it from the workspace in one place, and from the root in the other.
+pub(super) fn find<'a>(programs: &'a [Program], path: Option<&Path>) -> Option<&'a Program> {
+    let name = path?.file_name()?;
+    programs
+        .iter()
+        .find(|program| program.executable.file_name() == Some(name))
 }
 
 /// What a `cargo test` runs. Nothing is built that this command did not build before.
@@ -112,10 +127,12 @@ mod tests {
             r#"{"reason":"build-finished","success":true}"#.to_owned(),
         ];
         let programs = read(&messages.join("\n"));
-        let ours = programs.iter().filter(|program| program.is_of("posthaste-mysql"));
+        let ours = programs.iter().filter(|program| program.package() == "posthaste-mysql");
         let executables: Vec<_> = ours.map(|program| program.executable.as_path()).collect();
         assert_eq!(executables, [Path::new("/t/a"), Path::new("/t/b")]);
         assert_eq!(programs[0].dir, Path::new("/w/m"));
-        assert_eq!(programs[0].target, "plans");
+        assert_eq!(programs[0].to_string(), "posthaste-mysql: plans");
+        assert_eq!(programs[0].suite(), "mariadb");
+        assert_eq!(find(&programs, Some(Path::new("target/b"))), Some(&programs[1]));
     }
 }

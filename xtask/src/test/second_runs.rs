@@ -7,6 +7,7 @@ use anyhow::ensure;
 use super::{
     failures::Failures,
     programs::{self, Program},
+    times::Times,
 };
 use crate::server::Kind;
 
@@ -39,22 +40,22 @@ pub(super) const SECOND_RUNS: [SecondRun; 2] = [
         kind: Kind::Postgres18,
         package: "posthaste-postgres",
         // What does not depend on the server's version is left out: it is what takes long.
-        targets: &[
-            "conformance",
-            "leased",
-            "maps",
-            "log",
-            "plans",
-            "statements",
-            "catalogue",
-        ],
+        targets: &["versions"],
         optional: true,
     },
 ];
 
 impl SecondRun {
-    /// Whether the arguments for `cargo test` leave it in.
-    pub(super) fn is_wanted(&self, arguments: &[String]) -> bool {
+    /// What `--only` and the report call it.
+    pub(super) fn name(&self) -> &'static str {
+        self.kind.name()
+    }
+
+    /// Whether it runs, if these suites and these arguments for `cargo test` are asked for.
+    pub(super) fn is_wanted(&self, only: &[String], arguments: &[String]) -> bool {
+        if !only.is_empty() {
+            return only.iter().any(|name| name == self.name());
+        }
         let named = packages(arguments);
         named.is_empty() || named.contains(self.package)
     }
@@ -66,6 +67,7 @@ impl SecondRun {
         build: Command,
         environment: &[(String, String)],
         harness: &[String],
+        times: &mut Times,
     ) -> anyhow::Result<Failures> {
         let programs: Vec<_> = programs::of(build)?
             .into_iter()
@@ -74,7 +76,8 @@ impl SecondRun {
         ensure!(!programs.is_empty(), "{} has no such tests", self.package);
         let mut failures = Failures::default();
         for program in &programs {
-            failures.listen(program.command(environment, harness))?;
+            let tests = program.command(environment, harness);
+            failures.listen(tests, &programs, Some(self.name()), times)?;
         }
         failures.run_alone(&programs, environment)?;
         Ok(failures)
@@ -82,7 +85,7 @@ impl SecondRun {
 
     fn is_among(&self, program: &Program) -> bool {
         let target = program.target.as_str();
-        program.is_of(self.package) && (self.targets.is_empty() || self.targets.contains(&target))
+        program.package() == self.package && (self.targets.is_empty() || self.targets.contains(&target))
     }
 }
 
@@ -115,12 +118,14 @@ mod tests {
     }
 
     #[test]
-    fn it_runs_unless_other_packages_are_named() {
+    fn it_runs_unless_other_packages_or_suites_are_named() {
         let [mysql, _] = &SECOND_RUNS;
-        assert!(mysql.is_wanted(&words("")));
-        assert!(mysql.is_wanted(&words("-p posthaste-mysql -- -p xtask")));
-        assert!(mysql.is_wanted(&words("-p xtask --package=posthaste-mysql")));
-        assert!(!mysql.is_wanted(&words("-pxtask")));
+        assert!(mysql.is_wanted(&[], &words("")));
+        assert!(mysql.is_wanted(&[], &words("-p posthaste-mysql -- -p xtask")));
+        assert!(mysql.is_wanted(&[], &words("-p xtask --package=posthaste-mysql")));
+        assert!(!mysql.is_wanted(&[], &words("-pxtask")));
+        assert!(mysql.is_wanted(&words("cli mysql"), &[]));
+        assert!(!mysql.is_wanted(&words("mariadb"), &[]));
         assert_eq!(harness(&words("-p x -- --nocapture name")), ["--nocapture", "name"]);
     }
 

@@ -1,144 +1,119 @@
-//! Which parts of the tests could be run, and why others could not.
+//! What `--only` can name.
 
-use std::{env, fmt};
+use crate::server::Kind;
 
-/// The variable by which the tests learn what they have to do without.
-pub(super) const WITHOUT: &str = "POSTHASTE_TEST_WITHOUT";
-
-/// The suites of one test run, in the order in which they are reported.
-#[derive(Debug, Default)]
-pub(super) struct Suites(Vec<Suite>);
-
+/// Some packages whose tests belong together, and what they need besides.
 #[derive(Debug)]
-struct Suite {
-    title: &'static str,
-    /// What the tests call the thing they need, and why it is not there.
-    missing: Option<(&'static str, String)>,
-    /// Whether a run without it is complete.
-    optional: bool,
+pub(super) struct Suite {
+    pub(super) name: &'static str,
+    pub(super) packages: &'static [&'static str],
+    pub(super) servers: &'static [Kind],
+    /// `PgBouncer`, and Python with drivers for the databases.
+    pub(super) pgbouncer: bool,
+    pub(super) python: bool,
 }
 
-impl Suites {
-    /// Notes a suite that needs nothing.
-    pub(super) fn add(&mut self, title: &'static str) {
-        self.0.push(Suite {
-            title,
-            missing: None,
-            optional: false,
-        });
-    }
+const NOTHING: Suite = Suite {
+    name: "",
+    packages: &[],
+    servers: &[],
+    pgbouncer: false,
+    python: false,
+};
 
-    /// The same as [`Suites::provide`] for a suite without which a run is complete, though it is said that it was not run.
-    pub(super) fn provide_if_possible<T>(
-        &mut self,
-        title: &'static str,
-        need: &'static str,
-        get: impl FnOnce() -> anyhow::Result<T>,
-    ) -> Option<T> {
-        let got = self.provide(title, need, get);
-        if let Some(suite) = self.0.last_mut() {
-            suite.optional = true;
-            if let Some((_, reason)) = &suite.missing {
-                eprintln!("warning: {title} is NOT RUN: {reason}");
-            }
-        }
-        got
-    }
+/// Each package is in one of them.
+pub(super) const SUITES: [Suite; 9] = [
+    Suite {
+        name: "core",
+        packages: &[
+            "posthaste",
+            "posthaste-core",
+            "posthaste-derive",
+            "posthaste-relay",
+            "posthaste-sql",
+            "posthaste-testkit",
+        ],
+        ..NOTHING
+    },
+    Suite {
+        name: "sqlite",
+        packages: &["posthaste-sqlite"],
+        ..NOTHING
+    },
+    Suite {
+        name: "postgres",
+        packages: &["posthaste-postgres"],
+        servers: &[Kind::Postgres],
+        pgbouncer: true,
+        python: true,
+    },
+    Suite {
+        name: "mariadb",
+        packages: &["posthaste-mysql"],
+        servers: &[Kind::MariaDb],
+        python: true,
+        ..NOTHING
+    },
+    Suite {
+        name: "publishers",
+        packages: &["posthaste-kafka", "posthaste-publishers"],
+        servers: &[Kind::Kafka],
+        ..NOTHING
+    },
+    Suite {
+        name: "consumer",
+        packages: &["posthaste-consumer"],
+        servers: &[Kind::Postgres, Kind::MariaDb, Kind::Kafka],
+        ..NOTHING
+    },
+    Suite {
+        name: "cli",
+        packages: &["posthaste-cli"],
+        servers: &[Kind::Postgres, Kind::MariaDb, Kind::Kafka],
+        pgbouncer: true,
+        ..NOTHING
+    },
+    Suite {
+        name: "examples",
+        packages: &["commerce", "donation", "logistics", "order-service", "usage"],
+        servers: &Kind::FIRST,
+        ..NOTHING
+    },
+    Suite {
+        name: "tools",
+        packages: &["posthaste-bench", "posthaste-servers", "xtask"],
+        servers: &Kind::FIRST,
+        pgbouncer: true,
+        ..NOTHING
+    },
+];
 
-    /// Whether every suite is there that must be.
-    pub(super) fn is_complete(&self) -> bool {
-        self.0.iter().all(|suite| suite.missing.is_none() || suite.optional)
-    }
-
-    /// Tries to get what a suite needs, and notes how that went.
-    pub(super) fn provide<T>(
-        &mut self,
-        title: &'static str,
-        need: &'static str,
-        get: impl FnOnce() -> anyhow::Result<T>,
-    ) -> Option<T> {
-        let got = if without().iter().any(|left_out| left_out == need) {
-            Err(anyhow::anyhow!("left out by {WITHOUT}"))
-        } else {
-            get()
-        };
-        let missing = got.as_ref().err().map(|reason| (need, format!("{reason:#}")));
-        self.0.push(Suite {
-            title,
-            missing,
-            optional: false,
-        });
-        got.ok()
-    }
-
-    /// The value of [`WITHOUT`] for the tests.
-    pub(super) fn missing(&self) -> String {
-        let needs: Vec<_> = self
-            .0
-            .iter()
-            .filter_map(|suite| Some(suite.missing.as_ref()?.0))
-            .collect();
-        needs.join(",")
-    }
-}
-
-fn without() -> Vec<String> {
-    env::var(WITHOUT)
-        .unwrap_or_default()
-        .split(',')
-        .map(str::to_owned)
-        .collect()
-}
-
-impl fmt::Display for Suites {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let width = self.0.iter().map(|suite| suite.title.len()).max().unwrap_or(0);
-        for Suite { title, missing, .. } in &self.0 {
-            match missing {
-                None => writeln!(f, "  {title:width$}  run")?,
-                // One line each: the reason may be a program's whole output.
-                Some((_, reason)) => {
-                    writeln!(
-                        f,
-                        "  {title:width$}  NOT RUN: {}",
-                        reason.lines().next().unwrap_or_default()
-                    )?;
-                }
-            }
-        }
-        Ok(())
-    }
+/// The suite that a package is in.
+pub(super) fn of(package: &str) -> Option<&'static Suite> {
+    SUITES.iter().find(|suite| suite.packages.contains(&package))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::{collections::BTreeSet, fs};
+
     use super::*;
+    use crate::workspace;
 
     #[test]
-    fn what_is_missing_is_listed_and_reported() {
-        let mut suites = Suites::default();
-        suites.add("Rust");
-        assert_eq!(suites.provide("Good", "good", || Ok(1)), Some(1));
-        assert_eq!(
-            suites.provide("Bad", "bad", || anyhow::bail!("no such\nserver")),
-            None::<u8>
-        );
-
-        assert_eq!(suites.missing(), "bad");
-        assert_eq!(
-            suites.to_string(),
-            "  Rust  run\n  Good  run\n  Bad   NOT RUN: no such\n"
-        );
-        assert!(!suites.is_complete());
-    }
-
-    #[test]
-    fn what_may_be_missing_is_said_and_leaves_the_run_complete() {
-        let mut suites = Suites::default();
-        let got: Option<u8> = suites.provide_if_possible("Rare", "rare", || anyhow::bail!("gone today"));
-        assert_eq!(got, None);
-        assert_eq!(suites.missing(), "rare");
-        assert_eq!(suites.to_string(), "  Rare  NOT RUN: gone today\n");
-        assert!(suites.is_complete());
+    fn each_package_of_the_workspace_is_in_one_suite() {
+        let mut listed: Vec<_> = SUITES.iter().flat_map(|suite| suite.packages).copied().collect();
+        listed.sort_unstable();
+        let places = ["crates", "examples", "tools"].map(|place| workspace::root().join(place));
+        let dirs = places.iter().flat_map(|place| fs::read_dir(place).unwrap());
+        let manifests = dirs.map(|dir| dir.unwrap().path().join("Cargo.toml"));
+        let mut packages: BTreeSet<_> = manifests
+            .map(|manifest| {
+                let manifest: toml::Table = fs::read_to_string(manifest).unwrap().parse().unwrap();
+                manifest["package"]["name"].as_str().unwrap().to_owned()
+            })
+            .collect();
+        packages.insert("xtask".to_owned());
+        assert_eq!(listed, packages.iter().map(String::as_str).collect::<Vec<_>>());
     }
 }

@@ -23,8 +23,8 @@ pub struct Log {
 impl Log {
     /// Seed tables, nothing in them.
     pub async fn fresh(connections: u32) -> Self {
-        let schema = super::support::fresh_schema();
-        let url: PgConnectOptions = super::support::server_url().parse().unwrap();
+        let schema = super::fresh_schema();
+        let url: PgConnectOptions = super::server_url().parse().unwrap();
         let options = url.options([("search_path", schema.as_str())]);
         let pool = PgPoolOptions::new()
             .max_connections(connections)

@@ -1,5 +1,6 @@
 //! Posthaste's own tables as a backend of the conformance suite.
 
+use std::marker::PhantomData;
 use std::time::Duration;
 
 use posthaste_core::store::SchemaStore;
@@ -7,16 +8,31 @@ use posthaste_core::{EnqueueError, Enqueued, Inbox, InboxStore, Mark, Message, M
 use posthaste_postgres::PostgresStore;
 use posthaste_sql::TableMap;
 use posthaste_testkit::{Backend, Trouble};
-use sqlx::{AssertSqlSafe, Executor, Postgres, Transaction};
+use sqlx::{AssertSqlSafe, Executor, PgPool, Postgres, Transaction};
 
 /// An outbox in Posthaste's own tables, whose fresh and waiting rows are claimed by indexes of their own, or as those of
 /// any table with leases are.
-pub struct Pg<const SPLIT: bool> {
+pub struct Pg<const SPLIT: bool, W = Directly> {
     store: PostgresStore,
     schema: String,
+    way: PhantomData<W>,
 }
 
-impl<const SPLIT: bool> Pg<SPLIT> {
+/// The way to the server.
+pub trait Way: Send + Sync + 'static {
+    fn pool(connections: u32) -> impl Future<Output = PgPool> + Send;
+}
+
+/// With nothing in between.
+pub struct Directly;
+
+impl Way for Directly {
+    async fn pool(connections: u32) -> PgPool {
+        super::pool(connections).await
+    }
+}
+
+impl<const SPLIT: bool, W: Way> Pg<SPLIT, W> {
     /// Runs statements with the schema's name put in.
     async fn run(&self, sql: &str) {
         let sql = sql.replace("{schema}", &self.schema);
@@ -28,7 +44,7 @@ impl<const SPLIT: bool> Pg<SPLIT> {
     }
 }
 
-impl<const SPLIT: bool> Backend for Pg<SPLIT> {
+impl<const SPLIT: bool, W: Way> Backend for Pg<SPLIT, W> {
     type Store = PostgresStore;
     type Tx = Transaction<'static, Postgres>;
 
@@ -38,9 +54,13 @@ impl<const SPLIT: bool> Backend for Pg<SPLIT> {
         if !SPLIT {
             map = map.without_split_index();
         }
-        let store = PostgresStore::with_map(super::pool(8).await, map).unwrap();
+        let store = PostgresStore::with_map(W::pool(8).await, map).unwrap();
         store.migrate().await.expect("migrations apply");
-        let backend = Self { store, schema };
+        let backend = Self {
+            store,
+            schema,
+            way: PhantomData,
+        };
         backend.run("create table {schema}.business (key text not null)").await;
         backend
     }

@@ -1,0 +1,19 @@
+//! The consumer on a real cluster and a real database.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod broker;
+mod careless;
+mod commits;
+mod failures;
+mod handling;
+mod limits;
+mod offsets;
+mod outage;
+mod rebalance;
+mod retention;
+mod shop;
+mod sqlite;

@@ -1,0 +1,8 @@
+//! Topics and dead-letter topics, on a real cluster.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+mod dlq;
+mod topics;

@@ -1,0 +1,79 @@
+//! The conformance suite on tables that somebody already has. Each line at the end runs all cases that the table allows;
+//! the snapshots say which those are.
+
+mod mapped;
+
+use mapped::{Mapped, Tables};
+use posthaste_sql::TableMap;
+use posthaste_sql::table::{Database, Role, Shipped};
+use posthaste_testkit::{Need, ddl, everything};
+
+/// Without a column for the time of the next attempt.
+const UNSCHEDULED: &[(&str, &str)] = &[(
+    "circuit::one_message_that_breaks_the_connection_does_not_stop_the_others",
+    "a table that cannot say when a message is next due cannot postpone it, so it is the first trial every time",
+)];
+
+/// Without a table for dedupe keys, whose rows are locked in one order.
+const UNIQUE_INDEX: (&str, &str) = (
+    "dedupe::races_for_several_keys_in_any_order_do_not_deadlock",
+    "the server finds a deadlock between inserts that wait for each other's keys in a unique index",
+);
+
+macro_rules! suite_on {
+    ($module:ident: $tables:ident, $map:expr, $ddl:expr, without $without:expr $(, except $except:expr)?) => {
+        struct $tables;
+
+        impl Tables for $tables {
+            const WITHOUT: &[Need] = $without;
+            $(const EXCEPT: &[(&str, &str)] = $except;)?
+
+            fn map() -> TableMap {
+                $map
+            }
+
+            fn ddl() -> String {
+                $ddl
+            }
+        }
+
+        mod $module {
+            use super::*;
+
+            posthaste_testkit::conformance_suite!(Mapped<$tables>);
+
+            #[test]
+            fn some_cases_are_not_for_it() {
+                insta::assert_snapshot!(posthaste_testkit::suite::left_out::<Mapped<$tables>>());
+            }
+        }
+    };
+}
+
+fn shipped(name: &str) -> &'static Shipped {
+    Shipped::find(name).unwrap()
+}
+
+fn theirs(name: &str) -> TableMap {
+    shipped(name).map().unwrap()
+}
+
+/// Every role, but no leases: rows are locked while they are published.
+fn without_leases() -> TableMap {
+    [Role::LockedBy, Role::LeaseToken, Role::LockedUntil, Role::LockedAt]
+        .into_iter()
+        .fold(everything(), TableMap::without)
+}
+
+/// The way of claiming has a table already that runs the slow cases.
+const QUICK: &[Need] = &[Need::Engine];
+
+/// Its times are whole seconds, and each of its rows says how often it may be tried.
+const DONATION: &[Need] = &[Need::Engine, Need::FineTimes, Need::RelayLimit];
+
+suite_on!(usage: Usage, theirs("usage"), ddl(&theirs("usage"), Database::MySql), without QUICK, except &[UNIQUE_INDEX]);
+suite_on!(donation: Donation, theirs("donation"), shipped("donation").ddl.to_owned(), without DONATION);
+suite_on!(logistics: Logistics, theirs("logistics"), ddl(&theirs("logistics"), Database::MySql), without &[]);
+suite_on!(order_service: OrderService, theirs("order-service"), ddl(&theirs("order-service"), Database::MySql), without &[], except UNSCHEDULED);
+suite_on!(everything: Everything, everything(), ddl(&everything(), Database::MySql), without QUICK, except &[UNIQUE_INDEX]);
+suite_on!(everything_locked: EverythingLocked, without_leases(), ddl(&without_leases(), Database::MySql), without QUICK, except &[UNIQUE_INDEX]);

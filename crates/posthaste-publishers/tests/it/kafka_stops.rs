@@ -1,0 +1,186 @@
+//! A key whose messages are on their way side by side stops at one that is refused before it is sent.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use posthaste_core::publisher::{ErrorKind, LeaseCheck, Outcome};
+use posthaste_core::{Batch, Message, MessageId, Publisher, Report};
+use posthaste_publishers::kafka::{KafkaOptions, KafkaPublisher, Route};
+
+use crate::support::kafka::{Topic, failure, shared};
+use crate::support::mock::{Cluster, SOON, cluster, keyed, numbers, run, slow};
+use crate::support::{deliveries, publish, publish_without_lease};
+
+/// An answer takes longer than all of the handing over, so that those ahead are unanswered when one is refused.
+const ROUND_TRIP: Duration = Duration::from_millis(300);
+
+/// A publisher that has the key `k` of the topic warm, with 0 and 1 in it.
+async fn warm(topic: &Topic, options: KafkaOptions) -> KafkaPublisher {
+    let publisher = KafkaPublisher::new(options).unwrap();
+    for _ in 0..2 {
+        let outcomes = publish(&publisher, &run(topic, "k", 0..2)).await;
+        assert_eq!(outcomes, vec![Outcome::DELIVERED; 2]);
+    }
+    publisher
+}
+
+fn warmed_up() -> Vec<String> {
+    ["0", "1", "0", "1"].map(str::to_owned).to_vec()
+}
+
+/// 2 to 6 of the warm key, with `middle` at the place of 4.
+fn around(topic: &Topic, middle: Message) -> Vec<Message> {
+    let mut messages = run(topic, "k", 2..7);
+    messages[2] = middle;
+    messages
+}
+
+/// The first two are delivered, the third ends as it should, and nothing follows it.
+fn stopped_at_the_third(topic: &Topic, outcomes: &[Outcome]) {
+    assert_eq!(outcomes[..2], [Outcome::DELIVERED, Outcome::DELIVERED], "{outcomes:?}");
+    assert_ne!(outcomes[2], Outcome::DELIVERED);
+    assert_eq!(
+        outcomes[3..],
+        [Outcome::NotAttempted, Outcome::NotAttempted],
+        "{outcomes:?}"
+    );
+    assert_eq!(topic.payloads("k"), [warmed_up(), numbers(2..4)].concat());
+}
+
+fn scene() -> (Cluster, Topic, KafkaOptions) {
+    let (cluster, topic) = cluster();
+    let mut options = topic.options();
+    options.answer_within = SOON;
+    (cluster, topic, options)
+}
+
+/// Proves pitfall 5.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_above_the_clients_limit_stops_its_key() {
+    let (cluster, topic, mut options) = scene();
+    options.connection = options.connection.property("message.max.bytes", "2000");
+    let publisher = warm(&topic, options).await;
+    slow(&cluster, ROUND_TRIP);
+    let large = Message::new(topic.name.as_str(), "x".repeat(3_000)).key("k");
+    let outcomes = publish(&publisher, &around(&topic, large)).await;
+    slow(&cluster, Duration::ZERO);
+    assert_eq!(failure(&outcomes[2]).kind, ErrorKind::Permanent);
+    stopped_at_the_third(&topic, &outcomes);
+}
+
+/// Proves pitfall 5.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_above_the_topics_limit_stops_its_key() {
+    let Some(brokers) = shared() else { return };
+    let topic = Topic::create(&brokers, 1, &[("max.message.bytes", "2000")]).await;
+    let publisher = warm(&topic, topic.options()).await;
+    let large = Message::new(topic.name.as_str(), "x".repeat(3_000)).key("k");
+    let outcomes = publish(&publisher, &around(&topic, large)).await;
+    assert_eq!(failure(&outcomes[2]).kind, ErrorKind::Permanent);
+    stopped_at_the_third(&topic, &outcomes);
+}
+
+/// Proves pitfall 5.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_that_a_route_cannot_place_stops_its_key() {
+    let (cluster, topic, mut options) = scene();
+    options.routes = vec![Route {
+        event_type: Some("acme.*".to_owned()),
+        to: "of-{tenant}".to_owned(),
+        ..Route::default()
+    }];
+    let publisher = warm(&topic, options).await;
+    slow(&cluster, ROUND_TRIP);
+    let homeless = keyed(&topic, "k", 4).event_type("acme.order.created.v1");
+    let outcomes = publish(&publisher, &around(&topic, homeless)).await;
+    slow(&cluster, Duration::ZERO);
+    assert!(failure(&outcomes[2]).message.contains("has no tenant"));
+    stopped_at_the_third(&topic, &outcomes);
+}
+
+/// Proves pitfall 5.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_for_a_topic_that_cannot_be_used_stops_its_key() {
+    let (cluster, topic, mut options) = scene();
+    options.routes = ["no such topic!", "x"]
+        .map(|tenant| Route {
+            tenant: Some(tenant.to_owned()),
+            to: "of-{tenant}".to_owned(),
+            ..Route::default()
+        })
+        .to_vec();
+    let publisher = warm(&topic, options).await;
+    slow(&cluster, ROUND_TRIP);
+    let unusable = keyed(&topic, "k", 4).tenant("no such topic!");
+    let outcomes = publish(&publisher, &around(&topic, unusable)).await;
+    slow(&cluster, Duration::ZERO);
+    assert!(failure(&outcomes[2]).message.contains("no topic can be called"));
+    stopped_at_the_third(&topic, &outcomes);
+}
+
+/// Proves pitfall 5. Leases are renewed while a batch is handed over, so the one in the middle may be over and the next
+/// one not.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_that_is_over_stops_its_key_although_the_next_one_holds() {
+    let (cluster, topic, options) = scene();
+    let publisher = warm(&topic, options).await;
+    slow(&cluster, ROUND_TRIP);
+    let outcomes = publish_without_lease(&publisher, &run(&topic, "k", 2..7), &[2]).await;
+    slow(&cluster, Duration::ZERO);
+    assert_eq!(outcomes[2], Outcome::NotAttempted);
+    stopped_at_the_third(&topic, &outcomes);
+}
+
+/// Says yes, but to one message only once there is room again in the producer's queue.
+struct Later {
+    id: MessageId,
+    first_is_answered: AtomicBool,
+}
+
+impl LeaseCheck for Later {
+    fn may_send(&self, id: MessageId) -> bool {
+        let deadline = Instant::now() + SOON;
+        while id == self.id && !self.first_is_answered.load(Ordering::Acquire) && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        true
+    }
+}
+
+/// Proves pitfall 5.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_queue_that_stays_full_stops_its_key_although_the_next_one_finds_room() {
+    let (cluster, topic, mut options) = scene();
+    options.connection = options.connection.property("queue.buffering.max.messages", "1");
+    options.answer_within = Duration::from_millis(700);
+    let publisher = warm(&topic, options).await;
+    slow(&cluster, Duration::from_secs(2));
+    let messages = run(&topic, "k", 2..5);
+    let lease = Arc::new(Later {
+        id: messages[2].id,
+        first_is_answered: AtomicBool::new(false),
+    });
+    let outcomes: Arc<Mutex<Vec<(MessageId, Outcome)>>> = Arc::default();
+    let (sink, told) = (Arc::clone(&outcomes), Arc::clone(&lease));
+    let report = Report::new(move |id, outcome| {
+        sink.lock().unwrap().push((id, outcome));
+        told.first_is_answered.store(true, Ordering::Release);
+    });
+    publisher
+        .publish(Batch::new(deliveries(&messages), lease), report)
+        .await;
+    slow(&cluster, Duration::ZERO);
+    let delivered = outcomes
+        .lock()
+        .unwrap()
+        .iter()
+        .filter(|(_, outcome)| outcome.is_delivered())
+        .count();
+    assert!(delivered <= 1, "{outcomes:?}");
+    let written = topic.payloads("k");
+    assert!(
+        !written.contains(&"3".to_owned()) && !written.contains(&"4".to_owned()),
+        "{written:?}"
+    );
+}

@@ -1,0 +1,78 @@
+//! A batch, a lease and a report to hand to a publisher.
+#![allow(dead_code, reason = "each test binary uses its own part of it")]
+
+#[cfg(feature = "kafka")]
+pub mod kafka;
+#[cfg(feature = "kafka")]
+pub mod mock;
+#[cfg(feature = "webhook")]
+pub mod receiver;
+
+use std::sync::{Arc, Mutex};
+
+use chrono::DateTime;
+use posthaste_core::publisher::{Delivery, LeaseCheck, Outcome, PublishError};
+use posthaste_core::{Batch, Message, MessageId, Publisher, Report};
+
+/// A message on topic `t` with the lane `key`, or without one if it is empty.
+pub fn message(key: &str, payload: &str) -> Message {
+    let message = Message::new("t", payload.to_owned());
+    if key.is_empty() { message } else { message.key(key) }
+}
+
+pub fn deliveries(messages: &[Message]) -> Vec<Delivery> {
+    messages
+        .iter()
+        .map(|message| Delivery::new(message.clone(), DateTime::UNIX_EPOCH))
+        .collect()
+}
+
+/// A lease that has run out for some messages.
+struct Lease(Vec<MessageId>);
+
+impl LeaseCheck for Lease {
+    fn may_send(&self, id: MessageId) -> bool {
+        !self.0.contains(&id)
+    }
+}
+
+/// An outcome without what the broker said of a message that it took.
+pub fn without_receipt(outcome: Outcome) -> Outcome {
+    match outcome {
+        Outcome::Delivered(_) => Outcome::DELIVERED,
+        outcome => outcome,
+    }
+}
+
+/// Publishes the messages and returns one outcome for each, without receipts, in the order of the messages.
+pub async fn publish(publisher: &impl Publisher, messages: &[Message]) -> Vec<Outcome> {
+    publish_without_lease(publisher, messages, &[]).await
+}
+
+/// The same, with a lease that has run out for the messages at `expired`.
+pub async fn publish_without_lease(
+    publisher: &impl Publisher,
+    messages: &[Message],
+    expired: &[usize],
+) -> Vec<Outcome> {
+    let lease = Lease(expired.iter().map(|&place| messages[place].id).collect());
+    let outcomes: Arc<Mutex<Vec<(MessageId, Outcome)>>> = Arc::default();
+    let sink = Arc::clone(&outcomes);
+    let report = Report::new(move |id, outcome| sink.lock().unwrap().push((id, without_receipt(outcome))));
+    publisher
+        .publish(Batch::new(deliveries(messages), Arc::new(lease)), report)
+        .await;
+    let outcomes = outcomes.lock().unwrap();
+    assert_eq!(outcomes.len(), messages.len(), "one outcome for each message");
+    messages
+        .iter()
+        .map(|message| {
+            let mut of_message = outcomes.iter().filter(|(id, _)| *id == message.id);
+            of_message.next().expect("an outcome for each message").1.clone()
+        })
+        .collect()
+}
+
+pub fn refused() -> PublishError {
+    PublishError::transient("refused")
+}

@@ -1,0 +1,170 @@
+//! Every case of the conformance suite holds too where rows are claimed in the table's order and times are texts: the way
+//! of tables that somebody already has.
+
+use std::time::Duration;
+
+use posthaste_core::store::SchemaStore;
+use posthaste_core::{EnqueueError, Enqueued, Inbox, InboxStore, Mark, Message, MessageId, OutboxOptions, StoreError};
+use posthaste_sql::TableMap;
+use posthaste_sql::table::Kind;
+use posthaste_sqlite::SqliteStore;
+use posthaste_testkit::{Backend, Need, Table, Trouble};
+use sqlx::{AssertSqlSafe, Executor, Sqlite, Transaction};
+use tempfile::TempDir;
+
+use crate::support;
+
+struct InOrder {
+    store: SqliteStore,
+    _directory: TempDir,
+}
+
+impl Backend for InOrder {
+    type Store = SqliteStore;
+    type Tx = Transaction<'static, Sqlite>;
+
+    fn table() -> Table {
+        Table::complete().without(&[
+            Need::ConcurrentWriters,
+            Need::ConcurrentClaims,
+            Need::RowLock,
+            Need::TableLock,
+        ])
+    }
+
+    async fn fresh() -> Self {
+        let (pool, directory) = support::pool(5).await;
+        let map = TableMap::with_prefix("posthaste_").expect("a good prefix");
+        let map = map.with_times(Kind::Timestamptz).without_split_index();
+        let store = SqliteStore::with_map(pool, map).expect("it has leases");
+        store.migrate().await.expect("migrations apply");
+        let business = "create table business (key text not null)";
+        store
+            .pool()
+            .execute(business)
+            .await
+            .expect("a table for the application");
+        Self {
+            store,
+            _directory: directory,
+        }
+    }
+
+    fn store(&self) -> &SqliteStore {
+        &self.store
+    }
+
+    async fn begin(&self) -> Self::Tx {
+        let begun = self.store.pool().begin_with("BEGIN IMMEDIATE").await;
+        begun.expect("a transaction begins")
+    }
+
+    async fn commit(&self, tx: Self::Tx) {
+        tx.commit().await.expect("the transaction commits");
+    }
+
+    async fn rollback(&self, tx: Self::Tx) {
+        tx.rollback().await.expect("the transaction rolls back");
+    }
+
+    async fn enqueue(
+        &self,
+        tx: &mut Self::Tx,
+        messages: Vec<Message>,
+        options: &OutboxOptions,
+    ) -> Result<Vec<Enqueued>, EnqueueError> {
+        self.store.outbox(options.clone()).enqueue_all(tx, messages).await
+    }
+
+    async fn write_business_row(&self, tx: &mut Self::Tx, key: &str) {
+        let insert = sqlx::query("insert into business (key) values (?1)").bind(key.to_owned());
+        insert.execute(&mut **tx).await.expect("the business row is written");
+    }
+
+    async fn business_rows(&self) -> Vec<String> {
+        let rows = sqlx::query_scalar("select key from business").fetch_all(self.store.pool());
+        rows.await.expect("the business rows are read")
+    }
+
+    async fn record_handled(&self, tx: &mut Self::Tx, consumer: &str, key: &str) -> Result<bool, StoreError> {
+        self.store.inbox(consumer).record(tx, key).await
+    }
+
+    async fn mark(&self, tx: &mut Self::Tx, mark: Mark) -> Result<(), StoreError> {
+        self.store.inbox("any").mark(tx, mark).await
+    }
+
+    async fn prove(&self, tx: &mut Self::Tx, mark: Mark) -> Result<(), StoreError> {
+        self.store.inbox("any").prove(tx, mark).await
+    }
+
+    async fn meet(&self, tx: &mut Self::Tx, trouble: Trouble) {
+        let statement = match trouble {
+            Trouble::RefusedStatement => "insert into posthaste_inbox (consumer) values (null)",
+            Trouble::Rollback => "rollback",
+        };
+        let met = tx.execute(statement).await;
+        assert_eq!(met.is_err(), trouble == Trouble::RefusedStatement);
+    }
+
+    async fn purge_inbox(&self, consumer: &str, keep: Duration, limit: u32) -> Result<u64, StoreError> {
+        self.store.inbox(consumer).purge(keep, limit).await
+    }
+
+    async fn pass_time(&self, by: Duration) {
+        let millis = i64::try_from(by.as_millis()).expect("a test's time is short");
+        for update in [
+            &earlier(&[
+                "created_at",
+                "next_attempt_at",
+                "locked_until",
+                "updated_at",
+                "delivered_at",
+            ]),
+            "update posthaste_outbox_dedupe set expires_at = expires_at - ?1",
+            "update posthaste_inbox set handled_at = handled_at - ?1",
+            "update posthaste_relays set started_at = started_at - ?1, seen_at = seen_at - ?1, \
+             circuit_since = circuit_since - ?1",
+            "update posthaste_leaders set since = since - ?1, until = until - ?1",
+        ] {
+            let updated = sqlx::query(AssertSqlSafe(update.to_owned()))
+                .bind(millis)
+                .execute(self.store.pool())
+                .await;
+            updated.expect("the times are moved");
+        }
+    }
+
+    async fn refuse_changes_to(&self, ids: &[MessageId]) {
+        let ids: Vec<_> = ids.iter().map(|id| format!("'{id}'")).collect();
+        let trigger = format!(
+            "drop trigger if exists no_change;
+             create trigger no_change before update on posthaste_outbox when new.id in ({})
+             begin select raise(abort, 'no change'); end",
+            ids.join(", ")
+        );
+        let made = self.store.pool().execute(AssertSqlSafe(trigger)).await;
+        made.expect("the trigger is made");
+    }
+
+    async fn corrupt_payload(&self, id: MessageId) {
+        let update = sqlx::query("update posthaste_outbox set payload = x'00' || payload where id = ?1");
+        let updated = update.bind(id.to_string()).execute(self.store.pool()).await;
+        assert_eq!(updated.expect("the payload is changed").rows_affected(), 1);
+    }
+}
+
+fn earlier(columns: &[&str]) -> String {
+    let set = |column: &&str| {
+        format!("{column} = strftime('%Y-%m-%d %H:%M:%f', {column}, format('-%d.%03d seconds', ?1 / 1000, ?1 % 1000))")
+    };
+    let set: Vec<_> = columns.iter().map(set).collect();
+    format!("update posthaste_outbox set {}", set.join(", "))
+}
+
+posthaste_testkit::conformance_suite!(InOrder);
+
+#[test]
+fn some_cases_are_not_for_it() {
+    insta::assert_snapshot!(posthaste_testkit::suite::left_out::<InOrder>());
+}

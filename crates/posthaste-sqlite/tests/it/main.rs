@@ -1,0 +1,17 @@
+//! The store on files and in memory.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+mod catalogue;
+mod conformance;
+mod conformance_in_order;
+mod connections;
+mod faults;
+mod foreign;
+mod odd_rows;
+mod plans;
+mod rules;
+mod statements;
+mod tables;

@@ -1,0 +1,50 @@
+//! The conformance suite on tables that somebody already has. Each line at the end runs all cases that the table allows;
+//! the snapshots say which those are.
+
+mod mapped;
+
+use mapped::{Mapped, Tables};
+use posthaste_sql::TableMap;
+use posthaste_sql::table::{Database, Shipped};
+use posthaste_testkit::{Need, ddl, everything};
+
+macro_rules! suite_on {
+    ($module:ident: $tables:ident, $map:expr, $ddl:expr, without $without:expr $(, except $except:expr)?) => {
+        struct $tables;
+
+        impl Tables for $tables {
+            const WITHOUT: &[Need] = $without;
+            $(const EXCEPT: &[(&str, &str)] = $except;)?
+
+            fn map() -> TableMap {
+                $map
+            }
+
+            fn ddl() -> String {
+                $ddl
+            }
+        }
+
+        mod $module {
+            use super::*;
+
+            posthaste_testkit::conformance_suite!(Mapped<$tables>);
+
+            #[test]
+            fn some_cases_are_not_for_it() {
+                insta::assert_snapshot!(posthaste_testkit::suite::left_out::<Mapped<$tables>>());
+            }
+        }
+    };
+}
+
+fn theirs(name: &str) -> TableMap {
+    Shipped::find(name).unwrap().map().unwrap()
+}
+
+/// The way of claiming has a table already that runs the slow cases.
+const QUICK: &[Need] = &[Need::Engine];
+
+suite_on!(usage: Usage, theirs("usage"), ddl(&theirs("usage"), Database::Sqlite), without QUICK);
+suite_on!(donation: Donation, theirs("donation"), ddl(&theirs("donation"), Database::Sqlite), without QUICK);
+suite_on!(everything: Everything, everything(), ddl(&everything(), Database::Sqlite), without QUICK);

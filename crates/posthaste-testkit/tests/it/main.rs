@@ -1,0 +1,11 @@
+//! The in-memory store, and the engine on it.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod application;
+mod circuit;
+mod conformance;
+mod engine;
+mod properties;
+mod publishers;
+mod terms;
