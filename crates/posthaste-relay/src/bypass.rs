@@ -11,8 +11,9 @@ use posthaste_core::lifecycle::Verdict;
 use posthaste_core::store::ClaimedMessage;
 
 use crate::engine::Engine;
-use crate::in_flight::{Load, stream_of};
+use crate::in_flight::Load;
 use crate::instrument;
+use crate::reported::stream_of;
 
 /// No claim takes more than so many rows in vain, nor more than so many bytes.
 const MOST: u32 = 10_000;

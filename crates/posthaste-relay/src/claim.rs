@@ -17,13 +17,13 @@ use crate::bypass::{Bypass, Others};
 use crate::clock::Moment;
 use crate::config::RelayConfig;
 use crate::depth::Depth;
+use crate::desk::Outcomes;
 use crate::dispatch;
-use crate::engine::{Engine, Outcomes};
+use crate::engine::Engine;
 use crate::failpoint;
 use crate::health::Health;
 use crate::in_flight::Load;
 use crate::instrument;
-use crate::janitor;
 use crate::lease::BatchLease;
 use crate::outage::Outage;
 use crate::undelivered::Cause;
@@ -455,7 +455,7 @@ impl Claimer<'_> {
         if sent.elapsed() > config.lease / 3 {
             // Else a claim that takes most of its lease would be given back, and claimed again, for ever.
             instrument::slow_claim(&config.scope.namespace, sent.elapsed());
-            if let Err(error) = janitor::renew(engine, &lease).await {
+            if let Err(error) = lease.renew(&*engine.store, config.lease).await {
                 tracing::warn!(%error, "the leases of a slow claim could not be renewed");
             }
         }

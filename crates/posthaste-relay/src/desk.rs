@@ -3,9 +3,18 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use posthaste_core::lifecycle::Verdict;
+use tokio::sync::mpsc;
 
-use crate::engine::{Engine, Outcomes, Reported};
-use crate::publication::Sink;
+use crate::in_flight::InFlight;
+use crate::reported::Reported;
+
+/// Where verdicts go to be settled, those that belong together in one piece.
+pub(crate) type Outcomes = mpsc::UnboundedSender<Vec<Reported>>;
+
+/// Takes what became of messages.
+pub(crate) trait Sink: Send + Sync {
+    fn take(&self, reported: Reported);
+}
 
 pub(crate) struct Desk {
     state: Mutex<State>,
@@ -14,7 +23,7 @@ pub(crate) struct Desk {
     /// Whether verdicts are passed on only when all of them are there.
     together: bool,
     outcomes: Outcomes,
-    engine: Arc<Engine>,
+    in_flight: Arc<InFlight>,
 }
 
 #[derive(Default)]
@@ -24,13 +33,13 @@ struct State {
 }
 
 impl Desk {
-    pub(crate) fn new(engine: &Arc<Engine>, messages: usize, outcomes: Outcomes) -> Self {
+    pub(crate) fn new(messages: usize, together: bool, outcomes: Outcomes, in_flight: &Arc<InFlight>) -> Self {
         Self {
             state: Mutex::default(),
             messages,
-            together: engine.terms.settle_together,
+            together,
             outcomes,
-            engine: Arc::clone(engine),
+            in_flight: Arc::clone(in_flight),
         }
     }
 
@@ -60,7 +69,7 @@ impl Sink for Desk {
             vec![reported]
         };
         drop(state);
-        self.engine.in_flight.answered(complete.len());
+        self.in_flight.answered(complete.len());
         // The settler outlives every publication; if it is gone the relay is being dropped.
         let _ = self.outcomes.send(complete);
     }

@@ -366,7 +366,7 @@ mod tests {
     use tokio::time::advance;
 
     use super::*;
-    use crate::in_flight::stream_of;
+    use crate::reported::stream_of;
 
     fn destinations() -> Destinations {
         Destinations::new(BreakerConfig::default(), RetryPolicy::default(), 100, "default")

@@ -8,14 +8,14 @@ use posthaste_core::lifecycle::Verdict;
 use posthaste_core::publisher::{Delivery, LeaseCheck, Outcome};
 use posthaste_core::store::ClaimedMessage;
 
-use crate::desk::Desk;
-use crate::engine::{Engine, Outcomes, Reported};
+use crate::desk::{Desk, Outcomes, Sink};
+use crate::engine::Engine;
 use crate::gate::Gate;
-use crate::in_flight::Ticket;
 use crate::in_place;
 use crate::instrument;
 use crate::lease::BatchLease;
-use crate::publication::{self, Parcel, Sink};
+use crate::publication::{self, Parcel};
+use crate::reported::{Reported, Ticket};
 
 /// Publishes one batch; afterwards every message of it has been reported exactly once.
 pub(crate) async fn run(
@@ -30,7 +30,12 @@ pub(crate) async fn run(
         Arc::clone(&engine.circuit),
     );
     let gate = Arc::new(gate);
-    let desk = Arc::new(Desk::new(&engine, messages.len(), outcomes));
+    let desk = Arc::new(Desk::new(
+        messages.len(),
+        engine.terms.settle_together,
+        outcomes,
+        &engine.in_flight,
+    ));
     let sound = verify(&engine, messages, &lease, &desk);
     if sound.is_empty() {
         return;

@@ -1,16 +1,13 @@
 //! What is claimed and not yet settled: the bound on memory, and the list of leases to renew.
 
 use std::collections::HashMap;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use chrono::{DateTime, Utc};
 use posthaste_core::lifecycle::LeaseToken;
-use posthaste_core::store::ClaimedMessage;
-use posthaste_core::{Message, MessageId, RetryPolicy};
 use tokio::sync::Notify;
 
 use crate::lease::BatchLease;
+use crate::reported::Ticket;
 
 #[derive(Debug, Default)]
 pub(crate) struct InFlight {
@@ -42,48 +39,6 @@ impl State {
 pub(crate) struct Load {
     pub(crate) messages: u32,
     pub(crate) bytes: u64,
-}
-
-/// What the engine remembers of a claimed message while the publisher has it.
-#[derive(Clone, Debug)]
-pub(crate) struct Ticket {
-    pub(crate) id: MessageId,
-    pub(crate) token: LeaseToken,
-    pub(crate) bytes: u64,
-    pub(crate) topic: String,
-    pub(crate) key: Option<String>,
-    /// See [`stream_of`].
-    pub(crate) stream: u64,
-    pub(crate) attempts: u32,
-    /// The row's own limit, or the policy's.
-    pub(crate) max_attempts: u32,
-    pub(crate) version: Option<i64>,
-    pub(crate) created_at: DateTime<Utc>,
-}
-
-impl Ticket {
-    pub(crate) fn new(claimed: &ClaimedMessage, token: LeaseToken, retry: &RetryPolicy) -> Self {
-        let message = &claimed.message;
-        Self {
-            id: message.id,
-            token,
-            bytes: message.payload.len() as u64,
-            topic: message.topic.clone(),
-            key: message.ordering_key.clone(),
-            stream: stream_of(message),
-            attempts: claimed.attempts,
-            max_attempts: claimed.max_attempts.unwrap_or(retry.max_attempts),
-            version: claimed.version,
-            created_at: claimed.created_at,
-        }
-    }
-}
-
-/// What decides where a message goes, as one number: topic, type and tenant.
-pub(crate) fn stream_of(message: &Message) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    (&message.topic, &message.event_type, &message.tenant).hash(&mut hasher);
-    hasher.finish()
 }
 
 impl InFlight {

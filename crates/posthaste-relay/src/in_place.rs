@@ -17,12 +17,13 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use crate::desk::Desk;
-use crate::engine::{Engine, Reported};
+use crate::desk::{Desk, Sink};
+use crate::engine::Engine;
 use crate::gate::Gate;
 use crate::instrument;
 use crate::lease::BatchLease;
-use crate::publication::{self, Parcel, Sink};
+use crate::publication::{self, Parcel};
+use crate::reported::Reported;
 
 /// Publishes a batch until each of its messages has a last word.
 pub(crate) async fn run(

@@ -1,8 +1,8 @@
 //! Logs and metrics of the message road, in one place: stores and publishers have none.
 
 mod describe;
+mod refused;
 mod register;
-mod unclaimable;
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{LazyLock, Mutex, PoisonError};
@@ -17,12 +17,12 @@ use posthaste_core::store::OutboxStats;
 use posthaste_core::{Message, MessageId};
 
 pub use describe::describe_metrics;
+pub(crate) use refused::{busy, claimed_after_all, refused, taken_after_all, unclaimable, unrecoverable};
 pub(crate) use register::register;
-pub(crate) use unclaimable::{claimed_after_all, unclaimable, unrecoverable};
 
 use self::register::BY_TOPIC;
-use crate::engine::Reported;
 use crate::gate::Stop;
+use crate::reported::Reported;
 
 pub(crate) fn claimed(namespace: &str, messages: usize, reclaimed: bool) {
     counter!("outbox_claimed_count", "namespace" => namespace.to_owned()).increment(messages as u64);
@@ -158,55 +158,6 @@ pub(crate) fn settled(namespace: &str, reported: &[Reported], lost: &HashSet<Mes
     }
 }
 
-/// So many refused verdicts of one round are told one by one.
-const MAX_TOLD: usize = 10;
-
-/// The database refused to write verdicts, each told for the first time.
-pub(crate) fn refused(namespace: &str, refused: &[(Reported, String)]) {
-    for (Reported { ticket, outcome, .. }, error) in refused.iter().take(MAX_TOLD) {
-        let fate = match outcome {
-            Outcome::Delivered => "it was published, and this relay does not publish it again".to_owned(),
-            Outcome::NotAttempted => "it was not published".to_owned(),
-            Outcome::Corrupt { error } => format!("it was not published ({error})"),
-            Outcome::Failed(error) => format!("its publication failed ({error})"),
-        };
-        tracing::error!(
-            namespace, id = %ticket.id, topic = ticket.topic, key = ticket.key, error,
-            "the database refused to write what became of this message: {fate}; look for a constraint, a trigger or a \
-             missing grant on the outbox and its dead-letter table; it is tried again every minute, and until then \
-             messages of its key wait"
-        );
-    }
-    if let Some(more) = refused.len().checked_sub(MAX_TOLD).filter(|more| *more > 0) {
-        tracing::error!(namespace, more, "and so it did for {more} more messages");
-    }
-    if !refused.is_empty() {
-        counter!("outbox_verdict_refused_count", "namespace" => namespace.to_owned()).increment(refused.len() as u64);
-    }
-}
-
-/// Somebody's locks keep verdicts from being written, each told once.
-pub(crate) fn busy(namespace: &str, busy: &[(Reported, String)]) {
-    for (Reported { ticket, .. }, holder) in busy.iter().take(MAX_TOLD) {
-        tracing::warn!(
-            namespace, id = %ticket.id, topic = ticket.topic, key = ticket.key, holder,
-            "another transaction has locked the row of this message, so what became of it cannot be written; it is tried \
-             again every two seconds, and until then messages of its key wait; if it lasts, end that transaction"
-        );
-    }
-    if let Some(more) = busy.len().checked_sub(MAX_TOLD).filter(|more| *more > 0) {
-        tracing::warn!(namespace, more, "and so it has for {more} more messages");
-    }
-}
-
-/// A verdict that could not be written has been.
-pub(crate) fn taken_after_all(Reported { ticket, .. }: &Reported) {
-    tracing::info!(
-        id = %ticket.id, topic = ticket.topic, key = ticket.key,
-        "the database has taken the verdict that could not be written before"
-    );
-}
-
 /// As many as a claim may bring in vain are not handed over.
 pub(crate) fn crowded(namespace: &str, messages: u32) {
     tracing::error!(
@@ -278,8 +229,8 @@ mod tests {
     use posthaste_core::{Message, PublishError, RetryPolicy};
 
     use super::*;
-    use crate::in_flight::Ticket;
     use crate::observed::observe;
+    use crate::reported::Ticket;
 
     fn reported(outcome: Outcome, verdict: Verdict) -> Reported {
         let claimed = ClaimedMessage {
@@ -436,5 +387,17 @@ mod tests {
         assert_eq!(counted["outbox_circuit_refused_count"], 17);
         let told = format!("circuit opened at message id={id}, 17 messages not attempted");
         assert!(log.contains("WARN") && log.contains(&told), "{log}");
+    }
+
+    #[test]
+    fn a_batch_that_stopped_because_the_broker_asks_for_patience_says_for_how_long() {
+        let stop = Stop {
+            at: MessageId::new(),
+            throttled: Some((Duration::from_secs(90), "too many requests".to_owned())),
+        };
+        let (counted, log) = observe(|| stopped("default", &stop, 7));
+        assert_eq!(counted["outbox_circuit_refused_count"], 7);
+        assert!(log.contains("throttled") && log.contains("too many requests"), "{log}");
+        assert!(log.contains("90s") && !log.contains("circuit opened"), "{log}");
     }
 }

@@ -3,15 +3,13 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use posthaste_core::store::{ExtendRequest, OutboxStats, RecoverRequest, Recovered};
+use posthaste_core::store::{OutboxStats, RecoverRequest, Recovered};
 use posthaste_core::{MessageId, StoreError};
 use tokio::time::{Instant, MissedTickBehavior, interval, interval_at};
 use tokio_util::sync::CancellationToken;
 
-use crate::clock::Moment;
 use crate::engine::Engine;
 use crate::instrument;
-use crate::lease::BatchLease;
 use crate::outage::Outage;
 use crate::undelivered::Cause;
 
@@ -42,22 +40,11 @@ async fn renew_once(engine: &Engine) -> Result<(), StoreError> {
     let mut renewed = Ok(());
     for lease in engine.in_flight.leases() {
         // One that fails must not cost the others theirs.
-        if let Err(error) = renew(engine, &lease).await {
+        if let Err(error) = lease.renew(&*engine.store, engine.config.lease).await {
             renewed = Err(error);
         }
     }
     renewed
-}
-
-pub(crate) async fn renew(engine: &Engine, lease: &BatchLease) -> Result<(), StoreError> {
-    let asked = lease.outstanding();
-    let sent = Moment::now();
-    let extended = engine
-        .store
-        .extend(ExtendRequest::new(lease.token, &asked, engine.config.lease))
-        .await?;
-    lease.renewed(sent, engine.config.lease, &asked, &extended);
-    Ok(())
 }
 
 /// What one round of cleaning did.

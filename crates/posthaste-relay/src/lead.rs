@@ -3,19 +3,14 @@
 //! The database says who leads, by its own clock. The leader reckons from before it asked, so its count is over first;
 //! and once less than a headroom is left it neither claims nor hands anything over, until it has asked again.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use posthaste_core::StoreError;
-use posthaste_core::store::{LeadRequest, Leadership};
+use posthaste_core::store::Leadership;
 use tokio::sync::Notify;
-use tokio::time::sleep;
-use tokio_util::sync::CancellationToken;
 
 use crate::clock::Moment;
 use crate::config::RelayConfig;
-use crate::engine::Engine;
-use crate::outage::Outage;
 
 /// Whether this relay may be active.
 #[derive(Debug)]
@@ -68,7 +63,13 @@ impl Lead {
     }
 
     /// Takes note of an answer to a request that was sent at `sent`; returns when to ask again.
-    fn answered(&self, sent: Moment, lease: Duration, answer: Leadership, longest_wait: Duration) -> Duration {
+    pub(crate) fn answered(
+        &self,
+        sent: Moment,
+        lease: Duration,
+        answer: Leadership,
+        longest_wait: Duration,
+    ) -> Duration {
         let mut state = self.state();
         let led = state.since.is_some();
         let wait = match answer {
@@ -102,41 +103,6 @@ impl Lead {
         // No code panics while holding the lock, and the data would be sound if it did.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Asks for the lead, and again in time, until the end.
-pub(crate) async fn keep(engine: Arc<Engine>, lease: Duration, stop: CancellationToken) {
-    let mut outage = Outage::new("asking for the lead", &engine.health);
-    loop {
-        // Not cut short by the end: a lead that is granted after the farewell would keep everybody waiting.
-        let wait = match ask_once(&engine, lease).await {
-            Ok(wait) => {
-                outage.over();
-                wait
-            }
-            // Meanwhile the lead counts down on its own.
-            Err(error) => outage.failed(&error),
-        };
-        if stop.run_until_cancelled(sleep(wait)).await.is_none() {
-            return;
-        }
-    }
-}
-
-/// Asks once; returns when to ask again.
-pub(crate) async fn ask_once(engine: &Engine, lease: Duration) -> Result<Duration, StoreError> {
-    let request = LeadRequest {
-        namespace: engine.config.scope.namespace.clone(),
-        worker: engine.worker,
-        lease,
-    };
-    // The lead counts from before the request leaves: the database's count can only start later.
-    let sent = Moment::now();
-    let registry = engine.store.registry().ok_or_else(StoreError::no_registry)?;
-    let answer = registry.elect_leader(&request).await?;
-    Ok(engine
-        .lead
-        .answered(sent, lease, answer, engine.config.max_poll_interval))
 }
 
 #[cfg(test)]

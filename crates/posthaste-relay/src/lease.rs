@@ -8,10 +8,10 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use posthaste_core::MessageId;
 use posthaste_core::lifecycle::LeaseToken;
 use posthaste_core::publisher::LeaseCheck;
-use posthaste_core::store::Extended;
+use posthaste_core::store::{ExtendRequest, Extended};
+use posthaste_core::{MessageId, RelayStore, StoreError};
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::Moment;
@@ -63,13 +63,22 @@ impl BatchLease {
     }
 
     /// What is not settled yet.
-    pub(crate) fn outstanding(&self) -> Vec<MessageId> {
+    fn outstanding(&self) -> Vec<MessageId> {
         self.state().outstanding.iter().copied().collect()
+    }
+
+    /// Asks the store to renew what is not settled yet.
+    pub(crate) async fn renew(&self, store: &dyn RelayStore, duration: Duration) -> Result<(), StoreError> {
+        let asked = self.outstanding();
+        let sent = Moment::now();
+        let extended = store.extend(ExtendRequest::new(self.token, &asked, duration)).await?;
+        self.renewed(sent, duration, &asked, &extended);
+        Ok(())
     }
 
     /// Takes note of a renewal that was asked for at `sent`. Rows that were settled in the meantime look lost as well,
     /// which does no harm: they are not sent again.
-    pub(crate) fn renewed(&self, sent: Moment, duration: Duration, asked: &[MessageId], extended: &Extended) {
+    fn renewed(&self, sent: Moment, duration: Duration, asked: &[MessageId], extended: &Extended) {
         let held: HashSet<_> = extended.held.iter().collect();
         let busy: HashSet<_> = extended.busy.iter().collect();
         let mut state = self.state();

@@ -10,21 +10,17 @@ use posthaste_core::{MessageId, PublishError};
 use tokio::time::{Instant, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
 
+use crate::desk::Sink;
 use crate::destinations::{Destinations, Held, Pass};
-use crate::engine::{Engine, Reported};
+use crate::engine::Engine;
 use crate::failpoint;
 use crate::gate::Gate;
-use crate::in_flight::Ticket;
+use crate::reported::{Reported, Ticket};
 
 /// A message to be sent, with what the engine has to remember of it.
 pub(crate) struct Parcel {
     pub(crate) ticket: Ticket,
     pub(crate) delivery: Delivery,
-}
-
-/// Takes what became of messages.
-pub(crate) trait Sink: Send + Sync {
-    fn take(&self, reported: Reported);
 }
 
 /// Calls the publisher with a batch; afterwards the sink was told exactly once of every message.

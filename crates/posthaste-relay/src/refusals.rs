@@ -19,8 +19,7 @@ use posthaste_core::store::Terms;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::engine::Reported;
-use crate::in_flight::Ticket;
+use crate::reported::{Reported, Ticket};
 
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 const LONGEST_WAIT: Duration = Duration::from_mins(1);

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use posthaste_core::store::{StoreErrorKind, WorkerId};
-use posthaste_core::{Publisher, RelayStore, StoreError};
-use thiserror::Error;
+use posthaste_core::{Publisher, RelayStore};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -14,20 +13,22 @@ use tokio_util::sync::CancellationToken;
 
 use crate::circuit::Circuit;
 use crate::claim::{self, Hindered, Until};
-use crate::config::{InvalidConfig, RelayConfig};
+use crate::config::RelayConfig;
 use crate::destinations::Destinations;
-use crate::engine::{Engine, Totals};
+use crate::engine::Engine;
+use crate::error::RelayError;
 use crate::health::Health;
-use crate::in_flight::InFlight;
-use crate::lead::{self, Lead};
+use crate::lead::Lead;
 use crate::refusals::Refusals;
+use crate::report::RelayReport;
 use crate::settle::WaitFor;
 use crate::supervisor::Supervisor;
 use crate::timed::TimedStore;
+use crate::totals::Totals;
 use crate::unclaimable::Unclaimable;
 use crate::waiting::Waiting;
 use crate::wake::{self, LocalDoorbell};
-use crate::{announce, instrument, janitor, settle};
+use crate::{announce, election, instrument, janitor, settle};
 
 /// Delivers the messages of one outbox to one publisher.
 ///
@@ -39,138 +40,6 @@ pub struct Relay {
     config: RelayConfig,
     doorbell: LocalDoorbell,
     health: Health,
-}
-
-/// What a relay did.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct RelayReport {
-    /// Messages delivered.
-    pub delivered: u64,
-    /// Failed attempts that will be tried again.
-    pub retried: u64,
-    /// Attempts that failed because the broker is away, and do not count.
-    pub postponed: u64,
-    /// Messages given back untouched.
-    pub released: u64,
-    /// Messages that became dead.
-    pub died: u64,
-    /// Outcomes that came too late to be written.
-    pub lease_lost: u64,
-    /// Messages taken back from workers that vanished, where a claim cannot do that.
-    pub recovered: u64,
-    /// Messages for which the publisher had no answer when the relay had to stop; they are delivered again once their lease
-    /// is over.
-    pub abandoned: u64,
-    /// Outcomes for which the database had no answer when the relay had to stop. Unless it has taken them all the same, their
-    /// messages are delivered again once their lease is over.
-    pub unsettled: u64,
-    /// Outcomes that the database refused to write, and had not taken when the relay stopped.
-    pub refused: u64,
-    /// Outcomes that could not be written because another transaction had locked the rows, or the whole table, until the
-    /// relay stopped; they are delivered again once their lease is over.
-    pub busy: u64,
-    /// Counted by [`Relay::drain`] alone: messages that were due and that it did not deliver, whatever the reason. They
-    /// failed, died, were given back, or their outcome could not be written.
-    pub undelivered: u64,
-    /// Told by [`Relay::drain`] alone: the first of [`RelayReport::undelivered`] that was tried, and what went wrong.
-    pub first_failure: Option<String>,
-    /// Counted by [`Relay::drain`] alone, and unless it is limited to topics or a tenant: messages that were due when it
-    /// ended and that no claim got. They stand behind one of their key that waits for its retry or is dead, another relay has
-    /// them, or somebody has locked their rows. Those of [`RelayReport::undelivered`] that are due again are among them.
-    pub remaining: u64,
-}
-
-impl RelayReport {
-    /// Whether a drain delivered everything that was due.
-    pub fn is_complete(&self) -> bool {
-        self.undelivered == 0 && self.remaining == 0
-    }
-
-    /// Says in the log what was done, field by field.
-    fn tell(&self) {
-        let Self {
-            delivered,
-            retried,
-            postponed,
-            released,
-            died,
-            lease_lost,
-            recovered,
-            abandoned,
-            unsettled,
-            refused,
-            busy,
-            undelivered,
-            ref first_failure,
-            remaining,
-        } = *self;
-        tracing::info!(
-            delivered,
-            retried,
-            postponed,
-            released,
-            died,
-            lease_lost,
-            recovered,
-            abandoned,
-            unsettled,
-            refused,
-            busy,
-            undelivered,
-            first_failure,
-            remaining,
-            "relay stopped"
-        );
-    }
-}
-
-/// Why a relay did not run.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum RelayError {
-    /// A setting cannot work.
-    #[error(transparent)]
-    Config(#[from] InvalidConfig),
-    /// The store is not usable, and waiting will not help.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// The broker was found to be away while draining.
-    #[error(
-        "the broker is away: {reason}; {} messages were delivered, the others stay in the outbox; drain again when it is back",
-        .report.delivered
-    )]
-    BrokerAway {
-        /// What the broker, or the way to it, had to say.
-        reason: String,
-        /// What was done before.
-        report: Box<RelayReport>,
-    },
-    /// What became of some messages could not be written down, though they may have been published.
-    #[error(
-        "the database refused {} outcomes and gave no answer for {}, {} rows were locked by other transactions, and {} \
-         outcomes came too late to be written; {} messages were delivered; {}; drain again when the cause is gone",
-        .report.refused, .report.unsettled, .report.busy, .report.lease_lost, .report.delivered,
-        .report.first_failure.as_deref().unwrap_or("the log has the cause")
-    )]
-    Unsettled {
-        /// What was done.
-        report: Box<RelayReport>,
-    },
-    /// A task of the relay panicked, which is a bug. What was in flight is delivered again after its lease.
-    #[error("{task} panicked, which is a bug; start the relay again, and report what the log says of the panic")]
-    Panicked {
-        /// What the task was doing.
-        task: &'static str,
-    },
-    /// Another relay is the active one, and this one was to drain.
-    #[error(
-        "relay {leader} leads this namespace, and only one may be active; let it deliver, or stop it before you drain"
-    )]
-    StandingBy {
-        /// The active relay.
-        leader: String,
-    },
 }
 
 impl Relay {
@@ -242,7 +111,7 @@ impl Relay {
             store,
             publisher: self.publisher,
             worker: WorkerId::new(),
-            in_flight: InFlight::default(),
+            in_flight: Arc::default(),
             refusals: Refusals::new(&self.config.scope.namespace, terms),
             unclaimable: Unclaimable::new(&self.config.scope.namespace, matches!(until, Until::Idle)),
             circuit: Arc::new(Circuit::new(self.config.breaker.clone(), &self.config.scope.namespace)),
@@ -310,9 +179,9 @@ async fn run_loops(engine: Arc<Engine>, until: Until) -> Result<RelayReport, Rel
     if let Some(lease) = engine.lead.lease {
         // Whoever drains has to know before it begins.
         if matches!(until, Until::Idle) {
-            lead::ask_once(&engine, lease).await?;
+            election::ask_once(&engine, lease).await?;
         }
-        let keep = lead::keep(Arc::clone(&engine), lease, background.clone());
+        let keep = election::keep(Arc::clone(&engine), lease, background.clone());
         presence.spawn(watch.clone().watch("asking for the lead", keep));
     }
     // A death that the table refuses keeps nobody else from being delivered, but whoever drains is told at the end.

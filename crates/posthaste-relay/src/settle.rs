@@ -10,11 +10,12 @@ use posthaste_core::{MessageId, StoreError};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use crate::engine::{Engine, Reported};
+use crate::engine::Engine;
 use crate::failpoint;
 use crate::instrument;
 use crate::outage::Outage;
 use crate::refusals::{FIRST_BUSY_WAIT, Hold};
+use crate::reported::Reported;
 use crate::undelivered::Cause;
 
 /// Most verdicts of one statement.

@@ -11,7 +11,7 @@ use posthaste_core::lifecycle::Verdict;
 use posthaste_core::publisher::Outcome;
 use tokio::time::Instant;
 
-use crate::engine::Reported;
+use crate::reported::Reported;
 
 /// How often it is said of one topic.
 const INTERVAL: Duration = Duration::from_mins(1);

@@ -1,10 +1,14 @@
-//! Rows that the database refuses to hand out.
+//! Rows that the database refuses to hand out, and verdicts that it does not take.
 
 use metrics::counter;
 use posthaste_core::MessageId;
+use posthaste_core::publisher::Outcome;
 use posthaste_core::store::RefusedRow;
 
-use super::MAX_TOLD;
+use crate::reported::Reported;
+
+/// So many of one round are told one by one.
+const MAX_TOLD: usize = 10;
 
 /// The database refused to have rows claimed, each told for the first time.
 pub(crate) fn unclaimable(namespace: &str, refused: &[&RefusedRow]) {
@@ -45,6 +49,52 @@ pub(crate) fn claimed_after_all(ids: &[MessageId]) {
     for id in ids {
         tracing::info!(%id, "the database has taken the claim that it had refused");
     }
+}
+
+/// The database refused to write verdicts, each told for the first time.
+pub(crate) fn refused(namespace: &str, refused: &[(Reported, String)]) {
+    for (Reported { ticket, outcome, .. }, error) in refused.iter().take(MAX_TOLD) {
+        let fate = match outcome {
+            Outcome::Delivered => "it was published, and this relay does not publish it again".to_owned(),
+            Outcome::NotAttempted => "it was not published".to_owned(),
+            Outcome::Corrupt { error } => format!("it was not published ({error})"),
+            Outcome::Failed(error) => format!("its publication failed ({error})"),
+        };
+        tracing::error!(
+            namespace, id = %ticket.id, topic = ticket.topic, key = ticket.key, error,
+            "the database refused to write what became of this message: {fate}; look for a constraint, a trigger or a \
+             missing grant on the outbox and its dead-letter table; it is tried again every minute, and until then \
+             messages of its key wait"
+        );
+    }
+    if let Some(more) = refused.len().checked_sub(MAX_TOLD).filter(|more| *more > 0) {
+        tracing::error!(namespace, more, "and so it did for {more} more messages");
+    }
+    if !refused.is_empty() {
+        counter!("outbox_verdict_refused_count", "namespace" => namespace.to_owned()).increment(refused.len() as u64);
+    }
+}
+
+/// Somebody's locks keep verdicts from being written, each told once.
+pub(crate) fn busy(namespace: &str, busy: &[(Reported, String)]) {
+    for (Reported { ticket, .. }, holder) in busy.iter().take(MAX_TOLD) {
+        tracing::warn!(
+            namespace, id = %ticket.id, topic = ticket.topic, key = ticket.key, holder,
+            "another transaction has locked the row of this message, so what became of it cannot be written; it is tried \
+             again every two seconds, and until then messages of its key wait; if it lasts, end that transaction"
+        );
+    }
+    if let Some(more) = busy.len().checked_sub(MAX_TOLD).filter(|more| *more > 0) {
+        tracing::warn!(namespace, more, "and so it has for {more} more messages");
+    }
+}
+
+/// A verdict that could not be written has been.
+pub(crate) fn taken_after_all(Reported { ticket, .. }: &Reported) {
+    tracing::info!(
+        id = %ticket.id, topic = ticket.topic, key = ticket.key,
+        "the database has taken the verdict that could not be written before"
+    );
 }
 
 #[cfg(test)]
