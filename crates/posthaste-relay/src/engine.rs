@@ -5,18 +5,18 @@ use std::sync::Arc;
 use posthaste_core::store::{Terms, WorkerId};
 use posthaste_core::{Publisher, RelayStore};
 
-use crate::circuit::Circuit;
 use crate::config::RelayConfig;
-use crate::destinations::Destinations;
-use crate::health::Health;
-use crate::in_flight::InFlight;
-use crate::lead::Lead;
-use crate::refusals::Refusals;
-use crate::supervisor::Supervisor;
-use crate::totals::Totals;
-use crate::unclaimable::Unclaimable;
-use crate::waiting::Waiting;
-use crate::wake::LocalDoorbell;
+use crate::guard::circuit::Circuit;
+use crate::guard::destinations::Destinations;
+use crate::guard::in_flight::InFlight;
+use crate::guard::lead::Lead;
+use crate::guard::refusals::Refusals;
+use crate::guard::unclaimable::Unclaimable;
+use crate::upkeep::health::Health;
+use crate::upkeep::supervisor::Supervisor;
+use crate::upkeep::totals::Totals;
+use crate::upkeep::waiting::Waiting;
+use crate::upkeep::wake::LocalDoorbell;
 
 pub(crate) struct Engine {
     pub(crate) store: Arc<dyn RelayStore>,

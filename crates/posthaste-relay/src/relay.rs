@@ -11,24 +11,24 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use crate::circuit::Circuit;
-use crate::claim::{self, Hindered, Until};
 use crate::config::RelayConfig;
-use crate::destinations::Destinations;
 use crate::engine::Engine;
 use crate::error::RelayError;
-use crate::health::Health;
-use crate::lead::Lead;
-use crate::refusals::Refusals;
+use crate::guard::circuit::Circuit;
+use crate::guard::destinations::Destinations;
+use crate::guard::lead::Lead;
+use crate::guard::refusals::Refusals;
+use crate::guard::timed::TimedStore;
+use crate::guard::unclaimable::Unclaimable;
+use crate::path::claim::{self, Hindered, Until};
+use crate::path::settle::{self, WaitFor};
 use crate::report::RelayReport;
-use crate::settle::WaitFor;
-use crate::supervisor::Supervisor;
-use crate::timed::TimedStore;
-use crate::totals::Totals;
-use crate::unclaimable::Unclaimable;
-use crate::waiting::Waiting;
-use crate::wake::{self, LocalDoorbell};
-use crate::{announce, election, instrument, janitor, settle};
+use crate::upkeep::health::Health;
+use crate::upkeep::supervisor::Supervisor;
+use crate::upkeep::totals::Totals;
+use crate::upkeep::waiting::Waiting;
+use crate::upkeep::wake::{self, LocalDoorbell};
+use crate::upkeep::{announce, election, instrument, janitor};
 
 /// Delivers the messages of one outbox to one publisher.
 ///

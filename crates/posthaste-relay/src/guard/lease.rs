@@ -14,7 +14,7 @@ use posthaste_core::store::{ExtendRequest, Extended};
 use posthaste_core::{MessageId, RelayStore, StoreError};
 use tokio_util::sync::CancellationToken;
 
-use crate::clock::Moment;
+use crate::guard::clock::Moment;
 
 #[derive(Debug)]
 pub(crate) struct BatchLease {
@@ -182,7 +182,7 @@ impl LeaseCheck for BatchLease {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::SLEPT;
+    use crate::guard::clock::SLEPT;
 
     const LEASE: Duration = Duration::from_secs(10);
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use posthaste_core::StoreError;
 
-use crate::health::Health;
+use crate::upkeep::health::Health;
 
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 const LONGEST_WAIT: Duration = Duration::from_secs(5);

@@ -21,7 +21,7 @@ pub(crate) use refused::{busy, claimed_after_all, refused, taken_after_all, uncl
 pub(crate) use register::register;
 
 use self::register::BY_TOPIC;
-use crate::gate::Stop;
+use crate::guard::gate::Stop;
 use crate::reported::Reported;
 
 pub(crate) fn claimed(namespace: &str, messages: usize, reclaimed: bool) {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use posthaste_core::lifecycle::Verdict;
 use tokio::sync::mpsc;
 
-use crate::in_flight::InFlight;
+use crate::guard::in_flight::InFlight;
 use crate::reported::Reported;
 
 /// Where verdicts go to be settled, those that belong together in one piece.

@@ -11,12 +11,12 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::engine::Engine;
-use crate::failpoint;
-use crate::instrument;
-use crate::outage::Outage;
-use crate::refusals::{FIRST_BUSY_WAIT, Hold};
+use crate::guard::refusals::{FIRST_BUSY_WAIT, Hold};
+use crate::path::failpoint;
 use crate::reported::Reported;
-use crate::undelivered::Cause;
+use crate::upkeep::instrument;
+use crate::upkeep::outage::Outage;
+use crate::upkeep::undelivered::Cause;
 
 /// Most verdicts of one statement.
 const MOST: usize = 1_000;

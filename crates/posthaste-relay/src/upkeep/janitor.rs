@@ -9,9 +9,9 @@ use tokio::time::{Instant, MissedTickBehavior, interval, interval_at};
 use tokio_util::sync::CancellationToken;
 
 use crate::engine::Engine;
-use crate::instrument;
-use crate::outage::Outage;
-use crate::undelivered::Cause;
+use crate::upkeep::instrument;
+use crate::upkeep::outage::Outage;
+use crate::upkeep::undelivered::Cause;
 
 /// Rows removed by one statement; small enough not to hold locks for long.
 const PURGE_BATCH: u32 = 1_000;

@@ -8,14 +8,14 @@ use posthaste_core::lifecycle::Verdict;
 use posthaste_core::publisher::{Delivery, LeaseCheck, Outcome};
 use posthaste_core::store::ClaimedMessage;
 
-use crate::desk::{Desk, Outcomes, Sink};
 use crate::engine::Engine;
-use crate::gate::Gate;
-use crate::in_place;
-use crate::instrument;
-use crate::lease::BatchLease;
-use crate::publication::{self, Parcel};
+use crate::guard::gate::Gate;
+use crate::guard::lease::BatchLease;
+use crate::path::desk::{Desk, Outcomes, Sink};
+use crate::path::in_place;
+use crate::path::publication::{self, Parcel};
 use crate::reported::{Reported, Ticket};
+use crate::upkeep::instrument;
 
 /// Publishes one batch; afterwards every message of it has been reported exactly once.
 pub(crate) async fn run(

@@ -10,11 +10,11 @@ use posthaste_core::{MessageId, PublishError};
 use tokio::time::{Instant, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::desk::Sink;
-use crate::destinations::{Destinations, Held, Pass};
 use crate::engine::Engine;
-use crate::failpoint;
-use crate::gate::Gate;
+use crate::guard::destinations::{Destinations, Held, Pass};
+use crate::guard::gate::Gate;
+use crate::path::desk::Sink;
+use crate::path::failpoint;
 use crate::reported::{Reported, Ticket};
 
 /// A message to be sent, with what the engine has to remember of it.

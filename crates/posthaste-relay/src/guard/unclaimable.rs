@@ -13,7 +13,7 @@ use posthaste_core::MessageId;
 use posthaste_core::store::{Claim, RefusedRow};
 use tokio::time::Instant;
 
-use crate::refusals::wait;
+use crate::guard::refusals::wait;
 
 /// More than so many are not remembered; what is beyond is found anew by every claim that meets it.
 const MAX_REMEMBERED: usize = 10_000;

@@ -13,21 +13,21 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::bypass::{Bypass, Others};
-use crate::clock::Moment;
 use crate::config::RelayConfig;
-use crate::depth::Depth;
-use crate::desk::Outcomes;
-use crate::dispatch;
 use crate::engine::Engine;
-use crate::failpoint;
-use crate::health::Health;
-use crate::in_flight::Load;
-use crate::instrument;
-use crate::lease::BatchLease;
-use crate::outage::Outage;
-use crate::undelivered::Cause;
-use crate::wake::{self, Pace};
+use crate::guard::clock::Moment;
+use crate::guard::in_flight::Load;
+use crate::guard::lease::BatchLease;
+use crate::path::bypass::{Bypass, Others};
+use crate::path::depth::Depth;
+use crate::path::desk::Outcomes;
+use crate::path::dispatch;
+use crate::path::failpoint;
+use crate::upkeep::health::Health;
+use crate::upkeep::instrument;
+use crate::upkeep::outage::Outage;
+use crate::upkeep::undelivered::Cause;
+use crate::upkeep::wake::{self, Pace};
 
 /// The longest wait between claims that bring only rows whose verdicts are refused.
 const LONGEST_REFUSED_WAIT: Duration = Duration::from_secs(5);

@@ -11,9 +11,9 @@ use posthaste_core::lifecycle::Verdict;
 use posthaste_core::store::ClaimedMessage;
 
 use crate::engine::Engine;
-use crate::in_flight::Load;
-use crate::instrument;
+use crate::guard::in_flight::Load;
 use crate::reported::stream_of;
+use crate::upkeep::instrument;
 
 /// No claim takes more than so many rows in vain, nor more than so many bytes.
 const MOST: u32 = 10_000;

@@ -9,9 +9,9 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::circuit::View;
 use crate::engine::Engine;
-use crate::outage::Outage;
+use crate::guard::circuit::View;
+use crate::upkeep::outage::Outage;
 
 /// How often, unless the circuit changes.
 const INTERVAL: Duration = Duration::from_secs(5);

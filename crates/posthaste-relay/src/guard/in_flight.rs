@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use posthaste_core::lifecycle::LeaseToken;
 use tokio::sync::Notify;
 
-use crate::lease::BatchLease;
+use crate::guard::lease::BatchLease;
 use crate::reported::Ticket;
 
 #[derive(Debug, Default)]

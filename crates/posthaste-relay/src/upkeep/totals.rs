@@ -7,7 +7,7 @@ use posthaste_core::MessageId;
 use posthaste_core::lifecycle::Verdict;
 
 use crate::report::RelayReport;
-use crate::undelivered::{Cause, Undelivered};
+use crate::upkeep::undelivered::{Cause, Undelivered};
 
 /// What a run has done so far.
 #[derive(Debug, Default)]

@@ -9,8 +9,8 @@ use std::time::Duration;
 use posthaste_core::store::Leadership;
 use tokio::sync::Notify;
 
-use crate::clock::Moment;
 use crate::config::RelayConfig;
+use crate::guard::clock::Moment;
 
 /// Whether this relay may be active.
 #[derive(Debug)]

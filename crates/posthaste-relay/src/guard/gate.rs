@@ -9,9 +9,9 @@ use posthaste_core::MessageId;
 use posthaste_core::breaker::{Answer, Permit};
 use posthaste_core::publisher::{LeaseCheck, Outcome};
 
-use crate::circuit::Circuit;
-use crate::lead::Lead;
-use crate::lease::BatchLease;
+use crate::guard::circuit::Circuit;
+use crate::guard::lead::Lead;
+use crate::guard::lease::BatchLease;
 
 #[derive(Debug)]
 pub(crate) struct Gate {
@@ -111,8 +111,8 @@ mod tests {
     use tokio::time::advance;
 
     use super::*;
-    use crate::clock::Moment;
     use crate::config::RelayConfig;
+    use crate::guard::clock::Moment;
     use crate::observed::observe;
 
     const LEASE: Duration = Duration::from_mins(10);

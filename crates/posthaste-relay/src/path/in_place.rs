@@ -17,13 +17,13 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use crate::desk::{Desk, Sink};
 use crate::engine::Engine;
-use crate::gate::Gate;
-use crate::instrument;
-use crate::lease::BatchLease;
-use crate::publication::{self, Parcel};
+use crate::guard::gate::Gate;
+use crate::guard::lease::BatchLease;
+use crate::path::desk::{Desk, Sink};
+use crate::path::publication::{self, Parcel};
 use crate::reported::Reported;
+use crate::upkeep::instrument;
 
 /// Publishes a batch until each of its messages has a last word.
 pub(crate) async fn run(

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use metrics::gauge;
 use posthaste_core::breaker::CircuitState;
 
-use crate::circuit::Circuit;
+use crate::guard::circuit::Circuit;
 
 /// Whether a relay can do its work, as far as its database goes: for health checks. Clones share it.
 ///

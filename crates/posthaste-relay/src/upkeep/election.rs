@@ -8,9 +8,9 @@ use posthaste_core::store::LeadRequest;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use crate::clock::Moment;
 use crate::engine::Engine;
-use crate::outage::Outage;
+use crate::guard::clock::Moment;
+use crate::upkeep::outage::Outage;
 
 /// Asks for the lead, and again in time, until the end.
 pub(crate) async fn keep(engine: Arc<Engine>, lease: Duration, stop: CancellationToken) {
