@@ -1,11 +1,48 @@
 //! The way of a message: claimed, dispatched, published, settled.
 
-pub(crate) mod bypass;
-pub(crate) mod claim;
-pub(crate) mod depth;
-pub(crate) mod desk;
-pub(crate) mod dispatch;
-pub(crate) mod failpoint;
-pub(crate) mod in_place;
-pub(crate) mod publication;
+mod bypass;
+mod claim;
+mod depth;
+mod desk;
+mod dispatch;
+mod drain;
+mod failpoint;
+mod in_place;
+mod pace;
+mod poll;
+mod publication;
 pub(crate) mod settle;
+
+use std::sync::Arc;
+
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use self::claim::Claimer;
+pub(crate) use self::drain::Hindered;
+use crate::engine::Engine;
+use crate::path::desk::Outcomes;
+
+/// When claiming ends.
+pub(crate) enum Until {
+    /// When the token fires.
+    Cancelled(CancellationToken),
+    /// When nothing is due and nothing is in flight; a store that fails or a circuit that opens ends it too.
+    Idle,
+}
+
+/// Claims until the end and returns the publications that are still running.
+///
+/// The loop is stopped only where it waits, never in the middle of a claim: rows that were leased and then forgotten
+/// would have to wait for their lease to run out.
+pub(crate) async fn deliver(engine: &Arc<Engine>, outcomes: Outcomes, until: Until) -> (JoinSet<()>, Option<Hindered>) {
+    let mut claimer = Claimer::new(engine, outcomes);
+    let hindered = match until {
+        Until::Idle => drain::run(&mut claimer).await.err(),
+        Until::Cancelled(shutdown) => {
+            poll::run(&mut claimer, shutdown).await;
+            None
+        }
+    };
+    (claimer.publications, hindered)
+}

@@ -20,8 +20,8 @@ use crate::guard::lead::Lead;
 use crate::guard::refusals::Refusals;
 use crate::guard::timed::TimedStore;
 use crate::guard::unclaimable::Unclaimable;
-use crate::path::claim::{self, Hindered, Until};
 use crate::path::settle::{self, WaitFor};
+use crate::path::{self, Hindered, Until};
 use crate::report::RelayReport;
 use crate::upkeep::health::Health;
 use crate::upkeep::supervisor::Supervisor;
@@ -188,7 +188,7 @@ async fn run_loops(engine: Arc<Engine>, until: Until) -> Result<RelayReport, Rel
     let unswept = draining && janitor::sweep_once(&engine).await.is_err();
 
     let (publications, hindered) = tokio::select! {
-        ended = claim::run(&engine, outcomes, until) => ended,
+        ended = path::deliver(&engine, outcomes, until) => ended,
         // To go on without one of its tasks would be to renew leases and deliver nothing, or the like.
         () = watch.broken() => (JoinSet::new(), Some(Hindered::Panicked)),
     };
