@@ -8,27 +8,30 @@
 //! Where a message goes is known to the publisher alone, and follows from its topic, type and tenant. So messages that
 //! agree in those are a stream, and the destination of a stream is learnt from its last failure.
 
-use std::collections::HashMap;
+mod destination;
+mod known;
+#[cfg(test)]
+mod tests;
+
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use metrics::gauge;
-use posthaste_core::breaker::{Answer, Breaker, CircuitState, Permit};
+use posthaste_core::breaker::{Answer, CircuitState, Permit};
 use posthaste_core::publisher::{ErrorKind, ErrorScope, Outcome};
 use posthaste_core::{BreakerConfig, PublishError, RetryPolicy};
 use tokio::time::Instant;
+
+use self::destination::Destination;
+pub(crate) use self::destination::Held;
+use self::known::{Known, MANY, MANY_STREAMS};
 
 /// While all trials of a destination are on their way, or its share of the window is used up, others wait for so long.
 const NEXT_LOOK: Duration = Duration::from_secs(1);
 
 /// The longest time between trials of a destination that stays away; each failed trial doubles it.
 const MAX_OPEN: Duration = Duration::from_mins(5);
-
-/// Destinations that have been well for this long are forgotten, once there are many.
-const WELL_AFTER: Duration = Duration::from_mins(1);
-const MANY: usize = 1_000;
-const MANY_STREAMS: usize = 10_000;
 
 #[derive(Debug)]
 pub(crate) struct Destinations {
@@ -39,29 +42,7 @@ pub(crate) struct Destinations {
     retry: RetryPolicy,
     /// Whether any destination is known at all; most relays never learn of one.
     any: AtomicBool,
-    state: Mutex<State>,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    /// Where each stream goes, by its last failure.
-    streams: HashMap<u64, Arc<str>>,
-    places: HashMap<Arc<str>, Destination>,
-}
-
-#[derive(Debug)]
-struct Destination {
-    breaker: Breaker,
-    /// Until when it asked for patience.
-    paused_until: Option<Instant>,
-    /// Failures in a row.
-    streak: u32,
-    /// How often it was found to be away in a row.
-    openings: u32,
-    /// With the publisher and not answered.
-    outstanding: u32,
-    reason: String,
-    failed_at: Instant,
+    state: Mutex<Known>,
 }
 
 /// The right to hand a message over, as far as its destination goes.
@@ -69,14 +50,6 @@ struct Destination {
 pub(crate) struct Pass {
     place: Arc<str>,
     permit: Permit,
-}
-
-/// Why a message is not handed over now.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Held {
-    /// Look again after this time.
-    pub(crate) wait: Duration,
-    pub(crate) reason: String,
 }
 
 /// What an outcome says about the broker, and about a message that failed.
@@ -196,7 +169,7 @@ impl Destinations {
 
     fn failed(
         &self,
-        state: &mut State,
+        state: &mut Known,
         stream: u64,
         place: &Arc<str>,
         permit: Option<Permit>,
@@ -285,7 +258,7 @@ impl Destinations {
     }
 
     #[expect(clippy::cast_precision_loss, reason = "gauges are floats")]
-    fn show(&self, state: &State) {
+    fn show(&self, state: &Known) {
         let away = state
             .places
             .values()
@@ -293,238 +266,8 @@ impl Destinations {
         gauge!("outbox_destinations_away", "namespace" => self.namespace.clone()).set(away.count() as f64);
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, Known> {
         // No code panics while holding the lock, and the data would be sound if it did.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Destination {
-    fn new(config: BreakerConfig, now: Instant) -> Self {
-        Self {
-            breaker: Breaker::new(config),
-            paused_until: None,
-            // In doubt from its first failure on: it is not known that anything ever got through.
-            streak: 1,
-            openings: 0,
-            outstanding: 0,
-            reason: String::new(),
-            failed_at: now,
-        }
-    }
-
-    /// Whether its messages have to wait now.
-    fn held(&mut self, place: &str) -> Option<Held> {
-        let left = self.paused_until?.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            self.paused_until = None;
-            return None;
-        }
-        Some(self.hold(place, left))
-    }
-
-    fn hold(&self, place: &str, wait: Duration) -> Held {
-        Held {
-            // Not all in one moment.
-            wait: wait.mul_f64(1.0 + rand::random::<f64>() / 4.0),
-            reason: format!("{place} is away: {}", self.reason),
-        }
-    }
-
-    fn succeeded_if(&mut self, delivered: bool, permit: Permit) {
-        let answer = if delivered { Answer::Success } else { Answer::Nothing };
-        self.breaker.answer(permit, answer, Instant::now().into_std());
-        if delivered {
-            self.streak = 0;
-            if self.breaker.state() == CircuitState::Closed {
-                self.openings = 0;
-            }
-        }
-    }
-}
-
-impl State {
-    fn forget_the_well(&mut self, now: Instant) {
-        self.places.retain(|_, place| {
-            place.breaker.state() != CircuitState::Closed
-                || place.outstanding > 0
-                || place.paused_until.is_some_and(|until| until > now)
-                || now.duration_since(place.failed_at) < WELL_AFTER
-        });
-        let places = &self.places;
-        self.streams.retain(|_, place| places.contains_key(place));
-        if self.streams.len() >= MANY_STREAMS {
-            // One failure of each teaches it again; to look through ever more of them at every failure would cost more.
-            self.streams.clear();
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use posthaste_core::Message;
-    use tokio::time::advance;
-
-    use super::*;
-    use crate::reported::stream_of;
-
-    fn destinations() -> Destinations {
-        Destinations::new(BreakerConfig::default(), RetryPolicy::default(), 100, "default")
-    }
-
-    fn away(place: &str) -> Outcome {
-        Outcome::Failed(PublishError::transport("connection refused").at(place))
-    }
-
-    /// The stream of a topic whose messages have neither type nor tenant.
-    fn stream(topic: &str) -> u64 {
-        stream_of(&Message::new(topic, ""))
-    }
-
-    fn fail(destinations: &Destinations, topic: &str, times: u32) -> Finding {
-        let stream = stream(topic);
-        (0..times)
-            .map(|_| {
-                let pass = destinations.pass(stream).expect("it may be tried");
-                destinations.answer(stream, pass, &away(topic))
-            })
-            .last()
-            .expect("it was tried")
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_destination_that_is_away_holds_its_own_messages_and_no_others() {
-        let destinations = destinations();
-        let finding = fail(&destinations, "a", 5);
-        assert_eq!(finding.answer, Answer::Nothing, "the broker is there");
-        assert!(finding.away.is_some() && finding.in_doubt);
-        let held = destinations.pass(stream("a")).unwrap_err();
-        assert!((30..=38).contains(&held.wait.as_secs()), "{held:?}");
-        assert!(held.reason.contains("connection refused"), "{held:?}");
-        assert!(destinations.held(stream("a")).is_some());
-        assert!(destinations.pass(stream("b")).unwrap().is_none());
-        assert!(destinations.held(stream("b")).is_none());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn after_the_open_time_three_are_tried_and_deliveries_let_all_through() {
-        let destinations = destinations();
-        fail(&destinations, "a", 5);
-        advance(Duration::from_secs(31)).await;
-        let passes: Vec<_> = (0..3).map(|_| destinations.pass(stream("a")).unwrap()).collect();
-        assert_eq!(passes.iter().flatten().count(), 3);
-        assert!(destinations.pass(stream("a")).is_err(), "three trials");
-        for pass in passes {
-            destinations.answer(stream("a"), pass, &Outcome::Delivered);
-        }
-        for _ in 0..10 {
-            destinations.pass(stream("a")).unwrap();
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_destination_that_stays_away_is_tried_less_and_less_often() {
-        let destinations = destinations();
-        fail(&destinations, "a", 5);
-        for wait in [30, 60, 120, 240, 300, 300] {
-            advance(Duration::from_secs(wait - 1)).await;
-            assert!(destinations.pass(stream("a")).is_err(), "{wait}");
-            advance(Duration::from_secs(2)).await;
-            fail(&destinations, "a", 1);
-        }
-    }
-
-    /// As of a publisher that knows without asking: a topic that is not there.
-    #[tokio::test(start_paused = true)]
-    async fn failures_without_a_trial_keep_a_destination_away_and_use_no_attempts() {
-        let destinations = destinations();
-        fail(&destinations, "a", 5);
-        for wait in [31, 61, 121, 241] {
-            advance(Duration::from_secs(wait)).await;
-            assert!(destinations.held(stream("a")).is_none(), "it may be tried");
-            for _ in 0..3 {
-                let finding = destinations.answer(stream("a"), None, &away("a"));
-                assert!(finding.away.is_some(), "no attempt is used");
-                assert!(destinations.held(stream("a")).is_some());
-            }
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn however_many_destinations_fail_the_broker_is_not_to_blame() {
-        let destinations = destinations();
-        for n in 0..20 {
-            let finding = fail(&destinations, &n.to_string(), 5);
-            assert_eq!(finding.answer, Answer::Nothing, "destination {n}");
-        }
-        assert!(destinations.pass(stream("there")).unwrap().is_none());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn messages_of_one_topic_that_go_to_several_destinations_wait_for_their_own_alone() {
-        let destinations = destinations();
-        let of = |tenant: Option<&str>, event_type: Option<&str>| {
-            let mut message = Message::new("orders", "");
-            message.tenant = tenant.map(Into::into);
-            message.event_type = event_type.map(Into::into);
-            stream_of(&message)
-        };
-        let failing = of(Some("acme"), Some("paid"));
-        for _ in 0..5 {
-            let pass = destinations.pass(failing).expect("it may be tried");
-            destinations.answer(failing, pass, &away("orders.acme"));
-        }
-        assert!(destinations.held(failing).is_some());
-        for (tenant, event_type) in [
-            (Some("globex"), Some("paid")),
-            (Some("acme"), None),
-            (None, Some("paid")),
-        ] {
-            let other = of(tenant, event_type);
-            assert!(destinations.held(other).is_none(), "{tenant:?} {event_type:?}");
-            assert!(destinations.pass(other).unwrap().is_none());
-        }
-        // Two streams to one destination share what is known of it.
-        let sibling = of(Some("acme"), Some("shipped"));
-        destinations.answer(sibling, None, &away("orders.acme"));
-        assert!(destinations.held(sibling).is_some());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_destination_that_asks_for_patience_gets_it_within_reason() {
-        let destinations = destinations();
-        let busy = |after| Outcome::Failed(PublishError::throttled(after, "quota").at("a"));
-        destinations.answer(stream("a"), None, &busy(Duration::from_secs(10)));
-        assert!(destinations.held(stream("a")).is_some() && destinations.held(stream("b")).is_none());
-        advance(Duration::from_secs(11)).await;
-        assert!(destinations.held(stream("a")).is_none());
-        destinations.answer(stream("a"), None, &busy(Duration::MAX));
-        advance(Duration::from_mins(61)).await;
-        assert!(destinations.held(stream("a")).is_none());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_destination_in_doubt_has_half_of_the_window() {
-        let destinations = destinations();
-        fail(&destinations, "a", 1);
-        let passes: Vec<_> = (0..50).map(|_| destinations.pass(stream("a")).unwrap()).collect();
-        assert!(destinations.pass(stream("a")).is_err());
-        for pass in passes {
-            destinations.answer(stream("a"), pass, &Outcome::Delivered);
-        }
-        let passes: Vec<_> = (0..100).map(|_| destinations.pass(stream("a")).unwrap()).collect();
-        assert_eq!(passes.len(), 100, "it is there");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn destinations_that_are_well_are_forgotten() {
-        let destinations = destinations();
-        for n in 0..MANY * 3 {
-            let topic = n.to_string();
-            fail(&destinations, &topic, 1);
-            advance(Duration::from_secs(1)).await;
-        }
-        let state = destinations.state();
-        assert!(state.places.len() <= MANY && state.streams.len() <= MANY);
     }
 }

@@ -7,39 +7,28 @@
 //! that are refused, few messages are published for nothing. A lock is no refusal: its verdict is tried again soon, and
 //! nothing else waits.
 
-use std::collections::HashMap;
+mod entry;
+mod memory;
+#[cfg(test)]
+mod tests;
+
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use metrics::gauge;
 use posthaste_core::MessageId;
 use posthaste_core::lifecycle::Verdict;
-use posthaste_core::publisher::Outcome;
 use posthaste_core::store::Terms;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::reported::{Reported, Ticket};
-
-const FIRST_WAIT: Duration = Duration::from_secs(1);
-const LONGEST_WAIT: Duration = Duration::from_mins(1);
-
-/// The waits for a row that somebody else has locked.
-pub(crate) const FIRST_BUSY_WAIT: Duration = Duration::from_millis(100);
-const LONGEST_BUSY_WAIT: Duration = Duration::from_secs(2);
-
-/// A lock that is held for longer than this is worth a word.
-const BUSY_TOLD_AFTER: Duration = Duration::from_secs(1);
-
-/// What is known of a row that is free is believed for so long after it was last seen, or its claim lost: later on it may
-/// have been settled by somebody else, replayed, or changed by hand.
-const FREE_FOR: Duration = Duration::from_mins(10);
+use self::entry::{BUSY_TOLD_AFTER, Entry, FREE_FOR, Recalled, busy_wait};
+pub(crate) use self::entry::{FIRST_BUSY_WAIT, Hold, wait};
+use self::memory::Memory;
+use crate::reported::Reported;
 
 /// More than so many are not held: nothing more is claimed until the database takes some of them.
 const MAX_HELD: usize = 10_000;
-
-/// More than so many rows that are free again are not remembered; the one that was not seen for longest is forgotten.
-const MAX_FREE: usize = 10_000;
 
 /// At most so many that were refused are tried again in one go, so that new verdicts do not wait for long.
 const MAX_RETRIES: usize = 100;
@@ -52,89 +41,8 @@ pub(crate) struct Refusals {
     namespace: String,
     /// Nobody mends a row, nor replays it where it stands, so a death is as final as all else.
     append_only: bool,
-    state: Mutex<State>,
+    state: Mutex<Memory>,
     changed: Notify,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    entries: HashMap<MessageId, Entry>,
-    /// Rounds of settling in a row that brought refusals and nothing else.
-    barren: u32,
-    claims_after: Option<Instant>,
-}
-
-#[derive(Debug)]
-struct Entry {
-    ticket: Ticket,
-    outcome: Outcome,
-    verdict: Verdict,
-    hold: Hold,
-    failures: u32,
-    /// Since when it is held so.
-    since: Instant,
-    due: Instant,
-    /// When its row was last ours.
-    seen: Instant,
-    /// Whether the log speaks of it.
-    told: bool,
-}
-
-impl Entry {
-    fn is_outdated(&self) -> bool {
-        !self.hold.is_leased() && self.seen.elapsed() >= FREE_FOR
-    }
-
-    /// Whether it holds of a row that was claimed anew. Whoever changed or replayed the row wants it to be published: a
-    /// death is not believed of the next claim, though it is not tried all the time, nor anything of a row that counts
-    /// its attempts anew.
-    fn holds_of(&self, version: Option<i64>, attempts: u32, append_only: bool) -> bool {
-        let is_another_life = attempts < self.ticket.attempts;
-        let was_changed = self.hold == Hold::Lost && self.ticket.version != version;
-        let may_try = !append_only && self.is_due() && matches!(self.verdict, Verdict::Dead { .. });
-        !is_another_life && !was_changed && !may_try
-    }
-
-    /// Whether it is time to try to write it again. Under a lease the row is not claimed again and again.
-    fn is_due(&self) -> bool {
-        self.hold.is_leased() || self.due <= Instant::now()
-    }
-}
-
-/// Where the row is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Hold {
-    /// Under the lease of its claim, which is renewed.
-    Leased,
-    /// The same, and nobody refused anything: somebody else has locked it.
-    Busy,
-    /// Free, as it was before its claim.
-    Free,
-    /// Free, and nobody refused anything: the claim was lost together with its verdicts.
-    Lost,
-}
-
-impl Hold {
-    fn is_leased(self) -> bool {
-        matches!(self, Self::Leased | Self::Busy)
-    }
-
-    fn is_refused(self) -> bool {
-        matches!(self, Self::Leased | Self::Free)
-    }
-}
-
-/// A verdict from memory.
-#[derive(Debug)]
-pub(crate) struct Recalled {
-    pub(crate) outcome: Outcome,
-    pub(crate) verdict: Verdict,
-    /// Whether it is still what became of the message. Else it is to be published.
-    pub(crate) holds: bool,
-    /// Whether it is time to try to write it again.
-    pub(crate) due: bool,
-    /// The earlier claim, if its lease was being renewed. It is over now.
-    pub(crate) leased: Option<Ticket>,
 }
 
 impl Refusals {
@@ -348,254 +256,14 @@ impl Refusals {
     }
 
     #[expect(clippy::cast_precision_loss, reason = "gauges are floats")]
-    fn show(&self, state: &State) {
+    fn show(&self, state: &Memory) {
         let refused = state.refused() as f64;
         gauge!("outbox_verdicts_refused", "namespace" => self.namespace.clone()).set(refused);
         gauge!("outbox_verdicts_busy", "namespace" => self.namespace.clone()).set(state.busy() as f64);
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, Memory> {
         // No code panics while holding the lock, and the data would be sound if it did.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl State {
-    /// What is known of a message, unless it is too long ago.
-    fn entry(&mut self, id: MessageId) -> Option<&mut Entry> {
-        let entry = self.entries.get_mut(&id)?;
-        // Of one that is only to be given back nothing is known.
-        (!entry.is_outdated() && entry.verdict != Verdict::Released).then_some(entry)
-    }
-
-    fn leased(&self) -> impl Iterator<Item = &Entry> {
-        self.entries.values().filter(|entry| entry.hold.is_leased())
-    }
-
-    fn refused(&self) -> usize {
-        self.entries.values().filter(|entry| entry.hold.is_refused()).count()
-    }
-
-    fn busy(&self) -> usize {
-        self.entries.values().filter(|entry| entry.hold == Hold::Busy).count()
-    }
-
-    fn make_room(&mut self) {
-        if self.entries.len() < MAX_FREE {
-            return;
-        }
-        let free = self.entries.iter().filter(|(_, entry)| !entry.hold.is_leased());
-        // Most lost claims are settled by somebody else and never seen again.
-        let oldest = free.min_by_key(|(_, entry)| (entry.hold != Hold::Lost, entry.due));
-        let Some(oldest) = oldest.map(|(id, _)| *id) else {
-            return;
-        };
-        if self
-            .entries
-            .remove(&oldest)
-            .is_some_and(|entry| entry.hold != Hold::Lost)
-        {
-            tracing::error!(
-                id = %oldest,
-                "more than {MAX_FREE} verdicts are refused; one is forgotten, and its message may be published again"
-            );
-        }
-    }
-}
-
-/// How long until something that was refused so often is tried again.
-pub(crate) fn wait(failures: u32) -> Duration {
-    FIRST_WAIT.saturating_mul(1 << failures.min(16)).min(LONGEST_WAIT)
-}
-
-fn busy_wait(failures: u32) -> Duration {
-    FIRST_BUSY_WAIT
-        .saturating_mul(1 << failures.min(16))
-        .min(LONGEST_BUSY_WAIT)
-}
-
-#[cfg(test)]
-mod tests {
-    use chrono::Utc;
-    use posthaste_core::lifecycle::LeaseToken;
-    use tokio::time::advance;
-
-    use super::*;
-
-    fn reported(id: MessageId) -> Reported {
-        let ticket = Ticket {
-            id,
-            token: LeaseToken::new(),
-            bytes: 1,
-            topic: "orders".into(),
-            key: None,
-            stream: 0,
-            attempts: 1,
-            max_attempts: 10,
-            version: None,
-            created_at: Utc::now(),
-        };
-        Reported {
-            ticket,
-            outcome: Outcome::Delivered,
-            verdict: Verdict::Delivered,
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_refused_verdict_is_tried_less_and_less_often_but_at_least_once_a_minute() {
-        let (refusals, id) = (Refusals::new("default", Terms::default()), MessageId::new());
-        let mut waits = Vec::new();
-        for n in 0..9 {
-            assert_eq!(refusals.remember(reported(id), Hold::Leased), n == 0, "told once");
-            waits.push((refusals.next_retry().unwrap() - Instant::now()).as_secs());
-            assert!(refusals.retries(false).is_empty());
-            advance(Duration::from_secs(waits[n])).await;
-            assert_eq!(refusals.retries(false).len(), 1);
-        }
-        assert_eq!(waits, [1, 2, 4, 8, 16, 32, 60, 60, 60]);
-        assert!(refusals.forget(id) && refusals.next_retry().is_none());
-    }
-
-    /// A lock may be gone in the next moment, and is no reason for alarm unless it lasts.
-    #[tokio::test(start_paused = true)]
-    async fn a_verdict_that_waits_for_a_lock_is_tried_soon_and_told_once_if_it_lasts() {
-        let (refusals, id) = (Refusals::new("default", Terms::default()), MessageId::new());
-        let (mut waits, mut told) = (Vec::new(), Vec::new());
-        for n in 0..7 {
-            told.push(refusals.remember(reported(id), Hold::Busy));
-            waits.push((refusals.next_retry().unwrap() - Instant::now()).as_millis());
-            advance(Duration::from_millis(u64::try_from(waits[n]).unwrap())).await;
-            assert_eq!(refusals.retries(false).len(), 1);
-        }
-        assert_eq!(waits, [100, 200, 400, 800, 1_600, 2_000, 2_000]);
-        assert_eq!(told, [false, false, false, false, true, false, false]);
-        assert_eq!((refusals.busy(), refusals.count()), (1, 0));
-        assert!(refusals.recall(id, None, 1).unwrap().due, "it is not published again");
-        assert!(refusals.written(id, &Verdict::Delivered), "that is told too");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn of_a_message_that_is_to_be_given_back_nothing_is_known() {
-        let (refusals, id) = (Refusals::new("default", Terms::default()), MessageId::new());
-        let released = Reported {
-            verdict: Verdict::Released,
-            ..reported(id)
-        };
-        refusals.remember(released, Hold::Busy);
-        assert!(!refusals.knows(id) && refusals.recall(id, None, 1).is_none());
-        assert_eq!(refusals.retries(true).len(), 1);
-        refusals.written(id, &Verdict::Released);
-        assert_eq!(refusals.busy(), 0);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_row_that_is_free_is_tried_when_it_is_claimed_and_its_time_has_come() {
-        let (refusals, id) = (Refusals::new("default", Terms::default()), MessageId::new());
-        refusals.remember(reported(id), Hold::Free);
-        assert!(refusals.retries(false).is_empty(), "only a claim brings it back");
-        assert!(!refusals.recall(id, None, 1).unwrap().due);
-        advance(Duration::from_secs(2)).await;
-        assert!(refusals.recall(id, None, 1).unwrap().due);
-        assert_eq!(refusals.count(), 1);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn while_only_refusals_come_back_claims_take_one_message_and_wait() {
-        let refusals = Refusals::new("default", Terms::default());
-        assert_eq!(refusals.wait_for_room().await, None);
-        let start = Instant::now();
-        for wait in [1, 3, 7] {
-            refusals.round(0, 5);
-            assert_eq!(refusals.wait_for_room().await, Some(1));
-            assert_eq!(start.elapsed().as_secs(), wait);
-        }
-        refusals.round(1, 5);
-        assert_eq!(refusals.wait_for_room().await, None, "at once");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn what_is_free_and_not_seen_again_does_not_fill_the_memory() {
-        let refusals = Refusals::new("default", Terms::default());
-        let first = MessageId::new();
-        refusals.remember(reported(first), Hold::Free);
-        for _ in 0..MAX_FREE {
-            advance(Duration::from_millis(1)).await;
-            refusals.remember(reported(MessageId::new()), Hold::Free);
-        }
-        assert_eq!(refusals.count(), MAX_FREE);
-        assert!(!refusals.knows(first));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn what_a_lost_claim_told_is_not_believed_for_ever() {
-        let (refusals, lost, free) = (
-            Refusals::new("default", Terms::default()),
-            MessageId::new(),
-            MessageId::new(),
-        );
-        refusals.remember(reported(lost), Hold::Lost);
-        refusals.remember(reported(free), Hold::Free);
-        advance(FREE_FOR / 2).await;
-        refusals.hurry();
-        assert!(refusals.recall(free, None, 1).is_some(), "it is seen");
-        assert!(refusals.knows(lost) && refusals.recall(lost, None, 1).unwrap().due);
-        advance(FREE_FOR / 2).await;
-        assert!(!refusals.knows(lost) && refusals.recall(lost, None, 1).is_none());
-        assert!(refusals.knows(free), "it would be refused again");
-        advance(FREE_FOR / 2).await;
-        assert!(refusals.next_retry() <= Some(Instant::now()));
-        refusals.retries(false);
-        assert_eq!(refusals.count(), 0, "somebody else has settled it");
-    }
-
-    /// Somebody who changes a row or replays it wants it to be published; he knows nothing of a verdict that was lost.
-    #[tokio::test(start_paused = true)]
-    async fn what_a_lost_claim_told_is_not_believed_of_a_row_that_was_changed() {
-        let (refusals, id) = (Refusals::new("default", Terms::default()), MessageId::new());
-        let mut lost = reported(id);
-        lost.ticket.version = Some(3);
-        refusals.remember(lost.clone(), Hold::Lost);
-        assert!(refusals.recall(id, Some(3), 1).unwrap().holds);
-        assert!(!refusals.recall(id, Some(4), 1).unwrap().holds);
-        refusals.remember(lost, Hold::Free);
-        assert!(
-            refusals.recall(id, Some(4), 1).unwrap().holds,
-            "it is the mended row that is claimed"
-        );
-    }
-
-    /// Somebody may have mended the message, or replayed it.
-    #[tokio::test(start_paused = true)]
-    async fn a_death_is_not_believed_of_the_next_claim() {
-        let (refusals, leased, free) = (
-            Refusals::new("default", Terms::default()),
-            MessageId::new(),
-            MessageId::new(),
-        );
-        let dead = |id| Reported {
-            verdict: Verdict::Dead { error: "no".into() },
-            ..reported(id)
-        };
-        refusals.remember(dead(leased), Hold::Leased);
-        refusals.remember(dead(free), Hold::Free);
-        assert!(!refusals.recall(leased, None, 2).unwrap().holds);
-        assert!(
-            refusals.recall(free, None, 1).unwrap().holds,
-            "it is not tried all the time"
-        );
-        advance(Duration::from_secs(2)).await;
-        assert!(!refusals.recall(free, None, 1).unwrap().holds);
-        assert_eq!(refusals.count(), 2, "they are refused all the same");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn nothing_is_believed_of_a_row_that_counts_its_attempts_anew() {
-        let (refusals, id) = (Refusals::new("default", Terms::default()), MessageId::new());
-        let mut third = reported(id);
-        third.ticket.attempts = 3;
-        refusals.remember(third, Hold::Leased);
-        assert!(refusals.recall(id, None, 4).unwrap().holds);
-        assert!(!refusals.recall(id, None, 1).unwrap().holds);
     }
 }
