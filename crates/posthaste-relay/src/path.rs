@@ -3,11 +3,11 @@
 mod bypass;
 mod claim;
 mod depth;
-mod desk;
 mod dispatch;
 mod drain;
 mod failpoint;
 mod in_place;
+mod outcome_collector;
 mod pace;
 mod poll;
 mod publication;
@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use self::claim::Claimer;
 pub(crate) use self::drain::Hindered;
 use crate::engine::Engine;
-use crate::path::desk::Outcomes;
+use crate::path::outcome_collector::Outcomes;
 
 /// When claiming ends.
 pub(crate) enum Until {

@@ -15,7 +15,7 @@ use crate::guard::in_flight::Load;
 use crate::guard::lease::BatchLease;
 use crate::path::bypass::{Bypass, Others};
 use crate::path::depth::Depth;
-use crate::path::desk::Outcomes;
+use crate::path::outcome_collector::Outcomes;
 use crate::path::{dispatch, failpoint, pace};
 use crate::upkeep::instrument;
 use crate::upkeep::undelivered::Cause;

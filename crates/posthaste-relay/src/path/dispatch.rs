@@ -11,8 +11,8 @@ use posthaste_core::store::ClaimedMessage;
 use crate::engine::Engine;
 use crate::guard::gate::Gate;
 use crate::guard::lease::BatchLease;
-use crate::path::desk::{Desk, Outcomes, Sink};
 use crate::path::in_place;
+use crate::path::outcome_collector::{OutcomeCollector, Outcomes, Sink};
 use crate::path::publication::{self, Parcel};
 use crate::reported::{Reported, Ticket};
 use crate::upkeep::instrument;
@@ -30,30 +30,35 @@ pub(crate) async fn run(
         Arc::clone(&engine.circuit),
     );
     let gate = Arc::new(gate);
-    let desk = Arc::new(Desk::new(
+    let collector = Arc::new(OutcomeCollector::new(
         messages.len(),
         engine.terms.settle_together,
         outcomes,
         &engine.in_flight,
     ));
-    let sound = verify(&engine, messages, &lease, &desk);
+    let sound = verify(&engine, messages, &lease, &collector);
     if sound.is_empty() {
         return;
     }
     if engine.terms.attempts_in_place {
-        in_place::run(&engine, sound, &gate, &lease, &desk).await;
+        in_place::run(&engine, sound, &gate, &lease, &collector).await;
     } else {
-        publication::run(&engine, sound, &gate, Arc::clone(&desk) as Arc<dyn Sink>).await;
+        publication::run(&engine, sound, &gate, Arc::clone(&collector) as Arc<dyn Sink>).await;
     }
     if let Some(stop) = gate.stopped_at() {
-        instrument::stopped(&engine.config.scope.namespace, &stop, desk.given_back());
+        instrument::stopped(&engine.config.scope.namespace, &stop, collector.given_back());
     }
 }
 
 /// Sorts out messages whose bytes are not the ones that were enqueued or that nobody could publish (they stop their lane
 /// like any other failure), those whose lease is over already, those whose verdict is known from an earlier claim, and those whose destination is
 /// away.
-fn verify(engine: &Engine, messages: Vec<ClaimedMessage>, lease: &BatchLease, desk: &Desk) -> Vec<Parcel> {
+fn verify(
+    engine: &Engine,
+    messages: Vec<ClaimedMessage>,
+    lease: &BatchLease,
+    collector: &OutcomeCollector,
+) -> Vec<Parcel> {
     let mut stopped: HashSet<(String, String)> = HashSet::new();
     let mut sound = Vec::with_capacity(messages.len());
     for claimed in messages {
@@ -72,7 +77,7 @@ fn verify(engine: &Engine, messages: Vec<ClaimedMessage>, lease: &BatchLease, de
             if recalled.verdict != Verdict::Delivered {
                 stopped.extend(lane);
             }
-            desk.take(if recalled.due {
+            collector.take(if recalled.due {
                 Reported {
                     ticket,
                     outcome: recalled.outcome,
@@ -85,7 +90,7 @@ fn verify(engine: &Engine, messages: Vec<ClaimedMessage>, lease: &BatchLease, de
         }
         if !held_back && let Some(held) = engine.destinations.held(ticket.stream) {
             stopped.extend(lane);
-            desk.take(Reported::held(ticket, held.wait, held.reason));
+            collector.take(Reported::held(ticket, held.wait, held.reason));
             continue;
         }
         let unsound = if held_back {
@@ -98,7 +103,7 @@ fn verify(engine: &Engine, messages: Vec<ClaimedMessage>, lease: &BatchLease, de
         };
         if let Some(outcome) = unsound {
             stopped.extend(lane);
-            desk.take(Reported::new(ticket, outcome, None, &engine.config.retry));
+            collector.take(Reported::new(ticket, outcome, None, &engine.config.retry));
             continue;
         }
         instrument::left_out(&message);

@@ -20,7 +20,7 @@ use tokio::time::sleep;
 use crate::engine::Engine;
 use crate::guard::gate::Gate;
 use crate::guard::lease::BatchLease;
-use crate::path::desk::{Desk, Sink};
+use crate::path::outcome_collector::{OutcomeCollector, Sink};
 use crate::path::publication::{self, Parcel};
 use crate::reported::Reported;
 use crate::upkeep::instrument;
@@ -31,14 +31,14 @@ pub(crate) async fn run(
     parcels: Vec<Parcel>,
     gate: &Arc<Gate>,
     lease: &Arc<BatchLease>,
-    desk: &Arc<Desk>,
+    collector: &Arc<OutcomeCollector>,
 ) {
     let (again, mut waiting) = mpsc::unbounded_channel();
     let claim = Arc::new(Claim {
         engine: Arc::clone(engine),
         gate: Arc::clone(gate),
         lease: Arc::clone(lease),
-        desk: Arc::clone(desk),
+        collector: Arc::clone(collector),
         again,
     });
     let mut rounds = JoinSet::new();
@@ -63,7 +63,7 @@ struct Claim {
     engine: Arc<Engine>,
     gate: Arc<Gate>,
     lease: Arc<BatchLease>,
-    desk: Arc<Desk>,
+    collector: Arc<OutcomeCollector>,
     again: mpsc::UnboundedSender<Waiting>,
 }
 
@@ -84,7 +84,7 @@ impl Claim {
             () = sleep(lane.delay) => self.publish(lane.parcels).await,
             () = self.lease.revoked() => {
                 for Parcel { ticket, .. } in lane.parcels {
-                    self.desk.take(Reported::not_attempted(ticket));
+                    self.collector.take(Reported::not_attempted(ticket));
                 }
             }
         }
@@ -98,7 +98,7 @@ impl Claim {
         });
         let Some(delay) = delay.max() else {
             for (reported, _) in open {
-                self.desk.take(reported);
+                self.collector.take(reported);
             }
             return;
         };
@@ -188,7 +188,7 @@ impl Sink for Lanes {
         let over = (lane.reports == lane.deliveries.len()).then(|| std::mem::take(lane));
         drop(lanes);
         if let Some(reported) = done {
-            self.claim.desk.take(reported);
+            self.claim.collector.take(reported);
         }
         if let Some(lane) = over {
             self.claim.go_on(lane.open());

@@ -13,8 +13,8 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::engine::Engine;
 use crate::guard::destinations::{Destinations, Held, Pass};
 use crate::guard::gate::Gate;
-use crate::path::desk::Sink;
 use crate::path::failpoint;
+use crate::path::outcome_collector::Sink;
 use crate::reported::{Reported, Ticket};
 
 /// A message to be sent, with what the engine has to remember of it.

@@ -1,4 +1,4 @@
-//! Where what became of the messages of one claim is handed in, on its way to be settled.
+//! Collects what became of the messages of one claim, on its way to be settled.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -16,7 +16,7 @@ pub(crate) trait Sink: Send + Sync {
     fn take(&self, reported: Reported);
 }
 
-pub(crate) struct Desk {
+pub(crate) struct OutcomeCollector {
     state: Mutex<State>,
     /// How many messages the claim has.
     messages: usize,
@@ -32,7 +32,7 @@ struct State {
     given_back: usize,
 }
 
-impl Desk {
+impl OutcomeCollector {
     pub(crate) fn new(messages: usize, together: bool, outcomes: Outcomes, in_flight: &Arc<InFlight>) -> Self {
         Self {
             state: Mutex::default(),
@@ -54,7 +54,7 @@ impl Desk {
     }
 }
 
-impl Sink for Desk {
+impl Sink for OutcomeCollector {
     /// To be called once for every message of the claim.
     fn take(&self, reported: Reported) {
         let mut state = self.state();
