@@ -2,7 +2,6 @@
 
 mod bypass;
 mod claim;
-mod depth;
 mod dispatch;
 mod drain;
 mod failpoint;
@@ -11,6 +10,7 @@ mod outcome_collector;
 mod pace;
 mod poll;
 mod publication;
+mod scan_budget;
 pub(crate) mod settle;
 
 use std::sync::Arc;

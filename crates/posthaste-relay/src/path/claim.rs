@@ -14,8 +14,8 @@ use crate::guard::clock::Moment;
 use crate::guard::in_flight::Load;
 use crate::guard::lease::BatchLease;
 use crate::path::bypass::{Bypass, Others};
-use crate::path::depth::Depth;
 use crate::path::outcome_collector::Outcomes;
+use crate::path::scan_budget::ScanBudget;
 use crate::path::{dispatch, failpoint, pace};
 use crate::upkeep::instrument;
 use crate::upkeep::undelivered::Cause;
@@ -51,7 +51,7 @@ pub(crate) struct Claimer<'a> {
     outcomes: Outcomes,
     pub(super) publications: JoinSet<()>,
     pub(super) shutdown: CancellationToken,
-    pub(super) depth: Depth,
+    pub(super) scan_budget: ScanBudget,
     bypass: Bypass,
     /// Until when a claim beside rows in flight would most likely find nothing that is free, as the last one did.
     nothing_beside: Option<Instant>,
@@ -64,7 +64,7 @@ impl<'a> Claimer<'a> {
             outcomes,
             publications: JoinSet::new(),
             shutdown: CancellationToken::new(),
-            depth: Depth::new(engine.config.batch_size),
+            scan_budget: ScanBudget::new(engine.config.batch_size),
             bypass: Bypass::default(),
             nothing_beside: None,
         }
@@ -86,11 +86,11 @@ impl Claimer<'_> {
         let engine = self.engine;
         let config = &engine.config;
         let beside = engine.in_flight.load() != Load::default();
-        let look_ahead = self.depth.look_ahead(beside);
+        let scan_limit = self.scan_budget.scan_limit(beside);
         let wanted = trials.map_or(config.batch_size, |trials| trials.min(config.batch_size));
         let room = config.max_in_flight_bytes - engine.in_flight.load().bytes.min(config.max_in_flight_bytes);
         let request = ClaimRequest {
-            look_ahead,
+            look_ahead: scan_limit,
             worker: engine.worker,
             token: LeaseToken::new(),
             limit: self.bypass.limit(wanted),
@@ -108,7 +108,7 @@ impl Claimer<'_> {
         let claim = engine.store.claim(&request).await?;
         let full = claim.messages.len() >= limit.max(config.batch_size as usize);
         if trials.is_none() {
-            self.depth.looked(look_ahead, full && !claim.reclaimed);
+            self.scan_budget.scanned(scan_limit, full && !claim.reclaimed);
         }
         if beside {
             let nothing = claim.messages.is_empty() && claim.refused.is_empty();

@@ -113,7 +113,7 @@ async fn deliver_what_is_due(claimer: &mut Claimer<'_>) -> Result<(), Hindered> 
         failing_since = None;
         match found {
             Found::Nothing if before == Load::default() => {
-                if !claimer.depth.backlog() {
+                if !claimer.scan_budget.backlog() {
                     let remaining = still_due(claimer.engine).await?;
                     if remaining == 0 || looked_again {
                         totals.remaining(remaining);
@@ -124,7 +124,7 @@ async fn deliver_what_is_due(claimer: &mut Claimer<'_>) -> Result<(), Hindered> 
                     continue;
                 }
                 // That look may have ended early; the next one sees everything.
-                claimer.depth.backlog_is_over();
+                claimer.scan_budget.backlog_is_over();
             }
             Found::Nothing => in_flight.wait_until(|load| load.messages <= before.messages / 2).await,
             Found::Suspects => in_flight.wait_until(|load| load == Load::default()).await,

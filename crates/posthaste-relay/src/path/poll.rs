@@ -93,7 +93,7 @@ pub(crate) async fn run(claimer: &mut Claimer<'_>, shutdown: CancellationToken) 
             }
             Found::Nothing => {
                 if before == Load::default() {
-                    claimer.depth.backlog_is_over();
+                    claimer.scan_budget.backlog_is_over();
                 }
                 Some(pace.idle())
             }
@@ -112,7 +112,7 @@ pub(crate) async fn run(claimer: &mut Claimer<'_>, shutdown: CancellationToken) 
         let peak = in_flight.load().messages.max(before.messages);
         let settled = in_flight.wait_until(|load| load.messages <= peak / 2);
         // What was claimed in vain frees nobody.
-        let frees_others = found != Found::Refused && claimer.depth.backlog() && peak > 0;
+        let frees_others = found != Found::Refused && claimer.scan_budget.backlog() && peak > 0;
         // Whichever comes first; all lead to the same place.
         let woken = async {
             tokio::select! {

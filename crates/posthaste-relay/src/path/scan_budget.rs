@@ -17,7 +17,7 @@ const SHALLOWEST: u32 = 4_000;
 const SAVED_PER_SECOND: u32 = 50_000;
 
 #[derive(Debug)]
-pub(crate) struct Depth {
+pub(crate) struct ScanBudget {
     shallow: u32,
     backlog: bool,
     saved: u32,
@@ -25,7 +25,7 @@ pub(crate) struct Depth {
     target: u32,
 }
 
-impl Depth {
+impl ScanBudget {
     /// For claims of `limit` rows.
     pub(crate) fn new(limit: u32) -> Self {
         let shallow = limit.saturating_mul(SHALLOW_PER_ROW).max(SHALLOWEST);
@@ -52,7 +52,7 @@ impl Depth {
 
     /// How many rows the next claim may look at; `None` for as many as it takes. Only beside rows in flight is there
     /// something to look past.
-    pub(crate) fn look_ahead(&mut self, beside: bool) -> Option<u32> {
+    pub(crate) fn scan_limit(&mut self, beside: bool) -> Option<u32> {
         if !self.backlog {
             return None;
         }
@@ -69,9 +69,9 @@ impl Depth {
     }
 
     /// Takes note of a look and whether it brought a full batch.
-    pub(crate) fn looked(&mut self, look_ahead: Option<u32>, full: bool) {
+    pub(crate) fn scanned(&mut self, scan_limit: Option<u32>, full: bool) {
         self.backlog |= full;
-        if look_ahead == Some(self.target) {
+        if scan_limit == Some(self.target) {
             self.saved = 0;
             if !full {
                 self.target = self.target.saturating_mul(2);
@@ -90,31 +90,31 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn without_a_backlog_every_look_sees_everything() {
-        let mut depth = Depth::new(500);
-        assert_eq!(depth.look_ahead(true), None);
-        depth.looked(None, false);
-        assert_eq!(depth.look_ahead(true), None);
-        depth.looked(None, true);
-        assert_eq!(depth.look_ahead(true), Some(4_000));
-        depth.backlog_is_over();
-        assert_eq!(depth.look_ahead(true), None);
+        let mut scan_budget = ScanBudget::new(500);
+        assert_eq!(scan_budget.scan_limit(true), None);
+        scan_budget.scanned(None, false);
+        assert_eq!(scan_budget.scan_limit(true), None);
+        scan_budget.scanned(None, true);
+        assert_eq!(scan_budget.scan_limit(true), Some(4_000));
+        scan_budget.backlog_is_over();
+        assert_eq!(scan_budget.scan_limit(true), None);
     }
 
     /// Proves pitfall 18.
     #[tokio::test(start_paused = true)]
     async fn deep_looks_get_through_any_backlog_in_a_twentieth_of_the_time() {
-        let mut depth = Depth::new(500);
-        depth.looked(None, true);
+        let mut scan_budget = ScanBudget::new(500);
+        scan_budget.scanned(None, true);
         let (mut deepest, mut seen, started) = (0, 0, Instant::now());
         while deepest < 500_000 {
             tokio::time::advance(Duration::from_millis(10)).await;
-            let look = depth.look_ahead(true).expect("there is a backlog");
+            let look = scan_budget.scan_limit(true).expect("there is a backlog");
             if look > 4_000 {
                 seen += look;
             }
             deepest = deepest.max(look);
             // A hot key: sometimes it is in flight, sometimes it fills a batch.
-            depth.looked(Some(look), look == 4_000 && rand::random());
+            scan_budget.scanned(Some(look), look == 4_000 && rand::random());
         }
         let share = Duration::from_micros(u64::from(seen)).as_secs_f64() / started.elapsed().as_secs_f64();
         assert!(share < 0.06, "deep looks took {share} of the time");
