@@ -11,7 +11,7 @@ use posthaste_core::{Message, MessageId, RetryPolicy};
 
 /// What the engine remembers of a claimed message while the publisher has it.
 #[derive(Clone, Debug)]
-pub(crate) struct Ticket {
+pub(crate) struct InFlightMessage {
     pub(crate) id: MessageId,
     pub(crate) token: LeaseToken,
     pub(crate) bytes: u64,
@@ -26,7 +26,7 @@ pub(crate) struct Ticket {
     pub(crate) created_at: DateTime<Utc>,
 }
 
-impl Ticket {
+impl InFlightMessage {
     pub(crate) fn new(claimed: &ClaimedMessage, token: LeaseToken, retry: &RetryPolicy) -> Self {
         let message = &claimed.message;
         Self {
@@ -54,36 +54,36 @@ pub(crate) fn stream_of(message: &Message) -> u64 {
 /// What became of one message.
 #[derive(Clone, Debug)]
 pub(crate) struct Reported {
-    pub(crate) ticket: Ticket,
+    pub(crate) message: InFlightMessage,
     pub(crate) outcome: Outcome,
     pub(crate) verdict: Verdict,
 }
 
 impl Reported {
     /// `away` is the least wait, if the circuit has found the broker to be away.
-    pub(crate) fn new(ticket: Ticket, outcome: Outcome, away: Option<Duration>, retry: &RetryPolicy) -> Self {
-        let retry = retry.for_row(Some(ticket.max_attempts));
-        let verdict = decide(outcome.clone(), ticket.attempts, &retry, away, rand::random());
+    pub(crate) fn new(message: InFlightMessage, outcome: Outcome, away: Option<Duration>, retry: &RetryPolicy) -> Self {
+        let retry = retry.for_row(Some(message.max_attempts));
+        let verdict = decide(outcome.clone(), message.attempts, &retry, away, rand::random());
         Self {
-            ticket,
+            message,
             outcome,
             verdict,
         }
     }
 
     /// A message that is not handed over because its destination is away.
-    pub(crate) fn held(ticket: Ticket, delay: Duration, error: String) -> Self {
+    pub(crate) fn held(message: InFlightMessage, delay: Duration, error: String) -> Self {
         Self {
-            ticket,
+            message,
             outcome: Outcome::NotAttempted,
             verdict: Verdict::Postponed { delay, error },
         }
     }
 
     /// A message that is given back.
-    pub(crate) fn not_attempted(ticket: Ticket) -> Self {
+    pub(crate) fn not_attempted(message: InFlightMessage) -> Self {
         Self {
-            ticket,
+            message,
             outcome: Outcome::NotAttempted,
             verdict: Verdict::Released,
         }

@@ -7,7 +7,7 @@ use posthaste_core::lifecycle::LeaseToken;
 use tokio::sync::Notify;
 
 use crate::guard::lease::BatchLease;
-use crate::reported::Ticket;
+use crate::reported::InFlightMessage;
 
 #[derive(Debug, Default)]
 pub(crate) struct InFlight {
@@ -24,10 +24,10 @@ struct State {
 }
 
 impl State {
-    fn make_room(&mut self, lease: &BatchLease, ticket: &Ticket) {
-        if lease.is_awaited(ticket.id) {
+    fn make_room(&mut self, lease: &BatchLease, message: &InFlightMessage) {
+        if lease.is_awaited(message.id) {
             self.load.messages = self.load.messages.saturating_sub(1);
-            self.load.bytes = self.load.bytes.saturating_sub(ticket.bytes);
+            self.load.bytes = self.load.bytes.saturating_sub(message.bytes);
             // Only what was answered is settled or set aside.
             self.answered = self.answered.saturating_sub(1);
         }
@@ -62,15 +62,15 @@ impl InFlight {
     }
 
     /// Takes settled messages out. One that was set aside before takes no place any more.
-    pub(crate) fn finish<'a>(&self, tickets: impl Iterator<Item = &'a Ticket>) {
+    pub(crate) fn finish<'a>(&self, messages: impl Iterator<Item = &'a InFlightMessage>) {
         let mut state = self.state();
-        for ticket in tickets {
-            let Some(lease) = state.leases.get(&ticket.token).cloned() else {
+        for message in messages {
+            let Some(lease) = state.leases.get(&message.token).cloned() else {
                 continue;
             };
-            state.make_room(&lease, ticket);
-            if lease.settled(ticket.id) {
-                state.leases.remove(&ticket.token);
+            state.make_room(&lease, message);
+            if lease.settled(message.id) {
+                state.leases.remove(&message.token);
             }
         }
         drop(state);
@@ -78,21 +78,21 @@ impl InFlight {
     }
 
     /// Takes a message out whose row stays under its lease, which is renewed as before.
-    pub(crate) fn set_aside(&self, ticket: &Ticket) {
+    pub(crate) fn set_aside(&self, message: &InFlightMessage) {
         let mut state = self.state();
-        if let Some(lease) = state.leases.get(&ticket.token).cloned() {
-            state.make_room(&lease, ticket);
-            lease.set_aside(ticket.id);
+        if let Some(lease) = state.leases.get(&message.token).cloned() {
+            state.make_room(&lease, message);
+            lease.set_aside(message.id);
         }
         drop(state);
         self.changed.notify_waiters();
     }
 
     /// Whether nobody else can have had this message since it was claimed.
-    pub(crate) fn held_throughout(&self, ticket: &Ticket) -> bool {
+    pub(crate) fn held_throughout(&self, message: &InFlightMessage) -> bool {
         let state = self.state();
-        let lease = state.leases.get(&ticket.token);
-        lease.is_some_and(|lease| lease.held_throughout(ticket.id))
+        let lease = state.leases.get(&message.token);
+        lease.is_some_and(|lease| lease.held_throughout(message.id))
     }
 
     pub(crate) fn load(&self) -> Load {

@@ -59,19 +59,19 @@ impl Refusals {
     /// given back has nothing to remember, but as soon as its row is free it can be given back after all.
     pub(crate) fn remember(&self, reported: Reported, hold: Hold) -> bool {
         let Reported {
-            ticket,
+            message,
             outcome,
             verdict,
         } = reported;
         if verdict == Verdict::Released && hold != Hold::Busy {
-            return !self.knows(ticket.id);
+            return !self.knows(message.id);
         }
         let mut state = self.state();
         let now = Instant::now();
         if matches!(hold, Hold::Free | Hold::Lost) {
             state.make_room();
         }
-        let before = state.entries.get(&ticket.id);
+        let before = state.entries.get(&message.id);
         let before = before.filter(|before| (before.hold == Hold::Busy) == (hold == Hold::Busy));
         let failures = before.map_or(0, |before| before.failures);
         let since = before.map_or(now, |before| before.since);
@@ -95,9 +95,9 @@ impl Refusals {
             due,
             seen: now,
             told,
-            ticket,
+            message,
         };
-        state.entries.insert(entry.ticket.id, entry);
+        state.entries.insert(entry.message.id, entry);
         self.show(&state);
         told && !told_before
     }
@@ -165,7 +165,7 @@ impl Refusals {
             verdict: entry.verdict.clone(),
             holds: entry.holds_of(version, attempts, self.append_only),
             due: entry.is_due(),
-            leased: entry.hold.is_leased().then(|| entry.ticket.clone()),
+            leased: entry.hold.is_leased().then(|| entry.message.clone()),
         })
     }
 
@@ -192,7 +192,7 @@ impl Refusals {
         due.sort_by_key(|entry| entry.due);
         let (busy, refused): (Vec<_>, Vec<_>) = due.into_iter().partition(|entry| entry.hold == Hold::Busy);
         let reported = |entry: &Entry| Reported {
-            ticket: entry.ticket.clone(),
+            message: entry.message.clone(),
             outcome: entry.outcome.clone(),
             verdict: entry.verdict.clone(),
         };

@@ -14,7 +14,7 @@ use crate::guard::lease::BatchLease;
 use crate::path::in_place;
 use crate::path::outcome_collector::{OutcomeCollector, Outcomes, Sink};
 use crate::path::publication::{self, Parcel};
-use crate::reported::{Reported, Ticket};
+use crate::reported::{InFlightMessage, Reported};
 use crate::upkeep::instrument;
 
 /// Publishes one batch; afterwards every message of it has been reported exactly once.
@@ -62,12 +62,14 @@ fn verify(
     let mut stopped: HashSet<(String, String)> = HashSet::new();
     let mut sound = Vec::with_capacity(messages.len());
     for claimed in messages {
-        let ticket = Ticket::new(&claimed, lease.token, &engine.config.retry);
+        let in_flight = InFlightMessage::new(&claimed, lease.token, &engine.config.retry);
         let message = claimed.message;
         let lane = message.lane().map(|(topic, key)| (topic.to_owned(), key.to_owned()));
         // A renewal may come in the next moment, and must not let the rest of the lane go ahead.
         let held_back = lane.as_ref().is_some_and(|lane| stopped.contains(lane)) || !lease.may_send(message.id);
-        let recalled = engine.refusals.recall(message.id, ticket.version, ticket.attempts);
+        let recalled = engine
+            .refusals
+            .recall(message.id, in_flight.version, in_flight.attempts);
         let recalled = recalled.filter(|_| !held_back);
         if let Some(earlier) = recalled.as_ref().and_then(|recalled| recalled.leased.as_ref()) {
             engine.in_flight.finish(std::iter::once(earlier));
@@ -79,18 +81,18 @@ fn verify(
             }
             collector.take(if recalled.due {
                 Reported {
-                    ticket,
+                    message: in_flight,
                     outcome: recalled.outcome,
                     verdict: recalled.verdict,
                 }
             } else {
-                Reported::not_attempted(ticket)
+                Reported::not_attempted(in_flight)
             });
             continue;
         }
-        if !held_back && let Some(held) = engine.destinations.held(ticket.stream) {
+        if !held_back && let Some(held) = engine.destinations.held(in_flight.stream) {
             stopped.extend(lane);
-            collector.take(Reported::held(ticket, held.wait, held.reason));
+            collector.take(Reported::held(in_flight, held.wait, held.reason));
             continue;
         }
         let unsound = if held_back {
@@ -103,7 +105,7 @@ fn verify(
         };
         if let Some(outcome) = unsound {
             stopped.extend(lane);
-            collector.take(Reported::new(ticket, outcome, None, &engine.config.retry));
+            collector.take(Reported::new(in_flight, outcome, None, &engine.config.retry));
             continue;
         }
         instrument::left_out(&message);
@@ -112,7 +114,10 @@ fn verify(
             created_at: claimed.created_at,
             attempt: claimed.attempts,
         };
-        sound.push(Parcel { ticket, delivery });
+        sound.push(Parcel {
+            message: in_flight,
+            delivery,
+        });
     }
     sound
 }

@@ -83,8 +83,8 @@ impl Claim {
         tokio::select! {
             () = sleep(lane.delay) => self.publish(lane.parcels).await,
             () = self.lease.revoked() => {
-                for Parcel { ticket, .. } in lane.parcels {
-                    self.collector.take(Reported::not_attempted(ticket));
+                for Parcel { message, .. } in lane.parcels {
+                    self.collector.take(Reported::not_attempted(message));
                 }
             }
         }
@@ -104,13 +104,13 @@ impl Claim {
         };
         let again = |(reported, mut delivery): (Reported, Delivery)| {
             instrument::tried_in_place(&self.engine.config.scope.namespace, &reported);
-            let mut ticket = reported.ticket;
+            let mut message = reported.message;
             if let Verdict::Retry { .. } = reported.verdict {
                 self.engine.totals.count(&reported.verdict);
-                ticket.attempts = ticket.attempts.saturating_add(1);
+                message.attempts = message.attempts.saturating_add(1);
             }
-            delivery.attempt = ticket.attempts;
-            Parcel { ticket, delivery }
+            delivery.attempt = message.attempts;
+            Parcel { message, delivery }
         };
         let parcels = open.into_iter().map(again).collect();
         // The receiver is gone only if the relay is being dropped.
@@ -176,12 +176,12 @@ impl Lane {
 impl Sink for Lanes {
     fn take(&self, reported: Reported) {
         let mut lanes = self.state();
-        let lane = &mut lanes[self.places[&reported.ticket.id]];
+        let lane = &mut lanes[self.places[&reported.message.id]];
         lane.reports += 1;
         let done = match reported.verdict {
             Verdict::Delivered | Verdict::Dead { .. } => Some(reported),
             _ => {
-                lane.open.insert(reported.ticket.id, reported);
+                lane.open.insert(reported.message.id, reported);
                 None
             }
         };

@@ -15,27 +15,27 @@ use crate::guard::destinations::{Destinations, Held, Pass};
 use crate::guard::gate::Gate;
 use crate::path::failpoint;
 use crate::path::outcome_collector::Sink;
-use crate::reported::{Reported, Ticket};
+use crate::reported::{InFlightMessage, Reported};
 
 /// A message to be sent, with what the engine has to remember of it.
 pub(crate) struct Parcel {
-    pub(crate) ticket: Ticket,
+    pub(crate) message: InFlightMessage,
     pub(crate) delivery: Delivery,
 }
 
 /// Calls the publisher with a batch; afterwards the sink was told exactly once of every message.
 pub(crate) async fn run(engine: &Arc<Engine>, parcels: Vec<Parcel>, gate: &Arc<Gate>, sink: Arc<dyn Sink>) {
     let mut deliveries = Vec::with_capacity(parcels.len());
-    let mut tickets = HashMap::with_capacity(parcels.len());
-    for Parcel { ticket, delivery } in parcels {
-        tickets.insert(ticket.id, ticket);
+    let mut messages = HashMap::with_capacity(parcels.len());
+    for Parcel { message, delivery } in parcels {
+        messages.insert(message.id, message);
         deliveries.push(delivery);
     }
     failpoint::pass("before_publish");
     failpoint::swallow(&deliveries);
     let answers = Arc::new(Answers {
         owed: Mutex::new(Owed {
-            tickets,
+            messages,
             passes: HashMap::new(),
             held: HashMap::new(),
             held_lanes: HashSet::new(),
@@ -85,7 +85,7 @@ struct Answers {
 }
 
 struct Owed {
-    tickets: HashMap<MessageId, Ticket>,
+    messages: HashMap<MessageId, InFlightMessage>,
     /// The rights to send to destinations that are watched.
     passes: HashMap<MessageId, Pass>,
     /// What is not handed over because of its destination.
@@ -100,7 +100,7 @@ impl LeaseCheck for Answers {
     /// May be asked more than once, by publishers in front of publishers.
     fn may_send(&self, id: MessageId) -> bool {
         let mut owed = self.owed();
-        if owed.closed || !owed.tickets.contains_key(&id) {
+        if owed.closed || !owed.messages.contains_key(&id) {
             return false;
         }
         if self.engine.destinations.any() && !owed.pass(id, &self.engine.destinations) {
@@ -114,11 +114,11 @@ impl LeaseCheck for Answers {
 impl Owed {
     /// Whether a message may go to its destination.
     fn pass(&mut self, id: MessageId, destinations: &Destinations) -> bool {
-        let Some(ticket) = self.tickets.get(&id) else {
+        let Some(message) = self.messages.get(&id) else {
             return false;
         };
-        let stream = ticket.stream;
-        let lane = ticket.key.clone().map(|key| (ticket.topic.clone(), key));
+        let stream = message.stream;
+        let lane = message.key.clone().map(|key| (message.topic.clone(), key));
         // If the destination comes back in the next moment, that must not let the rest of the lane go ahead.
         if lane.as_ref().is_some_and(|lane| self.held_lanes.contains(lane)) {
             return false;
@@ -148,7 +148,7 @@ impl Answers {
     fn report(&self, id: MessageId, outcome: Outcome) {
         let mut owed = self.owed();
         owed.last_report = Instant::now();
-        let Some(ticket) = owed.tickets.remove(&id) else {
+        let Some(message) = owed.messages.remove(&id) else {
             return;
         };
         let (pass, held) = (owed.passes.remove(&id), owed.held.remove(&id));
@@ -157,9 +157,14 @@ impl Answers {
             destinations, config, ..
         } = &*self.engine;
         let circuit = &self.engine.circuit;
-        let finding = destinations.answer(ticket.stream, pass, &outcome);
+        let finding = destinations.answer(message.stream, pass, &outcome);
         let mut away = self.gate.answer(id, &outcome, finding.answer);
-        if let Outcome::Failed(PublishError { kind, scope, message }) = &outcome {
+        if let Outcome::Failed(PublishError {
+            kind,
+            scope,
+            message: cause,
+        }) = &outcome
+        {
             let mut in_doubt = circuit.in_doubt();
             match scope {
                 ErrorScope::Destination(_) => {
@@ -168,13 +173,13 @@ impl Answers {
                 }
                 // Its neighbours get through, and still it is not the message that is to blame.
                 ErrorScope::Partition(_) => {
-                    let age = (Utc::now() - ticket.created_at).to_std().unwrap_or_default();
+                    let age = (Utc::now() - message.created_at).to_std().unwrap_or_default();
                     let wait = growing_wait(age, config.retry.backoff.longest(), rand::random());
                     away = away.max(Some(wait));
                 }
                 ErrorScope::Broker => {
                     if let ErrorKind::Throttled { retry_after } = kind {
-                        circuit.pause(config.retry.patience(*retry_after), message);
+                        circuit.pause(config.retry.patience(*retry_after), cause);
                     }
                 }
                 // It waits alone.
@@ -182,15 +187,15 @@ impl Answers {
             }
             // Too few calls may have failed to say that the broker is away; but nothing got through either, and a message
             // must not die of that. Without a breaker attempts are all that is wanted to count.
-            if in_doubt && config.breaker.enabled && ticket.attempts >= ticket.max_attempts {
+            if in_doubt && config.breaker.enabled && message.attempts >= message.max_attempts {
                 away = away.or(Some(Duration::ZERO));
             }
         }
         // Nobody waits for the outcome of a call that is gone.
         let Some(sink) = self.sink.upgrade() else { return };
         sink.take(match (outcome, held) {
-            (Outcome::NotAttempted, Some(Held { wait, reason })) => Reported::held(ticket, wait, reason),
-            (outcome, _) => Reported::new(ticket, outcome, away, &config.retry),
+            (Outcome::NotAttempted, Some(Held { wait, reason })) => Reported::held(message, wait, reason),
+            (outcome, _) => Reported::new(message, outcome, away, &config.retry),
         });
     }
 
@@ -205,7 +210,7 @@ impl Answers {
 
     /// Reports what the publisher did not.
     fn close(&self, error: &PublishError) {
-        let open: Vec<MessageId> = self.owed().tickets.keys().copied().collect();
+        let open: Vec<MessageId> = self.owed().messages.keys().copied().collect();
         for id in open {
             self.report(id, Outcome::Failed(error.clone()));
         }

@@ -173,13 +173,13 @@ impl Settler {
         if self.engine.terms.settle_together || settled.lost.is_empty() {
             return;
         }
-        let written = |Reported { ticket, .. }: &&Reported| {
-            ticket.version.is_none() && self.engine.in_flight.held_throughout(ticket)
+        let written = |Reported { message, .. }: &&Reported| {
+            message.version.is_none() && self.engine.in_flight.held_throughout(message)
         };
         let written: HashSet<MessageId> = group
             .iter()
             .filter(written)
-            .map(|reported| reported.ticket.id)
+            .map(|reported| reported.message.id)
             .collect();
         settled.lost.retain(|id| {
             let is_written = written.contains(id);
@@ -198,11 +198,11 @@ impl Settler {
             return Vec::new();
         }
         let mut by_token: HashMap<LeaseToken, Vec<MessageId>> = HashMap::new();
-        for Reported { ticket, .. } in group.iter() {
+        for Reported { message, .. } in group.iter() {
             // Where a row has a version, somebody may have changed it.
-            let is_ours = ticket.version.is_none() && engine.in_flight.held_throughout(ticket);
-            if is_ours && settled.lost.contains(&ticket.id) {
-                by_token.entry(ticket.token).or_default().push(ticket.id);
+            let is_ours = message.version.is_none() && engine.in_flight.held_throughout(message);
+            if is_ours && settled.lost.contains(&message.id) {
+                by_token.entry(message.token).or_default().push(message.id);
             }
         }
         let mut held = HashSet::new();
@@ -219,7 +219,7 @@ impl Settler {
         settled.lost.retain(|id| !held.contains(id));
         let (swallowed, rest) = std::mem::take(group)
             .into_iter()
-            .partition(|reported| held.contains(&reported.ticket.id));
+            .partition(|reported| held.contains(&reported.message.id));
         *group = rest;
         swallowed
     }
@@ -235,7 +235,7 @@ impl Settler {
             settled.busy.into_iter().map(|row| (row.id, row.holder)).collect();
         let mut rest = Vec::with_capacity(group.len());
         for reported in group {
-            let id = reported.ticket.id;
+            let id = reported.message.id;
             if let Some(error) = refused.remove(&id) {
                 self.refused(reported, &error, Hold::Free, round);
             } else if let Some(holder) = busy.remove(&id) {
@@ -248,9 +248,9 @@ impl Settler {
         let engine = &self.engine;
         // Whoever waits until nothing is in flight may look at the totals next.
         self.count(&rest, &lost, round);
-        engine.in_flight.finish(rest.iter().map(|reported| &reported.ticket));
+        engine.in_flight.finish(rest.iter().map(|reported| &reported.message));
         for reported in rest {
-            let id = reported.ticket.id;
+            let id = reported.message.id;
             if lost.contains(&id) {
                 let may_come_again = engine.terms.settle_together || engine.refusals.knows(id);
                 if may_come_again && reported.verdict == Verdict::Delivered {
@@ -269,11 +269,11 @@ impl Settler {
 
     fn count(&self, group: &[Reported], lost: &HashSet<MessageId>, round: &mut Round) {
         let totals = &self.engine.totals;
-        for Reported { ticket, verdict, .. } in group {
-            if lost.contains(&ticket.id) {
-                totals.lease_lost(ticket.id);
+        for Reported { message, verdict, .. } in group {
+            if lost.contains(&message.id) {
+                totals.lease_lost(message.id);
             } else {
-                totals.settled(ticket.id, verdict);
+                totals.settled(message.id, verdict);
                 round.applied += usize::from(*verdict != Verdict::Released);
             }
         }
@@ -286,13 +286,13 @@ impl Settler {
     fn refused(&self, reported: Reported, error: &StoreError, hold: Hold, round: &mut Round) {
         let engine = &self.engine;
         let cause = error.to_string();
-        engine.totals.undelivered(reported.ticket.id, Cause::Unwritten(&cause));
+        engine.totals.undelivered(reported.message.id, Cause::Unwritten(&cause));
         if hold == Hold::Leased && reported.verdict != Verdict::Released {
             // Its lease goes on being renewed, but it takes no place from others. One that was only to be given back is free
             // when its lease is over: nothing is known of it, and it is still to be published.
-            engine.in_flight.set_aside(&reported.ticket);
+            engine.in_flight.set_aside(&reported.message);
         } else {
-            engine.in_flight.finish(std::iter::once(&reported.ticket));
+            engine.in_flight.finish(std::iter::once(&reported.message));
         }
         if engine.refusals.remember(reported.clone(), hold) {
             round.refused.push((reported, error.to_string()));
@@ -302,15 +302,15 @@ impl Settler {
     /// Somebody else has locked a row: its neighbours do not wait for that.
     fn busy(&self, reported: Reported, holder: String, round: &mut Round) {
         let engine = &self.engine;
-        let id = reported.ticket.id;
+        let id = reported.message.id;
         let cause = format!("another transaction has locked its row: {holder}");
         engine.totals.undelivered(id, Cause::Unwritten(&cause));
         if reported.verdict == Verdict::Released && engine.refusals.knows(id) {
             // What became of it is not to be forgotten for that.
-            engine.in_flight.finish(std::iter::once(&reported.ticket));
+            engine.in_flight.finish(std::iter::once(&reported.message));
             return;
         }
-        engine.in_flight.set_aside(&reported.ticket);
+        engine.in_flight.set_aside(&reported.message);
         if engine.refusals.remember(reported.clone(), Hold::Busy) {
             round.busy.push((reported, holder));
         }
@@ -336,11 +336,11 @@ fn was_swallowed() -> StoreError {
 }
 
 fn settlements(group: &[Reported]) -> Vec<Settlement> {
-    let settlement = |Reported { ticket, verdict, .. }: &Reported| Settlement {
-        id: ticket.id,
-        token: ticket.token,
+    let settlement = |Reported { message, verdict, .. }: &Reported| Settlement {
+        id: message.id,
+        token: message.token,
         verdict: verdict.clone(),
-        version: ticket.version,
+        version: message.version,
     };
     group.iter().map(settlement).collect()
 }

@@ -24,7 +24,7 @@ impl Waiting {
     /// Says which of these wait, now and then. Not to be asked while the circuit is open, which has spoken for all.
     pub(crate) fn tell(&self, settled: &[Reported]) {
         for Reported {
-            ticket,
+            message,
             verdict,
             outcome,
         } in settled
@@ -33,9 +33,9 @@ impl Waiting {
                 continue;
             };
             // What was not handed over waits for a destination that was said to be away.
-            if matches!(outcome, Outcome::Failed(_)) && self.is_due(&ticket.topic) {
+            if matches!(outcome, Outcome::Failed(_)) && self.is_due(&message.topic) {
                 tracing::warn!(
-                    id = %ticket.id, topic = ticket.topic, key = ticket.key, error,
+                    id = %message.id, topic = message.topic, key = message.key, error,
                     "messages of this topic wait, this one among them, until their part of the broker is back; the attempts \
                      do not count, and others go on"
                 );

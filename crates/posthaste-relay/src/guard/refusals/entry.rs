@@ -6,7 +6,7 @@ use posthaste_core::lifecycle::Verdict;
 use posthaste_core::publisher::Outcome;
 use tokio::time::Instant;
 
-use crate::reported::Ticket;
+use crate::reported::InFlightMessage;
 
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 const LONGEST_WAIT: Duration = Duration::from_mins(1);
@@ -24,7 +24,7 @@ pub(super) const FREE_FOR: Duration = Duration::from_mins(10);
 
 #[derive(Debug)]
 pub(super) struct Entry {
-    pub(super) ticket: Ticket,
+    pub(super) message: InFlightMessage,
     pub(super) outcome: Outcome,
     pub(super) verdict: Verdict,
     pub(super) hold: Hold,
@@ -47,8 +47,8 @@ impl Entry {
     /// death is not believed of the next claim, though it is not tried all the time, nor anything of a row that counts
     /// its attempts anew.
     pub(super) fn holds_of(&self, version: Option<i64>, attempts: u32, append_only: bool) -> bool {
-        let is_another_life = attempts < self.ticket.attempts;
-        let was_changed = self.hold == Hold::Lost && self.ticket.version != version;
+        let is_another_life = attempts < self.message.attempts;
+        let was_changed = self.hold == Hold::Lost && self.message.version != version;
         let may_try = !append_only && self.is_due() && matches!(self.verdict, Verdict::Dead { .. });
         !is_another_life && !was_changed && !may_try
     }
@@ -92,7 +92,7 @@ pub(crate) struct Recalled {
     /// Whether it is time to try to write it again.
     pub(crate) due: bool,
     /// The earlier claim, if its lease was being renewed. It is over now.
-    pub(crate) leased: Option<Ticket>,
+    pub(crate) leased: Option<InFlightMessage>,
 }
 
 /// How long until something that was refused so often is tried again.

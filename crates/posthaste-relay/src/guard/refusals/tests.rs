@@ -7,10 +7,10 @@ use tokio::time::advance;
 
 use super::memory::MAX_FREE;
 use super::*;
-use crate::reported::Ticket;
+use crate::reported::InFlightMessage;
 
 fn reported(id: MessageId) -> Reported {
-    let ticket = Ticket {
+    let message = InFlightMessage {
         id,
         token: LeaseToken::new(),
         bytes: 1,
@@ -23,7 +23,7 @@ fn reported(id: MessageId) -> Reported {
         created_at: Utc::now(),
     };
     Reported {
-        ticket,
+        message,
         outcome: Outcome::Delivered,
         verdict: Verdict::Delivered,
     }
@@ -141,7 +141,7 @@ async fn what_a_lost_claim_told_is_not_believed_for_ever() {
 async fn what_a_lost_claim_told_is_not_believed_of_a_row_that_was_changed() {
     let (refusals, id) = (Refusals::new("default", Terms::default()), MessageId::new());
     let mut lost = reported(id);
-    lost.ticket.version = Some(3);
+    lost.message.version = Some(3);
     refusals.remember(lost.clone(), Hold::Lost);
     assert!(refusals.recall(id, Some(3), 1).unwrap().holds);
     assert!(!refusals.recall(id, Some(4), 1).unwrap().holds);
@@ -180,7 +180,7 @@ async fn a_death_is_not_believed_of_the_next_claim() {
 async fn nothing_is_believed_of_a_row_that_counts_its_attempts_anew() {
     let (refusals, id) = (Refusals::new("default", Terms::default()), MessageId::new());
     let mut third = reported(id);
-    third.ticket.attempts = 3;
+    third.message.attempts = 3;
     refusals.remember(third, Hold::Leased);
     assert!(refusals.recall(id, None, 4).unwrap().holds);
     assert!(!refusals.recall(id, None, 1).unwrap().holds);

@@ -53,7 +53,7 @@ pub(crate) fn claimed_after_all(ids: &[MessageId]) {
 
 /// The database refused to write verdicts, each told for the first time.
 pub(crate) fn refused(namespace: &str, refused: &[(Reported, String)]) {
-    for (Reported { ticket, outcome, .. }, error) in refused.iter().take(MAX_TOLD) {
+    for (Reported { message, outcome, .. }, error) in refused.iter().take(MAX_TOLD) {
         let fate = match outcome {
             Outcome::Delivered => "it was published, and this relay does not publish it again".to_owned(),
             Outcome::NotAttempted => "it was not published".to_owned(),
@@ -61,7 +61,7 @@ pub(crate) fn refused(namespace: &str, refused: &[(Reported, String)]) {
             Outcome::Failed(error) => format!("its publication failed ({error})"),
         };
         tracing::error!(
-            namespace, id = %ticket.id, topic = ticket.topic, key = ticket.key, error,
+            namespace, id = %message.id, topic = message.topic, key = message.key, error,
             "the database refused to write what became of this message: {fate}; look for a constraint, a trigger or a \
              missing grant on the outbox and its dead-letter table; it is tried again every minute, and until then \
              messages of its key wait"
@@ -77,9 +77,9 @@ pub(crate) fn refused(namespace: &str, refused: &[(Reported, String)]) {
 
 /// Somebody's locks keep verdicts from being written, each told once.
 pub(crate) fn busy(namespace: &str, busy: &[(Reported, String)]) {
-    for (Reported { ticket, .. }, holder) in busy.iter().take(MAX_TOLD) {
+    for (Reported { message, .. }, holder) in busy.iter().take(MAX_TOLD) {
         tracing::warn!(
-            namespace, id = %ticket.id, topic = ticket.topic, key = ticket.key, holder,
+            namespace, id = %message.id, topic = message.topic, key = message.key, holder,
             "another transaction has locked the row of this message, so what became of it cannot be written; it is tried \
              again every two seconds, and until then messages of its key wait; if it lasts, end that transaction"
         );
@@ -90,9 +90,9 @@ pub(crate) fn busy(namespace: &str, busy: &[(Reported, String)]) {
 }
 
 /// A verdict that could not be written has been.
-pub(crate) fn taken_after_all(Reported { ticket, .. }: &Reported) {
+pub(crate) fn taken_after_all(Reported { message, .. }: &Reported) {
     tracing::info!(
-        id = %ticket.id, topic = ticket.topic, key = ticket.key,
+        id = %message.id, topic = message.topic, key = message.key,
         "the database has taken the verdict that could not be written before"
     );
 }

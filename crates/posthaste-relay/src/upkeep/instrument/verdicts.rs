@@ -35,20 +35,20 @@ pub(crate) fn settled(namespace: &str, reported: &[Reported], lost: &HashSet<Mes
     let latency = histogram!("outbox_process_latency", "namespace" => namespace.to_owned());
     for reported in reported {
         let Reported {
-            ticket,
+            message,
             outcome,
             verdict,
         } = reported;
-        let tally = topics.entry(&ticket.topic).or_default();
+        let tally = topics.entry(&message.topic).or_default();
         if matches!(outcome, Outcome::Failed(_)) {
             tally.failed += 1;
         }
         if matches!(outcome, Outcome::Corrupt { .. }) {
             tally.corrupt += 1;
         }
-        if lost.contains(&ticket.id) {
+        if lost.contains(&message.id) {
             tracing::warn!(
-                id = %ticket.id, topic = ticket.topic, key = ticket.key, ?outcome,
+                id = %message.id, topic = message.topic, key = message.key, ?outcome,
                 "lost the lease before the outcome could be written; another worker delivers it again"
             );
             counter!("outbox_lease_lost_count", "namespace" => namespace.to_owned()).increment(1);
@@ -57,7 +57,7 @@ pub(crate) fn settled(namespace: &str, reported: &[Reported], lost: &HashSet<Mes
         match verdict {
             Verdict::Delivered => {
                 tally.delivered += 1;
-                latency.record((now - ticket.created_at).as_seconds_f64().max(0.0));
+                latency.record((now - message.created_at).as_seconds_f64().max(0.0));
             }
             Verdict::Dead { .. } => tally.dead += 1,
             Verdict::Retry { .. } | Verdict::Postponed { .. } | Verdict::Released => {}
@@ -76,31 +76,31 @@ pub(crate) fn settled(namespace: &str, reported: &[Reported], lost: &HashSet<Mes
 /// A message that is tried again in place failed, or was held back behind one that did.
 pub(crate) fn tried_in_place(namespace: &str, reported: &Reported) {
     if matches!(reported.outcome, Outcome::Failed(_)) {
-        let topic = reported.ticket.topic.clone();
+        let topic = reported.message.topic.clone();
         counter!("outbox_failure_count", "namespace" => namespace.to_owned(), "topic" => topic).increment(1);
     }
     tell(reported);
 }
 
 /// Says in the log what became of a message, unless all is well.
-fn tell(Reported { ticket, verdict, .. }: &Reported) {
-    let (attempt, most) = (ticket.attempts, ticket.max_attempts);
+fn tell(Reported { message, verdict, .. }: &Reported) {
+    let (attempt, most) = (message.attempts, message.max_attempts);
     match verdict {
         Verdict::Retry { delay, error } if attempt > 1 => tracing::warn!(
-            id = %ticket.id, topic = ticket.topic, key = ticket.key, attempt, ?delay, error,
+            id = %message.id, topic = message.topic, key = message.key, attempt, ?delay, error,
             "attempt {attempt} of {most} failed and the message will be tried again"
         ),
         Verdict::Retry { delay, error } => tracing::debug!(
-            id = %ticket.id, topic = ticket.topic, key = ticket.key, attempt, ?delay, error,
+            id = %message.id, topic = message.topic, key = message.key, attempt, ?delay, error,
             "attempt {attempt} of {most} failed and the message will be tried again"
         ),
         // The circuit has said so once, for all of them.
         Verdict::Postponed { delay, error } => tracing::debug!(
-            id = %ticket.id, topic = ticket.topic, key = ticket.key, ?delay, error,
+            id = %message.id, topic = message.topic, key = message.key, ?delay, error,
             "the broker is away; the attempt does not count"
         ),
         Verdict::Dead { error } => tracing::error!(
-            id = %ticket.id, topic = ticket.topic, key = ticket.key, attempts = attempt, error,
+            id = %message.id, topic = message.topic, key = message.key, attempts = attempt, error,
             "message is dead; replay or discard it"
         ),
         Verdict::Delivered | Verdict::Released => {}
@@ -115,7 +115,7 @@ mod tests {
 
     use super::*;
     use crate::observed::observe;
-    use crate::reported::Ticket;
+    use crate::reported::InFlightMessage;
 
     fn reported(outcome: Outcome, verdict: Verdict) -> Reported {
         let claimed = ClaimedMessage {
@@ -127,9 +127,9 @@ mod tests {
             version: None,
             max_attempts: Some(7),
         };
-        let ticket = Ticket::new(&claimed, LeaseToken::new(), &RetryPolicy::default());
+        let message = InFlightMessage::new(&claimed, LeaseToken::new(), &RetryPolicy::default());
         Reported {
-            ticket,
+            message,
             outcome,
             verdict,
         }
@@ -137,7 +137,7 @@ mod tests {
 
     fn settle(outcome: Outcome, verdict: Verdict, lost: bool) -> (BTreeMap<String, u64>, String) {
         let reported = [reported(outcome, verdict)];
-        let lost = lost.then_some(reported[0].ticket.id).into_iter().collect();
+        let lost = lost.then_some(reported[0].message.id).into_iter().collect();
         observe(|| settled("default", &reported, &lost))
     }
 
@@ -229,7 +229,7 @@ mod tests {
         assert_eq!(counted["outbox_failure_count"], 1);
         assert!(log.contains("WARN") && log.contains("attempt 3 of 7 failed"), "{log}");
 
-        first.ticket.attempts = 1;
+        first.message.attempts = 1;
         let (counted, log) = observe(|| settled("default", &[first], &HashSet::new()));
         assert_eq!((counted["outbox_failure_count"], log.as_str()), (1, ""));
     }
