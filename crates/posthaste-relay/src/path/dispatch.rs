@@ -13,7 +13,7 @@ use crate::guard::gate::Gate;
 use crate::guard::lease::BatchLease;
 use crate::path::in_place;
 use crate::path::outcome_collector::{OutcomeCollector, Outcomes, Sink};
-use crate::path::publication::{self, Parcel};
+use crate::path::publication::{self, PendingDelivery};
 use crate::reported::{InFlightMessage, Reported};
 use crate::upkeep::instrument;
 
@@ -58,7 +58,7 @@ fn verify(
     messages: Vec<ClaimedMessage>,
     lease: &BatchLease,
     collector: &OutcomeCollector,
-) -> Vec<Parcel> {
+) -> Vec<PendingDelivery> {
     let mut stopped: HashSet<(String, String)> = HashSet::new();
     let mut sound = Vec::with_capacity(messages.len());
     for claimed in messages {
@@ -114,7 +114,7 @@ fn verify(
             created_at: claimed.created_at,
             attempt: claimed.attempts,
         };
-        sound.push(Parcel {
+        sound.push(PendingDelivery {
             message: in_flight,
             delivery,
         });

@@ -21,14 +21,14 @@ use crate::engine::Engine;
 use crate::guard::gate::Gate;
 use crate::guard::lease::BatchLease;
 use crate::path::outcome_collector::{OutcomeCollector, Sink};
-use crate::path::publication::{self, Parcel};
+use crate::path::publication::{self, PendingDelivery};
 use crate::reported::Reported;
 use crate::upkeep::instrument;
 
 /// Publishes a batch until each of its messages has a last word.
 pub(crate) async fn run(
     engine: &Arc<Engine>,
-    parcels: Vec<Parcel>,
+    pending: Vec<PendingDelivery>,
     gate: &Arc<Gate>,
     lease: &Arc<BatchLease>,
     collector: &Arc<OutcomeCollector>,
@@ -43,7 +43,7 @@ pub(crate) async fn run(
     });
     let mut rounds = JoinSet::new();
     let watch = |work| engine.supervisor.clone().watch("publishing in place", work);
-    rounds.spawn(watch(Box::pin(Arc::clone(&claim).publish(parcels)) as BoxFuture));
+    rounds.spawn(watch(Box::pin(Arc::clone(&claim).publish(pending)) as BoxFuture));
     loop {
         let lane = tokio::select! {
             Some(lane) = waiting.recv() => lane,
@@ -69,21 +69,21 @@ struct Claim {
 
 /// A lane that is to be handed over again.
 struct Waiting {
-    parcels: Vec<Parcel>,
+    pending: Vec<PendingDelivery>,
     delay: Duration,
 }
 
 impl Claim {
-    async fn publish(self: Arc<Self>, parcels: Vec<Parcel>) {
-        let lanes = Arc::new(Lanes::new(Arc::clone(&self), &parcels));
-        publication::run(&self.engine, parcels, &self.gate, lanes).await;
+    async fn publish(self: Arc<Self>, pending: Vec<PendingDelivery>) {
+        let lanes = Arc::new(Lanes::new(Arc::clone(&self), &pending));
+        publication::run(&self.engine, pending, &self.gate, lanes).await;
     }
 
     async fn publish_later(self: Arc<Self>, lane: Waiting) {
         tokio::select! {
-            () = sleep(lane.delay) => self.publish(lane.parcels).await,
+            () = sleep(lane.delay) => self.publish(lane.pending).await,
             () = self.lease.revoked() => {
-                for Parcel { message, .. } in lane.parcels {
+                for PendingDelivery { message, .. } in lane.pending {
                     self.collector.take(Reported::not_attempted(message));
                 }
             }
@@ -110,11 +110,11 @@ impl Claim {
                 message.attempts = message.attempts.saturating_add(1);
             }
             delivery.attempt = message.attempts;
-            Parcel { message, delivery }
+            PendingDelivery { message, delivery }
         };
-        let parcels = open.into_iter().map(again).collect();
+        let pending = open.into_iter().map(again).collect();
         // The receiver is gone only if the relay is being dropped.
-        let _ = self.again.send(Waiting { parcels, delay });
+        let _ = self.again.send(Waiting { pending, delay });
     }
 }
 
@@ -135,11 +135,11 @@ struct Lane {
 }
 
 impl Lanes {
-    fn new(claim: Arc<Claim>, parcels: &[Parcel]) -> Self {
+    fn new(claim: Arc<Claim>, pending: &[PendingDelivery]) -> Self {
         let mut keyed = HashMap::new();
-        let mut places = HashMap::with_capacity(parcels.len());
+        let mut places = HashMap::with_capacity(pending.len());
         let mut lanes: Vec<Lane> = Vec::new();
-        for Parcel { delivery, .. } in parcels {
+        for PendingDelivery { delivery, .. } in pending {
             let message = &delivery.message;
             // A message without a key has a lane for itself.
             let new = lanes.len();

@@ -18,16 +18,16 @@ use crate::path::outcome_collector::Sink;
 use crate::reported::{InFlightMessage, Reported};
 
 /// A message to be sent, with what the engine has to remember of it.
-pub(crate) struct Parcel {
+pub(crate) struct PendingDelivery {
     pub(crate) message: InFlightMessage,
     pub(crate) delivery: Delivery,
 }
 
 /// Calls the publisher with a batch; afterwards the sink was told exactly once of every message.
-pub(crate) async fn run(engine: &Arc<Engine>, parcels: Vec<Parcel>, gate: &Arc<Gate>, sink: Arc<dyn Sink>) {
-    let mut deliveries = Vec::with_capacity(parcels.len());
-    let mut messages = HashMap::with_capacity(parcels.len());
-    for Parcel { message, delivery } in parcels {
+pub(crate) async fn run(engine: &Arc<Engine>, pending: Vec<PendingDelivery>, gate: &Arc<Gate>, sink: Arc<dyn Sink>) {
+    let mut deliveries = Vec::with_capacity(pending.len());
+    let mut messages = HashMap::with_capacity(pending.len());
+    for PendingDelivery { message, delivery } in pending {
         messages.insert(message.id, message);
         deliveries.push(delivery);
     }
