@@ -5,7 +5,7 @@ pub(crate) mod election;
 pub(crate) mod health;
 pub(crate) mod instrument;
 pub(crate) mod janitor;
-pub(crate) mod outage;
+pub(crate) mod retry_logger;
 pub(crate) mod supervisor;
 pub(crate) mod totals;
 pub(crate) mod undelivered;

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::engine::Engine;
 use crate::guard::in_flight::Load;
 use crate::path::claim::{CLAIMING, Claimer, Found, wait_for_room};
-use crate::upkeep::outage::Outage;
+use crate::upkeep::retry_logger::RetryLogger;
 
 /// So many claims in a row may fail, for reasons that may pass, before a drain ends: about three seconds, or as long as
 /// they take.
@@ -63,7 +63,7 @@ async fn deliver_what_is_due(claimer: &mut Claimer<'_>) -> Result<(), Hindered> 
         totals,
         ..
     } = &**claimer.engine;
-    let mut outage = Outage::new(CLAIMING, &claimer.engine.health);
+    let mut retry_logger = RetryLogger::new(CLAIMING, &claimer.engine.health);
     let (mut failures, mut in_vain) = (0, 0);
     let mut failing_since = None;
     let mut looked_again = false;
@@ -98,7 +98,7 @@ async fn deliver_what_is_due(claimer: &mut Claimer<'_>) -> Result<(), Hindered> 
             Ok(found) => found,
             Err(error) if may_pass(&error, failures, *failing_since.get_or_insert(asked)) => {
                 failures += 1;
-                sleep(outage.failed(&error)).await;
+                sleep(retry_logger.failed(&error)).await;
                 continue;
             }
             Err(error) => {
@@ -108,7 +108,7 @@ async fn deliver_what_is_due(claimer: &mut Claimer<'_>) -> Result<(), Hindered> 
                 return Err(error.into());
             }
         };
-        outage.over();
+        retry_logger.recovered();
         failures = 0;
         failing_since = None;
         match found {

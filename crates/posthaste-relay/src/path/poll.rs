@@ -14,7 +14,7 @@ use crate::guard::in_flight::Load;
 use crate::path::claim::{CLAIMING, Claimer, Found, wait_for_room};
 use crate::path::pace::{self, Pace};
 use crate::upkeep::health::Health;
-use crate::upkeep::outage::Outage;
+use crate::upkeep::retry_logger::RetryLogger;
 
 /// The longest wait between claims that bring only rows whose verdicts are refused.
 const LONGEST_REFUSED_WAIT: Duration = Duration::from_secs(5);
@@ -29,7 +29,7 @@ pub(crate) async fn run(claimer: &mut Claimer<'_>, shutdown: CancellationToken) 
         refusals,
         ..
     } = &**claimer.engine;
-    let mut outage = Outage::new(CLAIMING, &claimer.engine.health);
+    let mut retry_logger = RetryLogger::new(CLAIMING, &claimer.engine.health);
     let RelayConfig {
         poll_interval,
         max_poll_interval,
@@ -57,11 +57,11 @@ pub(crate) async fn run(claimer: &mut Claimer<'_>, shutdown: CancellationToken) 
         let found = match claimer.run_once(trials).await {
             Ok(found) => found,
             Err(error) => {
-                shutdown.run_until_cancelled(sleep(outage.failed(&error))).await;
+                shutdown.run_until_cancelled(sleep(retry_logger.failed(&error))).await;
                 continue;
             }
         };
-        outage.over();
+        retry_logger.recovered();
         if found != Found::Refused {
             refused_wait = poll_interval;
         }

@@ -15,7 +15,7 @@ use crate::guard::refusals::{FIRST_BUSY_WAIT, Hold};
 use crate::path::failpoint;
 use crate::reported::Reported;
 use crate::upkeep::instrument;
-use crate::upkeep::outage::Outage;
+use crate::upkeep::retry_logger::RetryLogger;
 use crate::upkeep::undelivered::Cause;
 
 /// Most verdicts of one statement.
@@ -28,7 +28,7 @@ pub(crate) async fn run(engine: Arc<Engine>, mut reported: UnboundedReceiver<Vec
     // that did not settled again.
     let most = if engine.terms.settle_together { 1 } else { MOST };
     let mut settler = Settler {
-        outage: Outage::new("settling", &engine.health),
+        retry_logger: RetryLogger::new("settling", &engine.health),
         engine,
     };
     let mut pieces = Vec::with_capacity(most);
@@ -70,7 +70,7 @@ pub(crate) enum WaitFor {
 
 struct Settler {
     engine: Arc<Engine>,
-    outage: Outage,
+    retry_logger: RetryLogger,
 }
 
 /// What came of one round of settling.
@@ -139,7 +139,7 @@ impl Settler {
             // the answer says so.
             match self.engine.store.settle(&settlements).await {
                 Ok(mut settled) => {
-                    self.outage.over();
+                    self.retry_logger.recovered();
                     if again {
                         self.leave_out_written(group, &mut settled);
                     }
@@ -155,11 +155,11 @@ impl Settler {
                 }
                 // A database that cannot be written says nothing about these verdicts.
                 Err(error) if error.kind.is_transient() => {
-                    sleep(self.outage.failed(&error)).await;
+                    sleep(self.retry_logger.failed(&error)).await;
                     again = true;
                 }
                 Err(error) => {
-                    self.outage.over();
+                    self.retry_logger.recovered();
                     return Err(error);
                 }
             }

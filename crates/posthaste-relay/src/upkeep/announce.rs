@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::engine::Engine;
 use crate::guard::circuit::View;
-use crate::upkeep::outage::Outage;
+use crate::upkeep::retry_logger::RetryLogger;
 
 /// How often, unless the circuit changes.
 const INTERVAL: Duration = Duration::from_secs(5);
@@ -22,15 +22,15 @@ const FAREWELL: Duration = Duration::from_secs(2);
 /// Says so until the end. A store that does not take it is no reason to stop delivering.
 pub(crate) async fn run(engine: Arc<Engine>, stop: CancellationToken) {
     let host = hostname::get().map_or_else(|_| "unknown".to_owned(), |name| name.to_string_lossy().into_owned());
-    let mut outage = Outage::aside("announcing this relay");
+    let mut retry_logger = RetryLogger::aside("announcing this relay");
     loop {
         // Registered before the look, so that no change in between is missed.
         let changed = engine.circuit.changed();
         // Not cut short by the end: a beat that arrives after the farewell would be a ghost.
         match announce(&engine, &host).await {
-            Ok(()) => outage.over(),
+            Ok(()) => retry_logger.recovered(),
             // The next beat is soon enough.
-            Err(error) => drop(outage.failed(&error)),
+            Err(error) => drop(retry_logger.failed(&error)),
         }
         let due = async {
             tokio::select! {

@@ -10,20 +10,20 @@ use tokio_util::sync::CancellationToken;
 
 use crate::engine::Engine;
 use crate::guard::clock::Moment;
-use crate::upkeep::outage::Outage;
+use crate::upkeep::retry_logger::RetryLogger;
 
 /// Asks for the lead, and again in time, until the end.
 pub(crate) async fn keep(engine: Arc<Engine>, lease: Duration, stop: CancellationToken) {
-    let mut outage = Outage::new("asking for the lead", &engine.health);
+    let mut retry_logger = RetryLogger::new("asking for the lead", &engine.health);
     loop {
         // Not cut short by the end: a lead that is granted after the farewell would keep everybody waiting.
         let wait = match ask_once(&engine, lease).await {
             Ok(wait) => {
-                outage.over();
+                retry_logger.recovered();
                 wait
             }
             // Meanwhile the lead counts down on its own.
-            Err(error) => outage.failed(&error),
+            Err(error) => retry_logger.failed(&error),
         };
         if stop.run_until_cancelled(sleep(wait)).await.is_none() {
             return;

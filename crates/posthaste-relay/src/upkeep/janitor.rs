@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::engine::Engine;
 use crate::upkeep::instrument;
-use crate::upkeep::outage::Outage;
+use crate::upkeep::retry_logger::RetryLogger;
 use crate::upkeep::undelivered::Cause;
 
 /// Rows removed by one statement; small enough not to hold locks for long.
@@ -21,16 +21,16 @@ const MAX_TOLD: usize = 10_000;
 
 /// Renews the leases of what is in flight, three times within their length.
 pub(crate) async fn keep_leases(engine: Arc<Engine>, stop: CancellationToken) {
-    let mut outage = Outage::new("renewing leases", &engine.health);
+    let mut retry_logger = RetryLogger::new("renewing leases", &engine.health);
     let third = engine.config.lease / 3;
     // Not at once: what is claimed in the first moment is young.
     let mut ticks = interval_at(Instant::now() + third, third);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     while stop.run_until_cancelled(ticks.tick()).await.is_some() {
         match renew_once(&engine).await {
-            Ok(()) => outage.over(),
+            Ok(()) => retry_logger.recovered(),
             // The next tick is soon enough; meanwhile the leases count down on their own.
-            Err(error) => drop(outage.failed(&error)),
+            Err(error) => drop(retry_logger.failed(&error)),
         }
     }
 }
@@ -57,16 +57,16 @@ struct Round {
 
 /// Sweeps, purges and counts at an interval.
 pub(crate) async fn clean(engine: Arc<Engine>, stop: CancellationToken) {
-    let mut outage = Outage::aside("cleaning up");
+    let mut retry_logger = RetryLogger::aside("cleaning up");
     let mut ticks = interval(engine.config.janitor_interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     while stop.run_until_cancelled(ticks.tick()).await.is_some() {
         match stop.run_until_cancelled(clean_once(&engine)).await {
             Some(Ok(round)) => {
-                outage.over();
+                retry_logger.recovered();
                 tracing::debug!(round.swept, round.purged, ?round.stats, "cleaned up");
             }
-            Some(Err(error)) => drop(outage.failed(&error)),
+            Some(Err(error)) => drop(retry_logger.failed(&error)),
             None => return,
         }
     }
@@ -115,14 +115,14 @@ async fn purge(engine: &Engine) -> Result<u64, StoreError> {
 
 /// Takes back what vanished workers held, at an interval, where claims cannot.
 pub(crate) async fn recover(engine: Arc<Engine>, stop: CancellationToken) {
-    let mut outage = Outage::aside("recovering stalled messages");
+    let mut retry_logger = RetryLogger::aside("recovering stalled messages");
     let mut refused = HashSet::new();
     let mut ticks = interval(engine.config.recover_interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     while stop.run_until_cancelled(ticks.tick()).await.is_some() {
         match recover_once(&engine, &mut refused).await {
-            Ok(()) => outage.over(),
-            Err(error) => drop(outage.failed(&error)),
+            Ok(()) => retry_logger.recovered(),
+            Err(error) => drop(retry_logger.failed(&error)),
         }
     }
 }

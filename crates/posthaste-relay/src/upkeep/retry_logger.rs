@@ -1,4 +1,4 @@
-//! A dependency that is away: waits longer and longer, says so once, and says when it is back.
+//! A dependency that is unavailable: waits longer and longer, says so once, and says when it is back.
 
 use std::time::Duration;
 
@@ -11,13 +11,13 @@ const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
 /// The state of one loop's connection to the store.
 #[derive(Debug)]
-pub(crate) struct Outage {
+pub(crate) struct RetryLogger {
     doing: &'static str,
     health: Option<Health>,
     failures: u32,
 }
 
-impl Outage {
+impl RetryLogger {
     /// For a loop that is `doing` something, in the words of its log lines.
     pub(crate) fn new(doing: &'static str, health: &Health) -> Self {
         Self::of(doing, Some(health.clone()))
@@ -56,7 +56,7 @@ impl Outage {
     }
 
     /// Takes note of a success.
-    pub(crate) fn over(&mut self) {
+    pub(crate) fn recovered(&mut self) {
         if self.failures > 0 {
             tracing::info!(failures = self.failures, "{} works again", self.doing);
             self.works();
@@ -75,7 +75,7 @@ fn count(doing: &'static str, failures: u64) {
     metrics::counter!("outbox_store_error_count", "doing" => doing).increment(failures);
 }
 
-impl Drop for Outage {
+impl Drop for RetryLogger {
     /// A loop that has ended fails at nothing.
     fn drop(&mut self) {
         if self.failures > 0 {
@@ -92,11 +92,11 @@ mod tests {
 
     #[test]
     fn failed_calls_are_counted_from_zero_on() {
-        for outage in [
-            || Outage::new("testing", &Health::default()),
-            || Outage::aside("testing"),
+        for retry_logger in [
+            || RetryLogger::new("testing", &Health::default()),
+            || RetryLogger::aside("testing"),
         ] {
-            let (counted, _) = observe(|| drop(outage()));
+            let (counted, _) = observe(|| drop(retry_logger()));
             assert_eq!(counted.get("outbox_store_error_count"), Some(&0), "{counted:?}");
         }
     }
@@ -110,8 +110,8 @@ mod tests {
             source: None,
         };
         let health = Health::default();
-        let mut outage = Outage::new("testing", &health);
-        let waits: Vec<_> = (0..40).map(|_| outage.failed(&error)).collect();
+        let mut retry_logger = RetryLogger::new("testing", &health);
+        let waits: Vec<_> = (0..40).map(|_| retry_logger.failed(&error)).collect();
         assert!(waits[0] <= FIRST_WAIT && waits[0] >= FIRST_WAIT / 2);
         assert!(
             waits[30..]
@@ -119,8 +119,8 @@ mod tests {
                 .all(|wait| *wait >= LONGEST_WAIT / 2 && *wait <= LONGEST_WAIT)
         );
         assert_eq!(health.problem().as_deref(), Some("testing fails: away"));
-        outage.over();
+        retry_logger.recovered();
         assert!(health.is_healthy());
-        assert!(outage.failed(&error) <= FIRST_WAIT);
+        assert!(retry_logger.failed(&error) <= FIRST_WAIT);
     }
 }
