@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use self::claim::Claimer;
-pub(crate) use self::drain::Hindered;
+pub(crate) use self::drain::DrainError;
 use crate::engine::Engine;
 use crate::path::outcome_collector::Outcomes;
 
@@ -35,14 +35,18 @@ pub(crate) enum Until {
 ///
 /// The loop is stopped only where it waits, never in the middle of a claim: rows that were leased and then forgotten
 /// would have to wait for their lease to run out.
-pub(crate) async fn deliver(engine: &Arc<Engine>, outcomes: Outcomes, until: Until) -> (JoinSet<()>, Option<Hindered>) {
+pub(crate) async fn deliver(
+    engine: &Arc<Engine>,
+    outcomes: Outcomes,
+    until: Until,
+) -> (JoinSet<()>, Option<DrainError>) {
     let mut claimer = Claimer::new(engine, outcomes);
-    let hindered = match until {
+    let drain_error = match until {
         Until::Idle => drain::run(&mut claimer).await.err(),
         Until::Cancelled(shutdown) => {
             poll::run(&mut claimer, shutdown).await;
             None
         }
     };
-    (claimer.publications, hindered)
+    (claimer.publications, drain_error)
 }

@@ -21,7 +21,7 @@ use crate::guard::refusals::Refusals;
 use crate::guard::timed::TimedStore;
 use crate::guard::unclaimable::Unclaimable;
 use crate::path::settle::{self, WaitFor};
-use crate::path::{self, Hindered, Until};
+use crate::path::{self, DrainError, Until};
 use crate::report::RelayReport;
 use crate::upkeep::health::Health;
 use crate::upkeep::supervisor::Supervisor;
@@ -187,13 +187,13 @@ async fn run_loops(engine: Arc<Engine>, until: Until) -> Result<RelayReport, Rel
     // A death that the table refuses keeps nobody else from being delivered, but whoever drains is told at the end.
     let unswept = draining && janitor::sweep_once(&engine).await.is_err();
 
-    let (publications, hindered) = tokio::select! {
+    let (publications, drain_error) = tokio::select! {
         ended = path::deliver(&engine, outcomes, until) => ended,
         // To go on without one of its tasks would be to renew leases and deliver nothing, or the like.
-        () = watch.broken() => (JoinSet::new(), Some(Hindered::Panicked)),
+        () = watch.broken() => (JoinSet::new(), Some(DrainError::Panicked)),
     };
-    let grace = match hindered {
-        Some(Hindered::Panicked) => Duration::ZERO,
+    let grace = match drain_error {
+        Some(DrainError::Panicked) => Duration::ZERO,
         _ => engine.config.shutdown_grace,
     };
     engine.in_flight.revoke_all();
@@ -204,9 +204,9 @@ async fn run_loops(engine: Arc<Engine>, until: Until) -> Result<RelayReport, Rel
     }
     // Publications hold the senders of outcomes: with them gone the settler finishes and ends.
     drop(publications);
-    // The database has had its chance if it is what hindered.
-    let grace = match hindered {
-        Some(Hindered::Store(_)) => Duration::ZERO,
+    // The database has had its chance if it is what ended the drain.
+    let grace = match drain_error {
+        Some(DrainError::Store(_)) => Duration::ZERO,
         _ => grace,
     };
     if timeout(grace, &mut settling).await.is_err() {
@@ -226,13 +226,13 @@ async fn run_loops(engine: Arc<Engine>, until: Until) -> Result<RelayReport, Rel
     let (refused, busy) = (engine.refusals.count(), engine.refusals.busy());
     let report = engine.totals.report(abandoned, unsettled, refused, busy);
     let all_written = report.refused + report.busy + report.unsettled == 0 && !engine.totals.lost_any();
-    if draining && hindered.is_none() && !all_written {
+    if draining && drain_error.is_none() && !all_written {
         return Err(RelayError::Unsettled {
             report: Box::new(report),
         });
     }
-    match hindered {
-        Some(hindered) => Err(because(&engine, hindered, report)),
+    match drain_error {
+        Some(drain_error) => Err(because(&engine, drain_error, report)),
         // It may have met a lock that is gone by now.
         None if unswept => match janitor::sweep_once(&engine).await {
             Ok(_) => Ok(report),
@@ -243,24 +243,24 @@ async fn run_loops(engine: Arc<Engine>, until: Until) -> Result<RelayReport, Rel
 }
 
 /// The error of a run that something kept from going on.
-fn because(engine: &Engine, hindered: Hindered, report: RelayReport) -> RelayError {
+fn because(engine: &Engine, drain_error: DrainError, report: RelayReport) -> RelayError {
     let report = Box::new(report);
-    match hindered {
+    match drain_error {
         // That messages were published without a trace says more than why no others were.
-        Hindered::Store(error) if report.busy > 0 || report.unsettled > 0 => {
+        DrainError::Store(error) if report.busy > 0 || report.unsettled > 0 => {
             tracing::error!(%error, "draining ended early");
             RelayError::Unsettled { report }
         }
-        Hindered::Store(error) => error.into(),
-        Hindered::CircuitOpen => RelayError::BrokerAway {
+        DrainError::Store(error) => error.into(),
+        DrainError::CircuitOpen => RelayError::BrokerAway {
             reason: engine.circuit.view().reason.unwrap_or_default(),
             report,
         },
-        Hindered::Paused(reason) => RelayError::BrokerAway { reason, report },
-        Hindered::Panicked => RelayError::Panicked {
+        DrainError::Paused(reason) => RelayError::BrokerAway { reason, report },
+        DrainError::Panicked => RelayError::Panicked {
             task: engine.supervisor.culprit().unwrap_or("a task"),
         },
-        Hindered::Superseded => RelayError::StandingBy {
+        DrainError::Superseded => RelayError::StandingBy {
             leader: engine.lead.other().unwrap_or_else(|| "of another process".to_owned()),
         },
     }

@@ -25,9 +25,9 @@ const MAX_DRAIN_PAUSE: Duration = Duration::from_secs(5);
 /// A drain waits no longer than this for rows that somebody else has locked, or a table.
 const MAX_DRAIN_LOCKS: Duration = Duration::from_secs(10);
 
-/// Why draining ended early.
+/// Why draining ended early, or why anything did if a task panicked.
 #[derive(Debug)]
-pub(crate) enum Hindered {
+pub(crate) enum DrainError {
     Store(StoreError),
     CircuitOpen,
     /// The broker asks for patience.
@@ -37,14 +37,14 @@ pub(crate) enum Hindered {
     Panicked,
 }
 
-impl From<StoreError> for Hindered {
+impl From<StoreError> for DrainError {
     fn from(error: StoreError) -> Self {
         Self::Store(error)
     }
 }
 
 /// Delivers what is due, and what is freed meanwhile.
-pub(crate) async fn run(claimer: &mut Claimer<'_>) -> Result<(), Hindered> {
+pub(crate) async fn run(claimer: &mut Claimer<'_>) -> Result<(), DrainError> {
     loop {
         deliver_what_is_due(claimer).await?;
         // Others may wait behind those whose rows were locked.
@@ -54,7 +54,7 @@ pub(crate) async fn run(claimer: &mut Claimer<'_>) -> Result<(), Hindered> {
     }
 }
 
-async fn deliver_what_is_due(claimer: &mut Claimer<'_>) -> Result<(), Hindered> {
+async fn deliver_what_is_due(claimer: &mut Claimer<'_>) -> Result<(), DrainError> {
     let Engine {
         in_flight,
         circuit,
@@ -72,13 +72,13 @@ async fn deliver_what_is_due(claimer: &mut Claimer<'_>) -> Result<(), Hindered> 
         wait_for_room(claimer.engine).await;
         if !lead.is_sure() {
             in_flight.wait_until(|load| load == Load::default()).await;
-            return Err(Hindered::Superseded);
+            return Err(DrainError::Superseded);
         }
         if circuit.view().state != CircuitState::Closed {
             in_flight.wait_until(|load| load == Load::default()).await;
             // Whoever drains wants an end, and the broker may be away for long.
             if circuit.view().state != CircuitState::Closed {
-                return Err(Hindered::CircuitOpen);
+                return Err(DrainError::CircuitOpen);
             }
         }
         if circuit.paused().is_some() {
@@ -173,7 +173,7 @@ async fn still_due(engine: &Engine) -> Result<u64, StoreError> {
 }
 
 /// Waits for as long as the broker asks for, within reason.
-async fn be_patient(engine: &Engine, delivered_at_pause: &mut Option<u64>) -> Result<(), Hindered> {
+async fn be_patient(engine: &Engine, delivered_at_pause: &mut Option<u64>) -> Result<(), DrainError> {
     let Engine {
         in_flight,
         circuit,
@@ -188,7 +188,7 @@ async fn be_patient(engine: &Engine, delivered_at_pause: &mut Option<u64>) -> Re
     let delivered = totals.delivered();
     // A broker that asks again and took nothing in between may ask for ever.
     if left > MAX_DRAIN_PAUSE || *delivered_at_pause == Some(delivered) {
-        return Err(Hindered::Paused(reason));
+        return Err(DrainError::Paused(reason));
     }
     *delivered_at_pause = Some(delivered);
     sleep(left).await;
