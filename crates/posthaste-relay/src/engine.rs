@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use posthaste_core::store::{Terms, WorkerId};
+use posthaste_core::store::{StoreRequirements, WorkerId};
 use posthaste_core::{Publisher, RelayStore};
 
 use crate::config::RelayConfig;
@@ -20,7 +20,7 @@ use crate::upkeep::wake::LocalDoorbell;
 
 pub(crate) struct Engine {
     pub(crate) store: Arc<dyn RelayStore>,
-    pub(crate) terms: Terms,
+    pub(crate) requirements: StoreRequirements,
     pub(crate) publisher: Arc<dyn Publisher>,
     pub(crate) config: RelayConfig,
     pub(crate) worker: WorkerId,

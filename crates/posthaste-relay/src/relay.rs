@@ -95,7 +95,7 @@ impl Relay {
     async fn run(self, until: Until) -> Result<RelayReport, RelayError> {
         self.config.validate()?;
         let store: Arc<dyn RelayStore> = Arc::new(TimedStore::new(self.store, self.config.store_timeout));
-        let terms = store.terms();
+        let requirements = store.requirements();
         self.config.validate_for(&*store)?;
         instrument::register(&self.config.scope);
         match store.check_for(&self.config.scope).await {
@@ -107,12 +107,12 @@ impl Relay {
             Ok(()) => {}
         }
         let engine = Arc::new(Engine {
-            terms,
+            requirements,
             store,
             publisher: self.publisher,
             worker: WorkerId::new(),
             in_flight: Arc::default(),
-            refusals: Refusals::new(&self.config.scope.namespace, terms),
+            refusals: Refusals::new(&self.config.scope.namespace, requirements),
             unclaimable: Unclaimable::new(&self.config.scope.namespace, matches!(until, Until::Idle)),
             circuit: Arc::new(Circuit::new(self.config.breaker.clone(), &self.config.scope.namespace)),
             destinations: Destinations::new(

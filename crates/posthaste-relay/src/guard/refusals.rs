@@ -18,7 +18,7 @@ use std::time::Duration;
 use metrics::gauge;
 use posthaste_core::MessageId;
 use posthaste_core::lifecycle::Verdict;
-use posthaste_core::store::Terms;
+use posthaste_core::store::StoreRequirements;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -46,10 +46,10 @@ pub(crate) struct Refusals {
 }
 
 impl Refusals {
-    pub(crate) fn new(namespace: &str, terms: Terms) -> Self {
+    pub(crate) fn new(namespace: &str, requirements: StoreRequirements) -> Self {
         Self {
             namespace: namespace.to_owned(),
-            append_only: terms.append_only,
+            append_only: requirements.append_only,
             state: Mutex::default(),
             changed: Notify::new(),
         }

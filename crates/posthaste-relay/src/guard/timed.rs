@@ -13,7 +13,7 @@ use async_trait::async_trait;
 use posthaste_core::lifecycle::Settlement;
 use posthaste_core::store::{
     Claim, ClaimRequest, ExtendRequest, Extended, LeadRequest, Leadership, OutboxStats, RecoverRequest, Recovered,
-    RelayBeat, RelayRecord, RelayRegistry, Scope, Settled, StoreErrorKind, Terms, WorkerId,
+    RelayBeat, RelayRecord, RelayRegistry, Scope, Settled, StoreErrorKind, StoreRequirements, WorkerId,
 };
 use posthaste_core::wake::WakeSource;
 use posthaste_core::{MessageId, RelayStore, StoreError};
@@ -101,8 +101,8 @@ impl RelayStore for TimedStore {
         self.extend.on(self.inner.extend(request)).await
     }
 
-    fn terms(&self) -> Terms {
-        self.inner.terms()
+    fn requirements(&self) -> StoreRequirements {
+        self.inner.requirements()
     }
 
     async fn recover(&self, request: &RecoverRequest) -> Result<Recovered, StoreError> {

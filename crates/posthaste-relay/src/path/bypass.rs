@@ -67,7 +67,7 @@ impl Bypass {
 
 /// What is not handed to the publisher: the verdict is known, or nobody is there to take it, or it waits for such a one.
 fn in_vain(engine: &Engine, messages: &[ClaimedMessage]) -> Load {
-    let away = engine.terms.settle_together && engine.destinations.any();
+    let away = engine.requirements.batch_settlement && engine.destinations.any();
     let mut stopped = HashSet::new();
     let mut load = Load::default();
     for claimed in messages {

@@ -32,7 +32,7 @@ pub(crate) async fn run(
     let gate = Arc::new(gate);
     let collector = Arc::new(OutcomeCollector::new(
         messages.len(),
-        engine.terms.settle_together,
+        engine.requirements.batch_settlement,
         outcomes,
         &engine.in_flight,
     ));
@@ -40,7 +40,7 @@ pub(crate) async fn run(
     if sound.is_empty() {
         return;
     }
-    if engine.terms.attempts_in_place {
+    if engine.requirements.in_memory_attempts {
         in_place::run(&engine, sound, &gate, &lease, &collector).await;
     } else {
         publication::run(&engine, sound, &gate, Arc::clone(&collector) as Arc<dyn Sink>).await;

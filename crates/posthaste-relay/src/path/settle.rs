@@ -26,7 +26,7 @@ const MOST: usize = 1_000;
 pub(crate) async fn run(engine: Arc<Engine>, mut reported: UnboundedReceiver<Vec<Reported>>, in_the_end: WaitFor) {
     // Claims that are settled as a whole are settled apart: each is a transaction, and one that fails would have those
     // that did not settled again.
-    let most = if engine.terms.settle_together { 1 } else { MOST };
+    let most = if engine.requirements.batch_settlement { 1 } else { MOST };
     let mut settler = Settler {
         retry_logger: RetryLogger::new("settling", &engine.health),
         engine,
@@ -100,7 +100,7 @@ impl Settler {
                 }
                 // All of them are remembered already.
                 Err(error) if waits != WaitFor::Database && error.kind.is_transient() => {}
-                Err(_) if group.len() > 1 && !self.engine.terms.settle_together => {
+                Err(_) if group.len() > 1 && !self.engine.requirements.batch_settlement => {
                     let second = group.split_off(group.len() / 2);
                     groups.extend([second, group]);
                 }
@@ -146,7 +146,9 @@ impl Settler {
                     return Ok(settled);
                 }
                 Err(error) if error.kind.is_transient() && waits != WaitFor::Database => return Err(error),
-                Err(error) if error.kind == StoreErrorKind::Contention && !self.engine.terms.settle_together => {
+                Err(error)
+                    if error.kind == StoreErrorKind::Contention && !self.engine.requirements.batch_settlement =>
+                {
                     lost_against_others += 1;
                     // Two transactions that met once need not meet again.
                     if group.len() == 1 || lost_against_others > 1 {
@@ -170,7 +172,7 @@ impl Settler {
     /// no loss: nobody else can have taken them while their lease held. (Where a row has a version, somebody may have changed
     /// it.)
     fn leave_out_written(&self, group: &[Reported], settled: &mut Settled) {
-        if self.engine.terms.settle_together || settled.lost.is_empty() {
+        if self.engine.requirements.batch_settlement || settled.lost.is_empty() {
             return;
         }
         let written = |Reported { message, .. }: &&Reported| {
@@ -194,7 +196,7 @@ impl Settler {
     /// their verdicts without an error. To deliver them again would not help.
     async fn take_swallowed(&self, group: &mut Vec<Reported>, settled: &mut Settled) -> Vec<Reported> {
         let engine = &self.engine;
-        if settled.lost.is_empty() || engine.terms.settle_together || engine.terms.append_only {
+        if settled.lost.is_empty() || engine.requirements.batch_settlement || engine.requirements.append_only {
             return Vec::new();
         }
         let mut by_token: HashMap<LeaseToken, Vec<MessageId>> = HashMap::new();
@@ -252,7 +254,7 @@ impl Settler {
         for reported in rest {
             let id = reported.message.id;
             if lost.contains(&id) {
-                let may_come_again = engine.terms.settle_together || engine.refusals.knows(id);
+                let may_come_again = engine.requirements.batch_settlement || engine.refusals.knows(id);
                 if may_come_again && reported.verdict == Verdict::Delivered {
                     // The row is free, or claimed by this very relay in this moment, and the event is out: it does not have
                     // to go out again.
@@ -318,7 +320,7 @@ impl Settler {
 
     /// Where rows are whose verdicts were refused by a call that failed as a whole.
     fn hold(&self) -> Hold {
-        if self.engine.terms.settle_together {
+        if self.engine.requirements.batch_settlement {
             Hold::Free
         } else {
             Hold::Leased

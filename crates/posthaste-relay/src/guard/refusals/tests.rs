@@ -31,7 +31,7 @@ fn reported(id: MessageId) -> Reported {
 
 #[tokio::test(start_paused = true)]
 async fn a_refused_verdict_is_tried_less_and_less_often_but_at_least_once_a_minute() {
-    let (refusals, id) = (Refusals::new("default", Terms::default()), MessageId::new());
+    let (refusals, id) = (Refusals::new("default", StoreRequirements::default()), MessageId::new());
     let mut waits = Vec::new();
     for n in 0..9 {
         assert_eq!(refusals.remember(reported(id), Hold::Leased), n == 0, "told once");
@@ -47,7 +47,7 @@ async fn a_refused_verdict_is_tried_less_and_less_often_but_at_least_once_a_minu
 /// A lock may be gone in the next moment, and is no reason for alarm unless it lasts.
 #[tokio::test(start_paused = true)]
 async fn a_verdict_that_waits_for_a_lock_is_tried_soon_and_told_once_if_it_lasts() {
-    let (refusals, id) = (Refusals::new("default", Terms::default()), MessageId::new());
+    let (refusals, id) = (Refusals::new("default", StoreRequirements::default()), MessageId::new());
     let (mut waits, mut told) = (Vec::new(), Vec::new());
     for n in 0..7 {
         told.push(refusals.remember(reported(id), Hold::Busy));
@@ -64,7 +64,7 @@ async fn a_verdict_that_waits_for_a_lock_is_tried_soon_and_told_once_if_it_lasts
 
 #[tokio::test(start_paused = true)]
 async fn of_a_message_that_is_to_be_given_back_nothing_is_known() {
-    let (refusals, id) = (Refusals::new("default", Terms::default()), MessageId::new());
+    let (refusals, id) = (Refusals::new("default", StoreRequirements::default()), MessageId::new());
     let released = Reported {
         verdict: Verdict::Released,
         ..reported(id)
@@ -78,7 +78,7 @@ async fn of_a_message_that_is_to_be_given_back_nothing_is_known() {
 
 #[tokio::test(start_paused = true)]
 async fn a_row_that_is_free_is_tried_when_it_is_claimed_and_its_time_has_come() {
-    let (refusals, id) = (Refusals::new("default", Terms::default()), MessageId::new());
+    let (refusals, id) = (Refusals::new("default", StoreRequirements::default()), MessageId::new());
     refusals.remember(reported(id), Hold::Free);
     assert!(refusals.retries(false).is_empty(), "only a claim brings it back");
     assert!(!refusals.recall(id, None, 1).unwrap().due);
@@ -89,7 +89,7 @@ async fn a_row_that_is_free_is_tried_when_it_is_claimed_and_its_time_has_come() 
 
 #[tokio::test(start_paused = true)]
 async fn while_only_refusals_come_back_claims_take_one_message_and_wait() {
-    let refusals = Refusals::new("default", Terms::default());
+    let refusals = Refusals::new("default", StoreRequirements::default());
     assert_eq!(refusals.wait_for_room().await, None);
     let start = Instant::now();
     for wait in [1, 3, 7] {
@@ -103,7 +103,7 @@ async fn while_only_refusals_come_back_claims_take_one_message_and_wait() {
 
 #[tokio::test(start_paused = true)]
 async fn what_is_free_and_not_seen_again_does_not_fill_the_memory() {
-    let refusals = Refusals::new("default", Terms::default());
+    let refusals = Refusals::new("default", StoreRequirements::default());
     let first = MessageId::new();
     refusals.remember(reported(first), Hold::Free);
     for _ in 0..MAX_FREE {
@@ -117,7 +117,7 @@ async fn what_is_free_and_not_seen_again_does_not_fill_the_memory() {
 #[tokio::test(start_paused = true)]
 async fn what_a_lost_claim_told_is_not_believed_for_ever() {
     let (refusals, lost, free) = (
-        Refusals::new("default", Terms::default()),
+        Refusals::new("default", StoreRequirements::default()),
         MessageId::new(),
         MessageId::new(),
     );
@@ -139,7 +139,7 @@ async fn what_a_lost_claim_told_is_not_believed_for_ever() {
 /// Somebody who changes a row or replays it wants it to be published; he knows nothing of a verdict that was lost.
 #[tokio::test(start_paused = true)]
 async fn what_a_lost_claim_told_is_not_believed_of_a_row_that_was_changed() {
-    let (refusals, id) = (Refusals::new("default", Terms::default()), MessageId::new());
+    let (refusals, id) = (Refusals::new("default", StoreRequirements::default()), MessageId::new());
     let mut lost = reported(id);
     lost.message.version = Some(3);
     refusals.remember(lost.clone(), Hold::Lost);
@@ -156,7 +156,7 @@ async fn what_a_lost_claim_told_is_not_believed_of_a_row_that_was_changed() {
 #[tokio::test(start_paused = true)]
 async fn a_death_is_not_believed_of_the_next_claim() {
     let (refusals, leased, free) = (
-        Refusals::new("default", Terms::default()),
+        Refusals::new("default", StoreRequirements::default()),
         MessageId::new(),
         MessageId::new(),
     );
@@ -178,7 +178,7 @@ async fn a_death_is_not_believed_of_the_next_claim() {
 
 #[tokio::test(start_paused = true)]
 async fn nothing_is_believed_of_a_row_that_counts_its_attempts_anew() {
-    let (refusals, id) = (Refusals::new("default", Terms::default()), MessageId::new());
+    let (refusals, id) = (Refusals::new("default", StoreRequirements::default()), MessageId::new());
     let mut third = reported(id);
     third.message.attempts = 3;
     refusals.remember(third, Hold::Leased);

@@ -4,23 +4,23 @@
 
 #[path = "support/broker.rs"]
 mod broker;
-#[path = "terms/bypass.rs"]
+#[path = "requirements/bypass.rs"]
 mod bypass;
-#[path = "terms/in_place.rs"]
+#[path = "requirements/in_place.rs"]
 mod in_place;
-#[path = "terms/limits.rs"]
+#[path = "requirements/limits.rs"]
 mod limits;
-#[path = "terms/locked.rs"]
+#[path = "requirements/locked.rs"]
 mod locked;
-#[path = "terms/pace.rs"]
+#[path = "requirements/pace.rs"]
 mod pace;
-#[path = "terms/random.rs"]
+#[path = "requirements/random.rs"]
 mod random;
-#[path = "terms/recovery.rs"]
+#[path = "requirements/recovery.rs"]
 mod recovery;
-#[path = "terms/refused.rs"]
+#[path = "requirements/refused.rs"]
 mod refused;
-#[path = "terms/together.rs"]
+#[path = "requirements/together.rs"]
 mod together;
 
 use std::time::Duration;
