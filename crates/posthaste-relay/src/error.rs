@@ -16,9 +16,10 @@ pub enum RelayError {
     /// The store is not usable, and waiting will not help.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The broker was found to be away while draining.
+    /// The broker was found to be unavailable while draining.
     #[error(
-        "the broker is away: {reason}; {} messages were delivered, the others stay in the outbox; drain again when it is back",
+        "the broker is unavailable: {reason}; {} messages were delivered, the others stay in the outbox; drain again when \
+         it is back",
         .report.delivered
     )]
     BrokerAway {

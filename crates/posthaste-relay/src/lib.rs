@@ -15,11 +15,12 @@
 //! # }
 //! ```
 //!
-//! Messages go one way, which is `path`: `claim` takes them from the store, `dispatch` verifies them and hands them to the
-//! publisher, what became of them turns into verdicts, and `settle` writes those back. `guard` is what may stop them there.
-//! A circuit breaker stands between `dispatch` and the publisher: while the broker is away nothing is claimed, and no
-//! attempt is used up. Destinations that are away while the broker is not hold back their own messages only. `upkeep` runs
-//! beside that road: a keeper renews leases and a janitor sweeps, purges, counts and takes back what vanished workers held.
+//! Messages go one way, which is `path`: `claim` takes them from the store, `dispatch` verifies them and hands them to
+//! the publisher, what became of them turns into verdicts, and `settle` writes those back. `guard` is what may stop
+//! them there. A circuit breaker stands between `dispatch` and the publisher: while the broker is unavailable nothing
+//! is claimed, and no attempt is used up. Destinations that are unavailable while the broker is not hold back their own
+//! messages only. `upkeep` runs beside that road: a keeper renews leases and a janitor sweeps, purges, counts and takes
+//! back what vanished workers held.
 
 mod config;
 mod engine;

@@ -72,10 +72,11 @@ impl Relay {
     }
 
     /// Runs until the token fires, then stops taking work, gives back what was not yet handed to the publisher, and
-    /// waits up to `shutdown_grace` for the answers to what was, as long again for them to be written, and two seconds for
-    /// its farewell.
+    /// waits up to `shutdown_grace` for the answers to what was, as long again for them to be written, and two seconds
+    /// for its farewell.
     ///
-    /// A store that is away is waited for; one that can never work (no tables, wrong password) is an error at the start.
+    /// A store that is unavailable is waited for; one that can never work (no tables, wrong password) is an error at
+    /// the start.
     pub async fn run_until(self, shutdown: CancellationToken) -> Result<RelayReport, RelayError> {
         self.run(Until::Cancelled(shutdown)).await
     }
@@ -86,8 +87,8 @@ impl Relay {
     /// If the circuit opens it does not wait for the broker but ends with [`RelayError::BrokerAway`]; what was not
     /// delivered stays in the outbox. So it ends at a broker that asks for more than five seconds of patience, or again
     /// without having taken anything since. If only one relay may be active and another one is, it ends with
-    /// [`RelayError::StandingBy`]; if what became of messages could not be written, with [`RelayError::Unsettled`]. Rows
-    /// that another transaction has locked are waited for, but not for more than ten seconds.
+    /// [`RelayError::StandingBy`]; if what became of messages could not be written, with [`RelayError::Unsettled`].
+    /// Rows that another transaction has locked are waited for, but not for more than ten seconds.
     pub async fn drain(self) -> Result<RelayReport, RelayError> {
         self.run(Until::Idle).await
     }

@@ -60,7 +60,7 @@ pub(crate) struct Reported {
 }
 
 impl Reported {
-    /// `away` is the least wait, if the circuit has found the broker to be away.
+    /// `away` is the least wait, if the circuit has found the broker to be unavailable.
     pub(crate) fn new(message: InFlightMessage, outcome: Outcome, away: Option<Duration>, retry: &RetryPolicy) -> Self {
         let retry = retry.for_row(Some(message.max_attempts));
         let verdict = decide(outcome.clone(), message.attempts, &retry, away, rand::random());
@@ -71,7 +71,7 @@ impl Reported {
         }
     }
 
-    /// A message that is not handed over because its destination is away.
+    /// A message that is not handed over because its destination is unavailable.
     pub(crate) fn held(message: InFlightMessage, delay: Duration, error: String) -> Self {
         Self {
             message,

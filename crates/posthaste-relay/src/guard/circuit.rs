@@ -78,8 +78,8 @@ impl Circuit {
         self.state().breaker.is_current(permit)
     }
 
-    /// Takes a permit back with what became of the message, and what that says about the broker. Returns the least wait of
-    /// a message that failed because the broker is away.
+    /// Takes a permit back with what became of the message, and what that says about the broker. Returns the least wait
+    /// of a message that failed because the broker is unavailable.
     pub(crate) fn answer(&self, permit: Permit, outcome: &Outcome, answer: Answer) -> Option<Duration> {
         let mut state = self.state();
         match answer {
@@ -105,18 +105,18 @@ impl Circuit {
         if !trial {
             return Some(least_wait);
         }
-        // The next trials had better be others: if it is one message that breaks the connection, and it were tried every
-        // time, the circuit would stay open for all.
+        // The next trials had better be others: if it is one message that breaks the connection, and it were tried
+        // every time, the circuit would stay open for all.
         Some(self.config.open_for.mul_f64(0.5 + rand::random::<f64>()))
     }
 
-    /// The least wait of a message that fails now, if the broker has been found to be away.
+    /// The least wait of a message that fails now, if the broker has been found to be unavailable.
     pub(crate) fn away(&self) -> Option<Duration> {
         (self.state().breaker.state() != CircuitState::Closed).then_some(Duration::ZERO)
     }
 
-    /// Whether failures came in a row and nothing got through in between: the broker may be away, though too few calls have
-    /// shown that.
+    /// Whether failures came in a row and nothing got through in between: the broker may be unavailable, though too few
+    /// calls have shown that.
     pub(crate) fn in_doubt(&self) -> bool {
         self.state().streak > 1
     }
@@ -192,7 +192,7 @@ impl Circuit {
             tracing::error!(
                 namespace = self.namespace,
                 error = cause,
-                "{percent:.0} % of the latest deliveries failed because the broker is away"
+                "{percent:.0} % of the latest deliveries failed because the broker is unavailable"
             );
         }
         let (from, word) = (from.word(), to.word());

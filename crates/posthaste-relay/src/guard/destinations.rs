@@ -1,9 +1,9 @@
-//! Destinations that are away or ask for patience, while others are not.
+//! Destinations that are unavailable or ask for patience, while others are not.
 //!
-//! A publisher says of a failure how far it reaches. One that reaches a destination (a topic without a leader, a host that
-//! is down, a tenant over its quota) counts for that destination's own breaker, and only its messages wait: they are
-//! postponed without being handed over, and without an attempt. However many destinations fail, that says nothing about
-//! the broker: a publisher that cannot reach the broker says so itself.
+//! A publisher says of a failure how far it reaches. One that reaches a destination (a topic without a leader, a host
+//! that is down, a tenant over its quota) counts for that destination's own breaker, and only its messages wait: they
+//! are postponed without being handed over, and without an attempt. However many destinations fail, that says nothing
+//! about the broker: a publisher that cannot reach the broker says so itself.
 //!
 //! Where a message goes is known to the publisher alone, and follows from its topic, type and tenant. So messages that
 //! agree in those are a stream, and the destination of a stream is learnt from its last failure.
@@ -30,7 +30,7 @@ use self::known::{Known, MANY, MANY_STREAMS};
 /// While all trials of a destination are on their way, or its share of the window is used up, others wait for so long.
 const NEXT_LOOK: Duration = Duration::from_secs(1);
 
-/// The longest time between trials of a destination that stays away; each failed trial doubles it.
+/// The longest time between trials of a destination that stays unavailable; each failed trial doubles it.
 const MAX_OPEN: Duration = Duration::from_mins(5);
 
 #[derive(Debug)]
@@ -57,7 +57,7 @@ pub(crate) struct Pass {
 pub(crate) struct Finding {
     /// For the circuit to the broker.
     pub(crate) answer: Answer,
-    /// The least wait, if the destination has been found to be away.
+    /// The least wait, if the destination has been found to be unavailable.
     pub(crate) away: Option<Duration>,
     /// Nothing got through to the destination since its failures began.
     pub(crate) in_doubt: bool,
@@ -240,14 +240,14 @@ impl Destinations {
                 namespace,
                 destination = place,
                 error = reason,
-                "a destination is away; its messages wait, without using attempts, and others go on"
+                "a destination is unavailable; its messages wait, without using attempts, and others go on"
             ),
             (CircuitState::HalfOpen, CircuitState::Open) => {
                 tracing::warn!(
                     namespace,
                     destination = place,
                     error = reason,
-                    "a destination is still away"
+                    "a destination is still unavailable"
                 );
             }
             (CircuitState::HalfOpen, CircuitState::Closed) => {

@@ -1,5 +1,5 @@
-//! Whether a message of a batch may be handed to the broker: its lease must hold, the relay must be the one to do it, and
-//! the circuit must let it through.
+//! Whether a message of a batch may be handed to the broker: its lease must hold, the relay must be the one to do it,
+//! and the circuit must let it through.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -47,9 +47,9 @@ impl Gate {
         }
     }
 
-    /// Tells the circuit what became of a message, and what that says about the broker. That counts also if the publisher did not ask: it may hang, or find
-    /// out that the broker is away, before it has a message to send. Returns the least wait of a message that failed
-    /// because the broker is away.
+    /// Tells the circuit what became of a message, and what that says about the broker. That counts also if the
+    /// publisher did not ask: it may hang, or find out that the broker is unavailable, before it has a message to send.
+    /// Returns the least wait of a message that failed because the broker is unavailable.
     pub(crate) fn answer(&self, id: MessageId, outcome: &Outcome, answer: Answer) -> Option<Duration> {
         let asked = self.state().permits.remove(&id);
         let permit = asked.or_else(|| (answer != Answer::Nothing).then(|| self.circuit.permit())?);
@@ -206,7 +206,7 @@ mod tests {
         advance(Duration::from_secs(30)).await;
         let (trial, id) = (gate(&circuit), MessageId::new());
         assert!(trial.may_send(id));
-        let wait = told(&trial, id, &away()).expect("the broker is away");
+        let wait = told(&trial, id, &away()).expect("the broker is unavailable");
         assert!((15..=45).contains(&wait.as_secs()), "{wait:?}");
     }
 

@@ -1,9 +1,9 @@
 //! Room for others beside rows that claims bring again and again for nothing.
 //!
-//! Where a table has no place to say that a row waits, the row comes back with every claim: because its verdict is known
-//! and could not be written, or because its destination is away. Such rows stand at the head of the table. Others must not
-//! wait behind them, so the next claim takes as many more as the last one brought in vain, and if that was all it brought,
-//! at once twice as many.
+//! Where a table has no place to say that a row waits, the row comes back with every claim: because its verdict is
+//! known and could not be written, or because its destination is unavailable. Such rows stand at the head of the table.
+//! Others must not wait behind them, so the next claim takes as many more as the last one brought in vain, and if that
+//! was all it brought, at once twice as many.
 
 use std::collections::HashSet;
 
@@ -65,7 +65,8 @@ impl Bypass {
     }
 }
 
-/// What is not handed to the publisher: the verdict is known, or nobody is there to take it, or it waits for such a one.
+/// What is not handed to the publisher: the verdict is known, or nobody is there to take it, or it waits for such a
+/// one.
 fn in_vain(engine: &Engine, messages: &[ClaimedMessage]) -> Load {
     let away = engine.requirements.batch_settlement && engine.destinations.any();
     let mut stopped = HashSet::new();

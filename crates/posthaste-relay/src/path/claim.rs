@@ -35,8 +35,8 @@ pub(super) enum Found {
     Suspects,
     /// Rows to try the broker with.
     Trial(LeaseToken),
-    /// Only rows that are not handed over: their verdicts are known and could not be written, or their destination is away
-    /// and the table has no place to say until when.
+    /// Only rows that are not handed over: their verdicts are known and could not be written, or their destination is
+    /// unavailable and the table has no place to say until when.
     Refused,
     /// Only such rows, and the next claim looks past them.
     Further,
@@ -112,7 +112,8 @@ impl Claimer<'_> {
         }
         if beside {
             let nothing = claim.messages.is_empty() && claim.refused.is_empty();
-            // To see that all keys are in flight may take a look at the whole backlog: that must not be most of what is done.
+            // To see that all keys are in flight may take a look at the whole backlog: that must not be most of what is
+            // done.
             let pause = config.poll_interval.max(pace::rest(sent.elapsed(), config.lease));
             self.nothing_beside = nothing.then(|| Instant::now() + pause);
         }

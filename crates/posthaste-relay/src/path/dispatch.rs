@@ -50,9 +50,9 @@ pub(crate) async fn run(
     }
 }
 
-/// Sorts out messages whose bytes are not the ones that were enqueued or that nobody could publish (they stop their lane
-/// like any other failure), those whose lease is over already, those whose verdict is known from an earlier claim, and those whose destination is
-/// away.
+/// Sorts out messages whose bytes are not the ones that were enqueued or that nobody could publish (they stop their
+/// lane like any other failure), those whose lease is over already, those whose verdict is known from an earlier claim,
+/// and those whose destination is unavailable.
 fn verify(
     engine: &Engine,
     messages: Vec<ClaimedMessage>,

@@ -66,8 +66,8 @@ pub(crate) async fn run(engine: &Arc<Engine>, pending: Vec<PendingDelivery>, gat
             }
         }
     };
-    // First of all: a publisher that blocks its thread goes on after it was aborted, and what is given up here may be in
-    // other hands soon.
+    // First of all: a publisher that blocks its thread goes on after it was aborted, and what is given up here may be
+    // in other hands soon.
     answers.revoke();
     publication.abort();
     failpoint::pass("after_publish");
@@ -79,8 +79,8 @@ struct Answers {
     owed: Mutex<Owed>,
     gate: Arc<Gate>,
     engine: Arc<Engine>,
-    /// Held by the call alone. A publisher that blocks a thread keeps its report for as long as it pleases, and must not
-    /// keep a relay that stops from ending its settling.
+    /// Held by the call alone. A publisher that blocks a thread keeps its report for as long as it pleases, and must
+    /// not keep a relay that stops from ending its settling.
     sink: Weak<dyn Sink>,
 }
 
@@ -185,8 +185,8 @@ impl Answers {
                 // It waits alone.
                 _ => {}
             }
-            // Too few calls may have failed to say that the broker is away; but nothing got through either, and a message
-            // must not die of that. Without a breaker attempts are all that is wanted to count.
+            // Too few calls may have failed to say that the broker is unavailable; but nothing got through either, and
+            // a message must not die of that. Without a breaker attempts are all that is wanted to count.
             if in_doubt && config.breaker.enabled && message.attempts >= message.max_attempts {
                 away = away.or(Some(Duration::ZERO));
             }
@@ -223,8 +223,8 @@ impl Answers {
 }
 
 /// The least wait of a message that fails without using attempts, so that its backoff never grows: by its age instead.
-/// Else the messages of a partition that stays away would be tried all the time, each for as long as the client waits, and
-/// leave no room for others.
+/// Else the messages of a partition that stays unavailable would be tried all the time, each for as long as the client
+/// waits, and leave no room for others.
 fn growing_wait(age: Duration, longest: Duration, random: f64) -> Duration {
     (age / 2).min(longest).mul_f64(0.5 + random.clamp(0.0, 1.0) / 2.0)
 }

@@ -21,8 +21,8 @@ use crate::upkeep::undelivered::Cause;
 /// Most verdicts of one statement.
 const MOST: usize = 1_000;
 
-/// Settles until every sender of verdicts is gone, and tries what could not be written once more, or for as long as somebody's
-/// lock is in the way.
+/// Settles until every sender of verdicts is gone, and tries what could not be written once more, or for as long as
+/// somebody's lock is in the way.
 pub(crate) async fn run(engine: Arc<Engine>, mut reported: UnboundedReceiver<Vec<Reported>>, in_the_end: WaitFor) {
     // Claims that are settled as a whole are settled apart: each is a transaction, and one that fails would have those
     // that did not settled again.
@@ -129,14 +129,14 @@ impl Settler {
         }
     }
 
-    /// Writes verdicts as soon as the database can be reached; what it refuses then is an error. So is somebody's lock that
-    /// stays in the way of one of them.
+    /// Writes verdicts as soon as the database can be reached; what it refuses then is an error. So is somebody's lock
+    /// that stays in the way of one of them.
     async fn write(&mut self, group: &[Reported], waits: WaitFor) -> Result<Settled, StoreError> {
         let settlements = settlements(group);
         let (mut again, mut lost_against_others) = (false, 0);
         loop {
-            // The outcomes are facts: they are written however long the database is away. If the leases are gone by then
-            // the answer says so.
+            // The outcomes are facts: they are written however long the database is unavailable. If the leases are gone
+            // by then the answer says so.
             match self.engine.store.settle(&settlements).await {
                 Ok(mut settled) => {
                     self.retry_logger.recovered();
@@ -168,9 +168,9 @@ impl Settler {
         }
     }
 
-    /// A write that seemed to fail may have been made, and only its answer lost. Then its rows are no longer ours, which is
-    /// no loss: nobody else can have taken them while their lease held. (Where a row has a version, somebody may have changed
-    /// it.)
+    /// A write that seemed to fail may have been made, and only its answer lost. Then its rows are no longer ours,
+    /// which is no loss: nobody else can have taken them while their lease held. (Where a row has a version, somebody
+    /// may have changed it.)
     fn leave_out_written(&self, group: &[Reported], settled: &mut Settled) {
         if self.engine.requirements.batch_settlement || settled.lost.is_empty() {
             return;
@@ -192,8 +192,8 @@ impl Settler {
         });
     }
 
-    /// Takes out those that look lost though their rows are still held under their leases: a trigger or a policy has swallowed
-    /// their verdicts without an error. To deliver them again would not help.
+    /// Takes out those that look lost though their rows are still held under their leases: a trigger or a policy has
+    /// swallowed their verdicts without an error. To deliver them again would not help.
     async fn take_swallowed(&self, group: &mut Vec<Reported>, settled: &mut Settled) -> Vec<Reported> {
         let engine = &self.engine;
         if settled.lost.is_empty() || engine.requirements.batch_settlement || engine.requirements.append_only {
@@ -256,8 +256,8 @@ impl Settler {
             if lost.contains(&id) {
                 let may_come_again = engine.requirements.batch_settlement || engine.refusals.knows(id);
                 if may_come_again && reported.verdict == Verdict::Delivered {
-                    // The row is free, or claimed by this very relay in this moment, and the event is out: it does not have
-                    // to go out again.
+                    // The row is free, or claimed by this very relay in this moment, and the event is out: it does not
+                    // have to go out again.
                     engine.refusals.remember(reported, Hold::Lost);
                 } else {
                     engine.refusals.forget(id);
@@ -290,8 +290,8 @@ impl Settler {
         let cause = error.to_string();
         engine.totals.undelivered(reported.message.id, Cause::Unwritten(&cause));
         if hold == Hold::Leased && reported.verdict != Verdict::Released {
-            // Its lease goes on being renewed, but it takes no place from others. One that was only to be given back is free
-            // when its lease is over: nothing is known of it, and it is still to be published.
+            // Its lease goes on being renewed, but it takes no place from others. One that was only to be given back is
+            // free when its lease is over: nothing is known of it, and it is still to be published.
             engine.in_flight.set_aside(&reported.message);
         } else {
             engine.in_flight.finish(std::iter::once(&reported.message));

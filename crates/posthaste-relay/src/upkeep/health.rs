@@ -10,7 +10,7 @@ use crate::guard::circuit::Circuit;
 
 /// Whether a relay can do its work, as far as its database goes: for health checks. Clones share it.
 ///
-/// A broker that is away makes no relay unhealthy: to restart it would not help.
+/// A broker that is unavailable makes no relay unhealthy: to restart it would not help.
 #[derive(Clone, Debug, Default)]
 pub struct Health {
     problems: Arc<Mutex<BTreeMap<&'static str, String>>>,

@@ -99,8 +99,8 @@ pub(crate) fn crowded(namespace: &str, messages: u32) {
     tracing::error!(
         namespace,
         messages,
-        "messages whose verdicts the database refuses, or whose destination is away, fill a whole claim; others wait behind \
-         them until that is mended"
+        "messages whose verdicts the database refuses, or whose destination is unavailable, fill a whole claim; others wait \
+         behind them until that is mended"
     );
 }
 

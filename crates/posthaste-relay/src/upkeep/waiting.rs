@@ -1,7 +1,7 @@
 //! Messages that wait for a part of the broker.
 //!
-//! One partition without a leader stops the keys in it and nobody else: no circuit opens, and no destination is away. Their
-//! attempts do not count, so nothing would be said for as long as it lasts.
+//! One partition without a leader stops the keys in it and nobody else: no circuit opens, and no destination is
+//! unavailable. Their attempts do not count, so nothing would be said for as long as it lasts.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -32,7 +32,7 @@ impl Waiting {
             let Verdict::Postponed { error, .. } = verdict else {
                 continue;
             };
-            // What was not handed over waits for a destination that was said to be away.
+            // What was not handed over waits for a destination that was said to be unavailable.
             if matches!(outcome, Outcome::Failed(_)) && self.is_due(&message.topic) {
                 tracing::warn!(
                     id = %message.id, topic = message.topic, key = message.key, error,

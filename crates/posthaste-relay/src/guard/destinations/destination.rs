@@ -13,7 +13,7 @@ pub(super) struct Destination {
     pub(super) paused_until: Option<Instant>,
     /// Failures in a row.
     pub(super) streak: u32,
-    /// How often it was found to be away in a row.
+    /// How often it was found to be unavailable in a row.
     pub(super) openings: u32,
     /// With the publisher and not answered.
     pub(super) outstanding: u32,
@@ -57,7 +57,7 @@ impl Destination {
         Held {
             // Not all in one moment.
             wait: wait.mul_f64(1.0 + rand::random::<f64>() / 4.0),
-            reason: format!("{place} is away: {}", self.reason),
+            reason: format!("{place} is unavailable: {}", self.reason),
         }
     }
 

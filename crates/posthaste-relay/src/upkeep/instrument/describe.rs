@@ -47,7 +47,7 @@ pub fn describe_metrics() {
     describe_gauge!(
         "outbox_destinations_away",
         Unit::Count,
-        "Destinations that are away, while the broker is not."
+        "Destinations that are unavailable, while the broker is not."
     );
     describe_counter!("outbox_store_error_count", Unit::Count, "Failed calls of the database.");
     describe_counter!(

@@ -97,7 +97,7 @@ fn tell(Reported { message, verdict, .. }: &Reported) {
         // The circuit has said so once, for all of them.
         Verdict::Postponed { delay, error } => tracing::debug!(
             id = %message.id, topic = message.topic, key = message.key, ?delay, error,
-            "the broker is away; the attempt does not count"
+            "the broker is unavailable; the attempt does not count"
         ),
         Verdict::Dead { error } => tracing::error!(
             id = %message.id, topic = message.topic, key = message.key, attempts = attempt, error,
