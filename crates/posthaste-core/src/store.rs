@@ -28,7 +28,7 @@ pub use claim::{Claim, ClaimRequest, ClaimedMessage, RecoverRequest, Recovered, 
 pub use error::{StoreError, StoreErrorKind};
 pub use halving::{Halving, SearchDeadline};
 pub use registry::{FORGOTTEN_AFTER, LeadRequest, Leadership, RelayBeat, RelayRecord, RelayRegistry};
-pub use relay::{OutboxStats, RelayStore, Terms};
+pub use relay::{OutboxStats, RelayStore, StoreRequirements};
 pub use schema::{Migration, SchemaStore};
 pub use scope::{DeadHead, Ordering, Scope, WorkerId};
 pub use settled::{BusyRow, ExtendRequest, Extended, RefusedVerdict, Settled};

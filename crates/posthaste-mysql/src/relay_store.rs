@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use posthaste_core::lifecycle::Settlement;
 use posthaste_core::store::{
     Claim, ClaimRequest, ExtendRequest, Extended, OutboxStats, RecoverRequest, Recovered, RelayRegistry, RelayStore,
-    Scope, Settled, Terms,
+    Scope, Settled, StoreRequirements,
 };
 use posthaste_core::{MessageId, StoreError};
 use posthaste_sql::table::Strategy;
@@ -50,8 +50,8 @@ impl RelayStore for MySqlStore {
         extended.map_err(store_error)
     }
 
-    fn terms(&self) -> Terms {
-        self.map.terms()
+    fn requirements(&self) -> StoreRequirements {
+        self.map.requirements()
     }
 
     async fn recover(&self, request: &RecoverRequest) -> Result<Recovered, StoreError> {

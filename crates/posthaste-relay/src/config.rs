@@ -21,7 +21,7 @@ pub struct RelayConfig {
     pub ordering: OrderingConfig,
     /// Attempts and the waits between them.
     pub retry: RetryPolicy,
-    /// When the broker counts as away, and how it is tried again.
+    /// When the broker counts as unavailable, and how it is tried again.
     pub breaker: BreakerConfig,
     /// Whether only one relay of the namespace is active at a time, however many are running; the others stand by.
     /// Without it they share the work. Defaults to false.
@@ -45,9 +45,9 @@ pub struct RelayConfig {
     /// Wait between claims that found work but less than a batch. At most a third of `lease`. Defaults to 100 ms.
     #[serde(with = "humantime_serde")]
     pub poll_interval: Duration,
-    /// Whether every claim, whatever it found, is followed by a wait of `poll_interval`, as a scheduler with a fixed delay
-    /// does it. Then `max_poll_interval` and wake-ups change nothing. Without it a full batch is followed by the next claim
-    /// at once, and the wait of an idle outbox grows. Defaults to false.
+    /// Whether every claim, whatever it found, is followed by a wait of `poll_interval`, as a scheduler with a fixed
+    /// delay does it. Then `max_poll_interval` and wake-ups change nothing. Without it a full batch is followed by the
+    /// next claim at once, and the wait of an idle outbox grows. Defaults to false.
     pub fixed_delay: bool,
     /// Longest wait between claims of an idle outbox; `poll_interval` doubles up to it. At most a third of `lease`.
     /// Wake-ups cut every wait short. Defaults to 1 s.
@@ -57,9 +57,9 @@ pub struct RelayConfig {
     /// Defaults to 30 s.
     #[serde(with = "humantime_serde")]
     pub publish_timeout: Duration,
-    /// How long a call of the database may take before it is given up and counts as failed. One that takes long for good
-    /// reason is given more time with each try, up to six times as much; so are cleaning up and counting from the start.
-    /// Defaults to 10 s.
+    /// How long a call of the database may take before it is given up and counts as failed. One that takes long for
+    /// good reason is given more time with each try, up to six times as much; so are cleaning up and counting from the
+    /// start. Defaults to 10 s.
     #[serde(with = "humantime_serde")]
     pub store_timeout: Duration,
     /// How long a stopping relay waits for answers. What was sent but not answered is left to its lease and sent again.
@@ -69,8 +69,8 @@ pub struct RelayConfig {
     /// How often the janitor sweeps, purges and counts. Defaults to 15 s.
     #[serde(with = "humantime_serde")]
     pub janitor_interval: Duration,
-    /// Whether delivered rows are removed once `retention` is over, and dedupe keys after their window. Without it they are
-    /// kept for ever. Defaults to true.
+    /// Whether delivered rows are removed once `retention` is over, and dedupe keys after their window. Without it they
+    /// are kept for ever. Defaults to true.
     pub purge: bool,
     /// How long delivered rows are kept. Defaults to 7 days.
     #[serde(with = "humantime_serde")]

@@ -1,36 +1,30 @@
 //! What the loops share.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::Arc;
 
-use posthaste_core::lifecycle::{Verdict, decide};
-use posthaste_core::publisher::Outcome;
-use posthaste_core::store::{Terms, WorkerId};
-use posthaste_core::{MessageId, Publisher, RelayStore, RetryPolicy};
-use tokio::sync::mpsc;
+use posthaste_core::store::{StoreRequirements, WorkerId};
+use posthaste_core::{Publisher, RelayStore};
 
-use crate::circuit::Circuit;
 use crate::config::RelayConfig;
-use crate::destinations::Destinations;
-use crate::health::Health;
-use crate::in_flight::{InFlight, Ticket};
-use crate::lead::Lead;
-use crate::refusals::Refusals;
-use crate::relay::RelayReport;
-use crate::supervisor::Supervisor;
-use crate::unclaimable::Unclaimable;
-use crate::undelivered::{Cause, Undelivered};
-use crate::waiting::Waiting;
-use crate::wake::LocalDoorbell;
+use crate::guard::circuit::Circuit;
+use crate::guard::destinations::Destinations;
+use crate::guard::in_flight::InFlight;
+use crate::guard::lead::Lead;
+use crate::guard::refusals::Refusals;
+use crate::guard::unclaimable::Unclaimable;
+use crate::upkeep::health::Health;
+use crate::upkeep::supervisor::Supervisor;
+use crate::upkeep::totals::Totals;
+use crate::upkeep::waiting::Waiting;
+use crate::upkeep::wake::LocalDoorbell;
 
 pub(crate) struct Engine {
     pub(crate) store: Arc<dyn RelayStore>,
-    pub(crate) terms: Terms,
+    pub(crate) requirements: StoreRequirements,
     pub(crate) publisher: Arc<dyn Publisher>,
     pub(crate) config: RelayConfig,
     pub(crate) worker: WorkerId,
-    pub(crate) in_flight: InFlight,
+    pub(crate) in_flight: Arc<InFlight>,
     pub(crate) refusals: Refusals,
     pub(crate) unclaimable: Unclaimable,
     pub(crate) circuit: Arc<Circuit>,
@@ -41,173 +35,4 @@ pub(crate) struct Engine {
     pub(crate) waiting: Waiting,
     pub(crate) health: Health,
     pub(crate) supervisor: Supervisor,
-}
-
-/// What became of one message.
-#[derive(Clone, Debug)]
-pub(crate) struct Reported {
-    pub(crate) ticket: Ticket,
-    pub(crate) outcome: Outcome,
-    pub(crate) verdict: Verdict,
-}
-
-impl Reported {
-    /// `away` is the least wait, if the circuit has found the broker to be away.
-    pub(crate) fn new(ticket: Ticket, outcome: Outcome, away: Option<Duration>, retry: &RetryPolicy) -> Self {
-        let retry = retry.for_row(Some(ticket.max_attempts));
-        let verdict = decide(outcome.clone(), ticket.attempts, &retry, away, rand::random());
-        Self {
-            ticket,
-            outcome,
-            verdict,
-        }
-    }
-
-    /// A message that is not handed over because its destination is away.
-    pub(crate) fn held(ticket: Ticket, delay: Duration, error: String) -> Self {
-        Self {
-            ticket,
-            outcome: Outcome::NotAttempted,
-            verdict: Verdict::Postponed { delay, error },
-        }
-    }
-
-    /// A message that is given back.
-    pub(crate) fn not_attempted(ticket: Ticket) -> Self {
-        Self {
-            ticket,
-            outcome: Outcome::NotAttempted,
-            verdict: Verdict::Released,
-        }
-    }
-}
-
-/// Where verdicts go to be settled, those that belong together in one piece.
-pub(crate) type Outcomes = mpsc::UnboundedSender<Vec<Reported>>;
-
-/// What a run has done so far.
-#[derive(Debug, Default)]
-pub(crate) struct Totals {
-    delivered: AtomicU64,
-    retried: AtomicU64,
-    postponed: AtomicU64,
-    released: AtomicU64,
-    died: AtomicU64,
-    lease_lost: AtomicU64,
-    recovered: AtomicU64,
-    remaining: AtomicU64,
-    /// Kept by whoever drains: a relay that runs for months would gather what others have delivered long since.
-    undelivered: Option<Mutex<Undelivered>>,
-}
-
-impl Totals {
-    pub(crate) fn new(draining: bool) -> Self {
-        Self {
-            undelivered: draining.then(Mutex::default),
-            ..Self::default()
-        }
-    }
-
-    /// Takes note of a message that is not delivered, as far as the database knows.
-    pub(crate) fn undelivered(&self, id: MessageId, cause: Cause<'_>) {
-        if let Some(mut undelivered) = self.undelivered_yet() {
-            undelivered.add(id, cause);
-        }
-    }
-
-    fn undelivered_yet(&self) -> Option<MutexGuard<'_, Undelivered>> {
-        let undelivered = self.undelivered.as_ref()?;
-        // No code panics while holding the lock, and the data would be sound if it did.
-        Some(undelivered.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// Whether there are messages whose verdicts came too late, and that were not delivered later on.
-    pub(crate) fn lost_any(&self) -> bool {
-        self.undelivered_yet().is_some_and(|undelivered| undelivered.lost_any())
-    }
-
-    /// How many were delivered so far.
-    pub(crate) fn delivered(&self) -> u64 {
-        self.delivered.load(Ordering::Relaxed)
-    }
-
-    /// Whether a drain has put all of these off before.
-    pub(crate) fn postponed_before(&self, ids: impl Iterator<Item = MessageId>) -> bool {
-        self.undelivered_yet()
-            .is_some_and(|undelivered| undelivered.postponed_before(ids))
-    }
-
-    /// Takes note of a verdict that was written.
-    pub(crate) fn settled(&self, id: MessageId, verdict: &Verdict) {
-        if let Some(mut undelivered) = self.undelivered_yet() {
-            match verdict {
-                Verdict::Delivered => undelivered.delivered(id),
-                Verdict::Released => undelivered.add(id, Cause::NotTried),
-                Verdict::Postponed { error, .. } => {
-                    undelivered.postponed(id);
-                    undelivered.add(id, Cause::Failed(error));
-                }
-                Verdict::Retry { error, .. } | Verdict::Dead { error } => undelivered.add(id, Cause::Failed(error)),
-            }
-        }
-        self.count(verdict);
-    }
-
-    /// Takes note of an attempt that was made in place.
-    pub(crate) fn count(&self, verdict: &Verdict) {
-        let total = match verdict {
-            Verdict::Delivered => &self.delivered,
-            Verdict::Retry { .. } => &self.retried,
-            Verdict::Postponed { .. } => &self.postponed,
-            Verdict::Released => &self.released,
-            Verdict::Dead { .. } => &self.died,
-        };
-        total.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn swept(&self, died: &[MessageId]) {
-        self.died.fetch_add(died.len() as u64, Ordering::Relaxed);
-        for id in died {
-            let cause = "it used all its attempts, the last one without an answer";
-            self.undelivered(*id, Cause::Failed(cause));
-        }
-    }
-
-    pub(crate) fn lease_lost(&self, id: MessageId) {
-        self.undelivered(id, Cause::Lost);
-        self.lease_lost.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn recovered(&self, rows: usize) {
-        self.recovered.fetch_add(rows as u64, Ordering::Relaxed);
-    }
-
-    /// Takes note of what was still due when a drain ended.
-    pub(crate) fn remaining(&self, rows: u64) {
-        self.remaining.store(rows, Ordering::Relaxed);
-    }
-
-    pub(crate) fn report(&self, abandoned: u32, unsettled: u32, refused: usize, busy: usize) -> RelayReport {
-        let read = |total: &AtomicU64| total.load(Ordering::Relaxed);
-        let (undelivered, first_failure) = self.undelivered_yet().map_or((0, None), |undelivered| {
-            let unknown = u64::from(abandoned) + u64::from(unsettled);
-            (undelivered.count() + unknown, undelivered.first_failure())
-        });
-        RelayReport {
-            delivered: read(&self.delivered),
-            retried: read(&self.retried),
-            postponed: read(&self.postponed),
-            released: read(&self.released),
-            died: read(&self.died),
-            lease_lost: read(&self.lease_lost),
-            recovered: read(&self.recovered),
-            abandoned: u64::from(abandoned),
-            unsettled: u64::from(unsettled),
-            refused: refused as u64,
-            busy: busy as u64,
-            undelivered,
-            first_failure,
-            remaining: read(&self.remaining),
-        }
-    }
 }

@@ -15,48 +15,29 @@
 //! # }
 //! ```
 //!
-//! Messages go one way: `claim` takes them from the store, `dispatch` verifies them and hands them to the
-//! publisher, what became of them turns into verdicts, and `settle` writes those back. Beside that road a keeper renews
-//! leases and a janitor sweeps, purges, counts and takes back what vanished workers held. A circuit breaker
-//! stands between `dispatch` and the publisher: while the broker is away nothing is claimed, and no attempt is used up.
-//! Destinations that are away while the broker is not hold back their own messages only.
+//! Messages go one way, which is `path`: `claim` takes them from the store, `dispatch` verifies them and hands them to
+//! the publisher, what became of them turns into verdicts, and `settle` writes those back. `guard` is what may stop
+//! them there. A circuit breaker stands between `dispatch` and the publisher: while the broker is unavailable nothing
+//! is claimed, and no attempt is used up. Destinations that are unavailable while the broker is not hold back their own
+//! messages only. `upkeep` runs beside that road: a keeper renews leases and a janitor sweeps, purges, counts and takes
+//! back what vanished workers held.
 
-mod announce;
-mod bypass;
-mod circuit;
-mod claim;
-mod clock;
 mod config;
-mod depth;
-mod desk;
-mod destinations;
-mod dispatch;
 mod engine;
-mod failpoint;
-mod gate;
-mod health;
-mod in_flight;
-mod in_place;
-mod instrument;
-mod janitor;
-mod lead;
-mod lease;
+mod error;
+mod guard;
 #[cfg(test)]
 mod observed;
-mod outage;
-mod publication;
-mod refusals;
+mod path;
 mod relay;
-mod settle;
-mod supervisor;
-mod timed;
-mod unclaimable;
-mod undelivered;
-mod waiting;
-mod wake;
+mod report;
+mod reported;
+mod upkeep;
 
 pub use config::{InvalidConfig, OrderingConfig, RelayConfig};
-pub use health::Health;
-pub use instrument::describe_metrics;
-pub use relay::{Relay, RelayError, RelayReport};
-pub use wake::LocalDoorbell;
+pub use error::RelayError;
+pub use relay::Relay;
+pub use report::RelayReport;
+pub use upkeep::health::Health;
+pub use upkeep::instrument::describe_metrics;
+pub use upkeep::wake::LocalDoorbell;

@@ -5,29 +5,30 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use posthaste_core::store::{StoreErrorKind, WorkerId};
-use posthaste_core::{Publisher, RelayStore, StoreError};
-use thiserror::Error;
+use posthaste_core::{Publisher, RelayStore};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use crate::circuit::Circuit;
-use crate::claim::{self, Hindered, Until};
-use crate::config::{InvalidConfig, RelayConfig};
-use crate::destinations::Destinations;
-use crate::engine::{Engine, Totals};
-use crate::health::Health;
-use crate::in_flight::InFlight;
-use crate::lead::{self, Lead};
-use crate::refusals::Refusals;
-use crate::settle::WaitFor;
-use crate::supervisor::Supervisor;
-use crate::timed::TimedStore;
-use crate::unclaimable::Unclaimable;
-use crate::waiting::Waiting;
-use crate::wake::{self, LocalDoorbell};
-use crate::{announce, instrument, janitor, settle};
+use crate::config::RelayConfig;
+use crate::engine::Engine;
+use crate::error::RelayError;
+use crate::guard::circuit::Circuit;
+use crate::guard::destinations::Destinations;
+use crate::guard::lead::Lead;
+use crate::guard::refusals::Refusals;
+use crate::guard::timed::TimedStore;
+use crate::guard::unclaimable::Unclaimable;
+use crate::path::settle::{self, WaitFor};
+use crate::path::{self, DrainError, Until};
+use crate::report::RelayReport;
+use crate::upkeep::health::Health;
+use crate::upkeep::supervisor::Supervisor;
+use crate::upkeep::totals::Totals;
+use crate::upkeep::waiting::Waiting;
+use crate::upkeep::wake::{self, LocalDoorbell};
+use crate::upkeep::{announce, election, instrument, janitor};
 
 /// Delivers the messages of one outbox to one publisher.
 ///
@@ -39,138 +40,6 @@ pub struct Relay {
     config: RelayConfig,
     doorbell: LocalDoorbell,
     health: Health,
-}
-
-/// What a relay did.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct RelayReport {
-    /// Messages delivered.
-    pub delivered: u64,
-    /// Failed attempts that will be tried again.
-    pub retried: u64,
-    /// Attempts that failed because the broker is away, and do not count.
-    pub postponed: u64,
-    /// Messages given back untouched.
-    pub released: u64,
-    /// Messages that became dead.
-    pub died: u64,
-    /// Outcomes that came too late to be written.
-    pub lease_lost: u64,
-    /// Messages taken back from workers that vanished, where a claim cannot do that.
-    pub recovered: u64,
-    /// Messages for which the publisher had no answer when the relay had to stop; they are delivered again once their lease
-    /// is over.
-    pub abandoned: u64,
-    /// Outcomes for which the database had no answer when the relay had to stop. Unless it has taken them all the same, their
-    /// messages are delivered again once their lease is over.
-    pub unsettled: u64,
-    /// Outcomes that the database refused to write, and had not taken when the relay stopped.
-    pub refused: u64,
-    /// Outcomes that could not be written because another transaction had locked the rows, or the whole table, until the
-    /// relay stopped; they are delivered again once their lease is over.
-    pub busy: u64,
-    /// Counted by [`Relay::drain`] alone: messages that were due and that it did not deliver, whatever the reason. They
-    /// failed, died, were given back, or their outcome could not be written.
-    pub undelivered: u64,
-    /// Told by [`Relay::drain`] alone: the first of [`RelayReport::undelivered`] that was tried, and what went wrong.
-    pub first_failure: Option<String>,
-    /// Counted by [`Relay::drain`] alone, and unless it is limited to topics or a tenant: messages that were due when it
-    /// ended and that no claim got. They stand behind one of their key that waits for its retry or is dead, another relay has
-    /// them, or somebody has locked their rows. Those of [`RelayReport::undelivered`] that are due again are among them.
-    pub remaining: u64,
-}
-
-impl RelayReport {
-    /// Whether a drain delivered everything that was due.
-    pub fn is_complete(&self) -> bool {
-        self.undelivered == 0 && self.remaining == 0
-    }
-
-    /// Says in the log what was done, field by field.
-    fn tell(&self) {
-        let Self {
-            delivered,
-            retried,
-            postponed,
-            released,
-            died,
-            lease_lost,
-            recovered,
-            abandoned,
-            unsettled,
-            refused,
-            busy,
-            undelivered,
-            ref first_failure,
-            remaining,
-        } = *self;
-        tracing::info!(
-            delivered,
-            retried,
-            postponed,
-            released,
-            died,
-            lease_lost,
-            recovered,
-            abandoned,
-            unsettled,
-            refused,
-            busy,
-            undelivered,
-            first_failure,
-            remaining,
-            "relay stopped"
-        );
-    }
-}
-
-/// Why a relay did not run.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum RelayError {
-    /// A setting cannot work.
-    #[error(transparent)]
-    Config(#[from] InvalidConfig),
-    /// The store is not usable, and waiting will not help.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// The broker was found to be away while draining.
-    #[error(
-        "the broker is away: {reason}; {} messages were delivered, the others stay in the outbox; drain again when it is back",
-        .report.delivered
-    )]
-    BrokerAway {
-        /// What the broker, or the way to it, had to say.
-        reason: String,
-        /// What was done before.
-        report: Box<RelayReport>,
-    },
-    /// What became of some messages could not be written down, though they may have been published.
-    #[error(
-        "the database refused {} outcomes and gave no answer for {}, {} rows were locked by other transactions, and {} \
-         outcomes came too late to be written; {} messages were delivered; {}; drain again when the cause is gone",
-        .report.refused, .report.unsettled, .report.busy, .report.lease_lost, .report.delivered,
-        .report.first_failure.as_deref().unwrap_or("the log has the cause")
-    )]
-    Unsettled {
-        /// What was done.
-        report: Box<RelayReport>,
-    },
-    /// A task of the relay panicked, which is a bug. What was in flight is delivered again after its lease.
-    #[error("{task} panicked, which is a bug; start the relay again, and report what the log says of the panic")]
-    Panicked {
-        /// What the task was doing.
-        task: &'static str,
-    },
-    /// Another relay is the active one, and this one was to drain.
-    #[error(
-        "relay {leader} leads this namespace, and only one may be active; let it deliver, or stop it before you drain"
-    )]
-    StandingBy {
-        /// The active relay.
-        leader: String,
-    },
 }
 
 impl Relay {
@@ -203,10 +72,11 @@ impl Relay {
     }
 
     /// Runs until the token fires, then stops taking work, gives back what was not yet handed to the publisher, and
-    /// waits up to `shutdown_grace` for the answers to what was, as long again for them to be written, and two seconds for
-    /// its farewell.
+    /// waits up to `shutdown_grace` for the answers to what was, as long again for them to be written, and two seconds
+    /// for its farewell.
     ///
-    /// A store that is away is waited for; one that can never work (no tables, wrong password) is an error at the start.
+    /// A store that is unavailable is waited for; one that can never work (no tables, wrong password) is an error at
+    /// the start.
     pub async fn run_until(self, shutdown: CancellationToken) -> Result<RelayReport, RelayError> {
         self.run(Until::Cancelled(shutdown)).await
     }
@@ -217,8 +87,8 @@ impl Relay {
     /// If the circuit opens it does not wait for the broker but ends with [`RelayError::BrokerAway`]; what was not
     /// delivered stays in the outbox. So it ends at a broker that asks for more than five seconds of patience, or again
     /// without having taken anything since. If only one relay may be active and another one is, it ends with
-    /// [`RelayError::StandingBy`]; if what became of messages could not be written, with [`RelayError::Unsettled`]. Rows
-    /// that another transaction has locked are waited for, but not for more than ten seconds.
+    /// [`RelayError::StandingBy`]; if what became of messages could not be written, with [`RelayError::Unsettled`].
+    /// Rows that another transaction has locked are waited for, but not for more than ten seconds.
     pub async fn drain(self) -> Result<RelayReport, RelayError> {
         self.run(Until::Idle).await
     }
@@ -226,7 +96,7 @@ impl Relay {
     async fn run(self, until: Until) -> Result<RelayReport, RelayError> {
         self.config.validate()?;
         let store: Arc<dyn RelayStore> = Arc::new(TimedStore::new(self.store, self.config.store_timeout));
-        let terms = store.terms();
+        let requirements = store.requirements();
         self.config.validate_for(&*store)?;
         instrument::register(&self.config.scope);
         match store.check_for(&self.config.scope).await {
@@ -238,12 +108,12 @@ impl Relay {
             Ok(()) => {}
         }
         let engine = Arc::new(Engine {
-            terms,
+            requirements,
             store,
             publisher: self.publisher,
             worker: WorkerId::new(),
-            in_flight: InFlight::default(),
-            refusals: Refusals::new(&self.config.scope.namespace, terms),
+            in_flight: Arc::default(),
+            refusals: Refusals::new(&self.config.scope.namespace, requirements),
             unclaimable: Unclaimable::new(&self.config.scope.namespace, matches!(until, Until::Idle)),
             circuit: Arc::new(Circuit::new(self.config.breaker.clone(), &self.config.scope.namespace)),
             destinations: Destinations::new(
@@ -310,21 +180,21 @@ async fn run_loops(engine: Arc<Engine>, until: Until) -> Result<RelayReport, Rel
     if let Some(lease) = engine.lead.lease {
         // Whoever drains has to know before it begins.
         if matches!(until, Until::Idle) {
-            lead::ask_once(&engine, lease).await?;
+            election::ask_once(&engine, lease).await?;
         }
-        let keep = lead::keep(Arc::clone(&engine), lease, background.clone());
+        let keep = election::keep(Arc::clone(&engine), lease, background.clone());
         presence.spawn(watch.clone().watch("asking for the lead", keep));
     }
     // A death that the table refuses keeps nobody else from being delivered, but whoever drains is told at the end.
     let unswept = draining && janitor::sweep_once(&engine).await.is_err();
 
-    let (publications, hindered) = tokio::select! {
-        ended = claim::run(&engine, outcomes, until) => ended,
+    let (publications, drain_error) = tokio::select! {
+        ended = path::deliver(&engine, outcomes, until) => ended,
         // To go on without one of its tasks would be to renew leases and deliver nothing, or the like.
-        () = watch.broken() => (JoinSet::new(), Some(Hindered::Panicked)),
+        () = watch.broken() => (JoinSet::new(), Some(DrainError::Panicked)),
     };
-    let grace = match hindered {
-        Some(Hindered::Panicked) => Duration::ZERO,
+    let grace = match drain_error {
+        Some(DrainError::Panicked) => Duration::ZERO,
         _ => engine.config.shutdown_grace,
     };
     engine.in_flight.revoke_all();
@@ -335,9 +205,9 @@ async fn run_loops(engine: Arc<Engine>, until: Until) -> Result<RelayReport, Rel
     }
     // Publications hold the senders of outcomes: with them gone the settler finishes and ends.
     drop(publications);
-    // The database has had its chance if it is what hindered.
-    let grace = match hindered {
-        Some(Hindered::Store(_)) => Duration::ZERO,
+    // The database has had its chance if it is what ended the drain.
+    let grace = match drain_error {
+        Some(DrainError::Store(_)) => Duration::ZERO,
         _ => grace,
     };
     if timeout(grace, &mut settling).await.is_err() {
@@ -357,13 +227,13 @@ async fn run_loops(engine: Arc<Engine>, until: Until) -> Result<RelayReport, Rel
     let (refused, busy) = (engine.refusals.count(), engine.refusals.busy());
     let report = engine.totals.report(abandoned, unsettled, refused, busy);
     let all_written = report.refused + report.busy + report.unsettled == 0 && !engine.totals.lost_any();
-    if draining && hindered.is_none() && !all_written {
+    if draining && drain_error.is_none() && !all_written {
         return Err(RelayError::Unsettled {
             report: Box::new(report),
         });
     }
-    match hindered {
-        Some(hindered) => Err(because(&engine, hindered, report)),
+    match drain_error {
+        Some(drain_error) => Err(because(&engine, drain_error, report)),
         // It may have met a lock that is gone by now.
         None if unswept => match janitor::sweep_once(&engine).await {
             Ok(_) => Ok(report),
@@ -374,24 +244,24 @@ async fn run_loops(engine: Arc<Engine>, until: Until) -> Result<RelayReport, Rel
 }
 
 /// The error of a run that something kept from going on.
-fn because(engine: &Engine, hindered: Hindered, report: RelayReport) -> RelayError {
+fn because(engine: &Engine, drain_error: DrainError, report: RelayReport) -> RelayError {
     let report = Box::new(report);
-    match hindered {
+    match drain_error {
         // That messages were published without a trace says more than why no others were.
-        Hindered::Store(error) if report.busy > 0 || report.unsettled > 0 => {
+        DrainError::Store(error) if report.busy > 0 || report.unsettled > 0 => {
             tracing::error!(%error, "draining ended early");
             RelayError::Unsettled { report }
         }
-        Hindered::Store(error) => error.into(),
-        Hindered::CircuitOpen => RelayError::BrokerAway {
+        DrainError::Store(error) => error.into(),
+        DrainError::CircuitOpen => RelayError::BrokerAway {
             reason: engine.circuit.view().reason.unwrap_or_default(),
             report,
         },
-        Hindered::Paused(reason) => RelayError::BrokerAway { reason, report },
-        Hindered::Panicked => RelayError::Panicked {
+        DrainError::Paused(reason) => RelayError::BrokerAway { reason, report },
+        DrainError::Panicked => RelayError::Panicked {
             task: engine.supervisor.culprit().unwrap_or("a task"),
         },
-        Hindered::Superseded => RelayError::StandingBy {
+        DrainError::Superseded => RelayError::StandingBy {
             leader: engine.lead.other().unwrap_or_else(|| "of another process".to_owned()),
         },
     }

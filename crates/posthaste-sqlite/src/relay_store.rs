@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use posthaste_core::lifecycle::Settlement;
 use posthaste_core::store::{
     Claim, ClaimRequest, ExtendRequest, Extended, OutboxStats, RecoverRequest, Recovered, RelayRegistry, RelayStore,
-    Scope, Settled, StoreErrorKind, Terms,
+    Scope, Settled, StoreErrorKind, StoreRequirements,
 };
 use posthaste_core::wake::WakeSource;
 use posthaste_core::{MessageId, StoreError};
@@ -66,8 +66,8 @@ impl RelayStore for SqliteStore {
         Ok(Extended::all(held.collect()))
     }
 
-    fn terms(&self) -> Terms {
-        self.map.terms()
+    fn requirements(&self) -> StoreRequirements {
+        self.map.requirements()
     }
 
     async fn recover(&self, request: &RecoverRequest) -> Result<Recovered, StoreError> {

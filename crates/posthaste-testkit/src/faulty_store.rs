@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use posthaste_core::lifecycle::{Settlement, Verdict};
 use posthaste_core::store::{
     Claim, ClaimRequest, ExtendRequest, Extended, LeadRequest, Leadership, OutboxStats, RecoverRequest, Recovered,
-    RefusedVerdict, RelayBeat, RelayRecord, RelayRegistry, Scope, Settled, StoreErrorKind, Terms, WorkerId,
+    RefusedVerdict, RelayBeat, RelayRecord, RelayRegistry, Scope, Settled, StoreErrorKind, StoreRequirements, WorkerId,
 };
 use posthaste_core::wake::WakeSource;
 use posthaste_core::{MessageId, RelayStore, StoreError};
@@ -250,7 +250,7 @@ impl<S: RelayStore> RelayStore for FaultyStore<S> {
             }
             return settled;
         }
-        if !self.inner.terms().settle_together {
+        if !self.inner.requirements().batch_settlement {
             return Err(refusal());
         }
         // The call ends the transaction: what is left out is as it was before its claim. Without any verdict there would
@@ -274,8 +274,8 @@ impl<S: RelayStore> RelayStore for FaultyStore<S> {
         self.inner.extend(request).await
     }
 
-    fn terms(&self) -> Terms {
-        self.inner.terms()
+    fn requirements(&self) -> StoreRequirements {
+        self.inner.requirements()
     }
 
     async fn recover(&self, request: &RecoverRequest) -> Result<Recovered, StoreError> {

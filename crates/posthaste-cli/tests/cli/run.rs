@@ -179,7 +179,7 @@ fn a_drain_that_finds_the_broker_away_prints_what_it_did() {
         place.enqueue(&["--topic", "a", "--payload", "1"]);
     }
     let ran = place.run(&[&["run", "--drain", "--json"], &AWAY[..]].concat());
-    ran.fails_with(&["the broker is away"]);
+    ran.fails_with(&["the broker is unavailable"]);
     assert_eq!(ran.json()["delivered"], 0);
     assert!(ran.json()["failed"].as_u64() >= Some(5), "{ran:?}");
 }

@@ -147,11 +147,11 @@ async fn all_brokers_may_be_away_while_producers_go_on() {
     let log = world.log();
     for said in [
         // Half of them or more: what was on its way when the brokers died comes in first.
-        "ERROR posthaste_relay::circuit: ",
-        " % of the latest deliveries failed because the broker is away",
-        "WARN posthaste_relay::circuit: the circuit is open",
-        "WARN posthaste_relay::circuit: the circuit is half-open",
-        "WARN posthaste_relay::circuit: the circuit is closed",
+        "ERROR posthaste_relay::guard::circuit: ",
+        " % of the latest deliveries failed because the broker is unavailable",
+        "WARN posthaste_relay::guard::circuit: the circuit is open",
+        "WARN posthaste_relay::guard::circuit: the circuit is half-open",
+        "WARN posthaste_relay::guard::circuit: the circuit is closed",
     ] {
         assert!(log.contains(said), "{said}?\n{log}");
     }

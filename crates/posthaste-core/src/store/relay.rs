@@ -17,11 +17,11 @@ use crate::wake::WakeSource;
 
 /// What a table asks of the engine, because of what it lacks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Terms {
+pub struct StoreRequirements {
     /// The rows of a claim are locked by one transaction, so their verdicts are written with one call.
-    pub settle_together: bool,
+    pub batch_settlement: bool,
     /// There is no place for a count of attempts, so all of them are made within one claim.
-    pub attempts_in_place: bool,
+    pub in_memory_attempts: bool,
     /// Rows are written once: nobody mends them, and none is replayed where it stands.
     pub append_only: bool,
 }
@@ -37,7 +37,7 @@ pub struct Terms {
 /// - **settle** applies each verdict only to a processing row under the same token, and returns the ids it could not
 ///   settle: their lease was lost. A lost lease is never silent. A verdict that the database refuses (a constraint, a
 ///   trigger, a right that is missing) fails the call as a whole and leaves every row as it was, so that the engine can
-///   find the culprit by halving; under [`Terms::settle_together`], where the call ends the transaction, the store
+///   find the culprit by halving; under [`StoreRequirements::batch_settlement`], where the call ends the transaction, the store
 ///   halves under savepoints itself and names the refused ones. A row that another transaction has locked is not waited
 ///   for, or only for a moment: it is named as busy, and its neighbours are settled.
 /// - **extend** prolongs the leases that are still held under the token. Rows that another transaction has locked are
@@ -70,8 +70,8 @@ pub trait RelayStore: Send + Sync + 'static {
     async fn extend(&self, request: ExtendRequest<'_>) -> Result<Extended, StoreError>;
 
     /// What the table asks of the engine.
-    fn terms(&self) -> Terms {
-        Terms::default()
+    fn requirements(&self) -> StoreRequirements {
+        StoreRequirements::default()
     }
 
     /// Takes back what vanished workers held, where a claim cannot.
@@ -133,8 +133,8 @@ impl<S: RelayStore + ?Sized> RelayStore for Arc<S> {
         (**self).extend(request).await
     }
 
-    fn terms(&self) -> Terms {
-        (**self).terms()
+    fn requirements(&self) -> StoreRequirements {
+        (**self).requirements()
     }
 
     async fn recover(&self, request: &RecoverRequest) -> Result<Recovered, StoreError> {

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use posthaste_core::lifecycle::Settlement;
 use posthaste_core::store::{
-    Claim, ClaimRequest, ExtendRequest, Extended, OutboxStats, RefusedVerdict, RelayStore, Scope, Settled, Terms,
+    Claim, ClaimRequest, ExtendRequest, Extended, OutboxStats, RefusedVerdict, RelayStore, Scope, Settled,
+    StoreRequirements,
 };
 use posthaste_core::{MessageId, StoreError};
 use posthaste_sql::table::{Role, Table};
@@ -21,8 +22,8 @@ use crate::rows::millis;
 
 #[async_trait]
 impl RelayStore for PostgresLogStore {
-    fn terms(&self) -> Terms {
-        self.inner.map.terms()
+    fn requirements(&self) -> StoreRequirements {
+        self.inner.map.requirements()
     }
 
     /// Nothing while another reader has the log; the next claim asks again.

@@ -1,7 +1,7 @@
 //! How rows are claimed, by what the table has.
 
 use super::{Layout, Role, TableMap};
-use posthaste_core::store::Terms;
+use posthaste_core::store::StoreRequirements;
 
 /// How rows of a table are claimed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,11 +28,11 @@ impl TableMap {
     }
 
     /// What the table asks of the engine.
-    pub fn terms(&self) -> Terms {
+    pub fn requirements(&self) -> StoreRequirements {
         let row_locks = self.strategy() == Strategy::RowLocks;
-        Terms {
-            settle_together: row_locks,
-            attempts_in_place: row_locks && !self.has(Role::Attempts),
+        StoreRequirements {
+            batch_settlement: row_locks,
+            in_memory_attempts: row_locks && !self.has(Role::Attempts),
             append_only: self.strategy() == Strategy::Log,
         }
     }

@@ -1,5 +1,5 @@
 use super::*;
-use posthaste_core::store::Terms;
+use posthaste_core::store::StoreRequirements;
 
 const SOUND: &str = r#"
 name = "t"
@@ -50,18 +50,18 @@ fn every_shipped_map_is_sound() {
             ("usage", Strategy::Leased),
         ]
     );
-    let terms = |name| Shipped::find(name).unwrap().map().unwrap().terms();
+    let requirements = |name| Shipped::find(name).unwrap().map().unwrap().requirements();
     assert_eq!(
-        terms("order-service"),
-        Terms {
-            settle_together: true,
-            attempts_in_place: true,
+        requirements("order-service"),
+        StoreRequirements {
+            batch_settlement: true,
+            in_memory_attempts: true,
             append_only: false,
         }
     );
-    assert!(terms("commerce").append_only);
-    assert!(!terms("logistics").attempts_in_place && terms("logistics").settle_together);
-    assert_eq!(terms("donation"), Terms::default());
+    assert!(requirements("commerce").append_only);
+    assert!(!requirements("logistics").in_memory_attempts && requirements("logistics").batch_settlement);
+    assert_eq!(requirements("donation"), StoreRequirements::default());
 }
 
 #[test]

@@ -10,7 +10,7 @@ use posthaste_core::lifecycle::{Lease, Settlement, State};
 use posthaste_core::store::{
     BusyRow, Claim, ClaimRequest, ClaimedMessage, ExtendRequest, Extended, LeadRequest, Leadership, Migration,
     OutboxStats, ProducerStore, RecoverRequest, Recovered, RelayBeat, RelayRecord, RelayRegistry, SchemaStore, Scope,
-    Settled, Terms, WorkerId,
+    Settled, StoreRequirements, WorkerId,
 };
 use posthaste_core::wake::WakeSource;
 use posthaste_core::{EnqueueError, Enqueued, Message, MessageId, OutboxOptions, RelayStore, StoreError};
@@ -119,8 +119,8 @@ impl RelayStore for MemoryStore {
         Ok(Extended { held, busy })
     }
 
-    fn terms(&self) -> Terms {
-        self.table.terms()
+    fn requirements(&self) -> StoreRequirements {
+        self.table.requirements()
     }
 
     async fn recover(&self, request: &RecoverRequest) -> Result<Recovered, StoreError> {

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use chrono::{DateTime, Utc};
 use posthaste_core::MessageId;
 use posthaste_core::lifecycle::{Settlement, State, Verdict};
-use posthaste_core::store::{Recovered, Scope, Terms};
+use posthaste_core::store::{Recovered, Scope, StoreRequirements};
 
 use super::MemoryStore;
 use super::rows::{Row, Rows};
@@ -18,7 +18,7 @@ use super::rows::{Row, Rows};
 ///
 /// let table = MemoryTable { lease: MemoryLease::RowLocks, without_attempts: true, ..MemoryTable::default() };
 /// let store = MemoryStore::new().imitating(table);
-/// assert!(store.terms().settle_together && store.terms().attempts_in_place);
+/// assert!(store.requirements().batch_settlement && store.requirements().in_memory_attempts);
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryTable {
@@ -45,11 +45,11 @@ pub enum MemoryLease {
 }
 
 impl MemoryTable {
-    pub(super) fn terms(self) -> Terms {
-        Terms {
-            settle_together: self.lease == MemoryLease::RowLocks,
-            attempts_in_place: self.without_attempts,
-            ..Terms::default()
+    pub(super) fn requirements(self) -> StoreRequirements {
+        StoreRequirements {
+            batch_settlement: self.lease == MemoryLease::RowLocks,
+            in_memory_attempts: self.without_attempts,
+            ..StoreRequirements::default()
         }
     }
 }

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use posthaste_core::lifecycle::Settlement;
 use posthaste_core::store::{
     Claim, ClaimRequest, ExtendRequest, Extended, Filter, Migration, OutboxStats, ProducerStore, Record,
-    RecoverRequest, Recovered, SchemaStore, Scope, Settled, Terms,
+    RecoverRequest, Recovered, SchemaStore, Scope, Settled, StoreRequirements,
 };
 use posthaste_core::wake::WakeSource;
 use posthaste_core::{AdminStore, EnqueueError, Enqueued, Message, MessageId, OutboxOptions, RelayStore, StoreError};
@@ -116,8 +116,8 @@ impl RelayStore for ByEvent {
         Ok(names.events(self.0.sweep(scope, max_attempts).await?))
     }
 
-    fn terms(&self) -> Terms {
-        self.0.terms()
+    fn requirements(&self) -> StoreRequirements {
+        self.0.requirements()
     }
 
     async fn recover(&self, request: &RecoverRequest) -> Result<Recovered, StoreError> {

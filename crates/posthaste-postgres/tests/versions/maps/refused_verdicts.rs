@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use posthaste_core::lifecycle::{Settlement, Verdict};
-use posthaste_core::store::{ProducerStore, Scope, StoreErrorKind, Terms};
+use posthaste_core::store::{ProducerStore, Scope, StoreErrorKind, StoreRequirements};
 use posthaste_core::{Message, MessageId, OutboxOptions, PublishError, RelayStore, StoreError};
 use posthaste_postgres::PostgresStore;
 use posthaste_relay::{Relay, RelayConfig};
@@ -200,9 +200,9 @@ async fn one_refused_verdict_is_named_and_its_neighbours_are_settled() {
     let (place, all) = order_service(100).await;
     assert!(
         matches!(
-            place.store.terms(),
-            Terms {
-                settle_together: true,
+            place.store.requirements(),
+            StoreRequirements {
+                batch_settlement: true,
                 ..
             }
         ),

@@ -1,0 +1,243 @@
+//! The circuit breaker at work: one for all batches, with its log lines and metrics.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use metrics::{counter, gauge};
+use posthaste_core::breaker::{Answer, Breaker, BreakerConfig, CircuitState, Permit, Room, Transition};
+use posthaste_core::publisher::Outcome;
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
+use tokio::time::{Instant, sleep_until};
+
+#[derive(Debug)]
+pub(crate) struct Circuit {
+    namespace: String,
+    config: BreakerConfig,
+    state: Mutex<State>,
+    changed: Notify,
+    answered: Notify,
+}
+
+#[derive(Debug)]
+struct State {
+    breaker: Breaker,
+    since: Instant,
+    reason: Option<String>,
+    /// Failures since anything was delivered.
+    streak: u32,
+    /// Until when the broker asked for patience, and in which words.
+    pause: Option<(Instant, String)>,
+}
+
+/// Where the circuit stands, for the eyes of an operator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct View {
+    pub(crate) state: CircuitState,
+    pub(crate) lasted: Duration,
+    pub(crate) reason: Option<String>,
+}
+
+impl Circuit {
+    pub(crate) fn new(config: BreakerConfig, namespace: &str) -> Self {
+        let circuit = Self {
+            namespace: namespace.to_owned(),
+            state: Mutex::new(State {
+                breaker: Breaker::new(config.clone()),
+                since: Instant::now(),
+                reason: None,
+                // In doubt from the first failure on: it is not known that anything ever got through.
+                streak: 1,
+                pause: None,
+            }),
+            config,
+            changed: Notify::new(),
+            answered: Notify::new(),
+        };
+        circuit.show(CircuitState::Closed);
+        circuit
+    }
+
+    /// The right to hand one message over, if it may be tried now.
+    pub(crate) fn permit(&self) -> Option<Permit> {
+        let mut state = self.state();
+        if state.paused_until().is_some() {
+            return None;
+        }
+        let (asked, transition) = state.breaker.try_acquire(Instant::now().into_std());
+        if let Some(transition) = transition {
+            let BreakerConfig { open_for, trials, .. } = &self.config;
+            let cause = format!("it was open for {open_for:?}; now {trials} messages are tried");
+            self.changed_to(&mut state, transition, &cause);
+        }
+        asked.ok()
+    }
+
+    /// Whether the circuit has not changed since the permit was given.
+    pub(crate) fn is_current(&self, permit: &Permit) -> bool {
+        self.state().breaker.is_current(permit)
+    }
+
+    /// Takes a permit back with what became of the message, and what that says about the broker. Returns the least wait
+    /// of a message that failed because the broker is unavailable.
+    pub(crate) fn answer(&self, permit: Permit, outcome: &Outcome, answer: Answer) -> Option<Duration> {
+        let mut state = self.state();
+        match answer {
+            Answer::Success => state.streak = 0,
+            Answer::Failure => state.streak = state.streak.saturating_add(1),
+            Answer::Nothing => {}
+        }
+        let trial = state.breaker.state() == CircuitState::HalfOpen && state.breaker.is_current(&permit);
+        let now = Instant::now().into_std();
+        match state.breaker.answer(permit, answer, now) {
+            Some(transition) => {
+                let cause = match outcome {
+                    Outcome::Failed(error) => &error.message,
+                    _ => "the latest messages tell so",
+                };
+                self.changed_to(&mut state, transition, cause);
+            }
+            None if state.breaker.state() == CircuitState::HalfOpen => self.answered.notify_waiters(),
+            None => {}
+        }
+        drop(state);
+        let least_wait = self.away()?;
+        if !trial {
+            return Some(least_wait);
+        }
+        // The next trials had better be others: if it is one message that breaks the connection, and it were tried
+        // every time, the circuit would stay open for all.
+        Some(self.config.open_for.mul_f64(0.5 + rand::random::<f64>()))
+    }
+
+    /// The least wait of a message that fails now, if the broker has been found to be unavailable.
+    pub(crate) fn away(&self) -> Option<Duration> {
+        (self.state().breaker.state() != CircuitState::Closed).then_some(Duration::ZERO)
+    }
+
+    /// Whether failures came in a row and nothing got through in between: the broker may be unavailable, though too few
+    /// calls have shown that.
+    pub(crate) fn in_doubt(&self) -> bool {
+        self.state().streak > 1
+    }
+
+    /// The broker asks for patience: nothing is claimed or handed over for so long.
+    pub(crate) fn pause(&self, wait: Duration, cause: &str) {
+        let mut state = self.state();
+        let until = Instant::now() + wait;
+        if state.paused_until().is_some_and(|paused| paused >= until) {
+            return;
+        }
+        tracing::warn!(
+            namespace = self.namespace,
+            error = cause,
+            "the broker asks for patience; nothing is claimed for {wait:?}"
+        );
+        counter!("outbox_throttled_count", "namespace" => self.namespace.clone()).increment(1);
+        state.pause = Some((until, cause.to_owned()));
+        drop(state);
+        self.changed.notify_waiters();
+    }
+
+    /// How much patience the broker still asks for, and in which words.
+    pub(crate) fn paused(&self) -> Option<(Duration, String)> {
+        let mut state = self.state();
+        let left = state.paused_until()?.duration_since(Instant::now());
+        state.pause.as_ref().map(|(_, cause)| (left, cause.clone()))
+    }
+
+    pub(crate) fn view(&self) -> View {
+        let state = self.state();
+        View {
+            state: state.breaker.state(),
+            lasted: state.since.elapsed(),
+            reason: state.reason.clone(),
+        }
+    }
+
+    /// Waits until messages may be tried; returns how many, if only some.
+    pub(crate) async fn wait_for_room(&self) -> Option<u32> {
+        loop {
+            // Registered before the look, so that no change in between is missed.
+            let (changed, answered) = (self.changed.notified(), self.answered.notified());
+            let (room, paused) = {
+                let mut state = self.state();
+                (state.breaker.room(Instant::now().into_std()), state.paused_until())
+            };
+            let until = match room {
+                _ if paused.is_some() => paused,
+                Room::Free => return None,
+                Room::Trials(0) => None,
+                Room::Trials(trials) => return Some(trials),
+                Room::Shut(until) => Some(Instant::from_std(until)),
+            };
+            tokio::select! {
+                () = changed => {}
+                () = answered => {}
+                () = sleep_until(until.unwrap_or_else(Instant::now)), if until.is_some() => {}
+            }
+        }
+    }
+
+    /// Resolves at the next change of state from now on, also if it comes before this is awaited.
+    pub(crate) fn changed(&self) -> Notified<'_> {
+        self.changed.notified()
+    }
+
+    /// Says so while holding the lock: changes are rare, and are told in the order in which they happen.
+    fn changed_to(&self, state: &mut State, transition: Transition, cause: &str) {
+        let Transition { from, to, failure_rate } = transition;
+        if let Some(rate) = failure_rate {
+            let percent = rate * 100.0;
+            tracing::error!(
+                namespace = self.namespace,
+                error = cause,
+                "{percent:.0} % of the latest deliveries failed because the broker is unavailable"
+            );
+        }
+        let (from, word) = (from.word(), to.word());
+        tracing::warn!(
+            namespace = self.namespace,
+            from,
+            to = word,
+            reason = cause,
+            "the circuit is {word}"
+        );
+        counter!("outbox_circuit_transition_count", "namespace" => self.namespace.clone(), "to" => word).increment(1);
+        self.show(to);
+        state.since = Instant::now();
+        match to {
+            CircuitState::Closed => state.reason = None,
+            CircuitState::Open => state.reason = Some(cause.to_owned()),
+            // What opened it is still what an operator wants to know.
+            CircuitState::HalfOpen => {}
+        }
+        self.changed.notify_waiters();
+    }
+
+    fn show(&self, state: CircuitState) {
+        let value = match state {
+            CircuitState::Closed => 0.0,
+            CircuitState::HalfOpen => 1.0,
+            CircuitState::Open => 2.0,
+        };
+        gauge!("outbox_circuit_state", "namespace" => self.namespace.clone()).set(value);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // No code panics while holding the lock, and the data would be sound if it did.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Until when the broker asked for patience, if that is not over.
+    fn paused_until(&mut self) -> Option<Instant> {
+        let until = self.pause.as_ref()?.0;
+        if until <= Instant::now() {
+            self.pause = None;
+            return None;
+        }
+        Some(until)
+    }
+}

@@ -1,0 +1,74 @@
+//! One destination, and where it stands.
+
+use std::time::Duration;
+
+use posthaste_core::BreakerConfig;
+use posthaste_core::breaker::{Answer, Breaker, CircuitState, Permit};
+use tokio::time::Instant;
+
+#[derive(Debug)]
+pub(super) struct Destination {
+    pub(super) breaker: Breaker,
+    /// Until when it asked for patience.
+    pub(super) paused_until: Option<Instant>,
+    /// Failures in a row.
+    pub(super) streak: u32,
+    /// How often it was found to be unavailable in a row.
+    pub(super) openings: u32,
+    /// With the publisher and not answered.
+    pub(super) outstanding: u32,
+    pub(super) reason: String,
+    pub(super) failed_at: Instant,
+}
+
+/// Why a message is not handed over now.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Held {
+    /// Look again after this time.
+    pub(crate) wait: Duration,
+    pub(crate) reason: String,
+}
+
+impl Destination {
+    pub(super) fn new(config: BreakerConfig, now: Instant) -> Self {
+        Self {
+            breaker: Breaker::new(config),
+            paused_until: None,
+            // In doubt from its first failure on: it is not known that anything ever got through.
+            streak: 1,
+            openings: 0,
+            outstanding: 0,
+            reason: String::new(),
+            failed_at: now,
+        }
+    }
+
+    /// Whether its messages have to wait now.
+    pub(super) fn held(&mut self, place: &str) -> Option<Held> {
+        let left = self.paused_until?.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            self.paused_until = None;
+            return None;
+        }
+        Some(self.hold(place, left))
+    }
+
+    pub(super) fn hold(&self, place: &str, wait: Duration) -> Held {
+        Held {
+            // Not all in one moment.
+            wait: wait.mul_f64(1.0 + rand::random::<f64>() / 4.0),
+            reason: format!("{place} is unavailable: {}", self.reason),
+        }
+    }
+
+    pub(super) fn succeeded_if(&mut self, delivered: bool, permit: Permit) {
+        let answer = if delivered { Answer::Success } else { Answer::Nothing };
+        self.breaker.answer(permit, answer, Instant::now().into_std());
+        if delivered {
+            self.streak = 0;
+            if self.breaker.state() == CircuitState::Closed {
+                self.openings = 0;
+            }
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! Which messages wait for a destination, and for how long.
+
+use posthaste_core::Message;
+use tokio::time::advance;
+
+use super::*;
+use crate::reported::stream_of;
+
+fn destinations() -> Destinations {
+    Destinations::new(BreakerConfig::default(), RetryPolicy::default(), 100, "default")
+}
+
+fn away(place: &str) -> Outcome {
+    Outcome::Failed(PublishError::transport("connection refused").at(place))
+}
+
+/// The stream of a topic whose messages have neither type nor tenant.
+fn stream(topic: &str) -> u64 {
+    stream_of(&Message::new(topic, ""))
+}
+
+fn fail(destinations: &Destinations, topic: &str, times: u32) -> Finding {
+    let stream = stream(topic);
+    (0..times)
+        .map(|_| {
+            let pass = destinations.pass(stream).expect("it may be tried");
+            destinations.answer(stream, pass, &away(topic))
+        })
+        .last()
+        .expect("it was tried")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_destination_that_is_away_holds_its_own_messages_and_no_others() {
+    let destinations = destinations();
+    let finding = fail(&destinations, "a", 5);
+    assert_eq!(finding.answer, Answer::Nothing, "the broker is there");
+    assert!(finding.away.is_some() && finding.in_doubt);
+    let held = destinations.pass(stream("a")).unwrap_err();
+    assert!((30..=38).contains(&held.wait.as_secs()), "{held:?}");
+    assert!(held.reason.contains("connection refused"), "{held:?}");
+    assert!(destinations.held(stream("a")).is_some());
+    assert!(destinations.pass(stream("b")).unwrap().is_none());
+    assert!(destinations.held(stream("b")).is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_the_open_time_three_are_tried_and_deliveries_let_all_through() {
+    let destinations = destinations();
+    fail(&destinations, "a", 5);
+    advance(Duration::from_secs(31)).await;
+    let passes: Vec<_> = (0..3).map(|_| destinations.pass(stream("a")).unwrap()).collect();
+    assert_eq!(passes.iter().flatten().count(), 3);
+    assert!(destinations.pass(stream("a")).is_err(), "three trials");
+    for pass in passes {
+        destinations.answer(stream("a"), pass, &Outcome::DELIVERED);
+    }
+    for _ in 0..10 {
+        destinations.pass(stream("a")).unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_destination_that_stays_away_is_tried_less_and_less_often() {
+    let destinations = destinations();
+    fail(&destinations, "a", 5);
+    for wait in [30, 60, 120, 240, 300, 300] {
+        advance(Duration::from_secs(wait - 1)).await;
+        assert!(destinations.pass(stream("a")).is_err(), "{wait}");
+        advance(Duration::from_secs(2)).await;
+        fail(&destinations, "a", 1);
+    }
+}
+
+/// As of a publisher that knows without asking: a topic that is not there.
+#[tokio::test(start_paused = true)]
+async fn failures_without_a_trial_keep_a_destination_away_and_use_no_attempts() {
+    let destinations = destinations();
+    fail(&destinations, "a", 5);
+    for wait in [31, 61, 121, 241] {
+        advance(Duration::from_secs(wait)).await;
+        assert!(destinations.held(stream("a")).is_none(), "it may be tried");
+        for _ in 0..3 {
+            let finding = destinations.answer(stream("a"), None, &away("a"));
+            assert!(finding.away.is_some(), "no attempt is used");
+            assert!(destinations.held(stream("a")).is_some());
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn however_many_destinations_fail_the_broker_is_not_to_blame() {
+    let destinations = destinations();
+    for n in 0..20 {
+        let finding = fail(&destinations, &n.to_string(), 5);
+        assert_eq!(finding.answer, Answer::Nothing, "destination {n}");
+    }
+    assert!(destinations.pass(stream("there")).unwrap().is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn messages_of_one_topic_that_go_to_several_destinations_wait_for_their_own_alone() {
+    let destinations = destinations();
+    let of = |tenant: Option<&str>, event_type: Option<&str>| {
+        let mut message = Message::new("orders", "");
+        message.tenant = tenant.map(Into::into);
+        message.event_type = event_type.map(Into::into);
+        stream_of(&message)
+    };
+    let failing = of(Some("acme"), Some("paid"));
+    for _ in 0..5 {
+        let pass = destinations.pass(failing).expect("it may be tried");
+        destinations.answer(failing, pass, &away("orders.acme"));
+    }
+    assert!(destinations.held(failing).is_some());
+    for (tenant, event_type) in [
+        (Some("globex"), Some("paid")),
+        (Some("acme"), None),
+        (None, Some("paid")),
+    ] {
+        let other = of(tenant, event_type);
+        assert!(destinations.held(other).is_none(), "{tenant:?} {event_type:?}");
+        assert!(destinations.pass(other).unwrap().is_none());
+    }
+    // Two streams to one destination share what is known of it.
+    let sibling = of(Some("acme"), Some("shipped"));
+    destinations.answer(sibling, None, &away("orders.acme"));
+    assert!(destinations.held(sibling).is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_destination_that_asks_for_patience_gets_it_within_reason() {
+    let destinations = destinations();
+    let busy = |after| Outcome::Failed(PublishError::throttled(after, "quota").at("a"));
+    destinations.answer(stream("a"), None, &busy(Duration::from_secs(10)));
+    assert!(destinations.held(stream("a")).is_some() && destinations.held(stream("b")).is_none());
+    advance(Duration::from_secs(11)).await;
+    assert!(destinations.held(stream("a")).is_none());
+    destinations.answer(stream("a"), None, &busy(Duration::MAX));
+    advance(Duration::from_mins(61)).await;
+    assert!(destinations.held(stream("a")).is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_destination_in_doubt_has_half_of_the_window() {
+    let destinations = destinations();
+    fail(&destinations, "a", 1);
+    let passes: Vec<_> = (0..50).map(|_| destinations.pass(stream("a")).unwrap()).collect();
+    assert!(destinations.pass(stream("a")).is_err());
+    for pass in passes {
+        destinations.answer(stream("a"), pass, &Outcome::DELIVERED);
+    }
+    let passes: Vec<_> = (0..100).map(|_| destinations.pass(stream("a")).unwrap()).collect();
+    assert_eq!(passes.len(), 100, "it is there");
+}
+
+#[tokio::test(start_paused = true)]
+async fn destinations_that_are_well_are_forgotten() {
+    let destinations = destinations();
+    for n in 0..MANY * 3 {
+        let topic = n.to_string();
+        fail(&destinations, &topic, 1);
+        advance(Duration::from_secs(1)).await;
+    }
+    let state = destinations.state();
+    assert!(state.places.len() <= MANY && state.streams.len() <= MANY);
+}

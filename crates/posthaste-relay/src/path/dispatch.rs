@@ -1,0 +1,121 @@
+//! Verifies a claimed batch and has it published, once or as often as its table asks for.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use posthaste_core::PublishError;
+use posthaste_core::lifecycle::Verdict;
+use posthaste_core::publisher::{Delivery, LeaseCheck, Outcome};
+use posthaste_core::store::ClaimedMessage;
+
+use crate::engine::Engine;
+use crate::guard::gate::Gate;
+use crate::guard::lease::BatchLease;
+use crate::path::in_place;
+use crate::path::outcome_collector::{OutcomeCollector, Outcomes, Sink};
+use crate::path::publication::{self, PendingDelivery};
+use crate::reported::{InFlightMessage, Reported};
+use crate::upkeep::instrument;
+
+/// Publishes one batch; afterwards every message of it has been reported exactly once.
+pub(crate) async fn run(
+    engine: Arc<Engine>,
+    messages: Vec<ClaimedMessage>,
+    lease: Arc<BatchLease>,
+    outcomes: Outcomes,
+) {
+    let gate = Gate::new(
+        Arc::clone(&lease),
+        Arc::clone(&engine.lead),
+        Arc::clone(&engine.circuit),
+    );
+    let gate = Arc::new(gate);
+    let collector = Arc::new(OutcomeCollector::new(
+        messages.len(),
+        engine.requirements.batch_settlement,
+        outcomes,
+        &engine.in_flight,
+    ));
+    let sound = verify(&engine, messages, &lease, &collector);
+    if sound.is_empty() {
+        return;
+    }
+    if engine.requirements.in_memory_attempts {
+        in_place::run(&engine, sound, &gate, &lease, &collector).await;
+    } else {
+        publication::run(&engine, sound, &gate, Arc::clone(&collector) as Arc<dyn Sink>).await;
+    }
+    if let Some(stop) = gate.stopped_at() {
+        instrument::stopped(&engine.config.scope.namespace, &stop, collector.given_back());
+    }
+}
+
+/// Sorts out messages whose bytes are not the ones that were enqueued or that nobody could publish (they stop their
+/// lane like any other failure), those whose lease is over already, those whose verdict is known from an earlier claim,
+/// and those whose destination is unavailable.
+fn verify(
+    engine: &Engine,
+    messages: Vec<ClaimedMessage>,
+    lease: &BatchLease,
+    collector: &OutcomeCollector,
+) -> Vec<PendingDelivery> {
+    let mut stopped: HashSet<(String, String)> = HashSet::new();
+    let mut sound = Vec::with_capacity(messages.len());
+    for claimed in messages {
+        let in_flight = InFlightMessage::new(&claimed, lease.token, &engine.config.retry);
+        let message = claimed.message;
+        let lane = message.lane().map(|(topic, key)| (topic.to_owned(), key.to_owned()));
+        // A renewal may come in the next moment, and must not let the rest of the lane go ahead.
+        let held_back = lane.as_ref().is_some_and(|lane| stopped.contains(lane)) || !lease.may_send(message.id);
+        let recalled = engine
+            .refusals
+            .recall(message.id, in_flight.version, in_flight.attempts);
+        let recalled = recalled.filter(|_| !held_back);
+        if let Some(earlier) = recalled.as_ref().and_then(|recalled| recalled.leased.as_ref()) {
+            engine.in_flight.finish(std::iter::once(earlier));
+        }
+        if let Some(recalled) = recalled.filter(|recalled| recalled.holds) {
+            // What became of it is known, only not written yet.
+            if recalled.verdict != Verdict::Delivered {
+                stopped.extend(lane);
+            }
+            collector.take(if recalled.due {
+                Reported {
+                    message: in_flight,
+                    outcome: recalled.outcome,
+                    verdict: recalled.verdict,
+                }
+            } else {
+                Reported::not_attempted(in_flight)
+            });
+            continue;
+        }
+        if !held_back && let Some(held) = engine.destinations.held(in_flight.stream) {
+            stopped.extend(lane);
+            collector.take(Reported::held(in_flight, held.wait, held.reason));
+            continue;
+        }
+        let unsound = if held_back {
+            Some(Outcome::NotAttempted)
+        } else if let Some(fault) = claimed.fault {
+            Some(Outcome::Failed(PublishError::permanent(fault)))
+        } else {
+            let verified = claimed.hash.map_or(Ok(()), |hash| hash.verify(&message));
+            verified.err().map(|error| Outcome::Corrupt { error })
+        };
+        if let Some(outcome) = unsound {
+            stopped.extend(lane);
+            collector.take(Reported::new(in_flight, outcome, None, &engine.config.retry));
+            continue;
+        }
+        instrument::left_out(&message);
+        let delivery = Delivery::new(message, claimed.created_at)
+            .attempt(claimed.attempts)
+            .sequence(claimed.sequence);
+        sound.push(PendingDelivery {
+            message: in_flight,
+            delivery,
+        });
+    }
+    sound
+}

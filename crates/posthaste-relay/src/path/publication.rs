@@ -1,0 +1,250 @@
+//! One call of the publisher, and the answer that it owes for every message.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use chrono::Utc;
+use posthaste_core::publisher::{Batch, Delivery, ErrorKind, ErrorScope, LeaseCheck, Outcome, Report};
+use posthaste_core::{MessageId, PublishError};
+use tokio::time::{Instant, timeout_at};
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::engine::Engine;
+use crate::guard::destinations::{Destinations, Held, Pass};
+use crate::guard::gate::Gate;
+use crate::path::failpoint;
+use crate::path::outcome_collector::Sink;
+use crate::reported::{InFlightMessage, Reported};
+
+/// A message to be sent, with what the engine has to remember of it.
+pub(crate) struct PendingDelivery {
+    pub(crate) message: InFlightMessage,
+    pub(crate) delivery: Delivery,
+}
+
+/// Calls the publisher with a batch; afterwards the sink was told exactly once of every message.
+pub(crate) async fn run(engine: &Arc<Engine>, pending: Vec<PendingDelivery>, gate: &Arc<Gate>, sink: Arc<dyn Sink>) {
+    let mut deliveries = Vec::with_capacity(pending.len());
+    let mut messages = HashMap::with_capacity(pending.len());
+    for PendingDelivery { message, delivery } in pending {
+        messages.insert(message.id, message);
+        deliveries.push(delivery);
+    }
+    failpoint::pass("before_publish");
+    failpoint::swallow(&deliveries);
+    let answers = Arc::new(Answers {
+        owed: Mutex::new(Owed {
+            messages,
+            passes: HashMap::new(),
+            held: HashMap::new(),
+            held_lanes: HashSet::new(),
+            closed: false,
+            last_report: Instant::now(),
+        }),
+        gate: Arc::clone(gate),
+        engine: Arc::clone(engine),
+        sink: Arc::downgrade(&sink),
+    });
+    let report = {
+        let answers = Arc::clone(&answers);
+        Report::new(move |id, outcome| answers.report(id, outcome))
+    };
+    let batch = Batch::new(deliveries, Arc::clone(&answers) as Arc<dyn LeaseCheck>);
+    let publisher = Arc::clone(&engine.publisher);
+    // A task of its own: a publisher that panics must not take the relay with it.
+    let mut publication = AbortOnDropHandle::new(tokio::spawn(async move { publisher.publish(batch, report).await }));
+    let unanswered = loop {
+        let deadline = answers.last_report() + engine.config.publish_timeout;
+        match timeout_at(deadline, &mut publication).await {
+            Ok(Ok(())) => break PublishError::unknown("the publisher returned without an outcome for this message"),
+            Ok(Err(panic)) => break PublishError::unknown(format!("the publisher failed: {panic}")),
+            Err(_) if answers.last_report() + engine.config.publish_timeout > Instant::now() => {}
+            Err(_) => {
+                let waited = engine.config.publish_timeout;
+                break PublishError::transport(format!("the publisher gave no answer for {waited:?}"));
+            }
+        }
+    };
+    // First of all: a publisher that blocks its thread goes on after it was aborted, and what is given up here may be
+    // in other hands soon.
+    answers.revoke();
+    publication.abort();
+    failpoint::pass("after_publish");
+    answers.close(&unanswered);
+}
+
+/// What the publisher still owes: each message's first outcome, and no other.
+struct Answers {
+    owed: Mutex<Owed>,
+    gate: Arc<Gate>,
+    engine: Arc<Engine>,
+    /// Held by the call alone. A publisher that blocks a thread keeps its report for as long as it pleases, and must
+    /// not keep a relay that stops from ending its settling.
+    sink: Weak<dyn Sink>,
+}
+
+struct Owed {
+    messages: HashMap<MessageId, InFlightMessage>,
+    /// The rights to send to destinations that are watched.
+    passes: HashMap<MessageId, Pass>,
+    /// What is not handed over because of its destination.
+    held: HashMap<MessageId, Held>,
+    held_lanes: HashSet<(String, String)>,
+    /// Whether the call was given up.
+    closed: bool,
+    last_report: Instant,
+}
+
+impl LeaseCheck for Answers {
+    /// May be asked more than once, by publishers in front of publishers.
+    fn may_send(&self, id: MessageId) -> bool {
+        let mut owed = self.owed();
+        if owed.closed || !owed.messages.contains_key(&id) {
+            return false;
+        }
+        if self.engine.destinations.any() && !owed.pass(id, &self.engine.destinations) {
+            return false;
+        }
+        drop(owed);
+        self.gate.may_send(id)
+    }
+}
+
+impl Owed {
+    /// Whether a message may go to its destination.
+    fn pass(&mut self, id: MessageId, destinations: &Destinations) -> bool {
+        let Some(message) = self.messages.get(&id) else {
+            return false;
+        };
+        let stream = message.stream;
+        let lane = message.key.clone().map(|key| (message.topic.clone(), key));
+        // If the destination comes back in the next moment, that must not let the rest of the lane go ahead.
+        if lane.as_ref().is_some_and(|lane| self.held_lanes.contains(lane)) {
+            return false;
+        }
+        if let Some(before) = self.passes.remove(&id) {
+            if destinations.is_current(&before) {
+                self.passes.insert(id, before);
+                return true;
+            }
+            destinations.answer(stream, Some(before), &Outcome::NotAttempted);
+        }
+        match destinations.pass(stream) {
+            Ok(pass) => {
+                self.passes.extend(pass.map(|pass| (id, pass)));
+                true
+            }
+            Err(held) => {
+                self.held.insert(id, held);
+                self.held_lanes.extend(lane);
+                false
+            }
+        }
+    }
+}
+
+impl Answers {
+    fn report(&self, id: MessageId, outcome: Outcome) {
+        let mut owed = self.owed();
+        owed.last_report = Instant::now();
+        let Some(message) = owed.messages.remove(&id) else {
+            return;
+        };
+        let (pass, held) = (owed.passes.remove(&id), owed.held.remove(&id));
+        drop(owed);
+        let Engine {
+            destinations, config, ..
+        } = &*self.engine;
+        let circuit = &self.engine.circuit;
+        let finding = destinations.answer(message.stream, pass, &outcome);
+        let mut away = self.gate.answer(id, &outcome, finding.answer);
+        if let Outcome::Failed(PublishError {
+            kind,
+            scope,
+            message: cause,
+            ..
+        }) = &outcome
+        {
+            let mut in_doubt = circuit.in_doubt();
+            match scope {
+                ErrorScope::Destination(_) => {
+                    away = away.max(finding.away);
+                    in_doubt |= finding.in_doubt;
+                }
+                // Its neighbours get through, and still it is not the message that is to blame.
+                ErrorScope::Partition(_) => {
+                    let age = (Utc::now() - message.created_at).to_std().unwrap_or_default();
+                    let wait = growing_wait(age, config.retry.backoff.longest(), rand::random());
+                    away = away.max(Some(wait));
+                }
+                ErrorScope::Broker => {
+                    if let ErrorKind::Throttled { retry_after } = kind {
+                        circuit.pause(config.retry.patience(*retry_after), cause);
+                    }
+                }
+                // It waits alone.
+                _ => {}
+            }
+            // Too few calls may have failed to say that the broker is unavailable; but nothing got through either, and
+            // a message must not die of that. Without a breaker attempts are all that is wanted to count.
+            if in_doubt && config.breaker.enabled && message.attempts >= message.max_attempts {
+                away = away.or(Some(Duration::ZERO));
+            }
+        }
+        // Nobody waits for the outcome of a call that is gone.
+        let Some(sink) = self.sink.upgrade() else { return };
+        sink.take(match (outcome, held) {
+            (Outcome::NotAttempted, Some(Held { wait, reason })) => Reported::held(message, wait, reason),
+            (outcome, _) => Reported::new(message, outcome, away, &config.retry),
+        });
+    }
+
+    fn last_report(&self) -> Instant {
+        self.owed().last_report
+    }
+
+    /// From now on nothing of this call may be sent.
+    fn revoke(&self) {
+        self.owed().closed = true;
+    }
+
+    /// Reports what the publisher did not.
+    fn close(&self, error: &PublishError) {
+        let open: Vec<MessageId> = self.owed().messages.keys().copied().collect();
+        for id in open {
+            self.report(id, Outcome::Failed(error.clone()));
+        }
+    }
+
+    fn owed(&self) -> MutexGuard<'_, Owed> {
+        // No code panics while holding the lock, and the data would be sound if it did.
+        self.owed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The least wait of a message that fails without using attempts, so that its backoff never grows: by its age instead.
+/// Else the messages of a partition that stays unavailable would be tried all the time, each for as long as the client
+/// waits, and leave no room for others.
+fn growing_wait(age: Duration, longest: Duration, random: f64) -> Duration {
+    (age / 2).min(longest).mul_f64(0.5 + random.clamp(0.0, 1.0) / 2.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_attempts_a_wait_grows_with_the_age_of_its_message_up_to_the_longest_backoff() {
+        let (second, longest) = (Duration::from_secs(1), Duration::from_mins(5));
+        let wait = |age, random| growing_wait(age, longest, random);
+        assert_eq!(wait(Duration::ZERO, 1.0), Duration::ZERO);
+        assert_eq!(wait(second * 20, 1.0), second * 10);
+        assert_eq!(wait(second * 20, 0.0), second * 5);
+        assert_eq!(wait(second * 3_600, 1.0), longest);
+        assert_eq!(wait(second * 3_600, 0.0), longest / 2);
+        // As old as can be, and the longest wait that a policy has.
+        let most = posthaste_core::retry::MAX_DURATION;
+        assert_eq!(growing_wait(Duration::MAX, most, 1.0), most);
+    }
+}

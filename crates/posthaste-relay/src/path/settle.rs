@@ -1,0 +1,348 @@
+//! Writes verdicts back, as many at once as have come in.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use posthaste_core::breaker::CircuitState;
+use posthaste_core::lifecycle::{LeaseToken, Settlement, Verdict};
+use posthaste_core::store::{ExtendRequest, Settled, StoreErrorKind};
+use posthaste_core::{MessageId, StoreError};
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use crate::engine::Engine;
+use crate::guard::refusals::{FIRST_BUSY_WAIT, Hold};
+use crate::path::failpoint;
+use crate::reported::Reported;
+use crate::upkeep::instrument;
+use crate::upkeep::retry_logger::RetryLogger;
+use crate::upkeep::undelivered::Cause;
+
+/// Most verdicts of one statement.
+const MOST: usize = 1_000;
+
+/// Settles until every sender of verdicts is gone, and tries what could not be written once more, or for as long as
+/// somebody's lock is in the way.
+pub(crate) async fn run(engine: Arc<Engine>, mut reported: UnboundedReceiver<Vec<Reported>>, in_the_end: WaitFor) {
+    // Claims that are settled as a whole are settled apart: each is a transaction, and one that fails would have those
+    // that did not settled again.
+    let most = if engine.requirements.batch_settlement { 1 } else { MOST };
+    let mut settler = Settler {
+        retry_logger: RetryLogger::new("settling", &engine.health),
+        engine,
+    };
+    let mut pieces = Vec::with_capacity(most);
+    loop {
+        let retry = settler.engine.refusals.next_retry();
+        tokio::select! {
+            // While one statement runs the next verdicts gather: batches grow with the load, without a timer.
+            received = reported.recv_many(&mut pieces, most) => {
+                if received == 0 {
+                    break;
+                }
+                failpoint::pass("before_settle");
+                settler.settle(pieces.drain(..).flatten().collect(), WaitFor::Database).await;
+                failpoint::pass("after_settle");
+            }
+            () = sleep_until(retry.unwrap_or_else(Instant::now)), if retry.is_some() => {
+                settler.try_again(false, WaitFor::Database).await;
+            }
+        }
+    }
+    settler.try_again(true, in_the_end).await;
+    while in_the_end == WaitFor::Locks && settler.engine.refusals.busy() > 0 {
+        let soon = Instant::now() + FIRST_BUSY_WAIT;
+        // One whose try has failed is still due.
+        sleep_until(settler.engine.refusals.next_retry().map_or(soon, |next| next.max(soon))).await;
+        settler.try_again(false, in_the_end).await;
+    }
+}
+
+/// What is done about a database that cannot be written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WaitFor {
+    /// It is waited for.
+    Database,
+    /// A relay that stops has tried. But whoever stops it gives it a while, in which locks may go.
+    Locks,
+    Nobody,
+}
+
+struct Settler {
+    engine: Arc<Engine>,
+    retry_logger: RetryLogger,
+}
+
+/// What came of one round of settling.
+#[derive(Default)]
+struct Round {
+    applied: usize,
+    /// Those that were refused for the first time, and why.
+    refused: Vec<(Reported, String)>,
+    /// Those whose rows are locked for so long that it is worth a word, and by whom.
+    busy: Vec<(Reported, String)>,
+}
+
+impl Settler {
+    /// Writes verdicts, as far as the database takes them.
+    async fn settle(&mut self, reported: Vec<Reported>, waits: WaitFor) {
+        let mut round = Round::default();
+        // If one verdict keeps the others from being written, it is found by halving, and the others are.
+        let mut groups = vec![reported];
+        while let Some(mut group) = groups.pop() {
+            match self.write(&group, waits).await {
+                Ok(mut settled) => {
+                    let swallowed = self.take_swallowed(&mut group, &mut settled).await;
+                    for reported in swallowed {
+                        self.refused(reported, &was_swallowed(), Hold::Leased, &mut round);
+                    }
+                    self.settled(group, settled, &mut round);
+                }
+                // All of them are remembered already.
+                Err(error) if waits != WaitFor::Database && error.kind.is_transient() => {}
+                Err(_) if group.len() > 1 && !self.engine.requirements.batch_settlement => {
+                    let second = group.split_off(group.len() / 2);
+                    groups.extend([second, group]);
+                }
+                Err(error) => {
+                    for reported in group {
+                        if error.kind == StoreErrorKind::Contention {
+                            self.busy(reported, error.to_string(), &mut round);
+                        } else {
+                            self.refused(reported, &error, self.hold(), &mut round);
+                        }
+                    }
+                }
+            }
+        }
+        let namespace = &self.engine.config.scope.namespace;
+        // Those that were refused before say nothing about the others.
+        self.engine.refusals.round(round.applied, round.refused.len());
+        instrument::refused(namespace, &round.refused);
+        instrument::busy(namespace, &round.busy);
+    }
+
+    /// Tries verdicts again that could not be written.
+    async fn try_again(&mut self, all: bool, waits: WaitFor) {
+        for group in self.engine.refusals.retries(all) {
+            self.settle(group, waits).await;
+        }
+    }
+
+    /// Writes verdicts as soon as the database can be reached; what it refuses then is an error. So is somebody's lock
+    /// that stays in the way of one of them.
+    async fn write(&mut self, group: &[Reported], waits: WaitFor) -> Result<Settled, StoreError> {
+        let settlements = settlements(group);
+        let (mut again, mut lost_against_others) = (false, 0);
+        loop {
+            // The outcomes are facts: they are written however long the database is unavailable. If the leases are gone
+            // by then the answer says so.
+            match self.engine.store.settle(&settlements).await {
+                Ok(mut settled) => {
+                    self.retry_logger.recovered();
+                    if again {
+                        self.leave_out_written(group, &mut settled);
+                    }
+                    return Ok(settled);
+                }
+                Err(error) if error.kind.is_transient() && waits != WaitFor::Database => return Err(error),
+                Err(error)
+                    if error.kind == StoreErrorKind::Contention && !self.engine.requirements.batch_settlement =>
+                {
+                    lost_against_others += 1;
+                    // Two transactions that met once need not meet again.
+                    if group.len() == 1 || lost_against_others > 1 {
+                        return Err(error);
+                    }
+                }
+                // A database that cannot be written says nothing about these verdicts.
+                Err(error) if error.kind.is_transient() => {
+                    sleep(self.retry_logger.failed(&error)).await;
+                    again = true;
+                }
+                Err(error) => {
+                    self.retry_logger.recovered();
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// A write that seemed to fail may have been made, and only its answer lost. Then its rows are no longer ours,
+    /// which is no loss: nobody else can have taken them while their lease held. (Where a row has a version, somebody
+    /// may have changed it.)
+    fn leave_out_written(&self, group: &[Reported], settled: &mut Settled) {
+        if self.engine.requirements.batch_settlement || settled.lost.is_empty() {
+            return;
+        }
+        let written = |Reported { message, .. }: &&Reported| {
+            message.version.is_none() && self.engine.in_flight.held_throughout(message)
+        };
+        let written: HashSet<MessageId> = group
+            .iter()
+            .filter(written)
+            .map(|reported| reported.message.id)
+            .collect();
+        settled.lost.retain(|id| {
+            let is_written = written.contains(id);
+            if is_written {
+                tracing::debug!(%id, "its verdict was written by an earlier try whose answer was lost");
+            }
+            !is_written
+        });
+    }
+
+    /// Takes out those that look lost though their rows are still held under their leases: a trigger or a policy has
+    /// swallowed their verdicts without an error. To deliver them again would not help.
+    async fn take_swallowed(&self, group: &mut Vec<Reported>, settled: &mut Settled) -> Vec<Reported> {
+        let engine = &self.engine;
+        if settled.lost.is_empty() || engine.requirements.batch_settlement || engine.requirements.append_only {
+            return Vec::new();
+        }
+        let mut by_token: HashMap<LeaseToken, Vec<MessageId>> = HashMap::new();
+        for Reported { message, .. } in group.iter() {
+            // Where a row has a version, somebody may have changed it.
+            let is_ours = message.version.is_none() && engine.in_flight.held_throughout(message);
+            if is_ours && settled.lost.contains(&message.id) {
+                by_token.entry(message.token).or_default().push(message.id);
+            }
+        }
+        let mut held = HashSet::new();
+        for (token, ids) in by_token {
+            // If the database cannot say so now, they are taken for lost, as ever.
+            if let Ok(extended) = engine
+                .store
+                .extend(ExtendRequest::new(token, &ids, engine.config.lease))
+                .await
+            {
+                held.extend(extended.held);
+            }
+        }
+        settled.lost.retain(|id| !held.contains(id));
+        let (swallowed, rest) = std::mem::take(group)
+            .into_iter()
+            .partition(|reported| held.contains(&reported.message.id));
+        *group = rest;
+        swallowed
+    }
+
+    fn settled(&self, group: Vec<Reported>, settled: Settled, round: &mut Round) {
+        let lost: HashSet<MessageId> = settled.lost.into_iter().collect();
+        let mut refused: HashMap<MessageId, StoreError> = settled
+            .refused
+            .into_iter()
+            .map(|refused| (refused.id, refused.error))
+            .collect();
+        let mut busy: HashMap<MessageId, Option<String>> =
+            settled.busy.into_iter().map(|row| (row.id, row.holder)).collect();
+        let mut rest = Vec::with_capacity(group.len());
+        for reported in group {
+            let id = reported.message.id;
+            if let Some(error) = refused.remove(&id) {
+                self.refused(reported, &error, Hold::Free, round);
+            } else if let Some(holder) = busy.remove(&id) {
+                let holder = holder.unwrap_or_else(|| "the database does not say who".to_owned());
+                self.busy(reported, holder, round);
+            } else {
+                rest.push(reported);
+            }
+        }
+        let engine = &self.engine;
+        // Whoever waits until nothing is in flight may look at the totals next.
+        self.count(&rest, &lost, round);
+        engine.in_flight.finish(rest.iter().map(|reported| &reported.message));
+        for reported in rest {
+            let id = reported.message.id;
+            if lost.contains(&id) {
+                let may_come_again = engine.requirements.batch_settlement || engine.refusals.knows(id);
+                if may_come_again && reported.verdict == Verdict::Delivered {
+                    // The row is free, or claimed by this very relay in this moment, and the event is out: it does not
+                    // have to go out again.
+                    engine.refusals.remember(reported, Hold::Lost);
+                } else {
+                    engine.refusals.forget(id);
+                }
+            } else if engine.refusals.written(id, &reported.verdict) {
+                instrument::taken_after_all(&reported);
+                engine.refusals.hurry();
+            }
+        }
+    }
+
+    fn count(&self, group: &[Reported], lost: &HashSet<MessageId>, round: &mut Round) {
+        let totals = &self.engine.totals;
+        for Reported { message, verdict, .. } in group {
+            if lost.contains(&message.id) {
+                totals.lease_lost(message.id);
+            } else {
+                totals.settled(message.id, verdict);
+                round.applied += usize::from(*verdict != Verdict::Released);
+            }
+        }
+        instrument::settled(&self.engine.config.scope.namespace, group, lost);
+        if self.engine.circuit.view().state == CircuitState::Closed {
+            self.engine.waiting.tell(group);
+        }
+    }
+
+    fn refused(&self, reported: Reported, error: &StoreError, hold: Hold, round: &mut Round) {
+        let engine = &self.engine;
+        let cause = error.to_string();
+        engine.totals.undelivered(reported.message.id, Cause::Unwritten(&cause));
+        if hold == Hold::Leased && reported.verdict != Verdict::Released {
+            // Its lease goes on being renewed, but it takes no place from others. One that was only to be given back is
+            // free when its lease is over: nothing is known of it, and it is still to be published.
+            engine.in_flight.set_aside(&reported.message);
+        } else {
+            engine.in_flight.finish(std::iter::once(&reported.message));
+        }
+        if engine.refusals.remember(reported.clone(), hold) {
+            round.refused.push((reported, error.to_string()));
+        }
+    }
+
+    /// Somebody else has locked a row: its neighbours do not wait for that.
+    fn busy(&self, reported: Reported, holder: String, round: &mut Round) {
+        let engine = &self.engine;
+        let id = reported.message.id;
+        let cause = format!("another transaction has locked its row: {holder}");
+        engine.totals.undelivered(id, Cause::Unwritten(&cause));
+        if reported.verdict == Verdict::Released && engine.refusals.knows(id) {
+            // What became of it is not to be forgotten for that.
+            engine.in_flight.finish(std::iter::once(&reported.message));
+            return;
+        }
+        engine.in_flight.set_aside(&reported.message);
+        if engine.refusals.remember(reported.clone(), Hold::Busy) {
+            round.busy.push((reported, holder));
+        }
+    }
+
+    /// Where rows are whose verdicts were refused by a call that failed as a whole.
+    fn hold(&self) -> Hold {
+        if self.engine.requirements.batch_settlement {
+            Hold::Free
+        } else {
+            Hold::Leased
+        }
+    }
+}
+
+fn was_swallowed() -> StoreError {
+    StoreError {
+        kind: StoreErrorKind::Other,
+        message: "the database took the verdict without an error, and the row is as it was".to_owned(),
+        remedy: Some("look for a trigger, a rule or a row policy on the outbox that swallows updates"),
+        source: None,
+    }
+}
+
+fn settlements(group: &[Reported]) -> Vec<Settlement> {
+    let settlement = |Reported { message, verdict, .. }: &Reported| Settlement {
+        id: message.id,
+        token: message.token,
+        verdict: verdict.clone(),
+        version: message.version,
+    };
+    group.iter().map(settlement).collect()
+}

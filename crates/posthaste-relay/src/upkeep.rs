@@ -1,0 +1,13 @@
+//! What runs beside the way of a message: renewing, cleaning up, announcing, watching, counting and telling.
+
+pub(crate) mod announce;
+pub(crate) mod election;
+pub(crate) mod health;
+pub(crate) mod instrument;
+pub(crate) mod janitor;
+pub(crate) mod retry_logger;
+pub(crate) mod supervisor;
+pub(crate) mod totals;
+pub(crate) mod undelivered;
+pub(crate) mod waiting;
+pub(crate) mod wake;

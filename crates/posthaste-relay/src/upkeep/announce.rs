@@ -1,0 +1,84 @@
+//! Tells the store that this relay is there, and where its circuit stands, for `posthaste status`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use posthaste_core::StoreError;
+use posthaste_core::store::RelayBeat;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use crate::engine::Engine;
+use crate::guard::circuit::View;
+use crate::upkeep::retry_logger::RetryLogger;
+
+/// How often, unless the circuit changes.
+const INTERVAL: Duration = Duration::from_secs(5);
+
+/// How long a relay that stops waits for its farewell to be heard. It is a courtesy: the list forgets, and a lead runs out.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// Says so until the end. A store that does not take it is no reason to stop delivering.
+pub(crate) async fn run(engine: Arc<Engine>, stop: CancellationToken) {
+    let host = hostname::get().map_or_else(|_| "unknown".to_owned(), |name| name.to_string_lossy().into_owned());
+    let mut retry_logger = RetryLogger::aside("announcing this relay");
+    loop {
+        // Registered before the look, so that no change in between is missed.
+        let changed = engine.circuit.changed();
+        // Not cut short by the end: a beat that arrives after the farewell would be a ghost.
+        match announce(&engine, &host).await {
+            Ok(()) => retry_logger.recovered(),
+            // The next beat is soon enough.
+            Err(error) => drop(retry_logger.failed(&error)),
+        }
+        let due = async {
+            tokio::select! {
+                () = changed => {}
+                () = sleep(INTERVAL) => {}
+            }
+        };
+        if stop.run_until_cancelled(due).await.is_none() {
+            return;
+        }
+    }
+}
+
+/// Takes this relay off the list, once nobody speaks for it any more, and lets another one lead.
+pub(crate) async fn leave(engine: &Engine, mut presence: JoinSet<()>) {
+    let farewell = async {
+        while presence.join_next().await.is_some() {}
+        let left = match engine.store.registry() {
+            Some(registry) => registry.deregister(engine.worker).await,
+            None => Ok(()),
+        };
+        engine.store.close().await.and(left)
+    };
+    let left = timeout(FAREWELL, farewell).await;
+    if !matches!(left, Ok(Ok(()))) {
+        tracing::debug!("stopped without a farewell; the list of relays will forget this one");
+    }
+}
+
+async fn announce(engine: &Engine, host: &str) -> Result<(), StoreError> {
+    engine.store.keep_alive().await?;
+    match engine.store.registry() {
+        Some(registry) => registry.heartbeat(&beat(engine, host)).await,
+        None => Ok(()),
+    }
+}
+
+fn beat(engine: &Engine, host: &str) -> RelayBeat {
+    let View { state, lasted, reason } = engine.circuit.view();
+    RelayBeat {
+        worker: engine.worker,
+        namespace: engine.config.scope.namespace.clone(),
+        publisher: engine.publisher.name().to_owned(),
+        host: host.to_owned(),
+        pid: std::process::id(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        circuit: state,
+        circuit_lasted: lasted,
+        circuit_reason: reason,
+    }
+}

@@ -1,0 +1,61 @@
+//! Whether a relay can do its work.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use metrics::gauge;
+use posthaste_core::breaker::CircuitState;
+
+use crate::guard::circuit::Circuit;
+
+/// Whether a relay can do its work, as far as its database goes: for health checks. Clones share it.
+///
+/// A broker that is unavailable makes no relay unhealthy: to restart it would not help.
+#[derive(Clone, Debug, Default)]
+pub struct Health {
+    problems: Arc<Mutex<BTreeMap<&'static str, String>>>,
+    circuit: Arc<OnceLock<Arc<Circuit>>>,
+}
+
+impl Health {
+    /// What keeps the relay from its work; `None` while all is well.
+    pub fn problem(&self) -> Option<String> {
+        let problems = self.problems();
+        let problem = |(doing, error): (&&str, &String)| format!("{doing} fails: {error}");
+        (!problems.is_empty()).then(|| problems.iter().map(problem).collect::<Vec<_>>().join("; "))
+    }
+
+    /// Where the circuit stands, and why it is not closed; `None` until the relay runs.
+    pub fn circuit(&self) -> Option<(CircuitState, Option<String>)> {
+        let view = self.circuit.get()?.view();
+        Some((view.state, view.reason))
+    }
+
+    /// The relay has found its database, and its loops begin.
+    pub(crate) fn started(&self, circuit: &Arc<Circuit>) {
+        // A relay starts once.
+        let _ = self.circuit.set(Arc::clone(circuit));
+    }
+
+    /// Whether all is well.
+    pub fn is_healthy(&self) -> bool {
+        self.problems().is_empty()
+    }
+
+    pub(crate) fn failed(&self, doing: &'static str, error: String) {
+        let mut problems = self.problems();
+        problems.insert(doing, error);
+        gauge!("outbox_healthy").set(0.0);
+    }
+
+    pub(crate) fn works(&self, doing: &'static str) {
+        let mut problems = self.problems();
+        problems.remove(doing);
+        gauge!("outbox_healthy").set(if problems.is_empty() { 1.0 } else { 0.0 });
+    }
+
+    fn problems(&self) -> MutexGuard<'_, BTreeMap<&'static str, String>> {
+        // No code panics while holding the lock, and the data would be sound if it did.
+        self.problems.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

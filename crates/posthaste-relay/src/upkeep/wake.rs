@@ -1,0 +1,31 @@
+//! Wake-ups, which cut the wait between claims short.
+
+use std::sync::Arc;
+
+use posthaste_core::wake::{Doorbell, WakeSource};
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+/// Wakes a relay in the same process. Ring it after a commit.
+#[derive(Clone, Debug, Default)]
+pub struct LocalDoorbell(Arc<Notify>);
+
+impl LocalDoorbell {
+    /// Resolves at the next ring, or at once if one came since the last wait.
+    pub(crate) async fn rung(&self) {
+        self.0.notified().await;
+    }
+}
+
+impl Doorbell for LocalDoorbell {
+    fn ring(&self) {
+        self.0.notify_one();
+    }
+}
+
+/// Passes the store's wake-ups on until the relay stops.
+pub(crate) async fn forward(mut source: Box<dyn WakeSource>, doorbell: LocalDoorbell, stop: CancellationToken) {
+    while stop.run_until_cancelled(source.wait()).await.is_some() {
+        doorbell.ring();
+    }
+}
