@@ -8,4 +8,4 @@ mod conformance;
 mod engine;
 mod properties;
 mod publishers;
-mod terms;
+mod requirements;

@@ -1,7 +1,6 @@
 //! The engine on tables that have less than Posthaste's own, on a clock that does not have to be waited for.
 
 mod broker;
-<<<<<<<< HEAD:crates/posthaste-testkit/tests/it/terms/mod.rs
 mod bypass;
 mod in_place;
 mod limits;
@@ -10,25 +9,6 @@ mod pace;
 mod random;
 mod recovery;
 mod refused;
-========
-#[path = "requirements/bypass.rs"]
-mod bypass;
-#[path = "requirements/in_place.rs"]
-mod in_place;
-#[path = "requirements/limits.rs"]
-mod limits;
-#[path = "requirements/locked.rs"]
-mod locked;
-#[path = "requirements/pace.rs"]
-mod pace;
-#[path = "requirements/random.rs"]
-mod random;
-#[path = "requirements/recovery.rs"]
-mod recovery;
-#[path = "requirements/refused.rs"]
-mod refused;
-#[path = "requirements/together.rs"]
->>>>>>>> relay:crates/posthaste-testkit/tests/requirements.rs
 mod together;
 
 use std::time::Duration;
