@@ -7,16 +7,14 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use clap::ValueEnum;
 use log::LevelFilter;
 use posthaste_core::store::{Store, StoreErrorKind};
 use posthaste_core::{Publisher, StoreError};
 use posthaste_mysql::{MySqlCatalogue, MySqlStore};
 use posthaste_postgres::{DEFAULT_SCHEMA, LogOptions, Pooling, PostgresCatalogue, PostgresLogStore, PostgresStore};
-#[cfg(feature = "kafka")]
-use posthaste_publishers::KafkaPublisher;
-use posthaste_publishers::{FileOptions, FilePublisher, LogPublisher, Stdout, WebhookPublisher};
+use posthaste_publishers::Routed;
 use posthaste_sql::TableMap;
 use posthaste_sql::table::{self, Catalogue, Identifier, Kind, Strategy};
 use posthaste_sqlite::{SqliteCatalogue, SqliteStore};
@@ -25,7 +23,7 @@ use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::sqlite::SqlitePoolOptions;
 use sqlx::{ConnectOptions, Connection, MySqlConnection, PgConnection};
 
-use crate::config::{Config, Database, DatabaseUrl, PoolingMode, PublisherKind};
+use crate::config::{Config, Database, DatabaseUrl, PoolingMode};
 
 /// What to do about a SQLite file that is not there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -307,30 +305,21 @@ fn no_answer(database: &Database) -> StoreError {
     }
 }
 
-/// The configured publisher. Nothing is connected to yet, so that a relay may start before its broker.
+/// The configured publisher, or all of them behind their routes. Nothing is connected to yet, so that a relay may start
+/// before its broker.
 pub fn publisher(config: &Config) -> anyhow::Result<Arc<dyn Publisher>> {
-    let settings = &config.publisher;
-    Ok(match config.publisher_kind()? {
-        PublisherKind::Stdout => Arc::new(Stdout::new()),
-        PublisherKind::File => {
-            let path = settings.path.as_ref().context("publisher.path: is missing")?;
-            let options = FileOptions {
-                fsync: settings.fsync.unwrap_or(true),
-                ..FileOptions::new(path)
-            };
-            Arc::new(FilePublisher::open(options).context("publisher.path")?)
-        }
-        PublisherKind::Log => Arc::new(LogPublisher::new(settings.log())),
-        PublisherKind::Webhook => {
-            let options = settings.webhook(config.relay.publish_timeout);
-            let options = options.context("publisher.url: is missing")?;
-            Arc::new(WebhookPublisher::new(options).context("publisher")?)
-        }
-        #[cfg(feature = "kafka")]
-        PublisherKind::Kafka => Arc::new(KafkaPublisher::new(config.kafka_options()).context("kafka")?),
-        #[cfg(not(feature = "kafka"))]
-        PublisherKind::Kafka => anyhow::bail!("publisher.kind: this program was built without Kafka"),
-    })
+    let context = config.publisher_context();
+    let mut built = Vec::new();
+    for named in config.publishers()? {
+        let publisher = named.config.clone().build(&context);
+        let publisher = publisher
+            .map_err(|invalid| anyhow!("{} = {}: {}", named.field_of(&invalid), invalid.value, invalid.remedy))?;
+        built.push((named.name, publisher));
+    }
+    if config.routes.is_empty() && built.len() == 1 {
+        return Ok(built.remove(0).1);
+    }
+    Ok(Arc::new(Routed::new(built, config.routes.clone())?))
 }
 
 /// Lets the threads of client libraries end, so that the process ends with its own exit code.

@@ -13,6 +13,7 @@ use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
 use crate::message::Message;
+use crate::publisher::Delivery;
 
 /// A message as a `CloudEvents` event. Serialises to the JSON event format (structured mode); [`Envelope::attributes`]
 /// are the headers of binary mode.
@@ -62,6 +63,11 @@ impl<'a> Envelope<'a> {
     /// The envelope of a message that was enqueued at `time`.
     pub fn new(message: &'a Message, time: DateTime<Utc>) -> Self {
         Self { message, time }
+    }
+
+    /// The envelope of a message on its way to the broker.
+    pub fn of(delivery: &'a Delivery) -> Self {
+        Self::new(&delivery.message, delivery.created_at)
     }
 
     /// The context attributes with their values, extensions and headers included, in a fixed order. Each name is there

@@ -1,10 +1,13 @@
 //! Log events: one per message.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use posthaste_core::publisher::{Batch, Capabilities, Delivery, LaneOrder, PublishError, Publisher, Receipt, Report};
 use serde::Deserialize;
 use tracing::Level;
 
+use crate::config::{InvalidOption, PublisherContext, PublisherOptions};
 use crate::lanes::LaneReport;
 
 /// Writes each message to the program's log, as an event of `tracing` with the target `posthaste::message`.
@@ -15,7 +18,9 @@ use crate::lanes::LaneReport;
 pub struct LogPublisher(LogOptions);
 
 /// How messages are logged.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[non_exhaustive]
 pub struct LogOptions {
     /// The events' level. Defaults to `info`.
     pub level: LogLevel,
@@ -46,6 +51,32 @@ impl Default for LogOptions {
             level: LogLevel::default(),
             payload_limit: 4_096,
         }
+    }
+}
+
+impl LogOptions {
+    /// The events' level.
+    #[must_use]
+    pub fn level(mut self, level: LogLevel) -> Self {
+        self.level = level;
+        self
+    }
+
+    /// How many characters of a payload are written.
+    #[must_use]
+    pub fn payload_limit(mut self, characters: usize) -> Self {
+        self.payload_limit = characters;
+        self
+    }
+}
+
+impl PublisherOptions for LogOptions {
+    fn validate(&self, _: &PublisherContext) -> Result<(), InvalidOption> {
+        Ok(())
+    }
+
+    fn build(self, _: &PublisherContext) -> Result<Arc<dyn Publisher>, InvalidOption> {
+        Ok(Arc::new(LogPublisher::new(self)))
     }
 }
 

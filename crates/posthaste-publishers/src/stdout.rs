@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use posthaste_core::publisher::{Batch, Capabilities, LaneOrder, PublishError, Publisher, Report};
+use serde::Deserialize;
 
+use crate::config::{InvalidOption, PublisherContext, PublisherOptions};
 use crate::lines::{BrokenOff, LineSink, publish_lines};
 
 /// Prints each message as one line of JSON, for a person or a program behind a pipe to read.
@@ -26,6 +28,22 @@ impl Stdout {
 impl Default for Stdout {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+/// Standard output has no settings.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct StdoutOptions {}
+
+impl PublisherOptions for StdoutOptions {
+    fn validate(&self, _: &PublisherContext) -> Result<(), InvalidOption> {
+        Ok(())
+    }
+
+    fn build(self, _: &PublisherContext) -> Result<Arc<dyn Publisher>, InvalidOption> {
+        Ok(Arc::new(Stdout::new()))
     }
 }
 

@@ -10,7 +10,7 @@ use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
 use donation::donate::{Donation, Given, donate};
 use donation::{relay, setup};
-use posthaste::publishers::WebhookUrl;
+use posthaste::publishers::HttpUrl;
 use posthaste::relay::RelayConfig;
 use sqlx::MySqlPool;
 use tokio::signal::unix::{SignalKind, signal};
@@ -56,7 +56,7 @@ enum Command {
 struct RelayArgs {
     /// Where to post; without it notifications are log lines
     #[arg(long, env = "WEBHOOK_URL", hide_env_values = true)]
-    webhook_url: Option<WebhookUrl>,
+    webhook_url: Option<HttpUrl>,
     /// How often to look for donations, such as 10s
     #[arg(long)]
     poll: Option<humantime::Duration>,

@@ -3,8 +3,7 @@
 use anyhow::Context;
 use posthaste::TableMap;
 use posthaste::mysql::MySqlStore;
-use posthaste::publishers::webhook::WebhookOptions;
-use posthaste::publishers::{LogPublisher, WebhookPublisher, WebhookUrl};
+use posthaste::publishers::{HttpFormat, HttpOptions, HttpPublisher, HttpUrl, LogPublisher};
 use posthaste::relay::{Relay, RelayConfig};
 use posthaste::sql::table::Shipped;
 use sqlx::MySqlPool;
@@ -21,20 +20,19 @@ pub fn policy() -> anyhow::Result<RelayConfig> {
 }
 
 /// A relay that posts to a webhook, or writes to the log if there is none.
-pub fn relay(pool: MySqlPool, webhook: Option<WebhookUrl>, config: RelayConfig) -> anyhow::Result<Relay> {
+pub fn relay(pool: MySqlPool, webhook: Option<HttpUrl>, config: RelayConfig) -> anyhow::Result<Relay> {
     let store = MySqlStore::with_map(pool, map()?)?;
     let relay = match webhook {
-        Some(url) => Relay::new(store, WebhookPublisher::new(notification(url))?),
+        Some(url) => Relay::new(store, HttpPublisher::new(notification(url))?),
         None => Relay::new(store, LogPublisher::default()),
     };
     Ok(relay.config(config))
 }
 
-fn notification(url: WebhookUrl) -> WebhookOptions {
-    WebhookOptions {
-        username: Some("Donations".to_owned()),
-        title: "{payload.guest} gave {payload.amount} points".to_owned(),
-        text: "to {payload.admin}".to_owned(),
-        ..WebhookOptions::new(url)
-    }
+fn notification(url: HttpUrl) -> HttpOptions {
+    let mut options = HttpOptions::new(url).format(HttpFormat::Discord);
+    options.discord.username = Some("Donations".to_owned());
+    options.discord.title = "{payload.guest} gave {payload.amount} points".to_owned();
+    options.discord.text = "to {payload.admin}".to_owned();
+    options
 }

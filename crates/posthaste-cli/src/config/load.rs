@@ -1,19 +1,17 @@
 //! Gathers the settings and checks them.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use figment::providers::{Env, Format, Toml};
 use figment::value::{Dict, Map, Value};
 use figment::{Figment, Metadata, Profile, Provider, Source};
-#[cfg(feature = "kafka")]
-use posthaste_publishers::kafka::InvalidKafkaOptions;
+use posthaste_publishers::Routes;
 use posthaste_relay::RelayConfig;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
 use super::problem::{Problem, of_extraction};
-use super::{Config, DatabaseUrl, NamedMap, PublisherKind};
+use super::{Config, DatabaseUrl, NamedMap, publisher};
 
 /// The file that is read if none is named.
 const DEFAULT_FILE: &str = "posthaste.toml";
@@ -47,9 +45,17 @@ pub fn load(origin: &Origin) -> Result<Config, Problem> {
         .fold(figment.merge(environment), |figment, (field, value)| {
             figment.merge(Flag { field, value })
         });
-    let mut config: Config = figment.extract().map_err(|error| of_extraction(&error, &figment))?;
+    let mut config = extract(&figment).map_err(|error| of_extraction(&error, &figment))?;
     apply_map(&mut config, &figment)?;
     check(&config, &figment)?;
+    Ok(config)
+}
+
+/// Reads all settings. Those of publishers are read by their kind, which their type alone would not do with errors that
+/// name the field.
+pub(super) fn extract(figment: &Figment) -> Result<Config, figment::Error> {
+    let mut config: Config = figment.extract()?;
+    config.named = publisher::read(figment)?;
     Ok(config)
 }
 
@@ -182,7 +188,7 @@ fn check(config: &Config, figment: &Figment) -> Result<(), Problem> {
     if database.acquire_timeout.is_zero() {
         return problem("database.acquire_timeout", "must be above 0");
     }
-    check_publisher(config, figment)?;
+    check_publishers(config, figment)?;
     if let Some(listen) = config.metrics.listen
         && !listen.ip().is_loopback()
         && !config.metrics.allow_remote
@@ -207,75 +213,31 @@ fn is_filter(text: &str) -> bool {
     text.split(',').all(says_level) && EnvFilter::try_new(text).is_ok()
 }
 
-fn check_publisher(config: &Config, figment: &Figment) -> Result<(), Problem> {
-    let publisher = &config.publisher;
-    if let Some((field, reason)) = publisher.misplaced() {
-        return Err(Problem::of_field(figment, &format!("publisher.{field}"), &reason));
+/// Publishers have names of their own, and every message goes to one of them.
+fn check_publishers(config: &Config, figment: &Figment) -> Result<(), Problem> {
+    let context = config.publisher_context();
+    for publisher in &config.named {
+        publisher.check(&context, figment)?;
     }
-    match publisher.kind {
-        Some(PublisherKind::File) if publisher.path.is_none() => Err(Problem::new(
-            "publisher.path: is missing; the file publisher needs one, such as publisher.path = \"events.jsonl\""
-                .to_owned(),
-        )),
-        Some(PublisherKind::Webhook) => check_webhook(config, figment),
-        #[cfg(feature = "kafka")]
-        Some(PublisherKind::Kafka) => check_kafka_publisher(config, figment),
-        #[cfg(not(feature = "kafka"))]
-        Some(PublisherKind::Kafka) => Err(Problem::of_field(
-            figment,
-            "publisher.kind",
-            "this program was built without Kafka; build it with the feature `kafka`, or use another one",
-        )),
-        _ => Ok(()),
+    let names: Vec<String> = config.named.iter().map(|publisher| publisher.name.clone()).collect();
+    let problem = |field: &str, reason: &str| Err(Problem::of_field(figment, field, reason));
+    if let Some((place, name)) = names
+        .iter()
+        .enumerate()
+        .find(|(place, name)| names[..*place].contains(name))
+    {
+        let reason = format!("there are two publishers called {name:?}; give each a name");
+        return problem(&format!("publishers.{place}.name"), &reason);
     }
-}
-
-fn check_webhook(config: &Config, figment: &Figment) -> Result<(), Problem> {
-    let Some(options) = config.publisher.webhook(config.relay.publish_timeout) else {
-        return Err(Problem::new(format!(
-            "publisher.url: is missing; the webhook publisher needs the address that the receiver shows, best given by \
-             the environment: {ENV_PREFIX}PUBLISHER{ENV_SEPARATOR}URL=https://…"
-        )));
-    };
-    check_patience(options.answer_within, config, figment)?;
-    options.validate().map_err(|invalid| {
-        let field = format!("publisher.{}", invalid.field);
-        Problem::of_value(figment, &field, &invalid.value, &invalid.remedy)
-    })
-}
-
-/// A publisher must be able to say what is wrong before the relay gives up on it.
-fn check_patience(answer_within: Duration, config: &Config, figment: &Figment) -> Result<(), Problem> {
-    let publish_timeout = config.relay.publish_timeout;
-    if answer_within < publish_timeout {
-        return Ok(());
-    }
-    let reason = format!(
-        "must be below relay.publish_timeout, which is {publish_timeout:?}: the relay would give up before the publisher \
-         can say what is wrong"
-    );
-    Err(Problem::of_field(figment, "publisher.answer_within", &reason))
-}
-
-#[cfg(feature = "kafka")]
-fn check_kafka_publisher(config: &Config, figment: &Figment) -> Result<(), Problem> {
-    config
-        .kafka
-        .connection()
-        .map_err(|missing| Problem::new(missing.to_string()))?;
-    let options = config.kafka_options();
-    check_patience(options.answer_within, config, figment)?;
-    match options.client_config() {
+    match Routes::new(config.routes.clone(), &names) {
         Ok(_) => Ok(()),
-        Err(InvalidKafkaOptions::Connection(invalid)) => {
-            let field = format!("kafka.{}", invalid.field);
-            Err(Problem::of_value(figment, &field, &invalid.value, &invalid.remedy))
-        }
-        Err(InvalidKafkaOptions::Field { field, value, remedy }) => {
-            let field = format!("publisher.{field}");
-            Err(Problem::of_value(figment, &field, &value, &remedy))
-        }
-        Err(other) => Err(Problem::new(other.to_string())),
+        Err(_) if names.len() < 2 && config.routes.is_empty() => Ok(()),
+        Err(invalid) => Err(Problem::of_value(
+            figment,
+            &invalid.field,
+            &invalid.value,
+            &invalid.remedy,
+        )),
     }
 }
 

@@ -12,8 +12,10 @@ mod publisher;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use figment::value::Value;
 use posthaste_core::validate::{Limits, TypeNameRule};
 use posthaste_core::{OutboxOptions, RetryPolicy};
+use posthaste_publishers::{PublisherContext, Route};
 use posthaste_relay::RelayConfig;
 use posthaste_sql::TableMap;
 use serde::Deserialize;
@@ -22,7 +24,7 @@ pub use database_url::DatabaseUrl;
 pub use load::{Origin, load};
 pub use map::NamedMap;
 use problem::Problem;
-pub use publisher::{PublisherConfig, PublisherKind};
+pub use publisher::NamedPublisher;
 
 /// Everything that can be set.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -32,8 +34,15 @@ pub struct Config {
     pub database: Database,
     /// How messages are delivered.
     pub relay: RelayConfig,
-    /// Where they go.
-    pub publisher: PublisherConfig,
+    /// Where they go, if to one publisher. Read with `publishers`.
+    publisher: Option<Value>,
+    /// Where they go, if to several.
+    #[serde(rename = "publishers")]
+    several: Option<Value>,
+    /// Which messages go to which of `publishers`, tried in order; the last is for all that are left.
+    pub routes: Vec<Route>,
+    #[serde(skip)]
+    named: Vec<NamedPublisher>,
     /// Which Kafka cluster, and which topics it should have.
     #[cfg(feature = "kafka")]
     pub kafka: kafka::KafkaConfig,
@@ -48,24 +57,30 @@ pub struct Config {
 }
 
 impl Config {
-    /// Which publisher. What is delivered is marked as delivered, so a database that somebody named needs a publisher that
-    /// somebody named: standard output would swallow its messages for good. The file that nobody named has standard output.
-    pub fn publisher_kind(&self) -> Result<PublisherKind, Problem> {
-        match self.publisher.kind {
-            Some(kind) => Ok(kind),
-            None if !self.database.is_named() => Ok(PublisherKind::Stdout),
-            None => Err(Problem::new(format!(
-                "publisher.kind: is missing; messages of {} would count as delivered, so somebody has to say where they go: \
-                 set publisher.kind = \"kafka\", \"webhook\", \"file\" or \"log\", or --set publisher.kind=stdout to print them",
-                self.database.url()
-            ))),
+    /// The publishers, one at least. What is delivered is marked as delivered, so a database that was named needs a publisher
+    /// that was named: standard output would swallow its messages for good. The default database has standard output.
+    pub fn publishers(&self) -> Result<Vec<NamedPublisher>, Problem> {
+        if !self.named.is_empty() {
+            return Ok(self.named.clone());
         }
+        if self.database.is_named() {
+            return Err(Problem::new(format!(
+                "publisher.kind: is missing; messages of {} would count as delivered, so it has to be said where they go: \
+                 set publisher.kind = \"kafka\", \"http\", \"file\" or \"log\", or --set publisher.kind=stdout to print them",
+                self.database.url()
+            )));
+        }
+        Ok(vec![NamedPublisher::stdout()])
     }
 
-    /// The Kafka publisher's options.
-    #[cfg(feature = "kafka")]
-    pub fn kafka_options(&self) -> posthaste_publishers::KafkaOptions {
-        self.publisher.kafka(self.kafka.settings(), self.relay.publish_timeout)
+    /// What publishers take from the other settings.
+    pub fn publisher_context(&self) -> PublisherContext {
+        let mut context = PublisherContext::new(self.relay.publish_timeout);
+        #[cfg(feature = "kafka")]
+        {
+            context.kafka = self.kafka.settings();
+        }
+        context
     }
 }
 

@@ -8,8 +8,8 @@ use figment::{Figment, Source};
 use thiserror::Error;
 
 use super::database_url::without_password;
-use super::load::{ENV_PREFIX, ENV_SEPARATOR, FLAG};
-use super::{Config, line};
+use super::line;
+use super::load::{ENV_PREFIX, ENV_SEPARATOR, FLAG, extract};
 
 /// A setting that cannot be used: the dotted field, its value, the remedy and where it was given.
 #[derive(Debug, Error)]
@@ -81,6 +81,8 @@ pub(super) fn of_extraction(error: &figment::Error, figment: &Figment) -> Proble
                 without_secrets(&without_password(message.trim_end()))
             ))
         }
+        // Nothing has a value that could be shown.
+        Kind::Message(message) if message.starts_with("is missing") => Problem::new(format!("{field}: {message}")),
         kind => {
             let (field, kind) = of_the_setting(figment, field, kind);
             Problem::of_field(figment, &narrow(figment, field, &kind), &reason(&kind))
@@ -92,7 +94,7 @@ pub(super) fn of_extraction(error: &figment::Error, figment: &Figment) -> Proble
 /// a table, and then complains about an element of it. What it would say of a text is the better answer to both.
 fn of_the_setting(figment: &Figment, field: String, kind: &Kind) -> (String, Kind) {
     let said_of_text = |field: &str| {
-        let error = figment.clone().merge((field, "")).extract::<Config>().err()?;
+        let error = extract(&figment.clone().merge((field, ""))).err()?;
         (error.path.join(".") == field).then_some(error.kind)
     };
     if let Kind::InvalidType(_, expected) = kind
@@ -175,7 +177,11 @@ fn show(field: &str, value: &Value) -> String {
     // A whole table of Kafka's properties may hold any of them, and that of the publisher a webhook's address.
     let may_hold_one = matches!(value, Value::Dict(..) | Value::Array(..))
         && ["kafka", "publisher"].iter().any(|section| field.starts_with(section));
-    if is_secret || may_hold_one || field == "publisher.url" {
+    let of_publisher = field.starts_with("publisher")
+        && [".url", ".proxy", ".bearer_token", ".headers."]
+            .iter()
+            .any(|part| field.contains(part));
+    if is_secret || may_hold_one || of_publisher {
         return "(hidden)".to_owned();
     }
     let text = match value {
@@ -188,7 +194,11 @@ fn show(field: &str, value: &Value) -> String {
 /// Blots out what stands behind the name of a secret, in the lines of a file that could not be read.
 fn without_secrets(text: &str) -> String {
     let blot = |line: &str| match line.split_once('=') {
-        Some((name, _)) if ["password", "secret", "pem"].iter().any(|part| name.contains(part)) => {
+        Some((name, _))
+            if ["password", "secret", "token", "pem"]
+                .iter()
+                .any(|part| name.contains(part)) =>
+        {
             format!("{name}= ***")
         }
         _ => line.to_owned(),

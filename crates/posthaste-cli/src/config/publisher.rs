@@ -1,175 +1,231 @@
-//! Where messages go.
+//! Where messages go: one publisher, or several and which messages go to which.
 
-use std::path::PathBuf;
-use std::time::Duration;
+use figment::Figment;
+use figment::error::Kind;
+use figment::value::{Dict, Value};
+use posthaste_publishers::config::{NoSuchKind, Settings};
+use posthaste_publishers::stdout::StdoutOptions;
+use posthaste_publishers::{InvalidOption, PublisherConfig, PublisherContext};
+use serde::de::DeserializeOwned;
 
-#[cfg(feature = "kafka")]
-use posthaste_kafka::event::Format;
-#[cfg(feature = "kafka")]
-use posthaste_publishers::kafka::{KafkaOptions, RecordTimestamp, Route, UnknownTopic};
-use posthaste_publishers::webhook::{Field, Style};
-use posthaste_publishers::{LogLevel, LogOptions, WebhookOptions, WebhookUrl};
-use serde::Deserialize;
+use super::load::{ENV_PREFIX, ENV_SEPARATOR};
+use super::problem::Problem;
 
-/// Where messages go.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct PublisherConfig {
-    /// Which publisher. Defaults to `stdout` for the database that nobody named; see [`super::Config::publisher_kind`].
-    pub(super) kind: Option<PublisherKind>,
-    /// The file to append to. Needed for, and only for, `file`.
-    pub path: Option<PathBuf>,
-    /// Whether each batch is forced to disk before it counts as delivered. For `file`. Defaults to true.
-    pub fsync: Option<bool>,
-    /// The level of log events. For `log`. Defaults to `info`.
-    pub(super) level: Option<LogLevel>,
-    /// How many characters of a payload are logged. For `log`. Defaults to 4096.
-    pub(super) payload_limit: Option<usize>,
-    /// Where to post. Whoever knows it may post there, so it is best kept in the environment. Needed for, and only for,
-    /// `webhook`.
-    pub(super) url: Option<WebhookUrl>,
-    /// How a notification looks, `embed` or `text`. For `webhook`. Defaults to `embed`.
-    pub(super) style: Option<Style>,
-    /// The name under which notifications appear. For `webhook`. Defaults to the webhook's own.
-    pub(super) username: Option<String>,
-    /// The headline of a notification, a template. For `webhook`. Defaults to the event's type.
-    pub(super) title: Option<String>,
-    /// The text of a notification, a template. For `webhook`. Defaults to the payload.
-    pub(super) text: Option<String>,
-    /// Values shown below the text. For `webhook`. Defaults to none.
-    pub(super) fields: Option<Vec<Field>>,
-    /// How many notifications are on their way at a time. For `webhook`. Defaults to 4.
-    pub(super) concurrency: Option<usize>,
-    /// How long the broker or the receiver may go without any answer. For `kafka` and `webhook`. Defaults to two thirds
-    /// of `relay.publish_timeout`.
-    #[serde(with = "humantime_serde")]
-    pub(super) answer_within: Option<Duration>,
-    /// How a message becomes a record, `binary` or `structured`. For `kafka`, as all that follow. Defaults to `binary`.
-    pub(super) format: Option<Format>,
-    /// Rules that send messages to other topics than their own, tried in order. Defaults to none.
-    pub(super) routes: Option<Vec<Route>>,
-    /// A header that carries the message's id a second time. Defaults to none.
-    pub(super) id_header: Option<String>,
-    /// What becomes of a message whose topic is not there, `retry` or `dead`. Defaults to `retry`.
-    pub(super) unknown_topic: Option<UnknownTopic>,
-    /// What stands in a record's timestamp, `published` or `enqueued`. Defaults to `published`.
-    pub(super) timestamp: Option<RecordTimestamp>,
+/// A publisher and where its settings stand.
+#[derive(Clone, Debug)]
+pub struct NamedPublisher {
+    /// What routes and logs call it.
+    pub name: String,
+    /// Its settings.
+    pub config: PublisherConfig,
+    /// Where they stand, such as `publishers.0`.
+    pub(super) path: String,
 }
 
-/// Which publisher.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum PublisherKind {
-    /// One line of JSON per message on standard output.
-    Stdout,
-    /// One line of JSON per message in a file.
-    File,
-    /// One log event per message.
-    Log,
-    /// One record per message in Kafka.
-    Kafka,
-    /// One notification per message to a webhook.
-    Webhook,
+/// The keys that a publisher of several has besides its own.
+const KIND: &str = "kind";
+const NAME: &str = "name";
+
+/// Reads `publisher`, or each of `publishers`; none of both is no publisher.
+pub(super) fn read(figment: &Figment) -> Result<Vec<NamedPublisher>, figment::Error> {
+    let one = figment.find_value("publisher").ok();
+    let many = figment.find_value("publishers").ok();
+    match (one, many) {
+        (None, None) => Ok(Vec::new()),
+        (Some(value), None) => match table(value, "publisher")? {
+            // Set by nobody: what else is there to say about it is said by whoever needs a publisher.
+            table if table.is_empty() => Ok(Vec::new()),
+            table => Ok(vec![read_one(table, "publisher")?]),
+        },
+        (None, Some(Value::Array(_, values))) => {
+            let read = |(place, value): (usize, Value)| {
+                let path = format!("publishers.{place}");
+                read_one(table(value, &path)?, &path)
+            };
+            values.into_iter().enumerate().map(read).collect()
+        }
+        (None, Some(_)) => Err(error(
+            "publishers",
+            "is a list of tables; write [[publishers]] above each",
+        )),
+        (Some(_), Some(_)) => Err(error(
+            "publishers",
+            "there is [publisher] as well; write it as one of [[publishers]]",
+        )),
+    }
 }
 
-impl PublisherKind {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Stdout => "stdout",
-            Self::File => "file",
-            Self::Log => "log",
-            Self::Kafka => "kafka",
-            Self::Webhook => "webhook",
+fn read_one(mut table: Dict, path: &str) -> Result<NamedPublisher, figment::Error> {
+    let name = table.remove(NAME);
+    let Some(kind) = table.remove(KIND) else {
+        return Err(without_kind(&table, path));
+    };
+    let kind = kind.as_str().map_or_else(|| format!("{kind:?}"), str::to_owned);
+    let kind = kind.as_str();
+    let config = match PublisherConfig::read(kind, &Table(&table)) {
+        Ok(read) => read.map_err(|error| match &error.kind {
+            Kind::MissingField(field) => missing(kind, field, path),
+            Kind::UnknownField(..) => of_another_kind(&table, path, Some(kind)).unwrap_or_else(|| below(path, error)),
+            _ => below(path, error),
+        })?,
+        Err(NoSuchKind::Unknown) if kind == "webhook" => {
+            let reason = "is called http now; set publisher.format = \"discord\", and move style, username, title, text and \
+                          fields to publisher.discord";
+            return Err(error(&format!("{path}.{KIND}"), reason));
+        }
+        Err(NoSuchKind::Unknown) => {
+            let unknown = Kind::UnknownVariant(kind.to_owned(), PublisherConfig::KINDS);
+            return Err(figment::Error::from(unknown).with_path(&format!("{path}.{KIND}")));
+        }
+        Err(_) => {
+            let product = if kind == "kafka" { "Kafka" } else { kind };
+            let reason = format!(
+                "this program was built without {product}; build it with the feature `{kind}`, or use another one"
+            );
+            return Err(error(&format!("{path}.{KIND}"), &reason));
+        }
+    };
+    let name = match &name {
+        None => kind.to_owned(),
+        Some(name) => match name.as_str() {
+            Some(name) if !name.trim().is_empty() => name.to_owned(),
+            _ => return Err(error(&format!("{path}.{NAME}"), "must be a text that is not empty")),
+        },
+    };
+    Ok(NamedPublisher {
+        name,
+        config,
+        path: path.to_owned(),
+    })
+}
+
+/// What to say of settings that do not say which publisher they are for.
+fn without_kind(table: &Dict, path: &str) -> figment::Error {
+    let known: Vec<&'static str> = PublisherConfig::KINDS
+        .iter()
+        .flat_map(|kind| known_settings(kind))
+        .collect();
+    let unknown = table.keys().find(|key| !known.contains(&key.as_str()));
+    match (unknown, of_another_kind(table, path, None)) {
+        (Some(key), _) => {
+            let mut all = vec![KIND];
+            for name in known {
+                if !all.contains(&name) {
+                    all.push(name);
+                }
+            }
+            let unknown = Kind::UnknownField(key.clone(), Box::leak(all.into_boxed_slice()));
+            figment::Error::from(unknown).with_path(path)
+        }
+        (None, Some(error)) => error,
+        (None, None) => missing("", KIND, path),
+    }
+}
+
+/// What to say of a setting that a publisher cannot be without.
+fn missing(kind: &str, field: &str, path: &str) -> figment::Error {
+    let reason = match field {
+        "path" => format!("the {kind} publisher needs one, such as {path}.path = \"events.jsonl\""),
+        "url" => {
+            let variable = format!("{path}.url").to_uppercase().replace('.', ENV_SEPARATOR);
+            format!(
+                "the {kind} publisher needs the address that the receiver shows, best given by the environment: \
+                 {ENV_PREFIX}{variable}=https://…"
+            )
+        }
+        KIND => format!("say which publisher it is: {}", PublisherConfig::KINDS.join(", ")),
+        _ => format!("the {kind} publisher needs it"),
+    };
+    error(&format!("{path}.{field}"), &format!("is missing; {reason}"))
+}
+
+/// What to say of a setting that was given although it is for another publisher.
+fn of_another_kind(table: &Dict, path: &str, kind: Option<&str>) -> Option<figment::Error> {
+    let own = kind.map(known_settings).unwrap_or_default();
+    let misplaced = table.keys().find(|key| !own.contains(&key.as_str()))?;
+    let others: Vec<&str> = PublisherConfig::KINDS
+        .iter()
+        .copied()
+        .filter(|other| known_settings(other).contains(&misplaced.as_str()))
+        .collect();
+    let first = others.first()?;
+    let (names, s) = (others.join(" and "), if others.len() == 1 { "" } else { "s" });
+    let reason = format!("is for the {names} publisher{s}; set {path}.kind = {first:?}, or leave it out");
+    Some(error(&format!("{path}.{misplaced}"), &reason))
+}
+
+/// What can be set for a kind, as its type says when it is given something else.
+fn known_settings(kind: &str) -> Vec<&'static str> {
+    let nonsense = Dict::from([("?".to_owned(), Value::from(0))]);
+    match PublisherConfig::read(kind, &Table(&nonsense)) {
+        Ok(Err(error)) => match error.kind {
+            Kind::UnknownField(_, known) => known.to_vec(),
+            _ => Vec::new(),
+        },
+        _ => Vec::new(),
+    }
+}
+
+struct Table<'a>(&'a Dict);
+
+impl Settings for Table<'_> {
+    type Error = figment::Error;
+
+    fn read<T: DeserializeOwned>(&self) -> Result<T, figment::Error> {
+        Value::from(self.0.clone()).deserialize()
+    }
+}
+
+fn table(value: Value, path: &str) -> Result<Dict, figment::Error> {
+    value.into_dict().ok_or_else(|| error(path, "must be a table"))
+}
+
+/// The same error, of a setting below `path`.
+fn below(path: &str, mut error: figment::Error) -> figment::Error {
+    error.path.splice(0..0, path.split('.').map(str::to_owned));
+    error
+}
+
+fn error(path: &str, reason: &str) -> figment::Error {
+    figment::Error::from(reason.to_owned()).with_path(path)
+}
+
+impl NamedPublisher {
+    /// Standard output.
+    pub(super) fn stdout() -> Self {
+        Self {
+            name: "stdout".to_owned(),
+            config: PublisherConfig::Stdout(StdoutOptions::default()),
+            path: "publisher".to_owned(),
         }
     }
-}
 
-/// Read and not looked at, so that the message can be about the program and not about a key.
-#[cfg(not(feature = "kafka"))]
-mod left_out {
-    pub type Format = figment::value::Value;
-    pub type Route = figment::value::Value;
-    pub type UnknownTopic = figment::value::Value;
-    pub type RecordTimestamp = figment::value::Value;
-}
-#[cfg(not(feature = "kafka"))]
-use left_out::{Format, RecordTimestamp, Route, UnknownTopic};
-
-impl PublisherConfig {
-    /// What to say of a field that was given although it is for another publisher, and the field.
-    pub(super) fn misplaced(&self) -> Option<(&'static str, String)> {
-        use PublisherKind::{File, Kafka, Log, Webhook};
-        let given: [(_, &[PublisherKind], _); 17] = [
-            ("path", &[File], self.path.is_some()),
-            ("fsync", &[File], self.fsync.is_some()),
-            ("level", &[Log], self.level.is_some()),
-            ("payload_limit", &[Log], self.payload_limit.is_some()),
-            ("url", &[Webhook], self.url.is_some()),
-            ("style", &[Webhook], self.style.is_some()),
-            ("username", &[Webhook], self.username.is_some()),
-            ("title", &[Webhook], self.title.is_some()),
-            ("text", &[Webhook], self.text.is_some()),
-            ("fields", &[Webhook], self.fields.is_some()),
-            ("concurrency", &[Webhook], self.concurrency.is_some()),
-            ("answer_within", &[Kafka, Webhook], self.answer_within.is_some()),
-            ("format", &[Kafka], self.format.is_some()),
-            ("routes", &[Kafka], self.routes.is_some()),
-            ("id_header", &[Kafka], self.id_header.is_some()),
-            ("unknown_topic", &[Kafka], self.unknown_topic.is_some()),
-            ("timestamp", &[Kafka], self.timestamp.is_some()),
-        ];
-        let (field, kinds, _) = given
-            .into_iter()
-            .find(|(_, kinds, given)| *given && self.kind.is_none_or(|kind| !kinds.contains(&kind)))?;
-        let names: Vec<_> = kinds.iter().map(|kind| kind.name()).collect();
-        let (names, first) = (names.join(" and "), names[0]);
-        let s = if kinds.len() == 1 { "" } else { "s" };
-        let reason = format!("is for the {names} publisher{s}; set publisher.kind = {first:?}, or leave it out");
-        Some((field, reason))
-    }
-
-    /// How long to wait for an answer, if the relay waits for `publish_timeout`.
-    fn patience(&self, publish_timeout: Duration) -> Duration {
-        self.answer_within.unwrap_or(publish_timeout * 2 / 3)
-    }
-
-    /// The log publisher's options.
-    pub fn log(&self) -> LogOptions {
-        let defaults = LogOptions::default();
-        LogOptions {
-            level: self.level.unwrap_or(defaults.level),
-            payload_limit: self.payload_limit.unwrap_or(defaults.payload_limit),
-        }
-    }
-
-    /// The webhook publisher's options, if it has an address. `publish_timeout` is how long the relay waits for any
-    /// answer.
-    pub fn webhook(&self, publish_timeout: Duration) -> Option<WebhookOptions> {
-        let defaults = WebhookOptions::new(self.url.clone()?);
-        Some(WebhookOptions {
-            style: self.style.unwrap_or(defaults.style),
-            username: self.username.clone(),
-            title: self.title.clone().unwrap_or(defaults.title),
-            text: self.text.clone().unwrap_or(defaults.text),
-            fields: self.fields.clone().unwrap_or_default(),
-            concurrency: self.concurrency.unwrap_or(defaults.concurrency),
-            answer_within: self.patience(publish_timeout),
-            ..defaults
+    /// Says which of its settings cannot work.
+    pub(super) fn check(&self, context: &PublisherContext, figment: &Figment) -> Result<(), Problem> {
+        self.config.validate(context).map_err(|invalid| {
+            let field = self.field_of(&invalid);
+            match &*field {
+                "kafka.brokers" if invalid.value == "[]" => Problem::new(no_brokers()),
+                field if figment.find_value(field).is_ok() && invalid.field == "answer_within" => {
+                    Problem::of_field(figment, field, &invalid.remedy)
+                }
+                field => Problem::of_value(figment, field, &invalid.value, &invalid.remedy),
+            }
         })
     }
 
-    /// The Kafka publisher's options. `publish_timeout` is how long the relay waits for any answer.
-    #[cfg(feature = "kafka")]
-    pub(super) fn kafka(&self, connection: posthaste_kafka::Connection, publish_timeout: Duration) -> KafkaOptions {
-        let defaults = KafkaOptions::new(connection);
-        KafkaOptions {
-            format: self.format.unwrap_or(defaults.format),
-            routes: self.routes.clone().unwrap_or_default(),
-            id_header: self.id_header.clone(),
-            unknown_topic: self.unknown_topic.unwrap_or_default(),
-            timestamp: self.timestamp.unwrap_or_default(),
-            answer_within: self.patience(publish_timeout),
-            ..defaults
+    /// The whole name of a setting. Kafka publishers that name no cluster have that of the section `kafka`.
+    pub fn field_of(&self, invalid: &InvalidOption) -> String {
+        match (&self.config, invalid.field.strip_prefix("connection.")) {
+            #[cfg(feature = "kafka")]
+            (PublisherConfig::Kafka(options), Some(field)) if options.connection.brokers.is_empty() => {
+                format!("kafka.{field}")
+            }
+            _ => format!("{}.{}", self.path, invalid.field),
         }
     }
+}
+
+fn no_brokers() -> String {
+    "kafka.brokers: is missing; name at least one broker, such as kafka.brokers = [\"127.0.0.1:9092\"]".to_owned()
 }

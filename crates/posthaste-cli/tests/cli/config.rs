@@ -296,7 +296,7 @@ fn flags_make_the_log_louder_and_quieter() {
     }
     let away = [
         "--set",
-        "publisher.kind=webhook",
+        "publisher.kind=http",
         "--set",
         "publisher.url=http://127.0.0.1:1/x",
     ];

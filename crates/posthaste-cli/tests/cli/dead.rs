@@ -20,7 +20,7 @@ on_every_database!(
 /// Each message has one attempt, at an address where nobody listens.
 const DYING: [&str; 10] = [
     "--set",
-    "publisher.kind=webhook",
+    "publisher.kind=http",
     "--set",
     "publisher.url=http://127.0.0.1:1/x",
     "--set",
@@ -295,7 +295,7 @@ fn dead_messages_can_be_enqueued_in_another_outbox(place: &Place) {
     }
     let away = [
         "--set",
-        "publisher.kind=webhook",
+        "publisher.kind=http",
         "--set",
         "publisher.url=http://127.0.0.1:1/x",
     ];

@@ -33,7 +33,7 @@ fn what_a_producer_wrote_cannot_control_the_operators_terminal() {
         "--set",
         "relay.breaker.enabled=false",
     ];
-    let died = place.run(&[&["run", "--drain", "--set", "publisher.kind=webhook"], &failing[..]].concat());
+    let died = place.run(&[&["run", "--drain", "--set", "publisher.kind=http"], &failing[..]].concat());
     assert_harmless(&died.stderr);
     assert_harmless(&place.run(&["dead", "list"]).success().stdout);
     assert_harmless(&place.run(&["status", "--namespace", HOSTILE]).success().stdout);

@@ -101,17 +101,18 @@ fn messages_are_posted_to_the_webhook_that_the_environment_names() {
     let receiver = Receiver::start();
     let place = Place::with_sqlite()
         .migrated()
-        .set("PUBLISHER__KIND", "webhook")
+        .set("PUBLISHER__KIND", "http")
+        .set("PUBLISHER__FORMAT", "discord")
         .set("PUBLISHER__URL", &receiver.url());
     place.write(
         "posthaste.toml",
-        "[publisher]\nusername = 'Coffee'\ntitle = '{payload.guest} gave {payload.amount}'\ntext = '{topic}'\n\
+        "[publisher.discord]\nusername = 'Coffee'\ntitle = '{payload.guest} gave {payload.amount}'\ntext = '{topic}'\n\
          fields = [{ name = 'Key', value = '{key}' }]",
     );
     let payload = r#"{"guest": "ann", "amount": 5}"#;
     let id = place.enqueue(&["--topic", "donations", "--key", "g-1", "--payload", payload]);
     let checked = place.run(&["run", "--check"]).success();
-    let found = format!("publisher  webhook, {} answers 200 OK", receiver.address);
+    let found = format!("publisher  http, {} answers 200 OK", receiver.address);
     assert!(checked.stdout.contains(&found), "{checked:?}");
     assert!(receiver.posts().is_empty(), "a check posts nothing");
 
@@ -140,7 +141,8 @@ fn a_receivers_certificate_must_be_signed_by_somebody_whom_the_system_trusts() {
     let (receiver, certificate) = Receiver::start_with_tls();
     let place = Place::with_sqlite()
         .migrated()
-        .set("PUBLISHER__KIND", "webhook")
+        .set("PUBLISHER__KIND", "http")
+        .set("PUBLISHER__FORMAT", "discord")
         .set("PUBLISHER__URL", &receiver.url().replace("http:", "https:"));
     place
         .run(&["run", "--check"])
@@ -162,30 +164,34 @@ fn a_receivers_certificate_must_be_signed_by_somebody_whom_the_system_trusts() {
 fn a_receiver_that_is_away_is_said_by_the_check() {
     let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let place = Place::empty()
-        .set("PUBLISHER__KIND", "webhook")
+        .set("PUBLISHER__KIND", "http")
         .set("PUBLISHER__URL", &format!("http://{gone}/{SECRET}"));
     let ran = place.run(&["run", "--check"]);
-    ran.fails_with(&[&format!("webhook at {gone}: cannot be reached"), "check publisher.url"]);
+    ran.fails_with(&[
+        &format!("HTTP receiver {gone}: cannot be reached"),
+        "check publisher.url",
+    ]);
     assert!(!ran.stderr.contains(SECRET), "{ran:?}");
 }
 
 #[test]
 fn settings_of_a_webhook_are_refused_by_field_and_its_address_is_never_quoted() {
     let url = format!("url = 'https://example.org/{SECRET}'\n");
-    let with = |lines: &str| format!("[publisher]\nkind = 'webhook'\n{url}{lines}");
+    let with = |lines: &str| format!("[publisher]\nkind = 'http'\n{url}{lines}");
+    let discord = |lines: &str| with(&format!("format = 'discord'\n[publisher.discord]\n{lines}"));
     let cases = [
-        ("[publisher]\nkind = 'webhook'".to_owned(), "publisher.url: is missing"),
+        ("[publisher]\nkind = 'http'".to_owned(), "publisher.url: is missing"),
         (
-            format!("[publisher]\nkind = 'webhook'\nurl = 'example.org/{SECRET}'"),
-            "publisher.url = (hidden): not an address of a webhook",
+            format!("[publisher]\nkind = 'http'\nurl = 'example.org/{SECRET}'"),
+            "publisher.url = (hidden): not an address; write https://host/path",
         ),
         (
-            format!("[publisher]\nkind = 'webhook'\nurl = 'https://example.org/{SECRET}"),
+            format!("[publisher]\nkind = 'http'\nurl = 'https://example.org/{SECRET}"),
             "posthaste.toml: ",
         ),
         (
             format!("[publisher]\nkind = 'file'\npath = 'x'\n{url}"),
-            "publisher.url = (hidden): is for the webhook publisher; set publisher.kind = \"webhook\"",
+            "publisher.url = (hidden): is for the http publisher; set publisher.kind = \"http\"",
         ),
         (
             with("level = 'info'"),
@@ -193,27 +199,31 @@ fn settings_of_a_webhook_are_refused_by_field_and_its_address_is_never_quoted() 
         ),
         (
             "[publisher]\nanswer_within = '1s'".to_owned(),
-            "publisher.answer_within = \"1s\": is for the kafka and webhook publishers",
+            "publisher.answer_within = \"1s\": is for the kafka and http publishers",
         ),
         (
             with("answer_within = '1h'"),
             "publisher.answer_within = \"1h\": must be below relay.publish_timeout",
         ),
         (
-            with("title = '{colour}'"),
-            "publisher.title = \"{colour}\": `{colour}` is not known; use topic, event_type",
+            discord("title = '{colour}'"),
+            "publisher.discord.title = \"{colour}\": `{colour}` is not known; use topic, event_type",
         ),
         (
-            with("username = 'Discord'"),
-            "publisher.username = \"Discord\": is refused by Discord",
+            discord("username = 'Discord'"),
+            "publisher.discord.username = \"Discord\": is refused by Discord",
         ),
         (
-            with("style = 'card'"),
-            "publisher.style = \"card\": unknown value; use embed",
+            discord("style = 'card'"),
+            "publisher.discord.style = \"card\": unknown value; use embed",
         ),
         (
-            with("fields = [{ name = 'a', value = '{' }]"),
-            "publisher.fields.0.value = \"{\": a `{` is not closed",
+            discord("fields = [{ name = 'a', value = '{' }]"),
+            "publisher.discord.fields.0.value = \"{\": a `{` is not closed",
+        ),
+        (
+            "[publisher]\nkind = 'webhook'".to_owned(),
+            "publisher.kind = \"webhook\": is called http now; set publisher.format = \"discord\"",
         ),
         (with("concurrency = 0"), "publisher.concurrency = 0: must be 1 to 1000"),
     ];

@@ -110,7 +110,7 @@ fn an_open_circuit_is_reported_and_does_not_make_a_relay_unready() {
     }
     let away = [
         "--set",
-        "publisher.kind=webhook",
+        "publisher.kind=http",
         "--set",
         "publisher.url=http://127.0.0.1:1/x",
     ];

@@ -90,7 +90,7 @@ fn a_database_is_named_by_a_file_by_a_flag_and_by_a_map() {
 /// A webhook that nobody listens at.
 const AWAY: [&str; 4] = [
     "--set",
-    "publisher.kind=webhook",
+    "publisher.kind=http",
     "--set",
     "publisher.url=http://127.0.0.1:1/x",
 ];

@@ -67,6 +67,12 @@ impl Batch {
         Self { deliveries, lease }
     }
 
+    /// A batch of other deliveries under the same lease, such as of some of these.
+    #[must_use]
+    pub fn of(&self, deliveries: Vec<Delivery>) -> Self {
+        Self::new(deliveries, Arc::clone(&self.lease))
+    }
+
     /// Whether the message may still be handed to the broker: its lease has time left, the circuit to the broker lets it
     /// through and nobody asked to stop.
     pub fn may_send(&self, id: MessageId) -> bool {

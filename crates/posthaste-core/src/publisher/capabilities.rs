@@ -72,4 +72,26 @@ impl Capabilities {
         self.dedupes = true;
         self
     }
+
+    /// Those of two publishers together: what both can do, and all that either asks for.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            order: match (self.order, other.order) {
+                (LaneOrder::Pipelined, LaneOrder::Pipelined) => LaneOrder::Pipelined,
+                _ => LaneOrder::OneAtATime,
+            },
+            max_batch: least(self.max_batch, other.max_batch),
+            max_bytes: least(self.max_bytes, other.max_bytes),
+            max_in_flight: least(self.max_in_flight, other.max_in_flight),
+            dedupes: self.dedupes && other.dedupes,
+        }
+    }
+}
+
+fn least<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
 }

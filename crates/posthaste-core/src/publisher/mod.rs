@@ -13,13 +13,14 @@ pub use self::batch::{Batch, Delivery, LeaseCheck};
 pub use self::capabilities::{Capabilities, LaneOrder};
 pub use self::error::{ErrorKind, ErrorScope, PublishError};
 pub use self::outcome::{Outcome, Receipt, Report};
+use crate::message::Message;
 
 /// Hands messages to a broker.
 ///
 /// # Contract
 /// - Report exactly one [`Outcome`] for each message of the batch, as soon as it is known. What is not reported when
 ///   `publish` returns, or when it panics, counts as [`ErrorKind::Unknown`].
-/// - A batch may hold several messages of one lane (see [`Message::lane`](crate::Message::lane)), always in order. Hand a
+/// - A batch may hold several messages of one lane (see [`Message::lane`]), always in order. Hand a
 ///   message over only when its predecessors of the lane were acknowledged, or when the transport itself guarantees that
 ///   they come first. After a failure report the rest of that lane as [`Outcome::NotAttempted`]. Other lanes go on.
 /// - Right before handing over a message ask [`Batch::may_send`]; if it says no, report [`Outcome::NotAttempted`] for it
@@ -41,6 +42,13 @@ pub trait Publisher: Send + Sync + 'static {
     /// What it can do and what it asks for. Read once, when the relay starts.
     fn capabilities(&self) -> Capabilities {
         Capabilities::default()
+    }
+
+    /// Where a message goes, if the publisher can tell beforehand and has several destinations that fail or fall silent
+    /// each on its own. One that does is then given no more than its share of what may be in flight, and the others go on.
+    /// Failures of a destination are reported under the same name, see [`PublishError::at`].
+    fn destination(&self, _: &Message) -> Option<Arc<str>> {
+        None
     }
 
     /// Whether messages could be published now, without publishing any: a description of what was found, or why not.
@@ -69,6 +77,10 @@ impl<P: Publisher + ?Sized> Publisher for Arc<P> {
 
     fn capabilities(&self) -> Capabilities {
         (**self).capabilities()
+    }
+
+    fn destination(&self, message: &Message) -> Option<Arc<str>> {
+        (**self).destination(message)
     }
 
     async fn check(&self) -> Result<String, PublishError> {

@@ -1,12 +1,18 @@
 //! The file publisher's settings.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
+use posthaste_core::Publisher;
 use serde::{Deserialize, Serialize};
+
+use super::FilePublisher;
+use crate::config::{InvalidOption, PublisherContext, PublisherOptions};
 
 /// Which file, and how surely.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[non_exhaustive]
 pub struct FileOptions {
     /// The file. It is created if it is missing; its directory is not, so that a missing mount is noticed.
     pub path: PathBuf,
@@ -23,6 +29,26 @@ impl FileOptions {
             path: path.into(),
             fsync: true,
         }
+    }
+
+    /// Whether each batch is forced to disk before it counts as delivered.
+    #[must_use]
+    pub fn fsync(mut self, fsync: bool) -> Self {
+        self.fsync = fsync;
+        self
+    }
+}
+
+impl PublisherOptions for FileOptions {
+    fn validate(&self, _: &PublisherContext) -> Result<(), InvalidOption> {
+        Ok(())
+    }
+
+    fn build(self, _: &PublisherContext) -> Result<Arc<dyn Publisher>, InvalidOption> {
+        let path = self.path.clone();
+        let opened = FilePublisher::open(self);
+        let publisher = opened.map_err(|error| InvalidOption::new("path", format!("{path:?}"), error.to_string()))?;
+        Ok(Arc::new(publisher))
     }
 }
 

@@ -49,7 +49,7 @@ impl<'a> Desk<'a> {
             batch,
             ongoing,
             patience: Patience {
-                within: publisher.options.answer_within,
+                within: publisher.options.effective_answer_within(),
                 is_over: AtomicBool::new(false),
             },
             turns: AtomicUsize::new(0),

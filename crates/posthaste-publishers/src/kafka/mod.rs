@@ -20,4 +20,3 @@ mod warmth;
 pub use self::options::{InvalidKafkaOptions, KafkaOptions, RecordTimestamp, UnknownTopic};
 pub use self::producer::wait_for_threads;
 pub use self::publisher::{Cluster, KafkaPublisher};
-pub use self::route::Route;

@@ -1,7 +1,9 @@
 //! The Kafka publisher's settings.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use posthaste_core::Publisher;
 use posthaste_kafka::connection::MESSAGE_MAX_BYTES;
 use posthaste_kafka::event::Format;
 use posthaste_kafka::{Connection, InvalidConnection};
@@ -9,12 +11,16 @@ use rdkafka::ClientConfig;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::route::Route;
+use super::publisher::KafkaPublisher;
+use crate::config::{InvalidOption, PublisherContext, PublisherOptions};
+use crate::routing::Route;
 
 /// Which cluster, and how messages become records.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[non_exhaustive]
 pub struct KafkaOptions {
-    /// The cluster. Its properties override [`DEFAULTS`](Self::DEFAULTS).
+    /// The cluster. Its properties override [`DEFAULTS`](Self::DEFAULTS). Defaults to that of the settings around it.
     pub connection: Connection,
     /// How a message becomes a record. Defaults to binary mode.
     pub format: Format,
@@ -29,8 +35,10 @@ pub struct KafkaOptions {
     pub timestamp: RecordTimestamp,
     /// How long a message, or the next of several with one key, may go without an answer before it is taken back and
     /// reported as failed. Keep it below the relay's `publish_timeout`, which only knows that the publisher is silent and
-    /// not why. A shorter `delivery.timeout.ms` counts for messages that are alone with their key. Defaults to 20 s.
-    pub answer_within: Duration,
+    /// not why. A shorter `delivery.timeout.ms` counts for messages that are alone with their key. Defaults to 20 s,
+    /// and in a configuration file to two thirds of the relay's `publish_timeout`.
+    #[serde(with = "humantime_serde")]
+    pub answer_within: Option<Duration>,
 }
 
 /// What stands in a record's timestamp, by which Kafka deletes records that are older than the topic's retention.
@@ -92,6 +100,8 @@ const OWNED: [(&str, &str); 3] = [
     ),
 ];
 
+const DEFAULT_ANSWER_WITHIN: Duration = Duration::from_secs(20);
+
 /// How long a message may wait for its acknowledgement unless `delivery.timeout.ms` says otherwise.
 const DELIVERY_TIMEOUT: Duration = Duration::from_mins(2);
 
@@ -117,13 +127,42 @@ impl KafkaOptions {
     pub fn new(connection: Connection) -> Self {
         Self {
             connection,
-            format: Format::default(),
-            routes: Vec::new(),
-            id_header: None,
-            unknown_topic: UnknownTopic::default(),
-            timestamp: RecordTimestamp::default(),
-            answer_within: Duration::from_secs(20),
+            ..Self::default()
         }
+    }
+
+    /// How a message becomes a record.
+    #[must_use]
+    pub fn format(mut self, format: Format) -> Self {
+        self.format = format;
+        self
+    }
+
+    /// One more rule that sends messages to other topics than their own.
+    #[must_use]
+    pub fn route(mut self, route: Route) -> Self {
+        self.routes.push(route);
+        self
+    }
+
+    /// How long a message may go without an answer.
+    #[must_use]
+    pub fn answer_within(mut self, answer_within: Duration) -> Self {
+        self.answer_within = Some(answer_within);
+        self
+    }
+
+    pub(super) fn effective_answer_within(&self) -> Duration {
+        self.answer_within.unwrap_or(DEFAULT_ANSWER_WITHIN)
+    }
+
+    /// The same, with what the settings around it say.
+    fn within(mut self, context: &PublisherContext) -> Result<Self, InvalidOption> {
+        if self.connection.brokers.is_empty() {
+            self.connection = context.kafka.clone();
+        }
+        self.answer_within = Some(context.answer_within(self.answer_within)?);
+        Ok(self)
     }
 
     /// Checks the settings, as far as that is possible without a connection, and returns those of the client library.
@@ -140,7 +179,7 @@ impl KafkaOptions {
                 remedy: remedy.to_owned(),
             })
         };
-        if self.answer_within.is_zero() {
+        if self.effective_answer_within().is_zero() {
             return refuse("answer_within", "0s".to_owned(), "must be above 0");
         }
         match &self.id_header {
@@ -163,6 +202,28 @@ impl KafkaOptions {
             Some(millis) => Duration::from_millis(millis),
             None => DELIVERY_TIMEOUT,
         }
+    }
+}
+
+impl From<InvalidKafkaOptions> for InvalidOption {
+    fn from(invalid: InvalidKafkaOptions) -> Self {
+        match invalid {
+            InvalidKafkaOptions::Connection(invalid) => {
+                Self::new(format!("connection.{}", invalid.field), invalid.value, invalid.remedy)
+            }
+            InvalidKafkaOptions::Field { field, value, remedy } => Self::new(field, value, remedy),
+        }
+    }
+}
+
+impl PublisherOptions for KafkaOptions {
+    fn validate(&self, context: &PublisherContext) -> Result<(), InvalidOption> {
+        let options = self.clone().within(context)?;
+        options.client_config().map(drop).map_err(Into::into)
+    }
+
+    fn build(self, context: &PublisherContext) -> Result<Arc<dyn Publisher>, InvalidOption> {
+        Ok(Arc::new(KafkaPublisher::new(self.within(context)?)?))
     }
 }
 

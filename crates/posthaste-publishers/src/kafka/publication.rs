@@ -201,7 +201,7 @@ impl<'a> Publication<'a> {
     /// The producer for lanes never gives up by itself, so it is replaced as soon as one of them waits too long. The other
     /// one does, message by message, and stays.
     async fn watch(&self, producers: &Producers<'_>) {
-        let within = self.publisher.options.answer_within;
+        let within = self.publisher.options.effective_answer_within();
         let mut watched = [
             (Role::Lanes, within, None::<Instant>),
             (Role::Lone, within + EXPIRY_SLACK, None),

@@ -51,9 +51,23 @@ impl KafkaPublisher {
     pub fn new(options: KafkaOptions) -> Result<Self, InvalidKafkaOptions> {
         let config = options.client_config()?;
         let (topics, warmth) = (Arc::default(), Arc::default());
-        let observer = Observer::new(options.unknown_topic, options.answer_within, &topics, &warmth);
+        let observer = Observer::new(
+            options.unknown_topic,
+            options.effective_answer_within(),
+            &topics,
+            &warmth,
+        );
         let observer = Arc::new(observer);
-        let slot = |role| Slot::new(role, &config, &observer, &warmth, &topics, options.answer_within);
+        let slot = |role| {
+            Slot::new(
+                role,
+                &config,
+                &observer,
+                &warmth,
+                &topics,
+                options.effective_answer_within(),
+            )
+        };
         let (lone, lanes) = (slot(Role::Lone), slot(Role::Lanes));
         // Settings that are wrong only together show when a client is made of them.
         lone.producer().map_err(posthaste_kafka::InvalidConnection::from)?;
@@ -118,7 +132,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long a question about topics or the cluster may take.
 fn ask_within(options: &KafkaOptions) -> Duration {
-    Duration::from_secs(5).min(options.answer_within / 4)
+    Duration::from_secs(5).min(options.effective_answer_within() / 4)
 }
 
 #[async_trait]

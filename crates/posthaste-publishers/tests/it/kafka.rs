@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use posthaste_core::publisher::{Delivery, ErrorKind, ErrorScope, LeaseCheck, Outcome};
 use posthaste_core::{Batch, Message, MessageId, Publisher, Report};
 use posthaste_kafka::event::Format;
-use posthaste_publishers::kafka::{KafkaPublisher, RecordTimestamp, Route, UnknownTopic};
+use posthaste_publishers::Route;
+use posthaste_publishers::kafka::{KafkaPublisher, RecordTimestamp, UnknownTopic};
 
 use crate::support::kafka;
 use crate::support::kafka::{Topic, failure, shared};
@@ -273,7 +274,7 @@ async fn publish_late(publisher: &KafkaPublisher, message: &Message) -> Outcome 
     let delivery = Delivery::new(message.clone(), YEARS_AGO.parse().unwrap());
     let outcome: Arc<Mutex<Option<Outcome>>> = Arc::default();
     let sink = Arc::clone(&outcome);
-    let report = Report::new(move |_, outcome| *sink.lock().unwrap() = Some(support::without_receipt(outcome)));
+    let report = Report::new(move |_, outcome| *sink.lock().unwrap() = Some(crate::support::without_receipt(outcome)));
     publisher
         .publish(Batch::new(vec![delivery], Arc::new(Always)), report)
         .await;

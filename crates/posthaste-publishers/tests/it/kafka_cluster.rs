@@ -22,7 +22,7 @@ fn cluster() -> Option<KafkaCluster> {
 
 fn publisher(topic: &Topic, answer_within: Duration) -> KafkaPublisher {
     let mut options = topic.options();
-    options.answer_within = answer_within;
+    options.answer_within = Some(answer_within);
     KafkaPublisher::new(options).unwrap()
 }
 

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use posthaste_core::publisher::{ErrorKind, ErrorScope, LeaseCheck, Outcome};
 use posthaste_core::{Batch, Message, MessageId, Publisher, Report};
-use posthaste_publishers::kafka::{KafkaPublisher, Route};
+use posthaste_publishers::Route;
+use posthaste_publishers::kafka::KafkaPublisher;
 use rdkafka::mocking::MockCluster;
 
 use crate::support::kafka::{Topic, failure};
@@ -242,7 +243,7 @@ async fn a_key_that_is_routed_to_several_topics_stops_in_all_of_them() {
     let payments = Topic::absent(&topic.brokers);
     create(&cluster, &payments);
     let mut options = topic.options();
-    options.answer_within = ANSWER_WITHIN;
+    options.answer_within = Some(ANSWER_WITHIN);
     options.routes = vec![Route {
         event_type: Some("acme.payment.*".to_owned()),
         to: payments.name.clone(),

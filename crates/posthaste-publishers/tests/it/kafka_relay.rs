@@ -61,7 +61,7 @@ async fn no_message_dies_of_a_partition_that_is_away_and_the_others_go_on() {
     let store = SqliteStore::connect(&directory.path().join("outbox.db")).await.unwrap();
     store.migrate().await.unwrap();
     let mut options = topic.options();
-    options.answer_within = Duration::from_secs(1);
+    options.answer_within = Some(Duration::from_secs(1));
     let config = RelayConfig {
         retry: RetryPolicy {
             max_attempts: 2,

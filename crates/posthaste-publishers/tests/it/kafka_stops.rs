@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use posthaste_core::publisher::{ErrorKind, LeaseCheck, Outcome};
 use posthaste_core::{Batch, Message, MessageId, Publisher, Report};
-use posthaste_publishers::kafka::{KafkaOptions, KafkaPublisher, Route};
+use posthaste_publishers::Route;
+use posthaste_publishers::kafka::{KafkaOptions, KafkaPublisher};
 
 use crate::support::kafka::{Topic, failure, shared};
 use crate::support::mock::{Cluster, SOON, cluster, keyed, numbers, run, slow};
@@ -51,7 +52,7 @@ fn stopped_at_the_third(topic: &Topic, outcomes: &[Outcome]) {
 fn scene() -> (Cluster, Topic, KafkaOptions) {
     let (cluster, topic) = cluster();
     let mut options = topic.options();
-    options.answer_within = SOON;
+    options.answer_within = Some(SOON);
     (cluster, topic, options)
 }
 
@@ -153,7 +154,7 @@ impl LeaseCheck for Later {
 async fn a_queue_that_stays_full_stops_its_key_although_the_next_one_finds_room() {
     let (cluster, topic, mut options) = scene();
     options.connection = options.connection.property("queue.buffering.max.messages", "1");
-    options.answer_within = Duration::from_millis(700);
+    options.answer_within = Some(Duration::from_millis(700));
     let publisher = warm(&topic, options).await;
     slow(&cluster, Duration::from_secs(2));
     let messages = run(&topic, "k", 2..5);

@@ -47,10 +47,7 @@ impl Lines {
 }
 
 fn at(level: LogLevel) -> LogPublisher {
-    LogPublisher::new(LogOptions {
-        level,
-        ..LogOptions::default()
-    })
+    LogPublisher::new(LogOptions::default().level(level))
 }
 
 /// Proves D10.
@@ -118,10 +115,7 @@ async fn a_message_that_the_filter_would_drop_is_not_delivered() {
 async fn payloads_are_cut_or_left_out_as_asked() {
     let (lines, _guard) = Lines::install("info");
     for payload_limit in [3, 0] {
-        let options = LogOptions {
-            payload_limit,
-            ..LogOptions::default()
-        };
+        let options = LogOptions::default().payload_limit(payload_limit);
         publish(&LogPublisher::new(options), &[message("", "äöüß")]).await;
     }
     let events = lines.events();

@@ -9,6 +9,14 @@ mod callback;
 mod each;
 #[cfg(feature = "file")]
 mod file;
+#[cfg(feature = "http")]
+mod http_cloudevents;
+#[cfg(feature = "http")]
+mod http_connections;
+#[cfg(feature = "http")]
+mod http_discord;
+#[cfg(feature = "http")]
+mod http_relay;
 #[cfg(feature = "kafka")]
 mod kafka;
 #[cfg(feature = "kafka")]
@@ -25,9 +33,6 @@ mod kafka_relay;
 mod kafka_stops;
 #[cfg(feature = "log")]
 mod log;
+mod rounds;
 #[cfg(feature = "stdout")]
 mod stdout;
-#[cfg(feature = "webhook")]
-mod webhook;
-#[cfg(feature = "webhook")]
-mod webhook_relay;

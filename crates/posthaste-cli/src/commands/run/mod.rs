@@ -12,7 +12,7 @@ use posthaste_core::{Publisher, StoreError};
 use posthaste_relay::Relay;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::config::{Config, Database, PublisherKind};
+use crate::config::{Config, Database};
 use crate::metrics::{self, Probes};
 use crate::wiring;
 use crate::{schema, shutdown};
@@ -67,7 +67,10 @@ impl Run {
         let Some(store) = stop.run_until_cancelled(waiting).await else {
             return Ok(());
         };
-        let prints_messages = config.publisher_kind()? == PublisherKind::Stdout;
+        let prints_messages = config
+            .publishers()?
+            .iter()
+            .any(|publisher| publisher.config.kind() == "stdout");
         let relay = Relay::new(store?, publisher).config(config.relay);
         probes.watch(relay.health());
         if self.drain {

@@ -24,7 +24,7 @@ pub fn cluster() -> (Cluster, Topic) {
 
 pub fn publisher(topic: &Topic, properties: &[(&str, &str)], answer_within: Duration) -> KafkaPublisher {
     let mut options = topic.options();
-    options.answer_within = answer_within;
+    options.answer_within = Some(answer_within);
     for (name, value) in properties {
         options.connection = options.connection.property(*name, *value);
     }

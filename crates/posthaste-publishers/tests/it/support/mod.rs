@@ -5,7 +5,7 @@
 pub mod kafka;
 #[cfg(feature = "kafka")]
 pub mod mock;
-#[cfg(feature = "webhook")]
+#[cfg(feature = "http")]
 pub mod receiver;
 
 use std::sync::{Arc, Mutex};

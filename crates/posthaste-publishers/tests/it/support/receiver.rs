@@ -13,7 +13,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use futures::stream;
-use posthaste_publishers::{WebhookOptions, WebhookUrl};
+use posthaste_publishers::{HttpFormat, HttpOptions, HttpUrl};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
@@ -25,6 +25,8 @@ pub enum Reply {
     Status(u16),
     /// 429, as Discord says it.
     Throttle(f64),
+    /// This status, and a `Retry-After` of so many seconds.
+    RetryAfter(u16, u64),
     /// Taken, and the last one for so many seconds.
     Last(f64),
     /// Not at all.
@@ -40,7 +42,9 @@ pub enum Reply {
 pub struct Post {
     pub uri: Uri,
     pub headers: HeaderMap,
+    /// As JSON, if it is.
     pub body: Value,
+    pub bytes: Bytes,
     pub at: Instant,
     pub taken: bool,
 }
@@ -59,6 +63,8 @@ impl Post {
 struct Seen {
     script: VecDeque<Reply>,
     otherwise: Option<Reply>,
+    /// Bodies with this text are answered with 422.
+    refused: Option<&'static str>,
     posts: Vec<Post>,
     in_flight: usize,
     most_in_flight: usize,
@@ -91,6 +97,11 @@ impl Receiver {
         self.seen().otherwise = reply;
     }
 
+    /// From now on bodies with this text are answered with 422.
+    pub fn refuse_bodies_with(&self, text: &'static str) {
+        self.seen().refused = Some(text);
+    }
+
     pub fn posts(&self) -> Vec<Post> {
         self.seen().posts.clone()
     }
@@ -106,11 +117,10 @@ impl Receiver {
     }
 
     /// Options that post here, with little patience.
-    pub fn options(&self) -> WebhookOptions {
-        WebhookOptions {
-            answer_within: Duration::from_secs(30),
-            ..WebhookOptions::new(url(self.address))
-        }
+    pub fn options(&self) -> HttpOptions {
+        HttpOptions::new(url(self.address))
+            .format(HttpFormat::Discord)
+            .answer_within(Duration::from_secs(30))
     }
 
     fn seen(&self) -> MutexGuard<'_, Seen> {
@@ -124,7 +134,7 @@ impl Drop for Receiver {
     }
 }
 
-pub fn url(address: SocketAddr) -> WebhookUrl {
+pub fn url(address: SocketAddr) -> HttpUrl {
     format!("http://{address}/api/webhooks/123456/{SECRET}")
         .parse()
         .unwrap()
@@ -159,10 +169,15 @@ async fn answer(
         seen.most_in_flight = seen.most_in_flight.max(seen.in_flight);
         let reply = seen.script.pop_front().or_else(|| seen.otherwise.clone());
         let reply = reply.unwrap_or(Reply::Status(204));
+        let refused = seen
+            .refused
+            .is_some_and(|text| String::from_utf8_lossy(&body).contains(text));
+        let reply = if refused { Reply::Status(422) } else { reply };
         seen.posts.push(Post {
             uri,
             headers,
-            body: serde_json::from_slice(&body).unwrap(),
+            body: serde_json::from_slice(&body).unwrap_or_default(),
+            bytes: body,
             at: Instant::now(),
             taken: matches!(
                 reply,
@@ -174,6 +189,10 @@ async fn answer(
     let _in_flight = InFlight(Arc::clone(&seen));
     match reply {
         Reply::Status(status) => StatusCode::from_u16(status).unwrap().into_response(),
+        Reply::RetryAfter(status, seconds) => {
+            let status = StatusCode::from_u16(status).unwrap();
+            (status, [("retry-after", seconds.to_string())]).into_response()
+        }
         Reply::Throttle(seconds) => {
             let body = json!({"message": "You are being rate limited.", "retry_after": seconds, "global": false});
             (StatusCode::TOO_MANY_REQUESTS, axum::Json(body)).into_response()

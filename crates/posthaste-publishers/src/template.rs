@@ -8,7 +8,7 @@ use serde_json::Value;
 
 /// A text, taken apart once. What is put in is never looked at for places again.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Template(Vec<Part>);
+pub(crate) struct Template(Vec<Part>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Part {
@@ -27,6 +27,7 @@ enum Place {
     AggregateType,
     AggregateId,
     CreatedAt,
+    Sequence,
     Attempt,
     Payload,
     /// The way into a JSON payload.
@@ -35,7 +36,7 @@ enum Place {
 }
 
 /// The names of places that stand for themselves.
-const PLACES: [(&str, Place); 11] = [
+const PLACES: [(&str, Place); 12] = [
     ("topic", Place::Topic),
     ("event_type", Place::EventType),
     ("id", Place::Id),
@@ -45,13 +46,14 @@ const PLACES: [(&str, Place); 11] = [
     ("aggregate_type", Place::AggregateType),
     ("aggregate_id", Place::AggregateId),
     ("created_at", Place::CreatedAt),
+    ("sequence", Place::Sequence),
     ("attempt", Place::Attempt),
     ("payload", Place::Payload),
 ];
 
 impl Template {
     /// Reads a text; the error says what is wrong with it.
-    pub(super) fn parse(text: &str) -> Result<Self, String> {
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let mut parts = Vec::new();
         let mut words = String::new();
         let mut rest = text;
@@ -85,7 +87,7 @@ impl Template {
 
     /// The text for a message, cut to `limit`. Where it is too long the payload is shortened first, so that what stands
     /// around it, such as the end of a block of code, stays whole.
-    pub(super) fn render(&self, delivery: &Delivery, limit: usize) -> String {
+    pub(crate) fn render(&self, delivery: &Delivery, limit: usize) -> String {
         let payload = payload_text(delivery);
         let text = self.fill(delivery, &payload);
         let over = units(&text).saturating_sub(limit);
@@ -145,6 +147,11 @@ impl Place {
             Self::AggregateType => or_empty(&message.aggregate_type),
             Self::AggregateId => or_empty(&message.aggregate_id),
             Self::CreatedAt => delivery.created_at.to_rfc3339_opts(SecondsFormat::Secs, true).into(),
+            Self::Sequence => delivery
+                .sequence
+                .map(|number| number.to_string())
+                .unwrap_or_default()
+                .into(),
             Self::Attempt => delivery.attempt.to_string().into(),
             Self::Payload => payload.into(),
             Self::InPayload(way) => in_payload(&message.payload, way).into(),
@@ -176,12 +183,12 @@ fn in_payload(payload: &[u8], way: &[String]) -> String {
 }
 
 /// How long a text is to a receiver. Nobody says in which unit it counts; UTF-16 is the largest that any would use.
-pub(super) fn units(text: &str) -> usize {
+pub(crate) fn units(text: &str) -> usize {
     text.chars().map(char::len_utf16).sum()
 }
 
 /// The text, or as much of it as fits with a mark that it was cut.
-pub(super) fn cut(text: &str, limit: usize) -> String {
+pub(crate) fn cut(text: &str, limit: usize) -> String {
     const MARK: char = '…';
     if units(text) <= limit {
         return text.to_owned();

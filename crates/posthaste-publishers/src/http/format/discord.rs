@@ -1,11 +1,16 @@
 //! A message as a notification in Discord's format.
 
+use bytes::Bytes;
 use chrono::SecondsFormat;
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderValue};
 use posthaste_core::publisher::Delivery;
 use serde_json::{Value, json};
 
-use super::options::{Style, Templates};
-use super::template::{cut, units};
+use super::Content;
+use super::discord_options::{DiscordOptions, Style, Templates};
+use crate::config::InvalidOption;
+use crate::template::{cut, units};
 
 /// Discord's limits.
 const CONTENT: usize = 2_000;
@@ -19,18 +24,34 @@ const EMBED: usize = 6_000;
 
 /// What a notification says.
 #[derive(Clone, Debug)]
-pub(super) struct Notice {
-    pub(super) style: Style,
-    pub(super) username: Option<String>,
-    pub(super) templates: Templates,
+pub(in crate::http) struct Notice {
+    style: Style,
+    username: Option<String>,
+    templates: Templates,
 }
 
 impl Notice {
+    pub(super) fn new(options: &DiscordOptions) -> Result<Self, InvalidOption> {
+        Ok(Self {
+            style: options.style,
+            username: options.username.clone(),
+            templates: options.templates()?,
+        })
+    }
+
+    pub(super) fn content(&self, delivery: &Delivery) -> Content {
+        let json = HeaderValue::from_static("application/json");
+        Content {
+            headers: HeaderMap::from_iter([(CONTENT_TYPE, json)]),
+            body: Bytes::from(self.body(delivery).to_string()),
+        }
+    }
+
     /// The body of the request.
-    pub(super) fn body(&self, delivery: &Delivery) -> Value {
+    fn body(&self, delivery: &Delivery) -> Value {
         let mut body = match self.style {
             Style::Embed => json!({ "embeds": [self.embed(delivery)] }),
-            Style::Text => json!({ "content": self.content(delivery) }),
+            Style::Text => json!({ "content": self.text(delivery) }),
         };
         if let Some(username) = &self.username {
             body["username"] = json!(username);
@@ -40,7 +61,7 @@ impl Notice {
         body
     }
 
-    fn content(&self, delivery: &Delivery) -> String {
+    fn text(&self, delivery: &Delivery) -> String {
         let title = self.title(delivery);
         let room = CONTENT - units(&title) - 1;
         match self.templates.text.render(delivery, room) {
@@ -95,21 +116,17 @@ mod tests {
     use chrono::DateTime;
     use posthaste_core::Message;
 
-    use super::super::options::{Field, WebhookOptions};
+    use super::super::discord_options::Field;
     use super::*;
 
     fn delivery(message: Message) -> Delivery {
         Delivery::new(message, DateTime::UNIX_EPOCH)
     }
 
-    fn notice(change: impl FnOnce(&mut WebhookOptions)) -> Notice {
-        let mut options = WebhookOptions::new("http://127.0.0.1/x".parse().unwrap());
+    fn notice(change: impl FnOnce(&mut DiscordOptions)) -> Notice {
+        let mut options = DiscordOptions::default();
         change(&mut options);
-        Notice {
-            style: options.style,
-            templates: options.templates().unwrap(),
-            username: options.username,
-        }
+        Notice::new(&options).unwrap()
     }
 
     fn field(name: &str, value: &str) -> Field {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use posthaste_core::publisher::{ErrorKind, LeaseCheck, Outcome, PublishError};
 use posthaste_core::{Batch, Message, MessageId, Publisher, Report};
-use posthaste_publishers::{WebhookOptions, WebhookPublisher};
+use posthaste_publishers::{HttpFormat, HttpOptions, HttpPublisher};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;
 
@@ -15,8 +15,8 @@ use crate::support::receiver;
 use crate::support::receiver::{Receiver, Reply, SECRET};
 use crate::support::{deliveries, message, publish, publish_without_lease};
 
-fn publisher(receiver: &Receiver) -> WebhookPublisher {
-    WebhookPublisher::new(receiver.options()).unwrap()
+fn publisher(receiver: &Receiver) -> HttpPublisher {
+    HttpPublisher::new(receiver.options()).unwrap()
 }
 
 #[track_caller]
@@ -46,22 +46,19 @@ async fn a_message_is_posted_as_a_card_in_discords_format() {
     assert_eq!(card["footer"]["text"], message.id.to_string());
     assert_eq!(post.text(), r#"{"amount":5,"note":"@everyone"}"#);
     assert_eq!(post.body["allowed_mentions"], serde_json::json!({"parse": []}));
-    assert_eq!(publisher.name(), "webhook");
+    assert_eq!(publisher.name(), "http");
 }
 
 #[tokio::test]
 async fn a_key_goes_out_in_order_and_keys_side_by_side_but_not_too_many() {
     let receiver = Receiver::start([]).await;
     receiver.otherwise(Some(Reply::Slow(Duration::from_millis(20))));
-    let options = WebhookOptions {
-        concurrency: 3,
-        ..receiver.options()
-    };
+    let options = receiver.options().concurrency(3);
     let keys = ["a", "b", "c", "d", "e"];
     let messages: Vec<Message> = (0..50)
         .map(|n| message(keys[n % 5], &format!("{}{}", keys[n % 5], n / 5)))
         .collect();
-    let outcomes = publish(&WebhookPublisher::new(options).unwrap(), &messages).await;
+    let outcomes = publish(&HttpPublisher::new(options).unwrap(), &messages).await;
     assert_eq!(outcomes, vec![Outcome::DELIVERED; 50]);
     assert_eq!(receiver.most_in_flight(), 3);
     let taken = receiver.taken();
@@ -87,15 +84,12 @@ async fn what_the_receiver_refuses_is_sorted_by_whose_fault_it_is() {
         (503, ErrorKind::Transport),
     ] {
         let receiver = Receiver::start([Reply::Status(status)]).await;
-        let options = WebhookOptions {
-            concurrency: 1,
-            ..receiver.options()
-        };
+        let options = receiver.options().concurrency(1);
         let messages = [message("a", "a0"), message("a", "a1"), message("b", "b0")];
-        let outcomes = publish(&WebhookPublisher::new(options).unwrap(), &messages).await;
+        let outcomes = publish(&HttpPublisher::new(options).unwrap(), &messages).await;
         let error = failure(&outcomes[0]);
         assert_eq!(error.kind, kind, "{status}: {error}");
-        assert!(error.message.starts_with("webhook at 127.0.0.1:"), "{error}");
+        assert!(error.message.starts_with("HTTP receiver 127.0.0.1:"), "{error}");
         assert_eq!(outcomes[1..], [Outcome::NotAttempted, Outcome::DELIVERED]);
         assert_eq!(receiver.taken(), ["b0"]);
     }
@@ -104,12 +98,9 @@ async fn what_the_receiver_refuses_is_sorted_by_whose_fault_it_is() {
 #[tokio::test]
 async fn a_rate_limit_is_waited_for_by_everybody_and_costs_no_attempt() {
     let receiver = Receiver::start([Reply::Throttle(0.5)]).await;
-    let options = WebhookOptions {
-        concurrency: 1,
-        ..receiver.options()
-    };
+    let options = receiver.options().concurrency(1);
     let messages = [message("a", "a0"), message("b", "b0"), message("", "c0")];
-    let outcomes = publish(&WebhookPublisher::new(options).unwrap(), &messages).await;
+    let outcomes = publish(&HttpPublisher::new(options).unwrap(), &messages).await;
     assert_eq!(outcomes, vec![Outcome::DELIVERED; 3]);
     assert_eq!(receiver.taken(), ["a0", "b0", "c0"]);
     let posts = receiver.posts();
@@ -132,11 +123,8 @@ async fn a_limit_that_was_announced_is_not_run_into() {
 async fn a_limit_that_outlasts_all_patience_is_told_to_everybody_and_nobody_waits_in_vain() {
     for reply in [Reply::Throttle(600.0), Reply::Last(600.0)] {
         let receiver = Receiver::start([reply.clone()]).await;
-        let options = WebhookOptions {
-            concurrency: 1,
-            ..receiver.options()
-        };
-        let publisher = WebhookPublisher::new(options).unwrap();
+        let options = receiver.options().concurrency(1);
+        let publisher = HttpPublisher::new(options).unwrap();
         let begin = Instant::now();
         let outcomes = publish(&publisher, &[message("a", "a0"), message("b", "b0")]).await;
         for (n, outcome) in outcomes.iter().enumerate() {
@@ -158,11 +146,8 @@ async fn a_limit_that_outlasts_all_patience_is_told_to_everybody_and_nobody_wait
 async fn a_receiver_that_asks_for_no_time_at_all_is_not_asked_again_at_once() {
     let receiver = Receiver::start([]).await;
     receiver.otherwise(Some(Reply::Throttle(0.0)));
-    let options = WebhookOptions {
-        answer_within: Duration::from_secs(3),
-        ..receiver.options()
-    };
-    let publisher = WebhookPublisher::new(options).unwrap();
+    let options = receiver.options().answer_within(Duration::from_secs(3));
+    let publisher = HttpPublisher::new(options).unwrap();
     let outcomes = publish(&publisher, &[message("a", "a0")]).await;
     assert!(matches!(failure(&outcomes[0]).kind, ErrorKind::Throttled { .. }));
     assert!(receiver.posts().len() <= 4, "{}", receiver.posts().len());
@@ -188,12 +173,9 @@ async fn a_message_that_was_told_how_long_to_wait_does_not_wait_in_vain() {
 #[tokio::test]
 async fn a_receiver_that_hangs_is_given_up_in_time() {
     let receiver = Receiver::start([Reply::Hang]).await;
-    let options = WebhookOptions {
-        answer_within: Duration::from_secs(1),
-        ..receiver.options()
-    };
+    let options = receiver.options().answer_within(Duration::from_secs(1));
     let begin = Instant::now();
-    let outcomes = publish(&WebhookPublisher::new(options).unwrap(), &[message("", "a")]).await;
+    let outcomes = publish(&HttpPublisher::new(options).unwrap(), &[message("", "a")]).await;
     let error = failure(&outcomes[0]);
     assert_eq!(error.kind, ErrorKind::Transport);
     assert!(error.message.contains("gave no answer in time"), "{error}");
@@ -209,7 +191,7 @@ async fn a_receiver_that_hangs_up_or_is_away_is_a_matter_of_the_way() {
         connection.read_u8().await.unwrap();
         connection.set_zero_linger().unwrap();
     });
-    let publisher = WebhookPublisher::new(WebhookOptions::new(receiver::url(address))).unwrap();
+    let publisher = HttpPublisher::new(HttpOptions::new(receiver::url(address)).format(HttpFormat::Discord)).unwrap();
     let outcomes = publish(&publisher, &[message("", "a")]).await;
     let error = failure(&outcomes[0]);
     assert_eq!(error.kind, ErrorKind::Transport);
@@ -274,11 +256,8 @@ async fn a_lease_that_ends_during_a_pause_ends_the_wait() {
 async fn batches_share_the_seats() {
     let receiver = Receiver::start([]).await;
     receiver.otherwise(Some(Reply::Slow(Duration::from_millis(20))));
-    let options = WebhookOptions {
-        concurrency: 2,
-        ..receiver.options()
-    };
-    let publisher = WebhookPublisher::new(options).unwrap();
+    let options = receiver.options().concurrency(2);
+    let publisher = HttpPublisher::new(options).unwrap();
     let batches: Vec<Vec<Message>> = (0..3).map(|_| [(); 5].map(|()| message("", "x")).into()).collect();
     let batches = batches.iter().map(|batch| publish(&publisher, batch));
     for outcomes in futures::future::join_all(batches).await {

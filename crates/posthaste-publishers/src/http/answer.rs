@@ -7,7 +7,7 @@ use http::{HeaderMap, StatusCode};
 use posthaste_core::publisher::{ErrorKind, ErrorScope, PublishError};
 use serde::Deserialize;
 
-use super::url::WebhookUrl;
+use super::url::HttpUrl;
 use crate::pace::MAX_PAUSE;
 
 /// What was answered.
@@ -63,7 +63,7 @@ impl Answer {
     }
 
     /// Whether the notification was taken, and if not, what to make of it.
-    pub(super) fn outcome(&self, url: &WebhookUrl) -> Result<(), PublishError> {
+    pub(super) fn outcome(&self, url: &HttpUrl) -> Result<(), PublishError> {
         let Some((kind, remedy)) = self.meaning() else {
             return Ok(());
         };
@@ -75,7 +75,7 @@ impl Answer {
             ErrorKind::Transport | ErrorKind::Throttled { .. } => ErrorScope::Broker,
             _ => ErrorScope::Message,
         };
-        let message = format!("webhook at {}: answered {}{said}; {remedy}", url.host(), self.status);
+        let message = format!("HTTP receiver {}: answered {}{said}; {remedy}", url.host(), self.status);
         Err(PublishError::new(kind, scope, message))
     }
 
@@ -83,14 +83,17 @@ impl Answer {
     /// it counts as transport, the circuit opens, and messages wait for an operator without being used up. Only what
     /// is about the notification itself is permanent.
     fn meaning(&self) -> Option<(ErrorKind, &'static str)> {
-        const ADDRESS: &str = "the webhook was removed or its address is wrong; correct publisher.url";
+        const ADDRESS: &str =
+            "the address is gone or wrong, or does not let us in; correct publisher.url, bearer_token or headers";
         const MOVED: &str = "redirections are not followed; correct publisher.url";
-        const PROXY: &str = "a proxy on the way wants to know who is asking; let this host through";
+        const PROXY: &str =
+            "a proxy on the way wants to know who is asking; let this host through, or set publisher.proxy";
         const WAIT: &str = "the receiver has trouble; it is tried again until it works";
-        const TEXT: &str = "the receiver refuses what the notification says; correct publisher.title, text and fields";
+        const TEXT: &str = "the receiver refuses what the event says; correct it, or publisher.format";
         const THREAD: &str = "this webhook belongs to a forum; add ?thread_id=… to publisher.url";
-        const SLOWER: &str = "the receiver asks for patience; lower publisher.concurrency if this happens often";
+        const SLOWER: &str = "the receiver asks to wait; lower publisher.concurrency if this happens often";
         let code = self.said.code.unwrap_or_default();
+        let throttled = |retry_after| (ErrorKind::Throttled { retry_after }, SLOWER);
         Some(match self.status.as_u16() {
             200..=299 => return None,
             300..=399 => (ErrorKind::Transport, MOVED),
@@ -98,10 +101,8 @@ impl Answer {
             400 | 413 | 422 => (ErrorKind::Permanent, TEXT),
             401 | 403 | 404 | 405 | 410 => (ErrorKind::Transport, ADDRESS),
             407 => (ErrorKind::Transport, PROXY),
-            429 => {
-                let retry_after = self.pause.unwrap_or(SOME_PATIENCE);
-                (ErrorKind::Throttled { retry_after }, SLOWER)
-            }
+            429 => throttled(self.pause.unwrap_or(SOME_PATIENCE)),
+            503 if let Some(pause) = self.pause => throttled(pause),
             // Gateways that find nobody behind them; 520 to 530 are Cloudflare's.
             502..=504 | 520..=530 => (ErrorKind::Transport, WAIT),
             500..=599 => (ErrorKind::Transient, WAIT),
@@ -146,16 +147,16 @@ fn asked_for(status: StatusCode, headers: &HeaderMap, in_body: Option<f64>) -> O
 }
 
 /// What was said, in one line, without the address and not too long.
-fn one_line(text: &str, url: &WebhookUrl) -> String {
+fn one_line(text: &str, url: &HttpUrl) -> String {
     let words: Vec<&str> = text.split_whitespace().collect();
-    super::template::cut(&url.blot(&words.join(" ")), LONGEST_SAYING)
+    crate::template::cut(&url.redact(&words.join(" ")), LONGEST_SAYING)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn url() -> WebhookUrl {
+    fn url() -> HttpUrl {
         "https://discord.com/api/webhooks/123456/hushhush".parse().unwrap()
     }
 
@@ -246,8 +247,8 @@ mod tests {
         let known = answer(404, &[], r#"{"message": "Unknown Webhook", "code": 10015}"#);
         assert_eq!(
             known.outcome(&url()).unwrap_err().message,
-            "webhook at discord.com: answered 404 Not Found (Unknown Webhook); the webhook was removed or its address is \
-             wrong; correct publisher.url"
+            "HTTP receiver discord.com: answered 404 Not Found (Unknown Webhook); the address is gone or wrong, or does not \
+             let us in; correct publisher.url, bearer_token or headers"
         );
         let page = format!(
             "<p>/api/webhooks/123456/hushhush\n was not found{}</p>",

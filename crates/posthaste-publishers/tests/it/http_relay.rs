@@ -5,7 +5,7 @@ use std::time::Duration;
 use posthaste_core::retry::{Backoff, RetryPolicy};
 use posthaste_core::store::SchemaStore;
 use posthaste_core::{AdminStore, BreakerConfig, Message, OutboxOptions, RelayStore};
-use posthaste_publishers::{WebhookOptions, WebhookPublisher};
+use posthaste_publishers::HttpPublisher;
 use posthaste_relay::{Relay, RelayConfig};
 use posthaste_sqlite::SqliteStore;
 use tokio::time::{Instant, sleep};
@@ -47,10 +47,7 @@ impl Scene {
     }
 
     fn relay(&self) -> Relay {
-        let options = WebhookOptions {
-            answer_within: Duration::from_secs(1),
-            ..self.receiver.options()
-        };
+        let options = self.receiver.options().answer_within(Duration::from_secs(1));
         let config = RelayConfig {
             retry: RetryPolicy {
                 max_attempts: 4,
@@ -64,7 +61,7 @@ impl Scene {
             },
             ..RelayConfig::default()
         };
-        Relay::new(self.store.clone(), WebhookPublisher::new(options).unwrap()).config(config)
+        Relay::new(self.store.clone(), HttpPublisher::new(options).unwrap()).config(config)
     }
 
     async fn count(&self) -> (u64, u64) {

@@ -1,0 +1,130 @@
+//! Requests to one address.
+
+use std::error::Error as _;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method, Request, header};
+use http_body_util::{BodyExt, Full};
+use hyper_rustls::HttpsConnector;
+use hyper_util::client::legacy::Client as HttpClient;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use posthaste_core::publisher::PublishError;
+use tokio::time::timeout;
+
+use super::answer::Answer;
+use super::connector::{Route, connector};
+use super::options::HttpOptions;
+use super::secret::Secret;
+use super::url::HttpUrl;
+use crate::config::InvalidOption;
+
+/// Connections to one receiver, kept open between requests.
+#[derive(Clone, Debug)]
+pub(super) struct Client {
+    url: HttpUrl,
+    authorization: Option<HeaderValue>,
+    /// For what follows the head of an answer.
+    body_timeout: Duration,
+    http: HttpClient<HttpsConnector<Route>, Full<Bytes>>,
+}
+
+/// Below what receivers and load balancers usually allow, so that a request seldom meets a closed connection.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The most of an answer's body that is read. Discord repeats the notification.
+const MAX_ANSWER_BYTES: usize = 64 * 1024;
+
+/// For what follows the head of an answer.
+const MAX_BODY_TIMEOUT: Duration = Duration::from_secs(2);
+
+impl Client {
+    pub(super) fn new(options: &HttpOptions) -> Result<Self, InvalidOption> {
+        let http = HttpClient::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(IDLE_TIMEOUT)
+            .build(connector(&options.tls, options.proxy.as_ref())?);
+        let bearer = |token: &Secret| -> Result<HeaderValue, InvalidOption> {
+            let mut value = HeaderValue::from_str(&format!("Bearer {}", token.reveal()))
+                .map_err(|_| InvalidOption::new("bearer_token", "***", "has characters that no header can have"))?;
+            value.set_sensitive(true);
+            Ok(value)
+        };
+        Ok(Self {
+            url: options.url.clone(),
+            authorization: options.bearer_token.as_ref().map(bearer).transpose()?,
+            body_timeout: MAX_BODY_TIMEOUT.min(options.effective_answer_within() / 4),
+            http,
+        })
+    }
+
+    pub(super) fn url(&self) -> &HttpUrl {
+        &self.url
+    }
+
+    /// Posts a body with these headers to the address, or to a variant of it.
+    pub(super) async fn post(&self, to: &str, headers: HeaderMap, body: Bytes) -> Result<Answer, PublishError> {
+        self.send(Method::POST, to, headers, body).await
+    }
+
+    /// Asks for the address. Discord shows the webhook; others answer something.
+    pub(super) async fn get(&self) -> Result<Answer, PublishError> {
+        self.send(Method::GET, self.url.reveal(), HeaderMap::new(), Bytes::new())
+            .await
+    }
+
+    async fn send(&self, method: Method, to: &str, headers: HeaderMap, body: Bytes) -> Result<Answer, PublishError> {
+        let agent = concat!("posthaste/", env!("CARGO_PKG_VERSION"));
+        let mut request = Request::builder()
+            .method(method)
+            .uri(to)
+            .header(header::USER_AGENT, agent)
+            .body(Full::new(body))
+            .map_err(|error| self.unavailable(&error.to_string()))?;
+        if let Some(authorization) = &self.authorization {
+            request
+                .headers_mut()
+                .insert(header::AUTHORIZATION, authorization.clone());
+        }
+        // Those of the settings come last and replace others.
+        request.headers_mut().extend(headers);
+        let response = self.http.request(request).await.map_err(|error| {
+            // The innermost cause is the telling one: `connection refused`, `certificate expired`.
+            let mut cause = error.source();
+            let mut text = error.to_string();
+            while let Some(inner) = cause {
+                text = inner.to_string();
+                cause = inner.source();
+            }
+            let what = if error.is_connect() {
+                "cannot be reached"
+            } else {
+                "hung up"
+            };
+            let failure = self.unavailable(&format!("{what}: {}", self.url.redact(&text)));
+            failure.caused_by(error)
+        })?;
+        let (head, mut body) = response.into_parts();
+        let mut read = Vec::new();
+        // The status has decided already; what cannot be read of the rest, or in time, changes nothing.
+        let rest = async {
+            while let Some(Ok(frame)) = body.frame().await {
+                if let Some(data) = frame.data_ref() {
+                    read.extend_from_slice(data);
+                }
+                if read.len() > MAX_ANSWER_BYTES {
+                    break;
+                }
+            }
+        };
+        let _ = timeout(self.body_timeout, rest).await;
+        Ok(Answer::new(head.status, &head.headers, &read))
+    }
+
+    pub(super) fn unavailable(&self, what: &str) -> PublishError {
+        PublishError::transport(format!(
+            "HTTP receiver {}: {what}; check publisher.url and the network; it is tried again until it works",
+            self.url.host()
+        ))
+    }
+}
