@@ -33,3 +33,8 @@ pub use log::{LogLevel, LogOptions, LogPublisher};
 pub use stdout::Stdout;
 #[cfg(feature = "webhook")]
 pub use webhook::{WebhookOptions, WebhookPublisher, WebhookUrl};
+
+/// Compiles the examples of the read-me.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct ReadMe;

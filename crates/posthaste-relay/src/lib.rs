@@ -60,3 +60,8 @@ pub use health::Health;
 pub use instrument::describe_metrics;
 pub use relay::{Relay, RelayError, RelayReport};
 pub use wake::LocalDoorbell;
+
+/// Compiles the examples of the read-me.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct ReadMe;
