@@ -26,7 +26,6 @@ pub(super) const SUITES: [Suite; 9] = [
     Suite {
         name: "core",
         packages: &[
-            "posthaste",
             "posthaste-core",
             "posthaste-derive",
             "posthaste-relay",
@@ -75,7 +74,15 @@ pub(super) const SUITES: [Suite; 9] = [
     },
     Suite {
         name: "examples",
-        packages: &["commerce", "donation", "logistics", "order-service", "usage"],
+        // And what they link, which needs every database and broker to be built.
+        packages: &[
+            "posthaste",
+            "commerce",
+            "donation",
+            "logistics",
+            "order-service",
+            "usage",
+        ],
         servers: &Kind::FIRST,
         ..NOTHING
     },
