@@ -8,6 +8,7 @@ mod kafka;
 mod layers;
 mod mysql;
 mod openssl;
+mod package;
 mod pgbouncer;
 mod postgres18;
 mod process;
@@ -36,6 +37,7 @@ enum Task {
     Check,
     Conformance(conformance::Arguments),
     Bench(bench::Arguments),
+    Package(package::Arguments),
     #[command(subcommand)]
     Services(services::Action),
 }
@@ -46,6 +48,7 @@ fn main() -> ExitCode {
         Task::Check => Ok(check::run()),
         Task::Conformance(arguments) => conformance::run(&arguments),
         Task::Bench(arguments) => bench::run(&arguments),
+        Task::Package(arguments) => package::run(&arguments),
         Task::Services(action) => services::run(&action),
     };
     done.unwrap_or_else(|error| {

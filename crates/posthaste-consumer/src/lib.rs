@@ -108,3 +108,8 @@ pub use once::Once;
 pub use posthaste_kafka::Connection;
 pub use received::{Payload, Raw, Received};
 pub use retention::{RetentionGap, retention_gaps};
+
+/// Compiles the examples of the read-me.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct ReadMe;

@@ -31,3 +31,8 @@ pub use publisher::{Batch, Capabilities, ErrorScope, Outcome, PublishError, Publ
 pub use retry::{Backoff, RetryPolicy};
 pub use store::{AdminStore, RelayStore, StoreError};
 pub use validate::InvalidMessage;
+
+/// Compiles the examples of the read-me.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct ReadMe;

@@ -9,3 +9,8 @@ pub mod event;
 pub mod topics;
 
 pub use connection::{Connection, InvalidConnection};
+
+/// Compiles the examples of the read-me.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct ReadMe;

@@ -191,3 +191,8 @@ pub fn own_map(prefix: &str) -> Result<TableMap, BadIdentifier> {
     let map = TableMap::with_prefix(prefix)?;
     Ok(map.with_times(Kind::Timestamp).without_split_index())
 }
+
+/// Compiles the examples of the read-me.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct ReadMe;

@@ -170,3 +170,8 @@ impl PostgresStore {
         format!("posthaste:{schema}")
     }
 }
+
+/// Compiles the examples of the read-me.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct ReadMe;

@@ -49,3 +49,8 @@ pub use routed::{Routed, Routes};
 pub use routing::Route;
 #[cfg(feature = "stdout")]
 pub use stdout::Stdout;
+
+/// Compiles the examples of the read-me.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct ReadMe;

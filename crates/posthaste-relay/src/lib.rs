@@ -41,3 +41,8 @@ pub use report::RelayReport;
 pub use upkeep::health::Health;
 pub use upkeep::instrument::describe_metrics;
 pub use upkeep::wake::LocalDoorbell;
+
+/// Compiles the examples of the read-me.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct ReadMe;

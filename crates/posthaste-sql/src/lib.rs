@@ -18,3 +18,8 @@ pub mod template;
 
 pub use row_change::RowChange;
 pub use table::TableMap;
+
+/// Compiles the examples of the read-me.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct ReadMe;

@@ -142,3 +142,8 @@ impl SqliteStore {
         }
     }
 }
+
+/// Compiles the examples of the read-me.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct ReadMe;

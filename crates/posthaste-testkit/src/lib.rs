@@ -28,3 +28,8 @@ pub use fit::fit;
 pub use memory::{MemoryInbox, MemoryLease, MemoryStore, MemoryTable, MemoryTx};
 pub use publishers::{Fault, FaultyPublisher, NullPublisher, RecordingPublisher, Rule};
 pub use table::{Need, Table};
+
+/// Compiles the examples of the read-me.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct ReadMe;

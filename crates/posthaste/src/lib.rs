@@ -1,4 +1,4 @@
-#![doc = include_str!("../../../README.md")]
+#![doc = include_str!("../README.md")]
 
 /// The vocabulary: messages, lifecycle and the traits of stores and publishers.
 pub use posthaste_core as core;

@@ -26,7 +26,6 @@ pub(super) const SUITES: [Suite; 9] = [
     Suite {
         name: "core",
         packages: &[
-            "posthaste",
             "posthaste-core",
             "posthaste-derive",
             "posthaste-relay",
@@ -75,7 +74,15 @@ pub(super) const SUITES: [Suite; 9] = [
     },
     Suite {
         name: "examples",
-        packages: &["commerce", "donation", "logistics", "order-service", "usage"],
+        // And what they link, which needs every database and broker to be built.
+        packages: &[
+            "posthaste",
+            "commerce",
+            "donation",
+            "logistics",
+            "order-service",
+            "usage",
+        ],
         servers: &Kind::FIRST,
         ..NOTHING
     },
@@ -95,7 +102,11 @@ pub(super) fn of(package: &str) -> Option<&'static Suite> {
 
 #[cfg(test)]
 mod tests {
-    use std::{collections::BTreeSet, fs};
+    use std::{
+        collections::BTreeSet,
+        fs,
+        path::{Path, PathBuf},
+    };
 
     use super::*;
     use crate::workspace;
@@ -104,16 +115,47 @@ mod tests {
     fn each_package_of_the_workspace_is_in_one_suite() {
         let mut listed: Vec<_> = SUITES.iter().flat_map(|suite| suite.packages).copied().collect();
         listed.sort_unstable();
-        let places = ["crates", "examples", "tools"].map(|place| workspace::root().join(place));
-        let dirs = places.iter().flat_map(|place| fs::read_dir(place).unwrap());
-        let manifests = dirs.map(|dir| dir.unwrap().path().join("Cargo.toml"));
-        let mut packages: BTreeSet<_> = manifests
+        let packages: BTreeSet<_> = manifests()
+            .iter()
             .map(|manifest| {
                 let manifest: toml::Table = fs::read_to_string(manifest).unwrap().parse().unwrap();
                 manifest["package"]["name"].as_str().unwrap().to_owned()
             })
             .collect();
-        packages.insert("xtask".to_owned());
         assert_eq!(listed, packages.iter().map(String::as_str).collect::<Vec<_>>());
+    }
+
+    /// Whoever adds the first test to such a target finds out here that it would not be run.
+    #[test]
+    fn a_target_that_is_not_tested_has_no_tests() {
+        for manifest in manifests() {
+            let text = fs::read_to_string(&manifest).unwrap();
+            let table: toml::Table = text.parse().unwrap();
+            let bins = table.get("bin").and_then(toml::Value::as_array).into_iter().flatten();
+            let is_left_out = |target: &toml::Value| target.get("test") == Some(&false.into());
+            if !bins.chain(table.get("lib")).any(is_left_out) {
+                continue;
+            }
+            let tests = files_with_tests(&manifest.with_file_name("src"));
+            assert!(tests.is_empty(), "{} has `test = false`: {tests:?}", manifest.display());
+        }
+    }
+
+    fn manifests() -> Vec<PathBuf> {
+        let places = ["crates", "examples", "tools"].map(|place| workspace::root().join(place));
+        let dirs = places.iter().flat_map(|place| fs::read_dir(place).unwrap());
+        let manifests = dirs.map(|dir| dir.unwrap().path().join("Cargo.toml"));
+        manifests.chain([workspace::root().join("xtask/Cargo.toml")]).collect()
+    }
+
+    fn files_with_tests(dir: &Path) -> Vec<PathBuf> {
+        let paths = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+        let (dirs, files): (Vec<_>, Vec<_>) = paths.partition(|path| path.is_dir());
+        let has_tests = |file: &PathBuf| {
+            let text = fs::read_to_string(file).unwrap();
+            text.contains("#[test]") || text.contains("#[tokio::test")
+        };
+        let here = files.into_iter().filter(has_tests);
+        here.chain(dirs.iter().flat_map(|dir| files_with_tests(dir))).collect()
     }
 }

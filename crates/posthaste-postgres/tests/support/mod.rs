@@ -1,6 +1,5 @@
 //! A migrated outbox of its own for every test, on the server that `cargo xtask test` starts.
 
-#[allow(dead_code, reason = "each test target uses its own part of this module")]
 pub mod log;
 pub mod own;
 
