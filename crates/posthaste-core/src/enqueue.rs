@@ -43,22 +43,22 @@ impl Default for OutboxOptions {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Enqueued {
     /// A row was written.
-    Now(MessageId),
+    Inserted(MessageId),
     /// A message with this dedupe key was there before; this is its id, and no row was written.
-    Before(MessageId),
+    Duplicate(MessageId),
 }
 
 impl Enqueued {
     /// The id under which the event is delivered, whoever enqueued it.
     pub fn id(self) -> MessageId {
         match self {
-            Self::Now(id) | Self::Before(id) => id,
+            Self::Inserted(id) | Self::Duplicate(id) => id,
         }
     }
 
     /// Whether this call wrote the row.
     pub fn is_new(self) -> bool {
-        matches!(self, Self::Now(_))
+        matches!(self, Self::Inserted(_))
     }
 }
 
@@ -158,7 +158,7 @@ impl Prepared {
                 if first {
                     stored[place]
                 } else {
-                    Enqueued::Before(stored[place].id())
+                    Enqueued::Duplicate(stored[place].id())
                 }
             })
             .collect()
@@ -179,10 +179,14 @@ mod tests {
         let prepared = Prepared::new(messages, &OutboxOptions::default()).unwrap();
         assert_eq!(prepared.rows.len(), 2);
         let [first, second] = [0, 1].map(|row| prepared.rows[row].message.id);
-        let outcomes = prepared.outcomes(&[Enqueued::Now(first), Enqueued::Now(second)]);
+        let outcomes = prepared.outcomes(&[Enqueued::Inserted(first), Enqueued::Inserted(second)]);
         assert_eq!(
             outcomes,
-            [Enqueued::Now(first), Enqueued::Now(second), Enqueued::Before(first)]
+            [
+                Enqueued::Inserted(first),
+                Enqueued::Inserted(second),
+                Enqueued::Duplicate(first)
+            ]
         );
     }
 

@@ -16,9 +16,9 @@ use crate::store::{StoreError, StoreErrorKind};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Handled<T = ()> {
     /// The handler ran; commit the transaction to keep both its effect and the record.
-    Now(T),
+    Applied(T),
     /// An earlier transaction handled it; the handler did not run.
-    Before,
+    Duplicate,
 }
 
 /// Why a delivery could not be handled. Either way the transaction must be rolled back.
@@ -98,7 +98,7 @@ impl fmt::Display for Mark {
 /// - The record is written on the caller's connection, inside the caller's transaction, before the handler runs: record
 ///   and effect commit together or not at all.
 /// - Of two transactions with the same key one waits for the other; if that one commits, the waiter sees
-///   [`Handled::Before`], if it rolls back, the waiter handles.
+///   [`Handled::Duplicate`], if it rolls back, the waiter handles.
 /// - **prove** fails unless the transaction in which the [`Mark`] was set is still open and can be committed, with
 ///   [`Mark::lost`] if it is gone. What is done between the proof and the commit is not covered by it.
 /// - A record is kept at least as long as the broker may deliver the message again; see [`InboxStore::purge`].
@@ -134,13 +134,13 @@ pub trait Inbox {
     {
         async move {
             if !self.record(tx, &key.to_string()).await? {
-                return Ok(Handled::Before);
+                return Ok(Handled::Duplicate);
             }
             let mark = Mark::unique();
             self.mark(tx, mark).await?;
             let done = handler(tx).await.map_err(InboxError::Handler)?;
             self.prove(tx, mark).await?;
-            Ok(Handled::Now(done))
+            Ok(Handled::Applied(done))
         }
     }
 }

@@ -172,9 +172,9 @@ impl<'a> OwnRows<'a> {
             write_batch(conn, statements, batch, &mut outcomes).await?;
         }
         let outcome = |row: &NewRow<'_>| match held.get(&row.id) {
-            Some(holder) => Enqueued::Before(*holder),
+            Some(holder) => Enqueued::Duplicate(*holder),
             // Removed, because an id that is given twice is written once.
-            None => outcomes.remove(&row.id).unwrap_or(Enqueued::Before(row.id)),
+            None => outcomes.remove(&row.id).unwrap_or(Enqueued::Duplicate(row.id)),
         };
         Ok(self.rows.iter().map(outcome).collect())
     }
@@ -330,7 +330,7 @@ async fn write_batch(
     match insert_rows(conn, statements, batch).await {
         Err(error) if number(&error) == Some(DUPLICATE) => {}
         done => {
-            outcomes.extend(batch.iter().map(|row| (row.id, Enqueued::Now(row.id))));
+            outcomes.extend(batch.iter().map(|row| (row.id, Enqueued::Inserted(row.id))));
             return done;
         }
     }
@@ -340,7 +340,7 @@ async fn write_batch(
             Err(error) if number(&error) == Some(DUPLICATE) => {}
             done => {
                 done?;
-                outcomes.insert(row.id, Enqueued::Now(row.id));
+                outcomes.insert(row.id, Enqueued::Inserted(row.id));
             }
         }
     }

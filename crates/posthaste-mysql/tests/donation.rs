@@ -489,7 +489,7 @@ async fn the_library_writes_rows_that_the_table_and_its_hash_accept() {
         .unwrap();
     assert_eq!(
         (again[0].is_new(), again[1]),
-        (true, Enqueued::Before(first.id())),
+        (true, Enqueued::Duplicate(first.id())),
         "a request counts once"
     );
     outbox

@@ -76,7 +76,7 @@ async fn a_dedupe_key_is_taken_once_without_a_partial_index() {
         let mut tx = pool.begin().await.unwrap();
         let done = outbox.enqueue(&mut tx, Message::new("usage", "{}")).await.unwrap();
         assert!(
-            matches!(done, Enqueued::Now(_)),
+            matches!(done, Enqueued::Inserted(_)),
             "messages without a key are never duplicates"
         );
         tx.commit().await.unwrap();

@@ -32,11 +32,11 @@ pub(crate) async fn run<C: Runner + ?Sized>(
         let written = conn.fetch((&statements.insert).into(), columns(map, rows)).await?;
         let written: HashSet<_> = written.into_iter().map(|(_, id)| map.id(&id)).collect();
         let now = |row: &NewRow| match map.has(Property::GeneratedId).then(|| written.iter().next()) {
-            Some(given) => given.copied().map(Enqueued::Now),
+            Some(given) => given.copied().map(Enqueued::Inserted),
             // As the table reads it: a text that looks like a UUID is a text there.
             None => written
                 .contains(&map.id(&row.message.id.to_string()))
-                .then_some(Enqueued::Now(row.message.id)),
+                .then_some(Enqueued::Inserted(row.message.id)),
         };
         outcomes.extend(rows.iter().map(now));
     }
@@ -48,7 +48,7 @@ pub(crate) async fn run<C: Runner + ?Sized>(
         for (place, id) in found {
             let place = usize::try_from(place - 1).ok().and_then(|place| missing.get(place));
             if let Some(place) = place {
-                outcomes[*place] = Some(Enqueued::Before(map.id(&id)));
+                outcomes[*place] = Some(Enqueued::Duplicate(map.id(&id)));
             }
         }
     }

@@ -118,9 +118,9 @@ fn outcome(id: &str, is_new: bool) -> Enqueued {
     // The server made this text of a UUID.
     let id = MessageId::guess(id);
     if is_new {
-        Enqueued::Now(id)
+        Enqueued::Inserted(id)
     } else {
-        Enqueued::Before(id)
+        Enqueued::Duplicate(id)
     }
 }
 

@@ -193,8 +193,8 @@ impl<'a> NewRows<'a> {
         Ok(written
             .into_iter()
             .map(|id| match id {
-                Some(id) => Enqueued::Now(id),
-                None => Enqueued::Before(holders.next().expect("one for each that was not written")),
+                Some(id) => Enqueued::Inserted(id),
+                None => Enqueued::Duplicate(holders.next().expect("one for each that was not written")),
             })
             .collect())
     }

@@ -110,11 +110,11 @@ async fn a_handler_runs_once_and_a_failed_one_runs_again() {
         tx.write_business_row("counted");
         Ok::<_, &str>(7)
     });
-    assert_eq!(handled.await.unwrap(), Handled::Now(7));
+    assert_eq!(handled.await.unwrap(), Handled::Applied(7));
     tx.commit();
 
     let mut tx = store.begin();
     let again = inbox.once(&mut tx, "event 1", async |_| Ok::<_, &str>(8)).await;
-    assert_eq!(again.unwrap(), Handled::Before);
+    assert_eq!(again.unwrap(), Handled::Duplicate);
     assert_eq!(store.business_rows(), ["counted"]);
 }

@@ -42,7 +42,13 @@ impl<C: Runner + ?Sized> EnqueueOn<C> for PostgresLogStore {
         // Where the table keeps no event id, the number is what the event is known by.
         let has_event_id = map.has(Role::EventId);
         let id = |(row, number): (&NewRow, &i64)| if has_event_id { row.message.id } else { (*number).into() };
-        Ok(messages.rows.iter().zip(&numbers).map(id).map(Enqueued::Now).collect())
+        Ok(messages
+            .rows
+            .iter()
+            .zip(&numbers)
+            .map(id)
+            .map(Enqueued::Inserted)
+            .collect())
     }
 }
 

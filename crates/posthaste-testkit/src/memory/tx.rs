@@ -69,13 +69,13 @@ impl MemoryTx {
         if let Some(key) = dedupe_key(new) {
             let staged = self.dedupe.get(&key).map(|dedupe| dedupe.id);
             if let Some(holder) = staged.or_else(|| rows.dedupe_holder(&key, now)) {
-                return Enqueued::Before(holder);
+                return Enqueued::Duplicate(holder);
             }
             let until = now + window;
             self.dedupe.insert(key, Dedupe { id, until });
         }
         if rows.row(id).is_some() || !self.ids.insert(id) {
-            return Enqueued::Before(id);
+            return Enqueued::Duplicate(id);
         }
         let row = Row {
             message: Message {
@@ -94,7 +94,7 @@ impl MemoryTx {
             delivered_at: None,
         };
         self.outbox.push((rows.next_sequence(), row));
-        Enqueued::Now(id)
+        Enqueued::Inserted(id)
     }
 
     /// Writes to a table of the application's own, so that a test can see that both are committed or neither.

@@ -29,7 +29,7 @@ pub async fn a_rollback_leaves_neither_message_nor_business_row<B: Backend>(b: &
     let mut tx = b.begin().await;
     b.write_business_row(&mut tx, "order 1").await;
     let outcome = b.enqueue(&mut tx, vec![plain("1")], &OutboxOptions::default()).await;
-    assert!(matches!(outcome.as_deref(), Ok([Enqueued::Now(_)])), "{outcome:?}");
+    assert!(matches!(outcome.as_deref(), Ok([Enqueued::Inserted(_)])), "{outcome:?}");
     b.rollback(tx).await;
 
     assert_eq!(b.business_rows().await, Vec::<String>::new());
@@ -218,7 +218,7 @@ pub async fn the_same_id_again_is_the_same_event<B: Backend>(b: &B) {
     let again = try_enqueue(b, vec![message.clone(), plain("2")], &OutboxOptions::default())
         .await
         .expect("an id that is there is no error");
-    assert_eq!(again[0], Enqueued::Before(message.id));
+    assert_eq!(again[0], Enqueued::Duplicate(message.id));
     assert!(again[1].is_new());
     assert_eq!(records(b).await.len(), 2);
 }
@@ -312,7 +312,7 @@ pub async fn a_producer_without_a_transaction_is_served_too<B: Backend>(b: &B) {
         .store()
         .enqueue_and_commit(&options, vec![first.clone(), second])
         .await;
-    let expected = [Enqueued::Now(first.id), Enqueued::Before(first.id)];
+    let expected = [Enqueued::Inserted(first.id), Enqueued::Duplicate(first.id)];
     assert_eq!(outcomes.expect("the messages are good"), expected);
     assert_eq!(Worker::new().claim(b, 10).await.ids(), [first.id]);
 }
