@@ -50,7 +50,7 @@ use posthaste_core::{OutboxOptions, StoreError};
 use posthaste_sql::TableMap;
 use posthaste_sql::table::{BadIdentifier, Database, Kind};
 use sqlx::pool::PoolConnection;
-use sqlx::{AssertSqlSafe, Executor, MySql, MySqlConnection, MySqlPool};
+use sqlx::{AssertSqlSafe, Executor, MySql, MySqlConnection, MySqlPool, Transaction};
 
 pub use catalogue::MySqlCatalogue;
 pub use enqueue::MySqlOutbox;
@@ -130,6 +130,15 @@ impl MySqlStore {
     /// The consumer's side: handling each delivery once. `consumer` names who handles; each has records of its own.
     pub fn inbox(&self, consumer: impl Into<String>) -> MySqlInbox {
         MySqlInbox::new(self.clone(), consumer.into())
+    }
+
+    /// Begins a transaction of the application's, in a task of its own: whoever waits may stop at any moment, and half a begin
+    /// would leave its transaction open on a connection that goes back to the pool. One that nobody waits for any more is
+    /// rolled back.
+    async fn begin_transaction(&self) -> Result<Transaction<'static, MySql>, StoreError> {
+        let pool = self.pool.clone();
+        let begun = tokio::spawn(async move { pool.begin_with(BEGIN).await }).await;
+        begun.unwrap_or(Err(sqlx::Error::WorkerCrashed)).map_err(store_error)
     }
 
     async fn begin(&self) -> sqlx::Result<Work> {

@@ -2,17 +2,17 @@
 
 use async_trait::async_trait;
 use posthaste_core::enqueue::Prepared;
-use posthaste_core::outbox::{Commit, EnqueueOn};
+use posthaste_core::outbox::{Commit, EnqueueOn, Transactions};
 use posthaste_core::store::ProducerStore;
-use posthaste_core::{EnqueueError, Enqueued, Message, Outbox, OutboxOptions, StoreError};
-use sqlx::{Postgres, Transaction};
+use posthaste_core::{EnqueueError, Enqueued, Message, OutboxOptions, StoreError, StoreOutbox};
+use sqlx::{PgConnection, Postgres, Transaction};
 
 use crate::error::store_error;
 use crate::runner::{NewRows, Runner};
 use crate::{BEGIN, PostgresStore, plain_insert, pooling};
 
 /// Enqueues messages in the caller's transactions: those of sqlx, or (with the feature `tokio-postgres`) of that crate.
-pub type PostgresOutbox = Outbox<PostgresStore>;
+pub type PostgresOutbox = StoreOutbox<PostgresStore>;
 
 impl<C: Runner + ?Sized> EnqueueOn<C> for PostgresStore {
     async fn insert(
@@ -36,6 +36,19 @@ impl<C: Runner + ?Sized> EnqueueOn<C> for PostgresStore {
 impl Commit<Transaction<'_, Postgres>> for PostgresStore {
     async fn commit(&self, tx: Transaction<'_, Postgres>) -> Result<(), StoreError> {
         tx.commit().await.map_err(store_error)
+    }
+}
+
+impl Transactions for PostgresStore {
+    type Connection = PgConnection;
+    type Transaction = Transaction<'static, Postgres>;
+
+    async fn begin(&self) -> Result<Self::Transaction, StoreError> {
+        pooling::begin(&self.pool, BEGIN).await.map_err(store_error)
+    }
+
+    async fn rollback(&self, tx: Self::Transaction) -> Result<(), StoreError> {
+        tx.rollback().await.map_err(store_error)
     }
 }
 

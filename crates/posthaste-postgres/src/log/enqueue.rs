@@ -2,19 +2,19 @@
 
 use async_trait::async_trait;
 use posthaste_core::enqueue::{NewRow, Prepared};
-use posthaste_core::outbox::{Commit, EnqueueOn};
+use posthaste_core::outbox::{Commit, EnqueueOn, Transactions};
 use posthaste_core::store::ProducerStore;
-use posthaste_core::{EnqueueError, Enqueued, Message, Outbox, OutboxOptions, StoreError};
+use posthaste_core::{EnqueueError, Enqueued, Message, OutboxOptions, StoreError, StoreOutbox};
 use posthaste_sql::table::Role;
-use sqlx::{Postgres, Transaction};
+use sqlx::{PgConnection, Postgres, Transaction};
 
 use super::PostgresLogStore;
 use crate::error::store_error;
-use crate::plain_insert;
 use crate::runner::{InsertStatement, Runner, Texts};
+use crate::{BEGIN, plain_insert, pooling};
 
 /// Appends messages to a log in the caller's transactions.
-pub type PostgresLogOutbox = Outbox<PostgresLogStore>;
+pub type PostgresLogOutbox = StoreOutbox<PostgresLogStore>;
 
 impl<C: Runner + ?Sized> EnqueueOn<C> for PostgresLogStore {
     async fn insert(
@@ -55,6 +55,19 @@ impl<C: Runner + ?Sized> EnqueueOn<C> for PostgresLogStore {
 impl Commit<Transaction<'_, Postgres>> for PostgresLogStore {
     async fn commit(&self, tx: Transaction<'_, Postgres>) -> Result<(), StoreError> {
         tx.commit().await.map_err(store_error)
+    }
+}
+
+impl Transactions for PostgresLogStore {
+    type Connection = PgConnection;
+    type Transaction = Transaction<'static, Postgres>;
+
+    async fn begin(&self) -> Result<Self::Transaction, StoreError> {
+        pooling::begin(&self.inner.pool, BEGIN).await.map_err(store_error)
+    }
+
+    async fn rollback(&self, tx: Self::Transaction) -> Result<(), StoreError> {
+        tx.rollback().await.map_err(store_error)
     }
 }
 
