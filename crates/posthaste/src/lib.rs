@@ -4,7 +4,7 @@
 pub use posthaste_core as core;
 pub use posthaste_core::message::Headers;
 pub use posthaste_core::{
-    EnqueueError, Enqueued, Event, Handled, Inbox, InboxError, IntoMessage, InvalidMessage, Message, MessageId,
+    EnqueueError, Enqueued, Event, Handled, Inbox, InboxError, IntoMessage, InvalidMessage, Message, MessageId, Outbox,
     OutboxOptions, PublishError, Publisher, StoreError,
 };
 
@@ -38,6 +38,9 @@ pub use posthaste_relay as relay;
 /// The SQLite store.
 #[cfg(feature = "sqlite")]
 pub use posthaste_sqlite as sqlite;
+
+#[cfg(feature = "testing")]
+pub mod testing;
 
 /// Table maps and what else the stores share.
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use posthaste_core::lifecycle::State;
 use posthaste_core::store::{Filter, ProducerStore};
 use posthaste_core::{AdminStore, Handled, Inbox, InboxError, Message, MessageId, OutboxOptions};
-use posthaste_testkit::{
+use posthaste_testing::{
     FaultyPublisher, MemoryStore, RecordingPublisher, assert_enqueued, assert_not_enqueued, drain, enqueued,
 };
 

@@ -14,7 +14,7 @@ use super::rows::{Row, Rows};
 ///
 /// ```
 /// use posthaste_core::RelayStore;
-/// use posthaste_testkit::{MemoryLease, MemoryStore, MemoryTable};
+/// use posthaste_testing::{MemoryLease, MemoryStore, MemoryTable};
 ///
 /// let table = MemoryTable { lease: MemoryLease::RowLocks, without_attempts: true, ..MemoryTable::default() };
 /// let store = MemoryStore::new().imitating(table);
