@@ -8,13 +8,13 @@ use posthaste_core::{EnqueueError, Enqueued, Message, OutboxOptions, StoreError,
 use sqlx::{PgConnection, Postgres, Transaction};
 
 use crate::error::store_error;
-use crate::runner::{NewRows, Runner};
-use crate::{BEGIN, PostgresStore, plain_insert, pooling};
+use crate::executor::EnqueueExecutor;
+use crate::{BEGIN, PostgresStore, pooling};
 
 /// Enqueues messages in the caller's transactions: those of sqlx, or (with the feature `tokio-postgres`) of that crate.
 pub type PostgresOutbox = StoreOutbox<PostgresStore>;
 
-impl<C: Runner + ?Sized> EnqueueOn<C> for PostgresStore {
+impl<C: EnqueueExecutor + ?Sized> EnqueueOn<C> for PostgresStore {
     async fn insert(
         &self,
         conn: &mut C,
@@ -22,14 +22,8 @@ impl<C: Runner + ?Sized> EnqueueOn<C> for PostgresStore {
         options: &OutboxOptions,
     ) -> Result<Vec<Enqueued>, EnqueueError> {
         self.sessions.detect_in_background(&self.pool);
-        match (&self.statements.dedupe, &self.statements.plain) {
-            (Some(dedupe), _) => {
-                let rows = NewRows::new(messages, options.dedupe_window);
-                Ok(conn.insert((&dedupe.enqueue).into(), rows).await?)
-            }
-            (None, Some(plain)) => plain_insert::run(conn, &self.map, plain, messages).await,
-            (None, None) => Ok(Vec::new()),
-        }
+        let is_kept = self.sessions.keep_statements();
+        self.enqueue.run(conn, messages, options, is_kept).await
     }
 }
 

@@ -21,23 +21,24 @@
 mod admin_store;
 mod catalogue;
 mod claim;
+mod columns;
 mod dialect;
 mod doorbell;
 mod enqueue;
 mod error;
+mod executor;
 mod handling;
 mod inbox_store;
 mod log;
 mod migrate;
-mod plain_insert;
 mod pooling;
+mod prepare;
 mod recover;
 mod registry;
 mod relay_store;
 mod rights;
 mod row_locks;
 mod rows;
-mod runner;
 mod settle;
 mod statements;
 mod table_locks;
@@ -57,12 +58,13 @@ pub use catalogue::PostgresCatalogue;
 pub use doorbell::PostgresDoorbell;
 pub use enqueue::PostgresOutbox;
 pub use error::store_error;
+pub use executor::EnqueueExecutor;
 pub use inbox_store::PostgresInbox;
 pub use log::{LogOptions, PostgresHandled, PostgresLogOutbox, PostgresLogStore};
 pub use pooling::Pooling;
 use pooling::Sessions;
+pub use prepare::{PendingEnqueue, PostgresEnqueue};
 use row_locks::RowLocks;
-pub use runner::Runner;
 use statements::Statements;
 
 /// The schema that holds Posthaste's tables unless another is chosen.
@@ -77,6 +79,7 @@ pub struct PostgresStore {
     pool: PgPool,
     map: Arc<TableMap>,
     statements: Arc<Statements>,
+    enqueue: PostgresEnqueue,
     row_locks: Arc<RowLocks>,
     sessions: Sessions,
     direct: Option<Arc<PgConnectOptions>>,
@@ -106,10 +109,12 @@ impl PostgresStore {
             return Err(map.not_served_by(Database::Postgres, problem));
         }
         let sessions = Sessions::new(Pooling::default());
+        let map = Arc::new(map);
         let statements = Statements::finish(&map, &sessions)?;
         Ok(Self {
             pool,
-            map: Arc::new(map),
+            enqueue: PostgresEnqueue::of(&map, &statements),
+            map,
             statements: Arc::new(statements),
             row_locks: Arc::default(),
             sessions,

@@ -40,9 +40,10 @@ use tokio::sync::Mutex;
 pub use enqueue::PostgresLogOutbox;
 pub use handled::PostgresHandled;
 use seat::Seat;
-use statements::Statements;
+pub(crate) use statements::Statements;
 
 use crate::pooling::{self, Sessions};
+use crate::prepare::PostgresEnqueue;
 use crate::table_locks::BEGIN_BOUNDED;
 
 /// How a log is served.
@@ -93,8 +94,9 @@ pub struct PostgresLogStore {
 #[derive(Debug)]
 struct Inner {
     pool: PgPool,
-    map: TableMap,
+    map: Arc<TableMap>,
     statements: Statements,
+    enqueue: PostgresEnqueue,
     /// What the application's connections are, which may come through a pooler.
     sessions: Sessions,
     options: LogOptions,
@@ -148,11 +150,13 @@ impl PostgresLogStore {
     }
 
     fn build(pool: PgPool, map: TableMap, options: LogOptions, proof: Proof) -> Result<Self, StoreError> {
+        let map = Arc::new(map);
         let statements = Statements::finish(&map)?;
         let quoted = |table| map.table(table).map(|table| table.quoted('"')).unwrap_or_default();
         let (table, cursor_table) = (quoted(Table::Outbox), quoted(Table::Cursor));
         let inner = Inner {
             pool,
+            enqueue: PostgresEnqueue::of_log(&map, &statements),
             statements,
             sessions: Sessions::default(),
             options,
