@@ -9,12 +9,12 @@ use sqlx::{MySql, MySqlConnection, Transaction};
 
 use crate::MySqlStore;
 use crate::error::store_error;
-use crate::runner::{NewRows, Runner};
+use crate::executor::{NewRows, EnqueueExecutor};
 
 /// Enqueues messages in the caller's transactions.
 pub type MySqlOutbox = StoreOutbox<MySqlStore>;
 
-impl<C: Runner + ?Sized> EnqueueOn<C> for MySqlStore {
+impl<C: EnqueueExecutor + ?Sized> EnqueueOn<C> for MySqlStore {
     async fn insert(
         &self,
         conn: &mut C,

@@ -25,6 +25,7 @@ mod claim;
 mod dialect;
 mod enqueue;
 mod error;
+mod executor;
 mod inbox_store;
 mod look;
 mod migrate;
@@ -35,7 +36,6 @@ mod relay_store;
 mod retry;
 mod row_locks;
 mod rows;
-mod runner;
 mod session;
 mod settle;
 mod statement;
@@ -55,10 +55,10 @@ use sqlx::{AssertSqlSafe, Executor, MySql, MySqlConnection, MySqlPool, Transacti
 pub use catalogue::MySqlCatalogue;
 pub use enqueue::MySqlOutbox;
 pub use error::store_error;
+pub use executor::EnqueueExecutor;
 pub use inbox_store::MySqlInbox;
 pub use retry::MAX_RETRIES;
 use row_locks::HeldClaims;
-pub use runner::Runner;
 use statements::Statements;
 
 /// The prefix of Posthaste's tables unless another is chosen.

@@ -8,13 +8,13 @@ use posthaste_core::{EnqueueError, Enqueued, Message, OutboxOptions, StoreError,
 use sqlx::{Sqlite, SqliteConnection, Transaction};
 
 use crate::error::store_error;
-use crate::runner::{InsertStatements, NewRows, Runner};
+use crate::executor::{InsertStatements, NewRows, EnqueueExecutor};
 use crate::{BEGIN, SqliteStore};
 
 /// Enqueues messages in the caller's transactions.
 pub type SqliteOutbox = StoreOutbox<SqliteStore>;
 
-impl<C: Runner + ?Sized> EnqueueOn<C> for SqliteStore {
+impl<C: EnqueueExecutor + ?Sized> EnqueueOn<C> for SqliteStore {
     async fn insert(
         &self,
         conn: &mut C,

@@ -31,6 +31,7 @@ mod connect;
 mod dialect;
 mod enqueue;
 mod error;
+mod executor;
 mod inbox_store;
 mod migrate;
 mod opening;
@@ -38,7 +39,6 @@ mod recover;
 mod registry;
 mod relay_store;
 mod rows;
-mod runner;
 mod statements;
 mod taking;
 mod trial;
@@ -55,8 +55,8 @@ use sqlx::SqlitePool;
 pub use catalogue::SqliteCatalogue;
 pub use enqueue::SqliteOutbox;
 pub use error::store_error;
+pub use executor::EnqueueExecutor;
 pub use inbox_store::SqliteInbox;
-pub use runner::Runner;
 use statements::Statements;
 
 /// What the names of Posthaste's tables begin with unless another prefix is chosen.

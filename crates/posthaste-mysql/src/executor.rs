@@ -25,7 +25,7 @@ use crate::{BEGIN, plain_insert};
 /// A connection that can write outbox rows: sqlx's `Transaction`, `MySqlConnection` and `PoolConnection`.
 ///
 /// Sealed: its one method takes types of this crate.
-pub trait Runner: Send {
+pub trait EnqueueExecutor: Send {
     /// Writes the rows and returns one outcome per row.
     #[doc(hidden)]
     fn insert(
@@ -406,19 +406,19 @@ async fn insert_anywhere(
     Ok(outcomes)
 }
 
-impl Runner for MySqlConnection {
+impl EnqueueExecutor for MySqlConnection {
     async fn insert(&mut self, statements: InsertStatements, rows: NewRows<'_>) -> Result<Vec<Enqueued>, StoreError> {
         insert_anywhere(self, &statements.0, &rows).await
     }
 }
 
-impl Runner for Transaction<'_, MySql> {
+impl EnqueueExecutor for Transaction<'_, MySql> {
     async fn insert(&mut self, statements: InsertStatements, rows: NewRows<'_>) -> Result<Vec<Enqueued>, StoreError> {
         insert_in_transaction(self, &statements.0, &rows).await
     }
 }
 
-impl Runner for PoolConnection<MySql> {
+impl EnqueueExecutor for PoolConnection<MySql> {
     async fn insert(&mut self, statements: InsertStatements, rows: NewRows<'_>) -> Result<Vec<Enqueued>, StoreError> {
         (**self).insert(statements, rows).await
     }
