@@ -12,7 +12,23 @@ use crate::store::StoreError;
 use crate::validate::{InvalidMessage, Limits, TypeNameRule, validate};
 
 /// How an application's outbox accepts messages.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+///
+/// use posthaste_core::OutboxOptions;
+/// use posthaste_core::validate::{Limits, TypeNameRule};
+///
+/// let options = OutboxOptions::new()
+///     .source("urn:acme:shop")
+///     .type_names(TypeNameRule::Any)
+///     .limits(Limits::new().payload_bytes(256 << 10))
+///     .dedupe_window(Duration::from_secs(24 * 3600));
+/// assert_eq!(options.source.as_deref(), Some("urn:acme:shop"));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct OutboxOptions {
     /// Namespace of messages that do not name one. Must match the relay's. Defaults to `default`.
     pub namespace: String,
@@ -36,6 +52,48 @@ impl Default for OutboxOptions {
             type_names: TypeNameRule::default(),
             dedupe_window: Duration::from_hours(168),
         }
+    }
+}
+
+impl OutboxOptions {
+    /// The defaults.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets [`OutboxOptions::namespace`].
+    #[must_use]
+    pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
+        self.namespace = namespace.into();
+        self
+    }
+
+    /// Sets [`OutboxOptions::source`].
+    #[must_use]
+    pub fn source(mut self, source: impl Into<String>) -> Self {
+        self.source = Some(source.into());
+        self
+    }
+
+    /// Sets [`OutboxOptions::limits`].
+    #[must_use]
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Sets [`OutboxOptions::type_names`].
+    #[must_use]
+    pub fn type_names(mut self, rule: TypeNameRule) -> Self {
+        self.type_names = rule;
+        self
+    }
+
+    /// Sets [`OutboxOptions::dedupe_window`].
+    #[must_use]
+    pub fn dedupe_window(mut self, window: Duration) -> Self {
+        self.dedupe_window = window;
+        self
     }
 }
 

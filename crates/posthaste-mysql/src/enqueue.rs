@@ -9,7 +9,7 @@ use sqlx::{MySql, MySqlConnection, Transaction};
 
 use crate::MySqlStore;
 use crate::error::store_error;
-use crate::executor::{NewRows, EnqueueExecutor};
+use crate::executor::{EnqueueExecutor, NewRows};
 
 /// Enqueues messages in the caller's transactions.
 pub type MySqlOutbox = StoreOutbox<MySqlStore>;

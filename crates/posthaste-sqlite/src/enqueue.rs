@@ -8,7 +8,7 @@ use posthaste_core::{EnqueueError, Enqueued, Message, OutboxOptions, StoreError,
 use sqlx::{Sqlite, SqliteConnection, Transaction};
 
 use crate::error::store_error;
-use crate::executor::{InsertStatements, NewRows, EnqueueExecutor};
+use crate::executor::{EnqueueExecutor, InsertStatements, NewRows};
 use crate::{BEGIN, SqliteStore};
 
 /// Enqueues messages in the caller's transactions.

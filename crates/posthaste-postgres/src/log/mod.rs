@@ -47,7 +47,22 @@ use crate::prepare::PostgresEnqueue;
 use crate::table_locks::BEGIN_BOUNDED;
 
 /// How a log is served.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+///
+/// use posthaste_postgres::LogOptions;
+/// use posthaste_sql::table::Shipped;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let map = Shipped::find("commerce").ok_or("no such map")?.map()?;
+/// let options = LogOptions::of(&map).retry_interval(Duration::from_secs(1)).purge_log(true);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LogOptions {
     /// Retries after which a failed row is given up and stays for an operator. It says which rows are dead, so it must
     /// not be below what the relay's `retry.max_attempts` allows. Defaults to the map's `policy.retry.max_attempts` less
@@ -82,6 +97,41 @@ impl LogOptions {
             purge_log: false,
             probe_closed_for: Duration::from_hours(24),
         }
+    }
+
+    /// Sets [`LogOptions::max_retries`].
+    #[must_use]
+    pub fn max_retries(mut self, retries: u32) -> Self {
+        self.max_retries = retries;
+        self
+    }
+
+    /// Sets [`LogOptions::retry_interval`].
+    #[must_use]
+    pub fn retry_interval(mut self, interval: Duration) -> Self {
+        self.retry_interval = interval;
+        self
+    }
+
+    /// Sets [`LogOptions::retry_batch`].
+    #[must_use]
+    pub fn retry_batch(mut self, rows: u32) -> Self {
+        self.retry_batch = rows;
+        self
+    }
+
+    /// Sets [`LogOptions::purge_log`].
+    #[must_use]
+    pub fn purge_log(mut self, purge: bool) -> Self {
+        self.purge_log = purge;
+        self
+    }
+
+    /// Sets [`LogOptions::probe_closed_for`].
+    #[must_use]
+    pub fn probe_closed_for(mut self, time: Duration) -> Self {
+        self.probe_closed_for = time;
+        self
     }
 }
 

@@ -21,10 +21,7 @@ async fn fresh() -> Foreign {
 }
 
 async fn donate(foreign: &Foreign, request_id: &str) -> Enqueued {
-    let options = OutboxOptions {
-        type_names: TypeNameRule::Any,
-        ..OutboxOptions::default()
-    };
+    let options = OutboxOptions::new().type_names(TypeNameRule::Any);
     let mut message = Message::new("donation-events", r#"{"amount":5}"#).event_type("DonationCreated");
     message.event_id = Some(request_id.to_owned());
     foreign.store.enqueue_and_commit(&options, vec![message]).await.unwrap()[0]

@@ -14,10 +14,7 @@ fn keyed(key: &str) -> Message {
 }
 
 fn window(dedupe_window: Duration) -> OutboxOptions {
-    OutboxOptions {
-        dedupe_window,
-        ..OutboxOptions::default()
-    }
+    OutboxOptions::new().dedupe_window(dedupe_window)
 }
 
 async fn purge_all<B: Backend>(b: &B, keep: Duration) {

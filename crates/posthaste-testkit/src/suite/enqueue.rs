@@ -127,11 +127,7 @@ pub async fn every_field_comes_back_as_it_was_given<B: Backend>(b: &B) {
 
 /// Proves B2.
 pub async fn absent_fields_stay_absent_and_defaults_are_filled_in<B: Backend>(b: &B) {
-    let options = OutboxOptions {
-        namespace: "billing".into(),
-        source: Some("urn:billing".into()),
-        ..OutboxOptions::default()
-    };
+    let options = OutboxOptions::new().namespace("billing").source("urn:billing");
     let message = plain("{}");
     try_enqueue(b, vec![message.clone()], &options)
         .await
@@ -250,13 +246,7 @@ pub async fn a_foreign_dedupe_key_is_refused_and_the_transaction_goes_on<B: Back
 
 /// Proves B5, C3.
 pub async fn a_bad_message_is_refused_before_any_sql_runs<B: Backend>(b: &B) {
-    let options = OutboxOptions {
-        limits: Limits {
-            payload_bytes: 10,
-            header_bytes: 10,
-        },
-        ..OutboxOptions::default()
-    };
+    let options = OutboxOptions::new().limits(Limits::new().payload_bytes(10).header_bytes(10));
     let mut tx = b.begin().await;
     for bad in [
         Message::new("", "{}"),
