@@ -163,6 +163,10 @@ pub struct NewRow {
 
 impl Prepared {
     /// Checks and completes the messages of one call. Either all are good or none is written.
+    ///
+    /// # Errors
+    /// [`EnqueueError::Encode`] if an event cannot be turned into bytes, [`EnqueueError::Invalid`] for the first message that
+    /// breaks a rule.
     pub fn new<M: IntoMessage>(
         messages: impl IntoIterator<Item = M>,
         options: &OutboxOptions,

@@ -102,17 +102,47 @@ impl fmt::Display for Mark {
 /// - **prove** fails unless the transaction in which the [`Mark`] was set is still open and can be committed, with
 ///   [`Mark::lost`] if it is gone. What is done between the proof and the commit is not covered by it.
 /// - A record is kept at least as long as the broker may deliver the message again; see [`InboxStore::purge`].
+///
+/// # Examples
+/// ```
+/// use posthaste_core::{Handled, Inbox, InboxError};
+///
+/// async fn count_sale<I: Inbox>(
+///     inbox: &I,
+///     tx: &mut I::Connection,
+///     order: u32,
+/// ) -> Result<bool, InboxError<std::io::Error>> {
+///     let handled = inbox.once(tx, format!("Order/{order}/SOLD"), async |_tx| {
+///         // Your own statements, in the same transaction.
+///         Ok(())
+///     });
+///     Ok(match handled.await? {
+///         Handled::Applied(()) => true, // commit next
+///         Handled::Duplicate => false,  // an earlier delivery was handled
+///     })
+/// }
+/// ```
 pub trait Inbox {
     /// The connection type of the database.
     type Connection: Send;
 
     /// Records the key; `false` if it was there before.
+    ///
+    /// # Errors
+    /// - [`StoreErrorKind::SchemaMissing`], [`StoreErrorKind::Unsupported`]: there is no inbox.
+    /// - [`StoreErrorKind::Unavailable`], [`StoreErrorKind::Contention`]: may pass; roll back and handle the delivery again.
     fn record(&self, tx: &mut Self::Connection, key: &str) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
     /// Sets a mark in the transaction.
+    ///
+    /// # Errors
+    /// If there is no transaction that can be written in.
     fn mark(&self, tx: &mut Self::Connection, mark: Mark) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// Proves that the transaction with the mark is still there, and removes the mark.
+    ///
+    /// # Errors
+    /// [`Mark::lost`] if it is gone, and then nothing of it is kept.
     fn prove(&self, tx: &mut Self::Connection, mark: Mark) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// Runs `handler` unless this consumer has handled `key` before.
@@ -123,6 +153,12 @@ pub trait Inbox {
     /// A handler that tolerates an error of the database for which this has given up the transaction is an error, not a
     /// success: `commit` would say that all is well and keep nothing. That is proved when the handler returns, so commit
     /// next. Who does more in the transaction before that sets a [`Mark`] of their own, and proves it last.
+    ///
+    /// # Errors
+    /// - [`InboxError::Handler`]: the handler's own.
+    /// - [`InboxError::Store`]: the record could not be written, or the transaction is gone.
+    ///
+    /// Roll back after either: the delivery counts as not handled.
     fn once<T, E, H>(
         &self,
         tx: &mut Self::Connection,

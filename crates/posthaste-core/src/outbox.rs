@@ -141,6 +141,9 @@ pub trait Transactions: EnqueueOn<Self::Connection> + Commit<Self::Transaction> 
 ///
 /// Its own [`enqueue`](StoreOutbox::enqueue) takes every connection that the store can write on, also those of transactions
 /// that were begun elsewhere or with another driver.
+///
+/// Stores make it: `store.outbox(OutboxOptions::new().source("urn:acme:shop"))`. Where a relay in the same process should not
+/// wait for its next poll, give it a doorbell and commit with [`commit`](StoreOutbox::commit).
 #[derive(Clone)]
 pub struct StoreOutbox<S> {
     store: S,
@@ -171,8 +174,10 @@ impl<S> StoreOutbox<S> {
     /// Enqueues one message or event on the caller's connection: a transaction, or what else the store writes on.
     ///
     /// # Errors
-    /// A message that is refused runs no SQL, and one that the database refuses is undone alone: the transaction stays
-    /// usable, unless the server ended it because of a deadlock.
+    /// - [`EnqueueError::Invalid`], [`EnqueueError::Encode`]: the message was refused. No statement ran, and the transaction
+    ///   stays usable.
+    /// - [`EnqueueError::Store`]: the database refused. Its kind says whether to try the transaction again
+    ///   ([`is_transient`](crate::store::StoreErrorKind::is_transient)) or to look at the schema.
     pub async fn enqueue<C: ?Sized>(&self, conn: &mut C, message: impl IntoMessage) -> Result<Enqueued, EnqueueError>
     where
         S: EnqueueOn<C>,

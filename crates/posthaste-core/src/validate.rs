@@ -134,6 +134,9 @@ fn raise_limit(field: &str) -> &'static str {
 }
 
 /// Checks everything about one message that can be known without a database.
+///
+/// # Errors
+/// The first rule that it breaks, which names the field and says what to do.
 pub fn validate(message: &Message, limits: &Limits, types: TypeNameRule) -> Result<(), InvalidMessage> {
     if message.id.uuid().is_none() {
         return Err(InvalidMessage::NotUuid {

@@ -79,6 +79,26 @@ const UNBOUND: &str = "set session lock_wait_timeout = @posthaste_lock_wait_time
     session wait_timeout = @posthaste_wait_timeout";
 
 /// An outbox in a MySQL or MariaDB database. Cheap to clone.
+///
+/// # Examples
+/// ```no_run
+/// use posthaste_core::store::SchemaStore;
+/// use posthaste_core::{Message, Outbox, OutboxOptions};
+/// use posthaste_mysql::MySqlStore;
+///
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// let store = MySqlStore::new(sqlx::MySqlPool::connect("mysql://localhost/shop").await?);
+/// store.migrate().await?;
+///
+/// let outbox = store.outbox(OutboxOptions::new().source("urn:acme:shop"));
+/// let mut tx = outbox.begin().await?;
+/// outbox.enqueue(&mut tx, Message::new("order-events", "{}").key("42")).await?;
+/// outbox.commit(tx).await?;
+///
+/// let inbox = store.inbox("statistics");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct MySqlStore {
     pool: MySqlPool,
@@ -96,6 +116,9 @@ impl MySqlStore {
     }
 
     /// The outbox in tables with a prefix of your choice.
+    ///
+    /// # Errors
+    /// If it cannot be the beginning of a name.
     #[expect(
         clippy::missing_panics_doc,
         reason = "Posthaste's own map has every role that its statements need"
@@ -105,7 +128,11 @@ impl MySqlStore {
         Ok(Self::with_map(pool, map).expect("Posthaste's own map has every role"))
     }
 
-    /// An outbox described by a table map. What the table lacks is said in the error.
+    /// An outbox described by a table map.
+    ///
+    /// # Errors
+    /// [`StoreErrorKind::Unsupported`](posthaste_core::store::StoreErrorKind::Unsupported) says what the table lacks, or what the
+    /// database cannot do.
     pub fn with_map(pool: MySqlPool, map: TableMap) -> Result<Self, StoreError> {
         map.check_database(Database::MySql)?;
         retry::register();

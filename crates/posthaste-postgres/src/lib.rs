@@ -74,6 +74,28 @@ pub const DEFAULT_SCHEMA: &str = "posthaste";
 const BEGIN: &str = "begin isolation level read committed";
 
 /// An outbox in a PostgreSQL database. Cheap to clone.
+///
+/// # Examples
+/// Its sides: tables, the application's outbox, a consumer's inbox. It is also what a relay serves.
+///
+/// ```no_run
+/// use posthaste_core::store::SchemaStore;
+/// use posthaste_core::{Message, Outbox, OutboxOptions};
+/// use posthaste_postgres::PostgresStore;
+///
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// let store = PostgresStore::new(sqlx::PgPool::connect("postgres://localhost/shop").await?);
+/// store.migrate().await?;
+///
+/// let outbox = store.outbox(OutboxOptions::new().source("urn:acme:shop")).with_doorbell(store.doorbell());
+/// let mut tx = outbox.begin().await?;
+/// outbox.enqueue(&mut tx, Message::new("order-events", "{}").key("42")).await?;
+/// outbox.commit(tx).await?; // and the relay is told
+///
+/// let inbox = store.inbox("statistics");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct PostgresStore {
     pool: PgPool,
@@ -93,6 +115,9 @@ impl PostgresStore {
     }
 
     /// The outbox in a schema of your choice.
+    ///
+    /// # Errors
+    /// If it is no name that PostgreSQL could have.
     #[expect(
         clippy::missing_panics_doc,
         reason = "Posthaste's own map has every role that its statements need"
@@ -102,7 +127,11 @@ impl PostgresStore {
         Ok(Self::with_map(pool, map).expect("Posthaste's own map has every role"))
     }
 
-    /// An outbox described by a table map. What the table lacks is said in the error.
+    /// An outbox described by a table map.
+    ///
+    /// # Errors
+    /// [`StoreErrorKind::Unsupported`](posthaste_core::store::StoreErrorKind::Unsupported) says what the table lacks; so does a
+    /// log, which [`PostgresLogStore`] reads.
     pub fn with_map(pool: PgPool, map: TableMap) -> Result<Self, StoreError> {
         if map.strategy() == Strategy::Log {
             let problem = "it is a log, which `PostgresLogStore` reads";

@@ -136,6 +136,24 @@ impl LogOptions {
 }
 
 /// An outbox that is a log, in a PostgreSQL database. Cheap to clone; clones share the reader.
+///
+/// # Examples
+/// ```no_run
+/// use posthaste_core::{Message, Outbox, OutboxOptions};
+/// use posthaste_postgres::PostgresLogStore;
+/// use posthaste_sql::TableMap;
+///
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// let pool = sqlx::PgPool::connect("postgres://localhost/shop").await?;
+/// let map = TableMap::from_toml(&std::fs::read_to_string("outbox.toml")?)?;
+/// let outbox = PostgresLogStore::new(pool, map)?.outbox(OutboxOptions::default());
+///
+/// let mut tx = outbox.begin().await?;
+/// outbox.enqueue(&mut tx, Message::new("order-events", "{}").aggregate("Order", "42")).await?;
+/// outbox.commit(tx).await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct PostgresLogStore {
     inner: Arc<Inner>,
@@ -182,12 +200,18 @@ impl Inner {
 
 impl PostgresLogStore {
     /// The log that a map describes.
+    ///
+    /// # Errors
+    /// [`StoreErrorKind::Unsupported`](posthaste_core::store::StoreErrorKind::Unsupported) says what the table lacks.
     pub fn new(pool: PgPool, map: TableMap) -> Result<Self, StoreError> {
         let options = LogOptions::of(&map);
         Self::with_options(pool, map, options)
     }
 
     /// The same with other options.
+    ///
+    /// # Errors
+    /// Those of [`PostgresLogStore::new`].
     pub fn with_options(pool: PgPool, map: TableMap, options: LogOptions) -> Result<Self, StoreError> {
         Self::build(pool, map, options, Proof::Required)
     }
