@@ -3,6 +3,8 @@
 //! [`Outbox`] is what applications are written against, [`StoreOutbox`] what a store gives them. A store itself implements
 //! [`EnqueueOn`], [`Commit`] and [`Transactions`].
 
+mod any;
+
 use std::fmt;
 use std::ops::DerefMut;
 use std::sync::Arc;
@@ -13,10 +15,13 @@ use crate::retry::MAX_DURATION;
 use crate::store::StoreError;
 use crate::wake::Doorbell;
 
+pub use any::{AnyConnection, AnyOutbox, AnyTransaction};
+
 /// Enqueues messages in transactions that hold the application's own writes too.
 ///
 /// Application code that is generic over it runs on any store: on that of a database in production, and on the one in
-/// memory in its tests, whose transactions are as real (a rollback discards the events).
+/// memory in its tests, whose transactions are as real (a rollback discards the events). [`AnyOutbox`] is one without a type
+/// parameter.
 ///
 /// # Contract
 /// - What is enqueued in a transaction is delivered if the transaction commits, and never otherwise.

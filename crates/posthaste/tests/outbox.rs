@@ -2,6 +2,9 @@
 //! of databases.
 #![expect(clippy::unwrap_used, reason = "the whole file is a test")]
 
+use std::marker::PhantomData;
+
+use posthaste::core::outbox::{AnyConnection, AnyOutbox};
 use posthaste::core::store::SchemaStore;
 use posthaste::core::{AdminStore, RelayStore};
 use posthaste::postgres::PostgresStore;
@@ -134,8 +137,8 @@ async fn an_invalid_message_leaves_the_transaction_usable<S: AdminStore + RelayS
     );
 }
 
-macro_rules! run_on {
-    ($($database:ident: $($case:ident),*;)*) => {$(
+macro_rules! on {
+    ($database:ident: $($case:ident),*) => {
         mod $database {
             $(#[tokio::test]
             async fn $case() {
@@ -143,21 +146,25 @@ macro_rules! run_on {
                 super::$case(store, shop).await;
             })*
         }
-    )*};
-}
-
-macro_rules! every_case_on {
-    ($($database:ident),*) => {
-        run_on! {$($database:
-            a_commit_leaves_both_order_and_event,
-            a_rollback_leaves_neither,
-            a_duplicate_is_no_error_and_writes_nothing,
-            an_invalid_message_leaves_the_transaction_usable;
-        )*}
     };
 }
 
-every_case_on!(memory, postgres, sqlite);
+macro_rules! on_every_database {
+    ($($case:ident),* $(,)?) => {
+        on!(memory: $($case),*);
+        on!(postgres: $($case),*);
+        on!(sqlite: $($case),*);
+        on!(any_memory: $($case),*);
+        on!(any_postgres: $($case),*);
+    };
+}
+
+on_every_database!(
+    a_commit_leaves_both_order_and_event,
+    a_rollback_leaves_neither,
+    a_duplicate_is_no_error_and_writes_nothing,
+    an_invalid_message_leaves_the_transaction_usable,
+);
 
 struct MemoryOrders(MemoryStore);
 
@@ -250,4 +257,38 @@ async fn sqlite() -> (
             orders: SqliteOrders(pool),
         },
     )
+}
+
+/// Orders of an application that does not know its database until it runs.
+struct AnyOrders<C, R>(R, PhantomData<fn(C)>);
+
+impl<C: Send + 'static, R: Orders<C> + Sync> Orders<AnyConnection> for AnyOrders<C, R> {
+    async fn insert(&self, conn: &mut AnyConnection, order: i64) -> Result<(), StoreError> {
+        let conn = conn.downcast_mut().expect("a connection of this database");
+        self.0.insert(conn, order).await
+    }
+
+    async fn all(&self) -> Vec<i64> {
+        self.0.all().await
+    }
+}
+
+fn any<B, R>(shop: Shop<B, R>) -> Shop<AnyOutbox, AnyOrders<B::Connection, R>>
+where
+    B: Outbox<Connection: 'static, Transaction: 'static> + 'static,
+{
+    Shop {
+        outbox: AnyOutbox::new(shop.outbox),
+        orders: AnyOrders(shop.orders, PhantomData),
+    }
+}
+
+async fn any_memory() -> (MemoryStore, Shop<AnyOutbox, AnyOrders<MemoryConnection, MemoryOrders>>) {
+    let (store, shop) = memory().await;
+    (store, any(shop))
+}
+
+async fn any_postgres() -> (PostgresStore, Shop<AnyOutbox, AnyOrders<PgConnection, PostgresOrders>>) {
+    let (store, shop) = postgres().await;
+    (store, any(shop))
 }
