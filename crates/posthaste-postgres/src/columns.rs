@@ -47,10 +47,10 @@ pub(crate) fn mapped<'a>(map: &TableMap, rows: &'a [NewRow]) -> Vec<Argument<'a>
 }
 
 /// By what a row may be there already (`find_enqueued.sql`).
-pub(crate) fn keys<'a>(map: &TableMap, rows: impl Iterator<Item = &'a NewRow> + Clone) -> Vec<Argument<'a>> {
-    let mut columns = vec![ids(map, rows.clone())];
+pub(crate) fn keys<'a>(map: &TableMap, rows: &[&'a NewRow]) -> Vec<Argument<'a>> {
+    let mut columns = vec![ids(map, rows.iter().copied())];
     for role in [Role::EventId, Role::Namespace, Role::Topic, Role::DedupeKey] {
-        columns.push(texts(rows.clone(), |row| text(map, row, role)));
+        columns.push(texts(rows.iter().copied(), |row| text(map, row, role)));
     }
     columns
 }

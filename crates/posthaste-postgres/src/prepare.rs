@@ -205,8 +205,8 @@ impl PostgresEnqueue {
             }
             // In a statement of its own: the ones before do not see what was committed while they waited.
             EnqueueStatements::Mapped { find_enqueued, .. } => {
-                let rows = progress.missing.iter().map(|place| &prepared.rows[*place]);
-                Query::new(find_enqueued, columns::keys(&self.map, rows))
+                let rows: Vec<_> = progress.missing.iter().map(|place| &prepared.rows[*place]).collect();
+                Query::new(find_enqueued, columns::keys(&self.map, &rows))
             }
         })
     }
@@ -447,7 +447,11 @@ mod tests {
         let mut pending = usage().prepare(messages, &OutboxOptions::default()).unwrap();
         pending.answer(vec![row(0, third, true), row(0, first, true)]);
         let lookup = pending.query().expect("one was not written");
-        assert!(lookup.sql.contains("is_new") && lookup.arguments.len() == 5, "{}", lookup.sql);
+        assert!(
+            lookup.sql.contains("is_new") && lookup.arguments.len() == 5,
+            "{}",
+            lookup.sql
+        );
         pending.answer(vec![row(1, holder, false)]);
         let outcomes = pending.finish().unwrap();
         let expected = [
@@ -477,6 +481,9 @@ mod tests {
     fn a_table_that_cannot_keep_a_message_is_asked_before_anything_runs() {
         let keyed = Message::new("t", "{}").key("k");
         let refused = usage().prepare([keyed], &OutboxOptions::default()).unwrap_err();
-        assert!(matches!(refused, EnqueueError::Invalid { position: 0, .. }), "{refused}");
+        assert!(
+            matches!(refused, EnqueueError::Invalid { position: 0, .. }),
+            "{refused}"
+        );
     }
 }
