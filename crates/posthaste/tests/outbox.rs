@@ -111,7 +111,7 @@ async fn a_duplicate_is_no_error_and_writes_nothing<S: AdminStore + RelayStore +
     assert_eq!(shop.orders.all().await, [42], "the transaction went on");
 }
 
-/// Proves B2, B5.
+/// Proves B2.
 async fn an_invalid_message_leaves_the_transaction_usable<S: AdminStore + RelayStore + Clone, B: Outbox>(
     store: S,
     shop: Shop<B, impl Orders<B::Connection>>,
