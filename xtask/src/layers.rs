@@ -13,7 +13,7 @@ pub(crate) const MEND: &str =
     "move what knows of a database to posthaste-sql or to its store, and let dependencies point to the core";
 
 /// What each crate that users link may depend on. Whoever is not named here stands above them all.
-const BELOW: [(&str, &[&str]); 11] = [
+const BELOW: [(&str, &[&str]); 12] = [
     ("posthaste-core", &[]),
     ("posthaste-derive", &["posthaste-core"]),
     ("posthaste-sql", &["posthaste-core"]),
@@ -24,9 +24,15 @@ const BELOW: [(&str, &[&str]); 11] = [
     ("posthaste-sqlite", &["posthaste-core", "posthaste-sql"]),
     ("posthaste-publishers", &["posthaste-core", "posthaste-kafka"]),
     ("posthaste-consumer", &["posthaste-core", "posthaste-kafka"]),
+    ("posthaste-testing", &["posthaste-core", "posthaste-relay"]),
     (
         "posthaste-testkit",
-        &["posthaste-core", "posthaste-relay", "posthaste-sql"],
+        &[
+            "posthaste-core",
+            "posthaste-relay",
+            "posthaste-sql",
+            "posthaste-testing",
+        ],
     ),
 ];
 

@@ -90,10 +90,7 @@ fn postgres_store(database: &Database, pool: sqlx::PgPool) -> anyhow::Result<Arc
             Some(direct) => pool_options(database).connect_lazy_with(direct),
             None => pool,
         };
-        let options = LogOptions {
-            max_retries: database.max_attempts().saturating_sub(1),
-            ..LogOptions::of(&map)
-        };
+        let options = LogOptions::of(&map).max_retries(database.max_attempts().saturating_sub(1));
         let store = PostgresLogStore::with_options(pool, map, options);
         return Ok(Arc::new(store.context("database.map")?));
     }

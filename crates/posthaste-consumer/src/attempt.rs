@@ -57,7 +57,7 @@ pub(crate) async fn attempt<I: InboxStore>(
         let recording = inbox.record(&mut tx, &effect.key);
         let recorded = within(limits.inbox, "record an event in the inbox", recording).await;
         if !recorded.map_err(blame)? {
-            return Ok(Handled::Before);
+            return Ok(Handled::Duplicate);
         }
     }
     let call = async { (prepared.call)(&mut tx).await };
@@ -73,7 +73,7 @@ pub(crate) async fn attempt<I: InboxStore>(
         failure => failure,
     })?;
     failpoint::pass("after_handler_commit");
-    Ok(Handled::Now(()))
+    Ok(Handled::Applied(()))
 }
 
 /// Whether the inbox knows an effect already.

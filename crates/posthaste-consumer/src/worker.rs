@@ -211,8 +211,8 @@ async fn try_once<I: InboxStore>(
     );
     let limits = Limits::from(&engine.config);
     match attempt(&engine.inbox, prepared, limits).instrument(span).await? {
-        Handled::Now(()) => instrument::handled(&engine.totals, event, begun.elapsed()),
-        Handled::Before => instrument::duplicate(&engine.totals, event, action.as_deref().unwrap_or_default()),
+        Handled::Applied(()) => instrument::handled(&engine.totals, event, begun.elapsed()),
+        Handled::Duplicate => instrument::duplicate(&engine.totals, event, action.as_deref().unwrap_or_default()),
     }
     Ok(())
 }

@@ -25,6 +25,23 @@ use crate::publisher::{ErrorKind, ErrorScope, Outcome};
 use crate::retry::MAX_DURATION;
 
 /// When a circuit opens, for how long, and what closes it again.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+///
+/// use posthaste_core::BreakerConfig;
+///
+/// let config = BreakerConfig {
+///     failure_rate: 0.2,
+///     open_for: Duration::from_secs(10),
+///     ..BreakerConfig::default()
+/// };
+/// assert_eq!(config.validate(), Ok(()));
+///
+/// let refused = BreakerConfig { failure_rate: 20.0, ..config }.validate().unwrap_err();
+/// assert_eq!(refused.field, "failure_rate");
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct BreakerConfig {
@@ -70,6 +87,9 @@ pub struct InvalidBreaker {
 
 impl BreakerConfig {
     /// Checks that the settings can work together.
+    ///
+    /// # Errors
+    /// The first field that cannot work, and what to give instead.
     pub fn validate(&self) -> Result<(), InvalidBreaker> {
         let checks = [
             (self.window > 0, "window", self.window.to_string(), "must be at least 1"),

@@ -12,7 +12,23 @@ use crate::store::StoreError;
 use crate::validate::{InvalidMessage, Limits, TypeNameRule, validate};
 
 /// How an application's outbox accepts messages.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+///
+/// use posthaste_core::OutboxOptions;
+/// use posthaste_core::validate::{Limits, TypeNameRule};
+///
+/// let options = OutboxOptions::new()
+///     .source("urn:acme:shop")
+///     .type_names(TypeNameRule::Any)
+///     .limits(Limits::new().payload_bytes(256 << 10))
+///     .dedupe_window(Duration::from_secs(24 * 3600));
+/// assert_eq!(options.source.as_deref(), Some("urn:acme:shop"));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct OutboxOptions {
     /// Namespace of messages that do not name one. Must match the relay's. Defaults to `default`.
     pub namespace: String,
@@ -39,26 +55,68 @@ impl Default for OutboxOptions {
     }
 }
 
+impl OutboxOptions {
+    /// The defaults.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets [`OutboxOptions::namespace`].
+    #[must_use]
+    pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
+        self.namespace = namespace.into();
+        self
+    }
+
+    /// Sets [`OutboxOptions::source`].
+    #[must_use]
+    pub fn source(mut self, source: impl Into<String>) -> Self {
+        self.source = Some(source.into());
+        self
+    }
+
+    /// Sets [`OutboxOptions::limits`].
+    #[must_use]
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Sets [`OutboxOptions::type_names`].
+    #[must_use]
+    pub fn type_names(mut self, rule: TypeNameRule) -> Self {
+        self.type_names = rule;
+        self
+    }
+
+    /// Sets [`OutboxOptions::dedupe_window`].
+    #[must_use]
+    pub fn dedupe_window(mut self, window: Duration) -> Self {
+        self.dedupe_window = window;
+        self
+    }
+}
+
 /// What became of an enqueue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Enqueued {
     /// A row was written.
-    Now(MessageId),
+    Inserted(MessageId),
     /// A message with this dedupe key was there before; this is its id, and no row was written.
-    Before(MessageId),
+    Duplicate(MessageId),
 }
 
 impl Enqueued {
     /// The id under which the event is delivered, whoever enqueued it.
     pub fn id(self) -> MessageId {
         match self {
-            Self::Now(id) | Self::Before(id) => id,
+            Self::Inserted(id) | Self::Duplicate(id) => id,
         }
     }
 
     /// Whether this call wrote the row.
     pub fn is_new(self) -> bool {
-        matches!(self, Self::Now(_))
+        matches!(self, Self::Inserted(_))
     }
 }
 
@@ -105,6 +163,10 @@ pub struct NewRow {
 
 impl Prepared {
     /// Checks and completes the messages of one call. Either all are good or none is written.
+    ///
+    /// # Errors
+    /// [`EnqueueError::Encode`] if an event cannot be turned into bytes, [`EnqueueError::Invalid`] for the first message that
+    /// breaks a rule.
     pub fn new<M: IntoMessage>(
         messages: impl IntoIterator<Item = M>,
         options: &OutboxOptions,
@@ -158,7 +220,7 @@ impl Prepared {
                 if first {
                     stored[place]
                 } else {
-                    Enqueued::Before(stored[place].id())
+                    Enqueued::Duplicate(stored[place].id())
                 }
             })
             .collect()
@@ -179,10 +241,14 @@ mod tests {
         let prepared = Prepared::new(messages, &OutboxOptions::default()).unwrap();
         assert_eq!(prepared.rows.len(), 2);
         let [first, second] = [0, 1].map(|row| prepared.rows[row].message.id);
-        let outcomes = prepared.outcomes(&[Enqueued::Now(first), Enqueued::Now(second)]);
+        let outcomes = prepared.outcomes(&[Enqueued::Inserted(first), Enqueued::Inserted(second)]);
         assert_eq!(
             outcomes,
-            [Enqueued::Now(first), Enqueued::Now(second), Enqueued::Before(first)]
+            [
+                Enqueued::Inserted(first),
+                Enqueued::Inserted(second),
+                Enqueued::Duplicate(first)
+            ]
         );
     }
 

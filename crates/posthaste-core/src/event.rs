@@ -9,6 +9,7 @@ use crate::type_name::TypeName;
 
 /// An event of an application, ready to be put into an outbox.
 ///
+/// # Examples
 /// Derive it on the enum that lists your events; the events themselves stay plain types of your domain:
 ///
 /// ```ignore
@@ -17,6 +18,39 @@ use crate::type_name::TypeName;
 ///     #[event(type = "acme.order.created.v1", aggregate = "Order", id = order_id)]
 ///     OrderCreated(OrderCreated),
 /// }
+/// ```
+///
+/// Without the derive macro it is a few lines more:
+///
+/// ```
+/// use posthaste_core::event::EncodeError;
+/// use posthaste_core::{Event, IntoMessage};
+///
+/// struct OrderCreated {
+///     order_id: u32,
+/// }
+///
+/// impl Event for OrderCreated {
+///     fn type_name(&self) -> &'static str {
+///         "acme.order.created.v1"
+///     }
+///
+///     fn aggregate_type(&self) -> &'static str {
+///         "Order"
+///     }
+///
+///     fn aggregate_id(&self) -> String {
+///         self.order_id.to_string()
+///     }
+///
+///     fn payload(&self) -> Result<Vec<u8>, EncodeError> {
+///         Ok(format!(r#"{{"orderId":{}}}"#, self.order_id).into_bytes())
+///     }
+/// }
+///
+/// let message = OrderCreated { order_id: 42 }.into_message()?;
+/// assert_eq!(message.lane(), Some(("order-events", "42")));
+/// # Ok::<(), EncodeError>(())
 /// ```
 ///
 /// A variant without a type name, a malformed name, or two variants with the same name do not compile.
@@ -31,6 +65,9 @@ pub trait Event {
     fn aggregate_id(&self) -> String;
 
     /// The payload.
+    ///
+    /// # Errors
+    /// If the event cannot be turned into bytes; it is not enqueued then.
     fn payload(&self) -> Result<Vec<u8>, serde_json::Error>;
 
     /// Media type of the payload.
@@ -48,6 +85,9 @@ pub trait Event {
 /// Anything that can be enqueued: a [`Message`], or an [`Event`].
 pub trait IntoMessage {
     /// The message to enqueue.
+    ///
+    /// # Errors
+    /// If the event cannot be turned into bytes.
     fn into_message(self) -> Result<Message, serde_json::Error>;
 }
 

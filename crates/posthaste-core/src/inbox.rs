@@ -16,9 +16,9 @@ use crate::store::{StoreError, StoreErrorKind};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Handled<T = ()> {
     /// The handler ran; commit the transaction to keep both its effect and the record.
-    Now(T),
+    Applied(T),
     /// An earlier transaction handled it; the handler did not run.
-    Before,
+    Duplicate,
 }
 
 /// Why a delivery could not be handled. Either way the transaction must be rolled back.
@@ -98,21 +98,51 @@ impl fmt::Display for Mark {
 /// - The record is written on the caller's connection, inside the caller's transaction, before the handler runs: record
 ///   and effect commit together or not at all.
 /// - Of two transactions with the same key one waits for the other; if that one commits, the waiter sees
-///   [`Handled::Before`], if it rolls back, the waiter handles.
+///   [`Handled::Duplicate`], if it rolls back, the waiter handles.
 /// - **prove** fails unless the transaction in which the [`Mark`] was set is still open and can be committed, with
 ///   [`Mark::lost`] if it is gone. What is done between the proof and the commit is not covered by it.
 /// - A record is kept at least as long as the broker may deliver the message again; see [`InboxStore::purge`].
+///
+/// # Examples
+/// ```
+/// use posthaste_core::{Handled, Inbox, InboxError};
+///
+/// async fn count_sale<I: Inbox>(
+///     inbox: &I,
+///     tx: &mut I::Connection,
+///     order: u32,
+/// ) -> Result<bool, InboxError<std::io::Error>> {
+///     let handled = inbox.once(tx, format!("Order/{order}/SOLD"), async |_tx| {
+///         // Your own statements, in the same transaction.
+///         Ok(())
+///     });
+///     Ok(match handled.await? {
+///         Handled::Applied(()) => true, // commit next
+///         Handled::Duplicate => false,  // an earlier delivery was handled
+///     })
+/// }
+/// ```
 pub trait Inbox {
     /// The connection type of the database.
     type Connection: Send;
 
     /// Records the key; `false` if it was there before.
+    ///
+    /// # Errors
+    /// - [`StoreErrorKind::SchemaMissing`], [`StoreErrorKind::Unsupported`]: there is no inbox.
+    /// - [`StoreErrorKind::Unavailable`], [`StoreErrorKind::Contention`]: may pass; roll back and handle the delivery again.
     fn record(&self, tx: &mut Self::Connection, key: &str) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
     /// Sets a mark in the transaction.
+    ///
+    /// # Errors
+    /// If there is no transaction that can be written in.
     fn mark(&self, tx: &mut Self::Connection, mark: Mark) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// Proves that the transaction with the mark is still there, and removes the mark.
+    ///
+    /// # Errors
+    /// [`Mark::lost`] if it is gone, and then nothing of it is kept.
     fn prove(&self, tx: &mut Self::Connection, mark: Mark) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// Runs `handler` unless this consumer has handled `key` before.
@@ -123,6 +153,12 @@ pub trait Inbox {
     /// A handler that tolerates an error of the database for which this has given up the transaction is an error, not a
     /// success: `commit` would say that all is well and keep nothing. That is proved when the handler returns, so commit
     /// next. Who does more in the transaction before that sets a [`Mark`] of their own, and proves it last.
+    ///
+    /// # Errors
+    /// - [`InboxError::Handler`]: the handler's own.
+    /// - [`InboxError::Store`]: the record could not be written, or the transaction is gone.
+    ///
+    /// Roll back after either: the delivery counts as not handled.
     fn once<T, E, H>(
         &self,
         tx: &mut Self::Connection,
@@ -134,13 +170,13 @@ pub trait Inbox {
     {
         async move {
             if !self.record(tx, &key.to_string()).await? {
-                return Ok(Handled::Before);
+                return Ok(Handled::Duplicate);
             }
             let mark = Mark::unique();
             self.mark(tx, mark).await?;
             let done = handler(tx).await.map_err(InboxError::Handler)?;
             self.prove(tx, mark).await?;
-            Ok(Handled::Now(done))
+            Ok(Handled::Applied(done))
         }
     }
 }

@@ -21,6 +21,7 @@ pub const DEFAULT_NAMESPACE: &str = "default";
 
 /// One event on its way from a transaction to a broker.
 ///
+/// # Examples
 /// ```
 /// use posthaste_core::Message;
 ///
@@ -29,6 +30,18 @@ pub const DEFAULT_NAMESPACE: &str = "default";
 ///     .key("42")
 ///     .header("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
 /// assert_eq!(message.ordering_key.as_deref(), Some("42"));
+/// ```
+///
+/// Bytes of any kind, at most once within the dedupe window, and not at once:
+///
+/// ```
+/// use posthaste_core::Message;
+///
+/// let message = Message::new("invoices", vec![0x25, 0x50, 0x44, 0x46])
+///     .content_type("application/pdf")
+///     .dedupe_key("invoice/2026-0042")
+///     .not_before("2026-12-01T00:00:00Z".parse().expect("a time"));
+/// assert_eq!(message.event_id(), message.id.to_string());
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
@@ -89,6 +102,9 @@ impl Message {
     }
 
     /// A message whose payload is `body` as JSON.
+    ///
+    /// # Errors
+    /// If the body cannot be JSON: a map whose keys are no texts, or a `Serialize` that fails.
     pub fn json(topic: impl Into<String>, body: &impl Serialize) -> Result<Self, serde_json::Error> {
         Ok(Self::new(topic, serde_json::to_vec(body)?))
     }

@@ -1,6 +1,12 @@
 //! The application's side of every store: what an outbox accepts, where it writes it, and whom it tells.
+//!
+//! [`Outbox`] is what applications are written against, [`StoreOutbox`] what a store gives them. A store itself implements
+//! [`EnqueueOn`], [`Commit`] and [`Transactions`].
+
+mod any;
 
 use std::fmt;
+use std::ops::DerefMut;
 use std::sync::Arc;
 
 use crate::enqueue::{EnqueueError, Enqueued, OutboxOptions, Prepared};
@@ -8,6 +14,95 @@ use crate::event::IntoMessage;
 use crate::retry::MAX_DURATION;
 use crate::store::StoreError;
 use crate::wake::Doorbell;
+
+pub use any::{AnyConnection, AnyOutbox, AnyTransaction};
+
+/// Enqueues messages in transactions that hold the application's own writes too.
+///
+/// Application code that is generic over it runs on any store: on that of a database in production, and on the one in
+/// memory in its tests, whose transactions are as real (a rollback discards the events). [`AnyOutbox`] is one without a type
+/// parameter.
+///
+/// # Contract
+/// - What is enqueued in a transaction is delivered if the transaction commits, and never otherwise.
+/// - A message that is refused ([`EnqueueError::Invalid`], [`EnqueueError::Encode`]) runs no statement: the transaction stays
+///   usable.
+/// - A dedupe key or an id that is there already is no error but [`Enqueued::Duplicate`], and writes nothing.
+/// - A transaction that is dropped is rolled back.
+///
+/// # Examples
+/// The business write is the application's own; it says on which connections it can run:
+///
+/// ```
+/// use posthaste_core::{EnqueueError, Message, Outbox, StoreError};
+///
+/// trait Orders<C> {
+///     fn insert(&self, conn: &mut C, order: u32) -> impl Future<Output = Result<(), StoreError>> + Send;
+/// }
+///
+/// async fn place_order<O: Outbox>(
+///     outbox: &O,
+///     orders: &impl Orders<O::Connection>,
+///     order: u32,
+/// ) -> Result<(), EnqueueError> {
+///     let mut tx = outbox.begin().await?;
+///     orders.insert(&mut tx, order).await?;
+///     outbox.enqueue(&mut tx, Message::new("order-events", "{}").key(order.to_string())).await?;
+///     outbox.commit(tx).await?;
+///     Ok(())
+/// }
+/// ```
+pub trait Outbox: Send + Sync {
+    /// What is written on: the driver's connection.
+    type Connection: Send;
+
+    /// An open transaction.
+    type Transaction: DerefMut<Target = Self::Connection> + Send;
+
+    /// Begins a transaction. Where the database has one writer at a time this waits for its turn.
+    ///
+    /// # Errors
+    /// [`StoreErrorKind::Unavailable`](crate::store::StoreErrorKind::Unavailable) if no connection can be had.
+    fn begin(&self) -> impl Future<Output = Result<Self::Transaction, StoreError>> + Send;
+
+    /// Enqueues many messages or events at once.
+    ///
+    /// # Errors
+    /// - [`EnqueueError::Invalid`], [`EnqueueError::Encode`]: one of them was refused. No statement ran, and the transaction
+    ///   stays usable.
+    /// - [`EnqueueError::Store`]: the database refused. None is written; roll the transaction back.
+    fn enqueue_all<M: IntoMessage>(
+        &self,
+        conn: &mut Self::Connection,
+        messages: impl IntoIterator<Item = M>,
+    ) -> impl Future<Output = Result<Vec<Enqueued>, EnqueueError>> + Send;
+
+    /// Enqueues one message or event.
+    ///
+    /// # Errors
+    /// Those of [`Outbox::enqueue_all`].
+    fn enqueue(
+        &self,
+        conn: &mut Self::Connection,
+        message: impl IntoMessage,
+    ) -> impl Future<Output = Result<Enqueued, EnqueueError>> + Send {
+        let outcomes = self.enqueue_all(conn, [message]);
+        async { Ok(outcomes.await?[0]) }
+    }
+
+    /// Commits the transaction, and wakes the relay where a doorbell was given.
+    ///
+    /// # Errors
+    /// Whether it was committed is not known if the connection broke; else it was not.
+    fn commit(&self, tx: Self::Transaction) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Rolls the transaction back, and what was enqueued in it with it. Dropping the transaction does the same without
+    /// waiting for the database.
+    ///
+    /// # Errors
+    /// If the connection broke; the database rolls back then too.
+    fn rollback(&self, tx: Self::Transaction) -> impl Future<Output = Result<(), StoreError>> + Send;
+}
 
 /// A store that writes messages on a connection of the application's, of the type `C`.
 pub trait EnqueueOn<C: ?Sized> {
@@ -32,15 +127,36 @@ pub trait Commit<T> {
     fn commit(&self, tx: T) -> impl Future<Output = Result<(), StoreError>> + Send;
 }
 
-/// Enqueues messages in the caller's transactions. Cheap to clone.
+/// A store that begins and ends transactions for the application, which [`Outbox`] is made of.
+pub trait Transactions: EnqueueOn<Self::Connection> + Commit<Self::Transaction> + Send + Sync {
+    /// What is written on.
+    type Connection: Send;
+
+    /// An open transaction. Dropping it rolls it back.
+    type Transaction: DerefMut<Target = Self::Connection> + Send;
+
+    /// Begins one.
+    fn begin(&self) -> impl Future<Output = Result<Self::Transaction, StoreError>> + Send;
+
+    /// Rolls it back.
+    fn rollback(&self, tx: Self::Transaction) -> impl Future<Output = Result<(), StoreError>> + Send;
+}
+
+/// The [`Outbox`] of a store. Cheap to clone.
+///
+/// Its own [`enqueue`](StoreOutbox::enqueue) takes every connection that the store can write on, also those of transactions
+/// that were begun elsewhere or with another driver.
+///
+/// Stores make it: `store.outbox(OutboxOptions::new().source("urn:acme:shop"))`. Where a relay in the same process should not
+/// wait for its next poll, give it a doorbell and commit with [`commit`](StoreOutbox::commit).
 #[derive(Clone)]
-pub struct Outbox<S> {
+pub struct StoreOutbox<S> {
     store: S,
     options: Arc<OutboxOptions>,
     doorbell: Option<Arc<dyn Doorbell>>,
 }
 
-impl<S> Outbox<S> {
+impl<S> StoreOutbox<S> {
     /// An outbox that accepts messages by these options and rings no doorbell.
     pub fn new(store: S, mut options: OutboxOptions) -> Self {
         // Databases cannot add any duration to the present.
@@ -52,7 +168,7 @@ impl<S> Outbox<S> {
         }
     }
 
-    /// Rings this doorbell after every [`Outbox::commit`], so that a relay need not wait for its next poll: that of a relay
+    /// Rings this doorbell after every [`StoreOutbox::commit`], so that a relay need not wait for its next poll: that of a relay
     /// in the same process, or of a database that tells relays elsewhere.
     #[must_use]
     pub fn with_doorbell(mut self, doorbell: impl Doorbell) -> Self {
@@ -63,8 +179,10 @@ impl<S> Outbox<S> {
     /// Enqueues one message or event on the caller's connection: a transaction, or what else the store writes on.
     ///
     /// # Errors
-    /// A message that is refused runs no SQL, and one that the database refuses is undone alone: the transaction stays
-    /// usable, unless the server ended it because of a deadlock.
+    /// - [`EnqueueError::Invalid`], [`EnqueueError::Encode`]: the message was refused. No statement ran, and the transaction
+    ///   stays usable.
+    /// - [`EnqueueError::Store`]: the database refused. Its kind says whether to try the transaction again
+    ///   ([`is_transient`](crate::store::StoreErrorKind::is_transient)) or to look at the schema.
     pub async fn enqueue<C: ?Sized>(&self, conn: &mut C, message: impl IntoMessage) -> Result<Enqueued, EnqueueError>
     where
         S: EnqueueOn<C>,
@@ -76,7 +194,7 @@ impl<S> Outbox<S> {
     /// Enqueues many at once.
     ///
     /// # Errors
-    /// Those of [`Outbox::enqueue`]. If one message is refused, none is written.
+    /// Those of [`StoreOutbox::enqueue`]. If one message is refused, none is written.
     pub async fn enqueue_all<C: ?Sized, M: IntoMessage>(
         &self,
         conn: &mut C,
@@ -86,6 +204,13 @@ impl<S> Outbox<S> {
         S: EnqueueOn<C>,
     {
         let prepared = Prepared::new(messages, &self.options)?;
+        self.insert(conn, prepared).await
+    }
+
+    async fn insert<C: ?Sized>(&self, conn: &mut C, prepared: Prepared) -> Result<Vec<Enqueued>, EnqueueError>
+    where
+        S: EnqueueOn<C>,
+    {
         if prepared.is_empty() {
             return Ok(Vec::new());
         }
@@ -109,7 +234,34 @@ impl<S> Outbox<S> {
     }
 }
 
-impl<S: fmt::Debug> fmt::Debug for Outbox<S> {
+impl<S: Transactions> Outbox for StoreOutbox<S> {
+    type Connection = S::Connection;
+    type Transaction = S::Transaction;
+
+    async fn begin(&self) -> Result<Self::Transaction, StoreError> {
+        self.store.begin().await
+    }
+
+    fn enqueue_all<M: IntoMessage>(
+        &self,
+        conn: &mut Self::Connection,
+        messages: impl IntoIterator<Item = M>,
+    ) -> impl Future<Output = Result<Vec<Enqueued>, EnqueueError>> + Send {
+        // Before the future, which can then be sent though the events may not.
+        let prepared = Prepared::new(messages, &self.options);
+        async { self.insert(conn, prepared?).await }
+    }
+
+    async fn commit(&self, tx: Self::Transaction) -> Result<(), StoreError> {
+        self.commit(tx).await
+    }
+
+    async fn rollback(&self, tx: Self::Transaction) -> Result<(), StoreError> {
+        self.store.rollback(tx).await
+    }
+}
+
+impl<S: fmt::Debug> fmt::Debug for StoreOutbox<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Outbox")
             .field("store", &self.store)

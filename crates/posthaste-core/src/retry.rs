@@ -12,6 +12,21 @@ pub const MAX_DURATION: Duration = Duration::from_hours(24 * 36_500);
 pub const MAX_RETRY_AFTER: Duration = Duration::from_hours(1);
 
 /// How often a message is attempted, and how long it waits in between.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+///
+/// use posthaste_core::{Backoff, RetryPolicy};
+///
+/// let policy = RetryPolicy {
+///     max_attempts: 4,
+///     backoff: Backoff::Schedule {
+///         delays: [1, 10, 60].map(Duration::from_secs).to_vec(),
+///     },
+/// };
+/// assert_eq!(policy.for_row(Some(2)).max_attempts, 2);
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RetryPolicy {

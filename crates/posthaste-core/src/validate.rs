@@ -14,6 +14,7 @@ pub const MAX_NAME_BYTES: usize = 512;
 /// Sizes above which a message is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
+#[non_exhaustive]
 pub struct Limits {
     /// Bytes of one payload. Brokers have a limit of their own (Kafka's default is 1 MB). Defaults to 1 MiB.
     pub payload_bytes: usize,
@@ -27,6 +28,27 @@ impl Default for Limits {
             payload_bytes: 1 << 20,
             header_bytes: 16 << 10,
         }
+    }
+}
+
+impl Limits {
+    /// The defaults.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets [`Limits::payload_bytes`].
+    #[must_use]
+    pub fn payload_bytes(mut self, bytes: usize) -> Self {
+        self.payload_bytes = bytes;
+        self
+    }
+
+    /// Sets [`Limits::header_bytes`].
+    #[must_use]
+    pub fn header_bytes(mut self, bytes: usize) -> Self {
+        self.header_bytes = bytes;
+        self
     }
 }
 
@@ -112,6 +134,9 @@ fn raise_limit(field: &str) -> &'static str {
 }
 
 /// Checks everything about one message that can be known without a database.
+///
+/// # Errors
+/// The first rule that it breaks, which names the field and says what to do.
 pub fn validate(message: &Message, limits: &Limits, types: TypeNameRule) -> Result<(), InvalidMessage> {
     if message.id.uuid().is_none() {
         return Err(InvalidMessage::NotUuid {

@@ -2,19 +2,19 @@
 
 use async_trait::async_trait;
 use posthaste_core::enqueue::Prepared;
-use posthaste_core::outbox::{Commit, EnqueueOn};
+use posthaste_core::outbox::{Commit, EnqueueOn, Transactions};
 use posthaste_core::store::ProducerStore;
-use posthaste_core::{EnqueueError, Enqueued, Message, Outbox, OutboxOptions, StoreError};
-use sqlx::{MySql, Transaction};
+use posthaste_core::{EnqueueError, Enqueued, Message, OutboxOptions, StoreError, StoreOutbox};
+use sqlx::{MySql, MySqlConnection, Transaction};
 
 use crate::MySqlStore;
 use crate::error::store_error;
-use crate::runner::{NewRows, Runner};
+use crate::executor::{EnqueueExecutor, NewRows};
 
 /// Enqueues messages in the caller's transactions.
-pub type MySqlOutbox = Outbox<MySqlStore>;
+pub type MySqlOutbox = StoreOutbox<MySqlStore>;
 
-impl<C: Runner + ?Sized> EnqueueOn<C> for MySqlStore {
+impl<C: EnqueueExecutor + ?Sized> EnqueueOn<C> for MySqlStore {
     async fn insert(
         &self,
         conn: &mut C,
@@ -29,6 +29,19 @@ impl<C: Runner + ?Sized> EnqueueOn<C> for MySqlStore {
 impl Commit<Transaction<'_, MySql>> for MySqlStore {
     async fn commit(&self, tx: Transaction<'_, MySql>) -> Result<(), StoreError> {
         tx.commit().await.map_err(store_error)
+    }
+}
+
+impl Transactions for MySqlStore {
+    type Connection = MySqlConnection;
+    type Transaction = Transaction<'static, MySql>;
+
+    async fn begin(&self) -> Result<Self::Transaction, StoreError> {
+        self.begin_transaction().await
+    }
+
+    async fn rollback(&self, tx: Self::Transaction) -> Result<(), StoreError> {
+        tx.rollback().await.map_err(store_error)
     }
 }
 

@@ -84,12 +84,7 @@ impl InboxStore for MySqlInbox {
     type Transaction = Transaction<'static, MySql>;
 
     async fn begin(&self) -> Result<Self::Transaction, StoreError> {
-        // In a task of its own: a consumer may stop waiting at any moment, and half a begin would leave its transaction open
-        // on a connection that goes back to the pool. One that nobody waits for any more is rolled back.
-        let pool = self.store.pool.clone();
-        let begun = tokio::spawn(async move { pool.begin_with(crate::BEGIN).await }).await;
-        let begun = begun.unwrap_or(Err(sqlx::Error::WorkerCrashed));
-        let mut tx = begun.map_err(store_error)?;
+        let mut tx = self.store.begin_transaction().await?;
         self.mark(&mut tx, Mark::BEGIN).await?;
         Ok(tx)
     }

@@ -25,6 +25,7 @@ mod claim;
 mod dialect;
 mod enqueue;
 mod error;
+mod executor;
 mod inbox_store;
 mod look;
 mod migrate;
@@ -35,7 +36,6 @@ mod relay_store;
 mod retry;
 mod row_locks;
 mod rows;
-mod runner;
 mod session;
 mod settle;
 mod statement;
@@ -50,15 +50,15 @@ use posthaste_core::{OutboxOptions, StoreError};
 use posthaste_sql::TableMap;
 use posthaste_sql::table::{BadIdentifier, Database, Kind};
 use sqlx::pool::PoolConnection;
-use sqlx::{AssertSqlSafe, Executor, MySql, MySqlConnection, MySqlPool};
+use sqlx::{AssertSqlSafe, Executor, MySql, MySqlConnection, MySqlPool, Transaction};
 
 pub use catalogue::MySqlCatalogue;
 pub use enqueue::MySqlOutbox;
 pub use error::store_error;
+pub use executor::EnqueueExecutor;
 pub use inbox_store::MySqlInbox;
 pub use retry::MAX_RETRIES;
 use row_locks::HeldClaims;
-pub use runner::Runner;
 use statements::Statements;
 
 /// The prefix of Posthaste's tables unless another is chosen.
@@ -79,6 +79,26 @@ const UNBOUND: &str = "set session lock_wait_timeout = @posthaste_lock_wait_time
     session wait_timeout = @posthaste_wait_timeout";
 
 /// An outbox in a MySQL or MariaDB database. Cheap to clone.
+///
+/// # Examples
+/// ```no_run
+/// use posthaste_core::store::SchemaStore;
+/// use posthaste_core::{Message, Outbox, OutboxOptions};
+/// use posthaste_mysql::MySqlStore;
+///
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// let store = MySqlStore::new(sqlx::MySqlPool::connect("mysql://localhost/shop").await?);
+/// store.migrate().await?;
+///
+/// let outbox = store.outbox(OutboxOptions::new().source("urn:acme:shop"));
+/// let mut tx = outbox.begin().await?;
+/// outbox.enqueue(&mut tx, Message::new("order-events", "{}").key("42")).await?;
+/// outbox.commit(tx).await?;
+///
+/// let inbox = store.inbox("statistics");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct MySqlStore {
     pool: MySqlPool,
@@ -96,6 +116,9 @@ impl MySqlStore {
     }
 
     /// The outbox in tables with a prefix of your choice.
+    ///
+    /// # Errors
+    /// If it cannot be the beginning of a name.
     #[expect(
         clippy::missing_panics_doc,
         reason = "Posthaste's own map has every role that its statements need"
@@ -105,7 +128,11 @@ impl MySqlStore {
         Ok(Self::with_map(pool, map).expect("Posthaste's own map has every role"))
     }
 
-    /// An outbox described by a table map. What the table lacks is said in the error.
+    /// An outbox described by a table map.
+    ///
+    /// # Errors
+    /// [`StoreErrorKind::Unsupported`](posthaste_core::store::StoreErrorKind::Unsupported) says what the table lacks, or what the
+    /// database cannot do.
     pub fn with_map(pool: MySqlPool, map: TableMap) -> Result<Self, StoreError> {
         map.check_database(Database::MySql)?;
         retry::register();
@@ -130,6 +157,15 @@ impl MySqlStore {
     /// The consumer's side: handling each delivery once. `consumer` names who handles; each has records of its own.
     pub fn inbox(&self, consumer: impl Into<String>) -> MySqlInbox {
         MySqlInbox::new(self.clone(), consumer.into())
+    }
+
+    /// Begins a transaction of the application's, in a task of its own: whoever waits may stop at any moment, and half a begin
+    /// would leave its transaction open on a connection that goes back to the pool. One that nobody waits for any more is
+    /// rolled back.
+    async fn begin_transaction(&self) -> Result<Transaction<'static, MySql>, StoreError> {
+        let pool = self.pool.clone();
+        let begun = tokio::spawn(async move { pool.begin_with(BEGIN).await }).await;
+        begun.unwrap_or(Err(sqlx::Error::WorkerCrashed)).map_err(store_error)
     }
 
     async fn begin(&self) -> sqlx::Result<Work> {

@@ -57,15 +57,15 @@ pub(crate) async fn write(
 ) -> Result<Enqueued, StoreError> {
     let writing = statements.writing.needed().map_err(store_error)?;
     let refused = match writing.insert.insert(conn, values).await {
-        Ok(given) if map.has(Property::GeneratedId) => return Ok(Enqueued::Now(given.into())),
-        Ok(_) => return Ok(Enqueued::Now(row.message.id)),
+        Ok(given) if map.has(Property::GeneratedId) => return Ok(Enqueued::Inserted(given.into())),
+        Ok(_) => return Ok(Enqueued::Inserted(row.message.id)),
         Err(error) => error,
     };
     if number(&refused) != Some(DUPLICATE) {
         return Err(store_error(refused));
     }
     match find_before(conn, map, statements, values).await.map_err(store_error)? {
-        Some(before) => Ok(Enqueued::Before(before)),
+        Some(before) => Ok(Enqueued::Duplicate(before)),
         None => Err(StoreError {
             kind: StoreErrorKind::Other,
             message: format!("MySQL: {refused}"),

@@ -108,11 +108,9 @@ impl MySqlStore {
 
     /// A row that is never there for anybody else, if the relay may insert and the table takes what a map knows of.
     async fn insert_one(&self, conn: &mut MySqlConnection, wanted: &Scope) -> Option<MessageId> {
-        let options = OutboxOptions {
-            namespace: wanted.namespace.clone(),
-            type_names: TypeNameRule::Any,
-            ..OutboxOptions::default()
-        };
+        let options = OutboxOptions::new()
+            .namespace(wanted.namespace.clone())
+            .type_names(TypeNameRule::Any);
         match self
             .outbox(options)
             .enqueue(conn, self.map.trial_message(wanted)?)

@@ -1,5 +1,5 @@
 -- Finds the rows that kept others from being written: one with the dedupe key, or the event id, or the id.
-select w.place, f.id
+select w.place, f.id, false as is_new
 from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[]) with ordinality
     as w (id, event_id, namespace, topic, dedupe_key, place)
 cross join lateral (

@@ -58,4 +58,4 @@ order by /*if seq*/ i.place /*else*/
     -- One order for all producers, so that they cannot deadlock over the keys.
     i.namespace, i.topic, i.dedupe_key, i.place /*end*/
 on conflict do nothing
-returning 0::bigint as place, "@id:text" as id
+returning 0::bigint as place, "@id:text" as id, true as is_new

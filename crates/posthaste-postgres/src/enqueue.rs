@@ -2,19 +2,19 @@
 
 use async_trait::async_trait;
 use posthaste_core::enqueue::Prepared;
-use posthaste_core::outbox::{Commit, EnqueueOn};
+use posthaste_core::outbox::{Commit, EnqueueOn, Transactions};
 use posthaste_core::store::ProducerStore;
-use posthaste_core::{EnqueueError, Enqueued, Message, Outbox, OutboxOptions, StoreError};
-use sqlx::{Postgres, Transaction};
+use posthaste_core::{EnqueueError, Enqueued, Message, OutboxOptions, StoreError, StoreOutbox};
+use sqlx::{PgConnection, Postgres, Transaction};
 
 use crate::error::store_error;
-use crate::runner::{NewRows, Runner};
-use crate::{BEGIN, PostgresStore, plain_insert, pooling};
+use crate::executor::EnqueueExecutor;
+use crate::{BEGIN, PostgresStore, pooling};
 
 /// Enqueues messages in the caller's transactions: those of sqlx, or (with the feature `tokio-postgres`) of that crate.
-pub type PostgresOutbox = Outbox<PostgresStore>;
+pub type PostgresOutbox = StoreOutbox<PostgresStore>;
 
-impl<C: Runner + ?Sized> EnqueueOn<C> for PostgresStore {
+impl<C: EnqueueExecutor + ?Sized> EnqueueOn<C> for PostgresStore {
     async fn insert(
         &self,
         conn: &mut C,
@@ -22,20 +22,27 @@ impl<C: Runner + ?Sized> EnqueueOn<C> for PostgresStore {
         options: &OutboxOptions,
     ) -> Result<Vec<Enqueued>, EnqueueError> {
         self.sessions.detect_in_background(&self.pool);
-        match (&self.statements.dedupe, &self.statements.plain) {
-            (Some(dedupe), _) => {
-                let rows = NewRows::new(messages, options.dedupe_window);
-                Ok(conn.insert((&dedupe.enqueue).into(), rows).await?)
-            }
-            (None, Some(plain)) => plain_insert::run(conn, &self.map, plain, messages).await,
-            (None, None) => Ok(Vec::new()),
-        }
+        let is_kept = self.sessions.keep_statements();
+        self.enqueue.run(conn, messages, options, is_kept).await
     }
 }
 
 impl Commit<Transaction<'_, Postgres>> for PostgresStore {
     async fn commit(&self, tx: Transaction<'_, Postgres>) -> Result<(), StoreError> {
         tx.commit().await.map_err(store_error)
+    }
+}
+
+impl Transactions for PostgresStore {
+    type Connection = PgConnection;
+    type Transaction = Transaction<'static, Postgres>;
+
+    async fn begin(&self) -> Result<Self::Transaction, StoreError> {
+        pooling::begin(&self.pool, BEGIN).await.map_err(store_error)
+    }
+
+    async fn rollback(&self, tx: Self::Transaction) -> Result<(), StoreError> {
+        tx.rollback().await.map_err(store_error)
     }
 }
 

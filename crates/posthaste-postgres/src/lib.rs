@@ -21,23 +21,24 @@
 mod admin_store;
 mod catalogue;
 mod claim;
+mod columns;
 mod dialect;
 mod doorbell;
 mod enqueue;
 mod error;
+mod executor;
 mod handling;
 mod inbox_store;
 mod log;
 mod migrate;
-mod plain_insert;
 mod pooling;
+mod prepare;
 mod recover;
 mod registry;
 mod relay_store;
 mod rights;
 mod row_locks;
 mod rows;
-mod runner;
 mod settle;
 mod statements;
 mod table_locks;
@@ -57,12 +58,13 @@ pub use catalogue::PostgresCatalogue;
 pub use doorbell::PostgresDoorbell;
 pub use enqueue::PostgresOutbox;
 pub use error::store_error;
+pub use executor::EnqueueExecutor;
 pub use inbox_store::PostgresInbox;
 pub use log::{LogOptions, PostgresHandled, PostgresLogOutbox, PostgresLogStore};
 pub use pooling::Pooling;
 use pooling::Sessions;
+pub use prepare::{PendingEnqueue, PostgresEnqueue};
 use row_locks::RowLocks;
-pub use runner::Runner;
 use statements::Statements;
 
 /// The schema that holds Posthaste's tables unless another is chosen.
@@ -72,11 +74,34 @@ pub const DEFAULT_SCHEMA: &str = "posthaste";
 const BEGIN: &str = "begin isolation level read committed";
 
 /// An outbox in a PostgreSQL database. Cheap to clone.
+///
+/// # Examples
+/// Its sides: tables, the application's outbox, a consumer's inbox. It is also what a relay serves.
+///
+/// ```no_run
+/// use posthaste_core::store::SchemaStore;
+/// use posthaste_core::{Message, Outbox, OutboxOptions};
+/// use posthaste_postgres::PostgresStore;
+///
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// let store = PostgresStore::new(sqlx::PgPool::connect("postgres://localhost/shop").await?);
+/// store.migrate().await?;
+///
+/// let outbox = store.outbox(OutboxOptions::new().source("urn:acme:shop")).with_doorbell(store.doorbell());
+/// let mut tx = outbox.begin().await?;
+/// outbox.enqueue(&mut tx, Message::new("order-events", "{}").key("42")).await?;
+/// outbox.commit(tx).await?; // and the relay is told
+///
+/// let inbox = store.inbox("statistics");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct PostgresStore {
     pool: PgPool,
     map: Arc<TableMap>,
     statements: Arc<Statements>,
+    enqueue: PostgresEnqueue,
     row_locks: Arc<RowLocks>,
     sessions: Sessions,
     direct: Option<Arc<PgConnectOptions>>,
@@ -90,6 +115,9 @@ impl PostgresStore {
     }
 
     /// The outbox in a schema of your choice.
+    ///
+    /// # Errors
+    /// If it is no name that PostgreSQL could have.
     #[expect(
         clippy::missing_panics_doc,
         reason = "Posthaste's own map has every role that its statements need"
@@ -99,17 +127,23 @@ impl PostgresStore {
         Ok(Self::with_map(pool, map).expect("Posthaste's own map has every role"))
     }
 
-    /// An outbox described by a table map. What the table lacks is said in the error.
+    /// An outbox described by a table map.
+    ///
+    /// # Errors
+    /// [`StoreErrorKind::Unsupported`](posthaste_core::store::StoreErrorKind::Unsupported) says what the table lacks; so does a
+    /// log, which [`PostgresLogStore`] reads.
     pub fn with_map(pool: PgPool, map: TableMap) -> Result<Self, StoreError> {
         if map.strategy() == Strategy::Log {
             let problem = "it is a log, which `PostgresLogStore` reads";
             return Err(map.not_served_by(Database::Postgres, problem));
         }
         let sessions = Sessions::new(Pooling::default());
+        let map = Arc::new(map);
         let statements = Statements::finish(&map, &sessions)?;
         Ok(Self {
             pool,
-            map: Arc::new(map),
+            enqueue: PostgresEnqueue::of(&map, &statements),
+            map,
             statements: Arc::new(statements),
             row_locks: Arc::default(),
             sessions,

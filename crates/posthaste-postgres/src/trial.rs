@@ -151,11 +151,9 @@ impl PostgresStore {
             return Ok(None);
         }
         conn.execute(MARK).await.map_err(store_error)?;
-        let options = OutboxOptions {
-            namespace: scope.namespace.clone(),
-            type_names: TypeNameRule::Any,
-            ..OutboxOptions::default()
-        };
+        let options = OutboxOptions::new()
+            .namespace(scope.namespace.clone())
+            .type_names(TypeNameRule::Any);
         match self.outbox(options).enqueue(&mut *conn, message).await {
             Ok(enqueued) => Ok(Some(enqueued.id())),
             Err(error) => {

@@ -2,19 +2,19 @@
 
 use async_trait::async_trait;
 use posthaste_core::enqueue::Prepared;
-use posthaste_core::outbox::{Commit, EnqueueOn};
+use posthaste_core::outbox::{Commit, EnqueueOn, Transactions};
 use posthaste_core::store::ProducerStore;
-use posthaste_core::{EnqueueError, Enqueued, Message, Outbox, OutboxOptions, StoreError};
-use sqlx::{Sqlite, Transaction};
+use posthaste_core::{EnqueueError, Enqueued, Message, OutboxOptions, StoreError, StoreOutbox};
+use sqlx::{Sqlite, SqliteConnection, Transaction};
 
 use crate::error::store_error;
-use crate::runner::{InsertStatements, NewRows, Runner};
+use crate::executor::{EnqueueExecutor, InsertStatements, NewRows};
 use crate::{BEGIN, SqliteStore};
 
 /// Enqueues messages in the caller's transactions.
-pub type SqliteOutbox = Outbox<SqliteStore>;
+pub type SqliteOutbox = StoreOutbox<SqliteStore>;
 
-impl<C: Runner + ?Sized> EnqueueOn<C> for SqliteStore {
+impl<C: EnqueueExecutor + ?Sized> EnqueueOn<C> for SqliteStore {
     async fn insert(
         &self,
         conn: &mut C,
@@ -30,6 +30,19 @@ impl<C: Runner + ?Sized> EnqueueOn<C> for SqliteStore {
 impl Commit<Transaction<'_, Sqlite>> for SqliteStore {
     async fn commit(&self, tx: Transaction<'_, Sqlite>) -> Result<(), StoreError> {
         tx.commit().await.map_err(store_error)
+    }
+}
+
+impl Transactions for SqliteStore {
+    type Connection = SqliteConnection;
+    type Transaction = Transaction<'static, Sqlite>;
+
+    async fn begin(&self) -> Result<Self::Transaction, StoreError> {
+        self.pool.begin_with(BEGIN).await.map_err(store_error)
+    }
+
+    async fn rollback(&self, tx: Self::Transaction) -> Result<(), StoreError> {
+        tx.rollback().await.map_err(store_error)
     }
 }
 

@@ -31,6 +31,7 @@ mod connect;
 mod dialect;
 mod enqueue;
 mod error;
+mod executor;
 mod inbox_store;
 mod migrate;
 mod opening;
@@ -38,7 +39,6 @@ mod recover;
 mod registry;
 mod relay_store;
 mod rows;
-mod runner;
 mod statements;
 mod taking;
 mod trial;
@@ -55,8 +55,8 @@ use sqlx::SqlitePool;
 pub use catalogue::SqliteCatalogue;
 pub use enqueue::SqliteOutbox;
 pub use error::store_error;
+pub use executor::EnqueueExecutor;
 pub use inbox_store::SqliteInbox;
-pub use runner::Runner;
 use statements::Statements;
 
 /// What the names of Posthaste's tables begin with unless another prefix is chosen.
@@ -66,6 +66,28 @@ pub const DEFAULT_PREFIX: &str = "posthaste_";
 const BEGIN: &str = "BEGIN IMMEDIATE";
 
 /// An outbox in a SQLite database. Cheap to clone.
+///
+/// # Examples
+/// ```
+/// use posthaste_core::store::SchemaStore;
+/// use posthaste_core::{AdminStore, Message, Outbox, OutboxOptions};
+/// use posthaste_sqlite::SqliteStore;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let pool = sqlx::pool::PoolOptions::new().max_connections(1).connect("sqlite::memory:").await?;
+/// let store = SqliteStore::new(pool);
+/// store.migrate().await?;
+///
+/// let outbox = store.outbox(OutboxOptions::new().source("urn:acme:shop"));
+/// let mut tx = outbox.begin().await?;
+/// outbox.enqueue(&mut tx, Message::new("order-events", "{}").key("42")).await?;
+/// outbox.commit(tx).await?;
+///
+/// assert_eq!(store.list(&Default::default(), None, 10).await?.len(), 1);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct SqliteStore {
     pool: SqlitePool,
@@ -82,6 +104,9 @@ impl SqliteStore {
     }
 
     /// The outbox whose tables begin with a prefix of your choice.
+    ///
+    /// # Errors
+    /// If it cannot be the beginning of a name.
     #[expect(
         clippy::missing_panics_doc,
         reason = "Posthaste's own map has every role that its statements need"
@@ -91,8 +116,10 @@ impl SqliteStore {
         Ok(Self::with_map(pool, map).expect("Posthaste's own map has every role"))
     }
 
-    /// An outbox described by a table map, in a table that somebody already has. The table must have columns for leases;
-    /// what it lacks is said in the error.
+    /// An outbox described by a table map, in an existing table, which must have columns for leases.
+    ///
+    /// # Errors
+    /// [`StoreErrorKind::Unsupported`] says what the table lacks.
     pub fn with_map(pool: SqlitePool, map: TableMap) -> Result<Self, StoreError> {
         opening::can_serve(&map)?;
         let statements = Statements::finish(&map)?;

@@ -124,11 +124,9 @@ impl SqliteStore {
 
     /// A row that is never there for anybody else, if the table takes what a map knows of.
     async fn insert_one(&self, conn: &mut SqliteConnection, scope: &Scope) -> Option<MessageId> {
-        let options = OutboxOptions {
-            namespace: scope.namespace.clone(),
-            type_names: TypeNameRule::Any,
-            ..OutboxOptions::default()
-        };
+        let options = OutboxOptions::new()
+            .namespace(scope.namespace.clone())
+            .type_names(TypeNameRule::Any);
         match self.outbox(options).enqueue(conn, self.map.trial_message(scope)?).await {
             Ok(enqueued) => Some(enqueued.id()),
             Err(error) => {

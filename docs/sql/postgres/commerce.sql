@@ -23,7 +23,7 @@ from unnest(
     payload, headers, place
 )
 order by i.place
-returning "id"::bigint as place, "id"::bigint::text as id;
+returning "id"::bigint as place, "id"::bigint::text as id, true as is_new;
 
 -- lock
 -- Asks to be the one who moves this cursor, for as long as this connection lives.

@@ -391,11 +391,11 @@ cross join clock c
 order by -- One order for all producers, so that they cannot deadlock over the keys.
     i.namespace, i.topic, i.dedupe_key, i.place
 on conflict do nothing
-returning 0::bigint as place, "id"::text as id;
+returning 0::bigint as place, "id"::text as id, true as is_new;
 
 -- find_enqueued
 -- Finds the rows that kept others from being written: one with the dedupe key, or the event id, or the id.
-select w.place, f.id
+select w.place, f.id, false as is_new
 from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[]) with ordinality
     as w (id, event_id, namespace, topic, dedupe_key, place)
 cross join lateral (

@@ -892,7 +892,7 @@ written as (
     on conflict ("id") do nothing
     returning "id" as id
 )
-select coalesce(h.message_id, i.id)::text as id, w.id is not null as is_new
+select i.place, coalesce(h.message_id, i.id)::text as id, w.id is not null as is_new
 from input i
 left join held h using (namespace, topic, dedupe_key)
 left join written w on w.id = i.id

@@ -20,10 +20,7 @@ pub fn log(pool: PgPool) -> anyhow::Result<PostgresLogStore> {
 
 /// The application's side: rows of the log, written in its own transactions.
 pub fn outbox(pool: PgPool) -> anyhow::Result<PostgresLogOutbox> {
-    let options = OutboxOptions {
-        source: Some("commerce-api".to_owned()),
-        ..OutboxOptions::default()
-    };
+    let options = OutboxOptions::new().source("commerce-api");
     Ok(log(pool)?.outbox(options))
 }
 

@@ -19,10 +19,7 @@ pub struct Usage {
 
 /// The outbox of this service.
 pub fn outbox(pool: PgPool) -> anyhow::Result<PostgresOutbox> {
-    let options = OutboxOptions {
-        namespace: crate::NAMESPACE.to_owned(),
-        ..OutboxOptions::default()
-    };
+    let options = OutboxOptions::new().namespace(crate::NAMESPACE);
     Ok(PostgresStore::with_map(pool, crate::map()?)?.outbox(options))
 }
 

@@ -210,6 +210,7 @@ impl Default for OutboxConfig {
             limits,
             type_names,
             dedupe_window,
+            ..
         } = OutboxOptions::default();
         Self {
             namespace,
@@ -224,13 +225,13 @@ impl Default for OutboxConfig {
 impl OutboxConfig {
     /// The same, as the stores take it.
     pub fn options(&self) -> OutboxOptions {
-        OutboxOptions {
-            namespace: self.namespace.clone(),
-            source: self.source.clone(),
-            limits: self.limits,
-            type_names: self.type_names,
-            dedupe_window: self.dedupe_window,
-        }
+        let mut options = OutboxOptions::new()
+            .namespace(&self.namespace)
+            .limits(self.limits)
+            .type_names(self.type_names)
+            .dedupe_window(self.dedupe_window);
+        options.source.clone_from(&self.source);
+        options
     }
 }
 

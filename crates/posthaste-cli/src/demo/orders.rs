@@ -54,10 +54,7 @@ impl OrderService {
         store.pool().execute(TABLE).await?;
         Ok(Self {
             pool: store.pool().clone(),
-            outbox: store.outbox(OutboxOptions {
-                source: Some("order-service".to_owned()),
-                ..OutboxOptions::default()
-            }),
+            outbox: store.outbox(OutboxOptions::new().source("order-service")),
             committed: AtomicU64::new(0),
             rolled_back: AtomicU64::new(0),
             commit_times: Mutex::default(),

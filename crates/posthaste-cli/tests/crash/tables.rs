@@ -91,10 +91,7 @@ impl Store {
     }
 
     pub async fn enqueue(&self, tx: &mut PgConnection, message: Message) -> Result<Enqueued, EnqueueError> {
-        let options = OutboxOptions {
-            type_names: TypeNameRule::Any,
-            ..OutboxOptions::default()
-        };
+        let options = OutboxOptions::new().type_names(TypeNameRule::Any);
         match self {
             Self::Rows(store) => store.outbox(options).enqueue(tx, message).await,
             Self::Log(store) => store.outbox(options).enqueue(tx, message).await,

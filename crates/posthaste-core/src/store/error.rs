@@ -44,6 +44,16 @@ pub enum StoreErrorKind {
 }
 
 impl StoreError {
+    /// A failure of which nothing is known but what the driver says.
+    pub fn other(source: impl std::error::Error + Send + Sync + 'static) -> Self {
+        Self {
+            kind: StoreErrorKind::Other,
+            message: source.to_string(),
+            remedy: None,
+            source: Some(Box::new(source)),
+        }
+    }
+
     /// What the table, or its database, has no place for.
     pub fn unsupported(message: impl Into<String>, remedy: Option<&'static str>) -> Self {
         Self {

@@ -469,10 +469,7 @@ async fn an_operator_sees_and_replays_dead_rows() {
 #[tokio::test]
 async fn the_library_writes_rows_that_the_table_and_its_hash_accept() {
     let store = tables().await;
-    let outbox = store.outbox(OutboxOptions {
-        type_names: TypeNameRule::Any,
-        ..OutboxOptions::default()
-    });
+    let outbox = store.outbox(OutboxOptions::new().type_names(TypeNameRule::Any));
     let donation = |request: &str| {
         let mut message = Message::new("donation-events", r#"{"points":1}"#).event_type("DONATION_COMPLETED");
         message.event_id = Some(request.to_owned());
@@ -487,7 +484,7 @@ async fn the_library_writes_rows_that_the_table_and_its_hash_accept() {
         .unwrap();
     assert_eq!(
         (again[0].is_new(), again[1]),
-        (true, Enqueued::Before(first.id())),
+        (true, Enqueued::Duplicate(first.id())),
         "a request counts once"
     );
     outbox
@@ -512,10 +509,7 @@ async fn the_library_writes_rows_that_the_table_and_its_hash_accept() {
 #[tokio::test]
 async fn what_is_due_now_is_due_though_the_table_has_whole_seconds_only() {
     let store = tables().await;
-    let outbox = store.outbox(OutboxOptions {
-        type_names: TypeNameRule::Any,
-        ..OutboxOptions::default()
-    });
+    let outbox = store.outbox(OutboxOptions::new().type_names(TypeNameRule::Any));
     let of_second = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
         .unwrap()

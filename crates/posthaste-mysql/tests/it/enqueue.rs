@@ -84,7 +84,10 @@ async fn more_than_one_packet_is_sent_in_parts_and_in_order() {
     let ids: Vec<_> = messages.iter().map(|message| message.id).collect();
     let mut conn = store.pool().acquire().await.unwrap();
     let outcomes = outbox.enqueue_all(&mut conn, messages).await.unwrap();
-    assert_eq!(outcomes, ids.iter().copied().map(Enqueued::Now).collect::<Vec<_>>());
+    assert_eq!(
+        outcomes,
+        ids.iter().copied().map(Enqueued::Inserted).collect::<Vec<_>>()
+    );
     let rows = store.list(&Filter::default(), None, 100).await.unwrap();
     assert_eq!(rows.iter().map(|row| row.message.id).collect::<Vec<_>>(), ids);
     assert!(

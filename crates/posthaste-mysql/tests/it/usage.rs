@@ -74,7 +74,7 @@ async fn a_dedupe_key_is_taken_once_without_a_partial_index() {
         let mut tx = pool.begin().await.unwrap();
         let done = outbox.enqueue(&mut tx, Message::new("usage", "{}")).await.unwrap();
         assert!(
-            matches!(done, Enqueued::Now(_)),
+            matches!(done, Enqueued::Inserted(_)),
             "messages without a key are never duplicates"
         );
         tx.commit().await.unwrap();
@@ -137,10 +137,7 @@ async fn a_trial_leaves_the_rows_of_other_namespaces_topics_and_tenants_alone() 
 }
 
 async fn enqueue_in(store: &MySqlStore, scope: &Scope) {
-    let options = OutboxOptions {
-        namespace: scope.namespace.clone(),
-        ..OutboxOptions::default()
-    };
+    let options = OutboxOptions::new().namespace(scope.namespace.clone());
     let mut message = Message::new(&*scope.topics[0], "{}");
     message.tenant = scope.tenant.clone();
     store.enqueue_and_commit(&options, vec![message]).await.unwrap();

@@ -34,4 +34,4 @@ from unnest(
     payload, headers, place
 )
 order by i.place
-returning "@id:int"::bigint as place, "@id:int"::bigint::text as id
+returning "@id:int"::bigint as place, "@id:int"::bigint::text as id, true as is_new

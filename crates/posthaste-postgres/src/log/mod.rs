@@ -40,13 +40,29 @@ use tokio::sync::Mutex;
 pub use enqueue::PostgresLogOutbox;
 pub use handled::PostgresHandled;
 use seat::Seat;
-use statements::Statements;
+pub(crate) use statements::Statements;
 
 use crate::pooling::{self, Sessions};
+use crate::prepare::PostgresEnqueue;
 use crate::table_locks::BEGIN_BOUNDED;
 
 /// How a log is served.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+///
+/// use posthaste_postgres::LogOptions;
+/// use posthaste_sql::table::Shipped;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let map = Shipped::find("commerce").ok_or("no such map")?.map()?;
+/// let options = LogOptions::of(&map).retry_interval(Duration::from_secs(1)).purge_log(true);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LogOptions {
     /// Retries after which a failed row is given up and stays for an operator. It says which rows are dead, so it must
     /// not be below what the relay's `retry.max_attempts` allows. Defaults to the map's `policy.retry.max_attempts` less
@@ -82,9 +98,62 @@ impl LogOptions {
             probe_closed_for: Duration::from_hours(24),
         }
     }
+
+    /// Sets [`LogOptions::max_retries`].
+    #[must_use]
+    pub fn max_retries(mut self, retries: u32) -> Self {
+        self.max_retries = retries;
+        self
+    }
+
+    /// Sets [`LogOptions::retry_interval`].
+    #[must_use]
+    pub fn retry_interval(mut self, interval: Duration) -> Self {
+        self.retry_interval = interval;
+        self
+    }
+
+    /// Sets [`LogOptions::retry_batch`].
+    #[must_use]
+    pub fn retry_batch(mut self, rows: u32) -> Self {
+        self.retry_batch = rows;
+        self
+    }
+
+    /// Sets [`LogOptions::purge_log`].
+    #[must_use]
+    pub fn purge_log(mut self, purge: bool) -> Self {
+        self.purge_log = purge;
+        self
+    }
+
+    /// Sets [`LogOptions::probe_closed_for`].
+    #[must_use]
+    pub fn probe_closed_for(mut self, time: Duration) -> Self {
+        self.probe_closed_for = time;
+        self
+    }
 }
 
 /// An outbox that is a log, in a PostgreSQL database. Cheap to clone; clones share the reader.
+///
+/// # Examples
+/// ```no_run
+/// use posthaste_core::{Message, Outbox, OutboxOptions};
+/// use posthaste_postgres::PostgresLogStore;
+/// use posthaste_sql::TableMap;
+///
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// let pool = sqlx::PgPool::connect("postgres://localhost/shop").await?;
+/// let map = TableMap::from_toml(&std::fs::read_to_string("outbox.toml")?)?;
+/// let outbox = PostgresLogStore::new(pool, map)?.outbox(OutboxOptions::default());
+///
+/// let mut tx = outbox.begin().await?;
+/// outbox.enqueue(&mut tx, Message::new("order-events", "{}").aggregate("Order", "42")).await?;
+/// outbox.commit(tx).await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct PostgresLogStore {
     inner: Arc<Inner>,
@@ -93,8 +162,9 @@ pub struct PostgresLogStore {
 #[derive(Debug)]
 struct Inner {
     pool: PgPool,
-    map: TableMap,
+    map: Arc<TableMap>,
     statements: Statements,
+    enqueue: PostgresEnqueue,
     /// What the application's connections are, which may come through a pooler.
     sessions: Sessions,
     options: LogOptions,
@@ -130,12 +200,18 @@ impl Inner {
 
 impl PostgresLogStore {
     /// The log that a map describes.
+    ///
+    /// # Errors
+    /// [`StoreErrorKind::Unsupported`](posthaste_core::store::StoreErrorKind::Unsupported) says what the table lacks.
     pub fn new(pool: PgPool, map: TableMap) -> Result<Self, StoreError> {
         let options = LogOptions::of(&map);
         Self::with_options(pool, map, options)
     }
 
     /// The same with other options.
+    ///
+    /// # Errors
+    /// Those of [`PostgresLogStore::new`].
     pub fn with_options(pool: PgPool, map: TableMap, options: LogOptions) -> Result<Self, StoreError> {
         Self::build(pool, map, options, Proof::Required)
     }
@@ -148,11 +224,13 @@ impl PostgresLogStore {
     }
 
     fn build(pool: PgPool, map: TableMap, options: LogOptions, proof: Proof) -> Result<Self, StoreError> {
+        let map = Arc::new(map);
         let statements = Statements::finish(&map)?;
         let quoted = |table| map.table(table).map(|table| table.quoted('"')).unwrap_or_default();
         let (table, cursor_table) = (quoted(Table::Outbox), quoted(Table::Cursor));
         let inner = Inner {
             pool,
+            enqueue: PostgresEnqueue::of_log(&map, &statements),
             statements,
             sessions: Sessions::default(),
             options,

@@ -40,7 +40,7 @@ posthaste_sql::statements! {
 }
 
 impl Statements {
-    pub(super) fn finish(map: &TableMap) -> Result<Self, TemplateError> {
+    pub(crate) fn finish(map: &TableMap) -> Result<Self, TemplateError> {
         Self::render(map, |file, map| {
             Ok(LogStatement(render(file, map, &PostgresDialect)?.into()))
         })

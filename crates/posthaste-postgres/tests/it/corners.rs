@@ -115,10 +115,7 @@ async fn infinite_times_in_a_mapped_table_are_delivered_like_any_other() {
 #[tokio::test]
 async fn durations_without_end_are_a_thousand_years() {
     let store = support::store(2).await;
-    let options = OutboxOptions {
-        dedupe_window: Duration::MAX,
-        ..OutboxOptions::default()
-    };
+    let options = OutboxOptions::new().dedupe_window(Duration::MAX);
     enqueue(&store, options, vec![Message::new("t", "x").dedupe_key("k")]).await;
     let request = request(1);
     let work = store.claim(&request).await.unwrap();
@@ -183,10 +180,7 @@ async fn a_call_into_a_table_ordered_by_time_keeps_its_order() {
     let shipped = Shipped::find("logistics").unwrap();
     let store = PostgresStore::with_map(pool, shipped.map().unwrap()).unwrap();
     run(&store, format!("create schema {schema}; {}", shipped.ddl)).await;
-    let options = OutboxOptions {
-        type_names: posthaste_core::validate::TypeNameRule::Any,
-        ..OutboxOptions::default()
-    };
+    let options = OutboxOptions::new().type_names(posthaste_core::validate::TypeNameRule::Any);
     let shipment = "01890a5d-ac96-774b-bcce-b302099a8057";
     let message = |n: u32| {
         Message::new("shipment-events", format!("{{\"n\": {n}}}"))

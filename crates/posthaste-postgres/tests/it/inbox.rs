@@ -49,7 +49,7 @@ async fn the_effect_of_a_repeated_delivery_happens_once() {
         );
         tx.commit().await.unwrap();
     }
-    assert_eq!(handled, [Handled::Now(()), Handled::Before, Handled::Before]);
+    assert_eq!(handled, [Handled::Applied(()), Handled::Duplicate, Handled::Duplicate]);
     assert_eq!(sales(store.pool(), &table).await, 1);
 }
 
@@ -75,7 +75,7 @@ async fn a_handler_that_fails_leaves_neither_effect_nor_record() {
         .await
         .unwrap();
     tx.commit().await.unwrap();
-    assert_eq!((again, sales(store.pool(), &table).await), (Handled::Now(()), 1));
+    assert_eq!((again, sales(store.pool(), &table).await), (Handled::Applied(()), 1));
 }
 
 /// The server answers the commit of an aborted transaction with success, so it is `once` that must fail.
@@ -103,7 +103,7 @@ async fn a_handler_that_tolerates_an_error_that_aborted_the_transaction_has_fail
         });
         inner.await.map(drop)
     });
-    assert_eq!(nested.await.unwrap(), Handled::Now(()));
+    assert_eq!(nested.await.unwrap(), Handled::Applied(()));
     tx.commit().await.unwrap();
     assert_eq!(sales(store.pool(), &table).await, 1);
 }
@@ -160,7 +160,10 @@ async fn of_two_handlers_at_the_same_time_the_second_waits_for_the_first() {
         .await
         .unwrap();
     tx.commit().await.unwrap();
-    assert_eq!((first.await.unwrap(), second), (Handled::Now(()), Handled::Before));
+    assert_eq!(
+        (first.await.unwrap(), second),
+        (Handled::Applied(()), Handled::Duplicate)
+    );
     assert_eq!(sales(store.pool(), &table).await, 1);
 }
 

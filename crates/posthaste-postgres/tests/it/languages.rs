@@ -48,7 +48,7 @@ async fn a_tokio_postgres_transaction_is_as_good_as_a_sqlx_one() {
 
     assert_eq!(
         (first, second),
-        (Enqueued::Now(message.id), Enqueued::Before(message.id))
+        (Enqueued::Inserted(message.id), Enqueued::Duplicate(message.id))
     );
     let stored = rows(&store).await.remove(0).message;
     assert_eq!(

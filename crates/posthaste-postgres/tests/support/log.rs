@@ -41,10 +41,7 @@ impl Log {
 
     /// A store that looks at failed rows with every claim.
     pub fn store(&self) -> PostgresLogStore {
-        let options = LogOptions {
-            retry_interval: Duration::ZERO,
-            ..LogOptions::of(&self.map)
-        };
+        let options = LogOptions::of(&self.map).retry_interval(Duration::ZERO);
         PostgresLogStore::with_options(self.pool.clone(), self.map.clone(), options).unwrap()
     }
 

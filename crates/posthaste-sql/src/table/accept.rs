@@ -248,10 +248,7 @@ mod tests {
     use posthaste_core::validate::TypeNameRule;
 
     fn refused(map: &str, message: Message) -> String {
-        let options = OutboxOptions {
-            type_names: TypeNameRule::Any,
-            ..OutboxOptions::default()
-        };
+        let options = OutboxOptions::new().type_names(TypeNameRule::Any);
         let prepared = Prepared::new([message], &options).unwrap();
         let map = Shipped::find(map).unwrap().map().unwrap();
         map.accept(&prepared.rows[0])

@@ -101,7 +101,7 @@ async fn a_transaction_that_sqlx_does_not_know_of_enqueues_too() {
         let first = outbox.enqueue(&mut conn, deduped("k")).await.unwrap();
         assert!(first.is_new());
         let again = outbox.enqueue(&mut conn, deduped("k")).await.unwrap();
-        assert_eq!(again, Enqueued::Before(first.id()));
+        assert_eq!(again, Enqueued::Duplicate(first.id()));
         conn.execute(end).await.unwrap();
         assert_eq!(pending(&store).await, expected);
     }
@@ -135,9 +135,9 @@ async fn a_handled_delivery_and_its_effect_are_one() {
     store.pool().execute("create table sales (n integer)").await.unwrap();
     let inbox = store.inbox("statistics");
     for (commit, expected) in [
-        (false, Handled::Now(())),
-        (true, Handled::Now(())),
-        (true, Handled::Before),
+        (false, Handled::Applied(())),
+        (true, Handled::Applied(())),
+        (true, Handled::Duplicate),
     ] {
         let mut tx = store.pool().begin_with("BEGIN IMMEDIATE").await.unwrap();
         let count_sale = async |tx: &mut SqliteConnection| tx.execute("insert into sales values (1)").await.map(drop);

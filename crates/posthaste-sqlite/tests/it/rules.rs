@@ -63,7 +63,7 @@ async fn a_key_that_nobody_has_purged_yet_is_free_once_its_time_is_over() {
     let message = || Message::new("t", "x").dedupe_key("k");
     let first = enqueue(&store, message()).await;
     store.pool().execute("delete from posthaste_outbox").await.unwrap();
-    assert_eq!(enqueue(&store, message()).await, Enqueued::Before(first.id()));
+    assert_eq!(enqueue(&store, message()).await, Enqueued::Duplicate(first.id()));
     let expire = "update posthaste_outbox_dedupe set expires_at = 0";
     store.pool().execute(expire).await.unwrap();
     let second = enqueue(&store, message()).await;
@@ -71,7 +71,7 @@ async fn a_key_that_nobody_has_purged_yet_is_free_once_its_time_is_over() {
     store.pool().execute("delete from posthaste_outbox").await.unwrap();
     assert_eq!(
         enqueue(&store, message()).await,
-        Enqueued::Before(second.id()),
+        Enqueued::Duplicate(second.id()),
         "it has a new holder and a new window"
     );
 }
@@ -83,7 +83,7 @@ async fn the_same_message_again_is_not_sent_again_within_the_window_of_its_key()
     let message = Message::new("t", "x").dedupe_key("k");
     enqueue(&store, message.clone()).await;
     store.pool().execute("delete from posthaste_outbox").await.unwrap();
-    assert_eq!(enqueue(&store, message.clone()).await, Enqueued::Before(message.id));
+    assert_eq!(enqueue(&store, message.clone()).await, Enqueued::Duplicate(message.id));
     assert_eq!(store.stats("default").await.unwrap().pending, 0);
 }
 

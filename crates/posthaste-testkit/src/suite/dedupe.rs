@@ -14,10 +14,7 @@ fn keyed(key: &str) -> Message {
 }
 
 fn window(dedupe_window: Duration) -> OutboxOptions {
-    OutboxOptions {
-        dedupe_window,
-        ..OutboxOptions::default()
-    }
+    OutboxOptions::new().dedupe_window(dedupe_window)
 }
 
 async fn purge_all<B: Backend>(b: &B, keep: Duration) {
@@ -27,7 +24,7 @@ async fn purge_all<B: Backend>(b: &B, keep: Duration) {
 /// Proves B4.
 pub async fn a_second_enqueue_is_answered_with_the_first_id<B: Backend>(b: &B) {
     let first = enqueue_new(b, [keyed("k")]).await;
-    assert_eq!(enqueue(b, [keyed("k")]).await, [Enqueued::Before(first[0])]);
+    assert_eq!(enqueue(b, [keyed("k")]).await, [Enqueued::Duplicate(first[0])]);
     assert_eq!(records(b).await.len(), 1);
     assert_eq!(Worker::new().claim(b, 10).await.ids(), first);
 }
@@ -36,7 +33,7 @@ pub async fn a_second_enqueue_is_answered_with_the_first_id<B: Backend>(b: &B) {
 pub async fn a_key_repeated_within_a_call_is_one_row<B: Backend>(b: &B) {
     let outcomes = enqueue(b, [keyed("k"), keyed("l"), keyed("k"), plain("x")]).await;
     let first = outcomes[0].id();
-    assert_eq!(outcomes[2], Enqueued::Before(first));
+    assert_eq!(outcomes[2], Enqueued::Duplicate(first));
     let fresh: Vec<_> = outcomes.iter().map(|outcome| outcome.is_new()).collect();
     assert_eq!(fresh, [true, true, false, true]);
     assert_eq!(records(b).await.len(), 3);
@@ -49,7 +46,7 @@ pub async fn a_key_repeated_within_a_transaction_is_one_row<B: Backend>(b: &B) {
     let first = b.enqueue(&mut tx, vec![keyed("k")], &options).await.expect("it is new");
     let second = b.enqueue(&mut tx, vec![keyed("k")], &options).await.expect("no error");
     b.commit(tx).await;
-    assert_eq!(second, [Enqueued::Before(first[0].id())]);
+    assert_eq!(second, [Enqueued::Duplicate(first[0].id())]);
     assert_eq!(records(b).await.len(), 1);
 }
 
@@ -57,7 +54,7 @@ pub async fn a_key_repeated_within_a_transaction_is_one_row<B: Backend>(b: &B) {
 pub async fn new_and_known_keys_may_be_mixed_in_a_call<B: Backend>(b: &B) {
     let known = enqueue_new(b, [keyed("b")]).await;
     let outcomes = enqueue(b, [keyed("a"), keyed("b"), keyed("c")]).await;
-    assert_eq!(outcomes[1], Enqueued::Before(known[0]));
+    assert_eq!(outcomes[1], Enqueued::Duplicate(known[0]));
     assert!(outcomes[0].is_new() && outcomes[2].is_new());
     assert_eq!(records(b).await.len(), 3);
 }
@@ -67,7 +64,7 @@ pub async fn a_key_belongs_to_its_namespace_and_topic<B: Backend>(b: &B) {
     let message = |namespace: &str, topic: &str| Message::new(topic, "{}").namespace(namespace).dedupe_key("k");
     let first = enqueue_new(b, [message("a", "t"), message("a", "u"), message("b", "t")]).await;
     let again = enqueue(b, [message("b", "t"), message("a", "t"), message("a", "u")]).await;
-    assert_eq!(again, [first[2], first[0], first[1]].map(Enqueued::Before));
+    assert_eq!(again, [first[2], first[0], first[1]].map(Enqueued::Duplicate));
 }
 
 /// Proves B4.
@@ -144,7 +141,7 @@ pub async fn the_second_wins_when_the_first_rolls_back<B: Backend>(b: &B) {
         others_wait().await;
         b.rollback(tx).await;
     });
-    assert_eq!(outcome.expect("no error"), [Enqueued::Now(second.id)]);
+    assert_eq!(outcome.expect("no error"), [Enqueued::Inserted(second.id)]);
     assert_eq!(Worker::new().claim(b, 10).await.ids(), [second.id]);
 }
 
@@ -160,7 +157,10 @@ pub async fn the_second_is_told_the_first_id_when_the_first_commits<B: Backend>(
         others_wait().await;
         b.commit(tx).await;
     });
-    assert_eq!(outcome.expect("a lost race is no error"), [Enqueued::Before(first.id)]);
+    assert_eq!(
+        outcome.expect("a lost race is no error"),
+        [Enqueued::Duplicate(first.id)]
+    );
     assert_eq!(Worker::new().claim(b, 10).await.ids(), [first.id]);
 }
 
@@ -172,7 +172,7 @@ pub async fn a_key_is_held_within_its_window_after_its_row_was_purged<B: Backend
     purge_all(b, Duration::ZERO).await;
     assert_eq!(records(b).await, [], "the row is gone");
     let again = try_enqueue(b, vec![keyed("k")], &window(DAY)).await.expect("no error");
-    assert_eq!(again, [Enqueued::Before(first[0].id())]);
+    assert_eq!(again, [Enqueued::Duplicate(first[0].id())]);
     assert_eq!(records(b).await, []);
 }
 
@@ -185,7 +185,7 @@ pub async fn a_key_is_free_after_its_window_and_its_row<B: Backend>(b: &B) {
     let again = try_enqueue(b, vec![keyed("k")], &window(DAY)).await.expect("no error");
     assert!(again[0].is_new(), "{again:?}");
     let third = try_enqueue(b, vec![keyed("k")], &window(DAY)).await.expect("no error");
-    assert_eq!(third, [Enqueued::Before(again[0].id())], "it is taken anew");
+    assert_eq!(third, [Enqueued::Duplicate(again[0].id())], "it is taken anew");
 }
 
 /// Proves pitfall 23.
@@ -197,14 +197,14 @@ pub async fn a_key_is_free_after_its_window_without_another_purge<B: Backend>(b:
     b.pass_time(MINUTE).await;
     purge_all(b, Duration::ZERO).await;
     let early = try_enqueue(b, vec![keyed("k")], &window(HOUR)).await.expect("no error");
-    assert_eq!(early, [Enqueued::Before(first[0].id())], "within its window");
+    assert_eq!(early, [Enqueued::Duplicate(first[0].id())], "within its window");
     b.pass_time(DAY).await;
     let late = try_enqueue(b, vec![keyed("k"), keyed("k")], &window(HOUR)).await;
     let late = late.expect("no error");
     assert!(late[0].is_new(), "{late:?}");
-    assert_eq!(late[1], Enqueued::Before(late[0].id()));
+    assert_eq!(late[1], Enqueued::Duplicate(late[0].id()));
     let again = try_enqueue(b, vec![keyed("k")], &window(HOUR)).await.expect("no error");
-    assert_eq!(again, [Enqueued::Before(late[0].id())], "it is taken anew");
+    assert_eq!(again, [Enqueued::Duplicate(late[0].id())], "it is taken anew");
 }
 
 /// Proves B4 and pitfall 23.
@@ -215,11 +215,11 @@ pub async fn a_key_is_held_beyond_its_window_while_its_row_is_there<B: Backend>(
     b.pass_time(DAY).await;
     purge_all(b, Duration::ZERO).await;
     let again = try_enqueue(b, vec![keyed("k")], &window(HOUR)).await.expect("no error");
-    assert_eq!(again, [Enqueued::Before(first[0].id())], "it is pending");
+    assert_eq!(again, [Enqueued::Duplicate(first[0].id())], "it is pending");
     Worker::new().claim(b, 10).await.deliver(b).await;
     purge_all(b, DAY).await;
     let again = try_enqueue(b, vec![keyed("k")], &window(HOUR)).await.expect("no error");
-    assert_eq!(again, [Enqueued::Before(first[0].id())], "it is delivered and kept");
+    assert_eq!(again, [Enqueued::Duplicate(first[0].id())], "it is delivered and kept");
 }
 
 /// Proves pitfall 23.
@@ -251,5 +251,5 @@ pub async fn the_same_event_again_after_its_row_was_purged_is_known<B: Backend>(
         b.store().show(id).await.expect("show works").is_none(),
         "the row is gone"
     );
-    assert_eq!(enqueue(b, [message]).await, [Enqueued::Before(id)]);
+    assert_eq!(enqueue(b, [message]).await, [Enqueued::Duplicate(id)]);
 }

@@ -29,7 +29,7 @@ pub async fn a_rollback_leaves_neither_message_nor_business_row<B: Backend>(b: &
     let mut tx = b.begin().await;
     b.write_business_row(&mut tx, "order 1").await;
     let outcome = b.enqueue(&mut tx, vec![plain("1")], &OutboxOptions::default()).await;
-    assert!(matches!(outcome.as_deref(), Ok([Enqueued::Now(_)])), "{outcome:?}");
+    assert!(matches!(outcome.as_deref(), Ok([Enqueued::Inserted(_)])), "{outcome:?}");
     b.rollback(tx).await;
 
     assert_eq!(b.business_rows().await, Vec::<String>::new());
@@ -127,11 +127,7 @@ pub async fn every_field_comes_back_as_it_was_given<B: Backend>(b: &B) {
 
 /// Proves B2.
 pub async fn absent_fields_stay_absent_and_defaults_are_filled_in<B: Backend>(b: &B) {
-    let options = OutboxOptions {
-        namespace: "billing".into(),
-        source: Some("urn:billing".into()),
-        ..OutboxOptions::default()
-    };
+    let options = OutboxOptions::new().namespace("billing").source("urn:billing");
     let message = plain("{}");
     try_enqueue(b, vec![message.clone()], &options)
         .await
@@ -218,7 +214,7 @@ pub async fn the_same_id_again_is_the_same_event<B: Backend>(b: &B) {
     let again = try_enqueue(b, vec![message.clone(), plain("2")], &OutboxOptions::default())
         .await
         .expect("an id that is there is no error");
-    assert_eq!(again[0], Enqueued::Before(message.id));
+    assert_eq!(again[0], Enqueued::Duplicate(message.id));
     assert!(again[1].is_new());
     assert_eq!(records(b).await.len(), 2);
 }
@@ -250,13 +246,7 @@ pub async fn a_foreign_dedupe_key_is_refused_and_the_transaction_goes_on<B: Back
 
 /// Proves B5, C3.
 pub async fn a_bad_message_is_refused_before_any_sql_runs<B: Backend>(b: &B) {
-    let options = OutboxOptions {
-        limits: Limits {
-            payload_bytes: 10,
-            header_bytes: 10,
-        },
-        ..OutboxOptions::default()
-    };
+    let options = OutboxOptions::new().limits(Limits::new().payload_bytes(10).header_bytes(10));
     let mut tx = b.begin().await;
     for bad in [
         Message::new("", "{}"),
@@ -312,7 +302,7 @@ pub async fn a_producer_without_a_transaction_is_served_too<B: Backend>(b: &B) {
         .store()
         .enqueue_and_commit(&options, vec![first.clone(), second])
         .await;
-    let expected = [Enqueued::Now(first.id), Enqueued::Before(first.id)];
+    let expected = [Enqueued::Inserted(first.id), Enqueued::Duplicate(first.id)];
     assert_eq!(outcomes.expect("the messages are good"), expected);
     assert_eq!(Worker::new().claim(b, 10).await.ids(), [first.id]);
 }

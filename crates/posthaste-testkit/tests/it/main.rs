@@ -2,10 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod application;
 mod circuit;
 mod conformance;
 mod engine;
 mod properties;
-mod publishers;
 mod requirements;

@@ -101,10 +101,7 @@ async fn two_rows_of_one_event_are_both_kept_where_the_table_has_a_place_for_the
         "attempts = \"retry_count\"\nlog_id = \"log_id\"",
     );
     let map = TableMap::from_toml(&toml).unwrap();
-    let options = LogOptions {
-        retry_interval: std::time::Duration::ZERO,
-        ..LogOptions::of(&map)
-    };
+    let options = LogOptions::of(&map).retry_interval(std::time::Duration::ZERO);
     let store = PostgresLogStore::with_options(log.pool.clone(), map, options).unwrap();
     append(&log, "same", "1").await;
     let work = Work::claim(&store, &request(10)).await;

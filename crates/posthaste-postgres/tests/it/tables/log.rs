@@ -46,12 +46,10 @@ impl Backend for Log {
             .connect_with(address)
             .await
             .unwrap();
-        let options = LogOptions {
-            // How often a message is tried is for the relay to say.
-            max_retries: 1_000_000,
-            retry_interval: Duration::ZERO,
-            ..LogOptions::of(&map)
-        };
+        // How often a message is tried is for the relay to say.
+        let options = LogOptions::of(&map)
+            .max_retries(1_000_000)
+            .retry_interval(Duration::ZERO);
         let store = ByEvent(PostgresLogStore::with_options(pool.clone(), map, options).unwrap());
         let backend = Self { store, pool, schema };
         backend.run(shipped("commerce").ddl).await;

@@ -16,10 +16,7 @@ use crate::support::log::{Log, Work, request};
 async fn an_application_appends_in_its_own_transaction() {
     let log = Log::fresh(4).await;
     let store = log.store();
-    let options = OutboxOptions {
-        source: Some("commerce-api".to_owned()),
-        ..OutboxOptions::default()
-    };
+    let options = OutboxOptions::new().source("commerce-api");
     let outbox = store.outbox(options.clone());
     let message = || {
         Message::json("order-events", &serde_json::json!({"orderId": 7}))
@@ -53,10 +50,7 @@ async fn an_application_appends_in_its_own_transaction() {
 async fn a_tokio_postgres_transaction_appends_as_well() {
     let log = Log::fresh(4).await;
     let store = log.store();
-    let outbox = store.outbox(OutboxOptions {
-        source: Some("commerce-api".to_owned()),
-        ..OutboxOptions::default()
-    });
+    let outbox = store.outbox(OutboxOptions::new().source("commerce-api"));
     let (mut client, connection) = tokio_postgres::connect(&support::server_url(), NoTls).await.unwrap();
     tokio::spawn(connection);
     let schema = log.texts("select current_schema()::text").await.remove(0);

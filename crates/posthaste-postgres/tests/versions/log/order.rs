@@ -77,11 +77,7 @@ async fn a_relay_whose_broker_fails_now_and_then_keeps_the_order_of_every_aggreg
     config.retry.backoff = posthaste_core::Backoff::Schedule {
         delays: vec![Duration::from_millis(5)],
     };
-    let options = LogOptions {
-        retry_interval: Duration::ZERO,
-        max_retries: 999,
-        ..LogOptions::of(&log.map)
-    };
+    let options = LogOptions::of(&log.map).retry_interval(Duration::ZERO).max_retries(999);
     let store = PostgresLogStore::with_options(log.pool.clone(), log.map.clone(), options).unwrap();
     let stop = CancellationToken::new();
     let running = tokio::spawn(Relay::new(store, broker.clone()).config(config).run_until(stop.clone()));

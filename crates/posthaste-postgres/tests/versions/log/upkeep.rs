@@ -56,10 +56,7 @@ async fn settled_rows_of_the_log_are_removed_only_where_that_is_asked_for() {
         6,
         "the log is its owner's"
     );
-    let options = LogOptions {
-        purge_log: true,
-        ..LogOptions::of(&log.map)
-    };
+    let options = LogOptions::of(&log.map).purge_log(true);
     let purging = PostgresLogStore::with_options(log.pool.clone(), log.map.clone(), options).unwrap();
     purging.purge(keep, 100).await.unwrap();
     assert_eq!(log.texts("select aggregate_id from outbox").await, ["unread"]);

@@ -91,10 +91,7 @@ async fn pool(schema: &str, connections: u32) -> PgPool {
 
 pub async fn enqueue(store: &PostgresStore, messages: Vec<Message>) -> Result<Vec<Enqueued>, EnqueueError> {
     let mut tx = store.pool().begin().await.unwrap();
-    let options = OutboxOptions {
-        type_names: TypeNameRule::Any,
-        ..OutboxOptions::default()
-    };
+    let options = OutboxOptions::new().type_names(TypeNameRule::Any);
     let outcomes = store.outbox(options).enqueue_all(&mut tx, messages).await?;
     tx.commit().await.unwrap();
     Ok(outcomes)

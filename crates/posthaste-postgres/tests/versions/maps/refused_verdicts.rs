@@ -391,10 +391,7 @@ async fn a_trial_leaves_the_rows_of_other_namespaces_topics_and_tenants_alone() 
 }
 
 async fn enqueue_in(place: &Place, scope: &Scope) {
-    let options = OutboxOptions {
-        namespace: scope.namespace.clone(),
-        ..OutboxOptions::default()
-    };
+    let options = OutboxOptions::new().namespace(scope.namespace.clone());
     let mut message = Message::new(&*scope.topics[0], "{}");
     message.tenant = scope.tenant.clone();
     place.store.enqueue_and_commit(&options, vec![message]).await.unwrap();

@@ -79,7 +79,7 @@ async fn ids_come_from_the_database_and_a_second_enqueue_is_told_the_first() {
         .enqueue(vec![donation(7), donation(1), donation(8)])
         .await
         .unwrap();
-    assert_eq!(again[1], Enqueued::Before(ids[1]), "by the table's own unique index");
+    assert_eq!(again[1], Enqueued::Duplicate(ids[1]), "by the table's own unique index");
     assert!(again[0].is_new() && again[2].is_new());
     let work = claim(&place.store, &request(10)).await;
     assert_eq!(work.messages[0].message.event_id(), "request-0");

@@ -21,7 +21,7 @@ async fn a_row_goes_through_its_life_in_the_columns_it_has() {
         }])
         .await
         .unwrap();
-    assert_eq!(second, [Enqueued::Before(first[0].id())]);
+    assert_eq!(second, [Enqueued::Duplicate(first[0].id())]);
     let row = "select concat_ws(' ', namespace, topic, tenant_id, dedupe_key, payload, status, attempts,
         next_attempt_at = created_at, locked_by is null, locked_until is null, last_error) from modkit_outbox_events";
     let begun = format!("default usage {tenant} {tenant}/1 {{\"units\": 3}}");

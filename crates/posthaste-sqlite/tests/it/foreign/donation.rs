@@ -21,10 +21,7 @@ async fn fresh() -> Foreign {
 }
 
 async fn donate(foreign: &Foreign, request_id: &str) -> Enqueued {
-    let options = OutboxOptions {
-        type_names: TypeNameRule::Any,
-        ..OutboxOptions::default()
-    };
+    let options = OutboxOptions::new().type_names(TypeNameRule::Any);
     let mut message = Message::new("donation-events", r#"{"amount":5}"#).event_type("DonationCreated");
     message.event_id = Some(request_id.to_owned());
     foreign.store.enqueue_and_commit(&options, vec![message]).await.unwrap()[0]
@@ -39,9 +36,9 @@ async fn row(foreign: &Foreign) -> (String, i64, i64, String) {
 #[tokio::test]
 async fn a_donation_is_written_once_and_published_under_its_request() {
     let foreign = fresh().await;
-    assert_eq!(donate(&foreign, "r-1").await, Enqueued::Now(1.into()));
-    assert_eq!(donate(&foreign, "r-2").await, Enqueued::Now(2.into()));
-    assert_eq!(donate(&foreign, "r-1").await, Enqueued::Before(1.into()));
+    assert_eq!(donate(&foreign, "r-1").await, Enqueued::Inserted(1.into()));
+    assert_eq!(donate(&foreign, "r-2").await, Enqueued::Inserted(2.into()));
+    assert_eq!(donate(&foreign, "r-1").await, Enqueued::Duplicate(1.into()));
     let hashed = "select length(content_hash) from donation_outbox where id = 1";
     assert_eq!(foreign.number(hashed).await, 64);
     let broker = RecordingPublisher::new();

@@ -69,10 +69,10 @@ async fn every_kind_of_column_is_written_and_read() {
         .header("trace", "x\"y");
     let id = message.id;
     let outcomes = enqueue(&foreign, vec![message.clone()]).await.unwrap();
-    assert_eq!(outcomes, [Enqueued::Now(id)]);
+    assert_eq!(outcomes, [Enqueued::Inserted(id)]);
     assert_eq!(
         enqueue(&foreign, vec![message]).await.unwrap(),
-        [Enqueued::Before(id)],
+        [Enqueued::Duplicate(id)],
         "the same event"
     );
     let row = sqlx::query("select pk, aggregate, tenant, length(digest) as digits from events")

@@ -87,10 +87,7 @@ async fn a_trial_leaves_the_rows_of_other_namespaces_topics_and_tenants_alone() 
 }
 
 async fn enqueue_in(foreign: &Foreign, scope: &Scope) {
-    let options = OutboxOptions {
-        namespace: scope.namespace.clone(),
-        ..OutboxOptions::default()
-    };
+    let options = OutboxOptions::new().namespace(scope.namespace.clone());
     let mut message = Message::new(&*scope.topics[0], "{}");
     message.tenant = scope.tenant.clone();
     foreign.store.enqueue_and_commit(&options, vec![message]).await.unwrap();

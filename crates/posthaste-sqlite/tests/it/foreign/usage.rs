@@ -39,7 +39,7 @@ async fn a_dedupe_key_is_taken_by_the_row_that_has_it() {
     let message = |body: &str| Message::new("t", body.to_owned()).dedupe_key("k");
     let first = enqueue(&foreign, message("1")).await;
     assert!(first.is_new());
-    assert_eq!(enqueue(&foreign, message("2")).await, Enqueued::Before(first.id()));
+    assert_eq!(enqueue(&foreign, message("2")).await, Enqueued::Duplicate(first.id()));
     assert!(
         enqueue(&foreign, Message::new("other", "3").dedupe_key("k"))
             .await
@@ -48,7 +48,7 @@ async fn a_dedupe_key_is_taken_by_the_row_that_has_it() {
     foreign.execute("drop index modkit_outbox_events_dedupe").await;
     assert_eq!(
         enqueue(&foreign, message("4")).await,
-        Enqueued::Before(first.id()),
+        Enqueued::Duplicate(first.id()),
         "also without an index"
     );
     assert_eq!(foreign.number("select count(*) from modkit_outbox_events").await, 2);

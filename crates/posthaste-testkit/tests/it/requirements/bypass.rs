@@ -11,11 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::broker::Broker;
 use super::{MINUTE, SECOND, config, enqueue, start, state, store};
 
-const LOCKED: MemoryTable = MemoryTable {
-    lease: MemoryLease::RowLocks,
-    without_attempts: true,
-    versioned: false,
-};
+const LOCKED: MemoryTable = MemoryTable::new().lease(MemoryLease::RowLocks).without_attempts(true);
 
 fn small_batches() -> RelayConfig {
     RelayConfig {

@@ -12,17 +12,10 @@ use super::broker::{Broker, busy};
 use super::{LEASE, MINUTE, SECOND, config, drain, enqueue, start, state, states, store};
 
 /// Neither attempts nor leases.
-const BARE: MemoryTable = MemoryTable {
-    lease: MemoryLease::RowLocks,
-    without_attempts: true,
-    versioned: false,
-};
+const BARE: MemoryTable = MemoryTable::new().lease(MemoryLease::RowLocks).without_attempts(true);
 
 /// Leases but no attempts.
-const UNCOUNTED: MemoryTable = MemoryTable {
-    lease: MemoryLease::Until,
-    ..BARE
-};
+const UNCOUNTED: MemoryTable = BARE.lease(MemoryLease::Until);
 
 #[tokio::test(start_paused = true)]
 async fn a_message_is_tried_again_after_each_backoff_and_dies_of_the_last_failure() {

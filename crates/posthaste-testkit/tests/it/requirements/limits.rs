@@ -11,11 +11,8 @@ use super::{LEASE, MINUTE, SECOND, config, drain, enqueue, start, states, store}
 
 #[tokio::test(start_paused = true)]
 async fn a_row_dies_at_its_own_limit() {
-    let uncounted = MemoryTable {
-        without_attempts: true,
-        ..MemoryTable::default()
-    };
-    for table in [MemoryTable::default(), uncounted] {
+    let uncounted = MemoryTable::new().without_attempts(true);
+    for table in [MemoryTable::new(), uncounted] {
         let store = store(table);
         let ids = enqueue(&store, ["1", "2", "3"]).await;
         store.limit_attempts(ids[0], 2);
@@ -36,7 +33,7 @@ async fn a_row_dies_at_its_own_limit() {
 /// A limit that is lowered below what was used already ends the row without another attempt.
 #[tokio::test(start_paused = true)]
 async fn a_row_above_its_own_limit_is_swept() {
-    let store = store(MemoryTable::default());
+    let store = store(MemoryTable::new());
     let [id] = enqueue(&store, ["1"]).await;
     let broker = Broker::new(|_, _| busy());
     drain(&store, broker.clone(), config()).await;
@@ -48,10 +45,7 @@ async fn a_row_above_its_own_limit_is_swept() {
 
 #[tokio::test(start_paused = true)]
 async fn a_row_that_somebody_changed_meanwhile_is_a_lost_lease() {
-    let store = store(MemoryTable {
-        versioned: true,
-        ..MemoryTable::default()
-    });
+    let store = store(MemoryTable::new().versioned(true));
     let ids = enqueue(&store, ["1", "2"]).await;
     let broker = Broker::slow(|_, _| (SECOND * 2, Outcome::DELIVERED));
     let (shutdown, relay) = start(&store, broker.clone(), config());
@@ -70,7 +64,7 @@ async fn a_row_that_somebody_changed_meanwhile_is_a_lost_lease() {
 #[tokio::test(start_paused = true)]
 async fn an_outage_kills_no_message_however_often_relays_are_started() {
     for place in [None, Some("orders")] {
-        let store = store(MemoryTable::default());
+        let store = store(MemoryTable::new());
         let ids = enqueue(&store, ["1", "a1", "a2"]).await;
         let broker = Broker::new(move |_, _| {
             let refused = PublishError::transport("connection refused");

@@ -32,10 +32,11 @@ fn script() -> impl Strategy<Value = Script> {
 
 fn table() -> impl Strategy<Value = MemoryTable> {
     let lease = prop::sample::select(vec![MemoryLease::Until, MemoryLease::Since, MemoryLease::RowLocks]);
-    (lease, any::<bool>(), any::<bool>()).prop_map(|(lease, without_attempts, versioned)| MemoryTable {
-        lease,
-        without_attempts,
-        versioned,
+    (lease, any::<bool>(), any::<bool>()).prop_map(|(lease, without_attempts, versioned)| {
+        MemoryTable::new()
+            .lease(lease)
+            .without_attempts(without_attempts)
+            .versioned(versioned)
     })
 }
 

@@ -10,11 +10,7 @@ use tokio::time::sleep;
 use super::broker::Broker;
 use super::{LEASE, MINUTE, SECOND, config, drain, enqueue, start, state, states, store};
 
-const LOCKED_AT: MemoryTable = MemoryTable {
-    lease: MemoryLease::Since,
-    without_attempts: false,
-    versioned: false,
-};
+const LOCKED_AT: MemoryTable = MemoryTable::new().lease(MemoryLease::Since);
 
 /// A worker that claims everything and is never heard of again.
 async fn vanish(store: &MemoryStore) {

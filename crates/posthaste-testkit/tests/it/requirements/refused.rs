@@ -14,16 +14,9 @@ use tokio_util::sync::CancellationToken;
 use super::broker::{Broker, busy};
 use super::{LEASE, MINUTE, SECOND, config, enqueue, state, states, store};
 
-const LOCKED: MemoryTable = MemoryTable {
-    lease: MemoryLease::RowLocks,
-    without_attempts: false,
-    versioned: false,
-};
+const LOCKED: MemoryTable = MemoryTable::new().lease(MemoryLease::RowLocks);
 
-const LOCKED_WITHOUT_ATTEMPTS: MemoryTable = MemoryTable {
-    without_attempts: true,
-    ..LOCKED
-};
+const LOCKED_WITHOUT_ATTEMPTS: MemoryTable = LOCKED.without_attempts(true);
 
 #[tokio::test(start_paused = true)]
 async fn a_message_whose_delivery_is_refused_is_published_once_and_written_when_the_cause_is_gone() {

@@ -11,11 +11,7 @@ use tokio::time::sleep;
 use super::broker::{Broker, busy};
 use super::{LEASE, MINUTE, SECOND, config, drain, enqueue, start, states, store};
 
-const LOCKED: MemoryTable = MemoryTable {
-    lease: MemoryLease::RowLocks,
-    without_attempts: false,
-    versioned: false,
-};
+const LOCKED: MemoryTable = MemoryTable::new().lease(MemoryLease::RowLocks);
 
 /// Delivers everything at once, except for `slow`.
 fn broker() -> Broker {

@@ -21,7 +21,7 @@ use crate::statements::{Dedupe, Keys, TakenRows};
 /// A connection that can write outbox rows: sqlx's `Transaction`, `SqliteConnection` and `PoolConnection`.
 ///
 /// Sealed: its one method takes types of this crate.
-pub trait Runner: Send {
+pub trait EnqueueExecutor: Send {
     /// Writes the rows and returns one outcome per row.
     #[doc(hidden)]
     fn insert(
@@ -193,8 +193,8 @@ impl<'a> NewRows<'a> {
         Ok(written
             .into_iter()
             .map(|id| match id {
-                Some(id) => Enqueued::Now(id),
-                None => Enqueued::Before(holders.next().expect("one for each that was not written")),
+                Some(id) => Enqueued::Inserted(id),
+                None => Enqueued::Duplicate(holders.next().expect("one for each that was not written")),
             })
             .collect())
     }
@@ -300,7 +300,7 @@ async fn find_taken(
         .collect()
 }
 
-impl Runner for SqliteConnection {
+impl EnqueueExecutor for SqliteConnection {
     async fn insert(&mut self, store: InsertStatements, rows: NewRows<'_>) -> Result<Vec<Enqueued>, StoreError> {
         insert(self, &store.0, rows).await.map_err(|error| store.0.error(error))
     }
@@ -334,13 +334,13 @@ fn is_nested_begin(error: &sqlx::Error) -> bool {
         .is_some_and(|error| error.message().contains("within a transaction"))
 }
 
-impl Runner for Transaction<'_, Sqlite> {
+impl EnqueueExecutor for Transaction<'_, Sqlite> {
     async fn insert(&mut self, store: InsertStatements, rows: NewRows<'_>) -> Result<Vec<Enqueued>, StoreError> {
         (**self).insert(store, rows).await
     }
 }
 
-impl Runner for PoolConnection<Sqlite> {
+impl EnqueueExecutor for PoolConnection<Sqlite> {
     async fn insert(&mut self, store: InsertStatements, rows: NewRows<'_>) -> Result<Vec<Enqueued>, StoreError> {
         (**self).insert(store, rows).await
     }

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() {
 /// use posthaste_core::{Message, OutboxOptions, store::ProducerStore};
-/// use posthaste_testkit::{MemoryStore, RecordingPublisher, drain};
+/// use posthaste_testing::{MemoryStore, RecordingPublisher, drain};
 ///
 /// let (store, broker) = (MemoryStore::new(), RecordingPublisher::new());
 /// let messages = vec![Message::new("order-events", "{}")];

@@ -5,7 +5,7 @@ use std::time::Duration;
 use posthaste_core::lifecycle::State;
 use posthaste_core::store::{Filter, ProducerStore};
 use posthaste_core::{AdminStore, Handled, Inbox, InboxError, Message, MessageId, OutboxOptions};
-use posthaste_testkit::{
+use posthaste_testing::{
     FaultyPublisher, MemoryStore, RecordingPublisher, assert_enqueued, assert_not_enqueued, drain, enqueued,
 };
 
@@ -109,11 +109,11 @@ async fn a_handler_runs_once_and_a_failed_one_runs_again() {
         tx.write_business_row("counted");
         Ok::<_, &str>(7)
     });
-    assert_eq!(handled.await.unwrap(), Handled::Now(7));
+    assert_eq!(handled.await.unwrap(), Handled::Applied(7));
     tx.commit();
 
     let mut tx = store.begin();
     let again = inbox.once(&mut tx, "event 1", async |_| Ok::<_, &str>(8)).await;
-    assert_eq!(again.unwrap(), Handled::Before);
+    assert_eq!(again.unwrap(), Handled::Duplicate);
     assert_eq!(store.business_rows(), ["counted"]);
 }

@@ -6,6 +6,7 @@
 mod admin;
 mod claim;
 mod inbox;
+mod outbox;
 mod registry;
 mod relay;
 mod rows;
@@ -15,10 +16,11 @@ mod tx;
 use std::sync::Arc;
 
 pub use inbox::MemoryInbox;
-use posthaste_core::MessageId;
+pub use outbox::MemoryOutbox;
+use posthaste_core::{MessageId, OutboxOptions};
 use rows::Shared;
 pub use table::{MemoryLease, MemoryTable};
-pub use tx::MemoryTx;
+pub use tx::{MemoryConnection, MemoryTx};
 
 use crate::clock::TestClock;
 
@@ -27,14 +29,22 @@ use crate::clock::TestClock;
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() {
-/// use posthaste_core::{AdminStore, Message, OutboxOptions};
-/// use posthaste_testkit::MemoryStore;
+/// use posthaste_core::{Message, Outbox, OutboxOptions};
+/// use posthaste_testing::{MemoryStore, assert_enqueued, assert_enqueued_count};
 ///
 /// let store = MemoryStore::new();
-/// let mut tx = store.begin();
-/// tx.enqueue([Message::new("order-events", "{}")], &OutboxOptions::default()).await.unwrap();
-/// tx.commit();
-/// assert_eq!(store.list(&Default::default(), None, 10).await.unwrap().len(), 1);
+/// let outbox = store.outbox(OutboxOptions::default());
+///
+/// let mut tx = outbox.begin().await.unwrap();
+/// outbox.enqueue(&mut tx, Message::new("order-events", "1")).await.unwrap();
+/// outbox.rollback(tx).await.unwrap();
+///
+/// let mut tx = outbox.begin().await.unwrap();
+/// outbox.enqueue(&mut tx, Message::new("order-events", "2")).await.unwrap();
+/// outbox.commit(tx).await.unwrap();
+///
+/// assert_enqueued_count(&store, 1).await;
+/// assert_enqueued(&store, |message| message.payload == "2").await;
 /// # }
 /// ```
 #[derive(Clone, Debug)]
@@ -69,9 +79,14 @@ impl MemoryStore {
         MemoryTx::new(self.clone())
     }
 
+    /// The application's side: enqueueing in its own transactions.
+    pub fn outbox(&self, options: OutboxOptions) -> MemoryOutbox {
+        MemoryOutbox::new(self.clone(), options)
+    }
+
     /// The inbox of one consumer.
     pub fn inbox(&self, consumer: impl Into<String>) -> MemoryInbox {
-        MemoryInbox::new(consumer.into())
+        MemoryInbox::new(self.clone(), consumer.into())
     }
 
     /// From now on these rows cannot be claimed, as if a constraint or a trigger objected, and no others.
@@ -79,7 +94,7 @@ impl MemoryStore {
         self.shared.rows().unchangeable = ids.into_iter().collect();
     }
 
-    /// What transactions have written with [`MemoryTx::write_business_row`] and committed, in order.
+    /// What transactions have written with [`MemoryConnection::write_business_row`] and committed, in order.
     pub fn business_rows(&self) -> Vec<String> {
         self.shared.rows().business.clone()
     }

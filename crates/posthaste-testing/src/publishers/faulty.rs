@@ -16,7 +16,7 @@ use super::rule::{Fault, Rule};
 /// lanes go on.
 ///
 /// ```
-/// use posthaste_testkit::{Fault, FaultyPublisher, RecordingPublisher, Rule};
+/// use posthaste_testing::{Fault, FaultyPublisher, RecordingPublisher, Rule};
 ///
 /// let broker = FaultyPublisher::new(RecordingPublisher::new());
 /// broker.fail_next(3);

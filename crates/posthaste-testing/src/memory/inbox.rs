@@ -3,39 +3,60 @@
 use std::io;
 use std::time::Duration;
 
-use posthaste_core::{Inbox, Mark, StoreError};
+use posthaste_core::{Inbox, InboxStore, Mark, StoreError};
 
-use super::{MemoryStore, MemoryTx};
+use super::{MemoryConnection, MemoryStore, MemoryTx};
 
 /// The inbox of one consumer of a [`MemoryStore`].
 #[derive(Clone, Debug)]
 pub struct MemoryInbox {
+    store: MemoryStore,
     consumer: String,
 }
 
 impl MemoryInbox {
-    pub(super) fn new(consumer: String) -> Self {
-        Self { consumer }
+    pub(super) fn new(store: MemoryStore, consumer: String) -> Self {
+        Self { store, consumer }
     }
 }
 
 impl Inbox for MemoryInbox {
-    type Connection = MemoryTx;
+    type Connection = MemoryConnection;
 
-    async fn record(&self, tx: &mut MemoryTx, key: &str) -> Result<bool, StoreError> {
+    async fn record(&self, tx: &mut MemoryConnection, key: &str) -> Result<bool, StoreError> {
         Ok(tx.record_handled((self.consumer.clone(), key.to_owned())).await)
     }
 
-    async fn mark(&self, tx: &mut MemoryTx, mark: Mark) -> Result<(), StoreError> {
+    async fn mark(&self, tx: &mut MemoryConnection, mark: Mark) -> Result<(), StoreError> {
         tx.marks.push(mark);
         Ok(())
     }
 
-    async fn prove(&self, tx: &mut MemoryTx, mark: Mark) -> Result<(), StoreError> {
+    async fn prove(&self, tx: &mut MemoryConnection, mark: Mark) -> Result<(), StoreError> {
         let place = tx.marks.iter().rposition(|known| *known == mark);
         let place = place.ok_or_else(|| Mark::lost(io::Error::other("the transaction was rolled back")))?;
         tx.marks.truncate(place);
         Ok(())
+    }
+}
+
+impl InboxStore for MemoryInbox {
+    type Transaction = MemoryTx;
+
+    async fn begin(&self) -> Result<MemoryTx, StoreError> {
+        let mut tx = self.store.begin();
+        self.mark(&mut tx, Mark::BEGIN).await?;
+        Ok(tx)
+    }
+
+    async fn commit(&self, mut tx: MemoryTx) -> Result<(), StoreError> {
+        self.prove(&mut tx, Mark::BEGIN).await?;
+        tx.commit();
+        Ok(())
+    }
+
+    async fn purge(&self, keep: Duration, limit: u32) -> Result<u64, StoreError> {
+        Ok(self.store.purge_inbox(&self.consumer, keep, limit))
     }
 }
 

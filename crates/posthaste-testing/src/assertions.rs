@@ -5,6 +5,7 @@ use std::fmt::Write;
 use posthaste_core::lifecycle::State;
 use posthaste_core::store::{Filter, Record};
 use posthaste_core::{AdminStore, Message};
+use serde_json::Value;
 
 /// All messages that wait to be sent, by sequence.
 ///
@@ -31,13 +32,15 @@ pub async fn enqueued<S: AdminStore>(store: &S) -> Vec<Record> {
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() {
 /// # use posthaste_core::{Message, OutboxOptions, store::ProducerStore};
-/// # use posthaste_testkit::{MemoryStore, assert_enqueued};
+/// # use posthaste_testing::{MemoryStore, assert_enqueued};
 /// # let store = MemoryStore::new();
 /// # let messages = vec![Message::new("order-events", "{}").key("42")];
 /// # store.enqueue_and_commit(&OutboxOptions::default(), messages).await.unwrap();
 /// assert_enqueued(&store, |m| m.topic == "order-events" && m.ordering_key.as_deref() == Some("42")).await;
 /// # }
 /// ```
+///
+/// For events with a type name see [`assert_event`].
 ///
 /// # Panics
 /// If there is none, with a list of what is there.
@@ -48,6 +51,47 @@ pub async fn assert_enqueued<S: AdminStore>(store: &S, wanted: impl Fn(&Message)
         Some(row) => row.clone(),
         None => panic!("no such message is enqueued; {}", list(&rows)),
     }
+}
+
+/// Checks that an event of this type whose payload is JSON for which `wanted` holds waits to be sent, and returns the first
+/// one.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// # use posthaste_core::{Message, OutboxOptions, store::ProducerStore};
+/// # use posthaste_testing::{MemoryStore, assert_event};
+/// # let store = MemoryStore::new();
+/// # let messages = vec![Message::new("order-events", r#"{"orderId":42}"#).event_type("acme.order.created.v1")];
+/// # store.enqueue_and_commit(&OutboxOptions::default(), messages).await.unwrap();
+/// assert_event(&store, "acme.order.created.v1", |order| order["orderId"] == 42).await;
+/// # }
+/// ```
+///
+/// # Panics
+/// If there is none, with a list of what is there.
+pub async fn assert_event<S: AdminStore>(store: &S, event_type: &str, wanted: impl Fn(&Value) -> bool) -> Record {
+    let rows = enqueued(store).await;
+    let of_type = |row: &&Record| row.message.event_type.as_deref() == Some(event_type);
+    let fits = |row: &&Record| serde_json::from_slice(&row.message.payload).is_ok_and(|payload| wanted(&payload));
+    let alike = rows.iter().filter(of_type).count();
+    match rows.iter().filter(of_type).find(fits) {
+        Some(row) => row.clone(),
+        None if alike == 0 => panic!("no event of the type `{event_type}` is enqueued; {}", list(&rows)),
+        None => panic!(
+            "{alike} of the type `{event_type}` are enqueued, and none has the payload that is wanted; {}",
+            list(&rows)
+        ),
+    }
+}
+
+/// Checks how many messages wait to be sent.
+///
+/// # Panics
+/// If there are more or fewer, with a list of what is there.
+pub async fn assert_enqueued_count<S: AdminStore>(store: &S, count: usize) {
+    let rows = enqueued(store).await;
+    assert!(rows.len() == count, "{count} should be enqueued; {}", list(&rows));
 }
 
 /// Checks that no message for which `unwanted` holds waits to be sent.

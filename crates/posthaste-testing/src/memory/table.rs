@@ -14,13 +14,14 @@ use super::rows::{Row, Rows};
 ///
 /// ```
 /// use posthaste_core::RelayStore;
-/// use posthaste_testkit::{MemoryLease, MemoryStore, MemoryTable};
+/// use posthaste_testing::{MemoryLease, MemoryStore, MemoryTable};
 ///
-/// let table = MemoryTable { lease: MemoryLease::RowLocks, without_attempts: true, ..MemoryTable::default() };
+/// let table = MemoryTable::new().lease(MemoryLease::RowLocks).without_attempts(true);
 /// let store = MemoryStore::new().imitating(table);
 /// assert!(store.requirements().batch_settlement && store.requirements().in_memory_attempts);
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct MemoryTable {
     /// How a claim shows.
     pub lease: MemoryLease,
@@ -45,6 +46,36 @@ pub enum MemoryLease {
 }
 
 impl MemoryTable {
+    /// Posthaste's own table.
+    pub const fn new() -> Self {
+        Self {
+            lease: MemoryLease::Until,
+            without_attempts: false,
+            versioned: false,
+        }
+    }
+
+    /// Sets [`MemoryTable::lease`].
+    #[must_use]
+    pub const fn lease(mut self, lease: MemoryLease) -> Self {
+        self.lease = lease;
+        self
+    }
+
+    /// Sets [`MemoryTable::without_attempts`].
+    #[must_use]
+    pub const fn without_attempts(mut self, without: bool) -> Self {
+        self.without_attempts = without;
+        self
+    }
+
+    /// Sets [`MemoryTable::versioned`].
+    #[must_use]
+    pub const fn versioned(mut self, versioned: bool) -> Self {
+        self.versioned = versioned;
+        self
+    }
+
     pub(super) fn requirements(self) -> StoreRequirements {
         StoreRequirements {
             batch_settlement: self.lease == MemoryLease::RowLocks,

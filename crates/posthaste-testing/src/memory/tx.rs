@@ -1,6 +1,7 @@
 //! Transactions in memory.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +17,11 @@ use super::rows::{Dedupe, DedupeKey, HandledKey, Locks, Row, UniqueKey};
 /// A second transaction with an equal dedupe or inbox key waits until the first has ended.
 #[derive(Debug)]
 #[must_use = "a transaction that is dropped is rolled back"]
-pub struct MemoryTx {
+pub struct MemoryTx(MemoryConnection);
+
+/// What is written on in a [`MemoryTx`], as on the connection of a database.
+#[derive(Debug)]
+pub struct MemoryConnection {
     store: MemoryStore,
     outbox: Vec<(i64, Row)>,
     ids: HashSet<MessageId>,
@@ -30,6 +35,34 @@ pub struct MemoryTx {
 
 impl MemoryTx {
     pub(super) fn new(store: MemoryStore) -> Self {
+        Self(MemoryConnection::new(store))
+    }
+
+    /// Makes everything visible at once.
+    pub fn commit(self) {
+        self.0.commit();
+    }
+
+    /// Forgets everything.
+    pub fn rollback(self) {}
+}
+
+impl Deref for MemoryTx {
+    type Target = MemoryConnection;
+
+    fn deref(&self) -> &MemoryConnection {
+        &self.0
+    }
+}
+
+impl DerefMut for MemoryTx {
+    fn deref_mut(&mut self) -> &mut MemoryConnection {
+        &mut self.0
+    }
+}
+
+impl MemoryConnection {
+    fn new(store: MemoryStore) -> Self {
         Self {
             locks: Locks::new(Arc::clone(&store.shared)),
             store,
@@ -44,22 +77,25 @@ impl MemoryTx {
     }
 
     /// Enqueues messages; they are sent once the transaction is committed.
+    ///
+    /// # Errors
+    /// [`EnqueueError::Invalid`] and [`EnqueueError::Encode`] if one of them is refused; none is enqueued then.
     pub async fn enqueue<M: IntoMessage>(
         &mut self,
         messages: impl IntoIterator<Item = M>,
         options: &OutboxOptions,
     ) -> Result<Vec<Enqueued>, EnqueueError> {
         let prepared = Prepared::new(messages, options)?;
+        let stored = self.insert(&prepared, options.dedupe_window).await;
+        Ok(prepared.outcomes(&stored))
+    }
+
+    pub(super) async fn insert(&mut self, prepared: &Prepared, dedupe_window: Duration) -> Vec<Enqueued> {
         let keys: BTreeSet<_> = prepared.rows.iter().filter_map(dedupe_key).collect();
         for key in keys {
             self.reserve(UniqueKey::Dedupe(key)).await;
         }
-        let stored = prepared
-            .rows
-            .iter()
-            .map(|row| self.stage(row, options.dedupe_window))
-            .collect::<Vec<_>>();
-        Ok(prepared.outcomes(&stored))
+        prepared.rows.iter().map(|row| self.stage(row, dedupe_window)).collect()
     }
 
     fn stage(&mut self, new: &NewRow, window: Duration) -> Enqueued {
@@ -69,13 +105,13 @@ impl MemoryTx {
         if let Some(key) = dedupe_key(new) {
             let staged = self.dedupe.get(&key).map(|dedupe| dedupe.id);
             if let Some(holder) = staged.or_else(|| rows.dedupe_holder(&key, now)) {
-                return Enqueued::Before(holder);
+                return Enqueued::Duplicate(holder);
             }
             let until = now + window;
             self.dedupe.insert(key, Dedupe { id, until });
         }
         if rows.row(id).is_some() || !self.ids.insert(id) {
-            return Enqueued::Before(id);
+            return Enqueued::Duplicate(id);
         }
         let row = Row {
             message: Message {
@@ -94,7 +130,7 @@ impl MemoryTx {
             delivered_at: None,
         };
         self.outbox.push((rows.next_sequence(), row));
-        Enqueued::Now(id)
+        Enqueued::Inserted(id)
     }
 
     /// Writes to a table of the application's own, so that a test can see that both are committed or neither.
@@ -123,8 +159,7 @@ impl MemoryTx {
         }
     }
 
-    /// Makes everything visible at once.
-    pub fn commit(self) {
+    fn commit(self) {
         let now = self.store.clock.now();
         let wakes = !self.outbox.is_empty();
         {
@@ -145,9 +180,6 @@ impl MemoryTx {
     pub fn lose(&mut self) {
         *self = Self::new(self.store.clone());
     }
-
-    /// Forgets everything.
-    pub fn rollback(self) {}
 }
 
 fn dedupe_key(row: &NewRow) -> Option<DedupeKey> {

@@ -25,7 +25,7 @@ use crate::{BEGIN, plain_insert};
 /// A connection that can write outbox rows: sqlx's `Transaction`, `MySqlConnection` and `PoolConnection`.
 ///
 /// Sealed: its one method takes types of this crate.
-pub trait Runner: Send {
+pub trait EnqueueExecutor: Send {
     /// Writes the rows and returns one outcome per row.
     #[doc(hidden)]
     fn insert(
@@ -172,9 +172,9 @@ impl<'a> OwnRows<'a> {
             write_batch(conn, statements, batch, &mut outcomes).await?;
         }
         let outcome = |row: &NewRow<'_>| match held.get(&row.id) {
-            Some(holder) => Enqueued::Before(*holder),
+            Some(holder) => Enqueued::Duplicate(*holder),
             // Removed, because an id that is given twice is written once.
-            None => outcomes.remove(&row.id).unwrap_or(Enqueued::Before(row.id)),
+            None => outcomes.remove(&row.id).unwrap_or(Enqueued::Duplicate(row.id)),
         };
         Ok(self.rows.iter().map(outcome).collect())
     }
@@ -330,7 +330,7 @@ async fn write_batch(
     match insert_rows(conn, statements, batch).await {
         Err(error) if number(&error) == Some(DUPLICATE) => {}
         done => {
-            outcomes.extend(batch.iter().map(|row| (row.id, Enqueued::Now(row.id))));
+            outcomes.extend(batch.iter().map(|row| (row.id, Enqueued::Inserted(row.id))));
             return done;
         }
     }
@@ -340,7 +340,7 @@ async fn write_batch(
             Err(error) if number(&error) == Some(DUPLICATE) => {}
             done => {
                 done?;
-                outcomes.insert(row.id, Enqueued::Now(row.id));
+                outcomes.insert(row.id, Enqueued::Inserted(row.id));
             }
         }
     }
@@ -406,19 +406,19 @@ async fn insert_anywhere(
     Ok(outcomes)
 }
 
-impl Runner for MySqlConnection {
+impl EnqueueExecutor for MySqlConnection {
     async fn insert(&mut self, statements: InsertStatements, rows: NewRows<'_>) -> Result<Vec<Enqueued>, StoreError> {
         insert_anywhere(self, &statements.0, &rows).await
     }
 }
 
-impl Runner for Transaction<'_, MySql> {
+impl EnqueueExecutor for Transaction<'_, MySql> {
     async fn insert(&mut self, statements: InsertStatements, rows: NewRows<'_>) -> Result<Vec<Enqueued>, StoreError> {
         insert_in_transaction(self, &statements.0, &rows).await
     }
 }
 
-impl Runner for PoolConnection<MySql> {
+impl EnqueueExecutor for PoolConnection<MySql> {
     async fn insert(&mut self, statements: InsertStatements, rows: NewRows<'_>) -> Result<Vec<Enqueued>, StoreError> {
         (**self).insert(statements, rows).await
     }

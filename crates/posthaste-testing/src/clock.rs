@@ -10,7 +10,7 @@ use tokio::time::Instant;
 ///
 /// ```
 /// use std::time::Duration;
-/// use posthaste_testkit::TestClock;
+/// use posthaste_testing::TestClock;
 ///
 /// let clock = TestClock::new();
 /// let before = clock.now();

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use chrono::Utc;
 use posthaste_core::publisher::{Delivery, ErrorKind, LeaseCheck};
 use posthaste_core::{Batch, Message, MessageId, Outcome, Publisher, Report};
-use posthaste_testkit::{Fault, FaultyPublisher, NullPublisher, RecordingPublisher, Rule};
+use posthaste_testing::{Fault, FaultyPublisher, NullPublisher, RecordingPublisher, Rule};
 
 type Outcomes = Arc<Mutex<Vec<(MessageId, Outcome)>>>;
 

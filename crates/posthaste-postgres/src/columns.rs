@@ -1,0 +1,108 @@
+//! New rows as the statements take them: column by column, one array each.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use posthaste_core::enqueue::NewRow;
+use posthaste_sql::TableMap;
+use posthaste_sql::enqueue::{Argument, hex, moment};
+use posthaste_sql::table::{Kind, Role};
+
+use crate::rows::{bytes_of_uuid, id_text, millis};
+
+/// For Posthaste's own tables (`enqueue.sql`): columns of known types.
+pub(crate) fn own<'a>(rows: &'a [NewRow], dedupe_window: Duration) -> Vec<Argument<'a>> {
+    let text = |value: fn(&'a NewRow) -> Option<&'a str>| texts(rows, |row| value(row).map(Cow::Borrowed));
+    vec![
+        texts(rows, |row| Some(row.message.id.to_string().into())),
+        text(|row| Some(&row.namespace)),
+        text(|row| Some(&row.message.topic)),
+        text(|row| row.message.ordering_key.as_deref()),
+        text(|row| row.message.tenant.as_deref()),
+        text(|row| row.message.dedupe_key.as_deref()),
+        text(|row| row.message.event_type.as_deref()),
+        text(|row| row.message.source.as_deref()),
+        text(|row| row.message.aggregate_type.as_deref()),
+        text(|row| row.message.aggregate_id.as_deref()),
+        text(|row| Some(&row.message.content_type)),
+        Argument::Bytes(rows.iter().map(|row| row.message.payload.as_ref()).collect()),
+        headers(rows),
+        Argument::Bytes(rows.iter().map(|row| row.hash.as_bytes().as_slice()).collect()),
+        Argument::Times(rows.iter().map(|row| row.message.not_before).collect()),
+        Argument::Integer(millis(dedupe_window)),
+    ]
+}
+
+/// For a table whose own indexes say what may be there once (`insert.sql`): texts that are cast to the columns' types.
+pub(crate) fn mapped<'a>(map: &TableMap, rows: &'a [NewRow]) -> Vec<Argument<'a>> {
+    let mut columns = vec![ids(map, rows)];
+    columns.extend(Role::TEXTS.map(|role| texts(rows, |row| text(map, row, role))));
+    columns.push(texts(rows, |row| Some(payload(map, row))));
+    columns.push(headers(rows));
+    columns.push(texts(rows, |row| Some(hash(map, row).into())));
+    columns.push(texts(rows, |row| {
+        row.message.not_before.map(|time| moment(time).into())
+    }));
+    columns
+}
+
+/// By what a row may be there already (`find_enqueued.sql`).
+pub(crate) fn keys<'a>(map: &TableMap, rows: &[&'a NewRow]) -> Vec<Argument<'a>> {
+    let mut columns = vec![ids(map, rows.iter().copied())];
+    for role in [Role::EventId, Role::Namespace, Role::Topic, Role::DedupeKey] {
+        columns.push(texts(rows.iter().copied(), |row| text(map, row, role)));
+    }
+    columns
+}
+
+/// For a log (`log/enqueue.sql`), whose rows have no keys of their own.
+pub(crate) fn log<'a>(map: &TableMap, rows: &'a [NewRow]) -> Vec<Argument<'a>> {
+    let roles = Role::TEXTS.into_iter().filter(|role| *role != Role::DedupeKey);
+    let mut columns: Vec<_> = roles.map(|role| texts(rows, |row| text(map, row, role))).collect();
+    columns.push(texts(rows, |row| Some(payload(map, row))));
+    columns.push(headers(rows));
+    columns
+}
+
+fn texts<'a>(
+    rows: impl IntoIterator<Item = &'a NewRow>,
+    value: impl Fn(&'a NewRow) -> Option<Cow<'a, str>>,
+) -> Argument<'a> {
+    Argument::Texts(rows.into_iter().map(value).collect())
+}
+
+fn ids<'a>(map: &TableMap, rows: impl IntoIterator<Item = &'a NewRow>) -> Argument<'a> {
+    texts(rows, |row| id_text(row.message.id, map).map(Cow::Owned))
+}
+
+fn headers(rows: &[NewRow]) -> Argument<'_> {
+    texts(rows, |row| {
+        Some(serde_json::json!(row.message.headers).to_string().into())
+    })
+}
+
+fn text<'a>(map: &TableMap, row: &'a NewRow, role: Role) -> Option<Cow<'a, str>> {
+    let own_id = || (role == Role::EventId).then(|| Cow::Owned(row.message.id.to_string()));
+    let text = map.new_text(row, role).map(Cow::Borrowed).or_else(own_id)?;
+    Some(match map.column(role).map(|column| column.kind) {
+        Some(Kind::UuidBytes) => text.parse().map_or(text, |uuid| bytes_of_uuid(uuid).into()),
+        _ => text,
+    })
+}
+
+fn payload<'a>(map: &TableMap, row: &'a NewRow) -> Cow<'a, str> {
+    let bytes = &row.message.payload;
+    match map.column(Role::Payload).map(|column| column.kind) {
+        Some(Kind::Bytes) | None => hex(bytes).into(),
+        // Checked to be text before.
+        Some(_) => String::from_utf8_lossy(bytes),
+    }
+}
+
+fn hash(map: &TableMap, row: &NewRow) -> String {
+    let hash = map.hash_recipe().hash(&row.message);
+    match map.column(Role::ContentHash).map(|column| column.kind) {
+        Some(Kind::Bytes) => hex(hash.as_bytes()),
+        _ => hash.to_string(),
+    }
+}

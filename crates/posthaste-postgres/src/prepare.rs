@@ -1,0 +1,489 @@
+//! The statements that enqueue, for whoever has the transaction.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use posthaste_core::enqueue::{NewRow, Prepared};
+use posthaste_core::outbox::EnqueueOn;
+use posthaste_core::retry::MAX_DURATION;
+use posthaste_core::store::StoreErrorKind;
+use posthaste_core::{EnqueueError, Enqueued, IntoMessage, MessageId, OutboxOptions, StoreError, StoreOutbox};
+use posthaste_sql::TableMap;
+use posthaste_sql::enqueue::{AnswerRow, Query};
+use posthaste_sql::table::{BadIdentifier, Property, Role, Strategy};
+
+use crate::executor::EnqueueExecutor;
+use crate::log;
+use crate::pooling::Sessions;
+use crate::statements::Statements;
+use crate::{DEFAULT_SCHEMA, columns};
+
+/// Enqueues on connections that are not this crate's: it validates messages, says which statements to run in your transaction
+/// and with which arguments, and reads what they answer. Needs no pool, and opens no connection. Cheap to clone.
+///
+/// This is for ORMs and other drivers. With sqlx or tokio-postgres use [`PostgresOutbox`](crate::PostgresOutbox), which runs
+/// the same statements.
+///
+/// # Examples
+/// Implement [`EnqueueExecutor`] for the ORM's transaction, and it has an [`outbox`](Self::outbox):
+///
+/// ```
+/// use posthaste_core::{EnqueueError, Message, OutboxOptions, StoreError};
+/// use posthaste_postgres::{EnqueueExecutor, PostgresEnqueue};
+/// use posthaste_sql::enqueue::{AnswerRow, Query};
+///
+/// # struct OrmTransaction;
+/// # impl OrmTransaction {
+/// #     async fn query(&mut self, _: Query<'_>) -> Result<Vec<AnswerRow>, std::io::Error> { Ok(Vec::new()) }
+/// # }
+/// struct Orm<'t>(&'t mut OrmTransaction);
+///
+/// impl EnqueueExecutor for Orm<'_> {
+///     async fn fetch(&mut self, query: Query<'_>) -> Result<Vec<AnswerRow>, StoreError> {
+///         self.0.query(query).await.map_err(StoreError::other)
+///     }
+/// }
+///
+/// async fn place_order(tx: &mut OrmTransaction) -> Result<(), EnqueueError> {
+///     let outbox = PostgresEnqueue::new().outbox(OutboxOptions::default());
+///     outbox.enqueue(&mut Orm(tx), Message::new("order-events", "{}").key("42")).await?;
+///     Ok(())
+/// }
+/// ```
+///
+/// Or run the statements yourself. `run` is any way to run one and to read the columns `place`, `id` and `is_new`:
+///
+/// ```
+/// use posthaste_core::{EnqueueError, Enqueued, Message, OutboxOptions};
+/// use posthaste_postgres::PostgresEnqueue;
+/// use posthaste_sql::enqueue::{AnswerRow, Query};
+///
+/// # fn run(query: &Query<'_>) -> Vec<AnswerRow> {
+/// #     let posthaste_sql::enqueue::Argument::Texts(ids) = &query.arguments[0] else { unreachable!() };
+/// #     vec![AnswerRow { place: 1, id: ids[0].as_deref().unwrap().to_owned(), is_new: true }]
+/// # }
+/// # fn main() -> Result<(), EnqueueError> {
+/// let statements = PostgresEnqueue::new();
+/// let message = Message::new("order-events", r#"{"orderId":42}"#).key("42");
+///
+/// let mut pending = statements.prepare([message], &OutboxOptions::default())?;
+/// while let Some(query) = pending.query() {
+///     let rows = run(&query);
+///     pending.answer(rows);
+/// }
+/// let outcomes = pending.finish()?;
+/// assert!(matches!(outcomes[..], [Enqueued::Inserted(_)]));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct PostgresEnqueue {
+    map: Arc<TableMap>,
+    statements: EnqueueStatements,
+}
+
+/// How a table is written to.
+#[derive(Clone, Debug)]
+enum EnqueueStatements {
+    /// Posthaste's own tables: one statement, which knows dedupe keys too.
+    Own { enqueue: Arc<str> },
+    /// A table whose own indexes say what may be there once.
+    Mapped { insert: Arc<str>, find_enqueued: Arc<str> },
+    /// A table that is only appended to.
+    Log { append: Arc<str> },
+}
+
+impl PostgresEnqueue {
+    /// For the outbox in the schema `posthaste`.
+    #[expect(clippy::missing_panics_doc, reason = "the default name is valid")]
+    pub fn new() -> Self {
+        Self::in_schema(DEFAULT_SCHEMA).expect("the default schema's name is valid")
+    }
+
+    /// For the outbox in a schema of your choice.
+    ///
+    /// # Errors
+    /// If it is no name that PostgreSQL could have.
+    #[expect(
+        clippy::missing_panics_doc,
+        reason = "Posthaste's own map has every role that its statements need"
+    )]
+    pub fn in_schema(schema: &str) -> Result<Self, BadIdentifier> {
+        let map = TableMap::in_schema(schema)?;
+        Ok(Self::with_map(map).expect("Posthaste's own map has every role"))
+    }
+
+    /// For the outbox that a table map describes, a queue or a log.
+    ///
+    /// # Errors
+    /// [`StoreErrorKind::Unsupported`] if the table lacks what its statements need; the error says what.
+    pub fn with_map(map: TableMap) -> Result<Self, StoreError> {
+        let map = Arc::new(map);
+        if map.strategy() == Strategy::Log {
+            let statements = log::Statements::finish(&map)?;
+            return Ok(Self::of_log(&map, &statements));
+        }
+        let statements = Statements::finish(&map, &Sessions::default())?;
+        Ok(Self::of(&map, &statements))
+    }
+
+    pub(crate) fn of(map: &Arc<TableMap>, statements: &Statements) -> Self {
+        let own = statements.dedupe.as_ref().map(|dedupe| EnqueueStatements::Own {
+            enqueue: Arc::clone(dedupe.enqueue.text()),
+        });
+        let mapped = statements.plain.as_ref().map(|plain| EnqueueStatements::Mapped {
+            insert: Arc::clone(plain.insert.text()),
+            find_enqueued: Arc::clone(plain.find_enqueued.text()),
+        });
+        Self {
+            map: Arc::clone(map),
+            statements: own.or(mapped).expect("a table has dedupe keys apart or has not"),
+        }
+    }
+
+    pub(crate) fn of_log(map: &Arc<TableMap>, statements: &log::Statements) -> Self {
+        Self {
+            map: Arc::clone(map),
+            statements: EnqueueStatements::Log {
+                append: Arc::clone(statements.writing.enqueue.text()),
+            },
+        }
+    }
+
+    /// An outbox on connections that are not this crate's.
+    pub fn outbox(&self, options: OutboxOptions) -> StoreOutbox<Self> {
+        StoreOutbox::new(self.clone(), options)
+    }
+
+    /// Validates messages or events, and says what to run.
+    ///
+    /// # Errors
+    /// [`EnqueueError::Invalid`] and [`EnqueueError::Encode`] if one of them is refused. There is nothing to run then, and your
+    /// transaction stays as it is.
+    pub fn prepare<M: IntoMessage>(
+        &self,
+        messages: impl IntoIterator<Item = M>,
+        options: &OutboxOptions,
+    ) -> Result<PendingEnqueue, EnqueueError> {
+        let prepared = Prepared::new(messages, options)?;
+        Ok(PendingEnqueue {
+            progress: self.begin(&prepared)?,
+            dedupe_window: options.dedupe_window.min(MAX_DURATION),
+            prepared,
+            statements: self.clone(),
+        })
+    }
+
+    /// The first step for messages that were validated, if the table can keep them.
+    pub(crate) fn begin(&self, prepared: &Prepared) -> Result<Progress, EnqueueError> {
+        if !matches!(self.statements, EnqueueStatements::Own { .. }) {
+            self.map.fits(prepared)?;
+        }
+        Ok(Progress {
+            outcomes: Vec::with_capacity(prepared.rows.len()),
+            missing: Vec::new(),
+            is_done: prepared.is_empty(),
+        })
+    }
+
+    pub(crate) fn query<'a>(
+        &self,
+        progress: &Progress,
+        prepared: &'a Prepared,
+        dedupe_window: Duration,
+    ) -> Option<Query<'a>> {
+        if progress.is_done {
+            return None;
+        }
+        let rows = self.unwritten(progress, prepared);
+        Some(match &self.statements {
+            EnqueueStatements::Own { enqueue } => Query::new(enqueue, columns::own(rows, dedupe_window)),
+            EnqueueStatements::Log { append } => Query::new(append, columns::log(&self.map, rows)),
+            EnqueueStatements::Mapped { insert, .. } if !rows.is_empty() => {
+                Query::new(insert, columns::mapped(&self.map, rows))
+            }
+            // In a statement of its own: the ones before do not see what was committed while they waited.
+            EnqueueStatements::Mapped { find_enqueued, .. } => {
+                let rows: Vec<_> = progress.missing.iter().map(|place| &prepared.rows[*place]).collect();
+                Query::new(find_enqueued, columns::keys(&self.map, &rows))
+            }
+        })
+    }
+
+    /// The rows of the next insert.
+    fn unwritten<'a>(&self, progress: &Progress, prepared: &'a Prepared) -> &'a [NewRow] {
+        let rows = &prepared.rows[progress.outcomes.len()..];
+        match self.statements {
+            // Where the database gives the ids, one row at a time: nothing else says which id is whose.
+            EnqueueStatements::Mapped { .. } if self.map.has(Property::GeneratedId) => &rows[..rows.len().min(1)],
+            _ => rows,
+        }
+    }
+
+    pub(crate) fn answer(&self, progress: &mut Progress, prepared: &Prepared, answer: Vec<AnswerRow>) {
+        let rows = self.unwritten(progress, prepared);
+        match &self.statements {
+            _ if rows.is_empty() => {
+                progress.find(&self.map, &answer);
+                progress.is_done = true;
+                return;
+            }
+            EnqueueStatements::Own { .. } => progress.outcomes.extend(own_outcomes(rows, &answer)),
+            EnqueueStatements::Log { .. } => progress.outcomes.extend(log_outcomes(&self.map, rows, answer)),
+            EnqueueStatements::Mapped { .. } => {
+                progress.outcomes.extend(mapped_outcomes(&self.map, rows, &answer));
+            }
+        }
+        if progress.outcomes.len() == prepared.rows.len() {
+            let missing = |place: &usize| progress.outcomes[*place].is_none();
+            progress.missing = (0..progress.outcomes.len()).filter(missing).collect();
+            let can_find = matches!(self.statements, EnqueueStatements::Mapped { .. });
+            progress.is_done = progress.missing.is_empty() || !can_find;
+        }
+    }
+}
+
+impl PostgresEnqueue {
+    /// Runs all statements for messages that were validated.
+    pub(crate) async fn run<C: EnqueueExecutor + ?Sized>(
+        &self,
+        conn: &mut C,
+        messages: &Prepared,
+        options: &OutboxOptions,
+        is_kept: bool,
+    ) -> Result<Vec<Enqueued>, EnqueueError> {
+        let mut progress = self.begin(messages)?;
+        while let Some(mut query) = self.query(&progress, messages, options.dedupe_window) {
+            query.is_kept = is_kept;
+            let rows = conn.fetch(query).await?;
+            self.answer(&mut progress, messages, rows);
+        }
+        progress.finish()
+    }
+}
+
+impl<C: EnqueueExecutor + ?Sized> EnqueueOn<C> for PostgresEnqueue {
+    async fn insert(
+        &self,
+        conn: &mut C,
+        messages: &Prepared,
+        options: &OutboxOptions,
+    ) -> Result<Vec<Enqueued>, EnqueueError> {
+        self.run(conn, messages, options, false).await
+    }
+}
+
+impl Default for PostgresEnqueue {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn own_outcomes(rows: &[NewRow], answer: &[AnswerRow]) -> Vec<Option<Enqueued>> {
+    let mut outcomes = vec![None; rows.len()];
+    for row in answer {
+        // The server made this text of a UUID.
+        let id = MessageId::guess(&row.id);
+        let place = usize::try_from(row.place - 1).ok();
+        if let Some(outcome) = place.and_then(|place| outcomes.get_mut(place)) {
+            *outcome = Some(if row.is_new {
+                Enqueued::Inserted(id)
+            } else {
+                Enqueued::Duplicate(id)
+            });
+        }
+    }
+    outcomes
+}
+
+fn mapped_outcomes(map: &TableMap, rows: &[NewRow], answer: &[AnswerRow]) -> Vec<Option<Enqueued>> {
+    let written: HashSet<_> = answer.iter().map(|row| map.id(&row.id)).collect();
+    let outcome = |row: &NewRow| match map.has(Property::GeneratedId).then(|| written.iter().next()) {
+        Some(given) => given.copied().map(Enqueued::Inserted),
+        // As the table reads it: a text that looks like a UUID is a text there.
+        None => written
+            .contains(&map.id(&row.message.id.to_string()))
+            .then_some(Enqueued::Inserted(row.message.id)),
+    };
+    rows.iter().map(outcome).collect()
+}
+
+fn log_outcomes(map: &TableMap, rows: &[NewRow], answer: Vec<AnswerRow>) -> Vec<Option<Enqueued>> {
+    let mut numbers: Vec<_> = answer.into_iter().map(|row| row.place).collect();
+    // Ids go up in the order of the call.
+    numbers.sort_unstable();
+    // Where the table keeps no event id, the number is what the event is known by.
+    let has_event_id = map.has(Role::EventId);
+    let id = |row: &NewRow, number: i64| if has_event_id { row.message.id } else { number.into() };
+    let outcome = |(place, row)| numbers.get(place).map(|number| Enqueued::Inserted(id(row, *number)));
+    rows.iter().enumerate().map(outcome).collect()
+}
+
+/// How far the statements of one call are run.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    /// Of the rows for which an insert was run; none where another row was in the way.
+    outcomes: Vec<Option<Enqueued>>,
+    /// The places of those without an outcome, once all inserts were run.
+    missing: Vec<usize>,
+    is_done: bool,
+}
+
+impl Progress {
+    /// Takes the rows that kept others from being written.
+    fn find(&mut self, map: &TableMap, answer: &[AnswerRow]) {
+        for row in answer {
+            let place = usize::try_from(row.place - 1).ok();
+            if let Some(place) = place.and_then(|place| self.missing.get(place)) {
+                self.outcomes[*place] = Some(Enqueued::Duplicate(map.id(&row.id)));
+            }
+        }
+    }
+
+    /// What became of each row.
+    pub(crate) fn finish(self) -> Result<Vec<Enqueued>, EnqueueError> {
+        if !self.is_done {
+            return Err(EnqueueError::Store(unfinished()));
+        }
+        let outcomes: Option<Vec<_>> = self.outcomes.into_iter().collect();
+        outcomes.ok_or_else(|| EnqueueError::Store(vanished()))
+    }
+}
+
+fn unfinished() -> StoreError {
+    StoreError {
+        kind: StoreErrorKind::Other,
+        message: "messages were not enqueued: there are statements left to run".to_owned(),
+        remedy: Some("run every query until there is none, and give its rows to `answer`"),
+        source: None,
+    }
+}
+
+fn vanished() -> StoreError {
+    StoreError {
+        kind: StoreErrorKind::Contention,
+        message: "a row was in the way of another one and is not to be found".to_owned(),
+        remedy: Some("retry the transaction; if it stays so, look at the table's unique indexes"),
+        source: None,
+    }
+}
+
+/// Validated messages on their way into a transaction: run each [`query`](Self::query) and give its rows to
+/// [`answer`](Self::answer), until there is none. See [`PostgresEnqueue`].
+#[derive(Debug)]
+#[must_use = "nothing is enqueued unless its statements are run"]
+pub struct PendingEnqueue {
+    statements: PostgresEnqueue,
+    prepared: Prepared,
+    dedupe_window: Duration,
+    progress: Progress,
+}
+
+impl PendingEnqueue {
+    /// The statement to run next, in the transaction of the business write. Into Posthaste's own tables one statement writes
+    /// everything; into an existing table it may take another to find out what was there before.
+    pub fn query(&self) -> Option<Query<'_>> {
+        self.statements
+            .query(&self.progress, &self.prepared, self.dedupe_window)
+    }
+
+    /// Takes all rows that the last [`query`](Self::query) returned.
+    pub fn answer(&mut self, rows: Vec<AnswerRow>) {
+        self.statements.answer(&mut self.progress, &self.prepared, rows);
+    }
+
+    /// What became of each message of the call: whether it was written, or was there before under which id.
+    ///
+    /// # Errors
+    /// [`EnqueueError::Store`] if a statement was left out, or a row was in the way that is not to be found: roll back.
+    pub fn finish(self) -> Result<Vec<Enqueued>, EnqueueError> {
+        let stored = self.progress.finish()?;
+        Ok(self.prepared.outcomes(&stored))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use posthaste_core::Message;
+    use posthaste_sql::enqueue::Argument;
+    use posthaste_sql::table::Shipped;
+
+    use super::*;
+
+    fn usage() -> PostgresEnqueue {
+        let map = Shipped::find("usage").unwrap().map().unwrap();
+        PostgresEnqueue::with_map(map).unwrap()
+    }
+
+    fn row(place: i64, id: MessageId, is_new: bool) -> AnswerRow {
+        let id = id.to_string();
+        AnswerRow { place, id, is_new }
+    }
+
+    #[test]
+    fn own_tables_take_one_statement_whatever_the_order_of_its_answer() {
+        let messages = [Message::new("t", "1"), Message::new("t", "2").dedupe_key("k")];
+        let [first, holder] = [messages[0].id, MessageId::new()];
+        let mut pending = PostgresEnqueue::new()
+            .prepare(messages, &OutboxOptions::default())
+            .unwrap();
+        let arguments = pending.query().unwrap().arguments;
+        assert_eq!(arguments.len(), 16);
+        assert_eq!(arguments[11], Argument::Bytes(vec![b"1", b"2"]));
+        pending.answer(vec![row(2, holder, false), row(1, first, true)]);
+        assert!(pending.query().is_none());
+        assert_eq!(
+            pending.finish().unwrap(),
+            [Enqueued::Inserted(first), Enqueued::Duplicate(holder)]
+        );
+    }
+
+    #[test]
+    fn what_was_in_the_way_in_an_existing_table_is_looked_up() {
+        let messages = [Message::new("t", "1"), Message::new("t", "2"), Message::new("t", "3")];
+        let [first, _, third] = [0, 1, 2].map(|place: usize| messages[place].id);
+        let holder = MessageId::new();
+        let mut pending = usage().prepare(messages, &OutboxOptions::default()).unwrap();
+        pending.answer(vec![row(0, third, true), row(0, first, true)]);
+        let lookup = pending.query().expect("one was not written");
+        assert!(
+            lookup.sql.contains("is_new") && lookup.arguments.len() == 5,
+            "{}",
+            lookup.sql
+        );
+        pending.answer(vec![row(1, holder, false)]);
+        let outcomes = pending.finish().unwrap();
+        let expected = [
+            Enqueued::Inserted(first),
+            Enqueued::Duplicate(holder),
+            Enqueued::Inserted(third),
+        ];
+        assert_eq!(outcomes, expected);
+    }
+
+    #[test]
+    fn nothing_counts_as_enqueued_whose_statements_were_not_run() {
+        let pending = usage().prepare([Message::new("t", "1")], &OutboxOptions::default());
+        let error = pending.unwrap().finish().unwrap_err().to_string();
+        assert!(error.contains("statements left to run"), "{error}");
+
+        let mut pending = usage()
+            .prepare([Message::new("t", "1")], &OutboxOptions::default())
+            .unwrap();
+        pending.answer(Vec::new());
+        pending.answer(Vec::new());
+        let error = pending.finish().unwrap_err().to_string();
+        assert!(error.contains("not to be found"), "{error}");
+    }
+
+    #[test]
+    fn a_table_that_cannot_keep_a_message_is_asked_before_anything_runs() {
+        let keyed = Message::new("t", "{}").key("k");
+        let refused = usage().prepare([keyed], &OutboxOptions::default()).unwrap_err();
+        assert!(
+            matches!(refused, EnqueueError::Invalid { position: 0, .. }),
+            "{refused}"
+        );
+    }
+}
