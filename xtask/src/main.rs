@@ -4,6 +4,7 @@ mod apt;
 mod bench;
 mod check;
 mod conformance;
+mod cycles;
 mod kafka;
 mod layers;
 mod mysql;

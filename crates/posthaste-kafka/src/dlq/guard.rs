@@ -12,7 +12,7 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 use rdkafka::groups::GroupInfo;
 
 use super::error::DlqError;
-use super::replay::group_of;
+use super::group::group_of;
 use super::topic::DeadLetterTopic;
 use crate::cluster::{Witness, config_with};
 use crate::error::Cause;

@@ -7,6 +7,7 @@
 //! between sends up to a hundred letters again, and loses none.
 
 mod error;
+mod group;
 mod guard;
 mod letter;
 mod marker;
@@ -21,8 +22,9 @@ mod topic;
 mod tests;
 
 pub use self::error::DlqError;
+pub use self::group::group_of;
 pub use self::letter::{Letter, REPLAYED};
-pub use self::replay::{Replayed, group_of};
+pub use self::replay::Replayed;
 pub use self::selection::Selection;
 pub use self::summary::{Summary, summaries};
 pub use self::topic::DeadLetterTopic;

@@ -20,11 +20,6 @@ use super::topic::{DeadLetterTopic, PAGE};
 use crate::cluster::{Sight, Witness};
 use crate::dead_letter;
 
-/// The consumer group whose committed offset is how far a dead-letter topic was replayed.
-pub fn group_of(topic: &str) -> String {
-    format!("posthaste-dlq-replay.{topic}")
-}
-
 /// What came of a replay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Replayed {

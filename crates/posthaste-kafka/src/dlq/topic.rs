@@ -9,11 +9,11 @@ use rdkafka::error::KafkaError;
 use rdkafka::{Offset, TopicPartitionList};
 
 use super::error::DlqError;
+use super::group::group_of;
 use super::letter::Letter;
 use super::marker;
 use super::progress::Progress;
 use super::reader::{Page, Reader};
-use super::replay::group_of;
 use super::selection::Selection;
 use crate::cluster::{Cluster, Sight, Witness};
 use crate::connection::Connection;

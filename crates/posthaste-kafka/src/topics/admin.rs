@@ -10,8 +10,8 @@ use rdkafka::admin::{
 };
 use rdkafka::error::RDKafkaErrorCode as Code;
 
-use super::TopicsError;
 use super::compare::{FoundConfig, FoundTopic, differences};
+use super::error::TopicsError;
 use super::plan::{Plan, PlannedTopic, TopicState};
 use super::refusal::{refusal, unwritable};
 use super::spec::{DeclaredTopics, WantedTopic};

@@ -7,8 +7,8 @@ use rdkafka::admin::{AlterConfig, NewPartitions, ResourceSpecifier};
 use rdkafka::error::RDKafkaErrorCode as Code;
 use tokio::time::Instant;
 
-use super::TopicsError;
 use super::admin::{TopicAdmin, options};
+use super::error::TopicsError;
 use super::plan::{Change, Difference, Plan, PlannedTopic, TopicState};
 use super::refusal::refusal;
 use super::report::{Applied, Outcome, Report};

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use rdkafka::admin::ResourceSpecifier;
 
-use super::TopicsError;
 use super::admin::TopicAdmin;
 use super::compare::FoundConfig;
+use super::error::TopicsError;
 use super::spec::{MAX_BYTES, WantedTopic, with_room};
 use crate::cluster::Sight;
 use crate::dead_letter;
