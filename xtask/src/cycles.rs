@@ -12,7 +12,7 @@ use crate::workspace;
 pub(crate) const MEND: &str = "move what two files need of each other to a third, below both";
 
 /// The crates that are held to it.
-const CRATES: [&str; 1] = ["posthaste-kafka"];
+const CRATES: [&str; 2] = ["posthaste-consumer", "posthaste-kafka"];
 
 /// A module by the names that lead to it; none for the root.
 type Module = Vec<String>;
