@@ -1,7 +1,9 @@
 //! The consumer: handlers in, events handled.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use posthaste_core::event::DecodeEvent;
 use posthaste_core::{InboxStore, StoreError};
 use thiserror::Error;
 use tokio_util::sync::CancellationToken;
@@ -9,7 +11,7 @@ use tracing::Instrument;
 
 use crate::config::{ConsumerConfig, InvalidConfig};
 use crate::guard::{LimitedInbox, Outage};
-use crate::handling::{Handler, Once, Payload, Routes, decode_payload};
+use crate::handling::{Handler, Once, Payload, Routes, decode_event, decode_payload};
 use crate::kafka::{self, KafkaSource};
 use crate::path::{self, Engine};
 use crate::report::{ConsumerReport, Totals};
@@ -24,6 +26,8 @@ pub struct Consumer<I: InboxStore> {
     config: ConsumerConfig,
     inbox: I,
     routes: Routes<I::Connection>,
+    /// Where the events go that were registered by their type.
+    event_topics: BTreeSet<&'static str>,
 }
 
 /// Why a consumer did not run, or could not go on.
@@ -48,6 +52,7 @@ impl<I: InboxStore> Consumer<I> {
             config,
             inbox,
             routes: Routes::new(),
+            event_topics: BTreeSet::new(),
         }
     }
 
@@ -74,6 +79,58 @@ impl<I: InboxStore> Consumer<I> {
         self
     }
 
+    /// Registers the handler of a type that derives `Event`, by the names that the derive knows: of a struct its own, of an
+    /// enum those of all its variants.
+    ///
+    /// ```
+    /// use posthaste_consumer::{Consumer, HandlerError, Once, Received};
+    /// use posthaste_derive::Event;
+    /// use serde::{Deserialize, Serialize};
+    /// # use posthaste_core::InboxStore;
+    /// use sqlx::PgConnection;
+    ///
+    /// // The producer enqueues this very type.
+    /// #[derive(Event, Serialize, Deserialize)]
+    /// #[event(type = "acme.order.paid.v1", aggregate = "Order", id = order_id)]
+    /// # #[event(crate = posthaste_core)]
+    /// struct OrderPaid {
+    ///     order_id: u64,
+    ///     quantity: i64,
+    /// }
+    ///
+    /// async fn count_sale(tx: &mut PgConnection, event: Received<OrderPaid>) -> Result<(), HandlerError> {
+    ///     let sold = "update statistics set sold = sold + $1";
+    ///     sqlx::query(sold).bind(event.payload.quantity).execute(tx).await?;
+    ///     Ok(())
+    /// }
+    ///
+    /// # fn example<I: InboxStore<Connection = PgConnection>>(consumer: Consumer<I>) {
+    /// let consumer = consumer.on_event::<OrderPaid>(Once::per_aggregate("SOLD"), count_sale);
+    /// # }
+    /// ```
+    ///
+    /// A payload that does not have the form of the type is a permanent failure: it goes to the dead-letter topic at once,
+    /// with a reason that names the type, the type name and what is wrong.
+    ///
+    /// If [`topics`](ConsumerConfig#structfield.topics) is empty, the consumer reads the topics that its events go to.
+    pub fn on_event<E>(
+        mut self,
+        once: Once<E>,
+        handler: impl for<'tx> Handler<'tx, I::Connection, E> + Clone + Send + Sync + 'static,
+    ) -> Self
+    where
+        E: DecodeEvent + Send + 'static,
+    {
+        let once = Arc::new(once);
+        for event in E::EVENTS {
+            let once = Some(Arc::clone(&once));
+            self.routes
+                .add(event.type_name, decode_event::<E>, once, handler.clone());
+            self.event_topics.insert(event.topic);
+        }
+        self
+    }
+
     /// Runs over Kafka until the token fires, then lets handlers finish for up to `shutdown_grace`, commits and leaves the
     /// group.
     ///
@@ -82,7 +139,8 @@ impl<I: InboxStore> Consumer<I> {
     /// # Errors
     /// What can never work (a bad setting, no inbox table) is an error at the start; a client that has come to an end is
     /// one later.
-    pub async fn run_until(self, shutdown: CancellationToken) -> Result<ConsumerReport, ConsumerError> {
+    pub async fn run_until(mut self, shutdown: CancellationToken) -> Result<ConsumerReport, ConsumerError> {
+        self.choose_topics();
         self.config.validate()?;
         self.check_handlers()?;
         let source = KafkaSource::new(&self.config)?;
@@ -132,6 +190,24 @@ impl<I: InboxStore> Consumer<I> {
         tracing::info!(group, ?report, "consumer stopped");
         result?;
         Ok(report)
+    }
+
+    /// Without topics of its own a consumer reads those of its events.
+    fn choose_topics(&mut self) {
+        let topics = &mut self.config.topics;
+        if topics.is_empty() {
+            topics.extend(self.event_topics.iter().map(|topic| (*topic).to_owned()));
+        }
+        for topic in &self.event_topics {
+            if !topics.iter().any(|read| read == topic) {
+                tracing::warn!(
+                    topic,
+                    ?topics,
+                    "a handler is registered for events that go to a topic which this consumer does not read; add it to \
+                     `topics`, unless the relay routes them elsewhere"
+                );
+            }
+        }
     }
 
     fn check_handlers(&self) -> Result<(), InvalidConfig> {

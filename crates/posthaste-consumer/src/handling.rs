@@ -12,4 +12,4 @@ pub(crate) use self::once::EffectKey;
 pub use self::once::Once;
 pub(crate) use self::received::Origin;
 pub use self::received::{Payload, Raw, Received};
-pub(crate) use self::routes::{Call, Prepared, Routes, decode_payload};
+pub(crate) use self::routes::{Call, Prepared, Routes, decode_event, decode_payload};

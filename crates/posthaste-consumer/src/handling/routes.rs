@@ -6,6 +6,7 @@ use std::sync::Arc;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use posthaste_core::envelope::ReceivedEvent;
+use posthaste_core::event::DecodeEvent;
 
 use super::error::HandlerError;
 use super::handler::Handler;
@@ -80,6 +81,17 @@ type Decode<T> = fn(&ReceivedEvent) -> Result<T, HandlerError>;
 pub(crate) fn decode_payload<T: Payload>(event: &ReceivedEvent) -> Result<T, HandlerError> {
     let decoded = T::decode(event.content_type.as_deref(), &event.payload);
     decoded.map_err(|error| undecodable(event, error.as_ref()))
+}
+
+/// Reads the payload as the type name says.
+pub(crate) fn decode_event<E: DecodeEvent>(event: &ReceivedEvent) -> Result<E, HandlerError> {
+    E::decode(&event.event_type, &event.payload).map_err(|error| {
+        let name = std::any::type_name::<E>().rsplit("::").next().unwrap_or_default();
+        undecodable(
+            event,
+            format!("no {name} of the type {}: {error}", event.event_type).as_str(),
+        )
+    })
 }
 
 fn undecodable(event: &ReceivedEvent, error: impl std::fmt::Display) -> HandlerError {
