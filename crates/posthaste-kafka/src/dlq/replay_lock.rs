@@ -14,29 +14,29 @@ use rdkafka::groups::GroupInfo;
 use super::error::DlqError;
 use super::group::group_of;
 use super::topic::DeadLetterTopic;
-use crate::cluster::{Witness, config_with};
+use crate::cluster::{ErrorRecorder, config_with};
 use crate::error::Cause;
 
 /// How long the group may take to decide who has the partition. A broker waits three seconds for further members.
-const DECISION: Duration = Duration::from_secs(30);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// After so long without a sign of life a member counts as dead.
-const SESSION: &str = "10000";
+const SESSION_TIMEOUT_MS: &str = "10000";
 
-const POLL: Duration = Duration::from_millis(50);
+const POLL_TIMEOUT: Duration = Duration::from_millis(50);
 
 /// The broker's word for a group whose members know their parts.
-const STABLE: &str = "Stable";
+const STABLE_GROUP: &str = "Stable";
 
 /// How long one question about the group may take.
-const QUESTION: Duration = Duration::from_secs(5);
+const GROUP_QUERY_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Default)]
 struct Membership {
     /// The partitions that were given to us, once it was decided.
     given: Mutex<Option<Vec<i32>>>,
     lost: AtomicBool,
-    witness: Witness,
+    witness: ErrorRecorder,
 }
 
 impl ClientContext for Membership {
@@ -73,33 +73,33 @@ impl ConsumerContext for Membership {
 }
 
 /// The right to replay a topic. It ends with the value.
-pub(super) struct Guard {
+pub(super) struct ReplayLock {
     consumer: BaseConsumer<Membership>,
     topic: String,
 }
 
-impl Guard {
+impl ReplayLock {
     /// Takes the right, or says who has it. Blocks.
-    pub(super) fn take(topic: &DeadLetterTopic) -> Result<Self, DlqError> {
+    pub(super) fn acquire(topic: &DeadLetterTopic) -> Result<Self, DlqError> {
         let settings = [
             ("group.id", group_of(&topic.name)),
             ("enable.auto.commit", "false".to_owned()),
-            ("session.timeout.ms", SESSION.to_owned()),
+            ("session.timeout.ms", SESSION_TIMEOUT_MS.to_owned()),
             ("heartbeat.interval.ms", "1000".to_owned()),
             // Who comes later takes nothing away from who is there.
             ("partition.assignment.strategy", "cooperative-sticky".to_owned()),
         ];
         let config = config_with(topic.cluster.connection(), &settings)?;
         let consumer = config.create_with_context(Membership::default());
-        let guard = Self {
+        let lock = Self {
             consumer: consumer.map_err(crate::InvalidConnection::from)?,
             topic: topic.name.clone(),
         };
         let explain = |error: KafkaError| topic.cluster.explain(&error, Some(&topic.name));
-        guard.consumer.subscribe(&[&topic.name]).map_err(explain)?;
-        let deadline = Instant::now() + DECISION;
+        lock.consumer.subscribe(&[&topic.name]).map_err(explain)?;
+        let deadline = Instant::now() + LOCK_TIMEOUT;
         loop {
-            if let Some(Err(error)) = guard.consumer.poll(POLL) {
+            if let Some(Err(error)) = lock.consumer.poll(POLL_TIMEOUT) {
                 let explanation = explain(error);
                 if !matches!(explanation.cause, Cause::Away | Cause::Unavailable | Cause::Other)
                     || Instant::now() > deadline
@@ -107,18 +107,13 @@ impl Guard {
                     return Err(explanation.into());
                 }
             }
-            let given = guard
-                .consumer
-                .context()
-                .given
-                .lock()
-                .map_or(None, |given| given.clone());
+            let given = lock.consumer.context().given.lock().map_or(None, |given| given.clone());
             match given {
                 Some(partitions) if partitions.contains(&0) => {
-                    guard.wait_until_alone(deadline);
-                    return Ok(guard);
+                    lock.wait_until_alone(deadline);
+                    return Ok(lock);
                 }
-                Some(_) => return Err(guard.somebody_else()),
+                Some(_) => return Err(lock.somebody_else()),
                 None if Instant::now() > deadline => {
                     return Err(explain(KafkaError::Global(Code::CoordinatorNotAvailable)).into());
                 }
@@ -132,12 +127,12 @@ impl Guard {
     fn wait_until_alone(&self, deadline: Instant) {
         let group = group_of(&self.topic);
         while Instant::now() < deadline {
-            self.consumer.poll(POLL);
+            self.consumer.poll(POLL_TIMEOUT);
             let alone = self
                 .consumer
-                .fetch_group_list(Some(&group), QUESTION)
+                .fetch_group_list(Some(&group), GROUP_QUERY_TIMEOUT)
                 .is_ok_and(|list| {
-                    let of_ours = |info: &GroupInfo| info.state() == STABLE && info.members().len() == 1;
+                    let of_ours = |info: &GroupInfo| info.state() == STABLE_GROUP && info.members().len() == 1;
                     list.groups().iter().all(of_ours)
                 });
             if alone {
@@ -154,7 +149,7 @@ impl Guard {
     }
 
     /// Whether the right is still ours.
-    pub(super) fn holds(&self) -> bool {
+    pub(super) fn is_held(&self) -> bool {
         while self.consumer.poll(Duration::ZERO).is_some() {}
         !self.consumer.context().lost.load(Ordering::Relaxed) && !self.consumer.assignment_lost()
     }
@@ -163,19 +158,19 @@ impl Guard {
     #[cfg(test)]
     pub(super) fn leave(&self) {
         self.consumer.unsubscribe();
-        let deadline = Instant::now() + DECISION;
+        let deadline = Instant::now() + LOCK_TIMEOUT;
         while self.consumer.assignment().is_ok_and(|left| left.count() > 0) {
             assert!(Instant::now() < deadline, "it never left");
-            self.consumer.poll(POLL);
+            self.consumer.poll(POLL_TIMEOUT);
         }
     }
 
     /// Commits in the name of the member that we are; a member that was replaced cannot. Blocks.
     pub(super) fn commit(&self, offsets: &TopicPartitionList) -> Result<(), KafkaError> {
-        let deadline = Instant::now() + DECISION;
+        let deadline = Instant::now() + LOCK_TIMEOUT;
         loop {
-            // The client would commit as a stranger, which the brokers allow while nobody is in the group.
-            if !self.holds() {
+            // The client would commit as a stranger, which the brokers allow while the group is empty.
+            if !self.is_held() {
                 return Err(KafkaError::ConsumerCommit(Code::AssignmentLost));
             }
             match self.consumer.commit(offsets, CommitMode::Sync) {
@@ -183,7 +178,7 @@ impl Guard {
                     if Instant::now() < deadline && error.rdkafka_error_code() == Some(Code::RebalanceInProgress) =>
                 {
                     // Serves the group's change.
-                    self.consumer.poll(POLL);
+                    self.consumer.poll(POLL_TIMEOUT);
                 }
                 result => return result,
             }
@@ -192,14 +187,14 @@ impl Guard {
 }
 
 /// Who is in the group, if anybody is and the cluster tells.
-pub(super) async fn present(topic: &DeadLetterTopic) -> Option<String> {
+pub(super) async fn current_member(topic: &DeadLetterTopic) -> Option<String> {
     let group = group_of(&topic.name);
-    let asked = topic.cluster.ask(move |client, timeout| {
+    let answer = topic.cluster.query(move |client, timeout| {
         let groups = client.fetch_group_list(Some(&group), timeout)?;
         let members = groups.groups().iter().flat_map(GroupInfo::members);
         Ok(members
             .map(|member| format!("client {} at {}", member.client_id(), member.client_host()))
             .next())
     });
-    asked.await.ok().flatten()
+    answer.await.ok().flatten()
 }

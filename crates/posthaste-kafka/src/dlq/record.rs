@@ -11,11 +11,11 @@ use crate::event;
 pub const REPLAYED: &str = "posthaste_replayed";
 
 /// The header of a record that is no letter, but tells what was replayed.
-pub(super) const MARKER: &str = "posthaste_dlq_replayed";
+pub(super) const MARKER_HEADER: &str = "posthaste_dlq_replayed";
 
 /// A record that was given up.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Letter {
+pub struct DeadLetterRecord {
     /// The partition of the dead-letter topic.
     pub partition: i32,
     /// Its offset there.
@@ -40,7 +40,7 @@ pub struct Letter {
     pub replayed: bool,
 }
 
-impl Letter {
+impl DeadLetterRecord {
     /// What was read, unless it is a marker.
     pub(super) fn of(record: &BorrowedMessage<'_>) -> Option<Self> {
         let found = record.headers();
@@ -50,7 +50,7 @@ impl Letter {
             .flat_map(|headers| headers.iter())
             .map(owned)
             .collect();
-        if headers.iter().any(|(name, _)| name == MARKER) {
+        if headers.iter().any(|(name, _)| name == MARKER_HEADER) {
             return None;
         }
         let event = event::decode(found, record.payload()).ok();
