@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use crate::config::{ConsumerConfig, InvalidConfig};
-use crate::guard::{LimitedInbox, Outage};
+use crate::guard::{LimitedInbox, RetryLogger};
 use crate::handling::{Handler, Once, Payload, Routes, decode_event, decode_payload};
 use crate::kafka::{self, KafkaSource};
 use crate::path::{self, Engine};
@@ -180,7 +180,7 @@ impl<I: InboxStore> Consumer<I> {
             inbox: Arc::new(inbox),
             routes: self.routes,
             dead_letters: source.dead_letters(),
-            database: Outage::new("using the database"),
+            database: RetryLogger::new("using the database"),
             totals: Totals::default(),
         });
         let (group, topics) = (&engine.config.group, &engine.config.topics);

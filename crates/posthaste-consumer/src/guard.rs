@@ -1,8 +1,8 @@
-//! What protects a consumer: time limits, and patience with servers that are unavailable.
+//! What protects a consumer: time limits, and retries against servers that are unavailable.
 
 pub(crate) mod failpoint;
 mod limited_inbox;
-mod outage;
+mod retry_logger;
 
 pub(crate) use self::limited_inbox::LimitedInbox;
-pub(crate) use self::outage::Outage;
+pub(crate) use self::retry_logger::RetryLogger;

@@ -71,7 +71,7 @@
 //! - A handler that does not come to an end within `handler_timeout` has failed.
 //! - A failed event is tried again in place, and at last sent to `{topic}.dlq`, byte for byte, with the error in its
 //!   headers. Its offset moves only when it is there.
-//! - A database or a broker that is away costs time, but no attempts and no events.
+//! - A database or a broker that is unavailable costs time, but no attempts and no events.
 
 mod config;
 mod consumer;

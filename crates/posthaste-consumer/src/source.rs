@@ -172,7 +172,7 @@ impl CommitError {
     }
 }
 
-/// The answer to a record that was written, which somebody waits for.
+/// The answer to a write.
 pub type Written<'a> = Pin<Box<dyn Future<Output = Result<(), String>> + Send + 'a>>;
 
 /// Where records go that cannot be handled.

@@ -18,7 +18,7 @@ pub(super) struct KafkaCommit {
 
 impl Commit for KafkaCommit {
     fn commit(&self, positions: &[(Lane, i64)]) -> Result<(), CommitError> {
-        // Let go of again before there is an answer: whoever has that may drop the client, and must be the last to hold it.
+        // Released before the answer is given: the receiver of the answer may drop the client, and must hold it last.
         let Some(client) = self.client.upgrade() else {
             return Err(CommitError::rebalancing("the client was stopped"));
         };

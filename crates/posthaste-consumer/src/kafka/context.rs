@@ -10,14 +10,14 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 use rdkafka::statistics::Statistics;
 use rdkafka::topic_partition_list::TopicPartitionList;
 
-use crate::guard::Outage;
+use crate::guard::RetryLogger;
 use crate::source::{Lane, SourceError};
 
-/// For clients whose calls tell what goes wrong. Their background chatter is of interest to few.
+/// For clients whose calls tell what goes wrong. Their background messages are logged at DEBUG.
 #[derive(Clone, Debug)]
-pub(super) struct Quiet;
+pub(super) struct LoggingContext;
 
-impl ClientContext for Quiet {
+impl ClientContext for LoggingContext {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
         tracing::debug!(target: "librdkafka", ?level, facility, "{message}");
     }
@@ -45,10 +45,10 @@ pub(super) trait ClientListener: Send + Sync {
     fn lag(&self, lane: &Lane, records: i64);
 }
 
-/// The consumer's ear: rebalances and errors. All of it is called by the polling thread, from within a poll.
+/// The client's callbacks: rebalances and errors. All of it is called by the polling thread, from within a poll.
 pub(super) struct Context {
     listener: Box<dyn ClientListener>,
-    outage: Outage,
+    outage: RetryLogger,
     fatal: Mutex<Option<SourceError>>,
 }
 
@@ -56,7 +56,7 @@ impl Context {
     pub(super) fn new(listener: Box<dyn ClientListener>) -> Self {
         Self {
             listener,
-            outage: Outage::new("reading from Kafka"),
+            outage: RetryLogger::new("reading from Kafka"),
             fatal: Mutex::new(None),
         }
     }
@@ -69,7 +69,7 @@ impl Context {
 
     /// Takes note of a record that was read.
     pub(super) fn reads(&self) {
-        self.outage.over();
+        self.outage.recovered();
     }
 
     fn end(&self, why: String) {
@@ -79,7 +79,7 @@ impl Context {
 
 impl ClientContext for Context {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
-        Quiet.log(level, facility, message);
+        LoggingContext.log(level, facility, message);
     }
 
     fn stats(&self, statistics: Statistics) {
@@ -118,7 +118,7 @@ impl ConsumerContext for Context {
         match rebalance {
             Rebalance::Assign(partitions) => {
                 self.listener.before_assign(client, partitions);
-                self.outage.over();
+                self.outage.recovered();
             }
             Rebalance::Revoke(partitions) => self.listener.before_revoke(client, partitions),
             Rebalance::Error(error) => tracing::warn!(%error, "a rebalance failed; the client joins the group again"),

@@ -10,7 +10,7 @@ use rdkafka::ClientConfig;
 use rdkafka::error::KafkaError;
 use rdkafka::producer::{FutureProducer, FutureRecord};
 
-use super::context::Quiet;
+use super::context::LoggingContext;
 use super::properties::dead_letter_properties;
 use super::record::KafkaRecord;
 use crate::config::{ConsumerConfig, InvalidConfig, TooLarge};
@@ -18,13 +18,13 @@ use crate::source::{DeadLetterSink, Record, Written};
 use crate::upkeep::instrument;
 
 /// How long a letter may wait for room in the producer's queue.
-const ROOM: Duration = Duration::from_secs(10);
+const QUEUE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How much of an error is kept in a record that is too large with more of it.
-const SHORT_ERROR: usize = 200;
+const SHORT_ERROR_BYTES: usize = 200;
 
 /// The longest key of a stub.
-const LONGEST_STUB_KEY: usize = 1_000;
+const MAX_STUB_KEY_BYTES: usize = 1_000;
 
 /// How much of a dead letter is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +39,7 @@ impl Form {
     fn error(self, error: &str) -> String {
         match self {
             Self::Whole => error.to_owned(),
-            Self::ShortError | Self::Stub => error[..error.floor_char_boundary(SHORT_ERROR)].to_owned(),
+            Self::ShortError | Self::Stub => error[..error.floor_char_boundary(SHORT_ERROR_BYTES)].to_owned(),
             Self::NoError => String::new(),
         }
     }
@@ -51,7 +51,7 @@ pub(super) struct KafkaDeadLetters {
     group: String,
     too_large: TooLarge,
     properties: ClientConfig,
-    producer: Mutex<Option<FutureProducer<Quiet>>>,
+    producer: Mutex<Option<FutureProducer<LoggingContext>>>,
 }
 
 impl KafkaDeadLetters {
@@ -67,7 +67,7 @@ impl KafkaDeadLetters {
 
     /// Returns once the record is durable, or with what is to be done about it.
     ///
-    /// What is added to a record may make it too large for the topic, and whoever chooses the size of a record could stop
+    /// What is added to a record may make it too large for the topic, and a producer that chooses the size of its records could stop
     /// a partition with that. So the error is shortened then, and left out, and at last a stub takes the record's place.
     async fn write_in_some_form(&self, record: &KafkaRecord, error: &str, attempts: u32) -> Result<(), String> {
         let topic = dead_letter::topic_for(record.topic());
@@ -118,11 +118,11 @@ impl KafkaDeadLetters {
             topic: &topic,
             partition: None,
             payload: record.payload().filter(|_| !is_stub),
-            key: record.key().filter(|key| !is_stub || key.len() <= LONGEST_STUB_KEY),
+            key: record.key().filter(|key| !is_stub || key.len() <= MAX_STUB_KEY_BYTES),
             timestamp: None,
             headers: Some(headers),
         };
-        let sent = self.producer()?.send(letter, ROOM).await;
+        let sent = self.producer()?.send(letter, QUEUE_TIMEOUT).await;
         sent.map(drop).map_err(|(error, _)| error)
     }
 
@@ -132,12 +132,12 @@ impl KafkaDeadLetters {
         tokio::task::spawn_blocking(move || drop(dead));
     }
 
-    fn producer(&self) -> Result<FutureProducer<Quiet>, KafkaError> {
+    fn producer(&self) -> Result<FutureProducer<LoggingContext>, KafkaError> {
         let mut made = self.producer.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(producer) = &*made {
             return Ok(producer.clone());
         }
-        let producer: FutureProducer<Quiet> = self.properties.create_with_context(Quiet)?;
+        let producer: FutureProducer<LoggingContext> = self.properties.create_with_context(LoggingContext)?;
         Ok(made.insert(producer).clone())
     }
 }

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 /// What the metadata of an offset begins with.
-const MARK: &str = "posthaste.partitions=";
+const METADATA_PREFIX: &str = "posthaste.partitions=";
 
 #[derive(Debug, Default)]
 pub(super) struct InitialPartitions(Mutex<HashMap<String, i32>>);
@@ -32,7 +32,7 @@ impl InitialPartitions {
     /// What is committed beside an offset of the topic.
     pub(super) fn metadata(&self, topic: &str) -> String {
         self.get(topic)
-            .map_or_else(String::new, |partitions| format!("{MARK}{partitions}"))
+            .map_or_else(String::new, |partitions| format!("{METADATA_PREFIX}{partitions}"))
     }
 }
 
@@ -40,10 +40,10 @@ impl InitialPartitions {
 pub(super) type Committed<'a> = Option<&'a str>;
 
 /// How many partitions a topic had when the group began, by what it has for each of those that there are now. Nothing if
-/// that cannot be told: the offsets were committed by somebody else, and not for all of them.
+/// that cannot be told: the offsets were committed by another client, and not for all of them.
 pub(super) fn initial(all: &[Committed<'_>]) -> Option<i32> {
     let noted = all.iter().flatten();
-    let noted = noted.filter_map(|metadata| metadata.strip_prefix(MARK)?.parse().ok());
+    let noted = noted.filter_map(|metadata| metadata.strip_prefix(METADATA_PREFIX)?.parse().ok());
     noted.max().or_else(|| {
         let committed = all.iter().flatten().count();
         let begins_now = committed == 0;
@@ -73,6 +73,6 @@ mod tests {
     fn without_a_note_it_is_known_of_new_groups_and_of_those_that_have_all() {
         assert_eq!(initial(&[None, None]), Some(2), "it begins now");
         assert_eq!(initial(&[Some(""), Some("of another client")]), Some(2));
-        assert_eq!(initial(&[Some(""), None]), None, "nobody can tell");
+        assert_eq!(initial(&[Some(""), None]), None, "it cannot be told");
     }
 }

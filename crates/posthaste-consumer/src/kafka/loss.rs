@@ -6,7 +6,7 @@ use rdkafka::consumer::Consumer;
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 
 use super::context::Client;
-use super::offsets::WITHIN;
+use super::offsets::REQUEST_TIMEOUT;
 
 /// Compares the offsets that the group has with those that are there. On a thread of its own, because nothing waits for it.
 pub(super) fn report(client: Weak<Client>, known: TopicPartitionList) {
@@ -19,7 +19,7 @@ pub(super) fn report(client: Weak<Client>, known: TopicPartitionList) {
             let (Offset::Offset(next), Some(client)) = (element.offset(), client.upgrade()) else {
                 continue;
             };
-            match client.fetch_watermarks(topic, partition, WITHIN) {
+            match client.fetch_watermarks(topic, partition, REQUEST_TIMEOUT) {
                 Ok((oldest, _)) if next < oldest => tracing::warn!(
                     topic,
                     partition,

@@ -12,14 +12,14 @@ use crate::guard::failpoint;
 use crate::source::Lane;
 
 /// Longest wait for one answer, and for all the answers that one assignment needs.
-pub(super) const WITHIN: Duration = Duration::from_secs(10);
+pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Reads the offsets that the group has for partitions.
 pub(super) fn committed(client: &Client, partitions: &TopicPartitionList) -> Result<TopicPartitionList, KafkaError> {
     failpoint::fail("first_position", || {
         KafkaError::OffsetFetch(RDKafkaErrorCode::RequestTimedOut)
     })?;
-    client.committed_offsets(partitions.clone(), WITHIN)
+    client.committed_offsets(partitions.clone(), REQUEST_TIMEOUT)
 }
 
 /// Commits offsets, with what is noted beside them, and waits for the answer.

@@ -20,7 +20,7 @@ pub(super) struct Rebalancing {
 impl ClientListener for Rebalancing {
     fn before_assign(&self, client: &Client, partitions: &TopicPartitionList) {
         let known = if let Some(unsettled) = &self.unsettled {
-            let settled = unsettled.take_up(client, partitions);
+            let settled = unsettled.assign(client, partitions);
             self.partitions.assign(&settled);
             Some(settled)
         } else {

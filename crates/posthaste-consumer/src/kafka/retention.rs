@@ -9,17 +9,17 @@ use rdkafka::admin::{AdminClient, AdminOptions, ConfigResource, OwnedResourceSpe
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use super::context::Quiet;
+use super::context::LoggingContext;
 use super::properties::shared;
 use crate::config::ConsumerConfig;
 
 const CHECK_INTERVAL: Duration = Duration::from_hours(1);
 
 /// The wait after a check that brokers did not answer.
-const CHECK_AGAIN: Duration = Duration::from_mins(1);
+const CHECK_RETRY_DELAY: Duration = Duration::from_mins(1);
 
 /// How long the brokers get to answer.
-const ANSWER: Duration = Duration::from_secs(10);
+const ADMIN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A topic that brokers keep for longer than the inbox remembers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ const ANSWER: Duration = Duration::from_secs(10);
 pub struct RetentionGap {
     /// The topic, or its dead-letter topic.
     pub topic: String,
-    /// How long its events can be delivered again; for ever if `None`.
+    /// How long its events can be delivered again; without a limit if `None`.
     pub kept: Option<Duration>,
     /// How long the inbox remembers them.
     pub remembered: Duration,
@@ -44,8 +44,8 @@ impl fmt::Display for RetentionGap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kept = self
             .kept
-            .map_or_else(|| "for ever".to_owned(), |kept| format!("for {}", words(kept)));
-        let (topic, remembered) = (&self.topic, words(self.remembered));
+            .map_or_else(|| "for ever".to_owned(), |kept| format!("for {}", human(kept)));
+        let (topic, remembered) = (&self.topic, human(self.remembered));
         write!(
             f,
             "topic {topic} is kept {kept}, but the inbox forgets after {remembered}: what is replayed later is handled \
@@ -54,7 +54,7 @@ impl fmt::Display for RetentionGap {
     }
 }
 
-fn words(duration: Duration) -> String {
+fn human(duration: Duration) -> String {
     humantime::format_duration(Duration::from_secs(duration.as_secs())).to_string()
 }
 
@@ -68,15 +68,15 @@ pub async fn retention_gaps(
     let properties = shared(connection)
         .client_config(&[])
         .map_err(|error| error.to_string())?;
-    let client: AdminClient<Quiet> = properties
-        .create_with_context(Quiet)
+    let client: AdminClient<LoggingContext> = properties
+        .create_with_context(LoggingContext)
         .map_err(|error| explain_error(&error, None).text)?;
     let names: Vec<String> = topics
         .iter()
         .flat_map(|topic| [topic.clone(), dead_letter::topic_for(topic)])
         .collect();
     let resources: Vec<_> = names.iter().map(|name| ResourceSpecifier::Topic(name)).collect();
-    let options = AdminOptions::new().request_timeout(Some(ANSWER));
+    let options = AdminOptions::new().request_timeout(Some(ADMIN_TIMEOUT));
     let answers = client
         .describe_configs(&resources, &options)
         .await
@@ -98,7 +98,7 @@ fn gap(resource: &ConfigResource, remembered: Duration) -> Option<RetentionGap> 
     };
     let setting = |name: &str| resource.get(name).and_then(|entry| entry.value.as_deref());
     let deletes = setting("cleanup.policy").is_none_or(|policy| policy.split(',').any(|part| part.trim() == "delete"));
-    // -1 is for ever.
+    // -1 is no limit.
     let millis = setting("retention.ms")?.parse::<i64>().ok()?;
     let kept = u64::try_from(millis)
         .ok()
@@ -125,7 +125,7 @@ pub(crate) async fn watch(config: ConsumerConfig, stop: CancellationToken) {
             Some(Err(error)) => {
                 // Brokers that are unavailable are reported elsewhere; a missing right is no reason to disturb anybody.
                 tracing::debug!(error, "the topics' retention could not be compared with the inbox's");
-                CHECK_AGAIN
+                CHECK_RETRY_DELAY
             }
             None => return,
         };

@@ -107,7 +107,7 @@ impl Source for KafkaSource {
         if let Some(unsettled) = &self.unsettled
             && !self.partitions.is_closing()
         {
-            unsettled.look_again(&self.client);
+            unsettled.retry_lookup(&self.client);
         }
         Ok(())
     }

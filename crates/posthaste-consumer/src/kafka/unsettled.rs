@@ -12,50 +12,50 @@ use rdkafka::consumer::Consumer;
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 
 use super::context::Client;
-use super::first_position::{self, FirstSeen, Group, Look};
+use super::first_position::{self, FirstAssigned, Group, Lookup};
 use super::initial_partitions::InitialPartitions;
-use super::offsets::{self, WITHIN, lanes};
+use super::offsets::{self, REQUEST_TIMEOUT, lanes};
 use super::partitions::Partitions;
-use crate::guard::Outage;
+use crate::guard::RetryLogger;
 use crate::source::Lane;
 
-/// Longest wait between two looks. Events that come to a partition between its leader's return and the next look are
+/// Longest wait between two lookups. Events that come to a partition between its leader's return and the next lookup are
 /// told from older ones only by their time.
-const LONGEST_WAIT: Duration = Duration::from_secs(1);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// Partitions that wait for their first position. All of it is used by the polling thread.
 pub(super) struct Unsettled {
     partitions: Arc<Partitions>,
     initial_partitions: Arc<InitialPartitions>,
     state: Mutex<State>,
-    outage: Outage,
+    outage: RetryLogger,
 }
 
 #[derive(Default)]
 struct State {
     waiting: BTreeSet<Lane>,
-    seen: HashMap<Lane, FirstSeen>,
-    look: Option<JoinHandle<Look>>,
-    next_look: Option<Instant>,
+    seen: HashMap<Lane, FirstAssigned>,
+    lookup: Option<JoinHandle<Lookup>>,
+    next_lookup: Option<Instant>,
 }
 
 impl State {
     /// What was found out about partitions that may have another owner meanwhile is of no use.
-    fn forget_look(&mut self) {
-        self.look = None;
-        self.next_look = None;
+    fn cancel_lookup(&mut self) {
+        self.lookup = None;
+        self.next_lookup = None;
     }
 
     /// Commits first positions and returns where to read, partition by partition.
-    fn settle(&mut self, group: Group<'_>, mut look: Look) -> Settled {
+    fn settle(&mut self, group: Group<'_>, mut lookup: Lookup) -> Settled {
         let mut first = HashMap::new();
-        for (key, position) in look.first {
+        for (lane, position) in lookup.first {
             self.seen
-                .entry(key.clone())
-                .or_insert_with(FirstSeen::now)
+                .entry(lane.clone())
+                .or_insert_with(FirstAssigned::now)
                 .found(position);
-            if look.committed.get(&key) == Some(&None) {
-                first.insert(key, position);
+            if lookup.committed.get(&lane) == Some(&None) {
+                first.insert(lane, position);
             }
         }
         let mut positions = HashMap::new();
@@ -64,17 +64,20 @@ impl State {
             Ok(()) => positions.extend(first),
             Err(error) => {
                 let text = explain_error(&error, None).text;
-                look.errors.extend(first.into_keys().map(|key| (key, text.clone())));
+                lookup.errors.extend(first.into_keys().map(|lane| (lane, text.clone())));
             }
         }
-        let known = look.committed.into_iter().filter_map(|(key, next)| Some((key, next?)));
+        let known = lookup
+            .committed
+            .into_iter()
+            .filter_map(|(lane, next)| Some((lane, next?)));
         positions.extend(known);
-        for key in positions.keys() {
-            self.seen.remove(key);
+        for lane in positions.keys() {
+            self.seen.remove(lane);
         }
         Settled {
             positions,
-            errors: look.errors,
+            errors: lookup.errors,
         }
     }
 }
@@ -90,7 +93,7 @@ impl Unsettled {
             partitions,
             initial_partitions,
             state: Mutex::default(),
-            outage: Outage::new("settling where the group begins"),
+            outage: RetryLogger::new("settling where the group begins"),
         }
     }
 
@@ -106,17 +109,17 @@ impl Unsettled {
     }
 
     /// Settles what can be settled at once, and returns that. The rest waits.
-    pub(super) fn take_up(&self, client: &Client, partitions: &TopicPartitionList) -> TopicPartitionList {
+    pub(super) fn assign(&self, client: &Client, partitions: &TopicPartitionList) -> TopicPartitionList {
         let mut state = self.state();
-        state.forget_look();
+        state.cancel_lookup();
         let wanted = lanes(partitions);
-        let assigned = FirstSeen::now();
-        let look = first_position::look(self.group(client), &wanted, &state.seen);
-        let settled = state.settle(self.group(client), look);
-        for key in wanted {
-            if !settled.positions.contains_key(&key) {
-                state.seen.entry(key.clone()).or_insert(assigned);
-                state.waiting.insert(key);
+        let assigned = FirstAssigned::now();
+        let lookup = first_position::lookup(self.group(client), &wanted, &state.seen);
+        let settled = state.settle(self.group(client), lookup);
+        for lane in wanted {
+            if !settled.positions.contains_key(&lane) {
+                state.seen.entry(lane.clone()).or_insert(assigned);
+                state.waiting.insert(lane);
             }
         }
         self.report(&mut state, &settled.errors);
@@ -126,7 +129,7 @@ impl Unsettled {
     /// Keeps the client from reading what waits.
     pub(super) fn pause(&self, client: &Client, assigned: &TopicPartitionList) {
         let state = self.state();
-        let waiting = lanes(assigned).into_iter().filter(|key| state.waiting.contains(key));
+        let waiting = lanes(assigned).into_iter().filter(|lane| state.waiting.contains(lane));
         let waiting: Vec<Lane> = waiting.collect();
         if let Err(error) = client.pause(&offsets::list(&waiting, Offset::Invalid)) {
             tracing::debug!(%error, "partitions are not paused; what is read of them is dropped and read again");
@@ -136,36 +139,36 @@ impl Unsettled {
     /// Gives up partitions that waited. The client would keep them paused when they come back.
     pub(super) fn revoke(&self, client: &Client, revoked: &TopicPartitionList) {
         let mut state = self.state();
-        state.forget_look();
+        state.cancel_lookup();
         let waited: Vec<Lane> = lanes(revoked)
             .into_iter()
-            .filter(|key| state.waiting.remove(key))
+            .filter(|lane| state.waiting.remove(lane))
             .collect();
         if let Err(error) = client.resume(&offsets::list(&waited, Offset::Invalid)) {
             tracing::debug!(%error, "revoked partitions are not resumed");
         }
         if state.waiting.is_empty() {
-            self.outage.over();
+            self.outage.recovered();
         }
     }
 
     /// Looks again at what waits, without waiting for the answer, and lets go of what is settled.
-    pub(super) fn look_again(&self, client: &Arc<Client>) {
+    pub(super) fn retry_lookup(&self, client: &Arc<Client>) {
         let mut state = self.state();
         if state.waiting.is_empty() {
             return;
         }
-        match state.look.take() {
-            Some(look) if look.is_finished() => {
-                let look = look.join().unwrap_or_default();
-                let mut settled = state.settle(self.group(client), look);
+        match state.lookup.take() {
+            Some(lookup) if lookup.is_finished() => {
+                let lookup = lookup.join().unwrap_or_default();
+                let mut settled = state.settle(self.group(client), lookup);
                 let read = self.read(client, &mut settled);
-                state.waiting.retain(|key| !read.contains(key));
+                state.waiting.retain(|lane| !read.contains(lane));
                 self.report(&mut state, &settled.errors);
             }
-            Some(look) => state.look = Some(look),
-            None if state.next_look.is_some_and(|time| Instant::now() < time) => {}
-            None => state.look = self.begin_look(client, &state),
+            Some(lookup) => state.lookup = Some(lookup),
+            None if state.next_lookup.is_some_and(|time| Instant::now() < time) => {}
+            None => state.lookup = self.start_lookup(client, &state),
         }
     }
 
@@ -174,22 +177,22 @@ impl Unsettled {
         if settled.positions.is_empty() {
             return BTreeSet::new();
         }
-        let moved = match client.seek_partitions(list(&settled.positions), WITHIN) {
+        let moved = match client.seek_partitions(list(&settled.positions), REQUEST_TIMEOUT) {
             Ok(moved) => moved,
             Err(error) => {
                 let text = explain_error(&error, None).text;
-                let all = settled.positions.keys().map(|key| (key.clone(), text.clone()));
+                let all = settled.positions.keys().map(|lane| (lane.clone(), text.clone()));
                 settled.errors.extend(all);
                 return BTreeSet::new();
             }
         };
         let mut read = BTreeSet::new();
         for element in moved.elements() {
-            let key = Lane::new(element.topic(), element.partition());
+            let lane = Lane::new(element.topic(), element.partition());
             match element.error() {
-                Ok(()) => drop(read.insert(key)),
+                Ok(()) => drop(read.insert(lane)),
                 // Most likely the client itself does not have the partition's offset yet.
-                Err(error) => drop(settled.errors.insert(key, explain_error(&error, None).text)),
+                Err(error) => drop(settled.errors.insert(lane, explain_error(&error, None).text)),
             }
         }
         let partitions = offsets::list(&read, Offset::Invalid);
@@ -202,7 +205,7 @@ impl Unsettled {
         read
     }
 
-    fn begin_look(&self, client: &Arc<Client>, state: &State) -> Option<JoinHandle<Look>> {
+    fn start_lookup(&self, client: &Arc<Client>, state: &State) -> Option<JoinHandle<Lookup>> {
         let (client, partitions) = (Arc::downgrade(client), Arc::clone(&self.partitions));
         let initial_partitions = Arc::clone(&self.initial_partitions);
         let (wanted, seen) = (state.waiting.iter().cloned().collect::<Vec<_>>(), state.seen.clone());
@@ -213,29 +216,29 @@ impl Unsettled {
                     client: &client,
                     initial_partitions: &initial_partitions,
                 };
-                let look = first_position::look(group, &wanted, &seen);
+                let lookup = first_position::lookup(group, &wanted, &seen);
                 partitions.wake();
-                look
+                lookup
             }
-            None => Look::default(),
+            None => Lookup::default(),
         });
         started
-            .inspect_err(|error| tracing::warn!(%error, "no thread to look for the end of partitions"))
+            .inspect_err(|error| tracing::warn!(%error, "no thread to lookup for the end of partitions"))
             .ok()
     }
 
     fn report(&self, state: &mut State, errors: &BTreeMap<Lane, String>) {
-        let Some(key @ Lane { topic, partition }) = state.waiting.first() else {
-            self.outage.over();
+        let Some(lane @ Lane { topic, partition }) = state.waiting.first() else {
+            self.outage.recovered();
             return;
         };
-        let text = errors.get(key).map_or("nobody said where it ends", String::as_str);
+        let text = errors.get(lane).map_or("no broker said where it ends", String::as_str);
         let wait = self.outage.failed(format!(
             "the group's first position is not settled for {} partitions, such as {topic}/{partition}, which are not read \
              meanwhile: {text}",
             state.waiting.len()
         ));
-        state.next_look = Some(Instant::now() + wait.min(LONGEST_WAIT));
+        state.next_lookup = Some(Instant::now() + wait.min(MAX_RETRY_DELAY));
     }
 }
 

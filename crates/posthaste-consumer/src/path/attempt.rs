@@ -44,10 +44,10 @@ pub(crate) async fn attempt<I: InboxStore>(
     match handled {
         Ok(Handled::Now(())) => {}
         Ok(Handled::Before) => return Ok(Handled::Before),
-        Err(InboxError::Store(error)) => return Err(blame(error)),
+        Err(InboxError::Store(error)) => return Err(classify(error)),
         Err(InboxError::Handler(failure)) => return Err(failure),
     }
-    inbox.commit(tx).await.map_err(|error| match blame(error) {
+    inbox.commit(tx).await.map_err(|error| match classify(error) {
         Failure::Database(error) => Failure::Commit(error),
         failure => failure,
     })?;
@@ -60,7 +60,7 @@ async fn handle<C: Send>(call: Call<C>, tx: &mut C, limit: Duration) -> Result<(
     match timeout(limit, call).await {
         Ok(Ok(done)) => done.map_err(Failure::Event),
         Ok(Err(panic)) => Err(Failure::Event(panicked(panic.as_ref()))),
-        Err(_) => Err(Failure::Overdue(endless(limit))),
+        Err(_) => Err(Failure::Overdue(timed_out(limit))),
     }
 }
 
@@ -71,7 +71,7 @@ pub(crate) async fn is_recorded<I: InboxStore>(inbox: &I, effect: &EffectKey) ->
     Ok(!is_new)
 }
 
-fn endless(limit: Duration) -> HandlerError {
+fn timed_out(limit: Duration) -> HandlerError {
     HandlerError::retry(format!(
         "the handler did not come to an end within {}, and its transaction is rolled back; give what it waits for a time \
          limit, or raise handler_timeout",
@@ -95,7 +95,7 @@ pub(crate) fn panicked(panic: &(dyn Any + Send)) -> HandlerError {
 
 /// A statement may fail because of the event, such as a key that the database cannot store, or a constraint that is
 /// checked at commit.
-fn blame(error: StoreError) -> Failure {
+fn classify(error: StoreError) -> Failure {
     match error.kind {
         StoreErrorKind::Other => Failure::Event(HandlerError::retry(error)),
         _ => Failure::Database(error),

@@ -15,7 +15,7 @@ pub(super) struct Committed {
 
 impl Committed {
     /// Whether it failed for a reason that the next one would fail for, too.
-    pub(super) fn is_in_vain(&self) -> bool {
+    pub(super) fn is_hopeless(&self) -> bool {
         self.result.as_ref().is_err_and(|error| !error.is_rebalance)
     }
 }
@@ -104,6 +104,6 @@ fn run(queue: &Receiver<Positions>, commit: &dyn Commit, state: &Mutex<State>, s
     while let Ok(positions) = queue.recv() {
         let result = commit.commit(&positions);
         *lock(state) = State::Answered(Committed { positions, result });
-        signal.give();
+        signal.notify();
     }
 }

@@ -18,13 +18,13 @@ pub(crate) struct LaneState {
     pub(crate) abandon: CancellationToken,
     next: AtomicI64,
     /// Bytes of records that were read and are not settled.
-    held: AtomicUsize,
+    queued_bytes: AtomicUsize,
     batch_over: AtomicBool,
     finished: AtomicBool,
     signal: Arc<Signal>,
 }
 
-const NOTHING: i64 = -1;
+const NO_POSITION: i64 = -1;
 
 impl LaneState {
     pub(crate) fn new(lane: Lane, signal: Arc<Signal>) -> Self {
@@ -32,8 +32,8 @@ impl LaneState {
             lane,
             stop: CancellationToken::new(),
             abandon: CancellationToken::new(),
-            next: AtomicI64::new(NOTHING),
-            held: AtomicUsize::new(0),
+            next: AtomicI64::new(NO_POSITION),
+            queued_bytes: AtomicUsize::new(0),
             batch_over: AtomicBool::new(false),
             finished: AtomicBool::new(false),
             signal,
@@ -41,28 +41,28 @@ impl LaneState {
     }
 
     /// A record of so many bytes was read.
-    pub(crate) fn took(&self, bytes: usize) {
-        self.held.fetch_add(bytes, Ordering::AcqRel);
+    pub(crate) fn add_queued_bytes(&self, bytes: usize) {
+        self.queued_bytes.fetch_add(bytes, Ordering::AcqRel);
     }
 
-    pub(crate) fn held(&self) -> usize {
-        self.held.load(Ordering::Acquire)
+    pub(crate) fn queued_bytes(&self) -> usize {
+        self.queued_bytes.load(Ordering::Acquire)
     }
 
     /// Everything up to this offset, whose record had so many bytes, is durable. Called in order, by the one worker.
     pub(crate) fn settled(&self, offset: i64, bytes: usize) {
         self.next.store(offset + 1, Ordering::Release);
-        self.held.fetch_sub(bytes, Ordering::AcqRel);
+        self.queued_bytes.fetch_sub(bytes, Ordering::AcqRel);
     }
 
     /// The offset to commit: that of the first event that is not settled. Nothing if none was.
     pub(crate) fn next(&self) -> Option<i64> {
-        Some(self.next.load(Ordering::Acquire)).filter(|next| *next != NOTHING)
+        Some(self.next.load(Ordering::Acquire)).filter(|next| *next != NO_POSITION)
     }
 
     pub(crate) fn batch_is_over(&self) {
         self.batch_over.store(true, Ordering::Release);
-        self.signal.give();
+        self.signal.notify();
     }
 
     /// Whether a batch has ended since the last time.
@@ -71,8 +71,8 @@ impl LaneState {
     }
 
     /// The queue has room again.
-    pub(crate) fn has_room(&self) {
-        self.signal.give();
+    pub(crate) fn notify_room(&self) {
+        self.signal.notify();
     }
 
     pub(crate) fn is_finished(&self) -> bool {
@@ -81,11 +81,11 @@ impl LaneState {
 }
 
 /// Held by the worker; however that ends, also with its runtime, the polling thread learns of it.
-pub(crate) struct Working(pub(crate) Arc<LaneState>);
+pub(crate) struct RunningWorker(pub(crate) Arc<LaneState>);
 
-impl Drop for Working {
+impl Drop for RunningWorker {
     fn drop(&mut self) {
         self.0.finished.store(true, Ordering::Release);
-        self.0.signal.give();
+        self.0.signal.notify();
     }
 }

@@ -15,12 +15,12 @@ use super::lane::LaneState;
 use super::progress::Progress;
 use super::signal::Signal;
 use crate::config::ConsumerConfig;
-use crate::guard::Outage;
+use crate::guard::RetryLogger;
 use crate::source::{CommitError, Lane, Positions, RebalanceListener, Record, Source, SourceError};
 use crate::upkeep::instrument;
 
 /// How long an abandoned handler gets to be dropped. It takes longer only if it blocks its thread.
-const ABANDONING: Duration = Duration::from_secs(1);
+const ABANDON_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Starts the worker of a lane.
 pub(super) type StartWorker<R> = Box<dyn Fn(Arc<LaneState>, mpsc::Receiver<R>) + Send + Sync>;
@@ -40,7 +40,7 @@ impl<R> Assigned<R> {
     }
 
     fn has_room(&self, queue_bytes: usize) -> bool {
-        self.sender.capacity() > 0 && self.state.held() < queue_bytes
+        self.sender.capacity() > 0 && self.state.queued_bytes() < queue_bytes
     }
 }
 
@@ -55,7 +55,7 @@ pub(super) struct Lanes<R> {
     queue_size: usize,
     queue_bytes: usize,
     revoke_grace: Duration,
-    commits: Outage,
+    commits: RetryLogger,
     closing: AtomicBool,
 }
 
@@ -74,7 +74,7 @@ impl<R: Record> Lanes<R> {
             queue_size: config.queue_size as usize,
             queue_bytes: usize::try_from(config.prefetch_bytes).unwrap_or(usize::MAX),
             revoke_grace: config.revoke_grace,
-            commits: Outage::new("committing offsets"),
+            commits: RetryLogger::new("committing offsets"),
             closing: AtomicBool::new(false),
         }
     }
@@ -110,7 +110,7 @@ impl<R: Record> Lanes<R> {
             for lane in assigned {
                 lane.state.abandon.cancel();
             }
-            self.wait_for(assigned, ABANDONING);
+            self.wait_for(assigned, ABANDON_TIMEOUT);
         }
     }
 
@@ -137,7 +137,7 @@ impl<R: Record> Lanes<R> {
             while assigned.has_room(self.queue_bytes) {
                 let Some(record) = source.receive(lane)? else { break };
                 some = true;
-                assigned.state.took(record.size());
+                assigned.state.add_queued_bytes(record.size());
                 if assigned.sender.try_send(record).is_err() {
                     return Err(SourceError(format!(
                         "the worker of {lane} has died; start the consumer again"
@@ -164,7 +164,7 @@ impl<R: Record> Lanes<R> {
     pub(super) fn commit_batches(&self) {
         if let Some(last) = self.take_answer() {
             match &last.result {
-                Ok(()) => self.commits.over(),
+                Ok(()) => self.commits.recovered(),
                 Err(error) if error.is_rebalance => tracing::debug!(%error, "the group moved on before a commit"),
                 Err(error) => drop(self.commits.failed(error)),
             }
@@ -199,8 +199,8 @@ impl<R: Record> Lanes<R> {
                     lane.progress().answered(*position, last.result.is_ok());
                 }
             }
-            if last.is_in_vain() {
-                // Nobody answers: the next one would only wait as long.
+            if last.is_hopeless() {
+                // No broker answers: the next one would only wait as long.
                 report_loss(&last.result);
                 return;
             }
@@ -283,9 +283,9 @@ impl<R: Record> RebalanceListener for Lanes<R> {
             progress: Mutex::default(),
         };
         let before = self.table().insert(lane.clone(), Arc::new(assigned));
-        // Nobody told us that it was taken away; two workers of one lane would run side by side.
+        // Its revocation was not announced; two workers of one lane would run side by side.
         self.stop(before.as_slice(), Duration::ZERO);
-        self.signal.give();
+        self.signal.notify();
     }
 
     fn revoked(&self, lanes: &[Lane]) {
@@ -309,7 +309,7 @@ impl<R: Record> RebalanceListener for Lanes<R> {
     }
 
     fn wake(&self) {
-        self.signal.give();
+        self.signal.notify();
     }
 }
 

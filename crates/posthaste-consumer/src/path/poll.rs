@@ -12,7 +12,7 @@ use super::lanes::Lanes;
 use crate::source::{Record, Source, SourceError};
 
 /// Longest wait without a look at the source. Everything of interest gives a signal; this is for what does not.
-const LOOK: Duration = Duration::from_millis(100);
+const MAX_IDLE_WAIT: Duration = Duration::from_millis(100);
 
 /// Reads until it is asked to stop. Returns why it could not go on, if that is what happened.
 pub(super) fn run<S: Source>(
@@ -37,7 +37,7 @@ fn read<S: Source>(source: &mut S, lanes: &Lanes<S::Record>, stop: &Cancellation
         let some = lanes.fill(source)?;
         lanes.commit_batches();
         if !some {
-            lanes.wait(LOOK);
+            lanes.wait(MAX_IDLE_WAIT);
         }
     }
     Ok(())
@@ -52,7 +52,7 @@ fn finish<S: Source>(source: &mut S, lanes: &Lanes<S::Record>, grace: Duration) 
         if let Err(error) = source.serve() {
             tracing::debug!(%error, "while stopping");
         }
-        lanes.wait(LOOK.min(grace));
+        lanes.wait(MAX_IDLE_WAIT.min(grace));
     }
     lanes.close();
 }

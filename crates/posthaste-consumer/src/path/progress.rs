@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 /// The wait after a failed commit.
-const AGAIN: Duration = Duration::from_secs(1);
+const COMMIT_RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// How far a lane's position is committed.
 #[derive(Debug, Default)]
@@ -37,7 +37,7 @@ impl Progress {
             self.committed = Some(offset);
         } else {
             self.due = true;
-            self.not_before = Some(Instant::now() + AGAIN);
+            self.not_before = Some(Instant::now() + COMMIT_RETRY_DELAY);
         }
     }
 

@@ -41,7 +41,7 @@ pub(crate) async fn run<I: InboxStore, S: Source>(
 
     tokio::spawn(async move {
         stop.cancelled().await;
-        signal.give();
+        signal.notify();
     });
     end.await.unwrap_or_else(|_| {
         Err(SourceError(

@@ -3,7 +3,7 @@
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Says that there is something to look at. Signals that come while nobody waits are kept, as one.
+/// Says that there is something to look at. Signals that come while no thread waits are kept, as one.
 #[derive(Debug, Default)]
 pub(crate) struct Signal {
     given: Mutex<bool>,
@@ -11,7 +11,7 @@ pub(crate) struct Signal {
 }
 
 impl Signal {
-    pub(crate) fn give(&self) {
+    pub(crate) fn notify(&self) {
         *self.given.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.changed.notify_all();
     }

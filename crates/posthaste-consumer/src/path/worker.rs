@@ -12,7 +12,7 @@ use tracing::Instrument;
 
 use super::attempt::{Failure, attempt, is_recorded, panicked, uncommitted};
 use super::engine::Engine;
-use super::lane::{LaneState, Working};
+use super::lane::{LaneState, RunningWorker};
 use crate::config::{Tombstones, Unhandled};
 use crate::handling::{HandlerError, Origin};
 use crate::source::Record;
@@ -27,13 +27,13 @@ enum Settled {
     Interrupted,
 }
 
-/// Works until the lane is taken away.
+/// Works until the lane is revoked.
 pub(crate) async fn run<I: InboxStore, R: Record>(
     engine: Arc<Engine<I, R>>,
     state: Arc<LaneState>,
     queue: mpsc::Receiver<R>,
 ) {
-    let working = Working(state);
+    let working = RunningWorker(state);
     let state = &working.0;
     let abandon = state.abandon.clone();
     if abandon.run_until_cancelled(work(&engine, state, queue)).await.is_none() {
@@ -53,7 +53,7 @@ async fn work<I: InboxStore, R: Record>(engine: &Engine<I, R>, state: &LaneState
         if !matches!(state.stop.run_until_cancelled(taking).await, Some(1..)) {
             return;
         }
-        state.has_room();
+        state.notify_room();
         for record in batch.drain(..) {
             if state.stop.is_cancelled() || settle(engine, &record, &state.stop).await != Settled::Done {
                 return;
@@ -72,7 +72,7 @@ async fn settle<I: InboxStore, R: Record>(engine: &Engine<I, R>, record: &R, sto
     }
     let event = match record.event() {
         Ok(event) => event,
-        Err(error) => return bury(engine, record, &format!("the record is no event: {error}"), 1, stop).await,
+        Err(error) => return dead_letter(engine, record, &format!("the record is no event: {error}"), 1, stop).await,
     };
     if engine.routes.get(&event.event_type).is_none() {
         if engine.config.unhandled == Unhandled::Skip {
@@ -80,14 +80,14 @@ async fn settle<I: InboxStore, R: Record>(engine: &Engine<I, R>, record: &R, sto
             return Settled::Done;
         }
         let error = format!("no handler is registered for {}", event.event_type);
-        return bury(engine, record, &error, 1, stop).await;
+        return dead_letter(engine, record, &error, 1, stop).await;
     }
     let retry = &engine.config.retry;
     let mut history = History::default();
     loop {
         let failure = match try_once(engine, record, &event, history.attempts + 1).await {
             Ok(()) => {
-                engine.database.over();
+                engine.database.recovered();
                 return Settled::Done;
             }
             Err(failure) => failure,
@@ -103,7 +103,7 @@ async fn settle<I: InboxStore, R: Record>(engine: &Engine<I, R>, record: &R, sto
                     if history.lost_commits > 0 && was_handled(engine, record, &event).await {
                         return Settled::Done;
                     }
-                    return bury(engine, record, &error.to_string(), attempts, stop).await;
+                    return dead_letter(engine, record, &error.to_string(), attempts, stop).await;
                 }
                 let wait = retry.backoff.delay(attempts, rand::random());
                 instrument::failed(&engine.totals, record, &event, attempts, &error, wait);
@@ -157,7 +157,7 @@ impl History {
     }
 }
 
-/// Whether a commit that seemed to fail was made after all. If the inbox does not say, the event is buried: who replays it
+/// Whether a commit that seemed to fail was made after all. If the inbox does not say, the event goes to the dead letters: who replays it
 /// asks the inbox again.
 async fn was_handled<I: InboxStore, R: Record>(engine: &Engine<I, R>, record: &R, event: &ReceivedEvent) -> bool {
     let prepare = || {
@@ -213,11 +213,11 @@ async fn try_once<I: InboxStore, R: Record>(
     Ok(())
 }
 
-const FIRST_WAIT: Duration = Duration::from_secs(1);
-const LONGEST_WAIT: Duration = Duration::from_secs(30);
+const DEAD_LETTER_MIN_DELAY: Duration = Duration::from_secs(1);
+const DEAD_LETTER_MAX_DELAY: Duration = Duration::from_secs(30);
 
 /// Sends the record to the dead-letter topic. It is not given up before it is there: the partition waits.
-async fn bury<I: InboxStore, R: Record>(
+async fn dead_letter<I: InboxStore, R: Record>(
     engine: &Engine<I, R>,
     record: &R,
     error: &str,
@@ -225,8 +225,8 @@ async fn bury<I: InboxStore, R: Record>(
     stop: &CancellationToken,
 ) -> Settled {
     let destination = engine.dead_letters.destination(record);
-    instrument::burying(record, &destination, error, attempts);
-    let mut wait = FIRST_WAIT;
+    instrument::dead_lettering(record, &destination, error, attempts);
+    let mut wait = DEAD_LETTER_MIN_DELAY;
     while let Err(refused) = engine.dead_letters.write(record, error, attempts).await {
         tracing::warn!(
             topic = record.topic(),
@@ -238,8 +238,8 @@ async fn bury<I: InboxStore, R: Record>(
         if stop.run_until_cancelled(tokio::time::sleep(wait)).await.is_none() {
             return Settled::Interrupted;
         }
-        wait = (wait * 2).min(LONGEST_WAIT);
+        wait = (wait * 2).min(DEAD_LETTER_MAX_DELAY);
     }
-    instrument::buried(&engine.totals, record);
+    instrument::dead_lettered(&engine.totals, record);
     Settled::Done
 }

@@ -164,7 +164,7 @@ pub(crate) fn commit_failed(record: &impl Record, event: &ReceivedEvent, before:
     }
 }
 
-pub(crate) fn burying(record: &impl Record, destination: &str, error: &str, attempts: u32) {
+pub(crate) fn dead_lettering(record: &impl Record, destination: &str, error: &str, attempts: u32) {
     tracing::warn!(
         topic = destination,
         partition = record.partition(),
@@ -186,7 +186,7 @@ pub(crate) fn stubbed(record: &impl Record, destination: &str) {
     );
 }
 
-pub(crate) fn buried(totals: &Totals, record: &impl Record) {
+pub(crate) fn dead_lettered(totals: &Totals, record: &impl Record) {
     count(&totals.dead_letters);
     counter!("consumer_dead_letter_count", "topic" => record.topic().to_owned()).increment(1);
 }

@@ -9,14 +9,14 @@ use tokio_util::sync::CancellationToken;
 
 use super::instrument;
 use crate::config::ConsumerConfig;
-use crate::guard::Outage;
+use crate::guard::RetryLogger;
 
 /// Records removed by one statement; small enough not to hold locks for long.
-const PURGE_BATCH: u32 = 1_000;
+const PURGE_BATCH_SIZE: u32 = 1_000;
 
 /// Removes old records of the inbox at an interval.
 pub(crate) async fn purge(inbox: Arc<impl InboxStore>, config: ConsumerConfig, stop: CancellationToken) {
-    let outage = Outage::new("cleaning up the inbox");
+    let outage = RetryLogger::new("cleaning up the inbox");
     let mut ticks = interval(config.janitor_interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     while stop.run_until_cancelled(ticks.tick()).await.is_some() {
@@ -25,7 +25,7 @@ pub(crate) async fn purge(inbox: Arc<impl InboxStore>, config: ConsumerConfig, s
             .await
         {
             Some(Ok(removed)) => {
-                outage.over();
+                outage.recovered();
                 instrument::purged(removed);
                 tracing::debug!(removed, "cleaned up the inbox");
             }
@@ -38,11 +38,11 @@ pub(crate) async fn purge(inbox: Arc<impl InboxStore>, config: ConsumerConfig, s
 /// Removes all old records, a batch at a time, and returns how many.
 async fn purge_once(inbox: &impl InboxStore, retention: Duration) -> Result<u64, StoreError> {
     let mut removed = 0;
-    // Until empty: a cleanup that removes a fixed number per round falls behind a busy topic for ever.
+    // Until empty: a cleanup that removes a fixed number per round falls behind a busy topic and stays behind.
     loop {
-        let batch = inbox.purge(retention, PURGE_BATCH).await?;
+        let batch = inbox.purge(retention, PURGE_BATCH_SIZE).await?;
         removed += batch;
-        if batch < u64::from(PURGE_BATCH) {
+        if batch < u64::from(PURGE_BATCH_SIZE) {
             return Ok(removed);
         }
     }
