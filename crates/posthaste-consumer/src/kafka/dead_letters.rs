@@ -67,8 +67,9 @@ impl KafkaDeadLetters {
 
     /// Returns once the record is durable, or with what is to be done about it.
     ///
-    /// What is added to a record may make it too large for the topic, and a producer that chooses the size of its records could stop
-    /// a partition with that. So the error is shortened then, and left out, and at last a stub takes the record's place.
+    /// What is added to a record may make it too large for the topic, and a producer that chooses the size of its
+    /// records could stop a partition with that. So the error is shortened then, and left out, and at last a stub takes
+    /// the record's place.
     async fn write_in_some_form(&self, record: &KafkaRecord, error: &str, attempts: u32) -> Result<(), String> {
         let topic = dead_letter::topic_for(record.topic());
         let mut forms = [Form::Whole, Form::ShortError, Form::NoError].into_iter();

@@ -157,8 +157,8 @@ impl History {
     }
 }
 
-/// Whether a commit that seemed to fail was made after all. If the inbox does not say, the event goes to the dead letters: who replays it
-/// asks the inbox again.
+/// Whether a commit that seemed to fail was made after all. If the inbox does not say, the event goes to the dead
+/// letters: who replays it asks the inbox again.
 async fn was_handled<I: InboxStore, R: Record>(engine: &Engine<I, R>, record: &R, event: &ReceivedEvent) -> bool {
     let prepare = || {
         engine.routes.get(&event.event_type)?(event.clone(), Origin::of(record), 1)
