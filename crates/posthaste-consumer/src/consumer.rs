@@ -24,7 +24,7 @@ use crate::upkeep::instrument;
 #[must_use = "a consumer does nothing until it runs"]
 pub struct Consumer<I: InboxStore> {
     config: ConsumerConfig,
-    inbox: I,
+    inbox: LimitedInbox<I>,
     routes: Routes<I::Connection>,
     /// Where the events go that were registered by their type.
     event_topics: BTreeSet<&'static str>,
@@ -49,8 +49,8 @@ impl<I: InboxStore> Consumer<I> {
     /// A consumer without handlers. The inbox is usually named after the group: `store.inbox(&config.group)`.
     pub fn new(config: ConsumerConfig, inbox: I) -> Self {
         Self {
+            inbox: LimitedInbox::new(inbox, config.inbox_timeout),
             config,
-            inbox,
             routes: Routes::new(),
             event_topics: BTreeSet::new(),
         }
@@ -143,6 +143,8 @@ impl<I: InboxStore> Consumer<I> {
         self.choose_topics();
         self.config.validate()?;
         self.check_handlers()?;
+        self.check_inbox().await?;
+        // Last, because it connects: a client that subscribes later than that may wait for its next look at the topics.
         let source = KafkaSource::new(&self.config)?;
         // However this function is left, also by being dropped, what runs beside it ends.
         let stop = shutdown.child_token();
@@ -163,21 +165,17 @@ impl<I: InboxStore> Consumer<I> {
     ) -> Result<ConsumerReport, ConsumerError> {
         self.config.check_handling()?;
         self.check_handlers()?;
+        self.check_inbox().await?;
         let stop = shutdown.child_token();
         let _stop_all = stop.clone().drop_guard();
         self.run(source, stop).await
     }
 
     async fn run<S: Source>(self, source: S, stop: CancellationToken) -> Result<ConsumerReport, ConsumerError> {
-        let inbox = LimitedInbox::new(self.inbox, self.config.inbox_timeout);
         instrument::register(&self.config.topics, self.routes.types());
-        match inbox.purge(self.config.inbox_retention, 1).await {
-            Err(error) if !error.kind.is_transient() => return Err(ConsumerError::Inbox(error)),
-            _ => {}
-        }
         let engine = Arc::new(Engine {
             config: self.config,
-            inbox: Arc::new(inbox),
+            inbox: Arc::new(self.inbox),
             routes: self.routes,
             dead_letters: source.dead_letters(),
             database: RetryLogger::new("using the database"),
@@ -190,6 +188,14 @@ impl<I: InboxStore> Consumer<I> {
         tracing::info!(group, ?report, "consumer stopped");
         result?;
         Ok(report)
+    }
+
+    /// Refuses an inbox that will never work.
+    async fn check_inbox(&self) -> Result<(), ConsumerError> {
+        match self.inbox.purge(self.config.inbox_retention, 1).await {
+            Err(error) if !error.kind.is_transient() => Err(ConsumerError::Inbox(error)),
+            _ => Ok(()),
+        }
     }
 
     /// Without topics of its own a consumer reads those of its events.
