@@ -2,7 +2,7 @@
 
 use std::process::{Command, ExitCode};
 
-use crate::{conformance, layers, openssl, process, workspace};
+use crate::{conformance, cycles, layers, openssl, process, workspace};
 
 /// Something that must hold of the source, and how to mend it.
 struct Check {
@@ -11,7 +11,7 @@ struct Check {
     holds: fn() -> bool,
 }
 
-const CHECKS: [Check; 5] = [
+const CHECKS: [Check; 6] = [
     Check {
         name: "formatting",
         mend: "cargo fmt --all",
@@ -43,6 +43,11 @@ const CHECKS: [Check; 5] = [
         name: "layers",
         mend: layers::MEND,
         holds: layers::hold,
+    },
+    Check {
+        name: "import circles",
+        mend: cycles::MEND,
+        holds: cycles::none,
     },
 ];
 

@@ -54,6 +54,9 @@ const FOREIGN_TO_THE_CORE: [&str; 14] = [
     "\"begin",
 ];
 
+/// What only one folder of a crate may use, so that the rest of it serves others as well.
+const CONFINED: [(&str, &str, &str); 1] = [("posthaste-consumer/src", "kafka", "rdkafka::")];
+
 #[derive(Deserialize)]
 struct Manifest {
     #[serde(default)]
@@ -82,7 +85,21 @@ fn faults(crates: &Path) -> anyhow::Result<Vec<String>> {
         let manifest = read(&crates.join(name).join("Cargo.toml"))?;
         faults.extend(upward(name, below, &manifest)?);
     }
-    foreign_in(&crates.join("posthaste-core"), &mut faults)?;
+    for_each_line(&crates.join("posthaste-core"), &mut |path, number, line| {
+        faults.extend(foreign(line).map(|word| format!("{}:{number}: the core knows of {word}", path.display())));
+    })?;
+    for (source, folder, word) in CONFINED {
+        let folder = crates.join(source).join(folder);
+        for_each_line(&crates.join(source), &mut |path, number, line| {
+            if line.contains(word) && !path.starts_with(&folder) {
+                faults.push(format!(
+                    "{}:{number}: {word} belongs in {}",
+                    path.display(),
+                    folder.display()
+                ));
+            }
+        })?;
+    }
     Ok(faults)
 }
 
@@ -99,17 +116,17 @@ fn upward(name: &str, below: &[&str], manifest: &str) -> anyhow::Result<Vec<Stri
         .collect())
 }
 
-/// Every line below a directory that names a database or holds a statement.
-fn foreign_in(directory: &Path, faults: &mut Vec<String>) -> anyhow::Result<()> {
+/// Every line of every file below a directory.
+fn for_each_line(directory: &Path, see: &mut impl FnMut(&Path, usize, &str)) -> anyhow::Result<()> {
     let entries = fs::read_dir(directory).with_context(|| format!("cannot read {}", directory.display()))?;
     for entry in entries {
         let path = entry?.path();
         if path.is_dir() {
-            foreign_in(&path, faults)?;
+            for_each_line(&path, see)?;
             continue;
         }
         for (number, line) in (1..).zip(read(&path)?.lines()) {
-            faults.extend(foreign(line).map(|word| format!("{}:{number}: the core knows of {word}", path.display())));
+            see(&path, number, line);
         }
     }
     Ok(())

@@ -4,6 +4,7 @@ mod apt;
 mod bench;
 mod check;
 mod conformance;
+mod cycles;
 mod kafka;
 mod layers;
 mod mysql;
@@ -33,7 +34,7 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Task {
     Test(test::Arguments),
-    /// Check formatting, lints, documentation, the conformance page and the layers; needs no server
+    /// Check formatting, lints, documentation, the conformance page, the layers and import circles; needs no server
     Check,
     Conformance(conformance::Arguments),
     Bench(bench::Arguments),

@@ -71,43 +71,25 @@
 //! - A handler that does not come to an end within `handler_timeout` has failed.
 //! - A failed event is tried again in place, and at last sent to `{topic}.dlq`, byte for byte, with the error in its
 //!   headers. Its offset moves only when it is there.
-//! - A database or a broker that is away costs time, but no attempts and no events.
+//! - A database or a broker that is unavailable costs time, but no attempts and no events.
 
-mod assignments;
-mod attempt;
 mod config;
 mod consumer;
-mod context;
-mod dead_letters;
-mod delivery;
-mod engine;
-mod failpoint;
-mod first_position;
-mod handler;
-mod initial_partitions;
-mod instrument;
-mod janitor;
-mod loss;
-mod once;
-mod outage;
-mod partition;
-mod poll;
-mod received;
-mod retention;
-mod route;
-mod signal;
-mod unsettled;
-mod worker;
+mod guard;
+mod handling;
+mod kafka;
+mod path;
+mod report;
+pub mod source;
+mod upkeep;
 
 pub use config::{Assignment, ConsumerConfig, InvalidConfig, OffsetReset, Tombstones, TooLarge, Unhandled};
 pub use consumer::{Consumer, ConsumerError};
-pub use engine::ConsumerReport;
-pub use handler::{Handler, HandlerError};
-pub use instrument::describe_metrics;
-pub use once::Once;
+pub use handling::{Handler, HandlerError, Once, Payload, Raw, Received};
+pub use kafka::{RetentionGap, retention_gaps};
 pub use posthaste_kafka::Connection;
-pub use received::{Payload, Raw, Received};
-pub use retention::{RetentionGap, retention_gaps};
+pub use report::ConsumerReport;
+pub use upkeep::instrument::describe_metrics;
 
 /// Compiles the examples of the read-me.
 #[cfg(doctest)]

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
-use posthaste_consumer::{Consumer, ConsumerConfig, Once, Received, describe_metrics};
+use posthaste_consumer::{Consumer, Once, Received, describe_metrics};
 use sqlx::PgConnection;
 use support::{Running, SOLD, Sale, World, until};
 use tokio::sync::Semaphore;
@@ -40,12 +40,11 @@ async fn no_more_is_read_than_the_queues_hold() {
         .collect();
     world.send_all(&sales).await;
     let connection = world.config().connection.property("statistics.interval.ms", "100");
-    let config = ConsumerConfig {
-        connection,
-        max_poll_records: 10,
-        queue_size: 25,
-        ..world.config()
-    };
+    let config = world
+        .config()
+        .connection(connection)
+        .max_poll_records(10)
+        .queue_size(25);
     let gate = Arc::new(Semaphore::new(0));
     let (effects, entry) = (world.clone(), Arc::clone(&gate));
     let running = Running::start(Consumer::new(config, world.inbox()).on(

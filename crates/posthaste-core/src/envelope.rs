@@ -8,11 +8,12 @@ use std::collections::HashSet;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use bytes::Bytes;
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
-use crate::message::Message;
+use crate::message::{Headers, Message};
 use crate::publisher::Delivery;
 
 /// A message as a `CloudEvents` event. Serialises to the JSON event format (structured mode); [`Envelope::attributes`]
@@ -21,6 +22,35 @@ use crate::publisher::Delivery;
 pub struct Envelope<'a> {
     message: &'a Message,
     time: DateTime<Utc>,
+}
+
+/// An event as a consumer received it, from whichever broker.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReceivedEvent {
+    /// Identity of the event, the same at every delivery.
+    pub id: String,
+    /// `{company}.{domain}.{action}.v{n}`.
+    pub event_type: String,
+    /// The service that spoke.
+    pub source: Option<String>,
+    /// What the event is about, in the words of `CloudEvents`. Posthaste writes the aggregate id.
+    pub subject: Option<String>,
+    /// Kind of thing the event is about.
+    pub aggregate_type: Option<String>,
+    /// Which one of them.
+    pub aggregate_id: Option<String>,
+    /// The key in whose order it was delivered.
+    pub ordering_key: Option<String>,
+    /// Whose event it is.
+    pub tenant: Option<String>,
+    /// When it was enqueued.
+    pub time: Option<DateTime<Utc>>,
+    /// Media type of the payload.
+    pub content_type: Option<String>,
+    /// Everything else: the producer's headers and further extension attributes. Headers that are no text are left out.
+    pub headers: Headers,
+    /// The body.
+    pub payload: Bytes,
 }
 
 /// Attributes that the envelope itself sets, so that no header may have their names.

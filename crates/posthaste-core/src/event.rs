@@ -1,8 +1,10 @@
 //! The domain's side: events that know nothing of topics, type names or bytes.
 
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 /// Why an event could not be turned into bytes. Here so that an implementation need not depend on `serde_json`.
 pub use serde_json::Error as EncodeError;
+use thiserror::Error;
 
 use crate::message::Message;
 use crate::type_name::TypeName;
@@ -82,6 +84,47 @@ pub trait Event {
     }
 }
 
+/// An event that can be read back, so that a consumer can register a handler by its type alone.
+///
+/// `#[derive(Event)]` implements it where the wrapped types implement `serde::Deserialize` and no event has a `payload`
+/// of another form.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be read back from an event's payload",
+    note = "derive `Event` on it, and `serde::Deserialize` on it or, for an enum, on the types that it wraps",
+    note = "events with `#[event(payload = ...)]` are written in another form; register a handler by the type name instead"
+)]
+pub trait DecodeEvent: Sized {
+    /// The events, each with the topic to which it goes.
+    const EVENTS: &'static [EventName];
+
+    /// The event of this type name with this payload.
+    ///
+    /// # Errors
+    /// If the payload does not have the form of the event.
+    fn decode(type_name: &str, payload: &[u8]) -> Result<Self, DecodeError>;
+}
+
+/// Under which name an event travels, and where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EventName {
+    /// `{company}.{domain}.{action}.v{n}`.
+    pub type_name: &'static str,
+    /// Where it goes, unless the relay routes it elsewhere.
+    pub topic: &'static str,
+}
+
+/// Why an event cannot be read back.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum DecodeError {
+    /// It is none of the events of this type.
+    #[error("there is no event with the type name {0}")]
+    UnknownType(String),
+    /// The payload has another form.
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+}
+
 /// Anything that can be enqueued: a [`Message`], or an [`Event`].
 pub trait IntoMessage {
     /// The message to enqueue.
@@ -113,3 +156,13 @@ impl<E: Event> IntoMessage for E {
 pub fn json(value: &impl Serialize) -> Result<Vec<u8>, serde_json::Error> {
     serde_json::to_vec(value)
 }
+
+/// Reads a value from JSON bytes; used by the derive macro.
+#[doc(hidden)]
+pub fn from_json<T: DeserializeOwned>(payload: &[u8]) -> Result<T, DecodeError> {
+    Ok(serde_json::from_slice(payload)?)
+}
+
+/// What a derived implementation needs of `serde`, which the application need not depend on under that name.
+#[doc(hidden)]
+pub use serde::Deserialize as __Deserialize;

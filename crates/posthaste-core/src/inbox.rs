@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::fmt;
 use std::ops::DerefMut;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -31,6 +32,9 @@ pub enum InboxError<E> {
     #[error("the handler failed: {0}")]
     Handler(E),
 }
+
+/// A running handler.
+pub type Handling<'tx, T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send + 'tx>>;
 
 /// The longest key that an inbox stores as it is, in bytes. The databases' indexes take little more.
 const LONGEST_KEY: usize = 2_000;
@@ -201,6 +205,28 @@ pub trait InboxStore: Inbox + Send + Sync + 'static {
 
     /// Commits it.
     fn commit(&self, tx: Self::Transaction) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// [`Inbox::once`] in a transaction that [`begin`](Self::begin) opened: the mark that stands in it already is proved by
+    /// [`commit`](Self::commit), so no other is needed. It may move between threads, as a consumer's workers do.
+    ///
+    /// # Errors
+    /// [`InboxError::Store`] if the key could not be recorded, [`InboxError::Handler`] if the handler failed.
+    fn once_in<T, E, H>(
+        &self,
+        tx: &mut Self::Transaction,
+        key: &str,
+        handler: H,
+    ) -> impl Future<Output = Result<Handled<T>, InboxError<E>>> + Send
+    where
+        H: for<'tx> FnOnce(&'tx mut Self::Connection) -> Handling<'tx, T, E> + Send,
+    {
+        async move {
+            if !self.record(tx, key).await? {
+                return Ok(Handled::Duplicate);
+            }
+            handler(tx).await.map(Handled::Applied).map_err(InboxError::Handler)
+        }
+    }
 
     /// Forgets old records.
     fn purge(&self, keep: Duration, limit: u32) -> impl Future<Output = Result<u64, StoreError>> + Send;

@@ -23,6 +23,7 @@ pub fn expand(input: &DeriveInput) -> Result<TokenStream> {
     let payloads = events.iter().map(|event| payload(event, &krate));
     let topics = events.iter().map(topic);
     let conversions = conversions(input, &events);
+    let decoding = decoding(input, &events, &krate);
     Ok(quote! {
         #[automatically_derived]
         impl #generics #krate::Event for #name #arguments #conditions {
@@ -57,6 +58,8 @@ pub fn expand(input: &DeriveInput) -> Result<TokenStream> {
         }
 
         #conversions
+
+        #decoding
     })
 }
 
@@ -83,6 +86,45 @@ fn topic(event: &Mapping) -> String {
     match &event.topic {
         Some(topic) => topic.value(),
         None => TypeName::parse(&type_name).map_or_else(|_| type_name.clone(), |name| name.default_topic()),
+    }
+}
+
+/// `DecodeEvent`, for types that serde can read. That they can is a condition and not asked for: many are only written.
+/// (Conditions on types without parameters hold or do not compile, but for those with a lifetime of their own.)
+fn decoding(input: &DeriveInput, events: &[Mapping], krate: &Path) -> TokenStream {
+    // The form that a function gives to the payload is known to the application only.
+    if !input.generics.params.is_empty() || events.iter().any(|event| event.payload.is_some()) {
+        return TokenStream::new();
+    }
+    let name = &input.ident;
+    let inner = |event: &Mapping| Some(event.wraps.as_ref()?.1.to_token_stream());
+    let inners = events.iter().map(|event| inner(event).unwrap_or_else(|| quote!(#name)));
+    let type_names: Vec<_> = events.iter().map(|event| &event.type_name).collect();
+    let topics = events.iter().map(topic);
+    let wrap = |event: &Mapping| event.wraps.as_ref().map(|(variant, _)| quote!(.map(Self::#variant)));
+    let wraps = events.iter().map(wrap);
+    quote! {
+        #[automatically_derived]
+        impl #krate::event::DecodeEvent for #name
+        where
+            #(for<'__de> #inners: #krate::event::__Deserialize<'__de>,)*
+        {
+            const EVENTS: &'static [#krate::event::EventName] = &[
+                #(#krate::event::EventName { type_name: #type_names, topic: #topics },)*
+            ];
+
+            fn decode(
+                type_name: &::std::primitive::str,
+                payload: &[::std::primitive::u8],
+            ) -> ::std::result::Result<Self, #krate::event::DecodeError> {
+                match type_name {
+                    #(#type_names => #krate::event::from_json(payload)#wraps,)*
+                    other => ::std::result::Result::Err(#krate::event::DecodeError::UnknownType(
+                        ::std::string::String::from(other),
+                    )),
+                }
+            }
+        }
     }
 }
 

@@ -47,6 +47,8 @@ use syn::{DeriveInput, parse_macro_input};
 ///
 /// # What is generated
 /// - `Event` for the type, so that it can be enqueued;
+/// - `DecodeEvent`, so that a consumer can register a handler by the type alone, if serde can read the wrapped types, no
+///   event has a `payload` of its own and the type has no parameters;
 /// - `TYPE_NAMES`, the list of all type names in the order of the variants;
 /// - `From<Inner>` for every variant whose inner type no other variant wraps, unless the enum has type parameters.
 #[proc_macro_derive(Event, attributes(event))]

@@ -1,4 +1,4 @@
-//! A cluster as an operator looks at it: who is there, which topics, and why nobody answers.
+//! Metadata of a cluster for an operator: brokers, topics, and why no broker answers.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -13,24 +13,24 @@ use rdkafka::metadata::{Metadata, MetadataBroker, MetadataTopic};
 use crate::connection::{Connection, InvalidConnection};
 use crate::error::{Cause, Explanation, explain_error};
 
-/// How long an operator waits for an answer before he is told that there is none.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Timeout for admin requests.
+const ADMIN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long one attempt may take, so that a reason which came up meanwhile ends the waiting.
-const ATTEMPT: Duration = Duration::from_secs(1);
+/// Timeout of one attempt, so that a reason which came up meanwhile ends the wait.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// All brokers may be down for a moment only: while the second address of a host name has not been tried yet.
-const GRACE: Duration = Duration::from_secs(3);
+const BROKERS_DOWN_GRACE: Duration = Duration::from_secs(3);
 
-/// Remembers why brokers cannot be reached: the calls themselves say no more than that nobody answered.
+/// Records why brokers cannot be reached: the calls themselves only say that there was no answer.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Witness {
-    seen: Arc<Mutex<Option<(Code, String)>>>,
+pub(crate) struct ErrorRecorder {
+    recorded: Arc<Mutex<Option<(Code, String)>>>,
 }
 
-impl Witness {
+impl ErrorRecorder {
     fn reason(&self) -> Option<(Code, String)> {
-        self.seen.lock().map_or(None, |seen| seen.clone())
+        self.recorded.lock().map_or(None, |recorded| recorded.clone())
     }
 }
 
@@ -44,25 +44,28 @@ fn weight(code: Code) -> u8 {
     }
 }
 
-impl ClientContext for Witness {
+impl ClientContext for ErrorRecorder {
     fn log(&self, _: RDKafkaLogLevel, facility: &str, message: &str) {
         tracing::debug!(target: "librdkafka", facility, "{message}");
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
         tracing::debug!(target: "librdkafka", %error, "{reason}");
-        let (Some(code), Ok(mut seen)) = (error.rdkafka_error_code(), self.seen.lock()) else {
+        let (Some(code), Ok(mut recorded)) = (error.rdkafka_error_code(), self.recorded.lock()) else {
             return;
         };
-        if seen.as_ref().is_none_or(|(before, _)| weight(*before) < weight(code)) {
-            *seen = Some((code, reason.to_owned()));
+        if recorded
+            .as_ref()
+            .is_none_or(|(before, _)| weight(*before) < weight(code))
+        {
+            *recorded = Some((code, reason.to_owned()));
         }
     }
 }
 
-impl ConsumerContext for Witness {}
+impl ConsumerContext for ErrorRecorder {}
 
-/// Whatever a client could not do, in words for somebody who waits for it.
+/// Explains a failed request to an operator.
 pub(crate) fn explain_to_operator(error: &KafkaError, topic: Option<&str>, connection: &Connection) -> Explanation {
     let explanation = explain_error(error, topic);
     match explanation.cause {
@@ -96,10 +99,10 @@ pub(crate) fn config_with(
     Ok(config)
 }
 
-/// A client that looks and does not touch. It joins no consumer group and never has topics created.
+/// A read-only client. It joins no consumer group and never has topics created.
 #[derive(Clone)]
 pub(crate) struct Cluster {
-    client: Arc<BaseConsumer<Witness>>,
+    client: Arc<BaseConsumer<ErrorRecorder>>,
     connection: Connection,
 }
 
@@ -115,12 +118,12 @@ impl Cluster {
     ) -> Result<Self, InvalidConnection> {
         let config = config_with(connection, settings)?;
         Ok(Self {
-            client: Arc::new(config.create_with_context(Witness::default())?),
+            client: Arc::new(config.create_with_context(ErrorRecorder::default())?),
             connection: connection.clone(),
         })
     }
 
-    pub(crate) fn client(&self) -> &BaseConsumer<Witness> {
+    pub(crate) fn client(&self) -> &BaseConsumer<ErrorRecorder> {
         &self.client
     }
 
@@ -132,33 +135,33 @@ impl Cluster {
         explain_to_operator(error, topic, &self.connection)
     }
 
-    /// What is there now.
-    pub(crate) async fn look(&self) -> Result<Sight, Explanation> {
+    /// The current metadata.
+    pub(crate) async fn fetch_metadata(&self) -> Result<ClusterMetadata, Explanation> {
         // All topics: asked for one that is not there, a client may have it created.
-        self.ask(|client, timeout| Ok(Sight::of(&client.fetch_metadata(None, timeout)?)))
+        self.query(|client, timeout| Ok(ClusterMetadata::of(&client.fetch_metadata(None, timeout)?)))
             .await
     }
 
     /// Asks until there is an answer, or a reason why there will be none.
-    pub(crate) async fn ask<T: Send + 'static>(
+    pub(crate) async fn query<T: Send + 'static>(
         &self,
-        question: impl Fn(&BaseConsumer<Witness>, Duration) -> Result<T, KafkaError> + Send + 'static,
+        request: impl Fn(&BaseConsumer<ErrorRecorder>, Duration) -> Result<T, KafkaError> + Send + 'static,
     ) -> Result<T, Explanation> {
         let cluster = self.clone();
-        let asking = tokio::task::spawn_blocking(move || cluster.ask_and_wait(&question));
-        asking.await.unwrap_or_else(|_| {
+        let querying = tokio::task::spawn_blocking(move || cluster.query_blocking(&request));
+        querying.await.unwrap_or_else(|_| {
             let stopped = KafkaError::Canceled;
             Err(explain_error(&stopped, None))
         })
     }
 
-    fn ask_and_wait<T>(
+    fn query_blocking<T>(
         &self,
-        question: &impl Fn(&BaseConsumer<Witness>, Duration) -> Result<T, KafkaError>,
+        request: &impl Fn(&BaseConsumer<ErrorRecorder>, Duration) -> Result<T, KafkaError>,
     ) -> Result<T, Explanation> {
         let start = Instant::now();
         loop {
-            let error = match question(&self.client, ATTEMPT) {
+            let error = match request(&self.client, ATTEMPT_TIMEOUT) {
                 Ok(answer) => return Ok(answer),
                 Err(error) => error,
             };
@@ -170,49 +173,49 @@ impl Cluster {
             while self.client.poll(Duration::ZERO).is_some() {}
             let code = error.rdkafka_error_code();
             match self.client.context().reason() {
-                Some((seen @ (Code::Authentication | Code::SaslAuthenticationFailed | Code::SSL), reason)) => {
-                    let Explanation { cause, text } = explain_error(&KafkaError::Global(seen), None);
+                Some((recorded @ (Code::Authentication | Code::SaslAuthenticationFailed | Code::SSL), reason)) => {
+                    let Explanation { cause, text } = explain_error(&KafkaError::Global(recorded), None);
                     let text = format!("{text}: {reason}");
                     return Err(Explanation { cause, text });
                 }
-                Some((seen, reason)) if weight(seen) > 0 && start.elapsed() > GRACE => {
-                    return Err(no_answer(&self.connection, Some(seen), Some(&reason)));
+                Some((recorded, reason)) if weight(recorded) > 0 && start.elapsed() > BROKERS_DOWN_GRACE => {
+                    return Err(no_answer(&self.connection, Some(recorded), Some(&reason)));
                 }
-                _ if start.elapsed() > PATIENCE => return Err(no_answer(&self.connection, code, None)),
+                _ if start.elapsed() > ADMIN_TIMEOUT => return Err(no_answer(&self.connection, code, None)),
                 _ => {}
             }
         }
     }
 }
 
-/// What a cluster says of itself.
+/// The brokers and topics of a cluster.
 #[derive(Clone, Debug)]
-pub(crate) struct Sight {
+pub(crate) struct ClusterMetadata {
     pub(crate) brokers: Vec<i32>,
-    pub(crate) topics: Vec<SeenTopic>,
+    pub(crate) topics: Vec<TopicMetadata>,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct SeenTopic {
+pub(crate) struct TopicMetadata {
     pub(crate) name: String,
-    pub(crate) partitions: Vec<SeenPartition>,
+    pub(crate) partitions: Vec<PartitionMetadata>,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct SeenPartition {
+pub(crate) struct PartitionMetadata {
     pub(crate) id: i32,
     pub(crate) has_leader: bool,
     pub(crate) replicas: usize,
 }
 
-impl Sight {
+impl ClusterMetadata {
     fn of(metadata: &Metadata) -> Self {
-        let seen = |topic: &MetadataTopic| SeenTopic {
+        let recorded = |topic: &MetadataTopic| TopicMetadata {
             name: topic.name().to_owned(),
             partitions: topic
                 .partitions()
                 .iter()
-                .map(|partition| SeenPartition {
+                .map(|partition| PartitionMetadata {
                     id: partition.id(),
                     has_leader: partition.leader() >= 0 && partition.error().is_none(),
                     replicas: partition.replicas().len(),
@@ -226,12 +229,12 @@ impl Sight {
                 .topics()
                 .iter()
                 .filter(|topic| !topic.partitions().is_empty())
-                .map(seen)
+                .map(recorded)
                 .collect(),
         }
     }
 
-    pub(crate) fn topic(&self, name: &str) -> Option<&SeenTopic> {
+    pub(crate) fn topic(&self, name: &str) -> Option<&TopicMetadata> {
         self.topics.iter().find(|topic| topic.name == name)
     }
 }

@@ -28,7 +28,7 @@ pub const GROUP: &str = "posthaste_dlq_group";
 pub const STUB: &str = "posthaste_dlq_stub";
 
 /// Longest error that is kept, in bytes: brokers limit a record's size, and the record may be close to it already.
-const MOST_ERROR_BYTES: usize = 2_000;
+const MAX_ERROR_BYTES: usize = 2_000;
 
 const SUFFIX: &str = ".dlq";
 
@@ -80,7 +80,7 @@ pub struct DeadLetter {
 impl DeadLetter {
     /// The record's headers with these added, and with those of an earlier death removed.
     pub fn add_to(&self, headers: Option<&impl Headers>) -> OwnedHeaders {
-        let error = &self.error[..self.error.floor_char_boundary(MOST_ERROR_BYTES)];
+        let error = &self.error[..self.error.floor_char_boundary(MAX_ERROR_BYTES)];
         [
             (ERROR, error),
             (ATTEMPTS, &self.attempts.to_string()),

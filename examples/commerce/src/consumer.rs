@@ -13,11 +13,8 @@ const GROUP: &str = "product-statistic";
 
 /// Handles the shop's events until the token fires.
 pub async fn run(pool: PgPool, cache: Cache, kafka: &str, stop: CancellationToken) -> anyhow::Result<()> {
-    let config = ConsumerConfig {
-        // Statistics begin with the first event, not with the first consumer.
-        auto_offset_reset: OffsetReset::Earliest,
-        ..ConsumerConfig::new(Connection::to(kafka), GROUP, TOPICS)
-    };
+    // Statistics begin with the first event, not with the first consumer.
+    let config = ConsumerConfig::new(Connection::to(kafka), GROUP, TOPICS).auto_offset_reset(OffsetReset::Earliest);
     let inbox = tables::handled(pool)?;
     let views = Once::by(|event: &Received<View>| {
         // Repeated views of a product count, repeated deliveries of a view do not.

@@ -1,3 +1,7 @@
+use std::time::Duration;
+
+use posthaste_kafka::Connection;
+
 use super::*;
 
 fn config() -> ConsumerConfig {
@@ -19,16 +23,14 @@ fn the_defaults_are_in_effect_and_each_can_be_overridden() {
     let defaults = config();
     assert_eq!(defaults.validate(), Ok(()));
     assert_eq!(defaults.max_poll_records, 100);
-    let by_field = ConsumerConfig {
-        max_poll_records: 7,
-        session_timeout: Duration::from_secs(45),
-        heartbeat_interval: Duration::from_secs(3),
-        max_poll_interval: Duration::from_mins(1),
-        auto_offset_reset: OffsetReset::Earliest,
-        assignment: Assignment::CooperativeSticky,
-        prefetch_bytes: 1 << 20,
-        ..config()
-    };
+    let by_field = config()
+        .max_poll_records(7)
+        .session_timeout(Duration::from_secs(45))
+        .heartbeat_interval(Duration::from_secs(3))
+        .max_poll_interval(Duration::from_mins(1))
+        .auto_offset_reset(OffsetReset::Earliest)
+        .assignment(Assignment::CooperativeSticky)
+        .prefetch_bytes(1 << 20);
     assert_eq!(by_field.validate(), Ok(()));
     assert_eq!(by_field.max_poll_records, 7);
     for (property, default, field, given) in [
@@ -120,22 +122,4 @@ fn settings_are_read_from_a_file_and_unknown_ones_refused() {
     assert_eq!(config.inbox_retention, Duration::from_hours(720));
     let error = read(r#"{"sesion_timeout": "40s"}"#).unwrap_err().to_string();
     assert!(error.contains("sesion_timeout"), "{error}");
-}
-
-/// The producer of dead letters and the client that asks about topics log in the same way, and get no properties that
-/// only a consumer knows.
-#[test]
-fn other_clients_share_the_way_to_the_cluster_only() {
-    let mut config = config();
-    config.connection = config
-        .connection
-        .property("sasl.username", "shop")
-        .property("socket.timeout.ms", "5000")
-        .property("fetch.min.bytes", "1");
-    let letters = config.dead_letter_properties().unwrap();
-    assert_eq!(letters.get("sasl.username"), Some("shop"));
-    assert_eq!(letters.get("socket.timeout.ms"), Some("5000"));
-    assert_eq!(letters.get("fetch.min.bytes"), None);
-    assert_eq!(letters.get("acks"), Some("all"));
-    assert_eq!(letters.get("enable.idempotence"), Some("true"));
 }

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use chrono::Utc;
-use posthaste_consumer::{Consumer, ConsumerConfig, OffsetReset, Once, Received};
+use posthaste_consumer::{Consumer, OffsetReset, Once, Received};
 use posthaste_kafka::event::{self, Format};
 use posthaste_postgres::PostgresInbox;
 use posthaste_servers::KafkaCluster;
@@ -24,10 +24,7 @@ fn alone() -> MutexGuard<'static, ()> {
 
 /// Begins with the latest, and writes down which partition an event came from.
 fn latest(world: &World) -> Consumer<PostgresInbox> {
-    let config = ConsumerConfig {
-        auto_offset_reset: OffsetReset::Latest,
-        ..world.config()
-    };
+    let config = world.config().auto_offset_reset(OffsetReset::Latest);
     let effects = world.clone();
     Consumer::new(config, world.inbox()).on(
         SOLD,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use posthaste_consumer::{Consumer, ConsumerConfig, Once, Received};
+use posthaste_consumer::{Consumer, Once, Received};
 use rdkafka::mocking::MockCluster;
 use rdkafka::producer::DefaultProducerContext;
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
@@ -113,11 +113,8 @@ async fn nothing_is_committed_for_partitions_that_are_lost() {
     let Some((brokers, world)) = world().await else { return };
     let sales: Vec<_> = (0..5).map(|n| (world.sale("a", n), 0)).collect();
     world.send_all(&sales).await;
-    let config = ConsumerConfig {
-        // So that a batch is not over before the loss.
-        max_poll_records: 100,
-        ..world.config()
-    };
+    // So that a batch is not over before the loss.
+    let config = world.config().max_poll_records(100);
     let (gate, entered) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
     let (effects, entry, signal) = (world.clone(), Arc::clone(&gate), Arc::clone(&entered));
     let running = Running::start(Consumer::new(config, world.inbox()).on(
@@ -159,10 +156,7 @@ async fn nothing_is_committed_for_partitions_that_are_lost() {
 async fn a_group_without_an_offset_ends_with_the_remedy_if_it_was_told_to() {
     let Some((_brokers, world)) = world().await else { return };
     world.send(&world.sale("a", 1), Some(0)).await;
-    let config = ConsumerConfig {
-        auto_offset_reset: posthaste_consumer::OffsetReset::Error,
-        ..world.config()
-    };
+    let config = world.config().auto_offset_reset(posthaste_consumer::OffsetReset::Error);
     let handler = async |_: &mut PgConnection, _: Received<Sale>| Ok(());
     let running = Running::start(Consumer::new(config, world.inbox()).on(SOLD, Once::per_event(), handler));
     let error = running.end().await.unwrap_err();

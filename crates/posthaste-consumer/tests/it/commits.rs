@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use posthaste_consumer::{Consumer, ConsumerConfig, Once, Received};
+use posthaste_consumer::{Consumer, Once, Received};
 use posthaste_core::store::StoreErrorKind;
 use posthaste_core::{Inbox, InboxStore, Mark, RetryPolicy, StoreError};
 use posthaste_kafka::dead_letter::DeadLetter;
@@ -114,13 +114,10 @@ async fn an_event_is_not_buried_if_its_last_commit_was_made_after_all() {
         inbox: world.inbox(),
         commits: AtomicU32::new(0),
     };
-    let config = ConsumerConfig {
-        retry: RetryPolicy {
-            max_attempts: 1,
-            ..RetryPolicy::default()
-        },
-        ..world.config()
-    };
+    let config = world.config().retry(RetryPolicy {
+        max_attempts: 1,
+        ..RetryPolicy::default()
+    });
     let effects = world.clone();
     let running = Running::start(Consumer::new(config, unheard).on(
         SOLD,

@@ -70,15 +70,12 @@ async fn a_poison_event_holds_up_its_partition_only_and_ends_in_the_dead_letter_
             (world.sale("c", 3), 2),
         ])
         .await;
-    let config = ConsumerConfig {
-        retry: RetryPolicy {
-            max_attempts: 3,
-            backoff: Backoff::Schedule {
-                delays: vec![Duration::from_secs(2)],
-            },
+    let config = world.config().retry(RetryPolicy {
+        max_attempts: 3,
+        backoff: Backoff::Schedule {
+            delays: vec![Duration::from_secs(2)],
         },
-        ..world.config()
-    };
+    });
     let running = Running::start(counting(&world, config));
     world.until_effects(2).await;
     assert_eq!(
@@ -316,10 +313,7 @@ async fn a_topic_that_does_not_exist_is_waited_for() {
         .config()
         .connection
         .property("topic.metadata.refresh.interval.ms", "500");
-    let config = ConsumerConfig {
-        connection,
-        ..world.config()
-    };
+    let config = world.config().connection(connection);
     let running = Running::start(counting(&world, config));
     let warned = || logs::with(&["WARN", "posthaste topics apply", &world.topic]);
     until("the log says what to do", async || !warned().is_empty()).await;

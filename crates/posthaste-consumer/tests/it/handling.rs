@@ -186,10 +186,7 @@ async fn events_without_a_handler_are_skipped_or_dead_lettered() {
     assert_eq!((report.handled, report.skipped, report.dead_letters), (1, 1, 0));
 
     world.send(&other, Some(0)).await;
-    let config = posthaste_consumer::ConsumerConfig {
-        unhandled: posthaste_consumer::Unhandled::DeadLetter,
-        ..world.config()
-    };
+    let config = world.config().unhandled(posthaste_consumer::Unhandled::DeadLetter);
     let strict = Consumer::new(config, world.inbox())
         .on_idempotent(SOLD, async |_: &mut PgConnection, _: Received<Sale>| Ok(()));
     let running = Running::start(strict);

@@ -28,10 +28,7 @@ async fn a_handler_that_never_ends_does_not_stop_its_partition() {
     world
         .send_all(&[(world.sale("a", -1), 0), (world.sale("a", 1), 0)])
         .await;
-    let config = ConsumerConfig {
-        handler_timeout: Duration::from_millis(300),
-        ..world.config()
-    };
+    let config = world.config().handler_timeout(Duration::from_millis(300));
     let effects = world.clone();
     let running = Running::start(Consumer::new(config, world.inbox()).on(
         SOLD,
@@ -66,11 +63,10 @@ async fn a_handler_that_hangs_in_a_statement_is_given_up_while_the_server_is_bus
     world
         .send_all(&[(world.sale("a", -1), 0), (world.sale("a", 1), 0)])
         .await;
-    let config = ConsumerConfig {
-        handler_timeout: Duration::from_millis(300),
-        inbox_timeout: Duration::from_millis(500),
-        ..world.config()
-    };
+    let config = world
+        .config()
+        .handler_timeout(Duration::from_millis(300))
+        .inbox_timeout(Duration::from_millis(500));
     let effects = world.clone();
     let running = Running::start(Consumer::new(config, world.inbox()).on(
         SOLD,
@@ -148,10 +144,7 @@ async fn a_database_that_does_not_answer_costs_time_only() {
         inbox: world.inbox(),
         calls: Arc::clone(&calls),
     };
-    let config = ConsumerConfig {
-        inbox_timeout: Duration::from_secs(1),
-        ..world.config()
-    };
+    let config = world.config().inbox_timeout(Duration::from_secs(1));
     let effects = world.clone();
     let running = Running::start(Consumer::new(config, silent).on(
         SOLD,
@@ -288,10 +281,7 @@ async fn letters_that_fit_one_by_one_are_written_whole() {
 async fn a_record_that_must_be_buried_whole_waits_for_room() {
     let Some(world) = tight(1, "20000").await else { return };
     send_large(&world, 0, 19_850).await;
-    let config = ConsumerConfig {
-        too_large: TooLarge::Wait,
-        ..world.config()
-    };
+    let config = world.config().too_large(TooLarge::Wait);
     let running = Running::start(refusing(&world, config));
     let told = async || !logs::with(&["WARN", "cannot be written", "too large", &world.topic]).is_empty();
     until("the log says why", told).await;
@@ -321,10 +311,7 @@ async fn tombstones_may_be_passed_over() {
         value: Some("1"),
     };
     world.send_record(record(Some(OwnedHeaders::new().insert(id)))).await;
-    let config = ConsumerConfig {
-        tombstones: Tombstones::Skip,
-        ..world.config()
-    };
+    let config = world.config().tombstones(Tombstones::Skip);
     let running = Running::start(refusing(&world, config));
     world.until_committed(0, 2).await;
     let report = running.stop().await;
@@ -338,10 +325,7 @@ async fn a_queue_is_bounded_in_bytes_too() {
     for _ in 0..20 {
         send_large(&world, 0, 30_000).await;
     }
-    let config = ConsumerConfig {
-        prefetch_bytes: 64 << 10,
-        ..world.config()
-    };
+    let config = world.config().prefetch_bytes(64 << 10);
     let gate = Arc::new(Semaphore::new(0));
     let entry = Arc::clone(&gate);
     let running = Running::start(Consumer::new(config, world.inbox()).on_idempotent(

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use posthaste_consumer::{Consumer, ConsumerConfig, OffsetReset, Once, Received};
+use posthaste_consumer::{Consumer, OffsetReset, Once, Received};
 use rdkafka::admin::AdminOptions;
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use sqlx::PgConnection;
@@ -19,11 +19,7 @@ async fn offsets_are_committed_after_each_batch_and_never_past_what_is_handled()
     let Some(world) = World::new(1).await else { return };
     let sales: Vec<_> = (0..40).map(|n| (world.sale("a", n), 0)).collect();
     world.send_all(&sales).await;
-    let config = ConsumerConfig {
-        max_poll_records: 10,
-        queue_size: 10,
-        ..world.config()
-    };
+    let config = world.config().max_poll_records(10).queue_size(10);
     let seen = support::shared(Vec::new());
     let (effects, sink) = (world.clone(), Arc::clone(&seen));
     let running = Running::start(Consumer::new(config, world.inbox()).on(
@@ -87,10 +83,7 @@ async fn a_handler_that_hangs_is_abandoned_when_the_grace_is_over() {
     world
         .send_all(&[(world.sale("a", 1), 0), (world.sale("a", 2), 0)])
         .await;
-    let config = ConsumerConfig {
-        shutdown_grace: Duration::from_millis(200),
-        ..world.config()
-    };
+    let config = world.config().shutdown_grace(Duration::from_millis(200));
     let gate = Arc::new(Semaphore::new(1));
     let (effects, entry) = (world.clone(), Arc::clone(&gate));
     let handler = async move |tx: &mut PgConnection, event: Received<Sale>| {
@@ -121,11 +114,10 @@ async fn a_handler_that_hangs_is_abandoned_when_the_grace_is_over() {
 async fn a_new_group_does_not_pass_over_what_came_before_its_first_commit() {
     let Some(world) = World::new(1).await else { return };
     world.send_all(&[(world.sale("a", 1), 0)]).await;
-    let config = ConsumerConfig {
-        auto_offset_reset: OffsetReset::Latest,
-        shutdown_grace: Duration::from_millis(200),
-        ..world.config()
-    };
+    let config = world
+        .config()
+        .auto_offset_reset(OffsetReset::Latest)
+        .shutdown_grace(Duration::from_millis(200));
     let consumer = |entry: Arc<Semaphore>| {
         let effects = world.clone();
         let handler = async move |tx: &mut PgConnection, event: Received<Sale>| {
@@ -154,10 +146,7 @@ async fn a_new_group_does_not_pass_over_what_came_before_its_first_commit() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_offset_that_is_no_longer_there_costs_only_what_was_deleted() {
     let Some(world) = World::new(1).await else { return };
-    let config = ConsumerConfig {
-        auto_offset_reset: OffsetReset::Latest,
-        ..world.config()
-    };
+    let config = world.config().auto_offset_reset(OffsetReset::Latest);
     let consumer = || {
         let effects = world.clone();
         Consumer::new(config.clone(), world.inbox()).on(
@@ -203,11 +192,7 @@ async fn a_full_queue_holds_its_partition_back_and_no_other() {
     let mut sales: Vec<_> = (0..500).map(|n| (world.sale("slow", n), 0)).collect();
     sales.extend((0..500).map(|n| (world.sale("quick", n), 1)));
     world.send_all(&sales).await;
-    let config = ConsumerConfig {
-        max_poll_records: 10,
-        queue_size: 5,
-        ..world.config()
-    };
+    let config = world.config().max_poll_records(10).queue_size(5);
     let gate = Arc::new(Semaphore::new(0));
     let (effects, entry) = (world.clone(), Arc::clone(&gate));
     let running = Running::start(Consumer::new(config, world.inbox()).on(
@@ -248,11 +233,10 @@ async fn a_full_queue_holds_its_partition_back_and_no_other() {
 async fn a_handler_slower_than_the_poll_interval_costs_nothing() {
     let Some(world) = World::new(1).await else { return };
     world.send(&world.sale("a", 1), Some(0)).await;
-    let config = ConsumerConfig {
-        max_poll_interval: Duration::from_secs(6),
-        revoke_grace: Duration::from_secs(3),
-        ..world.config()
-    };
+    let config = world
+        .config()
+        .max_poll_interval(Duration::from_secs(6))
+        .revoke_grace(Duration::from_secs(3));
     let (effects, runs) = (world.clone(), support::shared(0));
     let count = Arc::clone(&runs);
     let running = Running::start(Consumer::new(config, world.inbox()).on(

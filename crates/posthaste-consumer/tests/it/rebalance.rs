@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use posthaste_consumer::{Assignment, Consumer, ConsumerConfig, HandlerError, Once, Received};
+use posthaste_consumer::{Assignment, Consumer, HandlerError, Once, Received};
 use posthaste_postgres::PostgresInbox;
 use sqlx::PgConnection;
 use tokio::sync::Semaphore;
@@ -31,13 +31,12 @@ fn counting_in(
     (assignment, revoke_grace): (Assignment, Duration),
     share: Arc<AtomicU64>,
 ) -> Consumer<PostgresInbox> {
-    let config = ConsumerConfig {
-        assignment,
-        revoke_grace,
-        max_poll_records: 10,
-        queue_size: 20,
-        ..world.config()
-    };
+    let config = world
+        .config()
+        .assignment(assignment)
+        .revoke_grace(revoke_grace)
+        .max_poll_records(10)
+        .queue_size(20);
     let effects = world.clone();
     Consumer::new(config, world.inbox()).on(
         SOLD,
@@ -188,10 +187,7 @@ async fn a_handler_that_outlasts_the_grace_of_a_revocation_is_rolled_back() {
     world.send(&world.sale("0", 1), Some(0)).await;
     let hanging = Arc::new(Semaphore::new(0));
     let (effects, gate) = (world.clone(), Arc::clone(&hanging));
-    let config = ConsumerConfig {
-        revoke_grace: Duration::from_millis(300),
-        ..world.config()
-    };
+    let config = world.config().revoke_grace(Duration::from_millis(300));
     let first = Running::start(Consumer::new(config, world.inbox()).on(
         SOLD,
         Once::per_event(),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use posthaste_consumer::{Connection, Consumer, ConsumerConfig, Once, Received, retention_gaps};
+use posthaste_consumer::{Connection, Consumer, Once, Received, retention_gaps};
 use sqlx::{AssertSqlSafe, Executor, PgConnection};
 
 use crate::support;
@@ -51,10 +51,7 @@ async fn the_janitor_forgets_old_records_of_its_own_consumer() {
     until("old records are gone", async || mine().await == ["young"]).await;
     running.stop().await;
 
-    let config = ConsumerConfig {
-        janitor_interval: Duration::from_millis(50),
-        ..config
-    };
+    let config = config.janitor_interval(Duration::from_millis(50));
     let running = Running::start(Consumer::new(config, world.inbox()).on(SOLD, Once::per_event(), idle));
     // One that grows old while the consumer runs.
     let age = format!(
@@ -102,10 +99,7 @@ async fn a_topic_that_outlives_the_inbox_is_named_at_the_start() {
     assert_eq!(found[3], (format!("{}.dlq", names[0]), Some(30 * DAY)));
     assert_eq!(retention_gaps(&connection, &names[..1], 30 * DAY).await.unwrap(), []);
 
-    let config = ConsumerConfig {
-        topics: names.to_vec(),
-        ..world.config()
-    };
+    let config = world.config().topics(names.to_vec());
     let running = Running::start(Consumer::new(config, world.inbox()).on(SOLD, Once::per_event(), idle));
     let warned = |name: &str| logs::with(&["WARN", &format!("topic {name} is kept"), "raise inbox_retention"]);
     until("the month is named", async || !warned(&names[1]).is_empty()).await;

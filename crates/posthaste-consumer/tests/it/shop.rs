@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use posthaste_consumer::{Consumer, ConsumerConfig, HandlerError, Once, Received};
+use posthaste_consumer::{Consumer, HandlerError, Once, Received};
 use posthaste_core::Message;
 use posthaste_kafka::dead_letter::DeadLetter;
 use rdkafka::Message as _;
@@ -40,10 +40,7 @@ async fn events_take_effect_once_per_aggregate_and_action_and_failures_are_dead_
     let records: Vec<_> = records.into_iter().map(|message| (message.clone(), 0)).collect();
     world.send_all(&records).await;
 
-    let config = ConsumerConfig {
-        max_poll_records: 3,
-        ..world.config()
-    };
+    let config = world.config().max_poll_records(3);
     let offsets = support::shared(Vec::new());
     let (effects, sink) = (world.clone(), Arc::clone(&offsets));
     let sold = async move |tx: &mut PgConnection, event: Received<Sale>| {

@@ -3,11 +3,13 @@
 #![allow(dead_code, reason = "each test target uses its own part of this module")]
 
 pub mod logs;
+pub mod memory;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::Utc;
+use posthaste_consumer::source::Source;
 use posthaste_consumer::{
     Connection, Consumer, ConsumerConfig, ConsumerError, ConsumerReport, OffsetReset, Once, Received,
 };
@@ -19,6 +21,7 @@ use rdkafka::ClientConfig;
 use rdkafka::admin::{AdminClient, AdminOptions, NewPartitions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
+use rdkafka::error::RDKafkaErrorCode;
 use rdkafka::message::OwnedMessage;
 use rdkafka::producer::{FutureProducer, FutureRecord};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
@@ -80,6 +83,14 @@ impl World {
         world.create_topic(&world.topic, partitions, &[]).await;
         world.create_topic(&world.dead_letter_topic(), 1, &[]).await;
         Some(world)
+    }
+
+    /// A schema with a table `effects`, for a test that brings its own source.
+    pub async fn without_kafka() -> Option<Self> {
+        if left_out("postgres") {
+            return None;
+        }
+        Some(Self::on("nowhere:1").await)
     }
 
     /// The same without topics, on brokers of the test's own.
@@ -154,6 +165,18 @@ impl World {
         }
     }
 
+    /// Creates a topic with one partition, unless it is there.
+    pub async fn ensure_topic(&self, name: &str) {
+        let topic = NewTopic::new(name, 1, TopicReplication::Fixed(self.replicas));
+        let options = AdminOptions::new().operation_timeout(Some(Duration::from_secs(30)));
+        for created in self.admin().create_topics([&topic], &options).await.unwrap() {
+            match created {
+                Ok(_) | Err((_, RDKafkaErrorCode::TopicAlreadyExists)) => {}
+                Err((_, code)) => panic!("{name}: {code}"),
+            }
+        }
+    }
+
     /// Adds partitions to the topic until it has so many.
     pub async fn grow(&self, partitions: usize) {
         let grown = NewPartitions::new(&self.topic, partitions);
@@ -165,18 +188,16 @@ impl World {
 
     /// Settings that make a test quick: from the beginning, three attempts without a wait worth mentioning.
     pub fn config(&self) -> ConsumerConfig {
-        ConsumerConfig {
-            auto_offset_reset: OffsetReset::Earliest,
-            session_timeout: Duration::from_secs(6),
-            heartbeat_interval: Duration::from_millis(500),
-            retry: RetryPolicy {
+        ConsumerConfig::new(Connection::to(&self.bootstrap), &self.group, [&self.topic])
+            .auto_offset_reset(OffsetReset::Earliest)
+            .session_timeout(Duration::from_secs(6))
+            .heartbeat_interval(Duration::from_millis(500))
+            .retry(RetryPolicy {
                 max_attempts: 3,
                 backoff: Backoff::Schedule {
                     delays: vec![Duration::from_millis(10)],
                 },
-            },
-            ..ConsumerConfig::new(Connection::to(&self.bootstrap), &self.group, [&self.topic])
-        }
+            })
     }
 
     pub fn inbox(&self) -> PostgresInbox {
@@ -380,6 +401,12 @@ impl Running {
     pub fn start<I: InboxStore>(consumer: Consumer<I>) -> Self {
         let stop = CancellationToken::new();
         let task = tokio::spawn(consumer.run_until(stop.clone()));
+        Self { stop, task }
+    }
+
+    pub fn with_source<I: InboxStore>(consumer: Consumer<I>, source: impl Source) -> Self {
+        let stop = CancellationToken::new();
+        let task = tokio::spawn(consumer.run_with_source(source, stop.clone()));
         Self { stop, task }
     }
 

@@ -1,9 +1,10 @@
 //! What the derived mapping makes of events.
 
+use posthaste_core::event::{DecodeEvent, EventName};
 use posthaste_core::type_name::TypeName;
 use posthaste_core::{Event as _, IntoMessage, Message};
 use posthaste_derive::Event;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// Plain types: no derive, no name of a topic, no byte format.
@@ -188,4 +189,62 @@ fn a_type_that_two_variants_wrap_has_no_conversion() {
     let events = [JobEvent::Started(Job(1)), Job(1).into(), Failure(1, "lost").into()];
     let names = events.map(|event| event.type_name());
     assert_eq!(names.as_slice(), JobEvent::TYPE_NAMES);
+}
+
+/// An enum whose events can be read back, beside [`ShopEvent`], whose cannot.
+#[derive(Debug, PartialEq, Event)]
+#[event(crate = posthaste_core, aggregate = "Product", id = sku)]
+enum StockEvent {
+    #[event(type = "acme.stock.received.v1")]
+    Received(StockReceived),
+    #[event(type = "acme.stock.lost.v2", topic = "losses")]
+    Lost(StockLost),
+}
+
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct StockReceived {
+    sku: String,
+    pieces: u32,
+}
+
+#[derive(Debug, PartialEq, Event, Serialize, Deserialize)]
+#[event(crate = posthaste_core, type = "acme.stock.lost.v1", aggregate = "Product", id = sku)]
+struct StockLost {
+    sku: String,
+}
+
+#[test]
+fn an_event_is_read_back_as_what_its_type_name_says() {
+    let lost = || StockLost { sku: "s-1".to_owned() };
+    let received = StockReceived {
+        sku: "s-1".to_owned(),
+        pieces: 3,
+    };
+    for event in [StockEvent::Received(received), StockEvent::Lost(lost())] {
+        let payload = event.payload().unwrap();
+        assert_eq!(StockEvent::decode(event.type_name(), &payload).unwrap(), event);
+    }
+    let payload = lost().payload().unwrap();
+    assert_eq!(StockLost::decode("acme.stock.lost.v1", &payload).unwrap(), lost());
+    let named = |event: &EventName| (event.type_name, event.topic);
+    let events: Vec<_> = StockEvent::EVENTS.iter().chain(StockLost::EVENTS).map(named).collect();
+    assert_eq!(
+        events,
+        [
+            ("acme.stock.received.v1", "stock-events"),
+            ("acme.stock.lost.v2", "losses"),
+            ("acme.stock.lost.v1", "stock-events"),
+        ]
+    );
+}
+
+#[test]
+fn what_has_another_name_or_form_is_refused_with_the_reason() {
+    let text = |name: &str, payload: &str| StockEvent::decode(name, payload.as_bytes()).unwrap_err().to_string();
+    assert_eq!(
+        text("acme.stock.sold.v1", "{}"),
+        "there is no event with the type name acme.stock.sold.v1"
+    );
+    let missing = text("acme.stock.received.v1", r#"{"sku": "s-1"}"#);
+    assert!(missing.contains("missing field `pieces`"), "{missing}");
 }

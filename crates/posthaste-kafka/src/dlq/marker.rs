@@ -1,6 +1,6 @@
 //! What was replayed, written into the dead-letter topic itself.
 //!
-//! Kafka forgets the offsets of a group that nobody is in (`offsets.retention.minutes`, seven days) long before dead
+//! Kafka forgets the offsets of a group without members (`offsets.retention.minutes`, seven days) long before dead
 //! letters expire; without this, letters that were replayed a week ago would count as open again. The marker lies above
 //! every letter that it speaks of, so it outlives them.
 

@@ -2,17 +2,18 @@
 //!
 //! A letter is *open* until it was replayed. What was replayed is kept as the committed offset of the consumer group
 //! `posthaste-dlq-replay.{topic}`, along with the letters above it that were replayed out of turn, so that tools which
-//! watch groups show how many letters are open. Whoever replays is the only member of that group: nobody replays the
-//! same letter at the same time. Progress is committed after the brokers have acknowledged what was sent; a crash in
-//! between sends up to a hundred letters again, and loses none.
+//! watch groups show how many letters are open. A replay is the only member of that group, so that no letter is
+//! replayed twice at the same time. Progress is committed after the brokers have acknowledged what was sent; a crash
+//! in between sends up to a hundred letters again, and loses none.
 
 mod error;
-mod guard;
-mod letter;
+mod group;
 mod marker;
 mod progress;
 mod reader;
+mod record;
 mod replay;
+mod replay_lock;
 mod selection;
 mod summary;
 mod topic;
@@ -21,8 +22,9 @@ mod topic;
 mod tests;
 
 pub use self::error::DlqError;
-pub use self::letter::{Letter, REPLAYED};
-pub use self::replay::{Replayed, group_of};
+pub use self::group::group_of;
+pub use self::record::{DeadLetterRecord, REPLAYED};
+pub use self::replay::Replayed;
 pub use self::selection::Selection;
 pub use self::summary::{Summary, summaries};
 pub use self::topic::DeadLetterTopic;

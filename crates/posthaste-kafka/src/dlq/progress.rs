@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 /// Longest form in which progress can be kept. Brokers take 4,096 bytes with a committed offset unless told otherwise.
-pub(super) const LONGEST: usize = 3_500;
+pub(super) const MAX_METADATA_BYTES: usize = 3_500;
 
 /// What was replayed of one partition: everything below a position, and some letters above it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -41,7 +41,7 @@ impl Progress {
         self.above = joined;
     }
 
-    /// Takes away what the log does not have: retention deleted it, or it never came to be.
+    /// Removes what the log does not have: retention deleted it, or it never came to be.
     pub(super) fn within(mut self, low: i64, high: i64) -> Self {
         self.add(self.position, low);
         // The tail of a log can be lost, and then be written again.

@@ -1,4 +1,4 @@
-//! Reads a stretch of one partition, page by page.
+//! Reads a range of one partition, page by page.
 
 use std::time::Duration;
 
@@ -7,20 +7,20 @@ use rdkafka::error::KafkaError;
 use rdkafka::message::Message as _;
 use rdkafka::{Offset, TopicPartitionList};
 
-use super::letter::Letter;
-use crate::cluster::{Witness, explain_to_operator};
+use super::record::DeadLetterRecord;
+use crate::cluster::{ErrorRecorder, explain_to_operator};
 use crate::connection::Connection;
 use crate::error::{Cause, Explanation};
 
-const POLL: Duration = Duration::from_millis(100);
+const POLL_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// How many times in a row nothing may come. Time is not measured: a process that was halted has lost none.
-const POLLS: u32 = 100;
+const MAX_EMPTY_POLLS: u32 = 100;
 
 /// Some records of a partition.
 #[derive(Debug, Default)]
 pub(super) struct Page {
-    pub(super) letters: Vec<Letter>,
+    pub(super) letters: Vec<DeadLetterRecord>,
     /// What the last marker among them said.
     pub(super) marker: Option<Vec<u8>>,
     /// The offsets that were looked at: from here to below `to`. Not all of them need have been there.
@@ -30,7 +30,7 @@ pub(super) struct Page {
 
 /// Records of one partition, to be read once.
 pub(super) struct Reader<'a> {
-    consumer: &'a BaseConsumer<Witness>,
+    consumer: &'a BaseConsumer<ErrorRecorder>,
     connection: &'a Connection,
     topic: &'a str,
     next: i64,
@@ -40,18 +40,18 @@ pub(super) struct Reader<'a> {
 impl<'a> Reader<'a> {
     /// Reads from `from` to below `end`. A consumer serves one reader at a time.
     pub(super) fn open(
-        consumer: &'a BaseConsumer<Witness>,
+        consumer: &'a BaseConsumer<ErrorRecorder>,
         connection: &'a Connection,
         topic: &'a str,
         partition: i32,
         (from, end): (i64, i64),
     ) -> Result<Self, Explanation> {
         let explain = |error: KafkaError| explain_to_operator(&error, Some(topic), connection);
-        let mut stretch = TopicPartitionList::new();
-        stretch
+        let mut range = TopicPartitionList::new();
+        range
             .add_partition_offset(topic, partition, Offset::Offset(from))
             .map_err(explain)?;
-        consumer.assign(&stretch).map_err(explain)?;
+        consumer.assign(&range).map_err(explain)?;
         Ok(Self {
             consumer,
             connection,
@@ -71,23 +71,23 @@ impl<'a> Reader<'a> {
             ..Page::default()
         };
         let mut read = 0;
-        let mut in_vain = 0;
+        let mut empty_polls = 0;
         while read < most && self.next < self.end {
-            match self.consumer.poll(POLL) {
+            match self.consumer.poll(POLL_TIMEOUT) {
                 Some(Ok(record)) if record.offset() >= self.end => self.next = self.end,
                 Some(Ok(record)) => {
                     self.next = record.offset() + 1;
-                    match Letter::of(&record) {
+                    match DeadLetterRecord::of(&record) {
                         Some(letter) => page.letters.push(letter),
                         None => page.marker = record.payload().map(<[u8]>::to_vec),
                     }
                     read += 1;
-                    in_vain = 0;
+                    empty_polls = 0;
                 }
                 // What lay between here and the end was deleted.
                 Some(Err(KafkaError::PartitionEOF(_))) => self.next = self.end,
-                Some(Err(error)) => self.bear(&error, &mut in_vain)?,
-                None => self.bear(&KafkaError::NoMessageReceived, &mut in_vain)?,
+                Some(Err(error)) => self.tolerate(&error, &mut empty_polls)?,
+                None => self.tolerate(&KafkaError::NoMessageReceived, &mut empty_polls)?,
             }
         }
         page.to = self.next;
@@ -95,19 +95,19 @@ impl<'a> Reader<'a> {
     }
 
     /// Brokers come and go; only what will not pass, or does not in time, ends the reading.
-    fn bear(&self, error: &KafkaError, in_vain: &mut u32) -> Result<(), Explanation> {
+    fn tolerate(&self, error: &KafkaError, empty_polls: &mut u32) -> Result<(), Explanation> {
         let explanation = explain_to_operator(error, Some(self.topic), self.connection);
         let may_pass = matches!(error, KafkaError::NoMessageReceived)
             || matches!(explanation.cause, Cause::Away | Cause::Unavailable);
-        if may_pass && *in_vain < POLLS {
-            *in_vain += 1;
+        if may_pass && *empty_polls < MAX_EMPTY_POLLS {
+            *empty_polls += 1;
             return Ok(());
         }
         if matches!(error, KafkaError::NoMessageReceived) {
             let text = format!(
                 "Kafka topic {}: no broker sent its records within {} s; see the brokers' logs",
                 self.topic,
-                (POLL * POLLS).as_secs()
+                (POLL_TIMEOUT * MAX_EMPTY_POLLS).as_secs()
             );
             return Err(Explanation {
                 cause: Cause::Away,

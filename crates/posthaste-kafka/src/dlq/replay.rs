@@ -10,20 +10,15 @@ use rdkafka::producer::{DeliveryFuture, FutureProducer, FutureRecord};
 use rdkafka::{Offset, TopicPartitionList};
 
 use super::error::DlqError;
-use super::guard::{Guard, present};
-use super::letter::{Letter, MARKER};
 use super::marker;
-use super::progress::{LONGEST, Progress};
+use super::progress::{MAX_METADATA_BYTES, Progress};
 use super::reader::Page;
+use super::record::{DeadLetterRecord, MARKER_HEADER};
+use super::replay_lock::{ReplayLock, current_member};
 use super::selection::Selection;
-use super::topic::{DeadLetterTopic, PAGE};
-use crate::cluster::{Sight, Witness};
+use super::topic::{DeadLetterTopic, PAGE_SIZE};
+use crate::cluster::{ClusterMetadata, ErrorRecorder};
 use crate::dead_letter;
-
-/// The consumer group whose committed offset is how far a dead-letter topic was replayed.
-pub fn group_of(topic: &str) -> String {
-    format!("posthaste-dlq-replay.{topic}")
-}
 
 /// What came of a replay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -38,18 +33,22 @@ pub struct Replayed {
 const OWNED: [(&str, &str); 1] = [("transactional.id", "a replay has no transactions; leave it out")];
 
 /// How long the marker may wait for room in the producer's queue.
-const ROOM: Duration = Duration::from_secs(10);
+const QUEUE_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl DeadLetterTopic {
     /// Sends open letters back to their topics, oldest first, and returns when the brokers have them. `sent` is called
     /// for each that they acknowledged.
     ///
     /// Letters that come in meanwhile are left for the next time, those that die again among them.
-    pub async fn replay(&self, selection: &Selection, mut sent: impl FnMut(&Letter)) -> Result<Replayed, DlqError> {
+    pub async fn replay(
+        &self,
+        selection: &Selection,
+        mut sent: impl FnMut(&DeadLetterRecord),
+    ) -> Result<Replayed, DlqError> {
         self.ensure_partition(selection.partition)?;
         self.refuse_replayed(selection).await?;
         let producer = self.producer()?;
-        let mut run = Run::begin(self, producer).await?;
+        let mut run = ReplaySession::begin(self, producer).await?;
         let result = run.replay(selection, &mut sent).await;
         let ended = run.end().await;
         result?;
@@ -57,7 +56,7 @@ impl DeadLetterTopic {
         Ok(run.replayed)
     }
 
-    /// Somebody who names a letter is told if there is nothing to replay.
+    /// Refuses a letter that was named and has been replayed already.
     async fn refuse_replayed(&self, selection: &Selection) -> Result<(), DlqError> {
         for offset in &selection.offsets {
             let letter = self.letter(selection.partition.unwrap_or(0), *offset).await?;
@@ -69,49 +68,52 @@ impl DeadLetterTopic {
         Ok(())
     }
 
-    pub(super) fn producer(&self) -> Result<FutureProducer<Witness>, DlqError> {
+    pub(super) fn producer(&self) -> Result<FutureProducer<ErrorRecorder>, DlqError> {
         self.cluster.connection().refuse(&OWNED)?;
         // As Java's clients do, and as the relay does, so that a key stays in its partition.
         let partitioner = [("partitioner", "murmur2_random")];
         let config = dead_letter::producer_config(self.cluster.connection(), &partitioner)?;
-        let producer = config.create_with_context(Witness::default());
+        let producer = config.create_with_context(ErrorRecorder::default());
         Ok(producer.map_err(crate::InvalidConnection::from)?)
     }
 }
 
 /// One replay, from taking the right to giving it back.
-pub(super) struct Run<'a> {
+pub(super) struct ReplaySession<'a> {
     topic: &'a DeadLetterTopic,
-    producer: FutureProducer<Witness>,
-    pub(super) guard: Arc<Guard>,
+    producer: FutureProducer<ErrorRecorder>,
+    pub(super) lock: Arc<ReplayLock>,
     bounds: BTreeMap<i32, (i64, i64)>,
     progress: BTreeMap<i32, Progress>,
-    sight: Sight,
+    metadata: ClusterMetadata,
     replayed: Replayed,
 }
 
-impl<'a> Run<'a> {
-    pub(super) async fn begin(topic: &'a DeadLetterTopic, producer: FutureProducer<Witness>) -> Result<Self, DlqError> {
-        if let Some(who) = present(topic).await {
+impl<'a> ReplaySession<'a> {
+    pub(super) async fn begin(
+        topic: &'a DeadLetterTopic,
+        producer: FutureProducer<ErrorRecorder>,
+    ) -> Result<Self, DlqError> {
+        if let Some(who) = current_member(topic).await {
             return Err(DlqError::SomebodyElse {
                 topic: topic.name.clone(),
                 who: Some(who),
             });
         }
-        let guarded = topic.clone();
-        let guard = tokio::task::spawn_blocking(move || Guard::take(&guarded)).await;
-        let guard = guard.unwrap_or_else(|_| Err(topic.cluster.explain(&KafkaError::Canceled, None).into()))?;
-        // Only now: whoever had the right before may have gone on until a moment ago.
+        let locked = topic.clone();
+        let lock = tokio::task::spawn_blocking(move || ReplayLock::acquire(&locked)).await;
+        let lock = lock.unwrap_or_else(|_| Err(topic.cluster.explain(&KafkaError::Canceled, None).into()))?;
+        // Only now: the previous holder may have gone on until a moment ago.
         let bounds = topic.bounds().await?;
         let progress = topic.progress(&bounds).await?;
-        let sight = topic.cluster.look().await?;
+        let metadata = topic.cluster.fetch_metadata().await?;
         Ok(Self {
             topic,
             producer,
-            guard: Arc::new(guard),
+            lock: Arc::new(lock),
             bounds,
             progress,
-            sight,
+            metadata,
             replayed: Replayed::default(),
         })
     }
@@ -119,14 +121,17 @@ impl<'a> Run<'a> {
     pub(super) async fn replay(
         &mut self,
         selection: &Selection,
-        sent: &mut impl FnMut(&Letter),
+        sent: &mut impl FnMut(&DeadLetterRecord),
     ) -> Result<(), DlqError> {
         let limit = selection.limit.unwrap_or(u64::MAX);
         for (partition, (_, high)) in self.bounds.clone() {
             let mut next = self.progress[&partition].position;
             while next < high && self.replayed.letters < limit {
-                let stretch = (next, high);
-                let page = self.topic.read(partition, stretch, |reader| reader.page(PAGE)).await?;
+                let range = (next, high);
+                let page = self
+                    .topic
+                    .read(partition, range, |reader| reader.page(PAGE_SIZE))
+                    .await?;
                 let Some(page) = page else { break };
                 next = page.to;
                 self.page(partition, page, selection, limit, sent).await?;
@@ -142,16 +147,16 @@ impl<'a> Run<'a> {
         page: Page,
         selection: &Selection,
         limit: u64,
-        sent: &mut impl FnMut(&Letter),
+        sent: &mut impl FnMut(&DeadLetterRecord),
     ) -> Result<(), DlqError> {
         let before = &self.progress[&partition];
-        let open: Vec<Letter> = page
+        let open: Vec<DeadLetterRecord> = page
             .letters
             .into_iter()
             .filter(|letter| !before.includes(letter.offset))
             .collect();
         let left = usize::try_from(limit - self.replayed.letters).unwrap_or(usize::MAX);
-        let meant: Vec<&Letter> = open
+        let meant: Vec<&DeadLetterRecord> = open
             .iter()
             .filter(|letter| selection.includes(letter))
             .take(left)
@@ -159,7 +164,7 @@ impl<'a> Run<'a> {
         if meant.is_empty() {
             return Ok(());
         }
-        let after = |done: &[&Letter]| {
+        let after = |done: &[&DeadLetterRecord]| {
             let mut after = before.clone();
             let mut from = page.from;
             // What is no open letter, or no letter at all, is nothing to wait for.
@@ -173,14 +178,14 @@ impl<'a> Run<'a> {
             after.add(from, page.to);
             after
         };
-        if after(&meant).above().len() > LONGEST {
+        if after(&meant).above().len() > MAX_METADATA_BYTES {
             return Err(DlqError::Scattered {
                 topic: self.topic.name.clone(),
                 position: before.position,
                 replayed: self.replayed.letters,
             });
         }
-        if !self.guard.holds() {
+        if !self.lock.is_held() {
             return Err(self.displaced());
         }
         let (done, failure) = self.send(&meant).await;
@@ -204,7 +209,10 @@ impl<'a> Run<'a> {
 
     /// Sends letters, and returns those that were acknowledged and the first that was not. Those of one key go one after
     /// the other, and none of a key after one that failed.
-    pub(super) async fn send<'l>(&self, letters: &[&'l Letter]) -> (Vec<&'l Letter>, Option<(i64, String)>) {
+    pub(super) async fn send<'l>(
+        &self,
+        letters: &[&'l DeadLetterRecord],
+    ) -> (Vec<&'l DeadLetterRecord>, Option<(i64, String)>) {
         let mut lanes = lanes(letters);
         let (mut done, mut failures) = (Vec::new(), Vec::new());
         while !lanes.is_empty() {
@@ -238,7 +246,11 @@ impl<'a> Run<'a> {
         (done, failures.into_iter().min_by_key(|(offset, _)| *offset))
     }
 
-    async fn acknowledged(&self, letter: &Letter, handed_over: Result<DeliveryFuture, String>) -> Result<(), String> {
+    async fn acknowledged(
+        &self,
+        letter: &DeadLetterRecord,
+        handed_over: Result<DeliveryFuture, String>,
+    ) -> Result<(), String> {
         let error = match handed_over?.await {
             Ok(Ok(_)) => return Ok(()),
             Ok(Err((error, _))) => error,
@@ -247,7 +259,7 @@ impl<'a> Run<'a> {
         Err(self.topic.cluster.explain(&error, Some(&letter.origin)).text)
     }
 
-    fn hand_over(&self, letter: &Letter) -> Result<DeliveryFuture, String> {
+    fn hand_over(&self, letter: &DeadLetterRecord) -> Result<DeliveryFuture, String> {
         let origin = &letter.origin;
         if letter.is_stub() {
             let place = letter.death.as_ref().map_or_else(
@@ -256,11 +268,11 @@ impl<'a> Run<'a> {
             );
             return Err(format!(
                 "it is a stub, because the record was too large for the dead-letter topic; the record is {place}, as long as \
-                 brokers keep it: mend its handler and set the group back to it with kafka-consumer-groups.sh, then leave \
+                 brokers keep it: fix its handler and set the group back to it with kafka-consumer-groups.sh, then leave \
                  the stub out by naming offsets"
             ));
         }
-        let Some(target) = self.sight.topic(origin) else {
+        let Some(target) = self.metadata.topic(origin) else {
             return Err(format!(
                 "there is no topic {origin}; create it with `posthaste topics apply` or kafka-topics.sh"
             ));
@@ -287,8 +299,8 @@ impl<'a> Run<'a> {
         let offsets = self
             .offsets()
             .map_err(|error| self.topic.cluster.explain(&error, None))?;
-        let guard = Arc::clone(&self.guard);
-        let committed = tokio::task::spawn_blocking(move || guard.commit(&offsets)).await;
+        let lock = Arc::clone(&self.lock);
+        let committed = tokio::task::spawn_blocking(move || lock.commit(&offsets)).await;
         let error = match committed {
             Ok(Ok(())) => return Ok(()),
             Ok(Err(error)) => error,
@@ -325,21 +337,21 @@ impl<'a> Run<'a> {
             return Ok(());
         }
         // What a successor has written since must not be followed by what we knew.
-        if !self.guard.holds() {
+        if !self.lock.is_held() {
             return Err(self.displaced());
         }
         let text = marker::write(&self.progress);
         let first = self.topic.partitions.first().copied().unwrap_or_default();
         let mark = Header {
-            key: MARKER,
+            key: MARKER_HEADER,
             value: Some("1"),
         };
         let record = FutureRecord::to(&self.topic.name)
             .partition(first)
-            .key(MARKER)
+            .key(MARKER_HEADER)
             .payload(&text)
             .headers(OwnedHeaders::new().insert(mark));
-        let written = self.producer.send(record, ROOM).await;
+        let written = self.producer.send(record, QUEUE_TIMEOUT).await;
         let delivery = written.map_err(|(error, _)| self.topic.cluster.explain(&error, Some(&self.topic.name)))?;
         // The marker is not a letter that waits.
         let mut progress = self.progress[&first].clone();
@@ -349,8 +361,8 @@ impl<'a> Run<'a> {
 }
 
 /// The letters of each key in their order. One without a key is alone.
-fn lanes<'l>(letters: &[&'l Letter]) -> Vec<VecDeque<&'l Letter>> {
-    let mut lanes: Vec<VecDeque<&Letter>> = Vec::new();
+fn lanes<'l>(letters: &[&'l DeadLetterRecord]) -> Vec<VecDeque<&'l DeadLetterRecord>> {
+    let mut lanes: Vec<VecDeque<&DeadLetterRecord>> = Vec::new();
     let mut by_key = HashMap::new();
     for letter in letters {
         let next = lanes.len();

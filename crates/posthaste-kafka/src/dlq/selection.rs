@@ -1,6 +1,6 @@
 //! Which letters are meant.
 
-use super::letter::Letter;
+use super::record::DeadLetterRecord;
 
 /// Which letters are meant: those that meet all of these. The default is every letter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub struct Selection {
 
 impl Selection {
     /// Whether a letter is meant, whatever the limit.
-    pub fn includes(&self, letter: &Letter) -> bool {
+    pub fn includes(&self, letter: &DeadLetterRecord) -> bool {
         let is = |wanted: &Option<String>, found: Option<&str>| {
             let same = |wanted: &String| found == Some(wanted.as_str());
             wanted.as_ref().is_none_or(same)

@@ -5,7 +5,7 @@ use rdkafka::error::KafkaError;
 use serde::Serialize;
 
 use super::error::DlqError;
-use super::letter::Letter;
+use super::record::DeadLetterRecord;
 use super::selection::Selection;
 use super::topic::{DeadLetterTopic, bounds, names, partitions_of};
 use crate::cluster::Cluster;
@@ -23,16 +23,16 @@ pub struct Summary {
 }
 
 /// Topics that are looked at in one go. Each takes a client of its own, since each has a group of its own.
-const AT_ONCE: usize = 16;
+const MAX_CONCURRENT_TOPICS: usize = 16;
 
 /// All dead-letter topics of a cluster, by name.
 pub async fn summaries(connection: &Connection) -> Result<Vec<Summary>, DlqError> {
     let cluster = Cluster::connect(connection)?;
-    let sight = cluster.look().await?;
+    let metadata = cluster.fetch_metadata().await?;
     let mut summaries = Vec::new();
     let mut filled = Vec::new();
-    for name in names(&sight) {
-        let partitions = partitions_of(&name, &sight);
+    for name in names(&metadata) {
+        let partitions = partitions_of(&name, &metadata);
         let bounds = bounds(&cluster, &name, &partitions).await?;
         if bounds.values().all(|(low, high)| low == high) {
             let (open, oldest) = (0, None);
@@ -45,10 +45,10 @@ pub async fn summaries(connection: &Connection) -> Result<Vec<Summary>, DlqError
             filled.push(name);
         }
     }
-    for some in filled.chunks(AT_ONCE) {
+    for some in filled.chunks(MAX_CONCURRENT_TOPICS) {
         let mut looking = tokio::task::JoinSet::new();
         for name in some {
-            let topic = DeadLetterTopic::seen(connection, name, &sight)?;
+            let topic = DeadLetterTopic::seen(connection, name, &metadata)?;
             looking.spawn(async move { topic.summary().await });
         }
         while let Some(looked) = looking.join_next().await {
@@ -77,7 +77,7 @@ impl DeadLetterTopic {
         Ok(Summary {
             topic: self.name.clone(),
             open,
-            oldest: oldest.first().and_then(Letter::time),
+            oldest: oldest.first().and_then(DeadLetterRecord::time),
         })
     }
 }

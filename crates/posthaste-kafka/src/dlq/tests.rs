@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use rdkafka::producer::{FutureProducer, FutureRecord};
 
-use super::replay::Run;
+use super::replay::ReplaySession;
 use super::*;
 use crate::topics::{self, DeclaredTopics};
 
@@ -47,7 +47,7 @@ async fn came_back(connection: &Connection, topic: &DeadLetterTopic) -> BTreeMap
 async fn a_crash_between_sending_and_recording_repeats_letters_and_loses_none() {
     let Some(connection) = cluster() else { return };
     let topic = with_letters(&connection, 3).await;
-    let run = Run::begin(&topic, topic.producer().unwrap()).await.unwrap();
+    let run = ReplaySession::begin(&topic, topic.producer().unwrap()).await.unwrap();
     let letters = topic.letters(&Selection::default()).await.unwrap();
     let (done, failure) = run.send(&letters.iter().take(2).collect::<Vec<_>>()).await;
     assert_eq!((done.len(), failure), (2, None));
@@ -64,8 +64,8 @@ async fn a_crash_between_sending_and_recording_repeats_letters_and_loses_none() 
 async fn who_was_taken_for_dead_cannot_record() {
     let Some(connection) = cluster() else { return };
     let topic = with_letters(&connection, 3).await;
-    let mut halted = Run::begin(&topic, topic.producer().unwrap()).await.unwrap();
-    halted.guard.leave();
+    let mut halted = ReplaySession::begin(&topic, topic.producer().unwrap()).await.unwrap();
+    halted.lock.leave();
     assert_eq!(topic.replay(&Selection::default(), |_| {}).await.unwrap().letters, 3);
     let error = halted.record(0, super::progress::Progress::at(1)).await.unwrap_err();
     assert!(matches!(error, DlqError::Displaced { .. }), "{error}");

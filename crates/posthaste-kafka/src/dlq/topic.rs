@@ -9,19 +9,19 @@ use rdkafka::error::KafkaError;
 use rdkafka::{Offset, TopicPartitionList};
 
 use super::error::DlqError;
-use super::letter::Letter;
+use super::group::group_of;
 use super::marker;
 use super::progress::Progress;
 use super::reader::{Page, Reader};
-use super::replay::group_of;
+use super::record::DeadLetterRecord;
 use super::selection::Selection;
-use crate::cluster::{Cluster, Sight, Witness};
+use crate::cluster::{Cluster, ClusterMetadata, ErrorRecorder};
 use crate::connection::Connection;
 use crate::dead_letter;
 use crate::error::Explanation;
 
 /// Records of one page.
-pub(super) const PAGE: usize = 100;
+pub(super) const PAGE_SIZE: usize = 100;
 
 /// A dead-letter topic.
 #[derive(Clone)]
@@ -29,7 +29,7 @@ pub struct DeadLetterTopic {
     pub(super) cluster: Cluster,
     pub(super) name: String,
     pub(super) partitions: Vec<i32>,
-    /// The client reads one stretch at a time.
+    /// The client reads one range at a time.
     reading: Arc<Mutex<()>>,
 }
 
@@ -41,15 +41,15 @@ impl fmt::Debug for DeadLetterTopic {
     }
 }
 
-pub(super) fn names(sight: &Sight) -> Vec<String> {
-    let topics = sight.topics.iter().map(|topic| topic.name.clone());
+pub(super) fn names(metadata: &ClusterMetadata) -> Vec<String> {
+    let topics = metadata.topics.iter().map(|topic| topic.name.clone());
     let mut names: Vec<_> = topics.filter(|name| dead_letter::origin_of(name).is_some()).collect();
     names.sort();
     names
 }
 
-pub(super) fn partitions_of(topic: &str, sight: &Sight) -> Vec<i32> {
-    let seen = sight.topic(topic).into_iter().flat_map(|topic| &topic.partitions);
+pub(super) fn partitions_of(topic: &str, metadata: &ClusterMetadata) -> Vec<i32> {
+    let seen = metadata.topic(topic).into_iter().flat_map(|topic| &topic.partitions);
     let mut partitions: Vec<_> = seen.map(|partition| partition.id).collect();
     partitions.sort_unstable();
     partitions
@@ -62,27 +62,27 @@ pub(super) async fn bounds(
     partitions: &[i32],
 ) -> Result<BTreeMap<i32, (i64, i64)>, DlqError> {
     let (topic, partitions) = (topic.to_owned(), partitions.to_vec());
-    let asked = cluster.ask(move |client, timeout| {
+    let answer = cluster.query(move |client, timeout| {
         let bounds = partitions
             .iter()
             .map(|partition| Ok((*partition, client.fetch_watermarks(&topic, *partition, timeout)?)));
         bounds.collect::<Result<_, KafkaError>>()
     });
-    Ok(asked.await?)
+    Ok(answer.await?)
 }
 
 impl DeadLetterTopic {
     /// The topic with this name, which need not end in `.dlq`.
     pub async fn open(connection: &Connection, topic: &str) -> Result<Self, DlqError> {
-        let sight = Cluster::connect(connection)?.look().await?;
-        Self::seen(connection, topic, &sight)
+        let metadata = Cluster::connect(connection)?.fetch_metadata().await?;
+        Self::seen(connection, topic, &metadata)
     }
 
-    pub(super) fn seen(connection: &Connection, topic: &str, sight: &Sight) -> Result<Self, DlqError> {
-        if sight.topic(topic).is_none() {
+    pub(super) fn seen(connection: &Connection, topic: &str, metadata: &ClusterMetadata) -> Result<Self, DlqError> {
+        if metadata.topic(topic).is_none() {
             return Err(DlqError::NoSuchTopic {
                 topic: topic.to_owned(),
-                known: names(sight),
+                known: names(metadata),
             });
         }
         let settings = [
@@ -94,7 +94,7 @@ impl DeadLetterTopic {
         Ok(Self {
             cluster: Cluster::connect_with(connection, &settings)?,
             name: topic.to_owned(),
-            partitions: partitions_of(topic, sight),
+            partitions: partitions_of(topic, metadata),
             reading: Arc::default(),
         })
     }
@@ -115,7 +115,7 @@ impl DeadLetterTopic {
     }
 
     /// Letters, by partition and offset.
-    pub async fn letters(&self, selection: &Selection) -> Result<Vec<Letter>, DlqError> {
+    pub async fn letters(&self, selection: &Selection) -> Result<Vec<DeadLetterRecord>, DlqError> {
         self.ensure_partition(selection.partition)?;
         let bounds = self.bounds().await?;
         let progress = self.progress(&bounds).await?;
@@ -132,9 +132,9 @@ impl DeadLetterTopic {
             let found = self.read(partition, (from, high), move |reader| {
                 let mut found = Vec::new();
                 while found.len() < left
-                    && let Some(page) = reader.page(PAGE)?
+                    && let Some(page) = reader.page(PAGE_SIZE)?
                 {
-                    let marked = page.letters.into_iter().map(|letter| Letter {
+                    let marked = page.letters.into_iter().map(|letter| DeadLetterRecord {
                         replayed: done.includes(letter.offset),
                         ..letter
                     });
@@ -149,7 +149,7 @@ impl DeadLetterTopic {
     }
 
     /// The letter at an offset.
-    pub async fn letter(&self, partition: i32, offset: i64) -> Result<Letter, DlqError> {
+    pub async fn letter(&self, partition: i32, offset: i64) -> Result<DeadLetterRecord, DlqError> {
         self.ensure_partition(Some(partition))?;
         let bounds = self.bounds().await?;
         let (low, high) = bounds.get(&partition).copied().unwrap_or_default();
@@ -170,7 +170,7 @@ impl DeadLetterTopic {
             .and_then(|page: Page| page.letters.into_iter().next())
             .ok_or(missing)?;
         let replayed = self.progress(&bounds).await?[&partition].includes(offset);
-        Ok(Letter { replayed, ..letter })
+        Ok(DeadLetterRecord { replayed, ..letter })
     }
 
     /// Refuses a partition that the topic does not have: nothing in it would look like nothing to do.
@@ -207,7 +207,7 @@ impl DeadLetterTopic {
 
     async fn committed(&self) -> Result<BTreeMap<i32, Progress>, DlqError> {
         let (topic, partitions) = (self.name.clone(), self.partitions.clone());
-        let asked = self.cluster.ask(move |client, timeout| {
+        let answer = self.cluster.query(move |client, timeout| {
             let mut wanted = TopicPartitionList::new();
             for partition in &partitions {
                 wanted.add_partition(&topic, *partition);
@@ -223,17 +223,17 @@ impl DeadLetterTopic {
             }
             Ok(found)
         });
-        Ok(asked.await?)
+        Ok(answer.await?)
     }
 
     /// What the last marker says, for when the cluster has forgotten the group's offsets.
     async fn last_marker(&self, bounds: &BTreeMap<i32, (i64, i64)>) -> Result<BTreeMap<i32, Progress>, DlqError> {
-        let Some((partition, stretch)) = bounds.first_key_value() else {
+        let Some((partition, range)) = bounds.first_key_value() else {
             return Ok(BTreeMap::new());
         };
-        let found = self.read(*partition, *stretch, |reader| {
+        let found = self.read(*partition, *range, |reader| {
             let mut last = None;
-            while let Some(page) = reader.page(PAGE)? {
+            while let Some(page) = reader.page(PAGE_SIZE)? {
                 last = page.marker.or(last);
             }
             Ok(last)
@@ -241,18 +241,18 @@ impl DeadLetterTopic {
         Ok(found.await?.and_then(|text| marker::read(&text)).unwrap_or_default())
     }
 
-    /// Reads a stretch of a partition, away from the threads that must not wait.
+    /// Reads a range of a partition on a thread that may block.
     pub(super) async fn read<T: Send + 'static>(
         &self,
         partition: i32,
-        stretch: (i64, i64),
+        range: (i64, i64),
         read: impl FnOnce(&mut Reader<'_>) -> Result<T, Explanation> + Send + 'static,
     ) -> Result<T, DlqError> {
         let topic = self.clone();
         let reading = tokio::task::spawn_blocking(move || {
             let _one_at_a_time = topic.reading.lock();
-            let client: &BaseConsumer<Witness> = topic.cluster.client();
-            let mut reader = Reader::open(client, topic.cluster.connection(), &topic.name, partition, stretch)?;
+            let client: &BaseConsumer<ErrorRecorder> = topic.cluster.client();
+            let mut reader = Reader::open(client, topic.cluster.connection(), &topic.name, partition, range)?;
             read(&mut reader)
         });
         let read = reading

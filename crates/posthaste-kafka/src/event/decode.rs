@@ -4,43 +4,13 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
-use posthaste_core::envelope::attribute_name;
+use posthaste_core::envelope::{ReceivedEvent, attribute_name};
 use posthaste_core::message::Headers;
 use rdkafka::message::{BorrowedHeaders, Headers as _};
-use thiserror::Error;
 
-use super::{CONTENT_TYPE, PREFIX, ReceivedEvent, STRUCTURED, structured};
-
-/// A record that is no event.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum DecodeError {
-    /// A tombstone.
-    #[error("the record has no value; it is a tombstone, not an event")]
-    NoPayload,
-    /// An attribute that every event has is not there.
-    #[error("{name} is missing; the producer must set it")]
-    Missing {
-        /// The header, or the member in structured mode.
-        name: String,
-    },
-    /// An attribute has a value that cannot be read.
-    #[error("{name} = {value:?}: {reason}")]
-    Malformed {
-        /// The header, or the member in structured mode.
-        name: String,
-        /// What stands there.
-        value: String,
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// Structured mode in another format than JSON.
-    #[error("content-type = {0:?}: only {STRUCTURED} is understood of the structured formats")]
-    UnknownFormat(String),
-    /// Structured mode whose JSON cannot be read.
-    #[error("the record's value is not an event in the JSON event format: {0}")]
-    Json(#[from] serde_json::Error),
-}
+use super::error::DecodeError;
+use super::format::{CONTENT_TYPE, PREFIX, STRUCTURED};
+use super::structured;
 
 /// The event of a record, in binary or in structured mode.
 pub fn decode(headers: Option<&BorrowedHeaders>, payload: Option<&[u8]>) -> Result<ReceivedEvent, DecodeError> {

@@ -8,7 +8,7 @@ use posthaste_core::envelope::{Envelope, attribute_name};
 use rdkafka::message::{Header, OwnedHeaders};
 use thiserror::Error;
 
-use super::{CONTENT_TYPE, Format, PREFIX, STRUCTURED, is_taken};
+use super::format::{CONTENT_TYPE, Format, PREFIX, STRUCTURED, is_taken};
 
 /// A message as a record.
 #[derive(Debug)]

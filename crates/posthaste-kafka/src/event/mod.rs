@@ -12,73 +12,16 @@
 
 mod decode;
 mod encode;
+mod error;
+mod format;
 mod structured;
 
-use bytes::Bytes;
-use chrono::{DateTime, Utc};
-use posthaste_core::message::Headers;
-use serde::{Deserialize, Serialize};
+pub use posthaste_core::envelope::ReceivedEvent;
 
-pub use self::decode::{DecodeError, decode};
+pub use self::decode::decode;
 pub use self::encode::{EncodeError, Encoded, encode, key};
-
-/// The header with the media type.
-pub const CONTENT_TYPE: &str = "content-type";
-
-/// What the names of attributes begin with in binary mode.
-pub const PREFIX: &str = "ce_";
-
-/// The media type of structured mode.
-pub const STRUCTURED: &str = "application/cloudevents+json";
-
-/// How an event becomes a record.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Format {
-    /// Attributes as headers, the payload as it is.
-    #[default]
-    Binary,
-    /// Attributes and payload in one JSON object.
-    Structured,
-}
-
-/// An event as it came out of Kafka.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ReceivedEvent {
-    /// Identity of the event, the same at every delivery.
-    pub id: String,
-    /// `{company}.{domain}.{action}.v{n}`.
-    pub event_type: String,
-    /// The service that spoke.
-    pub source: Option<String>,
-    /// What the event is about, in the words of `CloudEvents`. Posthaste writes the aggregate id.
-    pub subject: Option<String>,
-    /// Kind of thing the event is about.
-    pub aggregate_type: Option<String>,
-    /// Which one of them.
-    pub aggregate_id: Option<String>,
-    /// The key in whose order it was delivered.
-    pub ordering_key: Option<String>,
-    /// Whose event it is.
-    pub tenant: Option<String>,
-    /// When it was enqueued.
-    pub time: Option<DateTime<Utc>>,
-    /// Media type of the payload.
-    pub content_type: Option<String>,
-    /// Everything else: the producer's headers and further extension attributes. Headers that are no text are left out.
-    pub headers: Headers,
-    /// The body.
-    pub payload: Bytes,
-}
-
-/// Whether a header's own name is one that readers take for something else.
-fn is_taken(name: &str) -> bool {
-    let begins_with = |prefix: &str| {
-        name.get(..prefix.len())
-            .is_some_and(|start| start.eq_ignore_ascii_case(prefix))
-    };
-    name.eq_ignore_ascii_case(CONTENT_TYPE) || begins_with(PREFIX) || begins_with(crate::dead_letter::PREFIX)
-}
+pub use self::error::DecodeError;
+pub use self::format::{CONTENT_TYPE, Format, PREFIX, STRUCTURED};
 
 #[cfg(test)]
 mod tests;

@@ -9,7 +9,7 @@ use posthaste_core::envelope::is_json;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::DecodeError;
+use super::error::DecodeError;
 
 /// The attributes and the payload of an event.
 pub(super) fn read(json: &[u8]) -> Result<(BTreeMap<String, String>, Bytes), DecodeError> {

@@ -1,12 +1,13 @@
 use std::collections::BTreeMap;
 
-use chrono::TimeZone;
+use chrono::{DateTime, TimeZone, Utc};
 use cloudevents::{AttributesReader, Data, EventBuilder, EventBuilderV10};
 use posthaste_core::Message;
 use posthaste_core::validate::{Limits, TypeNameRule, validate};
 use proptest::prelude::*;
 use rdkafka::message::{Header, Headers as _, OwnedHeaders};
 
+use super::format::is_taken;
 use super::*;
 
 const TRACE: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";

@@ -10,17 +10,17 @@ use rdkafka::admin::{
 };
 use rdkafka::error::RDKafkaErrorCode as Code;
 
-use super::TopicsError;
 use super::compare::{FoundConfig, FoundTopic, differences};
+use super::error::TopicsError;
 use super::plan::{Plan, PlannedTopic, TopicState};
 use super::refusal::{refusal, unwritable};
 use super::spec::{DeclaredTopics, WantedTopic};
-use crate::cluster::{Cluster, SeenTopic, Sight, Witness};
+use crate::cluster::{Cluster, ClusterMetadata, ErrorRecorder, TopicMetadata};
 use crate::connection::Connection;
 
 /// Plans and applies declared topics on one cluster.
 pub struct TopicAdmin {
-    pub(super) admin: AdminClient<Witness>,
+    pub(super) admin: AdminClient<ErrorRecorder>,
     pub(super) cluster: Cluster,
 }
 
@@ -36,7 +36,7 @@ impl TopicAdmin {
     /// A client for this cluster. Nothing is sent yet.
     pub fn new(connection: &Connection) -> Result<Self, TopicsError> {
         let config = connection.client_config(&[])?;
-        let admin = config.create_with_context(Witness::default());
+        let admin = config.create_with_context(ErrorRecorder::default());
         Ok(Self {
             admin: admin.map_err(crate::InvalidConnection::from)?,
             cluster: Cluster::connect(connection)?,
@@ -53,10 +53,11 @@ impl TopicAdmin {
     }
 
     pub(super) async fn compare(&self, wanted: Vec<WantedTopic>) -> Result<Vec<PlannedTopic>, TopicsError> {
-        let sight = self.cluster.look().await?;
-        let (there, missing): (Vec<_>, Vec<_>) = wanted.iter().partition(|wanted| sight.topic(&wanted.name).is_some());
-        let found = self.found(&there, &sight).await?;
-        let mut refusals = self.refusals(&missing, &sight).await?;
+        let metadata = self.cluster.fetch_metadata().await?;
+        let (there, missing): (Vec<_>, Vec<_>) =
+            wanted.iter().partition(|wanted| metadata.topic(&wanted.name).is_some());
+        let found = self.found(&there, &metadata).await?;
+        let mut refusals = self.refusals(&missing, &metadata).await?;
         let planned = wanted.iter().map(|wanted| {
             let state = match found.get(&wanted.name) {
                 None => TopicState::Create {
@@ -80,11 +81,18 @@ impl TopicAdmin {
     }
 
     /// The topics that are there, as they are.
-    async fn found(&self, there: &[&WantedTopic], sight: &Sight) -> Result<BTreeMap<String, FoundTopic>, TopicsError> {
+    async fn found(
+        &self,
+        there: &[&WantedTopic],
+        metadata: &ClusterMetadata,
+    ) -> Result<BTreeMap<String, FoundTopic>, TopicsError> {
         let names: Vec<&str> = there.iter().map(|wanted| wanted.name.as_str()).collect();
         let mut configs = self.configs(&names).await?;
-        let topics = sight.topics.iter().filter(|topic| names.contains(&topic.name.as_str()));
-        let found = topics.map(|topic: &SeenTopic| {
+        let topics = metadata
+            .topics
+            .iter()
+            .filter(|topic| names.contains(&topic.name.as_str()));
+        let found = topics.map(|topic: &TopicMetadata| {
             let replicas = topic.partitions.iter().map(|partition| partition.replicas).min();
             let found = FoundTopic {
                 partitions: topic.partitions.len(),
@@ -123,17 +131,21 @@ impl TopicAdmin {
     }
 
     /// Why the cluster would not create these, by name: it is asked to check without doing it.
-    async fn refusals(&self, missing: &[&WantedTopic], sight: &Sight) -> Result<BTreeMap<String, String>, TopicsError> {
+    async fn refusals(
+        &self,
+        missing: &[&WantedTopic],
+        metadata: &ClusterMetadata,
+    ) -> Result<BTreeMap<String, String>, TopicsError> {
         if missing.is_empty() {
             return Ok(BTreeMap::new());
         }
-        let default_replicas = self.default_replicas(sight).await;
+        let default_replicas = self.default_replicas(metadata).await;
         let checked = self.create(missing, &options().validate_only(true)).await?;
         let refused = checked.into_iter().zip(missing).filter_map(|(result, wanted)| {
             let reason = match result {
-                // Somebody has just made it: what there is to say of it is said when it can be seen.
+                // It has just been created: its state is reported once it can be seen.
                 Ok(_) | Err((_, Code::TopicAlreadyExists)) => unwritable(wanted, default_replicas),
-                Err((_, code)) => Some(refusal(code, wanted, sight.brokers.len())),
+                Err((_, code)) => Some(refusal(code, wanted, metadata.brokers.len())),
             };
             Some((wanted.name.clone(), reason?))
         });
@@ -141,8 +153,8 @@ impl TopicAdmin {
     }
 
     /// How many copies a topic has that does not ask for a number, if the cluster tells.
-    async fn default_replicas(&self, sight: &Sight) -> Option<u32> {
-        let broker = ResourceSpecifier::Broker(*sight.brokers.first()?);
+    async fn default_replicas(&self, metadata: &ClusterMetadata) -> Option<u32> {
+        let broker = ResourceSpecifier::Broker(*metadata.brokers.first()?);
         let described = self.describe(&[broker]).await.ok()?;
         let entry = described.first()?.get("default.replication.factor")?;
         entry.value.as_deref()?.parse().ok()
@@ -167,12 +179,12 @@ impl TopicAdmin {
 }
 
 /// How long a cluster that answers may take to look or to change: replicas are created and leaders chosen meanwhile.
-const CHANGE_WITHIN: Duration = Duration::from_secs(30);
+const ADMIN_TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(super) fn options() -> AdminOptions {
     AdminOptions::new()
-        .request_timeout(Some(CHANGE_WITHIN))
-        .operation_timeout(Some(CHANGE_WITHIN))
+        .request_timeout(Some(ADMIN_TIMEOUT))
+        .operation_timeout(Some(ADMIN_TIMEOUT))
 }
 
 fn new_topic(wanted: &WantedTopic) -> NewTopic<'_> {

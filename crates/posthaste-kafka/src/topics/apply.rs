@@ -7,8 +7,8 @@ use rdkafka::admin::{AlterConfig, NewPartitions, ResourceSpecifier};
 use rdkafka::error::RDKafkaErrorCode as Code;
 use tokio::time::Instant;
 
-use super::TopicsError;
 use super::admin::{TopicAdmin, options};
+use super::error::TopicsError;
 use super::plan::{Change, Difference, Plan, PlannedTopic, TopicState};
 use super::refusal::refusal;
 use super::report::{Applied, Outcome, Report};
@@ -36,14 +36,14 @@ impl ApplyOptions {
     }
 }
 
-/// How long the brokers may take to agree on what was changed.
-const SETTLING: Duration = Duration::from_secs(15);
+/// Timeout until the brokers agree on what was changed.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(15);
 
-const PAUSE: Duration = Duration::from_millis(100);
+const SETTLE_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 impl TopicAdmin {
     /// Creates what is missing and changes what differs, and returns when the brokers have it. Deletes nothing; a topic
-    /// that somebody else creates at the same time is no failure. Applied again, it does nothing.
+    /// that another client creates at the same time is no failure. Applied again, it does nothing.
     pub async fn apply(&self, plan: &Plan, may: ApplyOptions) -> Result<Report, TopicsError> {
         let mut outcomes = self.create_missing(plan).await?;
         for topic in &plan.topics {
@@ -80,7 +80,7 @@ impl TopicAdmin {
                 Ok(_) => Outcome::Created,
                 Err((_, Code::TopicAlreadyExists)) => Outcome::CreatedByOthers,
                 Err((_, code)) => Outcome::Failed {
-                    reason: refusal(code, wanted, self.cluster.look().await?.brokers.len()),
+                    reason: refusal(code, wanted, self.cluster.fetch_metadata().await?.brokers.len()),
                 },
             };
             outcomes.insert(wanted.name.clone(), outcome);
@@ -137,7 +137,7 @@ impl TopicAdmin {
         mut outcomes: BTreeMap<String, Outcome>,
         may: ApplyOptions,
     ) -> Result<Report, TopicsError> {
-        let deadline = Instant::now() + SETTLING;
+        let deadline = Instant::now() + SETTLE_TIMEOUT;
         loop {
             let wanted = plan.topics.iter().map(|topic| topic.wanted.clone()).collect();
             let now = self.compare(wanted).await?;
@@ -155,7 +155,7 @@ impl TopicAdmin {
                     topics: applied.collect(),
                 });
             }
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(SETTLE_POLL_INTERVAL).await;
         }
     }
 
@@ -166,13 +166,13 @@ impl TopicAdmin {
         outcomes: &BTreeMap<String, Outcome>,
         may: ApplyOptions,
     ) -> Result<Vec<(String, String)>, TopicsError> {
-        let sight = self.cluster.look().await?;
+        let metadata = self.cluster.fetch_metadata().await?;
         let reason = |topic: &PlannedTopic| match outcomes.get(&topic.topic)? {
             Outcome::Failed { .. } | Outcome::Untouched => None,
             _ if matches!(topic.state, TopicState::Create { .. }) => {
                 Some("it was created but cannot be seen; see the brokers' logs".to_owned())
             }
-            _ if sight
+            _ if metadata
                 .topic(&topic.topic)
                 .is_none_or(|seen| seen.partitions.iter().any(|p| !p.has_leader)) =>
             {

@@ -21,6 +21,7 @@
 mod admin;
 mod apply;
 mod compare;
+mod error;
 mod plan;
 mod refusal;
 mod report;
@@ -32,41 +33,15 @@ mod validate;
 #[cfg(test)]
 mod tests;
 
-use thiserror::Error;
-
 pub use self::admin::TopicAdmin;
 pub use self::apply::ApplyOptions;
+pub use self::error::TopicsError;
 pub use self::plan::{Change, Difference, Plan, PlannedTopic, TopicState};
 pub use self::report::{Applied, Outcome, Report};
 pub use self::retention::Retention;
 pub use self::spec::{DeclaredTopics, TopicSpec, WantedTopic};
 pub use self::validate::InvalidTopics;
-use crate::connection::{Connection, InvalidConnection};
-use crate::error::Explanation;
-
-/// Why topics could not be planned or applied.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum TopicsError {
-    /// The declaration cannot work.
-    #[error(transparent)]
-    Declared(#[from] InvalidTopics),
-    /// The connection's settings cannot work.
-    #[error(transparent)]
-    Connection(#[from] InvalidConnection),
-    /// The cluster cannot be asked.
-    #[error("{}", .0.text)]
-    Cluster(Explanation),
-    /// Some topic could not be created or changed.
-    #[error("{0}")]
-    Refused(String),
-}
-
-impl From<Explanation> for TopicsError {
-    fn from(explanation: Explanation) -> Self {
-        Self::Cluster(explanation)
-    }
-}
+use crate::connection::Connection;
 
 /// Creates and changes topics as declared, for a program that brings its topics along.
 ///

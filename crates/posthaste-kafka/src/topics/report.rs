@@ -30,7 +30,7 @@ pub struct Applied {
 pub enum Outcome {
     /// It was created.
     Created,
-    /// It was to be created, and somebody else did it first.
+    /// It was to be created, and another client did it first.
     CreatedByOthers,
     /// These were changed.
     Changed {

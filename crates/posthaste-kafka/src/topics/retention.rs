@@ -12,7 +12,7 @@ use serde::de::{Deserialize, Deserializer, Error, Unexpected};
 pub enum Retention {
     /// At least this long.
     For(Duration),
-    /// Until somebody deletes them.
+    /// Until they are deleted.
     Forever,
 }
 

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use rdkafka::admin::ResourceSpecifier;
 
-use super::TopicsError;
 use super::admin::TopicAdmin;
 use super::compare::FoundConfig;
+use super::error::TopicsError;
 use super::spec::{MAX_BYTES, WantedTopic, with_room};
-use crate::cluster::Sight;
+use crate::cluster::ClusterMetadata;
 use crate::dead_letter;
 
 impl TopicAdmin {
@@ -22,11 +22,11 @@ impl TopicAdmin {
         if !wanted.iter().any(|topic| open(topic).is_some()) {
             return Ok(());
         }
-        let sight = self.cluster.look().await?;
+        let metadata = self.cluster.fetch_metadata().await?;
         let there = wanted.iter().map(|topic| topic.name.as_str());
-        let there: Vec<&str> = there.filter(|name| sight.topic(name).is_some()).collect();
+        let there: Vec<&str> = there.filter(|name| metadata.topic(name).is_some()).collect();
         let configs = self.configs(&there).await?;
-        let default = self.default_limit(&sight).await;
+        let default = self.default_limit(&metadata).await;
         let limit = |topic: &str| configs.get(topic).map_or(default, in_force);
         for topic in wanted.iter_mut() {
             let Some(origin) = open(topic) else { continue };
@@ -42,8 +42,8 @@ impl TopicAdmin {
     }
 
     /// What a topic takes that does not ask for a limit of its own, if the cluster tells.
-    async fn default_limit(&self, sight: &Sight) -> Option<u32> {
-        let broker = ResourceSpecifier::Broker(*sight.brokers.first()?);
+    async fn default_limit(&self, metadata: &ClusterMetadata) -> Option<u32> {
+        let broker = ResourceSpecifier::Broker(*metadata.brokers.first()?);
         let described = self.describe(&[broker]).await.ok()?;
         let entry = described.first()?.get("message.max.bytes")?;
         entry.value.as_deref()?.parse().ok()

@@ -143,11 +143,13 @@ pub(super) const MIN_INSYNC: &str = "min.insync.replicas";
 pub(super) const MAX_BYTES: &str = "max.message.bytes";
 
 /// Above what the error and the other headers of a dead letter can take.
-const ROOM_FOR_HEADERS: u32 = 16 * 1024;
+const DEAD_LETTER_HEADER_BYTES: u32 = 16 * 1024;
 
 /// What a dead-letter topic must take, given what its topic takes.
 pub(super) fn with_room(bytes: u32) -> u32 {
-    bytes.saturating_add(ROOM_FOR_HEADERS).min(i32::MAX.unsigned_abs())
+    bytes
+        .saturating_add(DEAD_LETTER_HEADER_BYTES)
+        .min(i32::MAX.unsigned_abs())
 }
 
 fn merged(defaults: &BTreeMap<String, String>, own: &BTreeMap<String, String>) -> BTreeMap<String, String> {

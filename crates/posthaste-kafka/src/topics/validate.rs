@@ -22,7 +22,7 @@ pub struct InvalidTopics {
 }
 
 /// Kafka's own limit.
-const LONGEST_NAME: usize = 249;
+const MAX_NAME_LENGTH: usize = 249;
 
 impl DeclaredTopics {
     /// Checks what can be known without a cluster.
@@ -52,9 +52,9 @@ impl DeclaredTopics {
 fn check_name(name: &str, dlq: bool) -> Result<(), String> {
     let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     let longest = if dlq {
-        LONGEST_NAME - dead_letter::topic_for("").len()
+        MAX_NAME_LENGTH - dead_letter::topic_for("").len()
     } else {
-        LONGEST_NAME
+        MAX_NAME_LENGTH
     };
     if name.is_empty() || name == "." || name == ".." {
         return Err("is no name for a topic; use letters, digits, `.`, `_` and `-`".to_owned());

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use comfy_table::{ContentArrangement, Table, presets};
-use posthaste_kafka::dlq::{self, Letter, Selection, Summary};
+use posthaste_kafka::dlq::{self, DeadLetterRecord, Selection, Summary};
 
 use super::selection::Which;
 use super::view::{View, shortened, time};
@@ -82,7 +82,7 @@ fn print_topics(summaries: &[Summary], json: bool) -> anyhow::Result<()> {
 }
 
 /// Letters, one per row.
-pub(super) fn table(letters: &[Letter]) -> Table {
+pub(super) fn table(letters: &[DeadLetterRecord]) -> Table {
     let several = letters.iter().any(|letter| letter.partition != 0);
     let offset = if several { "PARTITION:OFFSET" } else { "OFFSET" };
     let mut table = plain(&[offset, "TIME", "ID", "TYPE", "KEY", "ATTEMPTS", "STATE", "ERROR"]);

@@ -6,7 +6,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use chrono::{DateTime, Utc};
 use posthaste_kafka::dead_letter;
-use posthaste_kafka::dlq::Letter;
+use posthaste_kafka::dlq::DeadLetterRecord;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
@@ -65,7 +65,7 @@ impl<'a> Bytes<'a> {
 }
 
 impl<'a> View<'a> {
-    pub(super) fn of(topic: &'a str, letter: &'a Letter) -> Self {
+    pub(super) fn of(topic: &'a str, letter: &'a DeadLetterRecord) -> Self {
         let death = letter.death.as_ref();
         Self {
             topic,
@@ -95,7 +95,7 @@ impl<'a> View<'a> {
     }
 }
 
-pub(super) fn state(letter: &Letter) -> &'static str {
+pub(super) fn state(letter: &DeadLetterRecord) -> &'static str {
     if letter.replayed { "replayed" } else { "open" }
 }
 
@@ -116,7 +116,7 @@ pub(super) fn shortened(text: &str) -> String {
 }
 
 /// Everything about a letter.
-pub(super) fn text(topic: &str, letter: &Letter) -> String {
+pub(super) fn text(topic: &str, letter: &DeadLetterRecord) -> String {
     let mut text = String::new();
     let mut line = |name: &str, value: &str| {
         writeln!(text, "{name:<10} {value}").expect("a String takes all that is written");
