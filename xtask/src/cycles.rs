@@ -12,7 +12,12 @@ use crate::workspace;
 pub(crate) const MEND: &str = "move what two files need of each other to a third, below both";
 
 /// The crates that are held to it.
-const CRATES: [&str; 2] = ["posthaste-consumer", "posthaste-kafka"];
+const CRATES: [&str; 4] = [
+    "posthaste-consumer",
+    "posthaste-kafka",
+    "posthaste-publishers",
+    "posthaste-relay",
+];
 
 /// A module by the names that lead to it; none for the root.
 type Module = Vec<String>;

@@ -8,8 +8,8 @@ use futures::future::join_all;
 use posthaste_core::publisher::{Batch, Capabilities, Delivery, Outcome, PublishError, Publisher, Report};
 use posthaste_core::{Message, MessageId};
 
-use crate::config::InvalidOption;
 use crate::each::caught;
+use crate::options::InvalidOption;
 use crate::routed::Routed;
 use crate::routing::Route;
 
@@ -84,9 +84,10 @@ impl<P: Publisher, F: Fn(&Message) -> bool + Send + Sync + 'static> Publisher fo
     async fn publish(&self, batch: Batch, report: Report) {
         let mut wanted = Vec::with_capacity(batch.deliveries.len());
         for delivery in &batch.deliveries {
-            match (self.wanted)(&delivery.message) {
-                true => wanted.push(delivery.clone()),
-                false => report.delivered(delivery.message.id),
+            if (self.wanted)(&delivery.message) {
+                wanted.push(delivery.clone());
+            } else {
+                report.delivered(delivery.message.id);
             }
         }
         if !wanted.is_empty() {
@@ -176,10 +177,9 @@ impl FanOut {
 impl Publisher for FanOut {
     async fn publish(&self, batch: Batch, report: Report) {
         if self.0.is_empty() {
-            batch
-                .deliveries
-                .iter()
-                .for_each(|delivery| report.delivered(delivery.message.id));
+            for delivery in &batch.deliveries {
+                report.delivered(delivery.message.id);
+            }
             return;
         }
         let answers = Arc::new(Answers::new(&batch.deliveries, self.0.len(), report));
@@ -196,7 +196,7 @@ impl Publisher for FanOut {
     }
 
     fn capabilities(&self) -> Capabilities {
-        let all = self.0.iter().map(|publisher| publisher.capabilities());
+        let all = self.0.iter().map(Publisher::capabilities);
         all.reduce(Capabilities::and).unwrap_or_default()
     }
 
@@ -209,7 +209,7 @@ impl Publisher for FanOut {
     }
 
     async fn close(&self) {
-        join_all(self.0.iter().map(|publisher| publisher.close())).await;
+        join_all(self.0.iter().map(Publisher::close)).await;
     }
 }
 

@@ -20,6 +20,7 @@ mod lanes;
 mod lines;
 #[cfg(feature = "log")]
 pub mod log;
+pub mod options;
 pub mod pace;
 pub mod rounds;
 pub mod routed;
@@ -33,7 +34,7 @@ mod turn;
 pub use adapters::PublisherExt;
 #[cfg(feature = "callback")]
 pub use callback::Callback;
-pub use config::{InvalidOption, PublisherConfig, PublisherContext, PublisherOptions};
+pub use config::PublisherConfig;
 pub use each::{EachMessage, PublishOne};
 #[cfg(feature = "file")]
 pub use file::{FileError, FileOptions, FilePublisher};
@@ -43,6 +44,7 @@ pub use http::{HttpFormat, HttpOptions, HttpPublisher, HttpUrl};
 pub use kafka::{KafkaOptions, KafkaPublisher};
 #[cfg(feature = "log")]
 pub use log::{LogLevel, LogOptions, LogPublisher};
+pub use options::{InvalidOption, PublisherContext, PublisherOptions};
 pub use pace::Pace;
 pub use rounds::{InRounds, PublishRound};
 pub use routed::{Routed, Routes};

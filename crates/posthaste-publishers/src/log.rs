@@ -7,8 +7,8 @@ use posthaste_core::publisher::{Batch, Capabilities, Delivery, LaneOrder, Publis
 use serde::Deserialize;
 use tracing::Level;
 
-use crate::config::{InvalidOption, PublisherContext, PublisherOptions};
 use crate::lanes::LaneReport;
+use crate::options::{InvalidOption, PublisherContext, PublisherOptions};
 
 /// Writes each message to the program's log, as an event of `tracing` with the target `posthaste::message`.
 ///

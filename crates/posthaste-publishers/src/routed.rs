@@ -8,8 +8,8 @@ use futures::future::join_all;
 use posthaste_core::Message;
 use posthaste_core::publisher::{Batch, Capabilities, Delivery, ErrorScope, Outcome, PublishError, Publisher, Report};
 
-use crate::config::InvalidOption;
 use crate::each::caught;
+use crate::options::InvalidOption;
 use crate::routing::Route;
 
 /// Which messages go to which of several publishers.

@@ -7,8 +7,8 @@ use async_trait::async_trait;
 use posthaste_core::publisher::{Batch, Capabilities, LaneOrder, PublishError, Publisher, Report};
 use serde::Deserialize;
 
-use crate::config::{InvalidOption, PublisherContext, PublisherOptions};
 use crate::lines::{BrokenOff, LineSink, publish_lines};
+use crate::options::{InvalidOption, PublisherContext, PublisherOptions};
 
 /// Prints each message as one line of JSON, for a person or a program behind a pipe to read.
 ///

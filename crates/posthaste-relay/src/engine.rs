@@ -11,6 +11,7 @@ use crate::guard::destinations::Destinations;
 use crate::guard::in_flight::InFlight;
 use crate::guard::lead::Lead;
 use crate::guard::refusals::Refusals;
+use crate::guard::silence::Silence;
 use crate::guard::unclaimable::Unclaimable;
 use crate::upkeep::health::Health;
 use crate::upkeep::supervisor::Supervisor;
@@ -29,6 +30,7 @@ pub(crate) struct Engine {
     pub(crate) unclaimable: Unclaimable,
     pub(crate) circuit: Arc<Circuit>,
     pub(crate) destinations: Destinations,
+    pub(crate) silence: Silence,
     pub(crate) lead: Arc<Lead>,
     pub(crate) doorbell: LocalDoorbell,
     pub(crate) totals: Totals,

@@ -9,5 +9,6 @@ pub(crate) mod in_flight;
 pub(crate) mod lead;
 pub(crate) mod lease;
 pub(crate) mod refusals;
+pub(crate) mod silence;
 pub(crate) mod timed;
 pub(crate) mod unclaimable;

@@ -18,6 +18,7 @@ use crate::guard::circuit::Circuit;
 use crate::guard::destinations::Destinations;
 use crate::guard::lead::Lead;
 use crate::guard::refusals::Refusals;
+use crate::guard::silence::Silence;
 use crate::guard::timed::TimedStore;
 use crate::guard::unclaimable::Unclaimable;
 use crate::path::settle::{self, WaitFor};
@@ -93,7 +94,7 @@ impl Relay {
         self.run(Until::Idle).await
     }
 
-    async fn run(self, until: Until) -> Result<RelayReport, RelayError> {
+    async fn run(mut self, until: Until) -> Result<RelayReport, RelayError> {
         self.config.validate()?;
         let store: Arc<dyn RelayStore> = Arc::new(TimedStore::new(self.store, self.config.store_timeout));
         let requirements = store.requirements();
@@ -107,6 +108,7 @@ impl Relay {
             Err(error) => tracing::warn!(%error, "the outbox could not be checked; trying to serve it all the same"),
             Ok(()) => {}
         }
+        self.config.keep_to(&self.publisher.capabilities());
         let engine = Arc::new(Engine {
             requirements,
             store,
@@ -122,6 +124,7 @@ impl Relay {
                 self.config.max_in_flight,
                 &self.config.scope.namespace,
             ),
+            silence: Silence::new(self.config.max_in_flight),
             lead: Arc::new(Lead::new(&self.config)),
             config: self.config,
             doorbell: self.doorbell,
@@ -135,7 +138,14 @@ impl Relay {
             worker = %engine.worker.as_uuid(), publisher = engine.publisher.name(),
             namespace = engine.config.scope.namespace, "relay started"
         );
+        let publisher = Arc::clone(&engine.publisher);
         let ended = run_loops(engine, until).await;
+        if timeout(CLOSE_TIMEOUT, publisher.close()).await.is_err() {
+            tracing::warn!(
+                "the publisher {} did not close within {CLOSE_TIMEOUT:?}",
+                publisher.name()
+            );
+        }
         match &ended {
             Ok(report) => report.tell(),
             Err(RelayError::BrokerAway { report, .. } | RelayError::Unsettled { report }) => report.tell(),
@@ -144,6 +154,9 @@ impl Relay {
         ended
     }
 }
+
+/// How long a publisher may take to close.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 async fn run_loops(engine: Arc<Engine>, until: Until) -> Result<RelayReport, RelayError> {
     let background = CancellationToken::new();

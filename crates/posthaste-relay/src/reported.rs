@@ -1,6 +1,7 @@
 //! A claimed message as the engine remembers it, and what became of it.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -19,6 +20,8 @@ pub(crate) struct InFlightMessage {
     pub(crate) key: Option<String>,
     /// See [`stream_of`].
     pub(crate) stream: u64,
+    /// Where it goes, if the publisher says so beforehand.
+    pub(crate) destination: Option<Arc<str>>,
     pub(crate) attempts: u32,
     /// The row's own limit, or the policy's.
     pub(crate) max_attempts: u32,
@@ -36,6 +39,7 @@ impl InFlightMessage {
             topic: message.topic.clone(),
             key: message.ordering_key.clone(),
             stream: stream_of(message),
+            destination: None,
             attempts: claimed.attempts,
             max_attempts: claimed.max_attempts.unwrap_or(retry.max_attempts),
             version: claimed.version,

@@ -3,6 +3,7 @@
 use anyhow::Context;
 use posthaste::TableMap;
 use posthaste::mysql::MySqlStore;
+use posthaste::publishers::http::DiscordOptions;
 use posthaste::publishers::{HttpFormat, HttpOptions, HttpPublisher, HttpUrl, LogPublisher};
 use posthaste::relay::{Relay, RelayConfig};
 use posthaste::sql::table::Shipped;
@@ -30,9 +31,9 @@ pub fn relay(pool: MySqlPool, webhook: Option<HttpUrl>, config: RelayConfig) -> 
 }
 
 fn notification(url: HttpUrl) -> HttpOptions {
-    let mut options = HttpOptions::new(url).format(HttpFormat::Discord);
-    options.discord.username = Some("Donations".to_owned());
-    options.discord.title = "{payload.guest} gave {payload.amount} points".to_owned();
-    options.discord.text = "to {payload.admin}".to_owned();
-    options
+    let notification = DiscordOptions::default()
+        .username("Donations")
+        .title("{payload.guest} gave {payload.amount} points")
+        .text("to {payload.admin}");
+    HttpOptions::new(url).format(HttpFormat::Discord).discord(notification)
 }

@@ -53,7 +53,7 @@ pub fn load(origin: &Origin) -> Result<Config, Problem> {
 
 /// Reads all settings. Those of publishers are read by their kind, which their type alone would not do with errors that
 /// name the field.
-pub(super) fn extract(figment: &Figment) -> Result<Config, figment::Error> {
+pub(super) fn extract(figment: &Figment) -> Result<Config, Box<figment::Error>> {
     let mut config: Config = figment.extract()?;
     config.named = publisher::read(figment)?;
     Ok(config)

@@ -27,7 +27,7 @@ const KIND: &str = "kind";
 const NAME: &str = "name";
 
 /// Reads `publisher`, or each of `publishers`; none of both is no publisher.
-pub(super) fn read(figment: &Figment) -> Result<Vec<NamedPublisher>, figment::Error> {
+pub(super) fn read(figment: &Figment) -> Result<Vec<NamedPublisher>, Box<figment::Error>> {
     let one = figment.find_value("publisher").ok();
     let many = figment.find_value("publishers").ok();
     match (one, many) {
@@ -55,7 +55,7 @@ pub(super) fn read(figment: &Figment) -> Result<Vec<NamedPublisher>, figment::Er
     }
 }
 
-fn read_one(mut table: Dict, path: &str) -> Result<NamedPublisher, figment::Error> {
+fn read_one(mut table: Dict, path: &str) -> Result<NamedPublisher, Box<figment::Error>> {
     let name = table.remove(NAME);
     let Some(kind) = table.remove(KIND) else {
         return Err(without_kind(&table, path));
@@ -75,7 +75,9 @@ fn read_one(mut table: Dict, path: &str) -> Result<NamedPublisher, figment::Erro
         }
         Err(NoSuchKind::Unknown) => {
             let unknown = Kind::UnknownVariant(kind.to_owned(), PublisherConfig::KINDS);
-            return Err(figment::Error::from(unknown).with_path(&format!("{path}.{KIND}")));
+            return Err(Box::new(
+                figment::Error::from(unknown).with_path(&format!("{path}.{KIND}")),
+            ));
         }
         Err(_) => {
             let product = if kind == "kafka" { "Kafka" } else { kind };
@@ -100,7 +102,7 @@ fn read_one(mut table: Dict, path: &str) -> Result<NamedPublisher, figment::Erro
 }
 
 /// What to say of settings that do not say which publisher they are for.
-fn without_kind(table: &Dict, path: &str) -> figment::Error {
+fn without_kind(table: &Dict, path: &str) -> Box<figment::Error> {
     let known: Vec<&'static str> = PublisherConfig::KINDS
         .iter()
         .flat_map(|kind| known_settings(kind))
@@ -115,7 +117,7 @@ fn without_kind(table: &Dict, path: &str) -> figment::Error {
                 }
             }
             let unknown = Kind::UnknownField(key.clone(), Box::leak(all.into_boxed_slice()));
-            figment::Error::from(unknown).with_path(path)
+            Box::new(figment::Error::from(unknown).with_path(path))
         }
         (None, Some(error)) => error,
         (None, None) => missing("", KIND, path),
@@ -123,7 +125,7 @@ fn without_kind(table: &Dict, path: &str) -> figment::Error {
 }
 
 /// What to say of a setting that a publisher cannot be without.
-fn missing(kind: &str, field: &str, path: &str) -> figment::Error {
+fn missing(kind: &str, field: &str, path: &str) -> Box<figment::Error> {
     let reason = match field {
         "path" => format!("the {kind} publisher needs one, such as {path}.path = \"events.jsonl\""),
         "url" => {
@@ -140,7 +142,7 @@ fn missing(kind: &str, field: &str, path: &str) -> figment::Error {
 }
 
 /// What to say of a setting that was given although it is for another publisher.
-fn of_another_kind(table: &Dict, path: &str, kind: Option<&str>) -> Option<figment::Error> {
+fn of_another_kind(table: &Dict, path: &str, kind: Option<&str>) -> Option<Box<figment::Error>> {
     let own = kind.map(known_settings).unwrap_or_default();
     let misplaced = table.keys().find(|key| !own.contains(&key.as_str()))?;
     let others: Vec<&str> = PublisherConfig::KINDS
@@ -169,25 +171,25 @@ fn known_settings(kind: &str) -> Vec<&'static str> {
 struct Table<'a>(&'a Dict);
 
 impl Settings for Table<'_> {
-    type Error = figment::Error;
+    type Error = Box<figment::Error>;
 
-    fn read<T: DeserializeOwned>(&self) -> Result<T, figment::Error> {
-        Value::from(self.0.clone()).deserialize()
+    fn read<T: DeserializeOwned>(&self) -> Result<T, Box<figment::Error>> {
+        Ok(Value::from(self.0.clone()).deserialize()?)
     }
 }
 
-fn table(value: Value, path: &str) -> Result<Dict, figment::Error> {
+fn table(value: Value, path: &str) -> Result<Dict, Box<figment::Error>> {
     value.into_dict().ok_or_else(|| error(path, "must be a table"))
 }
 
 /// The same error, of a setting below `path`.
-fn below(path: &str, mut error: figment::Error) -> figment::Error {
+fn below(path: &str, mut error: Box<figment::Error>) -> Box<figment::Error> {
     error.path.splice(0..0, path.split('.').map(str::to_owned));
     error
 }
 
-fn error(path: &str, reason: &str) -> figment::Error {
-    figment::Error::from(reason.to_owned()).with_path(path)
+fn error(path: &str, reason: &str) -> Box<figment::Error> {
+    Box::new(figment::Error::from(reason.to_owned()).with_path(path))
 }
 
 impl NamedPublisher {

@@ -15,9 +15,9 @@
 pub struct Capabilities {
     /// How the order of a lane is kept.
     pub order: LaneOrder,
-    /// The most messages of one call of `publish`; the relay divides larger claims.
+    /// The most messages that it wants at once; the relay claims no more at a time.
     pub max_batch: Option<usize>,
-    /// The most bytes of payload of one call of `publish`; a single larger message goes alone.
+    /// The most bytes of payload that may be with the publisher at a time; a single larger message goes alone.
     pub max_bytes: Option<u64>,
     /// The most messages that may be with the publisher at a time, in all calls together.
     pub max_in_flight: Option<u32>,
@@ -45,14 +45,14 @@ impl Capabilities {
         }
     }
 
-    /// Asks for calls of at most so many messages; 0 counts as 1.
+    /// Asks for at most so many messages at once; 0 counts as 1.
     #[must_use]
     pub fn max_batch(mut self, messages: usize) -> Self {
         self.max_batch = Some(messages.max(1));
         self
     }
 
-    /// Asks for calls of at most so many bytes of payload.
+    /// Asks for at most so many bytes of payload at a time.
     #[must_use]
     pub fn max_bytes(mut self, bytes: u64) -> Self {
         self.max_bytes = Some(bytes);

@@ -8,7 +8,8 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{FileError, FileOptions};
+use super::error::{FileError, directory};
+use super::options::FileOptions;
 
 /// Another process may keep the lock for ever, and a relay that only waited could say nothing, nor be stopped.
 const LOCK_WITHIN: Duration = Duration::from_secs(5);
@@ -92,14 +93,6 @@ fn ends_within_a_line(file: &mut File) -> io::Result<bool> {
     let mut last = [0];
     file.read_exact(&mut last)?;
     Ok(last != *b"\n")
-}
-
-/// Where the file's name is kept.
-pub(super) fn directory(path: &Path) -> &Path {
-    match path.parent() {
-        Some(parent) if parent != Path::new("") => parent,
-        _ => Path::new("."),
-    }
 }
 
 /// A new file's name is durable only once its directory is.

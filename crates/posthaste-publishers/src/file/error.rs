@@ -16,7 +16,7 @@ pub struct FileError {
 }
 
 fn remedy(path: &Path, error: &io::Error) -> String {
-    let directory = super::append::directory(path).display();
+    let directory = directory(path).display();
     match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => format!("create the directory {directory}"),
         io::ErrorKind::PermissionDenied => format!("let this process write to the file and to {directory}"),
@@ -25,5 +25,13 @@ fn remedy(path: &Path, error: &io::Error) -> String {
         io::ErrorKind::IsADirectory | io::ErrorKind::InvalidInput => "give the path of a plain file".to_owned(),
         io::ErrorKind::WouldBlock => "end that process, or choose another path".to_owned(),
         _ => "check the path and the disk".to_owned(),
+    }
+}
+
+/// Where the file's name is kept.
+pub(super) fn directory(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if parent != Path::new("") => parent,
+        _ => Path::new("."),
     }
 }

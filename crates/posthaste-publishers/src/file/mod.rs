@@ -12,6 +12,7 @@ use posthaste_core::publisher::{Batch, Capabilities, LaneOrder, PublishError, Pu
 pub use self::error::FileError;
 pub use self::options::FileOptions;
 use crate::lines::{BrokenOff, LineSink, publish_lines};
+use crate::options::{InvalidOption, PublisherContext, PublisherOptions};
 
 /// Appends each message as one line of JSON to a file, and reports it delivered once the disk has it.
 ///
@@ -30,6 +31,19 @@ impl FilePublisher {
     pub fn open(options: FileOptions) -> Result<Self, FileError> {
         append::append(&options, Vec::new)?;
         Ok(Self(Arc::new(Mutex::new(options))))
+    }
+}
+
+impl PublisherOptions for FileOptions {
+    fn validate(&self, _: &PublisherContext) -> Result<(), InvalidOption> {
+        Ok(())
+    }
+
+    fn build(self, _: &PublisherContext) -> Result<Arc<dyn Publisher>, InvalidOption> {
+        let path = self.path.clone();
+        let opened = FilePublisher::open(self);
+        let publisher = opened.map_err(|error| InvalidOption::new("path", path.display(), error.to_string()))?;
+        Ok(Arc::new(publisher))
     }
 }
 

@@ -1,13 +1,8 @@
 //! The file publisher's settings.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 
-use posthaste_core::Publisher;
 use serde::{Deserialize, Serialize};
-
-use super::FilePublisher;
-use crate::config::{InvalidOption, PublisherContext, PublisherOptions};
 
 /// Which file, and how surely.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,19 +31,6 @@ impl FileOptions {
     pub fn fsync(mut self, fsync: bool) -> Self {
         self.fsync = fsync;
         self
-    }
-}
-
-impl PublisherOptions for FileOptions {
-    fn validate(&self, _: &PublisherContext) -> Result<(), InvalidOption> {
-        Ok(())
-    }
-
-    fn build(self, _: &PublisherContext) -> Result<Arc<dyn Publisher>, InvalidOption> {
-        let path = self.path.clone();
-        let opened = FilePublisher::open(self);
-        let publisher = opened.map_err(|error| InvalidOption::new("path", format!("{path:?}"), error.to_string()))?;
-        Ok(Arc::new(publisher))
     }
 }
 

@@ -17,7 +17,7 @@ use super::connector::{Route, connector};
 use super::options::HttpOptions;
 use super::secret::Secret;
 use super::url::HttpUrl;
-use crate::config::InvalidOption;
+use crate::options::InvalidOption;
 
 /// Connections to one receiver, kept open between requests.
 #[derive(Clone, Debug)]

@@ -19,7 +19,7 @@ use tower_service::Service;
 
 use super::options::TlsOptions;
 use super::url::HttpUrl;
-use crate::config::InvalidOption;
+use crate::options::InvalidOption;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 

@@ -11,7 +11,7 @@ use super::format::{DiscordOptions, HttpFormat};
 use super::secret::Secret;
 use super::sign::Signer;
 use super::url::HttpUrl;
-use crate::config::{InvalidOption, PublisherContext};
+use crate::options::{InvalidOption, PublisherContext};
 use crate::template::Template;
 
 /// Where events are posted, and how.
@@ -162,6 +162,13 @@ impl HttpOptions {
         self
     }
 
+    /// What a notification says.
+    #[must_use]
+    pub fn discord(mut self, notification: DiscordOptions) -> Self {
+        self.discord = notification;
+        self
+    }
+
     /// How many requests are on their way at a time.
     #[must_use]
     pub fn concurrency(mut self, requests: usize) -> Self {
@@ -211,6 +218,10 @@ impl HttpOptions {
         }
         if self.batch.max_messages == 0 {
             return Err(InvalidOption::new("batch.max_messages", 0, "must be above 0"));
+        }
+        if self.discord != DiscordOptions::default() && self.format != HttpFormat::Discord {
+            let remedy = "is for format = \"discord\"; set it, or leave these settings out";
+            return Err(InvalidOption::new("discord", "{ … }", remedy));
         }
         if self.batch != BatchOptions::default() && self.format != HttpFormat::Batch {
             let remedy = "is for format = \"batch\"; set it, or leave these settings out";

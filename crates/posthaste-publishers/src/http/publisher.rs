@@ -18,8 +18,8 @@ use super::client::Client;
 use super::format::{HttpFormat, Writer};
 use super::options::HttpOptions;
 use super::sign::Signer;
-use crate::config::{InvalidOption, PublisherContext, PublisherOptions};
 use crate::each::{EachMessage, PublishOne};
+use crate::options::{InvalidOption, PublisherContext, PublisherOptions};
 use crate::rounds::{InRounds, PublishRound};
 use crate::template::Template;
 use crate::turn::Turns;
@@ -57,6 +57,7 @@ impl HttpPublisher {
     /// # Errors
     ///
     /// Names the setting that cannot work.
+    #[expect(clippy::needless_pass_by_value, reason = "as all publishers take theirs")]
     pub fn new(options: HttpOptions) -> Result<Self, InvalidOption> {
         options.validate()?;
         let turns = Arc::new(Turns::new(
@@ -65,7 +66,7 @@ impl HttpPublisher {
         ));
         let poster = Arc::new(Poster {
             client: Client::new(&options)?,
-            writer: Writer::new(&options)?,
+            writer: Writer::new(options.format, &options.discord)?,
             signer: options.signer()?,
             headers: options.header_templates()?,
             to: match options.format {

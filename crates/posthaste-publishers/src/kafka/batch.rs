@@ -7,7 +7,7 @@ use posthaste_core::MessageId;
 use posthaste_core::publisher::{Outcome, PublishError, Receipt, Report};
 use tokio::sync::Notify;
 
-use super::producer::Role;
+use super::role::Role;
 
 /// How a message ended.
 #[derive(Clone, Debug)]

@@ -14,7 +14,7 @@ use rdkafka::producer::{DeliveryResult, NoCustomPartitioner, ProducerContext};
 
 use super::batch::{End, Ongoing};
 use super::options::UnknownTopic;
-use super::producer::Role;
+use super::role::Role;
 use super::topics::Topics;
 use super::warmth::Warmth;
 

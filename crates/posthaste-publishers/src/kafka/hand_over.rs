@@ -11,10 +11,10 @@ use rdkafka::message::{Header, Headers as _, OwnedHeaders};
 use rdkafka::producer::BaseRecord;
 
 use super::batch::{End, Ongoing};
+use super::client::KafkaClient;
 use super::context::Ticket;
 use super::options::RecordTimestamp;
 use super::producer::Producer;
-use super::publisher::KafkaPublisher;
 use super::size;
 
 /// How many messages are handed over before other tasks get their turn.
@@ -29,7 +29,7 @@ pub(super) struct Place {
 
 /// Hands the messages of one batch over.
 pub(super) struct Desk<'a> {
-    publisher: &'a KafkaPublisher,
+    publisher: &'a KafkaClient,
     batch: &'a Batch,
     ongoing: &'a Arc<Ongoing>,
     patience: Patience,
@@ -43,7 +43,7 @@ struct Patience {
 }
 
 impl<'a> Desk<'a> {
-    pub(super) fn new(publisher: &'a KafkaPublisher, batch: &'a Batch, ongoing: &'a Arc<Ongoing>) -> Self {
+    pub(super) fn new(publisher: &'a KafkaClient, batch: &'a Batch, ongoing: &'a Arc<Ongoing>) -> Self {
         Self {
             publisher,
             batch,

@@ -5,6 +5,7 @@
 
 mod admin;
 mod batch;
+mod client;
 mod context;
 mod hand_over;
 mod learn;
@@ -12,11 +13,13 @@ mod options;
 mod producer;
 mod publication;
 mod publisher;
+mod role;
 mod route;
 mod size;
 mod topics;
 mod warmth;
 
+pub use self::client::Cluster;
 pub use self::options::{InvalidKafkaOptions, KafkaOptions, RecordTimestamp, UnknownTopic};
 pub use self::producer::wait_for_threads;
-pub use self::publisher::{Cluster, KafkaPublisher};
+pub use self::publisher::KafkaPublisher;

@@ -1,9 +1,7 @@
 //! The Kafka publisher's settings.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use posthaste_core::Publisher;
 use posthaste_kafka::connection::MESSAGE_MAX_BYTES;
 use posthaste_kafka::event::Format;
 use posthaste_kafka::{Connection, InvalidConnection};
@@ -11,8 +9,7 @@ use rdkafka::ClientConfig;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::publisher::KafkaPublisher;
-use crate::config::{InvalidOption, PublisherContext, PublisherOptions};
+use crate::options::{InvalidOption, PublisherContext};
 use crate::routing::Route;
 
 /// Which cluster, and how messages become records.
@@ -157,7 +154,7 @@ impl KafkaOptions {
     }
 
     /// The same, with what the settings around it say.
-    fn within(mut self, context: &PublisherContext) -> Result<Self, InvalidOption> {
+    pub(super) fn within(mut self, context: &PublisherContext) -> Result<Self, InvalidOption> {
         if self.connection.brokers.is_empty() {
             self.connection = context.kafka.clone();
         }
@@ -213,17 +210,6 @@ impl From<InvalidKafkaOptions> for InvalidOption {
             }
             InvalidKafkaOptions::Field { field, value, remedy } => Self::new(field, value, remedy),
         }
-    }
-}
-
-impl PublisherOptions for KafkaOptions {
-    fn validate(&self, context: &PublisherContext) -> Result<(), InvalidOption> {
-        let options = self.clone().within(context)?;
-        options.client_config().map(drop).map_err(Into::into)
-    }
-
-    fn build(self, context: &PublisherContext) -> Result<Arc<dyn Publisher>, InvalidOption> {
-        Ok(Arc::new(KafkaPublisher::new(self.within(context)?)?))
     }
 }
 

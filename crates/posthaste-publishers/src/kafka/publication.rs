@@ -12,9 +12,10 @@ use posthaste_core::publisher::{Batch, Delivery, PublishError, Report};
 use posthaste_kafka::event;
 
 use super::batch::{End, Ongoing};
+use super::client::KafkaClient;
 use super::hand_over::{Desk, Place};
-use super::producer::{Producers, Role};
-use super::publisher::KafkaPublisher;
+use super::producer::Producers;
+use super::role::Role;
 use super::{route, warmth};
 
 /// How long what was taken back may take to be reported.
@@ -24,7 +25,7 @@ const LAST_REPORTS: Duration = Duration::from_secs(5);
 const EXPIRY_SLACK: Duration = Duration::from_secs(3);
 
 pub(super) struct Publication<'a> {
-    publisher: &'a KafkaPublisher,
+    publisher: &'a KafkaClient,
     batch: &'a Batch,
     /// The numbers of each lane's messages within the batch.
     lanes: Vec<Vec<usize>>,
@@ -72,7 +73,7 @@ impl Drop for TakeBack<'_> {
 
 impl<'a> Publication<'a> {
     /// Routes the messages, and learns of their topics what is not known yet.
-    pub(super) async fn begin(publisher: &'a KafkaPublisher, batch: &'a Batch, report: Report) -> Self {
+    pub(super) async fn begin(publisher: &'a KafkaClient, batch: &'a Batch, report: Report) -> Self {
         let (lanes, ids) = lanes(&batch.deliveries);
         let routes = &publisher.options.routes;
         let deliveries = batch.deliveries.iter();

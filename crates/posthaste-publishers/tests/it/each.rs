@@ -61,7 +61,7 @@ async fn a_lane_is_sent_in_order_and_one_at_a_time() {
         .map(|n| message(["a", "b", "c"][n % 3], &format!("{}{}", ["a", "b", "c"][n % 3], n / 3)))
         .collect();
     let outcomes = publish(&publisher, &messages).await;
-    assert!(outcomes.iter().all(|outcome| outcome.is_delivered()));
+    assert!(outcomes.iter().all(Outcome::is_delivered));
     for lane in ["a", "b", "c"] {
         let expected: Vec<String> = (0..10)
             .flat_map(|n| [format!("{lane}{n} begins"), format!("{lane}{n} ends")])

@@ -59,8 +59,8 @@ impl Certificates {
         Self { directory, server }
     }
 
-    fn file(&self, name: &str) -> Option<PathBuf> {
-        Some(self.directory.path().join(name))
+    fn file(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
     }
 }
 
@@ -98,12 +98,12 @@ async fn a_receiver_that_asks_for_a_certificate_is_shown_one() {
         HttpPublisher::new(options).unwrap()
     };
     let known = options(|files, options| {
-        options.tls.ca_file = files.file("ca.pem");
-        options.tls.cert_file = files.file("client.pem");
-        options.tls.key_file = files.file("client.key");
+        options.tls.ca_file = Some(files.file("ca.pem"));
+        options.tls.cert_file = Some(files.file("client.pem"));
+        options.tls.key_file = Some(files.file("client.key"));
     });
     assert_eq!(publish(&known, &[message("", "1")]).await, [Outcome::DELIVERED]);
-    let unknown = options(|files, options| options.tls.ca_file = files.file("ca.pem"));
+    let unknown = options(|files, options| options.tls.ca_file = Some(files.file("ca.pem")));
     let trusting_nobody = options(|_, _| {});
     for publisher in [unknown, trusting_nobody] {
         let outcomes = publish(&publisher, &[message("", "1")]).await;

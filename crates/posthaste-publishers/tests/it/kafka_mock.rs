@@ -237,7 +237,7 @@ async fn a_change_of_leaders_breaks_no_order() {
             !outcomes
                 .iter()
                 .skip_while(|o| o.is_delivered())
-                .any(|o| o.is_delivered())
+                .any(Outcome::is_delivered)
         );
     }
     assert!(sent > 0);

@@ -4,6 +4,7 @@
 
 mod support;
 
+mod adapters;
 #[cfg(feature = "callback")]
 mod callback;
 mod each;
@@ -34,5 +35,6 @@ mod kafka_stops;
 #[cfg(feature = "log")]
 mod log;
 mod rounds;
+mod routed;
 #[cfg(feature = "stdout")]
 mod stdout;

@@ -54,7 +54,7 @@ impl PublishRound for Noted {
 
 fn noted() -> (InRounds<Noted>, Noted) {
     let noted = Noted::default();
-    (InRounds::new(noted.clone()).limits(1, Duration::from_secs(60)), noted)
+    (InRounds::new(noted.clone()).limits(1, Duration::from_mins(1)), noted)
 }
 
 fn unkeyed(payloads: &[&str]) -> Vec<Message> {

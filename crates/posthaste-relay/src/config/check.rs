@@ -3,6 +3,7 @@
 use std::fmt::Debug;
 use std::time::Duration;
 
+use posthaste_core::Capabilities;
 use posthaste_core::breaker::InvalidBreaker;
 use posthaste_core::retry::MAX_DURATION;
 use posthaste_core::store::RelayStore;
@@ -24,6 +25,21 @@ fn check(good: bool, field: &str, value: impl Debug, remedy: &str) -> Result<(),
 }
 
 impl RelayConfig {
+    /// Claims no more at a time, and has no more in flight, than the publisher asks for.
+    pub(crate) fn keep_to(&mut self, capabilities: &Capabilities) {
+        if let Some(max_in_flight) = capabilities.max_in_flight {
+            self.max_in_flight = self.max_in_flight.min(max_in_flight);
+        }
+        if let Some(max_batch) = capabilities.max_batch {
+            self.batch_size = self.batch_size.min(u32::try_from(max_batch).unwrap_or(u32::MAX));
+        }
+        if let Some(max_bytes) = capabilities.max_bytes {
+            self.max_in_flight_bytes = self.max_in_flight_bytes.min(max_bytes);
+        }
+        // Else nothing could be claimed.
+        self.batch_size = self.batch_size.min(self.max_in_flight);
+    }
+
     /// Checks that a table can give what the settings ask for.
     pub fn validate_for(&self, store: &dyn RelayStore) -> Result<(), InvalidConfig> {
         check(

@@ -1,6 +1,6 @@
 //! Verifies a claimed batch and has it published, once or as often as its table asks for.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use posthaste_core::PublishError;
@@ -61,9 +61,11 @@ fn verify(
 ) -> Vec<PendingDelivery> {
     let mut stopped: HashSet<(String, String)> = HashSet::new();
     let mut sound = Vec::with_capacity(messages.len());
+    let mut handed_over: HashMap<Arc<str>, u32> = HashMap::new();
     for claimed in messages {
-        let in_flight = InFlightMessage::new(&claimed, lease.token, &engine.config.retry);
+        let mut in_flight = InFlightMessage::new(&claimed, lease.token, &engine.config.retry);
         let message = claimed.message;
+        in_flight.destination = engine.publisher.destination(&message);
         let lane = message.lane().map(|(topic, key)| (topic.to_owned(), key.to_owned()));
         // A renewal may come in the next moment, and must not let the rest of the lane go ahead.
         let held_back = lane.as_ref().is_some_and(|lane| stopped.contains(lane)) || !lease.may_send(message.id);
@@ -90,7 +92,17 @@ fn verify(
             });
             continue;
         }
-        if !held_back && let Some(held) = engine.destinations.held(in_flight.stream) {
+        let held = match &in_flight.destination {
+            _ if held_back => None,
+            Some(destination) => {
+                let of_batch = handed_over.entry(Arc::clone(destination)).or_default();
+                let held = engine.silence.held(destination, *of_batch);
+                *of_batch += u32::from(held.is_none());
+                held
+            }
+            None => None,
+        };
+        if !held_back && let Some(held) = held.or_else(|| engine.destinations.held(in_flight.stream)) {
             stopped.extend(lane);
             collector.take(Reported::held(in_flight, held.wait, held.reason));
             continue;

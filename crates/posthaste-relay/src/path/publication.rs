@@ -28,6 +28,9 @@ pub(crate) async fn run(engine: &Arc<Engine>, pending: Vec<PendingDelivery>, gat
     let mut deliveries = Vec::with_capacity(pending.len());
     let mut messages = HashMap::with_capacity(pending.len());
     for PendingDelivery { message, delivery } in pending {
+        if let Some(destination) = &message.destination {
+            engine.silence.handed_over(destination);
+        }
         messages.insert(message.id, message);
         deliveries.push(delivery);
     }
@@ -157,6 +160,9 @@ impl Answers {
             destinations, config, ..
         } = &*self.engine;
         let circuit = &self.engine.circuit;
+        if let Some(destination) = &message.destination {
+            self.engine.silence.answered(destination);
+        }
         let finding = destinations.answer(message.stream, pass, &outcome);
         let mut away = self.gate.answer(id, &outcome, finding.answer);
         if let Outcome::Failed(PublishError {
@@ -211,9 +217,20 @@ impl Answers {
 
     /// Reports what the publisher did not.
     fn close(&self, error: &PublishError) {
-        let open: Vec<MessageId> = self.owed().messages.keys().copied().collect();
-        for id in open {
-            self.report(id, Outcome::Failed(error.clone()));
+        let open: Vec<(MessageId, Option<Arc<str>>)> = {
+            let owed = self.owed();
+            let messages = owed.messages.values();
+            messages
+                .map(|message| (message.id, message.destination.clone()))
+                .collect()
+        };
+        for (id, destination) in open {
+            let error = match destination {
+                // That one destination is silent says nothing about the others.
+                Some(destination) if error.kind == ErrorKind::Transport => error.clone().at(destination),
+                _ => error.clone(),
+            };
+            self.report(id, Outcome::Failed(error));
         }
     }
 

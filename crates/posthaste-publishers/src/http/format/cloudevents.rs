@@ -7,7 +7,7 @@ use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use posthaste_core::envelope::Envelope;
 use posthaste_core::publisher::{Delivery, PublishError};
 
-use super::Content;
+use super::content::Content;
 
 /// What the binding has encoded in header values, besides all that is not ASCII.
 const ENCODED: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'%');

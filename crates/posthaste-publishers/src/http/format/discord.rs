@@ -7,9 +7,9 @@ use http::{HeaderMap, HeaderValue};
 use posthaste_core::publisher::Delivery;
 use serde_json::{Value, json};
 
-use super::Content;
+use super::content::Content;
 use super::discord_options::{DiscordOptions, Style, Templates};
-use crate::config::InvalidOption;
+use crate::options::InvalidOption;
 use crate::template::{cut, units};
 
 /// Discord's limits.
@@ -24,7 +24,7 @@ const EMBED: usize = 6_000;
 
 /// What a notification says.
 #[derive(Clone, Debug)]
-pub(in crate::http) struct Notice {
+pub(crate) struct Notice {
     style: Style,
     username: Option<String>,
     templates: Templates,

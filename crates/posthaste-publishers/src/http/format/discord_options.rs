@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::config::InvalidOption;
+use crate::options::InvalidOption;
 use crate::template::Template;
 
 /// What a notification says, for [`HttpFormat::Discord`](super::HttpFormat::Discord).
@@ -67,6 +67,44 @@ const MAX_FIELDS: usize = 25;
 const REFUSED_IN_USERNAMES: [&str; 3] = ["discord", "clyde", "```"];
 
 impl DiscordOptions {
+    /// How a notification looks.
+    #[must_use]
+    pub fn style(mut self, style: Style) -> Self {
+        self.style = style;
+        self
+    }
+
+    /// The name under which notifications appear.
+    #[must_use]
+    pub fn username(mut self, name: impl Into<String>) -> Self {
+        self.username = Some(name.into());
+        self
+    }
+
+    /// The headline, a template.
+    #[must_use]
+    pub fn title(mut self, template: impl Into<String>) -> Self {
+        self.title = template.into();
+        self
+    }
+
+    /// The text, a template.
+    #[must_use]
+    pub fn text(mut self, template: impl Into<String>) -> Self {
+        self.text = template.into();
+        self
+    }
+
+    /// One more value below the text; both are templates.
+    #[must_use]
+    pub fn field(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.fields.push(Field {
+            name: name.into(),
+            value: value.into(),
+        });
+        self
+    }
+
     /// Checks the settings and reads the templates.
     pub(super) fn templates(&self) -> Result<Templates, InvalidOption> {
         let refuse = |field: &str, value: String, remedy: &str| {

@@ -1,18 +1,17 @@
 //! What a request looks like.
 
 mod cloudevents;
+mod content;
 mod discord;
 mod discord_options;
 
-use bytes::Bytes;
-use http::HeaderMap;
 use posthaste_core::publisher::{Delivery, PublishError};
 use serde::{Deserialize, Serialize};
 
+use self::content::Content;
 use self::discord::Notice;
 pub use self::discord_options::{DiscordOptions, Field, Style};
-use super::options::HttpOptions;
-use crate::config::InvalidOption;
+use crate::options::InvalidOption;
 
 /// How events are written into requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,24 +38,13 @@ pub(super) enum Writer {
     Discord(Notice),
 }
 
-/// What goes into a request besides what all of them have.
-#[derive(Debug)]
-pub(super) struct Content {
-    pub(super) headers: HeaderMap,
-    pub(super) body: Bytes,
-}
-
 impl Writer {
-    pub(super) fn new(options: &HttpOptions) -> Result<Self, InvalidOption> {
-        if options.format != HttpFormat::Discord && options.discord != DiscordOptions::default() {
-            let remedy = "is for format = \"discord\"; set it, or leave these settings out";
-            return Err(InvalidOption::new("discord", "{ … }", remedy));
-        }
-        Ok(match options.format {
+    pub(super) fn new(format: HttpFormat, notification: &DiscordOptions) -> Result<Self, InvalidOption> {
+        Ok(match format {
             HttpFormat::Binary => Self::Binary,
             HttpFormat::Structured => Self::Structured,
             HttpFormat::Batch => Self::Batch,
-            HttpFormat::Discord => Self::Discord(Notice::new(&options.discord)?),
+            HttpFormat::Discord => Self::Discord(Notice::new(notification)?),
         })
     }
 

@@ -17,6 +17,7 @@ fn reported(id: MessageId) -> Reported {
         topic: "orders".into(),
         key: None,
         stream: 0,
+        destination: None,
         attempts: 1,
         max_attempts: 10,
         version: None,

@@ -1,0 +1,136 @@
+//! What a publisher keeps of a cluster: its producers, and what is known of topics.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use posthaste_core::publisher::PublishError;
+use rdkafka::ClientConfig;
+use rdkafka::error::KafkaError;
+
+use super::context::Observer;
+use super::learn::Directory;
+use super::options::{InvalidKafkaOptions, KafkaOptions};
+use super::producer::{Producers, Slot};
+use super::role::Role;
+use super::topics::Topics;
+use super::warmth::Warmth;
+
+/// What a cluster says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cluster {
+    /// Its id.
+    pub id: Option<String>,
+    /// Its brokers, as `host:port`.
+    pub brokers: Vec<String>,
+}
+
+/// Everything that publications share.
+pub(super) struct KafkaClient {
+    pub(super) options: KafkaOptions,
+    config: ClientConfig,
+    pub(super) observer: Arc<Observer>,
+    pub(super) topics: Arc<Topics>,
+    pub(super) warmth: Arc<Warmth>,
+    directory: Arc<Directory>,
+    lone: Arc<Slot>,
+    lanes: Arc<Slot>,
+}
+
+impl KafkaClient {
+    /// A publisher with these options. Does not wait for a connection: a relay may start before its broker.
+    pub(super) fn new(options: KafkaOptions) -> Result<Self, InvalidKafkaOptions> {
+        let config = options.client_config()?;
+        let (topics, warmth) = (Arc::default(), Arc::default());
+        let observer = Observer::new(
+            options.unknown_topic,
+            options.effective_answer_within(),
+            &topics,
+            &warmth,
+        );
+        let observer = Arc::new(observer);
+        let slot = |role| {
+            Slot::new(
+                role,
+                &config,
+                &observer,
+                &warmth,
+                &topics,
+                options.effective_answer_within(),
+            )
+        };
+        let (lone, lanes) = (slot(Role::Lone), slot(Role::Lanes));
+        // Settings that are wrong only together show when a client is made of them.
+        lone.producer().map_err(posthaste_kafka::InvalidConnection::from)?;
+        let directory = Directory::new(&config, &observer, &topics, &lone, ask_within(&options));
+        Ok(Self {
+            options,
+            config,
+            observer,
+            topics,
+            warmth,
+            directory,
+            lone,
+            lanes,
+        })
+    }
+
+    /// Asks the cluster who it is; the error says why it cannot be asked.
+    pub(super) async fn cluster(&self) -> Result<Cluster, PublishError> {
+        let failure = |error: &KafkaError| self.observer.failure(error, None);
+        let producer = self.lone.producer().map_err(|error| failure(&error))?;
+        let within = ask_within(&self.options);
+        let asked = tokio::task::spawn_blocking(move || {
+            let client = producer.client();
+            let metadata = client.fetch_metadata(None, within)?;
+            let address = |broker: &rdkafka::metadata::MetadataBroker| format!("{}:{}", broker.host(), broker.port());
+            Ok(Cluster {
+                brokers: metadata.brokers().iter().map(address).collect(),
+                id: client.fetch_cluster_id(within),
+            })
+        });
+        match asked.await {
+            Ok(answer) => answer.map_err(|error| failure(&error)),
+            Err(error) => Err(PublishError::unknown(error.to_string())),
+        }
+    }
+
+    /// Learns of these topics what is not known; returns the error of each that cannot be used.
+    pub(super) async fn learn(&self, topics: BTreeSet<String>) -> HashMap<String, PublishError> {
+        self.directory.learn(topics).await
+    }
+
+    /// The limit of a topic that is below so many bytes, where the size of a message tells its size in a request.
+    pub(super) async fn limit_below(&self, topic: &str, bytes: usize) -> Option<usize> {
+        if self.config.get("compression.type").is_some_and(|codec| codec != "none") {
+            return None;
+        }
+        self.directory.limit_below(topic, bytes).await
+    }
+
+    /// Waits for answers that are on their way, and for the end of the producers' threads; returns whether they have ended.
+    pub(super) async fn close(&self, within: Duration) -> bool {
+        let slots = [Arc::clone(&self.lone), Arc::clone(&self.lanes)];
+        let closing = tokio::task::spawn_blocking(move || {
+            for slot in &slots {
+                slot.close();
+            }
+            slots.iter().all(|slot| slot.wait_until_closed(within))
+        });
+        closing.await.unwrap_or_default()
+    }
+
+    /// The producers for a batch, which may hold several messages of one lane.
+    pub(super) fn producers(&self, several: bool) -> Result<Producers<'_>, KafkaError> {
+        let idempotent = self
+            .config
+            .get("enable.idempotence")
+            .is_some_and(|value| value == "true");
+        Producers::new(&self.lone, (several && idempotent).then_some(&*self.lanes))
+    }
+}
+
+/// How long a question about topics or the cluster may take.
+fn ask_within(options: &KafkaOptions) -> Duration {
+    Duration::from_secs(5).min(options.effective_answer_within() / 4)
+}

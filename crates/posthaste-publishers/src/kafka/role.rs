@@ -1,0 +1,13 @@
+//! What producers are for.
+
+/// What a producer is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    /// For messages that no other one of their lane follows before they are answered. Works as configured, except that it
+    /// gives up a message after `answer_within`: by itself and alone, so that one which no broker takes does not cost the
+    /// others their producer.
+    Lone,
+    /// For lanes with several messages in a batch. Never leaves one out: it tries for ever, and what a broker refuses
+    /// ends it as a whole. How long is waited is for the publisher to say.
+    Lanes,
+}
