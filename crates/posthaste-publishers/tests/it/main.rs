@@ -36,3 +36,4 @@ mod log;
 mod rounds;
 #[cfg(feature = "stdout")]
 mod stdout;
+mod suite;
