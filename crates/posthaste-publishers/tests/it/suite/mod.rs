@@ -12,6 +12,8 @@ mod kafka;
 mod kafka_mock;
 #[cfg(feature = "log")]
 mod log;
+#[cfg(all(feature = "stdout", target_os = "linux"))]
+mod stdout;
 
 use std::sync::Arc;
 
