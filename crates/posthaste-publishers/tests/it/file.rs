@@ -237,11 +237,11 @@ async fn the_topic_of_a_line_is_the_messages_own() {
 
 /// A disk of 64 kB, if this process may mount one.
 #[cfg(target_os = "linux")]
-struct SmallDisk(tempfile::TempDir);
+pub struct SmallDisk(tempfile::TempDir);
 
 #[cfg(target_os = "linux")]
 impl SmallDisk {
-    fn mount() -> Option<Self> {
+    pub fn mount() -> Option<Self> {
         let directory = tempfile::tempdir().unwrap();
         let mounted = std::process::Command::new("mount")
             .args(["-t", "tmpfs", "-o", "size=64k", "posthaste-test"])
@@ -252,6 +252,10 @@ impl SmallDisk {
         }
         eprintln!("skipped: only root may mount a small disk");
         None
+    }
+
+    pub fn path(&self) -> &Path {
+        self.0.path()
     }
 }
 

@@ -38,3 +38,4 @@ mod rounds;
 mod routed;
 #[cfg(feature = "stdout")]
 mod stdout;
+mod suite;

@@ -85,11 +85,33 @@ impl Receiver {
             script: script.into_iter().collect(),
             ..Seen::default()
         }));
-        let app = Router::new().fallback(answer).with_state(Arc::clone(&seen));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Self::serve(listener, seen)
+    }
+
+    /// Another one at the same address, which goes on where this one was when its runtime ended.
+    pub async fn start_again(&self) -> Self {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let listener = loop {
+            match TcpListener::bind(self.address).await {
+                Ok(listener) => break listener,
+                Err(error) => assert!(Instant::now() < deadline, "{error}"),
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        };
+        Self::serve(listener, Arc::clone(&self.seen))
+    }
+
+    fn serve(listener: TcpListener, seen: Arc<Mutex<Seen>>) -> Self {
+        let app = Router::new().fallback(answer).with_state(Arc::clone(&seen));
         let address = listener.local_addr().unwrap();
         let serving = tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
         Self { seen, address, serving }
+    }
+
+    /// The next notification is answered like this.
+    pub fn next(&self, reply: Reply) {
+        self.seen().script.push_back(reply);
     }
 
     /// From now on everything that the script does not answer is answered like this.
