@@ -21,7 +21,7 @@ use clap::Parser;
 use args::Cli;
 
 /// How long threads that are stuck, such as in a write to a full pipe, may delay the end.
-const PATIENCE: Duration = Duration::from_secs(1);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
     #[cfg(feature = "failpoints")]
@@ -32,7 +32,7 @@ fn main() -> ExitCode {
         Err(error) => return failure::report(&error.into()),
     };
     let result = runtime.block_on(commands::run(cli));
-    runtime.shutdown_timeout(PATIENCE);
+    runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
     wiring::farewell();
     match result {
         Ok(()) => ExitCode::SUCCESS,

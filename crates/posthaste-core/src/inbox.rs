@@ -37,12 +37,12 @@ pub enum InboxError<E> {
 pub type Handling<'tx, T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send + 'tx>>;
 
 /// The longest key that an inbox stores as it is, in bytes. The databases' indexes take little more.
-const LONGEST_KEY: usize = 2_000;
+const MAX_KEY_BYTES: usize = 2_000;
 
 /// A key as an inbox stores it: what is too long for an index is stored as its SHA-256. It is never cut, which would make
 /// two keys one and lose an event.
 pub fn stored_key(key: &str) -> Cow<'_, str> {
-    if key.len() <= LONGEST_KEY {
+    if key.len() <= MAX_KEY_BYTES {
         return Cow::Borrowed(key);
     }
     let hash = Sha256::digest(key);
@@ -238,7 +238,7 @@ mod tests {
 
     #[test]
     fn a_long_key_is_hashed_as_a_whole_and_a_short_one_left_alone() {
-        let longest = "k".repeat(LONGEST_KEY);
+        let longest = "k".repeat(MAX_KEY_BYTES);
         assert_eq!(stored_key(&longest), longest);
         let (one, other) = (format!("{longest}1"), format!("{longest}2"));
         assert_ne!(stored_key(&one), stored_key(&other));

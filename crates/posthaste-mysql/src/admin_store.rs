@@ -10,7 +10,7 @@ use posthaste_sql::table::Word;
 use sqlx::Row;
 
 use crate::MySqlStore;
-use crate::claim::MOST_IDS;
+use crate::claim::MAX_IDS;
 use crate::error::store_error;
 use crate::retry::retrying;
 use crate::rows::{ByRole, ids, millis};
@@ -123,7 +123,7 @@ impl MySqlStore {
             &self.map,
         )?;
         let mut changed = Vec::new();
-        for chunk in found.chunks(MOST_IDS) {
+        for chunk in found.chunks(MAX_IDS) {
             let values = [Value::ids(chunk, &self.map)];
             let dead = ids(
                 &self.statements.common.lock_dead.fetch_all(&mut tx, &values).await?,

@@ -20,7 +20,7 @@ use crate::taking::{Taking, is_refusal};
 use crate::{BEGIN, MySqlStore};
 
 /// Most ids of one statement. From a thousand on MariaDB turns a list into a table of its own.
-pub(crate) const MOST_IDS: usize = 512;
+pub(crate) const MAX_IDS: usize = 512;
 
 /// How often others may take all that was found.
 const ROUNDS: usize = 3;
@@ -29,7 +29,7 @@ const ROUNDS: usize = 3;
 const LOCKS: usize = 8;
 
 /// How long a claim waits for its turn.
-const PATIENCE: Duration = Duration::from_secs(5);
+const CLAIM_LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A row that may be taken, and its lane if it must keep an order.
 struct Found {
@@ -58,9 +58,9 @@ impl MySqlStore {
             }
             return claim;
         }
-        let mut session = Session::open(self.pool.acquire().await?, PATIENCE * 2).await?;
+        let mut session = Session::open(self.pool.acquire().await?, CLAIM_LOCK_TIMEOUT * 2).await?;
         let claims = self.claims_of(&request.scope.namespace);
-        let claim = if session.lock(&self.statements, claims, PATIENCE).await? {
+        let claim = if session.lock(&self.statements, claims, CLAIM_LOCK_TIMEOUT).await? {
             self.claim_in(&mut session, request, taking).await
         } else {
             Err(sqlx::Error::AnyDriverError(Box::new(ClaimsLocked)))
@@ -254,9 +254,9 @@ impl MySqlStore {
         let limit = limit as usize;
         let mut ours = HashMap::new();
         let mut rest = found;
-        for _ in 0..LOCKS + limit / MOST_IDS {
+        for _ in 0..LOCKS + limit / MAX_IDS {
             // No more than are wanted: where locks are held while publishing, a row too many would be kept from everybody.
-            let (chunk, later) = rest.split_at(rest.len().min(limit.saturating_sub(ours.len()).min(MOST_IDS)));
+            let (chunk, later) = rest.split_at(rest.len().min(limit.saturating_sub(ours.len()).min(MAX_IDS)));
             if chunk.is_empty() {
                 break;
             }
@@ -303,7 +303,7 @@ impl MySqlStore {
     ) -> sqlx::Result<()> {
         let leases = self.statements.leases.needed()?;
         let fence = self.map.fence(request.worker, request.token);
-        for chunk in chosen.chunks(MOST_IDS) {
+        for chunk in chosen.chunks(MAX_IDS) {
             let values = [
                 Value::ids(chunk, &self.map),
                 request.worker.as_uuid().to_string().into(),
@@ -321,7 +321,7 @@ impl MySqlStore {
         chosen: &[MessageId],
     ) -> sqlx::Result<Vec<ClaimedMessage>> {
         let mut messages = Vec::new();
-        for chunk in chosen.chunks(MOST_IDS) {
+        for chunk in chosen.chunks(MAX_IDS) {
             let values = [Value::ids(chunk, &self.map)];
             for row in self.statements.common.read_claimed.fetch_all(conn, &values).await? {
                 messages.push(self.map.claimed(&ByRole(&row))?);
@@ -357,7 +357,7 @@ impl MySqlStore {
             return Ok(Vec::new());
         };
         let mut values = scope(wanted, max_attempts);
-        values.push(Value::Number(i64::try_from(MOST_IDS).ok()));
+        values.push(Value::Number(i64::try_from(MAX_IDS).ok()));
         let mut died = Vec::new();
         loop {
             let mut found = ids(&attempts.find_exhausted.fetch_all(conn, &values).await?, &self.map)?;
@@ -370,7 +370,7 @@ impl MySqlStore {
             if !locked.is_empty() {
                 self.give_up(conn, &locked).await?;
             }
-            let some_left = locked.len() == found.len() && found.len() == MOST_IDS;
+            let some_left = locked.len() == found.len() && found.len() == MAX_IDS;
             died.extend(locked);
             if !some_left {
                 return Ok(died);
@@ -396,7 +396,7 @@ impl MySqlStore {
         if self.statements.dead_letter.is_none() {
             return Ok(());
         }
-        for chunk in dead.chunks(MOST_IDS) {
+        for chunk in dead.chunks(MAX_IDS) {
             match self.bury_some(conn, chunk).await {
                 Err(error) if number(&error) == Some(DUPLICATE) => {}
                 buried => {

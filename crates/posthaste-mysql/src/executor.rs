@@ -14,7 +14,7 @@ use sqlx::pool::PoolConnection;
 use sqlx::{Executor, MySql, MySqlConnection, Row, Transaction};
 use uuid::Uuid;
 
-use crate::claim::MOST_IDS;
+use crate::claim::MAX_IDS;
 use crate::error::{number, store_error};
 use crate::inbox_store::DUPLICATE;
 use crate::rows::{millis, undecodable};
@@ -47,7 +47,7 @@ impl From<Arc<Statements>> for InsertStatements {
 }
 
 /// Bytes of one statement, about. A server takes 16 MiB or more unless it is told otherwise.
-const MOST_BYTES: usize = 8 << 20;
+const MAX_STATEMENT_BYTES: usize = 8 << 20;
 
 /// New rows, in the form that their table takes.
 #[doc(hidden)]
@@ -195,7 +195,7 @@ impl<'a> OwnRows<'a> {
         let wanted = [json(&keyed)?, caller.as_str().into(), self.dedupe_window_ms.into()];
         dedupe.hold_keys.execute(conn, &wanted).await?;
         let mut holders = HashMap::new();
-        for rows in keyed.chunks(MOST_IDS) {
+        for rows in keyed.chunks(MAX_IDS) {
             let keys = Value::List(
                 rows.iter()
                     .map(|row| Value::Row(row.key().map(Value::Bytes).to_vec()))
@@ -310,7 +310,7 @@ fn batches<'r, 'a>(rows: &'r [NewRow<'a>]) -> Vec<&'r [NewRow<'a>]> {
     let (mut start, mut bytes) = (0, 0);
     for (place, row) in rows.iter().enumerate() {
         bytes += row.size();
-        if bytes > MOST_BYTES && place > start {
+        if bytes > MAX_STATEMENT_BYTES && place > start {
             batches.push(&rows[start..place]);
             (start, bytes) = (place, row.size());
         }

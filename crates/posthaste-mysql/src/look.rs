@@ -16,7 +16,7 @@ const USUAL_PER_ROW: u32 = 8;
 const READ_PER_ROW: i64 = 16;
 
 /// Most lanes that are passed over. Each row that is read is compared with them.
-const MOST_LANES: usize = 256;
+const MAX_LANES: usize = 256;
 
 /// One look. A lane of which nothing can be taken, because it is in flight or its head waits, is passed over by the
 /// next one: so a key with a large backlog does not hide what lies behind.
@@ -57,7 +57,7 @@ impl Look {
     /// Reads more rows, and far more where lanes are passed over: of these at first few are looked at.
     pub(crate) fn go_further(&mut self) {
         let (read, see) = match self.passed_over.len() {
-            0 | MOST_LANES.. => (4, 4),
+            0 | MAX_LANES.. => (4, 4),
             _ => (16, 2),
         };
         self.read = self.read.saturating_mul(read).min(self.most.unwrap_or(i64::MAX));
@@ -72,7 +72,7 @@ impl Look {
 
     /// How many more lanes can be passed over.
     pub(crate) fn room(&self) -> i64 {
-        i64::try_from(MOST_LANES.saturating_sub(self.passed_over.len())).unwrap_or(0)
+        i64::try_from(MAX_LANES.saturating_sub(self.passed_over.len())).unwrap_or(0)
     }
 
     pub(crate) fn pass_over(&mut self, topic: String, key: String) {
@@ -149,7 +149,7 @@ mod tests {
         for n in 0..300 {
             look.pass_over("t".into(), n.to_string());
         }
-        assert_eq!((look.room(), look.passed_over.len()), (0, MOST_LANES));
+        assert_eq!((look.room(), look.passed_over.len()), (0, MAX_LANES));
         look.go_further();
         assert_eq!((look.read, look.see), (32_000, 4_000));
     }

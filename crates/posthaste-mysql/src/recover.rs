@@ -7,7 +7,7 @@ use posthaste_core::store::{Halving, RecoverRequest, Recovered, SearchDeadline};
 use sqlx::{Connection, MySqlConnection, Row};
 
 use crate::MySqlStore;
-use crate::claim::{MOST_IDS, scope};
+use crate::claim::{MAX_IDS, scope};
 use crate::error::store_error;
 use crate::rows::{id, ids, millis};
 use crate::statement::Value;
@@ -31,7 +31,7 @@ impl MySqlStore {
         let mut stalled = scope(wanted, max_attempts);
         stalled.extend([
             millis(stalled_after).into(),
-            Value::Number(i64::try_from(MOST_IDS).ok()),
+            Value::Number(i64::try_from(MAX_IDS).ok()),
         ]);
         let mut found = ids(&since.find_stalled.fetch_all(&mut tx, &stalled).await?, &self.map)?;
         found.sort_unstable();

@@ -13,7 +13,7 @@ use posthaste_sql::table::Strategy;
 use sqlx::Row;
 
 use crate::MySqlStore;
-use crate::claim::MOST_IDS;
+use crate::claim::MAX_IDS;
 use crate::error::{of_table, store_error};
 use crate::retry::retrying;
 use crate::rows::{ids, millis};
@@ -130,7 +130,7 @@ impl MySqlStore {
             &self.map,
         )?;
         delivered.sort_unstable();
-        for chunk in delivered.chunks(MOST_IDS) {
+        for chunk in delivered.chunks(MAX_IDS) {
             let values = [Value::ids(chunk, &self.map)];
             removed += self.statements.common.purge_delivered.execute(&mut tx, &values).await?;
         }

@@ -17,7 +17,7 @@ use tokio::time::sleep;
 use uuid::Uuid;
 
 use crate::MySqlStore;
-use crate::claim::MOST_IDS;
+use crate::claim::MAX_IDS;
 use crate::error::{TABLE_LOCK_HOLDER, is_table_locked, of_table};
 use crate::retry::retrying;
 use crate::rows::{id, millis};
@@ -142,7 +142,7 @@ impl MySqlStore {
             busy.extend(ids_of(self.held(&mut tx, find, token.as_uuid(), others).await?));
         }
         let held: Vec<_> = ids.iter().copied().filter(|id| held.contains(id)).collect();
-        for chunk in held.chunks(MOST_IDS) {
+        for chunk in held.chunks(MAX_IDS) {
             let values = [Value::ids(chunk, &self.map), millis(lease).into()];
             leases.extend.execute(&mut tx, &values).await?;
         }
@@ -160,7 +160,7 @@ impl MySqlStore {
     ) -> sqlx::Result<Held> {
         ids.sort_unstable();
         let mut held = Held::new();
-        for chunk in ids.chunks(MOST_IDS) {
+        for chunk in ids.chunks(MAX_IDS) {
             let values = [Value::ids(chunk, &self.map), token.to_string().into()];
             for row in statement.fetch_all(conn, &values).await.map_err(of_table)? {
                 held.insert((id(&row, &self.map)?, token), row.try_get("version")?);
@@ -181,7 +181,7 @@ impl MySqlStore {
             changes.entry(change).or_default().push(settlement.id);
         }
         for (change, ids) in changes {
-            for chunk in ids.chunks(MOST_IDS) {
+            for chunk in ids.chunks(MAX_IDS) {
                 let values = [
                     Value::ids(chunk, &self.map),
                     Value::optional(change.status.map(StatusLabel::name)),

@@ -19,7 +19,7 @@ use crate::statement::Value;
 use crate::{BEGIN, MySqlStore};
 
 /// Others may hold what a trigger or a foreign key asks for. A relay that starts does not wait for them.
-const PATIENCE: &str = "set session innodb_lock_wait_timeout = 1, session lock_wait_timeout = 1";
+const SET_LOCK_TIMEOUTS: &str = "set session innodb_lock_wait_timeout = 1, session lock_wait_timeout = 1";
 
 /// What is undone after each step.
 const MARK: &str = "savepoint posthaste_trial";
@@ -169,7 +169,7 @@ impl MySqlStore {
 
     /// Locks rows for the trial that nobody else has.
     async fn begin_trial(&self, conn: &mut MySqlConnection, wanted: &Scope) -> sqlx::Result<Vec<MessageId>> {
-        conn.execute(PATIENCE).await?;
+        conn.execute(SET_LOCK_TIMEOUTS).await?;
         conn.execute(BEGIN).await?;
         let found = self
             .statements

@@ -17,7 +17,7 @@ use crate::table_locks::LOCK_TIMEOUT;
 use crate::taking::{Taking, is_refusal};
 
 /// How long a claim waits for its turn.
-const PATIENCE: &str = "5s";
+const CLAIM_LOCK_TIMEOUT: &str = "5s";
 
 /// How a claim begins. A relay that is frozen in the middle of a claim must not hold the claim lock for ever, nor may the
 /// others wait for it without a word. The sets of blocked keys need room, or they are searched row by row; and
@@ -33,7 +33,7 @@ const PLAN_ONCE: &str = "set local plan_cache_mode = force_generic_plan";
 const FIRST_LOOK: u32 = 1_000;
 
 /// How many lanes are gone through one by one.
-const MOST_LANES: u32 = 2_000;
+const MAX_LANES: u32 = 2_000;
 
 /// How many of them while there is a backlog and looks are to be cheap.
 const FEW_LANES: u32 = 200;
@@ -57,7 +57,7 @@ impl PostgresStore {
     async fn claim_once(&self, request: &ClaimRequest, taking: Taking<'_>) -> sqlx::Result<Claim> {
         // The claim lock has the statement that takes it say how long the table itself is waited for.
         let patience = if self.is_ordered(request) {
-            PATIENCE
+            CLAIM_LOCK_TIMEOUT
         } else {
             LOCK_TIMEOUT
         };
@@ -364,7 +364,7 @@ fn looks(request: &ClaimRequest) -> impl Iterator<Item = LaneLook> + use<> {
     let further = match told {
         Some(told) if told > first => vec![LaneLook::Lanes(FEW_LANES), LaneLook::Rows(told)],
         Some(_) => Vec::new(),
-        None => vec![LaneLook::Lanes(MOST_LANES), LaneLook::Everything],
+        None => vec![LaneLook::Lanes(MAX_LANES), LaneLook::Everything],
     };
     std::iter::once(LaneLook::Rows(first)).chain(further)
 }
@@ -480,7 +480,7 @@ mod tests {
         assert_eq!(told(4_000), expected);
         assert_eq!(told(50), [LaneLook::Rows(50)]);
         let free: Vec<_> = looks(&request(None)).collect();
-        let expected = [LaneLook::Rows(200), LaneLook::Lanes(MOST_LANES), LaneLook::Everything];
+        let expected = [LaneLook::Rows(200), LaneLook::Lanes(MAX_LANES), LaneLook::Everything];
         assert_eq!(free, expected);
     }
 }

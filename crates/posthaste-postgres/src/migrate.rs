@@ -17,7 +17,7 @@ use crate::error::store_error;
 /// Whoever comes after a change of a table that waits for its turn waits too: producers must get through in between.
 const BEGIN_TO_MIGRATE: &str = "begin isolation level read committed; set local lock_timeout = '2s'";
 const PAUSE: Duration = Duration::from_secs(1);
-const PATIENCE: Duration = Duration::from_mins(1);
+const MIGRATION_LOCK_TIMEOUT: Duration = Duration::from_mins(1);
 
 const MIGRATIONS: [File; 5] = [
     ("outbox", include_str!("../migrations/0001_outbox.sql")),
@@ -50,7 +50,7 @@ impl SchemaStore for PostgresStore {
         let started = Instant::now();
         loop {
             match self.migrate_in_transaction().await.map_err(store_error) {
-                Err(error) if error.kind == StoreErrorKind::Contention && started.elapsed() < PATIENCE => {
+                Err(error) if error.kind == StoreErrorKind::Contention && started.elapsed() < MIGRATION_LOCK_TIMEOUT => {
                     let holder = self.find_table_lock().await;
                     tracing::warn!(%error, holder, "somebody uses the outbox; trying again until they are through");
                     sleep(PAUSE).await;

@@ -23,7 +23,7 @@ const UNIT: &str = "ms";
 /// 200 messages in a second.
 const PERIOD: Duration = Duration::from_millis(5);
 /// How long the last messages may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+const DELIVERY_TIMEOUT: Duration = Duration::from_secs(10);
 
 type Times = HashMap<MessageId, Instant>;
 
@@ -71,7 +71,7 @@ async fn measure(database: &Database, messages: u32, rings: bool) -> anyhow::Res
     let committed = produce(&outbox, store.pool(), messages).await?;
     let all_sent = Instant::now();
     while count(&delivered) < committed.len() {
-        if all_sent.elapsed() > PATIENCE {
+        if all_sent.elapsed() > DELIVERY_TIMEOUT {
             bail!("{} of {} messages were delivered", count(&delivered), committed.len());
         }
         sleep(Duration::from_millis(20)).await;

@@ -19,7 +19,7 @@ use crate::{
 };
 
 const PORT_TRIES: usize = 5;
-const PATIENCE: Duration = Duration::from_mins(1);
+const START_TIMEOUT: Duration = Duration::from_mins(1);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A Redis server of our own, which keeps everything in memory. Dropping it ends it.
@@ -93,7 +93,7 @@ impl RedisServer {
     /// Ends the server as a crash would and waits until it is gone, with all that it held. Does nothing if it is not
     /// running.
     pub fn kill(&self) -> Result<()> {
-        self.process.end(Signal::SIGKILL, PATIENCE)
+        self.process.end(Signal::SIGKILL, START_TIMEOUT)
     }
 
     /// Starts the ended server, empty, on the same port, and waits until it answers.
@@ -109,7 +109,7 @@ impl RedisServer {
             .arg(self.home.path());
         self.process.start(&mut command)?;
         if wait_until(
-            PATIENCE,
+            START_TIMEOUT,
             || answers(self.port).unwrap_or(false) && self.is_running(),
             || !self.is_running(),
         ) {
@@ -186,7 +186,7 @@ mod tests {
 
         guard.pretend_that_we_died();
 
-        assert!(wait_until(PATIENCE, || !server.is_running(), || false));
+        assert!(wait_until(START_TIMEOUT, || !server.is_running(), || false));
         assert!(!server.home.path().exists());
     }
 }

@@ -19,7 +19,7 @@ use crate::config::LogConfig;
 use crate::logging;
 
 /// How long a relay may take to stop.
-const PATIENCE: Duration = Duration::from_secs(15);
+const DELIVERY_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Serve the demonstration whose files are in DIRECTORY
 #[derive(Debug, Args)]
@@ -101,7 +101,7 @@ impl RelayProcess {
     /// Asks it to stop, and waits.
     pub(super) async fn stop(mut self) -> anyhow::Result<()> {
         drop(self.child.stdin.take());
-        let status = tokio::time::timeout(PATIENCE, self.child.wait())
+        let status = tokio::time::timeout(DELIVERY_TIMEOUT, self.child.wait())
             .await
             .context("the relay does not stop")??;
         ensure!(status.success(), "the relay failed; {}", self.last_words());

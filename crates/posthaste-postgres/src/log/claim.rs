@@ -17,10 +17,10 @@ use super::seat::shared_session;
 use super::session::{Retry, Session};
 
 /// A claim that finds only rows that have to wait reads on, but not for ever: the next claim goes on where it ended.
-const MOST_READS: u32 = 20;
+const MAX_READS: u32 = 20;
 
 /// Every such read looks at twice as many rows as the one before, up to so many: others may wait behind a long backlog.
-const MOST_ROWS: u32 = 1_000;
+const MAX_ROWS: u32 = 1_000;
 
 /// How often gaps whose holders have ended are looked into before a claim says that there is nothing. There may always be
 /// more of them; the next claim is soon.
@@ -142,11 +142,11 @@ impl Inner {
         now: Instant,
     ) -> LogResult<Vec<ClaimedMessage>> {
         let policy = Policy::of(&request.ordering);
-        for reads in 0..MOST_READS {
+        for reads in 0..MAX_READS {
             let rows_to_read = request
                 .limit
                 .saturating_mul(1 << reads)
-                .min(MOST_ROWS)
+                .min(MAX_ROWS)
                 .max(request.limit);
             let plan = session.reader.plan(now, request.limit as usize);
             if plan.ids.is_empty() {

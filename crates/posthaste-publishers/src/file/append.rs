@@ -12,9 +12,9 @@ use super::error::{FileError, directory};
 use super::options::FileOptions;
 
 /// Another process may keep the lock for ever, and a relay that only waited could say nothing, nor be stopped.
-const LOCK_WITHIN: Duration = Duration::from_secs(5);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 
-const LOOK_AGAIN: Duration = Duration::from_millis(2);
+const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Asks for the lines once the file is locked: another process may keep it for long.
 pub(super) fn append(options: &FileOptions, lines: impl FnOnce() -> Vec<u8>) -> Result<(), FileError> {
@@ -42,13 +42,13 @@ fn try_append(options: &FileOptions, lines: impl FnOnce() -> Vec<u8>) -> io::Res
 
 /// Against other processes; this one has its mutex. The lock ends with the file. Whether there are locks at all.
 fn lock(file: &File) -> io::Result<bool> {
-    let deadline = Instant::now() + LOCK_WITHIN;
+    let deadline = Instant::now() + LOCK_TIMEOUT;
     loop {
         match file.try_lock() {
             Ok(()) => return Ok(true),
             Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => return Ok(false),
             Err(TryLockError::Error(error)) => return Err(error),
-            Err(TryLockError::WouldBlock) if Instant::now() < deadline => thread::sleep(LOOK_AGAIN),
+            Err(TryLockError::WouldBlock) if Instant::now() < deadline => thread::sleep(LOCK_POLL_INTERVAL),
             Err(TryLockError::WouldBlock) => {
                 let kind = io::ErrorKind::WouldBlock;
                 return Err(io::Error::new(kind, "another process holds its lock"));

@@ -32,13 +32,13 @@ struct Said {
 const THREAD_NEEDED: std::ops::RangeInclusive<i64> = 220_001..=220_004;
 
 /// Most of what a receiver says that is repeated.
-const LONGEST_SAYING: usize = 200;
+const MAX_QUOTE_CHARS: usize = 200;
 
 /// How long to wait if a receiver asks for patience and does not say how much.
-const SOME_PATIENCE: Duration = Duration::from_secs(1);
+const DEFAULT_RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// Less than this is not meant.
-const LEAST_PATIENCE: Duration = Duration::from_millis(20);
+const MIN_RETRY_AFTER: Duration = Duration::from_millis(20);
 
 impl Answer {
     pub(super) fn new(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Self {
@@ -101,7 +101,7 @@ impl Answer {
             400 | 413 | 422 => (ErrorKind::Permanent, TEXT),
             401 | 403 | 404 | 405 | 410 => (ErrorKind::Transport, ADDRESS),
             407 => (ErrorKind::Transport, PROXY),
-            429 => throttled(self.pause.unwrap_or(SOME_PATIENCE)),
+            429 => throttled(self.pause.unwrap_or(DEFAULT_RETRY_AFTER)),
             503 if let Some(pause) = self.pause => throttled(pause),
             // Gateways that find nobody behind them; 520 to 530 are Cloudflare's.
             502..=504 | 520..=530 => (ErrorKind::Transport, WAIT),
@@ -137,8 +137,8 @@ fn asked_for(status: StatusCode, headers: &HeaderMap, in_body: Option<f64>) -> O
             .or_else(retry_after)
             .or_else(reset_after)
             // Who asks for no time at all would be asked again at once, and for ever.
-            .filter(|pause| *pause >= LEAST_PATIENCE)
-            .or(Some(SOME_PATIENCE)),
+            .filter(|pause| *pause >= MIN_RETRY_AFTER)
+            .or(Some(DEFAULT_RETRY_AFTER)),
         StatusCode::SERVICE_UNAVAILABLE => retry_after(),
         // The last one that is taken for now: better to wait than to be told to.
         _ if text("x-ratelimit-remaining") == Some("0") => reset_after(),
@@ -149,7 +149,7 @@ fn asked_for(status: StatusCode, headers: &HeaderMap, in_body: Option<f64>) -> O
 /// What was said, in one line, without the address and not too long.
 fn one_line(text: &str, url: &HttpUrl) -> String {
     let words: Vec<&str> = text.split_whitespace().collect();
-    crate::template::cut(&url.redact(&words.join(" ")), LONGEST_SAYING)
+    crate::template::cut(&url.redact(&words.join(" ")), MAX_QUOTE_CHARS)
 }
 
 #[cfg(test)]
@@ -211,7 +211,7 @@ mod tests {
         for nonsense in ["-1", "NaN", "1e300", "soon"] {
             assert_eq!(
                 answer(429, &[("retry-after", nonsense)], "").pause(),
-                Some(SOME_PATIENCE)
+                Some(DEFAULT_RETRY_AFTER)
             );
         }
         assert_eq!(answer(429, &[("retry-after", "7, 9")], "").pause(), after(7.0));
@@ -222,8 +222,8 @@ mod tests {
             assert_eq!(error.kind, ErrorKind::Throttled { retry_after: MAX_PAUSE });
         }
         let past = answer(429, &[("retry-after", "Wed, 21 Oct 2015 07:28:00 GMT")], "");
-        assert_eq!(past.pause(), Some(SOME_PATIENCE), "not none at all");
-        assert_eq!(answer(429, &[("retry-after", "0")], "").pause(), Some(SOME_PATIENCE));
+        assert_eq!(past.pause(), Some(DEFAULT_RETRY_AFTER), "not none at all");
+        assert_eq!(answer(429, &[("retry-after", "0")], "").pause(), Some(DEFAULT_RETRY_AFTER));
         let date = (Utc::now() + chrono::TimeDelta::seconds(90)).to_rfc2822();
         let pause = answer(429, &[("retry-after", &date)], "").pause().unwrap();
         assert!((80..=90).contains(&pause.as_secs()), "{pause:?}");

@@ -147,7 +147,7 @@ struct Waiting<'a> {
 }
 
 impl<'a> Waiting<'a> {
-    const LONGEST: Duration = Duration::from_millis(50);
+    const MAX_PAUSE: Duration = Duration::from_millis(50);
 
     fn new(patience: &'a Patience) -> Self {
         Self {
@@ -164,7 +164,7 @@ impl<'a> Waiting<'a> {
             return false;
         }
         tokio::time::sleep(self.next).await;
-        self.next = (self.next * 2).min(Self::LONGEST);
+        self.next = (self.next * 2).min(Self::MAX_PAUSE);
         true
     }
 }

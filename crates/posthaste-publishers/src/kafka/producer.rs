@@ -97,7 +97,7 @@ pub(super) fn drop_elsewhere<T: Send + 'static>(client: T) {
 pub fn wait_for_threads(within: Duration) -> bool {
     let since = Instant::now();
     while LIVING.load(Ordering::Acquire) > 0 && since.elapsed() < within {
-        std::thread::sleep(A_MOMENT);
+        std::thread::sleep(POLL_INTERVAL);
     }
     LIVING.load(Ordering::Acquire) == 0
 }
@@ -152,10 +152,10 @@ pub(super) struct Slot {
 }
 
 /// How long a producer that is replaced may still wait for answers to what it has sent.
-const GRACE: Duration = Duration::from_secs(1);
+const RETIRE_GRACE: Duration = Duration::from_secs(1);
 /// How long its last reports may take.
-const LAST_REPORTS: Duration = Duration::from_secs(10);
-const A_MOMENT: Duration = Duration::from_millis(10);
+const LAST_REPORTS_TIMEOUT: Duration = Duration::from_secs(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// librdkafka's default for `batch.size`.
 const BATCH_BYTES: usize = 1_000_000;
@@ -280,7 +280,7 @@ impl Slot {
     pub(super) fn wait_until_closed(&self, within: Duration) -> bool {
         let since = Instant::now();
         while Arc::strong_count(&self.clients) > 1 && since.elapsed() < within {
-            std::thread::sleep(A_MOMENT);
+            std::thread::sleep(POLL_INTERVAL);
         }
         Arc::strong_count(&self.clients) == 1
     }
@@ -306,13 +306,13 @@ fn retire(producer: Arc<Producer>) {
         let settled = |within: Duration| {
             let since = Instant::now();
             while native.in_flight_count() > 0 && since.elapsed() < within {
-                std::thread::sleep(A_MOMENT);
+                std::thread::sleep(POLL_INTERVAL);
             }
             native.in_flight_count() == 0
         };
-        if !settled(GRACE) {
+        if !settled(RETIRE_GRACE) {
             native.purge(PurgeConfig::default().queue().inflight());
-            settled(LAST_REPORTS);
+            settled(LAST_REPORTS_TIMEOUT);
         }
     };
     // Without a thread the producer is dropped here, which takes everything back as well.

@@ -24,7 +24,7 @@ const REFUSED_DIVISOR: usize = 4;
 
 /// After how long a topic is asked for again. One that was deleted, or whose limit was lowered, shows by a failure
 /// before.
-const LASTS: Duration = Duration::from_mins(5);
+const TOPIC_FACTS_TTL: Duration = Duration::from_mins(5);
 
 /// How often, and how long apart, is looked for a topic that is not there: a cluster that creates topics by itself does
 /// so when it is asked for them, and says no the first time.
@@ -73,7 +73,7 @@ impl Topics {
     /// Whether it need not be asked for again.
     pub(super) fn is_fresh(&self, topic: &str) -> bool {
         let state = self.lock();
-        state.known.get(topic).is_some_and(|(_, since)| since.elapsed() < LASTS)
+        state.known.get(topic).is_some_and(|(_, since)| since.elapsed() < TOPIC_FACTS_TTL)
     }
 
     /// Whether the answer is as good as a new one.
@@ -102,7 +102,7 @@ impl Topics {
             state.refused.remove(topic);
         }
         if state.known.len() >= MAX_TOPICS {
-            state.known.retain(|_, (_, since)| since.elapsed() < LASTS);
+            state.known.retain(|_, (_, since)| since.elapsed() < TOPIC_FACTS_TTL);
             if state.known.len() >= MAX_TOPICS {
                 state.known.clear();
             }
@@ -140,12 +140,12 @@ impl Topics {
 
     /// What was known may be wrong: it is asked for soon, and used until then.
     pub(super) fn ask_soon(&self, topic: &str) {
-        self.age(topic, LASTS);
+        self.age(topic, TOPIC_FACTS_TTL);
     }
 
     /// There was no answer: it is asked for again after a while.
     pub(super) fn ask_later(&self, topic: &str) {
-        self.age(topic, LASTS.saturating_sub(ASK_AGAIN_AFTER));
+        self.age(topic, TOPIC_FACTS_TTL.saturating_sub(ASK_AGAIN_AFTER));
     }
 
     fn age(&self, topic: &str, age: Duration) {

@@ -25,7 +25,7 @@ use tokio::time::Instant;
 
 use self::destination::Destination;
 pub(crate) use self::destination::Held;
-use self::known::{Known, MANY, MANY_STREAMS};
+use self::known::{Known, MAX_DESTINATIONS, MAX_STREAMS};
 
 /// While all trials of a destination are on their way, or its share of the window is used up, others wait for so long.
 const NEXT_LOOK: Duration = Duration::from_secs(1);
@@ -178,7 +178,7 @@ impl Destinations {
     ) {
         let now = Instant::now();
         self.any.store(true, Ordering::Relaxed);
-        if state.places.len() >= MANY || state.streams.len() >= MANY_STREAMS {
+        if state.places.len() >= MAX_DESTINATIONS || state.streams.len() >= MAX_STREAMS {
             state.forget_the_well(now);
         }
         state.streams.insert(stream, Arc::clone(place));

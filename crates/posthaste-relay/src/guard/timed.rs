@@ -20,7 +20,7 @@ use posthaste_core::{MessageId, RelayStore, StoreError};
 use tokio::time::timeout;
 
 /// A call that takes long for good reason is given at most so many times the limit.
-const MOST: u32 = 6;
+const MAX_TIMEOUT_FACTOR: u32 = 6;
 
 pub(crate) struct TimedStore {
     inner: Arc<dyn RelayStore>,
@@ -39,7 +39,7 @@ pub(crate) struct TimedStore {
 
 impl TimedStore {
     pub(crate) fn new(inner: Arc<dyn RelayStore>, limit: Duration) -> Self {
-        let long = limit.saturating_mul(MOST);
+        let long = limit.saturating_mul(MAX_TIMEOUT_FACTOR);
         Self {
             inner,
             claim: Limit::new(limit),
@@ -71,7 +71,7 @@ impl Limit {
     }
 
     async fn on<T>(&self, call: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
-        let factor = (1 << self.timeouts.load(Ordering::Relaxed).min(8)).min(MOST);
+        let factor = (1 << self.timeouts.load(Ordering::Relaxed).min(8)).min(MAX_TIMEOUT_FACTOR);
         let limit = self.base.saturating_mul(factor);
         let Ok(answer) = timeout(limit, call).await else {
             self.timeouts.fetch_add(1, Ordering::Relaxed);

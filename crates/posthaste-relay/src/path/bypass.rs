@@ -16,8 +16,8 @@ use crate::reported::stream_of;
 use crate::upkeep::instrument;
 
 /// No claim takes more than so many rows in vain, nor more than so many bytes.
-const MOST: u32 = 10_000;
-const MOST_BYTES: u64 = 64 << 20;
+const MAX_MESSAGES: u32 = 10_000;
+const MAX_BYTES: u64 = 64 << 20;
 
 #[derive(Debug, Default)]
 pub(crate) struct Bypass {
@@ -38,12 +38,12 @@ pub(crate) enum Others {
 impl Bypass {
     /// How many rows to claim, for so many that are handed over.
     pub(crate) fn limit(&self, wanted: u32) -> u32 {
-        wanted.saturating_add(self.in_vain.messages.min(MOST))
+        wanted.saturating_add(self.in_vain.messages.min(MAX_MESSAGES))
     }
 
     /// How many bytes to claim, for so many that are handed over.
     pub(crate) fn bytes(&self, wanted: u64) -> u64 {
-        wanted.saturating_add(self.in_vain.bytes.min(MOST_BYTES))
+        wanted.saturating_add(self.in_vain.bytes.min(MAX_BYTES))
     }
 
     pub(crate) fn looked(&mut self, engine: &Engine, messages: &[ClaimedMessage], full: bool) -> Others {
@@ -53,7 +53,7 @@ impl Bypass {
             self.told = false;
             return Others::Some;
         }
-        if full && messages < MOST && self.in_vain.bytes < MOST_BYTES {
+        if full && messages < MAX_MESSAGES && self.in_vain.bytes < MAX_BYTES {
             self.in_vain.messages = self.in_vain.messages.saturating_mul(2);
             self.in_vain.bytes = self.in_vain.bytes.saturating_mul(2);
             return Others::Further;

@@ -17,7 +17,7 @@ use crate::upkeep::health::Health;
 use crate::upkeep::retry_logger::RetryLogger;
 
 /// The longest wait between claims that bring only rows whose verdicts are refused.
-const LONGEST_REFUSED_WAIT: Duration = Duration::from_secs(5);
+const MAX_REFUSED_DELAY: Duration = Duration::from_secs(5);
 
 /// Claims until the token fires.
 pub(crate) async fn run(claimer: &mut Claimer<'_>, shutdown: CancellationToken) {
@@ -66,7 +66,7 @@ pub(crate) async fn run(claimer: &mut Claimer<'_>, shutdown: CancellationToken) 
             refused_wait = poll_interval;
         }
         let wait = match found {
-            Found::Unclaimable if claimer.engine.unclaimable.is_full() => Some(LONGEST_REFUSED_WAIT),
+            Found::Unclaimable if claimer.engine.unclaimable.is_full() => Some(MAX_REFUSED_DELAY),
             Found::FullBatch | Found::Further | Found::Unclaimable => {
                 pace.busy();
                 None
@@ -88,7 +88,7 @@ pub(crate) async fn run(claimer: &mut Claimer<'_>, shutdown: CancellationToken) 
             }
             Found::Some | Found::Again => Some(pace.busy()),
             Found::Refused => {
-                refused_wait = (refused_wait * 2).min(LONGEST_REFUSED_WAIT);
+                refused_wait = (refused_wait * 2).min(MAX_REFUSED_DELAY);
                 Some(refused_wait)
             }
             Found::Nothing => {

@@ -19,14 +19,14 @@ use crate::upkeep::retry_logger::RetryLogger;
 use crate::upkeep::undelivered::Cause;
 
 /// Most verdicts of one statement.
-const MOST: usize = 1_000;
+const MAX_SETTLEMENTS: usize = 1_000;
 
 /// Settles until every sender of verdicts is gone, and tries what could not be written once more, or for as long as
 /// somebody's lock is in the way.
 pub(crate) async fn run(engine: Arc<Engine>, mut reported: UnboundedReceiver<Vec<Reported>>, in_the_end: WaitFor) {
     // Claims that are settled as a whole are settled apart: each is a transaction, and one that fails would have those
     // that did not settled again.
-    let most = if engine.requirements.batch_settlement { 1 } else { MOST };
+    let most = if engine.requirements.batch_settlement { 1 } else { MAX_SETTLEMENTS };
     let mut settler = Settler {
         retry_logger: RetryLogger::new("settling", &engine.health),
         engine,

@@ -7,7 +7,7 @@ use posthaste_core::StoreError;
 use crate::upkeep::health::Health;
 
 const FIRST_WAIT: Duration = Duration::from_millis(100);
-const LONGEST_WAIT: Duration = Duration::from_secs(5);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(5);
 
 /// The state of one loop's connection to the store.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ impl RetryLogger {
 
     /// Takes note of a failure and returns how long to wait.
     pub(crate) fn failed(&mut self, error: &StoreError) -> Duration {
-        let wait = FIRST_WAIT.saturating_mul(1 << self.failures.min(16)).min(LONGEST_WAIT);
+        let wait = FIRST_WAIT.saturating_mul(1 << self.failures.min(16)).min(MAX_RETRY_DELAY);
         if self.failures == 0 {
             tracing::warn!(%error, kind = ?error.kind, "{} failed; trying again until it works", self.doing);
         } else {
@@ -116,7 +116,7 @@ mod tests {
         assert!(
             waits[30..]
                 .iter()
-                .all(|wait| *wait >= LONGEST_WAIT / 2 && *wait <= LONGEST_WAIT)
+                .all(|wait| *wait >= MAX_RETRY_DELAY / 2 && *wait <= MAX_RETRY_DELAY)
         );
         assert_eq!(health.problem().as_deref(), Some("testing fails: away"));
         retry_logger.recovered();

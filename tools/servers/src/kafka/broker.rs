@@ -10,8 +10,8 @@ use super::{jars::KafkaJars, listeners::Listeners, metadata::View};
 use crate::{Error, Result, process::Process};
 
 /// An orderly stop hands the leadership of every partition over first.
-const STOP_PATIENCE: Duration = Duration::from_secs(90);
-const KILL_PATIENCE: Duration = Duration::from_secs(20);
+const STOP_TIMEOUT: Duration = Duration::from_secs(90);
+const KILL_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// One broker of a cluster, and its directory.
 #[derive(Debug)]
@@ -72,11 +72,11 @@ impl Broker {
     }
 
     pub(super) fn kill(&self) -> Result<()> {
-        self.process.end(Signal::SIGKILL, KILL_PATIENCE)
+        self.process.end(Signal::SIGKILL, KILL_TIMEOUT)
     }
 
     pub(super) fn stop(&self) -> Result<()> {
-        self.process.end(Signal::SIGTERM, STOP_PATIENCE)
+        self.process.end(Signal::SIGTERM, STOP_TIMEOUT)
     }
 
     /// Why the broker did not come up, out of its log.

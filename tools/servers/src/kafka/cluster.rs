@@ -9,7 +9,7 @@ use super::{KafkaJars, KafkaOptions, broker::Broker, listeners::Listeners, stora
 use crate::{Error, Result, account::Account, guard::Guard, home::Home, process::wait_until};
 
 const PORT_TRIES: usize = 5;
-const START_PATIENCE: Duration = Duration::from_mins(3);
+const START_TIMEOUT: Duration = Duration::from_mins(3);
 
 /// Where the listeners are noted for whoever attaches, one broker per line.
 const LISTENERS_FILE: &str = "listeners";
@@ -185,7 +185,7 @@ impl KafkaCluster {
         let ids: Vec<_> = running.iter().map(|broker| broker.id()).collect();
         for broker in &running {
             let ended = || running.iter().any(|broker| !broker.is_running());
-            if !wait_until(START_PATIENCE, || broker.sees_whole(&ids), ended) {
+            if !wait_until(START_TIMEOUT, || broker.sees_whole(&ids), ended) {
                 let to_blame = running.iter().find(|broker| !broker.is_running()).unwrap_or(broker);
                 return Err(to_blame.failed());
             }

@@ -20,11 +20,11 @@ use crate::{
 };
 
 const PORT_TRIES: usize = 5;
-const PATIENCE: Duration = Duration::from_mins(3);
+const START_TIMEOUT: Duration = Duration::from_mins(3);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// `sun_path` holds 107 bytes.
-const LONGEST_SOCKET_DIR: usize = 107 - "/socket".len();
+const MAX_SOCKET_DIR_BYTES: usize = 107 - "/socket".len();
 
 /// A MariaDB server of our own. Dropping it stops it and removes its data.
 ///
@@ -50,7 +50,7 @@ impl<P: Programs> Server<P> {
     /// The same, with options.
     pub fn start_with(parent: &Path, options: &MariaDbOptions) -> Result<Self> {
         let binaries = P::find()?;
-        let home = Home::create(parent, P::PREFIX, &Account::Ourselves, LONGEST_SOCKET_DIR)?;
+        let home = Home::create(parent, P::PREFIX, &Account::Ourselves, MAX_SOCKET_DIR_BYTES)?;
         let guard = Some(set_guard(&home)?);
         let mut server = Self {
             binaries,
@@ -141,7 +141,7 @@ impl<P: Programs> Server<P> {
             StopMode::Fast => Signal::SIGTERM,
             StopMode::Immediate => Signal::SIGKILL,
         };
-        self.process.end(signal, PATIENCE)
+        self.process.end(signal, START_TIMEOUT)
     }
 
     /// Starts the stopped server on the same port and waits until it takes connections.
@@ -154,7 +154,7 @@ impl<P: Programs> Server<P> {
         command.arg(format!("--port={}", self.port));
         self.process.start(&mut command)?;
         let up = || greets(self.port).unwrap_or(false) && self.is_running();
-        if wait_until(PATIENCE, up, || !self.is_running()) {
+        if wait_until(START_TIMEOUT, up, || !self.is_running()) {
             return Ok(());
         }
         let log = fs::read(self.process.log()).unwrap_or_default();
@@ -238,7 +238,7 @@ mod tests {
 
         guard.pretend_that_we_died();
 
-        assert!(wait_until(PATIENCE, || !server.is_running(), || false));
+        assert!(wait_until(START_TIMEOUT, || !server.is_running(), || false));
         assert!(!server.home.path().exists());
     }
 

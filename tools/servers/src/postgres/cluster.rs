@@ -8,7 +8,7 @@ use super::{PostgresBinaries, PostgresOptions, PostgresServer};
 use crate::{Error, Result, account::Account, home::Home};
 
 /// `sun_path` holds 107 bytes and the socket's name takes 14 of them, with the slash 15.
-const LONGEST_SOCKET_DIR: usize = 107 - "/.s.PGSQL.65535".len();
+const MAX_SOCKET_DIR_BYTES: usize = 107 - "/.s.PGSQL.65535".len();
 
 /// A database cluster on disk, and `pg_ctl` to drive it.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ impl Cluster {
     pub(super) fn create(parent: &Path, options: &PostgresOptions) -> Result<Self> {
         let binaries = options.binaries.clone().map_or_else(PostgresBinaries::find, Ok)?;
         let account = Account::instead_of_root("postgres")?;
-        let home = Home::create(parent, "postgres-", &account, LONGEST_SOCKET_DIR)?;
+        let home = Home::create(parent, "postgres-", &account, MAX_SOCKET_DIR_BYTES)?;
         Ok(Self {
             binaries,
             account,

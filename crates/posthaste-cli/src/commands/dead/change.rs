@@ -21,10 +21,10 @@ const BATCH: usize = 500;
 const PAGE: u64 = 100;
 
 /// So many that are refused are searched for: then it is not about single messages.
-const MOST_REFUSED: usize = 10;
+const MAX_REFUSED_SHOWN: usize = 10;
 
 /// How long one statement's messages are waited for while somebody has them, and how long between two tries.
-const PATIENCE: Duration = Duration::from_secs(30);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Make dead messages pending again, with a fresh count of attempts
@@ -147,7 +147,7 @@ impl Verb {
         while let Some(group) = groups.pop() {
             match self.apply(store, filter, group).await {
                 Ok(changed) => change.changed.extend(changed),
-                Err(error) if error.kind.may_be_a_refusal() && change.refused.len() < MOST_REFUSED => {
+                Err(error) if error.kind.may_be_a_refusal() && change.refused.len() < MAX_REFUSED_SHOWN => {
                     if let [id] = group {
                         let error = error.to_string();
                         change.refused.push(RefusedRow { id: *id, error });
@@ -179,7 +179,7 @@ impl Verb {
                 Self::Discard => store.discard(&these, limit).await,
             };
             match changed {
-                Err(error) if error.kind == StoreErrorKind::Contention && started.elapsed() < PATIENCE => {
+                Err(error) if error.kind == StoreErrorKind::Contention && started.elapsed() < LOCK_TIMEOUT => {
                     tokio::time::sleep(PAUSE).await;
                 }
                 changed => return changed,

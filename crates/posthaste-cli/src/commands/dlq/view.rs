@@ -105,13 +105,13 @@ pub(super) fn time(time: Option<DateTime<Utc>>) -> String {
 
 /// So much of an error that a row of a table holds it.
 pub(super) fn shortened(text: &str) -> String {
-    const MOST: usize = 60;
+    const MAX_CHARS: usize = 60;
     let text = harmless(text);
     let line = text.lines().next().unwrap_or_default();
-    if line.chars().count() <= MOST && line.len() == text.trim_end().len() {
+    if line.chars().count() <= MAX_CHARS && line.len() == text.trim_end().len() {
         return line.to_owned();
     }
-    let start: String = line.chars().take(MOST).collect();
+    let start: String = line.chars().take(MAX_CHARS).collect();
     format!("{start}…")
 }
 

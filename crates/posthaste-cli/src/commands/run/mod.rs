@@ -88,7 +88,7 @@ impl Run {
 
 /// Looks for the publisher's broker until it is found; says so if it is not.
 async fn watch(publisher: Arc<dyn Publisher>) {
-    let mut wait = FIRST_WAIT;
+    let mut wait = MIN_RETRY_DELAY;
     let mut said = false;
     loop {
         match publisher.check().await {
@@ -103,18 +103,18 @@ async fn watch(publisher: Arc<dyn Publisher>) {
                     tracing::warn!("{error}; messages wait until it works");
                 }
                 tokio::time::sleep(wait).await;
-                wait = (wait * 2).min(LONGEST_WAIT);
+                wait = (wait * 2).min(MAX_RETRY_DELAY);
             }
         }
     }
 }
 
-const FIRST_WAIT: Duration = Duration::from_millis(100);
-const LONGEST_WAIT: Duration = Duration::from_secs(5);
+const MIN_RETRY_DELAY: Duration = Duration::from_millis(100);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(5);
 
 /// Waits for a database that is away, then sees to its tables.
 async fn reachable_store(database: &Database) -> anyhow::Result<Arc<dyn Store>> {
-    let mut wait = FIRST_WAIT;
+    let mut wait = MIN_RETRY_DELAY;
     let mut said = false;
     wiring::writable(database)?;
     let store = wiring::store(database, schema::if_missing(database)).await?;
@@ -130,7 +130,7 @@ async fn reachable_store(database: &Database) -> anyhow::Result<Arc<dyn Store>> 
                     tracing::warn!("{error}; trying again until it works");
                 }
                 tokio::time::sleep(wait).await;
-                wait = (wait * 2).min(LONGEST_WAIT);
+                wait = (wait * 2).min(MAX_RETRY_DELAY);
             }
             Err(error) => return Err(error),
         }

@@ -10,9 +10,9 @@ use tokio::time::Instant;
 use super::destination::Destination;
 
 /// Destinations that have been well for this long are forgotten, once there are many.
-const WELL_AFTER: Duration = Duration::from_mins(1);
-pub(super) const MANY: usize = 1_000;
-pub(super) const MANY_STREAMS: usize = 10_000;
+const FORGET_AFTER: Duration = Duration::from_mins(1);
+pub(super) const MAX_DESTINATIONS: usize = 1_000;
+pub(super) const MAX_STREAMS: usize = 10_000;
 
 #[derive(Debug, Default)]
 pub(super) struct Known {
@@ -27,11 +27,11 @@ impl Known {
             place.breaker.state() != CircuitState::Closed
                 || place.outstanding > 0
                 || place.paused_until.is_some_and(|until| until > now)
-                || now.duration_since(place.failed_at) < WELL_AFTER
+                || now.duration_since(place.failed_at) < FORGET_AFTER
         });
         let places = &self.places;
         self.streams.retain(|_, place| places.contains_key(place));
-        if self.streams.len() >= MANY_STREAMS {
+        if self.streams.len() >= MAX_STREAMS {
             // One failure of each teaches it again; to look through ever more of them at every failure would cost more.
             self.streams.clear();
         }

@@ -157,11 +157,11 @@ async fn a_destination_in_doubt_has_half_of_the_window() {
 #[tokio::test(start_paused = true)]
 async fn destinations_that_are_well_are_forgotten() {
     let destinations = destinations();
-    for n in 0..MANY * 3 {
+    for n in 0..MAX_DESTINATIONS * 3 {
         let topic = n.to_string();
         fail(&destinations, &topic, 1);
         advance(Duration::from_secs(1)).await;
     }
     let state = destinations.state();
-    assert!(state.places.len() <= MANY && state.streams.len() <= MANY);
+    assert!(state.places.len() <= MAX_DESTINATIONS && state.streams.len() <= MAX_DESTINATIONS);
 }

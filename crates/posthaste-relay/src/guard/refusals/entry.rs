@@ -9,11 +9,11 @@ use tokio::time::Instant;
 use crate::reported::InFlightMessage;
 
 const FIRST_WAIT: Duration = Duration::from_secs(1);
-const LONGEST_WAIT: Duration = Duration::from_mins(1);
+const MAX_RETRY_DELAY: Duration = Duration::from_mins(1);
 
 /// The waits for a row that somebody else has locked.
 pub(crate) const FIRST_BUSY_WAIT: Duration = Duration::from_millis(100);
-const LONGEST_BUSY_WAIT: Duration = Duration::from_secs(2);
+const MAX_BUSY_DELAY: Duration = Duration::from_secs(2);
 
 /// A lock that is held for longer than this is worth a word.
 pub(super) const BUSY_TOLD_AFTER: Duration = Duration::from_secs(1);
@@ -97,11 +97,11 @@ pub(crate) struct Recalled {
 
 /// How long until something that was refused so often is tried again.
 pub(crate) fn wait(failures: u32) -> Duration {
-    FIRST_WAIT.saturating_mul(1 << failures.min(16)).min(LONGEST_WAIT)
+    FIRST_WAIT.saturating_mul(1 << failures.min(16)).min(MAX_RETRY_DELAY)
 }
 
 pub(super) fn busy_wait(failures: u32) -> Duration {
     FIRST_BUSY_WAIT
         .saturating_mul(1 << failures.min(16))
-        .min(LONGEST_BUSY_WAIT)
+        .min(MAX_BUSY_DELAY)
 }
