@@ -14,7 +14,7 @@ use super::options::{InvalidKafkaOptions, KafkaOptions};
 use super::producer::{Producers, Slot};
 use super::role::Role;
 use super::topics::Topics;
-use super::warmth::Warmth;
+use super::acks::AckTracker;
 
 /// What a cluster says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub(super) struct KafkaClient {
     config: ClientConfig,
     pub(super) observer: Arc<Observer>,
     pub(super) topics: Arc<Topics>,
-    pub(super) warmth: Arc<Warmth>,
+    pub(super) acks: Arc<AckTracker>,
     directory: Arc<Directory>,
     lone: Arc<Slot>,
     lanes: Arc<Slot>,
@@ -41,12 +41,12 @@ impl KafkaClient {
     /// A publisher with these options. Does not wait for a connection: a relay may start before its broker.
     pub(super) fn new(options: KafkaOptions) -> Result<Self, InvalidKafkaOptions> {
         let config = options.client_config()?;
-        let (topics, warmth) = (Arc::default(), Arc::default());
+        let (topics, acks) = (Arc::default(), Arc::default());
         let observer = Observer::new(
             options.unknown_topic,
             options.effective_answer_within(),
             &topics,
-            &warmth,
+            &acks,
         );
         let observer = Arc::new(observer);
         let slot = |role| {
@@ -54,7 +54,7 @@ impl KafkaClient {
                 role,
                 &config,
                 &observer,
-                &warmth,
+                &acks,
                 &topics,
                 options.effective_answer_within(),
             )
@@ -68,7 +68,7 @@ impl KafkaClient {
             config,
             observer,
             topics,
-            warmth,
+            acks,
             directory,
             lone,
             lanes,

@@ -16,10 +16,10 @@ use super::batch::{End, Ongoing};
 use super::options::UnknownTopic;
 use super::role::Role;
 use super::topics::Topics;
-use super::warmth::Warmth;
+use super::acks::AckTracker;
 
 /// What a message carries through librdkafka.
-pub(super) struct Ticket {
+pub(super) struct DeliveryTag {
     pub(super) batch: Arc<Ongoing>,
     pub(super) lane: usize,
     pub(super) place: usize,
@@ -34,7 +34,7 @@ pub(super) struct Observer {
     unknown_topic: UnknownTopic,
     answer_within: Duration,
     topics: Arc<Topics>,
-    warmth: Arc<Warmth>,
+    acks: Arc<AckTracker>,
     /// Whether no broker could be reached, and none has answered since.
     all_down: AtomicBool,
     /// The latest that librdkafka said of its connections: why they fail stands here, and not in the delivery reports.
@@ -53,13 +53,13 @@ impl Observer {
         unknown_topic: UnknownTopic,
         answer_within: Duration,
         topics: &Arc<Topics>,
-        warmth: &Arc<Warmth>,
+        acks: &Arc<AckTracker>,
     ) -> Self {
         Self {
             unknown_topic,
             answer_within,
             topics: Arc::clone(topics),
-            warmth: Arc::clone(warmth),
+            acks: Arc::clone(acks),
             all_down: AtomicBool::new(false),
             trouble: Mutex::new(None),
             troubled: AtomicBool::new(false),
@@ -117,7 +117,7 @@ impl Observer {
             Cause::Away if self.all_down.load(Ordering::Relaxed) => ErrorScope::Broker,
             Cause::Unavailable | Cause::Away => {
                 let partitions = self.topics.facts(topic).map_or(0, |facts| facts.partitions);
-                if self.warmth.doubted(topic) < partitions {
+                if self.acks.doubted(topic) < partitions {
                     ErrorScope::Partition(topic.into())
                 } else {
                     ErrorScope::Destination(topic.into())
@@ -159,9 +159,9 @@ impl Observer {
 }
 
 /// For clients that only ask.
-pub(super) struct Asking;
+pub(super) struct LoggingContext;
 
-impl ClientContext for Asking {
+impl ClientContext for LoggingContext {
     fn log(&self, _: RDKafkaLogLevel, facility: &str, message: &str) {
         tracing::debug!(target: "librdkafka", "{facility}: {message}");
     }
@@ -174,7 +174,7 @@ impl ClientContext for Asking {
 /// The callbacks of one producer.
 pub(super) struct Callbacks {
     pub(super) observer: Arc<Observer>,
-    pub(super) warmth: Arc<Warmth>,
+    pub(super) acks: Arc<AckTracker>,
     pub(super) topics: Arc<Topics>,
     pub(super) generation: u64,
     pub(super) role: Role,
@@ -233,7 +233,7 @@ impl Callbacks {
         match error.rdkafka_error_code() {
             Some(RDKafkaErrorCode::PurgeQueue | RDKafkaErrorCode::PurgeInflight) if stuck => {
                 // What it still held when it was replaced is what nobody answered.
-                self.warmth.doubt(topic, partition);
+                self.acks.mark_suspect(topic, partition);
                 self.topics.ask_soon(topic);
             }
             Some(RDKafkaErrorCode::PurgeQueue | RDKafkaErrorCode::PurgeInflight) => {}
@@ -242,7 +242,7 @@ impl Callbacks {
                 if self.role == Role::Lanes {
                     self.end(&error.to_string());
                 }
-                self.warmth.doubt(topic, partition);
+                self.acks.mark_suspect(topic, partition);
                 match cause {
                     Cause::TooLarge | Cause::UnknownTopic => self.topics.forget(topic),
                     _ => self.topics.ask_soon(topic),
@@ -273,22 +273,22 @@ impl Callbacks {
 }
 
 impl ProducerContext<NoCustomPartitioner> for Callbacks {
-    type DeliveryOpaque = Box<Ticket>;
+    type DeliveryOpaque = Box<DeliveryTag>;
 
-    fn delivery(&self, result: &DeliveryResult<'_>, ticket: Box<Ticket>) {
+    fn delivery(&self, result: &DeliveryResult<'_>, tag: Box<DeliveryTag>) {
         let end = match result {
             Ok(record) => {
                 let (topic, partition) = (record.topic(), record.partition());
                 self.observer.succeeded();
-                self.warmth.trust(topic, partition);
-                if let Some(lane) = ticket.known_by {
+                self.acks.clear_suspect(topic, partition);
+                if let Some(lane) = tag.known_by {
                     let generation = (self.role == Role::Lanes).then_some(self.generation);
-                    self.warmth.warmed(generation, lane, topic, partition);
+                    self.acks.warmed(generation, lane, topic, partition);
                 }
                 End::Delivered(Receipt::at(format!("{topic}/{partition}@{}", record.offset())))
             }
-            Err((error, record)) => self.failed(error, record.topic(), record.partition(), ticket.bytes),
+            Err((error, record)) => self.failed(error, record.topic(), record.partition(), tag.bytes),
         };
-        ticket.batch.end(ticket.lane, ticket.place, end);
+        tag.batch.end(tag.lane, tag.place, end);
     }
 }

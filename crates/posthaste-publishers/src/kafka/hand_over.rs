@@ -12,7 +12,7 @@ use rdkafka::producer::BaseRecord;
 
 use super::batch::{End, Ongoing};
 use super::client::KafkaClient;
-use super::context::Ticket;
+use super::context::DeliveryTag;
 use super::options::RecordTimestamp;
 use super::producer::Producer;
 use super::size;
@@ -104,14 +104,14 @@ impl<'a> Desk<'a> {
         if !may_send() {
             return Err(End::NotHandedOver);
         }
-        let ticket = Ticket {
+        let tag = DeliveryTag {
             batch: Arc::clone(self.ongoing),
             lane: at.lane,
             place: at.place,
             known_by: lane,
             bytes,
         };
-        let mut record = BaseRecord::with_opaque_to(topic, Box::new(ticket))
+        let mut record = BaseRecord::with_opaque_to(topic, Box::new(tag))
             .payload(&*encoded.payload)
             .headers(headers);
         if options.timestamp == RecordTimestamp::Enqueued {

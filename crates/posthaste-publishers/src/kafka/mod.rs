@@ -17,7 +17,7 @@ mod role;
 mod route;
 mod size;
 mod topics;
-mod warmth;
+mod acks;
 
 pub use self::client::Cluster;
 pub use self::options::{InvalidKafkaOptions, KafkaOptions, RecordTimestamp, UnknownTopic};

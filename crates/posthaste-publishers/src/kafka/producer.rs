@@ -13,7 +13,7 @@ use super::context::{Callbacks, Observer};
 use super::options::KafkaOptions;
 use super::role::Role;
 use super::topics::Topics;
-use super::warmth::Warmth;
+use super::acks::AckTracker;
 
 /// One of librdkafka's producers.
 pub(super) struct Producer {
@@ -142,7 +142,7 @@ pub(super) struct Slot {
     role: Role,
     config: ClientConfig,
     observer: Arc<Observer>,
-    warmth: Arc<Warmth>,
+    acks: Arc<AckTracker>,
     topics: Arc<Topics>,
     generations: AtomicU64,
     present: Mutex<Option<Arc<Producer>>>,
@@ -165,7 +165,7 @@ impl Slot {
         role: Role,
         config: &ClientConfig,
         observer: &Arc<Observer>,
-        warmth: &Arc<Warmth>,
+        acks: &Arc<AckTracker>,
         topics: &Arc<Topics>,
         answer_within: Duration,
     ) -> Arc<Self> {
@@ -185,7 +185,7 @@ impl Slot {
             role,
             config,
             observer: Arc::clone(observer),
-            warmth: Arc::clone(warmth),
+            acks: Arc::clone(acks),
             topics: Arc::clone(topics),
             generations: AtomicU64::new(0),
             present: Mutex::new(None),
@@ -221,7 +221,7 @@ impl Slot {
         let batch_bytes = self.batch_bytes();
         let callbacks = Callbacks {
             observer: Arc::clone(&self.observer),
-            warmth: Arc::clone(&self.warmth),
+            acks: Arc::clone(&self.acks),
             topics: Arc::clone(&self.topics),
             generation,
             role: self.role,
@@ -329,12 +329,12 @@ mod tests {
     /// Order rests on it, and librdkafka calls it experimental and subject to removal.
     #[test]
     fn librdkafka_still_has_a_producer_that_leaves_nothing_out() {
-        let (topics, warmth) = (Arc::default(), Arc::default());
-        let observer = Observer::new(UnknownTopic::Retry, Duration::from_secs(20), &topics, &warmth);
+        let (topics, acks) = (Arc::default(), Arc::default());
+        let observer = Observer::new(UnknownTopic::Retry, Duration::from_secs(20), &topics, &acks);
         let observer = Arc::new(observer);
         let mut config = ClientConfig::new();
         config.set("enable.idempotence", "true");
-        let slot = |role| Slot::new(role, &config, &observer, &warmth, &topics, Duration::from_secs(20));
+        let slot = |role| Slot::new(role, &config, &observer, &acks, &topics, Duration::from_secs(20));
         let effective = |role, name: &str| slot(role).config().create_native_config().unwrap().get(name).unwrap();
         assert_eq!(effective(Role::Lanes, "enable.gapless.guarantee"), "true");
         assert_eq!(effective(Role::Lanes, "delivery.timeout.ms"), "0");

@@ -16,7 +16,7 @@ use super::client::KafkaClient;
 use super::hand_over::{Desk, Place};
 use super::producer::Producers;
 use super::role::Role;
-use super::{route, warmth};
+use super::{route, acks};
 
 /// How long what was taken back may take to be reported.
 const LAST_REPORTS: Duration = Duration::from_secs(5);
@@ -178,19 +178,19 @@ impl<'a> Publication<'a> {
     /// The lane as brokers know it: by the topic that is written to, and the record's key.
     fn lane_name(&self, number: usize, topic: &str) -> Option<u64> {
         let key = event::key(&self.batch.deliveries[number].message)?;
-        Some(warmth::lane(topic, key))
+        Some(acks::lane(topic, key))
     }
 
     fn way(&self, lane: Option<u64>, topic: &str, run: usize, producers: &Producers<'_>) -> Way {
-        let warmth = &self.publisher.warmth;
+        let acks = &self.publisher.acks;
         let (Some(lane), Some(generation)) = (lane.filter(|_| run > 1), producers.for_lanes()) else {
             return Way::Alone;
         };
-        if warmth.is_doubted(topic, lane) {
+        if acks.is_doubted(topic, lane) {
             return Way::Alone;
         }
         let partitions = self.publisher.topics.facts(topic).map_or(0, |facts| facts.partitions);
-        if warmth.is_warm(generation, lane, topic, partitions) {
+        if acks.is_warm(generation, lane, topic, partitions) {
             Way::Together
         } else {
             Way::HeadFirst

@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Brokers forget an idle producer after a day (`producer.id.expiration.ms`).
-const LASTS: Duration = Duration::from_mins(10);
+const SUSPICION_TTL: Duration = Duration::from_mins(10);
 
 /// Most lanes, and most topics, that are remembered. Beyond it they are learnt anew.
 const MAX_LANES: usize = 10_000;
@@ -21,7 +21,7 @@ const MAX_TOPICS: usize = 10_000;
 const NO_PARTITION: i32 = -1;
 
 #[derive(Default)]
-pub(super) struct Warmth {
+pub(super) struct AckTracker {
     state: Mutex<State>,
     /// Whether any partition is doubted, so that a success need not take the lock to find out.
     doubts: AtomicBool,
@@ -50,11 +50,11 @@ pub(super) fn lane(topic: &str, key: &str) -> u64 {
     hasher.finish()
 }
 
-impl Warmth {
+impl AckTracker {
     /// Whether the broker has acknowledged something to this producer in the lane's partition.
     pub(super) fn is_warm(&self, generation: u64, lane: u64, topic: &str, partitions: usize) -> bool {
         let state = self.state();
-        let fresh = |since: &Instant| since.elapsed() < LASTS;
+        let fresh = |since: &Instant| since.elapsed() < SUSPICION_TTL;
         if state.generation != generation {
             return false;
         }
@@ -106,7 +106,7 @@ impl Warmth {
     /// Something of the partition failed: until something of it succeeds, its lanes go out one message at a time, by the
     /// other producer. Otherwise a partition that refuses everything, or that has no leader, would end the producer that
     /// serves all lanes again and again.
-    pub(super) fn doubt(&self, topic: &str, partition: i32) {
+    pub(super) fn mark_suspect(&self, topic: &str, partition: i32) {
         let mut state = self.state();
         if let Some(of_topic) = state.doubted.get_mut(topic) {
             of_topic.insert(partition);
@@ -120,7 +120,7 @@ impl Warmth {
     }
 
     /// Something of the partition succeeded.
-    pub(super) fn trust(&self, topic: &str, partition: i32) {
+    pub(super) fn clear_suspect(&self, topic: &str, partition: i32) {
         if !self.doubts.load(Ordering::Relaxed) {
             return;
         }
@@ -174,76 +174,76 @@ mod tests {
 
     #[test]
     fn a_lane_is_warm_by_itself_or_by_all_partitions() {
-        let warmth = Warmth::default();
+        let acks = AckTracker::default();
         let (a, b) = (lane("t", "a"), lane("t", "b"));
-        assert!(!warmth.is_warm(1, a, "t", 2));
-        warmth.warmed(Some(1), a, "t", 0);
-        assert!(warmth.is_warm(1, a, "t", 2));
-        assert!(!warmth.is_warm(1, b, "t", 2), "it may be in the other partition");
-        warmth.warmed(Some(1), a, "t", 1);
-        assert!(warmth.is_warm(1, b, "t", 2));
-        assert!(!warmth.is_warm(1, b, "t", 3), "partitions were added");
-        assert!(!warmth.is_warm(1, b, "u", 2));
-        assert!(!warmth.is_warm(1, b, "t", 0), "how many there are is not known");
+        assert!(!acks.is_warm(1, a, "t", 2));
+        acks.warmed(Some(1), a, "t", 0);
+        assert!(acks.is_warm(1, a, "t", 2));
+        assert!(!acks.is_warm(1, b, "t", 2), "it may be in the other partition");
+        acks.warmed(Some(1), a, "t", 1);
+        assert!(acks.is_warm(1, b, "t", 2));
+        assert!(!acks.is_warm(1, b, "t", 3), "partitions were added");
+        assert!(!acks.is_warm(1, b, "u", 2));
+        assert!(!acks.is_warm(1, b, "t", 0), "how many there are is not known");
     }
 
     #[test]
     fn a_new_producer_is_a_stranger_everywhere() {
-        let warmth = Warmth::default();
+        let acks = AckTracker::default();
         let a = lane("t", "a");
-        warmth.warmed(Some(1), a, "t", 0);
-        assert!(!warmth.is_warm(2, a, "t", 1));
-        warmth.warmed(Some(2), lane("t", "b"), "t", 0);
-        warmth.warmed(Some(1), a, "t", 1);
+        acks.warmed(Some(1), a, "t", 0);
+        assert!(!acks.is_warm(2, a, "t", 1));
+        acks.warmed(Some(2), lane("t", "b"), "t", 0);
+        acks.warmed(Some(1), a, "t", 1);
         assert!(
-            !warmth.is_warm(2, a, "t", 2),
+            !acks.is_warm(2, a, "t", 2),
             "a late answer to the old one does not count"
         );
     }
 
     #[test]
     fn doubt_lasts_until_something_of_the_partition_succeeds() {
-        let warmth = Warmth::default();
+        let acks = AckTracker::default();
         let (a, b, new) = (lane("t", "a"), lane("t", "b"), lane("t", "new"));
-        warmth.warmed(Some(1), a, "t", 0);
-        warmth.warmed(None, b, "t", 1);
-        warmth.doubt("t", 0);
-        warmth.trust("u", 0);
-        warmth.trust("t", 1);
-        assert!(warmth.is_doubted("t", a) && !warmth.is_doubted("t", b));
-        assert!(warmth.is_doubted("t", new), "it may go there as well");
-        assert!(!warmth.is_doubted("u", a));
-        warmth.trust("t", 0);
-        assert!(!warmth.is_doubted("t", a) && !warmth.is_doubted("t", new));
-        warmth.doubt("t", NO_PARTITION);
-        assert!(warmth.is_doubted("t", b), "nobody knows where it failed");
-        warmth.trust("t", 1);
-        assert!(!warmth.is_doubted("t", b));
+        acks.warmed(Some(1), a, "t", 0);
+        acks.warmed(None, b, "t", 1);
+        acks.mark_suspect("t", 0);
+        acks.clear_suspect("u", 0);
+        acks.clear_suspect("t", 1);
+        assert!(acks.is_doubted("t", a) && !acks.is_doubted("t", b));
+        assert!(acks.is_doubted("t", new), "it may go there as well");
+        assert!(!acks.is_doubted("u", a));
+        acks.clear_suspect("t", 0);
+        assert!(!acks.is_doubted("t", a) && !acks.is_doubted("t", new));
+        acks.mark_suspect("t", NO_PARTITION);
+        assert!(acks.is_doubted("t", b), "nobody knows where it failed");
+        acks.clear_suspect("t", 1);
+        assert!(!acks.is_doubted("t", b));
     }
 
     /// As when partitions were added to the topic.
     #[test]
     fn a_lane_that_moved_is_judged_by_where_it_goes_now() {
-        let warmth = Warmth::default();
+        let acks = AckTracker::default();
         let a = lane("t", "a");
-        warmth.warmed(Some(1), a, "t", 0);
-        warmth.warmed(None, a, "t", 0);
-        assert!(warmth.is_warm(1, a, "t", 3), "it went there before");
-        warmth.doubt("t", 0);
-        warmth.warmed(None, a, "t", 2);
-        assert!(!warmth.is_doubted("t", a));
-        assert!(!warmth.is_warm(1, a, "t", 3), "the other producer had the answer");
+        acks.warmed(Some(1), a, "t", 0);
+        acks.warmed(None, a, "t", 0);
+        assert!(acks.is_warm(1, a, "t", 3), "it went there before");
+        acks.mark_suspect("t", 0);
+        acks.warmed(None, a, "t", 2);
+        assert!(!acks.is_doubted("t", a));
+        assert!(!acks.is_warm(1, a, "t", 3), "the other producer had the answer");
     }
 
     #[test]
     fn what_is_remembered_is_bounded() {
-        let warmth = Warmth::default();
+        let acks = AckTracker::default();
         for n in 0..25_000 {
             let topic = n.to_string();
-            warmth.warmed(Some(1), lane(&topic, "k"), &topic, 0);
-            warmth.doubt(&topic, 0);
+            acks.warmed(Some(1), lane(&topic, "k"), &topic, 0);
+            acks.mark_suspect(&topic, 0);
         }
-        let state = warmth.state();
+        let state = acks.state();
         assert!(state.lanes.len() <= MAX_LANES && state.partitions.len() <= MAX_TOPICS);
         assert!(state.doubted.len() <= MAX_TOPICS);
     }
