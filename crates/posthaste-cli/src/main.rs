@@ -33,7 +33,7 @@ fn main() -> ExitCode {
     };
     let result = runtime.block_on(commands::run(cli));
     runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
-    wiring::farewell();
+    wiring::join_client_threads();
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => failure::report(&error),

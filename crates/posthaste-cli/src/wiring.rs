@@ -320,7 +320,7 @@ pub fn publisher(config: &Config) -> anyhow::Result<Arc<dyn Publisher>> {
 }
 
 /// Lets the threads of client libraries end, so that the process ends with its own exit code.
-pub fn farewell() {
+pub fn join_client_threads() {
     #[cfg(feature = "kafka")]
     posthaste_publishers::kafka::wait_for_threads(std::time::Duration::from_secs(5));
 }
