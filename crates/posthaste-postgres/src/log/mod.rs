@@ -39,7 +39,7 @@ use tokio::sync::Mutex;
 
 pub use enqueue::PostgresLogOutbox;
 pub use handled::PostgresHandled;
-use seat::Seat;
+use seat::ReaderLock;
 pub(crate) use statements::Statements;
 
 use crate::pooling::{self, Sessions};
@@ -173,7 +173,7 @@ struct Inner {
     table: String,
     /// The cursor's. Whoever has its lock reads the log, so that two cursors may have readers of their own.
     cursor_table: String,
-    seat: Mutex<Seat>,
+    seat: Mutex<ReaderLock>,
     /// Milliseconds by which the reader's clock is ahead of the process's.
     ahead: AtomicU64,
 }

@@ -14,7 +14,7 @@ use sqlx::Row;
 
 use super::error::{LogError, LogResult};
 use super::rows::{failed_id, failed_number};
-use super::seat::Seat;
+use super::seat::ReaderLock;
 use super::settle::Unwritten;
 use super::{Inner, PostgresLogStore};
 use crate::error::store_error;
@@ -184,7 +184,7 @@ impl RelayStore for PostgresLogStore {
         let left = left.await;
         session.end_use(&left);
         left?;
-        if at_rest && let Seat::Taken(session) = std::mem::take(&mut *seat) {
+        if at_rest && let ReaderLock::Taken(session) = std::mem::take(&mut *seat) {
             session.close().await?;
         }
         Ok(())
@@ -202,7 +202,7 @@ impl RelayStore for PostgresLogStore {
 
 impl Inner {
     /// Writes verdicts and, now and then, the cursor.
-    async fn write_down(&self, seat: &mut Seat, settlements: &[Settlement], now: Instant) -> LogResult<Unwritten> {
+    async fn write_down(&self, seat: &mut ReaderLock, settlements: &[Settlement], now: Instant) -> LogResult<Unwritten> {
         let Some(session) = seat.session_mut() else {
             return Ok(Unwritten::default());
         };

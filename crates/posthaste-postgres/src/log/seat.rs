@@ -21,7 +21,7 @@ const END_OWN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Whether this store reads the log.
 #[derive(Debug, Default)]
-pub(super) enum Seat {
+pub(super) enum ReaderLock {
     /// Not connected.
     #[default]
     Away,
@@ -40,7 +40,7 @@ pub(super) struct Link {
     pub(super) mark: String,
 }
 
-impl Seat {
+impl ReaderLock {
     pub(super) fn session(&self) -> Option<&Session> {
         match self {
             Self::Taken(session) => Some(session),
@@ -60,10 +60,10 @@ impl Inner {
     /// Takes the seat if it is free, or goes on in it. `None` while another one reads.
     pub(super) async fn take_seat<'a>(
         &self,
-        seat: &'a mut Seat,
+        seat: &'a mut ReaderLock,
         lease: Duration,
     ) -> LogResult<Option<&'a mut Session>> {
-        if let Seat::Taken(session) = &mut *seat {
+        if let ReaderLock::Taken(session) = &mut *seat {
             if std::mem::take(&mut session.in_use) {
                 session.link = None;
             }
@@ -84,21 +84,21 @@ impl Inner {
     }
 
     /// Goes on in a seat that was taken before; it is not taken anew.
-    pub(super) async fn keep_seat<'a>(&self, seat: &'a mut Seat) -> LogResult<Option<&'a mut Session>> {
+    pub(super) async fn keep_seat<'a>(&self, seat: &'a mut ReaderLock) -> LogResult<Option<&'a mut Session>> {
         match seat.session().map(|session| session.idle_limit) {
             Some(lease) => self.take_seat(seat, lease).await,
             None => Ok(None),
         }
     }
 
-    async fn lock_seat(&self, seat: &mut Seat, lease: Duration) -> LogResult<()> {
+    async fn lock_seat(&self, seat: &mut ReaderLock, lease: Duration) -> LogResult<()> {
         // Taken out, so that a call that is cut short leaves no half of it behind. The memory stays.
         let waiting = match &mut *seat {
-            Seat::Waiting(_) => match std::mem::take(seat) {
-                Seat::Waiting(link) => Some(link),
-                Seat::Away | Seat::Taken(_) => None,
+            ReaderLock::Waiting(_) => match std::mem::take(seat) {
+                ReaderLock::Waiting(link) => Some(link),
+                ReaderLock::Away | ReaderLock::Taken(_) => None,
             },
-            Seat::Away | Seat::Taken(_) => None,
+            ReaderLock::Away | ReaderLock::Taken(_) => None,
         };
         let mut link = match waiting {
             Some(link) => link,
@@ -112,14 +112,14 @@ impl Inner {
             if seat.session().is_some() {
                 tracing::warn!("another relay reads the log now; what this one had not stored comes again from there");
             }
-            *seat = Seat::Waiting(link);
+            *seat = ReaderLock::Waiting(link);
             return Ok(());
         }
         let stored = self.cursor_on(&mut link.connection).await?;
         let server: String = sqlx::query_scalar(self.statements.reading.server.sql())
             .fetch_one(&mut link.connection)
             .await?;
-        if let Seat::Taken(session) = &mut *seat {
+        if let ReaderLock::Taken(session) = &mut *seat {
             let ours = stored == session.stored || Some(stored) == session.storing;
             if ours && server == session.server {
                 tracing::info!(cursor = stored, "reading the log on a new connection");
@@ -133,7 +133,7 @@ impl Inner {
             );
         }
         let session = self.begin(link, stored, server, lease).await?;
-        *seat = Seat::Taken(Box::new(session));
+        *seat = ReaderLock::Taken(Box::new(session));
         Ok(())
     }
 
