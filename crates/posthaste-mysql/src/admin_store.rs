@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use posthaste_core::lifecycle::State;
 use posthaste_core::store::{AdminStore, Filter, Record};
 use posthaste_core::{MessageId, StoreError};
-use posthaste_sql::table::Word;
+use posthaste_sql::table::StateLabel;
 use sqlx::Row;
 
 use crate::MySqlStore;
@@ -96,10 +96,10 @@ impl MySqlStore {
             State::Pending => self.map.open_words(),
             state => self.map.word(state.word()).into_iter().collect(),
         });
-        let value = |word: &Word| match word {
-            Word::Text(text) => text.as_str().into(),
-            Word::Number(number) => (*number).into(),
-            Word::Boolean(flag) => Value::flag(*flag),
+        let value = |word: &StateLabel| match word {
+            StateLabel::Text(text) => text.as_str().into(),
+            StateLabel::Number(number) => (*number).into(),
+            StateLabel::Boolean(flag) => Value::flag(*flag),
         };
         Some(words.map(value).collect())
     }

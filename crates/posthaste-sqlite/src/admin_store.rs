@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use posthaste_core::lifecycle::State;
 use posthaste_core::store::{AdminStore, Filter, Record};
 use posthaste_core::{MessageId, StoreError};
-use posthaste_sql::table::Word;
+use posthaste_sql::table::StateLabel;
 use sqlx::types::Json;
 
 use crate::SqliteStore;
@@ -95,7 +95,7 @@ impl SqliteStore {
     }
 
     /// The table's words for a state, or for all: rows with other words are none of ours.
-    fn words(&self, state: Option<State>) -> Vec<&Word> {
+    fn words(&self, state: Option<State>) -> Vec<&StateLabel> {
         let states = State::ALL
             .into_iter()
             .filter(|one| state.is_none_or(|state| state == *one));

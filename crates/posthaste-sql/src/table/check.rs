@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::{
     Column, Database, Kind, LiveColumn, LiveTable, Property, Role, Shape, Strategy, Table, TableMap, TableName,
 };
-use mend::Mend;
+use mend::DdlFix;
 
 /// How bad a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -57,7 +57,7 @@ pub fn check(map: &TableMap, live: &[LiveTable], database: Database) -> Vec<Find
     let mut checker = Checker {
         map,
         live,
-        mend: Mend { map, database },
+        mend: DdlFix { map, database },
         database,
         stands_for: None,
         findings: Vec::new(),
@@ -74,7 +74,7 @@ pub fn check(map: &TableMap, live: &[LiveTable], database: Database) -> Vec<Find
 struct Checker<'a> {
     map: &'a TableMap,
     live: &'a [LiveTable],
-    mend: Mend<'a>,
+    mend: DdlFix<'a>,
     database: Database,
     /// What the table is that is looked at, unless it can be changed itself.
     stands_for: Option<String>,
@@ -231,7 +231,7 @@ impl Checker<'_> {
             let problem = format!("the column {name} holds {held} characters, and {why} has {needed}");
             let mend = self.mend.lengthen(table, column, &live, needed);
             self.error(field.clone(), problem, mend);
-            live.definition = Mend::lengthened(column, &live, needed);
+            live.definition = DdlFix::lengthened(column, &live, needed);
             live.max_length = Some(needed);
         }
         if role == Role::Status && of == Table::Outbox {

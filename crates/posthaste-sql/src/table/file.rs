@@ -34,7 +34,7 @@ use serde::Deserialize;
 use self::shape::{TextOr, field_at, line_of};
 use crate::closest::closest;
 
-use super::{Column, Counts, Identifier, Kind, Layout, Role, Table, TableMap, TableName, TopicRule, Word};
+use super::{Column, Counts, Identifier, Kind, Layout, Role, Table, TableMap, TableName, TopicRule, StateLabel};
 use posthaste_core::integrity::{HashPart, HashRecipe};
 use posthaste_core::lifecycle::State;
 
@@ -89,7 +89,7 @@ struct File {
     #[serde(default)]
     constants: BTreeMap<String, String>,
     #[serde(default)]
-    states: BTreeMap<String, Word>,
+    states: BTreeMap<String, StateLabel>,
     #[serde(default)]
     hash: Option<HashFile>,
     #[serde(default)]
@@ -365,8 +365,8 @@ impl TableMap {
         let kind = self.column(Role::Status).map(|status| status.kind);
         for (state, word) in &self.words {
             let problem = match (kind, word) {
-                (Some(Kind::Boolean), Word::Boolean(_))
-                | (Some(Kind::Integer), Word::Number(_))
+                (Some(Kind::Boolean), StateLabel::Boolean(_))
+                | (Some(Kind::Integer), StateLabel::Number(_))
                 | (Some(Kind::Text) | None, _) => continue,
                 (Some(Kind::Boolean), _) => {
                     "the column keeps true or false only, which tell two states apart, and a queue has three; make it a text \
@@ -481,8 +481,8 @@ fn tables(given: BTreeMap<String, TableFile>) -> Result<BTreeMap<Table, TableNam
     Ok(tables)
 }
 
-fn words(given: BTreeMap<String, Word>) -> Result<BTreeMap<&'static str, Word>, MapError> {
-    let mut words: BTreeMap<&'static str, Word> = BTreeMap::new();
+fn words(given: BTreeMap<String, StateLabel>) -> Result<BTreeMap<&'static str, StateLabel>, MapError> {
+    let mut words: BTreeMap<&'static str, StateLabel> = BTreeMap::new();
     let names = || State::ALL.iter().map(|state| state.word()).chain(["waiting"]);
     for (state, word) in given {
         let field = format!("states.{state}");
@@ -493,7 +493,7 @@ fn words(given: BTreeMap<String, Word>) -> Result<BTreeMap<&'static str, Word>, 
                 format!("there is no such state; the states are {}", known.join(", ")),
             );
         };
-        if matches!(&word, Word::Text(text) if text.contains(|c: char| c.is_control())) {
+        if matches!(&word, StateLabel::Text(text) if text.contains(|c: char| c.is_control())) {
             return refuse(field, "the word contains a control character");
         }
         if let Some((other, _)) = words.iter().find(|(_, there)| **there == word) {

@@ -50,7 +50,7 @@ pub use shipped::{SHIPPED, Shipped};
 pub use sql_row::{Held, SqlRow};
 pub use strategy::Strategy;
 pub use topic::TopicRule;
-pub use word::Word;
+pub use word::StateLabel;
 
 /// How rows live in a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -96,7 +96,7 @@ pub struct TableMap {
     tables: BTreeMap<Table, TableName>,
     columns: BTreeMap<Role, Column>,
     side_columns: BTreeMap<(Table, Role), Column>,
-    words: BTreeMap<&'static str, Word>,
+    words: BTreeMap<&'static str, StateLabel>,
     order: Vec<Role>,
     topic: TopicRule,
     constants: BTreeMap<Role, String>,
@@ -211,13 +211,13 @@ impl TableMap {
     }
 
     /// The table's word for a state, by its name in statements: a state, or `waiting` for rows between two tries.
-    pub fn word(&self, state: &str) -> Option<&Word> {
+    pub fn word(&self, state: &str) -> Option<&StateLabel> {
         self.words.get(state)
     }
 
     /// The words of rows that may be claimed.
-    pub fn open_words(&self) -> Vec<&Word> {
-        let mut words: Vec<&Word> = ["pending", "waiting"]
+    pub fn open_words(&self) -> Vec<&StateLabel> {
+        let mut words: Vec<&StateLabel> = ["pending", "waiting"]
             .iter()
             .filter_map(|state| self.words.get(state))
             .collect();

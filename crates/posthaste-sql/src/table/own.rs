@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{
-    BadIdentifier, Column, Counts, Identifier, Kind, Layout, Role, Table, TableMap, TableName, TopicRule, Word,
+    BadIdentifier, Column, Counts, Identifier, Kind, Layout, Role, Table, TableMap, TableName, TopicRule, StateLabel,
 };
 use posthaste_core::integrity::HashRecipe;
 use posthaste_core::lifecycle::State;
@@ -71,9 +71,9 @@ impl TableMap {
         }
         let mut words: BTreeMap<_, _> = State::ALL
             .into_iter()
-            .map(|state| (state.word(), Word::Text(state.word().to_owned())))
+            .map(|state| (state.word(), StateLabel::Text(state.word().to_owned())))
             .collect();
-        words.insert("waiting", Word::Text(State::Pending.word().to_owned()));
+        words.insert("waiting", StateLabel::Text(State::Pending.word().to_owned()));
         Ok(Self {
             name: "posthaste".to_owned(),
             layout: Layout::Queue,

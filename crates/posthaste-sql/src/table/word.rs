@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 /// A word for a state, as the column keeps it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
-pub enum Word {
+pub enum StateLabel {
     /// True or false.
     Boolean(bool),
     /// A number.
@@ -17,37 +17,37 @@ pub enum Word {
     Text(String),
 }
 
-impl<'de> Deserialize<'de> for Word {
+impl<'de> Deserialize<'de> for StateLabel {
     fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
         struct Reader;
         impl Visitor<'_> for Reader {
-            type Value = Word;
+            type Value = StateLabel;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a word: a text, a whole number, true or false")
             }
 
-            fn visit_bool<E: Error>(self, word: bool) -> Result<Word, E> {
-                Ok(Word::Boolean(word))
+            fn visit_bool<E: Error>(self, word: bool) -> Result<StateLabel, E> {
+                Ok(StateLabel::Boolean(word))
             }
 
-            fn visit_i64<E: Error>(self, word: i64) -> Result<Word, E> {
-                Ok(Word::Number(word))
+            fn visit_i64<E: Error>(self, word: i64) -> Result<StateLabel, E> {
+                Ok(StateLabel::Number(word))
             }
 
-            fn visit_u64<E: Error>(self, word: u64) -> Result<Word, E> {
-                i64::try_from(word).map(Word::Number).map_err(E::custom)
+            fn visit_u64<E: Error>(self, word: u64) -> Result<StateLabel, E> {
+                i64::try_from(word).map(StateLabel::Number).map_err(E::custom)
             }
 
-            fn visit_str<E: Error>(self, word: &str) -> Result<Word, E> {
-                Ok(Word::Text(word.to_owned()))
+            fn visit_str<E: Error>(self, word: &str) -> Result<StateLabel, E> {
+                Ok(StateLabel::Text(word.to_owned()))
             }
         }
         input.deserialize_any(Reader)
     }
 }
 
-impl Word {
+impl StateLabel {
     /// Whether a column that was read as text holds this word.
     pub(super) fn is(&self, text: &str) -> bool {
         match self {
@@ -59,7 +59,7 @@ impl Word {
     }
 }
 
-impl fmt::Display for Word {
+impl fmt::Display for StateLabel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Boolean(word) => word.fmt(f),

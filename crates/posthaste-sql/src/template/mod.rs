@@ -39,7 +39,7 @@ use posthaste_core::StoreError;
 
 use crate::closest::closest;
 use crate::dialect::{Dialect, Form};
-use crate::table::{Column, Identifier, Part, Role, Table, TableMap, Word};
+use crate::table::{Column, Identifier, Part, Role, Table, TableMap, StateLabel};
 use parse::{Piece, parse};
 use placeholder::{ColumnName, OrderForm, Placeholder, StateWord, What};
 
@@ -123,7 +123,7 @@ impl Renderer<'_> {
             match piece {
                 Piece::Sql(sql) => out.push_str(sql),
                 Piece::Name(name) => out.push_str(&self.name(name)?),
-                Piece::Word(word) => out.push_str(&self.word(*word)?),
+                Piece::StateLabel(word) => out.push_str(&self.word(*word)?),
                 Piece::If {
                     condition,
                     then,
@@ -161,10 +161,10 @@ impl Renderer<'_> {
         Ok(literals.join(", "))
     }
 
-    fn literal(&self, word: &Word) -> String {
+    fn literal(&self, word: &StateLabel) -> String {
         match word {
-            Word::Text(text) => self.dialect.literal(text),
-            Word::Number(_) | Word::Boolean(_) => word.to_string(),
+            StateLabel::Text(text) => self.dialect.literal(text),
+            StateLabel::Number(_) | StateLabel::Boolean(_) => word.to_string(),
         }
     }
 

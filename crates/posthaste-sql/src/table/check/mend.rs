@@ -1,15 +1,15 @@
 //! The SQL that turns a live table into what its map says.
 
 use crate::table::{
-    Column, Database, Identifier, Kind, LiveColumn, LiveTable, Role, Shape, Table, TableMap, TableName, Word,
+    Column, Database, Identifier, Kind, LiveColumn, LiveTable, Role, Shape, Table, TableMap, TableName, StateLabel,
 };
 
-pub(super) struct Mend<'a> {
+pub(super) struct DdlFix<'a> {
     pub(super) map: &'a TableMap,
     pub(super) database: Database,
 }
 
-impl Mend<'_> {
+impl DdlFix<'_> {
     fn table(&self, name: &TableName) -> String {
         name.quoted(self.database.quote())
     }
@@ -262,8 +262,8 @@ impl Mend<'_> {
 
     /// The condition of an index that has no other rows than those that may be claimed.
     pub(super) fn only_open(&self, status: &str) -> String {
-        let literal = |word: &&Word| match word {
-            Word::Text(text) => format!("'{}'", text.replace('\'', "''")),
+        let literal = |word: &&StateLabel| match word {
+            StateLabel::Text(text) => format!("'{}'", text.replace('\'', "''")),
             word => word.to_string(),
         };
         let words: Vec<_> = self.map.open_words().iter().map(literal).collect();
