@@ -407,12 +407,12 @@ impl PendingEnqueue {
 mod tests {
     use posthaste_core::Message;
     use posthaste_sql::enqueue::Argument;
-    use posthaste_sql::table::Shipped;
+    use posthaste_sql::table::BuiltinMap;
 
     use super::*;
 
     fn usage() -> PostgresEnqueue {
-        let map = Shipped::find("usage").unwrap().map().unwrap();
+        let map = BuiltinMap::find("usage").unwrap().map().unwrap();
         PostgresEnqueue::with_map(map).unwrap()
     }
 

@@ -4,12 +4,12 @@ use anyhow::Context;
 use posthaste::OutboxOptions;
 use posthaste::TableMap;
 use posthaste::postgres::{PostgresHandled, PostgresLogOutbox, PostgresLogStore};
-use posthaste::sql::table::Shipped;
+use posthaste::sql::table::BuiltinMap;
 use sqlx::PgPool;
 
 /// The map of these tables. A team with other names has its own, read by `TableMap::from_toml`.
 pub fn map() -> anyhow::Result<TableMap> {
-    let shipped = Shipped::find("commerce").context("the map `commerce` ships with Posthaste")?;
+    let shipped = BuiltinMap::find("commerce").context("the map `commerce` ships with Posthaste")?;
     Ok(shipped.map()?)
 }
 

@@ -6,12 +6,12 @@ use posthaste::mysql::MySqlStore;
 use posthaste::publishers::http::DiscordOptions;
 use posthaste::publishers::{HttpFormat, HttpOptions, HttpPublisher, HttpUrl, LogPublisher};
 use posthaste::relay::{Relay, RelayConfig};
-use posthaste::sql::table::Shipped;
+use posthaste::sql::table::BuiltinMap;
 use sqlx::MySqlPool;
 
 /// The map of the service's outbox.
 pub fn map() -> anyhow::Result<TableMap> {
-    let shipped = Shipped::find("donation").context("the map `donation` ships with Posthaste")?;
+    let shipped = BuiltinMap::find("donation").context("the map `donation` ships with Posthaste")?;
     Ok(shipped.map()?)
 }
 

@@ -5,13 +5,13 @@ use std::path::Path;
 use posthaste::postgres::PostgresStore;
 use posthaste::publishers::{FileOptions, FilePublisher};
 use posthaste::relay::{Relay, RelayConfig};
-use posthaste::sql::table::Shipped;
+use posthaste::sql::table::BuiltinMap;
 use posthaste::{Publisher, TableMap};
 use sqlx::PgPool;
 use tokio_util::sync::CancellationToken;
 
 fn map() -> anyhow::Result<TableMap> {
-    Ok(Shipped::named("logistics")?.map()?)
+    Ok(BuiltinMap::named("logistics")?.map()?)
 }
 
 /// The settings that suit the table: every 200 ms, 50 rows, five retries.

@@ -4,19 +4,19 @@ use posthaste::kafka::Connection;
 use posthaste::postgres::PostgresStore;
 use posthaste::publishers::kafka::{KafkaOptions, KafkaPublisher};
 use posthaste::relay::{Relay, RelayConfig};
-use posthaste::sql::table::Shipped;
+use posthaste::sql::table::BuiltinMap;
 use sqlx::PgPool;
 use tokio_util::sync::CancellationToken;
 
 /// The settings that suit the table: every 5 s, ten rows, five attempts.
 pub fn config() -> anyhow::Result<RelayConfig> {
-    let map = Shipped::named("order-service")?.map()?;
+    let map = BuiltinMap::named("order-service")?.map()?;
     Ok(RelayConfig::with_policy(map.policy())?)
 }
 
 /// Delivers until the token fires.
 pub async fn run(pool: PgPool, kafka: &str, config: RelayConfig, stop: CancellationToken) -> anyhow::Result<()> {
-    let map = Shipped::named("order-service")?.map()?;
+    let map = BuiltinMap::named("order-service")?.map()?;
     let publisher = KafkaPublisher::new(KafkaOptions::new(Connection::to(kafka)))?;
     Relay::new(PostgresStore::with_map(pool, map)?, publisher)
         .config(config)

@@ -2,13 +2,13 @@
 
 use posthaste::kafka::Connection;
 use posthaste::kafka::topics::{self, DeclaredTopics};
-use posthaste::sql::table::Shipped;
+use posthaste::sql::table::BuiltinMap;
 use sqlx::{Executor, PgPool};
 
 /// Creates the orders, and the outbox as its map describes it.
 pub async fn database(pool: &PgPool) -> anyhow::Result<()> {
     pool.execute(include_str!("../schema.sql")).await?;
-    let outbox = Shipped::named("order-service")?;
+    let outbox = BuiltinMap::named("order-service")?;
     pool.execute(outbox.ddl).await?;
     Ok(())
 }

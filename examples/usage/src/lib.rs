@@ -4,7 +4,7 @@ pub mod dispatch;
 pub mod record;
 
 use posthaste::TableMap;
-use posthaste::sql::table::Shipped;
+use posthaste::sql::table::BuiltinMap;
 use sqlx::{Executor, PgPool};
 
 /// Whose outbox it is within the table.
@@ -12,13 +12,13 @@ pub const NAMESPACE: &str = "usage";
 
 /// The map of the table.
 pub fn map() -> anyhow::Result<TableMap> {
-    Ok(Shipped::named("usage")?.map()?)
+    Ok(BuiltinMap::named("usage")?.map()?)
 }
 
 /// Creates the totals, and the outbox as its map describes it.
 pub async fn setup(pool: &PgPool) -> anyhow::Result<()> {
     pool.execute("create table usage_total (tenant uuid primary key, units bigint not null)")
         .await?;
-    pool.execute(Shipped::named("usage")?.ddl).await?;
+    pool.execute(BuiltinMap::named("usage")?.ddl).await?;
     Ok(())
 }

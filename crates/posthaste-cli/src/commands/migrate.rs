@@ -4,7 +4,7 @@ use anyhow::bail;
 use clap::{Args, Subcommand};
 use posthaste_core::store::{Migration, Store};
 use posthaste_sql::TableMap;
-use posthaste_sql::table::Shipped;
+use posthaste_sql::table::BuiltinMap;
 use serde_json::json;
 
 use crate::config::Config;
@@ -71,7 +71,7 @@ fn leave_alone(map: &TableMap) -> anyhow::Result<()> {
         terminal::stdout(),
         "The tables of the table map {name} are yours, and nothing is done to them. `posthaste maps check` says what they lack\n\
          and prints the SQL that adds it; `posthaste maps show {} --ddl` prints them as a whole.",
-        if Shipped::find(name).is_some() { name } else { "FILE" }
+        if BuiltinMap::find(name).is_some() { name } else { "FILE" }
     )?;
     Ok(())
 }

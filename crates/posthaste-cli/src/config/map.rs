@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use posthaste_sql::TableMap;
-use posthaste_sql::table::{SHIPPED, Shipped};
+use posthaste_sql::table::{SHIPPED, BuiltinMap};
 
 use super::problem::closest;
 
@@ -23,7 +23,7 @@ impl NamedMap {
     /// The map of this name, or in the file of this path, which is relative to `base`. The error says what to give instead.
     pub fn find(given: &str, base: &Path) -> Result<Self, String> {
         if !is_path(given) {
-            let shipped = Shipped::find(given).ok_or_else(|| unknown(given))?;
+            let shipped = BuiltinMap::find(given).ok_or_else(|| unknown(given))?;
             return Ok(Self {
                 map: shipped.map().map_err(|error| error.to_string())?,
                 toml: shipped.toml.to_owned(),
@@ -72,7 +72,7 @@ mod tests {
     fn a_map_is_found_by_name_or_by_path() {
         assert_eq!(NamedMap::find("usage", Path::new("")).unwrap().map.name(), "usage");
         let directory = tempfile::tempdir().unwrap();
-        fs::write(directory.path().join("mine.toml"), Shipped::find("usage").unwrap().toml).unwrap();
+        fs::write(directory.path().join("mine.toml"), BuiltinMap::find("usage").unwrap().toml).unwrap();
         for given in ["mine.toml", "./mine.toml"] {
             let found = NamedMap::find(given, directory.path()).unwrap();
             assert!(found.ddl.is_none() && found.map.name() == "usage");

@@ -108,9 +108,9 @@ async fn hundreds_of_random_kills_lose_nothing_and_keep_the_order() {
 async fn kills_lose_nothing_in_tables_that_somebody_already_has() {
     let all = [
         Tables::Leased,
-        Tables::Shipped("logistics"),
-        Tables::Shipped("order-service"),
-        Tables::Shipped("commerce"),
+        Tables::BuiltinMap("logistics"),
+        Tables::BuiltinMap("order-service"),
+        Tables::BuiltinMap("commerce"),
     ];
     for tables in all {
         let world = World::over(tables).await;

@@ -8,7 +8,7 @@ use posthaste_core::validate::TypeNameRule;
 use posthaste_core::{Message, OutboxOptions};
 use posthaste_postgres::{PostgresLogStore, PostgresStore};
 use posthaste_sql::TableMap;
-use posthaste_sql::table::{Shipped, Strategy};
+use posthaste_sql::table::{BuiltinMap, Strategy};
 use sqlx::{PgConnection, PgPool};
 
 /// Tables, one way to claim their rows each.
@@ -19,7 +19,7 @@ pub enum Tables {
     /// Somebody's, claimed under leases.
     Leased,
     /// Those of a map that ships.
-    Shipped(&'static str),
+    BuiltinMap(&'static str),
 }
 
 const LEASED: &str = include_str!("leased.toml");
@@ -36,8 +36,8 @@ impl Tables {
         match self {
             Self::Own => None,
             Self::Leased => Some((TableMap::from_toml(LEASED).unwrap(), LEASED_TABLE)),
-            Self::Shipped(name) => {
-                let shipped = Shipped::find(name).unwrap();
+            Self::BuiltinMap(name) => {
+                let shipped = BuiltinMap::find(name).unwrap();
                 Some((shipped.map().unwrap(), shipped.ddl))
             }
         }
@@ -52,7 +52,7 @@ impl Tables {
                 std::fs::write(&file, LEASED).unwrap();
                 format!("map = \"{}\"", file.display())
             }
-            Self::Shipped(name) => format!("map = \"{name}\""),
+            Self::BuiltinMap(name) => format!("map = \"{name}\""),
         }
     }
 
@@ -61,12 +61,12 @@ impl Tables {
         let body = serde_json::json!({"key": key, "n": n});
         match self {
             Self::Own | Self::Leased => Message::json(topic, &body).unwrap().key(key),
-            Self::Shipped("commerce") => Message::json("order-events", &body)
+            Self::BuiltinMap("commerce") => Message::json("order-events", &body)
                 .unwrap()
                 .event_type("loopers.order.created.v1")
                 .source("crash")
                 .aggregate("Order", key),
-            Self::Shipped(_) => Message::json("order-events", &body)
+            Self::BuiltinMap(_) => Message::json("order-events", &body)
                 .unwrap()
                 .event_type("OrderPlaced")
                 .aggregate("Order", key),

@@ -6,7 +6,7 @@ use posthaste_sql::table::catalogue::describe_all;
 use posthaste_sql::table::check::check;
 use posthaste_sql::table::infer::infer;
 use posthaste_sql::table::{
-    Catalogue, Database, Finding, Identifier, LiveTable, Role, Severity, Shipped, Table, TableName,
+    Catalogue, Database, Finding, Identifier, LiveTable, Role, Severity, BuiltinMap, Table, TableName,
 };
 use sqlx::MySqlPool;
 
@@ -43,7 +43,7 @@ async fn the_shipped_map_fits_its_tables_and_a_proposal_too() {
         return;
     }
     let pool = support::pool(1).await;
-    let shipped = Shipped::find("donation").unwrap();
+    let shipped = BuiltinMap::find("donation").unwrap();
     support::run(&pool, shipped.ddl).await;
     let map = shipped.map().unwrap();
     let errors = |found: Vec<Finding>| -> Vec<Finding> {

@@ -12,7 +12,7 @@ use posthaste_core::validate::TypeNameRule;
 use posthaste_core::{AdminStore, Enqueued, Message, MessageId, OutboxOptions, RelayStore, RetryPolicy};
 use posthaste_mysql::MySqlStore;
 use posthaste_relay::{Relay, RelayConfig, RelayReport};
-use posthaste_sql::table::Shipped;
+use posthaste_sql::table::BuiltinMap;
 use posthaste_testkit::{FaultyPublisher, RecordingPublisher};
 use sqlx::Row;
 use sqlx::mysql::MySqlRow;
@@ -33,7 +33,7 @@ fn stalled() -> RecoverRequest {
 /// The service's own tables, empty.
 async fn tables() -> MySqlStore {
     let pool = support::pool(8).await;
-    let shipped = Shipped::find("donation").unwrap();
+    let shipped = BuiltinMap::find("donation").unwrap();
     support::run(&pool, shipped.ddl).await;
     MySqlStore::with_map(pool, shipped.map().unwrap()).unwrap()
 }
@@ -130,7 +130,7 @@ async fn pass_time(store: &MySqlStore, by: Duration) {
 
 /// The settings that ship with the map.
 fn config() -> RelayConfig {
-    let policy = Shipped::find("donation").unwrap().map().unwrap().policy().clone();
+    let policy = BuiltinMap::find("donation").unwrap().map().unwrap().policy().clone();
     serde_json::from_value(policy.into()).unwrap()
 }
 

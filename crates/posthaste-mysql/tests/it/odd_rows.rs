@@ -8,7 +8,7 @@ use posthaste_core::store::{AdminStore, Filter, ProducerStore, Record, RelayStor
 use posthaste_core::{Message, OutboxOptions};
 use posthaste_mysql::MySqlStore;
 use posthaste_relay::{Relay, RelayReport};
-use posthaste_sql::table::Shipped;
+use posthaste_sql::table::BuiltinMap;
 use posthaste_testkit::RecordingPublisher;
 
 use crate::support;
@@ -112,7 +112,7 @@ async fn a_row_that_cannot_be_read_stops_no_other() {
 #[tokio::test]
 async fn such_a_row_of_a_table_that_somebody_already_has_goes_to_its_dead_letters() {
     let pool = support::pool(2).await;
-    let shipped = Shipped::find("donation").unwrap();
+    let shipped = BuiltinMap::find("donation").unwrap();
     support::run(&pool, shipped.ddl).await;
     let store = MySqlStore::with_map(pool, shipped.map().unwrap()).unwrap();
     for (request, created_at) in [("r0", "'2026-02-00'"), ("r1", "now()"), ("r2", "now()")] {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use posthaste_core::OutboxOptions;
 use posthaste_core::store::{RelayStore, SchemaStore};
 use posthaste_mysql::MySqlStore;
-use posthaste_sql::table::Shipped;
+use posthaste_sql::table::BuiltinMap;
 use sqlx::{AssertSqlSafe, Executor, SqlSafeStr};
 
 use crate::support;
@@ -39,7 +39,7 @@ async fn every_statement_is_prepared_by_the_server() {
 #[tokio::test]
 async fn every_statement_for_the_shipped_map_of_a_mysql_table_is_prepared_by_the_server() {
     let pool = support::pool(1).await;
-    let shipped = Shipped::find("donation").unwrap();
+    let shipped = BuiltinMap::find("donation").unwrap();
     support::run(&pool, shipped.ddl).await;
     let store = MySqlStore::with_map(pool.clone(), shipped.map().unwrap()).unwrap();
     for (name, sql) in store.statements() {

@@ -5,7 +5,7 @@ use posthaste_core::{Enqueued, Message, OutboxOptions};
 use posthaste_mysql::MySqlStore;
 use posthaste_relay::Relay;
 use posthaste_sql::TableMap;
-use posthaste_sql::table::Shipped;
+use posthaste_sql::table::BuiltinMap;
 use posthaste_testkit::RecordingPublisher;
 use sqlx::MySqlPool;
 
@@ -37,7 +37,7 @@ const DDL: &str = "create table modkit_outbox_events (
 async fn store() -> (MySqlPool, MySqlStore) {
     let pool = support::pool(12).await;
     support::run(&pool, DDL).await;
-    let toml = Shipped::find("usage")
+    let toml = BuiltinMap::find("usage")
         .unwrap()
         .toml
         .replace("kind = \"jsonb\"", "kind = \"json\"");

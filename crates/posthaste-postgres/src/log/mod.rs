@@ -53,10 +53,10 @@ use crate::table_locks::BEGIN_BOUNDED;
 /// use std::time::Duration;
 ///
 /// use posthaste_postgres::LogOptions;
-/// use posthaste_sql::table::Shipped;
+/// use posthaste_sql::table::BuiltinMap;
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let map = Shipped::find("commerce").ok_or("no such map")?.map()?;
+/// let map = BuiltinMap::find("commerce").ok_or("no such map")?.map()?;
 /// let options = LogOptions::of(&map).retry_interval(Duration::from_secs(1)).purge_log(true);
 /// # Ok(())
 /// # }

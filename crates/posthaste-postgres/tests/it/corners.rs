@@ -7,7 +7,7 @@ use posthaste_core::store::{ClaimRequest, DeadHead, Filter, Ordering, SchemaStor
 use posthaste_core::{AdminStore, Message, OutboxOptions, RelayStore};
 use posthaste_postgres::PostgresStore;
 use posthaste_relay::{Relay, RelayConfig};
-use posthaste_sql::table::Shipped;
+use posthaste_sql::table::BuiltinMap;
 use posthaste_testkit::RecordingPublisher;
 use sqlx::postgres::PgPoolOptions;
 use sqlx::{AssertSqlSafe, Executor, Row};
@@ -94,7 +94,7 @@ async fn infinite_times_in_a_mapped_table_are_delivered_like_any_other() {
         Box::pin(async move { conn.execute(AssertSqlSafe(become_owner)).await.map(drop) })
     });
     let pool = pool.connect(&support::server_url()).await.unwrap();
-    let shipped = Shipped::find("logistics").unwrap();
+    let shipped = BuiltinMap::find("logistics").unwrap();
     let store = PostgresStore::with_map(pool, shipped.map().unwrap()).unwrap();
     run(&store, format!("create schema {schema}; {}", shipped.ddl)).await;
     for time in ["infinity", "-infinity", "now"] {
@@ -177,7 +177,7 @@ async fn a_call_into_a_table_ordered_by_time_keeps_its_order() {
         Box::pin(async move { conn.execute(AssertSqlSafe(path)).await.map(drop) })
     });
     let pool = pool.connect(&support::server_url()).await.unwrap();
-    let shipped = Shipped::find("logistics").unwrap();
+    let shipped = BuiltinMap::find("logistics").unwrap();
     let store = PostgresStore::with_map(pool, shipped.map().unwrap()).unwrap();
     run(&store, format!("create schema {schema}; {}", shipped.ddl)).await;
     let options = OutboxOptions::new().type_names(posthaste_core::validate::TypeNameRule::Any);

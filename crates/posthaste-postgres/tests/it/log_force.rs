@@ -182,7 +182,7 @@ async fn naive(log: &Log) -> PostgresLogStore {
          create table naive_failed (like outbox_failed including all)",
     )
     .await;
-    let toml = posthaste_sql::table::Shipped::find("commerce").unwrap().toml;
+    let toml = posthaste_sql::table::BuiltinMap::find("commerce").unwrap().toml;
     let toml = toml
         .replace("\"outbox_cursor\"", "\"naive_cursor\"")
         .replace("\"outbox_failed\"", "\"naive_failed\"");

@@ -11,7 +11,7 @@ use posthaste_core::{MessageId, RelayStore};
 use posthaste_postgres::{LogOptions, PostgresLogStore};
 use posthaste_relay::RelayConfig;
 use posthaste_sql::TableMap;
-use posthaste_sql::table::Shipped;
+use posthaste_sql::table::BuiltinMap;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{Executor, PgPool};
 
@@ -32,7 +32,7 @@ impl Log {
             .connect_with(options)
             .await
             .unwrap();
-        let shipped = Shipped::find("commerce").unwrap();
+        let shipped = BuiltinMap::find("commerce").unwrap();
         let sql = format!("create schema {schema}; {}", shipped.ddl);
         pool.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(sql))).await.unwrap();
         let map = shipped.map().unwrap();

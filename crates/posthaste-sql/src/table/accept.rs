@@ -242,7 +242,7 @@ impl TableMap {
 
 #[cfg(test)]
 mod tests {
-    use crate::table::{Role, Shipped, TableMap};
+    use crate::table::{Role, BuiltinMap, TableMap};
     use posthaste_core::enqueue::{OutboxOptions, Prepared};
     use posthaste_core::message::Message;
     use posthaste_core::validate::TypeNameRule;
@@ -250,7 +250,7 @@ mod tests {
     fn refused(map: &str, message: Message) -> String {
         let options = OutboxOptions::new().type_names(TypeNameRule::Any);
         let prepared = Prepared::new([message], &options).unwrap();
-        let map = Shipped::find(map).unwrap().map().unwrap();
+        let map = BuiltinMap::find(map).unwrap().map().unwrap();
         map.accept(&prepared.rows[0])
             .err()
             .map(|error| error.to_string())
@@ -351,7 +351,7 @@ mod tests {
 
     #[test]
     fn a_column_of_two_roles_is_written_once() {
-        let map = Shipped::find("order-service")
+        let map = BuiltinMap::find("order-service")
             .unwrap()
             .map()
             .unwrap()
@@ -362,7 +362,7 @@ mod tests {
     /// Else a row that is in the way of another could not be found by its key.
     #[test]
     fn a_dedupe_key_stands_for_every_other_role_of_its_column() {
-        let toml = Shipped::find("usage").unwrap().toml;
+        let toml = BuiltinMap::find("usage").unwrap().toml;
         for role in ["ordering_key", "tenant", "aggregate_id"] {
             let line = format!("[columns]\n{role} = \"dedupe_key\"");
             let others = toml.lines().filter(|line| !line.starts_with(&format!("{role} =")));

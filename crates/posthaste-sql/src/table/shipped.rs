@@ -4,7 +4,7 @@ use super::{MapError, TableMap};
 
 /// A map that ships with Posthaste, for the outboxes of five published designs.
 #[derive(Clone, Copy, Debug)]
-pub struct Shipped {
+pub struct BuiltinMap {
     /// Its name.
     pub name: &'static str,
     /// The map.
@@ -15,7 +15,7 @@ pub struct Shipped {
 
 macro_rules! shipped {
     ($($name:literal),* $(,)?) => {
-        [$(Shipped {
+        [$(BuiltinMap {
             name: $name,
             toml: include_str!(concat!("../../maps/", $name, ".toml")),
             ddl: include_str!(concat!("../../maps/", $name, ".sql")),
@@ -24,9 +24,9 @@ macro_rules! shipped {
 }
 
 /// All of them.
-pub const SHIPPED: [Shipped; 5] = shipped!("commerce", "donation", "logistics", "order-service", "usage");
+pub const SHIPPED: [BuiltinMap; 5] = shipped!("commerce", "donation", "logistics", "order-service", "usage");
 
-impl Shipped {
+impl BuiltinMap {
     /// The one of this name.
     pub fn find(name: &str) -> Option<&'static Self> {
         SHIPPED.iter().find(|shipped| shipped.name == name)

@@ -84,11 +84,11 @@ mod tests {
     use posthaste_core::store::StoreErrorKind;
 
     use super::*;
-    use crate::table::Shipped;
+    use crate::table::BuiltinMap;
 
     #[test]
     fn a_map_that_a_database_cannot_serve_is_refused_by_name() {
-        let serves = |name: &str, database| Shipped::find(name).unwrap().map().unwrap().check_database(database);
+        let serves = |name: &str, database| BuiltinMap::find(name).unwrap().map().unwrap().check_database(database);
         for database in [Database::MySql, Database::Sqlite] {
             let error = serves("commerce", database).unwrap_err();
             assert_eq!(error.kind, StoreErrorKind::Unsupported);
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn what_needs_a_column_that_is_not_there_is_refused_by_name() {
-        let map = Shipped::find("donation").unwrap().map().unwrap();
+        let map = BuiltinMap::find("donation").unwrap().map().unwrap();
         assert!(map.check_scope(&Scope::default()).is_ok());
         let scope = Scope {
             topics: vec!["a".to_owned()],

@@ -50,7 +50,7 @@ fn every_shipped_map_is_sound() {
             ("usage", Strategy::Leased),
         ]
     );
-    let requirements = |name| Shipped::find(name).unwrap().map().unwrap().requirements();
+    let requirements = |name| BuiltinMap::find(name).unwrap().map().unwrap().requirements();
     assert_eq!(
         requirements("order-service"),
         StoreRequirements {
@@ -240,7 +240,7 @@ fn errors_name_their_line() {
 
 #[test]
 fn limits_and_errors_are_kept_as_the_table_has_them() {
-    let map = Shipped::find("donation").unwrap().map().unwrap();
+    let map = BuiltinMap::find("donation").unwrap().map().unwrap();
     assert_eq!(map.row_limit(3), 4, "three retries are four attempts");
     assert_eq!(map.error_text(&"é\0".repeat(400)).chars().count(), 500);
     let fence = map.fence(WorkerId::new(), LeaseToken::new());

@@ -4,7 +4,7 @@ use posthaste_sql::TableMap;
 use posthaste_sql::table::catalogue::describe_all;
 use posthaste_sql::table::check::check;
 use posthaste_sql::table::infer::infer;
-use posthaste_sql::table::{Catalogue, Database, Finding, Kind, Property, Role, Severity, Shipped};
+use posthaste_sql::table::{Catalogue, Database, Finding, Kind, Property, Role, Severity, BuiltinMap};
 use posthaste_sqlite::{DEFAULT_PREFIX, SqliteCatalogue};
 use sqlx::{AssertSqlSafe, Executor, SqlitePool};
 
@@ -26,7 +26,7 @@ async fn the_own_map_fits_the_migrated_tables() {
 async fn what_sqlite_cannot_do_is_said() {
     let (pool, _directory) = support::pool(1).await;
     for (name, part) in [("order-service", "row locks"), ("commerce", "PostgreSQL only")] {
-        let found = findings(&Shipped::find(name).unwrap().map().unwrap(), &pool).await;
+        let found = findings(&BuiltinMap::find(name).unwrap().map().unwrap(), &pool).await;
         let said = |finding: &Finding| finding.severity == Severity::Error && finding.problem.contains(part);
         assert!(found.iter().any(said), "{found:?}");
     }

@@ -4,7 +4,7 @@ use std::io::{Write, stdout};
 
 use clap::Args;
 use comfy_table::{Table, presets};
-use posthaste_sql::table::{self, SHIPPED, Shipped, Strategy};
+use posthaste_sql::table::{self, SHIPPED, BuiltinMap, Strategy};
 use serde_json::json;
 
 /// List the maps that ship with Posthaste
@@ -53,7 +53,7 @@ fn strategy(strategy: Strategy) -> &'static str {
 }
 
 /// What the map says of itself.
-fn about(shipped: &Shipped) -> String {
+fn about(shipped: &BuiltinMap) -> String {
     let line = shipped.toml.lines().find_map(|line| line.strip_prefix("about = "));
     line.map(|about| about.trim_matches('"').to_owned()).unwrap_or_default()
 }

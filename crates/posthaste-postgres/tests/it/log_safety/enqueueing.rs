@@ -3,7 +3,7 @@
 use posthaste_core::{Message, OutboxOptions};
 use posthaste_postgres::PostgresLogStore;
 use posthaste_sql::TableMap;
-use posthaste_sql::table::Shipped;
+use posthaste_sql::table::BuiltinMap;
 
 use crate::support::log::{Log, Work, request};
 
@@ -22,7 +22,7 @@ async fn bytes_are_stored_as_they_are() {
          alter table outbox_failed alter payload type bytea using payload::text::bytea",
     )
     .await;
-    let toml = Shipped::find("commerce").unwrap().toml;
+    let toml = BuiltinMap::find("commerce").unwrap().toml;
     let toml = toml.replace(
         "payload = { column = \"payload\", kind = \"jsonb\" }",
         "payload = { column = \"payload\", kind = \"bytes\" }",

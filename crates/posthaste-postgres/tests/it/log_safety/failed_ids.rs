@@ -5,7 +5,7 @@ use posthaste_core::lifecycle::State;
 use posthaste_core::store::{AdminStore, Filter};
 use posthaste_postgres::{LogOptions, PostgresLogStore};
 use posthaste_sql::TableMap;
-use posthaste_sql::table::Shipped;
+use posthaste_sql::table::BuiltinMap;
 
 use crate::support::log::{Log, Work, dead, request, retry};
 
@@ -95,7 +95,7 @@ async fn an_operator_may_name_a_failed_row_or_its_event() {
 async fn two_rows_of_one_event_are_both_kept_where_the_table_has_a_place_for_the_row() {
     let log = Log::fresh(4).await;
     log.run("alter table outbox_failed add log_id bigint").await;
-    let toml = Shipped::find("commerce").unwrap().toml;
+    let toml = BuiltinMap::find("commerce").unwrap().toml;
     let toml = toml.replace(
         "attempts = \"retry_count\"",
         "attempts = \"retry_count\"\nlog_id = \"log_id\"",

@@ -5,7 +5,7 @@ use std::time::Duration;
 use posthaste_core::RelayStore;
 use posthaste_postgres::PostgresLogStore;
 use posthaste_sql::TableMap;
-use posthaste_sql::table::Shipped;
+use posthaste_sql::table::BuiltinMap;
 use sqlx::{Executor, Postgres};
 
 use super::eventually;
@@ -318,6 +318,6 @@ async fn rows_of_a_log_that_was_truncated_and_filled_again_while_it_is_read_are_
 }
 
 fn with_map(log: &Log, change: impl FnOnce(String) -> String) -> PostgresLogStore {
-    let toml = change(Shipped::find("commerce").unwrap().toml.to_owned());
+    let toml = change(BuiltinMap::find("commerce").unwrap().toml.to_owned());
     PostgresLogStore::new(log.pool.clone(), TableMap::from_toml(&toml).unwrap()).unwrap()
 }

@@ -4,7 +4,7 @@ use posthaste_core::{Message, OutboxOptions, RelayStore};
 use posthaste_postgres::PostgresLogStore;
 use posthaste_servers::{PgBouncer, PoolMode};
 use posthaste_sql::TableMap;
-use posthaste_sql::table::Shipped;
+use posthaste_sql::table::BuiltinMap;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 
 use crate::support::log::{Log, Work, request};
@@ -18,7 +18,7 @@ async fn a_reader_behind_a_pooler_that_shares_sessions_out_is_refused_and_an_app
     let url = bouncer.url(server.get_database().unwrap());
     let log = Log::fresh(4).await;
     let schema = log.texts("select current_schema()::text").await.remove(0);
-    let mut toml = Shipped::find("commerce").unwrap().toml.to_owned();
+    let mut toml = BuiltinMap::find("commerce").unwrap().toml.to_owned();
     for table in ["outbox", "outbox_cursor", "outbox_failed", "event_handled"] {
         toml = toml.replace(
             &format!("= \"{table}\"\n"),

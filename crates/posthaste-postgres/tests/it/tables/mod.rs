@@ -8,7 +8,7 @@ mod mapped;
 use log::Log;
 use mapped::{Mapped, Tables};
 use posthaste_sql::TableMap;
-use posthaste_sql::table::{Database, Role, Shipped};
+use posthaste_sql::table::{Database, Role, BuiltinMap};
 use posthaste_testkit::{Need, ddl, everything};
 
 /// Without a column for the time of the next attempt.
@@ -47,8 +47,8 @@ macro_rules! suite_on {
     };
 }
 
-fn shipped(name: &str) -> &'static Shipped {
-    Shipped::find(name).unwrap()
+fn shipped(name: &str) -> &'static BuiltinMap {
+    BuiltinMap::find(name).unwrap()
 }
 
 fn theirs(name: &str) -> TableMap {

@@ -97,7 +97,7 @@ async fn worker() {
     let Ok(schema) = std::env::var("POSTHASTE_TEST_WORKER_SCHEMA") else {
         return;
     };
-    let shipped = posthaste_sql::table::Shipped::find("logistics").unwrap();
+    let shipped = posthaste_sql::table::BuiltinMap::find("logistics").unwrap();
     let options: sqlx::postgres::PgConnectOptions = crate::support::server_url().parse().unwrap();
     let pool = sqlx::postgres::PgPoolOptions::new()
         .connect_with(options.options([("search_path", &schema)]))

@@ -9,7 +9,7 @@ use posthaste_core::{EnqueueError, Enqueued, Message, MessageId, OutboxOptions, 
 use posthaste_postgres::PostgresStore;
 use posthaste_relay::RelayConfig;
 use posthaste_sql::TableMap;
-use posthaste_sql::table::Shipped;
+use posthaste_sql::table::BuiltinMap;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{AssertSqlSafe, Executor, PgPool};
 
@@ -24,7 +24,7 @@ pub struct Place {
 impl Place {
     /// The tables of a map that ships with Posthaste, as their owner creates them.
     pub async fn shipped(name: &str, connections: u32) -> Self {
-        let shipped = Shipped::find(name).unwrap();
+        let shipped = BuiltinMap::find(name).unwrap();
         Self::new(shipped.map().unwrap(), shipped.ddl, connections).await
     }
 

@@ -3,7 +3,7 @@
 use posthaste_core::store::{DeadHead, Filter, Ordering, RelayRegistry, SchemaStore, Scope, StoreErrorKind};
 use posthaste_core::{AdminStore, Inbox, RelayStore, StoreError};
 use posthaste_sql::TableMap;
-use posthaste_sql::table::Shipped;
+use posthaste_sql::table::BuiltinMap;
 
 use super::place::{Place, request};
 
@@ -71,7 +71,7 @@ async fn without_a_registry_relays_are_not_listed_and_none_leads() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_map_that_does_not_fit_its_table_is_found_at_the_start() {
-    let shipped = Shipped::find("usage").unwrap();
+    let shipped = BuiltinMap::find("usage").unwrap();
     let wrong = |from: &str, to: &str| TableMap::from_toml(&shipped.toml.replace(from, to)).unwrap();
     for (map, part) in [
         (wrong("\"last_error\"", "\"last_eror\""), "last_eror"),

@@ -7,7 +7,7 @@ use posthaste_core::store::{Claim, ClaimRequest, ExtendRequest};
 use posthaste_core::{Message, MessageId, RelayStore};
 use posthaste_relay::{Relay, RelayConfig};
 use posthaste_sql::TableMap;
-use posthaste_sql::table::{Role, Shipped, Table};
+use posthaste_sql::table::{Role, BuiltinMap, Table};
 use posthaste_testkit::RecordingPublisher;
 use sqlx::{AssertSqlSafe, Executor};
 use tokio_util::sync::CancellationToken;
@@ -96,7 +96,7 @@ async fn one_claim_in_order_at_a_time_and_any_number_without() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_row_that_is_given_back_is_what_it_was_before_the_claim() {
-    let shipped = Shipped::find("logistics").unwrap();
+    let shipped = BuiltinMap::find("logistics").unwrap();
     let own_word = shipped.toml.replace("[states]", "[states]\nwaiting = \"RETRY\"");
     let place = Place::new(TableMap::from_toml(&own_word).unwrap(), shipped.ddl, 2).await;
     place

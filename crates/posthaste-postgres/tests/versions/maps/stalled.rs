@@ -6,7 +6,7 @@ use std::time::Duration;
 use posthaste_core::lifecycle::{Settlement, Verdict};
 use posthaste_core::store::{Claim, ClaimRequest, ClaimedMessage, ExtendRequest, RecoverRequest, RefusedRow, Scope};
 use posthaste_core::{Enqueued, Message, MessageId, RelayStore};
-use posthaste_sql::table::Shipped;
+use posthaste_sql::table::BuiltinMap;
 
 use super::place::{Place, claim, ids, request, unordered};
 use super::sql::DONATION;
@@ -21,7 +21,7 @@ fn stalled() -> RecoverRequest {
 }
 
 async fn place() -> Place {
-    Place::new(Shipped::find("donation").unwrap().map().unwrap(), DONATION, 4).await
+    Place::new(BuiltinMap::find("donation").unwrap().map().unwrap(), DONATION, 4).await
 }
 
 fn donation(n: u32) -> Message {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::table::{Identifier, LiveIndex, Shipped};
+use crate::table::{Identifier, LiveIndex, BuiltinMap};
 
 fn column(name: &str, type_name: &str) -> LiveColumn {
     LiveColumn {
@@ -54,7 +54,7 @@ fn usage() -> LiveTable {
 }
 
 fn map() -> TableMap {
-    Shipped::find("usage").expect("it ships").map().expect("it is sound")
+    BuiltinMap::find("usage").expect("it ships").map().expect("it is sound")
 }
 
 /// What is found after something was done to the table.
@@ -179,7 +179,7 @@ fn each_lack_is_found_with_its_field_and_its_mend() {
 
 #[test]
 fn an_order_that_is_left_to_chance_within_a_transaction_is_told() {
-    let toml = Shipped::find("usage").expect("it ships").toml;
+    let toml = BuiltinMap::find("usage").expect("it ships").toml;
     let toml = toml.replace(
         "[columns]",
         "[columns]\nordering_key = { column = \"tenant_id\", kind = \"uuid\" }",
@@ -204,7 +204,7 @@ fn an_order_that_is_left_to_chance_within_a_transaction_is_told() {
 /// The relay raises a version with every change, so rows that differ in it alone become equal.
 #[test]
 fn a_unique_index_over_what_the_relay_changes_is_an_error() {
-    let toml = Shipped::find("usage").expect("it ships").toml;
+    let toml = BuiltinMap::find("usage").expect("it ships").toml;
     let toml = toml.replace("[columns]", "[columns]\nversion = \"version\"");
     let map = TableMap::from_toml(&toml).expect("it is sound");
     let mut live = usage();
@@ -316,7 +316,7 @@ fn an_index_that_is_not_unique_does_not_dedupe() {
 /// The proof of a claim in a text is longer than the UUID that its owner thought of.
 #[test]
 fn a_text_too_short_for_the_proof_of_a_claim_is_found() {
-    let toml = Shipped::find("usage").expect("it ships").toml;
+    let toml = BuiltinMap::find("usage").expect("it ships").toml;
     let toml = toml.replace(
         "locked_by = \"locked_by\"",
         "locked_by = { column = \"locked_by\", kind = \"text\" }",
@@ -361,7 +361,7 @@ fn a_missing_table_is_proposed_as_a_whole_in_the_words_of_its_database() {
 
 #[test]
 fn ids_that_are_trusted_are_said_to_be() {
-    let shipped = Shipped::find("commerce").expect("it ships").toml;
+    let shipped = BuiltinMap::find("commerce").expect("it ships").toml;
     let trusted = shipped.replace("layout = \"log\"", "layout = \"log\"\nids = \"trusted\"");
     for (toml, warned) in [(shipped, false), (trusted.as_str(), true)] {
         let map = TableMap::from_toml(toml).expect("it is sound");

@@ -2,7 +2,7 @@ use std::collections::HashMap;
 
 use posthaste_core::lifecycle::State;
 
-use super::super::Shipped;
+use super::super::BuiltinMap;
 use super::*;
 
 /// A row in which columns hold what they hold, and others nothing.
@@ -72,7 +72,7 @@ fn own() -> TableMap {
 }
 
 fn shipped(name: &str) -> TableMap {
-    Shipped::find(name).expect("it ships").map().expect("it is sound")
+    BuiltinMap::find(name).expect("it ships").map().expect("it is sound")
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use posthaste_core::store::{AdminStore, ClaimRequest, Filter, RelayRegistry, RelayStore, Scope, StoreErrorKind};
 use posthaste_core::{Inbox, StoreError};
 use posthaste_sql::TableMap;
-use posthaste_sql::table::Shipped;
+use posthaste_sql::table::BuiltinMap;
 use posthaste_sqlite::SqliteStore;
 
 use super::tables::{DONATION_DDL, Foreign, USAGE_DDL, donation_map, request, usage_map};
@@ -20,7 +20,7 @@ fn says(error: &StoreError, words: &[&str]) {
 async fn maps_that_sqlite_cannot_serve_are_refused_with_what_to_add() {
     let (pool, _directory) = support::pool(1).await;
     let open = |map: TableMap| SqliteStore::with_map(pool.clone(), map).unwrap_err();
-    let shipped = |name: &str| Shipped::find(name).unwrap().map().unwrap();
+    let shipped = |name: &str| BuiltinMap::find(name).unwrap().map().unwrap();
     says(
         &open(shipped("order-service")),
         &[
@@ -42,12 +42,12 @@ async fn maps_that_sqlite_cannot_serve_are_refused_with_what_to_add() {
     );
     assert_eq!(logistics.kind, StoreErrorKind::Unsupported);
     let zone = |zone: &str| {
-        let toml = Shipped::find("donation").unwrap().toml;
+        let toml = BuiltinMap::find("donation").unwrap().toml;
         TableMap::from_toml(&toml.replace("order = ", &format!("zone = \"{zone}\"\norder = "))).unwrap()
     };
     says(&open(zone("Asia/Seoul")), &["Asia/Seoul", "+09:00"]);
     assert!(SqliteStore::with_map(pool.clone(), zone("+09:00")).is_ok());
-    let toml = Shipped::find("usage").unwrap().toml;
+    let toml = BuiltinMap::find("usage").unwrap().toml;
     let split = TableMap::from_toml(&toml.replace("order = ", "split_index = true\norder = ")).unwrap();
     says(&open(split), &["split_index", "leave it out"]);
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use posthaste_core::lifecycle::LeaseToken;
 use posthaste_core::store::{Claim, ClaimRequest, DeadHead, Ordering, RelayStore, Scope, WorkerId};
 use posthaste_sql::TableMap;
-use posthaste_sql::table::Shipped;
+use posthaste_sql::table::BuiltinMap;
 use posthaste_sqlite::SqliteStore;
 use sqlx::{AssertSqlSafe, Executor};
 use tempfile::TempDir;
@@ -108,7 +108,7 @@ create unique index modkit_outbox_events_dedupe on modkit_outbox_events (namespa
 ";
 
 pub fn usage_map() -> TableMap {
-    Shipped::find("usage").unwrap().map().unwrap()
+    BuiltinMap::find("usage").unwrap().map().unwrap()
 }
 
 /// The donation outbox with SQLite's types.
@@ -145,7 +145,7 @@ create index idx_request_id on donation_dlq (request_id);
 ";
 
 pub fn donation_map() -> TableMap {
-    Shipped::find("donation").unwrap().map().unwrap()
+    BuiltinMap::find("donation").unwrap().map().unwrap()
 }
 
 /// A table that no design of ours knows: reserved words, mixed case, quotes, spaces, numbers for ids and states.

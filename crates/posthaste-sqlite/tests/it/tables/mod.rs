@@ -5,7 +5,7 @@ mod mapped;
 
 use mapped::{Mapped, Tables};
 use posthaste_sql::TableMap;
-use posthaste_sql::table::{Database, Shipped};
+use posthaste_sql::table::{Database, BuiltinMap};
 use posthaste_testkit::{Need, ddl, everything};
 
 macro_rules! suite_on {
@@ -39,7 +39,7 @@ macro_rules! suite_on {
 }
 
 fn theirs(name: &str) -> TableMap {
-    Shipped::find(name).unwrap().map().unwrap()
+    BuiltinMap::find(name).unwrap().map().unwrap()
 }
 
 /// The way of claiming has a table already that runs the slow cases.
