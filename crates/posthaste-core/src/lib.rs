@@ -10,7 +10,7 @@ pub mod envelope;
 pub mod event;
 pub mod inbox;
 pub mod integrity;
-pub mod isolation;
+pub mod reclaim;
 pub mod lifecycle;
 pub mod message;
 pub mod outbox;

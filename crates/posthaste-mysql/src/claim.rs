@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use posthaste_core::MessageId;
-use posthaste_core::isolation::reclaim_limit;
+use posthaste_core::reclaim::reclaim_limit;
 use posthaste_core::store::{Claim, ClaimRequest, ClaimedMessage, DeadHead, Ordering, Scope};
 use posthaste_sql::RowChange;
 use sqlx::{Connection, MySqlConnection, Row};

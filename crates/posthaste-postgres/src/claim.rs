@@ -1,7 +1,7 @@
 //! Handing out rows under a lease.
 
 use posthaste_core::MessageId;
-use posthaste_core::isolation::reclaim_limit;
+use posthaste_core::reclaim::reclaim_limit;
 use posthaste_core::store::{Claim, ClaimRequest, ClaimedMessage, DeadHead, Ordering, Scope};
 use posthaste_sql::RowChange;
 use posthaste_sql::table::{Role, Table};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use posthaste_core::MessageId;
-use posthaste_core::isolation::reclaim_limit;
+use posthaste_core::reclaim::reclaim_limit;
 use posthaste_core::store::{Claim, ClaimRequest, DeadHead, Ordering, Scope};
 use posthaste_sql::RowChange;
 use posthaste_sql::table::Role;

@@ -42,7 +42,7 @@ pub struct Claim {
     /// The rows now leased, in order.
     pub messages: Vec<ClaimedMessage>,
     /// Whether these rows come from a worker that let its lease run out. Such rows are never mixed with others, and
-    /// their number is limited by [`crate::isolation::reclaim_limit`], because one of them may have killed that worker.
+    /// their number is limited by [`crate::reclaim::reclaim_limit`], because one of them may have killed that worker.
     pub reclaimed: bool,
     /// Rows that had used all their attempts and are dead now.
     pub died: Vec<MessageId>,

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use chrono::{DateTime, Utc};
-use posthaste_core::isolation::reclaim_limit;
+use posthaste_core::reclaim::reclaim_limit;
 use posthaste_core::lifecycle::State;
 use posthaste_core::store::{ClaimRequest, DeadHead, Ordering, RefusedRow};
 

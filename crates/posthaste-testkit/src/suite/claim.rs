@@ -1,7 +1,7 @@
 //! Handing out rows under a lease.
 
 use chrono::TimeDelta;
-use posthaste_core::isolation::reclaim_limit;
+use posthaste_core::reclaim::reclaim_limit;
 use posthaste_core::lifecycle::{State, Verdict};
 use posthaste_core::store::Scope;
 use posthaste_core::{Message, RelayStore};
