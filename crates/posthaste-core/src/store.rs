@@ -30,7 +30,7 @@ pub use halving::{Halving, SearchDeadline};
 pub use registry::{FORGOTTEN_AFTER, LeadRequest, Leadership, RelayBeat, RelayRecord, RelayRegistry};
 pub use relay::{OutboxStats, RelayStore, StoreRequirements};
 pub use schema::{Migration, SchemaStore};
-pub use scope::{DeadHead, Ordering, Scope, WorkerId};
+pub use scope::{DeadHead, KeyOrdering, Scope, WorkerId};
 pub use settled::{BusyRow, ExtendRequest, Extended, RefusedVerdict, Settled};
 
 /// Enqueueing for callers that have no transaction of their own, such as the command line.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use posthaste_core::MessageId;
 use posthaste_core::reclaim::reclaim_limit;
-use posthaste_core::store::{Claim, ClaimRequest, ClaimedMessage, DeadHead, Ordering, Scope};
+use posthaste_core::store::{Claim, ClaimRequest, ClaimedMessage, DeadHead, KeyOrdering, Scope};
 use posthaste_sql::RowChange;
 use sqlx::{Connection, MySqlConnection, Row};
 
@@ -47,7 +47,7 @@ impl MySqlStore {
     }
 
     async fn claim_taking(&self, request: &ClaimRequest, taking: Taking<'_>) -> sqlx::Result<Claim> {
-        if request.ordering == Ordering::None {
+        if request.ordering == KeyOrdering::None {
             let mut tx = self.begin().await?;
             let claim = self.claim_on(&mut tx, request, taking).await;
             // Its locks must be gone before the rows are looked for again.
@@ -127,7 +127,7 @@ impl MySqlStore {
         expired: bool,
         left_out: &[MessageId],
     ) -> sqlx::Result<Vec<MessageId>> {
-        let ordered = request.ordering != Ordering::None;
+        let ordered = request.ordering != KeyOrdering::None;
         // Others may be faster with what they find too, unless they have to wait for their turn.
         let mut wanted = if ordered { limit } else { limit.saturating_mul(4) };
         let mut look = Look::first(request, wanted);
@@ -173,8 +173,8 @@ impl MySqlStore {
         look: &Look,
     ) -> sqlx::Result<Vec<Found>> {
         let (ordered, dead_blocks, except) = match &request.ordering {
-            Ordering::None => (false, false, &[][..]),
-            Ordering::PerKey { dead_head, except } => (true, *dead_head == DeadHead::Block, except.as_slice()),
+            KeyOrdering::None => (false, false, &[][..]),
+            KeyOrdering::PerKey { dead_head, except } => (true, *dead_head == DeadHead::Block, except.as_slice()),
         };
         let mut values = scope(&request.scope, request.max_attempts);
         values.extend([

@@ -1,6 +1,6 @@
 //! How far a claim looks for rows that it may take.
 
-use posthaste_core::store::{ClaimRequest, Ordering};
+use posthaste_core::store::{ClaimRequest, KeyOrdering};
 
 use crate::statement::Value;
 
@@ -36,7 +36,7 @@ impl Look {
     /// The first look for so many rows.
     pub(crate) fn first(request: &ClaimRequest, wanted: u32) -> Self {
         let see = i64::from(wanted.max(FIRST));
-        let ordered = request.ordering != Ordering::None;
+        let ordered = request.ordering != KeyOrdering::None;
         let most = |rows: u32| {
             let usual = wanted.saturating_mul(USUAL_PER_ROW).max(USUAL);
             i64::from(rows) * if rows > usual { READ_PER_ROW } else { 1 }
@@ -110,7 +110,7 @@ mod tests {
             look_ahead,
             lease: Duration::from_mins(1),
             max_attempts: 3,
-            ordering: Ordering::PerKey {
+            ordering: KeyOrdering::PerKey {
                 dead_head: DeadHead::Skip,
                 except: Vec::new(),
             },

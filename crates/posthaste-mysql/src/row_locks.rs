@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use posthaste_core::MessageId;
 use posthaste_core::lifecycle::{LeaseToken, Settlement};
-use posthaste_core::store::{Claim, ClaimRequest, Ordering, RefusedVerdict, Settled, StoreErrorKind};
+use posthaste_core::store::{Claim, ClaimRequest, KeyOrdering, RefusedVerdict, Settled, StoreErrorKind};
 use sqlx::{Executor, MySqlConnection};
 use tokio::time::sleep_until;
 use uuid::Uuid;
@@ -93,7 +93,7 @@ impl MySqlStore {
     pub(crate) async fn claim_by_locks(&self, request: &ClaimRequest) -> sqlx::Result<Claim> {
         let asked = Instant::now();
         let mut session = Session::open(self.pool.acquire().await?, request.lease).await?;
-        if request.ordering != Ordering::None {
+        if request.ordering != KeyOrdering::None {
             // Whoever has rows keeps their order alone, for as long as it takes.
             let claims = self.claims_of(&request.scope.namespace);
             if !session.lock(&self.statements, claims, Duration::ZERO).await? {

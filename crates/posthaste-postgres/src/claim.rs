@@ -2,7 +2,7 @@
 
 use posthaste_core::MessageId;
 use posthaste_core::reclaim::reclaim_limit;
-use posthaste_core::store::{Claim, ClaimRequest, ClaimedMessage, DeadHead, Ordering, Scope};
+use posthaste_core::store::{Claim, ClaimRequest, ClaimedMessage, DeadHead, KeyOrdering, Scope};
 use posthaste_sql::RowChange;
 use posthaste_sql::table::{Role, Table};
 use sqlx::postgres::{PgArguments, PgRow};
@@ -166,7 +166,7 @@ impl PostgresStore {
         split: &Split,
         request: &ClaimRequest,
     ) -> sqlx::Result<Vec<ClaimedMessage>> {
-        let rows = if request.ordering == Ordering::None {
+        let rows = if request.ordering == KeyOrdering::None {
             let claim = |statement: &Statement, left_out: Vec<String>| {
                 self.split_query(statement, request, request.limit).bind(left_out)
             };
@@ -322,7 +322,7 @@ impl PostgresStore {
 
     /// Whether the claim asks for an order that the table can give.
     pub(crate) fn is_ordered(&self, request: &ClaimRequest) -> bool {
-        request.ordering != Ordering::None && self.map.has(Role::OrderingKey)
+        request.ordering != KeyOrdering::None && self.map.has(Role::OrderingKey)
     }
 
     /// The statement that takes the claim lock, with its arguments.
@@ -388,7 +388,7 @@ impl Look {
     pub(crate) fn bind<'q>(
         &self,
         query: Query<'q, Postgres, PgArguments>,
-        ordering: &'q Ordering,
+        ordering: &'q KeyOrdering,
     ) -> Query<'q, Postgres, PgArguments> {
         let (_, dead_blocks, except) = policy(ordering);
         let any_blocks = dead_blocks || !except.is_empty();
@@ -445,10 +445,10 @@ pub(crate) fn max_bytes(request: &ClaimRequest) -> i64 {
     i64::try_from(request.max_bytes).unwrap_or(i64::MAX)
 }
 
-fn policy(ordering: &Ordering) -> (bool, bool, &[String]) {
+fn policy(ordering: &KeyOrdering) -> (bool, bool, &[String]) {
     match ordering {
-        Ordering::None => (false, false, &[]),
-        Ordering::PerKey { dead_head, except } => (true, *dead_head == DeadHead::Block, except),
+        KeyOrdering::None => (false, false, &[]),
+        KeyOrdering::PerKey { dead_head, except } => (true, *dead_head == DeadHead::Block, except),
     }
 }
 
@@ -471,7 +471,7 @@ mod tests {
             look_ahead,
             lease: Duration::from_secs(1),
             max_attempts: 1,
-            ordering: Ordering::None,
+            ordering: KeyOrdering::None,
             scope: Scope::default(),
             left_out: Vec::new(),
         };

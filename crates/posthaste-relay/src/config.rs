@@ -6,7 +6,7 @@ mod policy;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use posthaste_core::store::{DeadHead, Ordering, Scope};
+use posthaste_core::store::{DeadHead, KeyOrdering, Scope};
 use posthaste_core::{BreakerConfig, RetryPolicy};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -108,12 +108,12 @@ impl Default for OrderingConfig {
 }
 
 impl OrderingConfig {
-    pub(crate) fn for_claims(&self) -> Ordering {
+    pub(crate) fn for_claims(&self) -> KeyOrdering {
         if !self.per_key {
-            return Ordering::None;
+            return KeyOrdering::None;
         }
         let differs = |(topic, policy): (&String, &DeadHead)| (*policy != self.dead_head).then(|| topic.clone());
-        Ordering::PerKey {
+        KeyOrdering::PerKey {
             dead_head: self.dead_head,
             except: self.topics.iter().filter_map(differs).collect(),
         }
@@ -173,7 +173,7 @@ mod tests {
         };
         assert_eq!(
             config.for_claims(),
-            Ordering::PerKey {
+            KeyOrdering::PerKey {
                 dead_head: DeadHead::Skip,
                 except: vec!["a".into()]
             }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use posthaste_core::MessageId;
 use posthaste_core::reclaim::reclaim_limit;
-use posthaste_core::store::{Claim, ClaimRequest, DeadHead, Ordering, Scope};
+use posthaste_core::store::{Claim, ClaimRequest, DeadHead, KeyOrdering, Scope};
 use posthaste_sql::RowChange;
 use posthaste_sql::table::Role;
 use sqlx::query::Query;
@@ -281,10 +281,10 @@ impl SqliteStore {
     }
 }
 
-pub(crate) fn policy(ordering: &Ordering) -> (bool, bool, &[String]) {
+pub(crate) fn policy(ordering: &KeyOrdering) -> (bool, bool, &[String]) {
     match ordering {
-        Ordering::None => (false, false, &[]),
-        Ordering::PerKey { dead_head, except } => (true, *dead_head == DeadHead::Block, except),
+        KeyOrdering::None => (false, false, &[]),
+        KeyOrdering::PerKey { dead_head, except } => (true, *dead_head == DeadHead::Block, except),
     }
 }
 

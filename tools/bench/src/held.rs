@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::ensure;
 use posthaste_core::RelayStore;
 use posthaste_core::lifecycle::LeaseToken;
-use posthaste_core::store::{ClaimRequest, DeadHead, Ordering, Scope, WorkerId};
+use posthaste_core::store::{ClaimRequest, DeadHead, KeyOrdering, Scope, WorkerId};
 use posthaste_relay::{Relay, RelayConfig};
 use posthaste_testkit::NullPublisher;
 use sqlx::{Connection, PgConnection};
@@ -69,7 +69,7 @@ fn request() -> ClaimRequest {
         look_ahead: None,
         lease: Duration::from_secs(30),
         max_attempts: 10,
-        ordering: Ordering::PerKey {
+        ordering: KeyOrdering::PerKey {
             dead_head: DeadHead::Skip,
             except: Vec::new(),
         },

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
-use super::{Ordering, Scope, WorkerId};
+use super::{KeyOrdering, Scope, WorkerId};
 use crate::integrity::StoredHash;
 use crate::lifecycle::LeaseToken;
 use crate::message::{Message, MessageId};
@@ -28,7 +28,7 @@ pub struct ClaimRequest {
     /// Rows with so many attempts are not claimed but given up.
     pub max_attempts: u32,
     /// In which order.
-    pub ordering: Ordering,
+    pub ordering: KeyOrdering,
     /// Which messages.
     pub scope: Scope,
     /// Rows that are not to be claimed, because the database refused their claim lately. What follows them in their keys

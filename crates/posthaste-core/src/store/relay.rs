@@ -10,7 +10,7 @@ use super::{
     Claim, ClaimRequest, ExtendRequest, Extended, RecoverRequest, Recovered, RelayRegistry, Scope, Settled, StoreError,
 };
 #[cfg(doc)]
-use super::{Halving, Ordering, StoreErrorKind};
+use super::{Halving, KeyOrdering, StoreErrorKind};
 use crate::lifecycle::Settlement;
 use crate::message::MessageId;
 use crate::wake::WakeSource;
@@ -31,7 +31,7 @@ pub struct StoreRequirements {
 /// # Contract
 /// - **claim** takes, in one transaction, rows that are pending and due, or rows whose lease ran out; it counts the
 ///   attempt, sets the lease and `updated_at`, and returns them by sequence. No row is ever under two live leases.
-///   Under [`Ordering::PerKey`] claims of one outbox are serialised. A row whose claim the database refuses (a constraint,
+///   Under [`KeyOrdering::PerKey`] claims of one outbox are serialised. A row whose claim the database refuses (a constraint,
 ///   a trigger) keeps nobody else from being claimed but those that follow it in its key: the store finds it by
 ///   [`Halving`] and names it.
 /// - **settle** applies each verdict only to a processing row under the same token, and returns the ids it could not

@@ -67,7 +67,7 @@ pub enum DeadHead {
 
 /// In which order rows may be claimed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ordering {
+pub enum KeyOrdering {
     /// Keys are ignored.
     None,
     /// Rows of one key are claimed in sequence, and none while an earlier one is leased or waiting.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use posthaste_core::RelayStore;
 use posthaste_core::lifecycle::LeaseToken;
-use posthaste_core::store::{Claim, ClaimRequest, DeadHead, Ordering, Scope, WorkerId};
+use posthaste_core::store::{Claim, ClaimRequest, DeadHead, KeyOrdering, Scope, WorkerId};
 use posthaste_mysql::MySqlStore;
 use posthaste_relay::{Relay, RelayConfig};
 use posthaste_testkit::RecordingPublisher;
@@ -35,7 +35,7 @@ fn request(limit: u32, look_ahead: Option<u32>) -> ClaimRequest {
         look_ahead,
         lease: Duration::from_mins(5),
         max_attempts: 10,
-        ordering: Ordering::PerKey {
+        ordering: KeyOrdering::PerKey {
             dead_head: DeadHead::Skip,
             except: Vec::new(),
         },

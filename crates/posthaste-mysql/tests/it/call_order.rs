@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use posthaste_core::lifecycle::LeaseToken;
-use posthaste_core::store::{ClaimRequest, DeadHead, Ordering, ProducerStore, RelayStore, Scope, WorkerId};
+use posthaste_core::store::{ClaimRequest, DeadHead, KeyOrdering, ProducerStore, RelayStore, Scope, WorkerId};
 use posthaste_core::{Message, OutboxOptions};
 use posthaste_mysql::MySqlStore;
 use posthaste_sql::TableMap;
@@ -74,7 +74,7 @@ fn all() -> ClaimRequest {
         look_ahead: None,
         lease: Duration::from_secs(30),
         max_attempts: 5,
-        ordering: Ordering::PerKey {
+        ordering: KeyOrdering::PerKey {
             dead_head: DeadHead::Skip,
             except: Vec::new(),
         },

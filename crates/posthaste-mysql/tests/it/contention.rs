@@ -6,7 +6,7 @@ use metrics_util::MetricKind;
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use posthaste_core::lifecycle::{LeaseToken, Settlement};
 use posthaste_core::store::{
-    ClaimRequest, DeadHead, ExtendRequest, Ordering, SchemaStore, Scope, StoreErrorKind, WorkerId,
+    ClaimRequest, DeadHead, ExtendRequest, KeyOrdering, SchemaStore, Scope, StoreErrorKind, WorkerId,
 };
 use posthaste_core::{Message, MessageId, OutboxOptions, RelayStore};
 use posthaste_mysql::{MAX_RETRIES, MySqlStore};
@@ -24,7 +24,7 @@ fn request() -> ClaimRequest {
         look_ahead: None,
         lease: Duration::from_mins(5),
         max_attempts: 10,
-        ordering: Ordering::PerKey {
+        ordering: KeyOrdering::PerKey {
             dead_head: DeadHead::Skip,
             except: Vec::new(),
         },
@@ -251,7 +251,7 @@ async fn ordered_claims_wait_for_each_other_and_say_so_when_it_takes_too_long() 
     assert_eq!(error.kind, StoreErrorKind::Contention);
     assert!(error.to_string().contains("another relay"), "{error}");
     let unordered = ClaimRequest {
-        ordering: Ordering::None,
+        ordering: KeyOrdering::None,
         ..request()
     };
     store.claim(&unordered).await.expect("nobody else waits for the lock");
@@ -380,7 +380,7 @@ async fn a_call_that_is_abandoned_leaves_no_transaction_on_its_connection() {
     let store = support::store(1).await;
     enqueue(&store, 50).await;
     let unordered = ClaimRequest {
-        ordering: Ordering::None,
+        ordering: KeyOrdering::None,
         limit: 1,
         ..request()
     };

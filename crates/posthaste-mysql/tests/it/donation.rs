@@ -5,7 +5,7 @@ use std::time::Duration;
 use posthaste_core::integrity::ContentHash;
 use posthaste_core::lifecycle::{LeaseToken, Settlement, State};
 use posthaste_core::store::{
-    Claim, ClaimRequest, ClaimedMessage, DeadHead, ExtendRequest, Filter, Ordering, RecoverRequest, RefusedRow, Scope,
+    Claim, ClaimRequest, ClaimedMessage, DeadHead, ExtendRequest, Filter, KeyOrdering, RecoverRequest, RefusedRow, Scope,
     WorkerId,
 };
 use posthaste_core::validate::TypeNameRule;
@@ -72,7 +72,7 @@ fn request(limit: u32) -> ClaimRequest {
         look_ahead: None,
         lease: MINUTE * 5,
         max_attempts: 4,
-        ordering: Ordering::PerKey {
+        ordering: KeyOrdering::PerKey {
             dead_head: DeadHead::Skip,
             except: Vec::new(),
         },
@@ -220,7 +220,7 @@ async fn relays_that_claim_at_once_never_share_a_row() {
         let store = store.clone();
         tokio::spawn(async move {
             let request = ClaimRequest {
-                ordering: Ordering::None,
+                ordering: KeyOrdering::None,
                 ..request(40)
             };
             ids(&store.claim(&request).await.unwrap())

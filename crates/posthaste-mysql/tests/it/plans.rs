@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use posthaste_core::RelayStore;
 use posthaste_core::lifecycle::{LeaseToken, Settlement};
-use posthaste_core::store::{ClaimRequest, ClaimedMessage, Ordering, SchemaStore, Scope, WorkerId};
+use posthaste_core::store::{ClaimRequest, ClaimedMessage, KeyOrdering, SchemaStore, Scope, WorkerId};
 use posthaste_mysql::{MySqlStore, own_map};
 use posthaste_sql::table::{Kind, Role, TableMap};
 use sqlx::{AssertSqlSafe, Executor, Row};
@@ -223,7 +223,7 @@ async fn a_claim_locks_what_it_takes_and_nothing_else() {
         look_ahead: None,
         lease: Duration::from_mins(5),
         max_attempts: 10,
-        ordering: Ordering::None,
+        ordering: KeyOrdering::None,
         scope: Scope::default(),
         left_out: Vec::new(),
     };

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use posthaste_core::lifecycle::{LeaseToken, Settlement};
-use posthaste_core::store::{Claim, ClaimRequest, DeadHead, ExtendRequest, Ordering, Scope, WorkerId};
+use posthaste_core::store::{Claim, ClaimRequest, DeadHead, ExtendRequest, KeyOrdering, Scope, WorkerId};
 use posthaste_core::{MessageId, RelayStore};
 use posthaste_mysql::MySqlStore;
 use posthaste_relay::{Relay, RelayConfig};
@@ -72,7 +72,7 @@ async fn rows(store: &MySqlStore) -> Vec<(i16, Option<i32>, bool)> {
         .unwrap()
 }
 
-fn request(ordering: Ordering) -> ClaimRequest {
+fn request(ordering: KeyOrdering) -> ClaimRequest {
     ClaimRequest {
         worker: WorkerId::new(),
         token: LeaseToken::new(),
@@ -87,8 +87,8 @@ fn request(ordering: Ordering) -> ClaimRequest {
     }
 }
 
-fn in_order() -> Ordering {
-    Ordering::PerKey {
+fn in_order() -> KeyOrdering {
+    KeyOrdering::PerKey {
         dead_head: DeadHead::Skip,
         except: Vec::new(),
     }
@@ -127,13 +127,13 @@ async fn a_table_with_strange_names_is_served_by_its_map_alone() {
 async fn rows_stay_locked_while_they_are_published_and_nobody_else_gets_them() {
     let store = store(4).await;
     let inserted = insert(&store, &[(1, "a"), (2, "b"), (3, "c")]).await;
-    let first = request(Ordering::None);
+    let first = request(KeyOrdering::None);
     let claim = store.claim(&first).await.unwrap();
     assert_eq!(ids(&claim), inserted[..2]);
     assert_eq!(claim.messages[0].attempts, 1);
-    let second = request(Ordering::None);
+    let second = request(KeyOrdering::None);
     assert_eq!(ids(&store.claim(&second).await.unwrap()), inserted[2..]);
-    assert_eq!(ids(&store.claim(&request(Ordering::None)).await.unwrap()), []);
+    assert_eq!(ids(&store.claim(&request(KeyOrdering::None)).await.unwrap()), []);
     assert_eq!(
         store
             .extend(ExtendRequest::new(first.token, &inserted, first.lease))
@@ -167,7 +167,7 @@ async fn a_row_that_is_given_back_is_what_it_was_before_the_claim() {
     let inserted = insert(&store, &[(1, "a"), (2, "b")]).await;
     let first = ClaimRequest {
         limit: 1,
-        ..request(Ordering::None)
+        ..request(KeyOrdering::None)
     };
     assert_eq!(ids(&store.claim(&first).await.unwrap()), inserted[..1]);
     let retry = Settlement::retry(inserted[0], first.token, Duration::ZERO, "full");
@@ -175,7 +175,7 @@ async fn a_row_that_is_given_back_is_what_it_was_before_the_claim() {
     let before = rows(&store).await;
     assert_eq!(before, [(15, Some(1), true), (10, None, false)]);
 
-    let second = request(Ordering::None);
+    let second = request(KeyOrdering::None);
     assert_eq!(ids(&store.claim(&second).await.unwrap()), inserted);
     let given_back: Vec<_> = inserted
         .iter()

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use posthaste_core::lifecycle::{LeaseToken, Settlement};
-use posthaste_core::store::{ClaimRequest, ExtendRequest, Ordering, Scope, StoreErrorKind, WorkerId};
+use posthaste_core::store::{ClaimRequest, ExtendRequest, KeyOrdering, Scope, StoreErrorKind, WorkerId};
 use posthaste_core::{MessageId, RelayStore};
 use posthaste_mysql::MySqlStore;
 use posthaste_sql::TableMap;
@@ -75,7 +75,7 @@ fn request() -> ClaimRequest {
         look_ahead: None,
         lease: Duration::from_mins(1),
         max_attempts: 3,
-        ordering: Ordering::None,
+        ordering: KeyOrdering::None,
         scope: Scope::default(),
         left_out: Vec::new(),
     }

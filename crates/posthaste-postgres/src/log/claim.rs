@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::Instant;
 
-use posthaste_core::store::{Claim, ClaimRequest, ClaimedMessage, DeadHead, Ordering};
+use posthaste_core::store::{Claim, ClaimRequest, ClaimedMessage, DeadHead, KeyOrdering};
 use posthaste_sql::TableMap;
 use posthaste_sql::log::{Failure, Holder, LogRow, ReadResult};
 use sqlx::Row;
@@ -249,14 +249,14 @@ struct Policy<'a> {
 }
 
 impl<'a> Policy<'a> {
-    fn of(ordering: &'a Ordering) -> Self {
+    fn of(ordering: &'a KeyOrdering) -> Self {
         match ordering {
-            Ordering::None => Self {
+            KeyOrdering::None => Self {
                 ordered: false,
                 dead_blocks: false,
                 except: &[],
             },
-            Ordering::PerKey { dead_head, except } => Self {
+            KeyOrdering::PerKey { dead_head, except } => Self {
                 ordered: true,
                 dead_blocks: *dead_head == DeadHead::Block,
                 except,

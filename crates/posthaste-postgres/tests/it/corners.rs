@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use posthaste_core::lifecycle::{LeaseToken, Settlement, State, Verdict};
-use posthaste_core::store::{ClaimRequest, DeadHead, Filter, Ordering, SchemaStore, Scope, WorkerId};
+use posthaste_core::store::{ClaimRequest, DeadHead, Filter, KeyOrdering, SchemaStore, Scope, WorkerId};
 use posthaste_core::{AdminStore, Message, OutboxOptions, RelayStore};
 use posthaste_postgres::PostgresStore;
 use posthaste_relay::{Relay, RelayConfig};
@@ -23,7 +23,7 @@ fn request(limit: u32) -> ClaimRequest {
         look_ahead: None,
         lease: Duration::from_secs(30),
         max_attempts: 5,
-        ordering: Ordering::PerKey {
+        ordering: KeyOrdering::PerKey {
             dead_head: DeadHead::Skip,
             except: Vec::new(),
         },

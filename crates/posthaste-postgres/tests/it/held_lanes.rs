@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use posthaste_core::RelayStore;
 use posthaste_core::lifecycle::LeaseToken;
-use posthaste_core::store::{ClaimRequest, DeadHead, Ordering, Scope, WorkerId};
+use posthaste_core::store::{ClaimRequest, DeadHead, KeyOrdering, Scope, WorkerId};
 use posthaste_postgres::PostgresStore;
 use sqlx::{AssertSqlSafe, Executor};
 
@@ -22,7 +22,7 @@ fn request(dead_head: DeadHead) -> ClaimRequest {
         look_ahead: None,
         lease: Duration::from_secs(30),
         max_attempts: 5,
-        ordering: Ordering::PerKey {
+        ordering: KeyOrdering::PerKey {
             dead_head,
             except: Vec::new(),
         },

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use posthaste_core::lifecycle::{LeaseToken, Settlement};
-use posthaste_core::store::{ClaimRequest, DeadHead, Ordering, SchemaStore, Scope, WorkerId};
+use posthaste_core::store::{ClaimRequest, DeadHead, KeyOrdering, SchemaStore, Scope, WorkerId};
 use posthaste_core::{Inbox, InboxStore, Message, OutboxOptions, RelayStore};
 use posthaste_postgres::PostgresStore;
 use posthaste_relay::{Relay, RelayConfig};
@@ -63,7 +63,7 @@ fn request() -> ClaimRequest {
         look_ahead: None,
         lease: LONG,
         max_attempts: 5,
-        ordering: Ordering::PerKey {
+        ordering: KeyOrdering::PerKey {
             dead_head: DeadHead::Skip,
             except: Vec::new(),
         },

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use posthaste_core::lifecycle::{LeaseToken, Settlement};
-use posthaste_core::store::{ClaimRequest, ExtendRequest, Ordering, Scope, WorkerId};
+use posthaste_core::store::{ClaimRequest, ExtendRequest, KeyOrdering, Scope, WorkerId};
 use posthaste_core::{Message, MessageId, OutboxOptions, RelayStore};
 use posthaste_postgres::PostgresStore;
 use posthaste_relay::{Relay, RelayConfig};
@@ -41,7 +41,7 @@ fn request() -> ClaimRequest {
         look_ahead: None,
         lease: Duration::from_mins(5),
         max_attempts: 10,
-        ordering: Ordering::None,
+        ordering: KeyOrdering::None,
         scope: Scope::default(),
         left_out: Vec::new(),
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use chrono::Utc;
 use posthaste_core::lifecycle::{LeaseToken, Settlement, Verdict};
-use posthaste_core::store::{ClaimRequest, DeadHead, Filter, Ordering, Scope, WorkerId};
+use posthaste_core::store::{ClaimRequest, DeadHead, Filter, KeyOrdering, Scope, WorkerId};
 use posthaste_core::{AdminStore, Message, MessageId, OutboxOptions, RelayStore};
 use posthaste_postgres::PostgresStore;
 
@@ -37,7 +37,7 @@ fn request(dice: &mut Dice) -> ClaimRequest {
         look_ahead: (dice.below(3) == 0).then_some(5),
         lease: Duration::from_mins(1),
         max_attempts: 1_000,
-        ordering: Ordering::PerKey {
+        ordering: KeyOrdering::PerKey {
             dead_head: DeadHead::Skip,
             except: Vec::new(),
         },

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use posthaste_core::lifecycle::LeaseToken;
-use posthaste_core::store::{ClaimRequest, DeadHead, Ordering, Scope, StoreErrorKind, WorkerId};
+use posthaste_core::store::{ClaimRequest, DeadHead, KeyOrdering, Scope, StoreErrorKind, WorkerId};
 use posthaste_core::wake::Doorbell;
 use posthaste_core::{Message, OutboxOptions, RelayStore};
 use posthaste_postgres::PostgresStore;
@@ -213,7 +213,7 @@ fn claim(limit: u32) -> ClaimRequest {
         look_ahead: None,
         lease: Duration::from_secs(30),
         max_attempts: 5,
-        ordering: Ordering::PerKey {
+        ordering: KeyOrdering::PerKey {
             dead_head: DeadHead::Skip,
             except: Vec::new(),
         },

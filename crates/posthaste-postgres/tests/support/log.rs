@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use posthaste_core::lifecycle::{LeaseToken, Settlement, Verdict};
-use posthaste_core::store::{Claim, ClaimRequest, DeadHead, Ordering, Scope, WorkerId};
+use posthaste_core::store::{Claim, ClaimRequest, DeadHead, KeyOrdering, Scope, WorkerId};
 use posthaste_core::{MessageId, RelayStore};
 use posthaste_postgres::{LogOptions, PostgresLogStore};
 use posthaste_relay::RelayConfig;
@@ -133,7 +133,7 @@ pub fn request(limit: u32) -> ClaimRequest {
         look_ahead: None,
         lease: Duration::from_secs(30),
         max_attempts: 11,
-        ordering: Ordering::PerKey {
+        ordering: KeyOrdering::PerKey {
             dead_head: DeadHead::Skip,
             except: Vec::new(),
         },

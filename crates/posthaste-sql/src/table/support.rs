@@ -3,7 +3,7 @@
 use std::fmt::Display;
 
 use super::{Database, Role, TableMap};
-use posthaste_core::store::{Filter, Ordering, Scope, StoreError};
+use posthaste_core::store::{Filter, KeyOrdering, Scope, StoreError};
 
 fn refused(message: String, remedy: &'static str) -> StoreError {
     StoreError::unsupported(message, Some(remedy))
@@ -41,9 +41,9 @@ impl TableMap {
     }
 
     /// Whether the policy for dead heads can be told by topic.
-    pub fn check_ordering(&self, ordering: &Ordering) -> Result<(), StoreError> {
+    pub fn check_ordering(&self, ordering: &KeyOrdering) -> Result<(), StoreError> {
         match ordering {
-            Ordering::PerKey { except, .. } if !except.is_empty() && !self.has(Role::Topic) => {
+            KeyOrdering::PerKey { except, .. } if !except.is_empty() && !self.has(Role::Topic) => {
                 let message = format!("the policy for dead heads: {}", self.lacks(Role::Topic));
                 Err(refused(message, "choose one policy for all topics"))
             }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use posthaste_core::lifecycle::{LeaseToken, Settlement};
-use posthaste_core::store::{ClaimRequest, ExtendRequest, Ordering, RelayStore, SchemaStore, Scope, WorkerId};
+use posthaste_core::store::{ClaimRequest, ExtendRequest, KeyOrdering, RelayStore, SchemaStore, Scope, WorkerId};
 use posthaste_core::{Enqueued, Handled, Inbox, Message, OutboxOptions};
 use posthaste_sqlite::{SqliteOutbox, SqliteStore};
 use sqlx::sqlite::SqliteConnection;
@@ -21,7 +21,7 @@ fn request() -> ClaimRequest {
         look_ahead: None,
         lease: Duration::from_secs(30),
         max_attempts: 5,
-        ordering: Ordering::None,
+        ordering: KeyOrdering::None,
         scope: Scope::default(),
         left_out: Vec::new(),
     }

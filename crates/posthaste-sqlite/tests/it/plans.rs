@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use posthaste_core::lifecycle::LeaseToken;
-use posthaste_core::store::{ClaimRequest, DeadHead, Ordering, RelayStore, SchemaStore, Scope, WorkerId};
+use posthaste_core::store::{ClaimRequest, DeadHead, KeyOrdering, RelayStore, SchemaStore, Scope, WorkerId};
 use posthaste_sqlite::SqliteStore;
 use sqlx::{AssertSqlSafe, Executor, Row};
 
@@ -185,7 +185,7 @@ fn scans_a_table(step: &str) -> bool {
         && !scanned.ends_with("INDEX posthaste_outbox_dead")
 }
 
-fn request(ordering: Ordering) -> ClaimRequest {
+fn request(ordering: KeyOrdering) -> ClaimRequest {
     ClaimRequest {
         worker: WorkerId::new(),
         token: LeaseToken::new(),
@@ -201,7 +201,7 @@ fn request(ordering: Ordering) -> ClaimRequest {
 }
 
 /// The quickest of some claims of a hundred rows.
-async fn quickest_claim(store: &SqliteStore, ordering: &Ordering) -> Duration {
+async fn quickest_claim(store: &SqliteStore, ordering: &KeyOrdering) -> Duration {
     let mut quickest = Duration::MAX;
     for _ in 0..5 {
         let start = Instant::now();
@@ -215,7 +215,7 @@ async fn quickest_claim(store: &SqliteStore, ordering: &Ordering) -> Duration {
 /// Proves pitfall 28.
 #[tokio::test]
 async fn a_claim_costs_the_same_at_any_backlog() {
-    let per_key = Ordering::PerKey {
+    let per_key = KeyOrdering::PerKey {
         dead_head: DeadHead::Block,
         except: Vec::new(),
     };
@@ -224,7 +224,7 @@ async fn a_claim_costs_the_same_at_any_backlog() {
         misleading_statistics(store).await;
         backlog(store, rows).await;
     }
-    for ordering in [per_key, Ordering::None] {
+    for ordering in [per_key, KeyOrdering::None] {
         let at_2k = quickest_claim(&small, &ordering).await;
         let at_200k = quickest_claim(&large, &ordering).await;
         assert!(

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use chrono::Utc;
 use posthaste_core::lifecycle::LeaseToken;
-use posthaste_core::store::{Claim, ClaimRequest, DeadHead, Ordering, ProducerStore, RelayStore, Scope, WorkerId};
+use posthaste_core::store::{Claim, ClaimRequest, DeadHead, KeyOrdering, ProducerStore, RelayStore, Scope, WorkerId};
 use posthaste_core::{Enqueued, Message, MessageId, OutboxOptions};
 use posthaste_sqlite::SqliteStore;
 use sqlx::Executor;
@@ -25,7 +25,7 @@ fn request() -> ClaimRequest {
         look_ahead: None,
         lease: Duration::from_secs(30),
         max_attempts: 5,
-        ordering: Ordering::PerKey {
+        ordering: KeyOrdering::PerKey {
             dead_head: DeadHead::Skip,
             except: Vec::new(),
         },

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use chrono::{DateTime, Utc};
 use posthaste_core::reclaim::reclaim_limit;
 use posthaste_core::lifecycle::State;
-use posthaste_core::store::{ClaimRequest, DeadHead, Ordering, RefusedRow};
+use posthaste_core::store::{ClaimRequest, DeadHead, KeyOrdering, RefusedRow};
 
 use super::rows::{Row, Rows};
 
@@ -85,7 +85,7 @@ enum Until {
 
 impl<'a> Lanes<'a> {
     fn of(rows: &'a Rows, request: &ClaimRequest, now: DateTime<Utc>) -> Self {
-        let Ordering::PerKey { dead_head, except } = &request.ordering else {
+        let KeyOrdering::PerKey { dead_head, except } = &request.ordering else {
             return Self {
                 until: HashMap::new(),
                 ordered: false,

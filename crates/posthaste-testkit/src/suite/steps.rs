@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use posthaste_core::lifecycle::{LeaseToken, Settlement, State, Verdict};
 use posthaste_core::store::{
-    Claim, ClaimRequest, ClaimedMessage, DeadHead, Filter, Ordering, Record, RefusedRow, RelayRegistry, Scope, WorkerId,
+    Claim, ClaimRequest, ClaimedMessage, DeadHead, Filter, KeyOrdering, Record, RefusedRow, RelayRegistry, Scope, WorkerId,
 };
 use posthaste_core::{AdminStore, EnqueueError, Enqueued, Message, MessageId, OutboxOptions, RelayStore, StoreError};
 
@@ -162,7 +162,7 @@ impl Worker {
                 look_ahead: None,
                 lease: LEASE,
                 max_attempts: 5,
-                ordering: Ordering::PerKey {
+                ordering: KeyOrdering::PerKey {
                     dead_head: DeadHead::Skip,
                     except: Vec::new(),
                 },
@@ -177,13 +177,13 @@ impl Worker {
     }
 
     pub(super) fn unordered(mut self) -> Self {
-        self.request.ordering = Ordering::None;
+        self.request.ordering = KeyOrdering::None;
         self
     }
 
     pub(super) fn dead_heads(mut self, dead_head: DeadHead, except: &[&str]) -> Self {
         let except = except.iter().map(|&topic| topic.to_owned()).collect();
-        self.request.ordering = Ordering::PerKey { dead_head, except };
+        self.request.ordering = KeyOrdering::PerKey { dead_head, except };
         self
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use posthaste_core::lifecycle::{LeaseToken, Settlement, State, Verdict};
-use posthaste_core::store::{ClaimRequest, ClaimedMessage, DeadHead, Filter, Ordering, ProducerStore, Scope, WorkerId};
+use posthaste_core::store::{ClaimRequest, ClaimedMessage, DeadHead, Filter, KeyOrdering, ProducerStore, Scope, WorkerId};
 use posthaste_core::{AdminStore, Message, MessageId, OutboxOptions, RelayStore};
 use posthaste_testkit::MemoryStore;
 use proptest::prelude::*;
@@ -87,7 +87,7 @@ async fn claim(store: &MemoryStore, limit: u32) -> Open {
         look_ahead: None,
         lease: LEASE,
         max_attempts: MAX_ATTEMPTS,
-        ordering: Ordering::PerKey {
+        ordering: KeyOrdering::PerKey {
             dead_head: DeadHead::Skip,
             except: Vec::new(),
         },

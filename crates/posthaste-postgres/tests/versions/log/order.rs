@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use posthaste_core::RelayStore;
 use posthaste_core::lifecycle::Verdict;
-use posthaste_core::store::{AdminStore, ClaimRequest, DeadHead, Filter, Ordering};
+use posthaste_core::store::{AdminStore, ClaimRequest, DeadHead, Filter, KeyOrdering};
 use posthaste_postgres::{LogOptions, PostgresLogStore};
 use posthaste_relay::Relay;
 use posthaste_testkit::{FaultyPublisher, RecordingPublisher};
@@ -105,7 +105,7 @@ async fn a_head_that_was_given_up_is_skipped_or_blocks_by_policy() {
     work.settle(&store, &[(0, dead()), (1, Verdict::Released), (2, Verdict::Released)])
         .await;
     let blocking = ClaimRequest {
-        ordering: Ordering::PerKey {
+        ordering: KeyOrdering::PerKey {
             dead_head: DeadHead::Block,
             except: Vec::new(),
         },
@@ -114,7 +114,7 @@ async fn a_head_that_was_given_up_is_skipped_or_blocks_by_policy() {
     assert!(Work::claim(&store, &blocking).await.events().is_empty());
     assert_eq!(log.failed().await, 3, "parked behind the dead one");
     let excepted = ClaimRequest {
-        ordering: Ordering::PerKey {
+        ordering: KeyOrdering::PerKey {
             dead_head: DeadHead::Block,
             except: vec!["order-events".to_owned()],
         },

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use posthaste_core::lifecycle::LeaseToken;
-use posthaste_core::store::{Claim, ClaimRequest, DeadHead, Ordering, Scope, WorkerId};
+use posthaste_core::store::{Claim, ClaimRequest, DeadHead, KeyOrdering, Scope, WorkerId};
 use posthaste_core::validate::TypeNameRule;
 use posthaste_core::{EnqueueError, Enqueued, Message, MessageId, OutboxOptions, RelayStore};
 use posthaste_postgres::PostgresStore;
@@ -106,7 +106,7 @@ pub fn request(limit: u32) -> ClaimRequest {
         look_ahead: None,
         lease: Duration::from_secs(30),
         max_attempts: 5,
-        ordering: Ordering::PerKey {
+        ordering: KeyOrdering::PerKey {
             dead_head: DeadHead::Skip,
             except: Vec::new(),
         },
@@ -117,7 +117,7 @@ pub fn request(limit: u32) -> ClaimRequest {
 
 pub fn unordered(limit: u32) -> ClaimRequest {
     ClaimRequest {
-        ordering: Ordering::None,
+        ordering: KeyOrdering::None,
         ..request(limit)
     }
 }

@@ -1,6 +1,6 @@
 //! What a table cannot do is said with its remedy, never passed over.
 
-use posthaste_core::store::{DeadHead, Filter, Ordering, RelayRegistry, SchemaStore, Scope, StoreErrorKind};
+use posthaste_core::store::{DeadHead, Filter, KeyOrdering, RelayRegistry, SchemaStore, Scope, StoreErrorKind};
 use posthaste_core::{AdminStore, Inbox, RelayStore, StoreError};
 use posthaste_sql::TableMap;
 use posthaste_sql::table::BuiltinMap;
@@ -34,7 +34,7 @@ async fn what_needs_a_column_that_is_not_there_is_refused() {
         &["scope.tenant", "map a column"],
     );
     asked.scope = scope(&[], None);
-    asked.ordering = Ordering::PerKey {
+    asked.ordering = KeyOrdering::PerKey {
         dead_head: DeadHead::Skip,
         except: vec!["a".into()],
     };

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use posthaste_core::lifecycle::Settlement;
-use posthaste_core::store::{ClaimRequest, DeadHead, Ordering, ProducerStore, RelayStore};
+use posthaste_core::store::{ClaimRequest, DeadHead, KeyOrdering, ProducerStore, RelayStore};
 use posthaste_core::{Message, MessageId, OutboxOptions};
 
 use super::tables::{Foreign, UNUSUAL_DDL, payloads, request, unusual_map};
@@ -73,7 +73,7 @@ async fn a_dead_head_blocks_or_is_skipped_as_declared() {
         .execute(r#"update "Order; --" set "select" = -1 where "Id" = 1"#)
         .await;
     let block = ClaimRequest {
-        ordering: Ordering::PerKey {
+        ordering: KeyOrdering::PerKey {
             dead_head: DeadHead::Block,
             except: Vec::new(),
         },
@@ -81,7 +81,7 @@ async fn a_dead_head_blocks_or_is_skipped_as_declared() {
     };
     assert!(foreign.store.claim(&block).await.unwrap().messages.is_empty());
     let except = ClaimRequest {
-        ordering: Ordering::PerKey {
+        ordering: KeyOrdering::PerKey {
             dead_head: DeadHead::Block,
             except: vec!["t".to_owned()],
         },

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use posthaste_core::lifecycle::LeaseToken;
-use posthaste_core::store::{Claim, ClaimRequest, DeadHead, Ordering, RelayStore, Scope, WorkerId};
+use posthaste_core::store::{Claim, ClaimRequest, DeadHead, KeyOrdering, RelayStore, Scope, WorkerId};
 use posthaste_sql::TableMap;
 use posthaste_sql::table::BuiltinMap;
 use posthaste_sqlite::SqliteStore;
@@ -64,7 +64,7 @@ pub fn request() -> ClaimRequest {
         look_ahead: None,
         lease: Duration::from_secs(30),
         max_attempts: 5,
-        ordering: Ordering::PerKey {
+        ordering: KeyOrdering::PerKey {
             dead_head: DeadHead::Skip,
             except: Vec::new(),
         },

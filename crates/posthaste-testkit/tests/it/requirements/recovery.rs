@@ -1,7 +1,7 @@
 //! Tables that say when a row was claimed, and not for how long.
 
 use posthaste_core::lifecycle::{LeaseToken, State};
-use posthaste_core::store::{ClaimRequest, DeadHead, Ordering, RecoverRequest, Scope, WorkerId};
+use posthaste_core::store::{ClaimRequest, DeadHead, KeyOrdering, RecoverRequest, Scope, WorkerId};
 use posthaste_core::{AdminStore, Outcome, RelayStore};
 use posthaste_relay::RelayConfig;
 use posthaste_testkit::{MemoryLease, MemoryStore, MemoryTable};
@@ -22,7 +22,7 @@ async fn vanish(store: &MemoryStore) {
         look_ahead: None,
         lease: LEASE,
         max_attempts: 5,
-        ordering: Ordering::PerKey {
+        ordering: KeyOrdering::PerKey {
             dead_head: DeadHead::Skip,
             except: Vec::new(),
         },
