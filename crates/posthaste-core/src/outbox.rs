@@ -13,7 +13,7 @@ use crate::enqueue::{EnqueueError, Enqueued, OutboxOptions, Prepared};
 use crate::event::IntoMessage;
 use crate::retry::MAX_DURATION;
 use crate::store::StoreError;
-use crate::wake::Doorbell;
+use crate::wake::Notifier;
 
 pub use any::{AnyConnection, AnyOutbox, AnyTransaction};
 
@@ -90,7 +90,7 @@ pub trait Outbox: Send + Sync {
         async { Ok(outcomes.await?[0]) }
     }
 
-    /// Commits the transaction, and wakes the relay where a doorbell was given.
+    /// Commits the transaction, and wakes the relay where a notifier was given.
     ///
     /// # Errors
     /// Whether it was committed is not known if the connection broke; else it was not.
@@ -148,31 +148,31 @@ pub trait Transactions: EnqueueOn<Self::Connection> + Commit<Self::Transaction> 
 /// that were begun elsewhere or with another driver.
 ///
 /// Stores make it: `store.outbox(OutboxOptions::new().source("urn:acme:shop"))`. Where a relay in the same process should not
-/// wait for its next poll, give it a doorbell and commit with [`commit`](StoreOutbox::commit).
+/// wait for its next poll, give it a notifier and commit with [`commit`](StoreOutbox::commit).
 #[derive(Clone)]
 pub struct StoreOutbox<S> {
     store: S,
     options: Arc<OutboxOptions>,
-    doorbell: Option<Arc<dyn Doorbell>>,
+    notifier: Option<Arc<dyn Notifier>>,
 }
 
 impl<S> StoreOutbox<S> {
-    /// An outbox that accepts messages by these options and rings no doorbell.
+    /// An outbox that accepts messages by these options and rings no notifier.
     pub fn new(store: S, mut options: OutboxOptions) -> Self {
         // Databases cannot add any duration to the present.
         options.dedupe_window = options.dedupe_window.min(MAX_DURATION);
         Self {
             store,
             options: Arc::new(options),
-            doorbell: None,
+            notifier: None,
         }
     }
 
-    /// Rings this doorbell after every [`StoreOutbox::commit`], so that a relay need not wait for its next poll: that of a relay
+    /// Rings this notifier after every [`StoreOutbox::commit`], so that a relay need not wait for its next poll: that of a relay
     /// in the same process, or of a database that tells relays elsewhere.
     #[must_use]
-    pub fn with_doorbell(mut self, doorbell: impl Doorbell) -> Self {
-        self.doorbell = Some(Arc::new(doorbell));
+    pub fn with_notifier(mut self, notifier: impl Notifier) -> Self {
+        self.notifier = Some(Arc::new(notifier));
         self
     }
 
@@ -218,7 +218,7 @@ impl<S> StoreOutbox<S> {
         Ok(prepared.outcomes(&stored))
     }
 
-    /// Commits the transaction, then rings the doorbell. A plain `tx.commit()` is just as safe.
+    /// Commits the transaction, then rings the notifier. A plain `tx.commit()` is just as safe.
     ///
     /// # Errors
     /// Those of the transaction.
@@ -227,8 +227,8 @@ impl<S> StoreOutbox<S> {
         S: Commit<T>,
     {
         self.store.commit(tx).await?;
-        if let Some(doorbell) = &self.doorbell {
-            doorbell.ring();
+        if let Some(notifier) = &self.notifier {
+            notifier.notify();
         }
         Ok(())
     }

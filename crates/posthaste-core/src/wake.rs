@@ -7,13 +7,13 @@ use async_trait::async_trait;
 /// A wake-up is a hint. Losing one costs latency only, because the relay also polls; a source that lost its connection
 /// must wake once after it is back, for what came in between.
 #[async_trait]
-pub trait WakeSource: Send {
+pub trait Listener: Send {
     /// Resolves when there may be work. Must be cancel-safe.
     async fn wait(&mut self);
 }
 
 /// Tells relays that there may be work; to be rung after a commit, never inside a transaction.
-pub trait Doorbell: Send + Sync + 'static {
+pub trait Notifier: Send + Sync + 'static {
     /// Rings. Returns at once; many rings close together may be heard as one.
-    fn ring(&self);
+    fn notify(&self);
 }

@@ -29,10 +29,7 @@ impl MySqlStore {
         };
         let mut tx = self.begin().await?;
         let mut stalled = scope(wanted, max_attempts);
-        stalled.extend([
-            millis(stalled_after).into(),
-            Value::Number(i64::try_from(MAX_IDS).ok()),
-        ]);
+        stalled.extend([millis(stalled_after).into(), Value::Number(i64::try_from(MAX_IDS).ok())]);
         let mut found = ids(&since.find_stalled.fetch_all(&mut tx, &stalled).await?, &self.map)?;
         found.sort_unstable();
         let mut recovered = Recovered::default();

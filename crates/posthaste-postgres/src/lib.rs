@@ -23,7 +23,6 @@ mod catalogue;
 mod claim;
 mod columns;
 mod dialect;
-mod doorbell;
 mod enqueue;
 mod error;
 mod executor;
@@ -31,6 +30,7 @@ mod handling;
 mod inbox_store;
 mod log;
 mod migrate;
+mod notifier;
 mod pooling;
 mod prepare;
 mod recover;
@@ -55,12 +55,12 @@ use sqlx::PgPool;
 use sqlx::postgres::PgConnectOptions;
 
 pub use catalogue::PostgresCatalogue;
-pub use doorbell::PostgresDoorbell;
 pub use enqueue::PostgresOutbox;
 pub use error::store_error;
 pub use executor::EnqueueExecutor;
 pub use inbox_store::PostgresInbox;
 pub use log::{LogOptions, PostgresHandled, PostgresLogOutbox, PostgresLogStore};
+pub use notifier::PostgresNotifier;
 pub use pooling::Pooling;
 use pooling::Sessions;
 pub use prepare::{PendingEnqueue, PostgresEnqueue};
@@ -87,7 +87,7 @@ const BEGIN: &str = "begin isolation level read committed";
 /// let store = PostgresStore::new(sqlx::PgPool::connect("postgres://localhost/shop").await?);
 /// store.migrate().await?;
 ///
-/// let outbox = store.outbox(OutboxOptions::new().source("urn:acme:shop")).with_doorbell(store.doorbell());
+/// let outbox = store.outbox(OutboxOptions::new().source("urn:acme:shop")).with_notifier(store.notifier());
 /// let mut tx = outbox.begin().await?;
 /// outbox.enqueue(&mut tx, Message::new("order-events", "{}").key("42")).await?;
 /// outbox.commit(tx).await?; // and the relay is told
@@ -181,9 +181,9 @@ impl PostgresStore {
         PostgresInbox::new(self.clone(), consumer.into())
     }
 
-    /// A doorbell that wakes every relay listening to this outbox. Needs a Tokio runtime.
-    pub fn doorbell(&self) -> PostgresDoorbell {
-        PostgresDoorbell::start(self.clone())
+    /// A notifier that wakes every relay listening to this outbox. Needs a Tokio runtime.
+    pub fn notifier(&self) -> PostgresNotifier {
+        PostgresNotifier::start(self.clone())
     }
 
     /// The `LISTEN` channel of this outbox: that of its schema, which the SQL function `ring()` notifies too, or of a table

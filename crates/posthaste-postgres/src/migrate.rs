@@ -50,7 +50,9 @@ impl SchemaStore for PostgresStore {
         let started = Instant::now();
         loop {
             match self.migrate_in_transaction().await.map_err(store_error) {
-                Err(error) if error.kind == StoreErrorKind::Contention && started.elapsed() < MIGRATION_LOCK_TIMEOUT => {
+                Err(error)
+                    if error.kind == StoreErrorKind::Contention && started.elapsed() < MIGRATION_LOCK_TIMEOUT =>
+                {
                     let holder = self.find_table_lock().await;
                     tracing::warn!(%error, holder, "somebody uses the outbox; trying again until they are through");
                     sleep(PAUSE).await;

@@ -8,13 +8,13 @@ use posthaste_core::store::{
     Claim, ClaimRequest, ExtendRequest, Extended, OutboxStats, RecoverRequest, Recovered, RelayRegistry, RelayStore,
     Scope, Settled, StoreErrorKind, StoreRequirements,
 };
-use posthaste_core::wake::WakeSource;
+use posthaste_core::wake::Listener;
 use posthaste_core::{MessageId, StoreError};
 use sqlx::Row;
 
 use crate::PostgresStore;
-use crate::doorbell::Listener;
 use crate::error::store_error;
+use crate::notifier::ChannelListener;
 use crate::pooling;
 use crate::recover::Recover;
 use crate::rows::millis;
@@ -126,10 +126,10 @@ impl RelayStore for PostgresStore {
         self.statements.registry.is_some().then_some(self)
     }
 
-    async fn wake_source(&self) -> Option<Box<dyn WakeSource>> {
-        Listener::new(self)
+    async fn listener(&self) -> Option<Box<dyn Listener>> {
+        ChannelListener::new(self)
             .await
-            .map(|listener| Box::new(listener) as Box<dyn WakeSource>)
+            .map(|listener| Box::new(listener) as Box<dyn Listener>)
     }
 
     async fn check_for(&self, scope: &Scope) -> Result<(), StoreError> {

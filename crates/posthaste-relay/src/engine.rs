@@ -17,7 +17,7 @@ use crate::upkeep::health::Health;
 use crate::upkeep::supervisor::Supervisor;
 use crate::upkeep::totals::Totals;
 use crate::upkeep::waiting::Waiting;
-use crate::upkeep::wake::LocalDoorbell;
+use crate::upkeep::wake::LocalNotifier;
 
 pub(crate) struct Engine {
     pub(crate) store: Arc<dyn RelayStore>,
@@ -32,7 +32,7 @@ pub(crate) struct Engine {
     pub(crate) destinations: Destinations,
     pub(crate) silence: Silence,
     pub(crate) lead: Arc<Lead>,
-    pub(crate) doorbell: LocalDoorbell,
+    pub(crate) notifier: LocalNotifier,
     pub(crate) totals: Totals,
     pub(crate) waiting: Waiting,
     pub(crate) health: Health,

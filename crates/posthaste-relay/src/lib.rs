@@ -40,7 +40,7 @@ pub use relay::Relay;
 pub use report::RelayReport;
 pub use upkeep::health::Health;
 pub use upkeep::instrument::describe_metrics;
-pub use upkeep::wake::LocalDoorbell;
+pub use upkeep::wake::LocalNotifier;
 
 /// Compiles the examples of the read-me.
 #[cfg(doctest)]

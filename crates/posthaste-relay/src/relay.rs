@@ -28,7 +28,7 @@ use crate::upkeep::health::Health;
 use crate::upkeep::supervisor::Supervisor;
 use crate::upkeep::totals::Totals;
 use crate::upkeep::waiting::Waiting;
-use crate::upkeep::wake::{self, LocalDoorbell};
+use crate::upkeep::wake::{self, LocalNotifier};
 use crate::upkeep::{announce, election, instrument, janitor};
 
 /// Delivers the messages of one outbox to one publisher.
@@ -39,7 +39,7 @@ pub struct Relay {
     store: Arc<dyn RelayStore>,
     publisher: Arc<dyn Publisher>,
     config: RelayConfig,
-    doorbell: LocalDoorbell,
+    notifier: LocalNotifier,
     health: Health,
 }
 
@@ -50,7 +50,7 @@ impl Relay {
             store: Arc::new(store),
             publisher: Arc::new(publisher),
             config: RelayConfig::default(),
-            doorbell: LocalDoorbell::default(),
+            notifier: LocalNotifier::default(),
             health: Health::default(),
         }
     }
@@ -62,9 +62,9 @@ impl Relay {
         self
     }
 
-    /// A doorbell for producers in this process. Ring it after a commit.
-    pub fn doorbell(&self) -> LocalDoorbell {
-        self.doorbell.clone()
+    /// A notifier for producers in this process. Ring it after a commit.
+    pub fn notifier(&self) -> LocalNotifier {
+        self.notifier.clone()
     }
 
     /// Whether the relay can do its work, for health checks. Ask for it before the relay runs.
@@ -127,7 +127,7 @@ impl Relay {
             silence: Silence::new(self.config.max_in_flight),
             lead: Arc::new(Lead::new(&self.config)),
             config: self.config,
-            doorbell: self.doorbell,
+            notifier: self.notifier,
             totals: Totals::new(matches!(until, Until::Idle)),
             waiting: Waiting::default(),
             health: self.health,
@@ -180,9 +180,9 @@ async fn run_loops(engine: Arc<Engine>, until: Until) -> Result<RelayReport, Rel
         let announce = announce::run(Arc::clone(&engine), background.clone());
         presence.spawn(watch.clone().watch("announcing this relay", announce));
         if !engine.config.fixed_delay
-            && let Some(source) = engine.store.wake_source().await
+            && let Some(source) = engine.store.listener().await
         {
-            let forward = wake::forward(source, engine.doorbell.clone(), background.clone());
+            let forward = wake::forward(source, engine.notifier.clone(), background.clone());
             tokio::spawn(watch.clone().watch("waiting for wake-ups", forward));
         }
     }

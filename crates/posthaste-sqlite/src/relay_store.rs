@@ -9,7 +9,7 @@ use posthaste_core::store::{
     Claim, ClaimRequest, ExtendRequest, Extended, OutboxStats, RecoverRequest, Recovered, RelayRegistry, RelayStore,
     Scope, Settled, StoreErrorKind, StoreRequirements,
 };
-use posthaste_core::wake::WakeSource;
+use posthaste_core::wake::Listener;
 use posthaste_core::{MessageId, StoreError};
 use posthaste_sql::RowChange;
 use posthaste_sql::row_change::StatusLabel;
@@ -138,13 +138,13 @@ impl RelayStore for SqliteStore {
         self.statements.registry.is_some().then_some(self)
     }
 
-    async fn wake_source(&self) -> Option<Box<dyn WakeSource>> {
+    async fn listener(&self) -> Option<Box<dyn Listener>> {
         let options = self.pool.connect_options();
         // There is nothing to watch in a database that has no file.
         options
             .get_filename()
             .is_file()
-            .then(|| Box::new(Watcher::new(&options)) as Box<dyn WakeSource>)
+            .then(|| Box::new(Watcher::new(&options)) as Box<dyn Listener>)
     }
 
     async fn check_for(&self, scope: &Scope) -> Result<(), StoreError> {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use posthaste_core::wake::WakeSource;
+use posthaste_core::wake::Listener;
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions, SqliteConnection};
 use tokio::time::sleep;
@@ -49,7 +49,7 @@ async fn data_version(conn: &mut SqliteConnection) -> sqlx::Result<i64> {
 }
 
 #[async_trait]
-impl WakeSource for Watcher {
+impl Listener for Watcher {
     async fn wait(&mut self) {
         let Some(watched) = &mut self.watched else {
             match self.connect().await {

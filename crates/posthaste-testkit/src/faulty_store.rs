@@ -10,7 +10,7 @@ use posthaste_core::store::{
     Claim, ClaimRequest, ExtendRequest, Extended, LeadRequest, Leadership, OutboxStats, RecoverRequest, Recovered,
     RefusedVerdict, RelayBeat, RelayRecord, RelayRegistry, Scope, Settled, StoreErrorKind, StoreRequirements, WorkerId,
 };
-use posthaste_core::wake::WakeSource;
+use posthaste_core::wake::Listener;
 use posthaste_core::{MessageId, RelayStore, StoreError};
 use tokio::sync::watch;
 use tokio::time::sleep;
@@ -318,9 +318,9 @@ impl<S: RelayStore> RelayStore for FaultyStore<S> {
         self.inner.close().await
     }
 
-    async fn wake_source(&self) -> Option<Box<dyn WakeSource>> {
+    async fn listener(&self) -> Option<Box<dyn Listener>> {
         let silent = self.faults().silent;
-        if silent { None } else { self.inner.wake_source().await }
+        if silent { None } else { self.inner.listener().await }
     }
 
     async fn check_for(&self, scope: &Scope) -> Result<(), StoreError> {

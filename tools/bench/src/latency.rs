@@ -30,7 +30,7 @@ type Times = HashMap<MessageId, Instant>;
 pub(crate) async fn run(database: &Database, extent: Extent) -> anyhow::Result<Vec<Figure>> {
     let seconds = extent.pick(5, 15);
     let mut figures = Vec::new();
-    for (wake_up, rings) in [("doorbell", true), ("polling alone", false)] {
+    for (wake_up, rings) in [("notifier", true), ("polling alone", false)] {
         let (mut median, mut tail) = (Vec::new(), Vec::new());
         for _ in 0..extent.pick(1, 3) {
             let waits = measure(database, seconds * 200, rings).await?;
@@ -64,7 +64,7 @@ async fn measure(database: &Database, messages: u32, rings: bool) -> anyhow::Res
     let store = database.store();
     let outbox = store.outbox(OutboxOptions::default());
     let outbox = if rings {
-        outbox.with_doorbell(store.doorbell())
+        outbox.with_notifier(store.notifier())
     } else {
         outbox
     };

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use posthaste_sql::TableMap;
-use posthaste_sql::table::{SHIPPED, BuiltinMap};
+use posthaste_sql::table::{BuiltinMap, SHIPPED};
 
 use super::problem::closest;
 
@@ -72,7 +72,11 @@ mod tests {
     fn a_map_is_found_by_name_or_by_path() {
         assert_eq!(NamedMap::find("usage", Path::new("")).unwrap().map.name(), "usage");
         let directory = tempfile::tempdir().unwrap();
-        fs::write(directory.path().join("mine.toml"), BuiltinMap::find("usage").unwrap().toml).unwrap();
+        fs::write(
+            directory.path().join("mine.toml"),
+            BuiltinMap::find("usage").unwrap().toml,
+        )
+        .unwrap();
         for given in ["mine.toml", "./mine.toml"] {
             let found = NamedMap::find(given, directory.path()).unwrap();
             assert!(found.ddl.is_none() && found.map.name() == "usage");

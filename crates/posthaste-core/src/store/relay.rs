@@ -13,7 +13,7 @@ use super::{
 use super::{Halving, KeyOrdering, StoreErrorKind};
 use crate::lifecycle::Settlement;
 use crate::message::MessageId;
-use crate::wake::WakeSource;
+use crate::wake::Listener;
 
 /// What a table asks of the engine, because of what it lacks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -104,7 +104,7 @@ pub trait RelayStore: Send + Sync + 'static {
     }
 
     /// A source of wake-ups, where the database has one.
-    async fn wake_source(&self) -> Option<Box<dyn WakeSource>> {
+    async fn listener(&self) -> Option<Box<dyn Listener>> {
         None
     }
 
@@ -165,8 +165,8 @@ impl<S: RelayStore + ?Sized> RelayStore for Arc<S> {
         (**self).close().await
     }
 
-    async fn wake_source(&self) -> Option<Box<dyn WakeSource>> {
-        (**self).wake_source().await
+    async fn listener(&self) -> Option<Box<dyn Listener>> {
+        (**self).listener().await
     }
 
     async fn check_for(&self, scope: &Scope) -> Result<(), StoreError> {

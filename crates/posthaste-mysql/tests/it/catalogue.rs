@@ -6,7 +6,7 @@ use posthaste_sql::table::catalogue::describe_all;
 use posthaste_sql::table::check::check;
 use posthaste_sql::table::infer::infer;
 use posthaste_sql::table::{
-    Catalogue, Database, Finding, Identifier, LiveTable, Role, Severity, BuiltinMap, Table, TableName,
+    BuiltinMap, Catalogue, Database, Finding, Identifier, LiveTable, Role, Severity, Table, TableName,
 };
 use sqlx::MySqlPool;
 

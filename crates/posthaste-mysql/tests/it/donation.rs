@@ -5,8 +5,8 @@ use std::time::Duration;
 use posthaste_core::integrity::ContentHash;
 use posthaste_core::lifecycle::{LeaseToken, Settlement, State};
 use posthaste_core::store::{
-    Claim, ClaimRequest, ClaimedMessage, DeadHead, ExtendRequest, Filter, KeyOrdering, RecoverRequest, RefusedRow, Scope,
-    WorkerId,
+    Claim, ClaimRequest, ClaimedMessage, DeadHead, ExtendRequest, Filter, KeyOrdering, RecoverRequest, RefusedRow,
+    Scope, WorkerId,
 };
 use posthaste_core::validate::TypeNameRule;
 use posthaste_core::{AdminStore, Enqueued, Message, MessageId, OutboxOptions, RelayStore, RetryPolicy};

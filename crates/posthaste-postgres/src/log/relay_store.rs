@@ -202,7 +202,12 @@ impl RelayStore for PostgresLogStore {
 
 impl Inner {
     /// Writes verdicts and, now and then, the cursor.
-    async fn write_down(&self, seat: &mut ReaderLock, settlements: &[Settlement], now: Instant) -> LogResult<Unwritten> {
+    async fn write_down(
+        &self,
+        seat: &mut ReaderLock,
+        settlements: &[Settlement],
+        now: Instant,
+    ) -> LogResult<Unwritten> {
         let Some(session) = seat.session_mut() else {
             return Ok(Unwritten::default());
         };

@@ -49,10 +49,10 @@ async fn a_pooler_in_transaction_mode_is_noticed_also_with_one_session() {
         let bouncer = in_front(PoolMode::Transaction, sessions);
         let store = store_behind(&bouncer).await;
         store.check().await.unwrap();
-        assert!(store.wake_source().await.is_none(), "nothing could be heard there");
+        assert!(store.listener().await.is_none(), "nothing could be heard there");
 
         let direct = store.direct(server_url().parse().unwrap());
-        assert!(direct.wake_source().await.is_some(), "but past it");
+        assert!(direct.listener().await.is_some(), "but past it");
     }
 }
 
@@ -60,16 +60,16 @@ async fn a_pooler_in_transaction_mode_is_noticed_also_with_one_session() {
 async fn a_pooler_in_session_mode_is_none() {
     let bouncer = in_front(PoolMode::Session, 20);
     let store = store_behind(&bouncer).await;
-    assert!(store.wake_source().await.is_some());
+    assert!(store.listener().await.is_some());
     let plain = support::store(2).await;
-    assert!(plain.wake_source().await.is_some());
+    assert!(plain.listener().await.is_some());
 }
 
 /// What is said is believed: nothing is asked of the server first.
 #[tokio::test]
 async fn what_the_connections_are_can_be_said() {
     let store = support::store(2).await.pooling(Pooling::Transaction);
-    assert!(store.wake_source().await.is_none());
+    assert!(store.listener().await.is_none());
 }
 
 /// Applications share server sessions with each other and with relays; no statement of one may meet one of another.

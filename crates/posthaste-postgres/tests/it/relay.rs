@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use posthaste_core::lifecycle::LeaseToken;
 use posthaste_core::store::{ClaimRequest, DeadHead, KeyOrdering, Scope, StoreErrorKind, WorkerId};
-use posthaste_core::wake::Doorbell;
+use posthaste_core::wake::Notifier;
 use posthaste_core::{Message, OutboxOptions, RelayStore};
 use posthaste_postgres::PostgresStore;
 use posthaste_relay::{Relay, RelayConfig};
@@ -85,8 +85,8 @@ async fn the_doorbell_wakes_the_relay_and_never_rings_inside_the_transaction() {
     let store = support::store(4).await;
     let running = start(&store, sleepy());
     eventually("the relay to listen", async || listeners(&store).await.len() == 1).await;
-    let doorbell = store.doorbell();
-    let outbox = store.outbox(OutboxOptions::default()).with_doorbell(doorbell);
+    let notifier = store.notifier();
+    let outbox = store.outbox(OutboxOptions::default()).with_notifier(notifier);
     for n in 1..=20 {
         let mut tx = store.pool().begin().await.unwrap();
         outbox.enqueue(&mut tx, Message::new("t", "x")).await.unwrap();
@@ -149,11 +149,11 @@ async fn a_local_doorbell_wakes_the_relay() {
     let store = support::store(4).await;
     let (broker, shutdown) = (RecordingPublisher::new(), CancellationToken::new());
     let relay = Relay::new(store.clone(), broker.clone()).config(sleepy());
-    let doorbell = relay.doorbell();
+    let notifier = relay.notifier();
     let relay = tokio::spawn(relay.run_until(shutdown.clone()));
     for n in 1..=3 {
         commit(&store, Message::new("t", "x")).await;
-        doorbell.ring();
+        notifier.notify();
         eventually("a delivery", async || broker.ids().len() == n).await;
     }
     shutdown.cancel();

@@ -223,7 +223,10 @@ mod tests {
         }
         let past = answer(429, &[("retry-after", "Wed, 21 Oct 2015 07:28:00 GMT")], "");
         assert_eq!(past.pause(), Some(DEFAULT_RETRY_AFTER), "not none at all");
-        assert_eq!(answer(429, &[("retry-after", "0")], "").pause(), Some(DEFAULT_RETRY_AFTER));
+        assert_eq!(
+            answer(429, &[("retry-after", "0")], "").pause(),
+            Some(DEFAULT_RETRY_AFTER)
+        );
         let date = (Utc::now() + chrono::TimeDelta::seconds(90)).to_rfc2822();
         let pause = answer(429, &[("retry-after", &date)], "").pause().unwrap();
         assert!((80..=90).contains(&pause.as_secs()), "{pause:?}");

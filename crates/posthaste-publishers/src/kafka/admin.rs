@@ -21,7 +21,8 @@ pub(super) struct Admin {
 impl Admin {
     pub(super) async fn create(config: &ClientConfig) -> Result<Self, KafkaError> {
         let config = config.clone();
-        let creating = tokio::task::spawn_blocking(move || AdminClient::from_config_and_context(&config, LoggingContext));
+        let creating =
+            tokio::task::spawn_blocking(move || AdminClient::from_config_and_context(&config, LoggingContext));
         let client = Some(creating.await.unwrap_or(Err(KafkaError::Canceled))?);
         Ok(Self {
             client,

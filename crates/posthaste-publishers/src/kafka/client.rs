@@ -8,13 +8,13 @@ use posthaste_core::publisher::PublishError;
 use rdkafka::ClientConfig;
 use rdkafka::error::KafkaError;
 
+use super::acks::AckTracker;
 use super::context::Observer;
 use super::learn::Directory;
 use super::options::{InvalidKafkaOptions, KafkaOptions};
 use super::producer::{Producers, Slot};
 use super::role::Role;
 use super::topics::Topics;
-use super::acks::AckTracker;
 
 /// What a cluster says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,12 +42,7 @@ impl KafkaClient {
     pub(super) fn new(options: KafkaOptions) -> Result<Self, InvalidKafkaOptions> {
         let config = options.client_config()?;
         let (topics, acks) = (Arc::default(), Arc::default());
-        let observer = Observer::new(
-            options.unknown_topic,
-            options.effective_answer_within(),
-            &topics,
-            &acks,
-        );
+        let observer = Observer::new(options.unknown_topic, options.effective_answer_within(), &topics, &acks);
         let observer = Arc::new(observer);
         let slot = |role| {
             Slot::new(

@@ -12,11 +12,11 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::Message as _;
 use rdkafka::producer::{DeliveryResult, NoCustomPartitioner, ProducerContext};
 
+use super::acks::AckTracker;
 use super::batch::{End, Ongoing};
 use super::options::UnknownTopic;
 use super::role::Role;
 use super::topics::Topics;
-use super::acks::AckTracker;
 
 /// What a message carries through librdkafka.
 pub(super) struct DeliveryTag {

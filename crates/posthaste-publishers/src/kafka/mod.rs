@@ -3,6 +3,7 @@
 //! A batch is handed over in one go and answered by delivery callbacks; there is no future per message. How the order
 //! of a lane holds although its messages are on their way side by side is told in `docs/adr/0004-kafka-order.md`.
 
+mod acks;
 mod admin;
 mod batch;
 mod client;
@@ -17,7 +18,6 @@ mod role;
 mod route;
 mod size;
 mod topics;
-mod acks;
 
 pub use self::client::Cluster;
 pub use self::options::{InvalidKafkaOptions, KafkaOptions, RecordTimestamp, UnknownTopic};

@@ -9,11 +9,11 @@ use rdkafka::client::Client;
 use rdkafka::error::KafkaError;
 use rdkafka::producer::{Producer as _, PurgeConfig, ThreadedProducer};
 
+use super::acks::AckTracker;
 use super::context::{Callbacks, Observer};
 use super::options::KafkaOptions;
 use super::role::Role;
 use super::topics::Topics;
-use super::acks::AckTracker;
 
 /// One of librdkafka's producers.
 pub(super) struct Producer {

@@ -16,7 +16,7 @@ use super::client::KafkaClient;
 use super::hand_over::{Desk, Place};
 use super::producer::Producers;
 use super::role::Role;
-use super::{route, acks};
+use super::{acks, route};
 
 /// How long what was taken back may take to be reported.
 const LAST_REPORTS: Duration = Duration::from_secs(5);

@@ -73,7 +73,10 @@ impl Topics {
     /// Whether it need not be asked for again.
     pub(super) fn is_fresh(&self, topic: &str) -> bool {
         let state = self.lock();
-        state.known.get(topic).is_some_and(|(_, since)| since.elapsed() < TOPIC_FACTS_TTL)
+        state
+            .known
+            .get(topic)
+            .is_some_and(|(_, since)| since.elapsed() < TOPIC_FACTS_TTL)
     }
 
     /// Whether the answer is as good as a new one.

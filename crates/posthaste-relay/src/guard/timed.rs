@@ -15,7 +15,7 @@ use posthaste_core::store::{
     Claim, ClaimRequest, ExtendRequest, Extended, LeadRequest, Leadership, OutboxStats, RecoverRequest, Recovered,
     RelayBeat, RelayRecord, RelayRegistry, Scope, Settled, StoreErrorKind, StoreRequirements, WorkerId,
 };
-use posthaste_core::wake::WakeSource;
+use posthaste_core::wake::Listener;
 use posthaste_core::{MessageId, RelayStore, StoreError};
 use tokio::time::timeout;
 
@@ -134,8 +134,8 @@ impl RelayStore for TimedStore {
     }
 
     /// Without one, polling alone is enough.
-    async fn wake_source(&self) -> Option<Box<dyn WakeSource>> {
-        timeout(self.registry.base, self.inner.wake_source()).await.ok()?
+    async fn listener(&self) -> Option<Box<dyn Listener>> {
+        timeout(self.registry.base, self.inner.listener()).await.ok()?
     }
 
     async fn check_for(&self, scope: &Scope) -> Result<(), StoreError> {

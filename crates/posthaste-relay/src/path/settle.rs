@@ -26,7 +26,11 @@ const MAX_SETTLEMENTS: usize = 1_000;
 pub(crate) async fn run(engine: Arc<Engine>, mut reported: UnboundedReceiver<Vec<Reported>>, in_the_end: WaitFor) {
     // Claims that are settled as a whole are settled apart: each is a transaction, and one that fails would have those
     // that did not settled again.
-    let most = if engine.requirements.batch_settlement { 1 } else { MAX_SETTLEMENTS };
+    let most = if engine.requirements.batch_settlement {
+        1
+    } else {
+        MAX_SETTLEMENTS
+    };
     let mut settler = Settler {
         retry_logger: RetryLogger::new("settling", &engine.health),
         engine,

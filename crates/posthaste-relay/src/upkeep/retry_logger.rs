@@ -40,7 +40,9 @@ impl RetryLogger {
 
     /// Takes note of a failure and returns how long to wait.
     pub(crate) fn failed(&mut self, error: &StoreError) -> Duration {
-        let wait = FIRST_WAIT.saturating_mul(1 << self.failures.min(16)).min(MAX_RETRY_DELAY);
+        let wait = FIRST_WAIT
+            .saturating_mul(1 << self.failures.min(16))
+            .min(MAX_RETRY_DELAY);
         if self.failures == 0 {
             tracing::warn!(%error, kind = ?error.kind, "{} failed; trying again until it works", self.doing);
         } else {

@@ -2,30 +2,30 @@
 
 use std::sync::Arc;
 
-use posthaste_core::wake::{Doorbell, WakeSource};
+use posthaste_core::wake::{Listener, Notifier};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 /// Wakes a relay in the same process. Ring it after a commit.
 #[derive(Clone, Debug, Default)]
-pub struct LocalDoorbell(Arc<Notify>);
+pub struct LocalNotifier(Arc<Notify>);
 
-impl LocalDoorbell {
+impl LocalNotifier {
     /// Resolves at the next ring, or at once if one came since the last wait.
     pub(crate) async fn rung(&self) {
         self.0.notified().await;
     }
 }
 
-impl Doorbell for LocalDoorbell {
-    fn ring(&self) {
+impl Notifier for LocalNotifier {
+    fn notify(&self) {
         self.0.notify_one();
     }
 }
 
 /// Passes the store's wake-ups on until the relay stops.
-pub(crate) async fn forward(mut source: Box<dyn WakeSource>, doorbell: LocalDoorbell, stop: CancellationToken) {
+pub(crate) async fn forward(mut source: Box<dyn Listener>, notifier: LocalNotifier, stop: CancellationToken) {
     while stop.run_until_cancelled(source.wait()).await.is_some() {
-        doorbell.ring();
+        notifier.notify();
     }
 }

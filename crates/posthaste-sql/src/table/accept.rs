@@ -242,7 +242,7 @@ impl TableMap {
 
 #[cfg(test)]
 mod tests {
-    use crate::table::{Role, BuiltinMap, TableMap};
+    use crate::table::{BuiltinMap, Role, TableMap};
     use posthaste_core::enqueue::{OutboxOptions, Prepared};
     use posthaste_core::message::Message;
     use posthaste_core::validate::TypeNameRule;

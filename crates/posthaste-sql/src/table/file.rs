@@ -34,7 +34,7 @@ use serde::Deserialize;
 use self::shape::{TextOr, field_at, line_of};
 use crate::closest::closest;
 
-use super::{Column, Counts, Identifier, Kind, Layout, Role, Table, TableMap, TableName, TopicRule, StateLabel};
+use super::{Column, Counts, Identifier, Kind, Layout, Role, StateLabel, Table, TableMap, TableName, TopicRule};
 use posthaste_core::integrity::{HashPart, HashRecipe};
 use posthaste_core::lifecycle::State;
 

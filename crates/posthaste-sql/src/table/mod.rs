@@ -46,7 +46,7 @@ pub use kind::Kind;
 pub use part::{Part, Property};
 pub use purpose::Table;
 pub use role::Role;
-pub use shipped::{SHIPPED, BuiltinMap};
+pub use shipped::{BuiltinMap, SHIPPED};
 pub use sql_row::{Held, SqlRow};
 pub use strategy::Strategy;
 pub use topic::TopicRule;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{
-    BadIdentifier, Column, Counts, Identifier, Kind, Layout, Role, Table, TableMap, TableName, TopicRule, StateLabel,
+    BadIdentifier, Column, Counts, Identifier, Kind, Layout, Role, StateLabel, Table, TableMap, TableName, TopicRule,
 };
 use posthaste_core::integrity::HashRecipe;
 use posthaste_core::lifecycle::State;

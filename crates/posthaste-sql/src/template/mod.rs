@@ -39,7 +39,7 @@ use posthaste_core::StoreError;
 
 use crate::closest::closest;
 use crate::dialect::{Dialect, Form};
-use crate::table::{Column, Identifier, Part, Role, Table, TableMap, StateLabel};
+use crate::table::{Column, Identifier, Part, Role, StateLabel, Table, TableMap};
 use parse::{Piece, parse};
 use placeholder::{ColumnName, OrderForm, Placeholder, StateWord, What};
 

@@ -4,7 +4,7 @@ use posthaste_sql::TableMap;
 use posthaste_sql::table::catalogue::describe_all;
 use posthaste_sql::table::check::check;
 use posthaste_sql::table::infer::infer;
-use posthaste_sql::table::{Catalogue, Database, Finding, Kind, Property, Role, Severity, BuiltinMap};
+use posthaste_sql::table::{BuiltinMap, Catalogue, Database, Finding, Kind, Property, Role, Severity};
 use posthaste_sqlite::{DEFAULT_PREFIX, SqliteCatalogue};
 use sqlx::{AssertSqlSafe, Executor, SqlitePool};
 

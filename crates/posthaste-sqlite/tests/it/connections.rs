@@ -167,7 +167,7 @@ async fn a_claim_of_nothing_does_not_wait_for_a_writer() {
 #[tokio::test]
 async fn commits_of_others_wake_and_silence_does_not() {
     let store = support::store(1).await;
-    let mut wake = store.wake_source().await.expect("a file can be watched");
+    let mut wake = store.listener().await.expect("a file can be watched");
     wake.wait().await; // for what came before it watched
     assert!(
         tokio::time::timeout(Duration::from_millis(250), wake.wait())
@@ -198,7 +198,7 @@ async fn a_database_in_memory_works_on_its_one_connection() {
     drop(conn);
     assert_eq!(store.claim(&request()).await.unwrap().messages.len(), 1);
     assert!(
-        store.wake_source().now_or_never().unwrap().is_none(),
+        store.listener().now_or_never().unwrap().is_none(),
         "there is no file to watch"
     );
 }

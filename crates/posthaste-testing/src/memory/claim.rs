@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use chrono::{DateTime, Utc};
-use posthaste_core::reclaim::reclaim_limit;
 use posthaste_core::lifecycle::State;
+use posthaste_core::reclaim::reclaim_limit;
 use posthaste_core::store::{ClaimRequest, DeadHead, KeyOrdering, RefusedRow};
 
 use super::rows::{Row, Rows};

@@ -12,7 +12,7 @@ use posthaste_core::store::{
     OutboxStats, ProducerStore, RecoverRequest, Recovered, RelayBeat, RelayRecord, RelayRegistry, SchemaStore, Scope,
     Settled, StoreRequirements, WorkerId,
 };
-use posthaste_core::wake::WakeSource;
+use posthaste_core::wake::Listener;
 use posthaste_core::{EnqueueError, Enqueued, Message, MessageId, OutboxOptions, RelayStore, StoreError};
 use tokio::sync::watch;
 
@@ -192,8 +192,8 @@ impl RelayStore for MemoryStore {
         Some(self)
     }
 
-    async fn wake_source(&self) -> Option<Box<dyn WakeSource>> {
-        Some(Box::new(Doorbell(self.shared.doorbell.subscribe())))
+    async fn listener(&self) -> Option<Box<dyn Listener>> {
+        Some(Box::new(Notifier(self.shared.notifier.subscribe())))
     }
 
     async fn check_for(&self, _scope: &Scope) -> Result<(), StoreError> {
@@ -262,10 +262,10 @@ fn sweep(
 }
 
 /// Rings at every commit with messages.
-struct Doorbell(watch::Receiver<u64>);
+struct Notifier(watch::Receiver<u64>);
 
 #[async_trait]
-impl WakeSource for Doorbell {
+impl Listener for Notifier {
     async fn wait(&mut self) {
         if self.0.changed().await.is_err() {
             // The store is gone, so there is nothing left to wake for.

@@ -22,7 +22,7 @@ pub(super) struct Shared {
     rows: Mutex<Rows>,
     unique: Mutex<HashMap<UniqueKey, Arc<tokio::sync::Mutex<()>>>>,
     /// Counts commits with messages.
-    pub(super) doorbell: watch::Sender<u64>,
+    pub(super) notifier: watch::Sender<u64>,
 }
 
 impl Default for Shared {
@@ -30,7 +30,7 @@ impl Default for Shared {
         Self {
             rows: Mutex::default(),
             unique: Mutex::default(),
-            doorbell: watch::Sender::new(0),
+            notifier: watch::Sender::new(0),
         }
     }
 }

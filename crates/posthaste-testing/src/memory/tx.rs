@@ -172,7 +172,7 @@ impl MemoryConnection {
             rows.business.extend(self.business);
         }
         if wakes {
-            self.store.shared.doorbell.send_modify(|rings| *rings += 1);
+            self.store.shared.notifier.send_modify(|rings| *rings += 1);
         }
     }
 

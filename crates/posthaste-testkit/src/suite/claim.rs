@@ -1,8 +1,8 @@
 //! Handing out rows under a lease.
 
 use chrono::TimeDelta;
-use posthaste_core::reclaim::reclaim_limit;
 use posthaste_core::lifecycle::{State, Verdict};
+use posthaste_core::reclaim::reclaim_limit;
 use posthaste_core::store::Scope;
 use posthaste_core::{Message, RelayStore};
 

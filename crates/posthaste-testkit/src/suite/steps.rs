@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use posthaste_core::lifecycle::{LeaseToken, Settlement, State, Verdict};
 use posthaste_core::store::{
-    Claim, ClaimRequest, ClaimedMessage, DeadHead, Filter, KeyOrdering, Record, RefusedRow, RelayRegistry, Scope, WorkerId,
+    Claim, ClaimRequest, ClaimedMessage, DeadHead, Filter, KeyOrdering, Record, RefusedRow, RelayRegistry, Scope,
+    WorkerId,
 };
 use posthaste_core::{AdminStore, EnqueueError, Enqueued, Message, MessageId, OutboxOptions, RelayStore, StoreError};
 

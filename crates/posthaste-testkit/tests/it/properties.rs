@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use posthaste_core::lifecycle::{LeaseToken, Settlement, State, Verdict};
-use posthaste_core::store::{ClaimRequest, ClaimedMessage, DeadHead, Filter, KeyOrdering, ProducerStore, Scope, WorkerId};
+use posthaste_core::store::{
+    ClaimRequest, ClaimedMessage, DeadHead, Filter, KeyOrdering, ProducerStore, Scope, WorkerId,
+};
 use posthaste_core::{AdminStore, Message, MessageId, OutboxOptions, RelayStore};
 use posthaste_testkit::MemoryStore;
 use proptest::prelude::*;

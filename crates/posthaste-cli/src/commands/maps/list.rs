@@ -4,7 +4,7 @@ use std::io::{Write, stdout};
 
 use clap::Args;
 use comfy_table::{Table, presets};
-use posthaste_sql::table::{self, SHIPPED, BuiltinMap, Strategy};
+use posthaste_sql::table::{self, BuiltinMap, SHIPPED, Strategy};
 use serde_json::json;
 
 /// List the maps that ship with Posthaste

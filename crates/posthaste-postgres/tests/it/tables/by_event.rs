@@ -10,7 +10,7 @@ use posthaste_core::store::{
     Claim, ClaimRequest, ExtendRequest, Extended, Filter, Migration, OutboxStats, ProducerStore, Record,
     RecoverRequest, Recovered, SchemaStore, Scope, Settled, StoreRequirements,
 };
-use posthaste_core::wake::WakeSource;
+use posthaste_core::wake::Listener;
 use posthaste_core::{AdminStore, EnqueueError, Enqueued, Message, MessageId, OutboxOptions, RelayStore, StoreError};
 use posthaste_postgres::PostgresLogStore;
 
@@ -140,8 +140,8 @@ impl RelayStore for ByEvent {
         self.0.close().await
     }
 
-    async fn wake_source(&self) -> Option<Box<dyn WakeSource>> {
-        self.0.wake_source().await
+    async fn listener(&self) -> Option<Box<dyn Listener>> {
+        self.0.listener().await
     }
 
     async fn check_for(&self, scope: &Scope) -> Result<(), StoreError> {

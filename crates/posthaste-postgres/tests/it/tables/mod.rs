@@ -8,7 +8,7 @@ mod mapped;
 use log::Log;
 use mapped::{Mapped, Tables};
 use posthaste_sql::TableMap;
-use posthaste_sql::table::{Database, Role, BuiltinMap};
+use posthaste_sql::table::{BuiltinMap, Database, Role};
 use posthaste_testkit::{Need, ddl, everything};
 
 /// Without a column for the time of the next attempt.

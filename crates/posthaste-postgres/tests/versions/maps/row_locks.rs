@@ -7,7 +7,7 @@ use posthaste_core::store::{Claim, ClaimRequest, ExtendRequest};
 use posthaste_core::{Message, MessageId, RelayStore};
 use posthaste_relay::{Relay, RelayConfig};
 use posthaste_sql::TableMap;
-use posthaste_sql::table::{Role, BuiltinMap, Table};
+use posthaste_sql::table::{BuiltinMap, Role, Table};
 use posthaste_testkit::RecordingPublisher;
 use sqlx::{AssertSqlSafe, Executor};
 use tokio_util::sync::CancellationToken;

@@ -1,7 +1,7 @@
 //! The SQL that turns a live table into what its map says.
 
 use crate::table::{
-    Column, Database, Identifier, Kind, LiveColumn, LiveTable, Role, Shape, Table, TableMap, TableName, StateLabel,
+    Column, Database, Identifier, Kind, LiveColumn, LiveTable, Role, Shape, StateLabel, Table, TableMap, TableName,
 };
 
 pub(super) struct DdlFix<'a> {

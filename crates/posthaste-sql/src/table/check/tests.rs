@@ -1,5 +1,5 @@
 use super::*;
-use crate::table::{Identifier, LiveIndex, BuiltinMap};
+use crate::table::{BuiltinMap, Identifier, LiveIndex};
 
 fn column(name: &str, type_name: &str) -> LiveColumn {
     LiveColumn {

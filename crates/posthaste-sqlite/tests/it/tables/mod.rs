@@ -5,7 +5,7 @@ mod mapped;
 
 use mapped::{Mapped, Tables};
 use posthaste_sql::TableMap;
-use posthaste_sql::table::{Database, BuiltinMap};
+use posthaste_sql::table::{BuiltinMap, Database};
 use posthaste_testkit::{Need, ddl, everything};
 
 macro_rules! suite_on {

@@ -3,7 +3,7 @@
 use posthaste_core::lifecycle::State;
 use posthaste_core::publisher::ErrorScope;
 use posthaste_core::store::ProducerStore;
-use posthaste_core::wake::Doorbell;
+use posthaste_core::wake::Notifier;
 use posthaste_core::{AdminStore, Message, OutboxOptions, Outcome, PublishError};
 use posthaste_relay::{Relay, RelayConfig};
 use posthaste_testkit::MemoryTable;
@@ -27,24 +27,24 @@ async fn with_a_fixed_delay_every_claim_is_followed_by_the_same_wait() {
         ..config()
     };
     let relay = Relay::new(store.clone(), broker.clone()).config(fixed);
-    let doorbell = relay.doorbell();
+    let notifier = relay.notifier();
     let shutdown = CancellationToken::new();
     let relay = tokio::spawn(relay.run_until(shutdown.clone()));
     for expected in [10, 20, 25] {
         sleep(SECOND).await;
         assert_eq!(broker.tried().len(), expected);
         sleep(SECOND * 3).await;
-        doorbell.ring();
+        notifier.notify();
         assert_eq!(
             broker.tried().len(),
             expected,
-            "neither a full batch nor a doorbell hurries it"
+            "neither a full batch nor a notifier hurries it"
         );
         sleep(SECOND).await;
     }
     sleep(MINUTE + SECOND).await;
     enqueue(&store, ["late"]).await;
-    doorbell.ring();
+    notifier.notify();
     sleep(SECOND * 3).await;
     assert_eq!(broker.attempts_of("late"), []);
     sleep(SECOND * 2).await;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use posthaste_core::wake::{Doorbell, WakeSource};
+use posthaste_core::wake::{Listener, Notifier};
 use sqlx::PgPool;
 use sqlx::postgres::{PgListener, PgPoolOptions};
 use tokio::sync::mpsc;
@@ -20,9 +20,9 @@ const RECONNECT: Duration = Duration::from_secs(1);
 /// Wakes every relay that listens to an outbox, in whatever process. Many rings become one `NOTIFY`, sent on a
 /// connection of its own: inside the producers' transactions it would serialise their commits.
 #[derive(Clone, Debug)]
-pub struct PostgresDoorbell(mpsc::Sender<()>);
+pub struct PostgresNotifier(mpsc::Sender<()>);
 
-impl PostgresDoorbell {
+impl PostgresNotifier {
     pub(crate) fn start(store: PostgresStore) -> Self {
         // One place: a ring that finds it taken is already on its way.
         let (rings, mut rung) = mpsc::channel(1);
@@ -41,21 +41,21 @@ impl PostgresDoorbell {
     }
 }
 
-impl Doorbell for PostgresDoorbell {
-    fn ring(&self) {
+impl Notifier for PostgresNotifier {
+    fn notify(&self) {
         // Full means that a ring is pending, closed that nobody is left to hear it; both are fine.
         let _ = self.0.try_send(());
     }
 }
 
-/// Hears the doorbell. Has a connection of its own, so that a pool of one is enough for the relay.
-pub(crate) struct Listener {
+/// Hears the notifier. Has a connection of its own, so that a pool of one is enough for the relay.
+pub(crate) struct ChannelListener {
     pool: PgPool,
     channel: String,
     connection: Option<PgListener>,
 }
 
-impl Listener {
+impl ChannelListener {
     /// None if there is no session to listen on: a pooler in transaction mode is in between, and no direct address is
     /// given.
     pub(crate) async fn new(store: &PostgresStore) -> Option<Self> {
@@ -80,7 +80,7 @@ impl Listener {
 }
 
 #[async_trait]
-impl WakeSource for Listener {
+impl Listener for ChannelListener {
     async fn wait(&mut self) {
         let Some(listener) = &mut self.connection else {
             match self.connect().await {
