@@ -349,7 +349,7 @@ fn bad_settings_are_refused_by_their_field_without_showing_secrets() {
     place.write("posthaste.toml", "[publisher]\nformat = 'structured'");
     place
         .run(&["run"])
-        .fails_with(&["publisher.format = \"structured\": is for the kafka publisher"]);
+        .fails_with(&["publisher.format = \"structured\": is for the kafka and http publishers"]);
     Place::empty()
         .set("KAFKA_BROKERS", "a:1")
         .run(&["run"])
