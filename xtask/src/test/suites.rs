@@ -30,6 +30,7 @@ pub(super) const SUITES: [Suite; 9] = [
             "posthaste-derive",
             "posthaste-relay",
             "posthaste-sql",
+            "posthaste-testing",
             "posthaste-testkit",
         ],
         ..NOTHING
@@ -79,6 +80,8 @@ pub(super) const SUITES: [Suite; 9] = [
             "posthaste",
             "commerce",
             "donation",
+            "example-diesel-async",
+            "example-sea-orm",
             "logistics",
             "order-service",
             "usage",

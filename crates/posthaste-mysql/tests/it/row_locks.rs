@@ -64,7 +64,7 @@ async fn insert(store: &MySqlStore, rows: &[(i32, &str)]) -> Vec<MessageId> {
     ids
 }
 
-/// StateLabel, attempts and whether it waits, of every row.
+/// State, attempts and whether it waits, of every row.
 async fn rows(store: &MySqlStore) -> Vec<(i16, Option<i32>, bool)> {
     sqlx::query_as("select `st;atus`, `group`, `wai\\\\t` is not null from `Or``der -- $1` order by `select`")
         .fetch_all(store.pool())
