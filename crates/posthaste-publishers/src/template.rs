@@ -52,6 +52,11 @@ const PLACES: [(&str, Place); 12] = [
 ];
 
 impl Template {
+    /// Whether it says the same for every message.
+    pub(crate) fn is_constant(&self) -> bool {
+        self.0.iter().all(|part| matches!(part, Part::Words(_)))
+    }
+
     /// Reads a text; the error says what is wrong with it.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let mut parts = Vec::new();

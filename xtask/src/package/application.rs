@@ -21,7 +21,7 @@ enum ShopEvent {
 }
 
 // What needs a server is only linked.
-#[allow(unused_imports)]
+#[allow(unused_imports, reason = "they only have to be there")]
 use posthaste::{consumer::Consumer, kafka::Connection, mysql::MySqlStore, postgres::PostgresStore};
 
 #[tokio::main]

@@ -37,7 +37,8 @@ pub struct HttpOptions {
     /// What a request looks like: `binary`, `structured`, `batch` or `discord`. Defaults to `binary`.
     #[serde(default)]
     pub format: HttpFormat,
-    /// Headers that every request has besides its own; the values are templates. Defaults to none.
+    /// Headers that every request has besides its own; the values are templates, and constants for `batch`. Defaults to
+    /// none.
     #[serde(default)]
     pub headers: BTreeMap<String, Secret>,
     /// A token for `Authorization: Bearer`. Defaults to none.
@@ -244,6 +245,11 @@ impl HttpOptions {
                 ));
             }
             let template = Template::parse(value.reveal()).map_err(refuse)?;
+            if self.format == HttpFormat::Batch && !template.is_constant() {
+                // An idempotency key of the first event would have a receiver drop the next batch that begins with it.
+                let remedy = "a batch has many events; give a constant, or use format = \"structured\"";
+                return Err(refuse(remedy.to_owned()));
+            }
             if HeaderValue::from_str(value.reveal()).is_err() {
                 return Err(refuse("has characters that no header can have".to_owned()));
             }

@@ -227,7 +227,7 @@ async fn retry_after_is_a_pause_and_costs_no_attempt() {
 #[test]
 fn what_cannot_work_is_refused_by_field_and_secrets_are_not_shown() {
     type Change = fn(&mut HttpOptions);
-    let cases: [(Change, &str); 10] = [
+    let cases: [(Change, &str); 11] = [
         (|to| to.concurrency = Some(0), "concurrency = 0: must be 1 to 1000"),
         (
             |to| to.answer_within = Some(Duration::ZERO),
@@ -256,6 +256,13 @@ fn what_cannot_work_is_refused_by_field_and_secrets_are_not_shown() {
         (
             |to| drop(to.headers.insert("x".to_owned(), "{colour}".into())),
             "headers.x = ***: `{colour}` is not known",
+        ),
+        (
+            |to| {
+                to.format = HttpFormat::Batch;
+                to.headers.insert("idempotency-key".to_owned(), "{id}".into());
+            },
+            "headers.idempotency-key = ***: a batch has many events",
         ),
         (
             |to| to.tls.cert_file = Some("cert.pem".into()),
