@@ -263,7 +263,7 @@ with psycopg.connect(url) as conn:
         conn.execute(call, ("orders", None, "{}", None))
 conn.close()
 with psycopg.connect(url, autocommit=True) as conn:
-    conn.execute(f"select {schema}.notify()")
+    conn.execute(f"select {schema}.ring()")
 print(json.dumps({"same": first[0] == second[0], "new": [first[1], second[1]], "hint": hint}))
 "#;
     let output = Command::new("python3")
