@@ -300,7 +300,7 @@ impl World {
         self.sink.deliveries(self.dir.path()).await
     }
 
-    /// The oracle's judgement, which must be spotless but for duplicates of what was in flight when relays died.
+    /// The oracle's judgement, which must be spotless but for duplicates: of rows, what was in flight when relays died.
     pub async fn assert_sound(&self) -> Verdict {
         let verdict = judge(&self.deliveries().await, &self.committed().await);
         let kills = self.kills.load(Ordering::Relaxed);
@@ -310,8 +310,12 @@ impl World {
             "after {kills} kills: {verdict:?}\n{}",
             self.log()
         );
-        let most = kills * MAX_IN_FLIGHT;
-        assert!(verdict.duplicates <= most, "{kills} kills cannot explain {verdict:?}");
+        // What a log's reader knows beyond the stored position is in its memory: whoever follows it begins there, however
+        // much was delivered behind a gap.
+        if let Store::Rows(_) = self.store {
+            let most = kills * MAX_IN_FLIGHT;
+            assert!(verdict.duplicates <= most, "{kills} kills cannot explain {verdict:?}");
+        }
         verdict
     }
 }
