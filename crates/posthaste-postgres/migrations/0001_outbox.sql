@@ -1,5 +1,11 @@
+-- A role that may not create schemas can use one that was made for it: "if not exists" asks for the right all the same.
+do $posthaste$ begin
+    if not exists (select from pg_namespace where nspname = '@schema') then
+        create schema "@schema";
+    end if;
+end $posthaste$;
+
 -- Which migrations were applied.
-create schema if not exists "@schema";
 create table "@migrations" (
     version    bigint primary key,
     name       text not null,

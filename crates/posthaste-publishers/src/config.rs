@@ -6,7 +6,7 @@ use posthaste_core::Publisher;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use crate::options::{InvalidOption, PublisherContext, PublisherOptions};
+use crate::options::{InvalidOption, PublisherContext};
 
 /// Where the settings of a publisher are read from.
 pub trait Settings {
@@ -34,7 +34,7 @@ macro_rules! publishers {
     ($($(#[$doc:meta])* $kind:literal $variant:ident($options:ty);)*) => {
         /// The settings of any publisher; `kind` says which.
         #[derive(Clone, Debug, PartialEq, Deserialize)]
-        #[expect(clippy::large_enum_variant, reason = "there are a few of them in a process")]
+        #[allow(clippy::large_enum_variant, reason = "there are a few of them in a process")]
         #[serde(tag = "kind", rename_all = "lowercase")]
         #[non_exhaustive]
         pub enum PublisherConfig {
@@ -51,6 +51,7 @@ macro_rules! publishers {
             /// # Errors
             ///
             /// If there is no such kind; within, if the settings are not those of this kind.
+            #[allow(unused_variables, reason = "a program may be built without any publisher that has settings")]
             pub fn read<S: Settings>(kind: &str, settings: &S) -> Result<Result<Self, S::Error>, NoSuchKind> {
                 match kind {
                     $(#[cfg(feature = $kind)] $kind => Ok(settings.read().map(Self::$variant)),)*
@@ -61,25 +62,35 @@ macro_rules! publishers {
 
             /// Its kind.
             pub fn kind(&self) -> &'static str {
-                match self { $(#[cfg(feature = $kind)] Self::$variant(_) => $kind,)* }
+                match *self { $(#[cfg(feature = $kind)] Self::$variant(_) => $kind,)* }
             }
 
-            /// See [`PublisherOptions::validate`].
+            /// See [`PublisherOptions::validate`](crate::PublisherOptions::validate).
             ///
             /// # Errors
             ///
             /// Names the setting, with a remedy.
+            #[allow(unused_variables, reason = "a program may be built without any publisher that has settings")]
             pub fn validate(&self, context: &PublisherContext) -> Result<(), InvalidOption> {
-                match self { $(#[cfg(feature = $kind)] Self::$variant(options) => options.validate(context),)* }
+                match *self {
+                    $(#[cfg(feature = $kind)] Self::$variant(ref options) => {
+                        crate::PublisherOptions::validate(options, context)
+                    })*
+                }
             }
 
-            /// See [`PublisherOptions::build`].
+            /// See [`PublisherOptions::build`](crate::PublisherOptions::build).
             ///
             /// # Errors
             ///
             /// Names the setting that cannot work, with a remedy.
+            #[allow(unused_variables, reason = "a program may be built without any publisher that has settings")]
             pub fn build(self, context: &PublisherContext) -> Result<Arc<dyn Publisher>, InvalidOption> {
-                match self { $(#[cfg(feature = $kind)] Self::$variant(options) => options.build(context),)* }
+                match self {
+                    $(#[cfg(feature = $kind)] Self::$variant(options) => {
+                        crate::PublisherOptions::build(options, context)
+                    })*
+                }
             }
         }
     };

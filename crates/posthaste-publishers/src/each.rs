@@ -111,6 +111,7 @@ impl<P> EachMessage<P> {
     }
 
     /// Limits of which the publisher itself announces the pauses.
+    #[cfg(feature = "http")]
     pub(crate) fn with_turns(mut self, turns: Arc<Turns>) -> Self {
         self.concurrency = turns.max_in_flight();
         self.turns = Some(turns);

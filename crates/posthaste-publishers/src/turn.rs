@@ -40,6 +40,7 @@ impl Turns {
         self.answer_within
     }
 
+    #[cfg(feature = "http")]
     pub(crate) fn pace(&self) -> &Arc<Pace> {
         &self.pace
     }

@@ -1,8 +1,8 @@
 //! Users with no more rights than the documentation says they need.
 
-use posthaste_core::store::RelayRegistry;
 use std::time::Duration;
 
+use posthaste_core::store::{RelayRegistry, SchemaStore};
 use posthaste_core::{Message, OutboxOptions, RelayStore};
 use posthaste_postgres::PostgresStore;
 use posthaste_relay::{Relay, RelayConfig};
@@ -147,5 +147,17 @@ async fn a_relay_that_may_not_announce_itself_delivers_all_the_same() {
     place.enqueue(&place.owner, "1").await;
     place.deliver(RelayConfig::default()).await;
     assert!(place.user.relays("default").await.is_err());
+    place.dispose().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn migrations_need_no_right_to_create_a_schema_that_is_there() {
+    let place = Place::with(&[]).await;
+    let (schema, role) = (&place.schema, &place.role);
+    let empty = format!("drop schema {schema} cascade; create schema {schema} authorization {role}");
+    let emptied = place.owner.pool().execute(sqlx::raw_sql(AssertSqlSafe(empty))).await;
+    emptied.unwrap();
+    assert!(!place.user.migrate().await.unwrap().is_empty());
+    assert!(place.enqueue(&place.user, "1").await);
     place.dispose().await;
 }
