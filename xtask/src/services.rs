@@ -1,6 +1,11 @@
 //! `cargo xtask services`
 
-use std::{fs, io::ErrorKind, path::PathBuf, process::ExitCode};
+use std::{
+    fs,
+    io::ErrorKind,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use anyhow::Context;
 
@@ -8,6 +13,9 @@ use crate::{
     server::{Kind, Server},
     workspace,
 };
+
+/// How the first line of a list begins.
+const OWNER: &str = "of ";
 
 /// Servers for development that run on until you stop them
 #[derive(clap::Subcommand)]
@@ -124,17 +132,53 @@ fn status() -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// One server per line: its name and its directory.
+/// Whose list it is, and then one server per line: its name and its directory.
 fn list() -> PathBuf {
     workspace::scratch("services").join("running")
 }
 
+/// The directory that the servers of this checkout belong to.
+fn owner() -> anyhow::Result<PathBuf> {
+    let target = workspace::scratch("services");
+    fs::create_dir_all(&target)?;
+    target
+        .canonicalize()
+        .with_context(|| format!("cannot resolve {}", target.display()))
+}
+
 fn remembered() -> anyhow::Result<Vec<Left>> {
-    match fs::read_to_string(list()) {
-        Ok(lines) => Ok(lines.lines().filter_map(parse).collect()),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
-        Err(error) => Err(error).with_context(|| format!("cannot read {}", list().display())),
-    }
+    let list = list();
+    let lines = match fs::read_to_string(&list) {
+        Ok(lines) => lines,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error).with_context(|| format!("cannot read {}", list.display())),
+    };
+    Ok(read(&lines, &owner()?).unwrap_or_else(|| {
+        eprintln!(
+            "warning: {} came from another checkout, whose servers are left alone",
+            list.display()
+        );
+        Vec::new()
+    }))
+}
+
+fn remember(all: &[Left]) -> anyhow::Result<()> {
+    let owner = owner()?;
+    fs::write(list(), write(all, &owner)).with_context(|| format!("cannot write {}", list().display()))
+}
+
+fn write(all: &[Left], owner: &Path) -> String {
+    let servers = all
+        .iter()
+        .map(|Left { kind, home }| format!("{} {}\n", kind.name(), home.display()));
+    format!("{OWNER}{}\n{}", owner.display(), servers.collect::<String>())
+}
+
+/// `None` if the list is not the owner's: a target directory may be copied to save compiling, and the servers in the copied
+/// list are those of the checkout that it was copied from.
+fn read(list: &str, owner: &Path) -> Option<Vec<Left>> {
+    let (first, servers) = list.split_once('\n')?;
+    (Path::new(first.strip_prefix(OWNER)?) == owner).then(|| servers.lines().filter_map(parse).collect())
 }
 
 fn parse(line: &str) -> Option<Left> {
@@ -145,11 +189,26 @@ fn parse(line: &str) -> Option<Left> {
     })
 }
 
-fn remember(all: &[Left]) -> anyhow::Result<()> {
-    let lines: Vec<_> = all
-        .iter()
-        .map(|Left { kind, home }| format!("{} {}", kind.name(), home.display()))
-        .collect();
-    fs::create_dir_all(workspace::scratch("services"))?;
-    fs::write(list(), lines.join("\n")).with_context(|| format!("cannot write {}", list().display()))
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_that_was_copied_with_its_target_directory_is_left_alone() {
+        let (here, copy) = (Path::new("/src/one/target"), Path::new("/src/two/target"));
+        let left = Left {
+            kind: Kind::Postgres,
+            home: "/src/one/target/a b".into(),
+        };
+        let list = write(&[left], here);
+        let own = read(&list, here).expect("its own list");
+        assert_eq!(own.len(), 1);
+        assert_eq!(
+            (own[0].kind, &*own[0].home),
+            (Kind::Postgres, Path::new("/src/one/target/a b"))
+        );
+        assert!(read(&list, copy).is_none());
+        assert!(read("postgres /src/one/target/a\n", copy).is_none(), "nobody's list");
+        assert!(read(&write(&[], here), here).is_some_and(|own| own.is_empty()));
+    }
 }

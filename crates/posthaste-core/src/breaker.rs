@@ -226,8 +226,11 @@ enum State {
     Closed(VecDeque<bool>),
     Open {
         until: Instant,
+        /// How many calls are tried then.
+        trials: u32,
     },
     HalfOpen {
+        trials: u32,
         on_their_way: u32,
         succeeded: u32,
     },
@@ -264,12 +267,13 @@ impl Breaker {
     pub fn room(&self, now: Instant) -> Room {
         match self.state {
             State::Closed(_) => Room::Free,
-            State::Open { until } if now < until => Room::Shut(until),
-            State::Open { .. } => Room::Trials(self.config.trials),
+            State::Open { until, .. } if now < until => Room::Shut(until),
+            State::Open { trials, .. } => Room::Trials(trials),
             State::HalfOpen {
+                trials,
                 on_their_way,
                 succeeded,
-            } => Room::Trials(self.config.trials.saturating_sub(on_their_way + succeeded)),
+            } => Room::Trials(trials.saturating_sub(on_their_way + succeeded)),
         }
     }
 
@@ -278,8 +282,9 @@ impl Breaker {
         let transition = match self.room(now) {
             Room::Shut(until) => return (Err(Refused { until: Some(until) }), None),
             Room::Trials(0) => return (Err(Refused { until: None }), None),
-            Room::Trials(_) if self.state() == CircuitState::Open => Some(self.enter(
+            Room::Trials(trials) if self.state() == CircuitState::Open => Some(self.enter(
                 State::HalfOpen {
+                    trials,
                     on_their_way: 0,
                     succeeded: 0,
                 },
@@ -325,6 +330,7 @@ impl Breaker {
             }
             (
                 State::HalfOpen {
+                    trials,
                     on_their_way,
                     succeeded,
                 },
@@ -332,15 +338,41 @@ impl Breaker {
             ) => {
                 *on_their_way -= 1;
                 *succeeded += 1;
-                let closes = *succeeded >= self.config.trials;
+                let closes = succeeded >= trials;
                 closes.then(|| self.enter(State::Closed(VecDeque::new()), None))
             }
         }
     }
 
+    /// Opens the circuit for a reason that its own calls do not show. One call that succeeds closes it again.
+    ///
+    /// Changes nothing if it is open already, or if there is to be no breaker.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Instant;
+    ///
+    /// use posthaste_core::BreakerConfig;
+    /// use posthaste_core::breaker::{Breaker, CircuitState, Room};
+    ///
+    /// let config = BreakerConfig::default();
+    /// let (mut breaker, now) = (Breaker::new(config.clone()), Instant::now());
+    /// assert_eq!(breaker.trip(now).map(|change| change.to), Some(CircuitState::Open));
+    /// assert_eq!(breaker.room(now), Room::Shut(now + config.open_for));
+    /// assert_eq!(breaker.room(now + config.open_for), Room::Trials(1));
+    /// ```
+    pub fn trip(&mut self, now: Instant) -> Option<Transition> {
+        let is_open = matches!(self.state, State::Open { .. });
+        (self.config.enabled && !is_open).then(|| self.open_for(1, now, None))
+    }
+
     fn open(&mut self, now: Instant, failure_rate: Option<f64>) -> Transition {
+        self.open_for(self.config.trials, now, failure_rate)
+    }
+
+    fn open_for(&mut self, trials: u32, now: Instant, failure_rate: Option<f64>) -> Transition {
         let until = now + self.config.open_for;
-        self.enter(State::Open { until }, failure_rate)
+        self.enter(State::Open { until, trials }, failure_rate)
     }
 
     fn enter(&mut self, state: State, failure_rate: Option<f64>) -> Transition {

@@ -107,6 +107,10 @@ impl<P: Publisher, F: Fn(&Message) -> bool + Send + Sync + 'static> Publisher fo
         self.publisher.destination(message)
     }
 
+    fn destinations(&self) -> Vec<Arc<str>> {
+        self.publisher.destinations()
+    }
+
     async fn check(&self) -> Result<String, PublishError> {
         self.publisher.check().await
     }
@@ -151,6 +155,10 @@ impl<P: Publisher, F: Fn(Message) -> Message + Send + Sync + 'static> Publisher 
 
     fn destination(&self, message: &Message) -> Option<Arc<str>> {
         self.publisher.destination(&self.changed(message))
+    }
+
+    fn destinations(&self) -> Vec<Arc<str>> {
+        self.publisher.destinations()
     }
 
     async fn check(&self) -> Result<String, PublishError> {

@@ -77,7 +77,8 @@ impl Routes {
 /// Hands each message to one of several publishers.
 ///
 /// Each of them is a destination of its own to the relay: one that is unavailable, or falls silent, opens its own circuit
-/// breaker and holds back its own messages. Where messages of one lane go to several publishers, they still go out one after
+/// breaker and holds back its own messages. While all of them are unavailable the relay claims nothing, and tries one
+/// message at a time until one gets through. Where messages of one lane go to several publishers, they still go out one after
 /// the other.
 ///
 /// # Examples
@@ -164,6 +165,10 @@ impl Publisher for Routed {
 
     fn destination(&self, message: &Message) -> Option<Arc<str>> {
         Some(Arc::clone(&self.publishers[self.routes.target(message)].0))
+    }
+
+    fn destinations(&self) -> Vec<Arc<str>> {
+        self.publishers.iter().map(|(name, _)| Arc::clone(name)).collect()
     }
 
     async fn check(&self) -> Result<String, PublishError> {

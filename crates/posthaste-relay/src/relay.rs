@@ -109,6 +109,7 @@ impl Relay {
             Ok(()) => {}
         }
         self.config.keep_to(&self.publisher.capabilities());
+        let all_destinations = self.publisher.destinations();
         let engine = Arc::new(Engine {
             requirements,
             store,
@@ -123,7 +124,8 @@ impl Relay {
                 self.config.retry.clone(),
                 self.config.max_in_flight,
                 &self.config.scope.namespace,
-            ),
+            )
+            .with_all(all_destinations),
             silence: Silence::new(self.config.max_in_flight),
             lead: Arc::new(Lead::new(&self.config)),
             config: self.config,

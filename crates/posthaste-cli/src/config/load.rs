@@ -11,7 +11,7 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
 use super::problem::{Problem, of_extraction};
-use super::{Config, DatabaseUrl, NamedMap, publisher};
+use super::{Config, DatabaseUrl, NamedMap, publisher, service_link};
 
 /// The file that is read if none is named.
 const DEFAULT_FILE: &str = "posthaste.toml";
@@ -113,10 +113,13 @@ fn apply_map(config: &mut Config, figment: &Figment) -> Result<(), Problem> {
 
 /// `POSTHASTE_RELAY_LEASE` would be ignored, and whoever wrote it would not know.
 fn refuse_single_underscores() -> Result<(), Problem> {
-    for (name, _) in std::env::vars_os() {
+    for (name, value) in std::env::vars_os() {
         let Some(key) = name.to_str().and_then(|name| name.strip_prefix(ENV_PREFIX)) else {
             continue;
         };
+        if service_link::is_one(key, &value.to_string_lossy()) {
+            continue;
+        }
         let meant = ["DATABASE", "RELAY", "PUBLISHER", "KAFKA", "OUTBOX", "METRICS", "LOG"]
             .iter()
             .find_map(|section| {

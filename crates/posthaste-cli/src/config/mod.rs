@@ -8,6 +8,7 @@ mod load;
 mod map;
 mod problem;
 mod publisher;
+mod service_link;
 
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -180,6 +180,29 @@ fn a_bad_environment_variable_is_named() {
     ran.fails_with(&["POSTHASTE_RELAY_BATCH_SIZE: ", "POSTHASTE_RELAY__BATCH_SIZE"]);
 }
 
+/// A Service called `posthaste-relay` sets these in every pod of its namespace.
+#[test]
+fn the_service_links_of_kubernetes_are_no_settings() {
+    let links = [
+        ("RELAY_SERVICE_HOST", "10.0.0.11"),
+        ("RELAY_SERVICE_PORT", "9090"),
+        ("RELAY_SERVICE_PORT_METRICS", "9090"),
+        ("RELAY_PORT", "tcp://10.0.0.11:9090"),
+        ("RELAY_PORT_9090_TCP", "tcp://10.0.0.11:9090"),
+        ("RELAY_PORT_9090_TCP_PROTO", "tcp"),
+        ("RELAY_PORT_9090_TCP_PORT", "9090"),
+        ("RELAY_PORT_9090_TCP_ADDR", "10.0.0.11"),
+    ];
+    let in_pod = || {
+        links
+            .iter()
+            .fold(Place::with_sqlite(), |place, (name, value)| place.set(name, value))
+    };
+    in_pod().run(&["migrate", "up"]).success();
+    let misspelt = in_pod().set("RELAY_BATCHSIZE", "5").run(&["migrate", "up"]);
+    misspelt.fails_with(&["POSTHASTE_RELAY_BATCHSIZE: no setting has this name"]);
+}
+
 #[test]
 fn flags_override_the_environment_which_overrides_the_file() {
     let place = Place::empty();

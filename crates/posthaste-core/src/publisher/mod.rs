@@ -51,6 +51,12 @@ pub trait Publisher: Send + Sync + 'static {
         None
     }
 
+    /// All names that [`destination`](Self::destination) gives, if the publisher knows them. Read once, when the relay
+    /// starts. While every one of them is unavailable the relay claims nothing.
+    fn destinations(&self) -> Vec<Arc<str>> {
+        Vec::new()
+    }
+
     /// Whether messages could be published now, without publishing any: a description of what was found, or why not.
     ///
     /// # Errors
@@ -81,6 +87,10 @@ impl<P: Publisher + ?Sized> Publisher for Arc<P> {
 
     fn destination(&self, message: &Message) -> Option<Arc<str>> {
         (**self).destination(message)
+    }
+
+    fn destinations(&self) -> Vec<Arc<str>> {
+        (**self).destinations()
     }
 
     async fn check(&self) -> Result<String, PublishError> {

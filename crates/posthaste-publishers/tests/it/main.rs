@@ -34,6 +34,8 @@ mod kafka_relay;
 mod kafka_stops;
 #[cfg(feature = "log")]
 mod log;
+#[cfg(feature = "callback")]
+mod outage;
 mod rounds;
 mod routed;
 #[cfg(feature = "stdout")]

@@ -64,13 +64,36 @@ impl Circuit {
         if state.paused_until().is_some() {
             return None;
         }
-        let (asked, transition) = state.breaker.try_acquire(Instant::now().into_std());
+        let now = Instant::now().into_std();
+        let room = state.breaker.room(now);
+        let (asked, transition) = state.breaker.try_acquire(now);
         if let Some(transition) = transition {
-            let BreakerConfig { open_for, trials, .. } = &self.config;
-            let cause = format!("it was open for {open_for:?}; now {trials} messages are tried");
+            let tried = match room {
+                Room::Trials(1) => "one message is tried".to_owned(),
+                Room::Trials(trials) => format!("{trials} messages are tried"),
+                Room::Free | Room::Shut(_) => "messages are tried".to_owned(),
+            };
+            let cause = format!("it was open for {:?}; now {tried}", self.config.open_for);
             self.changed_to(&mut state, transition, &cause);
         }
         asked.ok()
+    }
+
+    /// Nothing gets through anywhere: opens the circuit, if it is not open, until one message does. Returns the time of
+    /// the first trial.
+    pub(crate) fn trip(&self, cause: &str) -> Option<Instant> {
+        let mut state = self.state();
+        let now = Instant::now();
+        let transition = state.breaker.trip(now.into_std())?;
+        if transition.from == CircuitState::Closed {
+            tracing::error!(
+                namespace = self.namespace,
+                error = cause,
+                "no destination is available; nothing is claimed until a message gets through"
+            );
+        }
+        self.changed_to(&mut state, transition, cause);
+        Some(now + self.config.open_for)
     }
 
     /// Whether the circuit has not changed since the permit was given.

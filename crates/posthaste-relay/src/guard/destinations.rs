@@ -3,13 +3,15 @@
 //! A publisher says of a failure how far it reaches. One that reaches a destination (a topic without a leader, a host
 //! that is down, a tenant over its quota) counts for that destination's own breaker, and only its messages wait: they
 //! are postponed without being handed over, and without an attempt. However many destinations fail, that says nothing
-//! about the broker: a publisher that cannot reach the broker says so itself.
+//! about the broker: a publisher that cannot reach the broker says so itself. Only where it is known which destinations there
+//! are, and all of them are unavailable, does the relay stop as a whole: see [`outage`].
 //!
 //! Where a message goes is known to the publisher alone, and follows from its topic, type and tenant. So messages that
 //! agree in those are a stream, and the destination of a stream is learnt from its last failure.
 
 mod destination;
 mod known;
+mod outage;
 #[cfg(test)]
 mod tests;
 
@@ -40,6 +42,8 @@ pub(crate) struct Destinations {
     /// Most messages of a destination in doubt that may be with the publisher.
     share: u32,
     retry: RetryPolicy,
+    /// All destinations that there are, if the publisher says so.
+    all: Vec<Arc<str>>,
     /// Whether any destination is known at all; most relays never learn of one.
     any: AtomicBool,
     state: Mutex<Known>,
@@ -61,6 +65,8 @@ pub(crate) struct Finding {
     pub(crate) away: Option<Duration>,
     /// Nothing got through to the destination since its failures began.
     pub(crate) in_doubt: bool,
+    /// Why nothing gets through anywhere, if that is so.
+    outage: Option<String>,
 }
 
 impl Destinations {
@@ -70,9 +76,15 @@ impl Destinations {
             config,
             share: (max_in_flight / 2).max(1),
             retry,
+            all: Vec::new(),
             any: AtomicBool::new(false),
             state: Mutex::default(),
         }
+    }
+
+    /// With these destinations and no others.
+    pub(crate) fn with_all(self, all: Vec<Arc<str>>) -> Self {
+        Self { all, ..self }
     }
 
     /// Whether any destination is known.
@@ -134,6 +146,7 @@ impl Destinations {
             answer: Answer::from(outcome),
             away: None,
             in_doubt: false,
+            outage: None,
         };
         if failure.is_none() && !self.any() {
             return finding;
@@ -153,7 +166,10 @@ impl Destinations {
             }
         }
         match failure {
-            Some((place, error)) => self.failed(&mut state, stream, place, permit, error, &mut finding),
+            Some((place, error)) => {
+                self.failed(&mut state, stream, place, permit, error, &mut finding);
+                finding.outage = self.outage(&mut state);
+            }
             None if outcome.is_delivered() => {
                 if let Some(place) = state.streams.get(&stream).cloned()
                     && let Some(destination) = state.places.get_mut(&place)

@@ -46,8 +46,10 @@ impl Bypass {
         wanted.saturating_add(self.in_vain.bytes.min(MAX_BYTES))
     }
 
-    pub(crate) fn looked(&mut self, engine: &Engine, messages: &[ClaimedMessage], full: bool) -> Others {
-        self.in_vain = in_vain(engine, messages);
+    /// Takes note of what a claim brought. One for a trial looks past rows of destinations that were tried in vain also
+    /// where these do not come back: one at a time they would keep it from finding a destination that is there.
+    pub(crate) fn looked(&mut self, engine: &Engine, messages: &[ClaimedMessage], full: bool, trial: bool) -> Others {
+        self.in_vain = in_vain(engine, messages, trial);
         let messages = u32::try_from(messages.len()).unwrap_or(u32::MAX);
         if messages == 0 || self.in_vain.messages < messages {
             self.told = false;
@@ -67,8 +69,8 @@ impl Bypass {
 
 /// What is not handed to the publisher: the verdict is known, or nobody is there to take it, or it waits for such a
 /// one.
-fn in_vain(engine: &Engine, messages: &[ClaimedMessage]) -> Load {
-    let away = engine.requirements.batch_settlement && engine.destinations.any();
+fn in_vain(engine: &Engine, messages: &[ClaimedMessage], trial: bool) -> Load {
+    let away = (engine.requirements.batch_settlement || trial) && engine.destinations.any();
     let mut stopped = HashSet::new();
     let mut load = Load::default();
     for claimed in messages {

@@ -124,7 +124,9 @@ impl Claimer<'_> {
         let Claim {
             messages, reclaimed, ..
         } = claim;
-        let others = self.bypass.looked(engine, &messages, messages.len() >= limit);
+        let others = self
+            .bypass
+            .looked(engine, &messages, messages.len() >= limit, trials.is_some());
         if messages.is_empty() {
             return Ok(if any_unclaimable {
                 Found::Unclaimable

@@ -163,7 +163,8 @@ impl Answers {
         if let Some(destination) = &message.destination {
             self.engine.silence.answered(destination);
         }
-        let finding = destinations.answer(message.stream, pass, &outcome);
+        let mut finding = destinations.answer(message.stream, pass, &outcome);
+        destinations.open_if_nothing_succeeds(circuit, &mut finding);
         let mut away = self.gate.answer(id, &outcome, finding.answer);
         if let Outcome::Failed(PublishError {
             kind,
