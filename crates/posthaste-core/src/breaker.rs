@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::publisher::{ErrorKind, ErrorScope, Outcome};
+use crate::publisher::{ErrorKind, ErrorScope, Outcome, Shared};
 use crate::retry::MAX_DURATION;
 
 /// When a circuit opens, for how long, and what closes it again.
@@ -201,7 +201,11 @@ impl From<&Outcome> for Answer {
     fn from(outcome: &Outcome) -> Self {
         match outcome {
             Outcome::Delivered(_) => Self::Success,
-            Outcome::Failed(error) if error.kind == ErrorKind::Transport && error.scope == ErrorScope::Broker => {
+            Outcome::Failed(error)
+                if error.kind == ErrorKind::Transport
+                    && error.scope == ErrorScope::Broker
+                    && error.shared != Shared::Beside =>
+            {
                 Self::Failure
             }
             Outcome::Failed(_) | Outcome::NotAttempted | Outcome::Corrupt { .. } => Self::Nothing,

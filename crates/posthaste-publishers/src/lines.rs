@@ -1,11 +1,12 @@
 //! Publishing a batch as lines of JSON.
 
 use std::borrow::Cow;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use posthaste_core::Message;
 use posthaste_core::envelope::{Envelope, attribute_name};
 use posthaste_core::publisher::{Batch, Delivery, PublishError, Receipt, Report};
+use tokio::sync::Mutex;
 
 use crate::lanes::LaneReport;
 
@@ -25,14 +26,11 @@ pub(crate) struct BrokenOff {
     pub(crate) error: PublishError,
 }
 
-/// Writes the batch with one append. The sink's lock keeps batches from interleaving, and is waited for on a thread
-/// that may block.
+/// Writes the batch with one append, on a thread that may block. The sink's lock keeps batches from interleaving. It is
+/// waited for before there is a thread: while one is blocked, be it for ever, no other one is.
 pub(crate) async fn publish_lines<S: LineSink>(sink: &Arc<Mutex<S>>, batch: Batch, report: Report) {
-    let sink = Arc::clone(sink);
-    let writing = tokio::task::spawn_blocking(move || {
-        let mut sink = sink.lock().unwrap_or_else(PoisonError::into_inner);
-        write(&mut *sink, &batch, &report);
-    });
+    let mut sink = Arc::clone(sink).lock_owned().await;
+    let writing = tokio::task::spawn_blocking(move || write(&mut *sink, &batch, &report));
     if let Err(error) = writing.await
         && error.is_panic()
     {
@@ -103,4 +101,53 @@ fn line(delivery: &Delivery) -> Result<String, serde_json::Error> {
     let topic = serde_json::to_string(&message.topic)?;
     let begin = if json.starts_with(BEGIN) { BEGIN.len() } else { 1 };
     Ok(format!("{}\"topic\":{topic},{}", &json[..begin], &json[begin..]))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use chrono::DateTime;
+    use posthaste_core::MessageId;
+    use posthaste_core::publisher::LeaseCheck;
+
+    use super::*;
+
+    /// A pipe that nobody reads.
+    struct Full(mpsc::Receiver<()>, Arc<AtomicUsize>);
+
+    impl LineSink for Full {
+        fn append(&mut self, _: impl FnOnce() -> Vec<u8>) -> Result<(), BrokenOff> {
+            self.1.fetch_add(1, Ordering::Relaxed);
+            let _ = self.0.recv();
+            Ok(())
+        }
+    }
+
+    struct Always;
+
+    impl LeaseCheck for Always {
+        fn may_send(&self, _: MessageId) -> bool {
+            true
+        }
+    }
+
+    #[tokio::test]
+    async fn a_sink_that_takes_nothing_blocks_one_thread_however_often_it_is_tried() {
+        let (release, blocked) = mpsc::channel();
+        let blocked_threads = Arc::new(AtomicUsize::new(0));
+        let sink = Arc::new(Mutex::new(Full(blocked, Arc::clone(&blocked_threads))));
+        for _ in 0..20 {
+            let delivery = Delivery::new(Message::new("t", "x"), DateTime::UNIX_EPOCH);
+            let batch = Batch::new(vec![delivery], Arc::new(Always));
+            let publishing = publish_lines(&sink, batch, Report::new(|_, _| {}));
+            let published = tokio::time::timeout(Duration::from_millis(20), publishing).await;
+            assert!(published.is_err());
+        }
+        assert_eq!(blocked_threads.load(Ordering::Relaxed), 1);
+        drop(release);
+        drop(sink.lock().await);
+    }
 }

@@ -1,15 +1,18 @@
 //! For transports that take many messages in one request, and answer for each or for all.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
+use posthaste_core::MessageId;
 use posthaste_core::publisher::{
     Batch, Capabilities, Delivery, ErrorKind, ErrorScope, LaneOrder, Outcome, PublishError, Publisher, Receipt, Report,
 };
+
+use tokio::time::Instant;
 
 use crate::each::{caught, timed_out};
 use crate::lanes::{LaneReport, lanes};
@@ -55,6 +58,7 @@ pub struct InRounds<P> {
     publisher: P,
     max_messages: usize,
     max_bytes: usize,
+    limits: Arc<Limits>,
     turns: Arc<Turns>,
 }
 
@@ -74,6 +78,7 @@ impl<P> InRounds<P> {
             publisher,
             max_messages: Self::DEFAULT_MAX_MESSAGES,
             max_bytes: Self::DEFAULT_MAX_BYTES,
+            limits: Arc::default(),
             turns: Arc::new(Turns::new(Self::DEFAULT_CONCURRENCY, Self::DEFAULT_ANSWER_WITHIN)),
         }
     }
@@ -141,12 +146,12 @@ impl<P: PublishRound> InRounds<P> {
     /// Takes lanes whose heads fit into one request, and at least one.
     fn choose<'a>(&self, ready: &mut VecDeque<Lane<'a>>) -> Vec<Lane<'a>> {
         let mut chosen = Vec::new();
-        let mut bytes = 0;
-        while chosen.len() < self.max_messages
-            && let Some(lane) = ready.pop_front()
-        {
-            bytes += lane.front().map_or(0, |head| head.message.payload.len());
-            if !chosen.is_empty() && bytes > self.max_bytes {
+        let (mut bytes, mut most) = (0, self.max_messages);
+        while let Some(lane) = ready.pop_front() {
+            let Some(head) = lane.front() else { continue };
+            bytes += head.message.payload.len();
+            most = most.min(self.limits.of(head.message.id));
+            if !chosen.is_empty() && (bytes > self.max_bytes || chosen.len() >= most) {
                 ready.push_front(lane);
                 break;
             }
@@ -174,21 +179,37 @@ impl<P: PublishRound> InRounds<P> {
         lanes
     }
 
-    /// Sends a round, in ever smaller parts if it fails as a whole by something that may be due to one message.
+    /// Sends a round, in ever smaller parts if it fails as a whole by something that may be due to one message. What is
+    /// left when half of the time is over comes again, in smaller requests: whoever waits must not take the search for
+    /// silence.
     async fn publish_round<'a>(&self, round: &[&'a Delivery], batch: &'a Batch, reporter: &Reporter<'a>) {
+        let latest = Instant::now() + self.turns.answer_within() / 2;
         let mut parts = vec![round.to_vec()];
         while let Some(mut part) = parts.pop() {
+            if Instant::now() > latest {
+                reporter.all(&part, &Outcome::NotAttempted);
+                continue;
+            }
             let Some(mut turn) = self.turns.take().await else {
                 reporter.all(&part, &Outcome::NotAttempted);
                 continue;
             };
             match self.send(&mut part, &mut turn, batch, reporter).await {
-                Ok(results) => reporter.answers(&part, results, self.publisher.name()),
+                Ok(results) => {
+                    self.limits.forget(&part);
+                    reporter.answers(&part, results, self.publisher.name());
+                }
                 Err(error) if part.len() > 1 && error.scope == ErrorScope::Message => {
+                    self.limits.halve(&part);
                     let second = part.split_off(part.len() / 2);
                     parts.extend([second, part]);
                 }
-                Err(error) => reporter.all(&part, &Outcome::Failed(error)),
+                Err(error) => {
+                    if error.kind == ErrorKind::Transport {
+                        self.limits.halve(&part);
+                    }
+                    reporter.together(&part, &error);
+                }
             }
         }
     }
@@ -228,6 +249,45 @@ impl<P: PublishRound> InRounds<P> {
     }
 }
 
+/// How large a request may be that has a certain message: half as large as the last one of it that failed. One that breaks
+/// the receiver is alone after a few, however many others succeed meanwhile.
+#[derive(Debug, Default)]
+struct Limits(Mutex<HashMap<MessageId, usize>>);
+
+/// More messages than this are not remembered.
+const MAX_LIMITS: usize = 10_000;
+
+impl Limits {
+    fn of(&self, id: MessageId) -> usize {
+        self.lock().get(&id).copied().unwrap_or(usize::MAX)
+    }
+
+    fn halve(&self, part: &[&Delivery]) {
+        let mut limits = self.lock();
+        if limits.len() + part.len() > MAX_LIMITS {
+            limits.clear();
+        }
+        limits.extend(
+            part.iter()
+                .map(|delivery| (delivery.message.id, (part.len() / 2).max(1))),
+        );
+    }
+
+    fn forget(&self, part: &[&Delivery]) {
+        let mut limits = self.lock();
+        if !limits.is_empty() {
+            for delivery in part {
+                limits.remove(&delivery.message.id);
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<MessageId, usize>> {
+        // No code panics while holding the lock, and the data would be sound if it did.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// The report, shared by the rounds of a batch.
 struct Reporter<'a>(Mutex<LaneReport<'a>>);
 
@@ -240,6 +300,19 @@ impl<'a> Reporter<'a> {
     fn all(&self, part: &[&'a Delivery], outcome: &Outcome) {
         for delivery in part {
             self.lock().outcome(&delivery.message, outcome.clone());
+        }
+    }
+
+    /// A request failed as a whole.
+    fn together(&self, part: &[&'a Delivery], error: &PublishError) {
+        for (place, delivery) in part.iter().enumerate() {
+            let error = error.clone();
+            let error = if part.len() > 1 {
+                error.shared(place == 0)
+            } else {
+                error
+            };
+            self.lock().outcome(&delivery.message, Outcome::Failed(error));
         }
     }
 

@@ -1,12 +1,12 @@
 //! Several publishers as one: each message goes to one of them.
 
-use std::collections::HashMap;
-use std::sync::Arc;
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
-use futures::future::join_all;
-use posthaste_core::Message;
+use futures::future::{join, join_all};
 use posthaste_core::publisher::{Batch, Capabilities, Delivery, ErrorScope, Outcome, PublishError, Publisher, Report};
+use posthaste_core::{Message, MessageId};
 
 use crate::each::caught;
 use crate::options::InvalidOption;
@@ -116,41 +116,97 @@ impl Routed {
         })
     }
 
-    /// The deliveries of each publisher. Of a lane that goes to several, what follows the first that goes elsewhere is
-    /// reported as not attempted: it waits until those before it have gone out.
-    fn divide(&self, batch: &Batch, report: &Report) -> Vec<Vec<Delivery>> {
-        let mut parts = vec![Vec::new(); self.publishers.len()];
-        let mut lanes: HashMap<(&str, &str), Option<usize>> = HashMap::new();
-        for delivery in &batch.deliveries {
-            let target = self.routes.target(&delivery.message);
-            if let Some(lane) = delivery.message.lane() {
-                let of_lane = lanes.entry(lane).or_insert(Some(target));
-                if *of_lane != Some(target) {
-                    *of_lane = None;
-                    report.outcome(delivery.message.id, Outcome::NotAttempted);
-                    continue;
-                }
+    /// Lanes that go to several publishers, apart from all else.
+    fn divide(&self, deliveries: &[Delivery]) -> (Vec<Delivery>, Vec<Delivery>) {
+        let mut targets: HashMap<(&str, &str), usize> = HashMap::new();
+        let mut mixed = HashSet::new();
+        for message in deliveries.iter().map(|delivery| &delivery.message) {
+            let target = self.routes.target(message);
+            if let Some(lane) = message.lane()
+                && *targets.entry(lane).or_insert(target) != target
+            {
+                mixed.insert(lane);
             }
-            parts[target].push(delivery.clone());
         }
-        parts
+        let is_mixed = |delivery: &&Delivery| delivery.message.lane().is_some_and(|lane| mixed.contains(&lane));
+        let (mixed, straight): (Vec<_>, Vec<_>) = deliveries.iter().partition(is_mixed);
+        (
+            straight.into_iter().cloned().collect(),
+            mixed.into_iter().cloned().collect(),
+        )
+    }
+
+    /// Publishes lanes that go to several publishers: of each as many as go to the same one, and what follows once these
+    /// are delivered.
+    async fn publish_mixed(&self, mut deliveries: Vec<Delivery>, batch: &Batch, report: &Report) {
+        while !deliveries.is_empty() {
+            let (next, later) = self.next_of_each_lane(deliveries);
+            let delivered: Arc<Mutex<HashSet<MessageId>>> = Arc::default();
+            let noted = {
+                let (delivered, report) = (Arc::clone(&delivered), report.clone());
+                Report::new(move |id, outcome: Outcome| {
+                    if outcome.is_delivered() {
+                        delivered.lock().unwrap_or_else(PoisonError::into_inner).insert(id);
+                    }
+                    report.outcome(id, outcome);
+                })
+            };
+            self.publish_to_each(next.clone(), batch, &noted).await;
+            let delivered = delivered.lock().unwrap_or_else(PoisonError::into_inner);
+            let failed = next.iter().filter(|delivery| !delivered.contains(&delivery.message.id));
+            let stopped: HashSet<_> = failed.filter_map(|delivery| delivery.message.lane()).collect();
+            let is_stopped = |delivery: &Delivery| delivery.message.lane().is_some_and(|lane| stopped.contains(&lane));
+            let (in_vain, go_on): (Vec<_>, Vec<_>) = later.into_iter().partition(is_stopped);
+            for delivery in in_vain {
+                report.outcome(delivery.message.id, Outcome::NotAttempted);
+            }
+            deliveries = go_on;
+        }
+    }
+
+    /// What comes first of each lane and goes to one publisher, and all that comes later.
+    fn next_of_each_lane(&self, deliveries: Vec<Delivery>) -> (Vec<Delivery>, Vec<Delivery>) {
+        let mut lanes: HashMap<(String, String), Option<usize>> = HashMap::new();
+        deliveries.into_iter().partition(|delivery| {
+            let target = Some(self.routes.target(&delivery.message));
+            let Some((topic, key)) = delivery.message.lane() else {
+                return true;
+            };
+            let of_lane = lanes.entry((topic.to_owned(), key.to_owned())).or_insert(target);
+            if *of_lane != target {
+                *of_lane = None;
+            }
+            *of_lane == target
+        })
+    }
+
+    async fn publish_to_each(&self, deliveries: Vec<Delivery>, batch: &Batch, report: &Report) {
+        let mut parts = vec![Vec::new(); self.publishers.len()];
+        for delivery in deliveries {
+            parts[self.routes.target(&delivery.message)].push(delivery);
+        }
+        let parts = parts
+            .into_iter()
+            .zip(&self.publishers)
+            .filter(|(part, _)| !part.is_empty());
+        join_all(parts.map(|(part, (name, publisher))| {
+            let (name, told) = (Arc::clone(name), report.clone());
+            let report = Report::new(move |id, outcome| told.outcome(id, within(&name, outcome)));
+            // A panic is kept to its publisher: what it has not reported counts as unknown, and no other's does.
+            caught(publisher.publish(batch.of(part), report))
+        }))
+        .await;
     }
 }
 
 #[async_trait]
 impl Publisher for Routed {
     async fn publish(&self, batch: Batch, report: Report) {
-        let parts = self.divide(&batch, &report);
-        let publications = parts
-            .into_iter()
-            .zip(&self.publishers)
-            .filter(|(part, _)| !part.is_empty());
-        join_all(publications.map(|(part, (name, publisher))| {
-            let (name, told) = (Arc::clone(name), report.clone());
-            let report = Report::new(move |id, outcome| told.outcome(id, within(&name, outcome)));
-            // A panic is kept to its publisher: what it has not reported counts as unknown, and no other's does.
-            caught(publisher.publish(batch.of(part), report))
-        }))
+        let (straight, mixed) = self.divide(&batch.deliveries);
+        join(
+            self.publish_to_each(straight, &batch, &report),
+            self.publish_mixed(mixed, &batch, &report),
+        )
         .await;
     }
 

@@ -1,11 +1,12 @@
 //! Standard output: one event per line.
 
 use std::io::{self, Write};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use posthaste_core::publisher::{Batch, Capabilities, LaneOrder, PublishError, Publisher, Report};
 use serde::Deserialize;
+use tokio::sync::Mutex;
 
 use crate::lines::{BrokenOff, LineSink, publish_lines};
 use crate::options::{InvalidOption, PublisherContext, PublisherOptions};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use posthaste_core::publisher::{Batch, Delivery, ErrorKind, Outcome, PublishError};
 use tokio::sync::{Semaphore, SemaphorePermit};
-use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::pace::Pace;
 
@@ -47,13 +47,13 @@ impl Turns {
 
     /// Takes a place, if one gets free early enough to leave time for an answer.
     pub(crate) async fn take(&self) -> Option<Turn<'_>> {
-        let deadline = Instant::now() + self.answer_within;
-        let place = timeout_at(deadline - self.answer_within / 2, self.places.acquire()).await;
+        let place = timeout(self.answer_within * 2 / 5, self.places.acquire()).await;
         Some(Turn {
             turns: self,
-            deadline,
             throttled: None,
             _place: place.ok()?.ok()?,
+            // All of it, however long the place took.
+            deadline: Instant::now() + self.answer_within,
         })
     }
 }
@@ -70,6 +70,11 @@ pub(crate) struct Turn<'a> {
 impl Turn<'_> {
     pub(crate) fn deadline(&self) -> Instant {
         self.deadline
+    }
+
+    /// What is sent later is likely to have no answer in time.
+    fn latest_start(&self) -> Instant {
+        self.deadline - self.turns.answer_within / 4
     }
 
     /// The receiver asked to wait.
@@ -92,11 +97,11 @@ impl Turn<'_> {
             match self.turns.pace.paused_until() {
                 None => {
                     return match self.throttled.take() {
-                        Some(error) if now >= self.deadline => Err(Outcome::Failed(error)),
+                        Some(error) if now >= self.latest_start() => Err(Outcome::Failed(error)),
                         _ => Ok(()),
                     };
                 }
-                Some(until) if until >= self.deadline => {
+                Some(until) if until >= self.latest_start() => {
                     let told_to_others = || PublishError::throttled(until - now, "the receiver has asked to wait");
                     return Err(Outcome::Failed(self.throttled.take().unwrap_or_else(told_to_others)));
                 }

@@ -6,6 +6,7 @@ use posthaste_core::store::{StoreRequirements, WorkerId};
 use posthaste_core::{Publisher, RelayStore};
 
 use crate::config::RelayConfig;
+use crate::guard::blame::Blame;
 use crate::guard::circuit::Circuit;
 use crate::guard::destinations::Destinations;
 use crate::guard::in_flight::InFlight;
@@ -28,6 +29,7 @@ pub(crate) struct Engine {
     pub(crate) in_flight: Arc<InFlight>,
     pub(crate) refusals: Refusals,
     pub(crate) unclaimable: Unclaimable,
+    pub(crate) blame: Blame,
     pub(crate) circuit: Arc<Circuit>,
     pub(crate) destinations: Destinations,
     pub(crate) silence: Silence,

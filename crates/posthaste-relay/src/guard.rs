@@ -1,6 +1,7 @@
 //! What may stop a message on its way: a lease that is over, an open circuit, another leader, a verdict that the database
 //! refuses.
 
+pub(crate) mod blame;
 pub(crate) mod circuit;
 pub(crate) mod clock;
 pub(crate) mod destinations;

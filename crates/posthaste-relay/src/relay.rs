@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use crate::config::RelayConfig;
 use crate::engine::Engine;
 use crate::error::RelayError;
+use crate::guard::blame::Blame;
 use crate::guard::circuit::Circuit;
 use crate::guard::destinations::Destinations;
 use crate::guard::lead::Lead;
@@ -118,6 +119,7 @@ impl Relay {
             in_flight: Arc::default(),
             refusals: Refusals::new(&self.config.scope.namespace, requirements),
             unclaimable: Unclaimable::new(&self.config.scope.namespace, matches!(until, Until::Idle)),
+            blame: Blame::default(),
             circuit: Arc::new(Circuit::new(self.config.breaker.clone(), &self.config.scope.namespace)),
             destinations: Destinations::new(
                 self.config.breaker.clone(),
@@ -126,7 +128,7 @@ impl Relay {
                 &self.config.scope.namespace,
             )
             .with_all(all_destinations),
-            silence: Silence::new(self.config.max_in_flight),
+            silence: Silence::new(self.config.max_in_flight, self.config.max_in_flight_bytes),
             lead: Arc::new(Lead::new(&self.config)),
             config: self.config,
             notifier: self.notifier,

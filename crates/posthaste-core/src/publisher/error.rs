@@ -29,6 +29,20 @@ pub struct PublishError {
     pub message: String,
     /// The error of the client library, where there was one.
     pub source: Option<Arc<dyn Error + Send + Sync>>,
+    /// Whether it is the failure of a request that had other messages as well.
+    pub shared: Shared,
+}
+
+/// Whether a failure is that of a request with several messages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Shared {
+    /// The message was alone.
+    #[default]
+    No,
+    /// There were others; this one counts for all of them.
+    Counted,
+    /// There were others, one of which counts.
+    Beside,
 }
 
 /// What an operator and the engine make of it; the sources of two errors cannot be compared.
@@ -85,6 +99,7 @@ impl PublishError {
             scope,
             message: message.into(),
             source: None,
+            shared: Shared::No,
         }
     }
 
@@ -123,6 +138,14 @@ impl PublishError {
     #[must_use]
     pub fn within(mut self, scope: ErrorScope) -> Self {
         self.scope = scope;
+        self
+    }
+
+    /// The same failure, of a request with several messages. It may be another message that is at fault, so this one uses no
+    /// attempt. A request that fails is one failure, however many messages it has: breakers count one of them.
+    #[must_use]
+    pub fn shared(mut self, is_counted: bool) -> Self {
+        self.shared = if is_counted { Shared::Counted } else { Shared::Beside };
         self
     }
 

@@ -11,7 +11,7 @@ use async_trait::async_trait;
 
 pub use self::batch::{Batch, Delivery, LeaseCheck};
 pub use self::capabilities::{Capabilities, LaneOrder};
-pub use self::error::{ErrorKind, ErrorScope, PublishError};
+pub use self::error::{ErrorKind, ErrorScope, PublishError, Shared};
 pub use self::outcome::{Outcome, Receipt, Report};
 use crate::message::Message;
 

@@ -4,13 +4,15 @@ mod append;
 mod error;
 mod options;
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use posthaste_core::publisher::{Batch, Capabilities, LaneOrder, PublishError, Publisher, Report};
 
 pub use self::error::FileError;
 pub use self::options::FileOptions;
+use tokio::sync::Mutex;
+
 use crate::lines::{BrokenOff, LineSink, publish_lines};
 use crate::options::{InvalidOption, PublisherContext, PublisherOptions};
 

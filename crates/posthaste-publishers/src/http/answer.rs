@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
+use http::header::RETRY_AFTER;
 use http::{HeaderMap, StatusCode};
 use posthaste_core::publisher::{ErrorKind, ErrorScope, PublishError};
-use serde::Deserialize;
 
-use super::url::HttpUrl;
+use super::secret::Redaction;
 use crate::pace::MAX_PAUSE;
 
 /// What was answered.
@@ -15,21 +15,47 @@ use crate::pace::MAX_PAUSE;
 pub(super) struct Answer {
     status: StatusCode,
     pause: Option<Duration>,
+    /// It says when to come again.
+    is_for_now: bool,
     said: Said,
 }
 
-/// What Discord says of a request that it refused.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(default)]
+/// What a receiver says of a request that it refused.
+#[derive(Clone, Debug, Default, PartialEq)]
 struct Said {
     message: Option<String>,
+    /// Discord's.
     code: Option<i64>,
     /// In seconds.
     retry_after: Option<f64>,
 }
 
+impl Said {
+    /// Discord has a `message`, problem+json a `detail` and a `title`, others an `error`; what is none of them is shown
+    /// as it is.
+    fn read(body: &[u8]) -> Self {
+        let said: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
+        let text = |name: &str| said[name].as_str().map(str::to_owned);
+        let message = ["message", "detail", "title", "error"].into_iter().find_map(text);
+        Self {
+            message: message.or_else(|| Some(String::from_utf8_lossy(body).into_owned())),
+            code: said["code"].as_i64(),
+            retry_after: said["retry_after"].as_f64(),
+        }
+    }
+}
+
 /// Discord's codes 220001 to 220004: the webhook belongs to a forum, and nothing says to which thread to post.
 const THREAD_NEEDED: std::ops::RangeInclusive<i64> = 220_001..=220_004;
+
+/// What nginx, Apache and Go's server say of a request that they did not look into.
+const CONNECTION_PAGES: [&str; 5] = [
+    "The plain HTTP request was sent to HTTPS port",
+    "No required SSL certificate was sent",
+    "The SSL certificate error",
+    "speaking plain HTTP to an SSL-enabled server port",
+    "Client sent an HTTP request to an HTTPS server",
+];
 
 /// Most of what a receiver says that is repeated.
 const MAX_QUOTE_CHARS: usize = 200;
@@ -42,13 +68,11 @@ const MIN_RETRY_AFTER: Duration = Duration::from_millis(20);
 
 impl Answer {
     pub(super) fn new(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Self {
-        let said = serde_json::from_slice(body).unwrap_or_else(|_| Said {
-            message: Some(String::from_utf8_lossy(body).into_owned()),
-            ..Said::default()
-        });
+        let said = Said::read(body);
         Self {
             status,
             pause: pause(status, headers, said.retry_after),
+            is_for_now: headers.contains_key(RETRY_AFTER),
             said,
         }
     }
@@ -63,11 +87,11 @@ impl Answer {
     }
 
     /// Whether the notification was taken, and if not, what to make of it.
-    pub(super) fn outcome(&self, url: &HttpUrl) -> Result<(), PublishError> {
+    pub(super) fn outcome(&self, host: &str, redaction: &Redaction) -> Result<(), PublishError> {
         let Some((kind, remedy)) = self.meaning() else {
             return Ok(());
         };
-        let said = match self.said.message.as_deref().map(|text| one_line(text, url)) {
+        let said = match self.said.message.as_deref().map(|text| one_line(text, redaction)) {
             Some(text) if !text.is_empty() => format!(" ({text})"),
             _ => String::new(),
         };
@@ -75,7 +99,7 @@ impl Answer {
             ErrorKind::Transport | ErrorKind::Throttled { .. } => ErrorScope::Broker,
             _ => ErrorScope::Message,
         };
-        let message = format!("HTTP receiver {}: answered {}{said}; {remedy}", url.host(), self.status);
+        let message = format!("HTTP receiver {host}: answered {}{said}; {remedy}", self.status);
         Err(PublishError::new(kind, scope, message))
     }
 
@@ -88,6 +112,8 @@ impl Answer {
         const MOVED: &str = "redirections are not followed; correct publisher.url";
         const PROXY: &str =
             "a proxy on the way wants to know who is asking; let this host through, or set publisher.proxy";
+        const CONNECTION: &str = "the connection is not what the receiver wants; correct the scheme of publisher.url, or \
+                                  publisher.tls.cert_file and key_file";
         const WAIT: &str = "the receiver has trouble; it is tried again until it works";
         const TEXT: &str = "the receiver refuses what the event says; correct it, or publisher.format";
         const THREAD: &str = "this webhook belongs to a forum; add ?thread_id=… to publisher.url";
@@ -98,6 +124,8 @@ impl Answer {
             200..=299 => return None,
             300..=399 => (ErrorKind::Transport, MOVED),
             400 if THREAD_NEEDED.contains(&code) => (ErrorKind::Transport, THREAD),
+            400 if self.is_about_the_connection() => (ErrorKind::Transport, CONNECTION),
+            413 if self.is_for_now => (ErrorKind::Transient, WAIT),
             400 | 413 | 422 => (ErrorKind::Permanent, TEXT),
             401 | 403 | 404 | 405 | 410 => (ErrorKind::Transport, ADDRESS),
             407 => (ErrorKind::Transport, PROXY),
@@ -109,6 +137,14 @@ impl Answer {
             // 408, 409 and 425 among them: may pass, and nothing says that others fare the same.
             _ => (ErrorKind::Transient, "see what the receiver says; it is tried again"),
         })
+    }
+}
+
+impl Answer {
+    /// Servers answer 400 as well if they are spoken to without encryption, or without a certificate that they take.
+    fn is_about_the_connection(&self) -> bool {
+        let said = self.said.message.as_deref().unwrap_or_default();
+        CONNECTION_PAGES.iter().any(|page| said.contains(page))
     }
 }
 
@@ -139,25 +175,30 @@ fn asked_for(status: StatusCode, headers: &HeaderMap, in_body: Option<f64>) -> O
             // Who asks for no time at all would be asked again at once, and for ever.
             .filter(|pause| *pause >= MIN_RETRY_AFTER)
             .or(Some(DEFAULT_RETRY_AFTER)),
-        StatusCode::SERVICE_UNAVAILABLE => retry_after(),
+        StatusCode::SERVICE_UNAVAILABLE => retry_after().map(|pause| match pause {
+            pause if pause < MIN_RETRY_AFTER => DEFAULT_RETRY_AFTER,
+            pause => pause,
+        }),
         // The last one that is taken for now: better to wait than to be told to.
         _ if text("x-ratelimit-remaining") == Some("0") => reset_after(),
         _ => None,
     }
 }
 
-/// What was said, in one line, without the address and not too long.
-fn one_line(text: &str, url: &HttpUrl) -> String {
+/// What was said, in one line, without secrets and not too long.
+fn one_line(text: &str, redaction: &Redaction) -> String {
     let words: Vec<&str> = text.split_whitespace().collect();
-    crate::template::cut(&url.redact(&words.join(" ")), MAX_QUOTE_CHARS)
+    crate::template::cut(&redaction.apply(&words.join(" ")), MAX_QUOTE_CHARS)
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::options::HttpOptions;
     use super::*;
 
-    fn url() -> HttpUrl {
-        "https://discord.com/api/webhooks/123456/hushhush".parse().unwrap()
+    fn outcome(answer: &Answer) -> Result<(), PublishError> {
+        let url = "https://discord.com/api/webhooks/123456/hushhush".parse().unwrap();
+        answer.outcome("discord.com", &Redaction::new(&HttpOptions::new(url)))
     }
 
     fn answer(status: u16, headers: &[(&'static str, &str)], body: &str) -> Answer {
@@ -169,7 +210,7 @@ mod tests {
     }
 
     fn kind(status: u16) -> Option<ErrorKind> {
-        answer(status, &[], "").outcome(&url()).err().map(|error| error.kind)
+        outcome(&answer(status, &[], "")).err().map(|error| error.kind)
     }
 
     /// Proves pitfall 26.
@@ -193,9 +234,35 @@ mod tests {
             &[],
             r#"{"message": "Webhooks posted to forum channels …", "code": 220001}"#,
         );
-        let error = forum.outcome(&url()).unwrap_err();
+        let error = outcome(&forum).unwrap_err();
         assert_eq!(error.kind, ErrorKind::Transport);
         assert!(error.message.contains("thread_id"), "{error}");
+    }
+
+    #[test]
+    fn a_refusal_of_the_connection_is_not_the_events_fault() {
+        let page = "<html><head><title>400 The SSL certificate error</title></head></html>";
+        let error = outcome(&answer(400, &[], page)).unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Transport);
+        assert!(error.message.contains("publisher.tls.cert_file"), "{error}");
+        let later = outcome(&answer(413, &[("retry-after", "60")], "")).unwrap_err();
+        assert_eq!(later.kind, ErrorKind::Transient);
+    }
+
+    #[test]
+    fn what_was_said_is_shown_in_whatever_form() {
+        for body in [
+            r#"{"detail": "no such thing"}"#,
+            r#"{"title": "no such thing", "status": 404}"#,
+            r#"{"error": "no such thing", "code": "not_found"}"#,
+            r#"["no such thing"]"#,
+            "no such thing",
+        ] {
+            let error = outcome(&answer(404, &[], body)).unwrap_err();
+            assert!(error.message.contains("no such thing"), "{error}");
+        }
+        let textual = r#"{"code": "slow_down", "retry_after": 3}"#;
+        assert_eq!(answer(429, &[], textual).pause(), Some(Duration::from_secs(3)));
     }
 
     #[test]
@@ -218,7 +285,7 @@ mod tests {
         for days in ["86400", "1e18"] {
             let too_long = answer(429, &[("retry-after", days)], "");
             assert_eq!(too_long.pause(), Some(MAX_PAUSE), "{days}");
-            let error = too_long.outcome(&url()).unwrap_err();
+            let error = outcome(&too_long).unwrap_err();
             assert_eq!(error.kind, ErrorKind::Throttled { retry_after: MAX_PAUSE });
         }
         let past = answer(429, &[("retry-after", "Wed, 21 Oct 2015 07:28:00 GMT")], "");
@@ -230,11 +297,15 @@ mod tests {
         let date = (Utc::now() + chrono::TimeDelta::seconds(90)).to_rfc2822();
         let pause = answer(429, &[("retry-after", &date)], "").pause().unwrap();
         assert!((80..=90).contains(&pause.as_secs()), "{pause:?}");
-        let throttled = answer(429, &[], body).outcome(&url()).unwrap_err();
+        let throttled = outcome(&answer(429, &[], body)).unwrap_err();
         let retry_after = Duration::from_millis(250);
         assert_eq!(throttled.kind, ErrorKind::Throttled { retry_after });
         assert_eq!(answer(503, &[("retry-after", "7")], "").pause(), after(7.0));
         assert_eq!(answer(503, &[], "").pause(), None);
+        for at_once in ["0", "Wed, 21 Oct 2015 07:28:00 GMT"] {
+            let asked = answer(503, &[("retry-after", at_once)], "");
+            assert_eq!(asked.pause(), Some(DEFAULT_RETRY_AFTER), "{at_once}");
+        }
     }
 
     #[test]
@@ -249,7 +320,7 @@ mod tests {
     fn a_sentence_says_what_happened_and_what_to_do_and_keeps_the_secret() {
         let known = answer(404, &[], r#"{"message": "Unknown Webhook", "code": 10015}"#);
         assert_eq!(
-            known.outcome(&url()).unwrap_err().message,
+            outcome(&known).unwrap_err().message,
             "HTTP receiver discord.com: answered 404 Not Found (Unknown Webhook); the address is gone or wrong, or does not \
              let us in; correct publisher.url, bearer_token or headers"
         );
@@ -257,7 +328,7 @@ mod tests {
             "<p>/api/webhooks/123456/hushhush\n was not found{}</p>",
             " ".repeat(9) + &"x".repeat(900)
         );
-        let text = answer(404, &[], &page).outcome(&url()).unwrap_err().message;
+        let text = outcome(&answer(404, &[], &page)).unwrap_err().message;
         assert!(
             !text.contains("hushhush") && !text.contains('\n') && text.len() < 500,
             "{text}"

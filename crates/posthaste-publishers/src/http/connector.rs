@@ -73,9 +73,14 @@ fn tls_config(tls: &TlsOptions) -> Result<ClientConfig, InvalidOption> {
             }
             builder().with_root_certificates(roots)
         }
-        None => builder()
-            .with_native_roots()
-            .unwrap_or_else(|_| builder().with_webpki_roots()),
+        None => builder().with_native_roots().unwrap_or_else(|error| {
+            tracing::warn!(
+                %error,
+                "the system's certificates cannot be read; Mozilla's list is trusted instead. Correct SSL_CERT_FILE, \
+                 or set publisher.tls.ca_file"
+            );
+            builder().with_webpki_roots()
+        }),
     };
     let (Some(cert), Some(key)) = (&tls.cert_file, &tls.key_file) else {
         return match (&tls.cert_file, &tls.key_file) {

@@ -239,6 +239,19 @@ impl HttpOptions {
             if TAKEN.contains(&header) || header.as_str().starts_with("ce-") {
                 return Err(refuse("is set by the publisher itself; leave it out".to_owned()));
             }
+            if !self.signing_secrets.is_empty() && header.as_str().starts_with("webhook-") {
+                let remedy = "is part of the signature, which signing_secrets asks for; leave one of them out";
+                return Err(refuse(remedy.to_owned()));
+            }
+            if self
+                .headers
+                .keys()
+                .any(|other| other < name && other.eq_ignore_ascii_case(name))
+            {
+                return Err(refuse(
+                    "is given twice, in other letters; leave one of them out".to_owned(),
+                ));
+            }
             if header == header::AUTHORIZATION && self.bearer_token.is_some() {
                 return Err(refuse(
                     "is given by bearer_token as well; leave one of them out".to_owned(),

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -10,7 +11,7 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
 use chrono::Utc;
 use http::{HeaderName, HeaderValue};
-use posthaste_core::publisher::{Batch, Capabilities, Delivery, PublishError, Publisher, Receipt, Report};
+use posthaste_core::publisher::{Batch, Capabilities, Delivery, ErrorKind, PublishError, Publisher, Receipt, Report};
 use sha2::{Digest, Sha256};
 use tokio::time::timeout;
 
@@ -49,6 +50,8 @@ struct Poster {
     to: String,
     answer_within: Duration,
     turns: Arc<Turns>,
+    /// Events that were refused for good since one was taken.
+    refusals: AtomicUsize,
 }
 
 impl HttpPublisher {
@@ -75,6 +78,7 @@ impl HttpPublisher {
             },
             answer_within: options.effective_answer_within(),
             turns: Arc::clone(&turns),
+            refusals: AtomicUsize::new(0),
         });
         Ok(Self(match options.format {
             HttpFormat::Batch => {
@@ -124,6 +128,9 @@ impl Publisher for HttpPublisher {
 
 const NAME: &str = "http";
 
+/// More events than this are not refused for good in a row.
+const MAX_REFUSALS: usize = 10;
+
 impl Poster {
     /// Posts these events in one request.
     async fn post(&self, deliveries: &[&Delivery]) -> Result<(), PublishError> {
@@ -134,7 +141,7 @@ impl Poster {
             content.headers.extend(signed);
             for (name, template) in &self.headers {
                 let value = HeaderValue::from_str(&template.render(first, MAX_HEADER_CHARS)).map_err(|_| {
-                    PublishError::permanent(format!("HTTP: the header {name} has a value that no header can carry"))
+                    PublishError::permanent(format!("HTTP: the header {name} has a value that no header can carry; correct the event, or leave it out of publisher.headers"))
                 })?;
                 content.headers.insert(name.clone(), value);
             }
@@ -143,7 +150,26 @@ impl Poster {
         if let Some(pause) = answer.pause() {
             self.turns.pace().pause(pause);
         }
-        answer.outcome(self.client.url())
+        let outcome = answer.outcome(self.client.url().host(), self.client.redaction());
+        outcome
+            .inspect(|()| self.refusals.store(0, Ordering::Relaxed))
+            .map_err(|error| match deliveries {
+                [_] => self.reconsidered(error),
+                // Which of them is refused is still to be found.
+                _ => error,
+            })
+    }
+
+    /// A receiver that refuses whatever it gets may have trouble of its own: an expired certificate, a wrong address
+    /// behind a proxy. Then no event dies of one answer; each is tried again like after any other failure.
+    fn reconsidered(&self, mut error: PublishError) -> PublishError {
+        if error.kind == ErrorKind::Permanent && self.refusals.fetch_add(1, Ordering::Relaxed) >= MAX_REFUSALS {
+            error.kind = ErrorKind::Transient;
+            error
+                .message
+                .push_str("; all of the latest events were refused, so it is tried again");
+        }
+        error
     }
 
     fn gave_no_answer(&self) -> PublishError {
@@ -157,7 +183,7 @@ impl Poster {
         let answer = asked.unwrap_or_else(|_| Err(self.gave_no_answer()))?;
         let url = self.client.url();
         if url.is_discord() {
-            answer.outcome(url)?;
+            answer.outcome(url.host(), self.client.redaction())?;
         }
         Ok(format!("{NAME}, {} answers {}", url.host(), answer.status()))
     }

@@ -51,14 +51,10 @@ impl HttpUrl {
         self.0.contains("/api/webhooks/") || self.0.contains("/api/v") && self.0.contains("/webhooks/")
     }
 
-    /// A text without the secret parts of the address: error pages like to repeat what was asked for.
-    pub(super) fn redact(&self, text: &str) -> String {
-        const SHORTEST_SECRET: usize = 6;
+    /// The parts of its path and query: to know them is to be allowed to post.
+    pub(super) fn secrets(&self) -> impl Iterator<Item = &str> {
         let secret = self.0.splitn(4, '/').nth(3).unwrap_or_default();
-        let parts = secret.split(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '-' | '_')));
-        parts
-            .filter(|part| part.len() >= SHORTEST_SECRET)
-            .fold(text.to_owned(), |text, part| text.replace(part, "***"))
+        secret.split(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '-' | '_')))
     }
 
     /// The same, where it is Discord's asking to be answered once the notification is stored. Without it Discord answers
@@ -81,20 +77,39 @@ impl FromStr for HttpUrl {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         const EXAMPLE: &str = "not an address; write https://host/path, as the receiver shows it";
+        const PORT: &str = "has a port that is no number from 1 to 65535; write https://host:port/path";
+        const TEMPLATE: &str = "has braces, but is posted to as it stands; for several addresses write [[publishers]] with \
+                                [[routes]], for a brace as such %7B or %7D";
         let text = text.trim();
-        let rest = text
-            .strip_prefix("https://")
-            .or_else(|| text.strip_prefix("http://"))
-            .ok_or(EXAMPLE)?;
-        let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
-        let (_, host) = host.rsplit_once('@').unwrap_or(("", host));
-        let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
+        let (scheme, rest) = text.split_once("://").ok_or(EXAMPLE)?;
+        if !matches!(scheme, "http" | "https") {
+            return Err(EXAMPLE);
+        }
+        let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+        let (_, host) = authority.rsplit_once('@').unwrap_or(("", authority));
+        let (name, port) = match host.rsplit_once(':') {
+            // The colons of an IPv6 address are within its brackets.
+            Some((name, port)) if !port.ends_with(']') => (name, Some(port)),
+            _ => (host, None),
+        };
+        if port.is_some_and(|port| !port.bytes().all(|byte| byte.is_ascii_digit()) || !port.parse().is_ok_and(is_port))
+        {
+            return Err(PORT);
+        }
+        if path.contains(['{', '}']) {
+            return Err(TEMPLATE);
+        }
         let is_printable = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic());
         if name.is_empty() || name.parse::<Name>().is_err() || !is_printable(rest) || path.contains('#') {
             return Err(EXAMPLE);
         }
-        Ok(Self(text.to_owned()))
+        let slash = if path.starts_with('/') { "" } else { "/" };
+        Ok(Self(format!("{scheme}://{authority}{slash}{path}")))
     }
+}
+
+fn is_port(port: u16) -> bool {
+    port > 0
 }
 
 impl<'de> Deserialize<'de> for HttpUrl {
@@ -135,10 +150,28 @@ mod tests {
     }
 
     #[test]
-    fn error_pages_that_repeat_the_address_are_blotted() {
-        let url = url("https://h/api/webhooks/123456789/hu-sh_h?thread_id=98765432");
-        let page = "/api/webhooks/123456789/hu-sh_h?thread_id=98765432 was not found";
-        assert_eq!(url.redact(page), "/api/***/***/***?***=*** was not found");
+    fn a_query_is_a_secret_also_without_a_path() {
+        let url = url("https://hooks.example?token=hushhush");
+        assert_eq!(
+            (url.host(), &*url.to_string(), url.reveal()),
+            (
+                "hooks.example",
+                "https://hooks.example/***",
+                "https://hooks.example/?token=hushhush"
+            )
+        );
+        assert!(url.secrets().any(|part| part == "hushhush"));
+    }
+
+    #[test]
+    fn ports_and_addresses_of_ipv6_are_understood() {
+        for (given, host) in [
+            ("http://[::1]:8080/x", "[::1]:8080"),
+            ("http://[::1]/x", "[::1]"),
+            ("http://h:65535", "h:65535"),
+        ] {
+            assert_eq!(url(given).host(), host);
+        }
     }
 
     #[test]
@@ -165,6 +198,13 @@ mod tests {
             "https://:80/x",
             "https://discord.com/x y",
             "https://discord.com/x#y",
+            "https://discord.com#y",
+            "https://discord.com:80800/x",
+            "https://discord.com:abc/x",
+            "https://discord.com:+80/x",
+            "https://discord.com:0/x",
+            "https://discord.com:/x",
+            "https://discord.com/{topic}",
         ] {
             assert!(text.parse::<HttpUrl>().is_err(), "{text}");
         }

@@ -224,10 +224,57 @@ async fn retry_after_is_a_pause_and_costs_no_attempt() {
     }
 }
 
+/// The receiver may have a fault of its own, such as a certificate that it does not like any more.
+#[tokio::test]
+async fn of_a_receiver_that_refuses_everything_few_events_die() {
+    let receiver = Receiver::start([]).await;
+    let publisher = publisher(&receiver, HttpFormat::Binary, |_| {});
+    let kinds = async |count: usize| {
+        let mut kinds = Vec::new();
+        for _ in 0..count {
+            match &publish(&publisher, &[event()]).await[0] {
+                Outcome::Failed(error) => kinds.push(error.kind),
+                other => panic!("{other:?}"),
+            }
+        }
+        kinds
+    };
+    receiver.otherwise(Some(Reply::Status(400)));
+    assert_eq!(kinds(10).await, [ErrorKind::Permanent; 10]);
+    assert_eq!(kinds(3).await, [ErrorKind::Transient; 3]);
+    receiver.otherwise(None);
+    assert_eq!(publish(&publisher, &[event()]).await, [Outcome::DELIVERED]);
+    receiver.otherwise(Some(Reply::Status(400)));
+    assert_eq!(kinds(1).await, [ErrorKind::Permanent]);
+}
+
+#[tokio::test]
+async fn an_empty_payload_has_a_length() {
+    let receiver = Receiver::start([]).await;
+    let publisher = publisher(&receiver, HttpFormat::Binary, |_| {});
+    assert_eq!(
+        publish(&publisher, &[Message::new("t", "")]).await,
+        [Outcome::DELIVERED]
+    );
+    assert_eq!(text(&receiver.posts()[0].headers, "content-length"), "0");
+}
+
+/// What was taken is delivered, however late the rest of the answer comes.
+#[tokio::test]
+async fn an_answer_counts_from_its_head() {
+    let receiver = Receiver::start([Reply::Unfinished]).await;
+    let publisher = publisher(&receiver, HttpFormat::Binary, |options| {
+        options.answer_within = Some(Duration::from_secs(4));
+    });
+    let start = std::time::Instant::now();
+    assert_eq!(publish(&publisher, &[event()]).await, [Outcome::DELIVERED]);
+    assert!(start.elapsed() < Duration::from_millis(900), "{:?}", start.elapsed());
+}
+
 #[test]
 fn what_cannot_work_is_refused_by_field_and_secrets_are_not_shown() {
     type Change = fn(&mut HttpOptions);
-    let cases: [(Change, &str); 11] = [
+    let cases: [(Change, &str); 13] = [
         (|to| to.concurrency = Some(0), "concurrency = 0: must be 1 to 1000"),
         (
             |to| to.answer_within = Some(Duration::ZERO),
@@ -252,6 +299,20 @@ fn what_cannot_work_is_refused_by_field_and_secrets_are_not_shown() {
         (
             |to| drop(to.headers.insert("ce-id".to_owned(), "hush".into())),
             "headers.ce-id = ***: is set by the publisher itself",
+        ),
+        (
+            |to| {
+                to.signing_secrets = vec![SECRET.into()];
+                to.headers.insert("Webhook-Id".to_owned(), "hush".into());
+            },
+            "headers.Webhook-Id = ***: is part of the signature",
+        ),
+        (
+            |to| {
+                to.headers.insert("X-A".to_owned(), "hush".into());
+                to.headers.insert("x-a".to_owned(), "hush".into());
+            },
+            "headers.x-a = ***: is given twice",
         ),
         (
             |to| drop(to.headers.insert("x".to_owned(), "{colour}".into())),

@@ -5,6 +5,8 @@
 mod support;
 
 mod adapters;
+#[cfg(all(feature = "callback", feature = "http"))]
+mod blame;
 #[cfg(feature = "callback")]
 mod callback;
 mod each;

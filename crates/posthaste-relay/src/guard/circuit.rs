@@ -24,6 +24,8 @@ struct State {
     breaker: Breaker,
     since: Instant,
     reason: Option<String>,
+    /// The last failure that counted.
+    last_failure: String,
     /// Failures since anything was delivered.
     streak: u32,
     /// Until when the broker asked for patience, and in which words.
@@ -46,6 +48,7 @@ impl Circuit {
                 breaker: Breaker::new(config.clone()),
                 since: Instant::now(),
                 reason: None,
+                last_failure: String::new(),
                 // In doubt from the first failure on: it is not known that anything ever got through.
                 streak: 1,
                 pause: None,
@@ -110,15 +113,19 @@ impl Circuit {
             Answer::Failure => state.streak = state.streak.saturating_add(1),
             Answer::Nothing => {}
         }
+        if let (Answer::Failure, Outcome::Failed(error)) = (answer, outcome) {
+            state.last_failure.clone_from(&error.message);
+        }
         let trial = state.breaker.state() == CircuitState::HalfOpen && state.breaker.is_current(&permit);
         let now = Instant::now().into_std();
         match state.breaker.answer(permit, answer, now) {
             Some(transition) => {
-                let cause = match outcome {
-                    Outcome::Failed(error) => &error.message,
-                    _ => "the latest messages tell so",
+                // One that opens with a success does so because of failures among the latest.
+                let cause = match transition.to {
+                    CircuitState::Open => state.last_failure.clone(),
+                    _ => "messages get through again".to_owned(),
                 };
-                self.changed_to(&mut state, transition, cause);
+                self.changed_to(&mut state, transition, &cause);
             }
             None if state.breaker.state() == CircuitState::HalfOpen => self.answered.notify_waiters(),
             None => {}

@@ -21,12 +21,12 @@ use std::time::Duration;
 
 use metrics::gauge;
 use posthaste_core::breaker::{Answer, CircuitState, Permit};
-use posthaste_core::publisher::{ErrorKind, ErrorScope, Outcome};
+use posthaste_core::publisher::{ErrorKind, ErrorScope, Outcome, Shared};
 use posthaste_core::{BreakerConfig, PublishError, RetryPolicy};
 use tokio::time::Instant;
 
 use self::destination::Destination;
-pub(crate) use self::destination::Held;
+pub(crate) use self::destination::{Held, spread};
 use self::known::{Known, MAX_DESTINATIONS, MAX_STREAMS};
 
 /// While all trials of a destination are on their way, or its share of the window is used up, others wait for so long.
@@ -103,8 +103,9 @@ impl Destinations {
         destination.held(&place)
     }
 
-    /// Asks for the right to hand a message over; a destination that nothing is known of needs none.
-    pub(crate) fn pass(&self, stream: u64) -> Result<Option<Pass>, Held> {
+    /// Asks for the right to hand a message over; a destination that nothing is known of needs none. One that was `tried`
+    /// in vain is no trial while there are others.
+    pub(crate) fn pass(&self, stream: u64, tried: bool) -> Result<Option<Pass>, Held> {
         let mut state = self.state();
         let Some(place) = state.streams.get(&stream).cloned() else {
             return Ok(None);
@@ -113,7 +114,11 @@ impl Destinations {
             return Ok(None);
         };
         if let Some(held) = destination.held(&place) {
+            destination.others |= !tried;
             return Err(held);
+        }
+        if tried && destination.has_others(self.config.open_for) {
+            return Err(destination.hold(&place, NEXT_LOOK));
         }
         if destination.streak > 0 && destination.outstanding >= self.share {
             return Err(destination.hold(&place, NEXT_LOOK));
@@ -206,6 +211,14 @@ impl Destinations {
         destination.failed_at = now;
         let mut before = destination.breaker.state();
         match error.kind {
+            // Another one counts for it.
+            ErrorKind::Transport if error.shared == Shared::Beside => {
+                if let Some(permit) = permit {
+                    destination.breaker.answer(permit, Answer::Nothing, now.into_std());
+                }
+                finding.in_doubt = destination.streak > 1;
+                finding.away = destination.held(place).map(|held| held.wait);
+            }
             ErrorKind::Transport => {
                 destination.streak = destination.streak.saturating_add(1);
                 let permit = permit.or_else(|| destination.breaker.try_acquire(now.into_std()).0.ok());
@@ -217,6 +230,8 @@ impl Destinations {
                 if before != CircuitState::Open && destination.breaker.state() == CircuitState::Open {
                     let open = self.config.open_for.saturating_mul(1 << destination.openings.min(8));
                     destination.paused_until = Some(now + open.min(MAX_OPEN.max(self.config.open_for)));
+                    destination.others = false;
+                    destination.held = 0;
                     destination.openings = destination.openings.saturating_add(1);
                 }
                 finding.in_doubt = destination.streak > 1;

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::destinations::Held;
+use super::destinations::{Held, spread};
+use super::in_flight::Load;
 
 /// A destination that has as much as its share is silent after this time: it is waited for rather than given more.
 const SHORT_SILENCE: Duration = Duration::from_millis(50);
@@ -23,61 +24,90 @@ const NEXT_LOOK: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 pub(crate) struct Silence {
-    /// Most messages of a destination that does not answer.
-    share: u32,
+    /// Most of a destination that does not answer.
+    share: Load,
     unanswered: Mutex<HashMap<Arc<str>, Unanswered>>,
 }
 
 #[derive(Debug)]
 struct Unanswered {
-    messages: u32,
+    load: Load,
     /// When it answered last, or was first given something.
     since: Instant,
+    /// How many messages wait since then.
+    held: u32,
 }
 
 impl Silence {
-    pub(crate) fn new(max_in_flight: u32) -> Self {
+    pub(crate) fn new(max_in_flight: u32, max_in_flight_bytes: u64) -> Self {
         Self {
-            share: (max_in_flight / 2).max(1),
+            share: Load {
+                messages: (max_in_flight / 2).max(1),
+                bytes: (max_in_flight_bytes / 2).max(1),
+            },
             unanswered: Mutex::default(),
         }
     }
 
     /// Takes note of a message that the publisher is given.
-    pub(crate) fn handed_over(&self, destination: &Arc<str>) {
+    pub(crate) fn handed_over(&self, destination: &Arc<str>, bytes: u64) {
         let mut unanswered = self.unanswered();
         let of_destination = unanswered.entry(Arc::clone(destination)).or_insert_with(|| Unanswered {
-            messages: 0,
+            load: Load::default(),
             since: Instant::now(),
+            held: 0,
         });
-        of_destination.messages += 1;
+        of_destination.load.messages += 1;
+        of_destination.load.bytes += bytes;
     }
 
     /// Takes note of an answer, whatever it says.
-    pub(crate) fn answered(&self, destination: &Arc<str>) {
+    pub(crate) fn answered(&self, destination: &Arc<str>, bytes: u64) {
         let mut unanswered = self.unanswered();
         if let Some(of_destination) = unanswered.get_mut(destination) {
-            of_destination.messages = of_destination.messages.saturating_sub(1);
+            let load = &mut of_destination.load;
+            load.messages = load.messages.saturating_sub(1);
+            load.bytes = load.bytes.saturating_sub(bytes);
             of_destination.since = Instant::now();
-            if of_destination.messages == 0 {
+            of_destination.held = 0;
+            if of_destination.load.messages == 0 {
                 unanswered.remove(destination);
             }
         }
     }
 
-    /// Whether a message has to wait, if so many of its batch go there already.
-    pub(crate) fn held(&self, destination: &Arc<str>, of_batch: u32) -> Option<Held> {
-        let unanswered = self.unanswered();
-        let of_destination = unanswered.get(destination)?;
+    /// Whether a message has to wait, if so much of its batch goes there already.
+    pub(crate) fn held(&self, destination: &Arc<str>, of_batch: Load) -> Option<Held> {
+        let mut unanswered = self.unanswered();
+        let of_destination = unanswered.get_mut(destination)?;
         let silent = of_destination.since.elapsed();
-        let full = of_destination.messages + of_batch >= self.share;
-        (silent >= LONG_SILENCE || full && silent >= SHORT_SILENCE).then(|| Held {
-            wait: NEXT_LOOK,
+        let full = self.is_full(of_destination.load, of_batch);
+        if silent < SHORT_SILENCE || !full && silent < LONG_SILENCE {
+            return None;
+        }
+        of_destination.held = of_destination.held.saturating_add(1);
+        Some(Held {
+            wait: NEXT_LOOK + spread(of_destination.held),
             reason: format!(
                 "{destination} has not answered for {silent:.1?}; {} messages are with it",
-                of_destination.messages
+                of_destination.load.messages
             ),
         })
+    }
+
+    /// Until when it is better to claim nothing, because a destination has its share and may answer in the next moment: what
+    /// is claimed may go to the same one, and leave no room for others.
+    pub(crate) fn crowded_until(&self) -> Option<Instant> {
+        let unanswered = self.unanswered();
+        let full = unanswered
+            .values()
+            .filter(|of_destination| self.is_full(of_destination.load, Load::default()));
+        let until = full.map(|of_destination| of_destination.since + SHORT_SILENCE).max()?;
+        (until > Instant::now()).then_some(until)
+    }
+
+    fn is_full(&self, load: Load, more: Load) -> bool {
+        load.messages + more.messages >= self.share.messages || load.bytes + more.bytes >= self.share.bytes
     }
 
     fn unanswered(&self) -> MutexGuard<'_, HashMap<Arc<str>, Unanswered>> {
@@ -94,38 +124,62 @@ mod tests {
 
     const MILLISECOND: Duration = Duration::from_millis(1);
 
+    fn messages(messages: u32) -> Load {
+        Load { messages, bytes: 0 }
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_silent_destination_is_given_no_more_and_the_others_are() {
-        let silence = Silence::new(10);
+        let silence = Silence::new(10, 1_000);
         let (silent, fine): (Arc<str>, Arc<str>) = ("silent".into(), "fine".into());
         for _ in 0..3 {
-            silence.handed_over(&silent);
+            silence.handed_over(&silent, 1);
         }
         advance(999 * MILLISECOND).await;
-        assert_eq!(silence.held(&silent, 0), None, "it may only be slow");
-        silence.handed_over(&fine);
+        assert_eq!(silence.held(&silent, messages(0)), None, "it may only be slow");
+        silence.handed_over(&fine, 1);
         advance(MILLISECOND).await;
-        let held = silence.held(&silent, 0).unwrap();
+        let held = silence.held(&silent, messages(0)).unwrap();
         assert_eq!(held.reason, "silent has not answered for 1.0s; 3 messages are with it");
-        assert_eq!(silence.held(&fine, 0), None);
-        silence.answered(&silent);
-        assert_eq!(silence.held(&silent, 0), None, "it answers again");
+        assert_eq!(silence.held(&fine, messages(0)), None);
+        silence.answered(&silent, 1);
+        assert_eq!(silence.held(&silent, messages(0)), None, "it answers again");
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_is_above_its_share_waits_for_an_answer_already_after_a_moment() {
-        let silence = Silence::new(10);
+        let silence = Silence::new(10, 1_000);
         let hot: Arc<str> = "hot".into();
         for _ in 0..4 {
-            silence.handed_over(&hot);
+            silence.handed_over(&hot, 1);
         }
-        assert_eq!(silence.held(&hot, 6), None, "it had no time to answer");
+        assert_eq!(silence.held(&hot, messages(6)), None, "it had no time to answer");
         advance(SHORT_SILENCE).await;
-        assert_eq!(silence.held(&hot, 0), None, "it has less than its share");
-        assert!(silence.held(&hot, 1).is_some());
+        assert_eq!(silence.held(&hot, messages(0)), None, "it has less than its share");
+        assert!(silence.held(&hot, messages(1)).is_some());
         for _ in 0..4 {
-            silence.answered(&hot);
+            silence.answered(&hot, 1);
         }
-        assert_eq!(silence.held(&hot, 1), None);
+        assert_eq!(silence.held(&hot, messages(1)), None);
+    }
+
+    /// Else a few claims that follow each other fill the room before any silence is noticed.
+    #[tokio::test(start_paused = true)]
+    async fn nothing_is_claimed_for_a_moment_once_one_has_its_share() {
+        let silence = Silence::new(10, 1_000);
+        let [small, large]: [Arc<str>; 2] = ["small".into(), "large".into()];
+        for _ in 0..4 {
+            silence.handed_over(&small, 1);
+        }
+        assert_eq!(silence.crowded_until(), None);
+        silence.handed_over(&large, 500);
+        let until = silence.crowded_until().unwrap();
+        assert_eq!(until, Instant::now() + SHORT_SILENCE);
+        advance(SHORT_SILENCE).await;
+        assert_eq!(silence.crowded_until(), None, "it is silent, and given no more");
+        assert!(silence.held(&large, messages(0)).is_some());
+        assert_eq!(silence.held(&small, messages(0)), None);
+        silence.answered(&large, 500);
+        assert_eq!(silence.held(&large, messages(0)), None);
     }
 }

@@ -6,7 +6,7 @@ use posthaste_core::StoreError;
 use posthaste_core::lifecycle::LeaseToken;
 use posthaste_core::store::{Claim, ClaimRequest};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use crate::engine::Engine;
@@ -89,7 +89,7 @@ impl Claimer<'_> {
         let scan_limit = self.scan_budget.scan_limit(beside);
         let wanted = trials.map_or(config.batch_size, |trials| trials.min(config.batch_size));
         let room = config.max_in_flight_bytes - engine.in_flight.load().bytes.min(config.max_in_flight_bytes);
-        let request = ClaimRequest {
+        let mut request = ClaimRequest {
             look_ahead: scan_limit,
             worker: engine.worker,
             token: LeaseToken::new(),
@@ -101,6 +101,8 @@ impl Claimer<'_> {
             scope: config.scope.clone(),
             left_out: engine.unclaimable.left_out(),
         };
+        let tried = trials.map_or_else(Vec::new, |_| engine.blame.tried());
+        request.left_out.extend(&tried);
         failpoint::pass("before_claim");
         // The lease counts from before the request leaves: the database's count can only start later.
         let sent = Moment::now();
@@ -128,10 +130,13 @@ impl Claimer<'_> {
             .bypass
             .looked(engine, &messages, messages.len() >= limit, trials.is_some());
         if messages.is_empty() {
-            return Ok(if any_unclaimable {
-                Found::Unclaimable
-            } else {
-                Found::Nothing
+            return Ok(match () {
+                () if any_unclaimable => Found::Unclaimable,
+                () if !tried.is_empty() => {
+                    engine.blame.all_were_tried();
+                    Found::Further
+                }
+                () => Found::Nothing,
             });
         }
         instrument::claimed(&config.scope.namespace, messages.len(), reclaimed);
@@ -201,5 +206,12 @@ pub(super) async fn wait_for_room(engine: &Engine) {
     let room = |load: Load| {
         load.messages + config.batch_size <= config.max_in_flight && load.bytes < config.max_in_flight_bytes
     };
-    engine.in_flight.wait_until(room).await;
+    loop {
+        engine.in_flight.wait_until(room).await;
+        let Some(until) = engine.silence.crowded_until() else {
+            return;
+        };
+        let not_crowded = |load| room(load) && engine.silence.crowded_until().is_none();
+        let _ = timeout_at(until, engine.in_flight.wait_until(not_crowded)).await;
+    }
 }

@@ -10,6 +10,7 @@ use posthaste_core::store::ClaimedMessage;
 
 use crate::engine::Engine;
 use crate::guard::gate::Gate;
+use crate::guard::in_flight::Load;
 use crate::guard::lease::BatchLease;
 use crate::path::in_place;
 use crate::path::outcome_collector::{OutcomeCollector, Outcomes, Sink};
@@ -61,7 +62,7 @@ fn verify(
 ) -> Vec<PendingDelivery> {
     let mut stopped: HashSet<(String, String)> = HashSet::new();
     let mut sound = Vec::with_capacity(messages.len());
-    let mut handed_over: HashMap<Arc<str>, u32> = HashMap::new();
+    let mut handed_over: HashMap<Arc<str>, Load> = HashMap::new();
     for claimed in messages {
         let mut in_flight = InFlightMessage::new(&claimed, lease.token, &engine.config.retry);
         let message = claimed.message;
@@ -97,7 +98,10 @@ fn verify(
             Some(destination) => {
                 let of_batch = handed_over.entry(Arc::clone(destination)).or_default();
                 let held = engine.silence.held(destination, *of_batch);
-                *of_batch += u32::from(held.is_none());
+                if held.is_none() {
+                    of_batch.messages += 1;
+                    of_batch.bytes += in_flight.bytes;
+                }
                 held
             }
             None => None,

@@ -5,12 +5,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use chrono::Utc;
-use posthaste_core::publisher::{Batch, Delivery, ErrorKind, ErrorScope, LeaseCheck, Outcome, Report};
+use posthaste_core::publisher::{Batch, Delivery, ErrorKind, ErrorScope, LeaseCheck, Outcome, Report, Shared};
 use posthaste_core::{MessageId, PublishError};
 use tokio::time::{Instant, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::engine::Engine;
+use crate::guard::blame::Blame;
 use crate::guard::destinations::{Destinations, Held, Pass};
 use crate::guard::gate::Gate;
 use crate::path::failpoint;
@@ -29,7 +30,7 @@ pub(crate) async fn run(engine: &Arc<Engine>, pending: Vec<PendingDelivery>, gat
     let mut messages = HashMap::with_capacity(pending.len());
     for PendingDelivery { message, delivery } in pending {
         if let Some(destination) = &message.destination {
-            engine.silence.handed_over(destination);
+            engine.silence.handed_over(destination, message.bytes);
         }
         messages.insert(message.id, message);
         deliveries.push(delivery);
@@ -106,7 +107,7 @@ impl LeaseCheck for Answers {
         if owed.closed || !owed.messages.contains_key(&id) {
             return false;
         }
-        if self.engine.destinations.any() && !owed.pass(id, &self.engine.destinations) {
+        if self.engine.destinations.any() && !owed.pass(id, &self.engine.destinations, &self.engine.blame) {
             return false;
         }
         drop(owed);
@@ -116,7 +117,7 @@ impl LeaseCheck for Answers {
 
 impl Owed {
     /// Whether a message may go to its destination.
-    fn pass(&mut self, id: MessageId, destinations: &Destinations) -> bool {
+    fn pass(&mut self, id: MessageId, destinations: &Destinations, blame: &Blame) -> bool {
         let Some(message) = self.messages.get(&id) else {
             return false;
         };
@@ -133,7 +134,7 @@ impl Owed {
             }
             destinations.answer(stream, Some(before), &Outcome::NotAttempted);
         }
-        match destinations.pass(stream) {
+        match destinations.pass(stream, blame.was_tried(id)) {
             Ok(pass) => {
                 self.passes.extend(pass.map(|pass| (id, pass)));
                 true
@@ -161,8 +162,9 @@ impl Answers {
         } = &*self.engine;
         let circuit = &self.engine.circuit;
         if let Some(destination) = &message.destination {
-            self.engine.silence.answered(destination);
+            self.engine.silence.answered(destination, message.bytes);
         }
+        let outcome = self.engine.blame.judge(id, message.stream, outcome);
         let mut finding = destinations.answer(message.stream, pass, &outcome);
         destinations.open_if_nothing_succeeds(circuit, &mut finding);
         let mut away = self.gate.answer(id, &outcome, finding.answer);
@@ -170,9 +172,13 @@ impl Answers {
             kind,
             scope,
             message: cause,
+            shared,
             ..
         }) = &outcome
         {
+            if *shared != Shared::No {
+                away = away.or(Some(Duration::ZERO));
+            }
             let mut in_doubt = circuit.in_doubt();
             match scope {
                 ErrorScope::Destination(_) => {

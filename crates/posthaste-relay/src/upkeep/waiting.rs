@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use posthaste_core::lifecycle::Verdict;
-use posthaste_core::publisher::Outcome;
+use posthaste_core::publisher::{ErrorKind, ErrorScope, Outcome};
 use tokio::time::Instant;
 
 use crate::reported::Reported;
@@ -32,8 +32,15 @@ impl Waiting {
             let Verdict::Postponed { error, .. } = verdict else {
                 continue;
             };
-            // What was not handed over waits for a destination that was said to be unavailable.
-            if matches!(outcome, Outcome::Failed(_)) && self.is_due(&message.topic) {
+            // What was not handed over waits for a destination that was said to be unavailable, and a broker that asks for
+            // patience has been told of.
+            let untold = match outcome {
+                Outcome::Failed(error) => {
+                    error.scope != ErrorScope::Broker || !matches!(error.kind, ErrorKind::Throttled { .. })
+                }
+                _ => false,
+            };
+            if untold && self.is_due(&message.topic) {
                 tracing::warn!(
                     id = %message.id, topic = message.topic, key = message.key, error,
                     "messages of this topic wait, this one among them, until their part of the broker is back; the attempts \

@@ -15,10 +15,28 @@ pub(super) struct Destination {
     pub(super) streak: u32,
     /// How often it was found to be unavailable in a row.
     pub(super) openings: u32,
+    /// Whether messages wait that were not tried since it was found to be unavailable.
+    pub(super) others: bool,
+    /// How many messages wait since then.
+    pub(super) held: u32,
+    /// When its last pause was over.
+    pub(super) free_since: Option<Instant>,
     /// With the publisher and not answered.
     pub(super) outstanding: u32,
     pub(super) reason: String,
     pub(super) failed_at: Instant,
+}
+
+/// No message waits longer without a look: a relay that is started anew, or another one, may find the destination there.
+const MAX_HOLD: Duration = Duration::from_mins(1);
+
+/// The time by which the ends of two waits differ.
+const HOLD_SPACING: Duration = Duration::from_millis(1);
+
+/// How much longer the n-th message waits that a destination holds. Were all of them due at once, claims would bring nothing
+/// else for as long as it takes to put them off again, while the messages of other destinations wait behind them.
+pub(crate) fn spread(n: u32) -> Duration {
+    HOLD_SPACING * n
 }
 
 /// Why a message is not handed over now.
@@ -37,6 +55,9 @@ impl Destination {
             // In doubt from its first failure on: it is not known that anything ever got through.
             streak: 1,
             openings: 0,
+            others: false,
+            held: 0,
+            free_since: None,
             outstanding: 0,
             reason: String::new(),
             failed_at: now,
@@ -47,10 +68,17 @@ impl Destination {
     pub(super) fn held(&mut self, place: &str) -> Option<Held> {
         let left = self.paused_until?.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            self.paused_until = None;
+            self.free_since = self.paused_until.take();
             return None;
         }
-        Some(self.hold(place, left))
+        self.held = self.held.saturating_add(1);
+        Some(self.hold(place, left.min(MAX_HOLD) + spread(self.held)))
+    }
+
+    /// Whether trials are better made with other messages; not for long, as these may be gone.
+    pub(super) fn has_others(&self, patience: Duration) -> bool {
+        let expected = self.free_since.is_some_and(|since| since.elapsed() < patience);
+        self.others && expected && self.breaker.state() != CircuitState::Closed
     }
 
     pub(super) fn hold(&self, place: &str, wait: Duration) -> Held {

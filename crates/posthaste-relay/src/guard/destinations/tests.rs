@@ -23,7 +23,7 @@ fn fail(destinations: &Destinations, topic: &str, times: u32) -> Finding {
     let stream = stream(topic);
     (0..times)
         .map(|_| {
-            let pass = destinations.pass(stream).expect("it may be tried");
+            let pass = destinations.pass(stream, false).expect("it may be tried");
             destinations.answer(stream, pass, &away(topic))
         })
         .last()
@@ -36,11 +36,11 @@ async fn a_destination_that_is_away_holds_its_own_messages_and_no_others() {
     let finding = fail(&destinations, "a", 5);
     assert_eq!(finding.answer, Answer::Nothing, "the broker is there");
     assert!(finding.away.is_some() && finding.in_doubt);
-    let held = destinations.pass(stream("a")).unwrap_err();
+    let held = destinations.pass(stream("a"), false).unwrap_err();
     assert!((30..=38).contains(&held.wait.as_secs()), "{held:?}");
     assert!(held.reason.contains("connection refused"), "{held:?}");
     assert!(destinations.held(stream("a")).is_some());
-    assert!(destinations.pass(stream("b")).unwrap().is_none());
+    assert!(destinations.pass(stream("b"), false).unwrap().is_none());
     assert!(destinations.held(stream("b")).is_none());
 }
 
@@ -49,14 +49,14 @@ async fn after_the_open_time_three_are_tried_and_deliveries_let_all_through() {
     let destinations = destinations();
     fail(&destinations, "a", 5);
     advance(Duration::from_secs(31)).await;
-    let passes: Vec<_> = (0..3).map(|_| destinations.pass(stream("a")).unwrap()).collect();
+    let passes: Vec<_> = (0..3).map(|_| destinations.pass(stream("a"), false).unwrap()).collect();
     assert_eq!(passes.iter().flatten().count(), 3);
-    assert!(destinations.pass(stream("a")).is_err(), "three trials");
+    assert!(destinations.pass(stream("a"), false).is_err(), "three trials");
     for pass in passes {
         destinations.answer(stream("a"), pass, &Outcome::DELIVERED);
     }
     for _ in 0..10 {
-        destinations.pass(stream("a")).unwrap();
+        destinations.pass(stream("a"), false).unwrap();
     }
 }
 
@@ -66,7 +66,7 @@ async fn a_destination_that_stays_away_is_tried_less_and_less_often() {
     fail(&destinations, "a", 5);
     for wait in [30, 60, 120, 240, 300, 300] {
         advance(Duration::from_secs(wait - 1)).await;
-        assert!(destinations.pass(stream("a")).is_err(), "{wait}");
+        assert!(destinations.pass(stream("a"), false).is_err(), "{wait}");
         advance(Duration::from_secs(2)).await;
         fail(&destinations, "a", 1);
     }
@@ -95,7 +95,7 @@ async fn however_many_destinations_fail_the_broker_is_not_to_blame() {
         let finding = fail(&destinations, &n.to_string(), 5);
         assert_eq!(finding.answer, Answer::Nothing, "destination {n}");
     }
-    assert!(destinations.pass(stream("there")).unwrap().is_none());
+    assert!(destinations.pass(stream("there"), false).unwrap().is_none());
 }
 
 #[tokio::test(start_paused = true)]
@@ -109,7 +109,7 @@ async fn messages_of_one_topic_that_go_to_several_destinations_wait_for_their_ow
     };
     let failing = of(Some("acme"), Some("paid"));
     for _ in 0..5 {
-        let pass = destinations.pass(failing).expect("it may be tried");
+        let pass = destinations.pass(failing, false).expect("it may be tried");
         destinations.answer(failing, pass, &away("orders.acme"));
     }
     assert!(destinations.held(failing).is_some());
@@ -120,7 +120,7 @@ async fn messages_of_one_topic_that_go_to_several_destinations_wait_for_their_ow
     ] {
         let other = of(tenant, event_type);
         assert!(destinations.held(other).is_none(), "{tenant:?} {event_type:?}");
-        assert!(destinations.pass(other).unwrap().is_none());
+        assert!(destinations.pass(other, false).unwrap().is_none());
     }
     // Two streams to one destination share what is known of it.
     let sibling = of(Some("acme"), Some("shipped"));
@@ -145,12 +145,16 @@ async fn a_destination_that_asks_for_patience_gets_it_within_reason() {
 async fn a_destination_in_doubt_has_half_of_the_window() {
     let destinations = destinations();
     fail(&destinations, "a", 1);
-    let passes: Vec<_> = (0..50).map(|_| destinations.pass(stream("a")).unwrap()).collect();
-    assert!(destinations.pass(stream("a")).is_err());
+    let passes: Vec<_> = (0..50)
+        .map(|_| destinations.pass(stream("a"), false).unwrap())
+        .collect();
+    assert!(destinations.pass(stream("a"), false).is_err());
     for pass in passes {
         destinations.answer(stream("a"), pass, &Outcome::DELIVERED);
     }
-    let passes: Vec<_> = (0..100).map(|_| destinations.pass(stream("a")).unwrap()).collect();
+    let passes: Vec<_> = (0..100)
+        .map(|_| destinations.pass(stream("a"), false).unwrap())
+        .collect();
     assert_eq!(passes.len(), 100, "it is there");
 }
 
