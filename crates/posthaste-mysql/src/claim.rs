@@ -368,7 +368,7 @@ impl MySqlStore {
             let wanted = [Value::ids(&found, &self.map), max_attempts.into()];
             let locked = ids(&attempts.lock_exhausted.fetch_all(conn, &wanted).await?, &self.map)?;
             if !locked.is_empty() {
-                self.give_up(conn, &locked).await?;
+                self.mark_dead(conn, &locked).await?;
             }
             let some_left = locked.len() == found.len() && found.len() == MAX_IDS;
             died.extend(locked);
@@ -379,7 +379,7 @@ impl MySqlStore {
     }
 
     /// Gives up locked rows that have used all their attempts.
-    pub(crate) async fn give_up(&self, conn: &mut MySqlConnection, exhausted: &[MessageId]) -> sqlx::Result<()> {
+    pub(crate) async fn mark_dead(&self, conn: &mut MySqlConnection, exhausted: &[MessageId]) -> sqlx::Result<()> {
         let attempts = self.statements.attempts.needed()?;
         let change = RowChange::exhausted(&self.map);
         let values = [
@@ -387,38 +387,38 @@ impl MySqlStore {
             Value::optional(change.error.as_deref()),
             i64::from(change.attempts).into(),
         ];
-        attempts.give_up.execute(conn, &values).await?;
-        self.bury(conn, exhausted).await
+        attempts.mark_dead.execute(conn, &values).await?;
+        self.insert_dead_letters(conn, exhausted).await
     }
 
     /// Copies rows that died to the dead-letter table, where there is one.
-    pub(crate) async fn bury(&self, conn: &mut MySqlConnection, dead: &[MessageId]) -> sqlx::Result<()> {
+    pub(crate) async fn insert_dead_letters(&self, conn: &mut MySqlConnection, dead: &[MessageId]) -> sqlx::Result<()> {
         if self.statements.dead_letter.is_none() {
             return Ok(());
         }
         for chunk in dead.chunks(MAX_IDS) {
-            match self.bury_some(conn, chunk).await {
+            match self.insert_dead_letter_chunk(conn, chunk).await {
                 Err(error) if number(&error) == Some(DUPLICATE) => {}
-                buried => {
-                    buried?;
+                inserted => {
+                    inserted?;
                     continue;
                 }
             }
             // One that was replayed and died again has its letter already.
             for id in chunk {
-                match self.bury_some(conn, std::slice::from_ref(id)).await {
+                match self.insert_dead_letter_chunk(conn, std::slice::from_ref(id)).await {
                     Err(error) if number(&error) == Some(DUPLICATE) => {}
-                    buried => buried?,
+                    inserted => inserted?,
                 }
             }
         }
         Ok(())
     }
 
-    async fn bury_some(&self, conn: &mut MySqlConnection, dead: &[MessageId]) -> sqlx::Result<()> {
+    async fn insert_dead_letter_chunk(&self, conn: &mut MySqlConnection, dead: &[MessageId]) -> sqlx::Result<()> {
         let dead_letter = self.statements.dead_letter.needed()?;
         let values = [Value::ids(dead, &self.map)];
-        dead_letter.bury.execute(conn, &values).await.map(drop)
+        dead_letter.insert_dead_letter.execute(conn, &values).await.map(drop)
     }
 }
 

@@ -81,10 +81,10 @@ impl MySqlStore {
         }
         if !recovered.pending.is_empty() {
             let values = [Value::ids(&recovered.pending, &self.map)];
-            since.take_back.execute(conn, &values).await?;
+            since.release_stalled.execute(conn, &values).await?;
         }
         if !recovered.died.is_empty() {
-            self.give_up(conn, &recovered.died).await?;
+            self.mark_dead(conn, &recovered.died).await?;
         }
         Ok(recovered)
     }

@@ -73,7 +73,7 @@ impl MySqlStore {
             millis(beat.circuit_lasted).into(),
             Value::Text(reason),
         ];
-        registry.beat.execute(&mut conn, &values).await?;
+        registry.heartbeat.execute(&mut conn, &values).await?;
         let silent = [worker.into(), millis(FORGOTTEN_AFTER).into()];
         registry.forget_relays.execute(&mut conn, &silent).await.map(drop)
     }
@@ -89,7 +89,7 @@ impl MySqlStore {
             return held_by(leader);
         }
         asked.push(millis(request.lease).into());
-        leaders.lead.execute(&mut conn, &asked).await?;
+        leaders.elect_leader.execute(&mut conn, &asked).await?;
         // The row says who was quicker.
         asked.pop();
         match leaders.leader.fetch_all(&mut conn, &asked).await?.first() {
@@ -103,8 +103,8 @@ impl MySqlStore {
         let leaders = self.statements.leaders.needed()?;
         let worker = [worker.as_uuid().to_string().into()];
         let mut conn = self.pool.acquire().await?;
-        leaders.resign.execute(&mut conn, &worker).await?;
-        registry.leave.execute(&mut conn, &worker).await.map(drop)
+        leaders.step_down.execute(&mut conn, &worker).await?;
+        registry.deregister.execute(&mut conn, &worker).await.map(drop)
     }
 }
 

@@ -193,7 +193,7 @@ impl MySqlStore {
                 self.statements.common.settle.execute(conn, &values).await?;
             }
             if change.dead_letter {
-                self.bury(conn, &ids).await?;
+                self.insert_dead_letters(conn, &ids).await?;
             }
         }
         Ok(())

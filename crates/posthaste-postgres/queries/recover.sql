@@ -29,7 +29,7 @@ with stalled as materialized (
     returning o.*
 )
 /*if dead_letter*/
-, buried as (
+, dead_lettered as (
     insert into "@dead_letter" ("@dead_letter/*")
     select "@d.dead_letter:values" from recovered d where "@d.status" = '@dead'
     on conflict do nothing

@@ -57,7 +57,7 @@ swept as (
     returning /*if dead_letter*/ o.* /*else*/ "@o.id:text" as id /*end*/
 )
 /*if dead_letter*/
-, buried as (
+, dead_lettered as (
     insert into "@dead_letter" ("@dead_letter/*") select "@d.dead_letter:values" from swept d
     on conflict do nothing
 )

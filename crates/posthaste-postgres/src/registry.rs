@@ -31,7 +31,7 @@ impl RelayRegistry for PostgresStore {
     }
 
     async fn deregister(&self, worker: WorkerId) -> Result<(), StoreError> {
-        let leaving = self.registry_statements()?.leave.query().bind(worker.as_uuid());
+        let leaving = self.registry_statements()?.deregister.query().bind(worker.as_uuid());
         self.execute(leaving).await.map(drop).map_err(store_error)
     }
 
@@ -51,7 +51,7 @@ impl PostgresStore {
 
     async fn write_beat(&self, registry: &Registry, beat: &RelayBeat) -> sqlx::Result<()> {
         let query = registry
-            .beat
+            .heartbeat
             .query()
             .bind(beat.worker.as_uuid())
             .bind(&beat.namespace)
@@ -82,7 +82,7 @@ impl PostgresStore {
                 });
             }
             let query = registry
-                .lead
+                .elect_leader
                 .query()
                 .bind(&request.namespace)
                 .bind(request.worker.as_uuid())

@@ -99,7 +99,7 @@ posthaste_sql::statements! {
     /// For outboxes with an inbox beside them.
     inbox: Inbox if |map| map.has(Table::Inbox) => { purge_inbox, record_inbox }
     /// For outboxes that know who serves them.
-    registry: Registry if |map| map.has(Table::Relays) => { beat, leave, leader, lead, relays }
+    registry: Registry if |map| map.has(Table::Relays) => { heartbeat, deregister, leader, elect_leader, relays }
     /// For outboxes whose own indexes say what may be there once.
     plain: Plain if |map| !map.has(Table::Dedupe), each_column_once => { insert, find_enqueued }
     /// For the operator, where the server lets the relay know.

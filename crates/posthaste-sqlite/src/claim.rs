@@ -207,7 +207,7 @@ impl SqliteStore {
         request: &ClaimRequest,
         than: i64,
     ) -> sqlx::Result<bool> {
-        sqlx::query_scalar(claims.more_open.sql())
+        sqlx::query_scalar(claims.has_more_pending.sql())
             .bind(&request.scope.namespace)
             .bind(than)
             .fetch_one(conn)
@@ -267,15 +267,15 @@ impl SqliteStore {
             .fetch_all(&mut *conn)
             .await?;
         let died = ids_in_order(rows, &self.map)?;
-        self.bury(conn, &died).await?;
+        self.insert_dead_letters(conn, &died).await?;
         Ok(died)
     }
 
     /// Copies rows that died to the dead-letter table, if there is one.
-    pub(crate) async fn bury(&self, conn: &mut SqliteConnection, died: &[MessageId]) -> sqlx::Result<()> {
+    pub(crate) async fn insert_dead_letters(&self, conn: &mut SqliteConnection, died: &[MessageId]) -> sqlx::Result<()> {
         if let (Some(dead_letters), false) = (&self.statements.dead_letters, died.is_empty()) {
-            let bury = sqlx::query(dead_letters.bury.sql()).bind(Json(died));
-            bury.execute(conn).await?;
+            let insert = sqlx::query(dead_letters.insert_dead_letter.sql()).bind(Json(died));
+            insert.execute(conn).await?;
         }
         Ok(())
     }

@@ -187,7 +187,7 @@ impl<'a> NewRows<'a> {
         let holders = match store.statements.dedupe() {
             Dedupe::Keys(keys) => self.hold_keys(conn, store, keys, &written).await?,
             Dedupe::Rows(_) if taken.is_empty() => Vec::new(),
-            Dedupe::Rows(rows) => find_taken(conn, store, rows, &taken).await?,
+            Dedupe::Rows(rows) => find_duplicates(conn, store, rows, &taken).await?,
         };
         let mut holders = holders.into_iter();
         Ok(written
@@ -271,13 +271,13 @@ impl<'a> NewRows<'a> {
 }
 
 /// Finds the rows that were there before, in the order of those that were not written.
-async fn find_taken(
+async fn find_duplicates(
     conn: &mut SqliteConnection,
     store: &SqliteStore,
     statements: &TakenRows,
     taken: &[&NewRow<'_>],
 ) -> sqlx::Result<Vec<MessageId>> {
-    let found = sqlx::query(statements.find_taken.sql())
+    let found = sqlx::query(statements.find_duplicate.sql())
         .bind(Json(taken))
         .fetch_all(conn)
         .await?;

@@ -76,7 +76,7 @@ impl SqliteStore {
             side.push(row);
         }
         let died = ids_in_order(died, &self.map)?;
-        self.bury(conn, &died).await?;
+        self.insert_dead_letters(conn, &died).await?;
         recovered.pending.extend(ids_in_order(pending, &self.map)?);
         recovered.died.extend(died);
         Ok(())

@@ -53,7 +53,7 @@ impl SqliteStore {
 
     async fn write_beat(&self, registry: &Registry, beat: &RelayBeat) -> sqlx::Result<()> {
         let mut tx = self.pool.begin_with(BEGIN).await?;
-        sqlx::query(registry.beat.sql())
+        sqlx::query(registry.heartbeat.sql())
             .bind(beat.worker.as_uuid().hyphenated())
             .bind(&beat.namespace)
             .bind(&beat.publisher)
@@ -87,7 +87,7 @@ impl SqliteStore {
                     left: Duration::from_millis(u64::try_from(left).unwrap_or(0)),
                 });
             }
-            let taken = sqlx::query(registry.lead.sql())
+            let taken = sqlx::query(registry.elect_leader.sql())
                 .bind(&request.namespace)
                 .bind(request.worker.as_uuid().hyphenated())
                 .bind(millis(request.lease))
@@ -102,7 +102,7 @@ impl SqliteStore {
 
     async fn remove_relay(&self, registry: &Registry, worker: WorkerId) -> sqlx::Result<()> {
         let mut tx = self.pool.begin_with(BEGIN).await?;
-        for statement in [&registry.resign, &registry.leave] {
+        for statement in [&registry.step_down, &registry.deregister] {
             sqlx::query(statement.sql())
                 .bind(worker.as_uuid().hyphenated())
                 .execute(&mut *tx)

@@ -375,7 +375,7 @@ where o.`id` in ($1) and o.`status` in ('PENDING', 'FAILED' )
     and coalesce(o.`retry_count`, 0) >= coalesce(o.`max_retries` + 1, $2)
 for update skip locked;
 
--- give_up
+-- mark_dead
 -- Gives up locked rows that have used all their attempts.
 --   $1 ids  $2 error, where there is none yet  $3 added to attempts of a row that was claimed
 update `donation_outbox`
@@ -408,7 +408,7 @@ where o.`id` in ($1) and o.`status` = 'PROCESSING'
     and coalesce(o.`locked_at` < timestampadd(microsecond, -1000 * $3, utc_timestamp(6)), 1)
 for update skip locked;
 
--- take_back
+-- release_stalled
 -- Makes locked rows of workers that vanished pending again.
 --   $1 ids
 update `donation_outbox`
@@ -420,7 +420,7 @@ set
     `status` = 'PENDING'
 where `id` in ($1);
 
--- bury
+-- insert_dead_letter
 -- Copies rows that died to the dead-letter table, in the transaction in which they did.
 --   $1 ids
 insert into `donation_dlq` (`created_at`, `request_id`, `event_type`, `original_id`, `reason`, `payload`)

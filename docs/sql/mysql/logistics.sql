@@ -303,7 +303,7 @@ where o.`id` in ($1) and o.`status` in ('PENDING' )
     and coalesce(o.`retry_count`, 0) >= $2
 for update skip locked;
 
--- give_up
+-- mark_dead
 -- Gives up locked rows that have used all their attempts.
 --   $1 ids  $2 error, where there is none yet  $3 added to attempts of a row that was claimed
 update `outbox_events`

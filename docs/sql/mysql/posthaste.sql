@@ -428,7 +428,7 @@ where o.`id` in ($1) and o.`status` in ('pending' , 'processing')
     and (o.`status` <> 'processing' or o.`locked_until` < utc_timestamp(6))
 for update skip locked;
 
--- give_up
+-- mark_dead
 -- Gives up locked rows that have used all their attempts.
 --   $1 ids  $2 error, where there is none yet  $3 added to attempts of a row that was claimed
 update `posthaste_outbox`
@@ -522,7 +522,7 @@ where consumer = $1 and handled_at < timestampadd(microsecond, -1000 * $2, utc_t
 order by handled_at
 limit $3;
 
--- beat
+-- heartbeat
 -- Says that a relay is there. Its first beat is its start.
 insert into `posthaste_relays` (
     worker, namespace, publisher, host, pid, version, started_at, seen_at, circuit, circuit_since, circuit_reason
@@ -539,7 +539,7 @@ on duplicate key update
 -- Forgets relays that died without leaving.
 delete from `posthaste_relays` where worker <> $1 and seen_at < timestampadd(microsecond, -1000 * $2, utc_timestamp(6));
 
--- leave
+-- deregister
 -- Takes a relay off the list.
 delete from `posthaste_relays` where worker = $1;
 
@@ -563,7 +563,7 @@ select worker, timestampdiff(microsecond, utc_timestamp(6), until) div 1000 as l
 from `posthaste_leaders`
 where namespace = $1 and worker <> $2 and until > utc_timestamp(6);
 
--- lead
+-- elect_leader
 -- Takes the lead, or keeps it, unless another relay's lease is not over. Who leads now stands in the row: assignments are
 -- made from left to right, so the time is the last to change.
 insert into `posthaste_leaders` (namespace, worker, since, until)
@@ -573,7 +573,7 @@ on duplicate key update
     worker = case when until <= utc_timestamp(6) then values(worker) else worker end,
     until = case when worker = values(worker) then values(until) else until end;
 
--- resign
+-- step_down
 -- Ends the leadership of a relay that leaves.
 delete from `posthaste_leaders` where worker = $1;
 

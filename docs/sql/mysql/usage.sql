@@ -399,7 +399,7 @@ where o.`id` in ($1) and o.`status` in ('pending' , 'processing')
     and (o.`status` <> 'processing' or convert_tz(o.`locked_until`, @@session.time_zone, '+00:00') < utc_timestamp(6))
 for update skip locked;
 
--- give_up
+-- mark_dead
 -- Gives up locked rows that have used all their attempts.
 --   $1 ids  $2 error, where there is none yet  $3 added to attempts of a row that was claimed
 update `modkit_outbox_events`

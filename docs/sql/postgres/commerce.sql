@@ -358,7 +358,7 @@ from unnest($1::bigint[], $2::bool[], $3::bigint[], $4::bigint[], $5::text[]) as
 -- Whoever has locked a row is not waited for: a condition without columns comes before the first row.
 where (select set_config('lock_timeout', '100ms', true)) is not null and f."id" = s.id;
 
--- retried_well
+-- delete_delivered
 -- Retries that were delivered. Whoever has locked a row is not waited for: a condition without columns comes before the
 -- first row.
 --   $1 ids

@@ -154,7 +154,7 @@ with settled as (
         and (s.version is null or coalesce(o."version", 0) = s.version)
     returning o.*, s.dead_letter as posthaste_dead_letter
 )
-, buried as (
+, dead_lettered as (
     insert into "donation_dlq" ("created_at", "request_id", "event_type", "original_id", "reason", "payload")
     select ((now()) at time zone 'UTC'), d."request_id", d."event_type", d."id", d."last_error", d."payload" from settled d where d.posthaste_dead_letter
     on conflict do nothing -- one that was replayed and died again has its letter already
@@ -305,7 +305,7 @@ swept as (
     where o."id" = any (array(select id from locked)) and $5::text is not null and $6::integer is not null
     returning o.*
 )
-, buried as (
+, dead_lettered as (
     insert into "donation_dlq" ("created_at", "request_id", "event_type", "original_id", "reason", "payload") select ((now()) at time zone 'UTC'), d."request_id", d."event_type", d."id", d."last_error", d."payload" from swept d
     on conflict do nothing
 )
@@ -342,7 +342,7 @@ with stalled as materialized (
     where o."id" = m.id and o."id" = any (array(select id from stalled)) and $5::text is not null
     returning o.*
 )
-, buried as (
+, dead_lettered as (
     insert into "donation_dlq" ("created_at", "request_id", "event_type", "original_id", "reason", "payload")
     select ((now()) at time zone 'UTC'), d."request_id", d."event_type", d."id", d."last_error", d."payload" from recovered d where d."status" = 'DEAD_LETTER'
     on conflict do nothing

@@ -926,7 +926,7 @@ delete from "posthaste"."inbox" where (consumer, key) in (select * from chosen);
 -- Records a delivery in the handler's transaction; no row is written if it was recorded before.
 insert into "posthaste"."inbox" (consumer, key) values ($1, $2) on conflict (consumer, key) do nothing;
 
--- beat
+-- heartbeat
 -- Says that a relay is there. Its first beat is its start. Relays that died without leaving are forgotten after a while.
 with forgotten as (
     delete from "posthaste"."relays" where worker <> $1 and seen_at < now() - $10::bigint * interval '1 millisecond'
@@ -939,7 +939,7 @@ on conflict (worker) do update set
     version = excluded.version, seen_at = excluded.seen_at, circuit = excluded.circuit,
     circuit_since = excluded.circuit_since, circuit_reason = excluded.circuit_reason;
 
--- leave
+-- deregister
 -- Takes a relay off the list and ends its leadership.
 with resigned as (delete from "posthaste"."leaders" where worker = $1)
 delete from "posthaste"."relays" where worker = $1;
@@ -950,7 +950,7 @@ select worker, (extract(epoch from until - now()) * 1000)::bigint as left_ms
 from "posthaste"."leaders"
 where namespace = $1 and worker <> $2 and until > now();
 
--- lead
+-- elect_leader
 -- Takes the lead, or keeps it, unless another relay's lease is not over. No row comes back if one was quicker.
 insert into "posthaste"."leaders" as l (namespace, worker, since, until)
 values ($1, $2, now(), now() + $3::bigint * interval '1 millisecond')

@@ -330,7 +330,7 @@ returning "id" as order_0, cast("id" as text) as id, cast("request_id" as text) 
     cast("retry_count" as integer) as attempts, cast("max_retries" as integer) as max_attempts, cast("version" as integer) as version,
     cast(round(unixepoch("created_at", '-00:00', 'subsec') * 1000) as integer) as created_at, coalesce("id" = iif(cast(cast(cast("id" as text) as integer) as text) = cast("id" as text), cast(cast("id" as text) as integer), null), 0) as found_by_id;
 
--- more_open
+-- has_more_pending
 -- Whether there are more rows than so many that may be claimed some day.
 --   ?1 namespace  ?2 how many
 select exists (select 1 from "donation_outbox" o where o."status" in ('PENDING', 'FAILED')  limit 1 offset ?2);
@@ -358,7 +358,7 @@ select
     cast(max(clock.now - coalesce(min(open.oldest, leased.oldest), open.oldest, leased.oldest, clock.now), 0) as integer) as oldest_ms
 from clock, open, leased, given_up;
 
--- find_taken
+-- find_duplicate
 -- Which row was there before each of those that were not written.
 --   ?1 rows as a JSON array
 select i.key as place, cast(o."id" as text) as holder
@@ -390,7 +390,7 @@ set "retry_count" = "retry_count" + case when "retry_count" >= coalesce("max_ret
 where "id" in (select id from stalled)
 returning "id" as order_0, cast("id" as text) as id, cast("status" as text) as status;
 
--- bury
+-- insert_dead_letter
 -- Copies rows that died to the dead-letter table, in the transaction in which they did.
 --   ?1 ids
 insert into "donation_dlq" ("created_at", "request_id", "event_type", "original_id", "reason", "payload")

@@ -663,7 +663,7 @@ where (consumer, key) in (
     limit ?3
 );
 
--- beat
+-- heartbeat
 -- Says that a relay is there. Its first beat is its start.
 --   ?1 worker  ?2 namespace  ?3 publisher  ?4 host  ?5 pid  ?6 version  ?7 circuit  ?8 for how long in ms  ?9 reason
 with clock as (select cast(unixepoch('subsec') * 1000 as integer) as now)
@@ -676,7 +676,7 @@ on conflict (worker) do update set
     version = excluded.version, seen_at = excluded.seen_at, circuit = excluded.circuit,
     circuit_since = excluded.circuit_since, circuit_reason = excluded.circuit_reason;
 
--- leave
+-- deregister
 -- Takes a relay off the list.
 --   ?1 worker
 delete from "posthaste_relays" where worker = ?1;
@@ -689,7 +689,7 @@ select worker, until - now as left_ms
 from "posthaste_leaders", clock
 where namespace = ?1 and worker <> ?2 and until > now;
 
--- lead
+-- elect_leader
 -- Takes the lead, or keeps it, unless another relay's lease is not over. No row comes back if one was quicker.
 --   ?1 namespace  ?2 worker  ?3 lease in ms
 with clock as (select cast(unixepoch('subsec') * 1000 as integer) as now)
@@ -701,7 +701,7 @@ on conflict (namespace) do update set
 where l.worker = excluded.worker or l.until <= excluded.since
 returning worker;
 
--- resign
+-- step_down
 -- Ends a relay's leadership.
 --   ?1 worker
 delete from "posthaste_leaders" where worker = ?1;

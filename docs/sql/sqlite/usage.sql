@@ -374,7 +374,7 @@ returning "created_at" as order_0, "id" as order_1, cast("id" as text) as id, nu
     cast("attempts" as integer) as attempts, null as max_attempts, null as version,
     cast(round(unixepoch("created_at", 'subsec') * 1000) as integer) as created_at, coalesce("id" = cast("id" as text), 0) as found_by_id;
 
--- more_open
+-- has_more_pending
 -- Whether there are more rows than so many that may be claimed some day.
 --   ?1 namespace  ?2 how many
 select exists (select 1 from "modkit_outbox_events" o where o."status" in ('pending') and o."namespace" = ?1 limit 1 offset ?2);
@@ -402,7 +402,7 @@ select
     cast(max(clock.now - coalesce(min(open.oldest, leased.oldest), open.oldest, leased.oldest, clock.now), 0) as integer) as oldest_ms
 from clock, open, leased, given_up;
 
--- find_taken
+-- find_duplicate
 -- Which row was there before each of those that were not written.
 --   ?1 rows as a JSON array
 select i.key as place, cast(o."id" as text) as holder

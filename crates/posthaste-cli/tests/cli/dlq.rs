@@ -39,7 +39,7 @@ impl Post {
     }
 
     /// Writes letters as a consumer does, with their numbers as id, key and payload.
-    fn bury(&self, numbers: std::ops::Range<u32>) {
+    fn write_dead_letters(&self, numbers: std::ops::Range<u32>) {
         for n in numbers {
             let event_type = if n % 2 == 0 {
                 "shop.order.created.v1"
@@ -137,7 +137,7 @@ impl Post {
 #[test]
 fn letters_are_listed_and_shown() {
     let Some(post) = Post::new() else { return };
-    post.bury(0..2);
+    post.write_dead_letters(0..2);
     post.write(
         BaseRecord::to(&post.dlq())
             .key(&[0xff, 1][..])
@@ -238,7 +238,7 @@ fn letters_are_listed_and_shown() {
 #[test]
 fn letters_are_replayed_once_as_asked_for() {
     let Some(post) = Post::new() else { return };
-    post.bury(0..5);
+    post.write_dead_letters(0..5);
     let topic = post.topic.as_str();
     post.dlq_command(&["replay", topic])
         .fails_with(&["every open letter", "--all"]);
@@ -295,7 +295,7 @@ fn letters_are_replayed_once_as_asked_for() {
 #[test]
 fn of_two_processes_one_replays_and_the_other_is_told() {
     let Some(post) = Post::new() else { return };
-    post.bury(0..300);
+    post.write_dead_letters(0..300);
     let replay = || {
         let mut command = post.place.command(&["dlq", "replay", &post.topic, "--all"]);
         let (out, err) = (
@@ -332,7 +332,7 @@ fn of_two_processes_one_replays_and_the_other_is_told() {
 fn a_replay_that_was_killed_is_continued_without_loss() {
     const LETTERS: u32 = 3_000;
     let Some(post) = Post::new() else { return };
-    post.bury(0..LETTERS);
+    post.write_dead_letters(0..LETTERS);
     let killed = post.place.start(&["dlq", "replay", &post.topic, "--all"]);
     post.wait_for_letters(200);
     killed.signal(Signal::SIGKILL);
@@ -363,7 +363,7 @@ fn a_replay_that_was_killed_is_continued_without_loss() {
 fn a_replay_that_was_halted_stops_when_another_went_on() {
     const LETTERS: u32 = 3_000;
     let Some(post) = Post::new() else { return };
-    post.bury(0..LETTERS);
+    post.write_dead_letters(0..LETTERS);
     let mut halted = post.place.start(&["dlq", "replay", &post.topic, "--all"]);
     post.wait_for_letters(200);
     halted.signal(Signal::SIGSTOP);

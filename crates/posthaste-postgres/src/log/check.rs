@@ -267,14 +267,14 @@ impl PostgresLogStore {
                     explained(error, statements.failures.retried.text()),
                 )
             })?;
-        sqlx::query(statements.failures.retried_well.sql())
+        sqlx::query(statements.failures.delete_delivered.sql())
             .bind(&failed)
             .execute(&mut *tx)
             .await
             .map_err(|error| {
                 (
                     "a retry that was delivered",
-                    explained(error, statements.failures.retried_well.text()),
+                    explained(error, statements.failures.delete_delivered.text()),
                 )
             })?;
         Ok(!failed.is_empty())

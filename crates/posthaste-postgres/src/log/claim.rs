@@ -29,12 +29,12 @@ const SECOND_LOOKS: u32 = 2;
 impl Inner {
     pub(super) async fn claim_on(&self, session: &mut Session, request: &ClaimRequest) -> LogResult<Claim> {
         let now = self.now();
-        session.take_back_expired(now);
+        session.release_expired(now);
         // Before anything is handed out: if this call is cut short, what it took goes out again after the lease.
         session.leases.insert(request.token, now + request.lease);
         let claim = self.claim_now(session, request, now).await;
         if claim.as_ref().map_or(true, |claim| claim.messages.is_empty()) {
-            session.take_back(request.token);
+            session.release(request.token);
         }
         claim
     }

@@ -112,19 +112,19 @@ impl Session {
     }
 
     /// Puts back what a worker of this process held beyond its lease.
-    pub(super) fn take_back_expired(&mut self, now: Instant) {
+    pub(super) fn release_expired(&mut self, now: Instant) {
         let expired: Vec<LeaseToken> = self
             .leases
             .iter()
             .filter_map(|(token, until)| (*until < now).then_some(*token))
             .collect();
         for token in expired {
-            self.take_back(token);
+            self.release(token);
         }
     }
 
     /// Puts back what was handed out under a token and has no verdict.
-    pub(super) fn take_back(&mut self, token: LeaseToken) {
+    pub(super) fn release(&mut self, token: LeaseToken) {
         self.leases.remove(&token);
         self.reader.window.put_back_all(token);
         self.retries

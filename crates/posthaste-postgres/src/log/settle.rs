@@ -275,7 +275,7 @@ impl Inner {
     async fn write_retried(&self, session: &mut Session, rows: &[(i64, RowChange)]) -> LogResult<()> {
         let (delivered, failed): (Vec<_>, Vec<_>) = rows.iter().partition(|(_, change)| change.delivered);
         if !delivered.is_empty() {
-            sqlx::query(self.statements.failures.retried_well.sql())
+            sqlx::query(self.statements.failures.delete_delivered.sql())
                 .bind(delivered.iter().map(|(row, _)| *row).collect::<Vec<_>>())
                 .execute(session.connection()?)
                 .await?;

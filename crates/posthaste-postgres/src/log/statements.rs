@@ -32,7 +32,7 @@ posthaste_sql::statements! {
         lock, end_own, server, storage, sequence, missing, unseen, cursor, move_cursor, read, probe,
     }
     /// For what was not delivered at first.
-    failures: Failures => { retry, fail, retried, retried_well, sweep }
+    failures: Failures => { retry, fail, retried, delete_delivered, sweep }
     /// For whoever looks after it.
     upkeep: Upkeep => {
         newest, lengths, purge_cursor, purge_log, purgeable, stats, list_log, list_failed, replay, discard,

@@ -34,9 +34,9 @@ async fn no_statement_asks_for_a_table_that_is_not_there() {
         "enqueue",
         "extend",
         "find",
-        "find_taken",
+        "find_duplicate",
         "list",
-        "more_open",
+        "has_more_pending",
         "probe_in_order",
         "purge_delivered",
         "purgeable",
@@ -49,7 +49,7 @@ async fn no_statement_asks_for_a_table_that_is_not_there() {
     ];
     assert_eq!(names(UNUSUAL_DDL, unusual_map()).await, common);
     let mut with_dead_letters = common.to_vec();
-    with_dead_letters.extend(["bury", "recover"]);
+    with_dead_letters.extend(["insert_dead_letter", "recover"]);
     with_dead_letters.sort_unstable();
     assert_eq!(names(DONATION_DDL, donation_map()).await, with_dead_letters);
     assert_eq!(names(USAGE_DDL, usage_map()).await, common);
