@@ -1,4 +1,4 @@
--- Says that a relay is there. Its first beat is its start.
+-- Says that a relay is there. Its first heartbeat is its start.
 insert into "@relays" (
     worker, namespace, publisher, host, pid, version, started_at, seen_at, circuit, circuit_since, circuit_reason
 ) values (

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use posthaste_core::StoreError;
 use posthaste_core::breaker::CircuitState;
 use posthaste_core::store::{
-    FORGOTTEN_AFTER, LeadRequest, Leadership, RelayBeat, RelayRecord, RelayRegistry, WorkerId,
+    FORGOTTEN_AFTER, LeadRequest, Leadership, RelayHeartbeat, RelayRecord, RelayRegistry, WorkerId,
 };
 use sqlx::Row;
 use sqlx::mysql::MySqlRow;
@@ -21,9 +21,9 @@ use crate::statements::Needed;
 
 #[async_trait]
 impl RelayRegistry for MySqlStore {
-    async fn heartbeat(&self, beat: &RelayBeat) -> Result<(), StoreError> {
+    async fn heartbeat(&self, heartbeat: &RelayHeartbeat) -> Result<(), StoreError> {
         self.check_registry()?;
-        retrying!(self.write_beat(beat)).map_err(store_error)
+        retrying!(self.write_heartbeat(heartbeat)).map_err(store_error)
     }
 
     async fn elect_leader(&self, request: &LeadRequest) -> Result<Leadership, StoreError> {
@@ -57,20 +57,23 @@ impl MySqlStore {
         rows.iter().map(relay).collect()
     }
 
-    async fn write_beat(&self, beat: &RelayBeat) -> sqlx::Result<()> {
+    async fn write_heartbeat(&self, heartbeat: &RelayHeartbeat) -> sqlx::Result<()> {
         let registry = self.statements.registry.needed()?;
-        let worker = beat.worker.as_uuid().to_string();
+        let worker = heartbeat.worker.as_uuid().to_string();
         let mut conn = self.pool.acquire().await?;
-        let reason = beat.circuit_reason.as_ref().map(|reason| reason.replace('\0', " "));
+        let reason = heartbeat
+            .circuit_reason
+            .as_ref()
+            .map(|reason| reason.replace('\0', " "));
         let values = [
             worker.as_str().into(),
-            beat.namespace.as_str().into(),
-            beat.publisher.as_str().into(),
-            beat.host.as_str().into(),
-            beat.pid.into(),
-            beat.version.as_str().into(),
-            beat.circuit.word().into(),
-            millis(beat.circuit_lasted).into(),
+            heartbeat.namespace.as_str().into(),
+            heartbeat.publisher.as_str().into(),
+            heartbeat.host.as_str().into(),
+            heartbeat.pid.into(),
+            heartbeat.version.as_str().into(),
+            heartbeat.circuit.word().into(),
+            millis(heartbeat.circuit_lasted).into(),
             Value::Text(reason),
         ];
         registry.heartbeat.execute(&mut conn, &values).await?;

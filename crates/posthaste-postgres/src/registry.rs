@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use posthaste_core::StoreError;
 use posthaste_core::breaker::CircuitState;
 use posthaste_core::store::{
-    FORGOTTEN_AFTER, LeadRequest, Leadership, RelayBeat, RelayRecord, RelayRegistry, WorkerId,
+    FORGOTTEN_AFTER, LeadRequest, Leadership, RelayHeartbeat, RelayRecord, RelayRegistry, WorkerId,
 };
 use sqlx::Row;
 use sqlx::postgres::PgRow;
@@ -18,8 +18,8 @@ use crate::statements::Registry;
 
 #[async_trait]
 impl RelayRegistry for PostgresStore {
-    async fn heartbeat(&self, beat: &RelayBeat) -> Result<(), StoreError> {
-        self.write_beat(self.registry_statements()?, beat)
+    async fn heartbeat(&self, heartbeat: &RelayHeartbeat) -> Result<(), StoreError> {
+        self.write_heartbeat(self.registry_statements()?, heartbeat)
             .await
             .map_err(store_error)
     }
@@ -49,19 +49,24 @@ impl PostgresStore {
         registry.ok_or_else(|| self.map.needs_own_tables("the list of relays"))
     }
 
-    async fn write_beat(&self, registry: &Registry, beat: &RelayBeat) -> sqlx::Result<()> {
+    async fn write_heartbeat(&self, registry: &Registry, heartbeat: &RelayHeartbeat) -> sqlx::Result<()> {
         let query = registry
             .heartbeat
             .query()
-            .bind(beat.worker.as_uuid())
-            .bind(&beat.namespace)
-            .bind(&beat.publisher)
-            .bind(&beat.host)
-            .bind(i64::from(beat.pid))
-            .bind(&beat.version)
-            .bind(beat.circuit.word())
-            .bind(millis(beat.circuit_lasted))
-            .bind(beat.circuit_reason.as_ref().map(|reason| reason.replace('\0', " ")))
+            .bind(heartbeat.worker.as_uuid())
+            .bind(&heartbeat.namespace)
+            .bind(&heartbeat.publisher)
+            .bind(&heartbeat.host)
+            .bind(i64::from(heartbeat.pid))
+            .bind(&heartbeat.version)
+            .bind(heartbeat.circuit.word())
+            .bind(millis(heartbeat.circuit_lasted))
+            .bind(
+                heartbeat
+                    .circuit_reason
+                    .as_ref()
+                    .map(|reason| reason.replace('\0', " ")),
+            )
             .bind(millis(FORGOTTEN_AFTER));
         self.execute(query).await.map(drop)
     }

@@ -74,7 +74,7 @@ impl Relay {
 
     /// Runs until the token fires, then stops taking work, gives back what was not yet handed to the publisher, and
     /// waits up to `shutdown_grace` for the answers to what was, as long again for them to be written, and two seconds
-    /// for its farewell.
+    /// for its deregistration.
     ///
     /// A store that is unavailable is waited for; one that can never work (no tables, wrong password) is an error at
     /// the start.
@@ -235,7 +235,7 @@ async fn run_loops(engine: Arc<Engine>, until: Until) -> Result<RelayReport, Rel
     keeping.abort();
     background.cancel();
     if !presence.is_empty() {
-        announce::leave(&engine, presence).await;
+        announce::deregister(&engine, presence).await;
     }
     let (refused, busy) = (engine.refusals.count(), engine.refusals.busy());
     let report = engine.totals.report(abandoned, unsettled, refused, busy);

@@ -272,7 +272,11 @@ impl SqliteStore {
     }
 
     /// Copies rows that died to the dead-letter table, if there is one.
-    pub(crate) async fn insert_dead_letters(&self, conn: &mut SqliteConnection, died: &[MessageId]) -> sqlx::Result<()> {
+    pub(crate) async fn insert_dead_letters(
+        &self,
+        conn: &mut SqliteConnection,
+        died: &[MessageId],
+    ) -> sqlx::Result<()> {
         if let (Some(dead_letters), false) = (&self.statements.dead_letters, died.is_empty()) {
             let insert = sqlx::query(dead_letters.insert_dead_letter.sql()).bind(Json(died));
             insert.execute(conn).await?;

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use posthaste_core::StoreError;
 use posthaste_core::breaker::CircuitState;
 use posthaste_core::store::{
-    FORGOTTEN_AFTER, LeadRequest, Leadership, RelayBeat, RelayRecord, RelayRegistry, WorkerId,
+    FORGOTTEN_AFTER, LeadRequest, Leadership, RelayHeartbeat, RelayRecord, RelayRegistry, WorkerId,
 };
 use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
@@ -19,8 +19,8 @@ use crate::{BEGIN, SqliteStore};
 
 #[async_trait]
 impl RelayRegistry for SqliteStore {
-    async fn heartbeat(&self, beat: &RelayBeat) -> Result<(), StoreError> {
-        self.write_beat(self.registry_statements()?, beat)
+    async fn heartbeat(&self, heartbeat: &RelayHeartbeat) -> Result<(), StoreError> {
+        self.write_heartbeat(self.registry_statements()?, heartbeat)
             .await
             .map_err(store_error)
     }
@@ -51,22 +51,27 @@ impl SqliteStore {
         registry.ok_or_else(|| self.map.needs_own_tables("the list of relays"))
     }
 
-    async fn write_beat(&self, registry: &Registry, beat: &RelayBeat) -> sqlx::Result<()> {
+    async fn write_heartbeat(&self, registry: &Registry, heartbeat: &RelayHeartbeat) -> sqlx::Result<()> {
         let mut tx = self.pool.begin_with(BEGIN).await?;
         sqlx::query(registry.heartbeat.sql())
-            .bind(beat.worker.as_uuid().hyphenated())
-            .bind(&beat.namespace)
-            .bind(&beat.publisher)
-            .bind(&beat.host)
-            .bind(i64::from(beat.pid))
-            .bind(&beat.version)
-            .bind(beat.circuit.word())
-            .bind(millis(beat.circuit_lasted))
-            .bind(beat.circuit_reason.as_ref().map(|reason| reason.replace('\0', " ")))
+            .bind(heartbeat.worker.as_uuid().hyphenated())
+            .bind(&heartbeat.namespace)
+            .bind(&heartbeat.publisher)
+            .bind(&heartbeat.host)
+            .bind(i64::from(heartbeat.pid))
+            .bind(&heartbeat.version)
+            .bind(heartbeat.circuit.word())
+            .bind(millis(heartbeat.circuit_lasted))
+            .bind(
+                heartbeat
+                    .circuit_reason
+                    .as_ref()
+                    .map(|reason| reason.replace('\0', " ")),
+            )
             .execute(&mut *tx)
             .await?;
         sqlx::query(registry.forget_relays.sql())
-            .bind(beat.worker.as_uuid().hyphenated())
+            .bind(heartbeat.worker.as_uuid().hyphenated())
             .bind(millis(FORGOTTEN_AFTER))
             .execute(&mut *tx)
             .await?;

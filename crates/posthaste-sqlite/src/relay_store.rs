@@ -200,7 +200,8 @@ impl SqliteStore {
                 .bind(change.delivered);
             let written = self.id_set(&settle.fetch_all(&mut *conn).await?)?;
             if change.dead_letter {
-                self.insert_dead_letters(conn, &written.iter().copied().collect::<Vec<_>>()).await?;
+                self.insert_dead_letters(conn, &written.iter().copied().collect::<Vec<_>>())
+                    .await?;
             }
             settled.extend(written);
         }

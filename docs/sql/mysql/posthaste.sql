@@ -523,7 +523,7 @@ order by handled_at
 limit $3;
 
 -- heartbeat
--- Says that a relay is there. Its first beat is its start.
+-- Says that a relay is there. Its first heartbeat is its start.
 insert into `posthaste_relays` (
     worker, namespace, publisher, host, pid, version, started_at, seen_at, circuit, circuit_since, circuit_reason
 ) values (

@@ -927,7 +927,7 @@ delete from "posthaste"."inbox" where (consumer, key) in (select * from chosen);
 insert into "posthaste"."inbox" (consumer, key) values ($1, $2) on conflict (consumer, key) do nothing;
 
 -- heartbeat
--- Says that a relay is there. Its first beat is its start. Relays that died without leaving are forgotten after a while.
+-- Says that a relay is there. Its first heartbeat is its start. Relays that died without leaving are forgotten after a while.
 with forgotten as (
     delete from "posthaste"."relays" where worker <> $1 and seen_at < now() - $10::bigint * interval '1 millisecond'
 )

@@ -664,7 +664,7 @@ where (consumer, key) in (
 );
 
 -- heartbeat
--- Says that a relay is there. Its first beat is its start.
+-- Says that a relay is there. Its first heartbeat is its start.
 --   ?1 worker  ?2 namespace  ?3 publisher  ?4 host  ?5 pid  ?6 version  ?7 circuit  ?8 for how long in ms  ?9 reason
 with clock as (select cast(unixepoch('subsec') * 1000 as integer) as now)
 insert into "posthaste_relays" (

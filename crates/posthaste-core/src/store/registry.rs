@@ -12,7 +12,7 @@ use crate::breaker::CircuitState;
 
 /// A relay's word that it is there. For the eyes of operators; nothing depends on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RelayBeat {
+pub struct RelayHeartbeat {
     /// Which relay.
     pub worker: WorkerId,
     /// The namespace it serves.
@@ -89,7 +89,7 @@ pub enum Leadership {
     },
 }
 
-/// Relays that were not heard for so long are removed by the beat of another one.
+/// Relays that were not heard for so long are removed by the heartbeat of another one.
 pub const FORGOTTEN_AFTER: Duration = Duration::from_hours(24);
 
 /// The list of relays, and their leader.
@@ -106,7 +106,7 @@ pub const FORGOTTEN_AFTER: Duration = Duration::from_hours(24);
 #[async_trait]
 pub trait RelayRegistry: Send + Sync {
     /// Says that a relay is there.
-    async fn heartbeat(&self, beat: &RelayBeat) -> Result<(), StoreError>;
+    async fn heartbeat(&self, heartbeat: &RelayHeartbeat) -> Result<(), StoreError>;
 
     /// Asks to be the one active relay; says who is.
     async fn elect_leader(&self, request: &LeadRequest) -> Result<Leadership, StoreError>;

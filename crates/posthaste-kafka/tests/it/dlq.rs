@@ -250,7 +250,8 @@ async fn what_was_replayed_is_remembered_in_any_order() {
         } else {
             "shop.order.paid.v1"
         };
-        post.write_dead_letter(&n.to_string(), event_type, n.to_string().as_bytes()).await;
+        post.write_dead_letter(&n.to_string(), event_type, n.to_string().as_bytes())
+            .await;
     }
     let topic = post.open().await;
     let open = async |topic: &DeadLetterTopic| {
@@ -359,7 +360,8 @@ async fn of_several_operators_at_once_one_replays() {
 async fn who_comes_while_somebody_replays_is_told_by_whom() {
     let Some(post) = Post::new().await else { return };
     for n in 0..101 {
-        post.write_dead_letter(&n.to_string(), "shop.order.created.v1", b"x").await;
+        post.write_dead_letter(&n.to_string(), "shop.order.created.v1", b"x")
+            .await;
     }
     let (first, second) = (post.open().await, post.open().await);
     let mut refusal = None;
@@ -513,7 +515,8 @@ async fn letters_that_fit_one_by_one_are_not_refused_together() {
     };
     for n in 0..50 {
         let id = n.to_string();
-        post.write_dead_letter(&id, "shop.order.created.v1", &[b'x'; 1_000]).await;
+        post.write_dead_letter(&id, "shop.order.created.v1", &[b'x'; 1_000])
+            .await;
     }
     let connection = post.connection.clone().property("batch.num.messages", "1000");
     let topic = DeadLetterTopic::open(&connection, &post.dlq).await.unwrap();
@@ -529,7 +532,8 @@ async fn of_letters_that_are_sent_together_the_one_that_is_too_large_is_named() 
     for n in 0..10 {
         let bytes = if n == 5 { 5_000 } else { 10 };
         let payload = vec![b'x'; bytes];
-        post.write_dead_letter(&n.to_string(), "shop.order.created.v1", &payload).await;
+        post.write_dead_letter(&n.to_string(), "shop.order.created.v1", &payload)
+            .await;
     }
     let topic = post.open().await;
     let error = topic.replay(&everything(), |_| {}).await.unwrap_err();

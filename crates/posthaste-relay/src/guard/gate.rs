@@ -78,7 +78,7 @@ impl LeaseCheck for Gate {
             return false;
         }
         let mut state = self.state();
-        if !self.lead.is_sure() {
+        if !self.lead.is_leader() {
             state.stopped = true;
             return false;
         }

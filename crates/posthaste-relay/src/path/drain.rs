@@ -70,7 +70,7 @@ async fn deliver_what_is_due(claimer: &mut Claimer<'_>) -> Result<(), DrainError
     let mut delivered_at_pause = None;
     loop {
         wait_for_room(claimer.engine).await;
-        if !lead.is_sure() {
+        if !lead.is_leader() {
             in_flight.wait_until(|load| load == Load::default()).await;
             return Err(DrainError::Superseded);
         }

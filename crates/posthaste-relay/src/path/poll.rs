@@ -46,7 +46,7 @@ pub(crate) async fn run(claimer: &mut Claimer<'_>, shutdown: CancellationToken) 
             without_claims(health, lead.wait()).await;
             let writable = without_claims(health, refusals.wait_for_room()).await;
             let trials = without_claims(health, circuit.wait_for_room()).await;
-            if lead.is_sure() {
+            if lead.is_leader() {
                 return trials.into_iter().chain(writable).min();
             }
         }

@@ -16,7 +16,7 @@ use crate::upkeep::retry_logger::RetryLogger;
 pub(crate) async fn keep(engine: Arc<Engine>, lease: Duration, stop: CancellationToken) {
     let mut retry_logger = RetryLogger::new("asking for the lead", &engine.health);
     loop {
-        // Not cut short by the end: a lead that is granted after the farewell would keep everybody waiting.
+        // Not cut short by the end: a lead that is granted after the deregistration would keep the others waiting.
         let wait = match ask_once(&engine, lease).await {
             Ok(wait) => {
                 retry_logger.recovered();

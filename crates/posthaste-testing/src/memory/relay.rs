@@ -9,8 +9,8 @@ use posthaste_core::integrity::StoredHash;
 use posthaste_core::lifecycle::{Lease, Settlement, State};
 use posthaste_core::store::{
     BusyRow, Claim, ClaimRequest, ClaimedMessage, ExtendRequest, Extended, LeadRequest, Leadership, Migration,
-    OutboxStats, ProducerStore, RecoverRequest, Recovered, RelayBeat, RelayRecord, RelayRegistry, SchemaStore, Scope,
-    Settled, StoreRequirements, WorkerId,
+    OutboxStats, ProducerStore, RecoverRequest, Recovered, RelayHeartbeat, RelayRecord, RelayRegistry, SchemaStore,
+    Scope, Settled, StoreRequirements, WorkerId,
 };
 use posthaste_core::wake::Listener;
 use posthaste_core::{EnqueueError, Enqueued, Message, MessageId, OutboxOptions, RelayStore, StoreError};
@@ -203,17 +203,17 @@ impl RelayStore for MemoryStore {
 
 #[async_trait]
 impl RelayRegistry for MemoryStore {
-    async fn heartbeat(&self, beat: &RelayBeat) -> Result<(), StoreError> {
-        self.shared.rows().beat(beat, self.clock.now());
+    async fn heartbeat(&self, heartbeat: &RelayHeartbeat) -> Result<(), StoreError> {
+        self.shared.rows().heartbeat(heartbeat, self.clock.now());
         Ok(())
     }
 
     async fn elect_leader(&self, request: &LeadRequest) -> Result<Leadership, StoreError> {
-        Ok(self.shared.rows().lead(request, self.clock.now()))
+        Ok(self.shared.rows().elect_leader(request, self.clock.now()))
     }
 
     async fn deregister(&self, worker: WorkerId) -> Result<(), StoreError> {
-        self.shared.rows().leave(worker);
+        self.shared.rows().deregister(worker);
         Ok(())
     }
 

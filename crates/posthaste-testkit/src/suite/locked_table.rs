@@ -130,7 +130,7 @@ pub async fn a_relay_that_stops_has_its_verdicts_written_if_the_lock_goes_in_tim
 pub async fn a_relay_that_stops_says_that_it_was_the_database_that_did_not_answer<B: Backend>(b: &B) {
     let locked = Locked::new(b, SECOND).await;
     locked.shutdown.cancel();
-    // A claim that was under way, the grace, and the farewell. Nothing else would end it: the lock is still there.
+    // A claim that was under way, the grace, and the deregistration. Nothing else would end it: the lock is still there.
     let report = soon(locked.relay).await.expect("the relay does not panic");
     b.rollback(locked.tx).await;
     assert_eq!((report.busy + report.unsettled, report.abandoned), (20, 0));

@@ -48,7 +48,7 @@ Examples:
 
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Relays that were not heard for so long are not alive: three of their beats.
+/// Relays that were not heard for so long are not alive: three of their heartbeats.
 const SILENCE: f64 = 15.0;
 
 #[derive(Debug, Serialize)]
