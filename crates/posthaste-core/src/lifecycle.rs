@@ -1,4 +1,4 @@
-//! The life of an outbox row, as one pure state machine.
+//! The life cycle of an outbox row, as one pure state machine.
 //!
 //! ```text
 //!            claim                    delivered
@@ -38,7 +38,7 @@ pub enum State {
 }
 
 impl State {
-    /// All states in the order of a row's life.
+    /// All states in the order of a row's life cycle.
     pub const ALL: [Self; 4] = [Self::Pending, Self::Processing, Self::Delivered, Self::Dead];
 
     /// The word for it in Posthaste's own tables, and in output.
@@ -204,9 +204,9 @@ pub fn decide(outcome: Outcome, attempts: u32, policy: &RetryPolicy, away: Optio
     }
 }
 
-/// What a row remembers of its life.
+/// The model of a row: what the state machine remembers of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Life {
+pub struct RowModel {
     /// Where it stands.
     pub state: State,
     /// How often it was claimed, less the claims that were released.
@@ -240,7 +240,7 @@ pub struct Refused {
     pub from: State,
 }
 
-impl Life {
+impl RowModel {
     /// A new row; `not_before` delays its first attempt.
     pub fn begin(now: DateTime<Utc>, not_before: Option<DateTime<Utc>>) -> Self {
         Self {

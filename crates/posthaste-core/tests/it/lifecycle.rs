@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use posthaste_core::lifecycle::{Lease, LeaseToken, Life, State, Verdict, decide};
+use posthaste_core::lifecycle::{Lease, LeaseToken, RowModel, State, Verdict, decide};
 use posthaste_core::publisher::{ErrorKind, ErrorScope, Outcome, PublishError};
 use posthaste_core::retry::{Backoff, RetryPolicy};
 use proptest::prelude::*;
@@ -61,7 +61,7 @@ proptest! {
     #[test]
     fn no_sequence_of_steps_breaks_a_row(steps in prop::collection::vec(step(), 0..60)) {
         let mut now = DateTime::<Utc>::UNIX_EPOCH;
-        let mut row = Life::begin(now, None);
+        let mut row = RowModel::begin(now, None);
         let mut stale: Vec<LeaseToken> = vec![LeaseToken::new()];
         for step in steps {
             let before = row.clone();

@@ -42,7 +42,7 @@ impl AdminStore for MemoryStore {
             let Some(row) = rows.outbox.get_mut(&sequence) else {
                 continue;
             };
-            if row.life.replay(now).is_ok() {
+            if row.model.replay(now).is_ok() {
                 replayed.push(row.message.id);
             }
         }
@@ -66,7 +66,7 @@ impl AdminStore for MemoryStore {
         let now = self.clock.now();
         let rows = self.shared.rows();
         let is_old =
-            |row: &Row| row.life.state == State::Delivered && row.delivered_at.is_some_and(|at| at < now - keep);
+            |row: &Row| row.model.state == State::Delivered && row.delivered_at.is_some_and(|at| at < now - keep);
         let old = rows.outbox.values().filter(|row| is_old(row)).count();
         let is_free = |dedupe: &Dedupe| dedupe.until <= now && rows.row(dedupe.id).is_none_or(|(_, row)| is_old(row));
         let free = rows.dedupe.values().filter(|dedupe| is_free(dedupe)).count();
@@ -104,7 +104,7 @@ fn free(rows: &Rows, wanted: Vec<i64>) -> Result<Vec<i64>, StoreError> {
 fn dead(rows: &Rows, filter: &Filter, limit: u32) -> Vec<i64> {
     rows.outbox
         .iter()
-        .filter(|(_, row)| row.life.state == State::Dead && matches(filter, row))
+        .filter(|(_, row)| row.model.state == State::Dead && matches(filter, row))
         .map(|(sequence, _)| *sequence)
         .take(limit as usize)
         .collect()
@@ -114,7 +114,7 @@ fn matches(filter: &Filter, row: &Row) -> bool {
     let message = &row.message;
     let is = |wanted: &Option<String>, value: &Option<String>| wanted.is_none() || wanted == value;
     is(&filter.namespace, &message.namespace)
-        && filter.state.is_none_or(|state| state == row.life.state)
+        && filter.state.is_none_or(|state| state == row.model.state)
         && filter.topic.as_ref().is_none_or(|topic| *topic == message.topic)
         && is(&filter.ordering_key, &message.ordering_key)
         && is(&filter.tenant, &message.tenant)

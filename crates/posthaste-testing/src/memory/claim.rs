@@ -40,13 +40,13 @@ fn choose(rows: &Rows, request: &ClaimRequest, now: DateTime<Utc>) -> (Vec<i64>,
     let free = |expired: bool| {
         rows.outbox
             .iter()
-            .filter(move |(_, row)| row.is_in(&request.scope) && row.life.is_expired(now) == expired)
-            .filter(|(_, row)| row.life.is_claimable(now, row.limit(request.max_attempts)))
+            .filter(move |(_, row)| row.is_in(&request.scope) && row.model.is_expired(now) == expired)
+            .filter(|(_, row)| row.model.is_claimable(now, row.limit(request.max_attempts)))
             .filter(|(_, row)| !request.left_out.contains(&row.message.id))
             .filter(|(_, row)| !rows.locked.contains(&row.message.id))
             .filter(|(sequence, row)| lanes.allow(**sequence, row))
     };
-    let risk = |row: &Row| reclaim_limit(row.life.attempts, row.limit(request.max_attempts), request.limit);
+    let risk = |row: &Row| reclaim_limit(row.model.attempts, row.limit(request.max_attempts), request.limit);
     // The most-tried row decides.
     match free(true).map(|(_, row)| risk(row)).min() {
         Some(limit) => (within(free(true), limit, request.max_bytes), true),
@@ -95,8 +95,8 @@ impl<'a> Lanes<'a> {
         let mut until = HashMap::new();
         for (&sequence, row) in &rows.outbox {
             let Some(lane) = lane(row) else { continue };
-            let live = row.life.state == State::Processing && !row.life.is_expired(now);
-            let stop = match row.life.state {
+            let live = row.model.state == State::Processing && !row.model.is_expired(now);
+            let stop = match row.model.state {
                 State::Pending | State::Processing if request.left_out.contains(&row.message.id) => {
                     Until::Before(sequence)
                 }
@@ -108,7 +108,7 @@ impl<'a> Lanes<'a> {
                 // Nobody can say what becomes of a row that somebody else has locked.
                 State::Pending | State::Processing if rows.locked.contains(&row.message.id) => Until::Before(sequence),
                 // A retry goes alone: if it fails again, nothing that follows it is touched.
-                State::Pending if row.life.is_waiting() => Until::Including(sequence),
+                State::Pending if row.model.is_waiting() => Until::Including(sequence),
                 State::Dead if blocks(row) => Until::Before(sequence),
                 _ => continue,
             };
@@ -119,8 +119,8 @@ impl<'a> Lanes<'a> {
         let mut heads: HashMap<Lane<'a>, bool> = HashMap::new();
         for (&sequence, row) in &rows.outbox {
             let Some(lane) = lane(row) else { continue };
-            if matches!(row.life.state, State::Pending | State::Processing) {
-                let expired = row.life.is_expired(now);
+            if matches!(row.model.state, State::Pending | State::Processing) {
+                let expired = row.model.is_expired(now);
                 if *heads.entry(lane).or_insert(expired) != expired {
                     until
                         .entry(lane)

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use posthaste_core::enqueue::{NewRow, Prepared};
-use posthaste_core::lifecycle::Life;
+use posthaste_core::lifecycle::RowModel;
 use posthaste_core::{EnqueueError, Enqueued, IntoMessage, Mark, Message, MessageId, OutboxOptions};
 use tokio::sync::OwnedMutexGuard;
 
@@ -121,7 +121,7 @@ impl MemoryConnection {
             },
             namespace: new.namespace.clone(),
             hash: new.hash,
-            life: Life::begin(now, new.message.not_before),
+            model: RowModel::begin(now, new.message.not_before),
             locked_by: None,
             locked_at: None,
             version: 0,
