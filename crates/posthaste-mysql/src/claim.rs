@@ -11,8 +11,8 @@ use sqlx::{Connection, MySqlConnection, Row};
 
 use crate::error::{ClaimsLocked, number, of_table};
 use crate::inbox_store::DUPLICATE;
-use crate::look::Look;
 use crate::rows::{ByRole, id, ids, millis};
+use crate::scan_window::ScanWindow;
 use crate::session::Session;
 use crate::statement::Value;
 use crate::statements::Needed;
@@ -130,27 +130,27 @@ impl MySqlStore {
         let ordered = request.ordering != KeyOrdering::None;
         // Others may be faster with what they find too, unless they have to wait for their turn.
         let mut wanted = if ordered { limit } else { limit.saturating_mul(4) };
-        let mut look = Look::first(request, wanted);
+        let mut window = ScanWindow::first(request, wanted);
         let mut rounds = 0;
         loop {
-            let found = self.find(conn, request, wanted, expired, left_out, &look).await?;
+            let found = self.find(conn, request, wanted, expired, left_out, &window).await?;
             if found.is_empty() {
                 let all_read =
-                    look.is_deep_enough() || self.open_rows(conn, &request.scope, look.read).await? < look.read;
+                    window.is_deep_enough() || self.open_rows(conn, &request.scope, window.read).await? < window.read;
                 if expired {
                     // Pending rows before what vanished workers left may be more than were looked at. No lane is passed over
                     // here: its pending rows are what keeps back a later row of it.
                     if all_read {
                         return Ok(Vec::new());
                     }
-                    look.go_further();
+                    window.go_further();
                     continue;
                 }
-                let all_seen = !ordered || self.pass_over(conn, request, &mut look).await?;
+                let all_seen = !ordered || self.pass_over(conn, request, &mut window).await?;
                 if all_read && all_seen {
                     return Ok(Vec::new());
                 }
-                look.go_further();
+                window.go_further();
                 continue;
             }
             let chosen = self.lock(conn, request, &found, limit, expired).await?;
@@ -159,7 +159,7 @@ impl MySqlStore {
                 return Ok(chosen);
             }
             wanted = wanted.saturating_mul(4);
-            look.see_at_least(wanted);
+            window.see_at_least(wanted);
         }
     }
 
@@ -170,7 +170,7 @@ impl MySqlStore {
         limit: u32,
         expired: bool,
         left_out: &[MessageId],
-        look: &Look,
+        window: &ScanWindow,
     ) -> sqlx::Result<Vec<Found>> {
         let (ordered, dead_blocks, except) = match &request.ordering {
             KeyOrdering::None => (false, false, &[][..]),
@@ -181,13 +181,13 @@ impl MySqlStore {
             limit.into(),
             Value::flag(expired),
             Value::flag(ordered),
-            look.see.into(),
+            window.see.into(),
             Value::flag(dead_blocks || !except.is_empty()),
             Value::flag(dead_blocks),
             topics(except),
-            look.read.into(),
-            Value::flag(look.passed_over.is_empty()),
-            look.lanes(),
+            window.read.into(),
+            Value::flag(window.passed_over.is_empty()),
+            window.lanes(),
             Value::ids(left_out, &self.map),
         ]);
         let rows = self.statements.common.find_claimable.fetch_all(conn, &values).await;
@@ -209,25 +209,25 @@ impl MySqlStore {
         &self,
         conn: &mut MySqlConnection,
         request: &ClaimRequest,
-        look: &mut Look,
+        window: &mut ScanWindow,
     ) -> sqlx::Result<bool> {
         let mut values = scope(&request.scope, 0);
         values.extend([
-            look.room().max(1).into(),
-            look.see.into(),
-            look.read.into(),
-            Value::flag(look.passed_over.is_empty()),
-            look.lanes(),
+            window.room().max(1).into(),
+            window.see.into(),
+            window.read.into(),
+            Value::flag(window.passed_over.is_empty()),
+            window.lanes(),
         ]);
         let mut seen = 0;
         for row in self.statements.common.find_lanes.fetch_all(conn, &values).await? {
             seen = row.try_get("seen")?;
             if let Some(key) = row.try_get("ordering_key")? {
-                look.pass_over(row.try_get("topic")?, key);
+                window.pass_over(row.try_get("topic")?, key);
             }
         }
         // Whoever may see as many rows as are read has seen them all.
-        Ok(seen < look.see || look.see >= look.read)
+        Ok(seen < window.see || window.see >= window.read)
     }
 
     async fn open_rows(&self, conn: &mut MySqlConnection, wanted: &Scope, most: i64) -> sqlx::Result<i64> {

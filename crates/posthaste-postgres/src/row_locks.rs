@@ -22,7 +22,7 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until};
 
 use crate::PostgresStore;
-use crate::claim::{Look, found, in_scope, max_bytes};
+use crate::claim::{ScanWindow, found, in_scope, max_bytes};
 use crate::error::{by_sqlstate, store_error};
 use crate::pooling;
 use crate::rows::{claimed, ids, millis};
@@ -178,14 +178,14 @@ impl PostgresStore {
             // Another claim in order is in flight; its keys cannot be told from others.
             return Ok(Vec::new());
         }
-        let mut look = Look::first(request);
+        let mut window = ScanWindow::first(request);
         loop {
             let query = in_scope(&statements.lock_in_order, &request.scope, request.max_attempts)
                 .bind(i64::from(request.limit))
                 .bind(max_bytes(request));
-            let rows = look.bind(query, &request.ordering).fetch_all(&mut *conn).await?;
-            let rows = found(rows, &mut look)?;
-            if !rows.is_empty() || look.saw_everything() {
+            let rows = window.bind(query, &request.ordering).fetch_all(&mut *conn).await?;
+            let rows = found(rows, &mut window)?;
+            if !rows.is_empty() || window.saw_everything() {
                 return Ok(rows);
             }
         }

@@ -17,8 +17,8 @@ use crate::statements::{Claims, InOrder, Split, Statement};
 use crate::taking::{Taking, is_refusal};
 use crate::{BEGIN, SqliteStore};
 
-/// How many open rows a claim in order looks at for each that is wanted, to begin with.
-const LOOK: u32 = 4;
+/// Pending rows in the first window of an ordered claim, for each row that is wanted; and how fast the window grows.
+const WINDOW_FACTOR: u32 = 4;
 
 /// What the probe found.
 struct Work {
@@ -160,7 +160,7 @@ impl SqliteStore {
             let query = self.claim_query(statement, request, limit);
             let query = match (wanted, ordered) {
                 (Wanted::Expired, _) => query.bind(ordered).bind(dead_blocks).bind(Json(except)),
-                (Wanted::Pending, true) => query.bind(dead_blocks).bind(Json(except)).bind(request.look_ahead),
+                (Wanted::Pending, true) => query.bind(dead_blocks).bind(Json(except)).bind(request.scan_limit),
                 (Wanted::Pending, false) => query,
             };
             query.bind(Json(left_out))
@@ -179,28 +179,28 @@ impl SqliteStore {
         limit: u32,
     ) -> sqlx::Result<Vec<SqliteRow>> {
         let (ordered, dead_blocks, except) = policy(&request.ordering);
-        let most = request.look_ahead.map_or(i64::MAX, i64::from).max(i64::from(limit));
-        let mut look = (i64::from(request.limit) * i64::from(LOOK)).min(most);
+        let most = request.scan_limit.map_or(i64::MAX, i64::from).max(i64::from(limit));
+        let mut window = (i64::from(request.limit) * i64::from(WINDOW_FACTOR)).min(most);
         loop {
             let claim = |statement: &Statement, left_out: Vec<MessageId>| {
                 self.claim_query(statement, request, limit)
                     .bind(ordered)
                     .bind(dead_blocks)
                     .bind(Json(except))
-                    .bind(look)
+                    .bind(window)
                     .bind(matches!(wanted, Wanted::Expired))
                     .bind(self.kept_until(Role::CreatedAt, Duration::ZERO))
                     .bind(Json(left_out))
             };
             let rows = taking.rows(self, conn, &claims.claim_in_order, claim).await?;
-            if !rows.is_empty() || look >= most || !self.are_more_open(claims, conn, request, look).await? {
+            if !rows.is_empty() || window >= most || !self.has_more_pending(claims, conn, request, window).await? {
                 return Ok(rows);
             }
-            look = look.saturating_mul(i64::from(LOOK)).min(most);
+            window = window.saturating_mul(i64::from(WINDOW_FACTOR)).min(most);
         }
     }
 
-    async fn are_more_open(
+    async fn has_more_pending(
         &self,
         claims: &InOrder,
         conn: &mut SqliteConnection,

@@ -69,7 +69,7 @@ fn request(limit: u32) -> ClaimRequest {
         token: LeaseToken::new(),
         limit,
         max_bytes: 1 << 20,
-        look_ahead: None,
+        scan_limit: None,
         lease: MINUTE * 5,
         max_attempts: 4,
         ordering: KeyOrdering::PerKey {

@@ -220,7 +220,7 @@ async fn a_claim_locks_what_it_takes_and_nothing_else() {
         token: LeaseToken::new(),
         limit: 100,
         max_bytes: 1 << 20,
-        look_ahead: None,
+        scan_limit: None,
         lease: Duration::from_mins(5),
         max_attempts: 10,
         ordering: KeyOrdering::None,

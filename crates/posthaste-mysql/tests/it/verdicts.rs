@@ -72,7 +72,7 @@ fn request() -> ClaimRequest {
         token: LeaseToken::new(),
         limit: 100,
         max_bytes: 1 << 20,
-        look_ahead: None,
+        scan_limit: None,
         lease: Duration::from_mins(1),
         max_attempts: 3,
         ordering: KeyOrdering::None,

@@ -38,7 +38,7 @@ fn request() -> ClaimRequest {
         token: LeaseToken::new(),
         limit: 1_000,
         max_bytes: 1 << 20,
-        look_ahead: None,
+        scan_limit: None,
         lease: Duration::from_mins(5),
         max_attempts: 10,
         ordering: KeyOrdering::None,

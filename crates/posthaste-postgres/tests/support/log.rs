@@ -130,7 +130,7 @@ pub fn request(limit: u32) -> ClaimRequest {
         token: LeaseToken::new(),
         limit,
         max_bytes: u64::from(u32::MAX),
-        look_ahead: None,
+        scan_limit: None,
         lease: Duration::from_secs(30),
         max_attempts: 11,
         ordering: KeyOrdering::PerKey {

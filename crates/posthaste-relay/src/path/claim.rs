@@ -90,7 +90,7 @@ impl Claimer<'_> {
         let wanted = trials.map_or(config.batch_size, |trials| trials.min(config.batch_size));
         let room = config.max_in_flight_bytes - engine.in_flight.load().bytes.min(config.max_in_flight_bytes);
         let request = ClaimRequest {
-            look_ahead: scan_limit,
+            scan_limit,
             worker: engine.worker,
             token: LeaseToken::new(),
             limit: self.bypass.limit(wanted),

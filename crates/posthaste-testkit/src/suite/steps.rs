@@ -160,7 +160,7 @@ impl Worker {
                 token: LeaseToken::new(),
                 limit: 0,
                 max_bytes: u64::from(u32::MAX),
-                look_ahead: None,
+                scan_limit: None,
                 lease: LEASE,
                 max_attempts: 5,
                 ordering: KeyOrdering::PerKey {

@@ -358,7 +358,7 @@ async fn a_deep_backlog_of_waiting_keys_hides_nothing() {
         )
         .await;
     let request = ClaimRequest {
-        look_ahead: Some(100),
+        scan_limit: Some(100),
         ..request(10)
     };
     assert_eq!(claim(&place.store, &request).await.messages.len(), 1);

@@ -31,7 +31,7 @@ async fn a_claim_looks_further_when_all_that_it_saw_is_held_back() {
     let claim = foreign.store.claim(&two()).await.unwrap();
     assert_eq!(payloads(&claim), ["c"], "past ninety-eight rows of a key in flight");
     let shallow = ClaimRequest {
-        look_ahead: Some(50),
+        scan_limit: Some(50),
         ..two()
     };
     foreign

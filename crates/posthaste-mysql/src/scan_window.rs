@@ -1,39 +1,39 @@
-//! How far a claim looks for rows that it may take.
+//! How far a claim scans for rows that it may take.
 
 use posthaste_core::store::{ClaimRequest, KeyOrdering};
 
 use crate::statement::Value;
 
-/// How many pending rows are looked at first.
+/// Pending rows in the first window.
 const FIRST: u32 = 500;
 
-/// A look may go further than usual if it may see more rows than these, in all and for each row that is wanted.
+/// A scan may go further than usual if it may see more rows than these, in all and for each row that is wanted.
 const USUAL: u32 = 4_000;
 const USUAL_PER_ROW: u32 = 8;
 
-/// Such a look is rare, and meant to find what lies behind a large backlog. It reads so many rows for each one that it may
-/// see: most are of lanes that are passed over, which costs a fraction of what it costs to look at a row.
+/// Such a scan is rare, and meant to find what lies behind a large backlog. It reads so many rows for each one that it may
+/// see: most are of lanes that are passed over, which costs a fraction of what it costs to see a row.
 const READ_PER_ROW: i64 = 16;
 
 /// Most lanes that are passed over. Each row that is read is compared with them.
 const MAX_LANES: usize = 256;
 
-/// One look. A lane of which nothing can be taken, because it is in flight or its head waits, is passed over by the
+/// The window of one scan. A lane of which nothing can be taken, because it is in flight or its head waits, is passed over by the
 /// next one: so a key with a large backlog does not hide what lies behind.
 #[derive(Debug)]
-pub(crate) struct Look {
+pub(crate) struct ScanWindow {
     /// So many pending rows are read, in order.
     pub(crate) read: i64,
-    /// So many of these, at most, are looked at.
+    /// So many of these, at most, are seen.
     pub(crate) see: i64,
     /// Topic and key of lanes that are passed over.
     pub(crate) passed_over: Vec<(String, String)>,
-    /// No look reads more.
+    /// No window is larger.
     most: Option<i64>,
 }
 
-impl Look {
-    /// The first look for so many rows.
+impl ScanWindow {
+    /// The first window for so many rows.
     pub(crate) fn first(request: &ClaimRequest, wanted: u32) -> Self {
         let see = i64::from(wanted.max(FIRST));
         let ordered = request.ordering != KeyOrdering::None;
@@ -45,16 +45,16 @@ impl Look {
             read: see,
             see,
             passed_over: Vec::new(),
-            most: request.look_ahead.filter(|_| ordered).map(most),
+            most: request.scan_limit.filter(|_| ordered).map(most),
         }
     }
 
-    /// Whether the next look would go further than is allowed.
+    /// Whether the next window would be larger than is allowed.
     pub(crate) fn is_deep_enough(&self) -> bool {
         self.most.is_some_and(|most| self.read >= most)
     }
 
-    /// Reads more rows, and far more where lanes are passed over: of these at first few are looked at.
+    /// Reads more rows, and far more where lanes are passed over: of these at first few are seen.
     pub(crate) fn go_further(&mut self) {
         let (read, see) = match self.passed_over.len() {
             0 | MAX_LANES.. => (4, 4),
@@ -101,13 +101,13 @@ mod tests {
 
     use super::*;
 
-    fn request(look_ahead: Option<u32>) -> ClaimRequest {
+    fn request(scan_limit: Option<u32>) -> ClaimRequest {
         ClaimRequest {
             worker: WorkerId::new(),
             token: LeaseToken::new(),
             limit: 100,
             max_bytes: 1 << 20,
-            look_ahead,
+            scan_limit,
             lease: Duration::from_mins(1),
             max_attempts: 3,
             ordering: KeyOrdering::PerKey {
@@ -120,18 +120,18 @@ mod tests {
     }
 
     #[test]
-    fn a_look_ahead_is_an_upper_bound() {
-        let mut look = Look::first(&request(Some(4_000)), 100);
+    fn a_scan_limit_is_an_upper_bound() {
+        let mut window = ScanWindow::first(&request(Some(4_000)), 100);
         let mut read = Vec::new();
-        while !look.is_deep_enough() {
-            look.go_further();
-            read.push(look.read);
+        while !window.is_deep_enough() {
+            window.go_further();
+            read.push(window.read);
         }
         assert_eq!(read, [2_000, 4_000]);
-        assert!(Look::first(&request(Some(100)), 100).is_deep_enough());
-        assert!(!Look::first(&request(None), 100).is_deep_enough());
+        assert!(ScanWindow::first(&request(Some(100)), 100).is_deep_enough());
+        assert!(!ScanWindow::first(&request(None), 100).is_deep_enough());
 
-        let mut rare = Look::first(&request(Some(8_000)), 100);
+        let mut rare = ScanWindow::first(&request(Some(8_000)), 100);
         rare.pass_over("t".into(), "hot".into());
         for _ in 0..3 {
             rare.go_further();
@@ -142,15 +142,15 @@ mod tests {
 
     #[test]
     fn lanes_are_passed_over_while_there_is_room() {
-        let mut look = Look::first(&request(None), 100);
-        look.pass_over("t".into(), "hot".into());
-        look.go_further();
-        assert_eq!((look.read, look.see), (8_000, 1_000));
+        let mut window = ScanWindow::first(&request(None), 100);
+        window.pass_over("t".into(), "hot".into());
+        window.go_further();
+        assert_eq!((window.read, window.see), (8_000, 1_000));
         for n in 0..300 {
-            look.pass_over("t".into(), n.to_string());
+            window.pass_over("t".into(), n.to_string());
         }
-        assert_eq!((look.room(), look.passed_over.len()), (0, MAX_LANES));
-        look.go_further();
-        assert_eq!((look.read, look.see), (32_000, 4_000));
+        assert_eq!((window.room(), window.passed_over.len()), (0, MAX_LANES));
+        window.go_further();
+        assert_eq!((window.read, window.see), (32_000, 4_000));
     }
 }
