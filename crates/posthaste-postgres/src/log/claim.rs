@@ -11,9 +11,9 @@ use sqlx::postgres::PgRow;
 
 use super::Inner;
 use super::error::LogResult;
+use super::reader_lock::shared_session;
 use super::relay_store::say_refused;
 use super::rows::{failed, fresh, lane};
-use super::seat::shared_session;
 use super::session::{Retry, Session};
 
 /// A claim that finds only rows that have to wait reads on, but not for ever: the next claim goes on where it ended.

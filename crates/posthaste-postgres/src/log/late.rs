@@ -214,7 +214,7 @@ impl PostgresLogStore {
     /// How many rows of the log are looked for though their ids were closed; `None` if this store does not read.
     #[doc(hidden)]
     pub async fn closed_ids(&self) -> Option<u64> {
-        let seat = self.inner.seat.lock().await;
-        Some(seat.session()?.reader.closed.count())
+        let lock = self.inner.reader_lock.lock().await;
+        Some(lock.session()?.reader.closed.count())
     }
 }

@@ -15,9 +15,9 @@ mod handled;
 mod ids;
 mod known;
 mod late;
+mod reader_lock;
 mod relay_store;
 mod rows;
-mod seat;
 mod session;
 mod settle;
 mod statements;
@@ -39,7 +39,7 @@ use tokio::sync::Mutex;
 
 pub use enqueue::PostgresLogOutbox;
 pub use handled::PostgresHandled;
-use seat::ReaderLock;
+use reader_lock::ReaderLock;
 pub(crate) use statements::Statements;
 
 use crate::pooling::{self, Sessions};
@@ -173,7 +173,7 @@ struct Inner {
     table: String,
     /// The cursor's. Whoever has its lock reads the log, so that two cursors may have readers of their own.
     cursor_table: String,
-    seat: Mutex<ReaderLock>,
+    reader_lock: Mutex<ReaderLock>,
     /// Milliseconds by which the reader's clock is ahead of the process's.
     ahead: AtomicU64,
 }
@@ -237,7 +237,7 @@ impl PostgresLogStore {
             proof,
             table,
             cursor_table,
-            seat: Mutex::default(),
+            reader_lock: Mutex::default(),
             ahead: AtomicU64::default(),
             map,
         };
@@ -269,8 +269,8 @@ impl PostgresLogStore {
     /// How many ids the reader has passed over and not yet proved empty, and how many it has; `None` if this store does
     /// not read.
     pub async fn gaps(&self) -> Option<(u64, u64)> {
-        let seat = self.inner.seat.lock().await;
-        let gaps = seat.session()?.reader.gaps();
+        let lock = self.inner.reader_lock.lock().await;
+        let gaps = lock.session()?.reader.gaps();
         Some((gaps.open(), gaps.closed()))
     }
 }

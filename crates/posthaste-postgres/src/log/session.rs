@@ -9,13 +9,13 @@ use posthaste_sql::log::{Lane, LogReader, Rewrite};
 use sqlx::{Connection, PgConnection};
 
 use super::error::{LogError, LogResult};
-use super::seat::Link;
+use super::reader_lock::Link;
 use super::statements::Statements;
 
 /// At most so often the cursor is written while rows are in flight.
 const CURSOR_INTERVAL: Duration = Duration::from_millis(250);
 
-/// What the log's one reader has. Its memory outlives its connection: see [`super::seat`].
+/// What the log's one reader has. Its memory outlives its connection: see [`super::reader_lock`].
 #[derive(Debug)]
 pub(super) struct Session {
     /// None after the connection was lost.

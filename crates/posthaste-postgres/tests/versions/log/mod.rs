@@ -6,7 +6,7 @@ mod lanes;
 mod locked;
 mod order;
 mod plans;
-mod seat;
+mod reader_lock;
 mod statements;
 mod upkeep;
 

@@ -24,11 +24,11 @@ const END_OWN_TIMEOUT: Duration = Duration::from_secs(2);
 pub(super) enum ReaderLock {
     /// Not connected.
     #[default]
-    Away,
+    Disconnected,
     /// Connected; another one reads.
-    Waiting(Link),
+    Contending(Link),
     /// This one reads, or did until its connection was lost.
-    Taken(Box<Session>),
+    Held(Box<Session>),
 }
 
 /// A connection of the reader's own.
@@ -43,27 +43,27 @@ pub(super) struct Link {
 impl ReaderLock {
     pub(super) fn session(&self) -> Option<&Session> {
         match self {
-            Self::Taken(session) => Some(session),
-            Self::Away | Self::Waiting(_) => None,
+            Self::Held(session) => Some(session),
+            Self::Disconnected | Self::Contending(_) => None,
         }
     }
 
     pub(super) fn session_mut(&mut self) -> Option<&mut Session> {
         match self {
-            Self::Taken(session) => Some(session),
-            Self::Away | Self::Waiting(_) => None,
+            Self::Held(session) => Some(session),
+            Self::Disconnected | Self::Contending(_) => None,
         }
     }
 }
 
 impl Inner {
-    /// Takes the seat if it is free, or goes on in it. `None` while another one reads.
-    pub(super) async fn take_seat<'a>(
+    /// Takes the lock if it is free, or goes on with it. `None` while another one reads.
+    pub(super) async fn acquire_lock<'a>(
         &self,
-        seat: &'a mut ReaderLock,
+        lock: &'a mut ReaderLock,
         lease: Duration,
     ) -> LogResult<Option<&'a mut Session>> {
-        if let ReaderLock::Taken(session) = &mut *seat {
+        if let ReaderLock::Held(session) = &mut *lock {
             if std::mem::take(&mut session.in_use) {
                 session.link = None;
             }
@@ -73,53 +73,53 @@ impl Inner {
                 session.end_use(&limited);
             }
         }
-        if seat.session().is_none_or(|session| session.link.is_none()) {
-            self.lock_seat(seat, lease).await?;
+        if lock.session().is_none_or(|session| session.link.is_none()) {
+            self.lock_reader(lock, lease).await?;
         }
-        let mut session = seat.session_mut();
+        let mut session = lock.session_mut();
         if let Some(session) = &mut session {
             session.in_use = true;
         }
         Ok(session)
     }
 
-    /// Goes on in a seat that was taken before; it is not taken anew.
-    pub(super) async fn keep_seat<'a>(&self, seat: &'a mut ReaderLock) -> LogResult<Option<&'a mut Session>> {
-        match seat.session().map(|session| session.idle_limit) {
-            Some(lease) => self.take_seat(seat, lease).await,
+    /// Goes on with a lock that was taken before; it is not taken anew.
+    pub(super) async fn keep_lock<'a>(&self, lock: &'a mut ReaderLock) -> LogResult<Option<&'a mut Session>> {
+        match lock.session().map(|session| session.idle_limit) {
+            Some(lease) => self.acquire_lock(lock, lease).await,
             None => Ok(None),
         }
     }
 
-    async fn lock_seat(&self, seat: &mut ReaderLock, lease: Duration) -> LogResult<()> {
+    async fn lock_reader(&self, lock: &mut ReaderLock, lease: Duration) -> LogResult<()> {
         // Taken out, so that a call that is cut short leaves no half of it behind. The memory stays.
-        let waiting = match &mut *seat {
-            ReaderLock::Waiting(_) => match std::mem::take(seat) {
-                ReaderLock::Waiting(link) => Some(link),
-                ReaderLock::Away | ReaderLock::Taken(_) => None,
+        let waiting = match &mut *lock {
+            ReaderLock::Contending(_) => match std::mem::take(lock) {
+                ReaderLock::Contending(link) => Some(link),
+                ReaderLock::Disconnected | ReaderLock::Held(_) => None,
             },
-            ReaderLock::Away | ReaderLock::Taken(_) => None,
+            ReaderLock::Disconnected | ReaderLock::Held(_) => None,
         };
         let mut link = match waiting {
             Some(link) => link,
             None => self.connect(lease).await?,
         };
         let mut locked = self.try_lock(&mut link).await?;
-        if !locked && let Some(session) = seat.session() {
+        if !locked && let Some(session) = lock.session() {
             locked = self.end_own(&mut link, session.pid).await?;
         }
         if !locked {
-            if seat.session().is_some() {
+            if lock.session().is_some() {
                 tracing::warn!("another relay reads the log now; what this one had not stored comes again from there");
             }
-            *seat = ReaderLock::Waiting(link);
+            *lock = ReaderLock::Contending(link);
             return Ok(());
         }
         let stored = self.cursor_on(&mut link.connection).await?;
         let server: String = sqlx::query_scalar(self.statements.reading.server.sql())
             .fetch_one(&mut link.connection)
             .await?;
-        if let ReaderLock::Taken(session) = &mut *seat {
+        if let ReaderLock::Held(session) = &mut *lock {
             let ours = stored == session.stored || Some(stored) == session.storing;
             if ours && server == session.server {
                 tracing::info!(cursor = stored, "reading the log on a new connection");
@@ -133,7 +133,7 @@ impl Inner {
             );
         }
         let session = self.begin(link, stored, server, lease).await?;
-        *seat = ReaderLock::Taken(Box::new(session));
+        *lock = ReaderLock::Held(Box::new(session));
         Ok(())
     }
 
@@ -203,7 +203,7 @@ impl Inner {
     }
 
     /// A connection that the server ends if nothing is heard on it for a lease: a reader that is frozen or cut off must
-    /// not keep its seat. Whatever it handed to a publisher was leased for no longer, counted from earlier.
+    /// not keep its lock. Whatever it handed to a publisher was leased for no longer, counted from earlier.
     async fn connect(&self, lease: Duration) -> LogResult<Link> {
         let mut connection = self.pool.connect_options().connect().await?;
         let link = async {
@@ -281,7 +281,7 @@ impl Session {
         limit_idling(self.connection()?, lease).await
     }
 
-    /// Gives up the seat.
+    /// Gives up the lock.
     pub(super) async fn close(self) -> LogResult<()> {
         let Some(mut link) = self.link else { return Ok(()) };
         // The server notices the end of a connection a little later; the next reader need not wait for that.
