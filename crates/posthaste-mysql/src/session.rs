@@ -37,15 +37,15 @@ impl Session {
             .expect("it is there until the session is closed")
     }
 
-    /// Whether the lock was had within `patience`. It is held until the session is closed.
+    /// Whether the lock was had within `timeout`. It is held until the session is closed.
     pub(crate) async fn lock(
         &mut self,
         statements: &Statements,
         name: [Value; 3],
-        patience: Duration,
+        timeout: Duration,
     ) -> sqlx::Result<bool> {
         let mut wanted = name.to_vec();
-        wanted.push(Value::Number(i64::try_from(patience.as_secs()).ok()));
+        wanted.push(Value::Number(i64::try_from(timeout.as_secs()).ok()));
         let row = statements
             .common
             .lock_claims

@@ -56,12 +56,12 @@ impl PostgresStore {
 
     async fn claim_once(&self, request: &ClaimRequest, taking: Taking<'_>) -> sqlx::Result<Claim> {
         // The claim lock has the statement that takes it say how long the table itself is waited for.
-        let patience = if self.is_ordered(request) {
+        let lock_timeout = if self.is_ordered(request) {
             CLAIM_LOCK_TIMEOUT
         } else {
             LOCK_TIMEOUT
         };
-        let mut begin = format!("{BEGIN_CLAIM}; set local lock_timeout = '{patience}'");
+        let mut begin = format!("{BEGIN_CLAIM}; set local lock_timeout = '{lock_timeout}'");
         if self.statements.split.is_some() {
             begin = format!("{begin}; {PLAN_ONCE}");
         }

@@ -12,7 +12,7 @@ use rdkafka::{Offset, TopicPartitionList};
 use crate::support::{Background, Place, eventually};
 use crate::topics::{brokers, unique, with_kafka};
 
-const PATIENCE: Duration = Duration::from_mins(1);
+const TIMEOUT: Duration = Duration::from_mins(1);
 
 /// A topic, its dead-letter topic, and a place that knows them.
 struct Post {
@@ -75,7 +75,7 @@ impl Post {
                     .headers(headers),
             );
         }
-        self.producer.flush(PATIENCE).unwrap();
+        self.producer.flush(TIMEOUT).unwrap();
     }
 
     fn write(&self, record: BaseRecord<'_, [u8], [u8]>) {
@@ -96,7 +96,7 @@ impl Post {
         let mut stretch = TopicPartitionList::new();
         let mut expected = 0;
         for partition in 0..3 {
-            let (low, high) = consumer.fetch_watermarks(&self.topic, partition, PATIENCE).unwrap();
+            let (low, high) = consumer.fetch_watermarks(&self.topic, partition, TIMEOUT).unwrap();
             expected += usize::try_from(high - low).unwrap();
             stretch
                 .add_partition_offset(&self.topic, partition, Offset::Beginning)
@@ -119,7 +119,7 @@ impl Post {
             .create()
             .unwrap();
         eventually("some letters came back", || {
-            consumer.fetch_watermarks(&self.topic, 1, PATIENCE).unwrap().1 > count
+            consumer.fetch_watermarks(&self.topic, 1, TIMEOUT).unwrap().1 > count
         });
     }
 
@@ -143,7 +143,7 @@ fn letters_are_listed_and_shown() {
             .key(&[0xff, 1][..])
             .payload(&[0xff, 0, b'h', b'i'][..]),
     );
-    post.producer.flush(PATIENCE).unwrap();
+    post.producer.flush(TIMEOUT).unwrap();
     let (topic, dlq) = (post.topic.as_str(), post.dlq());
 
     let overview = post.dlq_command(&["list"]).success().stdout;

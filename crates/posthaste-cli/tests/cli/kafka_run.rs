@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 use crate::support::{Place, eventually, on_every_database};
 
-const PATIENCE: Duration = Duration::from_mins(1);
+const TIMEOUT: Duration = Duration::from_mins(1);
 
 fn without_kafka() -> bool {
     std::env::var("POSTHASTE_TEST_WITHOUT").is_ok_and(|list| list.split(',').any(|server| server == "kafka"))
@@ -69,7 +69,7 @@ fn records(brokers: &str, topic: &str, count: usize) -> Vec<(String, Option<Stri
     let mut assignment = TopicPartitionList::new();
     assignment.add_partition_offset(topic, 0, Offset::Beginning).unwrap();
     consumer.assign(&assignment).unwrap();
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
     let mut found = Vec::new();
     while found.len() < count {

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use uuid::Uuid;
 
 /// Long enough for a busy machine; a test that needs it all has failed anyway.
-const PATIENCE: Duration = Duration::from_secs(90);
+const TIMEOUT: Duration = Duration::from_secs(90);
 
 const COMMAND: &str = env!("CARGO_BIN_EXE_posthaste");
 
@@ -322,7 +322,7 @@ impl Drop for Background {
 /// Waits until something holds.
 #[track_caller]
 pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while !holds() {
         assert!(Instant::now() < deadline, "never: {what}");
         std::thread::sleep(Duration::from_millis(20));

@@ -20,7 +20,7 @@ use crate::sink::Sink;
 use crate::tables::{Store, Tables};
 
 /// Long enough for a busy machine; a test that needs it all has failed anyway.
-const PATIENCE: Duration = Duration::from_mins(2);
+const TIMEOUT: Duration = Duration::from_mins(2);
 
 pub struct World {
     tables: Tables,
@@ -279,7 +279,7 @@ impl World {
 
     /// Waits for a condition, and fails with the relays' log if it does not come.
     pub async fn wait_for(&self, what: &str, condition: impl AsyncFn() -> bool) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while !condition().await {
             if Instant::now() > deadline {
                 let stats = self.store.stats().await;

@@ -385,12 +385,12 @@ async fn a_call_that_is_abandoned_leaves_no_transaction_on_its_connection() {
         ..request()
     };
     for step in 0..300_u64 {
-        let patience = Duration::from_micros(step * 10);
-        let _ = tokio::time::timeout(patience, store.claim(&unordered)).await;
-        let _ = tokio::time::timeout(patience, store.purge(Duration::from_hours(1), 1)).await;
+        let after = Duration::from_micros(step * 10);
+        let _ = tokio::time::timeout(after, store.claim(&unordered)).await;
+        let _ = tokio::time::timeout(after, store.purge(Duration::from_hours(1), 1)).await;
         let in_transaction = "set transaction isolation level read committed";
         let clean = store.pool().execute(in_transaction).await;
-        clean.unwrap_or_else(|error| panic!("after {patience:?}: {error}"));
+        clean.unwrap_or_else(|error| panic!("after {after:?}: {error}"));
     }
 }
 

@@ -12,27 +12,27 @@ use sqlx::{AssertSqlSafe, Executor, PgPool, Postgres, Transaction};
 
 /// An outbox in Posthaste's own tables, whose fresh and waiting rows are claimed by indexes of their own, or as those of
 /// any table with leases are.
-pub struct Pg<const SPLIT: bool, W = Directly> {
+pub struct Pg<const SPLIT: bool, R = Directly> {
     store: PostgresStore,
     schema: String,
-    way: PhantomData<W>,
+    route: PhantomData<R>,
 }
 
-/// The way to the server.
-pub trait Way: Send + Sync + 'static {
+/// The route to the server.
+pub trait Route: Send + Sync + 'static {
     fn pool(connections: u32) -> impl Future<Output = PgPool> + Send;
 }
 
 /// With nothing in between.
 pub struct Directly;
 
-impl Way for Directly {
+impl Route for Directly {
     async fn pool(connections: u32) -> PgPool {
         super::pool(connections).await
     }
 }
 
-impl<const SPLIT: bool, W: Way> Pg<SPLIT, W> {
+impl<const SPLIT: bool, R: Route> Pg<SPLIT, R> {
     /// Runs statements with the schema's name put in.
     async fn run(&self, sql: &str) {
         let sql = sql.replace("{schema}", &self.schema);
@@ -44,7 +44,7 @@ impl<const SPLIT: bool, W: Way> Pg<SPLIT, W> {
     }
 }
 
-impl<const SPLIT: bool, W: Way> Backend for Pg<SPLIT, W> {
+impl<const SPLIT: bool, R: Route> Backend for Pg<SPLIT, R> {
     type Store = PostgresStore;
     type Tx = Transaction<'static, Postgres>;
 
@@ -54,12 +54,12 @@ impl<const SPLIT: bool, W: Way> Backend for Pg<SPLIT, W> {
         if !SPLIT {
             map = map.without_split_index();
         }
-        let store = PostgresStore::with_map(W::pool(8).await, map).unwrap();
+        let store = PostgresStore::with_map(R::pool(8).await, map).unwrap();
         store.migrate().await.expect("migrations apply");
         let backend = Self {
             store,
             schema,
-            way: PhantomData,
+            route: PhantomData,
         };
         backend.run("create table {schema}.business (key text not null)").await;
         backend

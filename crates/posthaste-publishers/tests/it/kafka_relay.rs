@@ -32,7 +32,7 @@ async fn enqueue(store: &SqliteStore, topic: &Topic) {
 }
 
 async fn until(store: &SqliteStore, what: &str, holds: impl Fn(u64, u64) -> bool) {
-    let deadline = Instant::now() + kafka::PATIENCE;
+    let deadline = Instant::now() + kafka::TIMEOUT;
     loop {
         let stats = store.stats("default").await.unwrap();
         let (open, dead) = (stats.pending + stats.processing, stats.dead);

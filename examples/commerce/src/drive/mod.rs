@@ -40,7 +40,7 @@ pub struct Drive {
 }
 
 /// How long the shop may take to catch up once all is well again.
-const PATIENCE: Duration = Duration::from_mins(3);
+const TIMEOUT: Duration = Duration::from_mins(3);
 
 impl Drive {
     pub async fn run(self) -> anyhow::Result<ExitCode> {
@@ -70,7 +70,7 @@ impl Drive {
         let requests = shopping.stop().await;
 
         bar.set_message("waiting until everything is counted");
-        let books = reconcile::wait(&pool, fleet.api(), &servers.kafka.bootstrap(), PATIENCE).await?;
+        let books = reconcile::wait(&pool, fleet.api(), &servers.kafka.bootstrap(), TIMEOUT).await?;
         fleet.stop().await;
         bar.finish_and_clear();
         println!("{requests} requests, {} processes killed\n{books}", fleet.kills());
