@@ -142,8 +142,8 @@ impl CircuitState {
     /// All states.
     pub const ALL: [Self; 3] = [Self::Closed, Self::HalfOpen, Self::Open];
 
-    /// The word for it in tables, logs and output.
-    pub fn word(self) -> &'static str {
+    /// Its name in tables, logs and output.
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Closed => "closed",
             Self::HalfOpen => "half-open",
@@ -151,9 +151,9 @@ impl CircuitState {
         }
     }
 
-    /// The state that has this word.
-    pub fn from_word(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|state| state.word() == word)
+    /// The state of this name.
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.as_str() == name)
     }
 }
 

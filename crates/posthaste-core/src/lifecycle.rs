@@ -41,8 +41,8 @@ impl State {
     /// All states in the order of a row's life cycle.
     pub const ALL: [Self; 4] = [Self::Pending, Self::Processing, Self::Delivered, Self::Dead];
 
-    /// The word for it in Posthaste's own tables, and in output.
-    pub fn word(self) -> &'static str {
+    /// Its label in Posthaste's own tables, and its name in output.
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Pending => "pending",
             Self::Processing => "processing",

@@ -72,7 +72,7 @@ impl MySqlStore {
             heartbeat.host.as_str().into(),
             heartbeat.pid.into(),
             heartbeat.version.as_str().into(),
-            heartbeat.circuit.word().into(),
+            heartbeat.circuit.as_str().into(),
             millis(heartbeat.circuit_lasted).into(),
             Value::Text(reason),
         ];
@@ -132,7 +132,7 @@ fn relay(row: &MySqlRow) -> sqlx::Result<RelayRecord> {
         started_at: row.try_get("started_at")?,
         seen_at: row.try_get("seen_at")?,
         silent_seconds: Duration::from_micros(silent.unsigned_abs()).as_secs_f64(),
-        circuit: CircuitState::from_word(&circuit)
+        circuit: CircuitState::parse(&circuit)
             .ok_or_else(|| undecodable("circuit", format!("`{circuit}` is not a state of a circuit")))?,
         circuit_since: row.try_get("circuit_since")?,
         circuit_reason: row.try_get("circuit_reason")?,

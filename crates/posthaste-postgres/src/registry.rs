@@ -59,7 +59,7 @@ impl PostgresStore {
             .bind(&heartbeat.host)
             .bind(i64::from(heartbeat.pid))
             .bind(&heartbeat.version)
-            .bind(heartbeat.circuit.word())
+            .bind(heartbeat.circuit.as_str())
             .bind(millis(heartbeat.circuit_lasted))
             .bind(
                 heartbeat
@@ -113,7 +113,7 @@ fn relay(row: &PgRow) -> sqlx::Result<RelayRecord> {
         started_at: row.try_get("started_at")?,
         seen_at: row.try_get("seen_at")?,
         silent_seconds: row.try_get("silent_seconds")?,
-        circuit: CircuitState::from_word(&circuit).ok_or_else(|| sqlx::Error::ColumnDecode {
+        circuit: CircuitState::parse(&circuit).ok_or_else(|| sqlx::Error::ColumnDecode {
             index: "circuit".to_owned(),
             source: format!("`{circuit}` is not a state of a circuit").into(),
         })?,

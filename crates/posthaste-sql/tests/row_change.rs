@@ -18,7 +18,7 @@ const MAX_ATTEMPTS: u32 = 1_000;
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Columns {
     status: State,
-    /// Rows between two attempts may have a word of their own.
+    /// Rows between two attempts may have a label of their own.
     waiting: bool,
     attempts: i64,
     created_at: DateTime<Utc>,

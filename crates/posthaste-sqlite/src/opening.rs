@@ -57,7 +57,7 @@ fn without_leases(map: &TableMap) -> String {
     format!(
         "the table says neither who has a row nor until when, and SQLite has no row locks that could stand in. Add \
          columns for that ({}), map them (locked_by = {{ column = \"locked_by\", kind = \"text\" }}, locked_until = \
-         {{ column = \"locked_until\", kind = \"epoch_ms\" }}{}), and give states.processing a word",
+         {{ column = \"locked_until\", kind = \"epoch_ms\" }}{}), and give states.processing a label",
         sql.join(" "),
         if map.has(Role::Attempts) {
             ""

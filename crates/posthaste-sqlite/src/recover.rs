@@ -67,8 +67,8 @@ impl SqliteStore {
             .await?;
         let (mut died, mut pending) = (Vec::new(), Vec::new());
         for row in rows {
-            let word: String = row.try_get("status")?;
-            let side = if self.map.state(&word) == Some(State::Dead) {
+            let label: String = row.try_get("status")?;
+            let side = if self.map.state(&label) == Some(State::Dead) {
                 &mut died
             } else {
                 &mut pending

@@ -60,7 +60,7 @@ impl SqliteStore {
             .bind(&heartbeat.host)
             .bind(i64::from(heartbeat.pid))
             .bind(&heartbeat.version)
-            .bind(heartbeat.circuit.word())
+            .bind(heartbeat.circuit.as_str())
             .bind(millis(heartbeat.circuit_lasted))
             .bind(
                 heartbeat
@@ -130,7 +130,7 @@ fn relay(row: &SqliteRow) -> sqlx::Result<RelayRecord> {
         started_at: time(row, "started_at")?,
         seen_at: time(row, "seen_at")?,
         silent_seconds: Duration::from_millis(u64::try_from(silent).unwrap_or(0)).as_secs_f64(),
-        circuit: CircuitState::from_word(&circuit)
+        circuit: CircuitState::parse(&circuit)
             .ok_or_else(|| undecodable("circuit", format!("`{circuit}` is not a state of a circuit")))?,
         circuit_since: time(row, "circuit_since")?,
         circuit_reason: row.try_get("circuit_reason")?,

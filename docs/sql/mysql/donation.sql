@@ -201,7 +201,7 @@ select (
 
 -- list
 -- Rows as an operator sees them.
---   $1 namespace  $2 whether rows in any state are wanted  $3 words of the state  $4 topic  $5 key  $6 tenant
+--   $1 namespace  $2 whether rows in any state are wanted  $3 labels of the state  $4 topic  $5 key  $6 tenant
 --   $7 whether rows of any id are wanted  $8 ids  $9 the row after which the list goes on  $10 limit
 select
     null as seq, cast(o.`id` as char) as id, o.`request_id` as event_id, null as namespace, null as topic, null as ordering_key, null as tenant, null as dedupe_key, o.`event_type` as event_type, null as source, null as aggregate_type, null as aggregate_id, null as content_type, cast(convert(o.`payload` using utf8mb4) as binary) as payload, null as headers, cast(convert(o.`content_hash` using utf8mb4) as binary) as content_hash, o.`max_retries` as max_attempts, o.`version` as version,

@@ -174,7 +174,7 @@ select (
 
 -- list
 -- Rows as an operator sees them.
---   $1 namespace  $2 whether rows in any state are wanted  $3 words of the state  $4 topic  $5 key  $6 tenant
+--   $1 namespace  $2 whether rows in any state are wanted  $3 labels of the state  $4 topic  $5 key  $6 tenant
 --   $7 whether rows of any id are wanted  $8 ids  $9 the row after which the list goes on  $10 limit
 select
     null as seq, cast(o.`id` as char) as id, null as event_id, null as namespace, null as topic, cast(o.`aggregate_id` as char) as ordering_key, null as tenant, null as dedupe_key, o.`event_type` as event_type, null as source, o.`aggregate_type` as aggregate_type, cast(o.`aggregate_id` as char) as aggregate_id, null as content_type, cast(convert(o.`payload` using utf8mb4) as binary) as payload, null as headers, null as content_hash, null as max_attempts, null as version,

@@ -227,7 +227,7 @@ select (
 
 -- list
 -- Rows as an operator sees them.
---   $1 namespace  $2 whether rows in any state are wanted  $3 words of the state  $4 topic  $5 key  $6 tenant
+--   $1 namespace  $2 whether rows in any state are wanted  $3 labels of the state  $4 topic  $5 key  $6 tenant
 --   $7 whether rows of any id are wanted  $8 ids  $9 the row after which the list goes on  $10 limit
 select
     o.`seq` as seq, cast(o.`id` as char) as id, null as event_id, o.`namespace` as namespace, o.`topic` as topic, o.`ordering_key` as ordering_key, o.`tenant` as tenant, o.`dedupe_key` as dedupe_key, o.`event_type` as event_type, o.`source` as source, o.`aggregate_type` as aggregate_type, o.`aggregate_id` as aggregate_id, o.`content_type` as content_type, o.`payload` as payload, cast(o.`headers` as char) as headers, o.`content_hash` as content_hash, null as max_attempts, null as version,

@@ -212,7 +212,7 @@ select (
 
 -- list
 -- Rows as an operator sees them.
---   $1 namespace  $2 whether rows in any state are wanted  $3 words of the state  $4 topic  $5 key  $6 tenant
+--   $1 namespace  $2 whether rows in any state are wanted  $3 labels of the state  $4 topic  $5 key  $6 tenant
 --   $7 whether rows of any id are wanted  $8 ids  $9 the row after which the list goes on  $10 limit
 select
     null as seq, cast(o.`id` as char) as id, null as event_id, o.`namespace` as namespace, o.`topic` as topic, null as ordering_key, cast(o.`tenant_id` as char) as tenant, o.`dedupe_key` as dedupe_key, null as event_type, null as source, null as aggregate_type, null as aggregate_id, null as content_type, cast(cast(o.`payload` as char) as binary) as payload, null as headers, null as content_hash, null as max_attempts, null as version,

@@ -136,7 +136,7 @@ select (
 
 -- list
 -- Rows as an operator sees them. Parameters are numbered as in find.sql, which takes ids.
---   ?1 namespace  ?2 words of the status  ?3 topic  ?4 ordering key  ?5 tenant  ?7 after the row with this id  ?8 limit
+--   ?1 namespace  ?2 labels of the status  ?3 topic  ?4 ordering key  ?5 tenant  ?7 after the row with this id  ?8 limit
 select
     "id" as order_0, null as seq, cast("id" as text) as id, cast("request_id" as text) as event_id, null as namespace, null as topic, null as ordering_key, null as tenant, null as dedupe_key, cast("event_type" as text) as event_type, null as source, null as aggregate_type, null as aggregate_id, null as content_type, cast("payload" as blob) as payload, null as headers, cast("content_hash" as blob) as content_hash,
     cast("retry_count" as integer) as attempts, cast("max_retries" as integer) as max_attempts, cast("version" as integer) as version,
@@ -155,7 +155,7 @@ limit ?8;
 
 -- find
 -- Rows as an operator sees them, by their ids: what list.sql does, driven by the index on ids.
---   ?1 namespace  ?2 words of the status  ?3 topic  ?4 ordering key  ?5 tenant  ?6 ids
+--   ?1 namespace  ?2 labels of the status  ?3 topic  ?4 ordering key  ?5 tenant  ?6 ids
 --   ?7 after the row with this id  ?8 limit
 select
     "id" as order_0, null as seq, cast("id" as text) as id, cast("request_id" as text) as event_id, null as namespace, null as topic, null as ordering_key, null as tenant, null as dedupe_key, cast("event_type" as text) as event_type, null as source, null as aggregate_type, null as aggregate_id, null as content_type, cast("payload" as blob) as payload, null as headers, cast("content_hash" as blob) as content_hash,

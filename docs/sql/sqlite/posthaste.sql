@@ -181,7 +181,7 @@ select (
 
 -- list
 -- Rows as an operator sees them. Parameters are numbered as in find.sql, which takes ids.
---   ?1 namespace  ?2 words of the status  ?3 topic  ?4 ordering key  ?5 tenant  ?7 after the row with this id  ?8 limit
+--   ?1 namespace  ?2 labels of the status  ?3 topic  ?4 ordering key  ?5 tenant  ?7 after the row with this id  ?8 limit
 select
     "seq" as order_0, cast("seq" as integer) as seq, cast("id" as text) as id, null as event_id, cast("namespace" as text) as namespace, cast("topic" as text) as topic, cast("ordering_key" as text) as ordering_key, cast("tenant" as text) as tenant, cast("dedupe_key" as text) as dedupe_key, cast("event_type" as text) as event_type, cast("source" as text) as source, cast("aggregate_type" as text) as aggregate_type, cast("aggregate_id" as text) as aggregate_id, cast("content_type" as text) as content_type, cast("payload" as blob) as payload, cast(iif(json_valid("headers", 8), json("headers"), "headers") as text) as headers, cast("content_hash" as blob) as content_hash,
     cast("attempts" as integer) as attempts, null as max_attempts, null as version,
@@ -204,7 +204,7 @@ limit ?8;
 
 -- find
 -- Rows as an operator sees them, by their ids: what list.sql does, driven by the index on ids.
---   ?1 namespace  ?2 words of the status  ?3 topic  ?4 ordering key  ?5 tenant  ?6 ids
+--   ?1 namespace  ?2 labels of the status  ?3 topic  ?4 ordering key  ?5 tenant  ?6 ids
 --   ?7 after the row with this id  ?8 limit
 select
     "seq" as order_0, cast("seq" as integer) as seq, cast("id" as text) as id, null as event_id, cast("namespace" as text) as namespace, cast("topic" as text) as topic, cast("ordering_key" as text) as ordering_key, cast("tenant" as text) as tenant, cast("dedupe_key" as text) as dedupe_key, cast("event_type" as text) as event_type, cast("source" as text) as source, cast("aggregate_type" as text) as aggregate_type, cast("aggregate_id" as text) as aggregate_id, cast("content_type" as text) as content_type, cast("payload" as blob) as payload, cast(iif(json_valid("headers", 8), json("headers"), "headers") as text) as headers, cast("content_hash" as blob) as content_hash,

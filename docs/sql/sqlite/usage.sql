@@ -150,7 +150,7 @@ select (
 
 -- list
 -- Rows as an operator sees them. Parameters are numbered as in find.sql, which takes ids.
---   ?1 namespace  ?2 words of the status  ?3 topic  ?4 ordering key  ?5 tenant  ?7 after the row with this id  ?8 limit
+--   ?1 namespace  ?2 labels of the status  ?3 topic  ?4 ordering key  ?5 tenant  ?7 after the row with this id  ?8 limit
 select
     "created_at" as order_0, "id" as order_1, null as seq, cast("id" as text) as id, null as event_id, cast("namespace" as text) as namespace, cast("topic" as text) as topic, null as ordering_key, cast("tenant_id" as text) as tenant, cast("dedupe_key" as text) as dedupe_key, null as event_type, null as source, null as aggregate_type, null as aggregate_id, null as content_type, cast(iif(json_valid("payload", 8), json("payload"), "payload") as blob) as payload, null as headers, null as content_hash,
     cast("attempts" as integer) as attempts, null as max_attempts, null as version,
@@ -172,7 +172,7 @@ limit ?8;
 
 -- find
 -- Rows as an operator sees them, by their ids: what list.sql does, driven by the index on ids.
---   ?1 namespace  ?2 words of the status  ?3 topic  ?4 ordering key  ?5 tenant  ?6 ids
+--   ?1 namespace  ?2 labels of the status  ?3 topic  ?4 ordering key  ?5 tenant  ?6 ids
 --   ?7 after the row with this id  ?8 limit
 select
     "created_at" as order_0, "id" as order_1, null as seq, cast("id" as text) as id, null as event_id, cast("namespace" as text) as namespace, cast("topic" as text) as topic, null as ordering_key, cast("tenant_id" as text) as tenant, cast("dedupe_key" as text) as dedupe_key, null as event_type, null as source, null as aggregate_type, null as aggregate_id, null as content_type, cast(iif(json_valid("payload", 8), json("payload"), "payload") as blob) as payload, null as headers, null as content_hash,

@@ -117,7 +117,7 @@ fn a_proposed_map_serves_every_command(table: Table) {
     assert!(proposal.contains("# To decide: "), "{proposal}");
     assert!(
         !proposal.contains("# a guess"),
-        "the constraint says the words: {proposal}"
+        "the constraint says the labels: {proposal}"
     );
     let checked = place.run(&["run", "--check"]).success().stdout;
     assert!(checked.contains("table map parcel-events fits"), "{checked}");

@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::{StoreError, WorkerId};
 use crate::breaker::CircuitState;
 
-/// A relay's word that it is there. For the eyes of operators; nothing depends on it.
+/// A relay's heartbeat: it is there. For the eyes of operators; nothing depends on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RelayHeartbeat {
     /// Which relay.

@@ -130,7 +130,7 @@ dead = "dead"
 }
 
 #[tokio::test]
-async fn words_are_read_from_constraints_enums_and_rows() {
+async fn labels_are_read_from_constraints_enums_and_rows() {
     if support::left_out("mariadb") {
         return;
     }

@@ -145,7 +145,7 @@ async fn proposals_for_known_tables_are_sound_and_fit() {
 }
 
 #[tokio::test]
-async fn words_are_read_from_constraints_enums_and_rows() {
+async fn labels_are_read_from_constraints_enums_and_rows() {
     let pool = place(
         "create type mood as enum ('NEW', 'SENT', 'FAILED');
          create table a (id uuid primary key, status varchar(20) check (status in ('NEW', 'SENT', 'DEAD')), mood mood);

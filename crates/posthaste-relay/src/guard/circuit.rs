@@ -195,15 +195,15 @@ impl Circuit {
                 "{percent:.0} % of the latest deliveries failed because the broker is unavailable"
             );
         }
-        let (from, word) = (from.word(), to.word());
+        let (from, name) = (from.as_str(), to.as_str());
         tracing::warn!(
             namespace = self.namespace,
             from,
-            to = word,
+            to = name,
             reason = cause,
-            "the circuit is {word}"
+            "the circuit is {name}"
         );
-        counter!("outbox_circuit_transition_count", "namespace" => self.namespace.clone(), "to" => word).increment(1);
+        counter!("outbox_circuit_transition_count", "namespace" => self.namespace.clone(), "to" => name).increment(1);
         self.show(to);
         state.since = Instant::now();
         match to {

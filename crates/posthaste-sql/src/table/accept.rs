@@ -154,7 +154,7 @@ impl TableMap {
             _ => true,
         };
         if !fits {
-            let kind = column.kind.word();
+            let kind = column.kind.as_str();
             return refuse(
                 role.name(),
                 format!(

@@ -213,13 +213,13 @@ impl Checker<'_> {
             let mut problem = format!(
                 "the column {name} is {}, which does not keep {}",
                 live.type_name,
-                column.kind.word()
+                column.kind.as_str()
             );
             match kinds {
                 [] if !live.values.is_empty() => problem += "; turn it into text with a check constraint",
                 [] => problem += "; map another column",
                 kinds => {
-                    let kinds: Vec<_> = kinds.iter().map(|kind| kind.word()).collect();
+                    let kinds: Vec<_> = kinds.iter().map(|kind| kind.as_str()).collect();
                     problem = format!("{problem}; say kind = \"{}\" in the map", kinds.join("\" or \""));
                 }
             }
@@ -274,7 +274,7 @@ impl Checker<'_> {
             (Role::LeaseToken, Kind::Text) => (TEXT_FENCE, "the proof of a claim"),
             (Role::ContentHash, Kind::Text) => (64, "a hash in hexadecimal digits"),
             (Role::ContentHash, Kind::Bytes) => (32, "a hash"),
-            (Role::Status, Kind::Text) => (self.longest_word(), "the longest word of [states]"),
+            (Role::Status, Kind::Text) => (self.longest_label(), "the longest label of [states]"),
             (Role::LastError, _) => (column.max?, "an error by the map's max"),
             (_, Kind::Uuid) if live.type_name != "uuid" => (UUID_TEXT, "a UUID"),
             (_, Kind::UuidBytes) => (16, "a UUID in bytes"),
@@ -283,22 +283,22 @@ impl Checker<'_> {
         (held < needed).then_some((needed, why))
     }
 
-    /// Words that a constraint of the column would refuse.
+    /// Labels that a constraint of the column would refuse.
     fn words_allowed(&mut self, column: &Column, live: &LiveColumn) {
         for state in ["pending", "waiting", "processing", "delivered", "dead"] {
-            let Some(word) = self.map.word(state).map(ToString::to_string) else {
+            let Some(label) = self.map.label(state).map(ToString::to_string) else {
                 continue;
             };
-            if !live.values.is_empty() && !live.values.contains(&word) {
+            if !live.values.is_empty() && !live.values.contains(&label) {
                 let allowed = live.values.join(", ");
-                // A list that has the word for new rows is a list of what is allowed; another constraint may mean anything.
+                // A list that has the label for new rows is a list of what is allowed; another constraint may mean anything.
                 let is_list = self
                     .map
-                    .word("pending")
-                    .is_some_and(|word| live.values.contains(&word.to_string()));
+                    .label("pending")
+                    .is_some_and(|label| live.values.contains(&label.to_string()));
                 let severity = if is_list { Severity::Error } else { Severity::Warning };
                 let problem = format!(
-                    "the column {} takes {allowed}, and `{word}` is none of them",
+                    "the column {} takes {allowed}, and `{label}` is none of them",
                     column.name
                 );
                 self.note(severity, format!("states.{state}"), problem, None);
@@ -306,12 +306,12 @@ impl Checker<'_> {
         }
     }
 
-    fn longest_word(&self) -> usize {
-        let words = ["pending", "waiting", "processing", "delivered", "dead"];
-        let lengths = words
+    fn longest_label(&self) -> usize {
+        let labels = ["pending", "waiting", "processing", "delivered", "dead"];
+        let lengths = labels
             .iter()
-            .filter_map(|state| self.map.word(state))
-            .map(|word| word.to_string().chars().count());
+            .filter_map(|state| self.map.label(state))
+            .map(|label| label.to_string().chars().count());
         lengths.max().unwrap_or_default()
     }
 

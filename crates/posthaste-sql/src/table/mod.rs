@@ -1,4 +1,4 @@
-//! Table maps: which tables and columns play which role, and which words the states have.
+//! Table maps: which tables and columns play which role, and which labels the states have.
 //!
 //! Stores take every name from a map. Posthaste's own schema is the map that ships as default; a table that somebody
 //! already has is another map, written as TOML (see [`mod@file`]), and may lack a role: statements mark the parts that need it
@@ -19,13 +19,13 @@ mod role;
 mod row;
 mod shipped;
 mod sql_row;
+mod state_label;
 mod strategy;
 mod support;
 #[cfg(test)]
 mod tests;
 mod topic;
 mod trial;
-mod word;
 
 use std::collections::BTreeMap;
 
@@ -48,9 +48,9 @@ pub use purpose::Table;
 pub use role::Role;
 pub use shipped::{BuiltinMap, SHIPPED};
 pub use sql_row::{Held, SqlRow};
+pub use state_label::StateLabel;
 pub use strategy::Strategy;
 pub use topic::TopicRule;
-pub use word::StateLabel;
 
 /// How rows live in a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -96,7 +96,7 @@ pub struct TableMap {
     tables: BTreeMap<Table, TableName>,
     columns: BTreeMap<Role, Column>,
     side_columns: BTreeMap<(Table, Role), Column>,
-    words: BTreeMap<&'static str, StateLabel>,
+    labels: BTreeMap<&'static str, StateLabel>,
     order: Vec<Role>,
     topic: TopicRule,
     constants: BTreeMap<Role, String>,
@@ -210,25 +210,25 @@ impl TableMap {
         &self.policy
     }
 
-    /// The table's word for a state, by its name in statements: a state, or `waiting` for rows between two tries.
-    pub fn word(&self, state: &str) -> Option<&StateLabel> {
-        self.words.get(state)
+    /// The table's label for a state, by its name in statements: a state, or `waiting` for rows between two tries.
+    pub fn label(&self, state: &str) -> Option<&StateLabel> {
+        self.labels.get(state)
     }
 
-    /// The words of rows that may be claimed.
-    pub fn open_words(&self) -> Vec<&StateLabel> {
-        let mut words: Vec<&StateLabel> = ["pending", "waiting"]
+    /// The labels of rows that may be claimed.
+    pub fn claimable_labels(&self) -> Vec<&StateLabel> {
+        let mut labels: Vec<&StateLabel> = ["pending", "waiting"]
             .iter()
-            .filter_map(|state| self.words.get(state))
+            .filter_map(|state| self.labels.get(state))
             .collect();
-        words.dedup();
-        words
+        labels.dedup();
+        labels
     }
 
-    /// The state that the table has this word for.
-    pub fn state(&self, word: &str) -> Option<State> {
-        let is = |state: &str| self.words.get(state).is_some_and(|w| w.is(word));
-        let state = State::ALL.into_iter().find(|state| is(state.word()));
+    /// The state that the table has this label for.
+    pub fn state(&self, label: &str) -> Option<State> {
+        let is = |state: &str| self.labels.get(state).is_some_and(|known| known.is(label));
+        let state = State::ALL.into_iter().find(|state| is(state.as_str()));
         state.or_else(|| is("waiting").then_some(State::Pending))
     }
 

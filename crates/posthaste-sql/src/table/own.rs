@@ -69,11 +69,11 @@ impl TableMap {
             };
             columns.insert(*role, column);
         }
-        let mut words: BTreeMap<_, _> = State::ALL
+        let mut labels: BTreeMap<_, _> = State::ALL
             .into_iter()
-            .map(|state| (state.word(), StateLabel::Text(state.word().to_owned())))
+            .map(|state| (state.as_str(), StateLabel::Text(state.as_str().to_owned())))
             .collect();
-        words.insert("waiting", StateLabel::Text(State::Pending.word().to_owned()));
+        labels.insert("waiting", StateLabel::Text(State::Pending.as_str().to_owned()));
         Ok(Self {
             name: "posthaste".to_owned(),
             layout: Layout::Queue,
@@ -81,7 +81,7 @@ impl TableMap {
             tables,
             columns,
             side_columns: BTreeMap::new(),
-            words,
+            labels,
             order: vec![Role::Seq],
             topic: TopicRule::Column,
             constants: BTreeMap::new(),

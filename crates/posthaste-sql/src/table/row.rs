@@ -65,9 +65,9 @@ impl TableMap {
     /// The driver's, also if the row is in a state that the table map does not name.
     pub fn record<R: SqlRow>(&self, row: &R) -> Result<Record, R::Error> {
         let mut columns = Columns::of(row, self);
-        let word = columns.text(Role::Status)?.unwrap_or_default();
-        let unknown = || R::undecodable(Role::Status, format!("`{word}` is not a state of this table map"));
-        let state = self.state(&word).ok_or_else(unknown)?;
+        let label = columns.text(Role::Status)?.unwrap_or_default();
+        let unknown = || R::undecodable(Role::Status, format!("`{label}` is not a state of this table map"));
+        let state = self.state(&label).ok_or_else(unknown)?;
         let message = columns.message()?;
         let created_at = columns.created_at()?;
         let locked_by = columns.text(Role::LockedBy)?;

@@ -120,7 +120,7 @@ const REFUSALS: &[(&str, &str, &str, &str)] = &[
     ("\"my id\"", "\"a\\nb\"", "columns.id", "control character"),
     ("pending = 0", "open = 0", "states.open", "the states are pending"),
     ("pending = 0", "pending = 1", "states.processing", "already"),
-    ("dead = 3", "", "states.dead", "say which word"),
+    ("dead = 3", "", "states.dead", "say which label"),
     (
         "locked_until = ",
         "locked_at = 1\nlocked_until = ",

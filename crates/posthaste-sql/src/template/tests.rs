@@ -14,7 +14,7 @@ impl Dialect for Echo {
     }
 
     fn read(&self, column: &str, kind: Kind, form: Form, _: &str) -> String {
-        format!("{form:?}({column} {})", kind.word())
+        format!("{form:?}({column} {})", kind.as_str())
     }
 
     fn missing(&self, _: Form) -> &'static str {
@@ -22,7 +22,7 @@ impl Dialect for Echo {
     }
 
     fn keep_time(&self, moment: &str, kind: Kind, _: &str) -> String {
-        format!("keep({moment} {})", kind.word())
+        format!("keep({moment} {})", kind.as_str())
     }
 
     fn part(&self, name: &str) -> Option<&'static str> {
@@ -30,7 +30,7 @@ impl Dialect for Echo {
     }
 
     fn type_name(&self, kind: Kind) -> &'static str {
-        kind.word()
+        kind.as_str()
     }
 }
 

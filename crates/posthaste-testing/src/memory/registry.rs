@@ -5,7 +5,7 @@ use posthaste_core::store::{FORGOTTEN_AFTER, LeadRequest, Leadership, RelayHeart
 
 use super::rows::Rows;
 
-/// A relay's last word.
+/// A relay's last heartbeat.
 #[derive(Clone, Debug)]
 pub(super) struct Heard {
     heartbeat: RelayHeartbeat,

@@ -11,7 +11,7 @@ use super::steps::{MINUTE, SECOND, Worker, enqueue_new, plain, record, records, 
 use crate::RecordingPublisher;
 use crate::backend::Backend;
 
-/// A row whose word no state has is none of ours: it is neither shown nor claimed, and hides nothing.
+/// A row whose label no state has is none of ours: it is neither shown nor claimed, and hides nothing.
 pub async fn a_row_with_a_word_that_the_map_does_not_know_is_left_out<B: Backend>(b: &B) {
     let ids = enqueue_new(b, (0..3).map(|n| plain(&n.to_string()))).await;
     b.write(ids[1], Role::Status, Some("theirs")).await;
@@ -32,7 +32,7 @@ pub async fn a_row_that_does_not_say_when_it_was_made_is_new<B: Backend>(b: &B) 
     }
 }
 
-/// Its claim wrote nothing, so what is given back is as it was, in the table's own words too.
+/// Its claim wrote nothing, so what is given back is as it was, with the table's own labels too.
 ///
 /// Proves B9.
 pub async fn a_row_that_was_locked_and_is_given_back_keeps_its_word<B: Backend>(b: &B) {
@@ -56,8 +56,8 @@ pub async fn a_postponed_row_has_the_word_of_one_that_waits<B: Backend>(b: &B) {
         error: "nobody answers".into(),
     };
     Worker::new().claim(b, 1).await.settle(b, postponed).await;
-    let words = (b.read(ids[0], Role::Status).await, b.read(ids[1], Role::Status).await);
-    assert_eq!(words.0, words.1);
+    let labels = (b.read(ids[0], Role::Status).await, b.read(ids[1], Role::Status).await);
+    assert_eq!(labels.0, labels.1);
 }
 
 /// Proves B8.

@@ -246,7 +246,7 @@ async fn account_for(
         match store.show(id).await? {
             None => reasons.push(format!("there is no message {id}")),
             Some(record) if record.state != State::Dead => {
-                reasons.push(format!("message {id} is not dead: it is {}", record.state.word()));
+                reasons.push(format!("message {id} is not dead: it is {}", record.state.as_str()));
             }
             Some(_) if limit_reached => {}
             Some(record) => reasons.push(format!(

@@ -13,7 +13,7 @@ use crate::wiring;
 
 /// Propose a map for a table that is there
 ///
-/// Prints TOML. Names, types, constraints and the words in the rows say most of it; what they cannot say is guessed and
+/// Prints TOML. Names, types, constraints and the labels in the rows say most of it; what they cannot say is guessed and
 /// marked, and stands at the top as a list of things to decide.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -29,7 +29,7 @@ pub(super) struct Infer {
     schema: Option<String>,
 }
 
-/// Different words that a status may have and still be one.
+/// Different labels that a status may have and still be one.
 const WORDS: u32 = 20;
 
 /// Different values by which a column is known to have headers.
@@ -121,7 +121,7 @@ async fn read_headers(table: &mut LiveTable, catalogue: &dyn Catalogue) -> anyho
     Ok(())
 }
 
-/// Rows say which words there are, where no constraint does.
+/// Rows say which labels there are, where no constraint does.
 async fn read_words(table: &mut LiveTable, catalogue: &dyn Catalogue) -> anyhow::Result<()> {
     let Some(status) = status_column(table).filter(|status| status.values.is_empty()) else {
         return Ok(());

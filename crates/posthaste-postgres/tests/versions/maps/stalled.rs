@@ -122,7 +122,7 @@ async fn each_row_has_a_limit_of_its_own() {
     place.run("update donation_outbox set max_retries = 1").await;
     let work = fail(&place).await;
     assert_eq!((work.messages[0].attempts, work.messages[0].max_attempts), (1, Some(2)));
-    assert_eq!(place.text(ROW).await, "FAILED 1 2 t t", "the word between two tries");
+    assert_eq!(place.text(ROW).await, "FAILED 1 2 t t", "the label between two tries");
     // A second failure leaves nothing: one retry is two attempts, whatever the relay's policy says.
     fail(&place).await;
     assert!(claim(&place.store, &request(10)).await.messages.is_empty());

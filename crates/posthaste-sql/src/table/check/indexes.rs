@@ -248,7 +248,7 @@ impl Checker<'_> {
             .iter()
             .any(|index| index.partial && index.columns.first().is_some_and(|column| column == first));
         // One that begins with the status has the rows of each state in their order, but not those of two states.
-        let several = self.map.open_words().len() > 1;
+        let several = self.map.claimable_labels().len() > 1;
         let can_choose = self.database.has_partial_indexes();
         if partial || (!several && begins(&[status, first])) || (several && !can_choose && begins(&[status])) {
             return;

@@ -99,10 +99,10 @@ impl DdlFix<'_> {
             }
             map.push(format!(
                 "--   {role} = {{ column = \"{role}\", kind = \"{}\" }}",
-                kind.word()
+                kind.as_str()
             ));
         }
-        map.push("--   processing = …, a word that the table has for rows being delivered".to_owned());
+        map.push("--   processing = …, a label that the table has for rows being delivered".to_owned());
         lines.extend(map);
         Some(lines.join("\n"))
     }
@@ -262,12 +262,12 @@ impl DdlFix<'_> {
 
     /// The condition of an index that has no other rows than those that may be claimed.
     pub(super) fn only_open(&self, status: &str) -> String {
-        let literal = |word: &&StateLabel| match word {
+        let literal = |label: &&StateLabel| match label {
             StateLabel::Text(text) => format!("'{}'", text.replace('\'', "''")),
-            word => word.to_string(),
+            label => label.to_string(),
         };
-        let words: Vec<_> = self.map.open_words().iter().map(literal).collect();
-        format!(" where {} in ({})", self.quoted(status), words.join(", "))
+        let labels: Vec<_> = self.map.claimable_labels().iter().map(literal).collect();
+        format!(" where {} in ({})", self.quoted(status), labels.join(", "))
     }
 
     pub(super) fn index_on(&self, table: &LiveTable, purpose: &str, columns: &[&str], only: &str) -> Option<String> {

@@ -107,13 +107,13 @@ fn each_lack_is_found_with_its_field_and_its_mend() {
             |live| set(live, "status", |column| column.max_length = Some(9)),
             Severity::Error,
             "columns.status",
-            "holds 9 characters, and the longest word of [states] has 10",
+            "holds 9 characters, and the longest label of [states] has 10",
             Some(r#"alter table "modkit_outbox_events" alter column "status" type varchar(10);"#),
         ),
         (
             |live| {
-                let words = ["pending", "BUSY", "delivered", "dead"].map(str::to_owned);
-                set(live, "status", |column| column.values = words.to_vec());
+                let labels = ["pending", "BUSY", "delivered", "dead"].map(str::to_owned);
+                set(live, "status", |column| column.values = labels.to_vec());
             },
             Severity::Error,
             "states.processing",

@@ -1,4 +1,4 @@
-//! Names and words that look like SQL, or like the placeholders of our own statements.
+//! Names and labels that look like SQL, or like the placeholders of our own statements.
 
 use std::collections::HashSet;
 
@@ -75,20 +75,20 @@ struct Names {
     table: String,
     letters: String,
     columns: Vec<String>,
-    words: Vec<String>,
+    labels: Vec<String>,
 }
 
 fn names() -> impl Strategy<Value = Names> {
     let columns = vec(name(), ROLES.len());
     let control = proptest::option::weighted(0.1, select(CONTROL));
     (name(), name(), columns, vec(name(), STATES.len()), control)
-        .prop_map(|(table, letters, mut columns, words, control)| {
+        .prop_map(|(table, letters, mut columns, labels, control)| {
             columns[3] += control.unwrap_or_default();
             Names {
                 table,
                 letters,
                 columns,
-                words,
+                labels,
             }
         })
         .prop_filter("names must differ", |names| {
@@ -97,7 +97,7 @@ fn names() -> impl Strategy<Value = Names> {
                 lower.len() == names.len() && names.iter().all(|name| !name.trim().is_empty())
             };
             differ(&names.columns.iter().collect::<Vec<_>>())
-                && differ(&names.words.iter().collect::<Vec<_>>())
+                && differ(&names.labels.iter().collect::<Vec<_>>())
                 && differ(&[&names.table, &names.letters, &"canary".to_owned()])
                 && !names.table.to_lowercase().starts_with("sqlite_")
         })
@@ -113,7 +113,7 @@ impl Names {
                 text(column)
             )
         });
-        let states = (STATES.iter().zip(&self.words)).map(|(state, word)| format!("{state} = {}", text(word)));
+        let states = (STATES.iter().zip(&self.labels)).map(|(state, label)| format!("{state} = {}", text(label)));
         let lines = [
             "name = \"n\"\norder = [\"created_at\", \"id\"]\ntopic = \"column\"\n[tables]".to_owned(),
             format!("outbox = {}\ndead_letter = {}", text(&self.table), text(&self.letters)),
@@ -137,7 +137,7 @@ impl Names {
         let all = [&self.table, &self.letters]
             .into_iter()
             .chain(&self.columns)
-            .chain(&self.words);
+            .chain(&self.labels);
         all.flat_map(|name| name.chars()).any(char::is_control)
     }
 
@@ -183,7 +183,7 @@ async fn live(names: &Names, map: TableMap) {
         prepared.unwrap_or_else(|error| panic!("{name}: {error}\n{sql}"));
     }
     // What is enqueued may say anything too; it is never part of a statement.
-    let nasty = &names.words[0];
+    let nasty = &names.labels[0];
     let message = |body: &str| {
         Message::new(nasty.clone(), body.to_owned())
             .key(nasty.clone())
@@ -194,13 +194,13 @@ async fn live(names: &Names, map: TableMap) {
         .enqueue_and_commit(&OutboxOptions::default(), messages)
         .await
         .unwrap();
-    assert_eq!(statuses(&pool, names).await, [&names.words[0]; 3].map(Clone::clone));
+    assert_eq!(statuses(&pool, names).await, [&names.labels[0]; 3].map(Clone::clone));
 
     let request = request();
     let claim = store.claim(&request).await.unwrap();
     assert_eq!(claim.messages.len(), 3);
     assert!(claim.messages.iter().all(|claimed| claimed.message.topic == *nasty));
-    assert_eq!(statuses(&pool, names).await, [&names.words[2]; 3].map(Clone::clone));
+    assert_eq!(statuses(&pool, names).await, [&names.labels[2]; 3].map(Clone::clone));
     assert_eq!(
         store
             .extend(ExtendRequest::new(request.token, &[1.into()], request.lease))
@@ -215,7 +215,11 @@ async fn live(names: &Names, map: TableMap) {
         Settlement::dead(3.into(), request.token, nasty.clone()),
     ];
     assert!(store.settle(&settlements).await.unwrap().lost.is_empty());
-    let mut expected = vec![names.words[3].clone(), names.words[1].clone(), names.words[4].clone()];
+    let mut expected = vec![
+        names.labels[3].clone(),
+        names.labels[1].clone(),
+        names.labels[4].clone(),
+    ];
     expected.sort();
     assert_eq!(statuses(&pool, names).await, expected);
     let stats = store.stats("default").await.unwrap();

@@ -1,4 +1,4 @@
-//! A table's words for the states.
+//! A table's labels for the states.
 
 use super::names::plain;
 use super::text;
@@ -6,13 +6,13 @@ use crate::table::{Kind, LiveColumn};
 
 /// The section `[states]`, and what is to be decided about it.
 #[derive(Debug, Default)]
-pub(super) struct Words {
+pub(super) struct Labels {
     pub(super) lines: Vec<String>,
     pub(super) notes: Vec<String>,
 }
 
 /// States and what people call them, in the order in which a row goes through them.
-const WORDS: [(&str, &[&str]); 5] = [
+const LABELS: [(&str, &[&str]); 5] = [
     (
         "pending",
         &[
@@ -62,13 +62,15 @@ const WORDS: [(&str, &[&str]); 5] = [
     ),
 ];
 
-/// The words of a column.
-pub(super) fn of(status: &LiveColumn, kind: Kind, leased: bool) -> Words {
+/// The labels of a column.
+pub(super) fn of(status: &LiveColumn, kind: Kind, leased: bool) -> Labels {
     match kind {
         Kind::Text => texts(status, leased),
         Kind::Integer => numbers(status, leased),
-        _ => Words {
-            lines: vec!["# To decide: true and false are two words, and a queue has three states at least.".to_owned()],
+        _ => Labels {
+            lines: vec![
+                "# To decide: true and false are two labels, and a queue has three states at least.".to_owned(),
+            ],
             notes: vec![format!(
                 "{} is true or false, but a queue has three states at least: pending, delivered and dead; make it a text",
                 status.name
@@ -82,15 +84,15 @@ fn needed(leased: bool) -> impl Iterator<Item = &'static str> {
     states.into_iter().filter(move |state| leased || *state != "processing")
 }
 
-fn texts(status: &LiveColumn, leased: bool) -> Words {
+fn texts(status: &LiveColumn, leased: bool) -> Labels {
     let mut values: Vec<String> = status.values.clone();
     values.extend(default_text(status));
     values.sort();
     values.dedup();
-    let mut words = Words::default();
+    let mut labels = Labels::default();
     let mut used: Vec<&str> = Vec::new();
     let known = |state: &str, used: &[&str]| {
-        let (_, names) = WORDS.iter().find(|(name, _)| *name == state)?;
+        let (_, names) = LABELS.iter().find(|(name, _)| *name == state)?;
         names.iter().find_map(|name| {
             values
                 .iter()
@@ -99,55 +101,55 @@ fn texts(status: &LiveColumn, leased: bool) -> Words {
     };
     let mut found = Vec::new();
     for state in needed(leased) {
-        let word = known(state, &used);
-        used.extend(word.map(String::as_str));
-        found.push((state, word));
+        let label = known(state, &used);
+        used.extend(label.map(String::as_str));
+        found.push((state, label));
     }
-    // One word that is left for one state that has none.
+    // One label that is left for one state that has none.
     let mut left = values.iter().filter(|value| !used.contains(&value.as_str()));
     let only = left.next().filter(|_| left.next().is_none());
-    let only = only.filter(|_| found.iter().filter(|(_, word)| word.is_none()).count() == 1);
+    let only = only.filter(|_| found.iter().filter(|(_, label)| label.is_none()).count() == 1);
     used.extend(only.map(String::as_str));
-    for (state, word) in found {
-        if let Some(word) = word {
-            words.lines.push(format!("{state} = {}", text(word)));
-        } else if let Some(word) = only {
-            words.lines.push(format!("{state} = {} # a guess", text(word)));
-            words.notes.push(format!(
-                "is {} the word that {} has for {state}? It is the only one that is left",
-                text(word),
+    for (state, label) in found {
+        if let Some(label) = label {
+            labels.lines.push(format!("{state} = {}", text(label)));
+        } else if let Some(label) = only {
+            labels.lines.push(format!("{state} = {} # a guess", text(label)));
+            labels.notes.push(format!(
+                "is {} the label that {} has for {state}? It is the only one that is left",
+                text(label),
                 status.name
             ));
         } else {
-            let word = in_style(state, &values);
-            words.lines.push(format!("{state} = {} # a guess", text(&word)));
-            words.notes.push(format!(
-                "which word does {} have for {state}? No row and no constraint says it, {word} is a guess",
+            let label = in_style(state, &values);
+            labels.lines.push(format!("{state} = {} # a guess", text(&label)));
+            labels.notes.push(format!(
+                "which label does {} have for {state}? No row and no constraint says it, {label} is a guess",
                 status.name
             ));
         }
     }
-    if let Some(word) = known("waiting", &used) {
-        used.push(word);
-        words.lines.push(format!("waiting = {} # a guess", text(word)));
-        words.notes.push(format!(
-            "are rows with {} in {} to be tried again? As the word for waiting they are claimed like new ones, however old they \
+    if let Some(label) = known("waiting", &used) {
+        used.push(label);
+        labels.lines.push(format!("waiting = {} # a guess", text(label)));
+        labels.notes.push(format!(
+            "are rows with {} in {} to be tried again? As the label for waiting they are claimed like new ones, however old they \
              are; leave the line out if they were given up",
-            text(word),
+            text(label),
             status.name
         ));
     }
     for value in values.iter().filter(|value| !used.contains(&value.as_str())) {
-        words.notes.push(format!(
+        labels.notes.push(format!(
             "what does {} mean in {}? Rows with it are left alone",
             text(value),
             status.name
         ));
     }
-    words
+    labels
 }
 
-fn numbers(status: &LiveColumn, leased: bool) -> Words {
+fn numbers(status: &LiveColumn, leased: bool) -> Labels {
     let mut values: Vec<i64> = status.values.iter().filter_map(|value| value.parse().ok()).collect();
     values.sort_unstable();
     values.dedup();
@@ -168,7 +170,7 @@ fn numbers(status: &LiveColumn, leased: bool) -> Words {
         .iter()
         .zip(&values)
         .map(|(state, value)| format!("{state} = {value} # a guess"));
-    Words {
+    Labels {
         lines: lines.collect(),
         notes: vec![format!(
             "which number does {} have for which state? All of them are guesses",
@@ -180,19 +182,19 @@ fn numbers(status: &LiveColumn, leased: bool) -> Words {
 /// The text between the quotes of a default such as `'NEW'::character varying`; MySQL has it without quotes.
 fn default_text(status: &LiveColumn) -> Option<String> {
     let default = status.default.as_deref()?;
-    let word = match default.split_once('\'') {
+    let label = match default.split_once('\'') {
         Some((_, rest)) => rest.split('\'').next().unwrap_or_default(),
         None => default,
     };
-    let is_word = !word.is_empty() && word.chars().all(|c| c.is_alphanumeric() || "_- ".contains(c));
-    (is_word && !word.eq_ignore_ascii_case("null")).then(|| word.to_owned())
+    let is_label = !label.is_empty() && label.chars().all(|c| c.is_alphanumeric() || "_- ".contains(c));
+    (is_label && !label.eq_ignore_ascii_case("null")).then(|| label.to_owned())
 }
 
 fn in_style(state: &str, values: &[String]) -> String {
     let lower = values.iter().any(|value| value.chars().any(char::is_lowercase));
-    let word = if lower { state.to_owned() } else { state.to_uppercase() };
-    // A word that is taken would be refused.
-    if values.contains(&word) { word + "_" } else { word }
+    let label = if lower { state.to_owned() } else { state.to_uppercase() };
+    // A label that is taken would be refused.
+    if values.contains(&label) { label + "_" } else { label }
 }
 
 #[cfg(test)]
@@ -206,11 +208,11 @@ mod tests {
             values: ["NEW", "BUSY", "SENT", "FAILED"].map(str::to_owned).to_vec(),
             ..LiveColumn::default()
         };
-        let words = texts(&status, true);
+        let labels = texts(&status, true);
         assert!(
-            words.lines.contains(&"processing = \"BUSY\" # a guess".to_owned()),
-            "{words:?}"
+            labels.lines.contains(&"processing = \"BUSY\" # a guess".to_owned()),
+            "{labels:?}"
         );
-        assert_eq!(words.notes.len(), 1, "{words:?}");
+        assert_eq!(labels.notes.len(), 1, "{labels:?}");
     }
 }
