@@ -178,7 +178,7 @@ impl PostgresEnqueue {
     /// The first step for messages that were validated, if the table can keep them.
     pub(crate) fn begin(&self, prepared: &Prepared) -> Result<Progress, EnqueueError> {
         if !matches!(self.statements, EnqueueStatements::Own { .. }) {
-            self.map.fits(prepared)?;
+            self.map.validate_messages(prepared)?;
         }
         Ok(Progress {
             outcomes: Vec::with_capacity(prepared.rows.len()),

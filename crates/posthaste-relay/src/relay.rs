@@ -193,7 +193,7 @@ async fn run_loops(engine: Arc<Engine>, until: Until) -> Result<RelayReport, Rel
     if let Some(lease) = engine.lead.lease {
         // Whoever drains has to know before it begins.
         if matches!(until, Until::Idle) {
-            election::ask_once(&engine, lease).await?;
+            election::elect_once(&engine, lease).await?;
         }
         let keep = election::keep(Arc::clone(&engine), lease, background.clone());
         presence.spawn(watch.clone().watch("asking for the lead", keep));

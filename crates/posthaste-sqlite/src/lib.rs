@@ -34,12 +34,12 @@ mod error;
 mod executor;
 mod inbox_store;
 mod migrate;
-mod opening;
 mod recover;
 mod registry;
 mod relay_store;
 mod rows;
 mod statements;
+mod support;
 mod taking;
 mod trial;
 mod wake;
@@ -121,7 +121,7 @@ impl SqliteStore {
     /// # Errors
     /// [`StoreErrorKind::Unsupported`] says what the table lacks.
     pub fn with_map(pool: SqlitePool, map: TableMap) -> Result<Self, StoreError> {
-        opening::can_serve(&map)?;
+        support::ensure_supported(&map)?;
         let statements = Statements::finish(&map)?;
         Ok(Self {
             pool,

@@ -152,7 +152,7 @@ impl Poster {
 
     /// Asks the receiver without posting anything. Receivers other than Discord need not know the question: that they
     /// answer at all is enough.
-    async fn ask(&self) -> Result<String, PublishError> {
+    async fn check_receiver(&self) -> Result<String, PublishError> {
         let asked = timeout(self.answer_within, self.client.get()).await;
         let answer = asked.unwrap_or_else(|_| Err(self.gave_no_answer()))?;
         let url = self.client.url();
@@ -195,7 +195,7 @@ impl PublishOne for Arc<Poster> {
     }
 
     async fn check(&self) -> Result<String, PublishError> {
-        self.ask().await
+        self.check_receiver().await
     }
 }
 
@@ -215,7 +215,7 @@ impl PublishRound for Arc<Poster> {
     }
 
     async fn check(&self) -> Result<String, PublishError> {
-        self.ask().await
+        self.check_receiver().await
     }
 }
 

@@ -10,9 +10,9 @@ use crate::routing::Route;
 
 const PLACEHOLDERS: [&str; 4] = ["topic", "type", "domain", "tenant"];
 
-/// The topic of a message: the first route that fits, else the message's own, else the one its type gives.
+/// The topic of a message: the first route that matches, else the message's own, else the one its type gives.
 pub(super) fn topic<'a>(routes: &[Route], message: &'a Message) -> Result<Cow<'a, str>, PublishError> {
-    let topic = match routes.iter().find(|route| route.fits(message)) {
+    let topic = match routes.iter().find(|route| route.matches(message)) {
         Some(route) => Cow::Owned(route.apply(message)?),
         None if message.topic.is_empty() => Cow::Owned(of_type(message)?),
         None => Cow::Borrowed(message.topic.as_str()),

@@ -4,7 +4,6 @@
 //! already has is another map, written as TOML (see [`mod@file`]), and may lack a role: statements mark the parts that need it
 //! (see [`crate::template`]), and the way rows are claimed follows from the roles that are there (see [`Strategy`]).
 
-mod accept;
 pub mod catalogue;
 pub mod check;
 mod database;
@@ -26,6 +25,7 @@ mod support;
 mod tests;
 mod topic;
 mod trial;
+mod validate;
 
 use std::collections::BTreeMap;
 

@@ -40,7 +40,7 @@ mod tests {
         for map in shipped.chain([TableMap::in_schema("posthaste").unwrap()]) {
             let message = map.trial_message(&Scope::default()).expect("it has a topic");
             let prepared = Prepared::new([message], &OutboxOptions::default()).unwrap();
-            map.fits(&prepared).unwrap();
+            map.validate_messages(&prepared).unwrap();
         }
     }
 }

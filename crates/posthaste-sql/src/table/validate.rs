@@ -1,4 +1,4 @@
-//! Whether a message fits a table that somebody already has.
+//! Whether a message fits an existing table.
 //!
 //! Everything here is known before any SQL runs, so that a refusal leaves the caller's transaction usable and nothing of
 //! a message is lost without a word.
@@ -85,10 +85,10 @@ impl TableMap {
         once
     }
 
-    /// Whether the table can keep all messages of a call without losing a part of one. To be asked before any SQL runs.
-    pub fn fits(&self, prepared: &Prepared) -> Result<(), EnqueueError> {
+    /// Whether the table can keep all messages of a call without losing a part of one. Called before any SQL runs.
+    pub fn validate_messages(&self, prepared: &Prepared) -> Result<(), EnqueueError> {
         for (place, row) in prepared.rows.iter().enumerate() {
-            self.accept(row).map_err(|reason| EnqueueError::Invalid {
+            self.validate_message(row).map_err(|reason| EnqueueError::Invalid {
                 position: prepared.position(place),
                 reason,
             })?;
@@ -96,10 +96,10 @@ impl TableMap {
         Ok(())
     }
 
-    fn accept(&self, row: &NewRow) -> Result<(), InvalidMessage> {
+    fn validate_message(&self, row: &NewRow) -> Result<(), InvalidMessage> {
         for role in Role::TEXTS {
             if let Some(value) = given(row, role) {
-                self.accept_text(row, role, value)?;
+                self.validate_text(row, role, value)?;
             }
         }
         let message = &row.message;
@@ -121,11 +121,11 @@ impl TableMap {
                 "it would be made over an id that the database has not given yet; name other parts under [hash]";
             return refuse("content_hash", reason);
         }
-        self.accept_payload(row)?;
-        self.accept_topic(row)
+        self.validate_payload(row)?;
+        self.validate_topic(row)
     }
 
-    fn accept_text(&self, row: &NewRow, role: Role, value: &str) -> Result<(), InvalidMessage> {
+    fn validate_text(&self, row: &NewRow, role: Role, value: &str) -> Result<(), InvalidMessage> {
         let Some(column) = self.column(role) else {
             return match (role, self.constant(role)) {
                 (Role::Topic, _) => Ok(()),
@@ -184,7 +184,7 @@ impl TableMap {
         Ok(())
     }
 
-    fn accept_payload(&self, row: &NewRow) -> Result<(), InvalidMessage> {
+    fn validate_payload(&self, row: &NewRow) -> Result<(), InvalidMessage> {
         let payload = &row.message.payload;
         let kind = self.column(Role::Payload).map_or(Kind::Bytes, |column| column.kind);
         if kind == Kind::Bytes {
@@ -207,7 +207,7 @@ impl TableMap {
         Ok(())
     }
 
-    fn accept_topic(&self, row: &NewRow) -> Result<(), InvalidMessage> {
+    fn validate_topic(&self, row: &NewRow) -> Result<(), InvalidMessage> {
         let mut message = row.message.clone();
         let or_constant = |value: Option<String>, role| value.or_else(|| self.constant(role).map(str::to_owned));
         message.event_type = or_constant(message.event_type, Role::EventType);
@@ -251,7 +251,7 @@ mod tests {
         let options = OutboxOptions::new().type_names(TypeNameRule::Any);
         let prepared = Prepared::new([message], &options).unwrap();
         let map = BuiltinMap::find(map).unwrap().map().unwrap();
-        map.accept(&prepared.rows[0])
+        map.validate_message(&prepared.rows[0])
             .err()
             .map(|error| error.to_string())
             .unwrap_or_default()

@@ -12,7 +12,7 @@ use crate::dialect::offset;
 use crate::error::store_error;
 
 /// Refuses a map that SQLite cannot serve, with what would have to be added.
-pub(crate) fn can_serve(map: &TableMap) -> Result<(), StoreError> {
+pub(crate) fn ensure_supported(map: &TableMap) -> Result<(), StoreError> {
     let refuse = |problem: String| Err(map.not_served_by(Database::Sqlite, problem));
     let uses_zone = map.columns().any(|(_, column)| column.kind == Kind::Timestamp);
     if uses_zone && offset(map.zone()).is_none() {
@@ -23,18 +23,18 @@ pub(crate) fn can_serve(map: &TableMap) -> Result<(), StoreError> {
     }
     match map.strategy() {
         Strategy::Leased => Ok(()),
-        Strategy::Split => can_split(map).or_else(refuse),
+        Strategy::Split => ensure_split_supported(map).or_else(refuse),
         Strategy::RowLocks => refuse(without_leases(map)),
         Strategy::Log => map.check_database(Database::Sqlite),
     }
 }
 
 /// Split indexes are those of Posthaste's own migrations, and the statements for them know their columns.
-fn can_split(map: &TableMap) -> Result<(), String> {
-    let own_times = map
+fn ensure_split_supported(map: &TableMap) -> Result<(), String> {
+    let native_times = map
         .columns()
         .all(|(_, column)| !column.kind.is_time() || column.kind == Kind::EpochMs);
-    if map.has(Table::Migrations) && own_times && map.order() == [Role::Seq] {
+    if map.has(Table::Migrations) && native_times && map.order() == [Role::Seq] {
         return Ok(());
     }
     Err("split_index belongs to the tables that Posthaste makes; leave it out".to_owned())
