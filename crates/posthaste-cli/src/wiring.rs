@@ -135,7 +135,9 @@ pub fn table_map(database: &Database, backend: Backend) -> anyhow::Result<TableM
             let schema = database.schema.as_deref().unwrap_or(DEFAULT_SCHEMA);
             TableMap::in_schema(schema).context("database.schema")
         }
-        Backend::Mysql => posthaste_mysql::own_map(prefix(posthaste_mysql::DEFAULT_PREFIX)).context("database.prefix"),
+        Backend::Mysql => {
+            posthaste_mysql::native_map(prefix(posthaste_mysql::DEFAULT_PREFIX)).context("database.prefix")
+        }
         Backend::Sqlite => {
             let map = TableMap::with_prefix(prefix(posthaste_sqlite::DEFAULT_PREFIX)).context("database.prefix")?;
             Ok(map.with_times(Kind::EpochMs))

@@ -129,7 +129,7 @@ pub struct StoredHash {
 
 impl StoredHash {
     /// A hash by the recipe of Posthaste's own tables.
-    pub fn own(expected: Option<ContentHash>) -> Self {
+    pub fn native(expected: Option<ContentHash>) -> Self {
         Self {
             expected,
             recipe: Arc::default(),

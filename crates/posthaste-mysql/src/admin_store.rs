@@ -86,7 +86,7 @@ impl MySqlStore {
 
     /// The table's labels for a state, or for all: rows with other labels are none of ours. Nothing if there can be no others.
     fn labels(&self, state: Option<State>) -> Option<Vec<Value>> {
-        if state.is_none() && self.map.is_own() {
+        if state.is_none() && self.map.is_native() {
             return None;
         }
         let states = State::ALL

@@ -124,7 +124,7 @@ impl MySqlStore {
         reason = "Posthaste's own map has every role that its statements need"
     )]
     pub fn with_prefix(pool: MySqlPool, prefix: &str) -> Result<Self, BadIdentifier> {
-        let map = own_map(prefix)?;
+        let map = native_map(prefix)?;
         Ok(Self::with_map(pool, map).expect("Posthaste's own map has every role"))
     }
 
@@ -223,7 +223,7 @@ impl Drop for Work {
 
 /// The map of Posthaste's own tables on MySQL and MariaDB: times are `DATETIME(6)` in UTC, and as there are no partial
 /// indexes, fresh and waiting rows share one.
-pub fn own_map(prefix: &str) -> Result<TableMap, BadIdentifier> {
+pub fn native_map(prefix: &str) -> Result<TableMap, BadIdentifier> {
     let map = TableMap::with_prefix(prefix)?;
     Ok(map.with_times(Kind::Timestamp).without_split_index())
 }

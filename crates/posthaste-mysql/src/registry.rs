@@ -45,7 +45,7 @@ impl RelayRegistry for MySqlStore {
 impl MySqlStore {
     fn check_registry(&self) -> Result<(), StoreError> {
         if self.statements.registry.is_none() {
-            return Err(self.map.needs_own_tables("the list of relays"));
+            return Err(self.map.needs_native_tables("the list of relays"));
         }
         Ok(())
     }

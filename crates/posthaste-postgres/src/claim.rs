@@ -333,7 +333,7 @@ impl PostgresStore {
     ) -> Query<'q, Postgres, PgArguments> {
         let namespace = &request.scope.namespace;
         match self.map.table(Table::Outbox) {
-            Some(table) if !self.map.is_own() => {
+            Some(table) if !self.map.is_native() => {
                 // Relays of a table without namespaces share all of it, whatever they are called.
                 let namespace = if self.map.has(Role::Namespace) { namespace } else { "" };
                 statement.query().bind(namespace).bind(table.quoted('"'))

@@ -189,7 +189,7 @@ impl PostgresStore {
     /// The `LISTEN` channel of this outbox: that of its schema, which the SQL function `ring()` notifies too, or of a table
     /// that somebody already has.
     pub fn channel(&self) -> String {
-        if let (false, Some(table)) = (self.map.is_own(), self.map.table(Table::Outbox)) {
+        if let (false, Some(table)) = (self.map.is_native(), self.map.table(Table::Outbox)) {
             let channel = format!("posthaste:{table}");
             // PostgreSQL cuts longer names off where it listens, and refuses them where it notifies.
             let short = || {

@@ -31,12 +31,12 @@ const MIGRATIONS: [File; 5] = [
 impl SchemaStore for PostgresStore {
     fn migrations(&self) -> Vec<Migration> {
         // Tables that somebody already has are their owner's.
-        let files: &[File] = if self.map.is_own() { &MIGRATIONS } else { &[] };
+        let files: &[File] = if self.map.is_native() { &MIGRATIONS } else { &[] };
         migrate::steps(files, |sql| self.finish(sql))
     }
 
     async fn applied(&self) -> Result<Vec<i64>, StoreError> {
-        if !self.map.is_own() {
+        if !self.map.is_native() {
             return Ok(Vec::new());
         }
         let mut tx = self.pool.begin().await.map_err(store_error)?;
@@ -44,7 +44,7 @@ impl SchemaStore for PostgresStore {
     }
 
     async fn migrate(&self) -> Result<Vec<Migration>, StoreError> {
-        if !self.map.is_own() {
+        if !self.map.is_native() {
             return Ok(Vec::new());
         }
         let started = Instant::now();

@@ -46,7 +46,7 @@ impl RelayRegistry for PostgresStore {
 impl PostgresStore {
     fn registry_statements(&self) -> Result<&Registry, StoreError> {
         let registry = self.statements.registry.as_ref();
-        registry.ok_or_else(|| self.map.needs_own_tables("the list of relays"))
+        registry.ok_or_else(|| self.map.needs_native_tables("the list of relays"))
     }
 
     async fn write_heartbeat(&self, registry: &Registry, heartbeat: &RelayHeartbeat) -> sqlx::Result<()> {

@@ -154,7 +154,7 @@ impl PostgresStore {
             };
             looked.await.map_err(store_error)?;
         }
-        if self.map.is_own() {
+        if self.map.is_native() {
             return Ok(());
         }
         for (name, statement) in self.statements.for_relays() {
@@ -186,7 +186,7 @@ impl PostgresStore {
     /// Tables that are not Posthaste's own are not mended by its migrations.
     fn with_remedy(&self, mut error: StoreError) -> StoreError {
         let mapped = matches!(error.kind, StoreErrorKind::SchemaMissing | StoreErrorKind::Other);
-        if mapped && !self.map.is_own() {
+        if mapped && !self.map.is_native() {
             error.message = format!("the table map `{}` does not fit: {}", self.map.name(), error.message);
             error.remedy = Some("compare it with the table: `posthaste maps check` says what is missing");
         }

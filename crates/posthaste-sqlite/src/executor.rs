@@ -77,7 +77,7 @@ impl<'a> NewRow<'a> {
     fn new(row: &'a prepared::NewRow, store: &SqliteStore, start: usize) -> Self {
         let message = &row.message;
         let text = |role| store.map.new_text(row, role).map(Cow::Borrowed);
-        let own_hash = *store.map.hash_recipe() == HashRecipe::default();
+        let native_hash = *store.map.hash_recipe() == HashRecipe::default();
         let mut new = Self {
             id: message.id,
             event_id: text(Role::EventId),
@@ -92,7 +92,7 @@ impl<'a> NewRow<'a> {
             aggregate_id: text(Role::AggregateId),
             content_type: &message.content_type,
             headers: serde_json::json!(message.headers).to_string(),
-            hash: if own_hash {
+            hash: if native_hash {
                 row.hash
             } else {
                 store.map.content_hash(message)

@@ -91,6 +91,6 @@ impl InboxStore for SqliteInbox {
 impl SqliteStore {
     fn handled(&self) -> Result<&Handled, StoreError> {
         let inbox = self.statements.handled.as_ref();
-        inbox.ok_or_else(|| self.map.needs_own_tables("inbox"))
+        inbox.ok_or_else(|| self.map.needs_native_tables("inbox"))
     }
 }

@@ -211,7 +211,7 @@ fn has(map: &TableMap, need: Need) -> bool {
         Need::DeliveredAt => map.has(Role::DeliveredAt),
         Need::FineTimes => !map.columns().any(|(_, column)| column.kind == Kind::EpochS),
         Need::Queue => strategy != Strategy::Log,
-        Need::Foreign => !map.is_own() && strategy != Strategy::Log,
+        Need::Foreign => !map.is_native() && strategy != Strategy::Log,
         Need::RelayLimit
         | Need::ExactStart
         | Need::ConcurrentWriters

@@ -15,7 +15,7 @@ use sqlx::{PgConnection, PgPool};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tables {
     /// Posthaste's own, with fresh and waiting rows apart.
-    Own,
+    Native,
     /// Somebody's, claimed under leases.
     Leased,
     /// Those of a map that ships.
@@ -34,7 +34,7 @@ impl Tables {
     /// The map, and the statements that make the tables.
     pub fn map(self) -> Option<(TableMap, &'static str)> {
         match self {
-            Self::Own => None,
+            Self::Native => None,
             Self::Leased => Some((TableMap::from_toml(LEASED).unwrap(), LEASED_TABLE)),
             Self::BuiltinMap(name) => {
                 let shipped = BuiltinMap::find(name).unwrap();
@@ -46,7 +46,7 @@ impl Tables {
     /// The relays' setting.
     pub fn setting(self, dir: &Path) -> String {
         match self {
-            Self::Own => String::new(),
+            Self::Native => String::new(),
             Self::Leased => {
                 let file = dir.join("leased.toml");
                 std::fs::write(&file, LEASED).unwrap();
@@ -60,7 +60,7 @@ impl Tables {
     pub fn event(self, topic: &str, key: &str, n: i64) -> Message {
         let body = serde_json::json!({"key": key, "n": n});
         match self {
-            Self::Own | Self::Leased => Message::json(topic, &body).unwrap().key(key),
+            Self::Native | Self::Leased => Message::json(topic, &body).unwrap().key(key),
             Self::BuiltinMap("commerce") => Message::json("order-events", &body)
                 .unwrap()
                 .event_type("loopers.order.created.v1")

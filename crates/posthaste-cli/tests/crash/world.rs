@@ -78,7 +78,7 @@ impl World {
 
     /// An outbox on any server to which producers and relays connect through a pooler.
     pub async fn behind(url: String, direct: &str, sink: Sink) -> Arc<Self> {
-        Self::build(Tables::Own, url, direct, sink).await
+        Self::build(Tables::Native, url, direct, sink).await
     }
 
     async fn build(tables: Tables, url: String, direct: &str, sink: Sink) -> Arc<Self> {
@@ -86,7 +86,7 @@ impl World {
         let direct = PgPoolOptions::new().connect(direct).await.unwrap();
         let schema = format!("crash_{}", uuid::Uuid::new_v4().simple());
         let mut options: PgConnectOptions = url.parse().unwrap();
-        if tables != Tables::Own {
+        if tables != Tables::Native {
             options = options.options([("search_path", &schema)]);
         }
         let pool = PgPoolOptions::new().max_connections(20).connect_with(options).await;
@@ -193,7 +193,7 @@ impl World {
             .bind(n)
             .execute(&mut *tx)
             .await?;
-        if n % 2 == 1 && self.tables == Tables::Own {
+        if n % 2 == 1 && self.tables == Tables::Native {
             self.enqueue_by_function(&mut tx, &message).await?;
         } else {
             match self.store.enqueue(&mut tx, message).await {

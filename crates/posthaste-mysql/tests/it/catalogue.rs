@@ -1,6 +1,6 @@
 //! Maps and the tables that are there.
 
-use posthaste_mysql::{DEFAULT_PREFIX, MySqlCatalogue, own_map};
+use posthaste_mysql::{DEFAULT_PREFIX, MySqlCatalogue, native_map};
 use posthaste_sql::TableMap;
 use posthaste_sql::table::catalogue::describe_all;
 use posthaste_sql::table::check::check;
@@ -27,12 +27,12 @@ async fn live(pool: &MySqlPool, table: &str) -> LiveTable {
 }
 
 #[tokio::test]
-async fn the_own_map_fits_the_migrated_tables() {
+async fn the_native_map_fits_the_migrated_tables() {
     if support::left_out("mariadb") {
         return;
     }
     let store = support::store(1).await;
-    let map = own_map(DEFAULT_PREFIX).unwrap();
+    let map = native_map(DEFAULT_PREFIX).unwrap();
     assert_eq!(findings(&map, store.pool()).await, []);
     support::drop_database(store.pool()).await;
 }

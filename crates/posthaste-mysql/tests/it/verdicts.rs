@@ -263,7 +263,7 @@ async fn a_check_finds_rights_that_are_missing() {
 
 /// Under leases too, where a verdict is refused as a whole and the engine halves.
 #[tokio::test]
-async fn posthastes_own_table_is_tried_as_well() {
+async fn the_native_table_is_tried_as_well() {
     let store = support::store(2).await;
     store.check().await.unwrap();
     let outbox = store.outbox(posthaste_core::OutboxOptions::default());

@@ -63,7 +63,7 @@ async fn the_function_refuses_a_message_that_would_wait_for_ever() {
 }
 
 #[tokio::test]
-async fn infinite_times_in_the_own_table_are_shown_and_hurt_nobody() {
+async fn infinite_times_in_the_native_table_are_shown_and_hurt_nobody() {
     let store = support::store(2).await;
     let schema = schema(&store);
     for (status, time) in [("dead", "infinity"), ("pending", "-infinity"), ("pending", "now")] {

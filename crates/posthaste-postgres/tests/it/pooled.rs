@@ -10,7 +10,7 @@ use sqlx::PgPool;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 
 use crate::support;
-use crate::support::own::{Pg, Route};
+use crate::support::native::{Pg, Route};
 use crate::support::{fresh_schema, server_url};
 
 /// More sessions than all tests hold at a time: one that waits for another of its own transactions would wait for ever.

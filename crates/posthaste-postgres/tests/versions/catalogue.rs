@@ -53,7 +53,7 @@ async fn shipped_maps_fit_their_own_tables() {
 }
 
 #[tokio::test]
-async fn the_own_map_fits_the_migrated_tables() {
+async fn the_native_map_fits_the_migrated_tables() {
     let store = support::store(1).await;
     let schema: String = sqlx::query_scalar("select nspname::text from pg_namespace where nspname = $1")
         .bind(store.channel().trim_start_matches("posthaste:"))

@@ -125,7 +125,7 @@ impl Checker<'_> {
         let event_id = self.map.column(Role::EventId).or_else(|| self.map.column(Role::Id));
         // Texts are mostly ULIDs and the like.
         let unique_everywhere = event_id.is_none_or(|id| id.kind != Kind::Integer);
-        if unique_everywhere || self.map.has(Role::Source) || self.map.is_own() {
+        if unique_everywhere || self.map.has(Role::Source) || self.map.is_native() {
             return;
         }
         let table = self
@@ -150,7 +150,7 @@ impl Checker<'_> {
     fn table(&mut self, table: Table, name: &TableName) {
         let Some(live) = self.live.iter().find(|live| live.name == *name) else {
             let field = format!("tables.{table}");
-            let (problem, mend) = if self.map.is_own() {
+            let (problem, mend) = if self.map.is_native() {
                 let problem = format!("there is no table {name}; run `posthaste migrate up`");
                 (problem, None)
             } else {
@@ -189,7 +189,7 @@ impl Checker<'_> {
         if !columns.is_empty() {
             self.unmapped(table, live, &columns);
         }
-        if table == Table::Outbox && !self.map.is_own() {
+        if table == Table::Outbox && !self.map.is_native() {
             self.indexes(live);
         }
         if table == Table::Failed {

@@ -11,7 +11,7 @@ pub mod file;
 mod identifier;
 pub mod infer;
 mod kind;
-mod own;
+mod native;
 mod part;
 mod purpose;
 mod role;
@@ -135,7 +135,7 @@ impl TableMap {
     }
 
     /// Whether it describes Posthaste's own tables, which migrations make; others are their owner's.
-    pub fn is_own(&self) -> bool {
+    pub fn is_native(&self) -> bool {
         self.has(Table::Migrations)
     }
 

@@ -68,7 +68,7 @@ impl Table {
     }
 
     /// What Posthaste calls its own, without a prefix. It has no others.
-    pub(super) const fn own_name(self) -> Option<&'static str> {
+    pub(super) const fn native_name(self) -> Option<&'static str> {
         match self {
             Self::Outbox => Some("outbox"),
             Self::Dedupe => Some("outbox_dedupe"),

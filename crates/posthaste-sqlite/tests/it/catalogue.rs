@@ -16,7 +16,7 @@ async fn findings(map: &TableMap, pool: &SqlitePool) -> Vec<Finding> {
 }
 
 #[tokio::test]
-async fn the_own_map_fits_the_migrated_tables() {
+async fn the_native_map_fits_the_migrated_tables() {
     let store = support::store(1).await;
     let map = TableMap::with_prefix(DEFAULT_PREFIX).unwrap().with_times(Kind::EpochMs);
     assert_eq!(findings(&map, store.pool()).await, []);

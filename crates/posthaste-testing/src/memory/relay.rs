@@ -47,7 +47,7 @@ impl RelayStore for MemoryStore {
                     sequence: Some(sequence),
                     created_at: row.model.created_at,
                     attempts: row.model.attempts,
-                    hash: Some(StoredHash::own(Some(row.hash))),
+                    hash: Some(StoredHash::native(Some(row.hash))),
                     version: self.table.versioned.then_some(row.version),
                     fault: row.fault.clone(),
                     max_attempts: row.max_attempts,

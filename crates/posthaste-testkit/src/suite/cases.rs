@@ -301,8 +301,8 @@ macro_rules! __conformance_cases {
             foreign [Foreign] {
                 a_row_with_a_word_that_the_map_does_not_know_is_left_out
                 a_row_that_does_not_say_when_it_was_made_is_new
-                a_row_that_was_locked_and_is_given_back_keeps_its_word [Locks Schedule]
-                a_postponed_row_has_the_word_of_one_that_waits [Schedule]
+                a_row_that_was_locked_and_is_given_back_keeps_its_label [Locks Schedule]
+                a_postponed_row_has_the_label_of_one_that_waits [Schedule]
                 only_what_died_has_a_letter [DeadLetters Schedule]
                 relays_cannot_agree_on_a_leader_where_there_is_no_table_for_it
             }

@@ -121,7 +121,7 @@ pub async fn every_field_comes_back_as_it_was_given<B: Backend>(b: &B) {
     assert_eq!(as_given(work.messages[0].message.clone()), message);
     assert_eq!(
         work.messages[0].hash,
-        Some(StoredHash::own(Some(ContentHash::of_message(&message))))
+        Some(StoredHash::native(Some(ContentHash::of_message(&message))))
     );
 }
 

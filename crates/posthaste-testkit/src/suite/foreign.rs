@@ -35,7 +35,7 @@ pub async fn a_row_that_does_not_say_when_it_was_made_is_new<B: Backend>(b: &B) 
 /// Its claim wrote nothing, so what is given back is as it was, with the table's own labels too.
 ///
 /// Proves B9.
-pub async fn a_row_that_was_locked_and_is_given_back_keeps_its_word<B: Backend>(b: &B) {
+pub async fn a_row_that_was_locked_and_is_given_back_keeps_its_label<B: Backend>(b: &B) {
     let ids = enqueue_new(b, [plain("1")]).await;
     Worker::new().claim(b, 10).await.settle(b, retry(SECOND)).await;
     b.pass_time(MINUTE).await;
@@ -48,7 +48,7 @@ pub async fn a_row_that_was_locked_and_is_given_back_keeps_its_word<B: Backend>(
 /// Whoever reads the table sees what waits, whether the message or its broker was the reason.
 ///
 /// Proves B9.
-pub async fn a_postponed_row_has_the_word_of_one_that_waits<B: Backend>(b: &B) {
+pub async fn a_postponed_row_has_the_label_of_one_that_waits<B: Backend>(b: &B) {
     let ids = enqueue_new(b, [plain("1"), plain("2")]).await;
     Worker::new().claim(b, 1).await.settle(b, retry(MINUTE)).await;
     let postponed = Verdict::Postponed {

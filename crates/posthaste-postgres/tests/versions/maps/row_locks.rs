@@ -97,8 +97,8 @@ async fn one_claim_in_order_at_a_time_and_any_number_without() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_row_that_is_given_back_is_what_it_was_before_the_claim() {
     let shipped = BuiltinMap::find("logistics").unwrap();
-    let own_word = shipped.toml.replace("[states]", "[states]\nwaiting = \"RETRY\"");
-    let place = Place::new(TableMap::from_toml(&own_word).unwrap(), shipped.ddl, 2).await;
+    let own_label = shipped.toml.replace("[states]", "[states]\nwaiting = \"RETRY\"");
+    let place = Place::new(TableMap::from_toml(&own_label).unwrap(), shipped.ddl, 2).await;
     place
         .enqueue(vec![shipment(KEYS[0], 0), shipment(KEYS[1], 1)])
         .await

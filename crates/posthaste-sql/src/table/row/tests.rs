@@ -67,7 +67,7 @@ impl SqlRow for GivenRow {
     }
 }
 
-fn own() -> TableMap {
+fn native() -> TableMap {
     TableMap::in_schema("posthaste").expect("it is a name")
 }
 
@@ -141,7 +141,7 @@ fn headers_of_any_kind_travel_as_texts() {
 /// What has no reading is told by its column, and what comes nearest is shown; the row is not published.
 #[test]
 fn what_has_no_reading_is_a_fault_of_its_row() {
-    let map = own();
+    let map = native();
     for (role, wanted) in [
         (Role::OrderingKey, "text in UTF-8"),
         (Role::CreatedAt, "a date of the calendar"),
@@ -164,7 +164,7 @@ fn what_has_no_reading_is_a_fault_of_its_row() {
 /// A row is found again only by the spelling that it has.
 #[test]
 fn ids_keep_their_spelling() {
-    let map = own();
+    let map = native();
     let spelt = [
         "01890a5d-ac96-774b-bcce-b302099a8057",
         "01890A5D-AC96-774B-BCCE-B302099A8057",
@@ -204,7 +204,7 @@ dead = "x"
 
 #[test]
 fn records_are_read_by_the_words_of_the_map() {
-    let map = own();
+    let map = native();
     let mut row = GivenRow::of([
         (Role::Id, "a"),
         (Role::Topic, "orders"),

@@ -74,7 +74,7 @@ async fn a_payload_that_was_changed_is_dead_and_never_published() {
 
 /// Proves D4 and D6.
 #[tokio::test]
-async fn what_failed_waits_under_its_own_word_and_the_row_says_how_often_it_may_be_tried() {
+async fn what_failed_waits_under_its_own_label_and_the_row_says_how_often_it_may_be_tried() {
     let foreign = fresh().await;
     donate(&foreign, "r-1").await;
     foreign.execute("update donation_outbox set max_retries = 2").await;

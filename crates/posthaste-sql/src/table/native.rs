@@ -14,12 +14,12 @@ const ABSENT: [Role; 4] = [Role::EventId, Role::MaxAttempts, Role::LockedAt, Rol
 impl TableMap {
     /// Posthaste's own tables in a schema of their own: `outbox`, `outbox_dedupe`, `inbox` and so on.
     pub fn in_schema(schema: &str) -> Result<Self, BadIdentifier> {
-        Self::own(Some(Identifier::new(schema)?), "")
+        Self::native(Some(Identifier::new(schema)?), "")
     }
 
     /// Posthaste's own tables with a prefix, for databases without schemas: `posthaste_outbox` and so on.
     pub fn with_prefix(prefix: &str) -> Result<Self, BadIdentifier> {
-        Self::own(None, prefix)
+        Self::native(None, prefix)
     }
 
     /// The same map with times that are kept in another way.
@@ -47,11 +47,11 @@ impl TableMap {
         self
     }
 
-    fn own(schema: Option<Identifier>, prefix: &str) -> Result<Self, BadIdentifier> {
+    fn native(schema: Option<Identifier>, prefix: &str) -> Result<Self, BadIdentifier> {
         let mut tables = BTreeMap::new();
         for (table, name) in Table::ALL
             .into_iter()
-            .filter_map(|table| Some((table, table.own_name()?)))
+            .filter_map(|table| Some((table, table.native_name()?)))
         {
             let name = TableName {
                 schema: schema.clone(),
