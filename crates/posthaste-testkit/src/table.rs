@@ -85,7 +85,7 @@ needs! {
     /// A row for each message that says where it stands, rather than a log with a cursor.
     Queue,
     /// Rows that others write as well, with what Posthaste would not write.
-    Foreign,
+    Mapped,
     /// Transactions that write at the same time.
     ConcurrentWriters,
     /// Claims that run at the same time, each skipping what others hold.
@@ -120,12 +120,8 @@ impl Table {
 
     /// Posthaste's own table, on a database that can do everything.
     pub fn complete() -> Self {
-        let complete = |need: &Need| {
-            !matches!(
-                need,
-                Need::Foreign | Need::Locks | Need::ShortErrors | Need::DeadLetters
-            )
-        };
+        let complete =
+            |need: &Need| !matches!(need, Need::Mapped | Need::Locks | Need::ShortErrors | Need::DeadLetters);
         Self::with(Need::ALL.iter().copied().filter(complete).collect())
     }
 
@@ -211,7 +207,7 @@ fn has(map: &TableMap, need: Need) -> bool {
         Need::DeliveredAt => map.has(Role::DeliveredAt),
         Need::FineTimes => !map.columns().any(|(_, column)| column.kind == Kind::EpochS),
         Need::Queue => strategy != Strategy::Log,
-        Need::Foreign => !map.is_native() && strategy != Strategy::Log,
+        Need::Mapped => !map.is_native() && strategy != Strategy::Log,
         Need::RelayLimit
         | Need::ExactStart
         | Need::ConcurrentWriters

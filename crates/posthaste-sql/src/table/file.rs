@@ -361,7 +361,7 @@ impl TableMap {
     }
 
     /// Whether the column of the status can keep its labels.
-    fn check_words(&self) -> Result<(), MapError> {
+    fn check_labels(&self) -> Result<(), MapError> {
         let kind = self.column(Role::Status).map(|status| status.kind);
         for (state, label) in &self.labels {
             let problem = match (kind, label) {
@@ -383,7 +383,7 @@ impl TableMap {
     }
 
     fn check_queue(&self) -> Result<(), MapError> {
-        self.check_words()?;
+        self.check_labels()?;
         let leased = self.has(Role::LockedUntil) || self.has(Role::LockedAt);
         for state in State::ALL {
             let needed = leased || state != State::Processing;

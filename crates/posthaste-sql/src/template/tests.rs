@@ -43,7 +43,7 @@ fn native() -> TableMap {
 }
 
 #[test]
-fn names_and_words_are_put_in_quoted() {
+fn names_and_labels_are_put_in_quoted() {
     let map = TableMap::in_schema(r#"we"ird"#).unwrap();
     let sql =
         r#"select "@topic", o."@id", "@o.seq" from "@outbox" o where "@status" = '@pending' or '@schema' = "@schema""#;

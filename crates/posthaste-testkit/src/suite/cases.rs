@@ -298,8 +298,8 @@ macro_rules! __conformance_cases {
                 a_purge_keeps_the_records_of_other_consumers
                 a_purge_of_records_is_bounded
             }
-            foreign [Foreign] {
-                a_row_with_a_word_that_the_map_does_not_know_is_left_out
+            mapped [Mapped] {
+                a_row_with_a_label_that_the_map_does_not_know_is_left_out
                 a_row_that_does_not_say_when_it_was_made_is_new
                 a_row_that_was_locked_and_is_given_back_keeps_its_label [Locks Schedule]
                 a_postponed_row_has_the_label_of_one_that_waits [Schedule]

@@ -65,7 +65,7 @@ impl Infer {
             );
         };
         let tables = catalogue.tables(name.schema.as_ref()).await?;
-        read_words(&mut table, &*catalogue).await?;
+        read_labels(&mut table, &*catalogue).await?;
         read_headers(&mut table, &*catalogue).await?;
         let mut others = Vec::new();
         for other in tables.iter().filter(|other| may_belong(name, other)) {
@@ -122,7 +122,7 @@ async fn read_headers(table: &mut LiveTable, catalogue: &dyn Catalogue) -> anyho
 }
 
 /// Rows say which labels there are, where no constraint does.
-async fn read_words(table: &mut LiveTable, catalogue: &dyn Catalogue) -> anyhow::Result<()> {
+async fn read_labels(table: &mut LiveTable, catalogue: &dyn Catalogue) -> anyhow::Result<()> {
     let Some(status) = status_column(table).filter(|status| status.values.is_empty()) else {
         return Ok(());
     };

@@ -154,7 +154,7 @@ async fn deliver(names: &Names) {
 }
 
 #[test]
-fn names_and_words_are_quoted_or_refused() {
+fn names_and_labels_are_quoted_or_refused() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let numbered = |many| {
         let numbered = |texts: Vec<String>| {

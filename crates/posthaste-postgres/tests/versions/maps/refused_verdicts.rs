@@ -67,7 +67,7 @@ async fn contents(place: &Place, table: &str) -> Vec<Option<String>> {
 
 /// With rows, and without: a table may be empty when its relay is first started.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_word_that_a_constraint_refuses_is_found_before_anything_is_published() {
+async fn a_label_that_a_constraint_refuses_is_found_before_anything_is_published() {
     for rows in [0, 3] {
         let (place, _) = order_service(rows).await;
         place.store.check().await.unwrap();

@@ -203,7 +203,7 @@ mod tests {
 
     /// A table that says BUSY must not be told PROCESSING, which its constraint refuses.
     #[test]
-    fn the_one_word_that_is_left_is_proposed_for_the_one_state_without() {
+    fn the_one_label_that_is_left_is_proposed_for_the_one_state_without() {
         let status = LiveColumn {
             values: ["NEW", "BUSY", "SENT", "FAILED"].map(str::to_owned).to_vec(),
             ..LiveColumn::default()

@@ -203,7 +203,7 @@ dead = "x"
 }
 
 #[test]
-fn records_are_read_by_the_words_of_the_map() {
+fn records_are_read_by_the_labels_of_the_map() {
     let map = native();
     let mut row = GivenRow::of([
         (Role::Id, "a"),

@@ -3,7 +3,7 @@
 use posthaste_core::store::{ProducerStore, RelayStore, Scope};
 use posthaste_core::{Message, OutboxOptions};
 
-use super::tables::{Foreign, USAGE_DDL, usage_map};
+use super::tables::{MappedTable, USAGE_DDL, usage_map};
 
 /// With rows, and without: a table may be empty when its relay is first started.
 #[tokio::test]
@@ -28,17 +28,17 @@ async fn what_a_trigger_refuses_or_ignores_is_said_by_the_check() {
             if rows == 0 && part == "UNIQUE" {
                 continue;
             }
-            let foreign = Foreign::new(USAGE_DDL, usage_map()).await;
+            let mapped = MappedTable::new(USAGE_DDL, usage_map()).await;
             let messages = (0..rows).map(|n| Message::new("t", format!("{n}"))).collect();
             let options = OutboxOptions::default();
-            foreign.store.enqueue_and_commit(&options, messages).await.unwrap();
-            foreign.store.check().await.unwrap();
-            foreign.execute(problem).await;
-            let error = foreign.store.check().await.expect_err("a verdict is refused");
+            mapped.store.enqueue_and_commit(&options, messages).await.unwrap();
+            mapped.store.check().await.unwrap();
+            mapped.execute(problem).await;
+            let error = mapped.store.check().await.expect_err("a verdict is refused");
             assert!(error.message.contains(part), "{error}");
             assert!(error.remedy.is_some());
             let pending = "select count(*) from modkit_outbox_events where status = 'pending' and attempts = 0";
-            assert_eq!(foreign.number(pending).await, rows, "nothing is left of it");
+            assert_eq!(mapped.number(pending).await, rows, "nothing is left of it");
         }
     }
 }
@@ -67,8 +67,8 @@ async fn a_trial_leaves_the_rows_of_other_namespaces_topics_and_tenants_alone() 
         },
     ];
     for scope in &theirs {
-        let foreign = Foreign::new(USAGE_DDL, usage_map()).await;
-        enqueue_in(&foreign, scope).await;
+        let mapped = MappedTable::new(USAGE_DDL, usage_map()).await;
+        enqueue_in(&mapped, scope).await;
         let trigger = format!(
             "create trigger theirs before update on modkit_outbox_events
              when new.namespace = '{}' and new.topic = '{}' and new.tenant_id = '{}'
@@ -77,18 +77,18 @@ async fn a_trial_leaves_the_rows_of_other_namespaces_topics_and_tenants_alone() 
             scope.topics[0],
             scope.tenant.as_deref().unwrap()
         );
-        foreign.execute(&trigger).await;
-        let error = foreign.store.check_for(scope).await.expect_err("it is for them");
+        mapped.execute(&trigger).await;
+        let error = mapped.store.check_for(scope).await.expect_err("it is for them");
         assert!(error.message.contains("theirs"), "{error}");
-        foreign.store.check_for(&ours).await.unwrap();
-        enqueue_in(&foreign, &ours).await;
-        foreign.store.check_for(&ours).await.unwrap();
+        mapped.store.check_for(&ours).await.unwrap();
+        enqueue_in(&mapped, &ours).await;
+        mapped.store.check_for(&ours).await.unwrap();
     }
 }
 
-async fn enqueue_in(foreign: &Foreign, scope: &Scope) {
+async fn enqueue_in(mapped: &MappedTable, scope: &Scope) {
     let options = OutboxOptions::new().namespace(scope.namespace.clone());
     let mut message = Message::new(&*scope.topics[0], "{}");
     message.tenant = scope.tenant.clone();
-    foreign.store.enqueue_and_commit(&options, vec![message]).await.unwrap();
+    mapped.store.enqueue_and_commit(&options, vec![message]).await.unwrap();
 }

@@ -6,7 +6,7 @@ use posthaste_sql::TableMap;
 use posthaste_testkit::{RecordingPublisher, drain};
 use sqlx::Row;
 
-use super::tables::{Foreign, USAGE_DDL, usage_map};
+use super::tables::{MappedTable, USAGE_DDL, usage_map};
 
 const KINDS_DDL: &str = "
 create table events (
@@ -48,12 +48,12 @@ delivered = "done"
 dead = "gone"
 "#;
 
-async fn kinds() -> Foreign {
-    Foreign::new(KINDS_DDL, TableMap::from_toml(KINDS_TOML).unwrap()).await
+async fn kinds() -> MappedTable {
+    MappedTable::new(KINDS_DDL, TableMap::from_toml(KINDS_TOML).unwrap()).await
 }
 
-async fn enqueue(foreign: &Foreign, messages: Vec<Message>) -> Result<Vec<Enqueued>, EnqueueError> {
-    foreign
+async fn enqueue(mapped: &MappedTable, messages: Vec<Message>) -> Result<Vec<Enqueued>, EnqueueError> {
+    mapped
         .store
         .enqueue_and_commit(&OutboxOptions::default(), messages)
         .await
@@ -61,29 +61,29 @@ async fn enqueue(foreign: &Foreign, messages: Vec<Message>) -> Result<Vec<Enqueu
 
 #[tokio::test]
 async fn every_kind_of_column_is_written_and_read() {
-    let foreign = kinds().await;
+    let mapped = kinds().await;
     let tenant = "0192b7a6-1df8-7c7c-8d6e-0f3e6a0f3c11";
     let message = Message::new("t", vec![0, 159, 146, 150])
         .key("42")
         .tenant(tenant)
         .header("trace", "x\"y");
     let id = message.id;
-    let outcomes = enqueue(&foreign, vec![message.clone()]).await.unwrap();
+    let outcomes = enqueue(&mapped, vec![message.clone()]).await.unwrap();
     assert_eq!(outcomes, [Enqueued::Inserted(id)]);
     assert_eq!(
-        enqueue(&foreign, vec![message]).await.unwrap(),
+        enqueue(&mapped, vec![message]).await.unwrap(),
         [Enqueued::Duplicate(id)],
         "the same event"
     );
     let row = sqlx::query("select pk, aggregate, tenant, length(digest) as digits from events")
-        .fetch_one(foreign.store.pool())
+        .fetch_one(mapped.store.pool())
         .await
         .unwrap();
     assert_eq!(row.get::<Vec<u8>, _>("pk"), id.uuid().unwrap().as_bytes());
     assert_eq!((row.get::<i64, _>("aggregate"), row.get::<i64, _>("digits")), (42, 64));
     assert_eq!(row.get::<Vec<u8>, _>("tenant").len(), 16);
     let broker = RecordingPublisher::new();
-    drain(foreign.store.clone(), broker.clone()).await;
+    drain(mapped.store.clone(), broker.clone()).await;
     let sent = &broker.deliveries()[0].message;
     assert_eq!(sent.id, id);
     assert_eq!(
@@ -95,12 +95,12 @@ async fn every_kind_of_column_is_written_and_read() {
         (Some(tenant), [0, 159, 146, 150].as_ref())
     );
     assert_eq!(sent.headers["trace"], "x\"y");
-    assert_eq!(foreign.text("select state from events").await, "done");
+    assert_eq!(mapped.text("select state from events").await, "done");
 }
 
 #[tokio::test]
 async fn what_has_no_place_is_refused_before_anything_is_written() {
-    let foreign = kinds().await;
+    let mapped = kinds().await;
     let good = || Message::new("t", "x").key("1");
     for (bad, said) in [
         (good().source("s"), "message 1 was refused: source"),
@@ -110,41 +110,41 @@ async fn what_has_no_place_is_refused_before_anything_is_written() {
         (good().dedupe_key("k"), "dedupe_key"),
         (good().not_before(chrono::Utc::now()), "not_before"),
     ] {
-        let error = enqueue(&foreign, vec![good(), bad]).await.unwrap_err();
+        let error = enqueue(&mapped, vec![good(), bad]).await.unwrap_err();
         assert!(error.to_string().contains(said), "`{error}` does not say `{said}`");
     }
-    assert_eq!(foreign.number("select count(*) from events").await, 0);
+    assert_eq!(mapped.number("select count(*) from events").await, 0);
 }
 
 #[tokio::test]
 async fn a_failure_in_the_middle_leaves_nothing_and_the_transaction_goes_on() {
-    let foreign = Foreign::new(super::tables::UNUSUAL_DDL, super::tables::unusual_map()).await;
+    let mapped = MappedTable::new(super::tables::UNUSUAL_DDL, super::tables::unusual_map()).await;
     let guard = r#"create trigger no_third before insert on "Order; --" when new."it's ""quoted""" = 'bad'
         begin select raise(abort, 'no'); end"#;
-    foreign.execute(guard).await;
-    let mut tx = foreign.store.pool().begin().await.unwrap();
-    let outbox = foreign.store.outbox(OutboxOptions::default());
+    mapped.execute(guard).await;
+    let mut tx = mapped.store.pool().begin().await.unwrap();
+    let outbox = mapped.store.outbox(OutboxOptions::default());
     let messages = ["a", "b", "bad"].map(|body| Message::new("t", body));
     outbox.enqueue_all(&mut tx, messages).await.unwrap_err();
     outbox.enqueue(&mut tx, Message::new("t", "after")).await.unwrap();
     tx.commit().await.unwrap();
-    assert_eq!(foreign.number(r#"select count(*) from "Order; --""#).await, 1);
+    assert_eq!(mapped.number(r#"select count(*) from "Order; --""#).await, 1);
 }
 
 /// Some libraries keep UUIDs in capital letters; a row must be found again by what it says.
 #[tokio::test]
 async fn ids_in_another_spelling_are_found_again() {
-    let foreign = Foreign::new(USAGE_DDL, usage_map()).await;
+    let mapped = MappedTable::new(USAGE_DDL, usage_map()).await;
     let id = "0192B7A6-1DF8-7C7C-8D6E-0F3E6A0F3C11";
     let insert = format!(
         "insert into modkit_outbox_events (id, namespace, topic, payload, status) values ('{id}', 'default', 't', '{{}}', 'pending')"
     );
-    foreign.execute(&insert).await;
+    mapped.execute(&insert).await;
     let broker = RecordingPublisher::new();
-    drain(foreign.store.clone(), broker.clone()).await;
+    drain(mapped.store.clone(), broker.clone()).await;
     assert_eq!(broker.ids().iter().map(MessageId::to_string).collect::<Vec<_>>(), [id]);
     assert_eq!(
-        foreign.text("select status from modkit_outbox_events").await,
+        mapped.text("select status from modkit_outbox_events").await,
         "delivered"
     );
 }
@@ -154,7 +154,7 @@ async fn ids_in_another_spelling_are_found_again() {
 async fn ids_that_are_any_text_keep_their_own_errors() {
     use posthaste_core::lifecycle::Settlement;
     let toml = KINDS_TOML.replace("kind = \"uuid_bytes\" }\naggregate", "kind = \"text\" }\naggregate");
-    let foreign = Foreign::new(
+    let mapped = MappedTable::new(
         &KINDS_DDL
             .replace("pk blob", "pk text")
             .replace("until integer", "until integer, error text"),
@@ -167,13 +167,13 @@ async fn ids_that_are_any_text_keep_their_own_errors() {
     for id in ids {
         let insert =
             sqlx::query("insert into events (pk, aggregate, body, state, tries) values (?1, 0, x'00', 'new', 0)");
-        insert.bind(id).execute(foreign.store.pool()).await.unwrap();
+        insert.bind(id).execute(mapped.store.pool()).await.unwrap();
     }
     let request = posthaste_core::store::ClaimRequest {
         limit: 100,
         ..super::tables::request()
     };
-    let claim = foreign.store.claim(&request).await.unwrap();
+    let claim = mapped.store.claim(&request).await.unwrap();
     assert_eq!(claim.messages.len(), ids.len());
     let dead = |claimed: &posthaste_core::store::ClaimedMessage| {
         Settlement::dead(
@@ -183,7 +183,7 @@ async fn ids_that_are_any_text_keep_their_own_errors() {
         )
     };
     let settlements: Vec<_> = claim.messages.iter().map(dead).collect();
-    assert!(foreign.store.settle(&settlements).await.unwrap().lost.is_empty());
+    assert!(mapped.store.settle(&settlements).await.unwrap().lost.is_empty());
     let kept = "select count(*) from events where state = 'gone' and error = 'error of ' || pk";
-    assert_eq!(foreign.number(kept).await, i64::try_from(ids.len()).unwrap());
+    assert_eq!(mapped.number(kept).await, i64::try_from(ids.len()).unwrap());
 }

@@ -4,13 +4,13 @@ use posthaste_core::store::SchemaStore;
 use posthaste_sql::TableMap;
 use sqlx::{AssertSqlSafe, Executor, SqlSafeStr};
 
-use super::tables::{DONATION_DDL, Foreign, UNUSUAL_DDL, USAGE_DDL, donation_map, unusual_map, usage_map};
+use super::tables::{DONATION_DDL, MappedTable, UNUSUAL_DDL, USAGE_DDL, donation_map, unusual_map, usage_map};
 
 async fn prepared(ddl: &str, map: TableMap) -> Vec<(&'static str, String)> {
-    let foreign = Foreign::new(ddl, map).await;
-    let statements = foreign.store.statements();
+    let mapped = MappedTable::new(ddl, map).await;
+    let statements = mapped.store.statements();
     for (name, sql) in &statements {
-        let prepared = foreign
+        let prepared = mapped
             .store
             .pool()
             .prepare(AssertSqlSafe(sql.clone()).into_sql_str())

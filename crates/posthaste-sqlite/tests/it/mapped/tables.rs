@@ -13,12 +13,12 @@ use tempfile::TempDir;
 use crate::support;
 
 /// A table that its owner made, and a store that serves it by a map.
-pub struct Foreign {
+pub struct MappedTable {
     pub store: SqliteStore,
     _directory: TempDir,
 }
 
-impl Foreign {
+impl MappedTable {
     pub async fn new(ddl: &str, map: TableMap) -> Self {
         let (pool, directory) = support::pool(4).await;
         pool.execute(sqlx::raw_sql(AssertSqlSafe(ddl.to_owned())))

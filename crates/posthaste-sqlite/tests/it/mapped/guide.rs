@@ -5,7 +5,7 @@ use posthaste_core::{Message, OutboxOptions};
 use posthaste_sql::TableMap;
 use posthaste_testkit::{RecordingPublisher, drain};
 
-use super::tables::Foreign;
+use super::tables::MappedTable;
 
 const GUIDE: &str = include_str!("../../../../../docs/table-maps.md");
 
@@ -33,21 +33,21 @@ async fn the_example_of_the_guide_is_served_as_it_stands_there() {
         panic!("two maps in the guide");
     };
     TableMap::from_toml(sketch).unwrap();
-    let foreign = Foreign::new(&blocks("sql").concat(), TableMap::from_toml(map).unwrap()).await;
-    foreign
+    let mapped = MappedTable::new(&blocks("sql").concat(), TableMap::from_toml(map).unwrap()).await;
+    mapped
         .execute(r#"insert into "Outgoing" ("Customer", "Body") values ('c', 'one')"#)
         .await;
     let message = Message::new("shop-events", "two").key("c");
     let options = OutboxOptions::default();
-    foreign.store.enqueue_and_commit(&options, vec![message]).await.unwrap();
+    mapped.store.enqueue_and_commit(&options, vec![message]).await.unwrap();
     let broker = RecordingPublisher::new();
-    drain(foreign.store.clone(), broker.clone()).await;
+    drain(mapped.store.clone(), broker.clone()).await;
     assert_eq!(broker.ids(), [1.into(), 2.into()]);
     assert_eq!(
-        foreign
+        mapped
             .number(r#"select count(*) from "Outgoing" where "State" = 3"#)
             .await,
         2
     );
-    assert_eq!(foreign.store.stats("default").await.unwrap().pending, 0);
+    assert_eq!(mapped.store.stats("default").await.unwrap().pending, 0);
 }

@@ -12,7 +12,7 @@ use crate::RecordingPublisher;
 use crate::backend::Backend;
 
 /// A row whose label no state has is none of ours: it is neither shown nor claimed, and hides nothing.
-pub async fn a_row_with_a_word_that_the_map_does_not_know_is_left_out<B: Backend>(b: &B) {
+pub async fn a_row_with_a_label_that_the_map_does_not_know_is_left_out<B: Backend>(b: &B) {
     let ids = enqueue_new(b, (0..3).map(|n| plain(&n.to_string()))).await;
     b.write(ids[1], Role::Status, Some("theirs")).await;
     let listed: Vec<_> = records(b).await.into_iter().map(|row| row.message.id).collect();

@@ -6,7 +6,7 @@ use posthaste_core::{AdminStore, MessageId};
 use posthaste_sql::TableMap;
 use posthaste_testkit::{FaultyPublisher, RecordingPublisher, drain};
 
-use super::tables::Foreign;
+use super::tables::MappedTable;
 
 const DDL: &str = "create table long_ids (id varchar(600) primary key, body varchar(100) not null,
     status varchar(10) not null default 'NEW', tries int not null default 0, who varchar(80), until bigint, error text)";
@@ -46,25 +46,25 @@ fn ids() -> Vec<String> {
 /// Proves A9.
 #[tokio::test]
 async fn rows_with_long_text_ids_are_delivered_once_under_their_own_ids() {
-    let foreign = Foreign::new(DDL, TableMap::from_toml(MAP).unwrap()).await;
+    let mapped = MappedTable::new(DDL, TableMap::from_toml(MAP).unwrap()).await;
     let ids = ids();
     for id in &ids {
-        foreign
+        mapped
             .execute(&format!("insert into long_ids (id, body) values ('{id}', '{{}}')"))
             .await;
     }
     let broker = FaultyPublisher::new(RecordingPublisher::new());
     broker.refuse([MessageId::text(&ids[1])]);
-    let report = drain(foreign.store.clone(), broker.clone()).await;
+    let report = drain(mapped.store.clone(), broker.clone()).await;
     assert_eq!((report.delivered, report.died), (3, 1));
     let dead = Filter {
         state: Some(State::Dead),
         ..Filter::default()
     };
-    let replayed = foreign.store.replay(&dead, 10).await.unwrap();
+    let replayed = mapped.store.replay(&dead, 10).await.unwrap();
     assert_eq!(replayed, [MessageId::text(&ids[1])]);
     broker.heal();
-    assert_eq!(drain(foreign.store.clone(), broker.clone()).await.delivered, 1);
+    assert_eq!(drain(mapped.store.clone(), broker.clone()).await.delivered, 1);
     let mut published: Vec<String> = broker
         .inner()
         .deliveries()

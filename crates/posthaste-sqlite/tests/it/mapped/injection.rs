@@ -257,7 +257,7 @@ proptest! {
 
     /// Every name is refused, or quoted so that it is a name and nothing else.
     #[test]
-    fn no_name_or_word_is_ever_more_than_that(names in names()) {
+    fn no_name_or_label_is_ever_more_than_that(names in names()) {
         match TableMap::from_toml(&names.toml()) {
             Err(error) => prop_assert!(names.has_control_characters() || error.problem.contains("63 bytes"), "{}", error),
             Ok(map) => {

@@ -6,7 +6,7 @@ use posthaste_sql::TableMap;
 use posthaste_sql::table::BuiltinMap;
 use posthaste_sqlite::SqliteStore;
 
-use super::tables::{DONATION_DDL, Foreign, USAGE_DDL, donation_map, request, usage_map};
+use super::tables::{DONATION_DDL, MappedTable, USAGE_DDL, donation_map, request, usage_map};
 
 use crate::support;
 
@@ -60,48 +60,48 @@ async fn a_mapped_column_that_is_missing_is_named() {
     assert_eq!(error.kind, StoreErrorKind::SchemaMissing);
     says(&error, &["no table `modkit_outbox_events`", "posthaste maps check"]);
 
-    let foreign = Foreign::new(USAGE_DDL, usage_map()).await;
-    foreign
+    let mapped = MappedTable::new(USAGE_DDL, usage_map()).await;
+    mapped
         .execute("alter table modkit_outbox_events rename column tenant_id to tennant")
         .await;
     says(
-        &foreign.store.check().await.unwrap_err(),
+        &mapped.store.check().await.unwrap_err(),
         &["no column `tenant_id` for tenant", "maps check"],
     );
 
-    let foreign = Foreign::new(DONATION_DDL, donation_map()).await;
-    foreign
+    let mapped = MappedTable::new(DONATION_DDL, donation_map()).await;
+    mapped
         .execute("alter table donation_dlq rename column reason to why")
         .await;
     says(
-        &foreign.store.check().await.unwrap_err(),
+        &mapped.store.check().await.unwrap_err(),
         &["`donation_dlq` has no column `reason` for last_error"],
     );
 }
 
 #[tokio::test]
 async fn what_needs_a_registry_is_quiet_or_says_so() {
-    let foreign = Foreign::new(USAGE_DDL, usage_map()).await;
-    assert!(foreign.store.registry().is_none(), "there is no table for it");
+    let mapped = MappedTable::new(USAGE_DDL, usage_map()).await;
+    assert!(mapped.store.registry().is_none(), "there is no table for it");
     says(
-        &foreign.store.relays("default").await.unwrap_err(),
+        &mapped.store.relays("default").await.unwrap_err(),
         &["list of relays", "`usage`", "has no table for it"],
     );
-    let mut tx = foreign.store.pool().begin().await.unwrap();
-    let error = foreign.store.inbox("c").record(&mut tx, "k").await.unwrap_err();
+    let mut tx = mapped.store.pool().begin().await.unwrap();
+    let error = mapped.store.inbox("c").record(&mut tx, "k").await.unwrap_err();
     says(&error, &["inbox", "`usage`", "has no table for it"]);
 }
 
 #[tokio::test]
 async fn what_a_table_cannot_be_asked_for_is_an_error() {
-    let foreign = Foreign::new(DONATION_DDL, donation_map()).await;
-    let claim = async |scope: Scope| foreign.store.claim(&ClaimRequest { scope, ..request() }).await;
+    let mapped = MappedTable::new(DONATION_DDL, donation_map()).await;
+    let claim = async |scope: Scope| mapped.store.claim(&ClaimRequest { scope, ..request() }).await;
     let topics = Scope {
         topics: vec!["t".to_owned()],
         ..Scope::default()
     };
     says(&claim(topics.clone()).await.unwrap_err(), &["scope.topics"]);
-    says(&foreign.store.sweep(&topics, 1).await.unwrap_err(), &["scope.topics"]);
+    says(&mapped.store.sweep(&topics, 1).await.unwrap_err(), &["scope.topics"]);
     let tenant = Scope {
         tenant: Some("t".to_owned()),
         ..Scope::default()
@@ -117,8 +117,8 @@ async fn what_a_table_cannot_be_asked_for_is_an_error() {
         ..Filter::default()
     };
     says(
-        &foreign.store.list(&filter, None, 1).await.unwrap_err(),
+        &mapped.store.list(&filter, None, 1).await.unwrap_err(),
         &["topic", "by id"],
     );
-    says(&foreign.store.replay(&filter, 1).await.unwrap_err(), &["topic"]);
+    says(&mapped.store.replay(&filter, 1).await.unwrap_err(), &["topic"]);
 }
