@@ -67,7 +67,7 @@ async fn require(store: &dyn Store, database: &Database) -> anyhow::Result<()> {
         };
         bail!(
             "{}: the table is not what the table map `{}` says: {field}: {problem}{more}; `posthaste maps check` prints the \
-             SQL that mends it",
+             SQL that fixes it",
             database.url(),
             map.name()
         );
@@ -119,7 +119,7 @@ pub async fn refusal(database: &Database, scope: &Scope) -> anyhow::Result<Optio
             severity: Severity::Error,
             field: "verdicts".to_owned(),
             problem: error.to_string(),
-            mend: None,
+            fix: None,
         })),
     }
 }

@@ -278,7 +278,7 @@ mod tests {
 
     /// Proves pitfall 26.
     #[test]
-    fn only_what_no_operator_can_mend_is_permanent() {
+    fn only_what_no_operator_can_fix_is_permanent() {
         let permanent = |code| explain(code, None).cause.kind() == ErrorKind::Permanent;
         for code in [
             Code::MessageSizeTooLarge,

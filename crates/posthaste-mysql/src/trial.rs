@@ -198,5 +198,5 @@ impl MySqlStore {
     }
 }
 
-const REMEDY: &str = "grant what is missing, or mend the constraint, trigger or length that refuses it; nothing was \
+const REMEDY: &str = "grant what is missing, or fix the constraint, trigger or length that refuses it; nothing was \
                       published, and the trial left nothing behind";

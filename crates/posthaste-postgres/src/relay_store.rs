@@ -183,7 +183,7 @@ impl PostgresStore {
         tx.commit().await
     }
 
-    /// Tables that are not Posthaste's own are not mended by its migrations.
+    /// Tables that are not Posthaste's own are not changed by its migrations.
     fn with_remedy(&self, mut error: StoreError) -> StoreError {
         let mapped = matches!(error.kind, StoreErrorKind::SchemaMissing | StoreErrorKind::Other);
         if mapped && !self.map.is_native() {

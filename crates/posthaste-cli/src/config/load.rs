@@ -75,7 +75,7 @@ fn default_file() -> Result<Option<&'static Path>, Problem> {
     let file = Path::new(DEFAULT_FILE);
     if !file.is_file() && file.symlink_metadata().is_ok() {
         return Err(Problem::new(format!(
-            "{DEFAULT_FILE}: it is there, but it is no file that can be read; mend it, or remove it to run on the defaults"
+            "{DEFAULT_FILE}: it is there, but it is no file that can be read; fix it, or remove it to run on the defaults"
         )));
     }
     Ok(file.is_file().then_some(file))

@@ -245,7 +245,7 @@ fn credentials_that_the_broker_refuses_are_said_to_be_wrong_and_never_shown() {
     eventually("it is said", || {
         place.read("log").contains("the brokers refuse these credentials")
     });
-    assert_eq!(place.status()["dead"], 0, "credentials can be mended");
+    assert_eq!(place.status()["dead"], 0, "credentials can be fixed");
     assert!(!place.read("log").contains("hunter2"));
     relay.signal(Signal::SIGTERM);
     assert_eq!(relay.exit_code(), Some(0), "{}", place.read("log"));

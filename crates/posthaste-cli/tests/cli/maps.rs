@@ -96,7 +96,7 @@ macro_rules! on_every_server {
 
 on_every_server!(
     a_proposed_map_serves_every_command,
-    a_check_prints_the_sql_that_mends,
+    a_check_prints_the_sql_that_fixes,
     a_table_that_does_not_fit_is_refused_before_anything_is_claimed,
 );
 
@@ -204,7 +204,7 @@ fn lines_may_leave_out_a_topic_that_is_derived() {
         .fails_with(&[&format!("--topic: {cannot}")]);
 }
 
-fn a_check_prints_the_sql_that_mends(table: Table) {
+fn a_check_prints_the_sql_that_fixes(table: Table) {
     let quote = table.quote;
     let (place, _) = table.with_proposal();
     place.sql(&format!(
@@ -215,10 +215,10 @@ fn a_check_prints_the_sql_that_mends(table: Table) {
     assert!(broken.stdout.contains("-- error: columns.locked_until: "), "{broken:?}");
     let found = place.run(&["maps", "check", "--json"]).json();
     for finding in found["findings"].as_array().unwrap() {
-        place.sql(finding["mend"].as_str().unwrap_or_else(|| panic!("{finding}")));
+        place.sql(finding["fix"].as_str().unwrap_or_else(|| panic!("{finding}")));
     }
-    let mended = place.run(&["maps", "check"]).success().stdout;
-    assert!(mended.ends_with("-- all is as the map says\n"), "{mended}");
+    let fixed = place.run(&["maps", "check"]).success().stdout;
+    assert!(fixed.ends_with("-- all is as the map says\n"), "{fixed}");
 }
 
 fn a_table_that_does_not_fit_is_refused_before_anything_is_claimed(table: Table) {

@@ -22,7 +22,7 @@ pub struct StoreRequirements {
     pub batch_settlement: bool,
     /// There is no place for a count of attempts, so all of them are made within one claim.
     pub in_memory_attempts: bool,
-    /// Rows are written once: nobody mends them, and none is replayed where it stands.
+    /// Rows are written once: they are not fixed, and none is replayed where it stands.
     pub append_only: bool,
 }
 
@@ -57,7 +57,7 @@ pub struct StoreRequirements {
 /// until they do. [`StoreErrorKind::Other`] from **settle** is taken for a refusal of some verdict, which is searched for.
 /// [`StoreErrorKind::Unsupported`] says that the table has no place for what was asked; **`check_for`** says so before anything
 /// is published. [`StoreErrorKind::Access`] and [`StoreErrorKind::SchemaMissing`] are for an operator, with the remedy in the
-/// error; the relay goes on trying, for they are mended while it runs.
+/// error; the relay goes on trying, for they are fixed while it runs.
 #[async_trait]
 pub trait RelayStore: Send + Sync + 'static {
     /// Hands out work.

@@ -50,7 +50,7 @@ impl StoreError {
             kind: StoreErrorKind::SomeRows,
             message: format!("{}; it takes it for other rows", self.message),
             remedy: Some(
-                "mend the rows, or let the table's constraints, triggers and unique indexes accept them; all others are served",
+                "fix the rows, or let the table's constraints, triggers and unique indexes accept them; all others are served",
             ),
             ..self
         }

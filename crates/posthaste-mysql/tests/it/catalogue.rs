@@ -77,7 +77,7 @@ async fn the_shipped_map_fits_its_tables_and_a_proposal_too() {
 
 /// What a check proposes is run, and then there is nothing left to propose.
 #[tokio::test]
-async fn the_sql_that_mends_mends() {
+async fn the_sql_that_fixes_a_table_does() {
     if support::left_out("mariadb") {
         return;
     }
@@ -122,7 +122,7 @@ dead = "dead"
     .unwrap();
     for _ in 0..2 {
         for finding in findings(&map, &pool).await {
-            support::run(&pool, finding.mend.clone().unwrap_or_else(|| panic!("{finding:?}"))).await;
+            support::run(&pool, finding.fix.clone().unwrap_or_else(|| panic!("{finding:?}"))).await;
         }
     }
     assert_eq!(findings(&map, &pool).await, []);

@@ -69,7 +69,7 @@ async fn the_native_map_fits_the_migrated_tables() {
 
 /// What a check proposes is run, and then there is nothing left to propose.
 #[tokio::test]
-async fn the_sql_that_mends_mends() {
+async fn the_sql_that_fixes_a_table_does() {
     let worn = r#"
         create table "Odd ""Box" (
             "the id" uuid not null, payload jsonb not null, status varchar(4) not null, attempts int not null default 0,
@@ -107,10 +107,10 @@ dead = "dead"
     let pool = place(worn).await;
     for _ in 0..2 {
         for finding in findings(&map, &pool).await {
-            let mend = finding.mend.clone().unwrap_or_else(|| panic!("{finding:?}"));
-            pool.execute(sqlx::raw_sql(AssertSqlSafe(mend.clone())))
+            let fix = finding.fix.clone().unwrap_or_else(|| panic!("{finding:?}"));
+            pool.execute(sqlx::raw_sql(AssertSqlSafe(fix.clone())))
                 .await
-                .unwrap_or_else(|error| panic!("{error}: {mend}"));
+                .unwrap_or_else(|error| panic!("{error}: {fix}"));
         }
     }
     assert_eq!(findings(&map, &pool).await, []);

@@ -19,7 +19,7 @@ use crate::options::{InvalidOption, PublisherContext, PublisherOptions};
 /// has failed: see `docs/adr/0004-kafka-order.md`.
 ///
 /// A cluster that is away, wrong credentials, and a topic that is not there are failures of messages, not of the
-/// publisher: it goes on by itself once they are mended.
+/// publisher: it goes on by itself once they are fixed.
 pub struct KafkaPublisher(KafkaClient);
 
 impl KafkaPublisher {

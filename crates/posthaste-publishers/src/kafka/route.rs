@@ -49,7 +49,7 @@ impl Route {
             match part {
                 Part::Text(text) => topic.push_str(text),
                 Part::Placeholder(name) => topic.push_str(&value(name, message).ok_or_else(|| {
-                    // A matter of the settings, which can be mended: the message must not die of it.
+                    // A matter of the settings, which can be fixed: the message must not die of it.
                     PublishError::transient(format!(
                         "Kafka: publisher.routes sends the message to {:?}, but it has no {name}; add a condition on \
                          it, or another rule before",

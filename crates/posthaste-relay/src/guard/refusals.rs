@@ -39,7 +39,7 @@ const MAX_BUSY_RETRIES: usize = 1_000;
 #[derive(Debug)]
 pub(crate) struct Refusals {
     namespace: String,
-    /// Nobody mends a row, nor replays it where it stands, so a death is as final as all else.
+    /// A row is not fixed, nor replayed where it stands, so a death is as final as all else.
     append_only: bool,
     state: Mutex<Memory>,
     changed: Notify,

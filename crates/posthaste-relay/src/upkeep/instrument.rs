@@ -100,7 +100,7 @@ pub(crate) fn crowded(namespace: &str, messages: u32) {
         namespace,
         messages,
         "messages whose verdicts the database refuses, or whose destination is unavailable, fill a whole claim; others wait \
-         behind them until that is mended"
+         behind them until that is fixed"
     );
 }
 

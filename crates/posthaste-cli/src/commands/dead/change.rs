@@ -221,7 +221,7 @@ fn say_refused(verb: Verb, refused: &[RefusedRow]) -> anyhow::Result<()> {
         .iter()
         .map(|row| format!("message {} cannot be {}: {}", row.id, verb.tense(false), row.error))
         .collect();
-    bail!("{}; mend what refuses it, and run this again", each.join("; "))
+    bail!("{}; fix what refuses it, and run this again", each.join("; "))
 }
 
 /// Those that were asked for and not found. As they are written, in small letters: a table may keep as text, and in

@@ -149,11 +149,11 @@ async fn what_a_lost_claim_told_is_not_believed_of_a_row_that_was_changed() {
     refusals.remember(lost, Hold::Free);
     assert!(
         refusals.recall(id, Some(4), 1).unwrap().holds,
-        "it is the mended row that is claimed"
+        "it is the fixed row that is claimed"
     );
 }
 
-/// Somebody may have mended the message, or replayed it.
+/// The message may have been fixed, or replayed.
 #[tokio::test(start_paused = true)]
 async fn a_death_is_not_believed_of_the_next_claim() {
     let (refusals, leased, free) = (

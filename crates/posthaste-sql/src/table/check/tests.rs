@@ -79,7 +79,7 @@ fn a_table_that_fits_has_no_findings() {
 }
 
 #[test]
-fn each_lack_is_found_with_its_field_and_its_mend() {
+fn each_lack_is_found_with_its_field_and_its_fix() {
     type Change = fn(&mut LiveTable);
     let cases: [(Change, Severity, &str, &str, Option<&str>); 10] = [
         (
@@ -168,12 +168,12 @@ fn each_lack_is_found_with_its_field_and_its_mend() {
             Some(r#"alter table "modkit_outbox_events" add primary key ("id");"#),
         ),
     ];
-    for (change, severity, field, problem, mend) in cases {
+    for (change, severity, field, problem, fix) in cases {
         let found = after(change);
         assert_eq!(found.len(), 1, "{found:?}");
         assert_eq!((found[0].severity, found[0].field.as_str()), (severity, field));
         assert!(found[0].problem.contains(problem), "{}", found[0].problem);
-        assert_eq!(found[0].mend.as_deref(), mend);
+        assert_eq!(found[0].fix.as_deref(), fix);
     }
 }
 
@@ -295,14 +295,14 @@ fn the_columns_of_a_lease_come_as_sql() {
         .iter()
         .find(|finding| finding.field == "columns.locked_until")
         .expect("it is refused");
-    let mend = lease.mend.as_deref().expect("there is SQL for it");
+    let fix = lease.fix.as_deref().expect("there is SQL for it");
     let expected = "alter table \"order_outbox\" add column \"locked_by\" text null;\n\
         alter table \"order_outbox\" add column \"locked_until\" integer null;\n\
         alter table \"order_outbox\" add column \"attempts\" integer default 0;\n-- and in the map";
-    assert!(mend.starts_with(expected), "{mend}");
+    assert!(fix.starts_with(expected), "{fix}");
     assert!(
-        mend.contains("--   locked_until = { column = \"locked_until\", kind = \"epoch_ms\" }"),
-        "{mend}"
+        fix.contains("--   locked_until = { column = \"locked_until\", kind = \"epoch_ms\" }"),
+        "{fix}"
     );
 }
 
@@ -354,8 +354,8 @@ fn a_missing_table_is_proposed_as_a_whole_in_the_words_of_its_database() {
     ] {
         let found = check(&map(), &[], database);
         assert_eq!(found.len(), 1, "{found:?}");
-        let mend = found[0].mend.as_deref().expect("a map says its columns");
-        assert!(mend.contains(id) && mend.contains(until), "{mend}");
+        let fix = found[0].fix.as_deref().expect("a map says its columns");
+        assert!(fix.contains(id) && fix.contains(until), "{fix}");
     }
 }
 

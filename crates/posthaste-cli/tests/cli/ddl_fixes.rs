@@ -12,19 +12,19 @@ fn findings(place: &Place, map: &str) -> Vec<Value> {
     ran.json()["findings"].as_array().unwrap().clone()
 }
 
-fn mend(finding: &Value) -> Option<&str> {
-    finding["mend"].as_str()
+fn fix(finding: &Value) -> Option<&str> {
+    finding["fix"].as_str()
 }
 
 /// Runs all that is proposed until nothing more is, and returns what is still found.
 #[track_caller]
-fn mended(place: &Place, map: &str) -> Vec<Value> {
+fn fixed(place: &Place, map: &str) -> Vec<Value> {
     for _ in 0..ROUNDS {
         let found = findings(place, map);
-        if !found.iter().any(|finding| mend(finding).is_some()) {
+        if !found.iter().any(|finding| fix(finding).is_some()) {
             return found;
         }
-        for statement in found.iter().filter_map(mend) {
+        for statement in found.iter().filter_map(fix) {
             place.sql(statement);
         }
     }
@@ -35,7 +35,7 @@ fn mended(place: &Place, map: &str) -> Vec<Value> {
 fn ddl(place: &Place, map: &str) -> String {
     let missing = findings(place, map);
     let create = |finding: &Value| {
-        mend(finding)
+        fix(finding)
             .filter(|sql| sql.contains("create table"))
             .map(str::to_owned)
     };
@@ -52,7 +52,7 @@ fn has(findings: &[Value], field: &str, severity: &str, parts: &[&str]) {
         let problem = found["problem"].as_str().unwrap();
         assert!(problem.contains(part), "`{part}` is not in: {problem}");
     }
-    assert_eq!(mend(found), None, "{found}");
+    assert_eq!(fix(found), None, "{found}");
 }
 
 const MAPS: [&str; 4] = ["donation", "logistics", "order-service", "usage"];
@@ -61,11 +61,11 @@ const MAPS: [&str; 4] = ["donation", "logistics", "order-service", "usage"];
 fn all_that_is_proposed_for_an_empty_database_runs() {
     for map in MAPS {
         for place in Place::with_postgres().into_iter().chain(Place::with_mariadb()) {
-            assert_eq!(mended(&place, map), Vec::<Value>::new(), "{map}");
+            assert_eq!(fixed(&place, map), Vec::<Value>::new(), "{map}");
         }
     }
     if let Some(place) = Place::with_postgres() {
-        assert_eq!(mended(&place, "commerce"), Vec::<Value>::new());
+        assert_eq!(fixed(&place, "commerce"), Vec::<Value>::new());
     }
 }
 
@@ -81,7 +81,7 @@ fn for_a_view_the_table_behind_it_is_named_in_place_of_sql() {
         let table = ddl(&place, "usage").replace("modkit_outbox_events", "behind");
         place.sql(&table);
         place.sql("create view modkit_outbox_events as select * from behind");
-        let found = mended(&place, "usage");
+        let found = fixed(&place, "usage");
         let parts = ["modkit_outbox_events is a view", "the table behind it"];
         has(&found, "columns.id", "error", &parts);
         has(&found, "columns.dedupe_key", "error", &parts);
@@ -108,7 +108,7 @@ fn unique_indexes_of_a_partitioned_table_have_its_partition_key() {
     for (place, parts) in by_columns {
         let Some(place) = place else { continue };
         partition(&place, "usage", parts);
-        let found = mended(&place, "usage");
+        let found = fixed(&place, "usage");
         let by = "the table is partitioned by (created_at)";
         has(&found, "columns.id", "warning", &[by, "a UUID"]);
         has(
@@ -125,7 +125,7 @@ fn unique_indexes_of_a_partitioned_table_have_its_partition_key() {
 fn a_table_that_is_partitioned_by_an_expression_can_have_no_unique_index() {
     let Some(place) = Place::with_postgres() else { return };
     partition(&place, "usage", "partition by range ((created_at at time zone 'UTC'))");
-    let found = mended(&place, "usage");
+    let found = fixed(&place, "usage");
     has(
         &found,
         "columns.id",
@@ -159,7 +159,7 @@ fn the_tables_that_ship_are_what_their_maps_say() {
         let ddl = place.run(&["maps", "show", map, "--ddl"]).success().stdout;
         place.sql(&ddl);
         let found = findings(&place, map);
-        assert_eq!(found.iter().filter_map(mend).collect::<Vec<_>>(), [""; 0], "{map}");
+        assert_eq!(found.iter().filter_map(fix).collect::<Vec<_>>(), [""; 0], "{map}");
     }
 }
 
@@ -199,7 +199,7 @@ fn an_index_whose_name_is_taken_gets_another() {
         if is(&place, "sqlite") || is(&place, "mysql") {
             place.sql("create index jobs_claim_2 on jobs (attempts)");
         }
-        assert_eq!(mended(&place, map), Vec::<Value>::new());
+        assert_eq!(fixed(&place, map), Vec::<Value>::new());
     }
 }
 
@@ -212,7 +212,7 @@ fn an_index_that_is_not_valid_is_none_and_has_its_name() {
     assert_eq!(findings(&place, map), Vec::<Value>::new());
     place.sql("update pg_index set indisvalid = false where indexrelid = 'jobs_claim'::regclass");
     assert_eq!(findings(&place, map).len(), 1);
-    assert_eq!(mended(&place, map), Vec::<Value>::new());
+    assert_eq!(fixed(&place, map), Vec::<Value>::new());
 }
 
 #[test]
@@ -220,7 +220,7 @@ fn columns_are_added_to_a_table_that_has_rows() {
     for place in databases() {
         let map = jobs(&place, "id {text} primary key, payload {text} not null", "");
         place.sql("insert into jobs (id, payload) values ('a', '{}'), ('b', '{}')");
-        assert_eq!(mended(&place, map), Vec::<Value>::new());
+        assert_eq!(fixed(&place, map), Vec::<Value>::new());
     }
 }
 
@@ -242,7 +242,7 @@ fn an_id_that_counts_is_added_where_the_database_can() {
                 ", '2026-01-01')"
             },
         ));
-        let found = mended(&place, map);
+        let found = fixed(&place, map);
         if is(&place, "sqlite") {
             has(&found, "columns.id", "error", &["create it anew"]);
         } else {
@@ -257,7 +257,7 @@ fn a_column_that_the_primary_key_needs_stays_as_it_is() {
         let key = JOBS.replace(" primary key", " not null unique") + ", shop {text} not null, primary key (shop, id)";
         let map = jobs(&place, &key, "");
         place.sql("create index jobs_claim on jobs (status, created_at, id)");
-        let found = mended(&place, map);
+        let found = fixed(&place, map);
         has(
             &found,
             "columns",
@@ -283,7 +283,7 @@ fn a_column_keeps_all_but_what_is_changed() {
         &columns,
         "last_error = { column = \"last_error\", max = 100 }\n",
     );
-    assert_eq!(mended(&place, map), Vec::<Value>::new());
+    assert_eq!(fixed(&place, map), Vec::<Value>::new());
     // Each would be refused or changed if its definition had been lost.
     place.sql("insert into jobs (id, payload, attempts, created_at) values ('a', '{}', 0, now(6))");
     place.sql("insert into jobs (id, payload, attempts, created_at) select concat(status, column_comment, character_set_name), \
@@ -298,7 +298,7 @@ fn what_the_database_indexes_in_part_only_is_told_without_sql() {
     let columns = JOBS
         .replace("id {text} primary key", "id text not null")
         .replace("status {text}", "status text");
-    let found = mended(&place, jobs(&place, &columns, ""));
+    let found = fixed(&place, jobs(&place, &columns, ""));
     has(&found, "columns.id", "error", &["only a part of id", "varchar"]);
     has(&found, "order", "warning", &["only a part of status"]);
 }
@@ -311,7 +311,7 @@ fn columns_of_a_lease_are_not_added_to_a_view() {
     place.sql(&table);
     place.sql("create view outbox as select * from behind");
     has(
-        &mended(&place, "order-service"),
+        &fixed(&place, "order-service"),
         "columns.locked_until",
         "error",
         &["no row locks"],
@@ -332,8 +332,8 @@ fn with_the_columns_of_a_lease_and_their_lines_a_map_can_be_used() {
         .iter()
         .find(|finding| finding["field"] == "columns.locked_until")
         .unwrap();
-    place.sql(mend(lease).unwrap());
-    let lines = mend(lease)
+    place.sql(fix(lease).unwrap());
+    let lines = fix(lease)
         .unwrap()
         .lines()
         .filter_map(|line| line.strip_prefix("--   "));
@@ -342,5 +342,5 @@ fn with_the_columns_of_a_lease_and_their_lines_a_map_can_be_used() {
         .replace("[columns]\n", &format!("[columns]\n{}\n", columns.join("\n")))
         .replace("[states]\n", "[states]\nprocessing = \"RUNS\"\n");
     place.write("leased.toml", &map);
-    assert_eq!(mended(&place, "./leased.toml"), Vec::<Value>::new());
+    assert_eq!(fixed(&place, "./leased.toml"), Vec::<Value>::new());
 }
