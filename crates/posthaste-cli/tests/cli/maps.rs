@@ -347,7 +347,7 @@ fn a_check_tries_what_a_relay_would_do() {
 }
 
 #[test]
-fn shipped_maps_are_listed_and_shown() {
+fn builtin_maps_are_listed_and_shown() {
     let place = Place::empty();
     let listed = place.run(&["maps", "list"]).success().stdout;
     for part in [

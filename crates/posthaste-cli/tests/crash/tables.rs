@@ -37,8 +37,8 @@ impl Tables {
             Self::Native => None,
             Self::Leased => Some((TableMap::from_toml(LEASED).unwrap(), LEASED_TABLE)),
             Self::BuiltinMap(name) => {
-                let shipped = BuiltinMap::find(name).unwrap();
-                Some((shipped.map().unwrap(), shipped.ddl))
+                let builtin = BuiltinMap::find(name).unwrap();
+                Some((builtin.map().unwrap(), builtin.ddl))
             }
         }
     }

@@ -38,14 +38,14 @@ async fn the_native_map_fits_the_migrated_tables() {
 }
 
 #[tokio::test]
-async fn the_shipped_map_fits_its_tables_and_a_proposal_too() {
+async fn the_builtin_map_fits_its_tables_and_a_proposal_too() {
     if support::left_out("mariadb") {
         return;
     }
     let pool = support::pool(1).await;
-    let shipped = BuiltinMap::find("donation").unwrap();
-    support::run(&pool, shipped.ddl).await;
-    let map = shipped.map().unwrap();
+    let builtin = BuiltinMap::find("donation").unwrap();
+    support::run(&pool, builtin.ddl).await;
+    let map = builtin.map().unwrap();
     let errors = |found: Vec<Finding>| -> Vec<Finding> {
         let is_error = |finding: &Finding| finding.severity == Severity::Error;
         found.into_iter().filter(is_error).collect()

@@ -33,9 +33,9 @@ fn stalled() -> RecoverRequest {
 /// The service's own tables, empty.
 async fn tables() -> MySqlStore {
     let pool = support::pool(8).await;
-    let shipped = BuiltinMap::find("donation").unwrap();
-    support::run(&pool, shipped.ddl).await;
-    MySqlStore::with_map(pool, shipped.map().unwrap()).unwrap()
+    let builtin = BuiltinMap::find("donation").unwrap();
+    support::run(&pool, builtin.ddl).await;
+    MySqlStore::with_map(pool, builtin.map().unwrap()).unwrap()
 }
 
 /// Writes a row as the service does. Returns its id.

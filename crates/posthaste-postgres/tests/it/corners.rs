@@ -94,9 +94,9 @@ async fn infinite_times_in_a_mapped_table_are_delivered_like_any_other() {
         Box::pin(async move { conn.execute(AssertSqlSafe(become_owner)).await.map(drop) })
     });
     let pool = pool.connect(&support::server_url()).await.unwrap();
-    let shipped = BuiltinMap::find("logistics").unwrap();
-    let store = PostgresStore::with_map(pool, shipped.map().unwrap()).unwrap();
-    run(&store, format!("create schema {schema}; {}", shipped.ddl)).await;
+    let builtin = BuiltinMap::find("logistics").unwrap();
+    let store = PostgresStore::with_map(pool, builtin.map().unwrap()).unwrap();
+    run(&store, format!("create schema {schema}; {}", builtin.ddl)).await;
     for time in ["infinity", "-infinity", "now"] {
         run(
             &store,
@@ -177,9 +177,9 @@ async fn a_call_into_a_table_ordered_by_time_keeps_its_order() {
         Box::pin(async move { conn.execute(AssertSqlSafe(path)).await.map(drop) })
     });
     let pool = pool.connect(&support::server_url()).await.unwrap();
-    let shipped = BuiltinMap::find("logistics").unwrap();
-    let store = PostgresStore::with_map(pool, shipped.map().unwrap()).unwrap();
-    run(&store, format!("create schema {schema}; {}", shipped.ddl)).await;
+    let builtin = BuiltinMap::find("logistics").unwrap();
+    let store = PostgresStore::with_map(pool, builtin.map().unwrap()).unwrap();
+    run(&store, format!("create schema {schema}; {}", builtin.ddl)).await;
     let options = OutboxOptions::new().type_names(posthaste_core::validate::TypeNameRule::Any);
     let shipment = "01890a5d-ac96-774b-bcce-b302099a8057";
     let message = |n: u32| {

@@ -32,10 +32,10 @@ impl Log {
             .connect_with(options)
             .await
             .unwrap();
-        let shipped = BuiltinMap::find("commerce").unwrap();
-        let sql = format!("create schema {schema}; {}", shipped.ddl);
+        let builtin = BuiltinMap::find("commerce").unwrap();
+        let sql = format!("create schema {schema}; {}", builtin.ddl);
         pool.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(sql))).await.unwrap();
-        let map = shipped.map().unwrap();
+        let map = builtin.map().unwrap();
         Self { pool, map }
     }
 

@@ -4,6 +4,7 @@
 //! already has is another map, written as TOML (see [`mod@file`]), and may lack a role: statements mark the parts that need it
 //! (see [`crate::template`]), and the way rows are claimed follows from the roles that are there (see [`Strategy`]).
 
+mod builtin;
 pub mod catalogue;
 pub mod check;
 mod database;
@@ -16,7 +17,6 @@ mod part;
 mod purpose;
 mod role;
 mod row;
-mod shipped;
 mod sql_row;
 mod state_label;
 mod strategy;
@@ -37,6 +37,7 @@ use posthaste_core::lifecycle::{LeaseToken, State};
 use posthaste_core::message::Message;
 use posthaste_core::store::WorkerId;
 
+pub use builtin::{BUILTIN_MAPS, BuiltinMap};
 pub use catalogue::{Catalogue, LiveColumn, LiveIndex, LiveTable, Shape};
 pub use check::{Finding, Severity};
 pub use database::Database;
@@ -46,7 +47,6 @@ pub use kind::Kind;
 pub use part::{Part, Property};
 pub use purpose::Table;
 pub use role::Role;
-pub use shipped::{BuiltinMap, SHIPPED};
 pub use sql_row::{Held, SqlRow};
 pub use state_label::StateLabel;
 pub use strategy::Strategy;

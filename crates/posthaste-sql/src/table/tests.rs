@@ -27,15 +27,15 @@ fn toml(change: impl FnOnce(String) -> String) -> Result<TableMap, MapError> {
 }
 
 #[test]
-fn every_shipped_map_is_sound() {
-    let strategies: Vec<_> = SHIPPED
+fn every_builtin_map_is_sound() {
+    let strategies: Vec<_> = BUILTIN_MAPS
         .iter()
-        .map(|shipped| {
+        .map(|builtin| {
             (
-                shipped.name,
-                shipped
+                builtin.name,
+                builtin
                     .map()
-                    .unwrap_or_else(|error| panic!("{}: {error}", shipped.name))
+                    .unwrap_or_else(|error| panic!("{}: {error}", builtin.name))
                     .strategy(),
             )
         })

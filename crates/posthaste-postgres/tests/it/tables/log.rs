@@ -9,7 +9,7 @@ use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{AssertSqlSafe, Executor, PgPool, Postgres, Transaction};
 
 use super::by_event::ByEvent;
-use super::{shipped, theirs};
+use super::{builtin, builtin_map};
 
 use crate::support;
 
@@ -32,11 +32,11 @@ impl Backend for Log {
     type Tx = Transaction<'static, Postgres>;
 
     fn table() -> Table {
-        Table::of(&theirs("commerce"))
+        Table::of(&builtin_map("commerce"))
     }
 
     async fn fresh() -> Self {
-        let (map, schema) = (theirs("commerce"), support::fresh_schema());
+        let (map, schema) = (builtin_map("commerce"), support::fresh_schema());
         let create = format!("create schema {schema}");
         support::pool(1).await.execute(AssertSqlSafe(create)).await.unwrap();
         let address: PgConnectOptions = support::server_url().parse().unwrap();
@@ -52,7 +52,7 @@ impl Backend for Log {
             .retry_interval(Duration::ZERO);
         let store = ByEvent(PostgresLogStore::with_options(pool.clone(), map, options).unwrap());
         let backend = Self { store, pool, schema };
-        backend.run(shipped("commerce").ddl).await;
+        backend.run(builtin("commerce").ddl).await;
         backend.run("create table business (key text not null)").await;
         backend
     }

@@ -23,9 +23,9 @@ pub struct Place {
 
 impl Place {
     /// The tables of a map that ships with Posthaste, as their owner creates them.
-    pub async fn shipped(name: &str, connections: u32) -> Self {
-        let shipped = BuiltinMap::find(name).unwrap();
-        Self::new(shipped.map().unwrap(), shipped.ddl, connections).await
+    pub async fn builtin(name: &str, connections: u32) -> Self {
+        let builtin = BuiltinMap::find(name).unwrap();
+        Self::new(builtin.map().unwrap(), builtin.ddl, connections).await
     }
 
     pub async fn new(map: TableMap, ddl: &str, connections: u32) -> Self {

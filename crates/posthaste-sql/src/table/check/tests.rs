@@ -361,9 +361,9 @@ fn a_missing_table_is_proposed_as_a_whole_in_the_words_of_its_database() {
 
 #[test]
 fn ids_that_are_trusted_are_said_to_be() {
-    let shipped = BuiltinMap::find("commerce").expect("it ships").toml;
-    let trusted = shipped.replace("layout = \"log\"", "layout = \"log\"\nids = \"trusted\"");
-    for (toml, warned) in [(shipped, false), (trusted.as_str(), true)] {
+    let builtin = BuiltinMap::find("commerce").expect("it ships").toml;
+    let trusted = builtin.replace("layout = \"log\"", "layout = \"log\"\nids = \"trusted\"");
+    for (toml, warned) in [(builtin, false), (trusted.as_str(), true)] {
         let map = TableMap::from_toml(toml).expect("it is sound");
         let findings = check(&map, &[], Database::Postgres);
         let about_ids = findings.iter().find(|finding| finding.field == "ids");

@@ -71,13 +71,13 @@ fn native() -> TableMap {
     TableMap::in_schema("posthaste").expect("it is a name")
 }
 
-fn shipped(name: &str) -> TableMap {
+fn builtin(name: &str) -> TableMap {
     BuiltinMap::find(name).expect("it ships").map().expect("it is sound")
 }
 
 #[test]
 fn rows_become_messages_by_the_rules_of_the_map() {
-    let map = shipped("order-service");
+    let map = builtin("order-service");
     let id = (Role::Id, "01890a5d-ac96-774b-bcce-b302099a8057");
     let claimed = GivenRow::of([id, (Role::AggregateType, "Order")]).claimed_by(&map);
     assert_eq!(
@@ -90,7 +90,7 @@ fn rows_become_messages_by_the_rules_of_the_map() {
     );
     let claimed = GivenRow::of([id]).claimed_by(&map);
     assert!(claimed.fault.unwrap().contains("no aggregate_type"));
-    let map = shipped("commerce");
+    let map = builtin("commerce");
     let bad = [
         (Role::Id, "7"),
         (Role::EventType, "OrderCreated"),
@@ -104,7 +104,7 @@ fn rows_become_messages_by_the_rules_of_the_map() {
 /// What a column holds beside texts must not keep an event from being delivered.
 #[test]
 fn headers_of_any_kind_travel_as_texts() {
-    let map = shipped("commerce");
+    let map = builtin("commerce");
     let headers = |json: &str| {
         let row = [
             (Role::Id, "7"),

@@ -20,9 +20,9 @@ fn says(error: &StoreError, words: &[&str]) {
 async fn maps_that_sqlite_cannot_serve_are_refused_with_what_to_add() {
     let (pool, _directory) = support::pool(1).await;
     let open = |map: TableMap| SqliteStore::with_map(pool.clone(), map).unwrap_err();
-    let shipped = |name: &str| BuiltinMap::find(name).unwrap().map().unwrap();
+    let builtin = |name: &str| BuiltinMap::find(name).unwrap().map().unwrap();
     says(
-        &open(shipped("order-service")),
+        &open(builtin("order-service")),
         &[
             "`order-service`",
             r#"alter table "outbox" add column locked_until integer;"#,
@@ -30,14 +30,14 @@ async fn maps_that_sqlite_cannot_serve_are_refused_with_what_to_add() {
             "states.processing",
         ],
     );
-    let logistics = open(shipped("logistics"));
+    let logistics = open(builtin("logistics"));
     says(
         &logistics,
         &[r#"alter table "outbox_events" add column locked_by text;"#],
     );
     assert!(!logistics.to_string().contains("add column attempts"), "{logistics}");
     says(
-        &open(shipped("commerce")),
+        &open(builtin("commerce")),
         &["`commerce`", "a log with a cursor is served on PostgreSQL only"],
     );
     assert_eq!(logistics.kind, StoreErrorKind::Unsupported);

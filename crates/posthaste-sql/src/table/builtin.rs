@@ -13,7 +13,7 @@ pub struct BuiltinMap {
     pub ddl: &'static str,
 }
 
-macro_rules! shipped {
+macro_rules! builtin {
     ($($name:literal),* $(,)?) => {
         [$(BuiltinMap {
             name: $name,
@@ -24,17 +24,17 @@ macro_rules! shipped {
 }
 
 /// All of them.
-pub const SHIPPED: [BuiltinMap; 5] = shipped!("commerce", "donation", "logistics", "order-service", "usage");
+pub const BUILTIN_MAPS: [BuiltinMap; 5] = builtin!("commerce", "donation", "logistics", "order-service", "usage");
 
 impl BuiltinMap {
     /// The one of this name.
     pub fn find(name: &str) -> Option<&'static Self> {
-        SHIPPED.iter().find(|shipped| shipped.name == name)
+        BUILTIN_MAPS.iter().find(|builtin| builtin.name == name)
     }
 
     /// The one of this name, or an error that lists the names there are.
     pub fn named(name: &str) -> Result<&'static Self, MapError> {
-        let names = || SHIPPED.map(|shipped| shipped.name).join(", ");
+        let names = || BUILTIN_MAPS.map(|builtin| builtin.name).join(", ");
         Self::find(name).ok_or_else(|| MapError {
             field: "name".to_owned(),
             problem: format!("no map called `{name}` ships with Posthaste; there are {}", names()),
