@@ -42,7 +42,7 @@ pub fn if_missing(database: &Database) -> IfMissing {
     }
 }
 
-/// Makes missing tables if the settings say so; else their absence is an error. Tables that somebody already has must be
+/// Makes missing tables if the settings say so; else their absence is an error. Existing tables must be
 /// what their map says.
 pub async fn prepare(store: &dyn Store, database: &Database) -> anyhow::Result<()> {
     if database.auto_migrate() && !missing(store).await?.is_empty() {

@@ -118,7 +118,7 @@ fn sqlite_store(database: &Database, pool: sqlx::SqlitePool) -> anyhow::Result<A
     Ok(Arc::new(SqliteStore::with_map(pool, map).context("database.map")?))
 }
 
-/// The configured table map: that of tables which somebody already has, or of Posthaste's own.
+/// The configured table map: that of existing tables, or of Posthaste's own.
 pub fn table_map(database: &Database, backend: Backend) -> anyhow::Result<TableMap> {
     if let Some(map) = database.table_map() {
         if let Some(reason) = backend.database().refuses(map.strategy()) {
@@ -212,7 +212,7 @@ pub async fn detached_store(database: &Database, backend: Option<Backend>) -> an
     }
 }
 
-/// Whether the database can be reached. A pool cannot tell: a server that is away, one that is full and a pool that is
+/// Whether the database can be reached. A pool cannot tell: a server that is unavailable, one that is full and a pool that is
 /// too small are all "no connection in time" to it.
 pub async fn probe(database: &Database) -> anyhow::Result<()> {
     match database.url() {
@@ -237,7 +237,7 @@ pub async fn probe(database: &Database) -> anyhow::Result<()> {
             let _ = connection.close().await;
             Ok(())
         }
-        // A file is never away; opening it has shown that it is there.
+        // A file is never unavailable; opening it has shown that it is there.
         DatabaseUrl::Sqlite(_) => Ok(()),
     }
 }

@@ -96,7 +96,7 @@ pub enum Verdict {
         /// Why.
         error: String,
     },
-    /// It failed because the broker is away or asks for patience, which is not its fault: pending again after the delay,
+    /// It failed because the broker is unavailable or throttles, which is not its fault: pending again after the delay,
     /// and the attempt does not count.
     Postponed {
         /// Counted from the settling on the database's clock.
@@ -117,7 +117,7 @@ pub struct Settlement {
     pub token: LeaseToken,
     /// What becomes of it.
     pub verdict: Verdict,
-    /// The row's version when it was claimed, where its table keeps one: a row that somebody changed since is lost.
+    /// The row's version when it was claimed, where its table keeps one: a row that was changed since is lost.
     pub version: Option<i64>,
 }
 
@@ -168,12 +168,18 @@ impl Settlement {
 
 /// The one place where an outcome becomes a verdict. `random` is uniform in `[0, 1]`.
 ///
-/// `away` is given when the circuit breaker has found the broker to be away, with the least wait that it asks for. Then a
+/// `least_wait` is what the circuit breaker asks for when it has found the broker to be unavailable. Then a
 /// broker that could not be reached costs no attempt: an outage of any length must not use up messages. While most
 /// deliveries succeed it does cost one, because then it may be this message that breaks the connection. A broker that asks
 /// for patience costs no attempt either: there is nothing wrong with the message. No wait is longer than
 /// [`MAX_DURATION`], and none that a broker asks for longer than [`RetryPolicy::patience`] allows.
-pub fn decide(outcome: Outcome, attempts: u32, policy: &RetryPolicy, away: Option<Duration>, random: f64) -> Verdict {
+pub fn decide(
+    outcome: Outcome,
+    attempts: u32,
+    policy: &RetryPolicy,
+    least_wait: Option<Duration>,
+    random: f64,
+) -> Verdict {
     let error = match outcome {
         Outcome::Delivered(_) => return Verdict::Delivered,
         Outcome::NotAttempted => return Verdict::Released,
@@ -183,8 +189,8 @@ pub fn decide(outcome: Outcome, attempts: u32, policy: &RetryPolicy, away: Optio
     let delay = policy.backoff.delay(attempts, random);
     let least = match error.kind {
         ErrorKind::Permanent => return Verdict::Dead { error: error.message },
-        ErrorKind::Transport => away,
-        ErrorKind::Throttled { retry_after } => Some(policy.patience(retry_after).max(away.unwrap_or_default())),
+        ErrorKind::Transport => least_wait,
+        ErrorKind::Throttled { retry_after } => Some(policy.patience(retry_after).max(least_wait.unwrap_or_default())),
         ErrorKind::Transient | ErrorKind::Unknown => None,
     };
     if let Some(least) = least {

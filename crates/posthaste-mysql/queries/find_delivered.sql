@@ -1,4 +1,4 @@
--- Finds delivered rows past their retention, oldest first, and locks them, but for those that somebody else has locked.
+-- Finds delivered rows past their retention, oldest first, and locks them, but for those that another transaction has locked.
 -- Their age counts from the best time that the table has.
 --   $1 age in ms  $2 limit
 select "@o.id:text" as id

@@ -242,7 +242,7 @@ impl MySqlStore {
     }
 
     /// Locks what was found and says which of it to take: in order, within the limits, and nothing that follows a row of
-    /// its lane that somebody else has.
+    /// its lane that another transaction has.
     async fn lock(
         &self,
         conn: &mut MySqlConnection,

@@ -18,7 +18,7 @@ impl fmt::Display for ClaimsLocked {
 
 impl std::error::Error for ClaimsLocked {}
 
-/// Somebody has locked the table as a whole, or changes it.
+/// Another transaction has locked the table as a whole, or changes it.
 #[derive(Debug)]
 pub(crate) struct TableLocked;
 

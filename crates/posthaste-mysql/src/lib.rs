@@ -68,7 +68,7 @@ pub const DEFAULT_PREFIX: &str = "posthaste_";
 /// between rows, and a claim could be shown the past.
 const BEGIN: &str = "set transaction isolation level read committed; start transaction";
 
-/// Bounds the wait for a table that somebody has locked as a whole, or changes; by default that is a day or a year. And bounds
+/// Bounds the wait for a table that another transaction has locked as a whole, or changes; by default that is a day or a year. And bounds
 /// how long the server waits for a relay that is frozen or unreachable before it commits: others would pass over the rows that
 /// it has locked without a word, by default for eight hours.
 const BOUND: &str = "set @posthaste_lock_wait_timeout = @@session.lock_wait_timeout, session lock_wait_timeout = 1,

@@ -178,7 +178,7 @@ impl MySqlStore {
             }
             conn.execute("rollback to savepoint posthaste_verdicts").await?;
             match part {
-                // It waited too long for somebody else's lock, in another table: the next time it may be free.
+                // It waited too long for another transaction's lock, in another table: the next time it may be free.
                 [one] if lost_against_another(&error).is_some() => settled.lost.push(one.id),
                 [one] => settled.refused.push(RefusedVerdict {
                     id: one.id,

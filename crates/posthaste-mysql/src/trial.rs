@@ -54,7 +54,7 @@ impl MySqlStore {
         // Whatever came of it, nothing stays.
         let undone = conn.execute("rollback").await;
         match tried {
-            // It is somebody else's turn, which says nothing about the verdicts.
+            // It is another relay's turn, which says nothing about the verdicts.
             Err(refused) if lost_against_another(&refused.error).is_some() => {
                 tracing::debug!(error = %refused.error, "verdicts could not be tried");
             }

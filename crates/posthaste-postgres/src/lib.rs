@@ -186,8 +186,8 @@ impl PostgresStore {
         PostgresNotifier::start(self.clone())
     }
 
-    /// The `LISTEN` channel of this outbox: that of its schema, which the SQL function `ring()` notifies too, or of a table
-    /// that somebody already has.
+    /// The `LISTEN` channel of this outbox: that of its schema, which the SQL function `ring()` notifies too, or of an
+    /// existing table.
     pub fn channel(&self) -> String {
         if let (false, Some(table)) = (self.map.is_native(), self.map.table(Table::Outbox)) {
             let channel = format!("posthaste:{table}");

@@ -30,7 +30,7 @@ const MIGRATIONS: [File; 5] = [
 #[async_trait]
 impl SchemaStore for PostgresStore {
     fn migrations(&self) -> Vec<Migration> {
-        // Tables that somebody already has are their owner's.
+        // Existing tables are their owner's.
         let files: &[File] = if self.map.is_native() { &MIGRATIONS } else { &[] };
         migrate::steps(files, |sql| self.finish(sql))
     }
@@ -54,7 +54,7 @@ impl SchemaStore for PostgresStore {
                     if error.kind == StoreErrorKind::Contention && started.elapsed() < MIGRATION_LOCK_TIMEOUT =>
                 {
                     let holder = self.find_table_lock().await;
-                    tracing::warn!(%error, holder, "somebody uses the outbox; trying again until they are through");
+                    tracing::warn!(%error, holder, "another transaction uses the outbox; trying again until it has ended");
                     sleep(PAUSE).await;
                 }
                 Err(error) if error.kind == StoreErrorKind::Contention => {

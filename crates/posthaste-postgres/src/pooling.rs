@@ -1,6 +1,6 @@
 //! Poolers that give every transaction another server session, such as `PgBouncer` in transaction mode.
 //!
-//! Behind one, what a session remembers is not there for the next transaction, or is somebody else's: a named prepared
+//! Behind one, what a session remembers is not there for the next transaction, or is another client's: a named prepared
 //! statement, a `LISTEN`, an advisory lock of the session. sqlx names its statements, and sends one in two steps between
 //! which such a pooler may change the session. So unless every connection is known to be a session of its own, statements
 //! are unnamed; and each runs within a transaction, which also says for how long locks are waited for and is read committed

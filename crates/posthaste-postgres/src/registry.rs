@@ -96,7 +96,7 @@ impl PostgresStore {
             if taken.is_some() {
                 return Ok(Leadership::Held);
             }
-            // Somebody was quicker; the next look says who.
+            // Another relay was quicker; the next look says who.
         }
     }
 }

@@ -163,7 +163,7 @@ impl PostgresStore {
             };
             let mut error = store_error(error);
             if error.kind == StoreErrorKind::Contention {
-                // Somebody changes the table; claims wait for it, and a check need not.
+                // The table is being changed; claims wait for it, and a check need not.
                 break;
             }
             error.message = format!("{} (in the statement `{name}`)", error.message);

@@ -159,7 +159,7 @@ impl PostgresStore {
         })
     }
 
-    /// Asks for the table as the verdicts will: locks on rows alone would let somebody lock it as a whole, who then keeps the
+    /// Asks for the table as the verdicts will: locks on rows alone would let another transaction lock it as a whole, which then keeps the
     /// verdicts out. To plan is enough; an update of nothing would fire triggers, and `lock table` wants rights to all columns.
     fn hold_table(&self) -> Option<String> {
         let table = self.map.table(Table::Outbox)?.quoted('"');
@@ -241,7 +241,7 @@ impl PostgresStore {
                     let error = about_rows(error)?;
                     tx.execute(UNDO).await?;
                     match part {
-                        // A trigger asked for somebody else's lock: the next time it may be free.
+                        // A trigger asked for another transaction's lock: the next time it may be free.
                         [_] if error.kind == StoreErrorKind::Contention => {}
                         [settlement] => written.refused.push(RefusedVerdict {
                             id: settlement.id,

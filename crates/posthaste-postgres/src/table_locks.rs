@@ -48,7 +48,7 @@ impl PostgresStore {
         holder
     }
 
-    /// What an error means. If somebody has locked the whole table, that is all there is to say.
+    /// What an error means. If another transaction has locked the whole table, that is all there is to say.
     pub(crate) async fn explain(&self, error: sqlx::Error) -> StoreError {
         let error = store_error(error);
         if error.kind != StoreErrorKind::Contention {

@@ -46,7 +46,7 @@ const ACCEPT: &str = "let the table's constraints, triggers and unique indexes a
                       published before";
 
 impl PostgresStore {
-    /// Whether the table takes every verdict. That somebody else has a lock is no answer, and no error.
+    /// Whether the table takes every verdict. That another transaction has a lock is no answer, and no error.
     pub(crate) async fn try_verdicts(&self, scope: &Scope) -> Result<(), StoreError> {
         let mut tx = pooling::begin(&self.pool, BEGIN_TRIAL).await.map_err(store_error)?;
         let tried = self.try_scope(&mut tx, scope).await;

@@ -85,7 +85,7 @@ impl Relay {
     /// Delivers what is due and returns. Messages that wait for a retry stay behind; [`RelayReport::undelivered`] says
     /// how many were due and are not delivered, [`RelayReport::remaining`] how many it could not even claim.
     ///
-    /// If the circuit opens it does not wait for the broker but ends with [`RelayError::BrokerAway`]; what was not
+    /// If the circuit opens it does not wait for the broker but ends with [`RelayError::BrokerUnavailable`]; what was not
     /// delivered stays in the outbox. So it ends at a broker that asks for more than five seconds of patience, or again
     /// without having taken anything since. If only one relay may be active and another one is, it ends with
     /// [`RelayError::StandingBy`]; if what became of messages could not be written, with [`RelayError::Unsettled`].
@@ -148,7 +148,7 @@ impl Relay {
         }
         match &ended {
             Ok(report) => report.tell(),
-            Err(RelayError::BrokerAway { report, .. } | RelayError::Unsettled { report }) => report.tell(),
+            Err(RelayError::BrokerUnavailable { report, .. } | RelayError::Unsettled { report }) => report.tell(),
             Err(_) => {}
         }
         ended
@@ -266,11 +266,11 @@ fn because(engine: &Engine, drain_error: DrainError, report: RelayReport) -> Rel
             RelayError::Unsettled { report }
         }
         DrainError::Store(error) => error.into(),
-        DrainError::CircuitOpen => RelayError::BrokerAway {
+        DrainError::CircuitOpen => RelayError::BrokerUnavailable {
             reason: engine.circuit.view().reason.unwrap_or_default(),
             report,
         },
-        DrainError::Paused(reason) => RelayError::BrokerAway { reason, report },
+        DrainError::Paused(reason) => RelayError::BrokerUnavailable { reason, report },
         DrainError::Panicked => RelayError::Panicked {
             task: engine.supervisor.culprit().unwrap_or("a task"),
         },

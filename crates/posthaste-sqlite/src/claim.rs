@@ -78,7 +78,7 @@ impl SqliteStore {
         request: &ClaimRequest,
         mut taking: Taking<'_>,
     ) -> sqlx::Result<Claim> {
-        // Once more: somebody else may have taken what the first probe saw.
+        // Once more: another relay may have taken what the first probe saw.
         let work = self.probe(conn, request).await?;
         let died = if work.exhausted {
             self.sweep_apart(conn, request).await?

@@ -15,7 +15,7 @@ use crate::{BEGIN, SqliteStore};
 /// What one consumer has handled. Cheap to clone.
 ///
 /// Begin the handler's transactions with `BEGIN IMMEDIATE` (`pool.begin_with("BEGIN IMMEDIATE")`): SQLite does not let a
-/// transaction that has read wait for the write lock, but fails it at once if somebody else has written since.
+/// transaction that has read wait for the write lock, but fails it at once if another transaction has written since.
 #[derive(Clone, Debug)]
 pub struct SqliteInbox {
     store: SqliteStore,

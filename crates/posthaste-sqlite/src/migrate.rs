@@ -19,7 +19,7 @@ const MIGRATIONS: [File; 2] = [
 #[async_trait]
 impl SchemaStore for SqliteStore {
     fn migrations(&self) -> Vec<Migration> {
-        // Tables that somebody already has are their owner's.
+        // Existing tables are their owner's.
         if !self.map.has(Table::Migrations) {
             return Vec::new();
         }

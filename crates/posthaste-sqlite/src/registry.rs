@@ -101,7 +101,7 @@ impl SqliteStore {
             if taken.is_some() {
                 return Ok(Leadership::Held);
             }
-            // Somebody was quicker; the next look says who.
+            // Another relay was quicker; the next look says who.
         }
     }
 

@@ -61,7 +61,7 @@ impl RelayStore for SqliteStore {
             Err(error) if error.kind == StoreErrorKind::Contention => return Ok(Extended::busy(ids.to_vec())),
             held => held?,
         };
-        // One writer at a time: there is no row that somebody else has locked.
+        // One writer at a time: there is no row that another transaction has locked.
         let held = ids.iter().copied().filter(|id| held.contains(id));
         Ok(Extended::all(held.collect()))
     }

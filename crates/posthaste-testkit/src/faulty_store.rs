@@ -84,7 +84,7 @@ impl<S> FaultyStore<S> {
         self.faults().refused_releases.extend(ids);
     }
 
-    /// Calls with verdicts on these rows fail, as they do if a trigger asks for a lock that somebody else has.
+    /// Calls with verdicts on these rows fail, as they do if a trigger asks for a lock that another transaction has.
     pub fn contend(&self, ids: impl IntoIterator<Item = MessageId>) {
         self.faults().contended.extend(ids);
     }

@@ -317,7 +317,7 @@ fn of_two_processes_one_replays_and_the_other_is_told() {
             code => {
                 let said = std::fs::read_to_string(err.path()).unwrap();
                 assert!(
-                    code == Some(1) && said.contains("somebody else is replaying"),
+                    code == Some(1) && said.contains("another process is replaying"),
                     "{code:?} {said}"
                 );
             }
@@ -339,7 +339,7 @@ fn a_replay_that_was_killed_is_continued_without_loss() {
     let mut told = false;
     eventually("the replay goes on", || {
         let ran = post.dlq_command(&["replay", &post.topic, "--all"]);
-        let waits = ran.stderr.contains("somebody else is replaying") && ran.stderr.contains("10 s");
+        let waits = ran.stderr.contains("another process is replaying") && ran.stderr.contains("10 s");
         assert!(ran.code == Some(0) || waits, "{ran:?}");
         told |= waits;
         ran.code == Some(0)
@@ -394,9 +394,9 @@ fn what_is_not_there_is_said_with_the_remedy() {
     ]);
     post.dlq_command(&["replay", &post.topic, "--offset", "7"])
         .fails_with(&["no letter at offset 7"]);
-    let away = ["dlq", "list", "--set", "kafka.brokers=127.0.0.1:1"];
+    let unavailable = ["dlq", "list", "--set", "kafka.brokers=127.0.0.1:1"];
     Place::empty()
-        .run(&away)
+        .run(&unavailable)
         .fails_with(&["no broker answers at 127.0.0.1:1"]);
     Place::empty()
         .run(&["dlq", "list"])

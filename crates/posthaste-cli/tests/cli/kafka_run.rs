@@ -126,7 +126,7 @@ fn messages_go_to_kafka_and_count_as_delivered(place: &Place) {
 }
 
 #[test]
-fn a_broker_that_is_away_at_the_start_is_waited_for() {
+fn a_broker_that_is_unavailable_at_the_start_is_waited_for() {
     let Some(cluster) = own(KafkaOptions::default()) else {
         return;
     };

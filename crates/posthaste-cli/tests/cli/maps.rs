@@ -1,4 +1,4 @@
-//! `maps`, and every other command on tables that somebody already has.
+//! `maps`, and every other command on existing tables.
 
 use crate::support::Place;
 

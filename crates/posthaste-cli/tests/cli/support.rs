@@ -14,7 +14,7 @@ const TIMEOUT: Duration = Duration::from_secs(90);
 
 const COMMAND: &str = env!("CARGO_BIN_EXE_posthaste");
 
-/// A database that somebody named needs a publisher that somebody named.
+/// A database that was named needs a publisher that was named.
 pub const TO_STDOUT: [&str; 2] = ["--set", "publisher.kind=stdout"];
 
 /// Delivers what is due to standard output.

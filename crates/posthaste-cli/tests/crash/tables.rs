@@ -1,4 +1,4 @@
-//! The tables of a world: Posthaste's own, or those that somebody already has.
+//! The tables of a world: Posthaste's own, or existing ones.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ use sqlx::{PgConnection, PgPool};
 pub enum Tables {
     /// Posthaste's own, with fresh and waiting rows apart.
     Native,
-    /// Somebody's, claimed under leases.
+    /// Existing ones, claimed under leases.
     Leased,
     /// Those of a map that ships.
     BuiltinMap(&'static str),
@@ -81,7 +81,7 @@ pub enum Store {
 }
 
 impl Store {
-    /// Over tables that somebody already has.
+    /// Over existing tables.
     pub fn mapped(pool: PgPool, map: TableMap) -> Self {
         if map.strategy() == Strategy::Log {
             Self::Log(PostgresLogStore::new(pool, map).unwrap())

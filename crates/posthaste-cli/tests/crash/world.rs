@@ -70,7 +70,7 @@ impl World {
         Self::behind(url.clone(), &url, sink).await
     }
 
-    /// Tables that somebody already has, on the server that all tests share, delivered to a file.
+    /// Existing tables, on the server that all tests share, delivered to a file.
     pub async fn over(tables: Tables) -> Arc<Self> {
         let url = server();
         Self::build(tables, url.clone(), &url, Sink::File).await

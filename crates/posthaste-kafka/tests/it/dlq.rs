@@ -345,8 +345,11 @@ async fn of_several_operators_at_once_one_replays() {
     let results = operators.join_all().await;
     let replayed: u64 = results.iter().flatten().map(|replayed| replayed.letters).sum();
     for refused in results.iter().filter_map(|result| result.as_ref().err()) {
-        assert!(matches!(refused, DlqError::SomebodyElse { .. }), "{refused}");
-        assert!(refused.to_string().contains("somebody else is replaying"), "{refused}");
+        assert!(matches!(refused, DlqError::ReplayInProgress { .. }), "{refused}");
+        assert!(
+            refused.to_string().contains("another process is replaying"),
+            "{refused}"
+        );
     }
     assert_eq!(replayed, 250, "{results:?}");
     let mut payloads = post.payloads();
@@ -378,7 +381,7 @@ async fn who_comes_while_somebody_replays_is_told_by_whom() {
         .unwrap();
     let refusal = refusal.unwrap();
     assert!(
-        matches!(&refusal, DlqError::SomebodyElse { who: Some(who), .. } if who.contains("posthaste")),
+        matches!(&refusal, DlqError::ReplayInProgress { who: Some(who), .. } if who.contains("posthaste")),
         "{refusal}"
     );
     assert_eq!(replayed.letters, 101, "the first one is not disturbed");

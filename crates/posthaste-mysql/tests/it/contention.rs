@@ -301,7 +301,7 @@ async fn database(store: &MySqlStore) -> String {
 
 /// Proves pitfall 4.
 #[tokio::test]
-async fn a_row_that_somebody_else_has_locked_holds_back_its_key_and_no_other() {
+async fn a_row_that_another_transaction_has_locked_holds_back_its_key_and_no_other() {
     let store = support::store(4).await;
     let outbox = store.outbox(OutboxOptions::default());
     let keyed = |key: &str| Message::new("t", "x").key(key);

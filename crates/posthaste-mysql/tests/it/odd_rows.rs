@@ -110,7 +110,7 @@ async fn a_row_that_cannot_be_read_stops_no_other() {
 
 /// Proves pitfall 19.
 #[tokio::test]
-async fn such_a_row_of_a_table_that_somebody_already_has_goes_to_its_dead_letters() {
+async fn such_a_row_of_an_existing_table_goes_to_its_dead_letters() {
     let pool = support::pool(2).await;
     let builtin = BuiltinMap::find("donation").unwrap();
     support::run(&pool, builtin.ddl).await;

@@ -1,4 +1,4 @@
--- A retry failed: it is counted unless the broker is away, and waits again; one that is given up stays at the threshold.
+-- A retry failed: it is counted unless the broker is unavailable, and waits again; one that is given up stays at the threshold.
 --   $1 ids  $2 whether they are given up  $3 attempts to count  $4 waits in ms  $5 errors
 --   $6 retries after which a row is given up
 update "@failed" f

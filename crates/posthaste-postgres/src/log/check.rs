@@ -21,7 +21,7 @@ const COPIED: [Role; 7] = [
     Role::Tenant,
 ];
 
-/// A lock that somebody holds must not keep a relay from starting without a word.
+/// A lock that is held elsewhere must not keep a relay from starting without a word.
 const TRIAL_LIMIT: &str = "set local lock_timeout = '5s'";
 
 /// Which events are tried until one can be written down as failed: so many before the newest.

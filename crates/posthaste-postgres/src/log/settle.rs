@@ -2,7 +2,7 @@
 //!
 //! Verdicts are taken into memory first; what has to be written of them is written from there, at once or, where that did
 //! not work, with the next call. So an error costs neither a verdict nor the reader's knowledge. What the database refuses
-//! stops its lane, and is tried again ever more rarely until somebody has removed the cause. A row that another transaction
+//! stops its lane, and is tried again ever more rarely until the cause is removed. A row that another transaction
 //! has locked keeps nobody else waiting.
 
 use std::collections::HashSet;
@@ -81,7 +81,7 @@ impl Session {
 #[derive(Debug, Default)]
 pub(super) struct Unwritten {
     pub(super) refused: Vec<RefusedVerdict>,
-    /// Failed rows that somebody else has locked. Their verdicts are the caller's again.
+    /// Failed rows that another transaction has locked. Their verdicts are the caller's again.
     pub(super) busy: Vec<BusyRow>,
 }
 
@@ -301,7 +301,7 @@ fn say_locked(row: i64, error: &str) {
     tracing::warn!(
         row,
         error,
-        "somebody's lock keeps what became of this event from being written down; it is remembered, and tried again; if it \
+        "another transaction's lock keeps what became of this event from being written down; it is remembered, and tried again; if it \
          lasts, end the transaction that holds the lock"
     );
 }

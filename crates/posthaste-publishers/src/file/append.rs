@@ -32,7 +32,7 @@ fn try_append(options: &FileOptions, lines: impl FnOnce() -> Vec<u8>) -> io::Res
     if written.is_err() && locked {
         // What of it is in the file would be there twice, and its end is a line that is cut off. If it cannot be taken out
         // again, the next batch begins on a line of its own.
-        // A file that somebody emptied meanwhile must not be made longer.
+        // A file that was emptied meanwhile must not be made longer.
         if file.metadata().is_ok_and(|now| now.len() > before) {
             let _ = file.set_len(before);
         }

@@ -142,7 +142,7 @@ impl Directory {
                     Err(error) if explain_error(&error, None).cause == Cause::UnknownTopic => {
                         directory.topics.forget(&topic);
                     }
-                    // What was true before will do until somebody can be asked.
+                    // What was true before will do until a broker can be asked.
                     Err(_) => directory.topics.ask_later(&topic),
                 }
             }

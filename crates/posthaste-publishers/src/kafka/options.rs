@@ -55,7 +55,7 @@ pub enum RecordTimestamp {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum UnknownTopic {
-    /// It is tried again: somebody will create the topic.
+    /// It is tried again, until the topic is created.
     #[default]
     Retry,
     /// It is given up at once.

@@ -183,7 +183,7 @@ async fn a_receiver_that_hangs_is_given_up_in_time() {
 }
 
 #[tokio::test]
-async fn a_receiver_that_hangs_up_or_is_away_is_a_matter_of_the_way() {
+async fn a_receiver_that_hangs_up_or_is_unavailable_is_a_matter_of_the_way() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let hanging_up = tokio::spawn(async move {

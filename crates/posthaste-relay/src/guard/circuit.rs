@@ -101,7 +101,7 @@ impl Circuit {
             None => {}
         }
         drop(state);
-        let least_wait = self.away()?;
+        let least_wait = self.least_wait()?;
         if !trial {
             return Some(least_wait);
         }
@@ -111,7 +111,7 @@ impl Circuit {
     }
 
     /// The least wait of a message that fails now, if the broker has been found to be unavailable.
-    pub(crate) fn away(&self) -> Option<Duration> {
+    pub(crate) fn least_wait(&self) -> Option<Duration> {
         (self.state().breaker.state() != CircuitState::Closed).then_some(Duration::ZERO)
     }
 

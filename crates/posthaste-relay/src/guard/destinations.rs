@@ -58,7 +58,7 @@ pub(crate) struct Finding {
     /// For the circuit to the broker.
     pub(crate) answer: Answer,
     /// The least wait, if the destination has been found to be unavailable.
-    pub(crate) away: Option<Duration>,
+    pub(crate) least_wait: Option<Duration>,
     /// Nothing got through to the destination since its failures began.
     pub(crate) in_doubt: bool,
 }
@@ -132,7 +132,7 @@ impl Destinations {
         };
         let mut finding = Finding {
             answer: Answer::from(outcome),
-            away: None,
+            least_wait: None,
             in_doubt: false,
         };
         if failure.is_none() && !self.any() {
@@ -204,7 +204,7 @@ impl Destinations {
                     destination.openings = destination.openings.saturating_add(1);
                 }
                 finding.in_doubt = destination.streak > 1;
-                finding.away = destination.held(place).map(|held| held.wait);
+                finding.least_wait = destination.held(place).map(|held| held.wait);
             }
             ErrorKind::Throttled { retry_after } => {
                 let until = now + self.retry.patience(retry_after);
@@ -259,11 +259,11 @@ impl Destinations {
 
     #[expect(clippy::cast_precision_loss, reason = "gauges are floats")]
     fn show(&self, state: &Known) {
-        let away = state
+        let unavailable = state
             .places
             .values()
             .filter(|place| place.breaker.state() != CircuitState::Closed);
-        gauge!("outbox_destinations_away", "namespace" => self.namespace.clone()).set(away.count() as f64);
+        gauge!("outbox_destinations_away", "namespace" => self.namespace.clone()).set(unavailable.count() as f64);
     }
 
     fn state(&self) -> MutexGuard<'_, Known> {

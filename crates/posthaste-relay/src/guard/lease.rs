@@ -27,7 +27,7 @@ pub(crate) struct BatchLease {
 #[derive(Debug)]
 struct State {
     countdown: Countdown,
-    /// Of rows that could not be renewed with the others once, because somebody had locked them.
+    /// Of rows that could not be renewed with the others once, because another transaction had locked them.
     behind: HashMap<MessageId, Countdown>,
     outstanding: HashSet<MessageId>,
     /// Of these, the ones that nobody waits for.

@@ -1,4 +1,4 @@
-//! Verdicts that the database refuses to write, or cannot while somebody else has locked the row.
+//! Verdicts that the database refuses to write, or cannot while another transaction has locked the row.
 //!
 //! A constraint, a trigger or a missing grant may refuse the verdict on one row, and would again. What became of the
 //! message is known all the same, so it is remembered: the message is not handed to the publisher again, neither while
@@ -212,7 +212,7 @@ impl Refusals {
         self.state().refused()
     }
 
-    /// How many verdicts wait for somebody's lock.
+    /// How many verdicts wait for another transaction's lock.
     pub(crate) fn busy(&self) -> usize {
         self.state().busy()
     }

@@ -22,7 +22,7 @@ const MAX_IN_VAIN: u32 = 3;
 /// A drain waits no longer than this for a broker that asks for patience.
 const MAX_DRAIN_PAUSE: Duration = Duration::from_secs(5);
 
-/// A drain waits no longer than this for rows that somebody else has locked, or a table.
+/// A drain waits no longer than this for rows that another transaction has locked, or a table.
 const MAX_DRAIN_LOCKS: Duration = Duration::from_secs(10);
 
 /// Why draining ended early, or why anything did if a task panicked.
@@ -157,7 +157,7 @@ async fn deliver_what_is_due(claimer: &mut Claimer<'_>) -> Result<(), DrainError
     }
 }
 
-/// How many rows are due, or held by somebody, though no claim gets them. Nobody counts within topics or a tenant.
+/// How many rows are due, or held by others, though no claim gets them. Not counted within topics or a tenant.
 async fn still_due(engine: &Engine) -> Result<u64, StoreError> {
     let scope = &engine.config.scope;
     if !scope.topics.is_empty() || scope.tenant.is_some() {

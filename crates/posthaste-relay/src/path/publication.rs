@@ -164,7 +164,7 @@ impl Answers {
             self.engine.silence.answered(destination);
         }
         let finding = destinations.answer(message.stream, pass, &outcome);
-        let mut away = self.gate.answer(id, &outcome, finding.answer);
+        let mut least_wait = self.gate.answer(id, &outcome, finding.answer);
         if let Outcome::Failed(PublishError {
             kind,
             scope,
@@ -175,14 +175,14 @@ impl Answers {
             let mut in_doubt = circuit.in_doubt();
             match scope {
                 ErrorScope::Destination(_) => {
-                    away = away.max(finding.away);
+                    least_wait = least_wait.max(finding.least_wait);
                     in_doubt |= finding.in_doubt;
                 }
                 // Its neighbours get through, and still it is not the message that is to blame.
                 ErrorScope::Partition(_) => {
                     let age = (Utc::now() - message.created_at).to_std().unwrap_or_default();
                     let wait = growing_wait(age, config.retry.backoff.longest(), rand::random());
-                    away = away.max(Some(wait));
+                    least_wait = least_wait.max(Some(wait));
                 }
                 ErrorScope::Broker => {
                     if let ErrorKind::Throttled { retry_after } = kind {
@@ -195,14 +195,14 @@ impl Answers {
             // Too few calls may have failed to say that the broker is unavailable; but nothing got through either, and
             // a message must not die of that. Without a breaker attempts are all that is wanted to count.
             if in_doubt && config.breaker.enabled && message.attempts >= message.max_attempts {
-                away = away.or(Some(Duration::ZERO));
+                least_wait = least_wait.or(Some(Duration::ZERO));
             }
         }
         // Nobody waits for the outcome of a call that is gone.
         let Some(sink) = self.sink.upgrade() else { return };
         sink.take(match (outcome, held) {
             (Outcome::NotAttempted, Some(Held { wait, reason })) => Reported::held(message, wait, reason),
-            (outcome, _) => Reported::new(message, outcome, away, &config.retry),
+            (outcome, _) => Reported::new(message, outcome, least_wait, &config.retry),
         });
     }
 

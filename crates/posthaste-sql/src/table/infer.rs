@@ -1,4 +1,4 @@
-//! Proposes a map for a table that somebody has, from its catalogue.
+//! Proposes a map for an existing table, from its catalogue.
 //!
 //! Names and types say most of it. What they cannot say is guessed where a guess is useful, and put on a list of things to
 //! decide; nothing is guessed silently.

@@ -1,8 +1,8 @@
 //! Table maps: which tables and columns play which role, and which labels the states have.
 //!
-//! Stores take every name from a map. Posthaste's own schema is the map that ships as default; a table that somebody
-//! already has is another map, written as TOML (see [`mod@file`]), and may lack a role: statements mark the parts that need it
-//! (see [`crate::template`]), and the way rows are claimed follows from the roles that are there (see [`Strategy`]).
+//! Stores take every name from a map. Posthaste's own schema is the map that ships as default; an existing table is
+//! another map, written as TOML (see [`mod@file`]), and may lack a role: statements mark the parts that need it (see
+//! [`crate::template`]), and the way rows are claimed follows from the roles that are there (see [`Strategy`]).
 
 mod builtin;
 pub mod catalogue;

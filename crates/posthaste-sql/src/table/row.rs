@@ -174,7 +174,7 @@ fn attempts<R: SqlRow>(row: &R) -> Result<u32, R::Error> {
     Ok(u32::try_from(attempts).unwrap_or(0))
 }
 
-/// Headers as a column of somebody else's has them: numbers and truths travel as texts, nested values as JSON, and what
+/// Headers as the column of an existing table has them: numbers and truths travel as texts, nested values as JSON, and what
 /// has no value is left out. One odd value must not keep an event from being delivered.
 fn headers(json: &str) -> Result<Headers, String> {
     if json.trim().is_empty() {

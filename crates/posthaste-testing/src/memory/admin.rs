@@ -83,7 +83,7 @@ impl MemoryStore {
     }
 }
 
-/// The same rows, unless somebody has one of them: nothing is done past it.
+/// The same rows, unless one of them is locked: nothing is done past it.
 fn free(rows: &Rows, wanted: Vec<i64>) -> Result<Vec<i64>, StoreError> {
     let is_locked = |row: &Row| rows.locked.contains(&row.message.id);
     if wanted
@@ -93,7 +93,7 @@ fn free(rows: &Rows, wanted: Vec<i64>) -> Result<Vec<i64>, StoreError> {
     {
         return Err(StoreError {
             kind: StoreErrorKind::Contention,
-            message: "somebody has one of the rows".to_owned(),
+            message: "another transaction has locked one of the rows".to_owned(),
             remedy: None,
             source: None,
         });

@@ -100,12 +100,12 @@ impl<'a> Lanes<'a> {
                 State::Pending | State::Processing if request.left_out.contains(&row.message.id) => {
                     Until::Before(sequence)
                 }
-                // The whole lane is in somebody's hands, also what lies before this row.
+                // The whole lane is in flight, also what lies before this row.
                 State::Processing if live => {
                     until.insert(lane, Until::Before(0));
                     continue;
                 }
-                // Nobody can say what becomes of a row that somebody else has locked.
+                // Nobody can say what becomes of a row that another transaction has locked.
                 State::Pending | State::Processing if rows.locked.contains(&row.message.id) => Until::Before(sequence),
                 // A retry goes alone: if it fails again, nothing that follows it is touched.
                 State::Pending if row.model.is_waiting() => Until::Including(sequence),

@@ -161,7 +161,7 @@ impl Rows {
         self.outbox.get_mut(self.sequences.get(&id)?)
     }
 
-    /// Whether a row is under this token while somebody else has locked it.
+    /// Whether a row is under this token while another transaction has locked it.
     pub(super) fn is_busy(&self, id: MessageId, token: LeaseToken) -> bool {
         let held = |row: &Row| {
             let lease = row.model.lease.is_some_and(|lease| lease.token == token);

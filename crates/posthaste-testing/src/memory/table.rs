@@ -106,7 +106,7 @@ impl MemoryStore {
         }
     }
 
-    /// Increments a row's version, as somebody does who changes the row.
+    /// Increments a row's version, as another program does that changes the row.
     pub fn change_version(&self, id: MessageId) {
         if let Some(row) = self.shared.rows().row_mut(id) {
             row.version += 1;

@@ -89,7 +89,7 @@ pub async fn a_transaction_that_commits_late_is_not_overlooked<B: Backend>(b: &B
     assert_eq!(Worker::new().claim(b, 10).await.ids(), [early]);
 }
 
-/// A table may have a column for what the event is published under, which is its id unless somebody says otherwise.
+/// A table may have a column for what the event is published under, which is its id unless the message says otherwise.
 fn as_given(stored: Message) -> Message {
     assert_eq!(stored.event_id(), stored.id.to_string());
     Message {

@@ -31,7 +31,7 @@ async fn elect<B: Backend>(b: &B, namespace: &str, worker: WorkerId) -> Leadersh
     registry(b).elect_leader(&request).await.expect("elect_leader works")
 }
 
-/// Whether somebody else was named, and who.
+/// Whether another relay was named, and who.
 fn leader(leadership: Leadership) -> Option<WorkerId> {
     match leadership {
         Leadership::Held => None,
@@ -157,7 +157,7 @@ pub async fn of_many_relays_one_is_active_and_the_next_takes_over<B: Backend>(b:
         })
         .await;
         let mut active = (0..3).filter(|n| brokers[*n].ids().len() > before[*n]);
-        let first = active.next().expect("somebody delivered");
+        let first = active.next().expect("a relay delivered");
         assert_eq!(active.next(), None, "one delivered all of it");
         first
     };

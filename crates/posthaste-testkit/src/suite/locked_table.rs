@@ -1,4 +1,4 @@
-//! A table that somebody has locked as a whole, as `create index` and `alter table` do: nobody waits for long, nothing is lost,
+//! A table that another transaction has locked as a whole, as `create index` and `alter table` do: nobody waits for long, nothing is lost,
 //! and nobody is blamed who is not to blame.
 
 use std::time::Duration;
@@ -62,7 +62,7 @@ pub async fn a_claim_does_not_wait_for_long_and_says_why<B: Backend>(b: &B) {
     assert_eq!(Worker::new().claim(b, 10).await.ids(), ids);
 }
 
-/// A relay that has published messages, and could not write so because somebody had locked the table before.
+/// A relay that has published messages, and could not write so because another transaction had locked the table before.
 struct Locked<B: Backend> {
     ids: Vec<MessageId>,
     tx: B::Tx,

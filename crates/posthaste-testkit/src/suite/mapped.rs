@@ -1,4 +1,4 @@
-//! Tables that somebody already has, and that others write as well.
+//! Existing tables, which others write as well.
 
 use chrono::Utc;
 use posthaste_core::RelayStore;

@@ -43,7 +43,7 @@ pub async fn waiting_rows_above_a_lowered_limit_are_swept<B: Backend>(b: &B) {
     assert_eq!((row.state, row.attempts), (State::Dead, 3));
     assert_eq!(
         row.last_error.as_deref(),
-        Some("the broker is away"),
+        Some("the broker is unavailable"),
         "the last real error is kept"
     );
     assert_eq!(

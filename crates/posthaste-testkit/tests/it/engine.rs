@@ -184,7 +184,7 @@ async fn a_drain_ends_at_a_broker_that_asks_for_patience_again_and_again() {
     let drained = timeout(MINUTE, Relay::new(store, broker).drain()).await;
     let error = drained.expect("the drain ends").unwrap_err();
     assert!(
-        matches!(&error, RelayError::BrokerAway { reason, .. } if reason.contains("too many requests")),
+        matches!(&error, RelayError::BrokerUnavailable { reason, .. } if reason.contains("too many requests")),
         "{error}"
     );
 }

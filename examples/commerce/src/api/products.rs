@@ -22,7 +22,7 @@ pub async fn create(State(shop): State<Shop>, Json(product): Json<Product>) -> R
     Ok(StatusCode::CREATED)
 }
 
-/// From the cache, which the consumer clears when the stock runs out. A cache that is away costs time, not answers.
+/// From the cache, which the consumer clears when the stock runs out. A cache that is unavailable costs time, not answers.
 pub async fn show(State(shop): State<Shop>, Path(id): Path<i64>) -> Result<Json<Product>, Refused> {
     let miss = match shop.cache.get(id).await {
         Ok(Ok(found)) => return Ok(Json(serde_json::from_str(&found)?)),

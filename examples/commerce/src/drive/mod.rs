@@ -31,7 +31,7 @@ pub struct Drive {
     /// How many of them at a time
     #[arg(long, default_value_t = 8)]
     customers: usize,
-    /// How long all brokers are away
+    /// How long all brokers are unavailable
     #[arg(long, default_value_t = 20, value_name = "SECONDS")]
     outage: u64,
     /// Where servers and logs are kept [default: a directory that is removed at the end]

@@ -23,7 +23,7 @@ const PAGE: u64 = 100;
 /// So many that are refused are searched for: then it is not about single messages.
 const MAX_REFUSED_SHOWN: usize = 10;
 
-/// How long one statement's messages are waited for while somebody has them, and how long between two tries.
+/// How long one statement's messages are waited for while they are locked, and how long between two tries.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(100);
 

@@ -1,4 +1,4 @@
-//! The conformance suite on tables that somebody already has. Each line at the end runs all cases that the table allows;
+//! The conformance suite on existing tables. Each line at the end runs all cases that the table allows;
 //! the snapshots say which those are.
 
 mod mapped;

@@ -104,11 +104,11 @@ async fn what_was_not_attempted_is_not_skipped() {
     }
     let store = log.store();
     let work = Work::claim(&store, &request(20)).await;
-    let away = Verdict::Postponed {
+    let postponed = Verdict::Postponed {
         delay: Duration::from_millis(200),
         error: "away".to_owned(),
     };
-    let mut but = vec![(10, away)];
+    let mut but = vec![(10, postponed)];
     but.extend((11..20).map(|place| (place, Verdict::Released)));
     assert_eq!(work.settle(&store, &but).await, []);
     let again = Work::claim(&store, &request(20)).await;

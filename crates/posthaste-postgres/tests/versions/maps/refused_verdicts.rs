@@ -310,7 +310,7 @@ async fn nobody_waits_behind_refused_verdicts() {
 ///
 /// Proves B14.
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_waits_behind_the_backlog_of_a_destination_that_is_away() {
+async fn nobody_waits_behind_the_backlog_of_a_destination_that_is_unavailable() {
     let place = Place::builtin("order-service", 3).await;
     let gone = |n: u32| {
         let message = Message::new("gone-events", format!("{{\"n\": {n}}}"));

@@ -365,7 +365,7 @@ async fn a_deep_backlog_of_waiting_keys_hides_nothing() {
     place.dispose().await;
 }
 
-/// A trigger that asks for somebody else's lock costs its own row's verdict, and not those of the whole claim.
+/// A trigger that asks for another transaction's lock costs its own row's verdict, and not those of the whole claim.
 ///
 /// Proves pitfall 19.
 #[tokio::test(flavor = "multi_thread")]

@@ -92,7 +92,7 @@ async fn ids_come_from_the_database_and_a_second_enqueue_is_told_the_first() {
 
 /// Proves D8.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_row_that_somebody_changed_is_not_settled() {
+async fn a_row_that_was_changed_is_not_settled() {
     let place = place().await;
     donate(&place, 1).await;
     let request = request(10);

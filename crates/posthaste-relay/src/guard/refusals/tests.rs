@@ -134,10 +134,10 @@ async fn what_a_lost_claim_told_is_not_believed_for_ever() {
     advance(FREE_FOR / 2).await;
     assert!(refusals.next_retry() <= Some(Instant::now()));
     refusals.retries(false);
-    assert_eq!(refusals.count(), 0, "somebody else has settled it");
+    assert_eq!(refusals.count(), 0, "another relay has settled it");
 }
 
-/// Somebody who changes a row or replays it wants it to be published; he knows nothing of a verdict that was lost.
+/// An operator who changes a row or replays it wants it to be published, and knows nothing of a verdict that was lost.
 #[tokio::test(start_paused = true)]
 async fn what_a_lost_claim_told_is_not_believed_of_a_row_that_was_changed() {
     let (refusals, id) = (Refusals::new("default", StoreRequirements::default()), MessageId::new());

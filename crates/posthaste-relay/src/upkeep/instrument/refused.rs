@@ -75,7 +75,7 @@ pub(crate) fn refused(namespace: &str, refused: &[(Reported, String)]) {
     }
 }
 
-/// Somebody's locks keep verdicts from being written, each told once.
+/// Locks of other transactions keep verdicts from being written, each told once.
 pub(crate) fn busy(namespace: &str, busy: &[(Reported, String)]) {
     for (Reported { message, .. }, holder) in busy.iter().take(MAX_TOLD) {
         tracing::warn!(

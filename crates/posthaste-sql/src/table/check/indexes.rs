@@ -205,7 +205,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Rows of one transaction have the time at which it began, unless somebody gives them another one.
+    /// Rows of one transaction have the time at which it began, unless they are given another one.
     fn order_within_transactions(&mut self, live: &LiveTable) {
         let column = |role: &Role| live.column(self.map.column(*role)?.name.as_str());
         let has = |column: &LiveColumn, words: &[&str]| {

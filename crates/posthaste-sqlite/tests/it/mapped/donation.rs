@@ -139,7 +139,7 @@ async fn a_row_that_used_up_its_own_limit_is_given_up_whatever_the_policy_allows
 
 /// Proves D8.
 #[tokio::test]
-async fn a_row_that_somebody_changed_since_its_claim_is_lost() {
+async fn a_row_that_was_changed_since_its_claim_is_lost() {
     let mapped = fresh().await;
     donate(&mapped, "r-1").await;
     let request = request();

@@ -1,4 +1,4 @@
-//! Writing to tables that somebody already has, through the library.
+//! Writing to existing tables, through the library.
 
 use posthaste_core::store::{ProducerStore, RelayStore};
 use posthaste_core::{EnqueueError, Enqueued, Message, MessageId, OutboxOptions};

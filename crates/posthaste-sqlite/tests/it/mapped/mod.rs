@@ -1,4 +1,4 @@
-//! Outbox tables that somebody already has: described by a map alone, served by the same code as Posthaste's own.
+//! Existing outbox tables: described by a map alone, served by the same code as Posthaste's own.
 
 mod donation;
 mod enqueueing;

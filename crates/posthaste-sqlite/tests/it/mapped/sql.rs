@@ -1,4 +1,4 @@
-//! The SQL of tables that somebody has is prepared by SQLite.
+//! The SQL of existing tables is prepared by SQLite.
 
 use posthaste_core::store::SchemaStore;
 use posthaste_sql::TableMap;

@@ -139,7 +139,7 @@ async fn neighbours_do_not_wait_for_a_refused_verdict() {
     assert_eq!((report.delivered, report.refused), (6, 1));
 }
 
-/// The lease may run out all the same, as when the database was away for long.
+/// The lease may run out all the same, as when the database was unavailable for long.
 #[tokio::test(start_paused = true)]
 async fn a_row_that_is_claimed_again_is_not_published_again() {
     let memory = store(MemoryTable::default());
