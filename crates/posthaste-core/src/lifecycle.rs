@@ -170,9 +170,9 @@ impl Settlement {
 ///
 /// `least_wait` is what the circuit breaker asks for when it has found the broker to be unavailable. Then a
 /// broker that could not be reached costs no attempt: an outage of any length must not use up messages. While most
-/// deliveries succeed it does cost one, because then it may be this message that breaks the connection. A broker that asks
-/// for patience costs no attempt either: there is nothing wrong with the message. No wait is longer than
-/// [`MAX_DURATION`], and none that a broker asks for longer than [`RetryPolicy::patience`] allows.
+/// deliveries succeed it does cost one, because then it may be this message that breaks the connection. A broker that
+/// throttles costs no attempt either: there is nothing wrong with the message. No wait is longer than
+/// [`MAX_DURATION`], and none that a broker asks for longer than [`RetryPolicy::throttle_wait`] allows.
 pub fn decide(
     outcome: Outcome,
     attempts: u32,
@@ -190,7 +190,9 @@ pub fn decide(
     let least = match error.kind {
         ErrorKind::Permanent => return Verdict::Dead { error: error.message },
         ErrorKind::Transport => least_wait,
-        ErrorKind::Throttled { retry_after } => Some(policy.patience(retry_after).max(least_wait.unwrap_or_default())),
+        ErrorKind::Throttled { retry_after } => {
+            Some(policy.throttle_wait(retry_after).max(least_wait.unwrap_or_default()))
+        }
         ErrorKind::Transient | ErrorKind::Unknown => None,
     };
     if let Some(least) = least {

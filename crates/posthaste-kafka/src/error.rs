@@ -27,7 +27,7 @@ pub enum Cause {
     Refused,
     /// The client's own queue is full: wait.
     QueueFull,
-    /// The cluster asks for patience.
+    /// The cluster throttles.
     Throttled,
     /// The client has come to an end and must be made anew.
     Fatal,

@@ -86,7 +86,7 @@ impl Relay {
     /// how many were due and are not delivered, [`RelayReport::remaining`] how many it could not even claim.
     ///
     /// If the circuit opens it does not wait for the broker but ends with [`RelayError::BrokerUnavailable`]; what was not
-    /// delivered stays in the outbox. So it ends at a broker that asks for more than five seconds of patience, or again
+    /// delivered stays in the outbox. So it ends at a broker that throttles for more than five seconds, or again
     /// without having taken anything since. If only one relay may be active and another one is, it ends with
     /// [`RelayError::StandingBy`]; if what became of messages could not be written, with [`RelayError::Unsettled`].
     /// Rows that another transaction has locked are waited for, but not for more than ten seconds.

@@ -228,7 +228,7 @@ async fn a_full_queue_holds_its_partition_back_and_no_other() {
     assert_eq!(slow, (0..500).collect::<Vec<_>>(), "in order");
 }
 
-/// A handler may take longer than the group's patience: the consumer goes on asking while it works.
+/// A handler may take longer than the poll interval of the group: the consumer goes on asking while it works.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_handler_slower_than_the_poll_interval_costs_nothing() {
     let Some(world) = World::new(1).await else { return };

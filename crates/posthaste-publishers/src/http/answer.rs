@@ -34,7 +34,7 @@ const THREAD_NEEDED: std::ops::RangeInclusive<i64> = 220_001..=220_004;
 /// Most of what a receiver says that is repeated.
 const MAX_QUOTE_CHARS: usize = 200;
 
-/// How long to wait if a receiver asks for patience and does not say how much.
+/// How long to wait if a receiver throttles and does not say for how long.
 const DEFAULT_RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// Less than this is not meant.
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn patience_is_asked_for_in_the_body_or_in_a_header() {
+    fn the_body_or_a_header_says_for_how_long_to_wait() {
         let after = |seconds| Some(Duration::from_secs_f64(seconds));
         let body = r#"{"message": "You are being rate limited.", "retry_after": 0.25, "global": false}"#;
         assert_eq!(answer(429, &[("retry-after", "7")], body).pause(), after(0.25));

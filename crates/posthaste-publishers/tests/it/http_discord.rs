@@ -120,7 +120,7 @@ async fn a_limit_that_was_announced_is_not_run_into() {
 }
 
 #[tokio::test]
-async fn a_limit_that_outlasts_all_patience_is_told_to_everybody_and_nobody_waits_in_vain() {
+async fn a_limit_that_outlasts_all_timeouts_is_told_to_everybody_and_nobody_waits_in_vain() {
     for reply in [Reply::Throttle(600.0), Reply::Last(600.0)] {
         let receiver = Receiver::start([reply.clone()]).await;
         let options = receiver.options().concurrency(1);

@@ -26,7 +26,7 @@ struct State {
     reason: Option<String>,
     /// Failures since anything was delivered.
     streak: u32,
-    /// Until when the broker asked for patience, and in which words.
+    /// Until when the broker throttles, and in which words.
     pause: Option<(Instant, String)>,
 }
 
@@ -121,7 +121,7 @@ impl Circuit {
         self.state().streak > 1
     }
 
-    /// The broker asks for patience: nothing is claimed or handed over for so long.
+    /// The broker throttles: nothing is claimed or handed over for so long.
     pub(crate) fn pause(&self, wait: Duration, cause: &str) {
         let mut state = self.state();
         let until = Instant::now() + wait;
@@ -131,7 +131,7 @@ impl Circuit {
         tracing::warn!(
             namespace = self.namespace,
             error = cause,
-            "the broker asks for patience; nothing is claimed for {wait:?}"
+            "the broker throttles; nothing is claimed for {wait:?}"
         );
         counter!("outbox_throttled_count", "namespace" => self.namespace.clone()).increment(1);
         state.pause = Some((until, cause.to_owned()));
@@ -139,7 +139,7 @@ impl Circuit {
         self.changed.notify_waiters();
     }
 
-    /// How much patience the broker still asks for, and in which words.
+    /// For how long the broker still throttles, and in which words.
     pub(crate) fn paused(&self) -> Option<(Duration, String)> {
         let mut state = self.state();
         let left = state.paused_until()?.duration_since(Instant::now());
@@ -231,7 +231,7 @@ impl Circuit {
 }
 
 impl State {
-    /// Until when the broker asked for patience, if that is not over.
+    /// Until when the broker throttles, if that is not over.
     fn paused_until(&mut self) -> Option<Instant> {
         let until = self.pause.as_ref()?.0;
         if until <= Instant::now() {

@@ -1,4 +1,4 @@
-//! Destinations that are unavailable or ask for patience, while others are not.
+//! Destinations that are unavailable or throttle, while others are not.
 //!
 //! A publisher says of a failure how far it reaches. One that reaches a destination (a topic without a leader, a host
 //! that is down, a tenant over its quota) counts for that destination's own breaker, and only its messages wait: they
@@ -207,14 +207,14 @@ impl Destinations {
                 finding.least_wait = destination.held(place).map(|held| held.wait);
             }
             ErrorKind::Throttled { retry_after } => {
-                let until = now + self.retry.patience(retry_after);
+                let until = now + self.retry.throttle_wait(retry_after);
                 if destination.paused_until.is_none_or(|paused| paused < until) {
                     destination.paused_until = Some(until);
                     tracing::warn!(
                         namespace = self.namespace,
                         destination = &**place,
                         error = error.message,
-                        "a destination asks for patience; its messages wait for {:?}",
+                        "a destination throttles; its messages wait for {:?}",
                         until - now
                     );
                 }

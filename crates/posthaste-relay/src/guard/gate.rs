@@ -33,7 +33,7 @@ struct State {
 pub(crate) struct Stop {
     /// The first message that was not let through.
     pub(crate) at: MessageId,
-    /// How much patience the broker asked for, if that is why, and in which words.
+    /// For how long the broker throttles, if that is why, and in which words.
     pub(crate) throttled: Option<(Duration, String)>,
 }
 
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_batch_that_stops_because_the_broker_asks_for_patience_says_so() {
+    async fn a_batch_that_stops_because_the_broker_throttles_says_so() {
         let circuit = circuit();
         let (gate, id) = (gate(&circuit), MessageId::new());
         circuit.pause(Duration::from_mins(2), "too many requests");

@@ -19,7 +19,7 @@ const MAX_DRAIN_FAILURES: u32 = 5;
 /// So many claims in a row that bring nothing to hand over end a drain.
 const MAX_IN_VAIN: u32 = 3;
 
-/// A drain waits no longer than this for a broker that asks for patience.
+/// A drain waits no longer than this for a broker that throttles.
 const MAX_DRAIN_PAUSE: Duration = Duration::from_secs(5);
 
 /// A drain waits no longer than this for rows that another transaction has locked, or a table.
@@ -30,7 +30,7 @@ const MAX_DRAIN_LOCKS: Duration = Duration::from_secs(10);
 pub(crate) enum DrainError {
     Store(StoreError),
     CircuitOpen,
-    /// The broker asks for patience.
+    /// The broker throttles.
     Paused(String),
     Superseded,
     /// A task of the relay panicked.

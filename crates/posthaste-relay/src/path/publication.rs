@@ -186,7 +186,7 @@ impl Answers {
                 }
                 ErrorScope::Broker => {
                     if let ErrorKind::Throttled { retry_after } = kind {
-                        circuit.pause(config.retry.patience(*retry_after), cause);
+                        circuit.pause(config.retry.throttle_wait(*retry_after), cause);
                     }
                 }
                 // It waits alone.

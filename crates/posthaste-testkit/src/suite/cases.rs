@@ -244,7 +244,7 @@ macro_rules! __conformance_cases {
                 a_relay_stops_while_the_circuit_is_open [Attempts]
                 draining_ends_with_an_error_when_the_broker_is_unavailable
                 a_destination_that_is_unavailable_stops_only_its_own_messages [Topic Key]
-                a_broker_that_asks_for_patience_gets_it_and_costs_no_attempt
+                a_broker_that_throttles_is_waited_for_and_costs_no_attempt
                 the_only_message_does_not_die_of_an_outage
             }
             registry [Registry] {

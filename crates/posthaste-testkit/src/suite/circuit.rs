@@ -340,7 +340,7 @@ pub async fn a_destination_that_is_unavailable_stops_only_its_own_messages<B: Ba
 }
 
 /// There is nothing wrong with a message that the broker has no room for yet.
-pub async fn a_broker_that_asks_for_patience_gets_it_and_costs_no_attempt<B: Backend>(b: &B) {
+pub async fn a_broker_that_throttles_is_waited_for_and_costs_no_attempt<B: Backend>(b: &B) {
     let ids = enqueue_new(b, many(20)).await;
     let broker = broker();
     let busy = PublishError::throttled(SECOND / 5, "too many requests, as scripted");

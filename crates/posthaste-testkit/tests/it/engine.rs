@@ -174,7 +174,7 @@ impl Publisher for Unwilling {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_drain_ends_at_a_broker_that_asks_for_patience_again_and_again() {
+async fn a_drain_ends_at_a_broker_that_throttles_again_and_again() {
     let store = store();
     enqueue(&store, [""; 20]).await;
     let broker = Unwilling {

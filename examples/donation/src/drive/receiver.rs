@@ -17,7 +17,7 @@ use super::guests::REFUSED;
 /// How the receiver answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mood {
-    /// Mostly well; now and then it fails, never twice for the same donation, or asks for patience.
+    /// Mostly well; now and then it fails, never twice for the same donation, or throttles.
     Stumbling,
     /// Not at all.
     Hanging,

@@ -129,7 +129,7 @@ async fn messages_of_one_topic_that_go_to_several_destinations_wait_for_their_ow
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_destination_that_asks_for_patience_gets_it_within_reason() {
+async fn a_destination_that_throttles_is_waited_for_within_reason() {
     let destinations = destinations();
     let busy = |after| Outcome::Failed(PublishError::throttled(after, "quota").at("a"));
     destinations.answer(stream("a"), None, &busy(Duration::from_secs(10)));

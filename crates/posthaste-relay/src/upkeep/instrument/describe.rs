@@ -42,7 +42,7 @@ pub fn describe_metrics() {
     describe_counter!(
         "outbox_throttled_count",
         Unit::Count,
-        "Pauses because the broker asked for patience."
+        "Pauses because the broker throttles."
     );
     describe_gauge!(
         "outbox_destinations_away",
