@@ -22,7 +22,7 @@ use crate::http;
 /// Seconds from enqueue to delivery, from a wake-up in the same process to an outage over lunch.
 const LATENCY_BUCKETS: [f64; 12] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 300.0, 3600.0];
 
-/// How often what was measured is drained into its buckets; without that an unread histogram would grow for ever.
+/// How often what was measured is drained into its buckets; without that an unread histogram would grow forever.
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 
 /// What the probes look at.

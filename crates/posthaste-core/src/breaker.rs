@@ -158,7 +158,7 @@ impl CircuitState {
 }
 
 /// The right to make one call. To be handed back with its [`Answer`], whatever that is: a trial that is never answered
-/// would keep its place for ever.
+/// would keep its place forever.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "a permit is handed back with the answer to its call"]
 pub struct Permit {

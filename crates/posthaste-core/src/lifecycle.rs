@@ -332,7 +332,7 @@ impl RowModel {
         Ok(())
     }
 
-    /// Takes the row back from a worker that is held to have vanished, where no time says until when its claim holds. The
+    /// Takes the row back from a worker that is held to have crashed, where no time says until when its claim holds. The
     /// attempt counts: this row may be what killed the worker.
     pub fn recover(&mut self, now: DateTime<Utc>, max_attempts: u32) -> Result<(), Refused> {
         self.allow(self.state == State::Processing)?;

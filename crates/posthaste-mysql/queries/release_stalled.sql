@@ -1,4 +1,4 @@
--- Makes locked rows of workers that vanished pending again.
+-- Makes locked rows of workers that crashed pending again.
 --   $1 ids
 update "@outbox"
 set /*if locked_by*/ "@locked_by" = null, /*end*/

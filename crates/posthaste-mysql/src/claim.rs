@@ -105,7 +105,7 @@ impl MySqlStore {
             let limit = reclaim_limit(most_tried, request.max_attempts, request.limit);
             messages = taking.messages(self, tx, limit, true).await?;
         }
-        // What vanished workers left may be held back by its keys; that must not hold up everybody else.
+        // What crashed workers left may be held back by its keys; that must not hold up everybody else.
         let reclaimed = !messages.is_empty();
         if !reclaimed {
             messages = taking.messages(self, tx, request.limit, false).await?;
@@ -118,7 +118,7 @@ impl MySqlStore {
         })
     }
 
-    /// Locks rows to take: those that vanished workers left, or else pending ones. In order.
+    /// Locks rows to take: those that crashed workers left, or else pending ones. In order.
     pub(crate) async fn take(
         &self,
         conn: &mut MySqlConnection,
@@ -138,7 +138,7 @@ impl MySqlStore {
                 let all_read =
                     window.is_deep_enough() || self.open_rows(conn, &request.scope, window.read).await? < window.read;
                 if expired {
-                    // Pending rows before what vanished workers left may be more than were looked at. No lane is passed over
+                    // Pending rows before what crashed workers left may be more than were looked at. No lane is passed over
                     // here: its pending rows are what keeps back a later row of it.
                     if all_read {
                         return Ok(Vec::new());

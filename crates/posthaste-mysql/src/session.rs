@@ -19,7 +19,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Who is frozen must not hold locks for ever: the server ends a connection that is silent for longer than this.
+    /// Who is frozen must not hold locks forever: the server ends a connection that is silent for longer than this.
     pub(crate) async fn open(connection: PoolConnection<MySql>, silence: Duration) -> sqlx::Result<Self> {
         let mut session = Self {
             connection: Some(connection),

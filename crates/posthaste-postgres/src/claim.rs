@@ -19,7 +19,7 @@ use crate::taking::{Taking, is_refusal};
 /// How long a claim waits for its turn.
 const CLAIM_LOCK_TIMEOUT: &str = "5s";
 
-/// How a claim begins. A relay that is frozen in the middle of a claim must not hold the claim lock for ever, nor may the
+/// How a claim begins. A relay that is frozen in the middle of a claim must not hold the claim lock forever, nor may the
 /// others wait for it without a word. The sets of blocked keys need room, or they are searched row by row; and
 /// just-in-time compilation, chosen for the statement's unlucky estimates, would cost more than the claim. What the server
 /// takes for an isolation level is not asked.
@@ -38,7 +38,7 @@ const MAX_LANES: u32 = 2_000;
 /// How many of them while there is a backlog and scans are to be cheap.
 const FEW_LANES: u32 = 200;
 
-/// What the probe found: work of vanished workers.
+/// What the probe found: work of crashed workers.
 #[derive(Default)]
 struct Expired {
     most_tried: Option<u32>,
@@ -101,7 +101,7 @@ impl PostgresStore {
             let limit = reclaim_limit(most_tried, request.max_attempts, request.limit);
             messages = self.reclaim(conn, &mut taking, request, limit).await?;
         }
-        // What vanished workers left may be held back by its keys; that must not hold up everybody else.
+        // What crashed workers left may be held back by its keys; that must not hold up everybody else.
         let reclaimed = !messages.is_empty();
         if !reclaimed {
             messages = self.claim_pending(conn, &mut taking, request).await?;
@@ -223,7 +223,7 @@ impl PostgresStore {
         Ok(taken)
     }
 
-    /// Takes rows in the table's order: those of vanished workers, or else pending ones.
+    /// Takes rows in the table's order: those of crashed workers, or else pending ones.
     async fn take(
         &self,
         conn: &mut PgConnection,

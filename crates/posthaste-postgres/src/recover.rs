@@ -1,4 +1,4 @@
-//! Taking back what vanished workers held, where the table says since when a row is held and not until when.
+//! Taking back what crashed workers held, where the table says since when a row is held and not until when.
 
 use posthaste_core::MessageId;
 use posthaste_core::store::{Halving, RecoverRequest, Recovered, SearchDeadline};

@@ -16,7 +16,7 @@ pub struct RelayReport {
     pub died: u64,
     /// Outcomes that came too late to be written.
     pub lease_lost: u64,
-    /// Messages taken back from workers that vanished, where a claim cannot do that.
+    /// Messages taken back from workers that crashed, where a claim cannot do that.
     pub recovered: u64,
     /// Messages for which the publisher had no answer when the relay had to stop; they are delivered again once their
     /// lease is over.

@@ -80,7 +80,7 @@ impl RowChange {
         }
     }
 
-    /// What is written into a claimed row whose worker vanished on the last attempt: a death, but an earlier error stays.
+    /// What is written into a claimed row whose worker crashed on the last attempt: a death, but an earlier error stays.
     pub fn exhausted(map: &TableMap) -> Self {
         let error = EXHAUSTED.to_owned();
         Self::of(&Verdict::Dead { error }, map)

@@ -72,7 +72,7 @@ impl Columns {
         self.dead_letters += u32::from(change.dead_letter);
     }
 
-    /// As statements do that find rows of workers which vanished.
+    /// As statements do that find rows of workers which crashed.
     fn recover(&mut self, exhausted: bool, map: &TableMap) {
         self.status = State::Pending;
         self.waiting = false;
@@ -159,7 +159,7 @@ fn any_map() -> impl Strategy<Value = TableMap> {
 #[derive(Clone, Debug)]
 enum End {
     Verdict(Verdict),
-    /// The worker vanished; whether that was the last attempt.
+    /// The worker crashed; whether that was the last attempt.
     Vanished {
         exhausted: bool,
     },

@@ -24,7 +24,7 @@ const WINDOW_FACTOR: u32 = 4;
 struct Work {
     /// Rows may be due; their keys may still hold them back.
     due: bool,
-    /// The most attempts of a row that a vanished worker left behind.
+    /// The most attempts of a row that a crashed worker left behind.
     most_tried: Option<u32>,
     /// Rows have used all their attempts.
     exhausted: bool,
@@ -41,7 +41,7 @@ impl Work {
 enum Wanted {
     /// Those that wait to be claimed.
     Pending,
-    /// Those that vanished workers left behind.
+    /// Those that crashed workers left behind.
     Expired,
 }
 
@@ -90,7 +90,7 @@ impl SqliteStore {
             let limit = reclaim_limit(most_tried, request.max_attempts, request.limit);
             rows = self.take(conn, &mut taking, request, Wanted::Expired, limit).await?;
         }
-        // What vanished workers left may be held back by its keys; that must not hold up everybody else.
+        // What crashed workers left may be held back by its keys; that must not hold up everybody else.
         let reclaimed = !rows.is_empty();
         if !reclaimed && work.due {
             rows = self

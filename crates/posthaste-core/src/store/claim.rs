@@ -80,7 +80,7 @@ pub struct ClaimedMessage {
     pub max_attempts: Option<u32>,
 }
 
-/// Asks for what vanished workers held.
+/// Asks for what crashed workers held.
 #[derive(Clone, Debug)]
 pub struct RecoverRequest {
     /// Which messages.
@@ -91,7 +91,7 @@ pub struct RecoverRequest {
     pub stalled_after: Duration,
 }
 
-/// What became of rows whose worker vanished.
+/// What became of rows whose worker crashed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recovered {
     /// Pending again.

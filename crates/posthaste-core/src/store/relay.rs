@@ -42,7 +42,7 @@ pub struct StoreRequirements {
 ///   for, or only for a moment: it is named as busy, and its neighbours are settled.
 /// - **extend** prolongs the leases that are still held under the token. Rows that another transaction has locked are
 ///   not waited for either, and are neither prolonged nor lost.
-/// - **recover** takes back rows from workers that vanished, where the table does not say until when a claim holds and a
+/// - **recover** takes back rows from workers that crashed, where the table does not say until when a claim holds and a
 ///   claim therefore cannot: those that were locked longer than `stalled_after` ago are pending again, or dead if
 ///   they have used all their attempts. Those that the database refuses to change are named and keep nobody else.
 /// - **sweep** gives up rows in the relay's scope that used all their attempts without a verdict.
@@ -74,7 +74,7 @@ pub trait RelayStore: Send + Sync + 'static {
         StoreRequirements::default()
     }
 
-    /// Takes back what vanished workers held, where a claim cannot.
+    /// Takes back what crashed workers held, where a claim cannot.
     async fn recover(&self, _request: &RecoverRequest) -> Result<Recovered, StoreError> {
         Ok(Recovered::default())
     }

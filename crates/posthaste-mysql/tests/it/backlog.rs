@@ -107,7 +107,7 @@ async fn rows_without_a_key_that_wait_are_looked_at_once() {
     support::drop_database(store.pool()).await;
 }
 
-/// What a vanished worker left is taken back, however many rows wait before it.
+/// What a crashed worker left is taken back, however many rows wait before it.
 #[tokio::test]
 async fn what_a_vanished_worker_left_behind_a_backlog_is_taken_back() {
     let store = support::store(2).await;

@@ -21,7 +21,7 @@ use crate::support;
 
 const MINUTE: Duration = Duration::from_mins(1);
 
-/// What was claimed so long ago that its worker has vanished.
+/// What was claimed so long ago that its worker has crashed.
 fn stalled() -> RecoverRequest {
     RecoverRequest {
         scope: Scope::default(),

@@ -16,7 +16,7 @@ use super::relay_store::say_refused;
 use super::rows::{failed, fresh, lane};
 use super::session::{Retry, Session};
 
-/// A claim that finds only rows that have to wait reads on, but not for ever: the next claim goes on where it ended.
+/// A claim that finds only rows that have to wait reads on, but not forever: the next claim goes on where it ended.
 const MAX_READS: u32 = 20;
 
 /// Every such read looks at twice as many rows as the one before, up to so many: others may wait behind a long backlog.

@@ -13,7 +13,7 @@ use crate::support;
 use crate::support::native::{Pg, Route};
 use crate::support::{fresh_schema, server_url};
 
-/// More sessions than all tests hold at a time: one that waits for another of its own transactions would wait for ever.
+/// More sessions than all tests hold at a time: one that waits for another of its own transactions would wait forever.
 const SESSIONS: u32 = 60;
 
 fn in_front(mode: PoolMode, sessions: u32) -> PgBouncer {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use super::error::{FileError, directory};
 use super::options::FileOptions;
 
-/// Another process may keep the lock for ever, and a relay that only waited could say nothing, nor be stopped.
+/// Another process may keep the lock forever, and a relay that only waited could say nothing, nor be stopped.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 
 const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(2);

@@ -136,7 +136,7 @@ fn asked_for(status: StatusCode, headers: &HeaderMap, in_body: Option<f64>) -> O
             .and_then(seconds)
             .or_else(retry_after)
             .or_else(reset_after)
-            // Who asks for no time at all would be asked again at once, and for ever.
+            // Who asks for no time at all would be asked again at once, and forever.
             .filter(|pause| *pause >= MIN_RETRY_AFTER)
             .or(Some(DEFAULT_RETRY_AFTER)),
         StatusCode::SERVICE_UNAVAILABLE => retry_after(),

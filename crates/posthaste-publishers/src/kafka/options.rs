@@ -194,7 +194,7 @@ impl KafkaOptions {
     /// How long a message may wait for its acknowledgement.
     pub(super) fn delivery_timeout(config: &ClientConfig) -> Duration {
         match config.get("delivery.timeout.ms").and_then(|text| text.parse().ok()) {
-            // Zero is "for ever" to librdkafka.
+            // Zero is "forever" to librdkafka.
             Some(0) => Duration::from_hours(24 * 365),
             Some(millis) => Duration::from_millis(millis),
             None => DELIVERY_TIMEOUT,

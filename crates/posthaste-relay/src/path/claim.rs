@@ -31,7 +31,7 @@ pub(super) enum Found {
     FullBatch,
     /// A full batch, beside which nothing else was free a moment ago.
     All(LeaseToken),
-    /// Rows of a vanished worker.
+    /// Rows of a crashed worker.
     Suspects,
     /// Rows to try the broker with.
     Trial(LeaseToken),
@@ -136,7 +136,7 @@ impl Claimer<'_> {
         let ids = messages.iter().map(|claimed| claimed.message.id);
         let lease = Arc::new(BatchLease::new(token, sent, config.lease, ids));
         if sent.elapsed() > config.lease / 3 {
-            // Else a claim that takes most of its lease would be given back, and claimed again, for ever.
+            // Else a claim that takes most of its lease would be given back, and claimed again, forever.
             instrument::slow_claim(&config.scope.namespace, sent.elapsed());
             if let Err(error) = lease.renew(&*engine.store, config.lease).await {
                 tracing::warn!(%error, "the leases of a slow claim could not be renewed");

@@ -186,7 +186,7 @@ async fn be_patient(engine: &Engine, delivered_at_pause: &mut Option<u64>) -> Re
         return Ok(());
     };
     let delivered = totals.delivered();
-    // A broker that asks again and took nothing in between may ask for ever.
+    // A broker that asks again and took nothing in between may ask forever.
     if left > MAX_DRAIN_PAUSE || *delivered_at_pause == Some(delivered) {
         return Err(DrainError::Paused(reason));
     }

@@ -412,7 +412,7 @@ impl TableMap {
             ),
             (true, true) if !self.has(Role::Attempts) => refuse(
                 "columns.attempts",
-                "a table with leases needs a count of attempts, or a message that kills its relay is tried for ever",
+                "a table with leases needs a count of attempts, or a message that kills its relay is tried forever",
             ),
             _ => Ok(()),
         }

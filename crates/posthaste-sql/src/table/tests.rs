@@ -133,7 +133,7 @@ const REFUSALS: &[(&str, &str, &str, &str)] = &[
         "columns.lease_token",
         "proof of a claim",
     ),
-    ("attempts = \"tries\"", "", "columns.attempts", "tried for ever"),
+    ("attempts = \"tries\"", "", "columns.attempts", "tried forever"),
     (
         "locked_until = { column = \"until\", kind = \"epoch_ms\" }",
         "",

@@ -9,7 +9,7 @@ use posthaste_core::store::{ClaimRequest, DeadHead, KeyOrdering, RefusedRow};
 
 use super::rows::{Row, Rows};
 
-/// The rows to take, by sequence, whether they come from workers that vanished, and those that are refused.
+/// The rows to take, by sequence, whether they come from workers that crashed, and those that are refused.
 pub(super) fn choose_but_refused(
     rows: &Rows,
     request: &ClaimRequest,
@@ -34,7 +34,7 @@ pub(super) fn choose_but_refused(
     }
 }
 
-/// The rows to take, by sequence, and whether they come from workers that vanished.
+/// The rows to take, by sequence, and whether they come from workers that crashed.
 fn choose(rows: &Rows, request: &ClaimRequest, now: DateTime<Utc>) -> (Vec<i64>, bool) {
     let lanes = Lanes::of(rows, request, now);
     let free = |expired: bool| {
@@ -114,7 +114,7 @@ impl<'a> Lanes<'a> {
             };
             until.entry(lane).or_insert(stop);
         }
-        // Fresh rows and rows of vanished workers are never claimed together, so the first row of a lane decides which
+        // Fresh rows and rows of crashed workers are never claimed together, so the first row of a lane decides which
         // of the two it gives out; the second kind begins where the first ends.
         let mut heads: HashMap<Lane<'a>, bool> = HashMap::new();
         for (&sequence, row) in &rows.outbox {

@@ -37,7 +37,7 @@ pub enum MemoryLease {
     /// A column says until when the claim holds.
     #[default]
     Until,
-    /// A column says since when the row is claimed, and none for how long: no claim takes over from vanished workers, and
+    /// A column says since when the row is claimed, and none for how long: no claim takes over from crashed workers, and
     /// it takes [`RelayStore::recover`](posthaste_core::RelayStore::recover) to have their rows back.
     Since,
     /// No column says anything: the rows of a claim are locked by one transaction, which ends with the first settlement.

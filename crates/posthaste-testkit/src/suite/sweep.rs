@@ -114,7 +114,7 @@ pub async fn a_sweep_stays_in_its_scope<B: Backend>(b: &B) {
     assert_eq!(state(b, ids[2]).await, State::Processing);
 }
 
-/// A second worker gave it back after the first one vanished: it counts one attempt and waits for nothing.
+/// A second worker gave it back after the first one crashed: it counts one attempt and waits for nothing.
 ///
 /// Proves B8 and pitfall 8.
 pub async fn a_fresh_row_above_a_lowered_limit_is_swept<B: Backend>(b: &B) {

@@ -124,7 +124,7 @@ async fn five_attempts_with_growing_waits_and_then_it_has_failed() {
     assert_eq!(
         report.unwrap(),
         posthaste_relay::RelayReport::default(),
-        "nothing is retried for ever"
+        "nothing is retried forever"
     );
     place.dispose().await;
 }

@@ -11,7 +11,7 @@ use posthaste_sql::table::BuiltinMap;
 use super::place::{Place, claim, ids, request, unordered};
 use super::sql::DONATION;
 
-/// What was claimed so long ago that its worker has vanished.
+/// What was claimed so long ago that its worker has crashed.
 fn stalled() -> RecoverRequest {
     RecoverRequest {
         scope: Scope::default(),
