@@ -101,8 +101,8 @@ fn router(figures: PrometheusHandle, probes: Probes) -> Router {
         let format = [(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")];
         (format, figures.render())
     };
-    // A relay that loses one of its tasks ends, and its process with it. A database that is unavailable is waited for, and a restart
-    // would not bring it back: whoever answers is alive.
+    // A relay that loses one of its tasks ends, and its process with it. A database that is unavailable is waited for,
+    // and a restart would not bring it back: whoever answers is alive.
     let alive = async |State(probes): State<Probes>| Json(probes.answer());
     let ready = async |State(probes): State<Probes>| {
         let answer = probes.answer();

@@ -212,8 +212,8 @@ pub async fn detached_store(database: &Database, backend: Option<Backend>) -> an
     }
 }
 
-/// Whether the database can be reached. A pool cannot tell: a server that is unavailable, one that is full and a pool that is
-/// too small are all "no connection in time" to it.
+/// Whether the database can be reached. A pool cannot tell: a server that is unavailable, one that is full and a pool
+/// that is too small are all "no connection in time" to it.
 pub async fn probe(database: &Database) -> anyhow::Result<()> {
     match database.url() {
         DatabaseUrl::Postgres(url) => {

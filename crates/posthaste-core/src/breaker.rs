@@ -8,7 +8,7 @@
 //!    └────────────────────────────────── all trials succeed ───────────────────────────┘
 //! ```
 //!
-//! It reads no clock and takes no lock: whoever holds it passes the time in. A call asks for a [`Permit`] and hands it
+//! It reads no clock and takes no lock: the caller passes the time in. A call asks for a [`Permit`] and hands it
 //! back with an [`Answer`]; a permit of an earlier state changes nothing, so an answer that comes late cannot disturb
 //! the trials, or open a circuit that has just closed.
 //!

@@ -55,7 +55,7 @@ pub struct Message {
     /// Where the message goes: a Kafka topic, a NATS subject, a routing key.
     pub topic: String,
     /// Messages of one topic with equal keys are delivered in the order in which they were enqueued.
-    /// Without a key a message waits for nobody.
+    /// Without a key a message waits for no other.
     pub ordering_key: Option<String>,
     /// For routing and filtering by tenant. If a `dedupe_key` is given too, it must begin with `{tenant}/`.
     pub tenant: Option<String>,

@@ -84,7 +84,8 @@ impl MySqlStore {
         rows.iter().map(|row| self.map.record(&ByRole(row))).collect()
     }
 
-    /// The table's labels for a state, or for all: rows with other labels are none of ours. Nothing if there can be no others.
+    /// The table's labels for a state, or for all: rows with other labels are none of ours. Nothing if there can be no
+    /// others.
     fn labels(&self, state: Option<State>) -> Option<Vec<Value>> {
         if state.is_none() && self.map.is_native() {
             return None;

@@ -105,7 +105,7 @@ impl MySqlStore {
             let limit = reclaim_limit(most_tried, request.max_attempts, request.limit);
             messages = taking.messages(self, tx, limit, true).await?;
         }
-        // What crashed workers left may be held back by its keys; that must not hold up everybody else.
+        // What crashed workers left may be held back by its keys; that must not hold up all others.
         let reclaimed = !messages.is_empty();
         if !reclaimed {
             messages = taking.messages(self, tx, request.limit, false).await?;
@@ -226,7 +226,7 @@ impl MySqlStore {
                 window.pass_over(row.try_get("topic")?, key);
             }
         }
-        // Whoever may see as many rows as are read has seen them all.
+        // A scan that may see as many rows as are read has seen them all.
         Ok(seen < window.see || window.see >= window.read)
     }
 
@@ -255,7 +255,7 @@ impl MySqlStore {
         let mut ours = HashMap::new();
         let mut rest = found;
         for _ in 0..LOCKS + limit / MAX_IDS {
-            // No more than are wanted: where locks are held while publishing, a row too many would be kept from everybody.
+            // No more than are wanted: where locks are held while publishing, a row too many would be kept from all others.
             let (chunk, later) = rest.split_at(rest.len().min(limit.saturating_sub(ours.len()).min(MAX_IDS)));
             if chunk.is_empty() {
                 break;
@@ -330,7 +330,7 @@ impl MySqlStore {
         Ok(messages)
     }
 
-    /// A death that the table refuses must not keep everybody else from being claimed. The janitor sweeps too, and says why.
+    /// A death that the table refuses must not keep all others from being claimed. The janitor sweeps too, and says why.
     async fn sweep_apart(&self, conn: &mut MySqlConnection, request: &ClaimRequest) -> sqlx::Result<Vec<MessageId>> {
         let mut apart = conn.begin().await?;
         match self.sweep_on(&mut apart, &request.scope, request.max_attempts).await {

@@ -30,7 +30,7 @@ impl fmt::Display for TableLocked {
 
 impl std::error::Error for TableLocked {}
 
-/// What an error of a statement means that waits for no row: whoever it waited for has the whole table.
+/// What an error of a statement means that waits for no row: what it waited for is a lock on the whole table.
 pub(crate) fn of_table(error: sqlx::Error) -> sqlx::Error {
     if number(&error) == Some(LOCK_WAIT_TIMEOUT) {
         return sqlx::Error::AnyDriverError(Box::new(TableLocked));

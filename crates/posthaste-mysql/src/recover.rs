@@ -33,7 +33,7 @@ impl MySqlStore {
         let mut found = ids(&since.find_stalled.fetch_all(&mut tx, &stalled).await?, &self.map)?;
         found.sort_unstable();
         let mut recovered = Recovered::default();
-        // One that the table refuses to change keeps nobody else.
+        // One that the table refuses to change keeps no others.
         let mut halving = Halving::anywhere(found, SearchDeadline::begin());
         while let Some(group) = halving.next_group() {
             let mut apart = tx.begin().await?;

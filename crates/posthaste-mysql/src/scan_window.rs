@@ -18,8 +18,8 @@ const READ_PER_ROW: i64 = 16;
 /// Most lanes that are passed over. Each row that is read is compared with them.
 const MAX_LANES: usize = 256;
 
-/// The window of one scan. A lane of which nothing can be taken, because it is in flight or its head waits, is passed over by the
-/// next one: so a key with a large backlog does not hide what lies behind.
+/// The window of one scan. A lane of which nothing can be taken, because it is in flight or its head waits, is passed
+/// over by the next one: so a key with a large backlog does not hide what lies behind.
 #[derive(Debug)]
 pub(crate) struct ScanWindow {
     /// So many pending rows are read, in order.

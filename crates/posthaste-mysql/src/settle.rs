@@ -1,7 +1,7 @@
 //! Verdicts on rows that are held under a lease, and their leases.
 //!
 //! A row that another transaction has locked is waited for a moment only, since the same relay may be renewing the leases.
-//! Those that nobody has locked are written meanwhile, and the others are looked at to tell those that are lost from those
+//! Those that are not locked are written meanwhile, and the others are looked at to tell those that are lost from those
 //! that are busy. If another transaction has locked the whole table, all of them are busy.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -200,5 +200,5 @@ impl MySqlStore {
     }
 }
 
-/// The server tells only whoever may see all its transactions.
+/// The server tells only users who may see all its transactions.
 const HOLDER: &str = "information_schema.innodb_trx shows the transactions that are open";

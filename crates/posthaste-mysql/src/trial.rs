@@ -28,7 +28,7 @@ const UNDO: &str = "rollback to savepoint posthaste_trial";
 /// As long as errors get that are written down.
 const LONG_ERROR: usize = 4_000;
 
-/// What the database refused, in words for whoever reads the error.
+/// What the database refused, in words for the reader of the error.
 struct Refused {
     what: &'static str,
     error: sqlx::Error,
@@ -167,7 +167,7 @@ impl MySqlStore {
         Ok(())
     }
 
-    /// Locks rows for the trial that nobody else has.
+    /// Locks rows for the trial that are free.
     async fn begin_trial(&self, conn: &mut MySqlConnection, wanted: &Scope) -> sqlx::Result<Vec<MessageId>> {
         conn.execute(SET_LOCK_TIMEOUTS).await?;
         conn.execute(BEGIN).await?;

@@ -1,4 +1,5 @@
--- Says that a relay is there. Its first heartbeat is its start. Relays that died without leaving are forgotten after a while.
+-- Says that a relay is there. Its first heartbeat is its start. Relays that died without leaving are forgotten after a
+-- while.
 with forgotten as (
     delete from "@relays" where worker <> $1 and seen_at < now() - $10::bigint * interval '1 millisecond'
 )

@@ -94,7 +94,8 @@ impl PostgresStore {
         (!filter.ids.is_empty()).then(texts)
     }
 
-    /// The table's labels for a state, or for all: rows with other labels are none of ours. Nothing if there can be no others.
+    /// The table's labels for a state, or for all: rows with other labels are none of ours. Nothing if there can be no
+    /// others.
     fn labels(&self, state: Option<State>) -> Option<Vec<String>> {
         if state.is_none() && self.map.is_native() {
             return None;

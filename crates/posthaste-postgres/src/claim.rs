@@ -101,7 +101,7 @@ impl PostgresStore {
             let limit = reclaim_limit(most_tried, request.max_attempts, request.limit);
             messages = self.reclaim(conn, &mut taking, request, limit).await?;
         }
-        // What crashed workers left may be held back by its keys; that must not hold up everybody else.
+        // What crashed workers left may be held back by its keys; that must not hold up all others.
         let reclaimed = !messages.is_empty();
         if !reclaimed {
             messages = self.claim_pending(conn, &mut taking, request).await?;
@@ -285,7 +285,7 @@ impl PostgresStore {
             .bind(millis(request.lease))
     }
 
-    /// A death that the table refuses must not keep everybody else from being claimed. The janitor sweeps too, and says why.
+    /// A death that the table refuses must not keep all others from being claimed. The janitor sweeps too, and says why.
     async fn sweep_apart(&self, conn: &mut PgConnection, request: &ClaimRequest) -> sqlx::Result<Vec<MessageId>> {
         let mut apart = conn.begin().await?;
         match self.sweep_on(&mut apart, &request.scope, request.max_attempts).await {

@@ -14,7 +14,7 @@ use crate::PostgresStore;
 use crate::dialect::PostgresDialect;
 use crate::error::store_error;
 
-/// Whoever comes after a change of a table that waits for its turn waits too: producers must get through in between.
+/// What comes after a change of a table that waits for its turn waits too: producers must get through in between.
 const BEGIN_TO_MIGRATE: &str = "begin isolation level read committed; set local lock_timeout = '2s'";
 const PAUSE: Duration = Duration::from_secs(1);
 const MIGRATION_LOCK_TIMEOUT: Duration = Duration::from_mins(1);
@@ -98,7 +98,7 @@ impl PostgresStore {
 
     async fn migrate_in_transaction(&self) -> sqlx::Result<Vec<Migration>> {
         let mut tx = self.pool.begin_with(BEGIN_TO_MIGRATE).await?;
-        // Before anything is looked at: whoever comes second finds the first one's work done.
+        // Before anything is looked at: the second one to come finds the first one's work done.
         sqlx::query("select pg_advisory_xact_lock(hashtextextended('posthaste:migrate', 0))")
             .persistent(false)
             .execute(&mut *tx)

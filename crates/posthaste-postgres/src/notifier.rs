@@ -43,7 +43,7 @@ impl PostgresNotifier {
 
 impl Notifier for PostgresNotifier {
     fn notify(&self) {
-        // Full means that a ring is pending, closed that nobody is left to hear it; both are fine.
+        // Full means that a notification is pending, closed that no listener is left; both are fine.
         let _ = self.0.try_send(());
     }
 }
@@ -84,7 +84,7 @@ impl Listener for ChannelListener {
     async fn wait(&mut self) {
         let Some(listener) = &mut self.connection else {
             match self.connect().await {
-                // What came while nobody listened is found by the poll that this wake-up causes.
+                // What came while there was no listener is found by the poll that this wake-up causes.
                 Ok(listener) => self.connection = Some(listener),
                 Err(error) => {
                     tracing::debug!(%error, "cannot listen for wake-ups; polling goes on");

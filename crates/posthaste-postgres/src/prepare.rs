@@ -1,4 +1,4 @@
-//! The statements that enqueue, for whoever has the transaction.
+//! The statements that enqueue, for the owner of the transaction.
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -19,7 +19,7 @@ use crate::pooling;
 use crate::recover::Recover;
 use crate::rows::millis;
 
-/// To prepare a statement is to wait for whoever has locked its table.
+/// To prepare a statement is to wait for locks on its table.
 const BEGIN_PREPARE: &str = "begin isolation level read committed; set local lock_timeout = '1s'";
 
 #[async_trait]

@@ -45,7 +45,7 @@ impl PostgresStore {
         Ok(Settled::but(ids.filter(|id| !settled.contains(id)).collect()))
     }
 
-    /// Writes what nobody else has locked, a few times: a renewal may have been in the way, which is over soon.
+    /// Writes what is not locked, a few times: a renewal may have been in the way, which is over soon.
     async fn settle_unlocked(&self, leases: &Leases, settlements: &[Settlement]) -> sqlx::Result<Settled> {
         let mut waits = LOCK_WAITS.iter();
         let mut settled = Settled::default();
@@ -157,7 +157,7 @@ impl PostgresStore {
         query.bind(millis(lease))
     }
 
-    /// Locks rows that are held under their tokens, as far as nobody else has.
+    /// Locks rows that are held under their tokens, as far as they are free.
     async fn lock_held(
         &self,
         conn: &mut PgConnection,

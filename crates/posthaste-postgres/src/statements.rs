@@ -60,7 +60,7 @@ impl Statement {
         self.sessions.keep_statements()
     }
 
-    /// For whoever runs it otherwise.
+    /// For callers that run it otherwise.
     pub(crate) fn text(&self) -> &Arc<str> {
         &self.text
     }

@@ -20,7 +20,7 @@ use crate::pooling;
 use crate::rows::ids;
 use posthaste_sql::dialect::Dialect;
 
-/// Nobody waits for a trial for long, and it waits for nobody. Constraints speak when their statement ends.
+/// Others do not wait for a trial for long, and it waits for none. Constraints speak when their statement ends.
 const BEGIN_TRIAL: &str = "begin isolation level read committed;
     set local lock_timeout = '1s'; set local statement_timeout = '5s'; set local idle_in_transaction_session_timeout = '5s';
     set constraints all immediate";
@@ -110,7 +110,7 @@ impl PostgresStore {
         Ok(())
     }
 
-    /// Some rows of the scope that are open and that nobody has.
+    /// Some rows of the scope that are open and free.
     async fn open_rows(&self, conn: &mut PgConnection, scope: &Scope) -> Result<Vec<MessageId>, StoreError> {
         conn.execute(MARK).await.map_err(store_error)?;
         let rows = self.statements.common.trial_rows.query().bind(ROWS);

@@ -39,9 +39,9 @@ pub enum LogLevel {
     /// Something happened.
     #[default]
     Info,
-    /// For whoever looks closer.
+    /// For debugging.
     Debug,
-    /// For whoever looks very closely.
+    /// For tracing step by step.
     Trace,
 }
 

@@ -187,7 +187,7 @@ fn in_payload(payload: &[u8], way: &[String]) -> String {
     }
 }
 
-/// How long a text is to a receiver. Nobody says in which unit it counts; UTF-16 is the largest that any would use.
+/// How long a text is to a receiver. It is not said in which unit it counts; UTF-16 is the largest that any would use.
 pub(crate) fn units(text: &str) -> usize {
     text.chars().map(char::len_utf16).sum()
 }

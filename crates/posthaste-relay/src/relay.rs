@@ -187,18 +187,18 @@ async fn run_loops(engine: Arc<Engine>, until: Until) -> Result<RelayReport, Rel
         }
     }
     if matches!(until, Until::Idle) {
-        // Whoever drains does not stay until the janitor would.
+        // A drain does not stay until the janitor would.
         janitor::recover_once(&engine, &mut HashSet::new()).await?;
     }
     if let Some(lease) = engine.lead.lease {
-        // Whoever drains has to know before it begins.
+        // A drain has to know before it begins.
         if matches!(until, Until::Idle) {
             election::elect_once(&engine, lease).await?;
         }
         let keep = election::keep(Arc::clone(&engine), lease, background.clone());
         presence.spawn(watch.clone().watch("asking for the lead", keep));
     }
-    // A death that the table refuses keeps nobody else from being delivered, but whoever drains is told at the end.
+    // A death that the table refuses keeps no others from being delivered, but a drain reports it at the end.
     let unswept = draining && janitor::sweep_once(&engine).await.is_err();
 
     let (publications, drain_error) = tokio::select! {

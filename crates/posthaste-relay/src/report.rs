@@ -37,8 +37,8 @@ pub struct RelayReport {
     pub first_failure: Option<String>,
     /// Counted by [`Relay::drain`](crate::Relay::drain) alone, and unless it is limited to topics or a tenant: messages
     /// that were due when it ended and that no claim got. They stand behind one of their key that waits for its retry
-    /// or is dead, another relay has them, or another transaction has locked their rows. Those of [`RelayReport::undelivered`]
-    /// that are due again are among them.
+    /// or is dead, another relay has them, or another transaction has locked their rows. Those of
+    /// [`RelayReport::undelivered`] that are due again are among them.
     pub remaining: u64,
 }
 

@@ -90,7 +90,7 @@ impl SqliteStore {
             let limit = reclaim_limit(most_tried, request.max_attempts, request.limit);
             rows = self.take(conn, &mut taking, request, Wanted::Expired, limit).await?;
         }
-        // What crashed workers left may be held back by its keys; that must not hold up everybody else.
+        // What crashed workers left may be held back by its keys; that must not hold up all others.
         let reclaimed = !rows.is_empty();
         if !reclaimed && work.due {
             rows = self
@@ -233,7 +233,7 @@ impl SqliteStore {
     }
 
     /// Gives up exhausted rows. Where the table has a dead-letter table this runs in a transaction of the caller's.
-    /// A death that the table refuses must not keep everybody else from being claimed. The janitor sweeps too, and says why.
+    /// A death that the table refuses must not keep all others from being claimed. The janitor sweeps too, and says why.
     async fn sweep_apart(&self, conn: &mut SqliteConnection, request: &ClaimRequest) -> sqlx::Result<Vec<MessageId>> {
         let mut apart = conn.begin().await?;
         match self.sweep_on(&mut apart, &request.scope, request.max_attempts).await {

@@ -19,8 +19,8 @@
 //! The statements are whole files in `queries/`, the schema is in `migrations/`.
 //!
 //! SQLite has one writer at a time. Begin transactions that write with `BEGIN IMMEDIATE`: they wait for their turn, while
-//! a plain `BEGIN` that has read fails at once if another transaction wrote in between. Relays ask for the write lock only when
-//! there is work.
+//! a plain `BEGIN` that has read fails at once if another transaction wrote in between. Relays ask for the write lock
+//! only when there is work.
 //!
 //! Any language can enqueue with a plain `insert into posthaste_outbox (topic, ordering_key, payload) values (…)`.
 

@@ -24,7 +24,7 @@ use crate::statements::Claims;
 use crate::wake::Watcher;
 use crate::{BEGIN, SqliteStore};
 
-/// Whoever writes has locked the whole file.
+/// A writer has locked the whole file.
 const HOLDER: &str = "another connection is writing to the file, maybe of another process; SQLite does not say which";
 
 /// Equal changes are written together.

@@ -50,13 +50,13 @@ needs! {
     Hash,
     /// Ids that the producer gives.
     GivenIds,
-    /// Rows under a lease, rather than locked by the transaction of whoever publishes them.
+    /// Rows under a lease, rather than locked by the transaction that publishes them.
     Leases,
     /// Rows that are locked by that transaction, and have no lease.
     Locks,
     /// Leases that say when they are over, so that a claim takes them back.
     Expiry,
-    /// Leases that stand in their rows, so that everybody can see them, and that a claim took one back.
+    /// Leases that stand in their rows, so that all can see them, and that a claim took one back.
     WrittenLeases,
     /// A row that says which worker has it, and not the proof of its claim alone.
     LockedBy,

@@ -253,7 +253,7 @@ fn check_kafka(kafka: &super::kafka::KafkaConfig, figment: &Figment) -> Result<(
         .map_err(|invalid| wrong(&invalid.field, &invalid.value, &invalid.remedy))?;
     let settings = kafka.settings();
     if settings.brokers.is_empty() {
-        // Not everybody has a cluster; whoever needs one says what is missing.
+        // Not everybody has a cluster; what needs one says what is missing.
         return Ok(());
     }
     match settings.client_config(&[]) {

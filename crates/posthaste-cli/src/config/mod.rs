@@ -162,7 +162,7 @@ impl Database {
         pooling.or(self.direct_url.is_some().then_some("database.direct_url"))
     }
 
-    /// Whether missing tables are created. Defaults to true for the file that nobody configured, so that a first run
+    /// Whether missing tables are created. Defaults to true for the default file, so that a first run
     /// just works, and to false for a database that was chosen.
     pub fn auto_migrate(&self) -> bool {
         self.found.is_none() && self.auto_migrate.unwrap_or(self.url.is_none())

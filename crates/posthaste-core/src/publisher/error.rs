@@ -73,7 +73,7 @@ pub enum ErrorKind {
         /// How much of it.
         retry_after: Duration,
     },
-    /// Nobody knows whether it was sent.
+    /// It is not known whether it was sent.
     Unknown,
 }
 

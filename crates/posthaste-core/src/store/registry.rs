@@ -102,7 +102,8 @@ pub const FORGOTTEN_AFTER: Duration = Duration::from_hours(24);
 /// - **deregister** takes a relay off the list and ends its leadership, so that another one can follow at once.
 ///
 /// # Errors
-/// Delivery depends on **`elect_leader`** alone, and only where one relay may be active: as long as it fails, nobody new leads.
+/// Delivery depends on **`elect_leader`** alone, and only where one relay may be active: as long as it fails, no new
+/// relay leads.
 #[async_trait]
 pub trait RelayRegistry: Send + Sync {
     /// Says that a relay is there.

@@ -32,7 +32,7 @@ pub struct StoreRequirements {
 /// - **claim** takes, in one transaction, rows that are pending and due, or rows whose lease ran out; it counts the
 ///   attempt, sets the lease and `updated_at`, and returns them by sequence. No row is ever under two live leases.
 ///   Under [`KeyOrdering::PerKey`] claims of one outbox are serialised. A row whose claim the database refuses (a constraint,
-///   a trigger) keeps nobody else from being claimed but those that follow it in its key: the store finds it by
+///   a trigger) keeps no others from being claimed but those that follow it in its key: the store finds it by
 ///   [`Halving`] and names it.
 /// - **settle** applies each verdict only to a processing row under the same token, and returns the ids it could not
 ///   settle: their lease was lost. A lost lease is never silent. A verdict that the database refuses (a constraint, a
@@ -44,7 +44,7 @@ pub struct StoreRequirements {
 ///   not waited for either, and are neither prolonged nor lost.
 /// - **recover** takes back rows from workers that crashed, where the table does not say until when a claim holds and a
 ///   claim therefore cannot: those that were locked longer than `stalled_after` ago are pending again, or dead if
-///   they have used all their attempts. Those that the database refuses to change are named and keep nobody else.
+///   they have used all their attempts. Those that the database refuses to change are named and keep no others.
 /// - **sweep** gives up rows in the relay's scope that used all their attempts without a verdict.
 /// - **purge** removes delivered rows older than `keep` and dedupe keys past their window, at most `limit` of each, and
 ///   returns how many; never a row that is not delivered.

@@ -1,4 +1,4 @@
--- Retries that were delivered. Whoever has locked a row is not waited for: a condition without columns comes before the
+-- Retries that were delivered. Locks of other transactions are not waited for: a condition without columns comes before the
 -- first row.
 --   $1 ids
 delete from "@failed"

@@ -57,7 +57,7 @@ impl PostgresLogStore {
             if kind != "r" && kind != "p" {
                 return Err(refuse(
                     format!(
-                        "{} is not a table, so nobody can tell who may still insert into it",
+                        "{} is not a table, so it is not known who may still insert into it",
                         inner.table
                     ),
                     "name the table itself in the map, not a view or a foreign table",

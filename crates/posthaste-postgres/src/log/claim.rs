@@ -41,7 +41,7 @@ impl Inner {
 
     async fn claim_now(&self, session: &mut Session, request: &ClaimRequest, now: Instant) -> LogResult<Claim> {
         say_refused(&self.flush(session, &[], now).await?.refused);
-        // Nothing more is handed out while nobody can say how far it was: after a restart it would all go out again.
+        // Nothing more is handed out while it is not known how far it was: after a restart it would all go out again.
         session.store_cursor(&self.statements, false, now).await?;
         self.watch_ids(session, now).await?;
         let retry_due = session.retry_at <= now;

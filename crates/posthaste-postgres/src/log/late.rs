@@ -33,7 +33,7 @@ const SAY_INTERVAL: Duration = Duration::from_mins(1);
 
 impl Inner {
     /// What an earlier reader, of whose memory only the cursor is left, may have left behind: the ids below the cursor that
-    /// no row has, and the rows that came there while nobody looked. From the transaction `new_from` on all are new.
+    /// no row has, and the rows that came there while no relay looked. From the transaction `new_from` on all are new.
     pub(super) async fn left_behind(
         &self,
         connection: &mut PgConnection,
@@ -50,7 +50,7 @@ impl Inner {
         let unseen = match self.unseen(connection, cursor, new_from).await {
             Err(error) if error.is_refusal() => {
                 let error = StoreError::from(error);
-                tracing::warn!(%error, "rows that came below the cursor while nobody read cannot be looked for");
+                tracing::warn!(%error, "rows that came below the cursor while no relay read cannot be looked for");
                 Ranges::default()
             }
             unseen => unseen?,

@@ -2,9 +2,9 @@
 //! table of their own.
 //!
 //! One relay reads at a time. It holds an advisory lock on a connection of its own, and writes cursor and failures on that
-//! same connection, so whoever lost the lock cannot write. What it knows beyond the stored cursor (gaps, rows in flight) is
-//! in its memory, which outlives a connection; a successor begins at the cursor, which can repeat but not skip. See
-//! [`posthaste_sql::log`].
+//! same connection, so a reader that lost the lock cannot write. What it knows beyond the stored cursor (gaps, rows in
+//! flight) is in its memory, which outlives a connection; a successor begins at the cursor, which can repeat but not
+//! skip. See [`posthaste_sql::log`].
 
 mod admin_store;
 mod check;
@@ -171,7 +171,7 @@ struct Inner {
     proof: Proof,
     /// The log's table, quoted, as `regclass` reads it.
     table: String,
-    /// The cursor's. Whoever has its lock reads the log, so that two cursors may have readers of their own.
+    /// The cursor's. The holder of its lock reads the log, so that two cursors may have readers of their own.
     cursor_table: String,
     reader_lock: Mutex<ReaderLock>,
     /// Milliseconds by which the reader's clock is ahead of the process's.
@@ -179,7 +179,7 @@ struct Inner {
 }
 
 impl Inner {
-    /// A transaction beside the reader's, in which nobody is waited for without end.
+    /// A transaction beside the reader's, in which no lock is waited for without end.
     async fn begin_bounded(&self) -> sqlx::Result<Transaction<'static, Postgres>> {
         pooling::begin(&self.pool, BEGIN_BOUNDED).await
     }

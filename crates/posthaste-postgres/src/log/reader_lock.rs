@@ -1,8 +1,8 @@
 //! Who reads the log: one connection has the lock that makes it the one, and everything is written on it.
 //!
-//! A connection that is lost takes the lock with it but not the memory. If nobody else has moved the cursor by the time the
-//! lock is had again, and the server was not started anew, what was remembered is as true as before, and nothing is
-//! delivered twice. Else the reader begins at the cursor like any other.
+//! A connection that is lost takes the lock with it but not the memory. If no other reader has moved the cursor by the
+//! time the lock is had again, and the server was not started anew, what was remembered is as true as before, and
+//! nothing is delivered twice. Else the reader begins at the cursor like any other.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};

@@ -147,7 +147,7 @@ impl Session {
     }
 }
 
-/// Whoever reads a log and cannot say how far publishes all of it again, at every start.
+/// A relay that reads a log and cannot say how far publishes all of it again, at every start.
 pub(super) async fn try_cursor(connection: &mut PgConnection, statements: &Statements, stored: i64) -> LogResult<()> {
     let mut trial = connection.begin().await?;
     move_cursor(&mut trial, statements, stored).await?;

@@ -3,7 +3,7 @@
 //! Verdicts are taken into memory first; what has to be written of them is written from there, at once or, where that did
 //! not work, with the next call. So an error costs neither a verdict nor the reader's knowledge. What the database refuses
 //! stops its lane, and is tried again ever more rarely until the cause is removed. A row that another transaction
-//! has locked keeps nobody else waiting.
+//! has locked keeps no others waiting.
 
 use std::collections::HashSet;
 use std::time::Instant;

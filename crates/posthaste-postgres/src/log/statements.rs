@@ -33,7 +33,7 @@ posthaste_sql::statements! {
     }
     /// For what was not delivered at first.
     failures: Failures => { retry, fail, retried, delete_delivered, sweep }
-    /// For whoever looks after it.
+    /// For its upkeep.
     upkeep: Upkeep => {
         newest, lengths, purge_cursor, purge_log, purgeable, stats, list_log, list_failed, replay, discard,
     }

@@ -1,6 +1,6 @@
 //! Appending one batch.
 //!
-//! The file is opened for every batch: an open file that was moved away or removed would take lines that nobody finds.
+//! The file is opened for every batch: an open file that was moved away or removed would take lines that are not found.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};

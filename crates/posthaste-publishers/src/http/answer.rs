@@ -103,7 +103,7 @@ impl Answer {
             407 => (ErrorKind::Transport, PROXY),
             429 => throttled(self.pause.unwrap_or(DEFAULT_RETRY_AFTER)),
             503 if let Some(pause) = self.pause => throttled(pause),
-            // Gateways that find nobody behind them; 520 to 530 are Cloudflare's.
+            // Gateways that find no server behind them; 520 to 530 are Cloudflare's.
             502..=504 | 520..=530 => (ErrorKind::Transport, WAIT),
             500..=599 => (ErrorKind::Transient, WAIT),
             // 408, 409 and 425 among them: may pass, and nothing says that others fare the same.

@@ -91,7 +91,7 @@ impl Observer {
             && let Some(trouble) = &*self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
         {
             match trouble.cause {
-                // What kept the message is not that nobody answers, but what was answered.
+                // What kept the message is not a missing answer, but what was answered.
                 Cause::Authentication => message.clone_from(&trouble.text),
                 _ => message = format!("{message} (librdkafka: {})", trouble.text),
             }
@@ -104,7 +104,7 @@ impl Observer {
         PublishError::new(kind, scope, message).caused_by(error.clone())
     }
 
-    /// The failure of a message that nobody answered.
+    /// The failure of a message without an answer.
     pub(super) fn silence(&self, topic: Option<&str>) -> PublishError {
         self.failure(&KafkaError::MessageProduction(RDKafkaErrorCode::MessageTimedOut), topic)
     }
@@ -233,7 +233,7 @@ impl Callbacks {
         let stuck = self.role == Role::Lanes && !self.ended.load(Ordering::Acquire);
         match error.rdkafka_error_code() {
             Some(RDKafkaErrorCode::PurgeQueue | RDKafkaErrorCode::PurgeInflight) if stuck => {
-                // What it still held when it was replaced is what nobody answered.
+                // What it still held when it was replaced is what was not answered.
                 self.acks.mark_suspect(topic, partition);
                 self.topics.ask_soon(topic);
             }

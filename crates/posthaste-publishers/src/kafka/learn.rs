@@ -138,7 +138,7 @@ impl Directory {
                         };
                         directory.topics.learnt(&topic, facts);
                     }
-                    // It was deleted: whoever wants it next is told.
+                    // It was deleted: the next message to it is told.
                     Err(error) if explain_error(&error, None).cause == Cause::UnknownTopic => {
                         directory.topics.forget(&topic);
                     }

@@ -198,7 +198,7 @@ impl<'a> Publication<'a> {
         }
     }
 
-    /// Waits for the answers, and takes back what nobody answers.
+    /// Waits for the answers, and takes back what is not answered.
     ///
     /// The producer for lanes never gives up by itself, so it is replaced as soon as one of them waits too long. The other
     /// one does, message by message, and stays.
@@ -235,7 +235,7 @@ impl<'a> Publication<'a> {
         }
     }
 
-    /// The failure of a message that nobody answered.
+    /// The failure of a message without an answer.
     fn silence(&self, id: MessageId) -> PublishError {
         let deliveries = &self.batch.deliveries;
         let number = deliveries.iter().position(|delivery| delivery.message.id == id);

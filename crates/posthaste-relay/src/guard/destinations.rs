@@ -193,7 +193,7 @@ impl Destinations {
             ErrorKind::Transport => {
                 destination.streak = destination.streak.saturating_add(1);
                 let permit = permit.or_else(|| destination.breaker.try_acquire(now.into_std()).0.ok());
-                // Only now: a trial that nobody asked for makes it half open.
+                // Only now: a trial that was not asked for makes it half open.
                 before = destination.breaker.state();
                 if let Some(permit) = permit {
                     destination.breaker.answer(permit, Answer::Failure, now.into_std());

@@ -2,7 +2,7 @@
 //!
 //! A server that stops without closing its connections, or a firewall that drops packets, would otherwise be waited for
 //! without a word: drivers set no limit. A call that is given up is dropped, and its connection with it. What it did is
-//! not known then: a claim may have leased rows that nobody knows of, and they wait until their lease is over; verdicts
+//! not known then: a claim may have leased rows that no relay knows of, and they wait until their lease is over; verdicts
 //! are written again, and are lost if they had been written.
 
 use std::sync::Arc;

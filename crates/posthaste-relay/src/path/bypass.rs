@@ -65,7 +65,7 @@ impl Bypass {
     }
 }
 
-/// What is not handed to the publisher: the verdict is known, or nobody is there to take it, or it waits for such a
+/// What is not handed to the publisher: the verdict is known, or its destination is unavailable, or it waits for such a
 /// one.
 fn in_vain(engine: &Engine, messages: &[ClaimedMessage]) -> Load {
     let any_held = engine.requirements.batch_settlement && engine.destinations.any();

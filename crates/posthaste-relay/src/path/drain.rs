@@ -76,7 +76,7 @@ async fn deliver_what_is_due(claimer: &mut Claimer<'_>) -> Result<(), DrainError
         }
         if circuit.view().state != CircuitState::Closed {
             in_flight.wait_until(|load| load == Load::default()).await;
-            // Whoever drains wants an end, and the broker may be unavailable for long.
+            // A drain has to end, and the broker may be unavailable for long.
             if circuit.view().state != CircuitState::Closed {
                 return Err(DrainError::CircuitOpen);
             }

@@ -111,7 +111,7 @@ pub(crate) async fn run(claimer: &mut Claimer<'_>, shutdown: CancellationToken) 
         // Counted from before the claim too: what was settled meanwhile may have freed what the claim did not get.
         let peak = in_flight.load().messages.max(before.messages);
         let settled = in_flight.wait_until(|load| load.messages <= peak / 2);
-        // What was claimed in vain frees nobody.
+        // What was claimed in vain frees nothing.
         let frees_others = found != Found::Refused && claimer.scan_budget.backlog() && peak > 0;
         // Whichever comes first; all lead to the same place.
         let woken = async {

@@ -198,7 +198,7 @@ impl Answers {
                 least_wait = least_wait.or(Some(Duration::ZERO));
             }
         }
-        // Nobody waits for the outcome of a call that is gone.
+        // The outcome of a call that is gone is not waited for.
         let Some(sink) = self.sink.upgrade() else { return };
         sink.take(match (outcome, held) {
             (Outcome::NotAttempted, Some(Held { wait, reason })) => Reported::held(message, wait, reason),

@@ -291,7 +291,8 @@ impl Checker<'_> {
             };
             if !live.values.is_empty() && !live.values.contains(&label) {
                 let allowed = live.values.join(", ");
-                // A list that has the label for new rows is a list of what is allowed; another constraint may mean anything.
+                // A list that has the label for new rows is a list of what is allowed; another constraint may mean
+                // anything.
                 let is_list = self
                     .map
                     .label("pending")

@@ -266,7 +266,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Columns without a role, for whoever reads the proposal.
+    /// Columns without a role, for the reader of the proposal.
     fn remark_unused(&mut self, out: &mut String) {
         let used = |name: &str| self.columns.iter().any(|found| found.column.name == name);
         let unused: Vec<&LiveColumn> = self.table.columns.iter().filter(|column| !used(&column.name)).collect();

@@ -105,7 +105,7 @@ impl<'a> Lanes<'a> {
                     until.insert(lane, Until::Before(0));
                     continue;
                 }
-                // Nobody can say what becomes of a row that another transaction has locked.
+                // It is not known what becomes of a row that another transaction has locked.
                 State::Pending | State::Processing if rows.locked.contains(&row.message.id) => Until::Before(sequence),
                 // A retry goes alone: if it fails again, nothing that follows it is touched.
                 State::Pending if row.model.is_waiting() => Until::Including(sequence),

@@ -40,7 +40,7 @@ impl Shared {
         self.rows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for whoever has written the same unique key and not ended yet, as a unique index does.
+    /// Waits for a transaction that has written the same unique key and not ended yet, as a unique index does.
     pub(super) async fn reserve(&self, key: UniqueKey) -> OwnedMutexGuard<()> {
         let lock = {
             let mut unique = self.unique.lock().unwrap_or_else(PoisonError::into_inner);

@@ -13,7 +13,7 @@ use tokio::sync::OwnedMutexGuard;
 use super::MemoryStore;
 use super::rows::{Dedupe, DedupeKey, HandledKey, Locks, Row, UniqueKey};
 
-/// A transaction of a [`MemoryStore`]. Nobody sees what it wrote before [`MemoryTx::commit`]; dropping it is a rollback.
+/// A transaction of a [`MemoryStore`]. What it wrote is not seen before [`MemoryTx::commit`]; dropping it is a rollback.
 /// A second transaction with an equal dedupe or inbox key waits until the first has ended.
 #[derive(Debug)]
 #[must_use = "a transaction that is dropped is rolled back"]

@@ -50,8 +50,8 @@ async fn until_tried<B: Backend>(b: &B, count: u32) {
     .await;
 }
 
-/// Five failures of five calls open it; the last of them, by which the broker is found to be unavailable, costs no attempt. The
-/// rest of the batch is given back, and retries that are due stay where they are.
+/// Five failures of five calls open it; the last of them, by which the broker is found to be unavailable, costs no
+/// attempt. The rest of the batch is given back, and retries that are due stay where they are.
 pub async fn while_the_circuit_is_open_nothing_is_claimed_and_no_attempt_is_used<B: Backend>(b: &B) {
     enqueue_new(b, many(30)).await;
     let broker = broker();
@@ -261,7 +261,7 @@ pub async fn a_relay_stops_while_the_circuit_is_open<B: Backend>(b: &B) {
     assert_eq!((stats.pending, stats.processing), (10, 0));
 }
 
-/// Whoever drains is told, instead of waiting for a broker that may be unavailable for long.
+/// A drain ends with an error, instead of waiting for a broker that may be unavailable for long.
 pub async fn draining_ends_with_an_error_when_the_broker_is_unavailable<B: Backend>(b: &B) {
     let ids = enqueue_new(b, many(20)).await;
     let broker = broker();

@@ -36,7 +36,7 @@ fn leader(leadership: Leadership) -> Option<WorkerId> {
     match leadership {
         Leadership::Held => None,
         Leadership::HeldBy { worker, left } => {
-            // Whoever asked a moment before the leader was granted its time sees a little more than all of it.
+            // One that asked a moment before the leader was granted its time sees a little more than all of it.
             assert!(left <= LEASE + SECOND && !left.is_zero(), "{left:?}");
             Some(worker.into())
         }
@@ -222,7 +222,7 @@ pub async fn a_relay_that_lost_the_lead_claims_nothing_more<B: Backend>(b: &B) {
     relay.await.expect("the relay does not panic");
 }
 
-/// Whoever drains is told who leads, and leaves no lead behind.
+/// A drain says who leads, and leaves no lead behind.
 pub async fn a_relay_that_may_not_be_active_does_not_drain<B: Backend>(b: &B) {
     let ids = enqueue_new(b, [plain("1"), plain("2")]).await;
     let (other, broker) = (WorkerId::new(), RecordingPublisher::new());

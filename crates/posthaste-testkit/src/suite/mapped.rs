@@ -45,7 +45,7 @@ pub async fn a_row_that_was_locked_and_is_given_back_keeps_its_label<B: Backend>
     assert_eq!(record(b, ids[0]).await.state, State::Pending);
 }
 
-/// Whoever reads the table sees what waits, whether the message or its broker was the reason.
+/// A reader of the table sees what waits, whether the message or its broker was the reason.
 ///
 /// Proves B9.
 pub async fn a_postponed_row_has_the_label_of_one_that_waits<B: Backend>(b: &B) {

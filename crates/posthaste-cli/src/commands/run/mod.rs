@@ -61,7 +61,8 @@ impl Run {
         let publisher = wiring::publisher(&config)?;
         let probes = Probes::default();
         let _listener = metrics::serve(&config.metrics, probes.clone()).await?;
-        // Beside the relay, which goes on without it: a broker that is unavailable is said once, and not with every message.
+        // Beside the relay, which goes on without it: a broker that is unavailable is said once, and not with every
+        // message.
         let _watch = AbortOnDropHandle::new(tokio::spawn(watch(Arc::clone(&publisher))));
         let waiting = reachable_store(&config.database);
         let Some(store) = stop.run_until_cancelled(waiting).await else {

@@ -43,9 +43,9 @@ impl Entry {
         !self.hold.is_leased() && self.seen.elapsed() >= FREE_FOR
     }
 
-    /// Whether it holds of a row that was claimed anew. Whoever changed or replayed the row wants it to be published: a
-    /// death is not believed of the next claim, though it is not tried all the time, nor anything of a row that counts
-    /// its attempts anew.
+    /// Whether it holds of a row that was claimed anew. An operator who changed or replayed the row wants it to be
+    /// published: a death is not believed of the next claim, though it is not tried all the time, nor anything of a row
+    /// that counts its attempts anew.
     pub(super) fn holds_of(&self, version: Option<i64>, attempts: u32, append_only: bool) -> bool {
         let is_another_life = attempts < self.message.attempts;
         let was_changed = self.hold == Hold::Lost && self.message.version != version;
@@ -68,7 +68,7 @@ pub(crate) enum Hold {
     Busy,
     /// Free, as it was before its claim.
     Free,
-    /// Free, and nobody refused anything: the claim was lost together with its verdicts.
+    /// Free, and nothing was refused: the claim was lost together with its verdicts.
     Lost,
 }
 

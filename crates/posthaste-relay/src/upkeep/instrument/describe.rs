@@ -1,4 +1,4 @@
-//! What each metric means, for whoever scrapes them.
+//! What each metric means.
 
 use metrics::{Unit, describe_counter, describe_gauge, describe_histogram};
 
