@@ -70,7 +70,7 @@ posthaste_sql::statements! {
     Statement in "../queries/";
     /// What every table needs.
     common: Common => {
-        check, purge_delivered, purgeable, stats, list, replay, discard, settle, ring, trial_rows,
+        check, purge_delivered, purgeable, stats, list, replay, discard, settle, notify, trial_rows,
     }
     /// For tables whose fresh and waiting rows have indexes of their own.
     split: Split if |map| map.strategy() == Strategy::Split => { claim_any, claim_per_key, reclaim }

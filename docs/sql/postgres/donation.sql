@@ -161,7 +161,7 @@ with settled as (
 )
 select d."id"::text as id from settled d;
 
--- ring
+-- notify
 -- Wakes the relays that listen; never inside a producer's transaction.
 select pg_notify($1, '');
 

@@ -152,7 +152,7 @@ with settled as (
 )
 select id from settled;
 
--- ring
+-- notify
 -- Wakes the relays that listen; never inside a producer's transaction.
 select pg_notify($1, '');
 

@@ -81,7 +81,7 @@ async fn listeners(store: &PostgresStore) -> Vec<i32> {
 
 /// Proves pitfall 11.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_doorbell_wakes_the_relay_and_never_rings_inside_the_transaction() {
+async fn the_notifier_wakes_the_relay_and_never_notifies_inside_the_transaction() {
     let store = support::store(4).await;
     let running = start(&store, sleepy());
     eventually("the relay to listen", async || listeners(&store).await.len() == 1).await;
@@ -111,7 +111,7 @@ async fn what_came_while_the_listener_was_disconnected_is_found_when_it_is_back(
     eventually("the relay to listen", async || listeners(&store).await.len() == 1).await;
     for n in 1..=3 {
         let before = listeners(&store).await;
-        // Committed without a ring: only the reconnect can tell.
+        // Committed without a notification: only the reconnect can tell.
         commit(&store, Message::new("t", "x")).await;
         sqlx::query("select pg_terminate_backend($1)")
             .bind(before[0])
@@ -145,7 +145,7 @@ async fn a_lost_notification_costs_latency_only() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_local_doorbell_wakes_the_relay() {
+async fn a_local_notifier_wakes_the_relay() {
     let store = support::store(4).await;
     let (broker, shutdown) = (RecordingPublisher::new(), CancellationToken::new());
     let relay = Relay::new(store.clone(), broker.clone()).config(sleepy());

@@ -75,7 +75,7 @@ impl Claimer<'_> {
     /// Waits until a batch is settled, or until it is worth a look again: others may have come meanwhile.
     pub(super) async fn wait_beside(&self, token: LeaseToken) {
         tokio::select! {
-            () = self.engine.notifier.rung() => {}
+            () = self.engine.notifier.notified() => {}
             () = self.engine.in_flight.wait_for_batch(token) => {}
             () = sleep_until(self.nothing_beside.unwrap_or_else(Instant::now)) => {}
         }

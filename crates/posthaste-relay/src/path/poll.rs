@@ -116,7 +116,7 @@ pub(crate) async fn run(claimer: &mut Claimer<'_>, shutdown: CancellationToken) 
         // Whichever comes first; all lead to the same place.
         let woken = async {
             tokio::select! {
-                () = claimer.engine.notifier.rung() => {}
+                () = claimer.engine.notifier.notified() => {}
                 () = settled, if frees_others => {}
                 () = sleep(wait) => {}
             }

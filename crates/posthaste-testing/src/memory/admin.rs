@@ -47,7 +47,7 @@ impl AdminStore for MemoryStore {
             }
         }
         drop(rows);
-        self.shared.notifier.send_modify(|rings| *rings += 1);
+        self.shared.notifier.send_modify(|notifications| *notifications += 1);
         Ok(replayed)
     }
 

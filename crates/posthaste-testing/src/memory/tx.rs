@@ -172,7 +172,10 @@ impl MemoryConnection {
             rows.business.extend(self.business);
         }
         if wakes {
-            self.store.shared.notifier.send_modify(|rings| *rings += 1);
+            self.store
+                .shared
+                .notifier
+                .send_modify(|notifications| *notifications += 1);
         }
     }
 
