@@ -13,7 +13,9 @@ use log::LevelFilter;
 use posthaste_core::store::{Store, StoreErrorKind};
 use posthaste_core::{Publisher, StoreError};
 use posthaste_mysql::{MySqlCatalogue, MySqlStore};
-use posthaste_postgres::{DEFAULT_SCHEMA, LogOptions, Pooling, PostgresCatalogue, PostgresLogStore, PostgresStore};
+use posthaste_postgres::{
+    DEFAULT_SCHEMA, LogLayoutOptions, Pooling, PostgresCatalogue, PostgresLogStore, PostgresStore,
+};
 use posthaste_publishers::Routed;
 use posthaste_sql::TableMap;
 use posthaste_sql::table::{self, Catalogue, Identifier, Kind, Strategy};
@@ -90,7 +92,7 @@ fn postgres_store(database: &Database, pool: sqlx::PgPool) -> anyhow::Result<Arc
             Some(direct) => pool_options(database).connect_lazy_with(direct),
             None => pool,
         };
-        let options = LogOptions::of(&map).max_retries(database.max_attempts().saturating_sub(1));
+        let options = LogLayoutOptions::of(&map).max_retries(database.max_attempts().saturating_sub(1));
         let store = PostgresLogStore::with_options(pool, map, options);
         return Ok(Arc::new(store.context("database.map")?));
     }

@@ -59,7 +59,7 @@ pub use enqueue::PostgresOutbox;
 pub use error::store_error;
 pub use executor::EnqueueExecutor;
 pub use inbox_store::PostgresInbox;
-pub use log::{LogOptions, PostgresHandled, PostgresLogOutbox, PostgresLogStore};
+pub use log::{LogLayoutOptions, PostgresHandled, PostgresLogOutbox, PostgresLogStore};
 pub use notifier::PostgresNotifier;
 pub use pooling::Pooling;
 use pooling::Sessions;

@@ -145,7 +145,7 @@ impl Place {
         match self {
             Self::Topic => message.topic.as_str().into(),
             Self::EventType => message.event_type.as_deref().unwrap_or(&message.topic).into(),
-            Self::Id => message.event_id(),
+            Self::Id => message.effective_event_id(),
             Self::Key => or_empty(&message.ordering_key),
             Self::Tenant => or_empty(&message.tenant),
             Self::Source => or_empty(&message.source),

@@ -106,7 +106,7 @@ impl<'a> NewRow<'a> {
             bytes: message.payload.len(),
         };
         if store.map.has(Role::EventId) {
-            new.event_id.get_or_insert_with(|| message.event_id());
+            new.event_id.get_or_insert_with(|| message.effective_event_id());
         }
         new
     }

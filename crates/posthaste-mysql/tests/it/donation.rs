@@ -154,7 +154,7 @@ async fn the_relay_delivers_from_the_table_as_it_stands() {
         .map(|delivery| {
             let message = &delivery.message;
             (
-                message.event_id().into_owned(),
+                message.effective_event_id().into_owned(),
                 message.topic.as_str(),
                 message.event_type.as_deref(),
                 message.source.as_deref(),
@@ -500,7 +500,7 @@ async fn the_library_writes_rows_that_the_table_and_its_hash_accept() {
         .inner()
         .deliveries()
         .into_iter()
-        .map(|delivery| delivery.message.event_id().into_owned())
+        .map(|delivery| delivery.message.effective_event_id().into_owned())
         .collect();
     assert_eq!(published, ["r1", "r2"]);
 }

@@ -52,18 +52,18 @@ use crate::table_locks::BEGIN_BOUNDED;
 /// ```
 /// use std::time::Duration;
 ///
-/// use posthaste_postgres::LogOptions;
+/// use posthaste_postgres::LogLayoutOptions;
 /// use posthaste_sql::table::BuiltinMap;
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let map = BuiltinMap::find("commerce").ok_or("no such map")?.map()?;
-/// let options = LogOptions::of(&map).retry_interval(Duration::from_secs(1)).purge_log(true);
+/// let options = LogLayoutOptions::of(&map).retry_interval(Duration::from_secs(1)).purge_log(true);
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct LogOptions {
+pub struct LogLayoutOptions {
     /// Retries after which a failed row is given up and stays for an operator. It says which rows are dead, so it must
     /// not be below what the relay's `retry.max_attempts` allows. Defaults to the map's `policy.retry.max_attempts` less
     /// the first attempt, else to 10.
@@ -82,7 +82,7 @@ pub struct LogOptions {
     pub probe_closed_for: Duration,
 }
 
-impl LogOptions {
+impl LogLayoutOptions {
     /// The options that suit a map.
     pub fn of(map: &TableMap) -> Self {
         let attempts = map
@@ -99,35 +99,35 @@ impl LogOptions {
         }
     }
 
-    /// Sets [`LogOptions::max_retries`].
+    /// Sets [`LogLayoutOptions::max_retries`].
     #[must_use]
     pub fn max_retries(mut self, retries: u32) -> Self {
         self.max_retries = retries;
         self
     }
 
-    /// Sets [`LogOptions::retry_interval`].
+    /// Sets [`LogLayoutOptions::retry_interval`].
     #[must_use]
     pub fn retry_interval(mut self, interval: Duration) -> Self {
         self.retry_interval = interval;
         self
     }
 
-    /// Sets [`LogOptions::retry_batch`].
+    /// Sets [`LogLayoutOptions::retry_batch`].
     #[must_use]
     pub fn retry_batch(mut self, rows: u32) -> Self {
         self.retry_batch = rows;
         self
     }
 
-    /// Sets [`LogOptions::purge_log`].
+    /// Sets [`LogLayoutOptions::purge_log`].
     #[must_use]
     pub fn purge_log(mut self, purge: bool) -> Self {
         self.purge_log = purge;
         self
     }
 
-    /// Sets [`LogOptions::probe_closed_for`].
+    /// Sets [`LogLayoutOptions::probe_closed_for`].
     #[must_use]
     pub fn probe_closed_for(mut self, time: Duration) -> Self {
         self.probe_closed_for = time;
@@ -167,7 +167,7 @@ struct Inner {
     enqueue: PostgresEnqueue,
     /// What the application's connections are, which may come through a pooler.
     sessions: Sessions,
-    options: LogOptions,
+    options: LogLayoutOptions,
     proof: Proof,
     /// The log's table, quoted, as `regclass` reads it.
     table: String,
@@ -204,7 +204,7 @@ impl PostgresLogStore {
     /// # Errors
     /// [`StoreErrorKind::Unsupported`](posthaste_core::store::StoreErrorKind::Unsupported) says what the table lacks.
     pub fn new(pool: PgPool, map: TableMap) -> Result<Self, StoreError> {
-        let options = LogOptions::of(&map);
+        let options = LogLayoutOptions::of(&map);
         Self::with_options(pool, map, options)
     }
 
@@ -212,18 +212,18 @@ impl PostgresLogStore {
     ///
     /// # Errors
     /// Those of [`PostgresLogStore::new`].
-    pub fn with_options(pool: PgPool, map: TableMap, options: LogOptions) -> Result<Self, StoreError> {
+    pub fn with_options(pool: PgPool, map: TableMap, options: LogLayoutOptions) -> Result<Self, StoreError> {
         Self::build(pool, map, options, Proof::Required)
     }
 
     /// A reader that believes its cursor, as so many do. For the test that shows what that loses.
     #[doc(hidden)]
     pub fn without_proof(pool: PgPool, map: TableMap) -> Result<Self, StoreError> {
-        let options = LogOptions::of(&map);
+        let options = LogLayoutOptions::of(&map);
         Self::build(pool, map, options, Proof::Skipped)
     }
 
-    fn build(pool: PgPool, map: TableMap, options: LogOptions, proof: Proof) -> Result<Self, StoreError> {
+    fn build(pool: PgPool, map: TableMap, options: LogLayoutOptions, proof: Proof) -> Result<Self, StoreError> {
         let map = Arc::new(map);
         let statements = Statements::finish(&map)?;
         let quoted = |table| map.table(table).map(|table| table.quoted('"')).unwrap_or_default();

@@ -8,7 +8,7 @@ use std::time::Duration;
 use posthaste_core::lifecycle::{LeaseToken, Settlement, Verdict};
 use posthaste_core::store::{Claim, ClaimRequest, DeadHead, KeyOrdering, Scope, WorkerId};
 use posthaste_core::{MessageId, RelayStore};
-use posthaste_postgres::{LogOptions, PostgresLogStore};
+use posthaste_postgres::{LogLayoutOptions, PostgresLogStore};
 use posthaste_relay::RelayConfig;
 use posthaste_sql::TableMap;
 use posthaste_sql::table::BuiltinMap;
@@ -41,7 +41,7 @@ impl Log {
 
     /// A store that looks at failed rows with every claim.
     pub fn store(&self) -> PostgresLogStore {
-        let options = LogOptions::of(&self.map).retry_interval(Duration::ZERO);
+        let options = LogLayoutOptions::of(&self.map).retry_interval(Duration::ZERO);
         PostgresLogStore::with_options(self.pool.clone(), self.map.clone(), options).unwrap()
     }
 
@@ -165,7 +165,7 @@ impl Work {
         self.claim
             .messages
             .iter()
-            .map(|claimed| claimed.message.event_id().into_owned())
+            .map(|claimed| claimed.message.effective_event_id().into_owned())
             .collect()
     }
 

@@ -167,11 +167,11 @@ impl Poster {
 /// together: the next request may have the first of them together with others, and must not be taken for this one.
 fn request_id<'a>(deliveries: &[&'a Delivery]) -> Cow<'a, str> {
     if let [delivery] = deliveries {
-        return delivery.message.event_id();
+        return delivery.message.effective_event_id();
     }
     let mut hash = Sha256::new();
     for delivery in deliveries {
-        hash.update(delivery.message.event_id().as_bytes());
+        hash.update(delivery.message.effective_event_id().as_bytes());
         hash.update(b"\n");
     }
     format!("batch_{}", BASE64.encode(hash.finalize())).into()

@@ -161,7 +161,7 @@ impl<'r, R: SqlRow> Columns<'r, R> {
             Ok(topic) => message.topic = topic,
             Err(error) => fault = Some(error),
         }
-        if message.event_id().is_empty() {
+        if message.effective_event_id().is_empty() {
             fault = Some("id: it is empty, and consumers deduplicate by it; give the row an id".to_owned());
         }
         self.fault = self.fault.take().or(fault);

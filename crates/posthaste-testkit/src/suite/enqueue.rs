@@ -91,7 +91,7 @@ pub async fn a_transaction_that_commits_late_is_not_overlooked<B: Backend>(b: &B
 
 /// A table may have a column for what the event is published under, which is its id unless the message says otherwise.
 fn as_given(stored: Message) -> Message {
-    assert_eq!(stored.event_id(), stored.id.to_string());
+    assert_eq!(stored.effective_event_id(), stored.id.to_string());
     Message {
         event_id: None,
         ..stored

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use posthaste_core::{EnqueueError, Enqueued, Mark, Message, MessageId, OutboxOptions, StoreError};
-use posthaste_postgres::{LogOptions, PostgresLogStore};
+use posthaste_postgres::{LogLayoutOptions, PostgresLogStore};
 use posthaste_testkit::{Backend, Table, Trouble, fit};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{AssertSqlSafe, Executor, PgPool, Postgres, Transaction};
@@ -47,7 +47,7 @@ impl Backend for Log {
             .await
             .unwrap();
         // How often a message is tried is for the relay to say.
-        let options = LogOptions::of(&map)
+        let options = LogLayoutOptions::of(&map)
             .max_retries(1_000_000)
             .retry_interval(Duration::ZERO);
         let store = ByEvent(PostgresLogStore::with_options(pool.clone(), map, options).unwrap());

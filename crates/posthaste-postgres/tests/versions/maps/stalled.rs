@@ -82,7 +82,7 @@ async fn ids_come_from_the_database_and_a_second_enqueue_is_told_the_first() {
     assert_eq!(again[1], Enqueued::Duplicate(ids[1]), "by the table's own unique index");
     assert!(again[0].is_new() && again[2].is_new());
     let work = claim(&place.store, &request(10)).await;
-    assert_eq!(work.messages[0].message.event_id(), "request-0");
+    assert_eq!(work.messages[0].message.effective_event_id(), "request-0");
     assert!(work.messages.iter().all(|claimed| {
         let hash = claimed.hash.as_ref().unwrap();
         hash.expected == Some(hash.recipe.hash(&claimed.message))

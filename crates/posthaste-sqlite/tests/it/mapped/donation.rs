@@ -46,7 +46,7 @@ async fn a_donation_is_written_once_and_published_under_its_request() {
     let events: Vec<_> = broker
         .deliveries()
         .iter()
-        .map(|d| d.message.event_id().into_owned())
+        .map(|d| d.message.effective_event_id().into_owned())
         .collect();
     assert_eq!(events, ["r-1", "r-2"]);
     assert_eq!(row(&mapped).await, ("COMPLETED".into(), 0, 2, String::new()));
