@@ -212,7 +212,7 @@ order by o.`occurred_at`, o.`id`
 limit $7;
 
 -- lock_dead
--- Locks them, unless they are no longer dead. Not past a row that somebody has: later ones of its key would come before it.
+-- Locks them, unless they are no longer dead. Not past a row that is locked: later ones of its key would come before it.
 --   $1 ids
 select cast(o.`id` as char) as id
 from `outbox_events` o
@@ -263,13 +263,13 @@ where o.`status` in ('PENDING')
 limit 100;
 
 -- lock_trial_row
--- Locks them, unless somebody else has them.
+-- Locks them, unless another transaction has them.
 --   $1 ids
 select cast(o.`id` as char) as id from `outbox_events` o where o.`id` in ($1) and o.`status` in ('PENDING') for update skip locked;
 
 -- find_delivered
--- Finds delivered rows past their retention, oldest first, and locks them, but for those that somebody else has locked.
--- Their age counts from the best time that the table has.
+-- Finds delivered rows past their retention, oldest first, and locks them, but for those that another transaction has
+-- locked. Their age counts from the best time that the table has.
 --   $1 age in ms  $2 limit
 select cast(o.`id` as char) as id
 from `outbox_events` o
@@ -295,7 +295,7 @@ where o.`status` in ('PENDING' )
 limit $6;
 
 -- lock_exhausted
--- Locks such rows, unless somebody else has them or they are no longer such.
+-- Locks such rows, unless another transaction has them or they are no longer such.
 --   $1 ids  $2 max attempts
 select cast(o.`id` as char) as id
 from `outbox_events` o

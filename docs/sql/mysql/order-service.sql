@@ -203,7 +203,7 @@ order by o.`created_at`, o.`id`
 limit $7;
 
 -- lock_dead
--- Locks them, unless they are no longer dead. Not past a row that somebody has: later ones of its key would come before it.
+-- Locks them, unless they are no longer dead. Not past a row that is locked: later ones of its key would come before it.
 --   $1 ids
 select cast(o.`id` as char) as id
 from `outbox` o
@@ -247,13 +247,13 @@ where o.`status` in ('NEW')
 limit 100;
 
 -- lock_trial_row
--- Locks them, unless somebody else has them.
+-- Locks them, unless another transaction has them.
 --   $1 ids
 select cast(o.`id` as char) as id from `outbox` o where o.`id` in ($1) and o.`status` in ('NEW') for update skip locked;
 
 -- find_delivered
--- Finds delivered rows past their retention, oldest first, and locks them, but for those that somebody else has locked.
--- Their age counts from the best time that the table has.
+-- Finds delivered rows past their retention, oldest first, and locks them, but for those that another transaction has
+-- locked. Their age counts from the best time that the table has.
 --   $1 age in ms  $2 limit
 select cast(o.`id` as char) as id
 from `outbox` o

@@ -262,7 +262,7 @@ order by o.`seq`
 limit $7;
 
 -- lock_dead
--- Locks them, unless they are no longer dead. Not past a row that somebody has: later ones of its key would come before it.
+-- Locks them, unless they are no longer dead. Not past a row that is locked: later ones of its key would come before it.
 --   $1 ids
 select cast(o.`id` as char) as id
 from `posthaste_outbox` o
@@ -330,13 +330,13 @@ and ($5 is null or o.`tenant` = $5)
 limit 100;
 
 -- lock_trial_row
--- Locks them, unless somebody else has them.
+-- Locks them, unless another transaction has them.
 --   $1 ids
 select cast(o.`id` as char) as id from `posthaste_outbox` o where o.`id` in ($1) and o.`status` in ('pending') for update skip locked;
 
 -- find_delivered
--- Finds delivered rows past their retention, oldest first, and locks them, but for those that somebody else has locked.
--- Their age counts from the best time that the table has.
+-- Finds delivered rows past their retention, oldest first, and locks them, but for those that another transaction has
+-- locked. Their age counts from the best time that the table has.
 --   $1 age in ms  $2 limit
 select cast(o.`id` as char) as id
 from `posthaste_outbox` o
@@ -353,7 +353,7 @@ for update skip locked;
 delete from `posthaste_outbox` where `id` in ($1) and `status` = 'delivered';
 
 -- probe
--- What vanished workers left behind: the most attempts among rows that may be tried again, and how many may not.
+-- What crashed workers left behind: the most attempts among rows that may be tried again, and how many may not.
 --   $1 namespace  $2 max attempts  $3 whether all topics are served  $4 topics  $5 tenant
 --
 -- Without a derived table: where the server wants full groups, MariaDB takes an aggregate over one only once.
@@ -382,7 +382,7 @@ set `attempts` = coalesce(`attempts`, 0) + 1,
 where `id` in ($1);
 
 -- lock_held
--- Locks rows that are still held under a token, but for those that somebody else has locked.
+-- Locks rows that are still held under a token, but for those that another transaction has locked.
 --   $1 ids  $2 token
 select cast(o.`id` as char) as id, null as version
 from `posthaste_outbox` o
@@ -390,7 +390,7 @@ where o.`id` in ($1) and right(o.`lease_token`, 36) = $2 and o.`status` = 'proce
 for update skip locked;
 
 -- find_held
--- Finds rows that are still held under a token, whoever has locked them.
+-- Finds rows that are still held under a token, locked or not.
 --   $1 ids  $2 token
 select cast(o.`id` as char) as id, null as version
 from `posthaste_outbox` o
@@ -419,7 +419,7 @@ and ($5 is null or o.`tenant` = $5)
 limit $6;
 
 -- lock_exhausted
--- Locks such rows, unless somebody else has them or they are no longer such.
+-- Locks such rows, unless another transaction has them or they are no longer such.
 --   $1 ids  $2 max attempts
 select cast(o.`id` as char) as id
 from `posthaste_outbox` o
@@ -443,7 +443,7 @@ where `id` in ($1);
 
 -- hold_keys
 -- Holds the dedupe keys of new rows, in one order for all producers, so that they cannot deadlock. A key that is taken
--- stays with its holder; whoever asks for it waits until the holder's transaction is over.
+-- stays with its holder; another one that asks for it waits until the holder's transaction is over.
 --   $1 rows  $2 who holds them now  $3 window in ms
 insert into `posthaste_outbox_dedupe` (namespace, topic, dedupe_key, message_id, held_by, expires_at)
 select j.namespace, j.topic, j.dedupe_key, j.id, $2, timestampadd(microsecond, $3 * 1000, utc_timestamp(6))
@@ -512,7 +512,7 @@ limit $1;
 delete from `posthaste_outbox_dedupe` where namespace = $1 and topic = $2 and dedupe_key = $3 and held_by = $4;
 
 -- record_inbox
--- Records a delivery in the handler's transaction; waits for whoever records the same one.
+-- Records a delivery in the handler's transaction; waits for a transaction that records the same one.
 insert into `posthaste_inbox` (consumer, `key`, handled_at) values ($1, $2, utc_timestamp(6));
 
 -- purge_inbox

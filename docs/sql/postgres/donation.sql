@@ -94,7 +94,7 @@ with chosen as materialized (
         and ($5::text[] is null or o."id" = any ($5::text[]::bigint[]))
     order by o."id"
     limit $6
-    -- Waiting: past a row that somebody has, later ones of its key would come before it.
+    -- Waiting: past a row that is locked, later ones of its key would come before it.
     for update
 )
 update "donation_outbox" o
@@ -234,7 +234,7 @@ where o."id" = any ($1::text[]::bigint[]) and right(o."locked_by", 36) = $2
 returning o."id"::text as id;
 
 -- lock_held
--- Locks rows that are still held under their token, but for those that somebody else has locked.
+-- Locks rows that are still held under their token, but for those that another transaction has locked.
 --   $1 ids  $2 tokens
 select o."id"::text as id
 from "donation_outbox" o
@@ -245,7 +245,7 @@ order by o."id"
 for update of o skip locked;
 
 -- find_held
--- Finds rows that are still held under their token, whoever has locked them.
+-- Finds rows that are still held under their token, locked or not.
 --   $1 ids  $2 tokens  $3 versions
 select o."id"::text as id
 from "donation_outbox" o
@@ -312,7 +312,7 @@ swept as (
 select d."id"::text as id from swept d;
 
 -- recover
--- Takes rows back from workers that are held to have vanished, where the table only says since when a row is held. The
+-- Takes rows back from workers that are held to have crashed, where the table only says since when a row is held. The
 -- attempt counts: this row may be what killed its worker.
 --   $1 namespace  $2 max attempts  $3 topics  $4 tenant  $5 the error of a row that has none  $6 stalled after, in ms
 --   $7 only these rows, if any are given  $8 added to attempts of a row that dies

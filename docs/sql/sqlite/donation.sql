@@ -235,7 +235,7 @@ where o."id" in (select iif(cast(cast(value as integer) as text) = value, cast(v
 returning cast("id" as text) as id;
 
 -- probe_in_order
--- Whether there is work, without a lock, so that an idle relay never stands in a writer's way; and what vanished workers
+-- Whether there is work, without a lock, so that an idle relay never stands in a writer's way; and what crashed workers
 -- left behind: the most attempts among rows that may be tried again, counted back from the limit where a row has its own,
 -- and whether some may not.
 --   ?1 namespace  ?2 max attempts  ?3 topics  ?4 tenant
@@ -368,7 +368,7 @@ where false
     or o."request_id" = (i.value ->> 'event_id');
 
 -- recover
--- Takes rows back from workers that vanished, where the table says since when a row is claimed and not until when.
+-- Takes rows back from workers that crashed, where the table says since when a row is claimed and not until when.
 --   ?1 namespace  ?2 max attempts  ?3 topics  ?4 tenant  ?5 the error of rows that have none  ?6 stalled after so many ms
 --   ?7 only these rows, as a JSON array, if any are given  ?8 added to attempts of a row that dies
 with clock as (select cast(unixepoch('subsec') * 1000 as integer) as now),
