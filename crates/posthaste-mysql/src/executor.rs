@@ -56,7 +56,7 @@ pub struct NewRows<'a>(Rows<'a>);
 
 #[derive(Debug)]
 enum Rows<'a> {
-    Own(OwnRows<'a>),
+    Native(NativeRows<'a>),
     Plain(&'a TableMap, &'a Prepared, Vec<Vec<Value>>),
 }
 
@@ -67,7 +67,7 @@ impl<'a> NewRows<'a> {
         dedupe_window: Duration,
     ) -> Result<Self, EnqueueError> {
         Ok(Self(if map.has(Table::Dedupe) {
-            Rows::Own(OwnRows::new(prepared, dedupe_window))
+            Rows::Native(NativeRows::new(prepared, dedupe_window))
         } else {
             Rows::Plain(map, prepared, plain_insert::rows(map, prepared)?)
         }))
@@ -75,14 +75,14 @@ impl<'a> NewRows<'a> {
 
     fn is_one_statement(&self) -> bool {
         match &self.0 {
-            Rows::Own(rows) => rows.is_one_statement(),
+            Rows::Native(rows) => rows.is_one_statement(),
             Rows::Plain(_, _, rows) => rows.len() == 1,
         }
     }
 
     async fn write(&self, conn: &mut MySqlConnection, statements: &Statements) -> Result<Vec<Enqueued>, StoreError> {
         match &self.0 {
-            Rows::Own(rows) => rows.write(conn, statements).await.map_err(store_error),
+            Rows::Native(rows) => rows.write(conn, statements).await.map_err(store_error),
             Rows::Plain(map, prepared, rows) => {
                 let mut outcomes = Vec::with_capacity(rows.len());
                 for (row, values) in prepared.rows.iter().zip(rows) {
@@ -96,7 +96,7 @@ impl<'a> NewRows<'a> {
 
 /// Rows of Posthaste's own table: for `json_table`, with the payloads beside them as they are.
 #[derive(Debug)]
-struct OwnRows<'a> {
+struct NativeRows<'a> {
     rows: Vec<NewRow<'a>>,
     dedupe_window_ms: i64,
 }
@@ -124,7 +124,7 @@ struct NewRow<'a> {
     payload: &'a [u8],
 }
 
-impl<'a> OwnRows<'a> {
+impl<'a> NativeRows<'a> {
     fn new(prepared: &'a Prepared, dedupe_window: Duration) -> Self {
         let rows = prepared.rows.iter().map(|row| {
             let message = &row.message;

@@ -15,7 +15,7 @@ use crate::statements::{Needed, Statements};
 
 /// New rows as the table takes them, or which of the messages it cannot take.
 pub(crate) fn rows(map: &TableMap, prepared: &Prepared) -> Result<Vec<Vec<Value>>, EnqueueError> {
-    map.fits(prepared)?;
+    map.validate_messages(prepared)?;
     Ok(prepared.rows.iter().map(|row| values(map, row)).collect())
 }
 

@@ -119,7 +119,7 @@ impl Value {
         }
     }
 
-    /// Ids in the order in which rows are locked, which is the same for everybody.
+    /// Ids in the order in which rows are locked, which is the same for all.
     pub(crate) fn ids(ids: &[MessageId], map: &TableMap) -> Self {
         Self::List(ids.iter().map(|id| Self::id(*id, map)).collect())
     }

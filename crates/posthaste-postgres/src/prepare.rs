@@ -1,4 +1,4 @@
-//! The statements that enqueue, for whoever has the transaction.
+//! The statements that enqueue, for the owner of the transaction.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -87,7 +87,7 @@ pub struct PostgresEnqueue {
 #[derive(Clone, Debug)]
 enum EnqueueStatements {
     /// Posthaste's own tables: one statement, which knows dedupe keys too.
-    Own { enqueue: Arc<str> },
+    Native { enqueue: Arc<str> },
     /// A table whose own indexes say what may be there once.
     Mapped { insert: Arc<str>, find_enqueued: Arc<str> },
     /// A table that is only appended to.
@@ -129,7 +129,7 @@ impl PostgresEnqueue {
     }
 
     pub(crate) fn of(map: &Arc<TableMap>, statements: &Statements) -> Self {
-        let own = statements.dedupe.as_ref().map(|dedupe| EnqueueStatements::Own {
+        let native = statements.dedupe.as_ref().map(|dedupe| EnqueueStatements::Native {
             enqueue: Arc::clone(dedupe.enqueue.text()),
         });
         let mapped = statements.plain.as_ref().map(|plain| EnqueueStatements::Mapped {
@@ -138,7 +138,7 @@ impl PostgresEnqueue {
         });
         Self {
             map: Arc::clone(map),
-            statements: own.or(mapped).expect("a table has dedupe keys apart or has not"),
+            statements: native.or(mapped).expect("a table has dedupe keys apart or has not"),
         }
     }
 
@@ -177,8 +177,8 @@ impl PostgresEnqueue {
 
     /// The first step for messages that were validated, if the table can keep them.
     pub(crate) fn begin(&self, prepared: &Prepared) -> Result<Progress, EnqueueError> {
-        if !matches!(self.statements, EnqueueStatements::Own { .. }) {
-            self.map.fits(prepared)?;
+        if !matches!(self.statements, EnqueueStatements::Native { .. }) {
+            self.map.validate_messages(prepared)?;
         }
         Ok(Progress {
             outcomes: Vec::with_capacity(prepared.rows.len()),
@@ -198,7 +198,7 @@ impl PostgresEnqueue {
         }
         let rows = self.unwritten(progress, prepared);
         Some(match &self.statements {
-            EnqueueStatements::Own { enqueue } => Query::new(enqueue, columns::own(rows, dedupe_window)),
+            EnqueueStatements::Native { enqueue } => Query::new(enqueue, columns::native(rows, dedupe_window)),
             EnqueueStatements::Log { append } => Query::new(append, columns::log(&self.map, rows)),
             EnqueueStatements::Mapped { insert, .. } if !rows.is_empty() => {
                 Query::new(insert, columns::mapped(&self.map, rows))
@@ -229,7 +229,7 @@ impl PostgresEnqueue {
                 progress.is_done = true;
                 return;
             }
-            EnqueueStatements::Own { .. } => progress.outcomes.extend(own_outcomes(rows, &answer)),
+            EnqueueStatements::Native { .. } => progress.outcomes.extend(native_outcomes(rows, &answer)),
             EnqueueStatements::Log { .. } => progress.outcomes.extend(log_outcomes(&self.map, rows, answer)),
             EnqueueStatements::Mapped { .. } => {
                 progress.outcomes.extend(mapped_outcomes(&self.map, rows, &answer));
@@ -280,7 +280,7 @@ impl Default for PostgresEnqueue {
     }
 }
 
-fn own_outcomes(rows: &[NewRow], answer: &[AnswerRow]) -> Vec<Option<Enqueued>> {
+fn native_outcomes(rows: &[NewRow], answer: &[AnswerRow]) -> Vec<Option<Enqueued>> {
     let mut outcomes = vec![None; rows.len()];
     for row in answer {
         // The server made this text of a UUID.
@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn own_tables_take_one_statement_whatever_the_order_of_its_answer() {
+    fn native_tables_take_one_statement_whatever_the_order_of_its_answer() {
         let messages = [Message::new("t", "1"), Message::new("t", "2").dedupe_key("k")];
         let [first, holder] = [messages[0].id, MessageId::new()];
         let mut pending = PostgresEnqueue::new()

@@ -58,19 +58,19 @@ impl Route {
     }
 
     /// Whether it is for this message.
-    pub fn fits(&self, message: &Message) -> bool {
-        let fits = |pattern: &Option<String>, text: Option<&str>| match pattern {
+    pub fn matches(&self, message: &Message) -> bool {
+        let matches = |pattern: &Option<String>, text: Option<&str>| match pattern {
             None => true,
-            Some(pattern) => text.is_some_and(|text| matches(pattern, text)),
+            Some(pattern) => text.is_some_and(|text| matches_pattern(pattern, text)),
         };
-        fits(&self.topic, Some(&message.topic))
-            && fits(&self.event_type, message.event_type.as_deref())
-            && fits(&self.tenant, message.tenant.as_deref())
+        matches(&self.topic, Some(&message.topic))
+            && matches(&self.event_type, message.event_type.as_deref())
+            && matches(&self.tenant, message.tenant.as_deref())
     }
 }
 
-/// Whether text fits a pattern in which `*` stands for any text.
-fn matches(pattern: &str, text: &str) -> bool {
+/// Whether text matches a pattern in which `*` stands for any text.
+fn matches_pattern(pattern: &str, text: &str) -> bool {
     let Some((start, rest)) = pattern.split_once('*') else {
         return pattern == text;
     };
@@ -109,7 +109,7 @@ mod tests {
             ("*b*", "abc", true),
             ("", "a", false),
         ] {
-            assert_eq!(matches(pattern, text), expected, "{pattern} {text}");
+            assert_eq!(matches_pattern(pattern, text), expected, "{pattern} {text}");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Enqueueing without a driver: statements, what to bind to them, and what they answer.
 //!
-//! A store says which statements write a message; whoever has the transaction runs them. That is the store's own driver, or an
-//! ORM with a connection of its own: see `PostgresEnqueue` of `posthaste-postgres`.
+//! A store says which statements write a message; the owner of the transaction runs them. That is the store's own
+//! driver, or an ORM with a connection of its own: see `PostgresEnqueue` of `posthaste-postgres`.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ impl<'a> Query<'a> {
 
 /// One argument of a [`Query`]. Arrays have one element for each message.
 ///
-/// Whoever binds them should hear of a new kind from the compiler, so all kinds can be listed.
+/// Code that binds them should hear of a new kind from the compiler, so all kinds can be listed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Argument<'a> {
     /// `text[]`, with nulls.

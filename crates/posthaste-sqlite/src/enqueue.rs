@@ -21,7 +21,7 @@ impl<C: EnqueueExecutor + ?Sized> EnqueueOn<C> for SqliteStore {
         messages: &Prepared,
         options: &OutboxOptions,
     ) -> Result<Vec<Enqueued>, EnqueueError> {
-        self.map.fits(messages)?;
+        self.map.validate_messages(messages)?;
         let rows = NewRows::new(messages, self, options.dedupe_window);
         Ok(conn.insert(InsertStatements(self.clone()), rows).await?)
     }

@@ -77,7 +77,7 @@ impl<'a> NewRow<'a> {
     fn new(row: &'a prepared::NewRow, store: &SqliteStore, start: usize) -> Self {
         let message = &row.message;
         let text = |role| store.map.new_text(row, role).map(Cow::Borrowed);
-        let own_hash = *store.map.hash_recipe() == HashRecipe::default();
+        let native_hash = *store.map.hash_recipe() == HashRecipe::default();
         let mut new = Self {
             id: message.id,
             event_id: text(Role::EventId),
@@ -92,7 +92,7 @@ impl<'a> NewRow<'a> {
             aggregate_id: text(Role::AggregateId),
             content_type: &message.content_type,
             headers: serde_json::json!(message.headers).to_string(),
-            hash: if own_hash {
+            hash: if native_hash {
                 row.hash
             } else {
                 store.map.content_hash(message)
@@ -106,7 +106,7 @@ impl<'a> NewRow<'a> {
             bytes: message.payload.len(),
         };
         if store.map.has(Role::EventId) {
-            new.event_id.get_or_insert_with(|| message.event_id());
+            new.event_id.get_or_insert_with(|| message.effective_event_id());
         }
         new
     }
@@ -187,7 +187,7 @@ impl<'a> NewRows<'a> {
         let holders = match store.statements.dedupe() {
             Dedupe::Keys(keys) => self.hold_keys(conn, store, keys, &written).await?,
             Dedupe::Rows(_) if taken.is_empty() => Vec::new(),
-            Dedupe::Rows(rows) => find_taken(conn, store, rows, &taken).await?,
+            Dedupe::Rows(rows) => find_duplicates(conn, store, rows, &taken).await?,
         };
         let mut holders = holders.into_iter();
         Ok(written
@@ -271,13 +271,13 @@ impl<'a> NewRows<'a> {
 }
 
 /// Finds the rows that were there before, in the order of those that were not written.
-async fn find_taken(
+async fn find_duplicates(
     conn: &mut SqliteConnection,
     store: &SqliteStore,
     statements: &TakenRows,
     taken: &[&NewRow<'_>],
 ) -> sqlx::Result<Vec<MessageId>> {
-    let found = sqlx::query(statements.find_taken.sql())
+    let found = sqlx::query(statements.find_duplicate.sql())
         .bind(Json(taken))
         .fetch_all(conn)
         .await?;

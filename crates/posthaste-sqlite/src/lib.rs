@@ -19,8 +19,8 @@
 //! The statements are whole files in `queries/`, the schema is in `migrations/`.
 //!
 //! SQLite has one writer at a time. Begin transactions that write with `BEGIN IMMEDIATE`: they wait for their turn, while
-//! a plain `BEGIN` that has read fails at once if somebody else wrote in between. Relays ask for the write lock only when
-//! there is work.
+//! a plain `BEGIN` that has read fails at once if another transaction wrote in between. Relays ask for the write lock
+//! only when there is work.
 //!
 //! Any language can enqueue with a plain `insert into posthaste_outbox (topic, ordering_key, payload) values (…)`.
 
@@ -34,12 +34,12 @@ mod error;
 mod executor;
 mod inbox_store;
 mod migrate;
-mod opening;
 mod recover;
 mod registry;
 mod relay_store;
 mod rows;
 mod statements;
+mod support;
 mod taking;
 mod trial;
 mod wake;
@@ -121,7 +121,7 @@ impl SqliteStore {
     /// # Errors
     /// [`StoreErrorKind::Unsupported`] says what the table lacks.
     pub fn with_map(pool: SqlitePool, map: TableMap) -> Result<Self, StoreError> {
-        opening::can_serve(&map)?;
+        support::ensure_supported(&map)?;
         let statements = Statements::finish(&map)?;
         Ok(Self {
             pool,

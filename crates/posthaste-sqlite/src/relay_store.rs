@@ -24,7 +24,7 @@ use crate::statements::Claims;
 use crate::wake::Watcher;
 use crate::{BEGIN, SqliteStore};
 
-/// Whoever writes has locked the whole file.
+/// A writer has locked the whole file.
 const HOLDER: &str = "another connection is writing to the file, maybe of another process; SQLite does not say which";
 
 /// Equal changes are written together.
@@ -61,7 +61,7 @@ impl RelayStore for SqliteStore {
             Err(error) if error.kind == StoreErrorKind::Contention => return Ok(Extended::busy(ids.to_vec())),
             held => held?,
         };
-        // One writer at a time: there is no row that somebody else has locked.
+        // One writer at a time: there is no row that another transaction has locked.
         let held = ids.iter().copied().filter(|id| held.contains(id));
         Ok(Extended::all(held.collect()))
     }
@@ -200,7 +200,8 @@ impl SqliteStore {
                 .bind(change.delivered);
             let written = self.id_set(&settle.fetch_all(&mut *conn).await?)?;
             if change.dead_letter {
-                self.bury(conn, &written.iter().copied().collect::<Vec<_>>()).await?;
+                self.insert_dead_letters(conn, &written.iter().copied().collect::<Vec<_>>())
+                    .await?;
             }
             settled.extend(written);
         }

@@ -88,7 +88,7 @@ with chosen as materialized (
         and ($5::text[] is null or o."id" = any ($5::text[]::uuid[]))
     order by o."created_at", o."id"
     limit $6
-    -- Waiting: past a row that somebody has, later ones of its key would come before it.
+    -- Waiting: past a row that is locked, later ones of its key would come before it.
     for update
 )
 update "outbox" o
@@ -139,7 +139,7 @@ with settled as (
 )
 select id from settled;
 
--- ring
+-- notify
 -- Wakes the relays that listen; never inside a producer's transaction.
 select pg_notify($1, '');
 

@@ -5,6 +5,7 @@
 mod support;
 
 mod config;
+mod ddl_fixes;
 mod dead;
 mod demo;
 #[cfg(feature = "kafka")]
@@ -15,7 +16,6 @@ mod failures;
 mod kafka_run;
 mod manners;
 mod maps;
-mod mends;
 mod migrate;
 mod notify;
 mod probes;

@@ -59,7 +59,7 @@ impl AdminStore for PostgresLogStore {
         };
         // It may be settled because it failed.
         let of_event = Filter {
-            ids: vec![MessageId::text(&record.message.event_id())],
+            ids: vec![MessageId::text(&record.message.effective_event_id())],
             ..Filter::default()
         };
         let failed = self.list_failed(&known, &of_event, 0, 1).await?.pop();
@@ -274,5 +274,5 @@ fn matches(filter: &Filter, record: &Record) -> bool {
             || filter
                 .ids
                 .iter()
-                .any(|id| *id == message.id || id.to_string() == message.event_id()))
+                .any(|id| *id == message.id || id.to_string() == message.effective_event_id()))
 }

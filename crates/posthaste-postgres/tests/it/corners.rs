@@ -20,7 +20,7 @@ fn request(limit: u32) -> ClaimRequest {
         token: LeaseToken::new(),
         limit,
         max_bytes: 1 << 30,
-        look_ahead: None,
+        scan_limit: None,
         lease: Duration::from_secs(30),
         max_attempts: 5,
         ordering: KeyOrdering::PerKey {
@@ -63,7 +63,7 @@ async fn the_function_refuses_a_message_that_would_wait_for_ever() {
 }
 
 #[tokio::test]
-async fn infinite_times_in_the_own_table_are_shown_and_hurt_nobody() {
+async fn infinite_times_in_the_native_table_are_shown_and_hurt_nobody() {
     let store = support::store(2).await;
     let schema = schema(&store);
     for (status, time) in [("dead", "infinity"), ("pending", "-infinity"), ("pending", "now")] {
@@ -94,9 +94,9 @@ async fn infinite_times_in_a_mapped_table_are_delivered_like_any_other() {
         Box::pin(async move { conn.execute(AssertSqlSafe(become_owner)).await.map(drop) })
     });
     let pool = pool.connect(&support::server_url()).await.unwrap();
-    let shipped = BuiltinMap::find("logistics").unwrap();
-    let store = PostgresStore::with_map(pool, shipped.map().unwrap()).unwrap();
-    run(&store, format!("create schema {schema}; {}", shipped.ddl)).await;
+    let builtin = BuiltinMap::find("logistics").unwrap();
+    let store = PostgresStore::with_map(pool, builtin.map().unwrap()).unwrap();
+    run(&store, format!("create schema {schema}; {}", builtin.ddl)).await;
     for time in ["infinity", "-infinity", "now"] {
         run(
             &store,
@@ -177,9 +177,9 @@ async fn a_call_into_a_table_ordered_by_time_keeps_its_order() {
         Box::pin(async move { conn.execute(AssertSqlSafe(path)).await.map(drop) })
     });
     let pool = pool.connect(&support::server_url()).await.unwrap();
-    let shipped = BuiltinMap::find("logistics").unwrap();
-    let store = PostgresStore::with_map(pool, shipped.map().unwrap()).unwrap();
-    run(&store, format!("create schema {schema}; {}", shipped.ddl)).await;
+    let builtin = BuiltinMap::find("logistics").unwrap();
+    let store = PostgresStore::with_map(pool, builtin.map().unwrap()).unwrap();
+    run(&store, format!("create schema {schema}; {}", builtin.ddl)).await;
     let options = OutboxOptions::new().type_names(posthaste_core::validate::TypeNameRule::Any);
     let shipment = "01890a5d-ac96-774b-bcce-b302099a8057";
     let message = |n: u32| {

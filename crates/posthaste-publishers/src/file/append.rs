@@ -1,6 +1,6 @@
 //! Appending one batch.
 //!
-//! The file is opened for every batch: an open file that was moved away or removed would take lines that nobody finds.
+//! The file is opened for every batch: an open file that was moved away or removed would take lines that are not found.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use super::error::{FileError, directory};
 use super::options::FileOptions;
 
-/// Another process may keep the lock for ever, and a relay that only waited could say nothing, nor be stopped.
+/// Another process may keep the lock forever, and a relay that only waited could say nothing, nor be stopped.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 
 const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(2);
@@ -32,7 +32,7 @@ fn try_append(options: &FileOptions, lines: impl FnOnce() -> Vec<u8>) -> io::Res
     if written.is_err() && locked {
         // What of it is in the file would be there twice, and its end is a line that is cut off. If it cannot be taken out
         // again, the next batch begins on a line of its own.
-        // A file that somebody emptied meanwhile must not be made longer.
+        // A file that was emptied meanwhile must not be made longer.
         if file.metadata().is_ok_and(|now| now.len() > before) {
             let _ = file.set_len(before);
         }

@@ -9,7 +9,7 @@ mod conformance;
 mod conformance_in_order;
 mod connections;
 mod faults;
-mod foreign;
+mod mapped;
 mod odd_rows;
 mod plans;
 mod rules;

@@ -48,7 +48,7 @@ Examples:
 
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Relays that were not heard for so long are not alive: three of their beats.
+/// Relays that were not heard for so long are not alive: three of their heartbeats.
 const SILENCE: f64 = 15.0;
 
 #[derive(Debug, Serialize)]
@@ -189,7 +189,7 @@ fn print_relays(out: &mut Printer<impl Write>, found: &Found<'_>) -> std::io::Re
 
 fn circuit(relay: &RelayRecord) -> String {
     let since = relay.circuit_since.format("%Y-%m-%d %H:%M:%S UTC");
-    let reason = relay.circuit_reason.as_deref().unwrap_or("the broker is away");
+    let reason = relay.circuit_reason.as_deref().unwrap_or("the broker is unavailable");
     match relay.circuit {
         CircuitState::Closed => format!("circuit closed since {since}"),
         CircuitState::HalfOpen => format!("circuit half-open since {since}, trying the broker again after: {reason}"),
