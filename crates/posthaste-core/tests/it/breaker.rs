@@ -58,7 +58,10 @@ fn a_circuit_that_was_tripped_is_closed_by_one_call_and_opened_again_by_one() {
     assert!(breaker.try_acquire(later).0.is_err(), "one at a time");
     breaker.answer(trial, Answer::Nothing, later);
     assert_eq!(breaker.room(later), Room::Trials(1), "another one");
-    assert_eq!(breaker.trip(later).map(|change| change.from), Some(CircuitState::HalfOpen));
+    assert_eq!(
+        breaker.trip(later).map(|change| change.from),
+        Some(CircuitState::HalfOpen)
+    );
     call(&mut breaker, later + OPEN_FOR, Answer::Success);
     assert_eq!(breaker.state(), CircuitState::Closed);
     // What its own calls show afterwards takes as many trials as are configured.
