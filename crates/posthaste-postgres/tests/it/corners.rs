@@ -239,6 +239,43 @@ async fn a_claim_that_is_full_looks_no_further() {
     assert_eq!(looks(&store).await, 4, "rows, and then the one lane they have");
 }
 
+/// A relay plans its claims when it starts, mostly on an empty table, and keeps the plan.
+#[tokio::test]
+async fn a_claim_that_was_planned_on_an_empty_table_does_not_read_all_of_it_later() {
+    let store = support::store(1).await;
+    let schema = schema(&store);
+    run(
+        &store,
+        format!("analyze {schema}.outbox; alter table {schema}.outbox set (autovacuum_enabled = off)"),
+    )
+    .await;
+    assert_eq!(store.claim(&request(100)).await.unwrap().messages.len(), 0);
+    // A destination is unavailable: the first row of each of its keys waits, and others wait behind it.
+    run(
+        &store,
+        format!(
+            "insert into {schema}.outbox (id, namespace, topic, ordering_key, payload, created_at, next_attempt_at)
+             select gen_random_uuid(), 'default', 'away', 'k' || n % 100, '', now(),
+                now() + case when n < 100 then interval '1 hour' else interval '0' end
+             from generate_series(0, 599) n;
+             insert into {schema}.outbox (id, namespace, topic, ordering_key, payload)
+             select gen_random_uuid(), 'default', 'there', 'k', ''"
+        ),
+    )
+    .await;
+    let scans = async || -> i64 {
+        run(&store, "select pg_stat_force_next_flush()".to_owned()).await;
+        let sql = format!("select pg_stat_get_numscans('{schema}.outbox'::regclass)");
+        sqlx::query_scalar(AssertSqlSafe(sql))
+            .fetch_one(store.pool())
+            .await
+            .unwrap()
+    };
+    let before = scans().await;
+    assert_eq!(store.claim(&request(100)).await.unwrap().messages.len(), 1);
+    assert_eq!(scans().await, before, "the whole table was read");
+}
+
 /// How often the only connection of a store has looked for rows of keys.
 async fn looks(store: &PostgresStore) -> i64 {
     let sql = "select coalesce(sum(generic_plans + custom_plans), 0)::bigint as looks
