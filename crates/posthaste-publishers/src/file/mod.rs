@@ -4,10 +4,11 @@ mod append;
 mod error;
 mod options;
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use posthaste_core::publisher::{Batch, Capabilities, LaneOrder, PublishError, Publisher, Report};
+use tokio::task::spawn_blocking;
 
 pub use self::error::FileError;
 pub use self::options::FileOptions;
@@ -59,6 +60,20 @@ impl Publisher for FilePublisher {
 
     fn capabilities(&self) -> Capabilities {
         Capabilities::new(LaneOrder::Pipelined)
+    }
+
+    /// Whether the file, or its directory while there is no file, can be written. Creates and changes nothing.
+    async fn check(&self) -> Result<String, PublishError> {
+        let options = Arc::clone(&self.0);
+        // A batch that is being written may have to wait for another process.
+        let checking = spawn_blocking(move || {
+            let options = options.lock().unwrap_or_else(PoisonError::into_inner);
+            append::check(&options).map(|()| format!("file {}", options.path.display()))
+        });
+        match checking.await {
+            Ok(checked) => checked.map_err(|error| PublishError::transport(error.to_string())),
+            Err(error) => Err(PublishError::transport(format!("the file was not checked: {error}"))),
+        }
     }
 }
 
