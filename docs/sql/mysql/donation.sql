@@ -134,7 +134,7 @@ for update skip locked;
 -- What was claimed, in order.
 --   $1 ids
 select
-    cast(o.`id` as char) as id, o.`request_id` as event_id, null as namespace, null as topic, null as ordering_key, null as tenant, null as dedupe_key, o.`event_type` as event_type, null as source, null as aggregate_type, null as aggregate_id, null as content_type, cast(convert(o.`payload` using utf8mb4) as binary) as payload, null as headers, cast(convert(o.`content_hash` using utf8mb4) as binary) as content_hash, o.`retry_count` as attempts,
+    null as seq, cast(o.`id` as char) as id, o.`request_id` as event_id, null as namespace, null as topic, null as ordering_key, null as tenant, null as dedupe_key, o.`event_type` as event_type, null as source, null as aggregate_type, null as aggregate_id, null as content_type, cast(convert(o.`payload` using utf8mb4) as binary) as payload, null as headers, cast(convert(o.`content_hash` using utf8mb4) as binary) as content_hash, o.`retry_count` as attempts,
     o.`max_retries` as max_attempts, o.`version` as version, o.`created_at` as created_at
 from `donation_outbox` o
 where o.`id` in ($1)

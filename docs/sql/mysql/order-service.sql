@@ -117,7 +117,7 @@ for update skip locked;
 -- What was claimed, in order.
 --   $1 ids
 select
-    cast(o.`id` as char) as id, null as event_id, null as namespace, null as topic, cast(o.`aggregate_id` as char) as ordering_key, null as tenant, null as dedupe_key, o.`event_type` as event_type, null as source, o.`aggregate_type` as aggregate_type, cast(o.`aggregate_id` as char) as aggregate_id, null as content_type, cast(convert(o.`payload` using utf8mb4) as binary) as payload, null as headers, null as content_hash, null as attempts,
+    null as seq, cast(o.`id` as char) as id, null as event_id, null as namespace, null as topic, cast(o.`aggregate_id` as char) as ordering_key, null as tenant, null as dedupe_key, o.`event_type` as event_type, null as source, o.`aggregate_type` as aggregate_type, cast(o.`aggregate_id` as char) as aggregate_id, null as content_type, cast(convert(o.`payload` using utf8mb4) as binary) as payload, null as headers, null as content_hash, null as attempts,
     null as max_attempts, null as version, o.`created_at` as created_at
 from `outbox` o
 where o.`id` in ($1)

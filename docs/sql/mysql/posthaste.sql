@@ -146,7 +146,7 @@ for update skip locked;
 -- What was claimed, in order.
 --   $1 ids
 select
-    cast(o.`id` as char) as id, null as event_id, o.`namespace` as namespace, o.`topic` as topic, o.`ordering_key` as ordering_key, o.`tenant` as tenant, o.`dedupe_key` as dedupe_key, o.`event_type` as event_type, o.`source` as source, o.`aggregate_type` as aggregate_type, o.`aggregate_id` as aggregate_id, o.`content_type` as content_type, o.`payload` as payload, cast(o.`headers` as char) as headers, o.`content_hash` as content_hash, o.`attempts` as attempts,
+    o.`seq` as seq, cast(o.`id` as char) as id, null as event_id, o.`namespace` as namespace, o.`topic` as topic, o.`ordering_key` as ordering_key, o.`tenant` as tenant, o.`dedupe_key` as dedupe_key, o.`event_type` as event_type, o.`source` as source, o.`aggregate_type` as aggregate_type, o.`aggregate_id` as aggregate_id, o.`content_type` as content_type, o.`payload` as payload, cast(o.`headers` as char) as headers, o.`content_hash` as content_hash, o.`attempts` as attempts,
     null as max_attempts, null as version, o.`created_at` as created_at
 from `posthaste_outbox` o
 where o.`id` in ($1)

@@ -146,7 +146,7 @@ for update skip locked;
 -- What was claimed, in order.
 --   $1 ids
 select
-    cast(o.`id` as char) as id, null as event_id, o.`namespace` as namespace, o.`topic` as topic, null as ordering_key, cast(o.`tenant_id` as char) as tenant, o.`dedupe_key` as dedupe_key, null as event_type, null as source, null as aggregate_type, null as aggregate_id, null as content_type, cast(cast(o.`payload` as char) as binary) as payload, null as headers, null as content_hash, o.`attempts` as attempts,
+    null as seq, cast(o.`id` as char) as id, null as event_id, o.`namespace` as namespace, o.`topic` as topic, null as ordering_key, cast(o.`tenant_id` as char) as tenant, o.`dedupe_key` as dedupe_key, null as event_type, null as source, null as aggregate_type, null as aggregate_id, null as content_type, cast(cast(o.`payload` as char) as binary) as payload, null as headers, null as content_hash, o.`attempts` as attempts,
     null as max_attempts, null as version, convert_tz(o.`created_at`, @@session.time_zone, '+00:00') as created_at
 from `modkit_outbox_events` o
 where o.`id` in ($1)

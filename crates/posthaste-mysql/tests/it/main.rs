@@ -19,5 +19,6 @@ mod plans;
 mod row_locks;
 mod statements;
 mod tables;
+mod unsigned;
 mod usage;
 mod verdicts;
