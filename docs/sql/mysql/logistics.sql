@@ -346,7 +346,7 @@ insert into `outbox_events` (
 -- Finds the row that kept another from being written: the one with its dedupe key. Locking, because a plain read may be one
 -- of the past; by one index alone, because a wider search would wait for rows that others write, who may wait for us.
 --   $1 unused  $2 unused  $3 namespace  $4 topic  $5 unused  $6 unused  $7 dedupe key
-select cast(o.`id` as char) as id
+select 1 as place, cast(o.`id` as char) as id, false as is_new
 from `outbox_events` o
 where false
 limit 1
@@ -356,7 +356,7 @@ lock in share mode;
 -- Finds the row that kept another from being written: the one with its event id. Locking, because a plain read may be one
 -- of the past; by one index alone, because a wider search would wait for rows that others write, who may wait for us.
 --   $1 unused  $2 event id
-select cast(o.`id` as char) as id
+select 1 as place, cast(o.`id` as char) as id, false as is_new
 from `outbox_events` o
 where false
 limit 1
@@ -366,9 +366,13 @@ lock in share mode;
 -- Finds the row that kept another from being written: the one with its id. Locking, because a plain read may be one of the
 -- past; by one index alone, because a wider search would wait for rows that others write, who may wait for us.
 --   $1 id
-select cast(o.`id` as char) as id
+select 1 as place, cast(o.`id` as char) as id, false as is_new
 from `outbox_events` o
 where o.`id` = $1
 limit 1
 lock in share mode;
+
+-- last_id
+-- The id that the server gave to the row that was written last.
+select 1 as place, cast(last_insert_id() as char) as id, true as is_new;
 

@@ -43,7 +43,7 @@ cross join clock
 where true
 order by i.place
 on conflict  do nothing
-returning cast("id" as text) as id;
+returning 0 as place, cast("id" as text) as id, true as is_new;
 
 -- settle
 -- Applies one change to rows that are still held under their token; the ids that come back were settled. What changes is
@@ -361,7 +361,7 @@ from clock, open, leased, given_up;
 -- find_taken
 -- Which row was there before each of those that were not written.
 --   ?1 rows as a JSON array
-select i.key as place, cast(o."id" as text) as holder
+select i.key as place, cast(o."id" as text) as id, false as is_new
 from json_each(?1) i
 cross join "donation_outbox" o
 where false

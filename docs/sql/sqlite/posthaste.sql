@@ -66,7 +66,7 @@ where i.dedupe_key is null or not exists (
 )
 order by i.place
 on conflict ("id") do nothing
-returning cast("id" as text) as id;
+returning 0 as place, cast("id" as text) as id, true as is_new;
 
 -- settle
 -- Applies one change to rows that are still held under their token; the ids that come back were settled. What changes is
@@ -628,7 +628,7 @@ on conflict (namespace, topic, dedupe_key)
 -- Why a row was not written: its id was there, or its dedupe key is held; then the holder's id comes back. Asks for no
 -- time, because the answer must be the one that the insert acted on.
 --   ?1 rows as a JSON array
-select i.value ->> 'id' as id, d.message_id as holder
+select i.key as place, d.message_id as id, false as is_new
 from json_each(?1) i
 cross join "posthaste_outbox_dedupe" d indexed by "posthaste_outbox_dedupe_key" on d.namespace = i.value ->> 'namespace'
     and d.topic = i.value ->> 'topic' and d.dedupe_key = i.value ->> 'dedupe_key'

@@ -52,7 +52,7 @@ where i.dedupe_key is null or not exists (
 )
 order by i.place
 on conflict  do nothing
-returning cast("id" as text) as id;
+returning 0 as place, cast("id" as text) as id, true as is_new;
 
 -- settle
 -- Applies one change to rows that are still held under their token; the ids that come back were settled. What changes is
@@ -405,7 +405,7 @@ from clock, open, leased, given_up;
 -- find_taken
 -- Which row was there before each of those that were not written.
 --   ?1 rows as a JSON array
-select i.key as place, cast(o."id" as text) as holder
+select i.key as place, cast(o."id" as text) as id, false as is_new
 from json_each(?1) i
 cross join "modkit_outbox_events" o
 where o."id" = (i.value ->> 'id')

@@ -16,6 +16,7 @@ mod languages;
 mod long_ids;
 mod odd_rows;
 mod plans;
+mod prepare;
 mod row_locks;
 mod statements;
 mod tables;

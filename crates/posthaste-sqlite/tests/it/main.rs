@@ -12,6 +12,7 @@ mod faults;
 mod foreign;
 mod odd_rows;
 mod plans;
+mod prepare;
 mod rules;
 mod statements;
 mod tables;
