@@ -12,7 +12,8 @@ use posthaste_core::lifecycle::{LeaseToken, Settlement};
 use posthaste_core::store::{BusyRow, Extended, Settled};
 use posthaste_sql::RowChange;
 use posthaste_sql::row_change::StatusLabel;
-use sqlx::{MySqlConnection, Row};
+use posthaste_sql::table::{Role, SqlRow};
+use sqlx::MySqlConnection;
 use tokio::time::sleep;
 use uuid::Uuid;
 
@@ -20,7 +21,7 @@ use crate::MySqlStore;
 use crate::claim::MAX_IDS;
 use crate::error::{TABLE_LOCK_HOLDER, is_table_locked, of_table};
 use crate::retry::retrying;
-use crate::rows::{id, millis};
+use crate::rows::{ByRole, id, millis};
 use crate::statement::{Statement, Value};
 use crate::statements::Needed;
 
@@ -163,7 +164,7 @@ impl MySqlStore {
         for chunk in ids.chunks(MAX_IDS) {
             let values = [Value::ids(chunk, &self.map), token.to_string().into()];
             for row in statement.fetch_all(conn, &values).await.map_err(of_table)? {
-                held.insert((id(&row, &self.map)?, token), row.try_get("version")?);
+                held.insert((id(&row, &self.map)?, token), ByRole(&row).number(Role::Version)?);
             }
         }
         Ok(held)

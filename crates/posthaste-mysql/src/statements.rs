@@ -31,8 +31,8 @@ posthaste_sql::statements! {
     /// For producers, where the table's own indexes say what may be there once. Roles may share a column, which is written
     /// once.
     writing: Writing if |map| !map.has(Table::Dedupe), each_column_once => { insert }
-    /// For finding what such an index kept out.
-    plain: Plain if |map| !map.has(Table::Dedupe) => { find_by_dedupe_key, find_by_event_id, find_by_id }
+    /// For finding what such an index kept out, and the ids that the server gives.
+    plain: Plain if |map| !map.has(Table::Dedupe) => { find_by_dedupe_key, find_by_event_id, find_by_id, last_id }
     /// For outboxes that keep their dedupe keys apart.
     dedupe: Dedupe if |map| map.has(Table::Dedupe) => {
         hold_keys, find_holders, take_over_key, enqueue, find_free_keys, purge_dedupe,

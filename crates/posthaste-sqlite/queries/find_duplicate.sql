@@ -1,6 +1,6 @@
 -- Which row was there before each of those that were not written.
 --   ?1 rows as a JSON array
-select i.key as place, "@o.id:text" as holder
+select i.key as place, "@o.id:text" as id, false as is_new
 from json_each(?1) i
 cross join "@outbox" o
 where /*if generated_id*/ false /*else*/ "@o.id" = /*as id*/ (i.value ->> 'id') /*end*/ /*end*/

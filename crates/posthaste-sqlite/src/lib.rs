@@ -27,6 +27,7 @@
 mod admin_store;
 mod catalogue;
 mod claim;
+mod columns;
 mod connect;
 mod dialect;
 mod enqueue;
@@ -34,6 +35,7 @@ mod error;
 mod executor;
 mod inbox_store;
 mod migrate;
+mod prepare;
 mod recover;
 mod registry;
 mod relay_store;
@@ -57,6 +59,7 @@ pub use enqueue::SqliteOutbox;
 pub use error::store_error;
 pub use executor::EnqueueExecutor;
 pub use inbox_store::SqliteInbox;
+pub use prepare::SqliteEnqueue;
 use statements::Statements;
 
 /// What the names of Posthaste's tables begin with unless another prefix is chosen.

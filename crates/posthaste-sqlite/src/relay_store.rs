@@ -13,13 +13,13 @@ use posthaste_core::wake::Listener;
 use posthaste_core::{MessageId, StoreError};
 use posthaste_sql::RowChange;
 use posthaste_sql::row_change::StatusLabel;
-use posthaste_sql::table::{Kind, Role};
+use posthaste_sql::table::Role;
 use sqlx::sqlite::SqliteRow;
 use sqlx::types::Json;
 use sqlx::{Connection, Row, SqliteConnection};
 
 use crate::recover::Recover;
-use crate::rows::{id, millis};
+use crate::rows::{id, kept_until, millis};
 use crate::statements::Claims;
 use crate::wake::Watcher;
 use crate::{BEGIN, SqliteStore};
@@ -219,14 +219,9 @@ impl SqliteStore {
         Ok(died)
     }
 
-    /// A duration from now in milliseconds, for a column of some role. One that keeps whole seconds loses what is left of
-    /// the last one, and nothing may be over too early.
+    /// A duration from now in milliseconds, for a column of some role.
     pub(crate) fn kept_until(&self, role: Role, duration: Duration) -> i64 {
-        let lost = match self.map.column(role).map(|column| column.kind) {
-            Some(Kind::EpochS) => 999,
-            _ => 0,
-        };
-        millis(duration) + lost
+        kept_until(&self.map, role, duration)
     }
 
     fn id_set(&self, rows: &[SqliteRow]) -> sqlx::Result<HashSet<MessageId>> {

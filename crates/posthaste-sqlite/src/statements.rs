@@ -34,7 +34,7 @@ impl Statement {
         AssertSqlSafe(Arc::clone(&self.text))
     }
 
-    pub(crate) fn text(&self) -> &str {
+    pub(crate) fn text(&self) -> &Arc<str> {
         &self.text
     }
 

@@ -42,6 +42,10 @@ needs! {
     Key,
     /// One that takes any text, and rows without a key.
     TextKey,
+    /// A number for each row, in the order of inserts.
+    Sequence,
+    /// One that a row still has when it is tried again, though it were kept in another table by then.
+    LastingSequence,
     /// A column for every part of a message, each taking any text.
     EveryField,
     /// A payload of any bytes, kept as they are.
@@ -169,6 +173,8 @@ fn has(map: &TableMap, need: Need) -> bool {
         Need::Tenant => text(Role::Tenant),
         Need::Key => map.has(Role::OrderingKey),
         Need::TextKey => text(Role::OrderingKey) && !shares_its_column(map, Role::OrderingKey),
+        Need::Sequence => map.has(Role::Seq) || strategy == Strategy::Log,
+        Need::LastingSequence => map.has(Role::Seq) || map.has((Purpose::Failed, Role::LogId)),
         Need::EveryField => {
             let texts = [
                 Role::Namespace,

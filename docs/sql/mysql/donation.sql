@@ -134,7 +134,7 @@ for update skip locked;
 -- What was claimed, in order.
 --   $1 ids
 select
-    cast(o.`id` as char) as id, o.`request_id` as event_id, null as namespace, null as topic, null as ordering_key, null as tenant, null as dedupe_key, o.`event_type` as event_type, null as source, null as aggregate_type, null as aggregate_id, null as content_type, cast(convert(o.`payload` using utf8mb4) as binary) as payload, null as headers, cast(convert(o.`content_hash` using utf8mb4) as binary) as content_hash, o.`retry_count` as attempts,
+    null as seq, cast(o.`id` as char) as id, o.`request_id` as event_id, null as namespace, null as topic, null as ordering_key, null as tenant, null as dedupe_key, o.`event_type` as event_type, null as source, null as aggregate_type, null as aggregate_id, null as content_type, cast(convert(o.`payload` using utf8mb4) as binary) as payload, null as headers, cast(convert(o.`content_hash` using utf8mb4) as binary) as content_hash, o.`retry_count` as attempts,
     o.`max_retries` as max_attempts, o.`version` as version, o.`created_at` as created_at
 from `donation_outbox` o
 where o.`id` in ($1)
@@ -468,7 +468,7 @@ insert into `donation_outbox` (
 -- Finds the row that kept another from being written: the one with its dedupe key. Locking, because a plain read may be one
 -- of the past; by one index alone, because a wider search would wait for rows that others write, who may wait for us.
 --   $1 unused  $2 unused  $3 namespace  $4 topic  $5 unused  $6 unused  $7 dedupe key
-select cast(o.`id` as char) as id
+select 1 as place, cast(o.`id` as char) as id, false as is_new
 from `donation_outbox` o
 where false
 limit 1
@@ -478,7 +478,7 @@ lock in share mode;
 -- Finds the row that kept another from being written: the one with its event id. Locking, because a plain read may be one
 -- of the past; by one index alone, because a wider search would wait for rows that others write, who may wait for us.
 --   $1 unused  $2 event id
-select cast(o.`id` as char) as id
+select 1 as place, cast(o.`id` as char) as id, false as is_new
 from `donation_outbox` o
 where o.`request_id` = $2
 limit 1
@@ -488,9 +488,13 @@ lock in share mode;
 -- Finds the row that kept another from being written: the one with its id. Locking, because a plain read may be one of the
 -- past; by one index alone, because a wider search would wait for rows that others write, who may wait for us.
 --   $1 id
-select cast(o.`id` as char) as id
+select 1 as place, cast(o.`id` as char) as id, false as is_new
 from `donation_outbox` o
 where false
 limit 1
 lock in share mode;
+
+-- last_id
+-- The id that the server gave to the row that was written last.
+select 1 as place, cast(last_insert_id() as char) as id, true as is_new;
 

@@ -146,7 +146,7 @@ for update skip locked;
 -- What was claimed, in order.
 --   $1 ids
 select
-    cast(o.`id` as char) as id, null as event_id, o.`namespace` as namespace, o.`topic` as topic, o.`ordering_key` as ordering_key, o.`tenant` as tenant, o.`dedupe_key` as dedupe_key, o.`event_type` as event_type, o.`source` as source, o.`aggregate_type` as aggregate_type, o.`aggregate_id` as aggregate_id, o.`content_type` as content_type, o.`payload` as payload, cast(o.`headers` as char) as headers, o.`content_hash` as content_hash, o.`attempts` as attempts,
+    o.`seq` as seq, cast(o.`id` as char) as id, null as event_id, o.`namespace` as namespace, o.`topic` as topic, o.`ordering_key` as ordering_key, o.`tenant` as tenant, o.`dedupe_key` as dedupe_key, o.`event_type` as event_type, o.`source` as source, o.`aggregate_type` as aggregate_type, o.`aggregate_id` as aggregate_id, o.`content_type` as content_type, o.`payload` as payload, cast(o.`headers` as char) as headers, o.`content_hash` as content_hash, o.`attempts` as attempts,
     null as max_attempts, null as version, o.`created_at` as created_at
 from `posthaste_outbox` o
 where o.`id` in ($1)
@@ -458,18 +458,22 @@ on duplicate key update held_by = `posthaste_outbox_dedupe`.held_by;
 -- find_holders
 -- Who holds dedupe keys. Locking, because a plain read may be one of the past; each by its place in the index, because to
 -- lock what a scan passes would hold up everybody else.
---   $1 namespaces, topics and keys
-select d.namespace, d.topic, d.dedupe_key, d.message_id, d.held_by, d.expires_at <= utc_timestamp(6) as expired
+--   $1 namespaces, topics and keys  $2 who asks
+--
+-- Returns for each key whether its window is over, the message that holds it with the key behind it in hexadecimal digits, and
+-- whether it is held by who asks.
+select d.expires_at <= utc_timestamp(6) as place,
+    concat_ws(' ', d.message_id, hex(d.namespace), hex(d.topic), hex(d.dedupe_key)) as id, d.held_by = $2 as is_new
 from `posthaste_outbox_dedupe` d
 where (d.namespace, d.topic, d.dedupe_key) in ($1)
 for update;
 
 -- take_over_key
 -- Takes a dedupe key whose window is over, and whose row is gone, from its holder.
---   $1 namespace  $2 topic  $3 key  $4 its holder so far  $5 new message  $6 new holder  $7 window in ms
+--   $1 namespace  $2 topic  $3 key  $4 new message  $5 new holder  $6 window in ms
 update `posthaste_outbox_dedupe`
-set message_id = $5, held_by = $6, expires_at = timestampadd(microsecond, $7 * 1000, utc_timestamp(6))
-where namespace = $1 and topic = $2 and dedupe_key = $3 and held_by = $4 and expires_at <= utc_timestamp(6)
+set message_id = $4, held_by = $5, expires_at = timestampadd(microsecond, $6 * 1000, utc_timestamp(6))
+where namespace = $1 and topic = $2 and dedupe_key = $3 and expires_at <= utc_timestamp(6)
     and not exists (select 1 from `posthaste_outbox` o where o.`id` = `posthaste_outbox_dedupe`.message_id);
 
 -- enqueue

@@ -146,7 +146,7 @@ for update skip locked;
 -- What was claimed, in order.
 --   $1 ids
 select
-    cast(o.`id` as char) as id, null as event_id, o.`namespace` as namespace, o.`topic` as topic, null as ordering_key, cast(o.`tenant_id` as char) as tenant, o.`dedupe_key` as dedupe_key, null as event_type, null as source, null as aggregate_type, null as aggregate_id, null as content_type, cast(cast(o.`payload` as char) as binary) as payload, null as headers, null as content_hash, o.`attempts` as attempts,
+    null as seq, cast(o.`id` as char) as id, null as event_id, o.`namespace` as namespace, o.`topic` as topic, null as ordering_key, cast(o.`tenant_id` as char) as tenant, o.`dedupe_key` as dedupe_key, null as event_type, null as source, null as aggregate_type, null as aggregate_id, null as content_type, cast(cast(o.`payload` as char) as binary) as payload, null as headers, null as content_hash, o.`attempts` as attempts,
     null as max_attempts, null as version, convert_tz(o.`created_at`, @@session.time_zone, '+00:00') as created_at
 from `modkit_outbox_events` o
 where o.`id` in ($1)
@@ -449,7 +449,7 @@ insert into `modkit_outbox_events` (
 -- Finds the row that kept another from being written: the one with its dedupe key. Locking, because a plain read may be one
 -- of the past; by one index alone, because a wider search would wait for rows that others write, who may wait for us.
 --   $1 unused  $2 unused  $3 namespace  $4 topic  $5 unused  $6 unused  $7 dedupe key
-select cast(o.`id` as char) as id
+select 1 as place, cast(o.`id` as char) as id, false as is_new
 from `modkit_outbox_events` o
 where o.`dedupe_key` = $7
         and o.`namespace` = $3
@@ -461,7 +461,7 @@ lock in share mode;
 -- Finds the row that kept another from being written: the one with its event id. Locking, because a plain read may be one
 -- of the past; by one index alone, because a wider search would wait for rows that others write, who may wait for us.
 --   $1 unused  $2 event id
-select cast(o.`id` as char) as id
+select 1 as place, cast(o.`id` as char) as id, false as is_new
 from `modkit_outbox_events` o
 where false
 limit 1
@@ -471,9 +471,13 @@ lock in share mode;
 -- Finds the row that kept another from being written: the one with its id. Locking, because a plain read may be one of the
 -- past; by one index alone, because a wider search would wait for rows that others write, who may wait for us.
 --   $1 id
-select cast(o.`id` as char) as id
+select 1 as place, cast(o.`id` as char) as id, false as is_new
 from `modkit_outbox_events` o
 where o.`id` = $1
 limit 1
 lock in share mode;
+
+-- last_id
+-- The id that the server gave to the row that was written last.
+select 1 as place, cast(last_insert_id() as char) as id, true as is_new;
 

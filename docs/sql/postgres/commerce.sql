@@ -301,7 +301,7 @@ picked as (
     order by id
     limit $7
 )
-select p.id, p.behind_dead, f."event_id"::text as event_id,
+select p.id, p.behind_dead, null::bigint::bigint as log_id, f."event_id"::text as event_id,
     f."aggregate_id"::text as ordering_key,
     null::text as tenant, f."event_type"::text as event_type, f."source"::text as source,
     f."aggregate_type"::text as aggregate_type, f."aggregate_id"::text as aggregate_id,
@@ -489,7 +489,7 @@ limit $3;
 -- list_failed
 -- Rows of the table of failures as an operator sees them.
 --   $1 beginning after this id  $2 events; all rows if null  $3 rows beside these  $4 limit
-select f."id"::bigint as id, f."event_id"::text as event_id,
+select f."id"::bigint as id, null::bigint::bigint as log_id, f."event_id"::text as event_id,
     f."aggregate_id"::text as ordering_key,
     null::text as tenant, f."event_type"::text as event_type, f."source"::text as source,
     f."aggregate_type"::text as aggregate_type, f."aggregate_id"::text as aggregate_id,

@@ -217,7 +217,7 @@ picked as (
         , "version" = coalesce(o."version", 0) + 1
         , "updated_at" = ((now()) at time zone 'UTC')
     where o."id" = any (array(select id from picked)) and $8::bigint is not null
-    returning o."id" as order_0, o."id"::text as id, o."request_id"::text as event_id, null::text as namespace, null::text as topic, null::text as ordering_key, null::text as tenant, null::text as dedupe_key, o."event_type"::text as event_type, null::text as source, null::text as aggregate_type, null::text as aggregate_id, null::text as content_type, convert_to(o."payload"::text, 'UTF8') as payload, null::text as headers, convert_to(o."content_hash"::text, 'UTF8') as content_hash,
+    returning o."id" as order_0, null::bigint::bigint as seq, o."id"::text as id, o."request_id"::text as event_id, null::text as namespace, null::text as topic, null::text as ordering_key, null::text as tenant, null::text as dedupe_key, o."event_type"::text as event_type, null::text as source, null::text as aggregate_type, null::text as aggregate_id, null::text as content_type, convert_to(o."payload"::text, 'UTF8') as payload, null::text as headers, convert_to(o."content_hash"::text, 'UTF8') as content_hash,
         o."retry_count"::bigint as attempts, o."max_retries"::bigint as max_attempts,
         coalesce(o."version", 0)::bigint as version, case when (o."created_at" at time zone 'UTC') > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when (o."created_at" at time zone 'UTC') < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else (o."created_at" at time zone 'UTC') end as created_at
 )

@@ -221,7 +221,7 @@ picked as (
         , "locked_until" = now() + $8::bigint * interval '1 millisecond'
         , "updated_at" = now()
     where o."id" = any (array(select id from picked)) and $8::bigint is not null
-    returning o."created_at" as order_0, o."id" as order_1, o."id"::text as id, null::text as event_id, o."namespace"::text as namespace, o."topic"::text as topic, null::text as ordering_key, o."tenant_id"::text as tenant, o."dedupe_key"::text as dedupe_key, null::text as event_type, null::text as source, null::text as aggregate_type, null::text as aggregate_id, null::text as content_type, convert_to(o."payload"::text, 'UTF8') as payload, null::text as headers, null::bytea as content_hash,
+    returning o."created_at" as order_0, o."id" as order_1, null::bigint::bigint as seq, o."id"::text as id, null::text as event_id, o."namespace"::text as namespace, o."topic"::text as topic, null::text as ordering_key, o."tenant_id"::text as tenant, o."dedupe_key"::text as dedupe_key, null::text as event_type, null::text as source, null::text as aggregate_type, null::text as aggregate_id, null::text as content_type, convert_to(o."payload"::text, 'UTF8') as payload, null::text as headers, null::bytea as content_hash,
         o."attempts"::bigint as attempts, null::bigint::bigint as max_attempts,
         null::bigint as version, case when o."created_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when o."created_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else o."created_at" end as created_at
 )

@@ -43,7 +43,7 @@ cross join clock
 where true
 order by i.place
 on conflict  do nothing
-returning cast("id" as text) as id;
+returning 0 as place, cast("id" as text) as id, true as is_new;
 
 -- settle
 -- Applies one change to rows that are still held under their token; the ids that come back were settled. What changes is
@@ -326,7 +326,7 @@ set "status" = 'PROCESSING', "retry_count" = coalesce("retry_count", 0) + 1,
     "updated_at" = strftime('%Y-%m-%d %H:%M:%f', ((select now from clock)) / 1000.0, 'unixepoch', '+00:00'),
     "locked_by" = ?8
 where "id" in (select id from picked)
-returning "id" as order_0, cast("id" as text) as id, cast("request_id" as text) as event_id, null as namespace, null as topic, null as ordering_key, null as tenant, null as dedupe_key, cast("event_type" as text) as event_type, null as source, null as aggregate_type, null as aggregate_id, null as content_type, cast("payload" as blob) as payload, null as headers, cast("content_hash" as blob) as content_hash,
+returning "id" as order_0, null as seq, cast("id" as text) as id, cast("request_id" as text) as event_id, null as namespace, null as topic, null as ordering_key, null as tenant, null as dedupe_key, cast("event_type" as text) as event_type, null as source, null as aggregate_type, null as aggregate_id, null as content_type, cast("payload" as blob) as payload, null as headers, cast("content_hash" as blob) as content_hash,
     cast("retry_count" as integer) as attempts, cast("max_retries" as integer) as max_attempts, cast("version" as integer) as version,
     cast(round(unixepoch("created_at", '-00:00', 'subsec') * 1000) as integer) as created_at, coalesce("id" = iif(cast(cast(cast("id" as text) as integer) as text) = cast("id" as text), cast(cast("id" as text) as integer), null), 0) as found_by_id;
 
@@ -361,7 +361,7 @@ from clock, open, leased, given_up;
 -- find_duplicate
 -- Which row was there before each of those that were not written.
 --   ?1 rows as a JSON array
-select i.key as place, cast(o."id" as text) as holder
+select i.key as place, cast(o."id" as text) as id, false as is_new
 from json_each(?1) i
 cross join "donation_outbox" o
 where false

@@ -66,7 +66,7 @@ where i.dedupe_key is null or not exists (
 )
 order by i.place
 on conflict ("id") do nothing
-returning cast("id" as text) as id;
+returning 0 as place, cast("id" as text) as id, true as is_new;
 
 -- settle
 -- Applies one change to rows that are still held under their token; the ids that come back were settled. What changes is
@@ -447,7 +447,7 @@ update "posthaste_outbox" indexed by "posthaste_outbox_id"
 set "status" = 'processing', "attempts" = "attempts" + 1, "locked_by" = ?7, "lease_token" = ?8,
     "locked_until" = (select now from clock) + ?9, "updated_at" = (select now from clock)
 where "id" in (select id from picked)
-returning "seq" as order_0, cast("id" as text) as id, null as event_id, cast("namespace" as text) as namespace, cast("topic" as text) as topic, cast("ordering_key" as text) as ordering_key, cast("tenant" as text) as tenant, cast("dedupe_key" as text) as dedupe_key, cast("event_type" as text) as event_type, cast("source" as text) as source, cast("aggregate_type" as text) as aggregate_type, cast("aggregate_id" as text) as aggregate_id, cast("content_type" as text) as content_type, cast("payload" as blob) as payload, cast(iif(json_valid("headers", 8), json("headers"), "headers") as text) as headers, cast("content_hash" as blob) as content_hash,
+returning "seq" as order_0, cast("seq" as integer) as seq, cast("id" as text) as id, null as event_id, cast("namespace" as text) as namespace, cast("topic" as text) as topic, cast("ordering_key" as text) as ordering_key, cast("tenant" as text) as tenant, cast("dedupe_key" as text) as dedupe_key, cast("event_type" as text) as event_type, cast("source" as text) as source, cast("aggregate_type" as text) as aggregate_type, cast("aggregate_id" as text) as aggregate_id, cast("content_type" as text) as content_type, cast("payload" as blob) as payload, cast(iif(json_valid("headers", 8), json("headers"), "headers") as text) as headers, cast("content_hash" as blob) as content_hash,
     cast("attempts" as integer) as attempts, null as max_attempts, null as version,
     "created_at" as created_at, coalesce("id" = cast("id" as text), 0) as found_by_id;
 
@@ -490,7 +490,7 @@ update "posthaste_outbox" indexed by "posthaste_outbox_id"
 set "status" = 'processing', "attempts" = "attempts" + 1, "locked_by" = ?7, "lease_token" = ?8,
     "locked_until" = (select now from clock) + ?9, "updated_at" = (select now from clock)
 where "id" in (select id from picked)
-returning "seq" as order_0, cast("id" as text) as id, null as event_id, cast("namespace" as text) as namespace, cast("topic" as text) as topic, cast("ordering_key" as text) as ordering_key, cast("tenant" as text) as tenant, cast("dedupe_key" as text) as dedupe_key, cast("event_type" as text) as event_type, cast("source" as text) as source, cast("aggregate_type" as text) as aggregate_type, cast("aggregate_id" as text) as aggregate_id, cast("content_type" as text) as content_type, cast("payload" as blob) as payload, cast(iif(json_valid("headers", 8), json("headers"), "headers") as text) as headers, cast("content_hash" as blob) as content_hash,
+returning "seq" as order_0, cast("seq" as integer) as seq, cast("id" as text) as id, null as event_id, cast("namespace" as text) as namespace, cast("topic" as text) as topic, cast("ordering_key" as text) as ordering_key, cast("tenant" as text) as tenant, cast("dedupe_key" as text) as dedupe_key, cast("event_type" as text) as event_type, cast("source" as text) as source, cast("aggregate_type" as text) as aggregate_type, cast("aggregate_id" as text) as aggregate_id, cast("content_type" as text) as content_type, cast("payload" as blob) as payload, cast(iif(json_valid("headers", 8), json("headers"), "headers") as text) as headers, cast("content_hash" as blob) as content_hash,
     cast("attempts" as integer) as attempts, null as max_attempts, null as version,
     "created_at" as created_at, coalesce("id" = cast("id" as text), 0) as found_by_id;
 
@@ -572,7 +572,7 @@ update "posthaste_outbox" indexed by "posthaste_outbox_id"
 set "status" = 'processing', "attempts" = "attempts" + 1, "locked_by" = ?7, "lease_token" = ?8,
     "locked_until" = (select now from clock) + ?9, "updated_at" = (select now from clock)
 where "id" in (select id from picked)
-returning "seq" as order_0, cast("id" as text) as id, null as event_id, cast("namespace" as text) as namespace, cast("topic" as text) as topic, cast("ordering_key" as text) as ordering_key, cast("tenant" as text) as tenant, cast("dedupe_key" as text) as dedupe_key, cast("event_type" as text) as event_type, cast("source" as text) as source, cast("aggregate_type" as text) as aggregate_type, cast("aggregate_id" as text) as aggregate_id, cast("content_type" as text) as content_type, cast("payload" as blob) as payload, cast(iif(json_valid("headers", 8), json("headers"), "headers") as text) as headers, cast("content_hash" as blob) as content_hash,
+returning "seq" as order_0, cast("seq" as integer) as seq, cast("id" as text) as id, null as event_id, cast("namespace" as text) as namespace, cast("topic" as text) as topic, cast("ordering_key" as text) as ordering_key, cast("tenant" as text) as tenant, cast("dedupe_key" as text) as dedupe_key, cast("event_type" as text) as event_type, cast("source" as text) as source, cast("aggregate_type" as text) as aggregate_type, cast("aggregate_id" as text) as aggregate_id, cast("content_type" as text) as content_type, cast("payload" as blob) as payload, cast(iif(json_valid("headers", 8), json("headers"), "headers") as text) as headers, cast("content_hash" as blob) as content_hash,
     cast("attempts" as integer) as attempts, null as max_attempts, null as version,
     "created_at" as created_at, coalesce("id" = cast("id" as text), 0) as found_by_id;
 
@@ -628,7 +628,7 @@ on conflict (namespace, topic, dedupe_key)
 -- Why a row was not written: its id was there, or its dedupe key is held; then the holder's id comes back. Asks for no
 -- time, because the answer must be the one that the insert acted on.
 --   ?1 rows as a JSON array
-select i.value ->> 'id' as id, d.message_id as holder
+select i.key as place, d.message_id as id, false as is_new
 from json_each(?1) i
 cross join "posthaste_outbox_dedupe" d indexed by "posthaste_outbox_dedupe_key" on d.namespace = i.value ->> 'namespace'
     and d.topic = i.value ->> 'topic' and d.dedupe_key = i.value ->> 'dedupe_key'

@@ -52,7 +52,7 @@ where i.dedupe_key is null or not exists (
 )
 order by i.place
 on conflict  do nothing
-returning cast("id" as text) as id;
+returning 0 as place, cast("id" as text) as id, true as is_new;
 
 -- settle
 -- Applies one change to rows that are still held under their token; the ids that come back were settled. What changes is
@@ -370,7 +370,7 @@ set "status" = 'processing', "attempts" = coalesce("attempts", 0) + 1,
     "updated_at" = strftime('%Y-%m-%d %H:%M:%f', ((select now from clock)) / 1000.0, 'unixepoch'),
     "locked_by" = ?8
 where "id" in (select id from picked)
-returning "created_at" as order_0, "id" as order_1, cast("id" as text) as id, null as event_id, cast("namespace" as text) as namespace, cast("topic" as text) as topic, null as ordering_key, cast("tenant_id" as text) as tenant, cast("dedupe_key" as text) as dedupe_key, null as event_type, null as source, null as aggregate_type, null as aggregate_id, null as content_type, cast(iif(json_valid("payload", 8), json("payload"), "payload") as blob) as payload, null as headers, null as content_hash,
+returning "created_at" as order_0, "id" as order_1, null as seq, cast("id" as text) as id, null as event_id, cast("namespace" as text) as namespace, cast("topic" as text) as topic, null as ordering_key, cast("tenant_id" as text) as tenant, cast("dedupe_key" as text) as dedupe_key, null as event_type, null as source, null as aggregate_type, null as aggregate_id, null as content_type, cast(iif(json_valid("payload", 8), json("payload"), "payload") as blob) as payload, null as headers, null as content_hash,
     cast("attempts" as integer) as attempts, null as max_attempts, null as version,
     cast(round(unixepoch("created_at", 'subsec') * 1000) as integer) as created_at, coalesce("id" = cast("id" as text), 0) as found_by_id;
 
@@ -405,7 +405,7 @@ from clock, open, leased, given_up;
 -- find_duplicate
 -- Which row was there before each of those that were not written.
 --   ?1 rows as a JSON array
-select i.key as place, cast(o."id" as text) as holder
+select i.key as place, cast(o."id" as text) as id, false as is_new
 from json_each(?1) i
 cross join "modkit_outbox_events" o
 where o."id" = (i.value ->> 'id')

@@ -177,7 +177,7 @@ impl PostgresLogStore {
             let id = row.try_get("id")?;
             let error = known.failures.get(&id).and_then(|failure| failure.error.clone());
             Ok(Record {
-                sequence: Some(id),
+                sequence: claimed.sequence,
                 message: claimed.message,
                 state: known.state(id),
                 attempts: u32::from(error.is_some()),
@@ -204,7 +204,7 @@ impl PostgresLogStore {
         let dead = retries >= i64::from(self.inner.options.max_retries);
         let record = Record {
             message: claimed.message,
-            sequence: None,
+            sequence: claimed.sequence,
             state: match (dead, known.retried.contains(&number)) {
                 (_, true) => State::Processing,
                 (true, false) => State::Dead,

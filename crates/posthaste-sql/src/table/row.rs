@@ -46,7 +46,7 @@ impl TableMap {
         Ok(ClaimedMessage {
             message,
             fault: columns.fault,
-            sequence: None,
+            sequence: row.number(Role::Seq)?,
             created_at,
             attempts: attempts(row)?,
             hash: hash.map(|bytes| StoredHash {

@@ -12,6 +12,7 @@ mod faults;
 mod mapped;
 mod odd_rows;
 mod plans;
+mod prepare;
 mod rules;
 mod statements;
 mod tables;

@@ -82,6 +82,13 @@ macro_rules! __conformance_cases {
                 what_a_relay_does_not_serve_it_does_not_reclaim [Tenant Expiry CountedClaims]
                 the_store_says_that_all_is_well
             }
+            sequence {
+                a_row_is_claimed_with_the_number_it_is_listed_with
+                numbers_go_up_in_the_order_of_inserts [Key Sequence]
+                a_row_that_is_tried_again_keeps_its_number [Key LastingSequence Schedule]
+                a_row_whose_worker_vanished_keeps_its_number [Key Sequence Expiry]
+                a_publisher_is_told_the_number_also_when_it_is_asked_again [Key LastingSequence Schedule]
+            }
             order [Key] {
                 a_run_of_one_key_is_claimed_together_in_order
                 a_key_in_flight_gives_out_nothing_more

@@ -26,6 +26,7 @@ pub mod refused;
 pub mod registry;
 pub mod relay;
 pub mod running;
+pub mod sequence;
 pub mod settle;
 mod steps;
 pub mod sweep;

@@ -115,8 +115,12 @@ async fn two_rows_of_one_event_are_both_kept_where_the_table_has_a_place_for_the
         ["1", "2"]
     );
     log.make_due().await;
+    let listed = store.list(&Filter::default(), None, 10).await.unwrap();
+    let listed: Vec<_> = listed.into_iter().map(|record| record.sequence).collect();
     let work = Work::claim(&store, &request(10)).await;
     assert_eq!(work.keys(), ["1", "2"]);
+    let claimed: Vec<_> = work.claim.messages.iter().map(|row| row.sequence).collect();
+    assert_eq!((claimed, listed), (vec![Some(1), Some(2)], vec![Some(1), Some(2)]));
     assert_eq!(work.settle(&store, &[]).await, []);
     assert_eq!(log.failed().await, 0);
 }

@@ -229,6 +229,7 @@ fn records_are_read_by_the_labels_of_the_map() {
         ),
         (State::Dead, 4, Some(9), Some("worker"))
     );
+    assert_eq!(map.claimed(&row).expect("every column is there").sequence, Some(9));
     let at = |millis| DateTime::from_timestamp_millis(millis).expect("it is a time");
     assert_eq!((record.next_attempt_at, record.updated_at), (at(1_000), at(1_000)));
     assert_eq!((record.delivered_at, record.locked_until), (Some(at(3_000)), None));
