@@ -11,7 +11,7 @@ struct Check {
     holds: fn() -> bool,
 }
 
-const CHECKS: [Check; 6] = [
+const CHECKS: [Check; 7] = [
     Check {
         name: "formatting",
         fix: "cargo fmt --all",
@@ -23,6 +23,23 @@ const CHECKS: [Check; 6] = [
         holds: || {
             let everything = ["clippy", "--workspace", "--all-targets", "--all-features"];
             passes(workspace::cargo().args(everything).args(["--", "-D", "warnings"]))
+        },
+    },
+    Check {
+        name: "single features",
+        fix: "cargo clippy -p posthaste-publishers --no-default-features --features FEATURE, and fix what it names",
+        // Features that others use are built with them; a publisher alone is what a small application has.
+        holds: || {
+            ["", "callback", "stdout"].iter().all(|features| {
+                let alone = [
+                    "clippy",
+                    "-p",
+                    "posthaste-publishers",
+                    "--no-default-features",
+                    "--features",
+                ];
+                passes(workspace::cargo().args(alone).args([features, "--", "-D", "warnings"]))
+            })
         },
     },
     Check {

@@ -35,8 +35,9 @@ pub enum Pooling {
     Transaction,
 }
 
-/// How often the marker is looked for. With a pooler that takes its sessions in turn, two of them could hide it once.
-const ROUNDS: usize = 3;
+/// How often the marker is looked for. A pooler that takes its sessions in turn, or has other clients that take them in
+/// between, hides it in about one round of five.
+const ROUNDS: usize = 8;
 
 /// Two connections and a few questions. The caller must not wait for them for long.
 const DETECTION_TIMEOUT: Duration = Duration::from_secs(3);
