@@ -13,6 +13,7 @@ mod enqueue;
 mod failures;
 #[cfg(feature = "kafka")]
 mod kafka_run;
+mod lists;
 mod manners;
 mod maps;
 mod mends;
