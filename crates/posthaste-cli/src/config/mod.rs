@@ -87,6 +87,7 @@ impl Config {
 
     /// What publishers take from the other settings.
     pub fn publisher_context(&self) -> PublisherContext {
+        #[cfg_attr(not(feature = "kafka"), expect(unused_mut, reason = "only Kafka adds to it"))]
         let mut context = PublisherContext::new(self.relay.publish_timeout);
         #[cfg(feature = "kafka")]
         {
