@@ -4,22 +4,22 @@ use std::process::{Command, ExitCode};
 
 use crate::{conformance, cycles, layers, openssl, process, workspace};
 
-/// Something that must hold of the source, and how to mend it.
+/// Something that must hold of the source, and how to fix it.
 struct Check {
     name: &'static str,
-    mend: &'static str,
+    fix: &'static str,
     holds: fn() -> bool,
 }
 
 const CHECKS: [Check; 6] = [
     Check {
         name: "formatting",
-        mend: "cargo fmt --all",
+        fix: "cargo fmt --all",
         holds: || passes(workspace::cargo().args(["fmt", "--all", "--check"])),
     },
     Check {
         name: "lints",
-        mend: "cargo clippy --workspace --all-targets --all-features --fix --allow-dirty, and the rest by hand",
+        fix: "cargo clippy --workspace --all-targets --all-features --fix --allow-dirty, and the rest by hand",
         holds: || {
             let everything = ["clippy", "--workspace", "--all-targets", "--all-features"];
             passes(workspace::cargo().args(everything).args(["--", "-D", "warnings"]))
@@ -27,7 +27,7 @@ const CHECKS: [Check; 6] = [
     },
     Check {
         name: "documentation",
-        mend: "RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --all-features, and mend what it names",
+        fix: "RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --all-features, and fix what it names",
         holds: || {
             let mut doc = workspace::cargo();
             doc.args(["doc", "--workspace", "--no-deps", "--all-features"]);
@@ -36,17 +36,17 @@ const CHECKS: [Check; 6] = [
     },
     Check {
         name: "conformance page",
-        mend: conformance::MEND,
+        fix: conformance::FIX,
         holds: conformance::is_up_to_date,
     },
     Check {
         name: "layers",
-        mend: layers::MEND,
+        fix: layers::FIX,
         holds: layers::hold,
     },
     Check {
         name: "import circles",
-        mend: cycles::MEND,
+        fix: cycles::FIX,
         holds: cycles::none,
     },
 ];
@@ -60,8 +60,8 @@ pub(crate) fn run() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     println!("\n{} of {} checks failed:", failed.len(), CHECKS.len());
-    for Check { name, mend, .. } in failed {
-        println!("  {name}; to mend: {mend}");
+    for Check { name, fix, .. } in failed {
+        println!("  {name}; to fix: {fix}");
     }
     ExitCode::FAILURE
 }

@@ -9,7 +9,7 @@ use proc_macro2::{Delimiter, Ident, TokenStream, TokenTree};
 
 use crate::workspace;
 
-pub(crate) const MEND: &str = "move what two files need of each other to a third, below both";
+pub(crate) const FIX: &str = "move what two files need of each other to a third, below both";
 
 /// The crates that are held to it.
 const CRATES: [&str; 4] = [

@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use crate::workspace;
 
-pub(crate) const MEND: &str =
+pub(crate) const FIX: &str =
     "move what knows of a database to posthaste-sql or to its store, and let dependencies point to the core";
 
 /// What each crate that users link may depend on. Whoever is not named here stands above them all.

@@ -37,7 +37,7 @@ pub(crate) fn run_told(command: &mut Command, mut hear: impl FnMut(&str)) -> any
                 hear(line.trim_end_matches(['\r', '\n']));
             }
             Err(mpsc::RecvTimeoutError::Disconnected) => break,
-            // What it started may live on and hold the pipe for ever; it has nothing to say to us.
+            // What it started may live on and hold the pipe forever; it has nothing to say to us.
             Err(mpsc::RecvTimeoutError::Timeout) if status.is_some() => break,
             Err(mpsc::RecvTimeoutError::Timeout) => status = child.try_wait()?,
         }

@@ -23,7 +23,7 @@ use crate::http;
 /// Seconds from enqueue to delivery, from a wake-up in the same process to an outage over lunch.
 const LATENCY_BUCKETS: [f64; 12] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 300.0, 3600.0];
 
-/// How often what was measured is drained into its buckets; without that an unread histogram would grow for ever.
+/// How often what was measured is drained into its buckets; without that an unread histogram would grow forever.
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 
 /// What the probes look at.
@@ -105,8 +105,8 @@ fn router(figures: PrometheusHandle, probes: Probes) -> Router {
         let format = [(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")];
         (format, figures.render())
     };
-    // A relay that loses one of its tasks ends, and its process with it. A database that is away is waited for, and a restart
-    // would not bring it back: whoever answers is alive.
+    // A relay that loses one of its tasks ends, and its process with it. A database that is unavailable is waited for,
+    // and a restart would not bring it back: whoever answers is alive.
     let alive = async |State(probes): State<Probes>| Json(probes.answer());
     let ready = async |State(probes): State<Probes>| {
         let answer = probes.answer();

@@ -42,7 +42,7 @@ pub fn if_missing(database: &Database) -> IfMissing {
     }
 }
 
-/// Makes missing tables if the settings say so; else their absence is an error. Tables that somebody already has must be
+/// Makes missing tables if the settings say so; else their absence is an error. Existing tables must be
 /// what their map says.
 pub async fn prepare(store: &dyn Store, database: &Database) -> anyhow::Result<()> {
     if database.auto_migrate() && !missing(store).await?.is_empty() {
@@ -67,7 +67,7 @@ async fn require(store: &dyn Store, database: &Database) -> anyhow::Result<()> {
         };
         bail!(
             "{}: the table is not what the table map `{}` says: {field}: {problem}{more}; `posthaste maps check` prints the \
-             SQL that mends it",
+             SQL that fixes it",
             database.url(),
             map.name()
         );
@@ -119,7 +119,7 @@ pub async fn refusal(database: &Database, scope: &Scope) -> anyhow::Result<Optio
             severity: Severity::Error,
             field: "verdicts".to_owned(),
             problem: error.to_string(),
-            mend: None,
+            fix: None,
         })),
     }
 }

@@ -13,7 +13,9 @@ use log::LevelFilter;
 use posthaste_core::store::{Store, StoreErrorKind};
 use posthaste_core::{Publisher, StoreError};
 use posthaste_mysql::{MySqlCatalogue, MySqlStore};
-use posthaste_postgres::{DEFAULT_SCHEMA, LogOptions, Pooling, PostgresCatalogue, PostgresLogStore, PostgresStore};
+use posthaste_postgres::{
+    DEFAULT_SCHEMA, LogLayoutOptions, Pooling, PostgresCatalogue, PostgresLogStore, PostgresStore,
+};
 use posthaste_publishers::Routed;
 use posthaste_sql::TableMap;
 use posthaste_sql::table::{self, Catalogue, Identifier, Kind, Strategy};
@@ -90,7 +92,7 @@ fn postgres_store(database: &Database, pool: sqlx::PgPool) -> anyhow::Result<Arc
             Some(direct) => pool_options(database).connect_lazy_with(direct),
             None => pool,
         };
-        let options = LogOptions::of(&map).max_retries(database.max_attempts().saturating_sub(1));
+        let options = LogLayoutOptions::of(&map).max_retries(database.max_attempts().saturating_sub(1));
         let store = PostgresLogStore::with_options(pool, map, options);
         return Ok(Arc::new(store.context("database.map")?));
     }
@@ -118,7 +120,7 @@ fn sqlite_store(database: &Database, pool: sqlx::SqlitePool) -> anyhow::Result<A
     Ok(Arc::new(SqliteStore::with_map(pool, map).context("database.map")?))
 }
 
-/// The configured table map: that of tables which somebody already has, or of Posthaste's own.
+/// The configured table map: that of existing tables, or of Posthaste's own.
 pub fn table_map(database: &Database, backend: Backend) -> anyhow::Result<TableMap> {
     if let Some(map) = database.table_map() {
         if let Some(reason) = backend.database().refuses(map.strategy()) {
@@ -135,7 +137,9 @@ pub fn table_map(database: &Database, backend: Backend) -> anyhow::Result<TableM
             let schema = database.schema.as_deref().unwrap_or(DEFAULT_SCHEMA);
             TableMap::in_schema(schema).context("database.schema")
         }
-        Backend::Mysql => posthaste_mysql::own_map(prefix(posthaste_mysql::DEFAULT_PREFIX)).context("database.prefix"),
+        Backend::Mysql => {
+            posthaste_mysql::native_map(prefix(posthaste_mysql::DEFAULT_PREFIX)).context("database.prefix")
+        }
         Backend::Sqlite => {
             let map = TableMap::with_prefix(prefix(posthaste_sqlite::DEFAULT_PREFIX)).context("database.prefix")?;
             Ok(map.with_times(Kind::EpochMs))
@@ -210,8 +214,8 @@ pub async fn detached_store(database: &Database, backend: Option<Backend>) -> an
     }
 }
 
-/// Whether the database can be reached. A pool cannot tell: a server that is away, one that is full and a pool that is
-/// too small are all "no connection in time" to it.
+/// Whether the database can be reached. A pool cannot tell: a server that is unavailable, one that is full and a pool
+/// that is too small are all "no connection in time" to it.
 pub async fn probe(database: &Database) -> anyhow::Result<()> {
     match database.url() {
         DatabaseUrl::Postgres(url) => {
@@ -235,7 +239,7 @@ pub async fn probe(database: &Database) -> anyhow::Result<()> {
             let _ = connection.close().await;
             Ok(())
         }
-        // A file is never away; opening it has shown that it is there.
+        // A file is never unavailable; opening it has shown that it is there.
         DatabaseUrl::Sqlite(_) => Ok(()),
     }
 }

@@ -8,7 +8,7 @@
 //!    └────────────────────────────────── all trials succeed ───────────────────────────┘
 //! ```
 //!
-//! It reads no clock and takes no lock: whoever holds it passes the time in. A call asks for a [`Permit`] and hands it
+//! It reads no clock and takes no lock: the caller passes the time in. A call asks for a [`Permit`] and hands it
 //! back with an [`Answer`]; a permit of an earlier state changes nothing, so an answer that comes late cannot disturb
 //! the trials, or open a circuit that has just closed.
 //!
@@ -142,8 +142,8 @@ impl CircuitState {
     /// All states.
     pub const ALL: [Self; 3] = [Self::Closed, Self::HalfOpen, Self::Open];
 
-    /// The word for it in tables, logs and output.
-    pub fn word(self) -> &'static str {
+    /// Its name in tables, logs and output.
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Closed => "closed",
             Self::HalfOpen => "half-open",
@@ -151,14 +151,14 @@ impl CircuitState {
         }
     }
 
-    /// The state that has this word.
-    pub fn from_word(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|state| state.word() == word)
+    /// The state of this name.
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.as_str() == name)
     }
 }
 
 /// The right to make one call. To be handed back with its [`Answer`], whatever that is: a trial that is never answered
-/// would keep its place for ever.
+/// would keep its place forever.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "a permit is handed back with the answer to its call"]
 pub struct Permit {

@@ -107,7 +107,7 @@ pub enum Enqueued {
 }
 
 impl Enqueued {
-    /// The id under which the event is delivered, whoever enqueued it.
+    /// The id under which the event is delivered.
     pub fn id(self) -> MessageId {
         match self {
             Self::Inserted(id) | Self::Duplicate(id) => id,

@@ -139,7 +139,7 @@ impl<'a> Envelope<'a> {
             .unwrap_or("posthaste");
         let mut attributes: Vec<(Cow<'a, str>, Cow<'a, str>)> = vec![
             ("specversion".into(), "1.0".into()),
-            ("id".into(), message.event_id().into_owned().into()),
+            ("id".into(), message.effective_event_id().into_owned().into()),
             ("source".into(), source.into()),
             ("type".into(), event_type.into()),
             (

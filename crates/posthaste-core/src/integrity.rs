@@ -97,7 +97,7 @@ impl Default for HashRecipe {
 impl HashRecipe {
     /// The hash of a message.
     pub fn hash(&self, message: &Message) -> ContentHash {
-        let (id, event_id) = (message.id.to_string(), message.event_id());
+        let (id, event_id) = (message.id.to_string(), message.effective_event_id());
         let text = |text: &Option<String>| text.as_deref().unwrap_or_default().as_bytes().to_vec();
         let parts: Vec<Vec<u8>> = self
             .0
@@ -129,7 +129,7 @@ pub struct StoredHash {
 
 impl StoredHash {
     /// A hash by the recipe of Posthaste's own tables.
-    pub fn own(expected: Option<ContentHash>) -> Self {
+    pub fn native(expected: Option<ContentHash>) -> Self {
         Self {
             expected,
             recipe: Arc::default(),

@@ -1,4 +1,4 @@
-//! The life of an outbox row, as one pure state machine.
+//! The life cycle of an outbox row, as one pure state machine.
 //!
 //! ```text
 //!            claim                    delivered
@@ -38,11 +38,11 @@ pub enum State {
 }
 
 impl State {
-    /// All states in the order of a row's life.
+    /// All states in the order of a row's life cycle.
     pub const ALL: [Self; 4] = [Self::Pending, Self::Processing, Self::Delivered, Self::Dead];
 
-    /// The word for it in Posthaste's own tables, and in output.
-    pub fn word(self) -> &'static str {
+    /// Its label in Posthaste's own tables, and its name in output.
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Pending => "pending",
             Self::Processing => "processing",
@@ -96,7 +96,7 @@ pub enum Verdict {
         /// Why.
         error: String,
     },
-    /// It failed because the broker is away or asks for patience, which is not its fault: pending again after the delay,
+    /// It failed because the broker is unavailable or throttles, which is not its fault: pending again after the delay,
     /// and the attempt does not count.
     Postponed {
         /// Counted from the settling on the database's clock.
@@ -117,7 +117,7 @@ pub struct Settlement {
     pub token: LeaseToken,
     /// What becomes of it.
     pub verdict: Verdict,
-    /// The row's version when it was claimed, where its table keeps one: a row that somebody changed since is lost.
+    /// The row's version when it was claimed, where its table keeps one: a row that was changed since is lost.
     pub version: Option<i64>,
 }
 
@@ -168,12 +168,18 @@ impl Settlement {
 
 /// The one place where an outcome becomes a verdict. `random` is uniform in `[0, 1]`.
 ///
-/// `away` is given when the circuit breaker has found the broker to be away, with the least wait that it asks for. Then a
+/// `least_wait` is what the circuit breaker asks for when it has found the broker to be unavailable. Then a
 /// broker that could not be reached costs no attempt: an outage of any length must not use up messages. While most
-/// deliveries succeed it does cost one, because then it may be this message that breaks the connection. A broker that asks
-/// for patience costs no attempt either: there is nothing wrong with the message. No wait is longer than
-/// [`MAX_DURATION`], and none that a broker asks for longer than [`RetryPolicy::patience`] allows.
-pub fn decide(outcome: Outcome, attempts: u32, policy: &RetryPolicy, away: Option<Duration>, random: f64) -> Verdict {
+/// deliveries succeed it does cost one, because then it may be this message that breaks the connection. A broker that
+/// throttles costs no attempt either: there is nothing wrong with the message. No wait is longer than
+/// [`MAX_DURATION`], and none that a broker asks for longer than [`RetryPolicy::throttle_wait`] allows.
+pub fn decide(
+    outcome: Outcome,
+    attempts: u32,
+    policy: &RetryPolicy,
+    least_wait: Option<Duration>,
+    random: f64,
+) -> Verdict {
     let error = match outcome {
         Outcome::Delivered(_) => return Verdict::Delivered,
         Outcome::NotAttempted => return Verdict::Released,
@@ -183,8 +189,10 @@ pub fn decide(outcome: Outcome, attempts: u32, policy: &RetryPolicy, away: Optio
     let delay = policy.backoff.delay(attempts, random);
     let least = match error.kind {
         ErrorKind::Permanent => return Verdict::Dead { error: error.message },
-        ErrorKind::Transport => away,
-        ErrorKind::Throttled { retry_after } => Some(policy.patience(retry_after).max(away.unwrap_or_default())),
+        ErrorKind::Transport => least_wait,
+        ErrorKind::Throttled { retry_after } => {
+            Some(policy.throttle_wait(retry_after).max(least_wait.unwrap_or_default()))
+        }
         ErrorKind::Transient | ErrorKind::Unknown => None,
     };
     if let Some(least) = least {
@@ -204,9 +212,9 @@ pub fn decide(outcome: Outcome, attempts: u32, policy: &RetryPolicy, away: Optio
     }
 }
 
-/// What a row remembers of its life.
+/// The model of a row: what the state machine remembers of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Life {
+pub struct RowModel {
     /// Where it stands.
     pub state: State,
     /// How often it was claimed, less the claims that were released.
@@ -240,7 +248,7 @@ pub struct Refused {
     pub from: State,
 }
 
-impl Life {
+impl RowModel {
     /// A new row; `not_before` delays its first attempt.
     pub fn begin(now: DateTime<Utc>, not_before: Option<DateTime<Utc>>) -> Self {
         Self {
@@ -324,7 +332,7 @@ impl Life {
         Ok(())
     }
 
-    /// Takes the row back from a worker that is held to have vanished, where no time says until when its claim holds. The
+    /// Takes the row back from a worker that is held to have crashed, where no time says until when its claim holds. The
     /// attempt counts: this row may be what killed the worker.
     pub fn recover(&mut self, now: DateTime<Utc>, max_attempts: u32) -> Result<(), Refused> {
         self.allow(self.state == State::Processing)?;

@@ -41,7 +41,7 @@ pub const DEFAULT_NAMESPACE: &str = "default";
 ///     .content_type("application/pdf")
 ///     .dedupe_key("invoice/2026-0042")
 ///     .not_before("2026-12-01T00:00:00Z".parse().expect("a time"));
-/// assert_eq!(message.event_id(), message.id.to_string());
+/// assert_eq!(message.effective_event_id(), message.id.to_string());
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
@@ -55,7 +55,7 @@ pub struct Message {
     /// Where the message goes: a Kafka topic, a NATS subject, a routing key.
     pub topic: String,
     /// Messages of one topic with equal keys are delivered in the order in which they were enqueued.
-    /// Without a key a message waits for nobody.
+    /// Without a key a message waits for no other.
     pub ordering_key: Option<String>,
     /// For routing and filtering by tenant. If a `dedupe_key` is given too, it must begin with `{tenant}/`.
     pub tenant: Option<String>,
@@ -181,7 +181,7 @@ impl Message {
     }
 
     /// What the event is published under, the same at every delivery; consumers deduplicate on it.
-    pub fn event_id(&self) -> Cow<'_, str> {
+    pub fn effective_event_id(&self) -> Cow<'_, str> {
         match &self.event_id {
             Some(id) => Cow::Borrowed(id),
             None => Cow::Owned(self.id.to_string()),

@@ -157,7 +157,7 @@ pub struct StoreOutbox<S> {
 }
 
 impl<S> StoreOutbox<S> {
-    /// An outbox that accepts messages by these options and rings no notifier.
+    /// An outbox that accepts messages by these options and notifies no listener.
     pub fn new(store: S, mut options: OutboxOptions) -> Self {
         // Databases cannot add any duration to the present.
         options.dedupe_window = options.dedupe_window.min(MAX_DURATION);
@@ -218,7 +218,7 @@ impl<S> StoreOutbox<S> {
         Ok(prepared.outcomes(&stored))
     }
 
-    /// Commits the transaction, then rings the notifier. A plain `tx.commit()` is just as safe.
+    /// Commits the transaction, then notifies. A plain `tx.commit()` is just as safe.
     ///
     /// # Errors
     /// Those of the transaction.

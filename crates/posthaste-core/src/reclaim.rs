@@ -1,9 +1,9 @@
-//! How much is risked on rows whose worker vanished.
+//! How much is risked on rows whose worker crashed.
 //!
 //! A message that kills its process is claimed again when its lease runs out, together with every neighbour that was in
 //! flight. Attempts are counted at claim, so the killer ends up dead, but so would its neighbours if they were always
-//! claimed with it. Each time rows come back from a vanished worker fewer of them are claimed together, and on the last
-//! attempt one at a time: whoever dies then dies alone.
+//! claimed with it. Each time rows come back from a crashed worker fewer of them are claimed together, and on the last
+//! attempt one at a time: a message that kills its worker then dies alone.
 
 /// How many expired rows may be claimed together when the most-tried of them has had `attempts` attempts.
 ///

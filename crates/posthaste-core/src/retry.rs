@@ -46,9 +46,9 @@ impl Default for RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// How long a broker may be waited for that asks for patience: what it asks for, within reason. A receiver that sends
+    /// How long to wait for a broker that throttles: as long as it asks for, within reason. A receiver that sends
     /// a point in time instead of a span would park a message, and all that follow it, for decades.
-    pub fn patience(&self, retry_after: Duration) -> Duration {
+    pub fn throttle_wait(&self, retry_after: Duration) -> Duration {
         retry_after.min(self.backoff.longest().max(MAX_RETRY_AFTER))
     }
 
@@ -221,12 +221,12 @@ mod tests {
     #[test]
     fn a_broker_is_given_an_hour_or_as_long_as_the_policy_waits() {
         let mut policy = RetryPolicy::default();
-        assert_eq!(policy.patience(ms(1_500)), ms(1_500));
-        assert_eq!(policy.patience(Duration::MAX), MAX_RETRY_AFTER);
+        assert_eq!(policy.throttle_wait(ms(1_500)), ms(1_500));
+        assert_eq!(policy.throttle_wait(Duration::MAX), MAX_RETRY_AFTER);
         policy.backoff = Backoff::Schedule {
             delays: vec![ms(1), Duration::from_hours(5)],
         };
-        assert_eq!(policy.patience(Duration::MAX), Duration::from_hours(5));
+        assert_eq!(policy.throttle_wait(Duration::MAX), Duration::from_hours(5));
     }
 
     proptest! {

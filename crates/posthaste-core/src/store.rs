@@ -27,7 +27,7 @@ pub use admin::{AdminStore, Filter, Record};
 pub use claim::{Claim, ClaimRequest, ClaimedMessage, RecoverRequest, Recovered, RefusedRow};
 pub use error::{StoreError, StoreErrorKind};
 pub use halving::{Halving, SearchDeadline};
-pub use registry::{FORGOTTEN_AFTER, LeadRequest, Leadership, RelayBeat, RelayRecord, RelayRegistry};
+pub use registry::{FORGOTTEN_AFTER, LeadRequest, Leadership, RelayHeartbeat, RelayRecord, RelayRegistry};
 pub use relay::{OutboxStats, RelayStore, StoreRequirements};
 pub use schema::{Migration, SchemaStore};
 pub use scope::{DeadHead, KeyOrdering, Scope, WorkerId};

@@ -89,7 +89,7 @@ pub enum InvalidMessage {
         /// The message's field.
         field: &'static str,
     },
-    /// Whoever enqueues names events by UUID; tables that count give their rows other ids themselves.
+    /// Producers name events by UUID; tables that count give their rows other ids themselves.
     #[error("id `{id}` is not a UUID; leave it out to have one made")]
     NotUuid {
         /// The id that was given.

@@ -12,8 +12,8 @@ pub trait Listener: Send {
     async fn wait(&mut self);
 }
 
-/// Tells relays that there may be work; to be rung after a commit, never inside a transaction.
+/// Tells relays that there may be work; to be called after a commit, never inside a transaction.
 pub trait Notifier: Send + Sync + 'static {
-    /// Rings. Returns at once; many rings close together may be heard as one.
+    /// Notifies. Returns at once; many notifications close together may be heard as one.
     fn notify(&self);
 }

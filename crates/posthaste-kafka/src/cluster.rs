@@ -69,7 +69,7 @@ impl ConsumerContext for ErrorRecorder {}
 pub(crate) fn explain_to_operator(error: &KafkaError, topic: Option<&str>, connection: &Connection) -> Explanation {
     let explanation = explain_error(error, topic);
     match explanation.cause {
-        Cause::Away => no_answer(connection, error.rdkafka_error_code(), None),
+        Cause::BrokerUnavailable => no_answer(connection, error.rdkafka_error_code(), None),
         _ => explanation,
     }
 }
@@ -79,7 +79,7 @@ fn no_answer(connection: &Connection, code: Option<Code>, reason: Option<&str>) 
     let code = code.map_or_else(String::new, |code| format!(" ({code:?})"));
     let reason = reason.map_or_else(String::new, |reason| format!(": {reason}"));
     Explanation {
-        cause: Cause::Away,
+        cause: Cause::BrokerUnavailable,
         text: format!(
             "Kafka: no broker answers at {brokers}{code}{reason}; start the brokers, or correct kafka.brokers and \
              security.protocol in kafka.properties"
@@ -166,7 +166,10 @@ impl Cluster {
                 Err(error) => error,
             };
             let explanation = explain_error(&error, None);
-            if !matches!(explanation.cause, Cause::Away | Cause::Unavailable) {
+            if !matches!(
+                explanation.cause,
+                Cause::BrokerUnavailable | Cause::PartitionUnavailable
+            ) {
                 return Err(explanation);
             }
             // Serves the callbacks; nothing is fetched.

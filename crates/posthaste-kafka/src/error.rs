@@ -10,9 +10,9 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 #[non_exhaustive]
 pub enum Cause {
     /// Brokers cannot be reached or do not answer.
-    Away,
+    BrokerUnavailable,
     /// The partition has no leader, or too few replicas in sync.
-    Unavailable,
+    PartitionUnavailable,
     /// The brokers do not know who we are.
     Authentication,
     /// They know, and do not let us use the topic or the group.
@@ -27,7 +27,7 @@ pub enum Cause {
     Refused,
     /// The client's own queue is full: wait.
     QueueFull,
-    /// The cluster asks for patience.
+    /// The cluster throttles.
     Throttled,
     /// The client has come to an end and must be made anew.
     Fatal,
@@ -46,8 +46,8 @@ impl Cause {
     /// [`ErrorKind::Transport`], of the topic where it says nothing of others.
     pub fn kind(self) -> ErrorKind {
         match self {
-            Self::Away
-            | Self::Unavailable
+            Self::BrokerUnavailable
+            | Self::PartitionUnavailable
             | Self::Authentication
             | Self::Authorisation
             | Self::ClusterAuthorisation
@@ -122,19 +122,23 @@ const LOGS: &str = "see the brokers' logs";
 fn meaning(code: Code) -> (Cause, &'static str, &'static str) {
     match code {
         Code::BrokerTransportFailure | Code::NetworkException => {
-            (Cause::Away, "the connection to a broker failed", START)
+            (Cause::BrokerUnavailable, "the connection to a broker failed", START)
         }
         Code::AllBrokersDown | Code::BrokerNotAvailable | Code::UnknownBroker | Code::NodeUpdate => {
-            (Cause::Away, "no broker can be reached", START)
+            (Cause::BrokerUnavailable, "no broker can be reached", START)
         }
-        Code::Resolve => (Cause::Away, "a broker's host name cannot be resolved", START),
+        Code::Resolve => (
+            Cause::BrokerUnavailable,
+            "a broker's host name cannot be resolved",
+            START,
+        ),
         Code::MessageTimedOut | Code::TimedOutQueue => (
-            Cause::Away,
+            Cause::BrokerUnavailable,
             "no broker acknowledged the message in time",
             "start the brokers, or raise delivery.timeout.ms in kafka.properties; it is tried again until it works",
         ),
         Code::RequestTimedOut | Code::OperationTimedOut | Code::WaitCache => {
-            (Cause::Away, "no broker answered in time", START)
+            (Cause::BrokerUnavailable, "no broker answered in time", START)
         }
         Code::LeaderNotAvailable
         | Code::NotLeaderForPartition
@@ -146,17 +150,17 @@ fn meaning(code: Code) -> (Cause, &'static str, &'static str) {
         | Code::NotController
         | Code::PreferredLeaderNotAvailable
         | Code::EligibleLeadersNotAvailable
-        | Code::RebootstrapRequired => (Cause::Unavailable, "the cluster is choosing a leader", WAIT),
+        | Code::RebootstrapRequired => (Cause::PartitionUnavailable, "the cluster is choosing a leader", WAIT),
         Code::CoordinatorLoadInProgress
         | Code::CoordinatorNotAvailable
         | Code::NotCoordinator
-        | Code::WaitingForCoordinator => (Cause::Away, "the cluster is choosing a coordinator", WAIT),
+        | Code::WaitingForCoordinator => (Cause::BrokerUnavailable, "the cluster is choosing a coordinator", WAIT),
         Code::NotEnoughReplicas | Code::NotEnoughReplicasAfterAppend | Code::ISRInsufficient => (
-            Cause::Unavailable,
+            Cause::PartitionUnavailable,
             "fewer replicas are in sync than min.insync.replicas asks for",
             REPLICAS,
         ),
-        Code::KafkaStorageError => (Cause::Unavailable, "a broker's disk fails", LOGS),
+        Code::KafkaStorageError => (Cause::PartitionUnavailable, "a broker's disk fails", LOGS),
         Code::Authentication | Code::SaslAuthenticationFailed => (
             Cause::Authentication,
             "the brokers refuse these credentials",
@@ -278,7 +282,7 @@ mod tests {
 
     /// Proves pitfall 26.
     #[test]
-    fn only_what_no_operator_can_mend_is_permanent() {
+    fn only_what_no_operator_can_fix_is_permanent() {
         let permanent = |code| explain(code, None).cause.kind() == ErrorKind::Permanent;
         for code in [
             Code::MessageSizeTooLarge,

@@ -1,5 +1,5 @@
--- Finds delivered rows past their retention, oldest first, and locks them, but for those that somebody else has locked.
--- Their age counts from the best time that the table has.
+-- Finds delivered rows past their retention, oldest first, and locks them, but for those that another transaction has
+-- locked. Their age counts from the best time that the table has.
 --   $1 age in ms  $2 limit
 select "@o.id:text" as id
 from "@outbox" o

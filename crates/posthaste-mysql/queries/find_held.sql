@@ -1,4 +1,4 @@
--- Finds rows that are still held under a token, whoever has locked them.
+-- Finds rows that are still held under a token, locked or not.
 --   $1 ids  $2 token
 select "@o.id:text" as id, "@o.version:int" as version
 from "@outbox" o

@@ -1,5 +1,5 @@
 -- Holds the dedupe keys of new rows, in one order for all producers, so that they cannot deadlock. A key that is taken
--- stays with its holder; whoever asks for it waits until the holder's transaction is over.
+-- stays with its holder; another one that asks for it waits until the holder's transaction is over.
 --   $1 rows  $2 who holds them now  $3 window in ms
 insert into "@dedupe" (namespace, topic, dedupe_key, message_id, held_by, expires_at)
 select j.namespace, j.topic, j.dedupe_key, j.id, $2, timestampadd(microsecond, $3 * 1000, utc_timestamp(6))

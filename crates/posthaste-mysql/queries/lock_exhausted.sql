@@ -1,4 +1,4 @@
--- Locks such rows, unless somebody else has them or they are no longer such.
+-- Locks such rows, unless another transaction has them or they are no longer such.
 --   $1 ids  $2 max attempts
 select "@o.id:text" as id
 from "@outbox" o

@@ -1,4 +1,4 @@
--- Locks rows that are still held under a token, but for those that somebody else has locked.
+-- Locks rows that are still held under a token, but for those that another transaction has locked.
 --   $1 ids  $2 token
 select "@o.id:text" as id, "@o.version:int" as version
 from "@outbox" o

@@ -1,4 +1,4 @@
--- Locks them, unless somebody else has them or they are no longer such, and says which have no attempt left.
+-- Locks them, unless another transaction has them or they are no longer such, and says which have no attempt left.
 --   $1 ids  $2 max attempts  $3 how long, in ms
 select "@o.id:text" as id,
     coalesce("@o.attempts", 0) >= /*put o.max_attempts*/ as exhausted

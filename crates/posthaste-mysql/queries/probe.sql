@@ -1,4 +1,4 @@
--- What vanished workers left behind: the most attempts among rows that may be tried again, and how many may not.
+-- What crashed workers left behind: the most attempts among rows that may be tried again, and how many may not.
 --   $1 namespace  $2 max attempts  $3 whether all topics are served  $4 topics  $5 tenant
 --
 -- Without a derived table: where the server wants full groups, MariaDB takes an aggregate over one only once.

@@ -66,11 +66,11 @@ impl MySqlStore {
     }
 
     async fn find_records(&self, filter: &Filter, after: Option<MessageId>, limit: u32) -> sqlx::Result<Vec<Record>> {
-        let words = self.words(filter.state);
+        let labels = self.labels(filter.state);
         let values = [
             Value::optional(filter.namespace.as_deref()),
-            Value::flag(words.is_none()),
-            Value::List(words.unwrap_or_default()),
+            Value::flag(labels.is_none()),
+            Value::List(labels.unwrap_or_default()),
             Value::optional(filter.topic.as_deref()),
             Value::optional(filter.ordering_key.as_deref()),
             Value::optional(filter.tenant.as_deref()),
@@ -84,24 +84,25 @@ impl MySqlStore {
         rows.iter().map(|row| self.map.record(&ByRole(row))).collect()
     }
 
-    /// The table's words for a state, or for all: rows with other words are none of ours. Nothing if there can be no others.
-    fn words(&self, state: Option<State>) -> Option<Vec<Value>> {
-        if state.is_none() && self.map.is_own() {
+    /// The table's labels for a state, or for all: rows with other labels are none of ours. Nothing if there can be no
+    /// others.
+    fn labels(&self, state: Option<State>) -> Option<Vec<Value>> {
+        if state.is_none() && self.map.is_native() {
             return None;
         }
         let states = State::ALL
             .into_iter()
             .filter(|one| state.is_none_or(|state| state == *one));
-        let words = states.flat_map(|state| match state {
-            State::Pending => self.map.open_words(),
-            state => self.map.word(state.word()).into_iter().collect(),
+        let labels = states.flat_map(|state| match state {
+            State::Pending => self.map.claimable_labels(),
+            state => self.map.label(state.as_str()).into_iter().collect(),
         });
-        let value = |word: &StateLabel| match word {
+        let value = |label: &StateLabel| match label {
             StateLabel::Text(text) => text.as_str().into(),
             StateLabel::Number(number) => (*number).into(),
             StateLabel::Boolean(flag) => Value::flag(*flag),
         };
-        Some(words.map(value).collect())
+        Some(labels.map(value).collect())
     }
 
     async fn change_dead(&self, change: &Statement, filter: &Filter, limit: u32) -> sqlx::Result<Vec<MessageId>> {

@@ -11,8 +11,8 @@ use sqlx::{Connection, MySqlConnection, Row};
 
 use crate::error::{ClaimsLocked, number, of_table};
 use crate::inbox_store::DUPLICATE;
-use crate::look::Look;
 use crate::rows::{ByRole, id, ids, millis};
+use crate::scan_window::ScanWindow;
 use crate::session::Session;
 use crate::statement::Value;
 use crate::statements::Needed;
@@ -105,7 +105,7 @@ impl MySqlStore {
             let limit = reclaim_limit(most_tried, request.max_attempts, request.limit);
             messages = taking.messages(self, tx, limit, true).await?;
         }
-        // What vanished workers left may be held back by its keys; that must not hold up everybody else.
+        // What crashed workers left may be held back by its keys; that must not hold up all others.
         let reclaimed = !messages.is_empty();
         if !reclaimed {
             messages = taking.messages(self, tx, request.limit, false).await?;
@@ -118,7 +118,7 @@ impl MySqlStore {
         })
     }
 
-    /// Locks rows to take: those that vanished workers left, or else pending ones. In order.
+    /// Locks rows to take: those that crashed workers left, or else pending ones. In order.
     pub(crate) async fn take(
         &self,
         conn: &mut MySqlConnection,
@@ -130,27 +130,27 @@ impl MySqlStore {
         let ordered = request.ordering != KeyOrdering::None;
         // Others may be faster with what they find too, unless they have to wait for their turn.
         let mut wanted = if ordered { limit } else { limit.saturating_mul(4) };
-        let mut look = Look::first(request, wanted);
+        let mut window = ScanWindow::first(request, wanted);
         let mut rounds = 0;
         loop {
-            let found = self.find(conn, request, wanted, expired, left_out, &look).await?;
+            let found = self.find(conn, request, wanted, expired, left_out, &window).await?;
             if found.is_empty() {
                 let all_read =
-                    look.is_deep_enough() || self.open_rows(conn, &request.scope, look.read).await? < look.read;
+                    window.is_deep_enough() || self.open_rows(conn, &request.scope, window.read).await? < window.read;
                 if expired {
-                    // Pending rows before what vanished workers left may be more than were looked at. No lane is passed over
+                    // Pending rows before what crashed workers left may be more than were looked at. No lane is passed over
                     // here: its pending rows are what keeps back a later row of it.
                     if all_read {
                         return Ok(Vec::new());
                     }
-                    look.go_further();
+                    window.go_further();
                     continue;
                 }
-                let all_seen = !ordered || self.pass_over(conn, request, &mut look).await?;
+                let all_seen = !ordered || self.pass_over(conn, request, &mut window).await?;
                 if all_read && all_seen {
                     return Ok(Vec::new());
                 }
-                look.go_further();
+                window.go_further();
                 continue;
             }
             let chosen = self.lock(conn, request, &found, limit, expired).await?;
@@ -159,7 +159,7 @@ impl MySqlStore {
                 return Ok(chosen);
             }
             wanted = wanted.saturating_mul(4);
-            look.see_at_least(wanted);
+            window.see_at_least(wanted);
         }
     }
 
@@ -170,7 +170,7 @@ impl MySqlStore {
         limit: u32,
         expired: bool,
         left_out: &[MessageId],
-        look: &Look,
+        window: &ScanWindow,
     ) -> sqlx::Result<Vec<Found>> {
         let (ordered, dead_blocks, except) = match &request.ordering {
             KeyOrdering::None => (false, false, &[][..]),
@@ -181,13 +181,13 @@ impl MySqlStore {
             limit.into(),
             Value::flag(expired),
             Value::flag(ordered),
-            look.see.into(),
+            window.see.into(),
             Value::flag(dead_blocks || !except.is_empty()),
             Value::flag(dead_blocks),
             topics(except),
-            look.read.into(),
-            Value::flag(look.passed_over.is_empty()),
-            look.lanes(),
+            window.read.into(),
+            Value::flag(window.passed_over.is_empty()),
+            window.lanes(),
             Value::ids(left_out, &self.map),
         ]);
         let rows = self.statements.common.find_claimable.fetch_all(conn, &values).await;
@@ -209,25 +209,25 @@ impl MySqlStore {
         &self,
         conn: &mut MySqlConnection,
         request: &ClaimRequest,
-        look: &mut Look,
+        window: &mut ScanWindow,
     ) -> sqlx::Result<bool> {
         let mut values = scope(&request.scope, 0);
         values.extend([
-            look.room().max(1).into(),
-            look.see.into(),
-            look.read.into(),
-            Value::flag(look.passed_over.is_empty()),
-            look.lanes(),
+            window.room().max(1).into(),
+            window.see.into(),
+            window.read.into(),
+            Value::flag(window.passed_over.is_empty()),
+            window.lanes(),
         ]);
         let mut seen = 0;
         for row in self.statements.common.find_lanes.fetch_all(conn, &values).await? {
             seen = row.try_get("seen")?;
             if let Some(key) = row.try_get("ordering_key")? {
-                look.pass_over(row.try_get("topic")?, key);
+                window.pass_over(row.try_get("topic")?, key);
             }
         }
-        // Whoever may see as many rows as are read has seen them all.
-        Ok(seen < look.see || look.see >= look.read)
+        // A scan that may see as many rows as are read has seen them all.
+        Ok(seen < window.see || window.see >= window.read)
     }
 
     async fn open_rows(&self, conn: &mut MySqlConnection, wanted: &Scope, most: i64) -> sqlx::Result<i64> {
@@ -242,7 +242,7 @@ impl MySqlStore {
     }
 
     /// Locks what was found and says which of it to take: in order, within the limits, and nothing that follows a row of
-    /// its lane that somebody else has.
+    /// its lane that another transaction has.
     async fn lock(
         &self,
         conn: &mut MySqlConnection,
@@ -255,7 +255,7 @@ impl MySqlStore {
         let mut ours = HashMap::new();
         let mut rest = found;
         for _ in 0..LOCKS + limit / MAX_IDS {
-            // No more than are wanted: where locks are held while publishing, a row too many would be kept from everybody.
+            // No more than are wanted: where locks are held while publishing, a row too many would be kept from all others.
             let (chunk, later) = rest.split_at(rest.len().min(limit.saturating_sub(ours.len()).min(MAX_IDS)));
             if chunk.is_empty() {
                 break;
@@ -330,7 +330,7 @@ impl MySqlStore {
         Ok(messages)
     }
 
-    /// A death that the table refuses must not keep everybody else from being claimed. The janitor sweeps too, and says why.
+    /// A death that the table refuses must not keep all others from being claimed. The janitor sweeps too, and says why.
     async fn sweep_apart(&self, conn: &mut MySqlConnection, request: &ClaimRequest) -> sqlx::Result<Vec<MessageId>> {
         let mut apart = conn.begin().await?;
         match self.sweep_on(&mut apart, &request.scope, request.max_attempts).await {
@@ -368,7 +368,7 @@ impl MySqlStore {
             let wanted = [Value::ids(&found, &self.map), max_attempts.into()];
             let locked = ids(&attempts.lock_exhausted.fetch_all(conn, &wanted).await?, &self.map)?;
             if !locked.is_empty() {
-                self.give_up(conn, &locked).await?;
+                self.mark_dead(conn, &locked).await?;
             }
             let some_left = locked.len() == found.len() && found.len() == MAX_IDS;
             died.extend(locked);
@@ -379,7 +379,7 @@ impl MySqlStore {
     }
 
     /// Gives up locked rows that have used all their attempts.
-    pub(crate) async fn give_up(&self, conn: &mut MySqlConnection, exhausted: &[MessageId]) -> sqlx::Result<()> {
+    pub(crate) async fn mark_dead(&self, conn: &mut MySqlConnection, exhausted: &[MessageId]) -> sqlx::Result<()> {
         let attempts = self.statements.attempts.needed()?;
         let change = RowChange::exhausted(&self.map);
         let values = [
@@ -387,38 +387,38 @@ impl MySqlStore {
             Value::optional(change.error.as_deref()),
             i64::from(change.attempts).into(),
         ];
-        attempts.give_up.execute(conn, &values).await?;
-        self.bury(conn, exhausted).await
+        attempts.mark_dead.execute(conn, &values).await?;
+        self.insert_dead_letters(conn, exhausted).await
     }
 
     /// Copies rows that died to the dead-letter table, where there is one.
-    pub(crate) async fn bury(&self, conn: &mut MySqlConnection, dead: &[MessageId]) -> sqlx::Result<()> {
+    pub(crate) async fn insert_dead_letters(&self, conn: &mut MySqlConnection, dead: &[MessageId]) -> sqlx::Result<()> {
         if self.statements.dead_letter.is_none() {
             return Ok(());
         }
         for chunk in dead.chunks(MAX_IDS) {
-            match self.bury_some(conn, chunk).await {
+            match self.insert_dead_letter_chunk(conn, chunk).await {
                 Err(error) if number(&error) == Some(DUPLICATE) => {}
-                buried => {
-                    buried?;
+                inserted => {
+                    inserted?;
                     continue;
                 }
             }
             // One that was replayed and died again has its letter already.
             for id in chunk {
-                match self.bury_some(conn, std::slice::from_ref(id)).await {
+                match self.insert_dead_letter_chunk(conn, std::slice::from_ref(id)).await {
                     Err(error) if number(&error) == Some(DUPLICATE) => {}
-                    buried => buried?,
+                    inserted => inserted?,
                 }
             }
         }
         Ok(())
     }
 
-    async fn bury_some(&self, conn: &mut MySqlConnection, dead: &[MessageId]) -> sqlx::Result<()> {
+    async fn insert_dead_letter_chunk(&self, conn: &mut MySqlConnection, dead: &[MessageId]) -> sqlx::Result<()> {
         let dead_letter = self.statements.dead_letter.needed()?;
         let values = [Value::ids(dead, &self.map)];
-        dead_letter.bury.execute(conn, &values).await.map(drop)
+        dead_letter.insert_dead_letter.execute(conn, &values).await.map(drop)
     }
 }
 

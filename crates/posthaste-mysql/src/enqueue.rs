@@ -7,9 +7,9 @@ use posthaste_core::store::ProducerStore;
 use posthaste_core::{EnqueueError, Enqueued, Message, OutboxOptions, StoreError, StoreOutbox};
 use sqlx::{MySql, MySqlConnection, Transaction};
 
-use crate::MySqlStore;
 use crate::error::store_error;
 use crate::executor::{EnqueueExecutor, NewRows};
+use crate::{MySqlEnqueue, MySqlStore};
 
 /// Enqueues messages in the caller's transactions.
 pub type MySqlOutbox = StoreOutbox<MySqlStore>;
@@ -21,8 +21,13 @@ impl<C: EnqueueExecutor + ?Sized> EnqueueOn<C> for MySqlStore {
         messages: &Prepared,
         options: &OutboxOptions,
     ) -> Result<Vec<Enqueued>, EnqueueError> {
-        let rows = NewRows::new(messages, &self.map, options.dedupe_window)?;
-        Ok(conn.insert(self.statements.clone().into(), rows).await?)
+        let steps = MySqlEnqueue::of(&self.map, &self.statements);
+        let rows = NewRows {
+            progress: steps.begin(messages, options.dedupe_window)?,
+            prepared: messages,
+            steps,
+        };
+        Ok(conn.insert(rows).await?)
     }
 }
 

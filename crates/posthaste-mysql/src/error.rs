@@ -18,7 +18,7 @@ impl fmt::Display for ClaimsLocked {
 
 impl std::error::Error for ClaimsLocked {}
 
-/// Somebody has locked the table as a whole, or changes it.
+/// Another transaction has locked the table as a whole, or changes it.
 #[derive(Debug)]
 pub(crate) struct TableLocked;
 
@@ -30,7 +30,7 @@ impl fmt::Display for TableLocked {
 
 impl std::error::Error for TableLocked {}
 
-/// What an error of a statement means that waits for no row: whoever it waited for has the whole table.
+/// What an error of a statement means that waits for no row: what it waited for is a lock on the whole table.
 pub(crate) fn of_table(error: sqlx::Error) -> sqlx::Error {
     if number(&error) == Some(LOCK_WAIT_TIMEOUT) {
         return sqlx::Error::AnyDriverError(Box::new(TableLocked));

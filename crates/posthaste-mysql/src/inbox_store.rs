@@ -36,7 +36,7 @@ impl MySqlInbox {
         if self.store.map.has(Table::Inbox) {
             return Ok(());
         }
-        Err(self.store.map.needs_own_tables("inbox"))
+        Err(self.store.map.needs_native_tables("inbox"))
     }
 
     async fn purge_once(&self, keep: Duration, limit: u32) -> sqlx::Result<u64> {

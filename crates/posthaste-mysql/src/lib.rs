@@ -17,25 +17,26 @@
 //! ```
 //!
 //! The statements are whole files in `queries/`, the schema is in `migrations/`. No scan ever locks: rows are found by a
-//! plain read, locked by their primary key in one order for everybody, and looked at again before they are changed.
+//! plain read, locked by their primary key in one order for all, and looked at again before they are changed.
 
 mod admin_store;
 mod catalogue;
 mod claim;
+mod columns;
 mod dialect;
 mod enqueue;
 mod error;
 mod executor;
 mod inbox_store;
-mod look;
 mod migrate;
-mod plain_insert;
+mod prepare;
 mod recover;
 mod registry;
 mod relay_store;
 mod retry;
 mod row_locks;
 mod rows;
+mod scan_window;
 mod session;
 mod settle;
 mod statement;
@@ -57,6 +58,7 @@ pub use enqueue::MySqlOutbox;
 pub use error::store_error;
 pub use executor::EnqueueExecutor;
 pub use inbox_store::MySqlInbox;
+pub use prepare::MySqlEnqueue;
 pub use retry::MAX_RETRIES;
 use row_locks::HeldClaims;
 use statements::Statements;
@@ -68,9 +70,9 @@ pub const DEFAULT_PREFIX: &str = "posthaste_";
 /// between rows, and a claim could be shown the past.
 const BEGIN: &str = "set transaction isolation level read committed; start transaction";
 
-/// Bounds the wait for a table that somebody has locked as a whole, or changes; by default that is a day or a year. And bounds
-/// how long the server waits for a relay that is frozen or unreachable before it commits: others would pass over the rows that
-/// it has locked without a word, by default for eight hours.
+/// Bounds the wait for a table that another transaction has locked as a whole, or changes; by default that is a day or
+/// a year. And bounds how long the server waits for a relay that is frozen or unreachable before it commits: others
+/// would pass over the rows that it has locked without a word, by default for eight hours.
 const BOUND: &str = "set @posthaste_lock_wait_timeout = @@session.lock_wait_timeout, session lock_wait_timeout = 1,
     @posthaste_wait_timeout = @@session.wait_timeout, session wait_timeout = 10";
 
@@ -124,7 +126,7 @@ impl MySqlStore {
         reason = "Posthaste's own map has every role that its statements need"
     )]
     pub fn with_prefix(pool: MySqlPool, prefix: &str) -> Result<Self, BadIdentifier> {
-        let map = own_map(prefix)?;
+        let map = native_map(prefix)?;
         Ok(Self::with_map(pool, map).expect("Posthaste's own map has every role"))
     }
 
@@ -159,9 +161,9 @@ impl MySqlStore {
         MySqlInbox::new(self.clone(), consumer.into())
     }
 
-    /// Begins a transaction of the application's, in a task of its own: whoever waits may stop at any moment, and half a begin
-    /// would leave its transaction open on a connection that goes back to the pool. One that nobody waits for any more is
-    /// rolled back.
+    /// Begins a transaction of the application's, in a task of its own: the caller may stop waiting at any moment, and
+    /// half a begin would leave its transaction open on a connection that goes back to the pool. One that nobody waits
+    /// for any more is rolled back.
     async fn begin_transaction(&self) -> Result<Transaction<'static, MySql>, StoreError> {
         let pool = self.pool.clone();
         let begun = tokio::spawn(async move { pool.begin_with(BEGIN).await }).await;
@@ -178,7 +180,7 @@ impl MySqlStore {
 
 /// A transaction of the store, in which no table is waited for without end. Unless it is committed its connection is cut, and the server undoes it.
 ///
-/// The driver's own is not used, because it does not know of a transaction before the server has answered: whoever is
+/// The driver's own is not used, because it does not know of a transaction before the server has answered: a call that is
 /// cancelled before that would give the connection back to the pool with the transaction open, and what is written on
 /// it next would not be committed.
 struct Work(Option<PoolConnection<MySql>>);
@@ -223,7 +225,7 @@ impl Drop for Work {
 
 /// The map of Posthaste's own tables on MySQL and MariaDB: times are `DATETIME(6)` in UTC, and as there are no partial
 /// indexes, fresh and waiting rows share one.
-pub fn own_map(prefix: &str) -> Result<TableMap, BadIdentifier> {
+pub fn native_map(prefix: &str) -> Result<TableMap, BadIdentifier> {
     let map = TableMap::with_prefix(prefix)?;
     Ok(map.with_times(Kind::Timestamp).without_split_index())
 }

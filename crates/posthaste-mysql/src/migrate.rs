@@ -85,7 +85,7 @@ impl MySqlStore {
     }
 
     async fn apply_missing(&self, conn: &mut MySqlConnection) -> sqlx::Result<Vec<Migration>> {
-        // Before anything is looked at: whoever comes second finds the first one's work done.
+        // Before anything is looked at: the second one to come finds the first one's work done.
         sqlx::query("do get_lock(concat('posthaste:migrate:', left(sha2(database(), 256), 40)), 60)")
             .execute(&mut *conn)
             .await?;

@@ -1,4 +1,4 @@
-//! Taking back what vanished workers held, where the table says since when a row is held and not until when.
+//! Taking back what crashed workers held, where the table says since when a row is held and not until when.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ impl MySqlStore {
         let mut found = ids(&since.find_stalled.fetch_all(&mut tx, &stalled).await?, &self.map)?;
         found.sort_unstable();
         let mut recovered = Recovered::default();
-        // One that the table refuses to change keeps nobody else.
+        // One that the table refuses to change keeps no others.
         let mut halving = Halving::anywhere(found, SearchDeadline::begin());
         while let Some(group) = halving.next_group() {
             let mut apart = tx.begin().await?;
@@ -81,10 +81,10 @@ impl MySqlStore {
         }
         if !recovered.pending.is_empty() {
             let values = [Value::ids(&recovered.pending, &self.map)];
-            since.take_back.execute(conn, &values).await?;
+            since.release_stalled.execute(conn, &values).await?;
         }
         if !recovered.died.is_empty() {
-            self.give_up(conn, &recovered.died).await?;
+            self.mark_dead(conn, &recovered.died).await?;
         }
         Ok(recovered)
     }

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use posthaste_core::StoreError;
 use posthaste_core::breaker::CircuitState;
 use posthaste_core::store::{
-    FORGOTTEN_AFTER, LeadRequest, Leadership, RelayBeat, RelayRecord, RelayRegistry, WorkerId,
+    FORGOTTEN_AFTER, LeadRequest, Leadership, RelayHeartbeat, RelayRecord, RelayRegistry, WorkerId,
 };
 use sqlx::Row;
 use sqlx::mysql::MySqlRow;
@@ -21,9 +21,9 @@ use crate::statements::Needed;
 
 #[async_trait]
 impl RelayRegistry for MySqlStore {
-    async fn heartbeat(&self, beat: &RelayBeat) -> Result<(), StoreError> {
+    async fn heartbeat(&self, heartbeat: &RelayHeartbeat) -> Result<(), StoreError> {
         self.check_registry()?;
-        retrying!(self.write_beat(beat)).map_err(store_error)
+        retrying!(self.write_heartbeat(heartbeat)).map_err(store_error)
     }
 
     async fn elect_leader(&self, request: &LeadRequest) -> Result<Leadership, StoreError> {
@@ -45,7 +45,7 @@ impl RelayRegistry for MySqlStore {
 impl MySqlStore {
     fn check_registry(&self) -> Result<(), StoreError> {
         if self.statements.registry.is_none() {
-            return Err(self.map.needs_own_tables("the list of relays"));
+            return Err(self.map.needs_native_tables("the list of relays"));
         }
         Ok(())
     }
@@ -57,23 +57,26 @@ impl MySqlStore {
         rows.iter().map(relay).collect()
     }
 
-    async fn write_beat(&self, beat: &RelayBeat) -> sqlx::Result<()> {
+    async fn write_heartbeat(&self, heartbeat: &RelayHeartbeat) -> sqlx::Result<()> {
         let registry = self.statements.registry.needed()?;
-        let worker = beat.worker.as_uuid().to_string();
+        let worker = heartbeat.worker.as_uuid().to_string();
         let mut conn = self.pool.acquire().await?;
-        let reason = beat.circuit_reason.as_ref().map(|reason| reason.replace('\0', " "));
+        let reason = heartbeat
+            .circuit_reason
+            .as_ref()
+            .map(|reason| reason.replace('\0', " "));
         let values = [
             worker.as_str().into(),
-            beat.namespace.as_str().into(),
-            beat.publisher.as_str().into(),
-            beat.host.as_str().into(),
-            beat.pid.into(),
-            beat.version.as_str().into(),
-            beat.circuit.word().into(),
-            millis(beat.circuit_lasted).into(),
+            heartbeat.namespace.as_str().into(),
+            heartbeat.publisher.as_str().into(),
+            heartbeat.host.as_str().into(),
+            heartbeat.pid.into(),
+            heartbeat.version.as_str().into(),
+            heartbeat.circuit.as_str().into(),
+            millis(heartbeat.circuit_lasted).into(),
             Value::Text(reason),
         ];
-        registry.beat.execute(&mut conn, &values).await?;
+        registry.heartbeat.execute(&mut conn, &values).await?;
         let silent = [worker.into(), millis(FORGOTTEN_AFTER).into()];
         registry.forget_relays.execute(&mut conn, &silent).await.map(drop)
     }
@@ -89,7 +92,7 @@ impl MySqlStore {
             return held_by(leader);
         }
         asked.push(millis(request.lease).into());
-        leaders.lead.execute(&mut conn, &asked).await?;
+        leaders.elect_leader.execute(&mut conn, &asked).await?;
         // The row says who was quicker.
         asked.pop();
         match leaders.leader.fetch_all(&mut conn, &asked).await?.first() {
@@ -103,8 +106,8 @@ impl MySqlStore {
         let leaders = self.statements.leaders.needed()?;
         let worker = [worker.as_uuid().to_string().into()];
         let mut conn = self.pool.acquire().await?;
-        leaders.resign.execute(&mut conn, &worker).await?;
-        registry.leave.execute(&mut conn, &worker).await.map(drop)
+        leaders.step_down.execute(&mut conn, &worker).await?;
+        registry.deregister.execute(&mut conn, &worker).await.map(drop)
     }
 }
 
@@ -129,7 +132,7 @@ fn relay(row: &MySqlRow) -> sqlx::Result<RelayRecord> {
         started_at: row.try_get("started_at")?,
         seen_at: row.try_get("seen_at")?,
         silent_seconds: Duration::from_micros(silent.unsigned_abs()).as_secs_f64(),
-        circuit: CircuitState::from_word(&circuit)
+        circuit: CircuitState::parse(&circuit)
             .ok_or_else(|| undecodable("circuit", format!("`{circuit}` is not a state of a circuit")))?,
         circuit_since: row.try_get("circuit_since")?,
         circuit_reason: row.try_get("circuit_reason")?,

@@ -21,7 +21,7 @@ use crate::{BEGIN, MySqlStore};
 #[derive(Debug, Default)]
 pub(crate) struct HeldClaims(Mutex<HashMap<Uuid, Arc<Slot>>>);
 
-/// Waited for by whoever settles, extends or ends the claim; empty once that is done.
+/// Waited for when the claim is settled, extended or ended; empty once that is done.
 type Slot = tokio::sync::Mutex<Option<HeldClaim>>;
 
 struct HeldClaim {
@@ -62,7 +62,7 @@ impl HeldClaims {
         tokio::spawn(async move {
             loop {
                 sleep_until(until.into()).await;
-                // Whoever drops the store frees the rows.
+                // Dropping the store frees the rows.
                 let Some(slot) = watched.upgrade() else { return };
                 let mut held = slot.lock().await;
                 match &*held {
@@ -94,7 +94,7 @@ impl MySqlStore {
         let asked = Instant::now();
         let mut session = Session::open(self.pool.acquire().await?, request.lease).await?;
         if request.ordering != KeyOrdering::None {
-            // Whoever has rows keeps their order alone, for as long as it takes.
+            // A relay that has rows keeps their order alone, for as long as it takes.
             let claims = self.claims_of(&request.scope.namespace);
             if !session.lock(&self.statements, claims, Duration::ZERO).await? {
                 session.close(&self.statements).await?;
@@ -178,7 +178,7 @@ impl MySqlStore {
             }
             conn.execute("rollback to savepoint posthaste_verdicts").await?;
             match part {
-                // It waited too long for somebody else's lock, in another table: the next time it may be free.
+                // It waited too long for another transaction's lock, in another table: the next time it may be free.
                 [one] if lost_against_another(&error).is_some() => settled.lost.push(one.id),
                 [one] => settled.refused.push(RefusedVerdict {
                     id: one.id,

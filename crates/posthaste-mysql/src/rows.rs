@@ -42,6 +42,11 @@ impl SqlRow for ByRole<'_> {
     }
 
     fn number(&self, role: Role) -> sqlx::Result<Option<i64>> {
+        let column = self.0.try_get_raw(role.name())?;
+        if <u64 as Type<MySql>>::compatible(&column.type_info()) {
+            let number: Option<u64> = self.0.try_get(role.name())?;
+            return Ok(number.map(|number| number.try_into().unwrap_or(i64::MAX)));
+        }
         self.0.try_get(role.name())
     }
 

@@ -19,7 +19,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Who is frozen must not hold locks for ever: the server ends a connection that is silent for longer than this.
+    /// Who is frozen must not hold locks forever: the server ends a connection that is silent for longer than this.
     pub(crate) async fn open(connection: PoolConnection<MySql>, silence: Duration) -> sqlx::Result<Self> {
         let mut session = Self {
             connection: Some(connection),
@@ -37,15 +37,15 @@ impl Session {
             .expect("it is there until the session is closed")
     }
 
-    /// Whether the lock was had within `patience`. It is held until the session is closed.
+    /// Whether the lock was had within `timeout`. It is held until the session is closed.
     pub(crate) async fn lock(
         &mut self,
         statements: &Statements,
         name: [Value; 3],
-        patience: Duration,
+        timeout: Duration,
     ) -> sqlx::Result<bool> {
         let mut wanted = name.to_vec();
-        wanted.push(Value::Number(i64::try_from(patience.as_secs()).ok()));
+        wanted.push(Value::Number(i64::try_from(timeout.as_secs()).ok()));
         let row = statements
             .common
             .lock_claims

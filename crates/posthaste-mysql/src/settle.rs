@@ -1,8 +1,8 @@
 //! Verdicts on rows that are held under a lease, and their leases.
 //!
 //! A row that another transaction has locked is waited for a moment only, since the same relay may be renewing the leases.
-//! Those that nobody has locked are written meanwhile, and the others are looked at to tell those that are lost from those
-//! that are busy. If somebody has locked the whole table, all of them are busy.
+//! Those that are not locked are written meanwhile, and the others are looked at to tell those that are lost from those
+//! that are busy. If another transaction has locked the whole table, all of them are busy.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
@@ -12,7 +12,8 @@ use posthaste_core::lifecycle::{LeaseToken, Settlement};
 use posthaste_core::store::{BusyRow, Extended, Settled};
 use posthaste_sql::RowChange;
 use posthaste_sql::row_change::StatusLabel;
-use sqlx::{MySqlConnection, Row};
+use posthaste_sql::table::{Role, SqlRow};
+use sqlx::MySqlConnection;
 use tokio::time::sleep;
 use uuid::Uuid;
 
@@ -20,7 +21,7 @@ use crate::MySqlStore;
 use crate::claim::MAX_IDS;
 use crate::error::{TABLE_LOCK_HOLDER, is_table_locked, of_table};
 use crate::retry::retrying;
-use crate::rows::{id, millis};
+use crate::rows::{ByRole, id, millis};
 use crate::statement::{Statement, Value};
 use crate::statements::Needed;
 
@@ -93,7 +94,7 @@ impl MySqlStore {
             }
             free.extend(locked);
         }
-        // A row that somebody changed since it was claimed is not ours to settle.
+        // A row that was changed since it was claimed is not ours to settle.
         let is_in = |held: &Held, settlement: &Settlement| {
             let version = held.get(&(settlement.id, settlement.token.as_uuid()));
             version.is_some_and(|version| settlement.version.is_none() || *version == settlement.version)
@@ -163,7 +164,7 @@ impl MySqlStore {
         for chunk in ids.chunks(MAX_IDS) {
             let values = [Value::ids(chunk, &self.map), token.to_string().into()];
             for row in statement.fetch_all(conn, &values).await.map_err(of_table)? {
-                held.insert((id(&row, &self.map)?, token), row.try_get("version")?);
+                held.insert((id(&row, &self.map)?, token), ByRole(&row).number(Role::Version)?);
             }
         }
         Ok(held)
@@ -193,12 +194,12 @@ impl MySqlStore {
                 self.statements.common.settle.execute(conn, &values).await?;
             }
             if change.dead_letter {
-                self.bury(conn, &ids).await?;
+                self.insert_dead_letters(conn, &ids).await?;
             }
         }
         Ok(())
     }
 }
 
-/// The server tells only whoever may see all its transactions.
+/// The server tells only users who may see all its transactions.
 const HOLDER: &str = "information_schema.innodb_trx shows the transactions that are open";

@@ -1,9 +1,11 @@
 //! Statements with numbered parameters, which MySQL does not have.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use posthaste_core::MessageId;
+use posthaste_sql::enqueue::{Query as AnyQuery, Value as AnyValue};
 use posthaste_sql::table::{Kind, Role, TableMap};
 use sqlx::mysql::{MySqlArguments, MySqlRow};
 use sqlx::query::Query;
@@ -52,15 +54,27 @@ impl Statement {
 
     /// Puts values in. Safe because the text is a file of this crate, finished with quoted identifiers only.
     fn query(&self, values: &[Value]) -> sqlx::Result<Query<'static, MySql, MySqlArguments>> {
-        let mut sql = String::new();
         let mut arguments = MySqlArguments::default();
+        let sql = self.put(values, &mut arguments)?;
+        Ok(sqlx::query_with(AssertSqlSafe(sql), arguments))
+    }
+
+    /// The same for any driver.
+    pub(crate) fn for_any_driver(&self, values: &[Value]) -> AnyQuery<'static, AnyValue<'static>> {
+        let mut arguments = Vec::new();
+        let sql = self.put(values, &mut arguments).unwrap_or_else(|never| match never {});
+        AnyQuery::new(&sql.into(), arguments)
+    }
+
+    fn put<A: Sink>(&self, values: &[Value], arguments: &mut A) -> Result<String, A::Error> {
+        let mut sql = String::new();
         for part in self.parts.iter() {
             match part {
                 Part::Sql(text) => sql.push_str(text),
-                Part::Parameter(number) => values[number - 1].put(&mut sql, &mut arguments)?,
+                Part::Parameter(number) => values[number - 1].put(&mut sql, arguments)?,
             }
         }
-        Ok(sqlx::query_with(AssertSqlSafe(sql), arguments))
+        Ok(sql)
     }
 
     pub(crate) async fn fetch_all(&self, conn: &mut MySqlConnection, values: &[Value]) -> sqlx::Result<Vec<MySqlRow>> {
@@ -71,12 +85,6 @@ impl Statement {
         conn.fetch_one(self.query(values)?).await
     }
 
-    /// Returns the id that the server gave, if it gives any.
-    pub(crate) async fn insert(&self, conn: &mut MySqlConnection, values: &[Value]) -> sqlx::Result<i64> {
-        let done = conn.execute(self.query(values)?).await?;
-        Ok(i64::try_from(done.last_insert_id()).unwrap_or_default())
-    }
-
     /// Returns how many rows were changed.
     pub(crate) async fn execute(&self, conn: &mut MySqlConnection, values: &[Value]) -> sqlx::Result<u64> {
         Ok(conn.execute(self.query(values)?).await?.rows_affected())
@@ -84,16 +92,16 @@ impl Statement {
 }
 
 impl Value {
-    fn put(&self, sql: &mut String, arguments: &mut MySqlArguments) -> sqlx::Result<()> {
-        let added = match self {
-            Self::Number(number) => arguments.add(*number),
-            Self::Text(text) => arguments.add(text.as_deref()),
-            Self::Bytes(bytes) => arguments.add(bytes.as_slice()),
+    fn put<A: Sink>(&self, sql: &mut String, arguments: &mut A) -> Result<(), A::Error> {
+        match self {
             Self::List(members) => return put_list(members, sql, arguments),
             Self::Row(members) => return put_row(members, sql, arguments),
-        };
+            Self::Number(number) => arguments.number(*number)?,
+            Self::Text(text) => arguments.text(text.as_deref())?,
+            Self::Bytes(bytes) => arguments.bytes(bytes)?,
+        }
         sql.push('?');
-        added.map_err(sqlx::Error::Encode)
+        Ok(())
     }
 
     pub(crate) fn flag(flag: bool) -> Self {
@@ -119,9 +127,53 @@ impl Value {
         }
     }
 
-    /// Ids in the order in which rows are locked, which is the same for everybody.
+    /// Ids in the order in which rows are locked, which is the same for all.
     pub(crate) fn ids(ids: &[MessageId], map: &TableMap) -> Self {
         Self::List(ids.iter().map(|id| Self::id(*id, map)).collect())
+    }
+}
+
+/// What takes the values of a statement, in the order of its question marks.
+trait Sink {
+    type Error;
+
+    fn number(&mut self, number: Option<i64>) -> Result<(), Self::Error>;
+    fn text(&mut self, text: Option<&str>) -> Result<(), Self::Error>;
+    fn bytes(&mut self, bytes: &[u8]) -> Result<(), Self::Error>;
+}
+
+impl Sink for MySqlArguments {
+    type Error = sqlx::Error;
+
+    fn number(&mut self, number: Option<i64>) -> sqlx::Result<()> {
+        self.add(number).map_err(sqlx::Error::Encode)
+    }
+
+    fn text(&mut self, text: Option<&str>) -> sqlx::Result<()> {
+        self.add(text).map_err(sqlx::Error::Encode)
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) -> sqlx::Result<()> {
+        self.add(bytes).map_err(sqlx::Error::Encode)
+    }
+}
+
+impl Sink for Vec<AnyValue<'static>> {
+    type Error = Infallible;
+
+    fn number(&mut self, number: Option<i64>) -> Result<(), Infallible> {
+        self.push(AnyValue::Integer(number));
+        Ok(())
+    }
+
+    fn text(&mut self, text: Option<&str>) -> Result<(), Infallible> {
+        self.push(AnyValue::Text(text.map(|text| text.to_owned().into())));
+        Ok(())
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) -> Result<(), Infallible> {
+        self.push(AnyValue::Bytes(bytes.to_vec().into()));
+        Ok(())
     }
 }
 
@@ -151,7 +203,7 @@ impl From<String> for Value {
 
 /// A list's length is rounded up to a power of two, by repeating its last member, so that few statements are prepared
 /// for the many lengths there are.
-fn put_list(members: &[Value], sql: &mut String, arguments: &mut MySqlArguments) -> sqlx::Result<()> {
+fn put_list<A: Sink>(members: &[Value], sql: &mut String, arguments: &mut A) -> Result<(), A::Error> {
     let Some(last) = members.last() else {
         sql.push_str("null");
         return Ok(());
@@ -166,7 +218,7 @@ fn put_list(members: &[Value], sql: &mut String, arguments: &mut MySqlArguments)
     Ok(())
 }
 
-fn put_row(members: &[Value], sql: &mut String, arguments: &mut MySqlArguments) -> sqlx::Result<()> {
+fn put_row<A: Sink>(members: &[Value], sql: &mut String, arguments: &mut A) -> Result<(), A::Error> {
     for (place, member) in members.iter().enumerate() {
         sql.push_str(if place == 0 { "(" } else { ", " });
         member.put(sql, arguments)?;

@@ -23,16 +23,16 @@ posthaste_sql::statements! {
     /// For tables with leases.
     leases: Leases if |map| map.has(Role::LeaseToken) => { probe, lease, lock_held, find_held, extend }
     /// For tables that count attempts.
-    attempts: Attempts if |map| map.has(Role::Attempts) => { find_exhausted, lock_exhausted, give_up }
+    attempts: Attempts if |map| map.has(Role::Attempts) => { find_exhausted, lock_exhausted, mark_dead }
     /// For tables that only say since when a claim holds.
-    since: Since if |map| map.has(Role::LockedAt) && !map.has(Role::LockedUntil) => { find_stalled, lock_stalled, take_back }
+    since: Since if |map| map.has(Role::LockedAt) && !map.has(Role::LockedUntil) => { find_stalled, lock_stalled, release_stalled }
     /// For those that have a table of what was given up.
-    dead_letter: DeadLetter if |map| map.has(Table::DeadLetter) => { bury, check_dead_letter }
+    dead_letter: DeadLetter if |map| map.has(Table::DeadLetter) => { insert_dead_letter, check_dead_letter }
     /// For producers, where the table's own indexes say what may be there once. Roles may share a column, which is written
     /// once.
     writing: Writing if |map| !map.has(Table::Dedupe), each_column_once => { insert }
-    /// For finding what such an index kept out.
-    plain: Plain if |map| !map.has(Table::Dedupe) => { find_by_dedupe_key, find_by_event_id, find_by_id }
+    /// For finding what such an index kept out, and the ids that the server gives.
+    plain: Plain if |map| !map.has(Table::Dedupe) => { find_by_dedupe_key, find_by_event_id, find_by_id, last_id }
     /// For outboxes that keep their dedupe keys apart.
     dedupe: Dedupe if |map| map.has(Table::Dedupe) => {
         hold_keys, find_holders, take_over_key, enqueue, find_free_keys, purge_dedupe,
@@ -40,9 +40,9 @@ posthaste_sql::statements! {
     /// For outboxes with an inbox beside them.
     inbox: Inbox if |map| map.has(Table::Inbox) => { record_inbox, purge_inbox }
     /// For outboxes that know who serves them.
-    registry: Registry if |map| map.has(Table::Relays) => { beat, forget_relays, leave, relays }
+    registry: Registry if |map| map.has(Table::Relays) => { heartbeat, forget_relays, deregister, relays }
     /// For those that also know who leads.
-    leaders: Leaders if |map| map.has(Table::Leaders) => { leader, lead, resign }
+    leaders: Leaders if |map| map.has(Table::Leaders) => { leader, elect_leader, step_down }
 }
 
 impl Statements {

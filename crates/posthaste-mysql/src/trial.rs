@@ -28,7 +28,7 @@ const UNDO: &str = "rollback to savepoint posthaste_trial";
 /// As long as errors get that are written down.
 const LONG_ERROR: usize = 4_000;
 
-/// What the database refused, in words for whoever reads the error.
+/// What the database refused, in words for the reader of the error.
 struct Refused {
     what: &'static str,
     error: sqlx::Error,
@@ -54,7 +54,7 @@ impl MySqlStore {
         // Whatever came of it, nothing stays.
         let undone = conn.execute("rollback").await;
         match tried {
-            // It is somebody else's turn, which says nothing about the verdicts.
+            // It is another relay's turn, which says nothing about the verdicts.
             Err(refused) if lost_against_another(&refused.error).is_some() => {
                 tracing::debug!(error = %refused.error, "verdicts could not be tried");
             }
@@ -167,7 +167,7 @@ impl MySqlStore {
         Ok(())
     }
 
-    /// Locks rows for the trial that nobody else has.
+    /// Locks rows for the trial that are free.
     async fn begin_trial(&self, conn: &mut MySqlConnection, wanted: &Scope) -> sqlx::Result<Vec<MessageId>> {
         conn.execute(SET_LOCK_TIMEOUTS).await?;
         conn.execute(BEGIN).await?;
@@ -198,5 +198,5 @@ impl MySqlStore {
     }
 }
 
-const REMEDY: &str = "grant what is missing, or mend the constraint, trigger or length that refuses it; nothing was \
+const REMEDY: &str = "grant what is missing, or fix the constraint, trigger or length that refuses it; nothing was \
                       published, and the trial left nothing behind";

@@ -96,7 +96,7 @@ picked as (
         /*if version*/ , "@version" = coalesce("@o.version", 0) + 1 /*end*/
         /*if updated_at*/ , "@updated_at" = /*as updated_at*/ now() /*end*/ /*end*/
     where "@o.id" = any (array(select id from picked)) and $8::bigint is not null
-    returning "@o.order:as", "@o.message",
+    returning "@o.order:as", "@o.seq:int"::bigint as seq, "@o.message",
         "@o.attempts:int"::bigint as attempts, "@o.max_attempts:int"::bigint as max_attempts,
         /*if version*/ coalesce("@o.version", 0)::bigint /*else*/ null::bigint /*end*/ as version, "@o.created_at:time" as created_at
 )

@@ -1,4 +1,4 @@
--- Finds rows that are still held under their token, whoever has locked them.
+-- Finds rows that are still held under their token, locked or not.
 --   $1 ids  $2 tokens  $3 versions
 select "@o.id:text" as id
 from "@outbox" o

@@ -1,4 +1,4 @@
--- Locks rows that are still held under their token, but for those that somebody else has locked.
+-- Locks rows that are still held under their token, but for those that another transaction has locked.
 --   $1 ids  $2 tokens
 select "@o.id:text" as id
 from "@outbox" o

@@ -62,7 +62,7 @@ picked as (
     ) measured
     where ours and (unbroken or ordering_key is null) and (bytes_before = 0 or bytes_before + bytes <= $6)
 )
-select "@o.message",
+select "@o.seq:int"::bigint as seq, "@o.message",
         -- The attempt that is made now is counted when its verdict is written.
         coalesce("@o.attempts:int", 0)::bigint + 1 as attempts, "@o.max_attempts:int"::bigint as max_attempts,
         /*if version*/ coalesce("@o.version", 0)::bigint /*else*/ null::bigint /*end*/ as version, "@o.created_at:time" as created_at,

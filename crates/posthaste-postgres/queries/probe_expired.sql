@@ -1,4 +1,4 @@
--- What vanished workers left behind: the most attempts among rows that may be tried again, and how many may not.
+-- What crashed workers left behind: the most attempts among rows that may be tried again, and how many may not.
 select
     max("@o.attempts") filter (where "@o.attempts" < /*put o.max_attempts*/)::bigint as most_tried,
     count(*) filter (where "@o.attempts" >= /*put o.max_attempts*/) as exhausted

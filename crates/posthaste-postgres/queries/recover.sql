@@ -1,4 +1,4 @@
--- Takes rows back from workers that are held to have vanished, where the table only says since when a row is held. The
+-- Takes rows back from workers that are held to have crashed, where the table only says since when a row is held. The
 -- attempt counts: this row may be what killed its worker.
 --   $1 namespace  $2 max attempts  $3 topics  $4 tenant  $5 the error of a row that has none  $6 stalled after, in ms
 --   $7 only these rows, if any are given  $8 added to attempts of a row that dies
@@ -29,7 +29,7 @@ with stalled as materialized (
     returning o.*
 )
 /*if dead_letter*/
-, buried as (
+, dead_lettered as (
     insert into "@dead_letter" ("@dead_letter/*")
     select "@d.dead_letter:values" from recovered d where "@d.status" = '@dead'
     on conflict do nothing

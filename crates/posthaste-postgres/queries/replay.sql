@@ -10,7 +10,7 @@ with chosen as materialized (
         and ($5::text[] is null or "@o.id" = any ($5::text[]::/*type id*/ uuid /*end*/[]))
     order by "@o.order"
     limit $6
-    -- Waiting: past a row that somebody has, later ones of its key would come before it.
+    -- Waiting: past a row that is locked, later ones of its key would come before it.
     for update
 )
 update "@outbox" o

@@ -36,7 +36,7 @@ with settled as (
     returning /*if dead_letter*/ o.*, s.dead_letter as posthaste_dead_letter /*else*/ "@o.id:text" as id /*end*/
 )
 /*if dead_letter*/
-, buried as (
+, dead_lettered as (
     insert into "@dead_letter" ("@dead_letter/*")
     select "@d.dead_letter:values" from settled d where d.posthaste_dead_letter
     on conflict do nothing -- one that was replayed and died again has its letter already

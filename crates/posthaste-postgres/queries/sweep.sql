@@ -15,7 +15,7 @@ with exhausted as materialized (
         and ($3::text[] is null or "@topic" = any ($3))
         and ($4::text is null or "@tenant" = $4)
     union all
-    -- Given back by a second worker after the first one vanished: fresh, but tried.
+    -- Given back by a second worker after the first one crashed: fresh, but tried.
     select "@id"
     from "@outbox"
     where "@namespace" = $1 and "@status" = '@pending' and "@next_attempt_at" <= "@created_at" and "@attempts" > 0
@@ -57,7 +57,7 @@ swept as (
     returning /*if dead_letter*/ o.* /*else*/ "@o.id:text" as id /*end*/
 )
 /*if dead_letter*/
-, buried as (
+, dead_lettered as (
     insert into "@dead_letter" ("@dead_letter/*") select "@d.dead_letter:values" from swept d
     on conflict do nothing
 )

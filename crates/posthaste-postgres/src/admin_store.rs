@@ -25,7 +25,7 @@ impl AdminStore for PostgresStore {
             .list
             .query()
             .bind(&filter.namespace)
-            .bind(self.words(filter.state))
+            .bind(self.labels(filter.state))
             .bind(&filter.topic)
             .bind(&filter.ordering_key)
             .bind(&filter.tenant)
@@ -94,18 +94,19 @@ impl PostgresStore {
         (!filter.ids.is_empty()).then(texts)
     }
 
-    /// The table's words for a state, or for all: rows with other words are none of ours. Nothing if there can be no others.
-    fn words(&self, state: Option<State>) -> Option<Vec<String>> {
-        if state.is_none() && self.map.is_own() {
+    /// The table's labels for a state, or for all: rows with other labels are none of ours. Nothing if there can be no
+    /// others.
+    fn labels(&self, state: Option<State>) -> Option<Vec<String>> {
+        if state.is_none() && self.map.is_native() {
             return None;
         }
         let states = State::ALL
             .into_iter()
             .filter(|one| state.is_none_or(|state| state == *one));
-        let words = states.flat_map(|state| match state {
-            State::Pending => self.map.open_words(),
-            _ => self.map.word(state.word()).into_iter().collect(),
+        let labels = states.flat_map(|state| match state {
+            State::Pending => self.map.claimable_labels(),
+            _ => self.map.label(state.as_str()).into_iter().collect(),
         });
-        Some(words.map(ToString::to_string).collect())
+        Some(labels.map(ToString::to_string).collect())
     }
 }

@@ -19,26 +19,28 @@ use crate::taking::{Taking, is_refusal};
 /// How long a claim waits for its turn.
 const CLAIM_LOCK_TIMEOUT: &str = "5s";
 
-/// How a claim begins. A relay that is frozen in the middle of a claim must not hold the claim lock for ever, nor may the
+/// How a claim begins. A relay that is frozen in the middle of a claim must not hold the claim lock forever, nor may the
 /// others wait for it without a word. The sets of blocked keys need room, or they are searched row by row; and
 /// just-in-time compilation, chosen for the statement's unlucky estimates, would cost more than the claim. What the server
 /// takes for an isolation level is not asked.
 const BEGIN_CLAIM: &str = "begin isolation level read committed; set local idle_in_transaction_session_timeout = '5s';
     set local work_mem = '64MB'; set local jit = off";
 
-/// For Posthaste's own tables, whose claim is dear to plan: once, for any arguments.
-const PLAN_ONCE: &str = "set local plan_cache_mode = force_generic_plan";
+/// For Posthaste's own tables, whose claim is dear to plan: once, for any arguments. A relay often plans it when the table is
+/// empty, and a plan for an empty table reads all of it, once for each lane, when rows come to wait there. Every part of the
+/// claim has an index.
+const PLAN_ONCE: &str = "set local plan_cache_mode = force_generic_plan; set local enable_seqscan = off";
 
-/// How many pending rows an ordered claim looks at first, unless it was told.
-const FIRST_LOOK: u32 = 1_000;
+/// Pending rows in the first window of an ordered claim, without a scan limit.
+const FIRST_WINDOW: u32 = 1_000;
 
 /// How many lanes are gone through one by one.
 const MAX_LANES: u32 = 2_000;
 
-/// How many of them while there is a backlog and looks are to be cheap.
+/// How many of them while there is a backlog and scans are to be cheap.
 const FEW_LANES: u32 = 200;
 
-/// What the probe found: work of vanished workers.
+/// What the probe found: work of crashed workers.
 #[derive(Default)]
 struct Expired {
     most_tried: Option<u32>,
@@ -56,12 +58,12 @@ impl PostgresStore {
 
     async fn claim_once(&self, request: &ClaimRequest, taking: Taking<'_>) -> sqlx::Result<Claim> {
         // The claim lock has the statement that takes it say how long the table itself is waited for.
-        let patience = if self.is_ordered(request) {
+        let lock_timeout = if self.is_ordered(request) {
             CLAIM_LOCK_TIMEOUT
         } else {
             LOCK_TIMEOUT
         };
-        let mut begin = format!("{BEGIN_CLAIM}; set local lock_timeout = '{patience}'");
+        let mut begin = format!("{BEGIN_CLAIM}; set local lock_timeout = '{lock_timeout}'");
         if self.statements.split.is_some() {
             begin = format!("{begin}; {PLAN_ONCE}");
         }
@@ -101,7 +103,7 @@ impl PostgresStore {
             let limit = reclaim_limit(most_tried, request.max_attempts, request.limit);
             messages = self.reclaim(conn, &mut taking, request, limit).await?;
         }
-        // What vanished workers left may be held back by its keys; that must not hold up everybody else.
+        // What crashed workers left may be held back by its keys; that must not hold up all others.
         let reclaimed = !messages.is_empty();
         if !reclaimed {
             messages = self.claim_pending(conn, &mut taking, request).await?;
@@ -177,7 +179,7 @@ impl PostgresStore {
         claimed_by_sequence(rows, &self.map)
     }
 
-    /// Looks further as long as lanes that are held back leave something to be wanted. What a look has claimed is in
+    /// Scans further as long as lanes that are held back leave something to be wanted. What a scan has claimed is in
     /// flight for the next one, so that the order within a key stays.
     async fn claim_lanes(
         &self,
@@ -190,10 +192,10 @@ impl PostgresStore {
         let any_blocks = dead_blocks || !except.is_empty();
         let mut taken: Vec<PgRow> = Vec::new();
         let (mut wanted, mut bytes) = (request.limit, 0_i64);
-        for look in looks(request) {
-            let most = match look {
-                LaneLook::Rows(most) | LaneLook::Lanes(most) => i64::from(most),
-                LaneLook::Everything => i64::MAX,
+        for scan in scans(request) {
+            let most = match scan {
+                LaneScan::Rows(most) | LaneScan::Lanes(most) => i64::from(most),
+                LaneScan::Everything => i64::MAX,
             };
             let claim = |statement: &Statement, left_out: Vec<String>| {
                 self.split_query(statement, request, wanted)
@@ -201,9 +203,9 @@ impl PostgresStore {
                     .bind(except)
                     .bind(any_blocks)
                     .bind(most)
-                    .bind(matches!(look, LaneLook::Lanes(_)))
+                    .bind(matches!(scan, LaneScan::Lanes(_)))
                     .bind(bytes)
-                    .bind(look == LaneLook::Everything)
+                    .bind(scan == LaneScan::Everything)
                     .bind(left_out)
             };
             let mut rows = taking.rows(self, conn, &split.claim_per_key, claim).await?;
@@ -223,7 +225,7 @@ impl PostgresStore {
         Ok(taken)
     }
 
-    /// Takes rows in the table's order: those of vanished workers, or else pending ones.
+    /// Takes rows in the table's order: those of crashed workers, or else pending ones.
     async fn take(
         &self,
         conn: &mut PgConnection,
@@ -257,15 +259,15 @@ impl PostgresStore {
             let rows = taking.rows(self, conn, &any.claim_unordered, claim).await?;
             return claimed(&rows, &self.map);
         };
-        let mut look = Look::first(request);
+        let mut window = ScanWindow::first(request);
         loop {
             let claim = |statement: &Statement, left_out: Vec<String>| {
-                let query = look.bind(leased(statement), &request.ordering).bind(left_out);
+                let query = window.bind(leased(statement), &request.ordering).bind(left_out);
                 by_worker(query, worker.clone())
             };
             let rows = taking.rows(self, conn, claim_in_order, claim).await?;
-            let rows = found(rows, &mut look)?;
-            if !rows.is_empty() || look.saw_everything() {
+            let rows = found(rows, &mut window)?;
+            if !rows.is_empty() || window.saw_everything() {
                 return claimed(&rows, &self.map);
             }
         }
@@ -285,7 +287,7 @@ impl PostgresStore {
             .bind(millis(request.lease))
     }
 
-    /// A death that the table refuses must not keep everybody else from being claimed. The janitor sweeps too, and says why.
+    /// A death that the table refuses must not keep all others from being claimed. The janitor sweeps too, and says why.
     async fn sweep_apart(&self, conn: &mut PgConnection, request: &ClaimRequest) -> sqlx::Result<Vec<MessageId>> {
         let mut apart = conn.begin().await?;
         match self.sweep_on(&mut apart, &request.scope, request.max_attempts).await {
@@ -333,7 +335,7 @@ impl PostgresStore {
     ) -> Query<'q, Postgres, PgArguments> {
         let namespace = &request.scope.namespace;
         match self.map.table(Table::Outbox) {
-            Some(table) if !self.map.is_own() => {
+            Some(table) if !self.map.is_native() => {
                 // Relays of a table without namespaces share all of it, whatever they are called.
                 let namespace = if self.map.has(Role::Namespace) { namespace } else { "" };
                 statement.query().bind(namespace).bind(table.quoted('"'))
@@ -343,9 +345,9 @@ impl PostgresStore {
     }
 }
 
-/// What one look of an ordered claim in Posthaste's own tables sees at most.
+/// What one scan of an ordered claim in Posthaste's own tables sees at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum LaneLook {
+enum LaneScan {
     /// The first fresh rows in sequence, and the first due ones.
     Rows(u32),
     /// Lanes, one after the other.
@@ -356,29 +358,29 @@ enum LaneLook {
 
 /// First what is mostly enough, where most lanes are free. A deep backlog of rows that cannot be claimed mostly has few
 /// lanes, of which each is asked for its first row; where it has many, so many must be held back that the rows themselves
-/// are gone through, as far as the claim was told.
-fn looks(request: &ClaimRequest) -> impl Iterator<Item = LaneLook> + use<> {
+/// are gone through, as far as the scan limit allows.
+fn scans(request: &ClaimRequest) -> impl Iterator<Item = LaneScan> + use<> {
     let near = request.limit.saturating_mul(2).max(1);
-    let told = request.look_ahead.map(|told| told.max(1));
-    let first = told.map_or(near, |told| near.min(told));
-    let further = match told {
-        Some(told) if told > first => vec![LaneLook::Lanes(FEW_LANES), LaneLook::Rows(told)],
+    let limit = request.scan_limit.map(|limit| limit.max(1));
+    let first = limit.map_or(near, |limit| near.min(limit));
+    let further = match limit {
+        Some(limit) if limit > first => vec![LaneScan::Lanes(FEW_LANES), LaneScan::Rows(limit)],
         Some(_) => Vec::new(),
-        None => vec![LaneLook::Lanes(MAX_LANES), LaneLook::Everything],
+        None => vec![LaneScan::Lanes(MAX_LANES), LaneScan::Everything],
     };
-    std::iter::once(LaneLook::Rows(first)).chain(further)
+    std::iter::once(LaneScan::Rows(first)).chain(further)
 }
 
-/// How far an ordered claim looks. All earlier rows of the keys it sees are among what it sees, so a part is enough; if
+/// How far an ordered claim scans. All earlier rows of the keys it sees are among what it sees, so a part is enough; if
 /// nothing in it is free, the next part is larger.
-pub(crate) struct Look {
+pub(crate) struct ScanWindow {
     most: i64,
     seen: i64,
 }
 
-impl Look {
+impl ScanWindow {
     pub(crate) fn first(request: &ClaimRequest) -> Self {
-        let most = request.look_ahead.unwrap_or(FIRST_LOOK).max(request.limit);
+        let most = request.scan_limit.unwrap_or(FIRST_WINDOW).max(request.limit);
         Self {
             most: i64::from(most).max(1),
             seen: 0,
@@ -395,7 +397,7 @@ impl Look {
         query.bind(self.most).bind(any_blocks).bind(dead_blocks).bind(except)
     }
 
-    /// Whether there is nothing beyond; otherwise the next look goes further.
+    /// Whether there is nothing beyond; otherwise the next window is larger.
     pub(crate) fn saw_everything(&mut self) -> bool {
         if self.seen < self.most {
             return true;
@@ -406,9 +408,9 @@ impl Look {
 }
 
 /// The rows that were taken, and how many there were to be looked at.
-pub(crate) fn found(mut rows: Vec<PgRow>, look: &mut Look) -> sqlx::Result<Vec<PgRow>> {
+pub(crate) fn found(mut rows: Vec<PgRow>, window: &mut ScanWindow) -> sqlx::Result<Vec<PgRow>> {
     if let Some(row) = rows.first() {
-        look.seen = row.try_get("looked_at")?;
+        window.seen = row.try_get("looked_at")?;
     }
     rows.retain(is_row);
     Ok(rows)
@@ -462,25 +464,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_claim_that_was_told_how_far_to_look_looks_no_further() {
-        let request = |look_ahead| ClaimRequest {
+    fn a_claim_scans_no_further_than_its_limit() {
+        let request = |scan_limit| ClaimRequest {
             worker: WorkerId::new(),
             token: LeaseToken::new(),
             limit: 100,
             max_bytes: 1,
-            look_ahead,
+            scan_limit,
             lease: Duration::from_secs(1),
             max_attempts: 1,
             ordering: KeyOrdering::None,
             scope: Scope::default(),
             left_out: Vec::new(),
         };
-        let told = |look_ahead| looks(&request(Some(look_ahead))).collect::<Vec<_>>();
-        let expected = [LaneLook::Rows(200), LaneLook::Lanes(FEW_LANES), LaneLook::Rows(4_000)];
-        assert_eq!(told(4_000), expected);
-        assert_eq!(told(50), [LaneLook::Rows(50)]);
-        let free: Vec<_> = looks(&request(None)).collect();
-        let expected = [LaneLook::Rows(200), LaneLook::Lanes(MAX_LANES), LaneLook::Everything];
+        let limited = |scan_limit| scans(&request(Some(scan_limit))).collect::<Vec<_>>();
+        let expected = [LaneScan::Rows(200), LaneScan::Lanes(FEW_LANES), LaneScan::Rows(4_000)];
+        assert_eq!(limited(4_000), expected);
+        assert_eq!(limited(50), [LaneScan::Rows(50)]);
+        let free: Vec<_> = scans(&request(None)).collect();
+        let expected = [LaneScan::Rows(200), LaneScan::Lanes(MAX_LANES), LaneScan::Everything];
         assert_eq!(free, expected);
     }
 }

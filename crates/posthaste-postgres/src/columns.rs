@@ -11,7 +11,7 @@ use posthaste_sql::table::{Kind, Role};
 use crate::rows::{bytes_of_uuid, id_text, millis};
 
 /// For Posthaste's own tables (`enqueue.sql`): columns of known types.
-pub(crate) fn own<'a>(rows: &'a [NewRow], dedupe_window: Duration) -> Vec<Argument<'a>> {
+pub(crate) fn native<'a>(rows: &'a [NewRow], dedupe_window: Duration) -> Vec<Argument<'a>> {
     let text = |value: fn(&'a NewRow) -> Option<&'a str>| texts(rows, |row| value(row).map(Cow::Borrowed));
     vec![
         texts(rows, |row| Some(row.message.id.to_string().into())),

@@ -56,9 +56,9 @@ impl ProducerStore for PostgresStore {
         let mut tx = pooling::begin(&self.pool, BEGIN).await.map_err(store_error)?;
         let outcomes = self.outbox(options.clone()).enqueue_all(&mut tx, messages).await?;
         tx.commit().await.map_err(store_error)?;
-        // Whoever has no transaction of its own has no notifier either. If this fails the relay finds out by polling.
-        let ring = self.statements.common.ring.query().bind(self.channel());
-        drop(self.execute_alone(ring).await);
+        // A caller without a transaction of its own has no notifier either. If this fails the relay finds out by polling.
+        let notify = self.statements.common.notify.query().bind(self.channel());
+        drop(self.execute_alone(notify).await);
         Ok(outcomes)
     }
 }

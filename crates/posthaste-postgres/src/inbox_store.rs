@@ -26,7 +26,7 @@ impl PostgresInbox {
 
     fn statements(&self) -> Result<&Statements, StoreError> {
         let inbox = self.store.statements.inbox.as_ref();
-        inbox.ok_or_else(|| self.store.map.needs_own_tables("inbox"))
+        inbox.ok_or_else(|| self.store.map.needs_native_tables("inbox"))
     }
 }
 

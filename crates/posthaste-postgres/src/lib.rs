@@ -59,7 +59,7 @@ pub use enqueue::PostgresOutbox;
 pub use error::store_error;
 pub use executor::EnqueueExecutor;
 pub use inbox_store::PostgresInbox;
-pub use log::{LogOptions, PostgresHandled, PostgresLogOutbox, PostgresLogStore};
+pub use log::{LogLayoutOptions, PostgresHandled, PostgresLogOutbox, PostgresLogStore};
 pub use notifier::PostgresNotifier;
 pub use pooling::Pooling;
 use pooling::Sessions;
@@ -186,10 +186,10 @@ impl PostgresStore {
         PostgresNotifier::start(self.clone())
     }
 
-    /// The `LISTEN` channel of this outbox: that of its schema, which the SQL function `ring()` notifies too, or of a table
-    /// that somebody already has.
+    /// The `LISTEN` channel of this outbox: that of its schema, which the SQL function `ring()` notifies too, or of an
+    /// existing table.
     pub fn channel(&self) -> String {
-        if let (false, Some(table)) = (self.map.is_own(), self.map.table(Table::Outbox)) {
+        if let (false, Some(table)) = (self.map.is_native(), self.map.table(Table::Outbox)) {
             let channel = format!("posthaste:{table}");
             // PostgreSQL cuts longer names off where it listens, and refuses them where it notifies.
             let short = || {

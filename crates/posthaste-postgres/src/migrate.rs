@@ -14,7 +14,7 @@ use crate::PostgresStore;
 use crate::dialect::PostgresDialect;
 use crate::error::store_error;
 
-/// Whoever comes after a change of a table that waits for its turn waits too: producers must get through in between.
+/// What comes after a change of a table that waits for its turn waits too: producers must get through in between.
 const BEGIN_TO_MIGRATE: &str = "begin isolation level read committed; set local lock_timeout = '2s'";
 const PAUSE: Duration = Duration::from_secs(1);
 const MIGRATION_LOCK_TIMEOUT: Duration = Duration::from_mins(1);
@@ -30,13 +30,13 @@ const MIGRATIONS: [File; 5] = [
 #[async_trait]
 impl SchemaStore for PostgresStore {
     fn migrations(&self) -> Vec<Migration> {
-        // Tables that somebody already has are their owner's.
-        let files: &[File] = if self.map.is_own() { &MIGRATIONS } else { &[] };
+        // Existing tables are their owner's.
+        let files: &[File] = if self.map.is_native() { &MIGRATIONS } else { &[] };
         migrate::steps(files, |sql| self.finish(sql))
     }
 
     async fn applied(&self) -> Result<Vec<i64>, StoreError> {
-        if !self.map.is_own() {
+        if !self.map.is_native() {
             return Ok(Vec::new());
         }
         let mut tx = self.pool.begin().await.map_err(store_error)?;
@@ -44,7 +44,7 @@ impl SchemaStore for PostgresStore {
     }
 
     async fn migrate(&self) -> Result<Vec<Migration>, StoreError> {
-        if !self.map.is_own() {
+        if !self.map.is_native() {
             return Ok(Vec::new());
         }
         let started = Instant::now();
@@ -54,7 +54,7 @@ impl SchemaStore for PostgresStore {
                     if error.kind == StoreErrorKind::Contention && started.elapsed() < MIGRATION_LOCK_TIMEOUT =>
                 {
                     let holder = self.find_table_lock().await;
-                    tracing::warn!(%error, holder, "somebody uses the outbox; trying again until they are through");
+                    tracing::warn!(%error, holder, "another transaction uses the outbox; trying again until it has ended");
                     sleep(PAUSE).await;
                 }
                 Err(error) if error.kind == StoreErrorKind::Contention => {
@@ -98,7 +98,7 @@ impl PostgresStore {
 
     async fn migrate_in_transaction(&self) -> sqlx::Result<Vec<Migration>> {
         let mut tx = self.pool.begin_with(BEGIN_TO_MIGRATE).await?;
-        // Before anything is looked at: whoever comes second finds the first one's work done.
+        // Before anything is looked at: the second one to come finds the first one's work done.
         sqlx::query("select pg_advisory_xact_lock(hashtextextended('posthaste:migrate', 0))")
             .persistent(false)
             .execute(&mut *tx)

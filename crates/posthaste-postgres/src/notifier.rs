@@ -17,19 +17,19 @@ const COALESCE: Duration = Duration::from_millis(5);
 /// How long a listener that cannot connect waits before it tries again.
 const RECONNECT: Duration = Duration::from_secs(1);
 
-/// Wakes every relay that listens to an outbox, in whatever process. Many rings become one `NOTIFY`, sent on a
+/// Wakes every relay that listens to an outbox, in whatever process. Many notifications become one `NOTIFY`, sent on a
 /// connection of its own: inside the producers' transactions it would serialise their commits.
 #[derive(Clone, Debug)]
 pub struct PostgresNotifier(mpsc::Sender<()>);
 
 impl PostgresNotifier {
     pub(crate) fn start(store: PostgresStore) -> Self {
-        // One place: a ring that finds it taken is already on its way.
-        let (rings, mut rung) = mpsc::channel(1);
+        // One place: a notification that finds it taken is already on its way.
+        let (notifications, mut notified) = mpsc::channel(1);
         tokio::spawn(async move {
             let channel = store.channel();
-            while rung.recv().await.is_some() {
-                let query = store.statements.common.ring.query().bind(&channel);
+            while notified.recv().await.is_some() {
+                let query = store.statements.common.notify.query().bind(&channel);
                 let sent = store.execute_alone(query).await;
                 if let Err(error) = sent {
                     tracing::debug!(%error, "a wake-up was lost; relays will find the work at their next poll");
@@ -37,13 +37,13 @@ impl PostgresNotifier {
                 sleep(COALESCE).await;
             }
         });
-        Self(rings)
+        Self(notifications)
     }
 }
 
 impl Notifier for PostgresNotifier {
     fn notify(&self) {
-        // Full means that a ring is pending, closed that nobody is left to hear it; both are fine.
+        // Full means that a notification is pending, closed that no listener is left; both are fine.
         let _ = self.0.try_send(());
     }
 }
@@ -84,7 +84,7 @@ impl Listener for ChannelListener {
     async fn wait(&mut self) {
         let Some(listener) = &mut self.connection else {
             match self.connect().await {
-                // What came while nobody listened is found by the poll that this wake-up causes.
+                // What came while there was no listener is found by the poll that this wake-up causes.
                 Ok(listener) => self.connection = Some(listener),
                 Err(error) => {
                     tracing::debug!(%error, "cannot listen for wake-ups; polling goes on");

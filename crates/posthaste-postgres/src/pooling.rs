@@ -1,6 +1,6 @@
 //! Poolers that give every transaction another server session, such as `PgBouncer` in transaction mode.
 //!
-//! Behind one, what a session remembers is not there for the next transaction, or is somebody else's: a named prepared
+//! Behind one, what a session remembers is not there for the next transaction, or is another client's: a named prepared
 //! statement, a `LISTEN`, an advisory lock of the session. sqlx names its statements, and sends one in two steps between
 //! which such a pooler may change the session. So unless every connection is known to be a session of its own, statements
 //! are unnamed; and each runs within a transaction, which also says for how long locks are waited for and is read committed
@@ -38,7 +38,7 @@ pub enum Pooling {
 /// How often the marker is looked for. With a pooler that takes its sessions in turn, two of them could hide it once.
 const ROUNDS: usize = 3;
 
-/// Two connections and a few questions. Whoever waits for them has others to answer to.
+/// Two connections and a few questions. The caller must not wait for them for long.
 const DETECTION_TIMEOUT: Duration = Duration::from_secs(3);
 
 const UNKNOWN: u8 = 0;
@@ -104,7 +104,7 @@ impl Sessions {
         }
     }
 
-    /// Begins to find out without waiting for it: whoever has a transaction open must not wait for other connections.
+    /// Begins to find out without waiting for it: a caller with an open transaction must not wait for other connections.
     pub(crate) fn detect_in_background(&self, pool: &PgPool) {
         if self.0.known.load(Ordering::Relaxed) == UNKNOWN && !self.0.detection.initialized() {
             let (sessions, pool) = (self.clone(), pool.clone());
@@ -114,7 +114,7 @@ impl Sessions {
 }
 
 /// Begins a transaction, in a task of its own: a `begin` that is given up half way would leave its transaction open on a
-/// connection that goes back to the pool, and what is written there next would not be committed. One that nobody waits for
+/// connection that goes back to the pool, and what is written there next would not be committed. One that is not waited for
 /// any more is rolled back.
 pub(crate) async fn begin(
     pool: &PgPool,
@@ -177,7 +177,7 @@ impl PostgresStore {
         Ok(done.rows_affected())
     }
 
-    /// For a statement that reads no table: it waits for nobody, so where every connection is a session it goes by itself.
+    /// For a statement that reads no table: it waits for no lock, so where every connection is a session it goes by itself.
     pub(crate) async fn execute_alone(&self, query: Query<'_, Postgres, PgArguments>) -> sqlx::Result<()> {
         if self.sessions.detect(&self.pool).await == Pooling::Session {
             return self.named(query).execute(&self.pool).await.map(drop);

@@ -1,4 +1,4 @@
-//! The statements that enqueue, for whoever has the transaction.
+//! The statements that enqueue, for the owner of the transaction.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -7,10 +7,9 @@ use std::time::Duration;
 use posthaste_core::enqueue::{NewRow, Prepared};
 use posthaste_core::outbox::EnqueueOn;
 use posthaste_core::retry::MAX_DURATION;
-use posthaste_core::store::StoreErrorKind;
 use posthaste_core::{EnqueueError, Enqueued, IntoMessage, MessageId, OutboxOptions, StoreError, StoreOutbox};
 use posthaste_sql::TableMap;
-use posthaste_sql::enqueue::{AnswerRow, Query};
+use posthaste_sql::enqueue::{AnswerRow, Argument, EnqueueSteps, Query, outcomes};
 use posthaste_sql::table::{BadIdentifier, Property, Role, Strategy};
 
 use crate::executor::EnqueueExecutor;
@@ -87,7 +86,7 @@ pub struct PostgresEnqueue {
 #[derive(Clone, Debug)]
 enum EnqueueStatements {
     /// Posthaste's own tables: one statement, which knows dedupe keys too.
-    Own { enqueue: Arc<str> },
+    Native { enqueue: Arc<str> },
     /// A table whose own indexes say what may be there once.
     Mapped { insert: Arc<str>, find_enqueued: Arc<str> },
     /// A table that is only appended to.
@@ -117,7 +116,7 @@ impl PostgresEnqueue {
     /// For the outbox that a table map describes, a queue or a log.
     ///
     /// # Errors
-    /// [`StoreErrorKind::Unsupported`] if the table lacks what its statements need; the error says what.
+    /// [`StoreErrorKind::Unsupported`](posthaste_core::store::StoreErrorKind::Unsupported) if the table lacks what its statements need; the error says what.
     pub fn with_map(map: TableMap) -> Result<Self, StoreError> {
         let map = Arc::new(map);
         if map.strategy() == Strategy::Log {
@@ -129,7 +128,7 @@ impl PostgresEnqueue {
     }
 
     pub(crate) fn of(map: &Arc<TableMap>, statements: &Statements) -> Self {
-        let own = statements.dedupe.as_ref().map(|dedupe| EnqueueStatements::Own {
+        let native = statements.dedupe.as_ref().map(|dedupe| EnqueueStatements::Native {
             enqueue: Arc::clone(dedupe.enqueue.text()),
         });
         let mapped = statements.plain.as_ref().map(|plain| EnqueueStatements::Mapped {
@@ -138,7 +137,7 @@ impl PostgresEnqueue {
         });
         Self {
             map: Arc::clone(map),
-            statements: own.or(mapped).expect("a table has dedupe keys apart or has not"),
+            statements: native.or(mapped).expect("a table has dedupe keys apart or has not"),
         }
     }
 
@@ -167,47 +166,20 @@ impl PostgresEnqueue {
         options: &OutboxOptions,
     ) -> Result<PendingEnqueue, EnqueueError> {
         let prepared = Prepared::new(messages, options)?;
-        Ok(PendingEnqueue {
-            progress: self.begin(&prepared)?,
-            dedupe_window: options.dedupe_window.min(MAX_DURATION),
-            prepared,
-            statements: self.clone(),
-        })
+        let progress = self.begin(&prepared, options.dedupe_window)?;
+        Ok(PendingEnqueue::new(self.clone(), prepared, progress))
     }
 
     /// The first step for messages that were validated, if the table can keep them.
-    pub(crate) fn begin(&self, prepared: &Prepared) -> Result<Progress, EnqueueError> {
-        if !matches!(self.statements, EnqueueStatements::Own { .. }) {
-            self.map.fits(prepared)?;
+    pub(crate) fn begin(&self, prepared: &Prepared, dedupe_window: Duration) -> Result<Progress, EnqueueError> {
+        if !matches!(self.statements, EnqueueStatements::Native { .. }) {
+            self.map.validate_messages(prepared)?;
         }
         Ok(Progress {
             outcomes: Vec::with_capacity(prepared.rows.len()),
             missing: Vec::new(),
             is_done: prepared.is_empty(),
-        })
-    }
-
-    pub(crate) fn query<'a>(
-        &self,
-        progress: &Progress,
-        prepared: &'a Prepared,
-        dedupe_window: Duration,
-    ) -> Option<Query<'a>> {
-        if progress.is_done {
-            return None;
-        }
-        let rows = self.unwritten(progress, prepared);
-        Some(match &self.statements {
-            EnqueueStatements::Own { enqueue } => Query::new(enqueue, columns::own(rows, dedupe_window)),
-            EnqueueStatements::Log { append } => Query::new(append, columns::log(&self.map, rows)),
-            EnqueueStatements::Mapped { insert, .. } if !rows.is_empty() => {
-                Query::new(insert, columns::mapped(&self.map, rows))
-            }
-            // In a statement of its own: the ones before do not see what was committed while they waited.
-            EnqueueStatements::Mapped { find_enqueued, .. } => {
-                let rows: Vec<_> = progress.missing.iter().map(|place| &prepared.rows[*place]).collect();
-                Query::new(find_enqueued, columns::keys(&self.map, &rows))
-            }
+            dedupe_window: dedupe_window.min(MAX_DURATION),
         })
     }
 
@@ -220,8 +192,32 @@ impl PostgresEnqueue {
             _ => rows,
         }
     }
+}
 
-    pub(crate) fn answer(&self, progress: &mut Progress, prepared: &Prepared, answer: Vec<AnswerRow>) {
+impl EnqueueSteps for PostgresEnqueue {
+    type Argument<'a> = Argument<'a>;
+    type Progress = Progress;
+
+    fn query<'a>(&self, progress: &Progress, prepared: &'a Prepared) -> Option<Query<'a>> {
+        if progress.is_done {
+            return None;
+        }
+        let rows = self.unwritten(progress, prepared);
+        Some(match &self.statements {
+            EnqueueStatements::Native { enqueue } => Query::new(enqueue, columns::native(rows, progress.dedupe_window)),
+            EnqueueStatements::Log { append } => Query::new(append, columns::log(&self.map, rows)),
+            EnqueueStatements::Mapped { insert, .. } if !rows.is_empty() => {
+                Query::new(insert, columns::mapped(&self.map, rows))
+            }
+            // In a statement of its own: the ones before do not see what was committed while they waited.
+            EnqueueStatements::Mapped { find_enqueued, .. } => {
+                let rows: Vec<_> = progress.missing.iter().map(|place| &prepared.rows[*place]).collect();
+                Query::new(find_enqueued, columns::keys(&self.map, &rows))
+            }
+        })
+    }
+
+    fn answer(&self, progress: &mut Progress, prepared: &Prepared, answer: Vec<AnswerRow>) {
         let rows = self.unwritten(progress, prepared);
         match &self.statements {
             _ if rows.is_empty() => {
@@ -229,7 +225,7 @@ impl PostgresEnqueue {
                 progress.is_done = true;
                 return;
             }
-            EnqueueStatements::Own { .. } => progress.outcomes.extend(own_outcomes(rows, &answer)),
+            EnqueueStatements::Native { .. } => progress.outcomes.extend(native_outcomes(rows, &answer)),
             EnqueueStatements::Log { .. } => progress.outcomes.extend(log_outcomes(&self.map, rows, answer)),
             EnqueueStatements::Mapped { .. } => {
                 progress.outcomes.extend(mapped_outcomes(&self.map, rows, &answer));
@@ -242,6 +238,10 @@ impl PostgresEnqueue {
             progress.is_done = progress.missing.is_empty() || !can_find;
         }
     }
+
+    fn finish(&self, progress: Progress) -> Result<Vec<Enqueued>, StoreError> {
+        outcomes(progress.is_done, progress.outcomes)
+    }
 }
 
 impl PostgresEnqueue {
@@ -253,13 +253,13 @@ impl PostgresEnqueue {
         options: &OutboxOptions,
         is_kept: bool,
     ) -> Result<Vec<Enqueued>, EnqueueError> {
-        let mut progress = self.begin(messages)?;
-        while let Some(mut query) = self.query(&progress, messages, options.dedupe_window) {
+        let mut progress = self.begin(messages, options.dedupe_window)?;
+        while let Some(mut query) = self.query(&progress, messages) {
             query.is_kept = is_kept;
             let rows = conn.fetch(query).await?;
             self.answer(&mut progress, messages, rows);
         }
-        progress.finish()
+        Ok(self.finish(progress)?)
     }
 }
 
@@ -280,7 +280,7 @@ impl Default for PostgresEnqueue {
     }
 }
 
-fn own_outcomes(rows: &[NewRow], answer: &[AnswerRow]) -> Vec<Option<Enqueued>> {
+fn native_outcomes(rows: &[NewRow], answer: &[AnswerRow]) -> Vec<Option<Enqueued>> {
     let mut outcomes = vec![None; rows.len()];
     for row in answer {
         // The server made this text of a UUID.
@@ -320,14 +320,22 @@ fn log_outcomes(map: &TableMap, rows: &[NewRow], answer: Vec<AnswerRow>) -> Vec<
     rows.iter().enumerate().map(outcome).collect()
 }
 
+/// Validated messages on their way into a transaction. See [`PostgresEnqueue`].
+///
+/// Into Posthaste's own tables one statement writes everything; into an existing table it may take another to find out what was
+/// there before.
+pub type PendingEnqueue = posthaste_sql::enqueue::PendingEnqueue<PostgresEnqueue>;
+
 /// How far the statements of one call are run.
+#[doc(hidden)]
 #[derive(Debug)]
-pub(crate) struct Progress {
+pub struct Progress {
     /// Of the rows for which an insert was run; none where another row was in the way.
     outcomes: Vec<Option<Enqueued>>,
     /// The places of those without an outcome, once all inserts were run.
     missing: Vec<usize>,
     is_done: bool,
+    dedupe_window: Duration,
 }
 
 impl Progress {
@@ -340,73 +348,11 @@ impl Progress {
             }
         }
     }
-
-    /// What became of each row.
-    pub(crate) fn finish(self) -> Result<Vec<Enqueued>, EnqueueError> {
-        if !self.is_done {
-            return Err(EnqueueError::Store(unfinished()));
-        }
-        let outcomes: Option<Vec<_>> = self.outcomes.into_iter().collect();
-        outcomes.ok_or_else(|| EnqueueError::Store(vanished()))
-    }
-}
-
-fn unfinished() -> StoreError {
-    StoreError {
-        kind: StoreErrorKind::Other,
-        message: "messages were not enqueued: there are statements left to run".to_owned(),
-        remedy: Some("run every query until there is none, and give its rows to `answer`"),
-        source: None,
-    }
-}
-
-fn vanished() -> StoreError {
-    StoreError {
-        kind: StoreErrorKind::Contention,
-        message: "a row was in the way of another one and is not to be found".to_owned(),
-        remedy: Some("retry the transaction; if it stays so, look at the table's unique indexes"),
-        source: None,
-    }
-}
-
-/// Validated messages on their way into a transaction: run each [`query`](Self::query) and give its rows to
-/// [`answer`](Self::answer), until there is none. See [`PostgresEnqueue`].
-#[derive(Debug)]
-#[must_use = "nothing is enqueued unless its statements are run"]
-pub struct PendingEnqueue {
-    statements: PostgresEnqueue,
-    prepared: Prepared,
-    dedupe_window: Duration,
-    progress: Progress,
-}
-
-impl PendingEnqueue {
-    /// The statement to run next, in the transaction of the business write. Into Posthaste's own tables one statement writes
-    /// everything; into an existing table it may take another to find out what was there before.
-    pub fn query(&self) -> Option<Query<'_>> {
-        self.statements
-            .query(&self.progress, &self.prepared, self.dedupe_window)
-    }
-
-    /// Takes all rows that the last [`query`](Self::query) returned.
-    pub fn answer(&mut self, rows: Vec<AnswerRow>) {
-        self.statements.answer(&mut self.progress, &self.prepared, rows);
-    }
-
-    /// What became of each message of the call: whether it was written, or was there before under which id.
-    ///
-    /// # Errors
-    /// [`EnqueueError::Store`] if a statement was left out, or a row was in the way that is not to be found: roll back.
-    pub fn finish(self) -> Result<Vec<Enqueued>, EnqueueError> {
-        let stored = self.progress.finish()?;
-        Ok(self.prepared.outcomes(&stored))
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use posthaste_core::Message;
-    use posthaste_sql::enqueue::Argument;
     use posthaste_sql::table::BuiltinMap;
 
     use super::*;
@@ -422,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn own_tables_take_one_statement_whatever_the_order_of_its_answer() {
+    fn native_tables_take_one_statement_whatever_the_order_of_its_answer() {
         let messages = [Message::new("t", "1"), Message::new("t", "2").dedupe_key("k")];
         let [first, holder] = [messages[0].id, MessageId::new()];
         let mut pending = PostgresEnqueue::new()

@@ -1,4 +1,4 @@
-//! Taking back what vanished workers held, where the table says since when a row is held and not until when.
+//! Taking back what crashed workers held, where the table says since when a row is held and not until when.
 
 use posthaste_core::MessageId;
 use posthaste_core::store::{Halving, RecoverRequest, Recovered, SearchDeadline};
@@ -33,7 +33,7 @@ impl PostgresStore {
         let Some(listing) = recover.statement.listing() else {
             return Ok(recovered);
         };
-        // In one transaction, which keeps its locks: what somebody else has locked is left to him.
+        // In one transaction, which keeps its locks: what another transaction has locked is left to it.
         let mut tx = pooling::begin(&self.pool, BEGIN_RECOVERY).await?;
         let listed = self.recovery(&listing, recover, None).fetch_all(&mut *tx).await?;
         let mut halving = Halving::anywhere(ids(&listed, &self.map)?, SearchDeadline::begin());

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use posthaste_core::StoreError;
 use posthaste_core::breaker::CircuitState;
 use posthaste_core::store::{
-    FORGOTTEN_AFTER, LeadRequest, Leadership, RelayBeat, RelayRecord, RelayRegistry, WorkerId,
+    FORGOTTEN_AFTER, LeadRequest, Leadership, RelayHeartbeat, RelayRecord, RelayRegistry, WorkerId,
 };
 use sqlx::Row;
 use sqlx::postgres::PgRow;
@@ -18,8 +18,8 @@ use crate::statements::Registry;
 
 #[async_trait]
 impl RelayRegistry for PostgresStore {
-    async fn heartbeat(&self, beat: &RelayBeat) -> Result<(), StoreError> {
-        self.write_beat(self.registry_statements()?, beat)
+    async fn heartbeat(&self, heartbeat: &RelayHeartbeat) -> Result<(), StoreError> {
+        self.write_heartbeat(self.registry_statements()?, heartbeat)
             .await
             .map_err(store_error)
     }
@@ -31,7 +31,7 @@ impl RelayRegistry for PostgresStore {
     }
 
     async fn deregister(&self, worker: WorkerId) -> Result<(), StoreError> {
-        let leaving = self.registry_statements()?.leave.query().bind(worker.as_uuid());
+        let leaving = self.registry_statements()?.deregister.query().bind(worker.as_uuid());
         self.execute(leaving).await.map(drop).map_err(store_error)
     }
 
@@ -46,22 +46,27 @@ impl RelayRegistry for PostgresStore {
 impl PostgresStore {
     fn registry_statements(&self) -> Result<&Registry, StoreError> {
         let registry = self.statements.registry.as_ref();
-        registry.ok_or_else(|| self.map.needs_own_tables("the list of relays"))
+        registry.ok_or_else(|| self.map.needs_native_tables("the list of relays"))
     }
 
-    async fn write_beat(&self, registry: &Registry, beat: &RelayBeat) -> sqlx::Result<()> {
+    async fn write_heartbeat(&self, registry: &Registry, heartbeat: &RelayHeartbeat) -> sqlx::Result<()> {
         let query = registry
-            .beat
+            .heartbeat
             .query()
-            .bind(beat.worker.as_uuid())
-            .bind(&beat.namespace)
-            .bind(&beat.publisher)
-            .bind(&beat.host)
-            .bind(i64::from(beat.pid))
-            .bind(&beat.version)
-            .bind(beat.circuit.word())
-            .bind(millis(beat.circuit_lasted))
-            .bind(beat.circuit_reason.as_ref().map(|reason| reason.replace('\0', " ")))
+            .bind(heartbeat.worker.as_uuid())
+            .bind(&heartbeat.namespace)
+            .bind(&heartbeat.publisher)
+            .bind(&heartbeat.host)
+            .bind(i64::from(heartbeat.pid))
+            .bind(&heartbeat.version)
+            .bind(heartbeat.circuit.as_str())
+            .bind(millis(heartbeat.circuit_lasted))
+            .bind(
+                heartbeat
+                    .circuit_reason
+                    .as_ref()
+                    .map(|reason| reason.replace('\0', " ")),
+            )
             .bind(millis(FORGOTTEN_AFTER));
         self.execute(query).await.map(drop)
     }
@@ -82,7 +87,7 @@ impl PostgresStore {
                 });
             }
             let query = registry
-                .lead
+                .elect_leader
                 .query()
                 .bind(&request.namespace)
                 .bind(request.worker.as_uuid())
@@ -91,7 +96,7 @@ impl PostgresStore {
             if taken.is_some() {
                 return Ok(Leadership::Held);
             }
-            // Somebody was quicker; the next look says who.
+            // Another relay was quicker; the next look says who.
         }
     }
 }
@@ -108,7 +113,7 @@ fn relay(row: &PgRow) -> sqlx::Result<RelayRecord> {
         started_at: row.try_get("started_at")?,
         seen_at: row.try_get("seen_at")?,
         silent_seconds: row.try_get("silent_seconds")?,
-        circuit: CircuitState::from_word(&circuit).ok_or_else(|| sqlx::Error::ColumnDecode {
+        circuit: CircuitState::parse(&circuit).ok_or_else(|| sqlx::Error::ColumnDecode {
             index: "circuit".to_owned(),
             source: format!("`{circuit}` is not a state of a circuit").into(),
         })?,

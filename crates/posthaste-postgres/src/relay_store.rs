@@ -19,7 +19,7 @@ use crate::pooling;
 use crate::recover::Recover;
 use crate::rows::millis;
 
-/// To prepare a statement is to wait for whoever has locked its table.
+/// To prepare a statement is to wait for locks on its table.
 const BEGIN_PREPARE: &str = "begin isolation level read committed; set local lock_timeout = '1s'";
 
 #[async_trait]
@@ -154,7 +154,7 @@ impl PostgresStore {
             };
             looked.await.map_err(store_error)?;
         }
-        if self.map.is_own() {
+        if self.map.is_native() {
             return Ok(());
         }
         for (name, statement) in self.statements.for_relays() {
@@ -163,7 +163,7 @@ impl PostgresStore {
             };
             let mut error = store_error(error);
             if error.kind == StoreErrorKind::Contention {
-                // Somebody changes the table; claims wait for it, and a check need not.
+                // The table is being changed; claims wait for it, and a check need not.
                 break;
             }
             error.message = format!("{} (in the statement `{name}`)", error.message);
@@ -183,10 +183,10 @@ impl PostgresStore {
         tx.commit().await
     }
 
-    /// Tables that are not Posthaste's own are not mended by its migrations.
+    /// Tables that are not Posthaste's own are not changed by its migrations.
     fn with_remedy(&self, mut error: StoreError) -> StoreError {
         let mapped = matches!(error.kind, StoreErrorKind::SchemaMissing | StoreErrorKind::Other);
-        if mapped && !self.map.is_own() {
+        if mapped && !self.map.is_native() {
             error.message = format!("the table map `{}` does not fit: {}", self.map.name(), error.message);
             error.remedy = Some("compare it with the table: `posthaste maps check` says what is missing");
         }

@@ -1,4 +1,4 @@
-//! Which rights a statement needs, for whoever has to grant them: the server names the table and not the right.
+//! Which rights a statement needs, for the one who grants them: the server names the table and not the right.
 
 use std::error::Error;
 use std::fmt;

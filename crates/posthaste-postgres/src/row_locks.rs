@@ -22,13 +22,13 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until};
 
 use crate::PostgresStore;
-use crate::claim::{Look, found, in_scope, max_bytes};
+use crate::claim::{ScanWindow, found, in_scope, max_bytes};
 use crate::error::{by_sqlstate, store_error};
 use crate::pooling;
 use crate::rows::{claimed, ids, millis};
 use crate::statements::{RowLocks as Statements, RowLocksInOrder};
 
-/// How such a claim begins: nobody is waited for, and the statements are planned as for any claim.
+/// How such a claim begins: no lock is waited for, and the statements are planned as for any claim.
 const BEGIN: &str = "begin isolation level read committed;
     set local lock_timeout = '1s'; set local work_mem = '64MB'; set local jit = off";
 
@@ -42,7 +42,7 @@ const TRY: &str = "savepoint verdicts; set constraints all immediate";
 /// The rows stay locked: they were before.
 const UNDO: &str = "rollback to savepoint verdicts; release savepoint verdicts";
 
-/// Whoever had a lock for so long is not waited for again with each half.
+/// A lock that was held for so long is not waited for again with each half.
 const WAIT_LESS: &str = "set local lock_timeout = '100ms'";
 
 /// What became of the verdicts of one claim; the rest is lost.
@@ -108,7 +108,7 @@ async fn watch(claims: Weak<RowLocks>, token: LeaseToken, held: Weak<Held>) {
         let (Some(claims), Some(held)) = (claims.upgrade(), held.upgrade()) else {
             return;
         };
-        // A renewal that is under way holds this; whoever comes first decides.
+        // A renewal that is under way holds this; the first one to come decides.
         let mut tx = held.tx.lock().await;
         if *lock(&held.until) > Instant::now() {
             continue;
@@ -159,8 +159,9 @@ impl PostgresStore {
         })
     }
 
-    /// Asks for the table as the verdicts will: locks on rows alone would let somebody lock it as a whole, who then keeps the
-    /// verdicts out. To plan is enough; an update of nothing would fire triggers, and `lock table` wants rights to all columns.
+    /// Asks for the table as the verdicts will: locks on rows alone would let another transaction lock it as a whole,
+    /// which then keeps the verdicts out. To plan is enough; an update of nothing would fire triggers, and `lock table`
+    /// wants rights to all columns.
     fn hold_table(&self) -> Option<String> {
         let table = self.map.table(Table::Outbox)?.quoted('"');
         let status = self.map.column(Role::Status)?.name.quoted('"');
@@ -178,14 +179,14 @@ impl PostgresStore {
             // Another claim in order is in flight; its keys cannot be told from others.
             return Ok(Vec::new());
         }
-        let mut look = Look::first(request);
+        let mut window = ScanWindow::first(request);
         loop {
             let query = in_scope(&statements.lock_in_order, &request.scope, request.max_attempts)
                 .bind(i64::from(request.limit))
                 .bind(max_bytes(request));
-            let rows = look.bind(query, &request.ordering).fetch_all(&mut *conn).await?;
-            let rows = found(rows, &mut look)?;
-            if !rows.is_empty() || look.saw_everything() {
+            let rows = window.bind(query, &request.ordering).fetch_all(&mut *conn).await?;
+            let rows = found(rows, &mut window)?;
+            if !rows.is_empty() || window.saw_everything() {
                 return Ok(rows);
             }
         }
@@ -241,7 +242,7 @@ impl PostgresStore {
                     let error = about_rows(error)?;
                     tx.execute(UNDO).await?;
                     match part {
-                        // A trigger asked for somebody else's lock: the next time it may be free.
+                        // A trigger asked for another transaction's lock: the next time it may be free.
                         [_] if error.kind == StoreErrorKind::Contention => {}
                         [settlement] => written.refused.push(RefusedVerdict {
                             id: settlement.id,

@@ -2,8 +2,8 @@
 //!
 //! A row that another transaction has locked is not waited for. All rows are written with one statement, which waits for
 //! locks for a moment only: the same relay may be renewing the leases. If that was not enough, the rows that nobody has
-//! locked are written, and the others are looked at to tell those that are lost from those that are busy. If somebody has
-//! locked the whole table, all of them are busy.
+//! locked are written, and the others are looked at to tell those that are lost from those that are busy. If another
+//! transaction has locked the whole table, all of them are busy.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -45,7 +45,7 @@ impl PostgresStore {
         Ok(Settled::but(ids.filter(|id| !settled.contains(id)).collect()))
     }
 
-    /// Writes what nobody else has locked, a few times: a renewal may have been in the way, which is over soon.
+    /// Writes what is not locked, a few times: a renewal may have been in the way, which is over soon.
     async fn settle_unlocked(&self, leases: &Leases, settlements: &[Settlement]) -> sqlx::Result<Settled> {
         let mut waits = LOCK_WAITS.iter();
         let mut settled = Settled::default();
@@ -129,7 +129,7 @@ impl PostgresStore {
         Ok(Extended { held, busy })
     }
 
-    /// None if somebody else's lock was in the way. What this statement had locked is free again then.
+    /// None if another transaction's lock was in the way. What this statement had locked is free again then.
     async fn fetch_unless_locked(&self, query: Query<'_, Postgres, PgArguments>) -> sqlx::Result<Option<Vec<PgRow>>> {
         let mut tx = self.begin_with(BEGIN_BRIEF).await?;
         match self.named(query).fetch_all(&mut *tx).await {
@@ -157,7 +157,7 @@ impl PostgresStore {
         query.bind(millis(lease))
     }
 
-    /// Locks rows that are held under their tokens, as far as nobody else has.
+    /// Locks rows that are held under their tokens, as far as they are free.
     async fn lock_held(
         &self,
         conn: &mut PgConnection,
@@ -205,7 +205,7 @@ impl PostgresStore {
     }
 }
 
-/// Whether somebody else's lock was in the way.
+/// Whether another transaction's lock was in the way.
 fn is_contention(error: &sqlx::Error) -> bool {
     let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
     code.is_some_and(|code| ["55P03", "40P01", "40001"].contains(&&*code))

@@ -60,7 +60,7 @@ impl Statement {
         self.sessions.keep_statements()
     }
 
-    /// For whoever runs it otherwise.
+    /// For callers that run it otherwise.
     pub(crate) fn text(&self) -> &Arc<str> {
         &self.text
     }
@@ -70,7 +70,7 @@ posthaste_sql::statements! {
     Statement in "../queries/";
     /// What every table needs.
     common: Common => {
-        check, purge_delivered, purgeable, stats, list, replay, discard, settle, ring, trial_rows,
+        check, purge_delivered, purgeable, stats, list, replay, discard, settle, notify, trial_rows,
     }
     /// For tables whose fresh and waiting rows have indexes of their own.
     split: Split if |map| map.strategy() == Strategy::Split => { claim_any, claim_per_key, reclaim }
@@ -99,7 +99,7 @@ posthaste_sql::statements! {
     /// For outboxes with an inbox beside them.
     inbox: Inbox if |map| map.has(Table::Inbox) => { purge_inbox, record_inbox }
     /// For outboxes that know who serves them.
-    registry: Registry if |map| map.has(Table::Relays) => { beat, leave, leader, lead, relays }
+    registry: Registry if |map| map.has(Table::Relays) => { heartbeat, deregister, leader, elect_leader, relays }
     /// For outboxes whose own indexes say what may be there once.
     plain: Plain if |map| !map.has(Table::Dedupe), each_column_once => { insert, find_enqueued }
     /// For the operator, where the server lets the relay know.

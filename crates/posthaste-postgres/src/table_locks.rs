@@ -16,7 +16,7 @@ use crate::error::store_error;
 pub(crate) const BEGIN_BRIEF: &str = "begin isolation level read committed; set local lock_timeout = '250ms';
     set local idle_in_transaction_session_timeout = '5s'";
 
-/// How others begin. Whoever asks does not wait for a lock that may be held for hours.
+/// How others begin. They do not wait for a lock that may be held for hours.
 pub(crate) const BEGIN_BOUNDED: &str = "begin isolation level read committed; set local lock_timeout = '1s';
     set local idle_in_transaction_session_timeout = '5s'";
 
@@ -48,7 +48,7 @@ impl PostgresStore {
         holder
     }
 
-    /// What an error means. If somebody has locked the whole table, that is all there is to say.
+    /// What an error means. If another transaction has locked the whole table, that is all there is to say.
     pub(crate) async fn explain(&self, error: sqlx::Error) -> StoreError {
         let error = store_error(error);
         if error.kind != StoreErrorKind::Contention {

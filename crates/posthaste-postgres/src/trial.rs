@@ -1,7 +1,7 @@
 //! Every verdict is tried, and rolled back, before the first publication.
 //!
 //! On some open rows of the relay's scope if there are any, else on one that is inserted. Where that cannot be, what the server says without
-//! a row must do: rights are checked by statements that match nothing, and words by the constraints on their column.
+//! a row must do: rights are checked by statements that match nothing, and labels by the constraints on their column.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use crate::pooling;
 use crate::rows::ids;
 use posthaste_sql::dialect::Dialect;
 
-/// Nobody waits for a trial for long, and it waits for nobody. Constraints speak when their statement ends.
+/// Others do not wait for a trial for long, and it waits for none. Constraints speak when their statement ends.
 const BEGIN_TRIAL: &str = "begin isolation level read committed;
     set local lock_timeout = '1s'; set local statement_timeout = '5s'; set local idle_in_transaction_session_timeout = '5s';
     set constraints all immediate";
@@ -46,7 +46,7 @@ const ACCEPT: &str = "let the table's constraints, triggers and unique indexes a
                       published before";
 
 impl PostgresStore {
-    /// Whether the table takes every verdict. That somebody else has a lock is no answer, and no error.
+    /// Whether the table takes every verdict. That another transaction has a lock is no answer, and no error.
     pub(crate) async fn try_verdicts(&self, scope: &Scope) -> Result<(), StoreError> {
         let mut tx = pooling::begin(&self.pool, BEGIN_TRIAL).await.map_err(store_error)?;
         let tried = self.try_scope(&mut tx, scope).await;
@@ -66,7 +66,7 @@ impl PostgresStore {
         if rows.is_empty() {
             rows.extend(self.insert_visible(conn, scope).await?);
             if rows.is_empty() {
-                self.try_words(conn).await?;
+                self.try_labels(conn).await?;
             }
             return self.try_on(conn, &rows).await;
         }
@@ -110,7 +110,7 @@ impl PostgresStore {
         Ok(())
     }
 
-    /// Some rows of the scope that are open and that nobody has.
+    /// Some rows of the scope that are open and free.
     async fn open_rows(&self, conn: &mut PgConnection, scope: &Scope) -> Result<Vec<MessageId>, StoreError> {
         conn.execute(MARK).await.map_err(store_error)?;
         let rows = self.statements.common.trial_rows.query().bind(ROWS);
@@ -195,12 +195,12 @@ impl PostgresStore {
         Ok(self.settling(&settlements).fetch_all(conn).await?.len())
     }
 
-    /// What constraints on the status column alone say of every word that a relay writes there.
-    async fn try_words(&self, conn: &mut PgConnection) -> Result<(), StoreError> {
+    /// What constraints on the status column alone say of every label that a relay writes there.
+    async fn try_labels(&self, conn: &mut PgConnection) -> Result<(), StoreError> {
         let (Some(table), Some(column)) = (self.map.table(Table::Outbox), self.map.column(Role::Status)) else {
             return Ok(());
         };
-        let constraints = sqlx::query(include_str!("../queries/catalogue/words.sql"))
+        let constraints = sqlx::query(include_str!("../queries/catalogue/conditions.sql"))
             .persistent(false)
             .bind(table.quoted('"'))
             .bind(column.name.as_str())
@@ -208,18 +208,18 @@ impl PostgresStore {
             .await
             .map_err(store_error)?;
         let states = ["pending", "waiting", "processing", "delivered", "dead"];
-        for (state, word) in states.iter().filter_map(|state| Some((state, self.map.word(state)?))) {
+        for (state, label) in states.iter().filter_map(|state| Some((state, self.map.label(state)?))) {
             for constraint in &constraints {
                 let part = |name| constraint.try_get::<&str, _>(name).map_err(store_error);
                 let (name, condition, type_name) = (part("name")?, part("condition")?, part("type_name")?);
-                let literal = PostgresDialect.literal(&word.to_string());
+                let literal = PostgresDialect.literal(&label.to_string());
                 let sql = format!(
                     "select ({condition}) from (select {literal}::{type_name} as {}) as \"{}\"",
                     column.name.quoted('"'),
                     "posthaste_trial"
                 );
                 conn.execute(MARK).await.map_err(store_error)?;
-                // The server's own condition on a word of the map. One that cannot be judged so says nothing.
+                // The server's own condition on a label of the map. One that cannot be judged so says nothing.
                 let accepts = sqlx::query_scalar::<_, Option<bool>>(AssertSqlSafe(sql))
                     .fetch_one(&mut *conn)
                     .await;
@@ -228,7 +228,7 @@ impl PostgresStore {
                     return Err(StoreError {
                         kind: StoreErrorKind::Other,
                         message: format!(
-                            "the table refuses the word `{word}` for the state `{state}`: the constraint {name} on {} says {condition}",
+                            "the table refuses the label `{label}` for the state `{state}`: the constraint {name} on {} says {condition}",
                             column.name
                         ),
                         remedy: Some(ACCEPT),

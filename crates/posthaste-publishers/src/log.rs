@@ -39,9 +39,9 @@ pub enum LogLevel {
     /// Something happened.
     #[default]
     Info,
-    /// For whoever looks closer.
+    /// For debugging.
     Debug,
-    /// For whoever looks very closely.
+    /// For tracing step by step.
     Trace,
 }
 
@@ -114,7 +114,7 @@ impl LogPublisher {
                 tracing::event!(
                     target: TARGET,
                     Level::$level,
-                    id = %message.event_id(),
+                    id = %message.effective_event_id(),
                     topic = message.topic,
                     event_type = message.event_type,
                     key = message.ordering_key,

@@ -81,7 +81,7 @@ impl Routes {
 
     /// The place of the publisher that a message goes to.
     fn target(&self, message: &Message) -> usize {
-        let found = self.0.iter().find(|(route, _)| route.fits(message));
+        let found = self.0.iter().find(|(route, _)| route.matches(message));
         // The last rule is for all messages.
         found.or(self.0.last()).map_or(0, |(_, target)| *target)
     }

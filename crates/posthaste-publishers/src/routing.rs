@@ -58,14 +58,14 @@ impl Route {
     }
 
     /// Whether it is for this message.
-    pub fn fits(&self, message: &Message) -> bool {
-        let fits = |pattern: &Option<String>, text: Option<&str>| match pattern {
+    pub fn matches(&self, message: &Message) -> bool {
+        let matches = |pattern: &Option<String>, text: Option<&str>| match pattern {
             None => true,
-            Some(pattern) => text.is_some_and(|text| matches(pattern, text)),
+            Some(pattern) => text.is_some_and(|text| matches_pattern(pattern, text)),
         };
-        fits(&self.topic, Some(&message.topic))
-            && fits(&self.event_type, message.event_type.as_deref())
-            && fits(&self.tenant, message.tenant.as_deref())
+        matches(&self.topic, Some(&message.topic))
+            && matches(&self.event_type, message.event_type.as_deref())
+            && matches(&self.tenant, message.tenant.as_deref())
     }
 
     /// Whether it is for all messages that `other` is for.
@@ -87,11 +87,11 @@ impl Route {
 /// stands for: it fits nothing but a star.
 fn includes(wide: &str, narrow: &str) -> bool {
     const ANY_TEXT: &str = "\u{0}";
-    matches(wide, &narrow.replace('*', ANY_TEXT))
+    matches_pattern(wide, &narrow.replace('*', ANY_TEXT))
 }
 
-/// Whether text fits a pattern in which `*` stands for any text.
-fn matches(pattern: &str, text: &str) -> bool {
+/// Whether text matches a pattern in which `*` stands for any text.
+fn matches_pattern(pattern: &str, text: &str) -> bool {
     let Some((start, rest)) = pattern.split_once('*') else {
         return pattern == text;
     };
@@ -158,7 +158,7 @@ mod tests {
             ("*b*", "abc", true),
             ("", "a", false),
         ] {
-            assert_eq!(matches(pattern, text), expected, "{pattern} {text}");
+            assert_eq!(matches_pattern(pattern, text), expected, "{pattern} {text}");
         }
     }
 }

@@ -145,7 +145,7 @@ impl Place {
         match self {
             Self::Topic => message.topic.as_str().into(),
             Self::EventType => message.event_type.as_deref().unwrap_or(&message.topic).into(),
-            Self::Id => message.event_id(),
+            Self::Id => message.effective_event_id(),
             Self::Key => or_empty(&message.ordering_key),
             Self::Tenant => or_empty(&message.tenant),
             Self::Source => or_empty(&message.source),
@@ -187,7 +187,7 @@ fn in_payload(payload: &[u8], way: &[String]) -> String {
     }
 }
 
-/// How long a text is to a receiver. Nobody says in which unit it counts; UTF-16 is the largest that any would use.
+/// How long a text is to a receiver. It is not said in which unit it counts; UTF-16 is the largest that any would use.
 pub(crate) fn units(text: &str) -> usize {
     text.chars().map(char::len_utf16).sum()
 }

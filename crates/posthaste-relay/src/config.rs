@@ -70,12 +70,12 @@ pub struct RelayConfig {
     #[serde(with = "humantime_serde")]
     pub janitor_interval: Duration,
     /// Whether delivered rows are removed once `retention` is over, and dedupe keys after their window. Without it they
-    /// are kept for ever. Defaults to true.
+    /// are kept forever. Defaults to true.
     pub purge: bool,
     /// How long delivered rows are kept. Defaults to 7 days.
     #[serde(with = "humantime_serde")]
     pub retention: Duration,
-    /// How often messages of vanished workers are taken back, where the table does not say until when a claim holds;
+    /// How often messages of crashed workers are taken back, where the table does not say until when a claim holds;
     /// elsewhere claims do that by themselves. Defaults to 5 min.
     #[serde(with = "humantime_serde")]
     pub recover_interval: Duration,

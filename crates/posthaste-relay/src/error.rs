@@ -22,7 +22,7 @@ pub enum RelayError {
          it is back",
         .report.delivered
     )]
-    BrokerAway {
+    BrokerUnavailable {
         /// What the broker, or the way to it, had to say.
         reason: String,
         /// What was done before.

@@ -20,7 +20,7 @@
 //! them there. A circuit breaker stands between `dispatch` and the publisher: while the broker is unavailable nothing
 //! is claimed, and no attempt is used up. Destinations that are unavailable while the broker is not hold back their own
 //! messages only. `upkeep` runs beside that road: a keeper renews leases and a janitor sweeps, purges, counts and takes
-//! back what vanished workers held.
+//! back what crashed workers held.
 
 mod config;
 mod engine;

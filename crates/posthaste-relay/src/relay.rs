@@ -75,7 +75,7 @@ impl Relay {
 
     /// Runs until the token fires, then stops taking work, gives back what was not yet handed to the publisher, and
     /// waits up to `shutdown_grace` for the answers to what was, as long again for them to be written, and two seconds
-    /// for its farewell.
+    /// for its deregistration.
     ///
     /// A store that is unavailable is waited for; one that can never work (no tables, wrong password) is an error at
     /// the start.
@@ -86,8 +86,8 @@ impl Relay {
     /// Delivers what is due and returns. Messages that wait for a retry stay behind; [`RelayReport::undelivered`] says
     /// how many were due and are not delivered, [`RelayReport::remaining`] how many it could not even claim.
     ///
-    /// If the circuit opens it does not wait for the broker but ends with [`RelayError::BrokerAway`]; what was not
-    /// delivered stays in the outbox. So it ends at a broker that asks for more than five seconds of patience, or again
+    /// If the circuit opens it does not wait for the broker but ends with [`RelayError::BrokerUnavailable`]; what was not
+    /// delivered stays in the outbox. So it ends at a broker that throttles for more than five seconds, or again
     /// without having taken anything since. If only one relay may be active and another one is, it ends with
     /// [`RelayError::StandingBy`]; if what became of messages could not be written, with [`RelayError::Unsettled`].
     /// Rows that another transaction has locked are waited for, but not for more than ten seconds.
@@ -154,7 +154,7 @@ impl Relay {
         }
         match &ended {
             Ok(report) => report.tell(),
-            Err(RelayError::BrokerAway { report, .. } | RelayError::Unsettled { report }) => report.tell(),
+            Err(RelayError::BrokerUnavailable { report, .. } | RelayError::Unsettled { report }) => report.tell(),
             Err(_) => {}
         }
         ended
@@ -193,18 +193,18 @@ async fn run_loops(engine: Arc<Engine>, until: Until) -> Result<RelayReport, Rel
         }
     }
     if matches!(until, Until::Idle) {
-        // Whoever drains does not stay until the janitor would.
+        // A drain does not stay until the janitor would.
         janitor::recover_once(&engine, &mut HashSet::new()).await?;
     }
     if let Some(lease) = engine.lead.lease {
-        // Whoever drains has to know before it begins.
+        // A drain has to know before it begins.
         if matches!(until, Until::Idle) {
-            election::ask_once(&engine, lease).await?;
+            election::elect_once(&engine, lease).await?;
         }
         let keep = election::keep(Arc::clone(&engine), lease, background.clone());
         presence.spawn(watch.clone().watch("asking for the lead", keep));
     }
-    // A death that the table refuses keeps nobody else from being delivered, but whoever drains is told at the end.
+    // A death that the table refuses keeps no others from being delivered, but a drain reports it at the end.
     let unswept = draining && janitor::sweep_once(&engine).await.is_err();
 
     let (publications, drain_error) = tokio::select! {
@@ -241,7 +241,7 @@ async fn run_loops(engine: Arc<Engine>, until: Until) -> Result<RelayReport, Rel
     keeping.abort();
     background.cancel();
     if !presence.is_empty() {
-        announce::leave(&engine, presence).await;
+        announce::deregister(&engine, presence).await;
     }
     let (refused, busy) = (engine.refusals.count(), engine.refusals.busy());
     let report = engine.totals.report(abandoned, unsettled, refused, busy);
@@ -272,11 +272,11 @@ fn because(engine: &Engine, drain_error: DrainError, report: RelayReport) -> Rel
             RelayError::Unsettled { report }
         }
         DrainError::Store(error) => error.into(),
-        DrainError::CircuitOpen => RelayError::BrokerAway {
+        DrainError::CircuitOpen => RelayError::BrokerUnavailable {
             reason: engine.circuit.view().reason.unwrap_or_default(),
             report,
         },
-        DrainError::Paused(reason) => RelayError::BrokerAway { reason, report },
+        DrainError::Paused(reason) => RelayError::BrokerUnavailable { reason, report },
         DrainError::Panicked => RelayError::Panicked {
             task: engine.supervisor.culprit().unwrap_or("a task"),
         },

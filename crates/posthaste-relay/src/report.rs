@@ -16,7 +16,7 @@ pub struct RelayReport {
     pub died: u64,
     /// Outcomes that came too late to be written.
     pub lease_lost: u64,
-    /// Messages taken back from workers that vanished, where a claim cannot do that.
+    /// Messages taken back from workers that crashed, where a claim cannot do that.
     pub recovered: u64,
     /// Messages for which the publisher had no answer when the relay had to stop; they are delivered again once their
     /// lease is over.
@@ -37,8 +37,8 @@ pub struct RelayReport {
     pub first_failure: Option<String>,
     /// Counted by [`Relay::drain`](crate::Relay::drain) alone, and unless it is limited to topics or a tenant: messages
     /// that were due when it ended and that no claim got. They stand behind one of their key that waits for its retry
-    /// or is dead, another relay has them, or somebody has locked their rows. Those of [`RelayReport::undelivered`]
-    /// that are due again are among them.
+    /// or is dead, another relay has them, or another transaction has locked their rows. Those of
+    /// [`RelayReport::undelivered`] that are due again are among them.
     pub remaining: u64,
 }
 

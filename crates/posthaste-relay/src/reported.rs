@@ -64,10 +64,15 @@ pub(crate) struct Reported {
 }
 
 impl Reported {
-    /// `away` is the least wait, if the circuit has found the broker to be unavailable.
-    pub(crate) fn new(message: InFlightMessage, outcome: Outcome, away: Option<Duration>, retry: &RetryPolicy) -> Self {
+    /// `least_wait` is what the circuit asks for, if it has found the broker to be unavailable.
+    pub(crate) fn new(
+        message: InFlightMessage,
+        outcome: Outcome,
+        least_wait: Option<Duration>,
+        retry: &RetryPolicy,
+    ) -> Self {
         let retry = retry.for_row(Some(message.max_attempts));
-        let verdict = decide(outcome.clone(), message.attempts, &retry, away, rand::random());
+        let verdict = decide(outcome.clone(), message.attempts, &retry, least_wait, rand::random());
         Self {
             message,
             outcome,

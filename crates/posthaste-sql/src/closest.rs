@@ -1,4 +1,4 @@
-//! Guessing what somebody meant.
+//! Guessing which name was meant.
 
 /// The name that was probably meant.
 pub(crate) fn closest<'a>(given: &str, known: &[&'a str]) -> Option<&'a str> {

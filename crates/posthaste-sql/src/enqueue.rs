@@ -1,40 +1,58 @@
 //! Enqueueing without a driver: statements, what to bind to them, and what they answer.
 //!
-//! A store says which statements write a message; whoever has the transaction runs them. That is the store's own driver, or an
-//! ORM with a connection of its own: see `PostgresEnqueue` of `posthaste-postgres`.
+//! A store says which statements write a message; the owner of the transaction runs them. That is the store's own driver, or an
+//! ORM with a connection of its own: see `PostgresEnqueue` of `posthaste-postgres`, `MySqlEnqueue` of `posthaste-mysql` and
+//! `SqliteEnqueue` of `posthaste-sqlite`.
+
+mod pending;
 
 use std::borrow::Cow;
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 use chrono::{DateTime, SecondsFormat, Utc};
 
+pub use pending::{EnqueueSteps, PendingEnqueue, RefusableSteps, outcomes};
+
 /// A statement to be run, for any driver.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
-pub struct Query<'a> {
+pub struct Query<'a, A = Argument<'a>> {
     /// Its text, with the database's own placeholders.
     pub sql: Arc<str>,
     /// What to bind, in this order.
-    pub arguments: Vec<Argument<'a>>,
+    pub arguments: Vec<A>,
+    /// Whether it returns rows, with the columns of an [`AnswerRow`]. Some drivers run other statements by another function.
+    pub returns_rows: bool,
     /// Whether the connection's session is known to keep a statement once it was prepared. If not, do not name it: a pooler may
     /// give the next transaction another session.
     pub is_kept: bool,
+    messages: PhantomData<&'a ()>,
 }
 
-impl<'a> Query<'a> {
-    /// A statement with its arguments, of which nothing is kept.
-    pub fn new(sql: &Arc<str>, arguments: Vec<Argument<'a>>) -> Self {
+impl<A> Query<'_, A> {
+    /// A statement that returns rows, with its arguments, of which nothing is kept.
+    pub fn new(sql: &Arc<str>, arguments: Vec<A>) -> Self {
         Self {
             sql: Arc::clone(sql),
             arguments,
+            returns_rows: true,
             is_kept: false,
+            messages: PhantomData,
         }
+    }
+
+    /// The same, as a statement that returns none.
+    #[must_use]
+    pub fn without_rows(mut self) -> Self {
+        self.returns_rows = false;
+        self
     }
 }
 
 /// One argument of a [`Query`]. Arrays have one element for each message.
 ///
-/// Whoever binds them should hear of a new kind from the compiler, so all kinds can be listed.
+/// Code that binds them should hear of a new kind from the compiler, so all kinds can be listed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Argument<'a> {
     /// `text[]`, with nulls.
@@ -67,6 +85,17 @@ impl Argument<'_> {
             Self::Integer(number) => number.to_string(),
         }
     }
+}
+
+/// One argument of a [`Query`] for a database that has no arrays: MySQL, MariaDB and SQLite.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Value<'a> {
+    /// A text, or null.
+    Text(Option<Cow<'a, str>>),
+    /// Bytes.
+    Bytes(Cow<'a, [u8]>),
+    /// A whole number, or null.
+    Integer(Option<i64>),
 }
 
 fn array(elements: impl Iterator<Item = Option<String>>) -> String {

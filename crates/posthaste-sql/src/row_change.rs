@@ -6,7 +6,7 @@ use posthaste_core::lifecycle::{EXHAUSTED, Verdict};
 
 use crate::table::{Counts, Strategy, Table, TableMap};
 
-/// The states that a verdict writes, by their names in statements; the words are the table's.
+/// The states that a verdict writes, by their names in statements; the labels are the table's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum StatusLabel {
     /// May be claimed at once.
@@ -20,7 +20,7 @@ pub enum StatusLabel {
 }
 
 impl StatusLabel {
-    /// Its name in statements, and for [`TableMap::word`].
+    /// Its name in statements, and for [`TableMap::label`].
     pub fn name(self) -> &'static str {
         match self {
             Self::Pending => "pending",
@@ -66,7 +66,7 @@ impl RowChange {
             Verdict::Dead { error } => (Some(StatusLabel::Dead), last, None, Some(error)),
             Verdict::Retry { delay, error } => (Some(StatusLabel::Waiting), 1, Some(*delay), Some(error)),
             Verdict::Postponed { delay, error } => (Some(StatusLabel::Waiting), 0, Some(*delay), Some(error)),
-            // Where the claim wrote nothing, the row is what it was: it may have waited under a word of its own.
+            // Where the claim wrote nothing, the row is what it was: it may have waited under a label of its own.
             Verdict::Released => (leased.then_some(StatusLabel::Pending), 0, None, None),
         };
         Self {
@@ -80,7 +80,7 @@ impl RowChange {
         }
     }
 
-    /// What is written into a claimed row whose worker vanished on the last attempt: a death, but an earlier error stays.
+    /// What is written into a claimed row whose worker crashed on the last attempt: a death, but an earlier error stays.
     pub fn exhausted(map: &TableMap) -> Self {
         let error = EXHAUSTED.to_owned();
         Self::of(&Verdict::Dead { error }, map)

@@ -2,7 +2,7 @@
 
 /// Declares `Statements`, and a struct for each group of them.
 ///
-/// A group that not every table can serve says so after `if`, and is an `Option`: whoever runs its statements says what
+/// A group that not every table can serve says so after `if`, and is an `Option`: the caller of its statements says what
 /// happens without. Where roles share a column, statements that write it take `each_column_once`.
 ///
 /// ```ignore

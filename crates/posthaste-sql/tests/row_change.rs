@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use posthaste_core::lifecycle::{Lease, LeaseToken, Life, State, Verdict};
+use posthaste_core::lifecycle::{Lease, LeaseToken, RowModel, State, Verdict};
 use posthaste_sql::row_change::StatusLabel;
 use posthaste_sql::table::{Counts, Strategy as Claiming, Table};
 use posthaste_sql::{RowChange, TableMap};
@@ -18,7 +18,7 @@ const MAX_ATTEMPTS: u32 = 1_000;
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Columns {
     status: State,
-    /// Rows between two attempts may have a word of their own.
+    /// Rows between two attempts may have a label of their own.
     waiting: bool,
     attempts: i64,
     created_at: DateTime<Utc>,
@@ -72,7 +72,7 @@ impl Columns {
         self.dead_letters += u32::from(change.dead_letter);
     }
 
-    /// As statements do that find rows of workers which vanished.
+    /// As statements do that find rows of workers which crashed.
     fn recover(&mut self, exhausted: bool, map: &TableMap) {
         self.status = State::Pending;
         self.waiting = false;
@@ -93,11 +93,11 @@ impl Columns {
 }
 
 /// What the column of attempts holds for a row that nobody has claimed.
-fn counted(life: &Life, counts: Counts) -> i64 {
-    let ended = matches!(life.state, State::Delivered | State::Dead);
+fn counted(model: &RowModel, counts: Counts) -> i64 {
+    let ended = matches!(model.state, State::Delivered | State::Dead);
     match counts {
-        Counts::Attempts => i64::from(life.attempts),
-        Counts::Retries => i64::from(life.attempts) - i64::from(ended),
+        Counts::Attempts => i64::from(model.attempts),
+        Counts::Retries => i64::from(model.attempts) - i64::from(ended),
     }
 }
 
@@ -159,7 +159,7 @@ fn any_map() -> impl Strategy<Value = TableMap> {
 #[derive(Clone, Debug)]
 enum End {
     Verdict(Verdict),
-    /// The worker vanished; whether that was the last attempt.
+    /// The worker crashed; whether that was the last attempt.
     Vanished {
         exhausted: bool,
     },
@@ -189,18 +189,18 @@ proptest! {
     #[test]
     fn what_is_written_is_what_the_model_says(map in any_map(), ends in prop::collection::vec(end(), 1..20)) {
         let mut now = DateTime::<Utc>::UNIX_EPOCH;
-        let mut life = Life::begin(now, None);
+        let mut model = RowModel::begin(now, None);
         let mut row = Columns::enqueued(now);
         let mut deaths = 0;
         for end in ends {
             now += Duration::from_mins(1);
-            if life.state == State::Dead {
-                life.replay(now).unwrap();
+            if model.state == State::Dead {
+                model.replay(now).unwrap();
                 row.replay(now);
             }
             let lease = Lease { token: LeaseToken::new(), until: now + Duration::from_secs(30) };
-            if life.claim(now, lease, MAX_ATTEMPTS).is_err() {
-                prop_assert_eq!(life.state, State::Delivered);
+            if model.claim(now, lease, MAX_ATTEMPTS).is_err() {
+                prop_assert_eq!(model.state, State::Delivered);
                 break;
             }
             let before = row.clone();
@@ -208,25 +208,25 @@ proptest! {
             now += Duration::from_secs(1);
             match &end {
                 End::Verdict(verdict) => {
-                    life.settle(now, lease.token, verdict).unwrap();
+                    model.settle(now, lease.token, verdict).unwrap();
                     row.apply(&RowChange::of(verdict, &map), now);
                 }
                 // With the worker's connection its locks are gone, and nothing was written.
                 End::Vanished { .. } if map.strategy() == Claiming::RowLocks => {
-                    life.settle(now, lease.token, &Verdict::Released).unwrap();
+                    model.settle(now, lease.token, &Verdict::Released).unwrap();
                 }
                 End::Vanished { exhausted } => {
-                    life.recover(now, if *exhausted { life.attempts } else { MAX_ATTEMPTS }).unwrap();
+                    model.recover(now, if *exhausted { model.attempts } else { MAX_ATTEMPTS }).unwrap();
                     row.recover(*exhausted, &map);
                 }
             }
-            deaths += u32::from(life.state == State::Dead);
+            deaths += u32::from(model.state == State::Dead);
 
-            prop_assert_eq!(row.status, life.state);
-            prop_assert_eq!(row.attempts, counted(&life, map.counts()), "{:?}", end);
-            prop_assert_eq!(row.next_attempt_at, life.next_attempt_at);
-            prop_assert_eq!(&row.last_error, &life.last_error.as_ref().map(|error| map.error_text(error)));
-            prop_assert_eq!(row.delivered, life.state == State::Delivered);
+            prop_assert_eq!(row.status, model.state);
+            prop_assert_eq!(row.attempts, counted(&model, map.counts()), "{:?}", end);
+            prop_assert_eq!(row.next_attempt_at, model.next_attempt_at);
+            prop_assert_eq!(&row.last_error, &model.last_error.as_ref().map(|error| map.error_text(error)));
+            prop_assert_eq!(row.delivered, model.state == State::Delivered);
             prop_assert_eq!(row.dead_letters, if map.has(Table::DeadLetter) { deaths } else { 0 });
             match end {
                 End::Verdict(Verdict::Retry { .. } | Verdict::Postponed { .. }) => prop_assert!(row.waiting),

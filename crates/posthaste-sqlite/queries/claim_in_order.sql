@@ -76,6 +76,6 @@ set "@status" = '@processing', "@attempts" = coalesce("@attempts", 0) + 1,
     /*if updated_at*/ "@updated_at" = /*as updated_at*/ (select now from clock) /*end*/, /*end*/
     "@lease_token" = ?8
 where "@id" in (select id from picked)
-returning "@order:as", "@message",
+returning "@order:as", "@seq:int" as seq, "@message",
     "@attempts:int" as attempts, "@max_attempts:int" as max_attempts, "@version:int" as version,
     "@created_at:time" as created_at, coalesce("@id" = /*as id*/ "@id:text" /*end*/, 0) as found_by_id

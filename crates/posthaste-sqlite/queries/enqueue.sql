@@ -90,4 +90,4 @@ where /*if dedupe*/ i.dedupe_key is null or not exists (
 ) /*else*/ true /*end*/ /*end*/
 order by i.place
 on conflict /*if dedupe*/ ("@id") /*end*/ do nothing
-returning "@id:text" as id
+returning 0 as place, "@id:text" as id, true as is_new

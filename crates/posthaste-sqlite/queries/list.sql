@@ -1,5 +1,5 @@
 -- Rows as an operator sees them. Parameters are numbered as in find.sql, which takes ids.
---   ?1 namespace  ?2 words of the status  ?3 topic  ?4 ordering key  ?5 tenant  ?7 after the row with this id  ?8 limit
+--   ?1 namespace  ?2 labels of the status  ?3 topic  ?4 ordering key  ?5 tenant  ?7 after the row with this id  ?8 limit
 select
     "@order:as", "@seq:int" as seq, "@message",
     "@attempts:int" as attempts, "@max_attempts:int" as max_attempts, "@version:int" as version,

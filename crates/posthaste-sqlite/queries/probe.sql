@@ -1,4 +1,4 @@
--- Whether there is work, without a lock, so that an idle relay never stands in a writer's way; and what vanished workers
+-- Whether there is work, without a lock, so that an idle relay never stands in a writer's way; and what crashed workers
 -- left behind: the most attempts among rows that may be tried again, and whether some may not.
 --   ?1 namespace  ?2 max attempts  ?3 topics  ?4 tenant
 with clock as (select cast(unixepoch('subsec') * 1000 as integer) as now)

@@ -1,4 +1,4 @@
--- Takes rows back from workers that vanished, where the table says since when a row is claimed and not until when.
+-- Takes rows back from workers that crashed, where the table says since when a row is claimed and not until when.
 --   ?1 namespace  ?2 max attempts  ?3 topics  ?4 tenant  ?5 the error of rows that have none  ?6 stalled after so many ms
 --   ?7 only these rows, as a JSON array, if any are given  ?8 added to attempts of a row that dies
 with clock as (select cast(unixepoch('subsec') * 1000 as integer) as now),

@@ -25,7 +25,7 @@ impl AdminStore for SqliteStore {
         };
         let rows = sqlx::query(statement.sql())
             .bind(&filter.namespace)
-            .bind(Json(self.words(filter.state)))
+            .bind(Json(self.labels(filter.state)))
             .bind(&filter.topic)
             .bind(&filter.ordering_key)
             .bind(&filter.tenant)
@@ -94,15 +94,15 @@ impl SqliteStore {
             .map_err(|error| self.error(error))
     }
 
-    /// The table's words for a state, or for all: rows with other words are none of ours.
-    fn words(&self, state: Option<State>) -> Vec<&StateLabel> {
+    /// The table's labels for a state, or for all: rows with other labels are none of ours.
+    fn labels(&self, state: Option<State>) -> Vec<&StateLabel> {
         let states = State::ALL
             .into_iter()
             .filter(|one| state.is_none_or(|state| state == *one));
         states
             .flat_map(|state| match state {
-                State::Pending => self.map.open_words(),
-                _ => self.map.word(state.word()).into_iter().collect(),
+                State::Pending => self.map.claimable_labels(),
+                _ => self.map.label(state.as_str()).into_iter().collect(),
             })
             .collect()
     }

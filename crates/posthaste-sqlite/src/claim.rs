@@ -17,14 +17,14 @@ use crate::statements::{Claims, InOrder, Split, Statement};
 use crate::taking::{Taking, is_refusal};
 use crate::{BEGIN, SqliteStore};
 
-/// How many open rows a claim in order looks at for each that is wanted, to begin with.
-const LOOK: u32 = 4;
+/// Pending rows in the first window of an ordered claim, for each row that is wanted; and how fast the window grows.
+const WINDOW_FACTOR: u32 = 4;
 
 /// What the probe found.
 struct Work {
     /// Rows may be due; their keys may still hold them back.
     due: bool,
-    /// The most attempts of a row that a vanished worker left behind.
+    /// The most attempts of a row that a crashed worker left behind.
     most_tried: Option<u32>,
     /// Rows have used all their attempts.
     exhausted: bool,
@@ -41,7 +41,7 @@ impl Work {
 enum Wanted {
     /// Those that wait to be claimed.
     Pending,
-    /// Those that vanished workers left behind.
+    /// Those that crashed workers left behind.
     Expired,
 }
 
@@ -78,7 +78,7 @@ impl SqliteStore {
         request: &ClaimRequest,
         mut taking: Taking<'_>,
     ) -> sqlx::Result<Claim> {
-        // Once more: somebody else may have taken what the first probe saw.
+        // Once more: another relay may have taken what the first probe saw.
         let work = self.probe(conn, request).await?;
         let died = if work.exhausted {
             self.sweep_apart(conn, request).await?
@@ -90,7 +90,7 @@ impl SqliteStore {
             let limit = reclaim_limit(most_tried, request.max_attempts, request.limit);
             rows = self.take(conn, &mut taking, request, Wanted::Expired, limit).await?;
         }
-        // What vanished workers left may be held back by its keys; that must not hold up everybody else.
+        // What crashed workers left may be held back by its keys; that must not hold up all others.
         let reclaimed = !rows.is_empty();
         if !reclaimed && work.due {
             rows = self
@@ -160,7 +160,7 @@ impl SqliteStore {
             let query = self.claim_query(statement, request, limit);
             let query = match (wanted, ordered) {
                 (Wanted::Expired, _) => query.bind(ordered).bind(dead_blocks).bind(Json(except)),
-                (Wanted::Pending, true) => query.bind(dead_blocks).bind(Json(except)).bind(request.look_ahead),
+                (Wanted::Pending, true) => query.bind(dead_blocks).bind(Json(except)).bind(request.scan_limit),
                 (Wanted::Pending, false) => query,
             };
             query.bind(Json(left_out))
@@ -179,35 +179,35 @@ impl SqliteStore {
         limit: u32,
     ) -> sqlx::Result<Vec<SqliteRow>> {
         let (ordered, dead_blocks, except) = policy(&request.ordering);
-        let most = request.look_ahead.map_or(i64::MAX, i64::from).max(i64::from(limit));
-        let mut look = (i64::from(request.limit) * i64::from(LOOK)).min(most);
+        let most = request.scan_limit.map_or(i64::MAX, i64::from).max(i64::from(limit));
+        let mut window = (i64::from(request.limit) * i64::from(WINDOW_FACTOR)).min(most);
         loop {
             let claim = |statement: &Statement, left_out: Vec<MessageId>| {
                 self.claim_query(statement, request, limit)
                     .bind(ordered)
                     .bind(dead_blocks)
                     .bind(Json(except))
-                    .bind(look)
+                    .bind(window)
                     .bind(matches!(wanted, Wanted::Expired))
                     .bind(self.kept_until(Role::CreatedAt, Duration::ZERO))
                     .bind(Json(left_out))
             };
             let rows = taking.rows(self, conn, &claims.claim_in_order, claim).await?;
-            if !rows.is_empty() || look >= most || !self.are_more_open(claims, conn, request, look).await? {
+            if !rows.is_empty() || window >= most || !self.has_more_pending(claims, conn, request, window).await? {
                 return Ok(rows);
             }
-            look = look.saturating_mul(i64::from(LOOK)).min(most);
+            window = window.saturating_mul(i64::from(WINDOW_FACTOR)).min(most);
         }
     }
 
-    async fn are_more_open(
+    async fn has_more_pending(
         &self,
         claims: &InOrder,
         conn: &mut SqliteConnection,
         request: &ClaimRequest,
         than: i64,
     ) -> sqlx::Result<bool> {
-        sqlx::query_scalar(claims.more_open.sql())
+        sqlx::query_scalar(claims.has_more_pending.sql())
             .bind(&request.scope.namespace)
             .bind(than)
             .fetch_one(conn)
@@ -233,7 +233,7 @@ impl SqliteStore {
     }
 
     /// Gives up exhausted rows. Where the table has a dead-letter table this runs in a transaction of the caller's.
-    /// A death that the table refuses must not keep everybody else from being claimed. The janitor sweeps too, and says why.
+    /// A death that the table refuses must not keep all others from being claimed. The janitor sweeps too, and says why.
     async fn sweep_apart(&self, conn: &mut SqliteConnection, request: &ClaimRequest) -> sqlx::Result<Vec<MessageId>> {
         let mut apart = conn.begin().await?;
         match self.sweep_on(&mut apart, &request.scope, request.max_attempts).await {
@@ -267,15 +267,19 @@ impl SqliteStore {
             .fetch_all(&mut *conn)
             .await?;
         let died = ids_in_order(rows, &self.map)?;
-        self.bury(conn, &died).await?;
+        self.insert_dead_letters(conn, &died).await?;
         Ok(died)
     }
 
     /// Copies rows that died to the dead-letter table, if there is one.
-    pub(crate) async fn bury(&self, conn: &mut SqliteConnection, died: &[MessageId]) -> sqlx::Result<()> {
+    pub(crate) async fn insert_dead_letters(
+        &self,
+        conn: &mut SqliteConnection,
+        died: &[MessageId],
+    ) -> sqlx::Result<()> {
         if let (Some(dead_letters), false) = (&self.statements.dead_letters, died.is_empty()) {
-            let bury = sqlx::query(dead_letters.bury.sql()).bind(Json(died));
-            bury.execute(conn).await?;
+            let insert = sqlx::query(dead_letters.insert_dead_letter.sql()).bind(Json(died));
+            insert.execute(conn).await?;
         }
         Ok(())
     }

@@ -9,7 +9,7 @@ use sqlx::{Sqlite, SqliteConnection, Transaction};
 
 use crate::error::store_error;
 use crate::executor::{EnqueueExecutor, InsertStatements, NewRows};
-use crate::{BEGIN, SqliteStore};
+use crate::{BEGIN, SqliteEnqueue, SqliteStore};
 
 /// Enqueues messages in the caller's transactions.
 pub type SqliteOutbox = StoreOutbox<SqliteStore>;
@@ -21,8 +21,12 @@ impl<C: EnqueueExecutor + ?Sized> EnqueueOn<C> for SqliteStore {
         messages: &Prepared,
         options: &OutboxOptions,
     ) -> Result<Vec<Enqueued>, EnqueueError> {
-        self.map.fits(messages)?;
-        let rows = NewRows::new(messages, self, options.dedupe_window);
+        let steps = SqliteEnqueue::of(&self.map, &self.statements);
+        let rows = NewRows {
+            progress: steps.begin(messages, options.dedupe_window)?,
+            prepared: messages,
+            steps,
+        };
         Ok(conn.insert(InsertStatements(self.clone()), rows).await?)
     }
 }

@@ -15,7 +15,7 @@ use crate::{BEGIN, SqliteStore};
 /// What one consumer has handled. Cheap to clone.
 ///
 /// Begin the handler's transactions with `BEGIN IMMEDIATE` (`pool.begin_with("BEGIN IMMEDIATE")`): SQLite does not let a
-/// transaction that has read wait for the write lock, but fails it at once if somebody else has written since.
+/// transaction that has read wait for the write lock, but fails it at once if another transaction has written since.
 #[derive(Clone, Debug)]
 pub struct SqliteInbox {
     store: SqliteStore,
@@ -91,6 +91,6 @@ impl InboxStore for SqliteInbox {
 impl SqliteStore {
     fn handled(&self) -> Result<&Handled, StoreError> {
         let inbox = self.statements.handled.as_ref();
-        inbox.ok_or_else(|| self.map.needs_own_tables("inbox"))
+        inbox.ok_or_else(|| self.map.needs_native_tables("inbox"))
     }
 }

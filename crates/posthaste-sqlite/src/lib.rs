@@ -19,14 +19,15 @@
 //! The statements are whole files in `queries/`, the schema is in `migrations/`.
 //!
 //! SQLite has one writer at a time. Begin transactions that write with `BEGIN IMMEDIATE`: they wait for their turn, while
-//! a plain `BEGIN` that has read fails at once if somebody else wrote in between. Relays ask for the write lock only when
-//! there is work.
+//! a plain `BEGIN` that has read fails at once if another transaction wrote in between. Relays ask for the write lock
+//! only when there is work.
 //!
 //! Any language can enqueue with a plain `insert into posthaste_outbox (topic, ordering_key, payload) values (…)`.
 
 mod admin_store;
 mod catalogue;
 mod claim;
+mod columns;
 mod connect;
 mod dialect;
 mod enqueue;
@@ -34,12 +35,13 @@ mod error;
 mod executor;
 mod inbox_store;
 mod migrate;
-mod opening;
+mod prepare;
 mod recover;
 mod registry;
 mod relay_store;
 mod rows;
 mod statements;
+mod support;
 mod taking;
 mod trial;
 mod wake;
@@ -57,6 +59,7 @@ pub use enqueue::SqliteOutbox;
 pub use error::store_error;
 pub use executor::EnqueueExecutor;
 pub use inbox_store::SqliteInbox;
+pub use prepare::SqliteEnqueue;
 use statements::Statements;
 
 /// What the names of Posthaste's tables begin with unless another prefix is chosen.
@@ -121,7 +124,7 @@ impl SqliteStore {
     /// # Errors
     /// [`StoreErrorKind::Unsupported`] says what the table lacks.
     pub fn with_map(pool: SqlitePool, map: TableMap) -> Result<Self, StoreError> {
-        opening::can_serve(&map)?;
+        support::ensure_supported(&map)?;
         let statements = Statements::finish(&map)?;
         Ok(Self {
             pool,

@@ -19,7 +19,7 @@ const MIGRATIONS: [File; 2] = [
 #[async_trait]
 impl SchemaStore for SqliteStore {
     fn migrations(&self) -> Vec<Migration> {
-        // Tables that somebody already has are their owner's.
+        // Existing tables are their owner's.
         if !self.map.has(Table::Migrations) {
             return Vec::new();
         }
@@ -69,7 +69,7 @@ impl SqliteStore {
     }
 
     async fn migrate_in_transaction(&self) -> sqlx::Result<Vec<Migration>> {
-        // The write lock is taken before anything is looked at: whoever comes second finds the first one's work done.
+        // The write lock is taken before anything is looked at: the second one to come finds the first one's work done.
         let mut tx = self.pool.begin_with(BEGIN).await?;
         let applied = self.applied_on(&mut tx).await?;
         let missing = migrate::missing(self.migrations(), &applied);

@@ -1,4 +1,4 @@
-//! Taking back what vanished workers held, where the table says since when a row is held and not until when.
+//! Taking back what crashed workers held, where the table says since when a row is held and not until when.
 
 use posthaste_core::MessageId;
 use posthaste_core::lifecycle::State;
@@ -67,8 +67,8 @@ impl SqliteStore {
             .await?;
         let (mut died, mut pending) = (Vec::new(), Vec::new());
         for row in rows {
-            let word: String = row.try_get("status")?;
-            let side = if self.map.state(&word) == Some(State::Dead) {
+            let label: String = row.try_get("status")?;
+            let side = if self.map.state(&label) == Some(State::Dead) {
                 &mut died
             } else {
                 &mut pending
@@ -76,7 +76,7 @@ impl SqliteStore {
             side.push(row);
         }
         let died = ids_in_order(died, &self.map)?;
-        self.bury(conn, &died).await?;
+        self.insert_dead_letters(conn, &died).await?;
         recovered.pending.extend(ids_in_order(pending, &self.map)?);
         recovered.died.extend(died);
         Ok(())

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use posthaste_core::StoreError;
 use posthaste_core::breaker::CircuitState;
 use posthaste_core::store::{
-    FORGOTTEN_AFTER, LeadRequest, Leadership, RelayBeat, RelayRecord, RelayRegistry, WorkerId,
+    FORGOTTEN_AFTER, LeadRequest, Leadership, RelayHeartbeat, RelayRecord, RelayRegistry, WorkerId,
 };
 use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
@@ -19,8 +19,8 @@ use crate::{BEGIN, SqliteStore};
 
 #[async_trait]
 impl RelayRegistry for SqliteStore {
-    async fn heartbeat(&self, beat: &RelayBeat) -> Result<(), StoreError> {
-        self.write_beat(self.registry_statements()?, beat)
+    async fn heartbeat(&self, heartbeat: &RelayHeartbeat) -> Result<(), StoreError> {
+        self.write_heartbeat(self.registry_statements()?, heartbeat)
             .await
             .map_err(store_error)
     }
@@ -48,25 +48,30 @@ impl RelayRegistry for SqliteStore {
 impl SqliteStore {
     fn registry_statements(&self) -> Result<&Registry, StoreError> {
         let registry = self.statements.registry.as_ref();
-        registry.ok_or_else(|| self.map.needs_own_tables("the list of relays"))
+        registry.ok_or_else(|| self.map.needs_native_tables("the list of relays"))
     }
 
-    async fn write_beat(&self, registry: &Registry, beat: &RelayBeat) -> sqlx::Result<()> {
+    async fn write_heartbeat(&self, registry: &Registry, heartbeat: &RelayHeartbeat) -> sqlx::Result<()> {
         let mut tx = self.pool.begin_with(BEGIN).await?;
-        sqlx::query(registry.beat.sql())
-            .bind(beat.worker.as_uuid().hyphenated())
-            .bind(&beat.namespace)
-            .bind(&beat.publisher)
-            .bind(&beat.host)
-            .bind(i64::from(beat.pid))
-            .bind(&beat.version)
-            .bind(beat.circuit.word())
-            .bind(millis(beat.circuit_lasted))
-            .bind(beat.circuit_reason.as_ref().map(|reason| reason.replace('\0', " ")))
+        sqlx::query(registry.heartbeat.sql())
+            .bind(heartbeat.worker.as_uuid().hyphenated())
+            .bind(&heartbeat.namespace)
+            .bind(&heartbeat.publisher)
+            .bind(&heartbeat.host)
+            .bind(i64::from(heartbeat.pid))
+            .bind(&heartbeat.version)
+            .bind(heartbeat.circuit.as_str())
+            .bind(millis(heartbeat.circuit_lasted))
+            .bind(
+                heartbeat
+                    .circuit_reason
+                    .as_ref()
+                    .map(|reason| reason.replace('\0', " ")),
+            )
             .execute(&mut *tx)
             .await?;
         sqlx::query(registry.forget_relays.sql())
-            .bind(beat.worker.as_uuid().hyphenated())
+            .bind(heartbeat.worker.as_uuid().hyphenated())
             .bind(millis(FORGOTTEN_AFTER))
             .execute(&mut *tx)
             .await?;
@@ -87,7 +92,7 @@ impl SqliteStore {
                     left: Duration::from_millis(u64::try_from(left).unwrap_or(0)),
                 });
             }
-            let taken = sqlx::query(registry.lead.sql())
+            let taken = sqlx::query(registry.elect_leader.sql())
                 .bind(&request.namespace)
                 .bind(request.worker.as_uuid().hyphenated())
                 .bind(millis(request.lease))
@@ -96,13 +101,13 @@ impl SqliteStore {
             if taken.is_some() {
                 return Ok(Leadership::Held);
             }
-            // Somebody was quicker; the next look says who.
+            // Another relay was quicker; the next look says who.
         }
     }
 
     async fn remove_relay(&self, registry: &Registry, worker: WorkerId) -> sqlx::Result<()> {
         let mut tx = self.pool.begin_with(BEGIN).await?;
-        for statement in [&registry.resign, &registry.leave] {
+        for statement in [&registry.step_down, &registry.deregister] {
             sqlx::query(statement.sql())
                 .bind(worker.as_uuid().hyphenated())
                 .execute(&mut *tx)
@@ -125,7 +130,7 @@ fn relay(row: &SqliteRow) -> sqlx::Result<RelayRecord> {
         started_at: time(row, "started_at")?,
         seen_at: time(row, "seen_at")?,
         silent_seconds: Duration::from_millis(u64::try_from(silent).unwrap_or(0)).as_secs_f64(),
-        circuit: CircuitState::from_word(&circuit)
+        circuit: CircuitState::parse(&circuit)
             .ok_or_else(|| undecodable("circuit", format!("`{circuit}` is not a state of a circuit")))?,
         circuit_since: time(row, "circuit_since")?,
         circuit_reason: row.try_get("circuit_reason")?,

@@ -13,18 +13,18 @@ use posthaste_core::wake::Listener;
 use posthaste_core::{MessageId, StoreError};
 use posthaste_sql::RowChange;
 use posthaste_sql::row_change::StatusLabel;
-use posthaste_sql::table::{Kind, Role};
+use posthaste_sql::table::Role;
 use sqlx::sqlite::SqliteRow;
 use sqlx::types::Json;
 use sqlx::{Connection, Row, SqliteConnection};
 
 use crate::recover::Recover;
-use crate::rows::{id, millis};
+use crate::rows::{id, kept_until, millis};
 use crate::statements::Claims;
 use crate::wake::Watcher;
 use crate::{BEGIN, SqliteStore};
 
-/// Whoever writes has locked the whole file.
+/// A writer has locked the whole file.
 const HOLDER: &str = "another connection is writing to the file, maybe of another process; SQLite does not say which";
 
 /// Equal changes are written together.
@@ -61,7 +61,7 @@ impl RelayStore for SqliteStore {
             Err(error) if error.kind == StoreErrorKind::Contention => return Ok(Extended::busy(ids.to_vec())),
             held => held?,
         };
-        // One writer at a time: there is no row that somebody else has locked.
+        // One writer at a time: there is no row that another transaction has locked.
         let held = ids.iter().copied().filter(|id| held.contains(id));
         Ok(Extended::all(held.collect()))
     }
@@ -200,7 +200,8 @@ impl SqliteStore {
                 .bind(change.delivered);
             let written = self.id_set(&settle.fetch_all(&mut *conn).await?)?;
             if change.dead_letter {
-                self.bury(conn, &written.iter().copied().collect::<Vec<_>>()).await?;
+                self.insert_dead_letters(conn, &written.iter().copied().collect::<Vec<_>>())
+                    .await?;
             }
             settled.extend(written);
         }
@@ -218,14 +219,9 @@ impl SqliteStore {
         Ok(died)
     }
 
-    /// A duration from now in milliseconds, for a column of some role. One that keeps whole seconds loses what is left of
-    /// the last one, and nothing may be over too early.
+    /// A duration from now in milliseconds, for a column of some role.
     pub(crate) fn kept_until(&self, role: Role, duration: Duration) -> i64 {
-        let lost = match self.map.column(role).map(|column| column.kind) {
-            Some(Kind::EpochS) => 999,
-            _ => 0,
-        };
-        millis(duration) + lost
+        kept_until(&self.map, role, duration)
     }
 
     fn id_set(&self, rows: &[SqliteRow]) -> sqlx::Result<HashSet<MessageId>> {

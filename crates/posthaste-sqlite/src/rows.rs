@@ -7,7 +7,7 @@ use chrono::{DateTime, Utc};
 use posthaste_core::message::MessageId;
 use posthaste_core::store::{ClaimedMessage, RefusedRow};
 use posthaste_sql::TableMap;
-use posthaste_sql::table::{Held, Role, SqlRow};
+use posthaste_sql::table::{Held, Kind, Role, SqlRow};
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Row, TypeInfo, ValueRef};
 
@@ -22,6 +22,16 @@ pub(crate) fn millis(duration: Duration) -> i64 {
 /// A time as the tables keep it, rounded up: nothing is delivered too early.
 pub(crate) fn epoch_millis(time: DateTime<Utc>) -> i64 {
     time.timestamp_micros().saturating_add(999).div_euclid(1_000)
+}
+
+/// A duration from now in milliseconds, for a column of some role. One that keeps whole seconds loses what is left of
+/// the last one, and nothing may be over too early.
+pub(crate) fn kept_until(map: &TableMap, role: Role, duration: Duration) -> i64 {
+    let lost = match map.column(role).map(|column| column.kind) {
+        Some(Kind::EpochS) => 999,
+        _ => 0,
+    };
+    millis(duration) + lost
 }
 
 pub(crate) fn time(row: &SqliteRow, column: &str) -> sqlx::Result<DateTime<Utc>> {

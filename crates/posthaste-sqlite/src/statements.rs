@@ -34,7 +34,7 @@ impl Statement {
         AssertSqlSafe(Arc::clone(&self.text))
     }
 
-    pub(crate) fn text(&self) -> &str {
+    pub(crate) fn text(&self) -> &Arc<str> {
         &self.text
     }
 
@@ -64,20 +64,20 @@ posthaste_sql::statements! {
     /// For tables whose fresh and waiting rows have indexes of their own.
     split: Split if |map| is_split(map) => { probe, claim_per_key, claim_any, reclaim, stats }
     /// For any other table.
-    in_order: InOrder if |map| !is_split(map) => { probe_in_order, claim_in_order, more_open, stats_in_order }
+    in_order: InOrder if |map| !is_split(map) => { probe_in_order, claim_in_order, has_more_pending, stats_in_order }
     /// For outboxes that keep their dedupe keys apart.
     keys: Keys if |map| map.has(Table::Dedupe) => { hold_keys, find_holders, purge_dedupe }
     /// For outboxes whose own indexes say what may be there once.
-    taken_rows: TakenRows if |map| !map.has(Table::Dedupe), each_column_once => { find_taken }
+    taken_rows: TakenRows if |map| !map.has(Table::Dedupe), each_column_once => { find_duplicate }
     /// For tables that only say since when a claim holds.
     recovery: Recovery if |map| map.has(Role::LockedAt) && !map.has(Role::LockedUntil) => { recover }
     /// For those that have a table of what was given up.
-    dead_letters: DeadLetters if |map| map.has(Table::DeadLetter) => { bury }
+    dead_letters: DeadLetters if |map| map.has(Table::DeadLetter) => { insert_dead_letter }
     /// For outboxes with an inbox beside them.
     handled: Handled if |map| map.has(Table::Inbox) => { record_inbox, purge_inbox }
     /// For outboxes that know who serves them.
     registry: Registry if |map| map.has(Table::Relays) && map.has(Table::Leaders) => {
-        beat, leave, leader, lead, resign, relays, forget_relays,
+        heartbeat, deregister, leader, elect_leader, step_down, relays, forget_relays,
     }
 }
 

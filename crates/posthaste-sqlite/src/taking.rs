@@ -1,7 +1,7 @@
 //! Taking rows of which the table may refuse some.
 //!
 //! A constraint that old rows do not meet, or a trigger, refuses the claim of one row, and with it the statement that claims
-//! many. Such a row is found and left out; what follows it in its key waits, and nobody else does.
+//! many. Such a row is found and left out; what follows it in its key waits, and no others do.
 
 use std::time::Duration;
 

@@ -32,7 +32,7 @@ const ACCEPT: &str = "let the table's constraints, triggers and unique indexes a
                       published before";
 
 impl SqliteStore {
-    /// Whether the table takes every verdict. That somebody else is writing is no answer, and no error.
+    /// Whether the table takes every verdict. That another transaction is writing is no answer, and no error.
     pub(crate) async fn try_verdicts(&self, scope: &Scope) -> Result<(), StoreError> {
         let mut tx = match self.pool.begin_with(BEGIN).await.map_err(|error| self.error(error)) {
             Err(error) if error.kind == StoreErrorKind::Contention => {

@@ -53,7 +53,7 @@ impl Listener for Watcher {
     async fn wait(&mut self) {
         let Some(watched) = &mut self.watched else {
             match self.connect().await {
-                // What was committed while nobody watched is found by the poll that this wake-up causes.
+                // What was committed while there was no watcher is found by the poll that this wake-up causes.
                 Ok(watched) => self.watched = Some(watched),
                 Err(error) => {
                     tracing::debug!(%error, "cannot watch the database file; polling goes on");

@@ -120,7 +120,7 @@ pub trait Backend: Sized + Send + Sync + 'static {
     }
 
     /// Writes text, or nothing, into the column of a role behind the store's back, though the table's owner would not allow
-    /// it. Asked for only where the table has [`Need::Foreign`](crate::Need::Foreign).
+    /// it. Asked for only where the table has [`Need::Mapped`](crate::Need::Mapped).
     fn write(&self, _id: MessageId, _role: Role, _text: Option<&str>) -> impl Future<Output = ()> + Send {
         async { unimplemented!("nobody else writes here") }
     }

@@ -8,7 +8,8 @@ use async_trait::async_trait;
 use posthaste_core::lifecycle::{Settlement, Verdict};
 use posthaste_core::store::{
     Claim, ClaimRequest, ExtendRequest, Extended, LeadRequest, Leadership, OutboxStats, RecoverRequest, Recovered,
-    RefusedVerdict, RelayBeat, RelayRecord, RelayRegistry, Scope, Settled, StoreErrorKind, StoreRequirements, WorkerId,
+    RefusedVerdict, RelayHeartbeat, RelayRecord, RelayRegistry, Scope, Settled, StoreErrorKind, StoreRequirements,
+    WorkerId,
 };
 use posthaste_core::wake::Listener;
 use posthaste_core::{MessageId, RelayStore, StoreError};
@@ -83,7 +84,7 @@ impl<S> FaultyStore<S> {
         self.faults().refused_releases.extend(ids);
     }
 
-    /// Calls with verdicts on these rows fail, as they do if a trigger asks for a lock that somebody else has.
+    /// Calls with verdicts on these rows fail, as they do if a trigger asks for a lock that another transaction has.
     pub fn contend(&self, ids: impl IntoIterator<Item = MessageId>) {
         self.faults().contended.extend(ids);
     }
@@ -331,9 +332,9 @@ impl<S: RelayStore> RelayStore for FaultyStore<S> {
 
 #[async_trait]
 impl<S: RelayStore> RelayRegistry for FaultyStore<S> {
-    async fn heartbeat(&self, beat: &RelayBeat) -> Result<(), StoreError> {
+    async fn heartbeat(&self, heartbeat: &RelayHeartbeat) -> Result<(), StoreError> {
         self.answering().await;
-        self.list()?.heartbeat(beat).await
+        self.list()?.heartbeat(heartbeat).await
     }
 
     async fn elect_leader(&self, request: &LeadRequest) -> Result<Leadership, StoreError> {

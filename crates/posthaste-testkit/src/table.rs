@@ -42,6 +42,10 @@ needs! {
     Key,
     /// One that takes any text, and rows without a key.
     TextKey,
+    /// A number for each row, in the order of inserts.
+    Sequence,
+    /// One that a row still has when it is tried again, though it were kept in another table by then.
+    LastingSequence,
     /// A column for every part of a message, each taking any text.
     EveryField,
     /// A payload of any bytes, kept as they are.
@@ -50,13 +54,13 @@ needs! {
     Hash,
     /// Ids that the producer gives.
     GivenIds,
-    /// Rows under a lease, rather than locked by the transaction of whoever publishes them.
+    /// Rows under a lease, rather than locked by the transaction that publishes them.
     Leases,
     /// Rows that are locked by that transaction, and have no lease.
     Locks,
     /// Leases that say when they are over, so that a claim takes them back.
     Expiry,
-    /// Leases that stand in their rows, so that everybody can see them, and that a claim took one back.
+    /// Leases that stand in their rows, so that all can see them, and that a claim took one back.
     WrittenLeases,
     /// A row that says which worker has it, and not the proof of its claim alone.
     LockedBy,
@@ -85,7 +89,7 @@ needs! {
     /// A row for each message that says where it stands, rather than a log with a cursor.
     Queue,
     /// Rows that others write as well, with what Posthaste would not write.
-    Foreign,
+    Mapped,
     /// Transactions that write at the same time.
     ConcurrentWriters,
     /// Claims that run at the same time, each skipping what others hold.
@@ -120,12 +124,8 @@ impl Table {
 
     /// Posthaste's own table, on a database that can do everything.
     pub fn complete() -> Self {
-        let complete = |need: &Need| {
-            !matches!(
-                need,
-                Need::Foreign | Need::Locks | Need::ShortErrors | Need::DeadLetters
-            )
-        };
+        let complete =
+            |need: &Need| !matches!(need, Need::Mapped | Need::Locks | Need::ShortErrors | Need::DeadLetters);
         Self::with(Need::ALL.iter().copied().filter(complete).collect())
     }
 
@@ -173,6 +173,8 @@ fn has(map: &TableMap, need: Need) -> bool {
         Need::Tenant => text(Role::Tenant),
         Need::Key => map.has(Role::OrderingKey),
         Need::TextKey => text(Role::OrderingKey) && !shares_its_column(map, Role::OrderingKey),
+        Need::Sequence => map.has(Role::Seq) || strategy == Strategy::Log,
+        Need::LastingSequence => map.has(Role::Seq) || map.has((Purpose::Failed, Role::LogId)),
         Need::EveryField => {
             let texts = [
                 Role::Namespace,
@@ -211,7 +213,7 @@ fn has(map: &TableMap, need: Need) -> bool {
         Need::DeliveredAt => map.has(Role::DeliveredAt),
         Need::FineTimes => !map.columns().any(|(_, column)| column.kind == Kind::EpochS),
         Need::Queue => strategy != Strategy::Log,
-        Need::Foreign => !map.is_own() && strategy != Strategy::Log,
+        Need::Mapped => !map.is_native() && strategy != Strategy::Log,
         Need::RelayLimit
         | Need::ExactStart
         | Need::ConcurrentWriters

@@ -134,7 +134,7 @@ for update skip locked;
 -- What was claimed, in order.
 --   $1 ids
 select
-    cast(o.`id` as char) as id, o.`request_id` as event_id, null as namespace, null as topic, null as ordering_key, null as tenant, null as dedupe_key, o.`event_type` as event_type, null as source, null as aggregate_type, null as aggregate_id, null as content_type, cast(convert(o.`payload` using utf8mb4) as binary) as payload, null as headers, cast(convert(o.`content_hash` using utf8mb4) as binary) as content_hash, o.`retry_count` as attempts,
+    null as seq, cast(o.`id` as char) as id, o.`request_id` as event_id, null as namespace, null as topic, null as ordering_key, null as tenant, null as dedupe_key, o.`event_type` as event_type, null as source, null as aggregate_type, null as aggregate_id, null as content_type, cast(convert(o.`payload` using utf8mb4) as binary) as payload, null as headers, cast(convert(o.`content_hash` using utf8mb4) as binary) as content_hash, o.`retry_count` as attempts,
     o.`max_retries` as max_attempts, o.`version` as version, o.`created_at` as created_at
 from `donation_outbox` o
 where o.`id` in ($1)
@@ -201,7 +201,7 @@ select (
 
 -- list
 -- Rows as an operator sees them.
---   $1 namespace  $2 whether rows in any state are wanted  $3 words of the state  $4 topic  $5 key  $6 tenant
+--   $1 namespace  $2 whether rows in any state are wanted  $3 labels of the state  $4 topic  $5 key  $6 tenant
 --   $7 whether rows of any id are wanted  $8 ids  $9 the row after which the list goes on  $10 limit
 select
     null as seq, cast(o.`id` as char) as id, o.`request_id` as event_id, null as namespace, null as topic, null as ordering_key, null as tenant, null as dedupe_key, o.`event_type` as event_type, null as source, null as aggregate_type, null as aggregate_id, null as content_type, cast(convert(o.`payload` using utf8mb4) as binary) as payload, null as headers, cast(convert(o.`content_hash` using utf8mb4) as binary) as content_hash, o.`max_retries` as max_attempts, o.`version` as version,
@@ -228,7 +228,7 @@ order by o.`id`
 limit $7;
 
 -- lock_dead
--- Locks them, unless they are no longer dead. Not past a row that somebody has: later ones of its key would come before it.
+-- Locks them, unless they are no longer dead. Not past a row that is locked: later ones of its key would come before it.
 --   $1 ids
 select cast(o.`id` as char) as id
 from `donation_outbox` o
@@ -284,13 +284,13 @@ where o.`status` in ('PENDING', 'FAILED')
 limit 100;
 
 -- lock_trial_row
--- Locks them, unless somebody else has them.
+-- Locks them, unless another transaction has them.
 --   $1 ids
 select cast(o.`id` as char) as id from `donation_outbox` o where o.`id` in ($1) and o.`status` in ('PENDING', 'FAILED') for update skip locked;
 
 -- find_delivered
--- Finds delivered rows past their retention, oldest first, and locks them, but for those that somebody else has locked.
--- Their age counts from the best time that the table has.
+-- Finds delivered rows past their retention, oldest first, and locks them, but for those that another transaction has
+-- locked. Their age counts from the best time that the table has.
 --   $1 age in ms  $2 limit
 select cast(o.`id` as char) as id
 from `donation_outbox` o
@@ -307,7 +307,7 @@ for update skip locked;
 delete from `donation_outbox` where `id` in ($1) and `status` = 'COMPLETED';
 
 -- probe
--- What vanished workers left behind: the most attempts among rows that may be tried again, and how many may not.
+-- What crashed workers left behind: the most attempts among rows that may be tried again, and how many may not.
 --   $1 namespace  $2 max attempts  $3 whether all topics are served  $4 topics  $5 tenant
 --
 -- Without a derived table: where the server wants full groups, MariaDB takes an aggregate over one only once.
@@ -333,7 +333,7 @@ set `retry_count` = coalesce(`retry_count`, 0) + 1,
 where `id` in ($1);
 
 -- lock_held
--- Locks rows that are still held under a token, but for those that somebody else has locked.
+-- Locks rows that are still held under a token, but for those that another transaction has locked.
 --   $1 ids  $2 token
 select cast(o.`id` as char) as id, o.`version` as version
 from `donation_outbox` o
@@ -341,7 +341,7 @@ where o.`id` in ($1) and right(o.`locked_by`, 36) = $2 and o.`status` = 'PROCESS
 for update skip locked;
 
 -- find_held
--- Finds rows that are still held under a token, whoever has locked them.
+-- Finds rows that are still held under a token, locked or not.
 --   $1 ids  $2 token
 select cast(o.`id` as char) as id, o.`version` as version
 from `donation_outbox` o
@@ -367,7 +367,7 @@ where o.`status` in ('PENDING', 'FAILED' )
 limit $6;
 
 -- lock_exhausted
--- Locks such rows, unless somebody else has them or they are no longer such.
+-- Locks such rows, unless another transaction has them or they are no longer such.
 --   $1 ids  $2 max attempts
 select cast(o.`id` as char) as id
 from `donation_outbox` o
@@ -375,7 +375,7 @@ where o.`id` in ($1) and o.`status` in ('PENDING', 'FAILED' )
     and coalesce(o.`retry_count`, 0) >= coalesce(o.`max_retries` + 1, $2)
 for update skip locked;
 
--- give_up
+-- mark_dead
 -- Gives up locked rows that have used all their attempts.
 --   $1 ids  $2 error, where there is none yet  $3 added to attempts of a row that was claimed
 update `donation_outbox`
@@ -399,7 +399,7 @@ where o.`status` = 'PROCESSING'
 order by rand() limit $7;
 
 -- lock_stalled
--- Locks them, unless somebody else has them or they are no longer such, and says which have no attempt left.
+-- Locks them, unless another transaction has them or they are no longer such, and says which have no attempt left.
 --   $1 ids  $2 max attempts  $3 how long, in ms
 select cast(o.`id` as char) as id,
     coalesce(o.`retry_count`, 0) >= coalesce(o.`max_retries` + 1, $2) as exhausted
@@ -408,8 +408,8 @@ where o.`id` in ($1) and o.`status` = 'PROCESSING'
     and coalesce(o.`locked_at` < timestampadd(microsecond, -1000 * $3, utc_timestamp(6)), 1)
 for update skip locked;
 
--- take_back
--- Makes locked rows of workers that vanished pending again.
+-- release_stalled
+-- Makes locked rows of workers that crashed pending again.
 --   $1 ids
 update `donation_outbox`
 set
@@ -420,7 +420,7 @@ set
     `status` = 'PENDING'
 where `id` in ($1);
 
--- bury
+-- insert_dead_letter
 -- Copies rows that died to the dead-letter table, in the transaction in which they did.
 --   $1 ids
 insert into `donation_dlq` (`created_at`, `request_id`, `event_type`, `original_id`, `reason`, `payload`)
@@ -468,7 +468,7 @@ insert into `donation_outbox` (
 -- Finds the row that kept another from being written: the one with its dedupe key. Locking, because a plain read may be one
 -- of the past; by one index alone, because a wider search would wait for rows that others write, who may wait for us.
 --   $1 unused  $2 unused  $3 namespace  $4 topic  $5 unused  $6 unused  $7 dedupe key
-select cast(o.`id` as char) as id
+select 1 as place, cast(o.`id` as char) as id, false as is_new
 from `donation_outbox` o
 where false
 limit 1
@@ -478,7 +478,7 @@ lock in share mode;
 -- Finds the row that kept another from being written: the one with its event id. Locking, because a plain read may be one
 -- of the past; by one index alone, because a wider search would wait for rows that others write, who may wait for us.
 --   $1 unused  $2 event id
-select cast(o.`id` as char) as id
+select 1 as place, cast(o.`id` as char) as id, false as is_new
 from `donation_outbox` o
 where o.`request_id` = $2
 limit 1
@@ -488,9 +488,13 @@ lock in share mode;
 -- Finds the row that kept another from being written: the one with its id. Locking, because a plain read may be one of the
 -- past; by one index alone, because a wider search would wait for rows that others write, who may wait for us.
 --   $1 id
-select cast(o.`id` as char) as id
+select 1 as place, cast(o.`id` as char) as id, false as is_new
 from `donation_outbox` o
 where false
 limit 1
 lock in share mode;
+
+-- last_id
+-- The id that the server gave to the row that was written last.
+select 1 as place, cast(last_insert_id() as char) as id, true as is_new;
 

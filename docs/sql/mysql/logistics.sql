@@ -119,7 +119,7 @@ for update skip locked;
 -- What was claimed, in order.
 --   $1 ids
 select
-    cast(o.`id` as char) as id, null as event_id, null as namespace, null as topic, cast(o.`aggregate_id` as char) as ordering_key, null as tenant, null as dedupe_key, o.`event_type` as event_type, null as source, o.`aggregate_type` as aggregate_type, cast(o.`aggregate_id` as char) as aggregate_id, null as content_type, cast(cast(o.`payload` as char) as binary) as payload, null as headers, null as content_hash, o.`retry_count` as attempts,
+    null as seq, cast(o.`id` as char) as id, null as event_id, null as namespace, null as topic, cast(o.`aggregate_id` as char) as ordering_key, null as tenant, null as dedupe_key, o.`event_type` as event_type, null as source, o.`aggregate_type` as aggregate_type, cast(o.`aggregate_id` as char) as aggregate_id, null as content_type, cast(cast(o.`payload` as char) as binary) as payload, null as headers, null as content_hash, o.`retry_count` as attempts,
     null as max_attempts, null as version, convert_tz(o.`occurred_at`, @@session.time_zone, '+00:00') as created_at
 from `outbox_events` o
 where o.`id` in ($1)
@@ -183,7 +183,7 @@ select (
 
 -- list
 -- Rows as an operator sees them.
---   $1 namespace  $2 whether rows in any state are wanted  $3 words of the state  $4 topic  $5 key  $6 tenant
+--   $1 namespace  $2 whether rows in any state are wanted  $3 labels of the state  $4 topic  $5 key  $6 tenant
 --   $7 whether rows of any id are wanted  $8 ids  $9 the row after which the list goes on  $10 limit
 select
     null as seq, cast(o.`id` as char) as id, null as event_id, null as namespace, null as topic, cast(o.`aggregate_id` as char) as ordering_key, null as tenant, null as dedupe_key, o.`event_type` as event_type, null as source, o.`aggregate_type` as aggregate_type, cast(o.`aggregate_id` as char) as aggregate_id, null as content_type, cast(cast(o.`payload` as char) as binary) as payload, null as headers, null as content_hash, null as max_attempts, null as version,
@@ -212,7 +212,7 @@ order by o.`occurred_at`, o.`id`
 limit $7;
 
 -- lock_dead
--- Locks them, unless they are no longer dead. Not past a row that somebody has: later ones of its key would come before it.
+-- Locks them, unless they are no longer dead. Not past a row that is locked: later ones of its key would come before it.
 --   $1 ids
 select cast(o.`id` as char) as id
 from `outbox_events` o
@@ -263,13 +263,13 @@ where o.`status` in ('PENDING')
 limit 100;
 
 -- lock_trial_row
--- Locks them, unless somebody else has them.
+-- Locks them, unless another transaction has them.
 --   $1 ids
 select cast(o.`id` as char) as id from `outbox_events` o where o.`id` in ($1) and o.`status` in ('PENDING') for update skip locked;
 
 -- find_delivered
--- Finds delivered rows past their retention, oldest first, and locks them, but for those that somebody else has locked.
--- Their age counts from the best time that the table has.
+-- Finds delivered rows past their retention, oldest first, and locks them, but for those that another transaction has
+-- locked. Their age counts from the best time that the table has.
 --   $1 age in ms  $2 limit
 select cast(o.`id` as char) as id
 from `outbox_events` o
@@ -295,7 +295,7 @@ where o.`status` in ('PENDING' )
 limit $6;
 
 -- lock_exhausted
--- Locks such rows, unless somebody else has them or they are no longer such.
+-- Locks such rows, unless another transaction has them or they are no longer such.
 --   $1 ids  $2 max attempts
 select cast(o.`id` as char) as id
 from `outbox_events` o
@@ -303,7 +303,7 @@ where o.`id` in ($1) and o.`status` in ('PENDING' )
     and coalesce(o.`retry_count`, 0) >= $2
 for update skip locked;
 
--- give_up
+-- mark_dead
 -- Gives up locked rows that have used all their attempts.
 --   $1 ids  $2 error, where there is none yet  $3 added to attempts of a row that was claimed
 update `outbox_events`
@@ -346,7 +346,7 @@ insert into `outbox_events` (
 -- Finds the row that kept another from being written: the one with its dedupe key. Locking, because a plain read may be one
 -- of the past; by one index alone, because a wider search would wait for rows that others write, who may wait for us.
 --   $1 unused  $2 unused  $3 namespace  $4 topic  $5 unused  $6 unused  $7 dedupe key
-select cast(o.`id` as char) as id
+select 1 as place, cast(o.`id` as char) as id, false as is_new
 from `outbox_events` o
 where false
 limit 1
@@ -356,7 +356,7 @@ lock in share mode;
 -- Finds the row that kept another from being written: the one with its event id. Locking, because a plain read may be one
 -- of the past; by one index alone, because a wider search would wait for rows that others write, who may wait for us.
 --   $1 unused  $2 event id
-select cast(o.`id` as char) as id
+select 1 as place, cast(o.`id` as char) as id, false as is_new
 from `outbox_events` o
 where false
 limit 1
@@ -366,9 +366,13 @@ lock in share mode;
 -- Finds the row that kept another from being written: the one with its id. Locking, because a plain read may be one of the
 -- past; by one index alone, because a wider search would wait for rows that others write, who may wait for us.
 --   $1 id
-select cast(o.`id` as char) as id
+select 1 as place, cast(o.`id` as char) as id, false as is_new
 from `outbox_events` o
 where o.`id` = $1
 limit 1
 lock in share mode;
+
+-- last_id
+-- The id that the server gave to the row that was written last.
+select 1 as place, cast(last_insert_id() as char) as id, true as is_new;
 

@@ -117,7 +117,7 @@ for update skip locked;
 -- What was claimed, in order.
 --   $1 ids
 select
-    cast(o.`id` as char) as id, null as event_id, null as namespace, null as topic, cast(o.`aggregate_id` as char) as ordering_key, null as tenant, null as dedupe_key, o.`event_type` as event_type, null as source, o.`aggregate_type` as aggregate_type, cast(o.`aggregate_id` as char) as aggregate_id, null as content_type, cast(convert(o.`payload` using utf8mb4) as binary) as payload, null as headers, null as content_hash, null as attempts,
+    null as seq, cast(o.`id` as char) as id, null as event_id, null as namespace, null as topic, cast(o.`aggregate_id` as char) as ordering_key, null as tenant, null as dedupe_key, o.`event_type` as event_type, null as source, o.`aggregate_type` as aggregate_type, cast(o.`aggregate_id` as char) as aggregate_id, null as content_type, cast(convert(o.`payload` using utf8mb4) as binary) as payload, null as headers, null as content_hash, null as attempts,
     null as max_attempts, null as version, o.`created_at` as created_at
 from `outbox` o
 where o.`id` in ($1)
@@ -174,7 +174,7 @@ select (
 
 -- list
 -- Rows as an operator sees them.
---   $1 namespace  $2 whether rows in any state are wanted  $3 words of the state  $4 topic  $5 key  $6 tenant
+--   $1 namespace  $2 whether rows in any state are wanted  $3 labels of the state  $4 topic  $5 key  $6 tenant
 --   $7 whether rows of any id are wanted  $8 ids  $9 the row after which the list goes on  $10 limit
 select
     null as seq, cast(o.`id` as char) as id, null as event_id, null as namespace, null as topic, cast(o.`aggregate_id` as char) as ordering_key, null as tenant, null as dedupe_key, o.`event_type` as event_type, null as source, o.`aggregate_type` as aggregate_type, cast(o.`aggregate_id` as char) as aggregate_id, null as content_type, cast(convert(o.`payload` using utf8mb4) as binary) as payload, null as headers, null as content_hash, null as max_attempts, null as version,
@@ -203,7 +203,7 @@ order by o.`created_at`, o.`id`
 limit $7;
 
 -- lock_dead
--- Locks them, unless they are no longer dead. Not past a row that somebody has: later ones of its key would come before it.
+-- Locks them, unless they are no longer dead. Not past a row that is locked: later ones of its key would come before it.
 --   $1 ids
 select cast(o.`id` as char) as id
 from `outbox` o
@@ -247,13 +247,13 @@ where o.`status` in ('NEW')
 limit 100;
 
 -- lock_trial_row
--- Locks them, unless somebody else has them.
+-- Locks them, unless another transaction has them.
 --   $1 ids
 select cast(o.`id` as char) as id from `outbox` o where o.`id` in ($1) and o.`status` in ('NEW') for update skip locked;
 
 -- find_delivered
--- Finds delivered rows past their retention, oldest first, and locks them, but for those that somebody else has locked.
--- Their age counts from the best time that the table has.
+-- Finds delivered rows past their retention, oldest first, and locks them, but for those that another transaction has
+-- locked. Their age counts from the best time that the table has.
 --   $1 age in ms  $2 limit
 select cast(o.`id` as char) as id
 from `outbox` o
@@ -297,7 +297,7 @@ insert into `outbox` (
 -- Finds the row that kept another from being written: the one with its dedupe key. Locking, because a plain read may be one
 -- of the past; by one index alone, because a wider search would wait for rows that others write, who may wait for us.
 --   $1 unused  $2 unused  $3 namespace  $4 topic  $5 unused  $6 unused  $7 dedupe key
-select cast(o.`id` as char) as id
+select 1 as place, cast(o.`id` as char) as id, false as is_new
 from `outbox` o
 where false
 limit 1
@@ -307,7 +307,7 @@ lock in share mode;
 -- Finds the row that kept another from being written: the one with its event id. Locking, because a plain read may be one
 -- of the past; by one index alone, because a wider search would wait for rows that others write, who may wait for us.
 --   $1 unused  $2 event id
-select cast(o.`id` as char) as id
+select 1 as place, cast(o.`id` as char) as id, false as is_new
 from `outbox` o
 where false
 limit 1
@@ -317,9 +317,13 @@ lock in share mode;
 -- Finds the row that kept another from being written: the one with its id. Locking, because a plain read may be one of the
 -- past; by one index alone, because a wider search would wait for rows that others write, who may wait for us.
 --   $1 id
-select cast(o.`id` as char) as id
+select 1 as place, cast(o.`id` as char) as id, false as is_new
 from `outbox` o
 where o.`id` = $1
 limit 1
 lock in share mode;
+
+-- last_id
+-- The id that the server gave to the row that was written last.
+select 1 as place, cast(last_insert_id() as char) as id, true as is_new;
 

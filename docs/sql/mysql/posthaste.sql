@@ -146,7 +146,7 @@ for update skip locked;
 -- What was claimed, in order.
 --   $1 ids
 select
-    cast(o.`id` as char) as id, null as event_id, o.`namespace` as namespace, o.`topic` as topic, o.`ordering_key` as ordering_key, o.`tenant` as tenant, o.`dedupe_key` as dedupe_key, o.`event_type` as event_type, o.`source` as source, o.`aggregate_type` as aggregate_type, o.`aggregate_id` as aggregate_id, o.`content_type` as content_type, o.`payload` as payload, cast(o.`headers` as char) as headers, o.`content_hash` as content_hash, o.`attempts` as attempts,
+    o.`seq` as seq, cast(o.`id` as char) as id, null as event_id, o.`namespace` as namespace, o.`topic` as topic, o.`ordering_key` as ordering_key, o.`tenant` as tenant, o.`dedupe_key` as dedupe_key, o.`event_type` as event_type, o.`source` as source, o.`aggregate_type` as aggregate_type, o.`aggregate_id` as aggregate_id, o.`content_type` as content_type, o.`payload` as payload, cast(o.`headers` as char) as headers, o.`content_hash` as content_hash, o.`attempts` as attempts,
     null as max_attempts, null as version, o.`created_at` as created_at
 from `posthaste_outbox` o
 where o.`id` in ($1)
@@ -227,7 +227,7 @@ select (
 
 -- list
 -- Rows as an operator sees them.
---   $1 namespace  $2 whether rows in any state are wanted  $3 words of the state  $4 topic  $5 key  $6 tenant
+--   $1 namespace  $2 whether rows in any state are wanted  $3 labels of the state  $4 topic  $5 key  $6 tenant
 --   $7 whether rows of any id are wanted  $8 ids  $9 the row after which the list goes on  $10 limit
 select
     o.`seq` as seq, cast(o.`id` as char) as id, null as event_id, o.`namespace` as namespace, o.`topic` as topic, o.`ordering_key` as ordering_key, o.`tenant` as tenant, o.`dedupe_key` as dedupe_key, o.`event_type` as event_type, o.`source` as source, o.`aggregate_type` as aggregate_type, o.`aggregate_id` as aggregate_id, o.`content_type` as content_type, o.`payload` as payload, cast(o.`headers` as char) as headers, o.`content_hash` as content_hash, null as max_attempts, null as version,
@@ -262,7 +262,7 @@ order by o.`seq`
 limit $7;
 
 -- lock_dead
--- Locks them, unless they are no longer dead. Not past a row that somebody has: later ones of its key would come before it.
+-- Locks them, unless they are no longer dead. Not past a row that is locked: later ones of its key would come before it.
 --   $1 ids
 select cast(o.`id` as char) as id
 from `posthaste_outbox` o
@@ -330,13 +330,13 @@ and ($5 is null or o.`tenant` = $5)
 limit 100;
 
 -- lock_trial_row
--- Locks them, unless somebody else has them.
+-- Locks them, unless another transaction has them.
 --   $1 ids
 select cast(o.`id` as char) as id from `posthaste_outbox` o where o.`id` in ($1) and o.`status` in ('pending') for update skip locked;
 
 -- find_delivered
--- Finds delivered rows past their retention, oldest first, and locks them, but for those that somebody else has locked.
--- Their age counts from the best time that the table has.
+-- Finds delivered rows past their retention, oldest first, and locks them, but for those that another transaction has
+-- locked. Their age counts from the best time that the table has.
 --   $1 age in ms  $2 limit
 select cast(o.`id` as char) as id
 from `posthaste_outbox` o
@@ -353,7 +353,7 @@ for update skip locked;
 delete from `posthaste_outbox` where `id` in ($1) and `status` = 'delivered';
 
 -- probe
--- What vanished workers left behind: the most attempts among rows that may be tried again, and how many may not.
+-- What crashed workers left behind: the most attempts among rows that may be tried again, and how many may not.
 --   $1 namespace  $2 max attempts  $3 whether all topics are served  $4 topics  $5 tenant
 --
 -- Without a derived table: where the server wants full groups, MariaDB takes an aggregate over one only once.
@@ -382,7 +382,7 @@ set `attempts` = coalesce(`attempts`, 0) + 1,
 where `id` in ($1);
 
 -- lock_held
--- Locks rows that are still held under a token, but for those that somebody else has locked.
+-- Locks rows that are still held under a token, but for those that another transaction has locked.
 --   $1 ids  $2 token
 select cast(o.`id` as char) as id, null as version
 from `posthaste_outbox` o
@@ -390,7 +390,7 @@ where o.`id` in ($1) and right(o.`lease_token`, 36) = $2 and o.`status` = 'proce
 for update skip locked;
 
 -- find_held
--- Finds rows that are still held under a token, whoever has locked them.
+-- Finds rows that are still held under a token, locked or not.
 --   $1 ids  $2 token
 select cast(o.`id` as char) as id, null as version
 from `posthaste_outbox` o
@@ -419,7 +419,7 @@ and ($5 is null or o.`tenant` = $5)
 limit $6;
 
 -- lock_exhausted
--- Locks such rows, unless somebody else has them or they are no longer such.
+-- Locks such rows, unless another transaction has them or they are no longer such.
 --   $1 ids  $2 max attempts
 select cast(o.`id` as char) as id
 from `posthaste_outbox` o
@@ -428,7 +428,7 @@ where o.`id` in ($1) and o.`status` in ('pending' , 'processing')
     and (o.`status` <> 'processing' or o.`locked_until` < utc_timestamp(6))
 for update skip locked;
 
--- give_up
+-- mark_dead
 -- Gives up locked rows that have used all their attempts.
 --   $1 ids  $2 error, where there is none yet  $3 added to attempts of a row that was claimed
 update `posthaste_outbox`
@@ -443,7 +443,7 @@ where `id` in ($1);
 
 -- hold_keys
 -- Holds the dedupe keys of new rows, in one order for all producers, so that they cannot deadlock. A key that is taken
--- stays with its holder; whoever asks for it waits until the holder's transaction is over.
+-- stays with its holder; another one that asks for it waits until the holder's transaction is over.
 --   $1 rows  $2 who holds them now  $3 window in ms
 insert into `posthaste_outbox_dedupe` (namespace, topic, dedupe_key, message_id, held_by, expires_at)
 select j.namespace, j.topic, j.dedupe_key, j.id, $2, timestampadd(microsecond, $3 * 1000, utc_timestamp(6))
@@ -458,18 +458,22 @@ on duplicate key update held_by = `posthaste_outbox_dedupe`.held_by;
 -- find_holders
 -- Who holds dedupe keys. Locking, because a plain read may be one of the past; each by its place in the index, because to
 -- lock what a scan passes would hold up everybody else.
---   $1 namespaces, topics and keys
-select d.namespace, d.topic, d.dedupe_key, d.message_id, d.held_by, d.expires_at <= utc_timestamp(6) as expired
+--   $1 namespaces, topics and keys  $2 who asks
+--
+-- Returns for each key whether its window is over, the message that holds it with the key behind it in hexadecimal digits, and
+-- whether it is held by who asks.
+select d.expires_at <= utc_timestamp(6) as place,
+    concat_ws(' ', d.message_id, hex(d.namespace), hex(d.topic), hex(d.dedupe_key)) as id, d.held_by = $2 as is_new
 from `posthaste_outbox_dedupe` d
 where (d.namespace, d.topic, d.dedupe_key) in ($1)
 for update;
 
 -- take_over_key
 -- Takes a dedupe key whose window is over, and whose row is gone, from its holder.
---   $1 namespace  $2 topic  $3 key  $4 its holder so far  $5 new message  $6 new holder  $7 window in ms
+--   $1 namespace  $2 topic  $3 key  $4 new message  $5 new holder  $6 window in ms
 update `posthaste_outbox_dedupe`
-set message_id = $5, held_by = $6, expires_at = timestampadd(microsecond, $7 * 1000, utc_timestamp(6))
-where namespace = $1 and topic = $2 and dedupe_key = $3 and held_by = $4 and expires_at <= utc_timestamp(6)
+set message_id = $4, held_by = $5, expires_at = timestampadd(microsecond, $6 * 1000, utc_timestamp(6))
+where namespace = $1 and topic = $2 and dedupe_key = $3 and expires_at <= utc_timestamp(6)
     and not exists (select 1 from `posthaste_outbox` o where o.`id` = `posthaste_outbox_dedupe`.message_id);
 
 -- enqueue
@@ -512,7 +516,7 @@ limit $1;
 delete from `posthaste_outbox_dedupe` where namespace = $1 and topic = $2 and dedupe_key = $3 and held_by = $4;
 
 -- record_inbox
--- Records a delivery in the handler's transaction; waits for whoever records the same one.
+-- Records a delivery in the handler's transaction; waits for a transaction that records the same one.
 insert into `posthaste_inbox` (consumer, `key`, handled_at) values ($1, $2, utc_timestamp(6));
 
 -- purge_inbox
@@ -522,8 +526,8 @@ where consumer = $1 and handled_at < timestampadd(microsecond, -1000 * $2, utc_t
 order by handled_at
 limit $3;
 
--- beat
--- Says that a relay is there. Its first beat is its start.
+-- heartbeat
+-- Says that a relay is there. Its first heartbeat is its start.
 insert into `posthaste_relays` (
     worker, namespace, publisher, host, pid, version, started_at, seen_at, circuit, circuit_since, circuit_reason
 ) values (
@@ -539,7 +543,7 @@ on duplicate key update
 -- Forgets relays that died without leaving.
 delete from `posthaste_relays` where worker <> $1 and seen_at < timestampadd(microsecond, -1000 * $2, utc_timestamp(6));
 
--- leave
+-- deregister
 -- Takes a relay off the list.
 delete from `posthaste_relays` where worker = $1;
 
@@ -563,7 +567,7 @@ select worker, timestampdiff(microsecond, utc_timestamp(6), until) div 1000 as l
 from `posthaste_leaders`
 where namespace = $1 and worker <> $2 and until > utc_timestamp(6);
 
--- lead
+-- elect_leader
 -- Takes the lead, or keeps it, unless another relay's lease is not over. Who leads now stands in the row: assignments are
 -- made from left to right, so the time is the last to change.
 insert into `posthaste_leaders` (namespace, worker, since, until)
@@ -573,7 +577,7 @@ on duplicate key update
     worker = case when until <= utc_timestamp(6) then values(worker) else worker end,
     until = case when worker = values(worker) then values(until) else until end;
 
--- resign
+-- step_down
 -- Ends the leadership of a relay that leaves.
 delete from `posthaste_leaders` where worker = $1;
 

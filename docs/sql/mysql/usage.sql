@@ -146,7 +146,7 @@ for update skip locked;
 -- What was claimed, in order.
 --   $1 ids
 select
-    cast(o.`id` as char) as id, null as event_id, o.`namespace` as namespace, o.`topic` as topic, null as ordering_key, cast(o.`tenant_id` as char) as tenant, o.`dedupe_key` as dedupe_key, null as event_type, null as source, null as aggregate_type, null as aggregate_id, null as content_type, cast(cast(o.`payload` as char) as binary) as payload, null as headers, null as content_hash, o.`attempts` as attempts,
+    null as seq, cast(o.`id` as char) as id, null as event_id, o.`namespace` as namespace, o.`topic` as topic, null as ordering_key, cast(o.`tenant_id` as char) as tenant, o.`dedupe_key` as dedupe_key, null as event_type, null as source, null as aggregate_type, null as aggregate_id, null as content_type, cast(cast(o.`payload` as char) as binary) as payload, null as headers, null as content_hash, o.`attempts` as attempts,
     null as max_attempts, null as version, convert_tz(o.`created_at`, @@session.time_zone, '+00:00') as created_at
 from `modkit_outbox_events` o
 where o.`id` in ($1)
@@ -212,7 +212,7 @@ select (
 
 -- list
 -- Rows as an operator sees them.
---   $1 namespace  $2 whether rows in any state are wanted  $3 words of the state  $4 topic  $5 key  $6 tenant
+--   $1 namespace  $2 whether rows in any state are wanted  $3 labels of the state  $4 topic  $5 key  $6 tenant
 --   $7 whether rows of any id are wanted  $8 ids  $9 the row after which the list goes on  $10 limit
 select
     null as seq, cast(o.`id` as char) as id, null as event_id, o.`namespace` as namespace, o.`topic` as topic, null as ordering_key, cast(o.`tenant_id` as char) as tenant, o.`dedupe_key` as dedupe_key, null as event_type, null as source, null as aggregate_type, null as aggregate_id, null as content_type, cast(cast(o.`payload` as char) as binary) as payload, null as headers, null as content_hash, null as max_attempts, null as version,
@@ -245,7 +245,7 @@ order by o.`created_at`, o.`id`
 limit $7;
 
 -- lock_dead
--- Locks them, unless they are no longer dead. Not past a row that somebody has: later ones of its key would come before it.
+-- Locks them, unless they are no longer dead. Not past a row that is locked: later ones of its key would come before it.
 --   $1 ids
 select cast(o.`id` as char) as id
 from `modkit_outbox_events` o
@@ -302,13 +302,13 @@ and ($5 is null or o.`tenant_id` = $5)
 limit 100;
 
 -- lock_trial_row
--- Locks them, unless somebody else has them.
+-- Locks them, unless another transaction has them.
 --   $1 ids
 select cast(o.`id` as char) as id from `modkit_outbox_events` o where o.`id` in ($1) and o.`status` in ('pending') for update skip locked;
 
 -- find_delivered
--- Finds delivered rows past their retention, oldest first, and locks them, but for those that somebody else has locked.
--- Their age counts from the best time that the table has.
+-- Finds delivered rows past their retention, oldest first, and locks them, but for those that another transaction has
+-- locked. Their age counts from the best time that the table has.
 --   $1 age in ms  $2 limit
 select cast(o.`id` as char) as id
 from `modkit_outbox_events` o
@@ -325,7 +325,7 @@ for update skip locked;
 delete from `modkit_outbox_events` where `id` in ($1) and `status` = 'delivered';
 
 -- probe
--- What vanished workers left behind: the most attempts among rows that may be tried again, and how many may not.
+-- What crashed workers left behind: the most attempts among rows that may be tried again, and how many may not.
 --   $1 namespace  $2 max attempts  $3 whether all topics are served  $4 topics  $5 tenant
 --
 -- Without a derived table: where the server wants full groups, MariaDB takes an aggregate over one only once.
@@ -353,7 +353,7 @@ set `attempts` = coalesce(`attempts`, 0) + 1,
 where `id` in ($1);
 
 -- lock_held
--- Locks rows that are still held under a token, but for those that somebody else has locked.
+-- Locks rows that are still held under a token, but for those that another transaction has locked.
 --   $1 ids  $2 token
 select cast(o.`id` as char) as id, null as version
 from `modkit_outbox_events` o
@@ -361,7 +361,7 @@ where o.`id` in ($1) and right(o.`locked_by`, 36) = $2 and o.`status` = 'process
 for update skip locked;
 
 -- find_held
--- Finds rows that are still held under a token, whoever has locked them.
+-- Finds rows that are still held under a token, locked or not.
 --   $1 ids  $2 token
 select cast(o.`id` as char) as id, null as version
 from `modkit_outbox_events` o
@@ -390,7 +390,7 @@ and ($5 is null or o.`tenant_id` = $5)
 limit $6;
 
 -- lock_exhausted
--- Locks such rows, unless somebody else has them or they are no longer such.
+-- Locks such rows, unless another transaction has them or they are no longer such.
 --   $1 ids  $2 max attempts
 select cast(o.`id` as char) as id
 from `modkit_outbox_events` o
@@ -399,7 +399,7 @@ where o.`id` in ($1) and o.`status` in ('pending' , 'processing')
     and (o.`status` <> 'processing' or convert_tz(o.`locked_until`, @@session.time_zone, '+00:00') < utc_timestamp(6))
 for update skip locked;
 
--- give_up
+-- mark_dead
 -- Gives up locked rows that have used all their attempts.
 --   $1 ids  $2 error, where there is none yet  $3 added to attempts of a row that was claimed
 update `modkit_outbox_events`
@@ -449,7 +449,7 @@ insert into `modkit_outbox_events` (
 -- Finds the row that kept another from being written: the one with its dedupe key. Locking, because a plain read may be one
 -- of the past; by one index alone, because a wider search would wait for rows that others write, who may wait for us.
 --   $1 unused  $2 unused  $3 namespace  $4 topic  $5 unused  $6 unused  $7 dedupe key
-select cast(o.`id` as char) as id
+select 1 as place, cast(o.`id` as char) as id, false as is_new
 from `modkit_outbox_events` o
 where o.`dedupe_key` = $7
         and o.`namespace` = $3
@@ -461,7 +461,7 @@ lock in share mode;
 -- Finds the row that kept another from being written: the one with its event id. Locking, because a plain read may be one
 -- of the past; by one index alone, because a wider search would wait for rows that others write, who may wait for us.
 --   $1 unused  $2 event id
-select cast(o.`id` as char) as id
+select 1 as place, cast(o.`id` as char) as id, false as is_new
 from `modkit_outbox_events` o
 where false
 limit 1
@@ -471,9 +471,13 @@ lock in share mode;
 -- Finds the row that kept another from being written: the one with its id. Locking, because a plain read may be one of the
 -- past; by one index alone, because a wider search would wait for rows that others write, who may wait for us.
 --   $1 id
-select cast(o.`id` as char) as id
+select 1 as place, cast(o.`id` as char) as id, false as is_new
 from `modkit_outbox_events` o
 where o.`id` = $1
 limit 1
 lock in share mode;
+
+-- last_id
+-- The id that the server gave to the row that was written last.
+select 1 as place, cast(last_insert_id() as char) as id, true as is_new;
 

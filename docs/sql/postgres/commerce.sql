@@ -54,7 +54,7 @@ with recursive family (relation) as (
     select i.inhrelid from pg_inherits i join family f on i.inhparent = f.relation
 )
 select coalesce(string_agg(pg_relation_filenode(relation)::text, ' ' order by relation), '') as files,
-    -- Whoever begins to write from now on has at least this number.
+    -- A transaction that begins to write from now on has at least this number.
     (txid_snapshot_xmin(txid_current_snapshot()) % 4294967296)::text as horizon
 from family;
 
@@ -301,7 +301,7 @@ picked as (
     order by id
     limit $7
 )
-select p.id, p.behind_dead, f."event_id"::text as event_id,
+select p.id, p.behind_dead, null::bigint::bigint as log_id, f."event_id"::text as event_id,
     f."aggregate_id"::text as ordering_key,
     null::text as tenant, f."event_type"::text as event_type, f."source"::text as source,
     f."aggregate_type"::text as aggregate_type, f."aggregate_id"::text as aggregate_id,
@@ -346,7 +346,8 @@ order by n.id
 returning "id"::bigint as id;
 
 -- retried
--- A retry failed: it is counted unless the broker is away, and waits again; one that is given up stays at the threshold.
+-- A retry failed: it is counted unless the broker is unavailable, and waits again; one that is given up stays at the
+-- threshold.
 --   $1 ids  $2 whether they are given up  $3 attempts to count  $4 waits in ms  $5 errors
 --   $6 retries after which a row is given up
 update "outbox_failed" f
@@ -355,11 +356,11 @@ set "retry_count" = greatest(f."retry_count" + s.attempts, case when s.dead then
         else now() + s.delay_ms * interval '1 millisecond' end
     , "last_error" = s.error
 from unnest($1::bigint[], $2::bool[], $3::bigint[], $4::bigint[], $5::text[]) as s (id, dead, attempts, delay_ms, error)
--- Whoever has locked a row is not waited for: a condition without columns comes before the first row.
+-- Locks of other transactions are not waited for: a condition without columns comes before the first row.
 where (select set_config('lock_timeout', '100ms', true)) is not null and f."id" = s.id;
 
--- retried_well
--- Retries that were delivered. Whoever has locked a row is not waited for: a condition without columns comes before the
+-- delete_delivered
+-- Retries that were delivered. Locks of other transactions are not waited for: a condition without columns comes before the
 -- first row.
 --   $1 ids
 delete from "outbox_failed"
@@ -367,7 +368,7 @@ where (select set_config('lock_timeout', '100ms', true)) is not null and "id" = 
 
 -- sweep
 -- Gives up failed rows that have used all their retries under a limit that is lower than the table's,
--- but for those that somebody else has locked.
+-- but for those that another transaction has locked.
 --   $1 retries that were allowed  $2 retries after which a row is given up
 update "outbox_failed" f
 set "retry_count" = $2
@@ -488,7 +489,7 @@ limit $3;
 -- list_failed
 -- Rows of the table of failures as an operator sees them.
 --   $1 beginning after this id  $2 events; all rows if null  $3 rows beside these  $4 limit
-select f."id"::bigint as id, f."event_id"::text as event_id,
+select f."id"::bigint as id, null::bigint::bigint as log_id, f."event_id"::text as event_id,
     f."aggregate_id"::text as ordering_key,
     null::text as tenant, f."event_type"::text as event_type, f."source"::text as source,
     f."aggregate_type"::text as aggregate_type, f."aggregate_id"::text as aggregate_id,

@@ -94,7 +94,7 @@ with chosen as materialized (
         and ($5::text[] is null or o."id" = any ($5::text[]::bigint[]))
     order by o."id"
     limit $6
-    -- Waiting: past a row that somebody has, later ones of its key would come before it.
+    -- Waiting: past a row that is locked, later ones of its key would come before it.
     for update
 )
 update "donation_outbox" o
@@ -154,14 +154,14 @@ with settled as (
         and (s.version is null or coalesce(o."version", 0) = s.version)
     returning o.*, s.dead_letter as posthaste_dead_letter
 )
-, buried as (
+, dead_lettered as (
     insert into "donation_dlq" ("created_at", "request_id", "event_type", "original_id", "reason", "payload")
     select ((now()) at time zone 'UTC'), d."request_id", d."event_type", d."id", d."last_error", d."payload" from settled d where d.posthaste_dead_letter
     on conflict do nothing -- one that was replayed and died again has its letter already
 )
 select d."id"::text as id from settled d;
 
--- ring
+-- notify
 -- Wakes the relays that listen; never inside a producer's transaction.
 select pg_notify($1, '');
 
@@ -217,7 +217,7 @@ picked as (
         , "version" = coalesce(o."version", 0) + 1
         , "updated_at" = ((now()) at time zone 'UTC')
     where o."id" = any (array(select id from picked)) and $8::bigint is not null
-    returning o."id" as order_0, o."id"::text as id, o."request_id"::text as event_id, null::text as namespace, null::text as topic, null::text as ordering_key, null::text as tenant, null::text as dedupe_key, o."event_type"::text as event_type, null::text as source, null::text as aggregate_type, null::text as aggregate_id, null::text as content_type, convert_to(o."payload"::text, 'UTF8') as payload, null::text as headers, convert_to(o."content_hash"::text, 'UTF8') as content_hash,
+    returning o."id" as order_0, null::bigint::bigint as seq, o."id"::text as id, o."request_id"::text as event_id, null::text as namespace, null::text as topic, null::text as ordering_key, null::text as tenant, null::text as dedupe_key, o."event_type"::text as event_type, null::text as source, null::text as aggregate_type, null::text as aggregate_id, null::text as content_type, convert_to(o."payload"::text, 'UTF8') as payload, null::text as headers, convert_to(o."content_hash"::text, 'UTF8') as content_hash,
         o."retry_count"::bigint as attempts, o."max_retries"::bigint as max_attempts,
         coalesce(o."version", 0)::bigint as version, case when (o."created_at" at time zone 'UTC') > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when (o."created_at" at time zone 'UTC') < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else (o."created_at" at time zone 'UTC') end as created_at
 )
@@ -234,7 +234,7 @@ where o."id" = any ($1::text[]::bigint[]) and right(o."locked_by", 36) = $2
 returning o."id"::text as id;
 
 -- lock_held
--- Locks rows that are still held under their token, but for those that somebody else has locked.
+-- Locks rows that are still held under their token, but for those that another transaction has locked.
 --   $1 ids  $2 tokens
 select o."id"::text as id
 from "donation_outbox" o
@@ -245,7 +245,7 @@ order by o."id"
 for update of o skip locked;
 
 -- find_held
--- Finds rows that are still held under their token, whoever has locked them.
+-- Finds rows that are still held under their token, locked or not.
 --   $1 ids  $2 tokens  $3 versions
 select o."id"::text as id
 from "donation_outbox" o
@@ -305,14 +305,14 @@ swept as (
     where o."id" = any (array(select id from locked)) and $5::text is not null and $6::integer is not null
     returning o.*
 )
-, buried as (
+, dead_lettered as (
     insert into "donation_dlq" ("created_at", "request_id", "event_type", "original_id", "reason", "payload") select ((now()) at time zone 'UTC'), d."request_id", d."event_type", d."id", d."last_error", d."payload" from swept d
     on conflict do nothing
 )
 select d."id"::text as id from swept d;
 
 -- recover
--- Takes rows back from workers that are held to have vanished, where the table only says since when a row is held. The
+-- Takes rows back from workers that are held to have crashed, where the table only says since when a row is held. The
 -- attempt counts: this row may be what killed its worker.
 --   $1 namespace  $2 max attempts  $3 topics  $4 tenant  $5 the error of a row that has none  $6 stalled after, in ms
 --   $7 only these rows, if any are given  $8 added to attempts of a row that dies
@@ -342,7 +342,7 @@ with stalled as materialized (
     where o."id" = m.id and o."id" = any (array(select id from stalled)) and $5::text is not null
     returning o.*
 )
-, buried as (
+, dead_lettered as (
     insert into "donation_dlq" ("created_at", "request_id", "event_type", "original_id", "reason", "payload")
     select ((now()) at time zone 'UTC'), d."request_id", d."event_type", d."id", d."last_error", d."payload" from recovered d where d."status" = 'DEAD_LETTER'
     on conflict do nothing

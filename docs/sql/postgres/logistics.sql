@@ -91,7 +91,7 @@ with chosen as materialized (
         and ($5::text[] is null or o."id" = any ($5::text[]::uuid[]))
     order by o."occurred_at", o."id"
     limit $6
-    -- Waiting: past a row that somebody has, later ones of its key would come before it.
+    -- Waiting: past a row that is locked, later ones of its key would come before it.
     for update
 )
 update "outbox_events" o
@@ -148,7 +148,7 @@ with settled as (
 )
 select id from settled;
 
--- ring
+-- notify
 -- Wakes the relays that listen; never inside a producer's transaction.
 select pg_notify($1, '');
 
@@ -190,7 +190,7 @@ measured as (
         as posthaste_bytes_before
     from locked o
 )
-select o."id"::text as id, null::text as event_id, null::text as namespace, null::text as topic, o."aggregate_id"::text as ordering_key, null::text as tenant, null::text as dedupe_key, o."event_type"::text as event_type, null::text as source, o."aggregate_type"::text as aggregate_type, o."aggregate_id"::text as aggregate_id, null::text as content_type, convert_to(o."payload"::text, 'UTF8') as payload, null::text as headers, null::bytea as content_hash,
+select null::bigint::bigint as seq, o."id"::text as id, null::text as event_id, null::text as namespace, null::text as topic, o."aggregate_id"::text as ordering_key, null::text as tenant, null::text as dedupe_key, o."event_type"::text as event_type, null::text as source, o."aggregate_type"::text as aggregate_type, o."aggregate_id"::text as aggregate_id, null::text as content_type, convert_to(o."payload"::text, 'UTF8') as payload, null::text as headers, null::bytea as content_hash,
         -- The attempt that is made now is counted when its verdict is written.
         coalesce(o."retry_count", 0)::bigint + 1 as attempts, null::bigint::bigint as max_attempts,
         null::bigint as version, case when o."occurred_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when o."occurred_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else o."occurred_at" end as created_at
@@ -263,7 +263,7 @@ picked as (
     ) measured
     where ours and (unbroken or ordering_key is null) and (bytes_before = 0 or bytes_before + bytes <= $6)
 )
-select o."id"::text as id, null::text as event_id, null::text as namespace, null::text as topic, o."aggregate_id"::text as ordering_key, null::text as tenant, null::text as dedupe_key, o."event_type"::text as event_type, null::text as source, o."aggregate_type"::text as aggregate_type, o."aggregate_id"::text as aggregate_id, null::text as content_type, convert_to(o."payload"::text, 'UTF8') as payload, null::text as headers, null::bytea as content_hash,
+select null::bigint::bigint as seq, o."id"::text as id, null::text as event_id, null::text as namespace, null::text as topic, o."aggregate_id"::text as ordering_key, null::text as tenant, null::text as dedupe_key, o."event_type"::text as event_type, null::text as source, o."aggregate_type"::text as aggregate_type, o."aggregate_id"::text as aggregate_id, null::text as content_type, convert_to(o."payload"::text, 'UTF8') as payload, null::text as headers, null::bytea as content_hash,
         -- The attempt that is made now is counted when its verdict is written.
         coalesce(o."retry_count", 0)::bigint + 1 as attempts, null::bigint::bigint as max_attempts,
         null::bigint as version, case when o."occurred_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when o."occurred_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else o."occurred_at" end as created_at,

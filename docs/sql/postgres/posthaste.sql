@@ -158,7 +158,7 @@ with chosen as materialized (
         and ($5::text[] is null or o."id" = any ($5::text[]::uuid[]))
     order by o."seq"
     limit $6
-    -- Waiting: past a row that somebody has, later ones of its key would come before it.
+    -- Waiting: past a row that is locked, later ones of its key would come before it.
     for update
 )
 update "posthaste"."outbox" o
@@ -223,7 +223,7 @@ with settled as (
 )
 select id from settled;
 
--- ring
+-- notify
 -- Wakes the relays that listen; never inside a producer's transaction.
 select pg_notify($1, '');
 
@@ -749,7 +749,7 @@ where o."id" = any ($1::text[]::uuid[]) and o."lease_token"::text = $2
 returning o."id"::text as id;
 
 -- lock_held
--- Locks rows that are still held under their token, but for those that somebody else has locked.
+-- Locks rows that are still held under their token, but for those that another transaction has locked.
 --   $1 ids  $2 tokens
 select o."id"::text as id
 from "posthaste"."outbox" o
@@ -760,7 +760,7 @@ order by o."id"
 for update of o skip locked;
 
 -- find_held
--- Finds rows that are still held under their token, whoever has locked them.
+-- Finds rows that are still held under their token, locked or not.
 --   $1 ids  $2 tokens  $3 versions
 select o."id"::text as id
 from "posthaste"."outbox" o
@@ -802,7 +802,7 @@ select "id" as id
         and ($3::text[] is null or "topic" = any ($3))
         and ($4::text is null or "tenant" = $4)
     union all
-    -- Given back by a second worker after the first one vanished: fresh, but tried.
+    -- Given back by a second worker after the first one crashed: fresh, but tried.
     select "id"
     from "posthaste"."outbox"
     where "namespace" = $1 and "status" = 'pending' and "next_attempt_at" <= "created_at" and "attempts" > 0
@@ -833,7 +833,7 @@ swept as (
 select id from swept;
 
 -- probe_expired
--- What vanished workers left behind: the most attempts among rows that may be tried again, and how many may not.
+-- What crashed workers left behind: the most attempts among rows that may be tried again, and how many may not.
 select
     max(o."attempts") filter (where o."attempts" < $2::integer)::bigint as most_tried,
     count(*) filter (where o."attempts" >= $2::integer) as exhausted
@@ -926,8 +926,9 @@ delete from "posthaste"."inbox" where (consumer, key) in (select * from chosen);
 -- Records a delivery in the handler's transaction; no row is written if it was recorded before.
 insert into "posthaste"."inbox" (consumer, key) values ($1, $2) on conflict (consumer, key) do nothing;
 
--- beat
--- Says that a relay is there. Its first beat is its start. Relays that died without leaving are forgotten after a while.
+-- heartbeat
+-- Says that a relay is there. Its first heartbeat is its start. Relays that died without leaving are forgotten after a
+-- while.
 with forgotten as (
     delete from "posthaste"."relays" where worker <> $1 and seen_at < now() - $10::bigint * interval '1 millisecond'
 )
@@ -939,7 +940,7 @@ on conflict (worker) do update set
     version = excluded.version, seen_at = excluded.seen_at, circuit = excluded.circuit,
     circuit_since = excluded.circuit_since, circuit_reason = excluded.circuit_reason;
 
--- leave
+-- deregister
 -- Takes a relay off the list and ends its leadership.
 with resigned as (delete from "posthaste"."leaders" where worker = $1)
 delete from "posthaste"."relays" where worker = $1;
@@ -950,7 +951,7 @@ select worker, (extract(epoch from until - now()) * 1000)::bigint as left_ms
 from "posthaste"."leaders"
 where namespace = $1 and worker <> $2 and until > now();
 
--- lead
+-- elect_leader
 -- Takes the lead, or keeps it, unless another relay's lease is not over. No row comes back if one was quicker.
 insert into "posthaste"."leaders" as l (namespace, worker, since, until)
 values ($1, $2, now(), now() + $3::bigint * interval '1 millisecond')

@@ -93,7 +93,7 @@ with chosen as materialized (
         and ($5::text[] is null or o."id" = any ($5::text[]::uuid[]))
     order by o."created_at", o."id"
     limit $6
-    -- Waiting: past a row that somebody has, later ones of its key would come before it.
+    -- Waiting: past a row that is locked, later ones of its key would come before it.
     for update
 )
 update "modkit_outbox_events" o
@@ -152,7 +152,7 @@ with settled as (
 )
 select id from settled;
 
--- ring
+-- notify
 -- Wakes the relays that listen; never inside a producer's transaction.
 select pg_notify($1, '');
 
@@ -221,7 +221,7 @@ picked as (
         , "locked_until" = now() + $8::bigint * interval '1 millisecond'
         , "updated_at" = now()
     where o."id" = any (array(select id from picked)) and $8::bigint is not null
-    returning o."created_at" as order_0, o."id" as order_1, o."id"::text as id, null::text as event_id, o."namespace"::text as namespace, o."topic"::text as topic, null::text as ordering_key, o."tenant_id"::text as tenant, o."dedupe_key"::text as dedupe_key, null::text as event_type, null::text as source, null::text as aggregate_type, null::text as aggregate_id, null::text as content_type, convert_to(o."payload"::text, 'UTF8') as payload, null::text as headers, null::bytea as content_hash,
+    returning o."created_at" as order_0, o."id" as order_1, null::bigint::bigint as seq, o."id"::text as id, null::text as event_id, o."namespace"::text as namespace, o."topic"::text as topic, null::text as ordering_key, o."tenant_id"::text as tenant, o."dedupe_key"::text as dedupe_key, null::text as event_type, null::text as source, null::text as aggregate_type, null::text as aggregate_id, null::text as content_type, convert_to(o."payload"::text, 'UTF8') as payload, null::text as headers, null::bytea as content_hash,
         o."attempts"::bigint as attempts, null::bigint::bigint as max_attempts,
         null::bigint as version, case when o."created_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when o."created_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else o."created_at" end as created_at
 )
@@ -238,7 +238,7 @@ where o."id" = any ($1::text[]::uuid[]) and o."locked_by"::text = $2
 returning o."id"::text as id;
 
 -- lock_held
--- Locks rows that are still held under their token, but for those that somebody else has locked.
+-- Locks rows that are still held under their token, but for those that another transaction has locked.
 --   $1 ids  $2 tokens
 select o."id"::text as id
 from "modkit_outbox_events" o
@@ -249,7 +249,7 @@ order by o."id"
 for update of o skip locked;
 
 -- find_held
--- Finds rows that are still held under their token, whoever has locked them.
+-- Finds rows that are still held under their token, locked or not.
 --   $1 ids  $2 tokens  $3 versions
 select o."id"::text as id
 from "modkit_outbox_events" o
@@ -311,7 +311,7 @@ swept as (
 select id from swept;
 
 -- probe_expired
--- What vanished workers left behind: the most attempts among rows that may be tried again, and how many may not.
+-- What crashed workers left behind: the most attempts among rows that may be tried again, and how many may not.
 select
     max(o."attempts") filter (where o."attempts" < $2::integer)::bigint as most_tried,
     count(*) filter (where o."attempts" >= $2::integer) as exhausted

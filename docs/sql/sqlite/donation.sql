@@ -43,7 +43,7 @@ cross join clock
 where true
 order by i.place
 on conflict  do nothing
-returning cast("id" as text) as id;
+returning 0 as place, cast("id" as text) as id, true as is_new;
 
 -- settle
 -- Applies one change to rows that are still held under their token; the ids that come back were settled. What changes is
@@ -136,7 +136,7 @@ select (
 
 -- list
 -- Rows as an operator sees them. Parameters are numbered as in find.sql, which takes ids.
---   ?1 namespace  ?2 words of the status  ?3 topic  ?4 ordering key  ?5 tenant  ?7 after the row with this id  ?8 limit
+--   ?1 namespace  ?2 labels of the status  ?3 topic  ?4 ordering key  ?5 tenant  ?7 after the row with this id  ?8 limit
 select
     "id" as order_0, null as seq, cast("id" as text) as id, cast("request_id" as text) as event_id, null as namespace, null as topic, null as ordering_key, null as tenant, null as dedupe_key, cast("event_type" as text) as event_type, null as source, null as aggregate_type, null as aggregate_id, null as content_type, cast("payload" as blob) as payload, null as headers, cast("content_hash" as blob) as content_hash,
     cast("retry_count" as integer) as attempts, cast("max_retries" as integer) as max_attempts, cast("version" as integer) as version,
@@ -155,7 +155,7 @@ limit ?8;
 
 -- find
 -- Rows as an operator sees them, by their ids: what list.sql does, driven by the index on ids.
---   ?1 namespace  ?2 words of the status  ?3 topic  ?4 ordering key  ?5 tenant  ?6 ids
+--   ?1 namespace  ?2 labels of the status  ?3 topic  ?4 ordering key  ?5 tenant  ?6 ids
 --   ?7 after the row with this id  ?8 limit
 select
     "id" as order_0, null as seq, cast("id" as text) as id, cast("request_id" as text) as event_id, null as namespace, null as topic, null as ordering_key, null as tenant, null as dedupe_key, cast("event_type" as text) as event_type, null as source, null as aggregate_type, null as aggregate_id, null as content_type, cast("payload" as blob) as payload, null as headers, cast("content_hash" as blob) as content_hash,
@@ -235,7 +235,7 @@ where o."id" in (select iif(cast(cast(value as integer) as text) = value, cast(v
 returning cast("id" as text) as id;
 
 -- probe_in_order
--- Whether there is work, without a lock, so that an idle relay never stands in a writer's way; and what vanished workers
+-- Whether there is work, without a lock, so that an idle relay never stands in a writer's way; and what crashed workers
 -- left behind: the most attempts among rows that may be tried again, counted back from the limit where a row has its own,
 -- and whether some may not.
 --   ?1 namespace  ?2 max attempts  ?3 topics  ?4 tenant
@@ -326,11 +326,11 @@ set "status" = 'PROCESSING', "retry_count" = coalesce("retry_count", 0) + 1,
     "updated_at" = strftime('%Y-%m-%d %H:%M:%f', ((select now from clock)) / 1000.0, 'unixepoch', '+00:00'),
     "locked_by" = ?8
 where "id" in (select id from picked)
-returning "id" as order_0, cast("id" as text) as id, cast("request_id" as text) as event_id, null as namespace, null as topic, null as ordering_key, null as tenant, null as dedupe_key, cast("event_type" as text) as event_type, null as source, null as aggregate_type, null as aggregate_id, null as content_type, cast("payload" as blob) as payload, null as headers, cast("content_hash" as blob) as content_hash,
+returning "id" as order_0, null as seq, cast("id" as text) as id, cast("request_id" as text) as event_id, null as namespace, null as topic, null as ordering_key, null as tenant, null as dedupe_key, cast("event_type" as text) as event_type, null as source, null as aggregate_type, null as aggregate_id, null as content_type, cast("payload" as blob) as payload, null as headers, cast("content_hash" as blob) as content_hash,
     cast("retry_count" as integer) as attempts, cast("max_retries" as integer) as max_attempts, cast("version" as integer) as version,
     cast(round(unixepoch("created_at", '-00:00', 'subsec') * 1000) as integer) as created_at, coalesce("id" = iif(cast(cast(cast("id" as text) as integer) as text) = cast("id" as text), cast(cast("id" as text) as integer), null), 0) as found_by_id;
 
--- more_open
+-- has_more_pending
 -- Whether there are more rows than so many that may be claimed some day.
 --   ?1 namespace  ?2 how many
 select exists (select 1 from "donation_outbox" o where o."status" in ('PENDING', 'FAILED')  limit 1 offset ?2);
@@ -358,17 +358,17 @@ select
     cast(max(clock.now - coalesce(min(open.oldest, leased.oldest), open.oldest, leased.oldest, clock.now), 0) as integer) as oldest_ms
 from clock, open, leased, given_up;
 
--- find_taken
+-- find_duplicate
 -- Which row was there before each of those that were not written.
 --   ?1 rows as a JSON array
-select i.key as place, cast(o."id" as text) as holder
+select i.key as place, cast(o."id" as text) as id, false as is_new
 from json_each(?1) i
 cross join "donation_outbox" o
 where false
     or o."request_id" = (i.value ->> 'event_id');
 
 -- recover
--- Takes rows back from workers that vanished, where the table says since when a row is claimed and not until when.
+-- Takes rows back from workers that crashed, where the table says since when a row is claimed and not until when.
 --   ?1 namespace  ?2 max attempts  ?3 topics  ?4 tenant  ?5 the error of rows that have none  ?6 stalled after so many ms
 --   ?7 only these rows, as a JSON array, if any are given  ?8 added to attempts of a row that dies
 with clock as (select cast(unixepoch('subsec') * 1000 as integer) as now),
@@ -390,7 +390,7 @@ set "retry_count" = "retry_count" + case when "retry_count" >= coalesce("max_ret
 where "id" in (select id from stalled)
 returning "id" as order_0, cast("id" as text) as id, cast("status" as text) as status;
 
--- bury
+-- insert_dead_letter
 -- Copies rows that died to the dead-letter table, in the transaction in which they did.
 --   ?1 ids
 insert into "donation_dlq" ("created_at", "request_id", "event_type", "original_id", "reason", "payload")

@@ -66,7 +66,7 @@ where i.dedupe_key is null or not exists (
 )
 order by i.place
 on conflict ("id") do nothing
-returning cast("id" as text) as id;
+returning 0 as place, cast("id" as text) as id, true as is_new;
 
 -- settle
 -- Applies one change to rows that are still held under their token; the ids that come back were settled. What changes is
@@ -181,7 +181,7 @@ select (
 
 -- list
 -- Rows as an operator sees them. Parameters are numbered as in find.sql, which takes ids.
---   ?1 namespace  ?2 words of the status  ?3 topic  ?4 ordering key  ?5 tenant  ?7 after the row with this id  ?8 limit
+--   ?1 namespace  ?2 labels of the status  ?3 topic  ?4 ordering key  ?5 tenant  ?7 after the row with this id  ?8 limit
 select
     "seq" as order_0, cast("seq" as integer) as seq, cast("id" as text) as id, null as event_id, cast("namespace" as text) as namespace, cast("topic" as text) as topic, cast("ordering_key" as text) as ordering_key, cast("tenant" as text) as tenant, cast("dedupe_key" as text) as dedupe_key, cast("event_type" as text) as event_type, cast("source" as text) as source, cast("aggregate_type" as text) as aggregate_type, cast("aggregate_id" as text) as aggregate_id, cast("content_type" as text) as content_type, cast("payload" as blob) as payload, cast(iif(json_valid("headers", 8), json("headers"), "headers") as text) as headers, cast("content_hash" as blob) as content_hash,
     cast("attempts" as integer) as attempts, null as max_attempts, null as version,
@@ -204,7 +204,7 @@ limit ?8;
 
 -- find
 -- Rows as an operator sees them, by their ids: what list.sql does, driven by the index on ids.
---   ?1 namespace  ?2 words of the status  ?3 topic  ?4 ordering key  ?5 tenant  ?6 ids
+--   ?1 namespace  ?2 labels of the status  ?3 topic  ?4 ordering key  ?5 tenant  ?6 ids
 --   ?7 after the row with this id  ?8 limit
 select
     "seq" as order_0, cast("seq" as integer) as seq, cast("id" as text) as id, null as event_id, cast("namespace" as text) as namespace, cast("topic" as text) as topic, cast("ordering_key" as text) as ordering_key, cast("tenant" as text) as tenant, cast("dedupe_key" as text) as dedupe_key, cast("event_type" as text) as event_type, cast("source" as text) as source, cast("aggregate_type" as text) as aggregate_type, cast("aggregate_id" as text) as aggregate_id, cast("content_type" as text) as content_type, cast("payload" as blob) as payload, cast(iif(json_valid("headers", 8), json("headers"), "headers") as text) as headers, cast("content_hash" as blob) as content_hash,
@@ -295,7 +295,7 @@ where o."id" in (select value from json_each(?1)) and ?2 is not null and ?4 is n
 returning cast("id" as text) as id;
 
 -- probe
--- Whether there is work, without a lock, so that an idle relay never stands in a writer's way; and what vanished workers
+-- Whether there is work, without a lock, so that an idle relay never stands in a writer's way; and what crashed workers
 -- left behind: the most attempts among rows that may be tried again, and whether some may not.
 --   ?1 namespace  ?2 max attempts  ?3 topics  ?4 tenant
 with clock as (select cast(unixepoch('subsec') * 1000 as integer) as now)
@@ -447,7 +447,7 @@ update "posthaste_outbox" indexed by "posthaste_outbox_id"
 set "status" = 'processing', "attempts" = "attempts" + 1, "locked_by" = ?7, "lease_token" = ?8,
     "locked_until" = (select now from clock) + ?9, "updated_at" = (select now from clock)
 where "id" in (select id from picked)
-returning "seq" as order_0, cast("id" as text) as id, null as event_id, cast("namespace" as text) as namespace, cast("topic" as text) as topic, cast("ordering_key" as text) as ordering_key, cast("tenant" as text) as tenant, cast("dedupe_key" as text) as dedupe_key, cast("event_type" as text) as event_type, cast("source" as text) as source, cast("aggregate_type" as text) as aggregate_type, cast("aggregate_id" as text) as aggregate_id, cast("content_type" as text) as content_type, cast("payload" as blob) as payload, cast(iif(json_valid("headers", 8), json("headers"), "headers") as text) as headers, cast("content_hash" as blob) as content_hash,
+returning "seq" as order_0, cast("seq" as integer) as seq, cast("id" as text) as id, null as event_id, cast("namespace" as text) as namespace, cast("topic" as text) as topic, cast("ordering_key" as text) as ordering_key, cast("tenant" as text) as tenant, cast("dedupe_key" as text) as dedupe_key, cast("event_type" as text) as event_type, cast("source" as text) as source, cast("aggregate_type" as text) as aggregate_type, cast("aggregate_id" as text) as aggregate_id, cast("content_type" as text) as content_type, cast("payload" as blob) as payload, cast(iif(json_valid("headers", 8), json("headers"), "headers") as text) as headers, cast("content_hash" as blob) as content_hash,
     cast("attempts" as integer) as attempts, null as max_attempts, null as version,
     "created_at" as created_at, coalesce("id" = cast("id" as text), 0) as found_by_id;
 
@@ -490,7 +490,7 @@ update "posthaste_outbox" indexed by "posthaste_outbox_id"
 set "status" = 'processing', "attempts" = "attempts" + 1, "locked_by" = ?7, "lease_token" = ?8,
     "locked_until" = (select now from clock) + ?9, "updated_at" = (select now from clock)
 where "id" in (select id from picked)
-returning "seq" as order_0, cast("id" as text) as id, null as event_id, cast("namespace" as text) as namespace, cast("topic" as text) as topic, cast("ordering_key" as text) as ordering_key, cast("tenant" as text) as tenant, cast("dedupe_key" as text) as dedupe_key, cast("event_type" as text) as event_type, cast("source" as text) as source, cast("aggregate_type" as text) as aggregate_type, cast("aggregate_id" as text) as aggregate_id, cast("content_type" as text) as content_type, cast("payload" as blob) as payload, cast(iif(json_valid("headers", 8), json("headers"), "headers") as text) as headers, cast("content_hash" as blob) as content_hash,
+returning "seq" as order_0, cast("seq" as integer) as seq, cast("id" as text) as id, null as event_id, cast("namespace" as text) as namespace, cast("topic" as text) as topic, cast("ordering_key" as text) as ordering_key, cast("tenant" as text) as tenant, cast("dedupe_key" as text) as dedupe_key, cast("event_type" as text) as event_type, cast("source" as text) as source, cast("aggregate_type" as text) as aggregate_type, cast("aggregate_id" as text) as aggregate_id, cast("content_type" as text) as content_type, cast("payload" as blob) as payload, cast(iif(json_valid("headers", 8), json("headers"), "headers") as text) as headers, cast("content_hash" as blob) as content_hash,
     cast("attempts" as integer) as attempts, null as max_attempts, null as version,
     "created_at" as created_at, coalesce("id" = cast("id" as text), 0) as found_by_id;
 
@@ -572,7 +572,7 @@ update "posthaste_outbox" indexed by "posthaste_outbox_id"
 set "status" = 'processing', "attempts" = "attempts" + 1, "locked_by" = ?7, "lease_token" = ?8,
     "locked_until" = (select now from clock) + ?9, "updated_at" = (select now from clock)
 where "id" in (select id from picked)
-returning "seq" as order_0, cast("id" as text) as id, null as event_id, cast("namespace" as text) as namespace, cast("topic" as text) as topic, cast("ordering_key" as text) as ordering_key, cast("tenant" as text) as tenant, cast("dedupe_key" as text) as dedupe_key, cast("event_type" as text) as event_type, cast("source" as text) as source, cast("aggregate_type" as text) as aggregate_type, cast("aggregate_id" as text) as aggregate_id, cast("content_type" as text) as content_type, cast("payload" as blob) as payload, cast(iif(json_valid("headers", 8), json("headers"), "headers") as text) as headers, cast("content_hash" as blob) as content_hash,
+returning "seq" as order_0, cast("seq" as integer) as seq, cast("id" as text) as id, null as event_id, cast("namespace" as text) as namespace, cast("topic" as text) as topic, cast("ordering_key" as text) as ordering_key, cast("tenant" as text) as tenant, cast("dedupe_key" as text) as dedupe_key, cast("event_type" as text) as event_type, cast("source" as text) as source, cast("aggregate_type" as text) as aggregate_type, cast("aggregate_id" as text) as aggregate_id, cast("content_type" as text) as content_type, cast("payload" as blob) as payload, cast(iif(json_valid("headers", 8), json("headers"), "headers") as text) as headers, cast("content_hash" as blob) as content_hash,
     cast("attempts" as integer) as attempts, null as max_attempts, null as version,
     "created_at" as created_at, coalesce("id" = cast("id" as text), 0) as found_by_id;
 
@@ -628,7 +628,7 @@ on conflict (namespace, topic, dedupe_key)
 -- Why a row was not written: its id was there, or its dedupe key is held; then the holder's id comes back. Asks for no
 -- time, because the answer must be the one that the insert acted on.
 --   ?1 rows as a JSON array
-select i.value ->> 'id' as id, d.message_id as holder
+select i.key as place, d.message_id as id, false as is_new
 from json_each(?1) i
 cross join "posthaste_outbox_dedupe" d indexed by "posthaste_outbox_dedupe_key" on d.namespace = i.value ->> 'namespace'
     and d.topic = i.value ->> 'topic' and d.dedupe_key = i.value ->> 'dedupe_key'
@@ -663,8 +663,8 @@ where (consumer, key) in (
     limit ?3
 );
 
--- beat
--- Says that a relay is there. Its first beat is its start.
+-- heartbeat
+-- Says that a relay is there. Its first heartbeat is its start.
 --   ?1 worker  ?2 namespace  ?3 publisher  ?4 host  ?5 pid  ?6 version  ?7 circuit  ?8 for how long in ms  ?9 reason
 with clock as (select cast(unixepoch('subsec') * 1000 as integer) as now)
 insert into "posthaste_relays" (
@@ -676,7 +676,7 @@ on conflict (worker) do update set
     version = excluded.version, seen_at = excluded.seen_at, circuit = excluded.circuit,
     circuit_since = excluded.circuit_since, circuit_reason = excluded.circuit_reason;
 
--- leave
+-- deregister
 -- Takes a relay off the list.
 --   ?1 worker
 delete from "posthaste_relays" where worker = ?1;
@@ -689,7 +689,7 @@ select worker, until - now as left_ms
 from "posthaste_leaders", clock
 where namespace = ?1 and worker <> ?2 and until > now;
 
--- lead
+-- elect_leader
 -- Takes the lead, or keeps it, unless another relay's lease is not over. No row comes back if one was quicker.
 --   ?1 namespace  ?2 worker  ?3 lease in ms
 with clock as (select cast(unixepoch('subsec') * 1000 as integer) as now)
@@ -701,7 +701,7 @@ on conflict (namespace) do update set
 where l.worker = excluded.worker or l.until <= excluded.since
 returning worker;
 
--- resign
+-- step_down
 -- Ends a relay's leadership.
 --   ?1 worker
 delete from "posthaste_leaders" where worker = ?1;

@@ -52,7 +52,7 @@ where i.dedupe_key is null or not exists (
 )
 order by i.place
 on conflict  do nothing
-returning cast("id" as text) as id;
+returning 0 as place, cast("id" as text) as id, true as is_new;
 
 -- settle
 -- Applies one change to rows that are still held under their token; the ids that come back were settled. What changes is
@@ -150,7 +150,7 @@ select (
 
 -- list
 -- Rows as an operator sees them. Parameters are numbered as in find.sql, which takes ids.
---   ?1 namespace  ?2 words of the status  ?3 topic  ?4 ordering key  ?5 tenant  ?7 after the row with this id  ?8 limit
+--   ?1 namespace  ?2 labels of the status  ?3 topic  ?4 ordering key  ?5 tenant  ?7 after the row with this id  ?8 limit
 select
     "created_at" as order_0, "id" as order_1, null as seq, cast("id" as text) as id, null as event_id, cast("namespace" as text) as namespace, cast("topic" as text) as topic, null as ordering_key, cast("tenant_id" as text) as tenant, cast("dedupe_key" as text) as dedupe_key, null as event_type, null as source, null as aggregate_type, null as aggregate_id, null as content_type, cast(iif(json_valid("payload", 8), json("payload"), "payload") as blob) as payload, null as headers, null as content_hash,
     cast("attempts" as integer) as attempts, null as max_attempts, null as version,
@@ -172,7 +172,7 @@ limit ?8;
 
 -- find
 -- Rows as an operator sees them, by their ids: what list.sql does, driven by the index on ids.
---   ?1 namespace  ?2 words of the status  ?3 topic  ?4 ordering key  ?5 tenant  ?6 ids
+--   ?1 namespace  ?2 labels of the status  ?3 topic  ?4 ordering key  ?5 tenant  ?6 ids
 --   ?7 after the row with this id  ?8 limit
 select
     "created_at" as order_0, "id" as order_1, null as seq, cast("id" as text) as id, null as event_id, cast("namespace" as text) as namespace, cast("topic" as text) as topic, null as ordering_key, cast("tenant_id" as text) as tenant, cast("dedupe_key" as text) as dedupe_key, null as event_type, null as source, null as aggregate_type, null as aggregate_id, null as content_type, cast(iif(json_valid("payload", 8), json("payload"), "payload") as blob) as payload, null as headers, null as content_hash,
@@ -259,7 +259,7 @@ where o."id" in (select value from json_each(?1)) and ?2 is not null and ?4 is n
 returning cast("id" as text) as id;
 
 -- probe_in_order
--- Whether there is work, without a lock, so that an idle relay never stands in a writer's way; and what vanished workers
+-- Whether there is work, without a lock, so that an idle relay never stands in a writer's way; and what crashed workers
 -- left behind: the most attempts among rows that may be tried again, counted back from the limit where a row has its own,
 -- and whether some may not.
 --   ?1 namespace  ?2 max attempts  ?3 topics  ?4 tenant
@@ -370,11 +370,11 @@ set "status" = 'processing', "attempts" = coalesce("attempts", 0) + 1,
     "updated_at" = strftime('%Y-%m-%d %H:%M:%f', ((select now from clock)) / 1000.0, 'unixepoch'),
     "locked_by" = ?8
 where "id" in (select id from picked)
-returning "created_at" as order_0, "id" as order_1, cast("id" as text) as id, null as event_id, cast("namespace" as text) as namespace, cast("topic" as text) as topic, null as ordering_key, cast("tenant_id" as text) as tenant, cast("dedupe_key" as text) as dedupe_key, null as event_type, null as source, null as aggregate_type, null as aggregate_id, null as content_type, cast(iif(json_valid("payload", 8), json("payload"), "payload") as blob) as payload, null as headers, null as content_hash,
+returning "created_at" as order_0, "id" as order_1, null as seq, cast("id" as text) as id, null as event_id, cast("namespace" as text) as namespace, cast("topic" as text) as topic, null as ordering_key, cast("tenant_id" as text) as tenant, cast("dedupe_key" as text) as dedupe_key, null as event_type, null as source, null as aggregate_type, null as aggregate_id, null as content_type, cast(iif(json_valid("payload", 8), json("payload"), "payload") as blob) as payload, null as headers, null as content_hash,
     cast("attempts" as integer) as attempts, null as max_attempts, null as version,
     cast(round(unixepoch("created_at", 'subsec') * 1000) as integer) as created_at, coalesce("id" = cast("id" as text), 0) as found_by_id;
 
--- more_open
+-- has_more_pending
 -- Whether there are more rows than so many that may be claimed some day.
 --   ?1 namespace  ?2 how many
 select exists (select 1 from "modkit_outbox_events" o where o."status" in ('pending') and o."namespace" = ?1 limit 1 offset ?2);
@@ -402,10 +402,10 @@ select
     cast(max(clock.now - coalesce(min(open.oldest, leased.oldest), open.oldest, leased.oldest, clock.now), 0) as integer) as oldest_ms
 from clock, open, leased, given_up;
 
--- find_taken
+-- find_duplicate
 -- Which row was there before each of those that were not written.
 --   ?1 rows as a JSON array
-select i.key as place, cast(o."id" as text) as holder
+select i.key as place, cast(o."id" as text) as id, false as is_new
 from json_each(?1) i
 cross join "modkit_outbox_events" o
 where o."id" = (i.value ->> 'id')

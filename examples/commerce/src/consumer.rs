@@ -45,7 +45,7 @@ pub async fn run(pool: PgPool, cache: Cache, kafka: &str, stop: CancellationToke
 
 async fn count_sale(tx: &mut PgConnection, event: Received<OrderPaid>) -> Result<(), HandlerError> {
     let mut items = event.payload.items;
-    // Two orders that lock the same statistics in different orders would wait for each other for ever.
+    // Two orders that lock the same statistics in different orders would wait for each other forever.
     items.sort_by_key(|item| item.product_id);
     for item in items {
         sqlx::query(

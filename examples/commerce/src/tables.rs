@@ -9,8 +9,8 @@ use sqlx::PgPool;
 
 /// The map of these tables. A team with other names has its own, read by `TableMap::from_toml`.
 pub fn map() -> anyhow::Result<TableMap> {
-    let shipped = BuiltinMap::find("commerce").context("the map `commerce` ships with Posthaste")?;
-    Ok(shipped.map()?)
+    let builtin = BuiltinMap::find("commerce").context("the map `commerce` ships with Posthaste")?;
+    Ok(builtin.map()?)
 }
 
 /// The relay's and the operator's side of the log.

@@ -11,8 +11,8 @@ use sqlx::MySqlPool;
 
 /// The map of the service's outbox.
 pub fn map() -> anyhow::Result<TableMap> {
-    let shipped = BuiltinMap::find("donation").context("the map `donation` ships with Posthaste")?;
-    Ok(shipped.map()?)
+    let builtin = BuiltinMap::find("donation").context("the map `donation` ships with Posthaste")?;
+    Ok(builtin.map()?)
 }
 
 /// How the outbox is served unless somebody says otherwise: every ten seconds, three retries, and so on.

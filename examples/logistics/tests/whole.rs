@@ -11,7 +11,7 @@ use sqlx::{AssertSqlSafe, Executor, PgPool};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-const PATIENCE: Duration = Duration::from_secs(90);
+const TIMEOUT: Duration = Duration::from_secs(90);
 
 /// A database of its own and its address; `None` where the test runner said that there is no server.
 async fn database() -> Option<(PgPool, String)> {
@@ -44,7 +44,7 @@ async fn ship(pool: &PgPool, count: u32) -> Vec<String> {
 }
 
 async fn eventually(what: &str, pool: &PgPool, sql: &'static str, wanted: i64) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         let found: i64 = sqlx::query_scalar(sql).fetch_one(pool).await.expect("a number");
         if found == wanted {
@@ -131,7 +131,7 @@ async fn a_worker_killed_in_the_middle_of_a_batch_frees_its_rows() {
         let mut lines = BufReader::new(out).lines();
         (lines.next(), lines)
     });
-    let begun = tokio::time::timeout(PATIENCE, begun).await.expect("it begins");
+    let begun = tokio::time::timeout(TIMEOUT, begun).await.expect("it begins");
     let (line, _lines) = begun.expect("it is read");
     assert!(matches!(line, Some(Ok(line)) if line.starts_with("begun")));
     let free: i64 = sqlx::query_scalar(FREE).fetch_one(&pool).await.expect("a number");

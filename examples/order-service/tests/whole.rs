@@ -14,7 +14,7 @@ use sqlx::{AssertSqlSafe, Executor, PgPool};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-const PATIENCE: Duration = Duration::from_secs(90);
+const TIMEOUT: Duration = Duration::from_secs(90);
 
 /// A database of its own, and the brokers that tests share; `None` where the test runner said that a server is missing.
 async fn servers() -> Option<(PgPool, String)> {
@@ -94,7 +94,7 @@ async fn committed_orders_reach_kafka_and_others_do_not() {
         assert_eq!(*payload, stored);
     }
     assert!(gone.iter().all(|order| !found.contains_key(&order.event.to_string())));
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while count(
         &pool,
         "select count(*) from outbox where status = 'SENT' and sent_at is not null",
@@ -119,7 +119,7 @@ fn read(kafka: &str, ids: &[String]) -> BTreeMap<String, (String, String)> {
         .expect("a consumer");
     consumer.subscribe(&["order-events"]).expect("the topic is there");
     let mut found = BTreeMap::new();
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while !ids.iter().all(|id| found.contains_key(id)) {
         assert!(Instant::now() < deadline, "events are missing; seen: {}", found.len());
         let Some(Ok(record)) = consumer.poll(Duration::from_millis(200)) else {

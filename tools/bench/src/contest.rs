@@ -19,19 +19,24 @@ pub(crate) trait Contest {
     /// What it is called while one waits for it.
     const NAME: &str;
 
-    type Way: Copy;
+    type Contender: Copy;
 
     /// A connection to the database, for filling it and looking at what is left.
     fn conn(&mut self) -> &mut PgConnection;
 
     /// Drains the rows of one turn and returns how long it took.
-    async fn turn(&mut self, way: Self::Way) -> anyhow::Result<Duration>;
+    async fn turn(&mut self, contender: Self::Contender) -> anyhow::Result<Duration>;
 
     /// Lets all take `turns` turns on one backlog, as often as there are repetitions; returns their speeds.
-    async fn compare(&mut self, keys: Keys, ways: &[Self::Way], turns: u32) -> anyhow::Result<Vec<Vec<f64>>> {
-        let mut speeds = vec![Vec::new(); ways.len()];
+    async fn compare(
+        &mut self,
+        keys: Keys,
+        contenders: &[Self::Contender],
+        turns: u32,
+    ) -> anyhow::Result<Vec<Vec<f64>>> {
+        let mut speeds = vec![Vec::new(); contenders.len()];
         for _ in 0..REPETITIONS {
-            let now = self.race(keys, ways, turns).await?;
+            let now = self.race(keys, contenders, turns).await?;
             progress(&format!("{}: {now:.0?} rows/s", Self::NAME));
             for (speeds, speed) in speeds.iter_mut().zip(now) {
                 speeds.push(speed);
@@ -41,13 +46,13 @@ pub(crate) trait Contest {
     }
 
     /// One repetition.
-    async fn race(&mut self, keys: Keys, ways: &[Self::Way], turns: u32) -> anyhow::Result<Vec<f64>> {
-        let contenders = u32::try_from(ways.len())?;
-        backlog::fill(self.conn(), TURN * turns * contenders, keys).await?;
-        let mut times = vec![Duration::ZERO; ways.len()];
+    async fn race(&mut self, keys: Keys, contenders: &[Self::Contender], turns: u32) -> anyhow::Result<Vec<f64>> {
+        let count = u32::try_from(contenders.len())?;
+        backlog::fill(self.conn(), TURN * turns * count, keys).await?;
+        let mut times = vec![Duration::ZERO; contenders.len()];
         for _ in 0..turns {
-            for (way, time) in ways.iter().zip(&mut times) {
-                *time += self.turn(*way).await?;
+            for (contender, time) in contenders.iter().zip(&mut times) {
+                *time += self.turn(*contender).await?;
             }
         }
         let left = backlog::left(self.conn()).await?;

@@ -20,7 +20,7 @@ use crate::{Extent, baseline};
 const UNIT: &str = "rows/s";
 /// One way to empty a backlog.
 #[derive(Clone, Copy)]
-enum Way {
+enum Contender {
     HandWritten,
     /// A relay that ends when nothing is left.
     Drain {
@@ -32,18 +32,18 @@ enum Way {
 }
 
 /// Those who take turns on one backlog; the hand-written loop is what the others are compared with.
-const CONTENDERS: [(&str, Way, Option<f64>); 4] = [
-    ("hand-written loop", Way::HandWritten, None),
-    ("engine, unordered", Way::Drain { per_key: false }, Some(0.7)),
-    ("engine, 1,000 keys", Way::Drain { per_key: true }, Some(0.5)),
-    ("serving relay, 1,000 keys", Way::Serve, Some(0.5)),
+const CONTENDERS: [(&str, Contender, Option<f64>); 4] = [
+    ("hand-written loop", Contender::HandWritten, None),
+    ("engine, unordered", Contender::Drain { per_key: false }, Some(0.7)),
+    ("engine, 1,000 keys", Contender::Drain { per_key: true }, Some(0.5)),
+    ("serving relay, 1,000 keys", Contender::Serve, Some(0.5)),
 ];
 
 /// Backlogs in which few rows may go at the same time. Each is compared with the loop on a backlog of the same kind.
-const HOT_KEYS: [(&str, Keys, Way); 3] = [
-    ("engine, one key", Keys::Single, Way::Drain { per_key: true }),
-    ("serving relay, one key", Keys::Single, Way::Serve),
-    ("engine, 99 % one key", Keys::Hot, Way::Drain { per_key: true }),
+const HOT_KEYS: [(&str, Keys, Contender); 3] = [
+    ("engine, one key", Keys::Single, Contender::Drain { per_key: true }),
+    ("serving relay, one key", Keys::Single, Contender::Serve),
+    ("engine, 99 % one key", Keys::Hot, Contender::Drain { per_key: true }),
 ];
 
 pub(crate) async fn run(database: &Database, extent: Extent) -> anyhow::Result<Vec<Figure>> {
@@ -61,12 +61,12 @@ struct Bench {
 
 impl Bench {
     async fn measure(mut self, extent: Extent) -> anyhow::Result<Vec<Figure>> {
-        let ways = CONTENDERS.map(|(_, way, _)| way);
-        let speeds = self.compare(Keys::Even(1_000), &ways, extent.pick(4, 15)).await?;
+        let contenders = CONTENDERS.map(|(_, contender, _)| contender);
+        let speeds = self.compare(Keys::Even(1_000), &contenders, extent.pick(4, 15)).await?;
         let mut figures = Vec::new();
-        for ((name, way, limit), speeds_of_one) in CONTENDERS.into_iter().zip(&speeds) {
+        for ((name, contender, limit), speeds_of_one) in CONTENDERS.into_iter().zip(&speeds) {
             let mut figure = Figure::new(format!("drain: {name}"), UNIT, speeds_of_one);
-            if !matches!(way, Way::HandWritten) {
+            if !matches!(contender, Contender::HandWritten) {
                 figure = figure.relative_to(&speeds[0]);
             }
             figures.push(match limit {
@@ -74,8 +74,10 @@ impl Bench {
                 None => figure,
             });
         }
-        for (name, keys, way) in HOT_KEYS {
-            let speeds = self.compare(keys, &[Way::HandWritten, way], extent.pick(1, 3)).await?;
+        for (name, keys, contender) in HOT_KEYS {
+            let speeds = self
+                .compare(keys, &[Contender::HandWritten, contender], extent.pick(1, 3))
+                .await?;
             figures.push(Figure::new(format!("drain: {name}"), UNIT, &speeds[1]).relative_to(&speeds[0]));
         }
         self.conn.close().await?;
@@ -87,22 +89,22 @@ impl Bench {
 impl Contest for Bench {
     const NAME: &str = "drain";
 
-    type Way = Way;
+    type Contender = Contender;
 
     fn conn(&mut self) -> &mut PgConnection {
         &mut self.conn
     }
 
-    async fn turn(&mut self, way: Way) -> anyhow::Result<Duration> {
+    async fn turn(&mut self, contender: Contender) -> anyhow::Result<Duration> {
         let store = FirstRows::new(self.store.clone(), TURN);
         let started = Instant::now();
-        let delivered = match way {
-            Way::HandWritten => baseline::drain(&mut self.conn, TURN, RelayConfig::default().batch_size).await?,
-            Way::Drain { per_key } => {
+        let delivered = match contender {
+            Contender::HandWritten => baseline::drain(&mut self.conn, TURN, RelayConfig::default().batch_size).await?,
+            Contender::Drain { per_key } => {
                 let relay = Relay::new(store, NullPublisher).config(config(per_key));
                 relay.drain().await?.delivered
             }
-            Way::Serve => {
+            Contender::Serve => {
                 let done = CancellationToken::new();
                 let relay = Relay::new(store, Countdown::new(TURN, done.clone())).config(config(true));
                 relay.run_until(done).await?.delivered

@@ -66,7 +66,7 @@ fn request() -> ClaimRequest {
         token: LeaseToken::new(),
         limit: RelayConfig::default().batch_size,
         max_bytes: 16 << 20,
-        look_ahead: None,
+        scan_limit: None,
         lease: Duration::from_secs(30),
         max_attempts: 10,
         ordering: KeyOrdering::PerKey {

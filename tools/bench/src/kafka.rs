@@ -28,16 +28,16 @@ const PARTITIONS: i32 = 12;
 
 /// One way from the table to the topic.
 #[derive(Clone, Copy)]
-enum Way {
+enum Contender {
     BareLoop,
     Relay { per_key: bool },
 }
 
 /// Those who take turns on one backlog; the bare loop is what the others are compared with.
-const CONTENDERS: [(&str, Way, Option<f64>); 3] = [
-    ("bare loop", Way::BareLoop, None),
-    ("relay, unordered", Way::Relay { per_key: false }, Some(0.7)),
-    ("relay, 1,000 keys", Way::Relay { per_key: true }, Some(0.5)),
+const CONTENDERS: [(&str, Contender, Option<f64>); 3] = [
+    ("bare loop", Contender::BareLoop, None),
+    ("relay, unordered", Contender::Relay { per_key: false }, Some(0.7)),
+    ("relay, 1,000 keys", Contender::Relay { per_key: true }, Some(0.5)),
 ];
 
 pub(crate) async fn run(database: &Database, brokers: &str, extent: Extent) -> anyhow::Result<Vec<Figure>> {
@@ -79,11 +79,11 @@ struct Bench {
 
 impl Bench {
     async fn measure(mut self, extent: Extent) -> anyhow::Result<Vec<Figure>> {
-        let ways = CONTENDERS.map(|(_, way, _)| way);
+        let contenders = CONTENDERS.map(|(_, contender, _)| contender);
         let keys = Keys::Even(1_000);
         // Producers, pools and brokers all take a while before they are as fast as they get.
-        self.race(keys, &ways, 1).await?;
-        let speeds = self.compare(keys, &ways, extent.pick(2, 6)).await?;
+        self.race(keys, &contenders, 1).await?;
+        let speeds = self.compare(keys, &contenders, extent.pick(2, 6)).await?;
         let mut figures = Vec::new();
         for ((name, _, limit), speeds_of_one) in CONTENDERS.into_iter().zip(&speeds) {
             let figure = Figure::new(format!("kafka: {name}"), "rows/s", speeds_of_one);
@@ -101,20 +101,20 @@ impl Bench {
 impl Contest for Bench {
     const NAME: &str = "kafka";
 
-    type Way = Way;
+    type Contender = Contender;
 
     fn conn(&mut self) -> &mut PgConnection {
         &mut self.conn
     }
 
-    async fn turn(&mut self, way: Way) -> anyhow::Result<Duration> {
+    async fn turn(&mut self, contender: Contender) -> anyhow::Result<Duration> {
         let started = Instant::now();
-        let delivered = match way {
-            Way::BareLoop => {
+        let delivered = match contender {
+            Contender::BareLoop => {
                 let batch = RelayConfig::default().batch_size;
                 self.bare_loop.drain(&mut self.conn, TURN, batch).await?
             }
-            Way::Relay { per_key } => {
+            Contender::Relay { per_key } => {
                 let store = FirstRows::new(self.store.clone(), TURN);
                 let relay = Relay::new(store, Arc::clone(&self.publisher)).config(config(per_key));
                 relay.drain().await?.delivered

@@ -30,10 +30,10 @@ type Times = HashMap<MessageId, Instant>;
 pub(crate) async fn run(database: &Database, extent: Extent) -> anyhow::Result<Vec<Figure>> {
     let seconds = extent.pick(5, 15);
     let mut figures = Vec::new();
-    for (wake_up, rings) in [("notifier", true), ("polling alone", false)] {
+    for (wake_up, notifies) in [("notifier", true), ("polling alone", false)] {
         let (mut median, mut tail) = (Vec::new(), Vec::new());
         for _ in 0..extent.pick(1, 3) {
-            let waits = measure(database, seconds * 200, rings).await?;
+            let waits = measure(database, seconds * 200, notifies).await?;
             median.push(percentile(&waits, 50));
             tail.push(percentile(&waits, 99));
         }
@@ -45,7 +45,7 @@ pub(crate) async fn run(database: &Database, extent: Extent) -> anyhow::Result<V
 }
 
 /// Milliseconds from the end of each commit to the call of the publisher.
-async fn measure(database: &Database, messages: u32, rings: bool) -> anyhow::Result<Vec<f64>> {
+async fn measure(database: &Database, messages: u32, notifies: bool) -> anyhow::Result<Vec<f64>> {
     backlog::fill(&mut database.connect().await?, 0, Keys::None).await?;
     let delivered = Arc::new(Mutex::new(Times::new()));
     let publisher = {
@@ -63,7 +63,7 @@ async fn measure(database: &Database, messages: u32, rings: bool) -> anyhow::Res
 
     let store = database.store();
     let outbox = store.outbox(OutboxOptions::default());
-    let outbox = if rings {
+    let outbox = if notifies {
         outbox.with_notifier(store.notifier())
     } else {
         outbox

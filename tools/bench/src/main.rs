@@ -15,6 +15,8 @@ mod held;
 mod idle;
 mod kafka;
 mod latency;
+mod publishers;
+mod receivers;
 mod report;
 mod scaling;
 mod strategies;
@@ -74,6 +76,8 @@ enum Benchmark {
     Strategies,
     /// Rows that cannot go yet: idle polls past them, and scheduled ones once they may
     Held,
+    /// From commit to delivery by one publisher of a relay, alone and beside another one that is dead
+    Publishers,
     /// A backlog from PostgreSQL to Kafka, beside a bare loop
     Kafka,
 }
@@ -130,6 +134,7 @@ async fn measure(arguments: &Arguments, database: &Database) -> anyhow::Result<V
             Benchmark::Idle => idle::run(database, extent).await?,
             Benchmark::Strategies => strategies::run(database, extent).await?,
             Benchmark::Held => held::run(database, extent).await?,
+            Benchmark::Publishers => publishers::run(database, extent).await?,
             Benchmark::Kafka => match &arguments.kafka {
                 Some(brokers) => kafka::run(database, brokers, extent).await?,
                 None if arguments.only.is_empty() => {

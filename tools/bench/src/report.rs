@@ -30,6 +30,7 @@ pub(crate) struct Repetition {
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Target {
     RatioAtLeast(f64),
+    RatioAtMost(f64),
     ValueBelow(f64),
 }
 
@@ -37,6 +38,7 @@ impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::RatioAtLeast(limit) => write!(f, "ratio ≥ {limit}"),
+            Self::RatioAtMost(limit) => write!(f, "ratio ≤ {limit}"),
             Self::ValueBelow(limit) => write!(f, "< {limit}"),
         }
     }
@@ -72,6 +74,7 @@ impl Figure {
         self.target = Some(target);
         self.pass = match target {
             Target::RatioAtLeast(limit) => self.ratio.map(|ratio| ratio >= limit),
+            Target::RatioAtMost(limit) => self.ratio.map(|ratio| ratio <= limit),
             Target::ValueBelow(limit) => Some(self.value < limit),
         };
         self
@@ -158,7 +161,11 @@ mod tests {
         assert!((figure.value - 90.0).abs() < f64::EPSILON);
         let figure = figure.target(Target::RatioAtLeast(0.9));
         assert_eq!(figure.pass, Some(true));
-        assert_eq!(figure.target(Target::RatioAtLeast(0.91)).pass, Some(false));
+        let figure = figure.target(Target::RatioAtLeast(0.91));
+        assert_eq!(figure.pass, Some(false));
+        let figure = figure.target(Target::RatioAtMost(0.9));
+        assert_eq!(figure.pass, Some(true));
+        assert_eq!(figure.target(Target::RatioAtMost(0.89)).pass, Some(false));
     }
 
     #[test]

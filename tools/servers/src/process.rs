@@ -68,13 +68,13 @@ impl Process {
     }
 
     /// Sends the signal and waits until the process is gone. Does nothing if it is not running.
-    pub(crate) fn end(&self, signal: Signal, patience: Duration) -> Result<()> {
+    pub(crate) fn end(&self, signal: Signal, timeout: Duration) -> Result<()> {
         if self.is_alive() {
             if let Some(pid) = self.pid() {
                 // It may have ended by itself in the meantime.
                 let _ = signal::kill(pid, signal);
             }
-            let deadline = Instant::now() + patience;
+            let deadline = Instant::now() + timeout;
             while self.is_alive() {
                 if Instant::now() > deadline {
                     return Err(self.failed(&format!("kill -{signal}")));
@@ -128,13 +128,13 @@ impl Process {
     }
 }
 
-/// Asks again and again until the answer is yes. `false` if that took longer than `patience`, or if `give_up` says so.
+/// Asks again and again until the answer is yes. `false` if that took longer than `timeout`, or if `give_up` says so.
 pub(crate) fn wait_until(
-    patience: Duration,
+    timeout: Duration,
     mut ready: impl FnMut() -> bool,
     mut give_up: impl FnMut() -> bool,
 ) -> bool {
-    let deadline = Instant::now() + patience;
+    let deadline = Instant::now() + timeout;
     while !ready() {
         if give_up() || Instant::now() > deadline {
             return false;

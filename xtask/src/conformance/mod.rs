@@ -17,7 +17,7 @@ use page::Pages;
 use promises::Promises;
 
 /// The command that brings the pages up to date.
-pub(crate) const MEND: &str = "cargo xtask conformance";
+pub(crate) const FIX: &str = "cargo xtask conformance";
 
 const OVERVIEW: &str = "docs/conformance.md";
 const DETAILS: &str = "docs/conformance-details.md";
@@ -62,7 +62,7 @@ pub(crate) fn is_up_to_date() -> bool {
     let is = |path, page: &str| fs::read_to_string(workspace::root().join(path)).is_ok_and(|old| old == page);
     let up_to_date = is(OVERVIEW, &pages.overview) && is(DETAILS, &pages.details);
     if !up_to_date {
-        eprintln!("{OVERVIEW} or {DETAILS} is out of date; to mend: {MEND}");
+        eprintln!("{OVERVIEW} or {DETAILS} is out of date; to fix: {FIX}");
     }
     up_to_date
 }

@@ -121,7 +121,7 @@ impl fmt::Display for Failures {
         if !self.shaken.is_empty() {
             writeln!(
                 f,
-                "\nFailed among others and passed {TIMES_ALONE} times alone; to be mended:"
+                "\nFailed among others and passed {TIMES_ALONE} times alone; to be fixed:"
             )?;
         }
         for failure in &self.shaken {

@@ -96,7 +96,7 @@ fn default_file() -> Result<Option<&'static Path>, Problem> {
     let file = Path::new(DEFAULT_FILE);
     if !file.is_file() && file.symlink_metadata().is_ok() {
         return Err(Problem::new(format!(
-            "{DEFAULT_FILE}: it is there, but it is no file that can be read; mend it, or remove it to run on the defaults"
+            "{DEFAULT_FILE}: it is there, but it is no file that can be read; fix it, or remove it to run on the defaults"
         )));
     }
     Ok(file.is_file().then_some(file))
@@ -261,7 +261,7 @@ fn check_kafka(kafka: &super::kafka::KafkaConfig, figment: &Figment) -> Result<(
         .map_err(|invalid| wrong(&invalid.field, &invalid.value, &invalid.remedy))?;
     let settings = kafka.settings();
     if settings.brokers.is_empty() {
-        // Not everybody has a cluster; whoever needs one says what is missing.
+        // Not everybody has a cluster; what needs one says what is missing.
         return Ok(());
     }
     match settings.client_config(&[]) {

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use posthaste_sql::TableMap;
-use posthaste_sql::table::{BuiltinMap, SHIPPED};
+use posthaste_sql::table::{BUILTIN_MAPS, BuiltinMap};
 
 use super::problem::closest;
 
@@ -23,11 +23,11 @@ impl NamedMap {
     /// The map of this name, or in the file of this path, which is relative to `base`. The error says what to give instead.
     pub fn find(given: &str, base: &Path) -> Result<Self, String> {
         if !is_path(given) {
-            let shipped = BuiltinMap::find(given).ok_or_else(|| unknown(given))?;
+            let builtin = BuiltinMap::find(given).ok_or_else(|| unknown(given))?;
             return Ok(Self {
-                map: shipped.map().map_err(|error| error.to_string())?,
-                toml: shipped.toml.to_owned(),
-                ddl: Some(shipped.ddl),
+                map: builtin.map().map_err(|error| error.to_string())?,
+                toml: builtin.toml.to_owned(),
+                ddl: Some(builtin.ddl),
             });
         }
         let path = base.join(given);
@@ -51,11 +51,11 @@ fn is_path(given: &str) -> bool {
 }
 
 fn names() -> String {
-    SHIPPED.map(|shipped| shipped.name).join(", ")
+    BUILTIN_MAPS.map(|builtin| builtin.name).join(", ")
 }
 
 fn unknown(given: &str) -> String {
-    let meant = closest(given, &SHIPPED.map(|shipped| shipped.name));
+    let meant = closest(given, &BUILTIN_MAPS.map(|builtin| builtin.name));
     let meant = meant.map(|name| format!("did you mean {name}? ")).unwrap_or_default();
     format!(
         "there is no map of this name; {meant}known are {}; for one of your own give the path of its TOML file, such as \

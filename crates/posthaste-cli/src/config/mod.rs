@@ -164,7 +164,7 @@ impl Database {
         self.url.clone().unwrap_or_default()
     }
 
-    /// Whether somebody said which database, or which tables in it.
+    /// Whether it was said which database, or which tables in it.
     fn is_named(&self) -> bool {
         self.url.is_some() || self.found.is_some()
     }
@@ -175,13 +175,13 @@ impl Database {
         pooling.or(self.direct_url.is_some().then_some("database.direct_url"))
     }
 
-    /// Whether missing tables are created. Defaults to true for the file that nobody configured, so that a first run
-    /// just works, and to false for a database that somebody chose.
+    /// Whether missing tables are created. Defaults to true for the default file, so that a first run
+    /// just works, and to false for a database that was chosen.
     pub fn auto_migrate(&self) -> bool {
         self.found.is_none() && self.auto_migrate.unwrap_or(self.url.is_none())
     }
 
-    /// The map of tables that somebody already has; none for Posthaste's own.
+    /// The map of existing tables; none for Posthaste's own.
     pub fn table_map(&self) -> Option<&TableMap> {
         self.found.as_ref().map(|found| &found.map)
     }

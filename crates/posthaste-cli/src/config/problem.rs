@@ -1,4 +1,4 @@
-//! What is wrong with a setting, in words that let its author mend it.
+//! What is wrong with a setting, in words that let its author fix it.
 
 use std::fmt::Write;
 

@@ -34,7 +34,7 @@ pub(super) fn read(figment: &Figment) -> Result<Vec<NamedPublisher>, Box<figment
     match (one, many) {
         (None, None) => Ok(Vec::new()),
         (Some(value), None) => match table(value, "publisher")? {
-            // Set by nobody: what else is there to say about it is said by whoever needs a publisher.
+            // Not set: what else there is to say about it is said where a publisher is needed.
             table if table.is_empty() => Ok(Vec::new()),
             table => Ok(vec![read_one(table, "publisher")?]),
         },

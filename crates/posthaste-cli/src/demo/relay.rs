@@ -41,7 +41,7 @@ impl DemoRelay {
     }
 }
 
-/// A short lease, so that a killed relay's messages do not wait long, and patience with a sink that is down.
+/// A short lease, so that a killed relay's messages do not wait long, and a long time for a sink that is down.
 fn config() -> RelayConfig {
     RelayConfig {
         lease: Duration::from_millis(1500),

@@ -9,7 +9,7 @@ use super::Stage;
 use super::progress::Progress;
 use super::relay::RelayProcess;
 
-/// How long a killed relay stays away.
+/// How long a killed relay stays down.
 const ABSENCE: Duration = Duration::from_millis(200);
 
 /// Runs the relay through its troubles for as long as orders are placed, and hands it back alive.

@@ -404,7 +404,7 @@ fn flags_make_the_log_louder_and_quieter() {
     for quiet in ["-q", "--quiet"] {
         assert_eq!(lines(&[quiet]), "");
     }
-    let away = [
+    let unavailable = [
         "--set",
         "publisher.kind=http",
         "--set",
@@ -412,7 +412,9 @@ fn flags_make_the_log_louder_and_quieter() {
     ];
     let failing = |flag: &str| {
         place.enqueue(&["--topic", "a", "--payload", "1"]);
-        place.run(&[&["run", "--drain", flag], &away[..]].concat()).stderr
+        place
+            .run(&[&["run", "--drain", flag], &unavailable[..]].concat())
+            .stderr
     };
     let debug = |line: &&str| line.contains(" DEBUG ");
     for verbose in ["-v", "--verbose"] {

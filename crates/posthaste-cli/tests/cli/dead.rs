@@ -293,13 +293,17 @@ fn dead_messages_can_be_enqueued_in_another_outbox(place: &Place) {
         let key = format!("t/{}", uuid::Uuid::new_v4());
         place.enqueue(&[&args[..], &[&key, "--header", "h=1", "--payload", "@body"]].concat());
     }
-    let away = [
+    let unavailable = [
         "--set",
         "publisher.kind=http",
         "--set",
         "publisher.url=http://127.0.0.1:1/x",
     ];
-    let dying = [&["run", "--drain", "--set", "relay.retry.max_attempts=1"], &away[..]].concat();
+    let dying = [
+        &["run", "--drain", "--set", "relay.retry.max_attempts=1"],
+        &unavailable[..],
+    ]
+    .concat();
     // A dead head lets the next one of its key go.
     crate::support::eventually("all are dead", || {
         place.run(&[&dying[..], &["--set", "relay.breaker.enabled=false"]].concat());

@@ -12,7 +12,7 @@ use rdkafka::{Offset, TopicPartitionList};
 use crate::support::{Background, Place, eventually};
 use crate::topics::{brokers, unique, with_kafka};
 
-const PATIENCE: Duration = Duration::from_mins(1);
+const TIMEOUT: Duration = Duration::from_mins(1);
 
 /// A topic, its dead-letter topic, and a place that knows them.
 struct Post {
@@ -39,7 +39,7 @@ impl Post {
     }
 
     /// Writes letters as a consumer does, with their numbers as id, key and payload.
-    fn bury(&self, numbers: std::ops::Range<u32>) {
+    fn write_dead_letters(&self, numbers: std::ops::Range<u32>) {
         for n in numbers {
             let event_type = if n % 2 == 0 {
                 "shop.order.created.v1"
@@ -75,7 +75,7 @@ impl Post {
                     .headers(headers),
             );
         }
-        self.producer.flush(PATIENCE).unwrap();
+        self.producer.flush(TIMEOUT).unwrap();
     }
 
     fn write(&self, record: BaseRecord<'_, [u8], [u8]>) {
@@ -96,7 +96,7 @@ impl Post {
         let mut stretch = TopicPartitionList::new();
         let mut expected = 0;
         for partition in 0..3 {
-            let (low, high) = consumer.fetch_watermarks(&self.topic, partition, PATIENCE).unwrap();
+            let (low, high) = consumer.fetch_watermarks(&self.topic, partition, TIMEOUT).unwrap();
             expected += usize::try_from(high - low).unwrap();
             stretch
                 .add_partition_offset(&self.topic, partition, Offset::Beginning)
@@ -119,7 +119,7 @@ impl Post {
             .create()
             .unwrap();
         eventually("some letters came back", || {
-            consumer.fetch_watermarks(&self.topic, 1, PATIENCE).unwrap().1 > count
+            consumer.fetch_watermarks(&self.topic, 1, TIMEOUT).unwrap().1 > count
         });
     }
 
@@ -137,13 +137,13 @@ impl Post {
 #[test]
 fn letters_are_listed_and_shown() {
     let Some(post) = Post::new() else { return };
-    post.bury(0..2);
+    post.write_dead_letters(0..2);
     post.write(
         BaseRecord::to(&post.dlq())
             .key(&[0xff, 1][..])
             .payload(&[0xff, 0, b'h', b'i'][..]),
     );
-    post.producer.flush(PATIENCE).unwrap();
+    post.producer.flush(TIMEOUT).unwrap();
     let (topic, dlq) = (post.topic.as_str(), post.dlq());
 
     let overview = post.dlq_command(&["list"]).success().stdout;
@@ -238,7 +238,7 @@ fn letters_are_listed_and_shown() {
 #[test]
 fn letters_are_replayed_once_as_asked_for() {
     let Some(post) = Post::new() else { return };
-    post.bury(0..5);
+    post.write_dead_letters(0..5);
     let topic = post.topic.as_str();
     post.dlq_command(&["replay", topic])
         .fails_with(&["every open letter", "--all"]);
@@ -295,7 +295,7 @@ fn letters_are_replayed_once_as_asked_for() {
 #[test]
 fn of_two_processes_one_replays_and_the_other_is_told() {
     let Some(post) = Post::new() else { return };
-    post.bury(0..300);
+    post.write_dead_letters(0..300);
     let replay = || {
         let mut command = post.place.command(&["dlq", "replay", &post.topic, "--all"]);
         let (out, err) = (
@@ -317,7 +317,7 @@ fn of_two_processes_one_replays_and_the_other_is_told() {
             code => {
                 let said = std::fs::read_to_string(err.path()).unwrap();
                 assert!(
-                    code == Some(1) && said.contains("somebody else is replaying"),
+                    code == Some(1) && said.contains("another process is replaying"),
                     "{code:?} {said}"
                 );
             }
@@ -332,14 +332,14 @@ fn of_two_processes_one_replays_and_the_other_is_told() {
 fn a_replay_that_was_killed_is_continued_without_loss() {
     const LETTERS: u32 = 3_000;
     let Some(post) = Post::new() else { return };
-    post.bury(0..LETTERS);
+    post.write_dead_letters(0..LETTERS);
     let killed = post.place.start(&["dlq", "replay", &post.topic, "--all"]);
     post.wait_for_letters(200);
     killed.signal(Signal::SIGKILL);
     let mut told = false;
     eventually("the replay goes on", || {
         let ran = post.dlq_command(&["replay", &post.topic, "--all"]);
-        let waits = ran.stderr.contains("somebody else is replaying") && ran.stderr.contains("10 s");
+        let waits = ran.stderr.contains("another process is replaying") && ran.stderr.contains("10 s");
         assert!(ran.code == Some(0) || waits, "{ran:?}");
         told |= waits;
         ran.code == Some(0)
@@ -363,7 +363,7 @@ fn a_replay_that_was_killed_is_continued_without_loss() {
 fn a_replay_that_was_halted_stops_when_another_went_on() {
     const LETTERS: u32 = 3_000;
     let Some(post) = Post::new() else { return };
-    post.bury(0..LETTERS);
+    post.write_dead_letters(0..LETTERS);
     let mut halted = post.place.start(&["dlq", "replay", &post.topic, "--all"]);
     post.wait_for_letters(200);
     halted.signal(Signal::SIGSTOP);
@@ -394,9 +394,9 @@ fn what_is_not_there_is_said_with_the_remedy() {
     ]);
     post.dlq_command(&["replay", &post.topic, "--offset", "7"])
         .fails_with(&["no letter at offset 7"]);
-    let away = ["dlq", "list", "--set", "kafka.brokers=127.0.0.1:1"];
+    let unavailable = ["dlq", "list", "--set", "kafka.brokers=127.0.0.1:1"];
     Place::empty()
-        .run(&away)
+        .run(&unavailable)
         .fails_with(&["no broker answers at 127.0.0.1:1"]);
     Place::empty()
         .run(&["dlq", "list"])

@@ -117,7 +117,7 @@ fn a_refusal_of_the_server_is_said_once_and_in_its_words() {
 }
 
 #[test]
-fn a_server_that_is_away_is_waited_for_by_the_relay_and_reported_by_the_rest() {
+fn a_server_that_is_unavailable_is_waited_for_by_the_relay_and_reported_by_the_rest() {
     let Some(server) = server() else { return };
     let place = place_of(&server, "postgres").migrated();
     let id = place.enqueue(&["--topic", "a", "--payload", "1"]);

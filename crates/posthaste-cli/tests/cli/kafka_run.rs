@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 use crate::support::{Place, eventually, on_every_database};
 
-const PATIENCE: Duration = Duration::from_mins(1);
+const TIMEOUT: Duration = Duration::from_mins(1);
 
 fn without_kafka() -> bool {
     std::env::var("POSTHASTE_TEST_WITHOUT").is_ok_and(|list| list.split(',').any(|server| server == "kafka"))
@@ -69,7 +69,7 @@ fn records(brokers: &str, topic: &str, count: usize) -> Vec<(String, Option<Stri
     let mut assignment = TopicPartitionList::new();
     assignment.add_partition_offset(topic, 0, Offset::Beginning).unwrap();
     consumer.assign(&assignment).unwrap();
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
     let mut found = Vec::new();
     while found.len() < count {
@@ -126,7 +126,7 @@ fn messages_go_to_kafka_and_count_as_delivered(place: &Place) {
 }
 
 #[test]
-fn a_broker_that_is_away_at_the_start_is_waited_for() {
+fn a_broker_that_is_unavailable_at_the_start_is_waited_for() {
     let Some(cluster) = own(KafkaOptions::default()) else {
         return;
     };
@@ -245,7 +245,7 @@ fn credentials_that_the_broker_refuses_are_said_to_be_wrong_and_never_shown() {
     eventually("it is said", || {
         place.read("log").contains("the brokers refuse these credentials")
     });
-    assert_eq!(place.status()["dead"], 0, "credentials can be mended");
+    assert_eq!(place.status()["dead"], 0, "credentials can be fixed");
     assert!(!place.read("log").contains("hunter2"));
     relay.signal(Signal::SIGTERM);
     assert_eq!(relay.exit_code(), Some(0), "{}", place.read("log"));

@@ -5,6 +5,7 @@
 mod support;
 
 mod config;
+mod ddl_fixes;
 mod dead;
 mod demo;
 #[cfg(feature = "kafka")]
@@ -16,7 +17,6 @@ mod kafka_run;
 mod lists;
 mod manners;
 mod maps;
-mod mends;
 mod migrate;
 mod notify;
 mod probes;

@@ -1,4 +1,4 @@
-//! `maps`, and every other command on tables that somebody already has.
+//! `maps`, and every other command on existing tables.
 
 use crate::support::Place;
 
@@ -96,7 +96,7 @@ macro_rules! on_every_server {
 
 on_every_server!(
     a_proposed_map_serves_every_command,
-    a_check_prints_the_sql_that_mends,
+    a_check_prints_the_sql_that_fixes,
     a_table_that_does_not_fit_is_refused_before_anything_is_claimed,
 );
 
@@ -117,7 +117,7 @@ fn a_proposed_map_serves_every_command(table: Table) {
     assert!(proposal.contains("# To decide: "), "{proposal}");
     assert!(
         !proposal.contains("# a guess"),
-        "the constraint says the words: {proposal}"
+        "the constraint says the labels: {proposal}"
     );
     let checked = place.run(&["run", "--check"]).success().stdout;
     assert!(checked.contains("table map parcel-events fits"), "{checked}");
@@ -204,7 +204,7 @@ fn lines_may_leave_out_a_topic_that_is_derived() {
         .fails_with(&[&format!("--topic: {cannot}")]);
 }
 
-fn a_check_prints_the_sql_that_mends(table: Table) {
+fn a_check_prints_the_sql_that_fixes(table: Table) {
     let quote = table.quote;
     let (place, _) = table.with_proposal();
     place.sql(&format!(
@@ -215,10 +215,10 @@ fn a_check_prints_the_sql_that_mends(table: Table) {
     assert!(broken.stdout.contains("-- error: columns.locked_until: "), "{broken:?}");
     let found = place.run(&["maps", "check", "--json"]).json();
     for finding in found["findings"].as_array().unwrap() {
-        place.sql(finding["mend"].as_str().unwrap_or_else(|| panic!("{finding}")));
+        place.sql(finding["fix"].as_str().unwrap_or_else(|| panic!("{finding}")));
     }
-    let mended = place.run(&["maps", "check"]).success().stdout;
-    assert!(mended.ends_with("-- all is as the map says\n"), "{mended}");
+    let fixed = place.run(&["maps", "check"]).success().stdout;
+    assert!(fixed.ends_with("-- all is as the map says\n"), "{fixed}");
 }
 
 fn a_table_that_does_not_fit_is_refused_before_anything_is_claimed(table: Table) {
@@ -347,7 +347,7 @@ fn a_check_tries_what_a_relay_would_do() {
 }
 
 #[test]
-fn shipped_maps_are_listed_and_shown() {
+fn builtin_maps_are_listed_and_shown() {
     let place = Place::empty();
     let listed = place.run(&["maps", "list"]).success().stdout;
     for part in [

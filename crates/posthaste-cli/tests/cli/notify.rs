@@ -161,7 +161,7 @@ fn a_receivers_certificate_must_be_signed_by_somebody_whom_the_system_trusts() {
 }
 
 #[test]
-fn a_receiver_that_is_away_is_said_by_the_check() {
+fn a_receiver_that_is_unavailable_is_said_by_the_check() {
     let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let place = Place::empty()
         .set("PUBLISHER__KIND", "http")

@@ -108,13 +108,13 @@ fn an_open_circuit_is_reported_and_does_not_make_a_relay_unready() {
     for _ in 0..6 {
         place.enqueue(&["--topic", "a", "--payload", "1"]);
     }
-    let away = [
+    let unavailable = [
         "--set",
         "publisher.kind=http",
         "--set",
         "publisher.url=http://127.0.0.1:1/x",
     ];
-    let (_relay, port) = start(&place, &away);
+    let (_relay, port) = start(&place, &unavailable);
     eventually("the circuit opens", || {
         json(port, "/readyz").is_some_and(|(_, health)| health["circuit"] == "open")
     });

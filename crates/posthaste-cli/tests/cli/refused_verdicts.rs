@@ -65,7 +65,7 @@ fn is_refused(place: &Place, parts: &[&str]) {
 }
 
 #[test]
-fn a_word_that_a_constraint_refuses() {
+fn a_label_that_a_constraint_refuses() {
     let Some((place, _)) = order_service() else { return };
     place.run(&["maps", "check"]).success();
     place.sql("alter table outbox add check (status not in ('SENT', 'FAILED'))");

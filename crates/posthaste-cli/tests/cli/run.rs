@@ -11,7 +11,7 @@ use crate::support::{Background, DRAIN, Place, Ran, TO_STDOUT, eventually, on_ev
 on_every_database!(
     a_signal_stops_the_relay_after_what_is_on_its_way,
     a_check_says_what_it_found_and_changes_nothing,
-    a_database_that_somebody_named_needs_a_publisher_that_somebody_named,
+    a_named_database_needs_a_named_publisher,
     a_drain_that_did_not_deliver_all_that_was_due_fails,
     a_drain_that_leaves_due_messages_behind_a_waiting_one_fails,
 );
@@ -57,7 +57,7 @@ fn a_check_says_what_it_found_and_changes_nothing(place: &Place) {
     assert_eq!(place.status()["pending"], 1);
 }
 
-fn a_database_that_somebody_named_needs_a_publisher_that_somebody_named(place: &Place) {
+fn a_named_database_needs_a_named_publisher(place: &Place) {
     place.run(&["migrate"]).success();
     let id = place.enqueue(&["--topic", "payments", "--payload", "1"]);
     for args in [&["run"][..], &["run", "--drain"], &["run", "--check"]] {
@@ -173,7 +173,7 @@ fn a_drain_that_leaves_due_messages_behind_a_waiting_one_fails(place: &Place) {
 }
 
 #[test]
-fn a_drain_that_finds_the_broker_away_prints_what_it_did() {
+fn a_drain_that_finds_the_broker_unavailable_prints_what_it_did() {
     let place = Place::with_sqlite().migrated();
     for _ in 0..9 {
         place.enqueue(&["--topic", "a", "--payload", "1"]);

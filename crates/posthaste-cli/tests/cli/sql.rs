@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use posthaste_sql::table::{Database, SHIPPED};
+use posthaste_sql::table::{BUILTIN_MAPS, Database};
 
 use crate::support::Place;
 
@@ -32,9 +32,9 @@ fn printed() -> Vec<(PathBuf, String)> {
             files.push((path, place.run(&arguments).success().stdout));
         };
         print("posthaste", &[]);
-        for shipped in &SHIPPED {
-            if database.refuses(shipped.map().unwrap().strategy()).is_none() {
-                print(shipped.name, &["--map", shipped.name]);
+        for builtin in &BUILTIN_MAPS {
+            if database.refuses(builtin.map().unwrap().strategy()).is_none() {
+                print(builtin.name, &["--map", builtin.name]);
             }
         }
     }

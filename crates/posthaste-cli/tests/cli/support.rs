@@ -10,11 +10,11 @@ use tempfile::TempDir;
 use uuid::Uuid;
 
 /// Long enough for a busy machine; a test that needs it all has failed anyway.
-const PATIENCE: Duration = Duration::from_secs(90);
+const TIMEOUT: Duration = Duration::from_secs(90);
 
 const COMMAND: &str = env!("CARGO_BIN_EXE_posthaste");
 
-/// A database that somebody named needs a publisher that somebody named.
+/// A database that was named needs a publisher that was named.
 pub const TO_STDOUT: [&str; 2] = ["--set", "publisher.kind=stdout"];
 
 /// Delivers what is due to standard output.
@@ -322,7 +322,7 @@ impl Drop for Background {
 /// Waits until something holds.
 #[track_caller]
 pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while !holds() {
         assert!(Instant::now() < deadline, "never: {what}");
         std::thread::sleep(Duration::from_millis(20));

@@ -159,7 +159,7 @@ fn what_the_cluster_refuses_is_told_before_and_fails_after() {
 }
 
 #[test]
-fn what_is_missing_or_away_is_said_with_the_remedy() {
+fn what_is_missing_or_unavailable_is_said_with_the_remedy() {
     let place = Place::empty();
     place
         .run(&["topics", "plan"])
@@ -168,9 +168,9 @@ fn what_is_missing_or_away_is_said_with_the_remedy() {
     place
         .run(&declared)
         .fails_with(&["kafka.brokers: is missing", "kafka.brokers = [\"127.0.0.1:9092\"]"]);
-    let away = [&declared[..], &["--set", "kafka.brokers=127.0.0.1:1"]].concat();
+    let unavailable = [&declared[..], &["--set", "kafka.brokers=127.0.0.1:1"]].concat();
     place
-        .run(&away)
+        .run(&unavailable)
         .fails_with(&["no broker answers at 127.0.0.1:1", "correct kafka.brokers"]);
 }
 

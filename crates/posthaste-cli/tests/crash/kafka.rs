@@ -109,7 +109,7 @@ async fn each_broker_in_turn_may_die_under_load() {
 ///
 /// Proves C6 and C17.
 #[tokio::test(flavor = "multi_thread")]
-async fn all_brokers_may_be_away_while_producers_go_on() {
+async fn all_brokers_may_be_unavailable_while_producers_go_on() {
     if left_out() {
         return;
     }

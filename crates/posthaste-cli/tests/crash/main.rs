@@ -105,7 +105,7 @@ async fn hundreds_of_random_kills_lose_nothing_and_keep_the_order() {
 ///
 /// Proves A2, A10, B7.
 #[tokio::test(flavor = "multi_thread")]
-async fn kills_lose_nothing_in_tables_that_somebody_already_has() {
+async fn kills_lose_nothing_in_existing_tables() {
     let all = [
         Tables::Leased,
         Tables::BuiltinMap("logistics"),

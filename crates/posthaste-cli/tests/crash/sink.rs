@@ -102,15 +102,15 @@ fn client(brokers: &str) -> ClientConfig {
 }
 
 fn read_topic(brokers: &str, topic: &str) -> Vec<MessageId> {
-    const PATIENCE: Duration = Duration::from_mins(1);
+    const TIMEOUT: Duration = Duration::from_mins(1);
     let mut config = client(brokers);
     config.set("group.id", "oracle").set("enable.auto.commit", "false");
     let consumer: BaseConsumer = config.create().unwrap();
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     let mut ids = Vec::new();
     for partition in 0..PARTITIONS {
         let (mut next, end) = loop {
-            match consumer.fetch_watermarks(topic, partition, PATIENCE) {
+            match consumer.fetch_watermarks(topic, partition, TIMEOUT) {
                 Ok(marks) => break marks,
                 // A partition has no leader for a while after its broker has died.
                 Err(error) if Instant::now() > deadline => panic!("{topic}/{partition}: {error}"),

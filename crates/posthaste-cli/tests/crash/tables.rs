@@ -1,4 +1,4 @@
-//! The tables of a world: Posthaste's own, or those that somebody already has.
+//! The tables of a world: Posthaste's own, or existing ones.
 
 use std::path::Path;
 
@@ -15,8 +15,8 @@ use sqlx::{PgConnection, PgPool};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tables {
     /// Posthaste's own, with fresh and waiting rows apart.
-    Own,
-    /// Somebody's, claimed under leases.
+    Native,
+    /// Existing ones, claimed under leases.
     Leased,
     /// Those of a map that ships.
     BuiltinMap(&'static str),
@@ -34,11 +34,11 @@ impl Tables {
     /// The map, and the statements that make the tables.
     pub fn map(self) -> Option<(TableMap, &'static str)> {
         match self {
-            Self::Own => None,
+            Self::Native => None,
             Self::Leased => Some((TableMap::from_toml(LEASED).unwrap(), LEASED_TABLE)),
             Self::BuiltinMap(name) => {
-                let shipped = BuiltinMap::find(name).unwrap();
-                Some((shipped.map().unwrap(), shipped.ddl))
+                let builtin = BuiltinMap::find(name).unwrap();
+                Some((builtin.map().unwrap(), builtin.ddl))
             }
         }
     }
@@ -46,7 +46,7 @@ impl Tables {
     /// The relays' setting.
     pub fn setting(self, dir: &Path) -> String {
         match self {
-            Self::Own => String::new(),
+            Self::Native => String::new(),
             Self::Leased => {
                 let file = dir.join("leased.toml");
                 std::fs::write(&file, LEASED).unwrap();
@@ -60,7 +60,7 @@ impl Tables {
     pub fn event(self, topic: &str, key: &str, n: i64) -> Message {
         let body = serde_json::json!({"key": key, "n": n});
         match self {
-            Self::Own | Self::Leased => Message::json(topic, &body).unwrap().key(key),
+            Self::Native | Self::Leased => Message::json(topic, &body).unwrap().key(key),
             Self::BuiltinMap("commerce") => Message::json("order-events", &body)
                 .unwrap()
                 .event_type("loopers.order.created.v1")
@@ -81,7 +81,7 @@ pub enum Store {
 }
 
 impl Store {
-    /// Over tables that somebody already has.
+    /// Over existing tables.
     pub fn mapped(pool: PgPool, map: TableMap) -> Self {
         if map.strategy() == Strategy::Log {
             Self::Log(PostgresLogStore::new(pool, map).unwrap())

@@ -20,7 +20,7 @@ use crate::sink::Sink;
 use crate::tables::{Store, Tables};
 
 /// Long enough for a busy machine; a test that needs it all has failed anyway.
-const PATIENCE: Duration = Duration::from_mins(2);
+const TIMEOUT: Duration = Duration::from_mins(2);
 
 pub struct World {
     tables: Tables,
@@ -70,7 +70,7 @@ impl World {
         Self::behind(url.clone(), &url, sink).await
     }
 
-    /// Tables that somebody already has, on the server that all tests share, delivered to a file.
+    /// Existing tables, on the server that all tests share, delivered to a file.
     pub async fn over(tables: Tables) -> Arc<Self> {
         let url = server();
         Self::build(tables, url.clone(), &url, Sink::File).await
@@ -78,7 +78,7 @@ impl World {
 
     /// An outbox on any server to which producers and relays connect through a pooler.
     pub async fn behind(url: String, direct: &str, sink: Sink) -> Arc<Self> {
-        Self::build(Tables::Own, url, direct, sink).await
+        Self::build(Tables::Native, url, direct, sink).await
     }
 
     async fn build(tables: Tables, url: String, direct: &str, sink: Sink) -> Arc<Self> {
@@ -86,7 +86,7 @@ impl World {
         let direct = PgPoolOptions::new().connect(direct).await.unwrap();
         let schema = format!("crash_{}", uuid::Uuid::new_v4().simple());
         let mut options: PgConnectOptions = url.parse().unwrap();
-        if tables != Tables::Own {
+        if tables != Tables::Native {
             options = options.options([("search_path", &schema)]);
         }
         let pool = PgPoolOptions::new().max_connections(20).connect_with(options).await;
@@ -193,7 +193,7 @@ impl World {
             .bind(n)
             .execute(&mut *tx)
             .await?;
-        if n % 2 == 1 && self.tables == Tables::Own {
+        if n % 2 == 1 && self.tables == Tables::Native {
             self.enqueue_by_function(&mut tx, &message).await?;
         } else {
             match self.store.enqueue(&mut tx, message).await {
@@ -279,7 +279,7 @@ impl World {
 
     /// Waits for a condition, and fails with the relays' log if it does not come.
     pub async fn wait_for(&self, what: &str, condition: impl AsyncFn() -> bool) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while !condition().await {
             if Instant::now() > deadline {
                 let stats = self.store.stats().await;

@@ -104,7 +104,7 @@ pub enum OffsetReset {
 #[non_exhaustive]
 pub enum Assignment {
     /// Neighbouring partitions of each topic to each consumer, so that equal keys of topics with equally many partitions
-    /// come to the same one. In a rebalance everybody commits, gives everything up and takes it again.
+    /// come to the same one. In a rebalance all members commit, give everything up and take it again.
     #[default]
     Range,
     /// Partitions of all topics in turn. Rebalances as with `range`.

@@ -107,7 +107,7 @@ impl ClientContext for Context {
             (Code::AllBrokersDown | Code::Resolve, _) | (_, Cause::Authentication) => {
                 self.outage.failed(format!("{} ({reason})", explanation.text));
             }
-            (_, Cause::Away | Cause::Unavailable) => tracing::debug!(%error, "{reason}"),
+            (_, Cause::BrokerUnavailable | Cause::PartitionUnavailable) => tracing::debug!(%error, "{reason}"),
             _ => tracing::warn!(error = explanation.text, "{reason}"),
         }
     }

@@ -44,7 +44,7 @@ impl fmt::Display for RetentionGap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kept = self
             .kept
-            .map_or_else(|| "for ever".to_owned(), |kept| format!("for {}", human(kept)));
+            .map_or_else(|| "forever".to_owned(), |kept| format!("for {}", human(kept)));
         let (topic, remembered) = (&self.topic, human(self.remembered));
         write!(
             f,

@@ -101,10 +101,11 @@ async fn a_partition_without_a_leader_does_not_keep_the_others_waiting() {
     running.stop().await;
 }
 
-/// A partition that is added to the topic while the group is away holds nothing that the group has missed before it began.
+/// A partition that is added to the topic while the group is stopped holds nothing that the group has missed before it
+/// began.
 #[tokio::test(flavor = "multi_thread")]
 #[expect(clippy::await_holding_lock, reason = "no test waits for another")]
-async fn a_partition_that_was_added_while_the_group_was_away_is_read_from_its_beginning() {
+async fn a_partition_that_was_added_while_the_group_was_stopped_is_read_from_its_beginning() {
     let _alone = alone();
     let Some(world) = World::new(1).await else { return };
     world.send(&world.sale("a", 1), Some(0)).await;

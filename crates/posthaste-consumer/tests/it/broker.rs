@@ -1,4 +1,4 @@
-//! Brokers that are away or say no, by a cluster that does so on demand.
+//! Brokers that are unavailable or say no, by a cluster that does so on demand.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,15 +36,15 @@ fn up(brokers: &Brokers) {
     (1..=BROKERS).for_each(|id| brokers.broker_up(id).unwrap());
 }
 
-/// Away at the start, and again later: one line each time, and the work goes on where it was.
+/// Unavailable at the start, and again later: one line each time, and the work goes on where it was.
 #[tokio::test(flavor = "multi_thread")]
-async fn brokers_that_are_away_are_waited_for_with_one_line() {
+async fn brokers_that_are_unavailable_are_waited_for_with_one_line() {
     let Some((brokers, world)) = world().await else { return };
     world.send(&world.sale("a", 1), Some(0)).await;
     down(&brokers);
     let running = Running::start(world.counting());
     let warned = || logs::with(&["WARN", "reading from Kafka failed", &world.group]);
-    until("it says that they are away", async || !warned().is_empty()).await;
+    until("it says that they are unavailable", async || !warned().is_empty()).await;
     up(&brokers);
     world.until_effects(1).await;
     world.until_committed(0, 1).await;
@@ -59,9 +59,9 @@ async fn brokers_that_are_away_are_waited_for_with_one_line() {
     assert!(!logs::with(&["INFO", "reading from Kafka works again", &world.group]).is_empty());
 }
 
-/// A consumer can be stopped while the brokers are away, and while a commit waits for them.
+/// A consumer can be stopped while the brokers are unavailable, and while a commit waits for them.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stop_does_not_wait_for_brokers_that_are_away() {
+async fn a_stop_does_not_wait_for_brokers_that_are_unavailable() {
     let Some((brokers, world)) = world().await else { return };
     world.send(&world.sale("a", 1), Some(0)).await;
     let (gate, entered) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));

@@ -107,7 +107,7 @@ impl InboxStore for Unheard {
 
 /// A commit whose answer was lost may have been made. An event that was handled is no dead letter.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_event_is_not_buried_if_its_last_commit_was_made_after_all() {
+async fn an_event_is_not_dead_lettered_if_its_last_commit_was_made_after_all() {
     let Some(world) = World::new(1).await else { return };
     world.send(&world.sale("a", 1), Some(0)).await;
     let unheard = Unheard {

@@ -227,13 +227,13 @@ async fn a_dead_letter_topic_that_cannot_be_written_is_waited_for() {
     assert_eq!(world.length(&world.dead_letter_topic()).await, 1);
 }
 
-/// An inbox whose database is away at first.
-struct Away {
+/// An inbox whose database is unavailable at first.
+struct UnavailableInbox {
     inbox: PostgresInbox,
     failures: Arc<AtomicU32>,
 }
 
-impl Inbox for Away {
+impl Inbox for UnavailableInbox {
     type Connection = PgConnection;
 
     async fn record(&self, tx: &mut PgConnection, key: &str) -> Result<bool, StoreError> {
@@ -249,14 +249,14 @@ impl Inbox for Away {
     }
 }
 
-impl InboxStore for Away {
+impl InboxStore for UnavailableInbox {
     type Transaction = Transaction<'static, Postgres>;
 
     async fn begin(&self) -> Result<Self::Transaction, StoreError> {
         if self.failures.fetch_sub(1, Ordering::Relaxed) > 1 {
             return Err(StoreError {
                 kind: StoreErrorKind::Unavailable,
-                message: "away".to_owned(),
+                message: "unavailable".to_owned(),
                 remedy: None,
                 source: None,
             });
@@ -273,18 +273,18 @@ impl InboxStore for Away {
     }
 }
 
-/// A database that is away is no fault of the event: it waits and uses up no attempt.
+/// A database that is unavailable is no fault of the event: it waits and uses up no attempt.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_database_that_is_away_costs_no_attempt() {
+async fn a_database_that_is_unavailable_costs_no_attempt() {
     let Some(world) = World::new(1).await else { return };
     world.send(&world.sale("a", 1), Some(0)).await;
-    let away = Away {
+    let inbox = UnavailableInbox {
         inbox: world.inbox(),
         failures: Arc::new(AtomicU32::new(7)),
     };
     let attempts = support::shared(Vec::new());
     let seen = Arc::clone(&attempts);
-    let running = Running::start(Consumer::new(world.config(), away).on(
+    let running = Running::start(Consumer::new(world.config(), inbox).on(
         SOLD,
         Once::per_event(),
         async move |_: &mut PgConnection, event: Received<Sale>| {

@@ -206,10 +206,10 @@ fn refusing(world: &World, config: ConsumerConfig) -> Consumer<PostgresInbox> {
     )
 }
 
-/// A record that leaves no room for the error is buried with less of it, and one that leaves room for nothing is
+/// A record that leaves no room for the error is dead-lettered with less of it, and one that leaves room for nothing is
 /// represented by a stub: whoever chooses the size of a record cannot stop a partition with it.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_poison_record_near_the_limit_is_buried() {
+async fn a_poison_record_near_the_limit_is_dead_lettered() {
     let Some(world) = tight(1, "20000").await else { return };
     for payload in [17_000, 19_000, 19_850] {
         send_large(&world, 0, payload).await;
@@ -278,7 +278,7 @@ async fn letters_that_fit_one_by_one_are_written_whole() {
 
 /// Where a stub is not wanted the partition waits, and goes on once the topic takes the record.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_record_that_must_be_buried_whole_waits_for_room() {
+async fn a_record_that_must_be_dead_lettered_whole_waits_for_room() {
     let Some(world) = tight(1, "20000").await else { return };
     send_large(&world, 0, 19_850).await;
     let config = world.config().too_large(TooLarge::Wait);

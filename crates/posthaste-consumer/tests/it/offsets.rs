@@ -141,8 +141,8 @@ async fn a_new_group_does_not_pass_over_what_came_before_its_first_commit() {
     );
 }
 
-/// A group that was away for longer than its topic keeps events goes on with the oldest that is there, also if a new group
-/// would begin at the end, and says how many it has missed.
+/// A group that was stopped for longer than its topic keeps events goes on with the oldest that is there, also if a new
+/// group would begin at the end, and says how many it has missed.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_offset_that_is_no_longer_there_costs_only_what_was_deleted() {
     let Some(world) = World::new(1).await else { return };
@@ -228,7 +228,7 @@ async fn a_full_queue_holds_its_partition_back_and_no_other() {
     assert_eq!(slow, (0..500).collect::<Vec<_>>(), "in order");
 }
 
-/// A handler may take longer than the group's patience: the consumer goes on asking while it works.
+/// A handler may take longer than the poll interval of the group: the consumer goes on asking while it works.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_handler_slower_than_the_poll_interval_costs_nothing() {
     let Some(world) = World::new(1).await else { return };

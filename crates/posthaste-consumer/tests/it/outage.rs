@@ -65,7 +65,7 @@ async fn every_effect_happens_once_and_in_order_while_brokers_die() {
     world.until_effects(600).await;
     do_to(&cluster, |cluster| cluster.start_again(0).unwrap()).await;
     do_to(&cluster, |cluster| cluster.kill_all().unwrap()).await;
-    until("they say that the brokers are away", async || {
+    until("they say that the brokers are unavailable", async || {
         !logs::with(&["WARN", "reading from Kafka failed", &world.group]).is_empty()
     })
     .await;

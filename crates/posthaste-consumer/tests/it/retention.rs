@@ -109,6 +109,6 @@ async fn a_topic_that_outlives_the_inbox_is_named_at_the_start() {
         "{:?}",
         warned(&names[1])
     );
-    assert!(warned(&names[2])[0].contains("for ever"));
+    assert!(warned(&names[2])[0].contains("forever"));
     assert_eq!(warned(&names[0]), Vec::<String>::new());
 }

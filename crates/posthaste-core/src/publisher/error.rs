@@ -81,13 +81,13 @@ pub enum ErrorKind {
     Transient,
     /// Will not pass for this message: too large, refused by the schema.
     Permanent,
-    /// The broker asks for patience. Costs no attempt; the relay pauses for everything within the error's
+    /// The broker throttles. Costs no attempt; the relay pauses for everything within the error's
     /// [`ErrorScope`].
     Throttled {
         /// How much of it.
         retry_after: Duration,
     },
-    /// Nobody knows whether it was sent.
+    /// It is not known whether it was sent.
     Unknown,
 }
 

@@ -20,9 +20,9 @@ pub struct ClaimRequest {
     pub limit: u32,
     /// At most so many bytes of payload, but always one row.
     pub max_bytes: u64,
-    /// How many due rows may be looked at to find some whose key is free; as many as it takes without one. A hint for
+    /// How many due rows may be scanned to find some whose key is free; as many as it takes without one. A hint for
     /// stores that would have to walk past a large backlog of keys in flight.
-    pub look_ahead: Option<u32>,
+    pub scan_limit: Option<u32>,
     /// How long the rows are leased.
     pub lease: Duration,
     /// Rows with so many attempts are not claimed but given up.
@@ -80,7 +80,7 @@ pub struct ClaimedMessage {
     pub max_attempts: Option<u32>,
 }
 
-/// Asks for what vanished workers held.
+/// Asks for what crashed workers held.
 #[derive(Clone, Debug)]
 pub struct RecoverRequest {
     /// Which messages.
@@ -91,7 +91,7 @@ pub struct RecoverRequest {
     pub stalled_after: Duration,
 }
 
-/// What became of rows whose worker vanished.
+/// What became of rows whose worker crashed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recovered {
     /// Pending again.

@@ -23,7 +23,7 @@ pub struct StoreError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StoreErrorKind {
-    /// The server cannot be reached, or went away. May pass.
+    /// The server cannot be reached, or the connection was lost. May pass.
     Unavailable,
     /// No connection became free in time. May pass.
     PoolExhausted,

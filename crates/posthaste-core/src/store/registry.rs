@@ -10,9 +10,9 @@ use uuid::Uuid;
 use super::{StoreError, WorkerId};
 use crate::breaker::CircuitState;
 
-/// A relay's word that it is there. For the eyes of operators; nothing depends on it.
+/// A relay's heartbeat: it is there. For the eyes of operators; nothing depends on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RelayBeat {
+pub struct RelayHeartbeat {
     /// Which relay.
     pub worker: WorkerId,
     /// The namespace it serves.
@@ -89,7 +89,7 @@ pub enum Leadership {
     },
 }
 
-/// Relays that were not heard for so long are removed by the beat of another one.
+/// Relays that were not heard for so long are removed by the heartbeat of another one.
 pub const FORGOTTEN_AFTER: Duration = Duration::from_hours(24);
 
 /// The list of relays, and their leader.
@@ -102,11 +102,12 @@ pub const FORGOTTEN_AFTER: Duration = Duration::from_hours(24);
 /// - **deregister** takes a relay off the list and ends its leadership, so that another one can follow at once.
 ///
 /// # Errors
-/// Delivery depends on **`elect_leader`** alone, and only where one relay may be active: as long as it fails, nobody new leads.
+/// Delivery depends on **`elect_leader`** alone, and only where one relay may be active: as long as it fails, no new
+/// relay leads.
 #[async_trait]
 pub trait RelayRegistry: Send + Sync {
     /// Says that a relay is there.
-    async fn heartbeat(&self, beat: &RelayBeat) -> Result<(), StoreError>;
+    async fn heartbeat(&self, heartbeat: &RelayHeartbeat) -> Result<(), StoreError>;
 
     /// Asks to be the one active relay; says who is.
     async fn elect_leader(&self, request: &LeadRequest) -> Result<Leadership, StoreError>;

@@ -22,7 +22,7 @@ pub struct StoreRequirements {
     pub batch_settlement: bool,
     /// There is no place for a count of attempts, so all of them are made within one claim.
     pub in_memory_attempts: bool,
-    /// Rows are written once: nobody mends them, and none is replayed where it stands.
+    /// Rows are written once: they are not fixed, and none is replayed where it stands.
     pub append_only: bool,
 }
 
@@ -32,7 +32,7 @@ pub struct StoreRequirements {
 /// - **claim** takes, in one transaction, rows that are pending and due, or rows whose lease ran out; it counts the
 ///   attempt, sets the lease and `updated_at`, and returns them by sequence. No row is ever under two live leases.
 ///   Under [`KeyOrdering::PerKey`] claims of one outbox are serialised. A row whose claim the database refuses (a constraint,
-///   a trigger) keeps nobody else from being claimed but those that follow it in its key: the store finds it by
+///   a trigger) keeps no others from being claimed but those that follow it in its key: the store finds it by
 ///   [`Halving`] and names it.
 /// - **settle** applies each verdict only to a processing row under the same token, and returns the ids it could not
 ///   settle: their lease was lost. A lost lease is never silent. A verdict that the database refuses (a constraint, a
@@ -42,9 +42,9 @@ pub struct StoreRequirements {
 ///   for, or only for a moment: it is named as busy, and its neighbours are settled.
 /// - **extend** prolongs the leases that are still held under the token. Rows that another transaction has locked are
 ///   not waited for either, and are neither prolonged nor lost.
-/// - **recover** takes back rows from workers that vanished, where the table does not say until when a claim holds and a
+/// - **recover** takes back rows from workers that crashed, where the table does not say until when a claim holds and a
 ///   claim therefore cannot: those that were locked longer than `stalled_after` ago are pending again, or dead if
-///   they have used all their attempts. Those that the database refuses to change are named and keep nobody else.
+///   they have used all their attempts. Those that the database refuses to change are named and keep no others.
 /// - **sweep** gives up rows in the relay's scope that used all their attempts without a verdict.
 /// - **purge** removes delivered rows older than `keep` and dedupe keys past their window, at most `limit` of each, and
 ///   returns how many; never a row that is not delivered.
@@ -57,7 +57,7 @@ pub struct StoreRequirements {
 /// until they do. [`StoreErrorKind::Other`] from **settle** is taken for a refusal of some verdict, which is searched for.
 /// [`StoreErrorKind::Unsupported`] says that the table has no place for what was asked; **`check_for`** says so before anything
 /// is published. [`StoreErrorKind::Access`] and [`StoreErrorKind::SchemaMissing`] are for an operator, with the remedy in the
-/// error; the relay goes on trying, for they are mended while it runs.
+/// error; the relay goes on trying, for they are fixed while it runs.
 #[async_trait]
 pub trait RelayStore: Send + Sync + 'static {
     /// Hands out work.
@@ -74,7 +74,7 @@ pub trait RelayStore: Send + Sync + 'static {
         StoreRequirements::default()
     }
 
-    /// Takes back what vanished workers held, where a claim cannot.
+    /// Takes back what crashed workers held, where a claim cannot.
     async fn recover(&self, _request: &RecoverRequest) -> Result<Recovered, StoreError> {
         Ok(Recovered::default())
     }

@@ -3,7 +3,7 @@
 //! A verdict that the database refuses is found out about when its message has been published, and then nothing can
 //! take that back. So [`RelayStore::check`](super::RelayStore::check) writes every verdict once, to rows that are there or
 //! to one that it inserts, in a transaction that it rolls back: rights that are missing, constraints that do not know
-//! a state's word, triggers that object and columns that are too short are said before anything is published.
+//! a state's label, triggers that object and columns that are too short are said before anything is published.
 
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ impl StoreError {
             kind: StoreErrorKind::SomeRows,
             message: format!("{}; it takes it for other rows", self.message),
             remedy: Some(
-                "mend the rows, or let the table's constraints, triggers and unique indexes accept them; all others are served",
+                "fix the rows, or let the table's constraints, triggers and unique indexes accept them; all others are served",
             ),
             ..self
         }

@@ -43,6 +43,44 @@ fn it_opens_at_half_of_at_least_five_calls() {
 }
 
 #[test]
+fn a_circuit_that_was_tripped_is_closed_by_one_call_and_opened_again_by_one() {
+    let now = Instant::now();
+    let mut breaker = Breaker::new(BreakerConfig::default());
+    let transition = breaker.trip(now).expect("it was closed");
+    assert_eq!(
+        (transition.from, transition.to, transition.failure_rate),
+        (CircuitState::Closed, CircuitState::Open, None)
+    );
+    assert_eq!(breaker.trip(now + OPEN_FOR / 2), None, "its time is not made longer");
+    let later = now + OPEN_FOR;
+    assert_eq!(breaker.room(later), Room::Trials(1));
+    let trial = permit(&mut breaker, later);
+    assert!(breaker.try_acquire(later).0.is_err(), "one at a time");
+    breaker.answer(trial, Answer::Nothing, later);
+    assert_eq!(breaker.room(later), Room::Trials(1), "another one");
+    assert_eq!(
+        breaker.trip(later).map(|change| change.from),
+        Some(CircuitState::HalfOpen)
+    );
+    call(&mut breaker, later + OPEN_FOR, Answer::Success);
+    assert_eq!(breaker.state(), CircuitState::Closed);
+    // What its own calls show afterwards takes as many trials as are configured.
+    (0..5).for_each(|_| call(&mut breaker, later, Answer::Failure));
+    assert_eq!(breaker.room(later + OPEN_FOR), Room::Trials(3));
+}
+
+#[test]
+fn without_a_breaker_nothing_is_tripped() {
+    let config = BreakerConfig {
+        enabled: false,
+        ..BreakerConfig::default()
+    };
+    let mut breaker = Breaker::new(config);
+    assert_eq!(breaker.trip(Instant::now()), None);
+    assert_eq!(breaker.state(), CircuitState::Closed);
+}
+
+#[test]
 fn only_the_last_ten_calls_are_looked_at() {
     let now = Instant::now();
     let mut breaker = Breaker::new(BreakerConfig::default());

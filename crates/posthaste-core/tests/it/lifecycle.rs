@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use posthaste_core::lifecycle::{Lease, LeaseToken, Life, State, Verdict, decide};
+use posthaste_core::lifecycle::{Lease, LeaseToken, RowModel, State, Verdict, decide};
 use posthaste_core::publisher::{ErrorKind, ErrorScope, Outcome, PublishError};
 use posthaste_core::retry::{Backoff, RetryPolicy};
 use proptest::prelude::*;
@@ -61,7 +61,7 @@ proptest! {
     #[test]
     fn no_sequence_of_steps_breaks_a_row(steps in prop::collection::vec(step(), 0..60)) {
         let mut now = DateTime::<Utc>::UNIX_EPOCH;
-        let mut row = Life::begin(now, None);
+        let mut row = RowModel::begin(now, None);
         let mut stale: Vec<LeaseToken> = vec![LeaseToken::new()];
         for step in steps {
             let before = row.clone();
@@ -160,14 +160,17 @@ fn the_kind_of_error_decides() {
         matches!(decide(failed(epoch), 1, &policy, None, 0.0), Verdict::Postponed { delay, .. } if delay.as_secs() == 3600)
     );
     assert_eq!(decide(Outcome::NotAttempted, 10, &policy, None, 0.0), Verdict::Released);
-    let away = Some(Duration::from_secs(45));
+    let least_wait = Some(Duration::from_secs(45));
     let postponed = Verdict::Postponed {
         delay: Duration::from_secs(45),
         error: "m".into(),
     };
-    assert_eq!(decide(failed(ErrorKind::Transport), 1, &policy, away, 0.0), postponed);
+    assert_eq!(
+        decide(failed(ErrorKind::Transport), 1, &policy, least_wait, 0.0),
+        postponed
+    );
     assert!(matches!(
-        decide(failed(ErrorKind::Transport), 10, &policy, away, 0.0),
+        decide(failed(ErrorKind::Transport), 10, &policy, least_wait, 0.0),
         Verdict::Postponed { .. }
     ));
     assert!(matches!(
@@ -175,7 +178,7 @@ fn the_kind_of_error_decides() {
         Verdict::Dead { .. }
     ));
     assert!(matches!(
-        decide(failed(ErrorKind::Transient), 1, &policy, away, 0.0),
+        decide(failed(ErrorKind::Transient), 1, &policy, least_wait, 0.0),
         Verdict::Retry { .. }
     ));
     assert!(matches!(

@@ -63,10 +63,10 @@ pub enum DlqError {
     },
     /// Another process replays the same topic.
     #[error(
-        "somebody else is replaying {topic}{}; wait for the end of it, or 10 s if that process has died",
+        "another process is replaying {topic}{}; wait for the end of it, or 10 s if that process has died",
         .who.as_ref().map(|who| format!(" ({who})")).unwrap_or_default()
     )]
-    SomebodyElse {
+    ReplayInProgress {
         /// The topic.
         topic: String,
         /// Client and host, if the cluster tells.

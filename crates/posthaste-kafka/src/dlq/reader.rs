@@ -98,7 +98,10 @@ impl<'a> Reader<'a> {
     fn tolerate(&self, error: &KafkaError, empty_polls: &mut u32) -> Result<(), Explanation> {
         let explanation = explain_to_operator(error, Some(self.topic), self.connection);
         let may_pass = matches!(error, KafkaError::NoMessageReceived)
-            || matches!(explanation.cause, Cause::Away | Cause::Unavailable);
+            || matches!(
+                explanation.cause,
+                Cause::BrokerUnavailable | Cause::PartitionUnavailable
+            );
         if may_pass && *empty_polls < MAX_EMPTY_POLLS {
             *empty_polls += 1;
             return Ok(());
@@ -110,7 +113,7 @@ impl<'a> Reader<'a> {
                 (POLL_TIMEOUT * MAX_EMPTY_POLLS).as_secs()
             );
             return Err(Explanation {
-                cause: Cause::Away,
+                cause: Cause::BrokerUnavailable,
                 text,
             });
         }

@@ -95,7 +95,7 @@ impl<'a> ReplaySession<'a> {
         producer: FutureProducer<ErrorRecorder>,
     ) -> Result<Self, DlqError> {
         if let Some(who) = current_member(topic).await {
-            return Err(DlqError::SomebodyElse {
+            return Err(DlqError::ReplayInProgress {
                 topic: topic.name.clone(),
                 who: Some(who),
             });

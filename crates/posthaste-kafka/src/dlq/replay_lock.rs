@@ -101,8 +101,10 @@ impl ReplayLock {
         loop {
             if let Some(Err(error)) = lock.consumer.poll(POLL_TIMEOUT) {
                 let explanation = explain(error);
-                if !matches!(explanation.cause, Cause::Away | Cause::Unavailable | Cause::Other)
-                    || Instant::now() > deadline
+                if !matches!(
+                    explanation.cause,
+                    Cause::BrokerUnavailable | Cause::PartitionUnavailable | Cause::Other
+                ) || Instant::now() > deadline
                 {
                     return Err(explanation.into());
                 }
@@ -113,7 +115,7 @@ impl ReplayLock {
                     lock.wait_until_alone(deadline);
                     return Ok(lock);
                 }
-                Some(_) => return Err(lock.somebody_else()),
+                Some(_) => return Err(lock.replay_in_progress()),
                 None if Instant::now() > deadline => {
                     return Err(explain(KafkaError::Global(Code::CoordinatorNotAvailable)).into());
                 }
@@ -141,8 +143,8 @@ impl ReplayLock {
         }
     }
 
-    fn somebody_else(&self) -> DlqError {
-        DlqError::SomebodyElse {
+    fn replay_in_progress(&self) -> DlqError {
+        DlqError::ReplayInProgress {
             topic: self.topic.clone(),
             who: None,
         }

@@ -30,7 +30,7 @@ pub(super) fn refusal(code: Code, wanted: &WantedTopic, brokers: usize) -> Strin
             )
         }
         (Code::PolicyViolation, _) => {
-            "a policy of the cluster (create.topic.policy.class.name) refuses it; ask whoever runs the cluster what it \
+            "a policy of the cluster (create.topic.policy.class.name) refuses it; ask the operators of the cluster what it \
              allows"
                 .to_owned()
         }

@@ -76,7 +76,7 @@ impl Post {
     }
 
     /// Writes a letter as a consumer does.
-    async fn bury(&self, id: &str, event_type: &str, payload: &[u8]) {
+    async fn write_dead_letter(&self, id: &str, event_type: &str, payload: &[u8]) {
         let headers = self.death(1).add_to(Some(&Self::event_headers(id, event_type)));
         self.write(Some(id.as_bytes()), Some(payload), headers).await;
     }
@@ -250,7 +250,8 @@ async fn what_was_replayed_is_remembered_in_any_order() {
         } else {
             "shop.order.paid.v1"
         };
-        post.bury(&n.to_string(), event_type, n.to_string().as_bytes()).await;
+        post.write_dead_letter(&n.to_string(), event_type, n.to_string().as_bytes())
+            .await;
     }
     let topic = post.open().await;
     let open = async |topic: &DeadLetterTopic| {
@@ -277,7 +278,7 @@ async fn what_was_replayed_is_remembered_in_any_order() {
     assert_eq!(topic.replay(&paid, |_| {}).await.unwrap().letters, 2);
     assert_eq!(open(&topic).await, [0, 2, 5]);
 
-    post.bury("6", "shop.order.created.v1", b"6").await;
+    post.write_dead_letter("6", "shop.order.created.v1", b"6").await;
     let fresh = post.open().await;
     let before = fresh.summary().await.unwrap();
     assert_eq!((before.open, before.oldest), (4, Some(post.death(0).time)));
@@ -300,7 +301,7 @@ async fn what_was_replayed_is_remembered_in_any_order() {
 async fn what_was_replayed_is_known_when_the_group_is_forgotten() {
     let Some(post) = Post::new().await else { return };
     for n in ["0", "1", "2"] {
-        post.bury(n, "shop.order.created.v1", n.as_bytes()).await;
+        post.write_dead_letter(n, "shop.order.created.v1", n.as_bytes()).await;
     }
     let topic = post.open().await;
     topic.replay(&at(&[0, 2]), |_| {}).await.unwrap();
@@ -333,7 +334,7 @@ async fn what_was_replayed_is_known_when_the_group_is_forgotten() {
 async fn of_several_operators_at_once_one_replays() {
     let Some(post) = Post::new().await else { return };
     for n in 0..250 {
-        post.bury(&n.to_string(), "shop.order.created.v1", n.to_string().as_bytes())
+        post.write_dead_letter(&n.to_string(), "shop.order.created.v1", n.to_string().as_bytes())
             .await;
     }
     let mut operators = tokio::task::JoinSet::new();
@@ -344,8 +345,11 @@ async fn of_several_operators_at_once_one_replays() {
     let results = operators.join_all().await;
     let replayed: u64 = results.iter().flatten().map(|replayed| replayed.letters).sum();
     for refused in results.iter().filter_map(|result| result.as_ref().err()) {
-        assert!(matches!(refused, DlqError::SomebodyElse { .. }), "{refused}");
-        assert!(refused.to_string().contains("somebody else is replaying"), "{refused}");
+        assert!(matches!(refused, DlqError::ReplayInProgress { .. }), "{refused}");
+        assert!(
+            refused.to_string().contains("another process is replaying"),
+            "{refused}"
+        );
     }
     assert_eq!(replayed, 250, "{results:?}");
     let mut payloads = post.payloads();
@@ -359,7 +363,8 @@ async fn of_several_operators_at_once_one_replays() {
 async fn who_comes_while_somebody_replays_is_told_by_whom() {
     let Some(post) = Post::new().await else { return };
     for n in 0..101 {
-        post.bury(&n.to_string(), "shop.order.created.v1", b"x").await;
+        post.write_dead_letter(&n.to_string(), "shop.order.created.v1", b"x")
+            .await;
     }
     let (first, second) = (post.open().await, post.open().await);
     let mut refusal = None;
@@ -376,7 +381,7 @@ async fn who_comes_while_somebody_replays_is_told_by_whom() {
         .unwrap();
     let refusal = refusal.unwrap();
     assert!(
-        matches!(&refusal, DlqError::SomebodyElse { who: Some(who), .. } if who.contains("posthaste")),
+        matches!(&refusal, DlqError::ReplayInProgress { who: Some(who), .. } if who.contains("posthaste")),
         "{refusal}"
     );
     assert_eq!(replayed.letters, 101, "the first one is not disturbed");
@@ -386,7 +391,7 @@ async fn who_comes_while_somebody_replays_is_told_by_whom() {
 #[tokio::test]
 async fn letters_that_come_in_meanwhile_wait_for_the_next_time() {
     let Some(post) = Post::new().await else { return };
-    post.bury("0", "shop.order.created.v1", b"0").await;
+    post.write_dead_letter("0", "shop.order.created.v1", b"0").await;
     let topic = post.open().await;
     let mut dying = Vec::new();
     let replayed = topic
@@ -411,7 +416,7 @@ async fn several_partitions_are_replayed_one_after_the_other() {
     };
     let Some(post) = Post::with(spec).await else { return };
     for n in 0..30 {
-        post.bury(&n.to_string(), "shop.order.created.v1", n.to_string().as_bytes())
+        post.write_dead_letter(&n.to_string(), "shop.order.created.v1", n.to_string().as_bytes())
             .await;
     }
     let topic = post.open().await;
@@ -429,14 +434,14 @@ async fn several_partitions_are_replayed_one_after_the_other() {
 #[tokio::test]
 async fn what_cannot_be_sent_stops_the_replay_and_stays_open() {
     let Some(post) = Post::new().await else { return };
-    post.bury("0", "shop.order.created.v1", b"0").await;
+    post.write_dead_letter("0", "shop.order.created.v1", b"0").await;
     let elsewhere = DeadLetter {
         topic: unique("nowhere"),
         ..post.death(0)
     };
     post.write(None, Some(b"1"), elsewhere.add_to(Some(&OwnedHeaders::new())))
         .await;
-    post.bury("2", "shop.order.created.v1", b"2").await;
+    post.write_dead_letter("2", "shop.order.created.v1", b"2").await;
     let topic = post.open().await;
     let error = topic.replay(&everything(), |_| {}).await.unwrap_err();
     assert!(
@@ -513,7 +518,8 @@ async fn letters_that_fit_one_by_one_are_not_refused_together() {
     };
     for n in 0..50 {
         let id = n.to_string();
-        post.bury(&id, "shop.order.created.v1", &[b'x'; 1_000]).await;
+        post.write_dead_letter(&id, "shop.order.created.v1", &[b'x'; 1_000])
+            .await;
     }
     let connection = post.connection.clone().property("batch.num.messages", "1000");
     let topic = DeadLetterTopic::open(&connection, &post.dlq).await.unwrap();
@@ -529,7 +535,8 @@ async fn of_letters_that_are_sent_together_the_one_that_is_too_large_is_named() 
     for n in 0..10 {
         let bytes = if n == 5 { 5_000 } else { 10 };
         let payload = vec![b'x'; bytes];
-        post.bury(&n.to_string(), "shop.order.created.v1", &payload).await;
+        post.write_dead_letter(&n.to_string(), "shop.order.created.v1", &payload)
+            .await;
     }
     let topic = post.open().await;
     let error = topic.replay(&everything(), |_| {}).await.unwrap_err();
@@ -552,7 +559,7 @@ async fn how_large_a_letter_may_be_is_for_its_topic_to_say() {
         return;
     };
     let large = vec![b'x'; 1_500_000];
-    post.bury("0", "shop.order.created.v1", &large).await;
+    post.write_dead_letter("0", "shop.order.created.v1", &large).await;
     assert_eq!(
         post.open().await.replay(&everything(), |_| {}).await.unwrap().letters,
         1

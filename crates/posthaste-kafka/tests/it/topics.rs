@@ -416,7 +416,7 @@ async fn nothing_that_was_not_declared_is_touched() {
 }
 
 #[tokio::test]
-async fn a_cluster_that_is_away_is_said_with_the_remedy() {
+async fn a_cluster_that_is_unavailable_is_said_with_the_remedy() {
     let declared = DeclaredTopics::named(["order-events"]);
     let start = Instant::now();
     let error = topics::ensure(&Connection::to("127.0.0.1:1"), &declared)
@@ -425,7 +425,7 @@ async fn a_cluster_that_is_away_is_said_with_the_remedy() {
     let TopicsError::Cluster(explanation) = &error else {
         panic!("{error:?}")
     };
-    assert_eq!(explanation.cause, Cause::Away);
+    assert_eq!(explanation.cause, Cause::BrokerUnavailable);
     let text = error.to_string();
     assert!(
         text.contains("no broker answers at 127.0.0.1:1") && text.contains("correct kafka.brokers"),

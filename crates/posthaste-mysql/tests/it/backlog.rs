@@ -26,13 +26,13 @@ async fn fill(store: &MySqlStore, count: u32, key: &str) {
     support::run(store.pool(), support::DEEP_RECURSION.to_owned() + &sql).await;
 }
 
-fn request(limit: u32, look_ahead: Option<u32>) -> ClaimRequest {
+fn request(limit: u32, scan_limit: Option<u32>) -> ClaimRequest {
     ClaimRequest {
         worker: WorkerId::new(),
         token: LeaseToken::new(),
         limit,
         max_bytes: 1 << 30,
-        look_ahead,
+        scan_limit,
         lease: Duration::from_mins(5),
         max_attempts: 10,
         ordering: KeyOrdering::PerKey {
@@ -100,14 +100,14 @@ async fn rows_without_a_key_that_wait_are_looked_at_once() {
         "update posthaste_outbox set next_attempt_at = utc_timestamp(6) + interval 1 day",
     )
     .await;
-    for look_ahead in [Some(4_000), None] {
-        let claim = tokio::time::timeout(Duration::from_secs(30), store.claim(&request(100, look_ahead))).await;
+    for scan_limit in [Some(4_000), None] {
+        let claim = tokio::time::timeout(Duration::from_secs(30), store.claim(&request(100, scan_limit))).await;
         assert_eq!(keys(&claim.expect("it ends").unwrap()), [""; 0]);
     }
     support::drop_database(store.pool()).await;
 }
 
-/// What a vanished worker left is taken back, however many rows wait before it.
+/// What a crashed worker left is taken back, however many rows wait before it.
 #[tokio::test]
 async fn what_a_vanished_worker_left_behind_a_backlog_is_taken_back() {
     let store = support::store(2).await;

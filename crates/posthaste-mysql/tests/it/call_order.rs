@@ -71,7 +71,7 @@ fn all() -> ClaimRequest {
         token: LeaseToken::new(),
         limit: 1000,
         max_bytes: 1 << 20,
-        look_ahead: None,
+        scan_limit: None,
         lease: Duration::from_secs(30),
         max_attempts: 5,
         ordering: KeyOrdering::PerKey {

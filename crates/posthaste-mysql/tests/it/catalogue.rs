@@ -1,6 +1,6 @@
 //! Maps and the tables that are there.
 
-use posthaste_mysql::{DEFAULT_PREFIX, MySqlCatalogue, own_map};
+use posthaste_mysql::{DEFAULT_PREFIX, MySqlCatalogue, native_map};
 use posthaste_sql::TableMap;
 use posthaste_sql::table::catalogue::describe_all;
 use posthaste_sql::table::check::check;
@@ -27,25 +27,25 @@ async fn live(pool: &MySqlPool, table: &str) -> LiveTable {
 }
 
 #[tokio::test]
-async fn the_own_map_fits_the_migrated_tables() {
+async fn the_native_map_fits_the_migrated_tables() {
     if support::left_out("mariadb") {
         return;
     }
     let store = support::store(1).await;
-    let map = own_map(DEFAULT_PREFIX).unwrap();
+    let map = native_map(DEFAULT_PREFIX).unwrap();
     assert_eq!(findings(&map, store.pool()).await, []);
     support::drop_database(store.pool()).await;
 }
 
 #[tokio::test]
-async fn the_shipped_map_fits_its_tables_and_a_proposal_too() {
+async fn the_builtin_map_fits_its_tables_and_a_proposal_too() {
     if support::left_out("mariadb") {
         return;
     }
     let pool = support::pool(1).await;
-    let shipped = BuiltinMap::find("donation").unwrap();
-    support::run(&pool, shipped.ddl).await;
-    let map = shipped.map().unwrap();
+    let builtin = BuiltinMap::find("donation").unwrap();
+    support::run(&pool, builtin.ddl).await;
+    let map = builtin.map().unwrap();
     let errors = |found: Vec<Finding>| -> Vec<Finding> {
         let is_error = |finding: &Finding| finding.severity == Severity::Error;
         found.into_iter().filter(is_error).collect()
@@ -77,7 +77,7 @@ async fn the_shipped_map_fits_its_tables_and_a_proposal_too() {
 
 /// What a check proposes is run, and then there is nothing left to propose.
 #[tokio::test]
-async fn the_sql_that_mends_mends() {
+async fn the_sql_that_fixes_a_table_does() {
     if support::left_out("mariadb") {
         return;
     }
@@ -122,7 +122,7 @@ dead = "dead"
     .unwrap();
     for _ in 0..2 {
         for finding in findings(&map, &pool).await {
-            support::run(&pool, finding.mend.clone().unwrap_or_else(|| panic!("{finding:?}"))).await;
+            support::run(&pool, finding.fix.clone().unwrap_or_else(|| panic!("{finding:?}"))).await;
         }
     }
     assert_eq!(findings(&map, &pool).await, []);
@@ -130,7 +130,7 @@ dead = "dead"
 }
 
 #[tokio::test]
-async fn words_are_read_from_constraints_enums_and_rows() {
+async fn labels_are_read_from_constraints_enums_and_rows() {
     if support::left_out("mariadb") {
         return;
     }

@@ -21,7 +21,7 @@ fn request() -> ClaimRequest {
         token: LeaseToken::new(),
         limit: 100,
         max_bytes: 1 << 20,
-        look_ahead: None,
+        scan_limit: None,
         lease: Duration::from_mins(5),
         max_attempts: 10,
         ordering: KeyOrdering::PerKey {
@@ -301,7 +301,7 @@ async fn database(store: &MySqlStore) -> String {
 
 /// Proves pitfall 4.
 #[tokio::test]
-async fn a_row_that_somebody_else_has_locked_holds_back_its_key_and_no_other() {
+async fn a_row_that_another_transaction_has_locked_holds_back_its_key_and_no_other() {
     let store = support::store(4).await;
     let outbox = store.outbox(OutboxOptions::default());
     let keyed = |key: &str| Message::new("t", "x").key(key);
@@ -385,12 +385,12 @@ async fn a_call_that_is_abandoned_leaves_no_transaction_on_its_connection() {
         ..request()
     };
     for step in 0..300_u64 {
-        let patience = Duration::from_micros(step * 10);
-        let _ = tokio::time::timeout(patience, store.claim(&unordered)).await;
-        let _ = tokio::time::timeout(patience, store.purge(Duration::from_hours(1), 1)).await;
+        let after = Duration::from_micros(step * 10);
+        let _ = tokio::time::timeout(after, store.claim(&unordered)).await;
+        let _ = tokio::time::timeout(after, store.purge(Duration::from_hours(1), 1)).await;
         let in_transaction = "set transaction isolation level read committed";
         let clean = store.pool().execute(in_transaction).await;
-        clean.unwrap_or_else(|error| panic!("after {patience:?}: {error}"));
+        clean.unwrap_or_else(|error| panic!("after {after:?}: {error}"));
     }
 }
 

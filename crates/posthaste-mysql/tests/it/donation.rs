@@ -21,7 +21,7 @@ use crate::support;
 
 const MINUTE: Duration = Duration::from_mins(1);
 
-/// What was claimed so long ago that its worker has vanished.
+/// What was claimed so long ago that its worker has crashed.
 fn stalled() -> RecoverRequest {
     RecoverRequest {
         scope: Scope::default(),
@@ -33,9 +33,9 @@ fn stalled() -> RecoverRequest {
 /// The service's own tables, empty.
 async fn tables() -> MySqlStore {
     let pool = support::pool(8).await;
-    let shipped = BuiltinMap::find("donation").unwrap();
-    support::run(&pool, shipped.ddl).await;
-    MySqlStore::with_map(pool, shipped.map().unwrap()).unwrap()
+    let builtin = BuiltinMap::find("donation").unwrap();
+    support::run(&pool, builtin.ddl).await;
+    MySqlStore::with_map(pool, builtin.map().unwrap()).unwrap()
 }
 
 /// Writes a row as the service does. Returns its id.
@@ -69,7 +69,7 @@ fn request(limit: u32) -> ClaimRequest {
         token: LeaseToken::new(),
         limit,
         max_bytes: 1 << 20,
-        look_ahead: None,
+        scan_limit: None,
         lease: MINUTE * 5,
         max_attempts: 4,
         ordering: KeyOrdering::PerKey {
@@ -154,7 +154,7 @@ async fn the_relay_delivers_from_the_table_as_it_stands() {
         .map(|delivery| {
             let message = &delivery.message;
             (
-                message.event_id().into_owned(),
+                message.effective_event_id().into_owned(),
                 message.topic.as_str(),
                 message.event_type.as_deref(),
                 message.source.as_deref(),
@@ -500,7 +500,7 @@ async fn the_library_writes_rows_that_the_table_and_its_hash_accept() {
         .inner()
         .deliveries()
         .into_iter()
-        .map(|delivery| delivery.message.event_id().into_owned())
+        .map(|delivery| delivery.message.effective_event_id().into_owned())
         .collect();
     assert_eq!(published, ["r1", "r2"]);
 }

@@ -1,4 +1,4 @@
-//! No name and no word of a map is ever read as SQL.
+//! No name and no label of a map is ever read as SQL.
 
 use posthaste_core::{Message, OutboxOptions, RelayStore};
 use posthaste_mysql::MySqlStore;
@@ -47,7 +47,7 @@ fn nasty() -> impl Strategy<Value = String> {
 struct Names {
     table: String,
     columns: Vec<String>,
-    words: Vec<String>,
+    labels: Vec<String>,
 }
 
 fn quoted(name: &str) -> String {
@@ -62,7 +62,7 @@ fn toml(text: &str) -> String {
 impl Names {
     fn map(&self) -> Result<TableMap, posthaste_sql::table::MapError> {
         let column = |place: usize| toml(&self.columns[place]);
-        let word = |place: usize| toml(&self.words[place]);
+        let label = |place: usize| toml(&self.labels[place]);
         TableMap::from_toml(&format!(
             "name = \"n\"\norder = [\"created_at\", \"id\"]\ntopic = {{ fixed = \"t\" }}\n[tables]\noutbox = {}\n[columns]\n\
              id = {}\npayload = {{ column = {}, kind = \"text\" }}\nstatus = {}\nattempts = {}\n\
@@ -78,10 +78,10 @@ impl Names {
             column(6),
             column(7),
             column(8),
-            word(0),
-            word(1),
-            word(2),
-            word(3),
+            label(0),
+            label(1),
+            label(2),
+            label(3),
         ))
     }
 
@@ -106,7 +106,7 @@ impl Names {
     fn refusable(&self) -> bool {
         let control = |text: &String| text.chars().any(char::is_control);
         let mut names = self.columns.iter().chain([&self.table]);
-        names.any(|name| control(name) || name.len() > 63) || self.words.iter().any(control)
+        names.any(|name| control(name) || name.len() > 63) || self.labels.iter().any(control)
     }
 }
 
@@ -137,13 +137,13 @@ async fn deliver(names: &Names) {
         .fetch_one(&pool)
         .await
         .unwrap();
-    assert_eq!(status, names.words[2], "the word stands in the table as it is");
+    assert_eq!(status, names.labels[2], "the label stands in the table as it is");
     support::run(&pool, format!("drop database {database}")).await;
     pool.close().await;
 }
 
 #[test]
-fn names_and_words_are_quoted_or_refused() {
+fn names_and_labels_are_quoted_or_refused() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let numbered = |many| {
         let numbered = |texts: Vec<String>| {
@@ -152,7 +152,8 @@ fn names_and_words_are_quoted_or_refused() {
         };
         prop::collection::vec(nasty(), many).prop_map(numbered)
     };
-    let names = (nasty(), numbered(9), numbered(4)).prop_map(|(table, columns, words)| Names { table, columns, words });
+    let names =
+        (nasty(), numbered(9), numbered(4)).prop_map(|(table, columns, labels)| Names { table, columns, labels });
     let mut runner = TestRunner::new(Config {
         cases: 200,
         failure_persistence: None,

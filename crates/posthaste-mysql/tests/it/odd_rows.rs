@@ -110,11 +110,11 @@ async fn a_row_that_cannot_be_read_stops_no_other() {
 
 /// Proves pitfall 19.
 #[tokio::test]
-async fn such_a_row_of_a_table_that_somebody_already_has_goes_to_its_dead_letters() {
+async fn such_a_row_of_an_existing_table_goes_to_its_dead_letters() {
     let pool = support::pool(2).await;
-    let shipped = BuiltinMap::find("donation").unwrap();
-    support::run(&pool, shipped.ddl).await;
-    let store = MySqlStore::with_map(pool, shipped.map().unwrap()).unwrap();
+    let builtin = BuiltinMap::find("donation").unwrap();
+    support::run(&pool, builtin.ddl).await;
+    let store = MySqlStore::with_map(pool, builtin.map().unwrap()).unwrap();
     for (request, created_at) in [("r0", "'2026-02-00'"), ("r1", "now()"), ("r2", "now()")] {
         let hash = ContentHash::of(&[request.as_bytes(), b"DONATION_COMPLETED", b"{}"]);
         let insert = format!(

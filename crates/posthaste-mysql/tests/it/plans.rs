@@ -5,7 +5,7 @@ use std::time::Duration;
 use posthaste_core::RelayStore;
 use posthaste_core::lifecycle::{LeaseToken, Settlement};
 use posthaste_core::store::{ClaimRequest, ClaimedMessage, KeyOrdering, SchemaStore, Scope, WorkerId};
-use posthaste_mysql::{MySqlStore, own_map};
+use posthaste_mysql::{MySqlStore, native_map};
 use posthaste_sql::table::{Kind, Role, TableMap};
 use sqlx::{AssertSqlSafe, Executor, Row};
 
@@ -196,7 +196,7 @@ async fn without_leases() -> MySqlStore {
         created_at = { column = "created_at", kind = "timestamp" }
     "#;
     assert_eq!(
-        own_map("").unwrap().column(Role::CreatedAt).unwrap().kind,
+        native_map("").unwrap().column(Role::CreatedAt).unwrap().kind,
         Kind::Timestamp
     );
     MySqlStore::with_map(store.pool().clone(), TableMap::from_toml(toml).unwrap()).unwrap()
@@ -220,7 +220,7 @@ async fn a_claim_locks_what_it_takes_and_nothing_else() {
         token: LeaseToken::new(),
         limit: 100,
         max_bytes: 1 << 20,
-        look_ahead: None,
+        scan_limit: None,
         lease: Duration::from_mins(5),
         max_attempts: 10,
         ordering: KeyOrdering::None,

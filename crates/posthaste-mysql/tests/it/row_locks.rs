@@ -78,7 +78,7 @@ fn request(ordering: KeyOrdering) -> ClaimRequest {
         token: LeaseToken::new(),
         limit: 2,
         max_bytes: 1 << 20,
-        look_ahead: None,
+        scan_limit: None,
         lease: Duration::from_mins(1),
         max_attempts: 3,
         ordering,

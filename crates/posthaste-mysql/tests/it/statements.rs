@@ -37,11 +37,11 @@ async fn every_statement_is_prepared_by_the_server() {
 }
 
 #[tokio::test]
-async fn every_statement_for_the_shipped_map_of_a_mysql_table_is_prepared_by_the_server() {
+async fn every_statement_for_the_builtin_map_of_a_mysql_table_is_prepared_by_the_server() {
     let pool = support::pool(1).await;
-    let shipped = BuiltinMap::find("donation").unwrap();
-    support::run(&pool, shipped.ddl).await;
-    let store = MySqlStore::with_map(pool.clone(), shipped.map().unwrap()).unwrap();
+    let builtin = BuiltinMap::find("donation").unwrap();
+    support::run(&pool, builtin.ddl).await;
+    let store = MySqlStore::with_map(pool.clone(), builtin.map().unwrap()).unwrap();
     for (name, sql) in store.statements() {
         let prepared = pool.prepare(AssertSqlSafe(nameless(&sql)).into_sql_str()).await;
         prepared.unwrap_or_else(|error| panic!("{name}: {error}\n{sql}"));

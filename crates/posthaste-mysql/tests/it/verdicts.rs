@@ -72,7 +72,7 @@ fn request() -> ClaimRequest {
         token: LeaseToken::new(),
         limit: 100,
         max_bytes: 1 << 20,
-        look_ahead: None,
+        scan_limit: None,
         lease: Duration::from_mins(1),
         max_attempts: 3,
         ordering: KeyOrdering::None,
@@ -263,7 +263,7 @@ async fn a_check_finds_rights_that_are_missing() {
 
 /// Under leases too, where a verdict is refused as a whole and the engine halves.
 #[tokio::test]
-async fn posthastes_own_table_is_tried_as_well() {
+async fn the_native_table_is_tried_as_well() {
     let store = support::store(2).await;
     store.check().await.unwrap();
     let outbox = store.outbox(posthaste_core::OutboxOptions::default());

@@ -1,6 +1,6 @@
 -- Rows of the table of failures as an operator sees them.
 --   $1 beginning after this id  $2 events; all rows if null  $3 rows beside these  $4 limit
-select "@f.failed/id:int"::bigint as id, "@f.failed/event_id:text" as event_id,
+select "@f.failed/id:int"::bigint as id, "@f.failed/log_id:int"::bigint as log_id, "@f.failed/event_id:text" as event_id,
     /*if ordering_key*/
         /*if failed/ordering_key*/ "@f.failed/ordering_key:text" /*else*/ "@f.failed/aggregate_id:text" /*end*/
     /*else*/ null::text /*end*/ as ordering_key,

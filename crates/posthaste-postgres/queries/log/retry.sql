@@ -36,7 +36,7 @@ picked as (
     order by id
     limit $7
 )
-select p.id, p.behind_dead, "@f.failed/event_id:text" as event_id,
+select p.id, p.behind_dead, "@f.failed/log_id:int"::bigint as log_id, "@f.failed/event_id:text" as event_id,
     /*if ordering_key*/
         /*if failed/ordering_key*/ "@f.failed/ordering_key:text" /*else*/ "@f.failed/aggregate_id:text" /*end*/
     /*else*/ null::text /*end*/ as ordering_key,

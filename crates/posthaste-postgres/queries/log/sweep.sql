@@ -1,5 +1,5 @@
 -- Gives up failed rows that have used all their retries under a limit that is lower than the table's,
--- but for those that somebody else has locked.
+-- but for those that another transaction has locked.
 --   $1 retries that were allowed  $2 retries after which a row is given up
 update "@failed" f
 set "@failed/attempts" = $2

@@ -59,7 +59,7 @@ impl AdminStore for PostgresLogStore {
         };
         // It may be settled because it failed.
         let of_event = Filter {
-            ids: vec![MessageId::text(&record.message.event_id())],
+            ids: vec![MessageId::text(&record.message.effective_event_id())],
             ..Filter::default()
         };
         let failed = self.list_failed(&known, &of_event, 0, 1).await?.pop();
@@ -177,7 +177,7 @@ impl PostgresLogStore {
             let id = row.try_get("id")?;
             let error = known.failures.get(&id).and_then(|failure| failure.error.clone());
             Ok(Record {
-                sequence: Some(id),
+                sequence: claimed.sequence,
                 message: claimed.message,
                 state: known.state(id),
                 attempts: u32::from(error.is_some()),
@@ -204,7 +204,7 @@ impl PostgresLogStore {
         let dead = retries >= i64::from(self.inner.options.max_retries);
         let record = Record {
             message: claimed.message,
-            sequence: None,
+            sequence: claimed.sequence,
             state: match (dead, known.retried.contains(&number)) {
                 (_, true) => State::Processing,
                 (true, false) => State::Dead,
@@ -274,5 +274,5 @@ fn matches(filter: &Filter, record: &Record) -> bool {
             || filter
                 .ids
                 .iter()
-                .any(|id| *id == message.id || id.to_string() == message.event_id()))
+                .any(|id| *id == message.id || id.to_string() == message.effective_event_id()))
 }

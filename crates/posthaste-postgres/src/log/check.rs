@@ -21,7 +21,7 @@ const COPIED: [Role; 7] = [
     Role::Tenant,
 ];
 
-/// A lock that somebody holds must not keep a relay from starting without a word.
+/// A lock that is held elsewhere must not keep a relay from starting without a word.
 const TRIAL_LIMIT: &str = "set local lock_timeout = '5s'";
 
 /// Which events are tried until one can be written down as failed: so many before the newest.
@@ -57,7 +57,7 @@ impl PostgresLogStore {
             if kind != "r" && kind != "p" {
                 return Err(refuse(
                     format!(
-                        "{} is not a table, so nobody can tell who may still insert into it",
+                        "{} is not a table, so it is not known who may still insert into it",
                         inner.table
                     ),
                     "name the table itself in the map, not a view or a foreign table",
@@ -267,14 +267,14 @@ impl PostgresLogStore {
                     explained(error, statements.failures.retried.text()),
                 )
             })?;
-        sqlx::query(statements.failures.retried_well.sql())
+        sqlx::query(statements.failures.delete_delivered.sql())
             .bind(&failed)
             .execute(&mut *tx)
             .await
             .map_err(|error| {
                 (
                     "a retry that was delivered",
-                    explained(error, statements.failures.retried_well.text()),
+                    explained(error, statements.failures.delete_delivered.text()),
                 )
             })?;
         Ok(!failed.is_empty())

@@ -11,12 +11,12 @@ use sqlx::postgres::PgRow;
 
 use super::Inner;
 use super::error::LogResult;
+use super::reader_lock::shared_session;
 use super::relay_store::say_refused;
 use super::rows::{failed, fresh, lane};
-use super::seat::shared_session;
 use super::session::{Retry, Session};
 
-/// A claim that finds only rows that have to wait reads on, but not for ever: the next claim goes on where it ended.
+/// A claim that finds only rows that have to wait reads on, but not forever: the next claim goes on where it ended.
 const MAX_READS: u32 = 20;
 
 /// Every such read looks at twice as many rows as the one before, up to so many: others may wait behind a long backlog.
@@ -29,19 +29,19 @@ const SECOND_LOOKS: u32 = 2;
 impl Inner {
     pub(super) async fn claim_on(&self, session: &mut Session, request: &ClaimRequest) -> LogResult<Claim> {
         let now = self.now();
-        session.take_back_expired(now);
+        session.release_expired(now);
         // Before anything is handed out: if this call is cut short, what it took goes out again after the lease.
         session.leases.insert(request.token, now + request.lease);
         let claim = self.claim_now(session, request, now).await;
         if claim.as_ref().map_or(true, |claim| claim.messages.is_empty()) {
-            session.take_back(request.token);
+            session.release(request.token);
         }
         claim
     }
 
     async fn claim_now(&self, session: &mut Session, request: &ClaimRequest, now: Instant) -> LogResult<Claim> {
         say_refused(&self.flush(session, &[], now).await?.refused);
-        // Nothing more is handed out while nobody can say how far it was: after a restart it would all go out again.
+        // Nothing more is handed out while it is not known how far it was: after a restart it would all go out again.
         session.store_cursor(&self.statements, false, now).await?;
         self.watch_ids(session, now).await?;
         let retry_due = session.retry_at <= now;

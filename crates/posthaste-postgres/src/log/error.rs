@@ -49,8 +49,8 @@ impl LogError {
         !self.ends_connection() && !cancelled && code.is_some_and(|code| !passes(&code))
     }
 
-    /// Whether somebody else's lock was in the way. So it may be if the statement was cancelled, but that may be for any
-    /// reason.
+    /// Whether another transaction's lock was in the way. So it may be if the statement was cancelled, but that may be
+    /// for any reason.
     pub(super) fn is_contention(&self) -> bool {
         let is_lock = |code: &str| code != "57014" && by_sqlstate(code).0 == StoreErrorKind::Contention;
         !self.ends_connection() && self.sqlstate().is_some_and(|code| is_lock(&code))

@@ -82,7 +82,7 @@ impl Inner {
         for row in &rows {
             match row.try_get::<Option<i64>, _>("last_value")? {
                 Some(last) => highest = highest.max(Some(last)),
-                // Nobody knows what this one has given out.
+                // It is not known what this one has given out.
                 None => return Ok(()),
             }
         }

@@ -48,7 +48,7 @@ impl Known {
 impl PostgresLogStore {
     pub(super) async fn known(&self) -> Result<Known, StoreError> {
         let now = self.inner.now();
-        if let Some(session) = self.inner.seat.lock().await.session() {
+        if let Some(session) = self.inner.reader_lock.lock().await.session() {
             let mut known = Known {
                 waiting: session.reader.unread(),
                 ..Known::default()

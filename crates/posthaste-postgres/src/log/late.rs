@@ -33,7 +33,7 @@ const SAY_INTERVAL: Duration = Duration::from_mins(1);
 
 impl Inner {
     /// What an earlier reader, of whose memory only the cursor is left, may have left behind: the ids below the cursor that
-    /// no row has, and the rows that came there while nobody looked. From the transaction `new_from` on all are new.
+    /// no row has, and the rows that came there while no relay looked. From the transaction `new_from` on all are new.
     pub(super) async fn left_behind(
         &self,
         connection: &mut PgConnection,
@@ -50,7 +50,7 @@ impl Inner {
         let unseen = match self.unseen(connection, cursor, new_from).await {
             Err(error) if error.is_refusal() => {
                 let error = StoreError::from(error);
-                tracing::warn!(%error, "rows that came below the cursor while nobody read cannot be looked for");
+                tracing::warn!(%error, "rows that came below the cursor while no relay read cannot be looked for");
                 Ranges::default()
             }
             unseen => unseen?,
@@ -214,7 +214,7 @@ impl PostgresLogStore {
     /// How many rows of the log are looked for though their ids were closed; `None` if this store does not read.
     #[doc(hidden)]
     pub async fn closed_ids(&self) -> Option<u64> {
-        let seat = self.inner.seat.lock().await;
-        Some(seat.session()?.reader.closed.count())
+        let lock = self.inner.reader_lock.lock().await;
+        Some(lock.session()?.reader.closed.count())
     }
 }

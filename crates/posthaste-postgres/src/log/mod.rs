@@ -2,9 +2,9 @@
 //! table of their own.
 //!
 //! One relay reads at a time. It holds an advisory lock on a connection of its own, and writes cursor and failures on that
-//! same connection, so whoever lost the lock cannot write. What it knows beyond the stored cursor (gaps, rows in flight) is
-//! in its memory, which outlives a connection; a successor begins at the cursor, which can repeat but not skip. See
-//! [`posthaste_sql::log`].
+//! same connection, so a reader that lost the lock cannot write. What it knows beyond the stored cursor (gaps, rows in
+//! flight) is in its memory, which outlives a connection; a successor begins at the cursor, which can repeat but not
+//! skip. See [`posthaste_sql::log`].
 
 mod admin_store;
 mod check;
@@ -15,9 +15,9 @@ mod handled;
 mod ids;
 mod known;
 mod late;
+mod reader_lock;
 mod relay_store;
 mod rows;
-mod seat;
 mod session;
 mod settle;
 mod statements;
@@ -39,7 +39,7 @@ use tokio::sync::Mutex;
 
 pub use enqueue::PostgresLogOutbox;
 pub use handled::PostgresHandled;
-use seat::ReaderLock;
+use reader_lock::ReaderLock;
 pub(crate) use statements::Statements;
 
 use crate::pooling::{self, Sessions};
@@ -52,18 +52,18 @@ use crate::table_locks::BEGIN_BOUNDED;
 /// ```
 /// use std::time::Duration;
 ///
-/// use posthaste_postgres::LogOptions;
+/// use posthaste_postgres::LogLayoutOptions;
 /// use posthaste_sql::table::BuiltinMap;
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let map = BuiltinMap::find("commerce").ok_or("no such map")?.map()?;
-/// let options = LogOptions::of(&map).retry_interval(Duration::from_secs(1)).purge_log(true);
+/// let options = LogLayoutOptions::of(&map).retry_interval(Duration::from_secs(1)).purge_log(true);
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct LogOptions {
+pub struct LogLayoutOptions {
     /// Retries after which a failed row is given up and stays for an operator. It says which rows are dead, so it must
     /// not be below what the relay's `retry.max_attempts` allows. Defaults to the map's `policy.retry.max_attempts` less
     /// the first attempt, else to 10.
@@ -82,7 +82,7 @@ pub struct LogOptions {
     pub probe_closed_for: Duration,
 }
 
-impl LogOptions {
+impl LogLayoutOptions {
     /// The options that suit a map.
     pub fn of(map: &TableMap) -> Self {
         let attempts = map
@@ -99,35 +99,35 @@ impl LogOptions {
         }
     }
 
-    /// Sets [`LogOptions::max_retries`].
+    /// Sets [`LogLayoutOptions::max_retries`].
     #[must_use]
     pub fn max_retries(mut self, retries: u32) -> Self {
         self.max_retries = retries;
         self
     }
 
-    /// Sets [`LogOptions::retry_interval`].
+    /// Sets [`LogLayoutOptions::retry_interval`].
     #[must_use]
     pub fn retry_interval(mut self, interval: Duration) -> Self {
         self.retry_interval = interval;
         self
     }
 
-    /// Sets [`LogOptions::retry_batch`].
+    /// Sets [`LogLayoutOptions::retry_batch`].
     #[must_use]
     pub fn retry_batch(mut self, rows: u32) -> Self {
         self.retry_batch = rows;
         self
     }
 
-    /// Sets [`LogOptions::purge_log`].
+    /// Sets [`LogLayoutOptions::purge_log`].
     #[must_use]
     pub fn purge_log(mut self, purge: bool) -> Self {
         self.purge_log = purge;
         self
     }
 
-    /// Sets [`LogOptions::probe_closed_for`].
+    /// Sets [`LogLayoutOptions::probe_closed_for`].
     #[must_use]
     pub fn probe_closed_for(mut self, time: Duration) -> Self {
         self.probe_closed_for = time;
@@ -167,19 +167,19 @@ struct Inner {
     enqueue: PostgresEnqueue,
     /// What the application's connections are, which may come through a pooler.
     sessions: Sessions,
-    options: LogOptions,
+    options: LogLayoutOptions,
     proof: Proof,
     /// The log's table, quoted, as `regclass` reads it.
     table: String,
-    /// The cursor's. Whoever has its lock reads the log, so that two cursors may have readers of their own.
+    /// The cursor's. The holder of its lock reads the log, so that two cursors may have readers of their own.
     cursor_table: String,
-    seat: Mutex<ReaderLock>,
+    reader_lock: Mutex<ReaderLock>,
     /// Milliseconds by which the reader's clock is ahead of the process's.
     ahead: AtomicU64,
 }
 
 impl Inner {
-    /// A transaction beside the reader's, in which nobody is waited for without end.
+    /// A transaction beside the reader's, in which no lock is waited for without end.
     async fn begin_bounded(&self) -> sqlx::Result<Transaction<'static, Postgres>> {
         pooling::begin(&self.pool, BEGIN_BOUNDED).await
     }
@@ -204,7 +204,7 @@ impl PostgresLogStore {
     /// # Errors
     /// [`StoreErrorKind::Unsupported`](posthaste_core::store::StoreErrorKind::Unsupported) says what the table lacks.
     pub fn new(pool: PgPool, map: TableMap) -> Result<Self, StoreError> {
-        let options = LogOptions::of(&map);
+        let options = LogLayoutOptions::of(&map);
         Self::with_options(pool, map, options)
     }
 
@@ -212,18 +212,18 @@ impl PostgresLogStore {
     ///
     /// # Errors
     /// Those of [`PostgresLogStore::new`].
-    pub fn with_options(pool: PgPool, map: TableMap, options: LogOptions) -> Result<Self, StoreError> {
+    pub fn with_options(pool: PgPool, map: TableMap, options: LogLayoutOptions) -> Result<Self, StoreError> {
         Self::build(pool, map, options, Proof::Required)
     }
 
     /// A reader that believes its cursor, as so many do. For the test that shows what that loses.
     #[doc(hidden)]
     pub fn without_proof(pool: PgPool, map: TableMap) -> Result<Self, StoreError> {
-        let options = LogOptions::of(&map);
+        let options = LogLayoutOptions::of(&map);
         Self::build(pool, map, options, Proof::Skipped)
     }
 
-    fn build(pool: PgPool, map: TableMap, options: LogOptions, proof: Proof) -> Result<Self, StoreError> {
+    fn build(pool: PgPool, map: TableMap, options: LogLayoutOptions, proof: Proof) -> Result<Self, StoreError> {
         let map = Arc::new(map);
         let statements = Statements::finish(&map)?;
         let quoted = |table| map.table(table).map(|table| table.quoted('"')).unwrap_or_default();
@@ -237,7 +237,7 @@ impl PostgresLogStore {
             proof,
             table,
             cursor_table,
-            seat: Mutex::default(),
+            reader_lock: Mutex::default(),
             ahead: AtomicU64::default(),
             map,
         };
@@ -269,8 +269,8 @@ impl PostgresLogStore {
     /// How many ids the reader has passed over and not yet proved empty, and how many it has; `None` if this store does
     /// not read.
     pub async fn gaps(&self) -> Option<(u64, u64)> {
-        let seat = self.inner.seat.lock().await;
-        let gaps = seat.session()?.reader.gaps();
+        let lock = self.inner.reader_lock.lock().await;
+        let gaps = lock.session()?.reader.gaps();
         Some((gaps.open(), gaps.closed()))
     }
 }

@@ -13,8 +13,8 @@ use posthaste_sql::table::{Role, Table};
 use sqlx::Row;
 
 use super::error::{LogError, LogResult};
+use super::reader_lock::ReaderLock;
 use super::rows::{failed_id, failed_number};
-use super::seat::ReaderLock;
 use super::settle::Unwritten;
 use super::{Inner, PostgresLogStore};
 use crate::error::store_error;
@@ -30,8 +30,8 @@ impl RelayStore for PostgresLogStore {
     async fn claim(&self, request: &ClaimRequest) -> Result<Claim, StoreError> {
         refuse_parts(&request.scope)?;
         let inner = &*self.inner;
-        let mut seat = inner.seat.lock().await;
-        let Some(session) = inner.take_seat(&mut seat, request.lease).await? else {
+        let mut lock = inner.reader_lock.lock().await;
+        let Some(session) = inner.acquire_lock(&mut lock, request.lease).await? else {
             return Ok(Claim::default());
         };
         let claim = inner.claim_on(session, request).await;
@@ -45,16 +45,16 @@ impl RelayStore for PostgresLogStore {
         let inner = &*self.inner;
         let all = || settlements.iter().map(|settlement| settlement.id).collect();
         let now = inner.now();
-        let mut seat = inner.seat.lock().await;
-        let Some(session) = inner.keep_seat(&mut seat).await? else {
+        let mut lock = inner.reader_lock.lock().await;
+        let Some(session) = inner.keep_lock(&mut lock).await? else {
             return Ok(Settled::but(all()));
         };
         let lost = session.apply(settlements, &inner.map, now);
-        let mut written = inner.write_down(&mut seat, settlements, now).await;
+        let mut written = inner.write_down(&mut lock, settlements, now).await;
         if written.as_ref().is_err_and(LogError::ends_connection) {
             // Another connection, if this one can have the lock again; if not, another relay reads.
-            match inner.keep_seat(&mut seat).await {
-                Ok(Some(_)) => written = inner.write_down(&mut seat, settlements, now).await,
+            match inner.keep_lock(&mut lock).await {
+                Ok(Some(_)) => written = inner.write_down(&mut lock, settlements, now).await,
                 Ok(None) => return Ok(Settled::but(all())),
                 Err(error) => written = Err(error),
             }
@@ -73,9 +73,9 @@ impl RelayStore for PostgresLogStore {
     async fn extend(&self, request: ExtendRequest<'_>) -> Result<Extended, StoreError> {
         let ExtendRequest { token, ids, lease } = request;
         let inner = &*self.inner;
-        let mut seat = inner.seat.lock().await;
+        let mut lock = inner.reader_lock.lock().await;
         let asked = inner.now();
-        let Some(session) = inner.keep_seat(&mut seat).await? else {
+        let Some(session) = inner.keep_lock(&mut lock).await? else {
             return Ok(Extended::default());
         };
         let stayed = session.stay(lease).await;
@@ -95,9 +95,9 @@ impl RelayStore for PostgresLogStore {
         if allowed >= self.inner.options.max_retries {
             return Ok(Vec::new());
         }
-        // Through the seat: a relay that does not read must not give up what the reader is trying.
-        let mut seat = self.inner.seat.lock().await;
-        let Some(session) = self.inner.keep_seat(&mut seat).await? else {
+        // Through the reader's lock: a relay that does not read must not give up what the reader is trying.
+        let mut lock = self.inner.reader_lock.lock().await;
+        let Some(session) = self.inner.keep_lock(&mut lock).await? else {
             return Ok(Vec::new());
         };
         let given_up = async {
@@ -158,8 +158,8 @@ impl RelayStore for PostgresLogStore {
     /// A reader that has nothing to do, such as one whose circuit is open, must let the server hear that it lives.
     async fn keep_alive(&self) -> Result<(), StoreError> {
         let inner = &*self.inner;
-        let mut seat = inner.seat.lock().await;
-        let Some(session) = inner.keep_seat(&mut seat).await? else {
+        let mut lock = inner.reader_lock.lock().await;
+        let Some(session) = inner.keep_lock(&mut lock).await? else {
             return Ok(());
         };
         let stayed = session.stay(session.idle_limit).await;
@@ -168,11 +168,11 @@ impl RelayStore for PostgresLogStore {
     }
 
     /// Stores the cursor and lets the next one read, unless answers are still open: what was handed to a publisher may
-    /// have been sent, so the seat is kept until the server ends it.
+    /// have been sent, so the lock is kept until the server ends it.
     async fn close(&self) -> Result<(), StoreError> {
         let inner = &*self.inner;
-        let mut seat = inner.seat.lock().await;
-        let Some(session) = inner.keep_seat(&mut seat).await? else {
+        let mut lock = inner.reader_lock.lock().await;
+        let Some(session) = inner.keep_lock(&mut lock).await? else {
             return Ok(());
         };
         let at_rest = session.in_flight() == 0;
@@ -184,7 +184,7 @@ impl RelayStore for PostgresLogStore {
         let left = left.await;
         session.end_use(&left);
         left?;
-        if at_rest && let ReaderLock::Taken(session) = std::mem::take(&mut *seat) {
+        if at_rest && let ReaderLock::Held(session) = std::mem::take(&mut *lock) {
             session.close().await?;
         }
         Ok(())
@@ -204,11 +204,11 @@ impl Inner {
     /// Writes verdicts and, now and then, the cursor.
     async fn write_down(
         &self,
-        seat: &mut ReaderLock,
+        lock: &mut ReaderLock,
         settlements: &[Settlement],
         now: Instant,
     ) -> LogResult<Unwritten> {
-        let Some(session) = seat.session_mut() else {
+        let Some(session) = lock.session_mut() else {
             return Ok(Unwritten::default());
         };
         session.in_use = true;

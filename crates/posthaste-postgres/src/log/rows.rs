@@ -16,6 +16,8 @@ use crate::rows::ByRole;
 /// A row of the log or of the table of failures: what they have in common is selected, the rest of a message they lack.
 struct LogRow<'r> {
     row: ByRole<'r>,
+    /// Its id in the log, where that is known.
+    sequence: Option<i64>,
     attempts: i64,
 }
 
@@ -41,6 +43,7 @@ impl SqlRow for LogRow<'_> {
 
     fn number(&self, role: Role) -> sqlx::Result<Option<i64>> {
         match role {
+            Role::Seq => Ok(self.sequence),
             Role::Attempts => Ok(Some(self.attempts)),
             _ if Self::lacks(role) => Ok(None),
             _ => self.row.number(role),
@@ -68,6 +71,7 @@ impl SqlRow for LogRow<'_> {
 pub(super) fn fresh(row: &PgRow, map: &TableMap) -> sqlx::Result<ClaimedMessage> {
     map.claimed(&LogRow {
         row: ByRole(row),
+        sequence: row.try_get("id")?,
         attempts: 1,
     })
 }
@@ -79,6 +83,7 @@ pub(super) fn failed(row: &PgRow, map: &TableMap) -> sqlx::Result<ClaimedMessage
     let attempts = retries.saturating_add(2);
     let mut claimed = map.claimed(&LogRow {
         row: ByRole(row),
+        sequence: row.try_get("log_id")?,
         attempts,
     })?;
     claimed.message.id = failed_id(row.try_get("id")?);

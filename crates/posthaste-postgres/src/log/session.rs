@@ -9,13 +9,13 @@ use posthaste_sql::log::{Lane, LogReader, Rewrite};
 use sqlx::{Connection, PgConnection};
 
 use super::error::{LogError, LogResult};
-use super::seat::Link;
+use super::reader_lock::Link;
 use super::statements::Statements;
 
 /// At most so often the cursor is written while rows are in flight.
 const CURSOR_INTERVAL: Duration = Duration::from_millis(250);
 
-/// What the log's one reader has. Its memory outlives its connection: see [`super::seat`].
+/// What the log's one reader has. Its memory outlives its connection: see [`super::reader_lock`].
 #[derive(Debug)]
 pub(super) struct Session {
     /// None after the connection was lost.
@@ -112,19 +112,19 @@ impl Session {
     }
 
     /// Puts back what a worker of this process held beyond its lease.
-    pub(super) fn take_back_expired(&mut self, now: Instant) {
+    pub(super) fn release_expired(&mut self, now: Instant) {
         let expired: Vec<LeaseToken> = self
             .leases
             .iter()
             .filter_map(|(token, until)| (*until < now).then_some(*token))
             .collect();
         for token in expired {
-            self.take_back(token);
+            self.release(token);
         }
     }
 
     /// Puts back what was handed out under a token and has no verdict.
-    pub(super) fn take_back(&mut self, token: LeaseToken) {
+    pub(super) fn release(&mut self, token: LeaseToken) {
         self.leases.remove(&token);
         self.reader.window.put_back_all(token);
         self.retries
@@ -147,7 +147,7 @@ impl Session {
     }
 }
 
-/// Whoever reads a log and cannot say how far publishes all of it again, at every start.
+/// A relay that reads a log and cannot say how far publishes all of it again, at every start.
 pub(super) async fn try_cursor(connection: &mut PgConnection, statements: &Statements, stored: i64) -> LogResult<()> {
     let mut trial = connection.begin().await?;
     move_cursor(&mut trial, statements, stored).await?;

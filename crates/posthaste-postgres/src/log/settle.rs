@@ -2,8 +2,8 @@
 //!
 //! Verdicts are taken into memory first; what has to be written of them is written from there, at once or, where that did
 //! not work, with the next call. So an error costs neither a verdict nor the reader's knowledge. What the database refuses
-//! stops its lane, and is tried again ever more rarely until somebody has removed the cause. A row that another transaction
-//! has locked keeps nobody else waiting.
+//! stops its lane, and is tried again ever more rarely until the cause is removed. A row that another transaction
+//! has locked keeps no others waiting.
 
 use std::collections::HashSet;
 use std::time::Instant;
@@ -81,7 +81,7 @@ impl Session {
 #[derive(Debug, Default)]
 pub(super) struct Unwritten {
     pub(super) refused: Vec<RefusedVerdict>,
-    /// Failed rows that somebody else has locked. Their verdicts are the caller's again.
+    /// Failed rows that another transaction has locked. Their verdicts are the caller's again.
     pub(super) busy: Vec<BusyRow>,
 }
 
@@ -275,7 +275,7 @@ impl Inner {
     async fn write_retried(&self, session: &mut Session, rows: &[(i64, RowChange)]) -> LogResult<()> {
         let (delivered, failed): (Vec<_>, Vec<_>) = rows.iter().partition(|(_, change)| change.delivered);
         if !delivered.is_empty() {
-            sqlx::query(self.statements.failures.retried_well.sql())
+            sqlx::query(self.statements.failures.delete_delivered.sql())
                 .bind(delivered.iter().map(|(row, _)| *row).collect::<Vec<_>>())
                 .execute(session.connection()?)
                 .await?;
@@ -301,7 +301,7 @@ fn say_locked(row: i64, error: &str) {
     tracing::warn!(
         row,
         error,
-        "somebody's lock keeps what became of this event from being written down; it is remembered, and tried again; if it \
+        "another transaction's lock keeps what became of this event from being written down; it is remembered, and tried again; if it \
          lasts, end the transaction that holds the lock"
     );
 }

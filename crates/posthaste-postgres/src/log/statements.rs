@@ -32,8 +32,8 @@ posthaste_sql::statements! {
         lock, end_own, server, storage, sequence, missing, unseen, cursor, move_cursor, read, probe,
     }
     /// For what was not delivered at first.
-    failures: Failures => { retry, fail, retried, retried_well, sweep }
-    /// For whoever looks after it.
+    failures: Failures => { retry, fail, retried, delete_delivered, sweep }
+    /// For its upkeep.
     upkeep: Upkeep => {
         newest, lengths, purge_cursor, purge_log, purgeable, stats, list_log, list_failed, replay, discard,
     }

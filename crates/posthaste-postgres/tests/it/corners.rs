@@ -20,7 +20,7 @@ fn request(limit: u32) -> ClaimRequest {
         token: LeaseToken::new(),
         limit,
         max_bytes: 1 << 30,
-        look_ahead: None,
+        scan_limit: None,
         lease: Duration::from_secs(30),
         max_attempts: 5,
         ordering: KeyOrdering::PerKey {
@@ -63,7 +63,7 @@ async fn the_function_refuses_a_message_that_would_wait_for_ever() {
 }
 
 #[tokio::test]
-async fn infinite_times_in_the_own_table_are_shown_and_hurt_nobody() {
+async fn infinite_times_in_the_native_table_are_shown_and_hurt_nobody() {
     let store = support::store(2).await;
     let schema = schema(&store);
     for (status, time) in [("dead", "infinity"), ("pending", "-infinity"), ("pending", "now")] {
@@ -94,9 +94,9 @@ async fn infinite_times_in_a_mapped_table_are_delivered_like_any_other() {
         Box::pin(async move { conn.execute(AssertSqlSafe(become_owner)).await.map(drop) })
     });
     let pool = pool.connect(&support::server_url()).await.unwrap();
-    let shipped = BuiltinMap::find("logistics").unwrap();
-    let store = PostgresStore::with_map(pool, shipped.map().unwrap()).unwrap();
-    run(&store, format!("create schema {schema}; {}", shipped.ddl)).await;
+    let builtin = BuiltinMap::find("logistics").unwrap();
+    let store = PostgresStore::with_map(pool, builtin.map().unwrap()).unwrap();
+    run(&store, format!("create schema {schema}; {}", builtin.ddl)).await;
     for time in ["infinity", "-infinity", "now"] {
         run(
             &store,
@@ -177,9 +177,9 @@ async fn a_call_into_a_table_ordered_by_time_keeps_its_order() {
         Box::pin(async move { conn.execute(AssertSqlSafe(path)).await.map(drop) })
     });
     let pool = pool.connect(&support::server_url()).await.unwrap();
-    let shipped = BuiltinMap::find("logistics").unwrap();
-    let store = PostgresStore::with_map(pool, shipped.map().unwrap()).unwrap();
-    run(&store, format!("create schema {schema}; {}", shipped.ddl)).await;
+    let builtin = BuiltinMap::find("logistics").unwrap();
+    let store = PostgresStore::with_map(pool, builtin.map().unwrap()).unwrap();
+    run(&store, format!("create schema {schema}; {}", builtin.ddl)).await;
     let options = OutboxOptions::new().type_names(posthaste_core::validate::TypeNameRule::Any);
     let shipment = "01890a5d-ac96-774b-bcce-b302099a8057";
     let message = |n: u32| {
@@ -237,6 +237,43 @@ async fn a_claim_that_is_full_looks_no_further() {
     run(&store, held).await;
     assert_eq!(store.claim(&request(200)).await.unwrap().messages.len(), 0);
     assert_eq!(looks(&store).await, 4, "rows, and then the one lane they have");
+}
+
+/// A relay plans its claims when it starts, mostly on an empty table, and keeps the plan.
+#[tokio::test]
+async fn a_claim_that_was_planned_on_an_empty_table_does_not_read_all_of_it_later() {
+    let store = support::store(1).await;
+    let schema = schema(&store);
+    run(
+        &store,
+        format!("analyze {schema}.outbox; alter table {schema}.outbox set (autovacuum_enabled = off)"),
+    )
+    .await;
+    assert_eq!(store.claim(&request(100)).await.unwrap().messages.len(), 0);
+    // A destination is unavailable: the first row of each of its keys waits, and others wait behind it.
+    run(
+        &store,
+        format!(
+            "insert into {schema}.outbox (id, namespace, topic, ordering_key, payload, created_at, next_attempt_at)
+             select gen_random_uuid(), 'default', 'away', 'k' || n % 100, '', now(),
+                now() + case when n < 100 then interval '1 hour' else interval '0' end
+             from generate_series(0, 599) n;
+             insert into {schema}.outbox (id, namespace, topic, ordering_key, payload)
+             select gen_random_uuid(), 'default', 'there', 'k', ''"
+        ),
+    )
+    .await;
+    let scans = async || -> i64 {
+        run(&store, "select pg_stat_force_next_flush()".to_owned()).await;
+        let sql = format!("select pg_stat_get_numscans('{schema}.outbox'::regclass)");
+        sqlx::query_scalar(AssertSqlSafe(sql))
+            .fetch_one(store.pool())
+            .await
+            .unwrap()
+    };
+    let before = scans().await;
+    assert_eq!(store.claim(&request(100)).await.unwrap().messages.len(), 1);
+    assert_eq!(scans().await, before, "the whole table was read");
 }
 
 /// How often the only connection of a store has looked for rows of keys.

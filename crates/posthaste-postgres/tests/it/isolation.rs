@@ -60,7 +60,7 @@ fn request() -> ClaimRequest {
         token: LeaseToken::new(),
         limit: 100,
         max_bytes: 1 << 20,
-        look_ahead: None,
+        scan_limit: None,
         lease: LONG,
         max_attempts: 5,
         ordering: KeyOrdering::PerKey {

@@ -38,7 +38,7 @@ fn request() -> ClaimRequest {
         token: LeaseToken::new(),
         limit: 1_000,
         max_bytes: 1 << 20,
-        look_ahead: None,
+        scan_limit: None,
         lease: Duration::from_mins(5),
         max_attempts: 10,
         ordering: KeyOrdering::None,
@@ -257,7 +257,7 @@ async fn no_transaction_that_locks_rows_outlives_a_relay_that_is_frozen() {
     assert_eq!(limits, ["5s"]);
 }
 
-/// Whoever drains wants an end, and to know whom to ask.
+/// A drain has to end, and to say whom to ask.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_drain_does_not_wait_for_a_locked_table_without_end() {
     let (store, schema, _) = place(20).await;

@@ -48,7 +48,7 @@ impl Publisher for Sink {
             self.0
                 .lock()
                 .unwrap()
-                .push((delivery.message.event_id().into_owned(), Instant::now()));
+                .push((delivery.message.effective_event_id().into_owned(), Instant::now()));
             report.outcome(delivery.message.id, Outcome::DELIVERED);
         }
     }

@@ -34,7 +34,7 @@ fn request(dice: &mut Dice) -> ClaimRequest {
         token: LeaseToken::new(),
         limit: u32::try_from(dice.below(12) + 1).unwrap(),
         max_bytes: if dice.below(4) == 0 { 4 } else { 1 << 20 },
-        look_ahead: (dice.below(3) == 0).then_some(5),
+        scan_limit: (dice.below(3) == 0).then_some(5),
         lease: Duration::from_mins(1),
         max_attempts: 1_000,
         ordering: KeyOrdering::PerKey {

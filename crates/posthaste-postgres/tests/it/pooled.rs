@@ -10,10 +10,10 @@ use sqlx::PgPool;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 
 use crate::support;
-use crate::support::own::{Pg, Way};
+use crate::support::native::{Pg, Route};
 use crate::support::{fresh_schema, server_url};
 
-/// More sessions than all tests hold at a time: one that waits for another of its own transactions would wait for ever.
+/// More sessions than all tests hold at a time: one that waits for another of its own transactions would wait forever.
 const SESSIONS: u32 = 60;
 
 fn in_front(mode: PoolMode, sessions: u32) -> PgBouncer {
@@ -26,7 +26,7 @@ static BOUNCER: LazyLock<PgBouncer> = LazyLock::new(|| in_front(PoolMode::Transa
 
 struct ThroughPgBouncer;
 
-impl Way for ThroughPgBouncer {
+impl Route for ThroughPgBouncer {
     async fn pool(connections: u32) -> PgPool {
         let options = PgPoolOptions::new().max_connections(connections);
         options.connect(&BOUNCER.url("postgres")).await.unwrap()

@@ -81,7 +81,7 @@ async fn listeners(store: &PostgresStore) -> Vec<i32> {
 
 /// Proves pitfall 11.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_doorbell_wakes_the_relay_and_never_rings_inside_the_transaction() {
+async fn the_notifier_wakes_the_relay_and_never_notifies_inside_the_transaction() {
     let store = support::store(4).await;
     let running = start(&store, sleepy());
     eventually("the relay to listen", async || listeners(&store).await.len() == 1).await;
@@ -105,13 +105,13 @@ async fn the_doorbell_wakes_the_relay_and_never_rings_inside_the_transaction() {
 
 /// Proves pitfall 12.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_came_while_the_listener_was_away_is_found_when_it_is_back() {
+async fn what_came_while_the_listener_was_disconnected_is_found_when_it_is_back() {
     let store = support::store(4).await;
     let running = start(&store, sleepy());
     eventually("the relay to listen", async || listeners(&store).await.len() == 1).await;
     for n in 1..=3 {
         let before = listeners(&store).await;
-        // Committed without a ring: only the reconnect can tell.
+        // Committed without a notification: only the reconnect can tell.
         commit(&store, Message::new("t", "x")).await;
         sqlx::query("select pg_terminate_backend($1)")
             .bind(before[0])
@@ -145,7 +145,7 @@ async fn a_lost_notification_costs_latency_only() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_local_doorbell_wakes_the_relay() {
+async fn a_local_notifier_wakes_the_relay() {
     let store = support::store(4).await;
     let (broker, shutdown) = (RecordingPublisher::new(), CancellationToken::new());
     let relay = Relay::new(store.clone(), broker.clone()).config(sleepy());
@@ -210,7 +210,7 @@ fn claim(limit: u32) -> ClaimRequest {
         token: LeaseToken::new(),
         limit,
         max_bytes: 1 << 20,
-        look_ahead: None,
+        scan_limit: None,
         lease: Duration::from_secs(30),
         max_attempts: 5,
         ordering: KeyOrdering::PerKey {
@@ -222,11 +222,11 @@ fn claim(limit: u32) -> ClaimRequest {
     }
 }
 
-/// Somebody looks at a row with `for update` and goes to lunch.
+/// A row is locked with `for update` for a long time.
 ///
 /// Proves pitfall 4.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_row_locked_by_somebody_else_holds_back_its_key_and_nothing_else() {
+async fn a_row_locked_by_another_transaction_holds_back_its_key_and_nothing_else() {
     let store = support::store(4).await;
     let schema = store.channel().replace("posthaste:", "");
     let messages = [("a", "1"), ("a", "2"), ("b", "3"), ("b", "4")].map(|(key, n)| Message::new("t", n).key(key));
@@ -250,7 +250,7 @@ async fn a_row_locked_by_somebody_else_holds_back_its_key_and_nothing_else() {
     assert_eq!(claimed.messages.len(), 2);
 }
 
-/// Somebody holds the claim lock and does not go on: the relay says so instead of waiting without a word.
+/// Another transaction holds the claim lock and does not go on: the relay says so instead of waiting without a word.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wait_for_the_claim_lock_ends_with_an_error_that_names_it() {
     let store = support::store(4).await;
@@ -311,11 +311,11 @@ async fn failures_name_their_remedy() {
     assert_eq!(error.kind, StoreErrorKind::SchemaMissing);
     assert!(error.to_string().contains("run `posthaste migrate up`"), "{error}");
 
-    let away = PgPoolOptions::new()
+    let unreachable = PgPoolOptions::new()
         .acquire_timeout(Duration::from_secs(2))
         .connect_lazy("postgres://postgres@127.0.0.1:1/postgres")
         .unwrap();
-    let error = PostgresStore::new(away).check().await.unwrap_err();
+    let error = PostgresStore::new(unreachable).check().await.unwrap_err();
     assert!(error.kind.is_transient(), "{error:?}");
 
     let (server, _) = url.rsplit_once('/').unwrap();

@@ -8,7 +8,7 @@ use std::time::Duration;
 use posthaste_core::lifecycle::{LeaseToken, Settlement, Verdict};
 use posthaste_core::store::{Claim, ClaimRequest, DeadHead, KeyOrdering, Scope, WorkerId};
 use posthaste_core::{MessageId, RelayStore};
-use posthaste_postgres::{LogOptions, PostgresLogStore};
+use posthaste_postgres::{LogLayoutOptions, PostgresLogStore};
 use posthaste_relay::RelayConfig;
 use posthaste_sql::TableMap;
 use posthaste_sql::table::BuiltinMap;
@@ -32,16 +32,16 @@ impl Log {
             .connect_with(options)
             .await
             .unwrap();
-        let shipped = BuiltinMap::find("commerce").unwrap();
-        let sql = format!("create schema {schema}; {}", shipped.ddl);
+        let builtin = BuiltinMap::find("commerce").unwrap();
+        let sql = format!("create schema {schema}; {}", builtin.ddl);
         pool.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(sql))).await.unwrap();
-        let map = shipped.map().unwrap();
+        let map = builtin.map().unwrap();
         Self { pool, map }
     }
 
     /// A store that looks at failed rows with every claim.
     pub fn store(&self) -> PostgresLogStore {
-        let options = LogOptions::of(&self.map).retry_interval(Duration::ZERO);
+        let options = LogLayoutOptions::of(&self.map).retry_interval(Duration::ZERO);
         PostgresLogStore::with_options(self.pool.clone(), self.map.clone(), options).unwrap()
     }
 
@@ -130,7 +130,7 @@ pub fn request(limit: u32) -> ClaimRequest {
         token: LeaseToken::new(),
         limit,
         max_bytes: u64::from(u32::MAX),
-        look_ahead: None,
+        scan_limit: None,
         lease: Duration::from_secs(30),
         max_attempts: 11,
         ordering: KeyOrdering::PerKey {
@@ -165,7 +165,7 @@ impl Work {
         self.claim
             .messages
             .iter()
-            .map(|claimed| claimed.message.event_id().into_owned())
+            .map(|claimed| claimed.message.effective_event_id().into_owned())
             .collect()
     }
 

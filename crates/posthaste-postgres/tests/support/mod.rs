@@ -1,7 +1,7 @@
 //! A migrated outbox of its own for every test, on the server that `cargo xtask test` starts.
 
 pub mod log;
-pub mod own;
+pub mod native;
 
 use posthaste_core::store::SchemaStore;
 use posthaste_postgres::PostgresStore;

@@ -5,7 +5,7 @@ use posthaste_sql::TableMap;
 use posthaste_sql::table::catalogue::describe_all;
 use posthaste_sql::table::check::check;
 use posthaste_sql::table::infer::infer;
-use posthaste_sql::table::{Catalogue, Database, Identifier, LiveTable, SHIPPED, Severity, Table, TableName};
+use posthaste_sql::table::{BUILTIN_MAPS, Catalogue, Database, Identifier, LiveTable, Severity, Table, TableName};
 use sqlx::{AssertSqlSafe, Executor, PgPool};
 
 use crate::support;
@@ -40,20 +40,20 @@ async fn findings(map: &TableMap, pool: &PgPool) -> Vec<posthaste_sql::table::Fi
 }
 
 #[tokio::test]
-async fn shipped_maps_fit_their_own_tables() {
-    for shipped in SHIPPED.iter().filter(|shipped| shipped.name != "donation") {
-        let pool = place(shipped.ddl).await;
-        let found = findings(&shipped.map().unwrap(), &pool).await;
+async fn builtin_maps_fit_their_own_tables() {
+    for builtin in BUILTIN_MAPS.iter().filter(|builtin| builtin.name != "donation") {
+        let pool = place(builtin.ddl).await;
+        let found = findings(&builtin.map().unwrap(), &pool).await;
         let errors: Vec<_> = found
             .iter()
             .filter(|finding| finding.severity == Severity::Error)
             .collect();
-        assert!(errors.is_empty(), "{}: {errors:?}", shipped.name);
+        assert!(errors.is_empty(), "{}: {errors:?}", builtin.name);
     }
 }
 
 #[tokio::test]
-async fn the_own_map_fits_the_migrated_tables() {
+async fn the_native_map_fits_the_migrated_tables() {
     let store = support::store(1).await;
     let schema: String = sqlx::query_scalar("select nspname::text from pg_namespace where nspname = $1")
         .bind(store.channel().trim_start_matches("posthaste:"))
@@ -69,7 +69,7 @@ async fn the_own_map_fits_the_migrated_tables() {
 
 /// What a check proposes is run, and then there is nothing left to propose.
 #[tokio::test]
-async fn the_sql_that_mends_mends() {
+async fn the_sql_that_fixes_a_table_does() {
     let worn = r#"
         create table "Odd ""Box" (
             "the id" uuid not null, payload jsonb not null, status varchar(4) not null, attempts int not null default 0,
@@ -107,10 +107,10 @@ dead = "dead"
     let pool = place(worn).await;
     for _ in 0..2 {
         for finding in findings(&map, &pool).await {
-            let mend = finding.mend.clone().unwrap_or_else(|| panic!("{finding:?}"));
-            pool.execute(sqlx::raw_sql(AssertSqlSafe(mend.clone())))
+            let fix = finding.fix.clone().unwrap_or_else(|| panic!("{finding:?}"));
+            pool.execute(sqlx::raw_sql(AssertSqlSafe(fix.clone())))
                 .await
-                .unwrap_or_else(|error| panic!("{error}: {mend}"));
+                .unwrap_or_else(|error| panic!("{error}: {fix}"));
         }
     }
     assert_eq!(findings(&map, &pool).await, []);
@@ -118,9 +118,9 @@ dead = "dead"
 
 #[tokio::test]
 async fn proposals_for_known_tables_are_sound_and_fit() {
-    for shipped in SHIPPED.iter().filter(|shipped| shipped.name != "donation") {
-        let pool = place(shipped.ddl).await;
-        let map = shipped.map().unwrap();
+    for builtin in BUILTIN_MAPS.iter().filter(|builtin| builtin.name != "donation") {
+        let pool = place(builtin.ddl).await;
+        let map = builtin.map().unwrap();
         let catalogue = PostgresCatalogue::new(pool.clone());
         let table = live(&pool, map.table(Table::Outbox).unwrap().name.as_str()).await;
         let mut others = Vec::new();
@@ -129,7 +129,7 @@ async fn proposals_for_known_tables_are_sound_and_fit() {
         }
         let proposal = infer(&table, &others, Database::Postgres);
         let proposed = TableMap::from_toml(&proposal.toml)
-            .unwrap_or_else(|error| panic!("{}: {error}\n{}", shipped.name, proposal.toml));
+            .unwrap_or_else(|error| panic!("{}: {error}\n{}", builtin.name, proposal.toml));
         assert_eq!(proposed.strategy(), map.strategy(), "{}", proposal.toml);
         for (role, column) in map.columns() {
             let found = proposed.column(role).map(|column| (&column.name, column.kind));
@@ -145,7 +145,7 @@ async fn proposals_for_known_tables_are_sound_and_fit() {
 }
 
 #[tokio::test]
-async fn words_are_read_from_constraints_enums_and_rows() {
+async fn labels_are_read_from_constraints_enums_and_rows() {
     let pool = place(
         "create type mood as enum ('NEW', 'SENT', 'FAILED');
          create table a (id uuid primary key, status varchar(20) check (status in ('NEW', 'SENT', 'DEAD')), mood mood);

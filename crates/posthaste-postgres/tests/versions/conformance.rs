@@ -1,6 +1,6 @@
 //! PostgreSQL passes the conformance suite.
 
-use crate::support::own::Pg;
+use crate::support::native::Pg;
 
 posthaste_testkit::conformance_suite!(Pg<true>);
 

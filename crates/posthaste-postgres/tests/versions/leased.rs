@@ -1,6 +1,6 @@
 //! The claim that serves any table with leases passes the conformance suite too, on Posthaste's own tables.
 
-use crate::support::own::Pg;
+use crate::support::native::Pg;
 
 posthaste_testkit::conformance_suite!(Pg<false>);
 

@@ -1,6 +1,6 @@
 //! Appending one batch.
 //!
-//! The file is opened for every batch: an open file that was moved away or removed would take lines that nobody finds.
+//! The file is opened for every batch: an open file that was moved away or removed would take lines that are not found.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use super::error::{FileError, directory};
 use super::options::FileOptions;
 
-/// Another process may keep the lock for ever, and a relay that only waited could say nothing, nor be stopped.
+/// Another process may keep the lock forever, and a relay that only waited could say nothing, nor be stopped.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 
 const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(2);
@@ -32,7 +32,7 @@ fn try_append(options: &FileOptions, lines: impl FnOnce() -> Vec<u8>) -> io::Res
     if written.is_err() && locked {
         // What of it is in the file would be there twice, and its end is a line that is cut off. If it cannot be taken out
         // again, the next batch begins on a line of its own.
-        // A file that somebody emptied meanwhile must not be made longer.
+        // A file that was emptied meanwhile must not be made longer.
         if file.metadata().is_ok_and(|now| now.len() > before) {
             let _ = file.set_len(before);
         }
@@ -66,12 +66,50 @@ fn write(file: &mut File, lines: &[u8], fsync: bool) -> io::Result<()> {
     if fsync { file.sync_data() } else { Ok(()) }
 }
 
-fn open(options: &FileOptions) -> io::Result<File> {
+/// Whether a batch could be appended now. Changes nothing: a missing file is not created either.
+pub(super) fn check(options: &FileOptions) -> Result<(), FileError> {
+    let checked = match existing().open(&options.path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => may_create_in(directory(&options.path)),
+        opened => opened.and_then(|file| must_be_plain(&file)),
+    };
+    checked.map_err(|source| FileError {
+        path: options.path.clone(),
+        source,
+    })
+}
+
+#[cfg(unix)]
+fn may_create_in(directory: &Path) -> io::Result<()> {
+    use nix::fcntl::{AT_FDCWD, AtFlags};
+    use nix::unistd::{AccessFlags, faccessat};
+
+    if !directory.metadata()?.is_dir() {
+        return Err(io::ErrorKind::NotADirectory.into());
+    }
+    let wanted = AccessFlags::W_OK | AccessFlags::X_OK;
+    Ok(faccessat(AT_FDCWD, directory, wanted, AtFlags::AT_EACCESS)?)
+}
+
+/// Elsewhere nothing but an attempt would tell more.
+#[cfg(not(unix))]
+fn may_create_in(directory: &Path) -> io::Result<()> {
+    match directory.metadata()? {
+        found if !found.is_dir() => Err(io::ErrorKind::NotADirectory.into()),
+        found if found.permissions().readonly() => Err(io::ErrorKind::PermissionDenied.into()),
+        _ => Ok(()),
+    }
+}
+
+fn existing() -> OpenOptions {
     let mut how = OpenOptions::new();
     how.read(true).append(true);
-    let file = match how.open(&options.path) {
+    how
+}
+
+fn open(options: &FileOptions) -> io::Result<File> {
+    let file = match existing().open(&options.path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let file = how.create(true).open(&options.path)?;
+            let file = existing().create(true).open(&options.path)?;
             if options.fsync {
                 sync_directory(directory(&options.path))?;
             }
@@ -79,10 +117,15 @@ fn open(options: &FileOptions) -> io::Result<File> {
         }
         opened => opened?,
     };
-    if !file.metadata()?.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a plain file"));
-    }
+    must_be_plain(&file)?;
     Ok(file)
+}
+
+fn must_be_plain(file: &File) -> io::Result<()> {
+    if file.metadata()?.is_file() {
+        return Ok(());
+    }
+    Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a plain file"))
 }
 
 fn ends_within_a_line(file: &mut File) -> io::Result<bool> {
@@ -105,4 +148,48 @@ fn sync_directory(directory: &Path) -> io::Result<()> {
 #[cfg(not(unix))]
 fn sync_directory(_: &Path) -> io::Result<()> {
     Ok(())
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt;
+
+    use nix::unistd::{Uid, setfsuid};
+
+    use super::*;
+
+    /// For this thread; root may write everywhere.
+    fn as_somebody_else<T>(act: impl FnOnce() -> T) -> T {
+        let before = setfsuid(Uid::from_raw(65_534));
+        let done = act();
+        setfsuid(before);
+        done
+    }
+
+    fn forbid(path: &Path, mode: u32) {
+        fs::set_permissions(path, Permissions::from_mode(mode)).expect("it is ours");
+    }
+
+    #[test]
+    fn a_check_says_who_may_not_write_where() {
+        let directory = tempfile::tempdir().unwrap();
+        let options = FileOptions::new(directory.path().join("events.jsonl"));
+        forbid(directory.path(), 0o555);
+        let refused = as_somebody_else(|| check(&options)).unwrap_err().to_string();
+        let remedy = format!(
+            "let this process write to the file and to {}",
+            directory.path().display()
+        );
+        assert!(refused.ends_with(&remedy), "{refused}");
+        assert!(refused.contains(&*options.path.to_string_lossy()), "{refused}");
+
+        forbid(directory.path(), 0o777);
+        as_somebody_else(|| check(&options)).unwrap();
+        assert!(!options.path.exists(), "nothing was created");
+        fs::write(&options.path, "{}").unwrap();
+        forbid(&options.path, 0o444);
+        let refused = as_somebody_else(|| check(&options)).unwrap_err().to_string();
+        assert!(refused.ends_with(&remedy), "{refused}");
+    }
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use posthaste_core::publisher::{Batch, Capabilities, LaneOrder, PublishError, Publisher, Report};
+use tokio::task::spawn_blocking;
 
 pub use self::error::FileError;
 pub use self::options::FileOptions;
@@ -68,6 +69,18 @@ impl Publisher for FilePublisher {
 
     fn capabilities(&self) -> Capabilities {
         Capabilities::new(LaneOrder::Pipelined)
+    }
+
+    /// Whether the file, or its directory while there is no file, can be written. Creates and changes nothing.
+    async fn check(&self) -> Result<String, PublishError> {
+        // A batch that is being written may have to wait for another process.
+        let options = Arc::clone(&self.0).lock_owned().await;
+        let checking =
+            spawn_blocking(move || append::check(&options).map(|()| format!("file {}", options.path.display())));
+        match checking.await {
+            Ok(checked) => checked.map_err(|error| PublishError::transport(error.to_string())),
+            Err(error) => Err(PublishError::transport(format!("the file was not checked: {error}"))),
+        }
     }
 }
 

@@ -60,7 +60,7 @@ const CONNECTION_PAGES: [&str; 5] = [
 /// Most of what a receiver says that is repeated.
 const MAX_QUOTE_CHARS: usize = 200;
 
-/// How long to wait if a receiver asks for patience and does not say how much.
+/// How long to wait if a receiver throttles and does not say for how long.
 const DEFAULT_RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// Less than this is not meant.
@@ -131,7 +131,7 @@ impl Answer {
             407 => (ErrorKind::Transport, PROXY),
             429 => throttled(self.pause.unwrap_or(DEFAULT_RETRY_AFTER)),
             503 if let Some(pause) = self.pause => throttled(pause),
-            // Gateways that find nobody behind them; 520 to 530 are Cloudflare's.
+            // Gateways that find no server behind them; 520 to 530 are Cloudflare's.
             502..=504 | 520..=530 => (ErrorKind::Transport, WAIT),
             500..=599 => (ErrorKind::Transient, WAIT),
             // 408, 409 and 425 among them: may pass, and nothing says that others fare the same.
@@ -172,7 +172,7 @@ fn asked_for(status: StatusCode, headers: &HeaderMap, in_body: Option<f64>) -> O
             .and_then(seconds)
             .or_else(retry_after)
             .or_else(reset_after)
-            // Who asks for no time at all would be asked again at once, and for ever.
+            // Who asks for no time at all would be asked again at once, and forever.
             .filter(|pause| *pause >= MIN_RETRY_AFTER)
             .or(Some(DEFAULT_RETRY_AFTER)),
         StatusCode::SERVICE_UNAVAILABLE => retry_after().map(|pause| match pause {
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn patience_is_asked_for_in_the_body_or_in_a_header() {
+    fn the_body_or_a_header_says_for_how_long_to_wait() {
         let after = |seconds| Some(Duration::from_secs_f64(seconds));
         let body = r#"{"message": "You are being rate limited.", "retry_after": 0.25, "global": false}"#;
         assert_eq!(answer(429, &[("retry-after", "7")], body).pause(), after(0.25));

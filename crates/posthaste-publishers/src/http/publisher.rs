@@ -178,7 +178,7 @@ impl Poster {
 
     /// Asks the receiver without posting anything. Receivers other than Discord need not know the question: that they
     /// answer at all is enough.
-    async fn ask(&self) -> Result<String, PublishError> {
+    async fn check_receiver(&self) -> Result<String, PublishError> {
         let asked = timeout(self.answer_within, self.client.get()).await;
         let answer = asked.unwrap_or_else(|_| Err(self.gave_no_answer()))?;
         let url = self.client.url();
@@ -193,11 +193,11 @@ impl Poster {
 /// together: the next request may have the first of them together with others, and must not be taken for this one.
 fn request_id<'a>(deliveries: &[&'a Delivery]) -> Cow<'a, str> {
     if let [delivery] = deliveries {
-        return delivery.message.event_id();
+        return delivery.message.effective_event_id();
     }
     let mut hash = Sha256::new();
     for delivery in deliveries {
-        hash.update(delivery.message.event_id().as_bytes());
+        hash.update(delivery.message.effective_event_id().as_bytes());
         hash.update(b"\n");
     }
     format!("batch_{}", BASE64.encode(hash.finalize())).into()
@@ -221,7 +221,7 @@ impl PublishOne for Arc<Poster> {
     }
 
     async fn check(&self) -> Result<String, PublishError> {
-        self.ask().await
+        self.check_receiver().await
     }
 }
 
@@ -241,7 +241,7 @@ impl PublishRound for Arc<Poster> {
     }
 
     async fn check(&self) -> Result<String, PublishError> {
-        self.ask().await
+        self.check_receiver().await
     }
 }
 

@@ -216,7 +216,7 @@ mod tests {
         acks.clear_suspect("t", 0);
         assert!(!acks.is_doubted("t", a) && !acks.is_doubted("t", new));
         acks.mark_suspect("t", NO_PARTITION);
-        assert!(acks.is_doubted("t", b), "nobody knows where it failed");
+        assert!(acks.is_doubted("t", b), "it is not known where it failed");
         acks.clear_suspect("t", 1);
         assert!(!acks.is_doubted("t", b));
     }

@@ -57,7 +57,7 @@ struct Lane {
     gave_up: Option<PublishError>,
     /// Whether anything of it did not go out. Known at once, while those before it may still be on their way.
     stopped: bool,
-    /// Whether one of those that were answered, in order, did not go out: whoever comes after it bears no blame.
+    /// Whether one of those that were answered, in order, did not go out: those after it are not to blame.
     failed: bool,
 }
 
@@ -189,7 +189,7 @@ impl Ongoing {
         }
     }
 
-    /// What a producer of this role still owes will not be answered any more: nobody knows what became of it.
+    /// What a producer of this role still owes will not be answered any more: it is not known what became of it.
     pub(super) fn lose(&self, role: Role) {
         let lost: Vec<(usize, usize)> = {
             let state = self.state();

@@ -87,11 +87,11 @@ impl Observer {
         if error.rdkafka_error_code() == Some(RDKafkaErrorCode::MessageTimedOut) {
             message = message.replace("in time", &format!("within {:?}", self.answer_within));
         }
-        if explained.cause == Cause::Away
+        if explained.cause == Cause::BrokerUnavailable
             && let Some(trouble) = &*self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
         {
             match trouble.cause {
-                // What kept the message is not that nobody answers, but what was answered.
+                // What kept the message is not a missing answer, but what was answered.
                 Cause::Authentication => message.clone_from(&trouble.text),
                 _ => message = format!("{message} (librdkafka: {})", trouble.text),
             }
@@ -104,7 +104,7 @@ impl Observer {
         PublishError::new(kind, scope, message).caused_by(error.clone())
     }
 
-    /// The failure of a message that nobody answered.
+    /// The failure of a message without an answer.
     pub(super) fn silence(&self, topic: Option<&str>) -> PublishError {
         self.failure(&KafkaError::MessageProduction(RDKafkaErrorCode::MessageTimedOut), topic)
     }
@@ -114,8 +114,8 @@ impl Observer {
     fn reach(&self, cause: Cause, topic: &str) -> ErrorScope {
         match cause {
             Cause::UnknownTopic | Cause::Authorisation => ErrorScope::Destination(topic.into()),
-            Cause::Away if self.all_down.load(Ordering::Relaxed) => ErrorScope::Broker,
-            Cause::Unavailable | Cause::Away => {
+            Cause::BrokerUnavailable if self.all_down.load(Ordering::Relaxed) => ErrorScope::Broker,
+            Cause::PartitionUnavailable | Cause::BrokerUnavailable => {
                 let partitions = self.topics.facts(topic).map_or(0, |facts| facts.partitions);
                 if self.acks.doubted(topic) < partitions {
                     ErrorScope::Partition(topic.into())
@@ -142,7 +142,7 @@ impl Observer {
         let hides = match &*trouble {
             None => false,
             Some(_) if code == RDKafkaErrorCode::AllBrokersDown => true,
-            Some(known) => known.cause == Cause::Authentication && cause == Cause::Away,
+            Some(known) => known.cause == Cause::Authentication && cause == Cause::BrokerUnavailable,
         };
         if !hides {
             *trouble = Some(Trouble { cause, text });
@@ -198,7 +198,8 @@ impl ClientContext for Callbacks {
                 ""
             };
             let code = RDKafkaErrorCode::BrokerTransportFailure;
-            self.observer.note(code, Cause::Away, format!("{reason}{hint}"));
+            self.observer
+                .note(code, Cause::BrokerUnavailable, format!("{reason}{hint}"));
         }
     }
 
@@ -232,7 +233,7 @@ impl Callbacks {
         let stuck = self.role == Role::Lanes && !self.ended.load(Ordering::Acquire);
         match error.rdkafka_error_code() {
             Some(RDKafkaErrorCode::PurgeQueue | RDKafkaErrorCode::PurgeInflight) if stuck => {
-                // What it still held when it was replaced is what nobody answered.
+                // What it still held when it was replaced is what was not answered.
                 self.acks.mark_suspect(topic, partition);
                 self.topics.ask_soon(topic);
             }

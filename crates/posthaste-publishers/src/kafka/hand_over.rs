@@ -28,27 +28,27 @@ pub(super) struct Place {
 }
 
 /// Hands the messages of one batch over.
-pub(super) struct Desk<'a> {
+pub(super) struct RecordSender<'a> {
     publisher: &'a KafkaClient,
     batch: &'a Batch,
     ongoing: &'a Arc<Ongoing>,
-    patience: Patience,
+    queue_timeout: QueueTimeout,
     turns: AtomicUsize,
 }
 
 /// How long a full queue is waited for, by the batch as a whole.
-struct Patience {
+struct QueueTimeout {
     within: Duration,
     is_over: AtomicBool,
 }
 
-impl<'a> Desk<'a> {
+impl<'a> RecordSender<'a> {
     pub(super) fn new(publisher: &'a KafkaClient, batch: &'a Batch, ongoing: &'a Arc<Ongoing>) -> Self {
         Self {
             publisher,
             batch,
             ongoing,
-            patience: Patience {
+            queue_timeout: QueueTimeout {
                 within: publisher.options.effective_answer_within(),
                 is_over: AtomicBool::new(false),
             },
@@ -118,7 +118,7 @@ impl<'a> Desk<'a> {
             record = record.timestamp(delivery.created_at.timestamp_millis());
         }
         record.key = encoded.key;
-        let mut waiting = Waiting::new(&self.patience);
+        let mut waiting = Waiting::new(&self.queue_timeout);
         loop {
             match producer.native().send(record) {
                 Ok(()) => {
@@ -141,7 +141,7 @@ impl<'a> Desk<'a> {
 
 /// The wait for room in a full queue.
 struct Waiting<'a> {
-    patience: &'a Patience,
+    queue_timeout: &'a QueueTimeout,
     until: Instant,
     next: Duration,
 }
@@ -149,18 +149,18 @@ struct Waiting<'a> {
 impl<'a> Waiting<'a> {
     const MAX_PAUSE: Duration = Duration::from_millis(50);
 
-    fn new(patience: &'a Patience) -> Self {
+    fn new(queue_timeout: &'a QueueTimeout) -> Self {
         Self {
-            patience,
-            until: Instant::now() + patience.within,
+            queue_timeout,
+            until: Instant::now() + queue_timeout.within,
             next: Duration::from_millis(1),
         }
     }
 
-    /// Whether there is patience left to try again.
+    /// Whether there is time left to try again.
     async fn a_little(&mut self) -> bool {
-        if self.patience.is_over.load(Ordering::Relaxed) || Instant::now() >= self.until {
-            self.patience.is_over.store(true, Ordering::Relaxed);
+        if self.queue_timeout.is_over.load(Ordering::Relaxed) || Instant::now() >= self.until {
+            self.queue_timeout.is_over.store(true, Ordering::Relaxed);
             return false;
         }
         tokio::time::sleep(self.next).await;

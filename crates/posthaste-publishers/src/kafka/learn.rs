@@ -138,11 +138,11 @@ impl Directory {
                         };
                         directory.topics.learnt(&topic, facts);
                     }
-                    // It was deleted: whoever wants it next is told.
+                    // It was deleted: the next message to it is told.
                     Err(error) if explain_error(&error, None).cause == Cause::UnknownTopic => {
                         directory.topics.forget(&topic);
                     }
-                    // What was true before will do until somebody can be asked.
+                    // What was true before will do until a broker can be asked.
                     Err(_) => directory.topics.ask_later(&topic),
                 }
             }

@@ -55,7 +55,7 @@ pub enum RecordTimestamp {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum UnknownTopic {
-    /// It is tried again: somebody will create the topic.
+    /// It is tried again, until the topic is created.
     #[default]
     Retry,
     /// It is given up at once.
@@ -194,7 +194,7 @@ impl KafkaOptions {
     /// How long a message may wait for its acknowledgement.
     pub(super) fn delivery_timeout(config: &ClientConfig) -> Duration {
         match config.get("delivery.timeout.ms").and_then(|text| text.parse().ok()) {
-            // Zero is "for ever" to librdkafka.
+            // Zero is "forever" to librdkafka.
             Some(0) => Duration::from_hours(24 * 365),
             Some(millis) => Duration::from_millis(millis),
             None => DELIVERY_TIMEOUT,

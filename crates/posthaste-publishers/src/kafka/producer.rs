@@ -1,4 +1,4 @@
-//! Producers come and go: one that came to an end, or that nobody answers, is replaced by a new one.
+//! Producers come and go: one that came to an end, or that gets no answers, is replaced by a new one.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -46,7 +46,7 @@ impl Producer {
         self.retired.load(Ordering::Acquire)
     }
 
-    /// Takes back what it was given after it had been replaced: nobody else would.
+    /// Takes back what it was given after it had been replaced: nothing else would.
     pub(super) fn take_back_late(&self) {
         if self.is_retired() {
             self.native().purge(PurgeConfig::default().queue().inflight());
@@ -83,8 +83,8 @@ impl Drop for Living {
     }
 }
 
-/// Drops a client. The end of librdkafka's threads is waited for elsewhere: whoever drops it may not be one to block.
-/// A [`Living`] comes last of what is dropped.
+/// Drops a client. The end of librdkafka's threads is waited for elsewhere: the thread that drops it may be one that
+/// must not block. A [`Living`] comes last of what is dropped.
 pub(super) fn drop_elsewhere<T: Send + 'static>(client: T) {
     let end = move || drop(client);
     let _ = std::thread::Builder::new().name("kafka-drop".to_owned()).spawn(end);

@@ -13,7 +13,7 @@ use posthaste_kafka::event;
 
 use super::batch::{End, Ongoing};
 use super::client::KafkaClient;
-use super::hand_over::{Desk, Place};
+use super::hand_over::{Place, RecordSender};
 use super::producer::Producers;
 use super::role::Role;
 use super::{acks, route};
@@ -36,7 +36,7 @@ pub(super) struct Publication<'a> {
 
 /// How the next messages of a lane are handed over, when all those before them are answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum SendMode {
     /// One, which nothing of the lane follows before its answer.
     Alone,
     /// All that go to the same topic, in one go.
@@ -45,7 +45,7 @@ enum Way {
     HeadFirst,
 }
 
-impl Way {
+impl SendMode {
     fn role(self) -> Role {
         match self {
             Self::Alone => Role::Lone,
@@ -114,19 +114,19 @@ impl<'a> Publication<'a> {
             ongoing: &self.ongoing,
             producers: &producers,
         };
-        let desk = Desk::new(self.publisher, self.batch, &self.ongoing);
-        tokio::join!(self.hand_over(&desk, &producers), self.watch(&producers));
+        let sender = RecordSender::new(self.publisher, self.batch, &self.ongoing);
+        tokio::join!(self.hand_over(&sender, &producers), self.watch(&producers));
     }
 
     /// Hands over each lane as its own answers allow; none waits for another one's.
-    async fn hand_over(&self, desk: &Desk<'_>, producers: &Producers<'_>) {
+    async fn hand_over(&self, sender: &RecordSender<'_>, producers: &Producers<'_>) {
         let mut waiting = FuturesUnordered::new();
         for (lane, numbers) in self.lanes.iter().enumerate() {
             if numbers.len() == 1 {
-                self.hand_over_lane(lane, desk, producers).await;
+                self.hand_over_lane(lane, sender, producers).await;
                 continue;
             }
-            let mut handing_over = Box::pin(self.hand_over_lane(lane, desk, producers));
+            let mut handing_over = Box::pin(self.hand_over_lane(lane, sender, producers));
             if poll!(&mut handing_over).is_pending() {
                 waiting.push(handing_over);
             }
@@ -134,7 +134,7 @@ impl<'a> Publication<'a> {
         while waiting.next().await.is_some() {}
     }
 
-    async fn hand_over_lane(&self, lane: usize, desk: &Desk<'_>, producers: &Producers<'_>) {
+    async fn hand_over_lane(&self, lane: usize, sender: &RecordSender<'_>, producers: &Producers<'_>) {
         let numbers = &self.lanes[lane];
         let mut next = 0;
         while next < numbers.len() {
@@ -153,14 +153,15 @@ impl<'a> Publication<'a> {
             let same = |number: &&usize| self.topic(**number).as_ref() == Ok(&topic);
             let run = numbers[next..].iter().take_while(same).count();
             let name = self.lane_name(numbers[next], topic);
-            let way = self.way(name, topic, run, producers);
-            let count = if way == Way::Together { run } else { 1 };
+            let mode = self.send_mode(name, topic, run, producers);
+            let count = if mode == SendMode::Together { run } else { 1 };
             for (place, number) in numbers.iter().enumerate().skip(next).take(count) {
                 let delivery = &self.batch.deliveries[*number];
                 // Where a lane goes is worth remembering where more of it is to come.
                 let known_by = name.filter(|_| run > 1 && place == next);
                 let place = Place { lane, place };
-                desk.hand_over(delivery, place, topic, producers.of(way.role()), known_by)
+                sender
+                    .hand_over(delivery, place, topic, producers.of(mode.role()), known_by)
                     .await;
             }
             next += count;
@@ -181,23 +182,23 @@ impl<'a> Publication<'a> {
         Some(acks::lane(topic, key))
     }
 
-    fn way(&self, lane: Option<u64>, topic: &str, run: usize, producers: &Producers<'_>) -> Way {
+    fn send_mode(&self, lane: Option<u64>, topic: &str, run: usize, producers: &Producers<'_>) -> SendMode {
         let acks = &self.publisher.acks;
         let (Some(lane), Some(generation)) = (lane.filter(|_| run > 1), producers.for_lanes()) else {
-            return Way::Alone;
+            return SendMode::Alone;
         };
         if acks.is_doubted(topic, lane) {
-            return Way::Alone;
+            return SendMode::Alone;
         }
         let partitions = self.publisher.topics.facts(topic).map_or(0, |facts| facts.partitions);
         if acks.is_warm(generation, lane, topic, partitions) {
-            Way::Together
+            SendMode::Together
         } else {
-            Way::HeadFirst
+            SendMode::HeadFirst
         }
     }
 
-    /// Waits for the answers, and takes back what nobody answers.
+    /// Waits for the answers, and takes back what is not answered.
     ///
     /// The producer for lanes never gives up by itself, so it is replaced as soon as one of them waits too long. The other
     /// one does, message by message, and stays.
@@ -234,7 +235,7 @@ impl<'a> Publication<'a> {
         }
     }
 
-    /// The failure of a message that nobody answered.
+    /// The failure of a message without an answer.
     fn silence(&self, id: MessageId) -> PublishError {
         let deliveries = &self.batch.deliveries;
         let number = deliveries.iter().position(|delivery| delivery.message.id == id);

@@ -18,8 +18,8 @@ use crate::options::{InvalidOption, PublisherContext, PublisherOptions};
 /// messages of one lane are on their way at the same time, and still none is written after an earlier one of its lane
 /// has failed: see `docs/adr/0004-kafka-order.md`.
 ///
-/// A cluster that is away, wrong credentials, and a topic that is not there are failures of messages, not of the
-/// publisher: it goes on by itself once they are mended.
+/// A cluster that is unavailable, wrong credentials, and a topic that is not there are failures of messages, not of the
+/// publisher: it goes on by itself once they are fixed.
 pub struct KafkaPublisher(KafkaClient);
 
 impl KafkaPublisher {

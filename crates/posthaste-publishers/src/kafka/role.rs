@@ -7,7 +7,7 @@ pub(super) enum Role {
     /// gives up a message after `answer_within`: by itself and alone, so that one which no broker takes does not cost the
     /// others their producer.
     Lone,
-    /// For lanes with several messages in a batch. Never leaves one out: it tries for ever, and what a broker refuses
+    /// For lanes with several messages in a batch. Never leaves one out: it tries forever, and what a broker refuses
     /// ends it as a whole. How long is waited is for the publisher to say.
     Lanes,
 }

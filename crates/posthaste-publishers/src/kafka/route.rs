@@ -10,9 +10,9 @@ use crate::routing::Route;
 
 const PLACEHOLDERS: [&str; 4] = ["topic", "type", "domain", "tenant"];
 
-/// The topic of a message: the first route that fits, else the message's own, else the one its type gives.
+/// The topic of a message: the first route that matches, else the message's own, else the one its type gives.
 pub(super) fn topic<'a>(routes: &[Route], message: &'a Message) -> Result<Cow<'a, str>, PublishError> {
-    let topic = match routes.iter().find(|route| route.fits(message)) {
+    let topic = match routes.iter().find(|route| route.matches(message)) {
         Some(route) => Cow::Owned(route.apply(message)?),
         None if message.topic.is_empty() => Cow::Owned(of_type(message)?),
         None => Cow::Borrowed(message.topic.as_str()),
@@ -49,7 +49,7 @@ impl Route {
             match part {
                 Part::Text(text) => topic.push_str(text),
                 Part::Placeholder(name) => topic.push_str(&value(name, message).ok_or_else(|| {
-                    // A matter of the settings, which can be mended: the message must not die of it.
+                    // A matter of the settings, which can be fixed: the message must not die of it.
                     PublishError::transient(format!(
                         "Kafka: publisher.routes sends the message to {:?}, but it has no {name}; add a condition on \
                          it, or another rule before",

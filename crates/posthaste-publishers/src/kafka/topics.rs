@@ -19,7 +19,7 @@ pub(super) struct Facts {
 /// Kafka's default. Requests are kept below it where a topic's own is not known; no message is refused for it.
 const MAX_MESSAGE_BYTES: usize = 1_048_588;
 
-/// By how much requests get smaller when a topic refuses one: a limit that nobody tells is found in a few of them.
+/// By how much requests get smaller when a topic refuses one: a limit that is not told is found in a few of them.
 const REFUSED_DIVISOR: usize = 4;
 
 /// After how long a topic is asked for again. One that was deleted, or whose limit was lowered, shows by a failure

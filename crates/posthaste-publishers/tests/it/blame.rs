@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 fn hangs_up_on_the_bad() -> impl Publisher {
     Callback::new(|delivery: Delivery| async move {
         match &*delivery.message.payload {
-            b"bad" => Err(PublishError::transport("the receiver hung up")),
+            b"spoilt" => Err(PublishError::transport("the receiver hung up")),
             _ => Ok(()),
         }
     })
@@ -73,7 +73,7 @@ async fn delivers_all_but_the_bad(store: &SqliteStore, publisher: Arc<dyn Publis
     loop {
         let rows = rows(store).await;
         let is_done = |row: &Record| match &*row.message.payload {
-            b"bad" => row.state == State::Dead,
+            b"spoilt" => row.state == State::Dead,
             _ => row.state == State::Delivered,
         };
         let left: Vec<_> = rows.iter().filter(|row| !is_done(row)).collect();
@@ -94,7 +94,7 @@ async fn delivers_all_but_the_bad(store: &SqliteStore, publisher: Arc<dyn Publis
 #[tokio::test(flavor = "multi_thread")]
 async fn messages_that_look_like_an_outage_are_found_out_at_the_head_of_the_table() {
     let (store, _directory) = store().await;
-    enqueue(&store, "t", "bad", 20).await;
+    enqueue(&store, "t", "spoilt", 20).await;
     enqueue(&store, "t", "good", 200).await;
     delivers_all_but_the_bad(&store, Arc::new(hangs_up_on_the_bad())).await;
 }
@@ -102,7 +102,7 @@ async fn messages_that_look_like_an_outage_are_found_out_at_the_head_of_the_tabl
 #[tokio::test(flavor = "multi_thread")]
 async fn they_are_found_out_among_those_of_one_publisher_of_several() {
     let (store, _directory) = store().await;
-    enqueue(&store, "first", "bad", 8).await;
+    enqueue(&store, "first", "spoilt", 8).await;
     enqueue(&store, "first", "good", 100).await;
     enqueue(&store, "second", "good", 100).await;
     let targets: Vec<(String, Arc<dyn Publisher>)> = vec![
@@ -129,8 +129,8 @@ async fn serve(mut connection: TcpStream) -> io::Result<()> {
         if bytes > 0 && body.len() < length.unwrap().parse().unwrap() {
             continue;
         }
-        // In the batch the payload is in base64.
-        if !body.contains("bad") && !body.contains("YmFk") {
+        // In a batch the payload is in base64.
+        if !body.contains("spoilt") && !body.contains("c3BvaWx0") {
             connection
                 .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
                 .await?;
@@ -155,7 +155,7 @@ async fn receiver() -> SocketAddr {
 async fn one_event_that_a_receiver_hangs_up_on_takes_none_of_its_batch_along() {
     let (store, _directory) = store().await;
     enqueue(&store, "t", "good", 150).await;
-    enqueue(&store, "t", "bad", 1).await;
+    enqueue(&store, "t", "spoilt", 1).await;
     enqueue(&store, "t", "good", 150).await;
     let url = format!("http://{}/", receiver().await).parse().unwrap();
     let publisher = HttpPublisher::new(HttpOptions::new(url).format(HttpFormat::Batch)).unwrap();

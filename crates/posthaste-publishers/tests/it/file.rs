@@ -71,6 +71,36 @@ async fn each_message_is_a_cloud_event_on_a_line_in_order() {
 }
 
 #[tokio::test]
+async fn a_check_names_what_is_missing_and_changes_nothing() {
+    let scene = Scene::new();
+    let path = scene.directory.path().join("mount").join("events.jsonl");
+    fs::create_dir(path.parent().unwrap()).unwrap();
+    let publisher = FilePublisher::open(FileOptions::new(&path)).unwrap();
+    fs::write(&path, "half a li").unwrap();
+    assert_eq!(publisher.check().await.unwrap(), format!("file {}", path.display()));
+    assert_eq!(fs::read_to_string(&path).unwrap(), "half a li");
+
+    fs::remove_file(&path).unwrap();
+    publisher.check().await.expect("the next batch begins a new one");
+    assert!(!path.exists(), "a check creates nothing");
+
+    fs::remove_dir(path.parent().unwrap()).unwrap();
+    let missing = publisher.check().await.unwrap_err();
+    assert_eq!(
+        (missing.kind, missing.scope.clone()),
+        (ErrorKind::Transport, ErrorScope::Broker)
+    );
+    let text = missing.to_string();
+    let (file, directory) = (path.display(), path.parent().unwrap().display());
+    assert!(text.contains(&format!("cannot append to {file}: ")), "{text}");
+    assert!(text.ends_with(&format!("create the directory {directory}")), "{text}");
+
+    fs::write(path.parent().unwrap(), "").unwrap();
+    let text = publisher.check().await.unwrap_err().to_string();
+    assert!(text.ends_with(&format!("create the directory {directory}")), "{text}");
+}
+
+#[tokio::test]
 async fn what_was_written_survives_a_reopening() {
     let scene = Scene::new();
     publish(&scene.open(), &numbered(&["a", "b"])).await;

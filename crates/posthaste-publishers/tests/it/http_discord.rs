@@ -120,7 +120,7 @@ async fn a_limit_that_was_announced_is_not_run_into() {
 }
 
 #[tokio::test]
-async fn a_limit_that_outlasts_all_patience_is_told_to_everybody_and_nobody_waits_in_vain() {
+async fn a_limit_that_outlasts_all_timeouts_is_told_to_everybody_and_nobody_waits_in_vain() {
     for reply in [Reply::Throttle(600.0), Reply::Last(600.0)] {
         let receiver = Receiver::start([reply.clone()]).await;
         let options = receiver.options().concurrency(1);
@@ -183,7 +183,7 @@ async fn a_receiver_that_hangs_is_given_up_in_time() {
 }
 
 #[tokio::test]
-async fn a_receiver_that_hangs_up_or_is_away_is_a_matter_of_the_way() {
+async fn a_receiver_that_hangs_up_or_is_unavailable_is_a_matter_of_the_way() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let hanging_up = tokio::spawn(async move {

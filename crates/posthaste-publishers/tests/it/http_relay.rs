@@ -19,7 +19,7 @@ struct Scene {
     _directory: tempfile::TempDir,
 }
 
-const PATIENCE: Duration = Duration::from_mins(1);
+const TIMEOUT: Duration = Duration::from_mins(1);
 
 impl Scene {
     async fn new(script: impl IntoIterator<Item = Reply>) -> Self {
@@ -70,7 +70,7 @@ impl Scene {
     }
 
     async fn until(&self, what: &str, holds: impl AsyncFn(&Self) -> bool) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while !holds(self).await {
             assert!(Instant::now() < deadline, "never: {what}");
             sleep(Duration::from_millis(20)).await;

@@ -12,7 +12,7 @@ use posthaste_publishers::kafka::KafkaPublisher;
 use posthaste_servers::KafkaCluster;
 
 use crate::support::kafka;
-use crate::support::kafka::{PATIENCE, Topic, failure, without_kafka};
+use crate::support::kafka::{TIMEOUT, Topic, failure, without_kafka};
 use crate::support::publish;
 
 fn cluster() -> Option<KafkaCluster> {
@@ -62,7 +62,7 @@ async fn nothing_counts_as_delivered_without_enough_replicas(cluster: &KafkaClus
     assert!(lone.message.contains("min.insync.replicas"), "{lone}");
 
     cluster.start_again(2).unwrap();
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     let mut done = 0;
     while done < 10 {
         assert!(Instant::now() < deadline, "only {done} delivered");

@@ -31,7 +31,7 @@ async fn a_full_queue_is_waited_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn brokers_that_are_away_cost_the_head_of_each_key_an_attempt_and_nothing_is_sent_late() {
+async fn brokers_that_are_unavailable_cost_the_head_of_each_key_an_attempt_and_nothing_is_sent_late() {
     let (cluster, topic) = cluster();
     let publisher = publisher(&topic, &[], AT_ONCE);
     assert_eq!(
@@ -284,7 +284,7 @@ async fn where_limits_are_not_known_it_is_for_the_brokers_to_say_what_is_too_lar
 
 /// A relay gives up a publisher that is silent for longer than its `publish_timeout`.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_hundred_new_topics_do_not_wait_one_after_the_other_for_brokers_that_are_away() {
+async fn a_hundred_new_topics_do_not_wait_one_after_the_other_for_brokers_that_are_unavailable() {
     let nobody = kafka::Topic::absent("127.0.0.1:1");
     let publisher = publisher(&nobody, &[], Duration::from_secs(8));
     let messages: Vec<Message> = (0..100).map(|n| Message::new(format!("topic-{n}"), "x")).collect();

@@ -172,9 +172,9 @@ impl Load {
     }
 }
 
-/// Two of three partitions keep their rate while the third one's leader is away, and none of their messages fails.
+/// Two of three partitions keep their rate while the third one's leader is unavailable, and none of their messages fails.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_partition_whose_leader_is_away_costs_the_others_little() {
+async fn a_partition_whose_leader_is_unavailable_costs_the_others_little() {
     let (cluster, topic) = cluster();
     let keys = keys(&topic, 8).await;
     // The rate is a matter of waiting, and not of how busy this machine is.
@@ -197,7 +197,7 @@ async fn a_partition_whose_leader_is_away_costs_the_others_little() {
     let before = healthy(&load.run(&all, window).await);
     kill(&cluster, DEAD);
     let after = healthy(&load.run(&all, window).await);
-    println!("{before} before, {after} with a partition whose leader is away");
+    println!("{before} before, {after} with a partition whose leader is unavailable");
     assert!(after * 10 >= before * 8, "{after} of {before}");
     let failures = load.failures.lock().unwrap().clone();
     assert!(

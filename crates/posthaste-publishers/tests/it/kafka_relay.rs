@@ -1,4 +1,4 @@
-//! A relay between an outbox and a cluster of which one broker is away.
+//! A relay between an outbox and a cluster of which one broker is unavailable.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ async fn enqueue(store: &SqliteStore, topic: &Topic) {
 }
 
 async fn until(store: &SqliteStore, what: &str, holds: impl Fn(u64, u64) -> bool) {
-    let deadline = Instant::now() + kafka::PATIENCE;
+    let deadline = Instant::now() + kafka::TIMEOUT;
     loop {
         let stats = store.stats("default").await.unwrap();
         let (open, dead) = (stats.pending + stats.processing, stats.dead);
@@ -48,7 +48,7 @@ async fn until(store: &SqliteStore, what: &str, holds: impl Fn(u64, u64) -> bool
 ///
 /// Proves pitfall 26.
 #[tokio::test(flavor = "multi_thread")]
-async fn no_message_dies_of_a_partition_that_is_away_and_the_others_go_on() {
+async fn no_message_dies_of_a_partition_that_is_unavailable_and_the_others_go_on() {
     let cluster = MockCluster::new(3).unwrap();
     let topic = Topic::absent(&cluster.bootstrap_servers());
     cluster.create_topic(&topic.name, PARTITIONS, 3).unwrap();
@@ -74,7 +74,7 @@ async fn no_message_dies_of_a_partition_that_is_away_and_the_others_go_on() {
     let relay = Relay::new(store.clone(), KafkaPublisher::new(options).unwrap()).config(config);
     let stop = CancellationToken::new();
     let running = tokio::spawn(relay.run_until(stop.clone()));
-    // The cluster is known, and then a third of it is away.
+    // The cluster is known, and then a third of it is unavailable.
     enqueue(&store, &topic).await;
     until(&store, "all are delivered", |open, _| open == 0).await;
     let of_the_dead = |records: &[kafka::Stored]| records.iter().filter(|record| record.partition == 2).count() as u64;

@@ -222,9 +222,9 @@ async fn the_check_names_every_publisher_that_fails_and_waits_for_none_for_ever(
     let mut routes: Vec<Route> = names[..3].iter().map(|name| Route::to(*name).topic(*name)).collect();
     routes.push(Route::to("d"));
     let publishers = publishers.map(|(name, publisher)| (name.to_owned(), publisher));
-    let routed = Routed::new(publishers.to_vec(), routes).unwrap();
+    let all = Routed::new(publishers.to_vec(), routes).unwrap();
     let started = tokio::time::Instant::now();
-    let error = routed.check().await.unwrap_err();
+    let error = all.check().await.unwrap_err();
     assert!(started.elapsed() < Duration::from_secs(31), "one after the other");
     assert_eq!(
         error.message,

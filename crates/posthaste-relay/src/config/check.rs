@@ -206,7 +206,7 @@ mod tests {
         assert_eq!(config.validate().unwrap_err().field, "breaker.minimum_calls");
     }
 
-    /// The others of the namespace would stand by for ever while nobody serves their topics.
+    /// The others of the namespace would stand by forever while no relay serves their topics.
     #[test]
     fn an_exclusive_relay_of_some_topics_is_refused() {
         let scope = Scope {

@@ -31,7 +31,7 @@ struct State {
     last_failure: String,
     /// Failures since anything was delivered.
     streak: u32,
-    /// Until when the broker asked for patience, and in which words.
+    /// Until when the broker throttles, and in which words.
     pause: Option<(Instant, String)>,
 }
 
@@ -134,7 +134,7 @@ impl Circuit {
             None => {}
         }
         drop(state);
-        let least_wait = self.away()?;
+        let least_wait = self.least_wait()?;
         if !trial {
             return Some(least_wait);
         }
@@ -144,7 +144,7 @@ impl Circuit {
     }
 
     /// The least wait of a message that fails now, if the broker has been found to be unavailable.
-    pub(crate) fn away(&self) -> Option<Duration> {
+    pub(crate) fn least_wait(&self) -> Option<Duration> {
         (self.state().breaker.state() != CircuitState::Closed).then_some(Duration::ZERO)
     }
 
@@ -154,7 +154,7 @@ impl Circuit {
         self.state().streak > 1
     }
 
-    /// The broker asks for patience: nothing is claimed or handed over for so long.
+    /// The broker throttles: nothing is claimed or handed over for so long.
     pub(crate) fn pause(&self, wait: Duration, cause: &str) {
         let mut state = self.state();
         let until = Instant::now() + wait;
@@ -166,7 +166,7 @@ impl Circuit {
             tracing::warn!(
                 namespace = self.namespace,
                 error = cause,
-                "the broker asks for patience; nothing is claimed for {wait:?}"
+                "the broker throttles; nothing is claimed for {wait:?}"
             );
             counter!("outbox_throttled_count", "namespace" => self.namespace.clone()).increment(1);
         }
@@ -175,7 +175,7 @@ impl Circuit {
         self.changed.notify_waiters();
     }
 
-    /// How much patience the broker still asks for, and in which words.
+    /// For how long the broker still throttles, and in which words.
     pub(crate) fn paused(&self) -> Option<(Duration, String)> {
         let mut state = self.state();
         let left = state.paused_until()?.duration_since(Instant::now());
@@ -231,15 +231,15 @@ impl Circuit {
                 "{percent:.0} % of the latest deliveries failed because the broker is unavailable"
             );
         }
-        let (from, word) = (from.word(), to.word());
+        let (from, name) = (from.as_str(), to.as_str());
         tracing::warn!(
             namespace = self.namespace,
             from,
-            to = word,
+            to = name,
             reason = cause,
-            "the circuit is {word}"
+            "the circuit is {name}"
         );
-        counter!("outbox_circuit_transition_count", "namespace" => self.namespace.clone(), "to" => word).increment(1);
+        counter!("outbox_circuit_transition_count", "namespace" => self.namespace.clone(), "to" => name).increment(1);
         self.show(to);
         state.since = Instant::now();
         match to {
@@ -267,7 +267,7 @@ impl Circuit {
 }
 
 impl State {
-    /// Until when the broker asked for patience, if that is not over.
+    /// Until when the broker throttles, if that is not over.
     fn paused_until(&mut self) -> Option<Instant> {
         let until = self.pause.as_ref()?.0;
         if until <= Instant::now() {

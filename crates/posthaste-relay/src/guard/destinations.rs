@@ -1,4 +1,4 @@
-//! Destinations that are unavailable or ask for patience, while others are not.
+//! Destinations that are unavailable or throttle, while others are not.
 //!
 //! A publisher says of a failure how far it reaches. One that reaches a destination (a topic without a leader, a host
 //! that is down, a tenant over its quota) counts for that destination's own breaker, and only its messages wait: they
@@ -63,7 +63,7 @@ pub(crate) struct Finding {
     /// For the circuit to the broker.
     pub(crate) answer: Answer,
     /// The least wait, if the destination has been found to be unavailable.
-    pub(crate) away: Option<Duration>,
+    pub(crate) least_wait: Option<Duration>,
     /// Nothing got through to the destination since its failures began.
     pub(crate) in_doubt: bool,
     /// Why nothing gets through anywhere, if that is so.
@@ -150,7 +150,7 @@ impl Destinations {
         };
         let mut finding = Finding {
             answer: Answer::from(outcome),
-            away: None,
+            least_wait: None,
             in_doubt: false,
             outage: None,
         };
@@ -218,12 +218,12 @@ impl Destinations {
                     destination.breaker.answer(permit, Answer::Nothing, now.into_std());
                 }
                 finding.in_doubt = destination.streak > 1;
-                finding.away = destination.held(place).map(|held| held.wait);
+                finding.least_wait = destination.held(place).map(|held| held.wait);
             }
             ErrorKind::Transport => {
                 destination.streak = destination.streak.saturating_add(1);
                 let permit = permit.or_else(|| destination.breaker.try_acquire(now.into_std()).0.ok());
-                // Only now: a trial that nobody asked for makes it half open.
+                // Only now: a trial that was not asked for makes it half open.
                 before = destination.breaker.state();
                 if let Some(permit) = permit {
                     destination.breaker.answer(permit, Answer::Failure, now.into_std());
@@ -236,10 +236,10 @@ impl Destinations {
                     destination.openings = destination.openings.saturating_add(1);
                 }
                 finding.in_doubt = destination.streak > 1;
-                finding.away = destination.held(place).map(|held| held.wait);
+                finding.least_wait = destination.held(place).map(|held| held.wait);
             }
             ErrorKind::Throttled { retry_after } => {
-                let until = now + self.retry.patience(retry_after);
+                let until = now + self.retry.throttle_wait(retry_after);
                 let paused = destination.paused_until.filter(|paused| *paused > now);
                 destination.paused_until = paused.max(Some(until));
                 // Once for a pause, and not for each of the answers that ask for it.
@@ -248,7 +248,7 @@ impl Destinations {
                         namespace = self.namespace,
                         destination = &**place,
                         error = error.message,
-                        "a destination asks for patience; its messages wait for {:?}",
+                        "a destination throttles; its messages wait for {:?}",
                         until - now
                     );
                 }
@@ -293,11 +293,11 @@ impl Destinations {
 
     #[expect(clippy::cast_precision_loss, reason = "gauges are floats")]
     fn show(&self, state: &Known) {
-        let away = state
+        let unavailable = state
             .places
             .values()
             .filter(|place| place.breaker.state() != CircuitState::Closed);
-        gauge!("outbox_destinations_away", "namespace" => self.namespace.clone()).set(away.count() as f64);
+        gauge!("outbox_destinations_away", "namespace" => self.namespace.clone()).set(unavailable.count() as f64);
     }
 
     fn state(&self) -> MutexGuard<'_, Known> {

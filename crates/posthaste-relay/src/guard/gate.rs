@@ -33,7 +33,7 @@ struct State {
 pub(crate) struct Stop {
     /// The first message that was not let through.
     pub(crate) at: MessageId,
-    /// How much patience the broker asked for, if that is why, and in which words.
+    /// For how long the broker throttles, if that is why, and in which words.
     pub(crate) throttled: Option<(Duration, String)>,
 }
 
@@ -55,7 +55,7 @@ impl Gate {
         let permit = asked.or_else(|| (answer != Answer::Nothing).then(|| self.circuit.permit())?);
         match permit {
             Some(permit) => self.circuit.answer(permit, outcome, answer),
-            None => self.circuit.away(),
+            None => self.circuit.least_wait(),
         }
     }
 
@@ -78,7 +78,7 @@ impl LeaseCheck for Gate {
             return false;
         }
         let mut state = self.state();
-        if !self.lead.is_sure() {
+        if !self.lead.is_leader() {
             state.stopped = true;
             return false;
         }
@@ -117,7 +117,7 @@ mod tests {
 
     const LEASE: Duration = Duration::from_mins(10);
 
-    fn away() -> Outcome {
+    fn unavailable() -> Outcome {
         Outcome::Failed(PublishError::transport("connection refused"))
     }
 
@@ -140,7 +140,7 @@ mod tests {
         let gate = gate(circuit);
         for id in [(); 5].map(|()| MessageId::new()) {
             assert!(gate.may_send(id));
-            told(&gate, id, &away());
+            told(&gate, id, &unavailable());
         }
         assert_eq!(circuit.view().state, CircuitState::Open);
     }
@@ -187,26 +187,26 @@ mod tests {
     async fn a_publisher_that_hangs_before_it_asks_counts_too() {
         let circuit = circuit();
         for _ in 0..5 {
-            told(&gate(&circuit), MessageId::new(), &away());
+            told(&gate(&circuit), MessageId::new(), &unavailable());
         }
         assert_eq!(circuit.view().state, CircuitState::Open);
         assert_eq!(circuit.view().reason.as_deref(), Some("connection refused"));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn while_the_broker_is_away_failures_are_postponed_and_failed_trials_for_longer() {
+    async fn while_the_broker_is_unavailable_failures_are_postponed_and_failed_trials_for_longer() {
         let circuit = circuit();
         let (batch, ids) = (gate(&circuit), [(); 6].map(|()| MessageId::new()));
         for id in &ids {
             assert!(batch.may_send(*id));
         }
-        let waits = ids.map(|id| told(&batch, id, &away()));
+        let waits = ids.map(|id| told(&batch, id, &unavailable()));
         assert_eq!(waits[..4], [None; 4], "most deliveries may succeed yet");
         assert_eq!(waits[4..], [Some(Duration::ZERO); 2], "opened by the fifth");
         advance(Duration::from_secs(30)).await;
         let (trial, id) = (gate(&circuit), MessageId::new());
         assert!(trial.may_send(id));
-        let wait = told(&trial, id, &away()).expect("the broker is unavailable");
+        let wait = told(&trial, id, &unavailable()).expect("the broker is unavailable");
         assert!((15..=45).contains(&wait.as_secs()), "{wait:?}");
     }
 
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_batch_that_stops_because_the_broker_asks_for_patience_says_so() {
+    async fn a_batch_that_stops_because_the_broker_throttles_says_so() {
         let circuit = circuit();
         let (gate, id) = (gate(&circuit), MessageId::new());
         circuit.pause(Duration::from_mins(2), "too many requests");
@@ -262,7 +262,7 @@ mod tests {
         assert_eq!(log, "");
         let (counted, log) = observe(|| {
             for id in [(); 5].map(|()| MessageId::new()) {
-                told(&gate(&circuit), id, &away());
+                told(&gate(&circuit), id, &unavailable());
             }
         });
         assert_eq!(

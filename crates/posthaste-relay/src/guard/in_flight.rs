@@ -88,7 +88,7 @@ impl InFlight {
         self.changed.notify_waiters();
     }
 
-    /// Whether nobody else can have had this message since it was claimed.
+    /// Whether no other relay can have had this message since it was claimed.
     pub(crate) fn held_throughout(&self, message: &InFlightMessage) -> bool {
         let state = self.state();
         let lease = state.leases.get(&message.token);

@@ -25,7 +25,7 @@ pub(crate) struct Lead {
 struct State {
     /// When the lead was last asked for and granted.
     since: Option<Moment>,
-    /// Whoever else leads, by what the store last said.
+    /// The other relay that leads, by what the store last said.
     other: Option<String>,
 }
 
@@ -38,8 +38,8 @@ impl Lead {
         }
     }
 
-    /// Whether this relay may be active, for sure.
-    pub(crate) fn is_sure(&self) -> bool {
+    /// Whether this relay certainly leads, or relays share the work: it may be active.
+    pub(crate) fn is_leader(&self) -> bool {
         let Some(lease) = self.lease else { return true };
         let since = self.state().since;
         since.is_some_and(|since| since.elapsed().saturating_add(lease / 5) < lease)
@@ -50,7 +50,7 @@ impl Lead {
         loop {
             // Registered before the look, so that no change in between is missed.
             let changed = self.changed.notified();
-            if self.is_sure() {
+            if self.is_leader() {
                 return;
             }
             changed.await;
@@ -130,8 +130,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn relays_that_share_the_work_are_always_active() {
-        assert!(Lead::new(&RelayConfig::default()).is_sure());
-        assert!(!exclusive().is_sure(), "before it has asked");
+        assert!(Lead::new(&RelayConfig::default()).is_leader());
+        assert!(!exclusive().is_leader(), "before it has asked");
     }
 
     #[tokio::test(start_paused = true)]
@@ -140,13 +140,13 @@ mod tests {
         advance(SECOND * 10).await;
         assert_eq!(lead.answered(sent, LEASE, Leadership::Held, SECOND), LEASE / 3);
         advance(SECOND * 13).await;
-        assert!(lead.is_sure(), "23 s of 30 s with 6 s of headroom");
+        assert!(lead.is_leader(), "23 s of 30 s with 6 s of headroom");
         advance(SECOND * 2).await;
-        assert!(!lead.is_sure());
+        assert!(!lead.is_leader());
         lead.answered(Moment::now(), LEASE, Leadership::Held, SECOND);
-        assert!(lead.is_sure());
+        assert!(lead.is_leader());
         assert_eq!(lead.answered(Moment::now(), LEASE, other(LEASE), SECOND), SECOND);
-        assert!(!lead.is_sure(), "at once");
+        assert!(!lead.is_leader(), "at once");
     }
 
     #[tokio::test(start_paused = true)]

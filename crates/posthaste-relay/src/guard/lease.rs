@@ -27,10 +27,10 @@ pub(crate) struct BatchLease {
 #[derive(Debug)]
 struct State {
     countdown: Countdown,
-    /// Of rows that could not be renewed with the others once, because somebody had locked them.
+    /// Of rows that could not be renewed with the others once, because another transaction had locked them.
     behind: HashMap<MessageId, Countdown>,
     outstanding: HashSet<MessageId>,
-    /// Of these, the ones that nobody waits for.
+    /// Of these, the ones that are not waited for.
     aside: HashSet<MessageId>,
     lost: HashSet<MessageId>,
 }
@@ -110,13 +110,13 @@ impl BatchLease {
         state.outstanding.is_empty()
     }
 
-    /// Whether nobody else can have had this row since it was claimed.
+    /// Whether no other relay can have had this row since it was claimed.
     pub(crate) fn held_throughout(&self, id: MessageId) -> bool {
         let countdown = self.state().countdown(id);
         !countdown.lapsed && !countdown.is_over()
     }
 
-    /// From now on nobody waits for this row, though its lease is renewed.
+    /// From now on this row is not waited for, though its lease is renewed.
     pub(crate) fn set_aside(&self, id: MessageId) {
         self.state().aside.insert(id);
     }

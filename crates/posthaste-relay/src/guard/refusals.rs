@@ -1,4 +1,4 @@
-//! Verdicts that the database refuses to write, or cannot while somebody else has locked the row.
+//! Verdicts that the database refuses to write, or cannot while another transaction has locked the row.
 //!
 //! A constraint, a trigger or a missing grant may refuse the verdict on one row, and would again. What became of the
 //! message is known all the same, so it is remembered: the message is not handed to the publisher again, neither while
@@ -39,7 +39,7 @@ const MAX_BUSY_RETRIES: usize = 1_000;
 #[derive(Debug)]
 pub(crate) struct Refusals {
     namespace: String,
-    /// Nobody mends a row, nor replays it where it stands, so a death is as final as all else.
+    /// A row is not fixed, nor replayed where it stands, so a death is as final as all else.
     append_only: bool,
     state: Mutex<Memory>,
     changed: Notify,
@@ -212,7 +212,7 @@ impl Refusals {
         self.state().refused()
     }
 
-    /// How many verdicts wait for somebody's lock.
+    /// How many verdicts wait for another transaction's lock.
     pub(crate) fn busy(&self) -> usize {
         self.state().busy()
     }

@@ -2,7 +2,7 @@
 //!
 //! A server that stops without closing its connections, or a firewall that drops packets, would otherwise be waited for
 //! without a word: drivers set no limit. A call that is given up is dropped, and its connection with it. What it did is
-//! not known then: a claim may have leased rows that nobody knows of, and they wait until their lease is over; verdicts
+//! not known then: a claim may have leased rows that no relay knows of, and they wait until their lease is over; verdicts
 //! are written again, and are lost if they had been written.
 
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use async_trait::async_trait;
 use posthaste_core::lifecycle::Settlement;
 use posthaste_core::store::{
     Claim, ClaimRequest, ExtendRequest, Extended, LeadRequest, Leadership, OutboxStats, RecoverRequest, Recovered,
-    RelayBeat, RelayRecord, RelayRegistry, Scope, Settled, StoreErrorKind, StoreRequirements, WorkerId,
+    RelayHeartbeat, RelayRecord, RelayRegistry, Scope, Settled, StoreErrorKind, StoreRequirements, WorkerId,
 };
 use posthaste_core::wake::Listener;
 use posthaste_core::{MessageId, RelayStore, StoreError};
@@ -145,8 +145,8 @@ impl RelayStore for TimedStore {
 
 #[async_trait]
 impl RelayRegistry for TimedStore {
-    async fn heartbeat(&self, beat: &RelayBeat) -> Result<(), StoreError> {
-        self.registry.on(self.list()?.heartbeat(beat)).await
+    async fn heartbeat(&self, heartbeat: &RelayHeartbeat) -> Result<(), StoreError> {
+        self.registry.on(self.list()?.heartbeat(heartbeat)).await
     }
 
     async fn elect_leader(&self, request: &LeadRequest) -> Result<Leadership, StoreError> {

@@ -1,7 +1,7 @@
 //! Rows whose claim the database refuses.
 //!
 //! A constraint that old rows do not meet, or a trigger, may refuse to have a row claimed, and would again. Such a row is
-//! left out of the claims that follow, so that it stops nobody but those behind it in its key, and is tried again now and
+//! left out of the claims that follow, so that it stops only those behind it in its key, and is tried again now and
 //! then, less and less often.
 
 use std::collections::HashMap;

@@ -67,10 +67,10 @@ impl Bypass {
     }
 }
 
-/// What is not handed to the publisher: the verdict is known, or nobody is there to take it, or it waits for such a
+/// What is not handed to the publisher: the verdict is known, or its destination is unavailable, or it waits for such a
 /// one.
 fn in_vain(engine: &Engine, messages: &[ClaimedMessage], trial: bool) -> Load {
-    let away = (engine.requirements.batch_settlement || trial) && engine.destinations.any();
+    let any_held = (engine.requirements.batch_settlement || trial) && engine.destinations.any();
     let mut stopped = HashSet::new();
     let mut load = Load::default();
     for claimed in messages {
@@ -78,7 +78,7 @@ fn in_vain(engine: &Engine, messages: &[ClaimedMessage], trial: bool) -> Load {
         let lane = message.lane();
         let recalled = engine.refusals.recall(message.id, claimed.version, claimed.attempts);
         let recalled = recalled.filter(|recalled| recalled.holds);
-        let held = || away && engine.destinations.held(stream_of(message)).is_some();
+        let held = || any_held && engine.destinations.held(stream_of(message)).is_some();
         let stops = recalled
             .as_ref()
             .map_or_else(held, |known| known.verdict != Verdict::Delivered);

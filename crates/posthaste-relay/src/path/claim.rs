@@ -31,7 +31,7 @@ pub(super) enum Found {
     FullBatch,
     /// A full batch, beside which nothing else was free a moment ago.
     All(LeaseToken),
-    /// Rows of a vanished worker.
+    /// Rows of a crashed worker.
     Suspects,
     /// Rows to try the broker with.
     Trial(LeaseToken),
@@ -75,7 +75,7 @@ impl Claimer<'_> {
     /// Waits until a batch is settled, or until it is worth a look again: others may have come meanwhile.
     pub(super) async fn wait_beside(&self, token: LeaseToken) {
         tokio::select! {
-            () = self.engine.notifier.rung() => {}
+            () = self.engine.notifier.notified() => {}
             () = self.engine.in_flight.wait_for_batch(token) => {}
             () = sleep_until(self.nothing_beside.unwrap_or_else(Instant::now)) => {}
         }
@@ -90,7 +90,7 @@ impl Claimer<'_> {
         let wanted = trials.map_or(config.batch_size, |trials| trials.min(config.batch_size));
         let room = config.max_in_flight_bytes - engine.in_flight.load().bytes.min(config.max_in_flight_bytes);
         let mut request = ClaimRequest {
-            look_ahead: scan_limit,
+            scan_limit,
             worker: engine.worker,
             token: LeaseToken::new(),
             limit: self.bypass.limit(wanted),
@@ -143,7 +143,7 @@ impl Claimer<'_> {
         let ids = messages.iter().map(|claimed| claimed.message.id);
         let lease = Arc::new(BatchLease::new(token, sent, config.lease, ids));
         if sent.elapsed() > config.lease / 3 {
-            // Else a claim that takes most of its lease would be given back, and claimed again, for ever.
+            // Else a claim that takes most of its lease would be given back, and claimed again, forever.
             instrument::slow_claim(&config.scope.namespace, sent.elapsed());
             if let Err(error) = lease.renew(&*engine.store, config.lease).await {
                 tracing::warn!(%error, "the leases of a slow claim could not be renewed");

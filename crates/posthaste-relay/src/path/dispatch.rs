@@ -51,7 +51,7 @@ pub(crate) async fn run(
     }
 }
 
-/// Sorts out messages whose bytes are not the ones that were enqueued or that nobody could publish (they stop their
+/// Sorts out messages whose bytes are not the ones that were enqueued or that cannot be published (they stop their
 /// lane like any other failure), those whose lease is over already, those whose verdict is known from an earlier claim,
 /// and those whose destination is unavailable.
 fn verify(

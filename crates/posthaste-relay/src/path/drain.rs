@@ -19,10 +19,10 @@ const MAX_DRAIN_FAILURES: u32 = 5;
 /// So many claims in a row that bring nothing to hand over end a drain.
 const MAX_IN_VAIN: u32 = 3;
 
-/// A drain waits no longer than this for a broker that asks for patience.
+/// A drain waits no longer than this for a broker that throttles.
 const MAX_DRAIN_PAUSE: Duration = Duration::from_secs(5);
 
-/// A drain waits no longer than this for rows that somebody else has locked, or a table.
+/// A drain waits no longer than this for rows that another transaction has locked, or a table.
 const MAX_DRAIN_LOCKS: Duration = Duration::from_secs(10);
 
 /// Why draining ended early, or why anything did if a task panicked.
@@ -30,7 +30,7 @@ const MAX_DRAIN_LOCKS: Duration = Duration::from_secs(10);
 pub(crate) enum DrainError {
     Store(StoreError),
     CircuitOpen,
-    /// The broker asks for patience.
+    /// The broker throttles.
     Paused(String),
     Superseded,
     /// A task of the relay panicked.
@@ -70,13 +70,13 @@ async fn deliver_what_is_due(claimer: &mut Claimer<'_>) -> Result<(), DrainError
     let mut delivered_at_pause = None;
     loop {
         wait_for_room(claimer.engine).await;
-        if !lead.is_sure() {
+        if !lead.is_leader() {
             in_flight.wait_until(|load| load == Load::default()).await;
             return Err(DrainError::Superseded);
         }
         if circuit.view().state != CircuitState::Closed {
             in_flight.wait_until(|load| load == Load::default()).await;
-            // Whoever drains wants an end, and the broker may be unavailable for long.
+            // A drain has to end, and the broker may be unavailable for long.
             if circuit.view().state != CircuitState::Closed {
                 return Err(DrainError::CircuitOpen);
             }
@@ -157,7 +157,7 @@ async fn deliver_what_is_due(claimer: &mut Claimer<'_>) -> Result<(), DrainError
     }
 }
 
-/// How many rows are due, or held by somebody, though no claim gets them. Nobody counts within topics or a tenant.
+/// How many rows are due, or held by others, though no claim gets them. Not counted within topics or a tenant.
 async fn still_due(engine: &Engine) -> Result<u64, StoreError> {
     let scope = &engine.config.scope;
     if !scope.topics.is_empty() || scope.tenant.is_some() {
@@ -186,7 +186,7 @@ async fn be_patient(engine: &Engine, delivered_at_pause: &mut Option<u64>) -> Re
         return Ok(());
     };
     let delivered = totals.delivered();
-    // A broker that asks again and took nothing in between may ask for ever.
+    // A broker that asks again and took nothing in between may ask forever.
     if left > MAX_DRAIN_PAUSE || *delivered_at_pause == Some(delivered) {
         return Err(DrainError::Paused(reason));
     }

@@ -1,7 +1,7 @@
 //! All attempts within one claim, for tables that have no place to count them.
 //!
 //! Each lane of the batch goes its own way. When one of its messages fails and may be tried again, the lane waits for the
-//! backoff and is then handed over anew, with what was held back behind that message. Nobody waits for another lane, and
+//! backoff and is then handed over anew, with what was held back behind that message. No lane waits for another one, and
 //! the lease is renewed meanwhile. A relay that stops gives waiting lanes back, and so does one whose circuit is open by
 //! then: the count is forgotten, which errs on the side of trying more often.
 

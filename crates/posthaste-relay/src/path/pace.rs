@@ -34,7 +34,7 @@ impl Pace {
 }
 
 /// How long to leave the database alone after a look that took so long and found nothing. Looks that are dear, past a deep
-/// backlog of rows that cannot go, take a fifth of the time, as long as nobody waits longer than a lease would let him.
+/// backlog of rows that cannot go, take a fifth of the time, as long as no message waits longer than a lease.
 pub(crate) fn rest(took: Duration, lease: Duration) -> Duration {
     took.saturating_mul(4).min(lease / 3)
 }

@@ -46,7 +46,7 @@ pub(crate) async fn run(claimer: &mut Claimer<'_>, shutdown: CancellationToken) 
             without_claims(health, lead.wait()).await;
             let writable = without_claims(health, refusals.wait_for_room()).await;
             let trials = without_claims(health, circuit.wait_for_room()).await;
-            if lead.is_sure() {
+            if lead.is_leader() {
                 return trials.into_iter().chain(writable).min();
             }
         }
@@ -111,12 +111,12 @@ pub(crate) async fn run(claimer: &mut Claimer<'_>, shutdown: CancellationToken) 
         // Counted from before the claim too: what was settled meanwhile may have freed what the claim did not get.
         let peak = in_flight.load().messages.max(before.messages);
         let settled = in_flight.wait_until(|load| load.messages <= peak / 2);
-        // What was claimed in vain frees nobody.
+        // What was claimed in vain frees nothing.
         let frees_others = found != Found::Refused && claimer.scan_budget.backlog() && peak > 0;
         // Whichever comes first; all lead to the same place.
         let woken = async {
             tokio::select! {
-                () = claimer.engine.notifier.rung() => {}
+                () = claimer.engine.notifier.notified() => {}
                 () = settled, if frees_others => {}
                 () = sleep(wait) => {}
             }

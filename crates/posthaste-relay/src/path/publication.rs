@@ -167,7 +167,7 @@ impl Answers {
         let outcome = self.engine.blame.judge(id, message.stream, outcome);
         let mut finding = destinations.answer(message.stream, pass, &outcome);
         destinations.open_if_nothing_succeeds(circuit, &mut finding);
-        let mut away = self.gate.answer(id, &outcome, finding.answer);
+        let mut least_wait = self.gate.answer(id, &outcome, finding.answer);
         if let Outcome::Failed(PublishError {
             kind,
             scope,
@@ -177,23 +177,23 @@ impl Answers {
         }) = &outcome
         {
             if *shared != Shared::No {
-                away = away.or(Some(Duration::ZERO));
+                least_wait = least_wait.or(Some(Duration::ZERO));
             }
             let mut in_doubt = circuit.in_doubt();
             match scope {
                 ErrorScope::Destination(_) => {
-                    away = away.max(finding.away);
+                    least_wait = least_wait.max(finding.least_wait);
                     in_doubt |= finding.in_doubt;
                 }
                 // Its neighbours get through, and still it is not the message that is to blame.
                 ErrorScope::Partition(_) => {
                     let age = (Utc::now() - message.created_at).to_std().unwrap_or_default();
                     let wait = growing_wait(age, config.retry.backoff.longest(), rand::random());
-                    away = away.max(Some(wait));
+                    least_wait = least_wait.max(Some(wait));
                 }
                 ErrorScope::Broker => {
                     if let ErrorKind::Throttled { retry_after } = kind {
-                        circuit.pause(config.retry.patience(*retry_after), cause);
+                        circuit.pause(config.retry.throttle_wait(*retry_after), cause);
                     }
                 }
                 // It waits alone.
@@ -202,14 +202,14 @@ impl Answers {
             // Too few calls may have failed to say that the broker is unavailable; but nothing got through either, and
             // a message must not die of that. Without a breaker attempts are all that is wanted to count.
             if in_doubt && config.breaker.enabled && message.attempts >= message.max_attempts {
-                away = away.or(Some(Duration::ZERO));
+                least_wait = least_wait.or(Some(Duration::ZERO));
             }
         }
-        // Nobody waits for the outcome of a call that is gone.
+        // The outcome of a call that is gone is not waited for.
         let Some(sink) = self.sink.upgrade() else { return };
         sink.take(match (outcome, held) {
             (Outcome::NotAttempted, Some(Held { wait, reason })) => Reported::held(message, wait, reason),
-            (outcome, _) => Reported::new(message, outcome, away, &config.retry),
+            (outcome, _) => Reported::new(message, outcome, least_wait, &config.retry),
         });
     }
 

@@ -1,19 +1,19 @@
-//! How far a claim may look past keys in flight.
+//! How far a claim may scan past keys in flight.
 //!
 //! When most keys of a large backlog are in flight, an ordered claim has to walk past their rows to find others, at worst
-//! past all of them. Looking ahead a little is cheap and mostly enough, but only a deep look finds the rows behind a hot
-//! key. So deep looks are saved up for: a twentieth of the time goes into them, each as deep as it takes, twice as deep
+//! past all of them. A short scan is cheap and mostly enough, but only a deep scan finds the rows behind a hot
+//! key. So deep scans are saved up for: a twentieth of the time goes into them, each as deep as it takes, twice as deep
 //! as the last one if that found too little.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Rows that a look may see in any case: for each row that is asked for, and at least.
+/// Rows that a scan may see in any case: for each row that is asked for, and at least.
 const SHALLOW_PER_ROW: u32 = 8;
 const SHALLOWEST: u32 = 4_000;
 
-/// Rows saved up per second, at about a microsecond for each one looked at.
+/// Rows saved up per second, at about a microsecond for each one scanned.
 const SAVED_PER_SECOND: u32 = 50_000;
 
 #[derive(Debug)]
@@ -43,15 +43,15 @@ impl ScanBudget {
         self.backlog
     }
 
-    /// Nothing is left: the next look is at a table that has little to look at.
+    /// Nothing is left: the next scan is of a table that has little to scan.
     pub(crate) fn backlog_is_over(&mut self) {
         self.backlog = false;
         self.saved = 0;
         self.target = self.shallow.saturating_mul(2);
     }
 
-    /// How many rows the next claim may look at; `None` for as many as it takes. Only beside rows in flight is there
-    /// something to look past.
+    /// How many rows the next claim may scan; `None` for as many as it takes. Only beside rows in flight is there
+    /// something to scan past.
     pub(crate) fn scan_limit(&mut self, beside: bool) -> Option<u32> {
         if !self.backlog {
             return None;
@@ -68,7 +68,7 @@ impl ScanBudget {
         })
     }
 
-    /// Takes note of a look and whether it brought a full batch.
+    /// Takes note of a scan and whether it brought a full batch.
     pub(crate) fn scanned(&mut self, scan_limit: Option<u32>, full: bool) {
         self.backlog |= full;
         if scan_limit == Some(self.target) {
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn without_a_backlog_every_look_sees_everything() {
+    async fn without_a_backlog_every_scan_sees_everything() {
         let mut scan_budget = ScanBudget::new(500);
         assert_eq!(scan_budget.scan_limit(true), None);
         scan_budget.scanned(None, false);
@@ -102,22 +102,22 @@ mod tests {
 
     /// Proves pitfall 18.
     #[tokio::test(start_paused = true)]
-    async fn deep_looks_get_through_any_backlog_in_a_twentieth_of_the_time() {
+    async fn deep_scans_get_through_any_backlog_in_a_twentieth_of_the_time() {
         let mut scan_budget = ScanBudget::new(500);
         scan_budget.scanned(None, true);
         let (mut deepest, mut seen, started) = (0, 0, Instant::now());
         while deepest < 500_000 {
             tokio::time::advance(Duration::from_millis(10)).await;
-            let look = scan_budget.scan_limit(true).expect("there is a backlog");
-            if look > 4_000 {
-                seen += look;
+            let scan = scan_budget.scan_limit(true).expect("there is a backlog");
+            if scan > 4_000 {
+                seen += scan;
             }
-            deepest = deepest.max(look);
+            deepest = deepest.max(scan);
             // A hot key: sometimes it is in flight, sometimes it fills a batch.
-            scan_budget.scanned(Some(look), look == 4_000 && rand::random());
+            scan_budget.scanned(Some(scan), scan == 4_000 && rand::random());
         }
         let share = Duration::from_micros(u64::from(seen)).as_secs_f64() / started.elapsed().as_secs_f64();
-        assert!(share < 0.06, "deep looks took {share} of the time");
+        assert!(share < 0.06, "deep scans took {share} of the time");
         assert!(started.elapsed() < Duration::from_secs(30), "{:?}", started.elapsed());
     }
 }

@@ -22,7 +22,7 @@ use crate::upkeep::undelivered::Cause;
 const MAX_SETTLEMENTS: usize = 1_000;
 
 /// Settles until every sender of verdicts is gone, and tries what could not be written once more, or for as long as
-/// somebody's lock is in the way.
+/// another transaction's lock is in the way.
 pub(crate) async fn run(engine: Arc<Engine>, mut reported: UnboundedReceiver<Vec<Reported>>, in_the_end: WaitFor) {
     // Claims that are settled as a whole are settled apart: each is a transaction, and one that fails would have those
     // that did not settled again.
@@ -67,7 +67,7 @@ pub(crate) async fn run(engine: Arc<Engine>, mut reported: UnboundedReceiver<Vec
 pub(crate) enum WaitFor {
     /// It is waited for.
     Database,
-    /// A relay that stops has tried. But whoever stops it gives it a while, in which locks may go.
+    /// A relay that stops has tried. But it is given a while to stop, in which locks may go.
     Locks,
     Nobody,
 }
@@ -133,8 +133,8 @@ impl Settler {
         }
     }
 
-    /// Writes verdicts as soon as the database can be reached; what it refuses then is an error. So is somebody's lock
-    /// that stays in the way of one of them.
+    /// Writes verdicts as soon as the database can be reached; what it refuses then is an error. So is another
+    /// transaction's lock that stays in the way of one of them.
     async fn write(&mut self, group: &[Reported], waits: WaitFor) -> Result<Settled, StoreError> {
         let settlements = settlements(group);
         let (mut again, mut lost_against_others) = (false, 0);
@@ -173,8 +173,8 @@ impl Settler {
     }
 
     /// A write that seemed to fail may have been made, and only its answer lost. Then its rows are no longer ours,
-    /// which is no loss: nobody else can have taken them while their lease held. (Where a row has a version, somebody
-    /// may have changed it.)
+    /// which is no loss: no other relay can have taken them while their lease held. (Where a row has a version, it may
+    /// have been changed.)
     fn leave_out_written(&self, group: &[Reported], settled: &mut Settled) {
         if self.engine.requirements.batch_settlement || settled.lost.is_empty() {
             return;
@@ -205,7 +205,7 @@ impl Settler {
         }
         let mut by_token: HashMap<LeaseToken, Vec<MessageId>> = HashMap::new();
         for Reported { message, .. } in group.iter() {
-            // Where a row has a version, somebody may have changed it.
+            // Where a row has a version, it may have been changed.
             let is_ours = message.version.is_none() && engine.in_flight.held_throughout(message);
             if is_ours && settled.lost.contains(&message.id) {
                 by_token.entry(message.token).or_default().push(message.id);
@@ -252,7 +252,7 @@ impl Settler {
             }
         }
         let engine = &self.engine;
-        // Whoever waits until nothing is in flight may look at the totals next.
+        // A caller that waits until nothing is in flight may look at the totals next.
         self.count(&rest, &lost, round);
         engine.in_flight.finish(rest.iter().map(|reported| &reported.message));
         for reported in rest {
@@ -305,7 +305,7 @@ impl Settler {
         }
     }
 
-    /// Somebody else has locked a row: its neighbours do not wait for that.
+    /// Another transaction has locked a row: its neighbours do not wait for that.
     fn busy(&self, reported: Reported, holder: String, round: &mut Round) {
         let engine = &self.engine;
         let id = reported.message.id;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use posthaste_core::StoreError;
-use posthaste_core::store::RelayBeat;
+use posthaste_core::store::RelayHeartbeat;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -16,8 +16,8 @@ use crate::upkeep::retry_logger::RetryLogger;
 /// How often, unless the circuit changes.
 const INTERVAL: Duration = Duration::from_secs(5);
 
-/// How long a relay that stops waits for its farewell to be heard. It is a courtesy: the list forgets, and a lead runs out.
-const FAREWELL: Duration = Duration::from_secs(2);
+/// Timeout for taking a relay that stops off the list. Without it the list forgets the relay, and its lead expires.
+const DEREGISTER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Says so until the end. A store that does not take it is no reason to stop delivering.
 pub(crate) async fn run(engine: Arc<Engine>, stop: CancellationToken) {
@@ -26,10 +26,10 @@ pub(crate) async fn run(engine: Arc<Engine>, stop: CancellationToken) {
     loop {
         // Registered before the look, so that no change in between is missed.
         let changed = engine.circuit.changed();
-        // Not cut short by the end: a beat that arrives after the farewell would be a ghost.
+        // Not cut short by the end: a heartbeat after the deregistration would list a relay that is gone.
         match announce(&engine, &host).await {
             Ok(()) => retry_logger.recovered(),
-            // The next beat is soon enough.
+            // The next heartbeat is soon enough.
             Err(error) => drop(retry_logger.failed(&error)),
         }
         let due = async {
@@ -44,9 +44,9 @@ pub(crate) async fn run(engine: Arc<Engine>, stop: CancellationToken) {
     }
 }
 
-/// Takes this relay off the list, once nobody speaks for it any more, and lets another one lead.
-pub(crate) async fn leave(engine: &Engine, mut presence: JoinSet<()>) {
-    let farewell = async {
+/// Takes this relay off the list, once nothing renews it any more, and lets another one lead.
+pub(crate) async fn deregister(engine: &Engine, mut presence: JoinSet<()>) {
+    let deregistration = async {
         while presence.join_next().await.is_some() {}
         let left = match engine.store.registry() {
             Some(registry) => registry.deregister(engine.worker).await,
@@ -54,26 +54,26 @@ pub(crate) async fn leave(engine: &Engine, mut presence: JoinSet<()>) {
         };
         engine.store.close().await.and(left)
     };
-    let left = timeout(FAREWELL, farewell).await;
+    let left = timeout(DEREGISTER_TIMEOUT, deregistration).await;
     if !matches!(left, Ok(Ok(()))) {
-        tracing::debug!("stopped without a farewell; the list of relays will forget this one");
+        tracing::debug!("stopped without deregistering; the list of relays will forget this one");
     }
 }
 
 async fn announce(engine: &Engine, host: &str) -> Result<(), StoreError> {
     engine.store.keep_alive().await?;
     match engine.store.registry() {
-        Some(registry) => registry.heartbeat(&beat(engine, host)).await,
+        Some(registry) => registry.heartbeat(&heartbeat(engine, host)).await,
         None => Ok(()),
     }
 }
 
-fn beat(engine: &Engine, host: &str) -> RelayBeat {
+fn heartbeat(engine: &Engine, host: &str) -> RelayHeartbeat {
     let View { state, lasted, reason } = engine.circuit.view();
     let unavailable = engine.destinations.unavailable();
     let unavailable = unavailable.iter().map(|(place, reason)| format!("{place}: {reason}"));
     let unavailable = unavailable.reduce(|all, one| format!("{all}; {one}"));
-    RelayBeat {
+    RelayHeartbeat {
         worker: engine.worker,
         namespace: engine.config.scope.namespace.clone(),
         publisher: engine.publisher.name().to_owned(),

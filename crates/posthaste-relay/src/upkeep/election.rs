@@ -16,8 +16,8 @@ use crate::upkeep::retry_logger::RetryLogger;
 pub(crate) async fn keep(engine: Arc<Engine>, lease: Duration, stop: CancellationToken) {
     let mut retry_logger = RetryLogger::new("asking for the lead", &engine.health);
     loop {
-        // Not cut short by the end: a lead that is granted after the farewell would keep everybody waiting.
-        let wait = match ask_once(&engine, lease).await {
+        // Not cut short by the end: a lead that is granted after the deregistration would keep the others waiting.
+        let wait = match elect_once(&engine, lease).await {
             Ok(wait) => {
                 retry_logger.recovered();
                 wait
@@ -32,7 +32,7 @@ pub(crate) async fn keep(engine: Arc<Engine>, lease: Duration, stop: Cancellatio
 }
 
 /// Asks once; returns when to ask again.
-pub(crate) async fn ask_once(engine: &Engine, lease: Duration) -> Result<Duration, StoreError> {
+pub(crate) async fn elect_once(engine: &Engine, lease: Duration) -> Result<Duration, StoreError> {
     let request = LeadRequest {
         namespace: engine.config.scope.namespace.clone(),
         worker: engine.worker,

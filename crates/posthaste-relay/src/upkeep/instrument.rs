@@ -25,7 +25,7 @@ use crate::guard::gate::Stop;
 pub(crate) fn claimed(namespace: &str, messages: usize, reclaimed: bool) {
     counter!("outbox_claimed_count", "namespace" => namespace.to_owned()).increment(messages as u64);
     if reclaimed {
-        tracing::warn!(messages, "took over messages of a worker that vanished");
+        tracing::warn!(messages, "took over messages of a worker whose lease expired");
         counter!("outbox_reclaimed_count", "namespace" => namespace.to_owned()).increment(messages as u64);
     }
 }
@@ -61,7 +61,7 @@ pub(crate) fn left_out(message: &Message) {
     }
 }
 
-/// The circuit opened in the middle of a batch, or the broker asked for patience.
+/// The circuit opened in the middle of a batch, or the broker throttles.
 pub(crate) fn stopped(namespace: &str, stop: &Stop, not_attempted: usize) {
     let id = stop.at;
     if let Some((left, cause)) = &stop.throttled {
@@ -100,7 +100,7 @@ pub(crate) fn crowded(namespace: &str, messages: u32) {
         namespace,
         messages,
         "messages whose verdicts the database refuses, or whose destination is unavailable, fill a whole claim; others wait \
-         behind them until that is mended"
+         behind them until that is fixed"
     );
 }
 
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_that_stopped_because_the_broker_asks_for_patience_says_for_how_long() {
+    fn a_batch_that_stopped_because_the_broker_throttles_says_for_how_long() {
         let stop = Stop {
             at: MessageId::new(),
             throttled: Some((Duration::from_secs(90), "too many requests".to_owned())),

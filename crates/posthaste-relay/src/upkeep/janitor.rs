@@ -99,7 +99,7 @@ async fn clean_once(engine: &Engine) -> Result<Round, StoreError> {
     })
 }
 
-/// Removes until nothing is left to remove: so many rows per round would fall behind a busy producer for ever. But after an
+/// Removes until nothing is left to remove: so many rows per round would fall behind a busy producer forever. But after an
 /// interval it is time to sweep and count again.
 async fn purge(engine: &Engine) -> Result<u64, StoreError> {
     let (mut purged, start) = (0, Instant::now());
@@ -113,7 +113,7 @@ async fn purge(engine: &Engine) -> Result<u64, StoreError> {
     }
 }
 
-/// Takes back what vanished workers held, at an interval, where claims cannot.
+/// Takes back what crashed workers held, at an interval, where claims cannot.
 pub(crate) async fn recover(engine: Arc<Engine>, stop: CancellationToken) {
     let mut retry_logger = RetryLogger::aside("recovering stalled messages");
     let mut refused = HashSet::new();

@@ -107,7 +107,7 @@ mod tests {
     fn waits_grow_to_a_limit_and_begin_anew_after_a_success() {
         let error = StoreError {
             kind: StoreErrorKind::Unavailable,
-            message: "away".into(),
+            message: "unavailable".into(),
             remedy: None,
             source: None,
         };
@@ -120,7 +120,7 @@ mod tests {
                 .iter()
                 .all(|wait| *wait >= MAX_RETRY_DELAY / 2 && *wait <= MAX_RETRY_DELAY)
         );
-        assert_eq!(health.problem().as_deref(), Some("testing fails: away"));
+        assert_eq!(health.problem().as_deref(), Some("testing fails: unavailable"));
         retry_logger.recovered();
         assert!(health.is_healthy());
         assert!(retry_logger.failed(&error) <= FIRST_WAIT);

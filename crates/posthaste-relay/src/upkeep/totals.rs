@@ -20,7 +20,7 @@ pub(crate) struct Totals {
     lease_lost: AtomicU64,
     recovered: AtomicU64,
     remaining: AtomicU64,
-    /// Kept by whoever drains: a relay that runs for months would gather what others have delivered long since.
+    /// Kept by a drain: a relay that runs for months would gather what others have delivered long since.
     undelivered: Option<Mutex<Undelivered>>,
 }
 

@@ -1,6 +1,6 @@
 //! Messages that wait for a part of the broker.
 //!
-//! One partition without a leader stops the keys in it and nobody else: no circuit opens, and no destination is
+//! One partition without a leader stops the keys in it and no others: no circuit opens, and no destination is
 //! unavailable. Their attempts do not count, so nothing would be said for as long as it lasts.
 
 use std::collections::HashMap;

@@ -6,13 +6,13 @@ use posthaste_core::wake::{Listener, Notifier};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-/// Wakes a relay in the same process. Ring it after a commit.
+/// Wakes a relay in the same process. Notify it after a commit.
 #[derive(Clone, Debug, Default)]
 pub struct LocalNotifier(Arc<Notify>);
 
 impl LocalNotifier {
-    /// Resolves at the next ring, or at once if one came since the last wait.
-    pub(crate) async fn rung(&self) {
+    /// Resolves at the next notification, or at once if one came since the last wait.
+    pub(crate) async fn notified(&self) {
         self.0.notified().await;
     }
 }

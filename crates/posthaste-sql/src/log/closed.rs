@@ -1,7 +1,7 @@
 //! The net below the proof: ids that were closed are looked at again for some time.
 //!
 //! The proof holds for ids that are used in the transaction that took them. Some writers do otherwise: an object-relational
-//! mapper that fetches fifty ids at a time, or ids that come from another system. Nobody can tell when such a row comes, so
+//! mapper that fetches fifty ids at a time, or ids that come from another system. It is not known when such a row comes, so
 //! it may come after its id was closed. It is then found here, late and out of order, but not lost.
 
 use std::collections::VecDeque;
@@ -29,7 +29,7 @@ const MAX_PROBE: Duration = Duration::from_mins(10);
 const MAX_REFUSED_PROBE: Duration = Duration::from_secs(30);
 
 /// Once rows came late, the cursor stays below ids that were closed within this time: a successor then reads again what may
-/// have come to them while nobody looked.
+/// have come to them while no relay looked.
 const CURSOR_HOLD: Duration = Duration::from_mins(1);
 
 /// Rows count as coming late for so long after the last one did.

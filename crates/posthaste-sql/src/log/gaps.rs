@@ -1,9 +1,11 @@
 //! The ids that a reader passed over, and the proof that nothing will come of them.
 //!
 //! What makes the proof hold:
-//! 1. Whoever takes an id holds a lock on the table or on the sequence before that, and keeps it until its transaction ends.
-//!    So the id must be used in the transaction that took it; [`super::ClosedGaps`] is the net for those that are not.
-//! 2. Ids are given out in order: whoever took an id below one that a read saw had its lock before that read began.
+//! 1. A transaction that takes an id holds a lock on the table or on the sequence before that, and keeps it until its
+//!    transaction ends. So the id must be used in the transaction that took it; [`super::ClosedGaps`] is the net for
+//!    those that are not.
+//! 2. Ids are given out in order: a transaction that took an id below one that a read saw had its lock before that read
+//!    began.
 //! 3. The holders of the lock are looked up **after** a read took its snapshot. So the owner of a passed-over id is among
 //!    them, or had ended by then.
 //! 4. A transaction is visible to new reads before it gives up its lock.
@@ -154,8 +156,8 @@ impl Gaps {
         self.prepared = prepared;
     }
 
-    /// Moves up to the highest id that was found; what lies between may come from whoever holds the lock now, or has come
-    /// from one that ended between the snapshot and the look.
+    /// Moves up to the highest id that was found; what lies between may come from a transaction that holds the lock
+    /// now, or has come from one that ended between the snapshot and the look.
     fn pass_over(&mut self, found: &[i64], holders: &BTreeSet<Holder>) {
         let mut missing = Ranges::default();
         let mut next = self.hi.saturating_add(1);

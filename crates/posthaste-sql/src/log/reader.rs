@@ -29,7 +29,7 @@ pub struct Plan {
 pub struct LogRow {
     /// Its place in the log.
     pub id: i64,
-    /// Within which order holds; `None` if it waits for nobody.
+    /// Within which order holds; `None` if it waits for no other.
     pub lane: Option<Lane>,
     /// Its event is in the table of failures: it was dealt with before a restart.
     pub kept: bool,

@@ -13,7 +13,7 @@ pub type Lane = (Arc<str>, Arc<str>);
 /// A write that the database refused is tried again after this, then after twice as long, and so on.
 const FIRST_REWRITE: Duration = Duration::from_secs(1);
 
-/// Whoever remembers the verdict counts the wait from a little later.
+/// The caller that remembers the verdict counts the wait from a little later.
 const REWRITE_SLACK: Duration = Duration::from_millis(100);
 
 /// The longest wait between two tries.

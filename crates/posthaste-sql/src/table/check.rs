@@ -1,7 +1,7 @@
-//! Whether a live table is what its map says, and the SQL that mends it.
+//! Whether a live table is what its map says, and the SQL that fixes it.
 
+mod ddl_fix;
 mod indexes;
-mod mend;
 #[cfg(test)]
 mod tests;
 
@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::{
     Column, Database, Kind, LiveColumn, LiveTable, Property, Role, Shape, Strategy, Table, TableMap, TableName,
 };
-use mend::DdlFix;
+use ddl_fix::DdlFix;
 
 /// How bad a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -33,8 +33,8 @@ pub struct Finding {
     pub field: String,
     /// What is wrong, and the remedy where no SQL can be it.
     pub problem: String,
-    /// The SQL that mends it.
-    pub mend: Option<String>,
+    /// The SQL that fixes it.
+    pub fix: Option<String>,
 }
 
 /// The characters of a claim's proof where a text holds it: the worker's id, a slash and the token.
@@ -57,7 +57,7 @@ pub fn check(map: &TableMap, live: &[LiveTable], database: Database) -> Vec<Find
     let mut checker = Checker {
         map,
         live,
-        mend: DdlFix { map, database },
+        ddl: DdlFix { map, database },
         database,
         stands_for: None,
         findings: Vec::new(),
@@ -74,7 +74,7 @@ pub fn check(map: &TableMap, live: &[LiveTable], database: Database) -> Vec<Find
 struct Checker<'a> {
     map: &'a TableMap,
     live: &'a [LiveTable],
-    mend: DdlFix<'a>,
+    ddl: DdlFix<'a>,
     database: Database,
     /// What the table is that is looked at, unless it can be changed itself.
     stands_for: Option<String>,
@@ -82,22 +82,22 @@ struct Checker<'a> {
 }
 
 impl Checker<'_> {
-    fn note(&mut self, severity: Severity, field: String, mut problem: String, mut mend: Option<String>) {
-        if let (Some(_), Some(what)) = (&mend, &self.stands_for) {
+    fn note(&mut self, severity: Severity, field: String, mut problem: String, mut fix: Option<String>) {
+        if let (Some(_), Some(what)) = (&fix, &self.stands_for) {
             problem =
                 format!("{problem}; {what}: look at the table behind it, change that if need be, and map it instead");
-            mend = None;
+            fix = None;
         }
         self.findings.push(Finding {
             severity,
             field,
             problem,
-            mend,
+            fix,
         });
     }
 
-    fn error(&mut self, field: String, problem: String, mend: Option<String>) {
-        self.note(Severity::Error, field, problem, mend);
+    fn error(&mut self, field: String, problem: String, fix: Option<String>) {
+        self.note(Severity::Error, field, problem, fix);
     }
 
     fn strategy(&mut self) {
@@ -106,11 +106,11 @@ impl Checker<'_> {
             _ => "columns.locked_until",
         };
         if let Some(reason) = self.database.refuses(self.map.strategy()) {
-            let mend = match self.map.strategy() {
-                Strategy::RowLocks => self.mend.lease_columns(self.live),
+            let fix = match self.map.strategy() {
+                Strategy::RowLocks => self.ddl.lease_columns(self.live),
                 _ => None,
             };
-            self.error(field.to_owned(), reason.to_owned(), mend);
+            self.error(field.to_owned(), reason.to_owned(), fix);
         }
         if self.map.has(Property::TrustedIds) {
             let problem = "it is taken on trust that ids go up and are used in the transaction that took them; a row that comes \
@@ -125,7 +125,7 @@ impl Checker<'_> {
         let event_id = self.map.column(Role::EventId).or_else(|| self.map.column(Role::Id));
         // Texts are mostly ULIDs and the like.
         let unique_everywhere = event_id.is_none_or(|id| id.kind != Kind::Integer);
-        if unique_everywhere || self.map.has(Role::Source) || self.map.is_own() {
+        if unique_everywhere || self.map.has(Role::Source) || self.map.is_native() {
             return;
         }
         let table = self
@@ -150,13 +150,13 @@ impl Checker<'_> {
     fn table(&mut self, table: Table, name: &TableName) {
         let Some(live) = self.live.iter().find(|live| live.name == *name) else {
             let field = format!("tables.{table}");
-            let (problem, mend) = if self.map.is_own() {
+            let (problem, fix) = if self.map.is_native() {
                 let problem = format!("there is no table {name}; run `posthaste migrate up`");
                 (problem, None)
             } else {
-                (format!("there is no table {name}"), self.mend.create_table(table))
+                (format!("there is no table {name}"), self.ddl.create_table(table))
             };
-            return self.error(field, problem, mend);
+            return self.error(field, problem, fix);
         };
         self.stands_for = match live.shape {
             Shape::Other(what) => Some(format!("{name} is {what}")),
@@ -167,29 +167,29 @@ impl Checker<'_> {
             Table::Outbox => String::new(),
             table => format!("{table}."),
         };
-        let mut mended: HashMap<&str, LiveColumn> = HashMap::new();
+        let mut fixed: HashMap<&str, LiveColumn> = HashMap::new();
         let mut added: HashSet<&str> = HashSet::new();
         for (role, column) in &columns {
             let field = format!("{prefix}columns.{role}");
             let name_of_column = column.name.as_str();
-            // One column may play two roles; what is said of it for the second is said of it as mended for the first.
-            let found = mended.get(name_of_column).or_else(|| live.column(name_of_column));
+            // One column may play two roles; what is said of it for the second is said of it as fixed for the first.
+            let found = fixed.get(name_of_column).or_else(|| live.column(name_of_column));
             if let Some(found) = found.cloned() {
                 let after = self.column(field, (table, *role), live, column, found);
-                mended.insert(name_of_column, after);
+                fixed.insert(name_of_column, after);
             } else if added.insert(name_of_column) {
                 let mut problem = format!("the table {name} has no column {}", column.name);
-                let mend = self.mend.add_column(table, *role, column, live);
-                if mend.is_none() {
+                let fix = self.ddl.add_column(table, *role, column, live);
+                if fix.is_none() {
                     problem += ", and cannot be given one that counts: create it anew";
                 }
-                self.error(field, problem, mend);
+                self.error(field, problem, fix);
             }
         }
         if !columns.is_empty() {
             self.unmapped(table, live, &columns);
         }
-        if table == Table::Outbox && !self.map.is_own() {
+        if table == Table::Outbox && !self.map.is_native() {
             self.indexes(live);
         }
         if table == Table::Failed {
@@ -198,7 +198,7 @@ impl Checker<'_> {
         self.stands_for = None;
     }
 
-    /// A column that is there: whether it can keep what is put into it. Returns it as it is once that is mended.
+    /// A column that is there: whether it can keep what is put into it. Returns it as it is once that is fixed.
     fn column(
         &mut self,
         field: String,
@@ -213,13 +213,13 @@ impl Checker<'_> {
             let mut problem = format!(
                 "the column {name} is {}, which does not keep {}",
                 live.type_name,
-                column.kind.word()
+                column.kind.as_str()
             );
             match kinds {
                 [] if !live.values.is_empty() => problem += "; turn it into text with a check constraint",
                 [] => problem += "; map another column",
                 kinds => {
-                    let kinds: Vec<_> = kinds.iter().map(|kind| kind.word()).collect();
+                    let kinds: Vec<_> = kinds.iter().map(|kind| kind.as_str()).collect();
                     problem = format!("{problem}; say kind = \"{}\" in the map", kinds.join("\" or \""));
                 }
             }
@@ -229,8 +229,8 @@ impl Checker<'_> {
         if let Some((needed, why)) = self.length_needed(role, column, &live) {
             let held = live.max_length.unwrap_or_default();
             let problem = format!("the column {name} holds {held} characters, and {why} has {needed}");
-            let mend = self.mend.lengthen(table, column, &live, needed);
-            self.error(field.clone(), problem, mend);
+            let fix = self.ddl.lengthen(table, column, &live, needed);
+            self.error(field.clone(), problem, fix);
             live.definition = DdlFix::lengthened(column, &live, needed);
             live.max_length = Some(needed);
         }
@@ -248,8 +248,8 @@ impl Checker<'_> {
                 "leaves it empty until there is something to say"
             };
             let problem = format!("the column {name} may not be NULL, but the relay {when}");
-            let mend = self.mend.drop_not_null(table, &live);
-            self.error(field, problem, mend);
+            let fix = self.ddl.drop_not_null(table, &live);
+            self.error(field, problem, fix);
             live.nullable = true;
         }
         live
@@ -274,7 +274,7 @@ impl Checker<'_> {
             (Role::LeaseToken, Kind::Text) => (TEXT_FENCE, "the proof of a claim"),
             (Role::ContentHash, Kind::Text) => (64, "a hash in hexadecimal digits"),
             (Role::ContentHash, Kind::Bytes) => (32, "a hash"),
-            (Role::Status, Kind::Text) => (self.longest_word(), "the longest word of [states]"),
+            (Role::Status, Kind::Text) => (self.longest_label(), "the longest label of [states]"),
             (Role::LastError, _) => (column.max?, "an error by the map's max"),
             (_, Kind::Uuid) if live.type_name != "uuid" => (UUID_TEXT, "a UUID"),
             (_, Kind::UuidBytes) => (16, "a UUID in bytes"),
@@ -283,22 +283,23 @@ impl Checker<'_> {
         (held < needed).then_some((needed, why))
     }
 
-    /// Words that a constraint of the column would refuse.
+    /// Labels that a constraint of the column would refuse.
     fn words_allowed(&mut self, column: &Column, live: &LiveColumn) {
         for state in ["pending", "waiting", "processing", "delivered", "dead"] {
-            let Some(word) = self.map.word(state).map(ToString::to_string) else {
+            let Some(label) = self.map.label(state).map(ToString::to_string) else {
                 continue;
             };
-            if !live.values.is_empty() && !live.values.contains(&word) {
+            if !live.values.is_empty() && !live.values.contains(&label) {
                 let allowed = live.values.join(", ");
-                // A list that has the word for new rows is a list of what is allowed; another constraint may mean anything.
+                // A list that has the label for new rows is a list of what is allowed; another constraint may mean
+                // anything.
                 let is_list = self
                     .map
-                    .word("pending")
-                    .is_some_and(|word| live.values.contains(&word.to_string()));
+                    .label("pending")
+                    .is_some_and(|label| live.values.contains(&label.to_string()));
                 let severity = if is_list { Severity::Error } else { Severity::Warning };
                 let problem = format!(
-                    "the column {} takes {allowed}, and `{word}` is none of them",
+                    "the column {} takes {allowed}, and `{label}` is none of them",
                     column.name
                 );
                 self.note(severity, format!("states.{state}"), problem, None);
@@ -306,12 +307,12 @@ impl Checker<'_> {
         }
     }
 
-    fn longest_word(&self) -> usize {
-        let words = ["pending", "waiting", "processing", "delivered", "dead"];
-        let lengths = words
+    fn longest_label(&self) -> usize {
+        let labels = ["pending", "waiting", "processing", "delivered", "dead"];
+        let lengths = labels
             .iter()
-            .filter_map(|state| self.map.word(state))
-            .map(|word| word.to_string().chars().count());
+            .filter_map(|state| self.map.label(state))
+            .map(|label| label.to_string().chars().count());
         lengths.max().unwrap_or_default()
     }
 
@@ -337,11 +338,11 @@ impl Checker<'_> {
                 Table::Outbox => "columns".to_owned(),
                 table => format!("{table}.columns"),
             };
-            let mend = self.mend.drop_not_null(live, column);
-            if mend.is_none() {
+            let fix = self.ddl.drop_not_null(live, column);
+            if fix.is_none() {
                 problem += "; map it, or give it a default";
             }
-            self.note(severity, field, problem, mend);
+            self.note(severity, field, problem, fix);
         }
     }
 }

@@ -125,7 +125,7 @@ impl Database {
             Self::Postgres => match kind {
                 Kind::Bytes | Kind::UuidBytes => "bytea",
                 _ if is_number => "bigint",
-                kind => kind.word(),
+                kind => kind.as_str(),
             }
             .to_owned(),
             Self::MySql => match kind {
@@ -135,7 +135,7 @@ impl Database {
                 Kind::Json | Kind::Jsonb => "json",
                 Kind::Timestamp | Kind::Timestamptz => "datetime(6)",
                 _ if is_number => "bigint",
-                kind => kind.word(),
+                kind => kind.as_str(),
             }
             .to_owned(),
             Self::Sqlite => match kind {
@@ -151,7 +151,7 @@ impl Database {
     /// here.
     pub fn kinds(self, type_name: &str, role: Role) -> &'static [Kind] {
         match self {
-            // Statements name the words of the states, and take any other text from a parameter.
+            // Statements name the labels of the states, and take any other text from a parameter.
             Self::Postgres if role == Role::Status && type_name.starts_with("enum ") => &[Kind::Text],
             Self::Postgres => postgres(type_name),
             Self::Sqlite => sqlite(type_name),

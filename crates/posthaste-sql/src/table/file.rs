@@ -15,7 +15,7 @@
 //! status = "status"
 //! created_at = { column = "created_at", kind = "timestamp" }
 //!
-//! [states]                                 # the table's words
+//! [states]                                 # the table's labels
 //! pending = "NEW"
 //! delivered = "SENT"
 //! dead = "FAILED"
@@ -212,7 +212,7 @@ impl File {
             tables: tables(self.tables)?,
             columns,
             side_columns: BTreeMap::new(),
-            words: words(self.states)?,
+            labels: labels(self.states)?,
             order: order(&self.order)?,
             topic: topic(self.topic)?,
             constants: constants(self.constants)?,
@@ -252,17 +252,17 @@ fn column(given: ColumnFile, field: &str, kinds: &[Kind]) -> Result<Column, MapE
         },
         TextOr::Table(settings) => settings,
     };
-    let word = settings.kind.as_deref();
-    let meant = word.map_or(kinds.first(), |word| kinds.iter().find(|kind| kind.word() == word));
+    let name = settings.kind.as_deref();
+    let meant = name.map_or(kinds.first(), |name| kinds.iter().find(|kind| kind.as_str() == name));
     let Some(kind) = meant.copied() else {
-        let word = word.unwrap_or_default();
-        let problem = if Kind::ALL.iter().any(|kind| kind.word() == word) {
+        let name = name.unwrap_or_default();
+        let problem = if Kind::ALL.iter().any(|kind| kind.as_str() == name) {
             "does not suit this role"
         } else {
             "is no kind"
         };
-        let words: Vec<_> = kinds.iter().map(|kind| kind.word()).collect();
-        let problem = format!("\"{word}\" {problem}; use {}", words.join(", "));
+        let names: Vec<_> = kinds.iter().map(|kind| kind.as_str()).collect();
+        let problem = format!("\"{name}\" {problem}; use {}", names.join(", "));
         return refuse(format!("{field}.kind"), problem);
     };
     Ok(Column {
@@ -360,11 +360,11 @@ impl TableMap {
         }
     }
 
-    /// Whether the column of the status can keep its words.
-    fn check_words(&self) -> Result<(), MapError> {
+    /// Whether the column of the status can keep its labels.
+    fn check_labels(&self) -> Result<(), MapError> {
         let kind = self.column(Role::Status).map(|status| status.kind);
-        for (state, word) in &self.words {
-            let problem = match (kind, word) {
+        for (state, label) in &self.labels {
+            let problem = match (kind, label) {
                 (Some(Kind::Boolean), StateLabel::Boolean(_))
                 | (Some(Kind::Integer), StateLabel::Number(_))
                 | (Some(Kind::Text) | None, _) => continue,
@@ -374,19 +374,22 @@ impl TableMap {
                 }
                 _ => "the column keeps whole numbers; say which number stands for this state, or kind = \"text\"",
             };
-            return refuse(format!("states.{state}"), format!("`{word}` cannot be kept: {problem}"));
+            return refuse(
+                format!("states.{state}"),
+                format!("`{label}` cannot be kept: {problem}"),
+            );
         }
         Ok(())
     }
 
     fn check_queue(&self) -> Result<(), MapError> {
-        self.check_words()?;
+        self.check_labels()?;
         let leased = self.has(Role::LockedUntil) || self.has(Role::LockedAt);
         for state in State::ALL {
             let needed = leased || state != State::Processing;
-            let field = format!("states.{}", state.word());
-            match (self.words.contains_key(state.word()), needed) {
-                (false, true) => return refuse(field, "say which word the table has for this state"),
+            let field = format!("states.{}", state.as_str());
+            match (self.labels.contains_key(state.as_str()), needed) {
+                (false, true) => return refuse(field, "say which label the table has for this state"),
                 (true, false) => {
                     return refuse(
                         field,
@@ -409,14 +412,14 @@ impl TableMap {
             ),
             (true, true) if !self.has(Role::Attempts) => refuse(
                 "columns.attempts",
-                "a table with leases needs a count of attempts, or a message that kills its relay is tried for ever",
+                "a table with leases needs a count of attempts, or a message that kills its relay is tried forever",
             ),
             _ => Ok(()),
         }
     }
 
     fn check_log(&self) -> Result<(), MapError> {
-        if let Some(state) = self.words.keys().next() {
+        if let Some(state) = self.labels.keys().next() {
             return refuse(format!("states.{state}"), "rows of a log have no state; leave it out");
         }
         if self.column(Role::Id).is_some_and(|id| id.kind != Kind::Integer) {
@@ -481,10 +484,10 @@ fn tables(given: BTreeMap<String, TableFile>) -> Result<BTreeMap<Table, TableNam
     Ok(tables)
 }
 
-fn words(given: BTreeMap<String, StateLabel>) -> Result<BTreeMap<&'static str, StateLabel>, MapError> {
-    let mut words: BTreeMap<&'static str, StateLabel> = BTreeMap::new();
-    let names = || State::ALL.iter().map(|state| state.word()).chain(["waiting"]);
-    for (state, word) in given {
+fn labels(given: BTreeMap<String, StateLabel>) -> Result<BTreeMap<&'static str, StateLabel>, MapError> {
+    let mut labels: BTreeMap<&'static str, StateLabel> = BTreeMap::new();
+    let names = || State::ALL.iter().map(|state| state.as_str()).chain(["waiting"]);
+    for (state, label) in given {
         let field = format!("states.{state}");
         let Some(state) = names().find(|name| *name == state) else {
             let known: Vec<_> = names().collect();
@@ -493,21 +496,21 @@ fn words(given: BTreeMap<String, StateLabel>) -> Result<BTreeMap<&'static str, S
                 format!("there is no such state; the states are {}", known.join(", ")),
             );
         };
-        if matches!(&word, StateLabel::Text(text) if text.contains(|c: char| c.is_control())) {
-            return refuse(field, "the word contains a control character");
+        if matches!(&label, StateLabel::Text(text) if text.contains(|c: char| c.is_control())) {
+            return refuse(field, "the label contains a control character");
         }
-        if let Some((other, _)) = words.iter().find(|(_, there)| **there == word) {
+        if let Some((other, _)) = labels.iter().find(|(_, there)| **there == label) {
             return refuse(
                 field,
-                format!("`{word}` is the word for {other} already; each state needs its own"),
+                format!("`{label}` is the label for {other} already; each state needs its own"),
             );
         }
-        words.insert(state, word);
+        labels.insert(state, label);
     }
-    if let Some(pending) = words.get("pending").cloned() {
-        words.entry("waiting").or_insert(pending);
+    if let Some(pending) = labels.get("pending").cloned() {
+        labels.entry("waiting").or_insert(pending);
     }
-    Ok(words)
+    Ok(labels)
 }
 
 fn order(given: &[String]) -> Result<Vec<Role>, MapError> {
@@ -526,15 +529,15 @@ fn order(given: &[String]) -> Result<Vec<Role>, MapError> {
 fn topic(given: TopicFile) -> Result<TopicRule, MapError> {
     let rule = match given {
         TextOr::Table(rule) => rule,
-        TextOr::Text(word) => match word.as_str() {
+        TextOr::Text(text) => match text.as_str() {
             "column" => TopicRule::Column,
             "event_type" => TopicRule::EventType,
             _ => {
                 return refuse(
                     "topic",
                     format!(
-                        "`{word}` is not a rule; write \"column\", \"event_type\", \
-                     {{ fixed = \"{word}\" }} or {{ template = \"{{aggregate_type}}-events\" }}"
+                        "`{text}` is not a rule; write \"column\", \"event_type\", \
+                     {{ fixed = \"{text}\" }} or {{ template = \"{{aggregate_type}}-events\" }}"
                     ),
                 );
             }

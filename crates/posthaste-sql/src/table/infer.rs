@@ -1,14 +1,14 @@
-//! Proposes a map for a table that somebody has, from its catalogue.
+//! Proposes a map for an existing table, from its catalogue.
 //!
 //! Names and types say most of it. What they cannot say is guessed where a guess is useful, and put on a list of things to
 //! decide; nothing is guessed silently.
 
 mod headers;
+mod labels;
 mod names;
 mod side;
 #[cfg(test)]
 mod tests;
-mod words;
 
 use std::fmt::Write;
 
@@ -266,7 +266,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Columns without a role, for whoever reads the proposal.
+    /// Columns without a role, for the reader of the proposal.
     fn remark_unused(&mut self, out: &mut String) {
         let used = |name: &str| self.columns.iter().any(|found| found.column.name == name);
         let unused: Vec<&LiveColumn> = self.table.columns.iter().filter(|column| !used(&column.name)).collect();
@@ -291,11 +291,11 @@ impl<'a> Draft<'a> {
             say(out, "# To decide: a queue needs a column for its status.");
             return self.note("which column says whether a row is delivered (status)? Nothing looks like it");
         };
-        let words = words::of(status.column, status.kind, self.leased());
-        for line in &words.lines {
+        let labels = labels::of(status.column, status.kind, self.leased());
+        for line in &labels.lines {
             say(out, line);
         }
-        self.notes.extend(words.notes);
+        self.notes.extend(labels.notes);
     }
 }
 
@@ -328,7 +328,7 @@ fn own_line(found: &Found<'_>) -> String {
 fn line(role: Role, column: &LiveColumn, kind: Kind, usual: Kind, more: &[&str]) -> String {
     let mut settings = Vec::new();
     if usual != kind {
-        settings.push(format!("kind = {:?}", kind.word()));
+        settings.push(format!("kind = {:?}", kind.as_str()));
     }
     settings.extend(more.iter().map(ToString::to_string));
     if let (Role::LastError, Some(max)) = (role, column.max_length) {

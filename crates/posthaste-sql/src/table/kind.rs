@@ -53,7 +53,7 @@ impl Kind {
     ];
 
     /// The name in table maps.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Uuid => "uuid",
             Self::UuidBytes => "uuid_bytes",

@@ -1,10 +1,10 @@
-//! Table maps: which tables and columns play which role, and which words the states have.
+//! Table maps: which tables and columns play which role, and which labels the states have.
 //!
-//! Stores take every name from a map. Posthaste's own schema is the map that ships as default; a table that somebody
-//! already has is another map, written as TOML (see [`mod@file`]), and may lack a role: statements mark the parts that need it
-//! (see [`crate::template`]), and the way rows are claimed follows from the roles that are there (see [`Strategy`]).
+//! Stores take every name from a map. Posthaste's own schema is the map that ships as default; an existing table is
+//! another map, written as TOML (see [`mod@file`]), and may lack a role: statements mark the parts that need it (see
+//! [`crate::template`]), and the way rows are claimed follows from the roles that are there (see [`Strategy`]).
 
-mod accept;
+mod builtin;
 pub mod catalogue;
 pub mod check;
 mod database;
@@ -12,20 +12,20 @@ pub mod file;
 mod identifier;
 pub mod infer;
 mod kind;
-mod own;
+mod native;
 mod part;
 mod purpose;
 mod role;
 mod row;
-mod shipped;
 mod sql_row;
+mod state_label;
 mod strategy;
 mod support;
 #[cfg(test)]
 mod tests;
 mod topic;
 mod trial;
-mod word;
+mod validate;
 
 use std::collections::BTreeMap;
 
@@ -37,6 +37,7 @@ use posthaste_core::lifecycle::{LeaseToken, State};
 use posthaste_core::message::Message;
 use posthaste_core::store::WorkerId;
 
+pub use builtin::{BUILTIN_MAPS, BuiltinMap};
 pub use catalogue::{Catalogue, LiveColumn, LiveIndex, LiveTable, Shape};
 pub use check::{Finding, Severity};
 pub use database::Database;
@@ -46,11 +47,10 @@ pub use kind::Kind;
 pub use part::{Part, Property};
 pub use purpose::Table;
 pub use role::Role;
-pub use shipped::{BuiltinMap, SHIPPED};
 pub use sql_row::{Held, SqlRow};
+pub use state_label::StateLabel;
 pub use strategy::Strategy;
 pub use topic::TopicRule;
-pub use word::StateLabel;
 
 /// How rows live in a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -96,7 +96,7 @@ pub struct TableMap {
     tables: BTreeMap<Table, TableName>,
     columns: BTreeMap<Role, Column>,
     side_columns: BTreeMap<(Table, Role), Column>,
-    words: BTreeMap<&'static str, StateLabel>,
+    labels: BTreeMap<&'static str, StateLabel>,
     order: Vec<Role>,
     topic: TopicRule,
     constants: BTreeMap<Role, String>,
@@ -135,7 +135,7 @@ impl TableMap {
     }
 
     /// Whether it describes Posthaste's own tables, which migrations make; others are their owner's.
-    pub fn is_own(&self) -> bool {
+    pub fn is_native(&self) -> bool {
         self.has(Table::Migrations)
     }
 
@@ -210,25 +210,25 @@ impl TableMap {
         &self.policy
     }
 
-    /// The table's word for a state, by its name in statements: a state, or `waiting` for rows between two tries.
-    pub fn word(&self, state: &str) -> Option<&StateLabel> {
-        self.words.get(state)
+    /// The table's label for a state, by its name in statements: a state, or `waiting` for rows between two tries.
+    pub fn label(&self, state: &str) -> Option<&StateLabel> {
+        self.labels.get(state)
     }
 
-    /// The words of rows that may be claimed.
-    pub fn open_words(&self) -> Vec<&StateLabel> {
-        let mut words: Vec<&StateLabel> = ["pending", "waiting"]
+    /// The labels of rows that may be claimed.
+    pub fn claimable_labels(&self) -> Vec<&StateLabel> {
+        let mut labels: Vec<&StateLabel> = ["pending", "waiting"]
             .iter()
-            .filter_map(|state| self.words.get(state))
+            .filter_map(|state| self.labels.get(state))
             .collect();
-        words.dedup();
-        words
+        labels.dedup();
+        labels
     }
 
-    /// The state that the table has this word for.
-    pub fn state(&self, word: &str) -> Option<State> {
-        let is = |state: &str| self.words.get(state).is_some_and(|w| w.is(word));
-        let state = State::ALL.into_iter().find(|state| is(state.word()));
+    /// The state that the table has this label for.
+    pub fn state(&self, label: &str) -> Option<State> {
+        let is = |state: &str| self.labels.get(state).is_some_and(|known| known.is(label));
+        let state = State::ALL.into_iter().find(|state| is(state.as_str()));
         state.or_else(|| is("waiting").then_some(State::Pending))
     }
 

@@ -68,7 +68,7 @@ impl Table {
     }
 
     /// What Posthaste calls its own, without a prefix. It has no others.
-    pub(super) const fn own_name(self) -> Option<&'static str> {
+    pub(super) const fn native_name(self) -> Option<&'static str> {
         match self {
             Self::Outbox => Some("outbox"),
             Self::Dedupe => Some("outbox_dedupe"),
@@ -80,7 +80,7 @@ impl Table {
         }
     }
 
-    /// The roles that a map may name columns of it for, if it stands beside somebody's outbox.
+    /// The roles that a map may name columns of it for, if it stands beside an existing outbox.
     pub const fn side_roles(self) -> &'static [Role] {
         match self {
             Self::Cursor => &[Role::Id, Role::Position, Role::CreatedAt],
@@ -129,7 +129,7 @@ impl Table {
         }
     }
 
-    /// Those that may stand beside somebody's outbox.
+    /// Those that may stand beside an existing outbox.
     pub(super) fn sides() -> impl Iterator<Item = Self> {
         Self::ALL.into_iter().filter(|table| !table.side_roles().is_empty())
     }

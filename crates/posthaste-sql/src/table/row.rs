@@ -46,7 +46,7 @@ impl TableMap {
         Ok(ClaimedMessage {
             message,
             fault: columns.fault,
-            sequence: None,
+            sequence: row.number(Role::Seq)?,
             created_at,
             attempts: attempts(row)?,
             hash: hash.map(|bytes| StoredHash {
@@ -65,9 +65,9 @@ impl TableMap {
     /// The driver's, also if the row is in a state that the table map does not name.
     pub fn record<R: SqlRow>(&self, row: &R) -> Result<Record, R::Error> {
         let mut columns = Columns::of(row, self);
-        let word = columns.text(Role::Status)?.unwrap_or_default();
-        let unknown = || R::undecodable(Role::Status, format!("`{word}` is not a state of this table map"));
-        let state = self.state(&word).ok_or_else(unknown)?;
+        let label = columns.text(Role::Status)?.unwrap_or_default();
+        let unknown = || R::undecodable(Role::Status, format!("`{label}` is not a state of this table map"));
+        let state = self.state(&label).ok_or_else(unknown)?;
         let message = columns.message()?;
         let created_at = columns.created_at()?;
         let locked_by = columns.text(Role::LockedBy)?;
@@ -161,7 +161,7 @@ impl<'r, R: SqlRow> Columns<'r, R> {
             Ok(topic) => message.topic = topic,
             Err(error) => fault = Some(error),
         }
-        if message.event_id().is_empty() {
+        if message.effective_event_id().is_empty() {
             fault = Some("id: it is empty, and consumers deduplicate by it; give the row an id".to_owned());
         }
         self.fault = self.fault.take().or(fault);
@@ -174,7 +174,7 @@ fn attempts<R: SqlRow>(row: &R) -> Result<u32, R::Error> {
     Ok(u32::try_from(attempts).unwrap_or(0))
 }
 
-/// Headers as a column of somebody else's has them: numbers and truths travel as texts, nested values as JSON, and what
+/// Headers as the column of an existing table has them: numbers and truths travel as texts, nested values as JSON, and what
 /// has no value is left out. One odd value must not keep an event from being delivered.
 fn headers(json: &str) -> Result<Headers, String> {
     if json.trim().is_empty() {

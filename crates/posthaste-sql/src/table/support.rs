@@ -67,7 +67,7 @@ impl TableMap {
     }
 
     /// The answer to what only Posthaste's own tables can do.
-    pub fn needs_own_tables(&self, what: &str) -> StoreError {
+    pub fn needs_native_tables(&self, what: &str) -> StoreError {
         refused(
             format!("{what}: the table map `{}` has no table for it", self.name),
             "use Posthaste's own tables, or do without",
@@ -121,7 +121,7 @@ mod tests {
             ..Filter::default()
         };
         assert!(map.check_filter(&filter).unwrap_err().to_string().contains("tenant"));
-        let own = TableMap::with_prefix("p_").unwrap();
-        assert!(own.check_scope(&scope).is_ok() && own.check_filter(&filter).is_ok());
+        let native = TableMap::with_prefix("p_").unwrap();
+        assert!(native.check_scope(&scope).is_ok() && native.check_filter(&filter).is_ok());
     }
 }

@@ -27,15 +27,15 @@ fn toml(change: impl FnOnce(String) -> String) -> Result<TableMap, MapError> {
 }
 
 #[test]
-fn every_shipped_map_is_sound() {
-    let strategies: Vec<_> = SHIPPED
+fn every_builtin_map_is_sound() {
+    let strategies: Vec<_> = BUILTIN_MAPS
         .iter()
-        .map(|shipped| {
+        .map(|builtin| {
             (
-                shipped.name,
-                shipped
+                builtin.name,
+                builtin
                     .map()
-                    .unwrap_or_else(|error| panic!("{}: {error}", shipped.name))
+                    .unwrap_or_else(|error| panic!("{}: {error}", builtin.name))
                     .strategy(),
             )
         })
@@ -120,7 +120,7 @@ const REFUSALS: &[(&str, &str, &str, &str)] = &[
     ("\"my id\"", "\"a\\nb\"", "columns.id", "control character"),
     ("pending = 0", "open = 0", "states.open", "the states are pending"),
     ("pending = 0", "pending = 1", "states.processing", "already"),
-    ("dead = 3", "", "states.dead", "say which word"),
+    ("dead = 3", "", "states.dead", "say which label"),
     (
         "locked_until = ",
         "locked_at = 1\nlocked_until = ",
@@ -133,7 +133,7 @@ const REFUSALS: &[(&str, &str, &str, &str)] = &[
         "columns.lease_token",
         "proof of a claim",
     ),
-    ("attempts = \"tries\"", "", "columns.attempts", "tried for ever"),
+    ("attempts = \"tries\"", "", "columns.attempts", "tried forever"),
     (
         "locked_until = { column = \"until\", kind = \"epoch_ms\" }",
         "",

@@ -11,7 +11,7 @@
 //!   which says `"@x.order:ref"`;
 //! - `"@failed/last_error"` is a column of a table beside the outbox, with alias and form as above;
 //!   `"@dead_letter/*"` are all its columns, `"@o.dead_letter:values"` what is put into them;
-//! - `'@pending'` is the table's word for that state, as a literal; `'@open'` all words of rows that may be claimed, for
+//! - `'@pending'` is the table's label for that state, as a literal; `'@open'` all labels of rows that may be claimed, for
 //!   `in (…)`; `'@schema'` the schema as a literal;
 //! - `/*if tenant*/ … /*else*/ … /*end*/` keeps the first part if the table has that role (or table, or property, see
 //!   [`Part::named`](crate::table::Part::named)), else the second. `/*if a and b*/` and `/*if a or b*/` ask for several;
@@ -41,7 +41,7 @@ use crate::closest::closest;
 use crate::dialect::{Dialect, Form};
 use crate::table::{Column, Identifier, Part, Role, StateLabel, Table, TableMap};
 use parse::{Piece, parse};
-use placeholder::{ColumnName, OrderForm, Placeholder, StateWord, What};
+use placeholder::{ColumnName, OrderForm, Placeholder, StatePlaceholder, What};
 
 /// A statement that cannot be finished.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -123,7 +123,7 @@ impl Renderer<'_> {
             match piece {
                 Piece::Sql(sql) => out.push_str(sql),
                 Piece::Name(name) => out.push_str(&self.name(name)?),
-                Piece::StateLabel(word) => out.push_str(&self.word(*word)?),
+                Piece::StateLabel(label) => out.push_str(&self.label(*label)?),
                 Piece::If {
                     condition,
                     then,
@@ -145,26 +145,28 @@ impl Renderer<'_> {
         Ok(())
     }
 
-    fn word(&self, word: StateWord) -> Result<String, TemplateError> {
-        let words = match word {
-            StateWord::Schema => {
-                let schema = self.map.schema().ok_or_else(|| self.unknown("schema", word.name()))?;
+    fn label(&self, label: StatePlaceholder) -> Result<String, TemplateError> {
+        let labels = match label {
+            StatePlaceholder::Schema => {
+                let schema = self.map.schema().ok_or_else(|| self.unknown("schema", label.name()))?;
                 return Ok(self.dialect.literal(schema.as_str()));
             }
-            StateWord::Open => self.map.open_words(),
-            StateWord::Waiting | StateWord::State(_) => self.map.word(word.name()).into_iter().collect(),
+            StatePlaceholder::Open => self.map.claimable_labels(),
+            StatePlaceholder::Waiting | StatePlaceholder::State(_) => {
+                self.map.label(label.name()).into_iter().collect()
+            }
         };
-        if words.is_empty() {
-            return Err(self.unknown("state", word.name()));
+        if labels.is_empty() {
+            return Err(self.unknown("state", label.name()));
         }
-        let literals: Vec<String> = words.into_iter().map(|word| self.literal(word)).collect();
+        let literals: Vec<String> = labels.into_iter().map(|label| self.literal(label)).collect();
         Ok(literals.join(", "))
     }
 
-    fn literal(&self, word: &StateLabel) -> String {
-        match word {
+    fn literal(&self, label: &StateLabel) -> String {
+        match label {
             StateLabel::Text(text) => self.dialect.literal(text),
-            StateLabel::Number(_) | StateLabel::Boolean(_) => word.to_string(),
+            StateLabel::Number(_) | StateLabel::Boolean(_) => label.to_string(),
         }
     }
 

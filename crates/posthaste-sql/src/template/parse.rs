@@ -1,7 +1,7 @@
 //! Takes a statement apart.
 
 use super::condition::Condition;
-use super::placeholder::{ColumnName, Placeholder, StateWord};
+use super::placeholder::{ColumnName, Placeholder, StatePlaceholder};
 use super::{TemplateError, unbalanced};
 
 /// A piece of a statement.
@@ -12,7 +12,7 @@ pub(super) enum Piece<'a> {
     /// `"@…"`
     Name(Placeholder<'a>),
     /// `'@…'`
-    StateLabel(StateWord),
+    StateLabel(StatePlaceholder),
     /// `/*if …*/ … /*else*/ … /*end*/`
     If {
         condition: Condition,
@@ -69,7 +69,7 @@ impl<'a> Parser<'a> {
             self.rest = rest;
             match (*open, text.split_once(' ')) {
                 ("\"@", _) => pieces.push(Piece::Name(Placeholder::parse(text)?)),
-                ("'@", _) => pieces.push(Piece::StateLabel(StateWord::parse(text)?)),
+                ("'@", _) => pieces.push(Piece::StateLabel(StatePlaceholder::parse(text)?)),
                 (_, None) if text == "else" => return Ok((pieces, End::Else)),
                 (_, None) if text == "end" => return Ok((pieces, End::Part)),
                 (_, Some(("if", condition))) => pieces.push(self.either(text, Condition::parse(condition)?)?),

@@ -64,7 +64,7 @@ impl ColumnName {
 
 /// `'@…'`
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum StateWord {
+pub(super) enum StatePlaceholder {
     /// `schema`: not a state, but a literal as well.
     Schema,
     /// `open`
@@ -74,9 +74,9 @@ pub(super) enum StateWord {
     State(State),
 }
 
-impl StateWord {
+impl StatePlaceholder {
     pub(super) fn parse(text: &str) -> Result<Self, TemplateError> {
-        let state = State::ALL.into_iter().find(|state| state.word() == text);
+        let state = State::ALL.into_iter().find(|state| state.as_str() == text);
         match (text, state) {
             ("schema", _) => Ok(Self::Schema),
             ("open", _) => Ok(Self::Open),
@@ -91,7 +91,7 @@ impl StateWord {
             Self::Schema => "schema",
             Self::Open => "open",
             Self::Waiting => "waiting",
-            Self::State(state) => state.word(),
+            Self::State(state) => state.as_str(),
         }
     }
 }

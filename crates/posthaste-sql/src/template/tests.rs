@@ -14,7 +14,7 @@ impl Dialect for Echo {
     }
 
     fn read(&self, column: &str, kind: Kind, form: Form, _: &str) -> String {
-        format!("{form:?}({column} {})", kind.word())
+        format!("{form:?}({column} {})", kind.as_str())
     }
 
     fn missing(&self, _: Form) -> &'static str {
@@ -22,7 +22,7 @@ impl Dialect for Echo {
     }
 
     fn keep_time(&self, moment: &str, kind: Kind, _: &str) -> String {
-        format!("keep({moment} {})", kind.word())
+        format!("keep({moment} {})", kind.as_str())
     }
 
     fn part(&self, name: &str) -> Option<&'static str> {
@@ -30,7 +30,7 @@ impl Dialect for Echo {
     }
 
     fn type_name(&self, kind: Kind) -> &'static str {
-        kind.word()
+        kind.as_str()
     }
 }
 
@@ -38,12 +38,12 @@ fn finish(sql: &str, map: &TableMap) -> String {
     render(sql, map, &Echo).unwrap()
 }
 
-fn own() -> TableMap {
+fn native() -> TableMap {
     TableMap::with_prefix("p_").unwrap()
 }
 
 #[test]
-fn names_and_words_are_put_in_quoted() {
+fn names_and_labels_are_put_in_quoted() {
     let map = TableMap::in_schema(r#"we"ird"#).unwrap();
     let sql =
         r#"select "@topic", o."@id", "@o.seq" from "@outbox" o where "@status" = '@pending' or '@schema' = "@schema""#;
@@ -56,11 +56,11 @@ fn names_and_words_are_put_in_quoted() {
 #[test]
 fn optional_parts_follow_what_a_table_has_at_any_depth() {
     let sql = r"a/*if tenant*/ 1 /*if split_index*/ 2 /*else*/ 3 /*end*/ /*else*/ 4 /*end*/b/*if dedupe and version*/ x /*end*/";
-    assert_eq!(finish(sql, &own()), "a1 2b");
-    assert_eq!(finish(sql, &own().without_split_index()), "a1 3b");
-    assert_eq!(finish(sql, &own().without(Role::Tenant)), "a4b");
+    assert_eq!(finish(sql, &native()), "a1 2b");
+    assert_eq!(finish(sql, &native().without_split_index()), "a1 3b");
+    assert_eq!(finish(sql, &native().without(Role::Tenant)), "a4b");
     assert_eq!(
-        finish("/*if version or topic*/yes/*end*/ /* a comment */", &own()),
+        finish("/*if version or topic*/yes/*end*/ /* a comment */", &native()),
         "yes /* a comment */"
     );
 }
@@ -68,15 +68,18 @@ fn optional_parts_follow_what_a_table_has_at_any_depth() {
 #[test]
 fn columns_are_read_in_a_form_however_they_are_kept() {
     assert_eq!(
-        finish(r#""@o.payload:bytes", "@version:int""#, &own()),
+        finish(r#""@o.payload:bytes", "@version:int""#, &native()),
         r#"Bytes(o."payload" bytes), null"#
     );
     assert_eq!(
-        finish("/*as created_at*/ now() /*end*/ $1::/*type id*/uuid/*end*/[]", &own()),
+        finish(
+            "/*as created_at*/ now() /*end*/ $1::/*type id*/uuid/*end*/[]",
+            &native()
+        ),
         "keep(now() timestamptz) $1::uuid[]"
     );
     assert_eq!(
-        finish(r#""@o.order" "@o.order:as" "@x.order:ref""#, &own()),
+        finish(r#""@o.order" "@o.order:as" "@x.order:ref""#, &native()),
         r#"o."seq" o."seq" as order_0 x.order_0"#
     );
 }
@@ -93,25 +96,25 @@ fn a_statement_that_needs_more_than_the_map_has_is_an_error() {
         "/*else*/",
         "/*if tenant*/ /*if topic*/ /*end*/",
     ] {
-        render(bad, &own(), &Echo).expect_err(bad);
+        render(bad, &native(), &Echo).expect_err(bad);
     }
-    let missing = render(r#"select "@colour""#, &own(), &Echo).unwrap_err();
+    let missing = render(r#"select "@colour""#, &native(), &Echo).unwrap_err();
     assert!(missing.to_string().contains("`colour`"), "{missing}");
 }
 
 #[test]
 fn a_common_part_has_the_alias_of_its_place() {
     assert_eq!(
-        finish("where /*put o.mine*/ and /*put mine*/", &own()),
+        finish("where /*put o.mine*/ and /*put mine*/", &native()),
         r#"where o."tenant" = 1 and "tenant" = 1"#
     );
-    let refused = render("/*put o.mnie*/", &own(), &Echo).unwrap_err().to_string();
+    let refused = render("/*put o.mnie*/", &native(), &Echo).unwrap_err().to_string();
     assert!(refused.contains("`/*put o.mnie*/` asks for `mnie`"), "{refused}");
 }
 
 #[test]
 fn a_message_is_read_by_the_names_of_its_roles() {
-    let columns = finish(r#""@o.message""#, &own());
+    let columns = finish(r#""@o.message""#, &native());
     assert!(
         columns.starts_with(r#"Text(o."id" uuid) as id, null as event_id, "#),
         "{columns}"
@@ -140,7 +143,7 @@ fn a_name_cannot_smuggle_in_a_placeholder() {
 
 #[test]
 fn a_misspelt_condition_is_an_error_and_no_part_that_is_left_out() {
-    let refused = |sql: &str| render(sql, &own(), &Echo).unwrap_err().to_string();
+    let refused = |sql: &str| render(sql, &native(), &Echo).unwrap_err().to_string();
     assert_eq!(
         refused("/*if tennant*/ and 1 /*end*/"),
         "`/*if tennant*/` asks for `tennant`, which no table can have; did you mean `tenant`?"

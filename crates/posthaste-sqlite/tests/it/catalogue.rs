@@ -16,7 +16,7 @@ async fn findings(map: &TableMap, pool: &SqlitePool) -> Vec<Finding> {
 }
 
 #[tokio::test]
-async fn the_own_map_fits_the_migrated_tables() {
+async fn the_native_map_fits_the_migrated_tables() {
     let store = support::store(1).await;
     let map = TableMap::with_prefix(DEFAULT_PREFIX).unwrap().with_times(Kind::EpochMs);
     assert_eq!(findings(&map, store.pool()).await, []);
@@ -34,7 +34,7 @@ async fn what_sqlite_cannot_do_is_said() {
 
 /// A proposal is sound and fits, and with what a check proposes there is nothing left to propose.
 #[tokio::test]
-async fn a_table_with_unusual_names_is_proposed_and_mended() {
+async fn a_table_with_unusual_names_is_proposed_and_fixed() {
     let (pool, _directory) = support::pool(1).await;
     let ddl = r#"create table "Odd ""Box" ("eventId" integer primary key autoincrement, "Payload" text not null,
         "State" text not null check ("State" in ('NEW', 'BUSY', 'SENT', 'DEAD')), "retryCount" int not null default 0,
@@ -55,7 +55,7 @@ async fn a_table_with_unusual_names_is_proposed_and_mended() {
     );
     let found = findings(&map, &pool).await;
     assert_eq!(found.len(), 1, "{found:?}");
-    let mend = found[0].mend.clone().unwrap();
-    pool.execute(AssertSqlSafe(mend)).await.unwrap();
+    let fix = found[0].fix.clone().unwrap();
+    pool.execute(AssertSqlSafe(fix)).await.unwrap();
     assert_eq!(findings(&map, &pool).await, []);
 }

@@ -1,5 +1,5 @@
 //! Every case of the conformance suite holds too where rows are claimed in the table's order and times are texts: the way
-//! of tables that somebody already has.
+//! of existing tables.
 
 use std::time::Duration;
 

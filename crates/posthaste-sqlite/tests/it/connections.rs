@@ -18,7 +18,7 @@ fn request() -> ClaimRequest {
         token: LeaseToken::new(),
         limit: 10,
         max_bytes: 1 << 20,
-        look_ahead: None,
+        scan_limit: None,
         lease: Duration::from_secs(30),
         max_attempts: 5,
         ordering: KeyOrdering::None,

@@ -191,7 +191,7 @@ fn request(ordering: KeyOrdering) -> ClaimRequest {
         token: LeaseToken::new(),
         limit: 100,
         max_bytes: 1 << 20,
-        look_ahead: None,
+        scan_limit: None,
         lease: Duration::from_secs(30),
         max_attempts: 5,
         ordering,

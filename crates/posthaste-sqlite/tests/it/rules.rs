@@ -22,7 +22,7 @@ fn request() -> ClaimRequest {
         token: LeaseToken::new(),
         limit: 10,
         max_bytes: 1 << 20,
-        look_ahead: None,
+        scan_limit: None,
         lease: Duration::from_secs(30),
         max_attempts: 5,
         ordering: KeyOrdering::PerKey {
@@ -42,10 +42,10 @@ async fn claim(store: &SqliteStore, tenant: &str) -> Claim {
     store.claim(&ClaimRequest { scope, ..request() }).await.unwrap()
 }
 
-async fn look(store: &SqliteStore, look_ahead: Option<u32>) -> Claim {
+async fn look(store: &SqliteStore, scan_limit: Option<u32>) -> Claim {
     let claim = store
         .claim(&ClaimRequest {
-            look_ahead,
+            scan_limit,
             ..request()
         })
         .await;

@@ -42,12 +42,12 @@ impl AdminStore for MemoryStore {
             let Some(row) = rows.outbox.get_mut(&sequence) else {
                 continue;
             };
-            if row.life.replay(now).is_ok() {
+            if row.model.replay(now).is_ok() {
                 replayed.push(row.message.id);
             }
         }
         drop(rows);
-        self.shared.notifier.send_modify(|rings| *rings += 1);
+        self.shared.notifier.send_modify(|notifications| *notifications += 1);
         Ok(replayed)
     }
 
@@ -66,7 +66,7 @@ impl AdminStore for MemoryStore {
         let now = self.clock.now();
         let rows = self.shared.rows();
         let is_old =
-            |row: &Row| row.life.state == State::Delivered && row.delivered_at.is_some_and(|at| at < now - keep);
+            |row: &Row| row.model.state == State::Delivered && row.delivered_at.is_some_and(|at| at < now - keep);
         let old = rows.outbox.values().filter(|row| is_old(row)).count();
         let is_free = |dedupe: &Dedupe| dedupe.until <= now && rows.row(dedupe.id).is_none_or(|(_, row)| is_old(row));
         let free = rows.dedupe.values().filter(|dedupe| is_free(dedupe)).count();
@@ -83,7 +83,7 @@ impl MemoryStore {
     }
 }
 
-/// The same rows, unless somebody has one of them: nothing is done past it.
+/// The same rows, unless one of them is locked: nothing is done past it.
 fn free(rows: &Rows, wanted: Vec<i64>) -> Result<Vec<i64>, StoreError> {
     let is_locked = |row: &Row| rows.locked.contains(&row.message.id);
     if wanted
@@ -93,7 +93,7 @@ fn free(rows: &Rows, wanted: Vec<i64>) -> Result<Vec<i64>, StoreError> {
     {
         return Err(StoreError {
             kind: StoreErrorKind::Contention,
-            message: "somebody has one of the rows".to_owned(),
+            message: "another transaction has locked one of the rows".to_owned(),
             remedy: None,
             source: None,
         });
@@ -104,7 +104,7 @@ fn free(rows: &Rows, wanted: Vec<i64>) -> Result<Vec<i64>, StoreError> {
 fn dead(rows: &Rows, filter: &Filter, limit: u32) -> Vec<i64> {
     rows.outbox
         .iter()
-        .filter(|(_, row)| row.life.state == State::Dead && matches(filter, row))
+        .filter(|(_, row)| row.model.state == State::Dead && matches(filter, row))
         .map(|(sequence, _)| *sequence)
         .take(limit as usize)
         .collect()
@@ -114,7 +114,7 @@ fn matches(filter: &Filter, row: &Row) -> bool {
     let message = &row.message;
     let is = |wanted: &Option<String>, value: &Option<String>| wanted.is_none() || wanted == value;
     is(&filter.namespace, &message.namespace)
-        && filter.state.is_none_or(|state| state == row.life.state)
+        && filter.state.is_none_or(|state| state == row.model.state)
         && filter.topic.as_ref().is_none_or(|topic| *topic == message.topic)
         && is(&filter.ordering_key, &message.ordering_key)
         && is(&filter.tenant, &message.tenant)

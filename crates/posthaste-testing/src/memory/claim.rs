@@ -9,7 +9,7 @@ use posthaste_core::store::{ClaimRequest, DeadHead, KeyOrdering, RefusedRow};
 
 use super::rows::{Row, Rows};
 
-/// The rows to take, by sequence, whether they come from workers that vanished, and those that are refused.
+/// The rows to take, by sequence, whether they come from workers that crashed, and those that are refused.
 pub(super) fn choose_but_refused(
     rows: &Rows,
     request: &ClaimRequest,
@@ -34,19 +34,19 @@ pub(super) fn choose_but_refused(
     }
 }
 
-/// The rows to take, by sequence, and whether they come from workers that vanished.
+/// The rows to take, by sequence, and whether they come from workers that crashed.
 fn choose(rows: &Rows, request: &ClaimRequest, now: DateTime<Utc>) -> (Vec<i64>, bool) {
     let lanes = Lanes::of(rows, request, now);
     let free = |expired: bool| {
         rows.outbox
             .iter()
-            .filter(move |(_, row)| row.is_in(&request.scope) && row.life.is_expired(now) == expired)
-            .filter(|(_, row)| row.life.is_claimable(now, row.limit(request.max_attempts)))
+            .filter(move |(_, row)| row.is_in(&request.scope) && row.model.is_expired(now) == expired)
+            .filter(|(_, row)| row.model.is_claimable(now, row.limit(request.max_attempts)))
             .filter(|(_, row)| !request.left_out.contains(&row.message.id))
             .filter(|(_, row)| !rows.locked.contains(&row.message.id))
             .filter(|(sequence, row)| lanes.allow(**sequence, row))
     };
-    let risk = |row: &Row| reclaim_limit(row.life.attempts, row.limit(request.max_attempts), request.limit);
+    let risk = |row: &Row| reclaim_limit(row.model.attempts, row.limit(request.max_attempts), request.limit);
     // The most-tried row decides.
     match free(true).map(|(_, row)| risk(row)).min() {
         Some(limit) => (within(free(true), limit, request.max_bytes), true),
@@ -95,32 +95,32 @@ impl<'a> Lanes<'a> {
         let mut until = HashMap::new();
         for (&sequence, row) in &rows.outbox {
             let Some(lane) = lane(row) else { continue };
-            let live = row.life.state == State::Processing && !row.life.is_expired(now);
-            let stop = match row.life.state {
+            let live = row.model.state == State::Processing && !row.model.is_expired(now);
+            let stop = match row.model.state {
                 State::Pending | State::Processing if request.left_out.contains(&row.message.id) => {
                     Until::Before(sequence)
                 }
-                // The whole lane is in somebody's hands, also what lies before this row.
+                // The whole lane is in flight, also what lies before this row.
                 State::Processing if live => {
                     until.insert(lane, Until::Before(0));
                     continue;
                 }
-                // Nobody can say what becomes of a row that somebody else has locked.
+                // It is not known what becomes of a row that another transaction has locked.
                 State::Pending | State::Processing if rows.locked.contains(&row.message.id) => Until::Before(sequence),
                 // A retry goes alone: if it fails again, nothing that follows it is touched.
-                State::Pending if row.life.is_waiting() => Until::Including(sequence),
+                State::Pending if row.model.is_waiting() => Until::Including(sequence),
                 State::Dead if blocks(row) => Until::Before(sequence),
                 _ => continue,
             };
             until.entry(lane).or_insert(stop);
         }
-        // Fresh rows and rows of vanished workers are never claimed together, so the first row of a lane decides which
+        // Fresh rows and rows of crashed workers are never claimed together, so the first row of a lane decides which
         // of the two it gives out; the second kind begins where the first ends.
         let mut heads: HashMap<Lane<'a>, bool> = HashMap::new();
         for (&sequence, row) in &rows.outbox {
             let Some(lane) = lane(row) else { continue };
-            if matches!(row.life.state, State::Pending | State::Processing) {
-                let expired = row.life.is_expired(now);
+            if matches!(row.model.state, State::Pending | State::Processing) {
+                let expired = row.model.is_expired(now);
                 if *heads.entry(lane).or_insert(expired) != expired {
                     until
                         .entry(lane)

@@ -1,6 +1,6 @@
 //! An outbox without a database.
 //!
-//! The rows run [`posthaste_core::lifecycle::Life`] itself, so this store is the specification that the SQL of the
+//! The rows run [`posthaste_core::lifecycle::RowModel`] itself, so this store is the specification that the SQL of the
 //! others is held to; it passes the same conformance suite.
 
 mod admin;

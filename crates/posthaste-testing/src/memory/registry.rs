@@ -1,14 +1,14 @@
 //! Who serves the outbox, and who leads.
 
 use chrono::{DateTime, Utc};
-use posthaste_core::store::{FORGOTTEN_AFTER, LeadRequest, Leadership, RelayBeat, RelayRecord, WorkerId};
+use posthaste_core::store::{FORGOTTEN_AFTER, LeadRequest, Leadership, RelayHeartbeat, RelayRecord, WorkerId};
 
 use super::rows::Rows;
 
-/// A relay's last word.
+/// A relay's last heartbeat.
 #[derive(Clone, Debug)]
 pub(super) struct Heard {
-    beat: RelayBeat,
+    heartbeat: RelayHeartbeat,
     started_at: DateTime<Utc>,
     seen_at: DateTime<Utc>,
 }
@@ -21,18 +21,18 @@ pub(super) struct Leader {
 }
 
 impl Rows {
-    pub(super) fn beat(&mut self, beat: &RelayBeat, now: DateTime<Utc>) {
-        let heard = self.relays.entry(beat.worker.as_uuid()).or_insert_with(|| Heard {
-            beat: beat.clone(),
+    pub(super) fn heartbeat(&mut self, heartbeat: &RelayHeartbeat, now: DateTime<Utc>) {
+        let heard = self.relays.entry(heartbeat.worker.as_uuid()).or_insert_with(|| Heard {
+            heartbeat: heartbeat.clone(),
             started_at: now,
             seen_at: now,
         });
-        heard.beat = beat.clone();
+        heard.heartbeat = heartbeat.clone();
         heard.seen_at = now;
         self.relays.retain(|_, heard| heard.seen_at >= now - FORGOTTEN_AFTER);
     }
 
-    pub(super) fn lead(&mut self, request: &LeadRequest, now: DateTime<Utc>) -> Leadership {
+    pub(super) fn elect_leader(&mut self, request: &LeadRequest, now: DateTime<Utc>) -> Leadership {
         if let Some(leader) = self.leaders.get(&request.namespace)
             && leader.worker != request.worker
             && leader.until > now
@@ -50,34 +50,37 @@ impl Rows {
         Leadership::Held
     }
 
-    pub(super) fn leave(&mut self, worker: WorkerId) {
+    pub(super) fn deregister(&mut self, worker: WorkerId) {
         self.relays.remove(&worker.as_uuid());
         self.leaders.retain(|_, leader| leader.worker != worker);
     }
 
     pub(super) fn relays(&self, namespace: &str, now: DateTime<Utc>) -> Vec<RelayRecord> {
         let leader = self.leaders.get(namespace).filter(|leader| leader.until > now);
-        let of_namespace = self.relays.values().filter(|heard| heard.beat.namespace == namespace);
+        let of_namespace = self
+            .relays
+            .values()
+            .filter(|heard| heard.heartbeat.namespace == namespace);
         let mut relays: Vec<_> = of_namespace
             .map(
                 |Heard {
-                     beat,
+                     heartbeat,
                      started_at,
                      seen_at,
                  }| RelayRecord {
-                    worker: beat.worker.as_uuid(),
-                    namespace: beat.namespace.clone(),
-                    publisher: beat.publisher.clone(),
-                    host: beat.host.clone(),
-                    pid: beat.pid,
-                    version: beat.version.clone(),
+                    worker: heartbeat.worker.as_uuid(),
+                    namespace: heartbeat.namespace.clone(),
+                    publisher: heartbeat.publisher.clone(),
+                    host: heartbeat.host.clone(),
+                    pid: heartbeat.pid,
+                    version: heartbeat.version.clone(),
                     started_at: *started_at,
                     seen_at: *seen_at,
                     silent_seconds: (now - *seen_at).as_seconds_f64().max(0.0),
-                    circuit: beat.circuit,
-                    circuit_since: *seen_at - beat.circuit_lasted,
-                    circuit_reason: beat.circuit_reason.clone(),
-                    leads: leader.is_some_and(|leader| leader.worker == beat.worker),
+                    circuit: heartbeat.circuit,
+                    circuit_since: *seen_at - heartbeat.circuit_lasted,
+                    circuit_reason: heartbeat.circuit_reason.clone(),
+                    leads: leader.is_some_and(|leader| leader.worker == heartbeat.worker),
                 },
             )
             .collect();

@@ -9,8 +9,8 @@ use posthaste_core::integrity::StoredHash;
 use posthaste_core::lifecycle::{Lease, Settlement, State};
 use posthaste_core::store::{
     BusyRow, Claim, ClaimRequest, ClaimedMessage, ExtendRequest, Extended, LeadRequest, Leadership, Migration,
-    OutboxStats, ProducerStore, RecoverRequest, Recovered, RelayBeat, RelayRecord, RelayRegistry, SchemaStore, Scope,
-    Settled, StoreRequirements, WorkerId,
+    OutboxStats, ProducerStore, RecoverRequest, Recovered, RelayHeartbeat, RelayRecord, RelayRegistry, SchemaStore,
+    Scope, Settled, StoreRequirements, WorkerId,
 };
 use posthaste_core::wake::Listener;
 use posthaste_core::{EnqueueError, Enqueued, Message, MessageId, OutboxOptions, RelayStore, StoreError};
@@ -38,22 +38,22 @@ impl RelayStore for MemoryStore {
             let Some(row) = rows.outbox.get_mut(&sequence) else {
                 continue;
             };
-            if row.life.claim(now, lease, row.limit(request.max_attempts)).is_ok() {
+            if row.model.claim(now, lease, row.limit(request.max_attempts)).is_ok() {
                 row.follow(now);
                 row.locked_by = Some(request.worker);
                 row.locked_at = Some(now);
                 messages.push(ClaimedMessage {
                     message: row.message.clone(),
                     sequence: Some(sequence),
-                    created_at: row.life.created_at,
-                    attempts: row.life.attempts,
-                    hash: Some(StoredHash::own(Some(row.hash))),
+                    created_at: row.model.created_at,
+                    attempts: row.model.attempts,
+                    hash: Some(StoredHash::native(Some(row.hash))),
                     version: self.table.versioned.then_some(row.version),
                     fault: row.fault.clone(),
                     max_attempts: row.max_attempts,
                 });
                 if self.table.without_attempts {
-                    row.life.attempts = 0;
+                    row.model.attempts = 0;
                 }
             }
         }
@@ -79,11 +79,11 @@ impl RelayStore for MemoryStore {
             }
             let settled = rows.row_mut(settlement.id).is_some_and(|row| {
                 let known = settlement.version.is_none_or(|version| version == row.version);
-                let settled = known && row.life.settle(now, settlement.token, &settlement.verdict).is_ok();
+                let settled = known && row.model.settle(now, settlement.token, &settlement.verdict).is_ok();
                 if settled {
                     // As tables keep it.
-                    let error = row.life.last_error.take();
-                    row.life.last_error = error.map(|error| error.replace('\0', " "));
+                    let error = row.model.last_error.take();
+                    row.model.last_error = error.map(|error| error.replace('\0', " "));
                     row.follow(now);
                 }
                 settled
@@ -109,7 +109,7 @@ impl RelayStore for MemoryStore {
         let (busy, free): (Vec<_>, Vec<_>) = ids.iter().copied().partition(|id| rows.is_busy(*id, token));
         let held = |id: &MessageId| {
             let Some(row) = rows.row_mut(*id) else { return false };
-            let held = row.life.extend(now, Lease { token, until }).is_ok();
+            let held = row.model.extend(now, Lease { token, until }).is_ok();
             if held {
                 row.locked_at = Some(now);
             }
@@ -143,7 +143,7 @@ impl RelayStore for MemoryStore {
         let old: Vec<_> = rows
             .outbox
             .iter()
-            .filter(|(_, row)| row.life.state == State::Delivered && !rows.locked.contains(&row.message.id))
+            .filter(|(_, row)| row.model.state == State::Delivered && !rows.locked.contains(&row.message.id))
             .filter(|(_, row)| row.delivered_at.is_some_and(|at| at < now - keep))
             .map(|(sequence, _)| *sequence)
             .take(limit as usize)
@@ -170,18 +170,18 @@ impl RelayStore for MemoryStore {
         let mut stats = OutboxStats::default();
         let mut oldest = now;
         for row in rows.outbox.values().filter(|row| row.namespace == namespace) {
-            let life = &row.life;
-            match life.state {
+            let model = &row.model;
+            match model.state {
                 State::Pending => {
                     stats.pending += 1;
-                    stats.waiting += u64::from(life.next_attempt_at > now);
+                    stats.waiting += u64::from(model.next_attempt_at > now);
                 }
                 State::Processing => stats.processing += 1,
                 State::Dead => stats.dead += 1,
                 State::Delivered => {}
             }
-            if matches!(life.state, State::Pending | State::Processing) {
-                oldest = oldest.min(life.created_at);
+            if matches!(model.state, State::Pending | State::Processing) {
+                oldest = oldest.min(model.created_at);
             }
         }
         stats.oldest_seconds = (now - oldest).as_seconds_f64();
@@ -203,17 +203,17 @@ impl RelayStore for MemoryStore {
 
 #[async_trait]
 impl RelayRegistry for MemoryStore {
-    async fn heartbeat(&self, beat: &RelayBeat) -> Result<(), StoreError> {
-        self.shared.rows().beat(beat, self.clock.now());
+    async fn heartbeat(&self, heartbeat: &RelayHeartbeat) -> Result<(), StoreError> {
+        self.shared.rows().heartbeat(heartbeat, self.clock.now());
         Ok(())
     }
 
     async fn elect_leader(&self, request: &LeadRequest) -> Result<Leadership, StoreError> {
-        Ok(self.shared.rows().lead(request, self.clock.now()))
+        Ok(self.shared.rows().elect_leader(request, self.clock.now()))
     }
 
     async fn deregister(&self, worker: WorkerId) -> Result<(), StoreError> {
-        self.shared.rows().leave(worker);
+        self.shared.rows().deregister(worker);
         Ok(())
     }
 
@@ -252,8 +252,8 @@ fn sweep(
     let Rows { outbox, locked, .. } = rows;
     let in_scope = outbox.values_mut().filter(|row| row.is_in(scope));
     let free = in_scope.filter(|row| !locked.contains(&row.message.id));
-    for row in free.filter(|row| concerned(row.life.state)) {
-        if row.life.sweep(now, row.limit(max_attempts)).is_ok() {
+    for row in free.filter(|row| concerned(row.model.state)) {
+        if row.model.sweep(now, row.limit(max_attempts)).is_ok() {
             row.follow(now);
             died.push(row.message.id);
         }

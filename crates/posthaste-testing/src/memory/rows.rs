@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use chrono::{DateTime, Utc};
 use posthaste_core::integrity::ContentHash;
-use posthaste_core::lifecycle::{LeaseToken, Life, State};
+use posthaste_core::lifecycle::{LeaseToken, RowModel, State};
 use posthaste_core::store::{Record, Scope, WorkerId};
 use posthaste_core::{Message, MessageId};
 use tokio::sync::{OwnedMutexGuard, watch};
@@ -40,7 +40,7 @@ impl Shared {
         self.rows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for whoever has written the same unique key and not ended yet, as a unique index does.
+    /// Waits for a transaction that has written the same unique key and not ended yet, as a unique index does.
     pub(super) async fn reserve(&self, key: UniqueKey) -> OwnedMutexGuard<()> {
         let lock = {
             let mut unique = self.unique.lock().unwrap_or_else(PoisonError::into_inner);
@@ -116,14 +116,14 @@ pub(super) struct Dedupe {
     pub(super) until: DateTime<Utc>,
 }
 
-/// One message with its life.
+/// One message and its row model.
 #[derive(Clone, Debug)]
 pub(super) struct Row {
     /// As it is handed out: with its namespace, and without `not_before`, which lives on in the next attempt.
     pub(super) message: Message,
     pub(super) namespace: String,
     pub(super) hash: ContentHash,
-    pub(super) life: Life,
+    pub(super) model: RowModel,
     pub(super) locked_by: Option<WorkerId>,
     pub(super) locked_at: Option<DateTime<Utc>>,
     pub(super) version: i64,
@@ -161,11 +161,11 @@ impl Rows {
         self.outbox.get_mut(self.sequences.get(&id)?)
     }
 
-    /// Whether a row is under this token while somebody else has locked it.
+    /// Whether a row is under this token while another transaction has locked it.
     pub(super) fn is_busy(&self, id: MessageId, token: LeaseToken) -> bool {
         let held = |row: &Row| {
-            let lease = row.life.lease.is_some_and(|lease| lease.token == token);
-            row.life.state == State::Processing && lease
+            let lease = row.model.lease.is_some_and(|lease| lease.token == token);
+            row.model.state == State::Processing && lease
         };
         self.locked.contains(&id) && self.row(id).is_some_and(|(_, row)| held(row))
     }
@@ -193,26 +193,26 @@ impl Row {
         Record {
             message: self.message.clone(),
             sequence: Some(sequence),
-            state: self.life.state,
-            attempts: self.life.attempts,
-            next_attempt_at: self.life.next_attempt_at,
+            state: self.model.state,
+            attempts: self.model.attempts,
+            next_attempt_at: self.model.next_attempt_at,
             locked_by: self.locked_by.map(|worker| worker.as_uuid().to_string()),
-            locked_until: self.life.lease.map(|lease| lease.until).filter(|until| *until < NEVER),
-            last_error: self.life.last_error.clone(),
-            created_at: self.life.created_at,
-            updated_at: self.life.updated_at,
+            locked_until: self.model.lease.map(|lease| lease.until).filter(|until| *until < NEVER),
+            last_error: self.model.last_error.clone(),
+            created_at: self.model.created_at,
+            updated_at: self.model.updated_at,
             delivered_at: self.delivered_at,
         }
     }
 
-    /// Brings the columns that [`Life`] does not keep in line with it, after a transition.
+    /// Brings the columns that [`RowModel`] does not keep in line with it, after a transition.
     pub(super) fn follow(&mut self, now: DateTime<Utc>) {
-        if self.life.state != State::Processing {
+        if self.model.state != State::Processing {
             self.locked_by = None;
             self.locked_at = None;
         }
         self.version += 1;
-        if self.life.state == State::Delivered {
+        if self.model.state == State::Delivered {
             self.delivered_at.get_or_insert(now);
         }
     }

@@ -37,7 +37,7 @@ pub enum MemoryLease {
     /// A column says until when the claim holds.
     #[default]
     Until,
-    /// A column says since when the row is claimed, and none for how long: no claim takes over from vanished workers, and
+    /// A column says since when the row is claimed, and none for how long: no claim takes over from crashed workers, and
     /// it takes [`RelayStore::recover`](posthaste_core::RelayStore::recover) to have their rows back.
     Since,
     /// No column says anything: the rows of a claim are locked by one transaction, which ends with the first settlement.
@@ -106,7 +106,7 @@ impl MemoryStore {
         }
     }
 
-    /// Increments a row's version, as somebody does who changes the row.
+    /// Increments a row's version, as another program does that changes the row.
     pub fn change_version(&self, id: MessageId) {
         if let Some(row) = self.shared.rows().row_mut(id) {
             row.version += 1;
@@ -117,7 +117,7 @@ impl MemoryStore {
 impl Rows {
     /// Rolls back the transactions of workers that were not heard of in time, where rows are locked by transactions.
     pub(super) fn roll_back_expired(&mut self, now: DateTime<Utc>) {
-        for row in self.outbox.values_mut().filter(|row| row.life.is_expired(now)) {
+        for row in self.outbox.values_mut().filter(|row| row.model.is_expired(now)) {
             row.roll_back(now);
         }
     }
@@ -126,7 +126,7 @@ impl Rows {
     pub(super) fn commit(&mut self, settlements: &[Settlement], now: DateTime<Utc>) {
         let tokens: HashSet<_> = settlements.iter().map(|settlement| settlement.token).collect();
         for row in self.outbox.values_mut() {
-            if row.life.lease.is_some_and(|lease| tokens.contains(&lease.token)) {
+            if row.model.lease.is_some_and(|lease| tokens.contains(&lease.token)) {
                 row.roll_back(now);
             }
         }
@@ -144,9 +144,9 @@ impl Rows {
         let locked = &self.locked;
         for row in self.outbox.values_mut().filter(|row| row.is_in(scope)) {
             let stalled = row.locked_at.is_some_and(|at| at < since) && !locked.contains(&row.message.id);
-            if stalled && row.life.recover(now, row.limit(max_attempts)).is_ok() {
+            if stalled && row.model.recover(now, row.limit(max_attempts)).is_ok() {
                 row.follow(now);
-                if row.life.state == State::Dead {
+                if row.model.state == State::Dead {
                     recovered.died.push(row.message.id);
                 } else {
                     recovered.pending.push(row.message.id);
@@ -159,8 +159,8 @@ impl Rows {
 
 impl Row {
     fn roll_back(&mut self, now: DateTime<Utc>) {
-        if let Some(lease) = self.life.lease
-            && self.life.settle(now, lease.token, &Verdict::Released).is_ok()
+        if let Some(lease) = self.model.lease
+            && self.model.settle(now, lease.token, &Verdict::Released).is_ok()
         {
             self.follow(now);
         }

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use posthaste_core::enqueue::{NewRow, Prepared};
-use posthaste_core::lifecycle::Life;
+use posthaste_core::lifecycle::RowModel;
 use posthaste_core::{EnqueueError, Enqueued, IntoMessage, Mark, Message, MessageId, OutboxOptions};
 use tokio::sync::OwnedMutexGuard;
 
 use super::MemoryStore;
 use super::rows::{Dedupe, DedupeKey, HandledKey, Locks, Row, UniqueKey};
 
-/// A transaction of a [`MemoryStore`]. Nobody sees what it wrote before [`MemoryTx::commit`]; dropping it is a rollback.
+/// A transaction of a [`MemoryStore`]. What it wrote is not seen before [`MemoryTx::commit`]; dropping it is a rollback.
 /// A second transaction with an equal dedupe or inbox key waits until the first has ended.
 #[derive(Debug)]
 #[must_use = "a transaction that is dropped is rolled back"]
@@ -121,7 +121,7 @@ impl MemoryConnection {
             },
             namespace: new.namespace.clone(),
             hash: new.hash,
-            life: Life::begin(now, new.message.not_before),
+            model: RowModel::begin(now, new.message.not_before),
             locked_by: None,
             locked_at: None,
             version: 0,
@@ -172,7 +172,10 @@ impl MemoryConnection {
             rows.business.extend(self.business);
         }
         if wakes {
-            self.store.shared.notifier.send_modify(|rings| *rings += 1);
+            self.store
+                .shared
+                .notifier
+                .send_modify(|notifications| *notifications += 1);
         }
     }
 

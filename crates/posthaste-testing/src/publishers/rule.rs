@@ -26,7 +26,7 @@ impl Fault {
 
     /// A failure that may pass.
     pub fn transient() -> Self {
-        Self::Error(PublishError::transient("the broker is away, as scripted"))
+        Self::Error(PublishError::transient("the broker is unavailable, as scripted"))
     }
 
     /// A failure that will not pass.

@@ -190,13 +190,13 @@ pub async fn only_dead_rows_are_replayed_or_discarded<B: Backend>(b: &B) {
 /// To go on past it would have the later rows of its key delivered before it.
 ///
 /// Proves B7.
-pub async fn a_replay_goes_past_no_row_that_somebody_has<B: Backend>(b: &B) {
+pub async fn a_replay_goes_past_no_locked_row<B: Backend>(b: &B) {
     let ids = enqueue_new(b, ["1", "2", "3"].map(plain)).await;
     kill_all(b, &ids).await;
     let mut tx = b.begin().await;
     b.lock_row(&mut tx, ids[0]).await;
     let replayed = tokio::time::timeout(SECOND * 30, b.store().replay(&Filter::default(), 10)).await;
-    let error = replayed.expect("it ends").expect_err("somebody has the first one");
+    let error = replayed.expect("it ends").expect_err("the first one is locked");
     assert_eq!(error.kind, StoreErrorKind::Contention, "{error}");
     for id in &ids {
         assert_eq!(state(b, *id).await, State::Dead);

@@ -82,6 +82,13 @@ macro_rules! __conformance_cases {
                 what_a_relay_does_not_serve_it_does_not_reclaim [Tenant Expiry CountedClaims]
                 the_store_says_that_all_is_well
             }
+            sequence {
+                a_row_is_claimed_with_the_number_it_is_listed_with
+                numbers_go_up_in_the_order_of_inserts [Key Sequence]
+                a_row_that_is_tried_again_keeps_its_number [Key LastingSequence Schedule]
+                a_row_whose_worker_vanished_keeps_its_number [Key Sequence Expiry]
+                a_publisher_is_told_the_number_also_when_it_is_asked_again [Key LastingSequence Schedule]
+            }
             order [Key] {
                 a_run_of_one_key_is_claimed_together_in_order
                 a_key_in_flight_gives_out_nothing_more
@@ -151,7 +158,7 @@ macro_rules! __conformance_cases {
                 the_counts_are_those_of_the_namespace [Namespace Leases Schedule]
                 a_replayed_row_begins_again_at_its_old_place [Key Leases CountedClaims Schedule UpdatedAt]
                 only_dead_rows_are_replayed_or_discarded
-                a_replay_goes_past_no_row_that_somebody_has [RowLock]
+                a_replay_goes_past_no_locked_row [RowLock]
                 dead_rows_are_replayed_by_filter_and_number [Topic]
                 a_filter_for_another_state_replays_and_discards_nothing
                 of_two_operators_who_replay_a_row_one_gets_it
@@ -242,9 +249,9 @@ macro_rules! __conformance_cases {
                 failures_that_are_not_the_brokers_absence_never_open_the_circuit [CountedClaims]
                 a_broker_that_does_not_answer_opens_the_circuit [Queue Attempts]
                 a_relay_stops_while_the_circuit_is_open [Attempts]
-                draining_ends_with_an_error_when_the_broker_is_away
-                a_destination_that_is_away_stops_only_its_own_messages [Topic Key]
-                a_broker_that_asks_for_patience_gets_it_and_costs_no_attempt
+                draining_ends_with_an_error_when_the_broker_is_unavailable
+                a_destination_that_is_unavailable_stops_only_its_own_messages [Topic Key]
+                a_broker_that_throttles_is_waited_for_and_costs_no_attempt
                 the_only_message_does_not_die_of_an_outage
             }
             registry [Registry] {
@@ -298,11 +305,11 @@ macro_rules! __conformance_cases {
                 a_purge_keeps_the_records_of_other_consumers
                 a_purge_of_records_is_bounded
             }
-            foreign [Foreign] {
-                a_row_with_a_word_that_the_map_does_not_know_is_left_out
+            mapped [Mapped] {
+                a_row_with_a_label_that_the_map_does_not_know_is_left_out
                 a_row_that_does_not_say_when_it_was_made_is_new
-                a_row_that_was_locked_and_is_given_back_keeps_its_word [Locks Schedule]
-                a_postponed_row_has_the_word_of_one_that_waits [Schedule]
+                a_row_that_was_locked_and_is_given_back_keeps_its_label [Locks Schedule]
+                a_postponed_row_has_the_label_of_one_that_waits [Schedule]
                 only_what_died_has_a_letter [DeadLetters Schedule]
                 relays_cannot_agree_on_a_leader_where_there_is_no_table_for_it
             }

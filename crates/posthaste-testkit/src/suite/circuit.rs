@@ -1,4 +1,4 @@
-//! The circuit breaker around any publisher: what a broker that is away costs, and how it comes back.
+//! The circuit breaker around any publisher: what a broker that is unavailable costs, and how it comes back.
 
 use std::time::Duration;
 
@@ -50,8 +50,8 @@ async fn until_tried<B: Backend>(b: &B, count: u32) {
     .await;
 }
 
-/// Five failures of five calls open it; the last of them, by which the broker is found to be away, costs no attempt. The
-/// rest of the batch is given back, and retries that are due stay where they are.
+/// Five failures of five calls open it; the last of them, by which the broker is found to be unavailable, costs no
+/// attempt. The rest of the batch is given back, and retries that are due stay where they are.
 pub async fn while_the_circuit_is_open_nothing_is_claimed_and_no_attempt_is_used<B: Backend>(b: &B) {
     enqueue_new(b, many(30)).await;
     let broker = broker();
@@ -109,7 +109,7 @@ pub async fn after_the_open_time_exactly_three_messages_are_tried<B: Backend>(b:
     assert_eq!(
         attempts(b).await.iter().sum::<u32>(),
         34,
-        "thirty deliveries, and four failures before the broker was found to be away"
+        "thirty deliveries, and four failures before the broker was found to be unavailable"
     );
 }
 
@@ -175,7 +175,7 @@ pub async fn one_message_that_breaks_the_connection_does_not_stop_the_others<B: 
     broker.up();
     let others = timeout(MINUTE, broker.inner().wait_for(29)).await;
     others.expect("the others are delivered");
-    // Alone it could not be told from a broker that is away.
+    // Alone it could not be told from a broker that is unavailable.
     let mut delivered = ids[1..].to_vec();
     while record(b, ids[0]).await.state != State::Dead {
         delivered.extend(enqueue_new(b, many(1)).await);
@@ -261,8 +261,8 @@ pub async fn a_relay_stops_while_the_circuit_is_open<B: Backend>(b: &B) {
     assert_eq!((stats.pending, stats.processing), (10, 0));
 }
 
-/// Whoever drains is told, instead of waiting for a broker that may be away for long.
-pub async fn draining_ends_with_an_error_when_the_broker_is_away<B: Backend>(b: &B) {
+/// A drain ends with an error, instead of waiting for a broker that may be unavailable for long.
+pub async fn draining_ends_with_an_error_when_the_broker_is_unavailable<B: Backend>(b: &B) {
     let ids = enqueue_new(b, many(20)).await;
     let broker = broker();
     broker.vanish();
@@ -270,8 +270,8 @@ pub async fn draining_ends_with_an_error_when_the_broker_is_away<B: Backend>(b: 
     let drained = timeout(MINUTE, relay.drain())
         .await
         .expect("it does not wait for the broker");
-    let error = drained.expect_err("the broker is away");
-    let RelayError::BrokerAway { report, .. } = &error else {
+    let error = drained.expect_err("the broker is unavailable");
+    let RelayError::BrokerUnavailable { report, .. } = &error else {
         panic!("{error}")
     };
     assert_eq!(
@@ -300,13 +300,13 @@ fn to(topic: &str, count: usize) -> Vec<Message> {
 }
 
 /// A failure that reaches one destination says nothing about the others.
-pub async fn a_destination_that_is_away_stops_only_its_own_messages<B: Backend>(b: &B) {
+pub async fn a_destination_that_is_unavailable_stops_only_its_own_messages<B: Backend>(b: &B) {
     let (dead, healthy) = (to("dead", 30), to("healthy", 30));
     let dead_ids = enqueue_new(b, dead.clone()).await;
     let healthy_ids = enqueue_new(b, healthy).await;
     let broker = broker();
-    let away = PublishError::transport("no leader, as scripted").at("dead");
-    broker.inject(Rule::new(Fault::Error(away)).when(|message| message.topic == "dead"));
+    let unavailable = PublishError::transport("no leader, as scripted").at("dead");
+    broker.inject(Rule::new(Fault::Error(unavailable)).when(|message| message.topic == "dead"));
     let one_by_one = OneByOne::new(&broker);
     let small = RelayConfig {
         batch_size: 10,
@@ -340,7 +340,7 @@ pub async fn a_destination_that_is_away_stops_only_its_own_messages<B: Backend>(
 }
 
 /// There is nothing wrong with a message that the broker has no room for yet.
-pub async fn a_broker_that_asks_for_patience_gets_it_and_costs_no_attempt<B: Backend>(b: &B) {
+pub async fn a_broker_that_throttles_is_waited_for_and_costs_no_attempt<B: Backend>(b: &B) {
     let ids = enqueue_new(b, many(20)).await;
     let broker = broker();
     let busy = PublishError::throttled(SECOND / 5, "too many requests, as scripted");

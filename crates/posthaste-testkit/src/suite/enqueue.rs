@@ -89,9 +89,9 @@ pub async fn a_transaction_that_commits_late_is_not_overlooked<B: Backend>(b: &B
     assert_eq!(Worker::new().claim(b, 10).await.ids(), [early]);
 }
 
-/// A table may have a column for what the event is published under, which is its id unless somebody says otherwise.
+/// A table may have a column for what the event is published under, which is its id unless the message says otherwise.
 fn as_given(stored: Message) -> Message {
-    assert_eq!(stored.event_id(), stored.id.to_string());
+    assert_eq!(stored.effective_event_id(), stored.id.to_string());
     Message {
         event_id: None,
         ..stored
@@ -121,7 +121,7 @@ pub async fn every_field_comes_back_as_it_was_given<B: Backend>(b: &B) {
     assert_eq!(as_given(work.messages[0].message.clone()), message);
     assert_eq!(
         work.messages[0].hash,
-        Some(StoredHash::own(Some(ContentHash::of_message(&message))))
+        Some(StoredHash::native(Some(ContentHash::of_message(&message))))
     );
 }
 

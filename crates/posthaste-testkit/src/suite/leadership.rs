@@ -2,7 +2,7 @@
 
 use posthaste_core::RelayStore;
 use posthaste_core::breaker::CircuitState;
-use posthaste_core::store::{LeadRequest, Leadership, RelayBeat, WorkerId};
+use posthaste_core::store::{LeadRequest, Leadership, RelayHeartbeat, WorkerId};
 use posthaste_relay::{Relay, RelayConfig, RelayError};
 use tokio::time::sleep;
 
@@ -22,21 +22,21 @@ fn exclusive() -> RelayConfig {
     }
 }
 
-async fn lead<B: Backend>(b: &B, namespace: &str, worker: WorkerId) -> Leadership {
+async fn elect<B: Backend>(b: &B, namespace: &str, worker: WorkerId) -> Leadership {
     let request = LeadRequest {
         namespace: namespace.to_owned(),
         worker,
         lease: LEASE,
     };
-    registry(b).elect_leader(&request).await.expect("lead works")
+    registry(b).elect_leader(&request).await.expect("elect_leader works")
 }
 
-/// Whether somebody else was named, and who.
+/// Whether another relay was named, and who.
 fn leader(leadership: Leadership) -> Option<WorkerId> {
     match leadership {
         Leadership::Held => None,
         Leadership::HeldBy { worker, left } => {
-            // Whoever asked a moment before the leader was granted its time sees a little more than all of it.
+            // One that asked a moment before the leader was granted its time sees a little more than all of it.
             assert!(left <= LEASE + SECOND && !left.is_zero(), "{left:?}");
             Some(worker.into())
         }
@@ -47,7 +47,7 @@ fn leader(leadership: Leadership) -> Option<WorkerId> {
 pub async fn of_many_that_ask_at_the_same_time_one_leads<B: Backend>(b: &B) {
     for _ in 0..5 {
         let workers = [(); 16].map(|()| WorkerId::new());
-        let answers = futures::future::join_all(workers.map(|worker| lead(b, "default", worker))).await;
+        let answers = futures::future::join_all(workers.map(|worker| elect(b, "default", worker))).await;
         let held: Vec<_> = (0..16).filter(|n| answers[*n] == Leadership::Held).collect();
         assert_eq!(held.len(), 1, "{answers:?}");
         let others = answers.into_iter().filter_map(leader);
@@ -61,52 +61,52 @@ pub async fn of_many_that_ask_at_the_same_time_one_leads<B: Backend>(b: &B) {
 pub async fn a_leader_that_asks_again_in_time_goes_on<B: Backend>(b: &B) {
     let [first, second] = [WorkerId::new(), WorkerId::new()];
     for _ in 0..4 {
-        assert_eq!(lead(b, "default", first).await, Leadership::Held);
+        assert_eq!(elect(b, "default", first).await, Leadership::Held);
         b.pass_time(ALMOST_LEASE).await;
-        assert_eq!(leader(lead(b, "default", second).await), Some(first));
+        assert_eq!(leader(elect(b, "default", second).await), Some(first));
     }
 }
 
 /// The one who lost it is told, also when it asks again at once.
 pub async fn a_lead_that_ran_out_goes_to_the_next_who_asks<B: Backend>(b: &B) {
     let [first, second] = [WorkerId::new(), WorkerId::new()];
-    assert_eq!(lead(b, "default", first).await, Leadership::Held);
+    assert_eq!(elect(b, "default", first).await, Leadership::Held);
     b.pass_time(LEASE_AND_MORE).await;
-    assert_eq!(lead(b, "default", second).await, Leadership::Held);
-    assert_eq!(leader(lead(b, "default", first).await), Some(second));
+    assert_eq!(elect(b, "default", second).await, Leadership::Held);
+    assert_eq!(leader(elect(b, "default", first).await), Some(second));
     b.pass_time(LEASE_AND_MORE).await;
-    assert_eq!(lead(b, "default", first).await, Leadership::Held, "and back");
+    assert_eq!(elect(b, "default", first).await, Leadership::Held, "and back");
 }
 
 /// Nobody waits for a lease that nobody needs.
 pub async fn a_leader_that_leaves_is_followed_at_once<B: Backend>(b: &B) {
     let [first, second] = [WorkerId::new(), WorkerId::new()];
-    assert_eq!(lead(b, "default", first).await, Leadership::Held);
-    registry(b).deregister(first).await.expect("leave works");
-    assert_eq!(lead(b, "default", second).await, Leadership::Held);
+    assert_eq!(elect(b, "default", first).await, Leadership::Held);
+    registry(b).deregister(first).await.expect("deregister works");
+    assert_eq!(elect(b, "default", second).await, Leadership::Held);
 }
 
 /// A relay that stood by and stops must not depose anybody.
 pub async fn only_the_leader_can_end_its_lead<B: Backend>(b: &B) {
     let [first, second, third] = [(); 3].map(|()| WorkerId::new());
-    assert_eq!(lead(b, "default", first).await, Leadership::Held);
-    registry(b).deregister(second).await.expect("leave works");
-    assert_eq!(leader(lead(b, "default", third).await), Some(first));
+    assert_eq!(elect(b, "default", first).await, Leadership::Held);
+    registry(b).deregister(second).await.expect("deregister works");
+    assert_eq!(leader(elect(b, "default", third).await), Some(first));
 }
 
 /// One outbox may serve several applications.
 pub async fn every_namespace_has_a_leader_of_its_own<B: Backend>(b: &B) {
     let [first, second] = [WorkerId::new(), WorkerId::new()];
-    assert_eq!(lead(b, "one", first).await, Leadership::Held);
-    assert_eq!(lead(b, "two", second).await, Leadership::Held);
-    assert_eq!(leader(lead(b, "two", first).await), Some(second));
+    assert_eq!(elect(b, "one", first).await, Leadership::Held);
+    assert_eq!(elect(b, "two", second).await, Leadership::Held);
+    assert_eq!(leader(elect(b, "two", first).await), Some(second));
 }
 
 /// For as long as the lead holds, and not longer.
 pub async fn the_list_shows_who_leads<B: Backend>(b: &B) {
     let workers = [WorkerId::new(), WorkerId::new()];
     for worker in workers {
-        let beat = RelayBeat {
+        let heartbeat = RelayHeartbeat {
             worker,
             namespace: "default".into(),
             publisher: "kafka".into(),
@@ -117,7 +117,7 @@ pub async fn the_list_shows_who_leads<B: Backend>(b: &B) {
             circuit_lasted: LEASE,
             circuit_reason: None,
         };
-        registry(b).heartbeat(&beat).await.expect("beat works");
+        registry(b).heartbeat(&heartbeat).await.expect("heartbeat works");
     }
     let leading = async || -> Vec<WorkerId> {
         let relays = registry(b).relays("default").await.expect("relays works");
@@ -125,7 +125,7 @@ pub async fn the_list_shows_who_leads<B: Backend>(b: &B) {
         leading.map(|relay| relay.worker.into()).collect()
     };
     assert_eq!(leading().await, []);
-    lead(b, "default", workers[1]).await;
+    elect(b, "default", workers[1]).await;
     assert_eq!(leading().await, [workers[1]]);
     b.pass_time(LEASE_AND_MORE).await;
     assert_eq!(leading().await, []);
@@ -157,7 +157,7 @@ pub async fn of_many_relays_one_is_active_and_the_next_takes_over<B: Backend>(b:
         })
         .await;
         let mut active = (0..3).filter(|n| brokers[*n].ids().len() > before[*n]);
-        let first = active.next().expect("somebody delivered");
+        let first = active.next().expect("a relay delivered");
         assert_eq!(active.next(), None, "one delivered all of it");
         first
     };
@@ -209,31 +209,31 @@ pub async fn a_relay_that_lost_the_lead_claims_nothing_more<B: Backend>(b: &B) {
     let usurper = WorkerId::new();
     let taken = async || {
         b.pass_time(lease).await;
-        lead(b, "default", usurper).await == Leadership::Held
+        elect(b, "default", usurper).await == Leadership::Held
     };
     eventually("the lead to be taken", taken).await;
     sleep(lease).await;
     let ids = enqueue_new(b, [plain("2")]).await;
     sleep(SECOND / 2).await;
     assert_eq!(broker.ids().len(), 1, "it stands by");
-    registry(b).deregister(usurper).await.expect("leave works");
+    registry(b).deregister(usurper).await.expect("deregister works");
     eventually("the relay to lead again", async || broker.ids()[1..] == ids).await;
     shutdown.cancel();
     relay.await.expect("the relay does not panic");
 }
 
-/// Whoever drains is told who leads, and leaves no lead behind.
+/// A drain says who leads, and leaves no lead behind.
 pub async fn a_relay_that_may_not_be_active_does_not_drain<B: Backend>(b: &B) {
     let ids = enqueue_new(b, [plain("1"), plain("2")]).await;
     let (other, broker) = (WorkerId::new(), RecordingPublisher::new());
-    assert_eq!(lead(b, "default", other).await, Leadership::Held);
+    assert_eq!(elect(b, "default", other).await, Leadership::Held);
     let relay = Relay::new(b.store().clone(), broker.clone()).config(exclusive());
     let error = relay.drain().await.expect_err("another one leads");
     assert!(matches!(error, RelayError::StandingBy { .. }), "{error}");
     assert!(error.to_string().contains(&other.as_uuid().to_string()), "{error}");
     assert_eq!(broker.ids(), []);
-    registry(b).deregister(other).await.expect("leave works");
+    registry(b).deregister(other).await.expect("deregister works");
     drain(b, broker.clone(), exclusive()).await;
     broker.assert_delivered_once(&ids);
-    assert_eq!(lead(b, "default", other).await, Leadership::Held, "the drain is over");
+    assert_eq!(elect(b, "default", other).await, Leadership::Held, "the drain is over");
 }

@@ -10,9 +10,9 @@ use super::engine::{SHORT_LEASE_AND_MORE, broker, eventually, short, start};
 use super::steps::{HOUR, LEASE, LEASE_AND_MORE, SECOND, Worker, enqueue_new, keyed, plain, record, settle, state};
 use crate::backend::Backend;
 
-/// Whoever waits for a lock that nobody lets go waits longer than this.
+/// A wait for a lock that is never released takes longer than this.
 async fn soon<T>(work: impl Future<Output = T>) -> T {
-    timeout(SECOND * 20, work).await.expect("nobody waits for the lock")
+    timeout(SECOND * 20, work).await.expect("the lock is not waited for")
 }
 
 /// Proves B9 and pitfall 19.

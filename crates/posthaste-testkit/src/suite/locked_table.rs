@@ -1,5 +1,5 @@
-//! A table that somebody has locked as a whole, as `create index` and `alter table` do: nobody waits for long, nothing is lost,
-//! and nobody is blamed who is not to blame.
+//! A table that another transaction has locked as a whole, as `create index` and `alter table` do: nobody waits for
+//! long, nothing is lost, and nobody is blamed who is not to blame.
 
 use std::time::Duration;
 
@@ -15,9 +15,9 @@ use super::steps::{LEASE, SECOND, Worker, enqueue_new, plain, record, settle, st
 use crate::backend::Backend;
 use crate::{FaultyPublisher, RecordingPublisher};
 
-/// Whoever waits for a lock that nobody lets go waits longer than this.
+/// A wait for a lock that is never released takes longer than this.
 async fn soon<T>(work: impl Future<Output = T>) -> T {
-    timeout(SECOND * 20, work).await.expect("nobody waits for the lock")
+    timeout(SECOND * 20, work).await.expect("the lock is not waited for")
 }
 
 /// Proves B9 and pitfall 6.
@@ -47,7 +47,7 @@ pub async fn verdicts_and_renewals_are_busy_and_nothing_is_lost<B: Backend>(b: &
     assert_eq!(state(b, ids[4]).await, State::Delivered);
 }
 
-/// Whoever claims has others to answer to.
+/// A claim must not wait for long.
 pub async fn a_claim_does_not_wait_for_long_and_says_why<B: Backend>(b: &B) {
     let ids = enqueue_new(b, [plain("1")]).await;
     let mut tx = b.begin().await;
@@ -62,7 +62,7 @@ pub async fn a_claim_does_not_wait_for_long_and_says_why<B: Backend>(b: &B) {
     assert_eq!(Worker::new().claim(b, 10).await.ids(), ids);
 }
 
-/// A relay that has published messages, and could not write so because somebody had locked the table before.
+/// A relay that has published messages, and could not write so because another transaction had locked the table before.
 struct Locked<B: Backend> {
     ids: Vec<MessageId>,
     tx: B::Tx,
@@ -115,7 +115,7 @@ pub async fn a_relay_writes_what_it_published_when_the_lock_is_gone<B: Backend>(
     locked.broker.inner().assert_delivered_once(&locked.ids);
 }
 
-/// Whoever stops a relay gives it its grace.
+/// A relay that is stopped has its grace.
 pub async fn a_relay_that_stops_has_its_verdicts_written_if_the_lock_goes_in_time<B: Backend>(b: &B) {
     let locked = Locked::new(b, SECOND * 10).await;
     locked.shutdown.cancel();
@@ -130,7 +130,7 @@ pub async fn a_relay_that_stops_has_its_verdicts_written_if_the_lock_goes_in_tim
 pub async fn a_relay_that_stops_says_that_it_was_the_database_that_did_not_answer<B: Backend>(b: &B) {
     let locked = Locked::new(b, SECOND).await;
     locked.shutdown.cancel();
-    // A claim that was under way, the grace, and the farewell. Nothing else would end it: the lock is still there.
+    // A claim that was under way, the grace, and the deregistration. Nothing else would end it: the lock is still there.
     let report = soon(locked.relay).await.expect("the relay does not panic");
     b.rollback(locked.tx).await;
     assert_eq!((report.busy + report.unsettled, report.abandoned), (20, 0));

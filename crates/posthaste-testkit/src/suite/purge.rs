@@ -20,7 +20,7 @@ pub async fn delivered_rows_are_removed_once_they_are_old<B: Backend>(b: &B) {
     assert_eq!(left, young);
 }
 
-/// Whoever asks what a purge would remove is told, and nothing is removed.
+/// A dry run says what a purge would remove, and nothing is removed.
 pub async fn what_a_purge_would_remove_is_counted_and_stays<B: Backend>(b: &B) {
     let ids = enqueue_new(b, [plain("old"), plain("pending"), plain("with a key").dedupe_key("k")]).await;
     let work = Worker::new().claim(b, 10).await;

@@ -2,7 +2,7 @@
 
 use posthaste_core::BreakerConfig;
 use posthaste_core::breaker::CircuitState;
-use posthaste_core::store::{RelayBeat, RelayRecord, WorkerId};
+use posthaste_core::store::{RelayHeartbeat, RelayRecord, WorkerId};
 
 use posthaste_relay::RelayConfig;
 
@@ -10,8 +10,8 @@ use super::engine::{OneByOne, broker, config, eventually, start};
 use super::steps::{HOUR, MINUTE, SECOND, enqueue_new, plain, registry};
 use crate::backend::Backend;
 
-fn beat(namespace: &str) -> RelayBeat {
-    RelayBeat {
+fn heartbeat(namespace: &str) -> RelayHeartbeat {
+    RelayHeartbeat {
         worker: WorkerId::new(),
         namespace: namespace.to_owned(),
         publisher: "kafka".into(),
@@ -24,8 +24,8 @@ fn beat(namespace: &str) -> RelayBeat {
     }
 }
 
-async fn send<B: Backend>(b: &B, beat: &RelayBeat) {
-    registry(b).heartbeat(beat).await.expect("beat works");
+async fn send<B: Backend>(b: &B, heartbeat: &RelayHeartbeat) {
+    registry(b).heartbeat(heartbeat).await.expect("heartbeat works");
 }
 
 async fn relays<B: Backend>(b: &B, namespace: &str) -> Vec<RelayRecord> {
@@ -35,17 +35,17 @@ async fn relays<B: Backend>(b: &B, namespace: &str) -> Vec<RelayRecord> {
 /// Every field comes back, and the times are the database's.
 pub async fn a_beat_puts_a_relay_on_the_list<B: Backend>(b: &B) {
     assert_eq!(relays(b, "default").await, []);
-    let beat = beat("default");
-    send(b, &beat).await;
+    let heartbeat = heartbeat("default");
+    send(b, &heartbeat).await;
     let [relay] = &relays(b, "default").await[..] else {
         panic!("one relay")
     };
     assert_eq!(
         (relay.worker, &relay.namespace),
-        (beat.worker.as_uuid(), &beat.namespace)
+        (heartbeat.worker.as_uuid(), &heartbeat.namespace)
     );
-    assert_eq!((&relay.publisher, &relay.host), (&beat.publisher, &beat.host));
-    assert_eq!((relay.pid, &relay.version), (beat.pid, &beat.version));
+    assert_eq!((&relay.publisher, &relay.host), (&heartbeat.publisher, &heartbeat.host));
+    assert_eq!((relay.pid, &relay.version), (heartbeat.pid, &heartbeat.version));
     assert_eq!((relay.circuit, &relay.circuit_reason), (CircuitState::Closed, &None));
     assert_eq!(relay.started_at, relay.seen_at);
     assert_eq!(relay.circuit_since, relay.seen_at - MINUTE);
@@ -54,14 +54,14 @@ pub async fn a_beat_puts_a_relay_on_the_list<B: Backend>(b: &B) {
 
 /// The circuit of a running relay is what operators look for.
 pub async fn a_later_beat_keeps_the_start_and_brings_the_rest_up_to_date<B: Backend>(b: &B) {
-    let mut beat = beat("default");
-    send(b, &beat).await;
+    let mut heartbeat = heartbeat("default");
+    send(b, &heartbeat).await;
     b.pass_time(SECOND * 5).await;
     for circuit in [CircuitState::Open, CircuitState::HalfOpen] {
-        beat.circuit = circuit;
-        beat.circuit_lasted = SECOND;
-        beat.circuit_reason = Some("connection\0refused".into());
-        send(b, &beat).await;
+        heartbeat.circuit = circuit;
+        heartbeat.circuit_lasted = SECOND;
+        heartbeat.circuit_reason = Some("connection\0refused".into());
+        send(b, &heartbeat).await;
         let relay = relays(b, "default").await.remove(0);
         assert_eq!(relay.circuit, circuit);
         assert!(
@@ -80,21 +80,21 @@ pub async fn a_later_beat_keeps_the_start_and_brings_the_rest_up_to_date<B: Back
 
 /// A namespace is an outbox of its own, also here.
 pub async fn relays_are_listed_by_namespace_oldest_first<B: Backend>(b: &B) {
-    let beats = ["default", "other", "default"].map(beat);
-    for beat in &beats {
-        send(b, beat).await;
+    let heartbeats = ["default", "other", "default"].map(heartbeat);
+    for heartbeat in &heartbeats {
+        send(b, heartbeat).await;
         b.pass_time(SECOND).await;
     }
-    send(b, &beats[0]).await;
+    send(b, &heartbeats[0]).await;
     let listed = relays(b, "default").await.into_iter().map(|relay| relay.worker);
-    assert!(listed.eq([&beats[0], &beats[2]].map(|beat| beat.worker.as_uuid())));
+    assert!(listed.eq([&heartbeats[0], &heartbeats[2]].map(|heartbeat| heartbeat.worker.as_uuid())));
     assert_eq!(relays(b, "other").await.len(), 1);
     assert_eq!(relays(b, "nowhere").await, []);
 }
 
 /// So that an operator's clock does not matter.
 pub async fn silence_is_measured_by_the_databases_clock<B: Backend>(b: &B) {
-    send(b, &beat("default")).await;
+    send(b, &heartbeat("default")).await;
     b.pass_time(SECOND * 20).await;
     let silent = relays(b, "default").await[0].silent_seconds;
     assert!((20.0..50.0).contains(&silent), "{silent}");
@@ -102,22 +102,25 @@ pub async fn silence_is_measured_by_the_databases_clock<B: Backend>(b: &B) {
 
 /// A relay that stops cleanly is not missed.
 pub async fn a_relay_that_leaves_is_off_the_list<B: Backend>(b: &B) {
-    let beats = [beat("default"), beat("default")];
-    for beat in &beats {
-        send(b, beat).await;
+    let heartbeats = [heartbeat("default"), heartbeat("default")];
+    for heartbeat in &heartbeats {
+        send(b, heartbeat).await;
     }
-    registry(b).deregister(beats[0].worker).await.expect("leave works");
     registry(b)
-        .deregister(beats[0].worker)
+        .deregister(heartbeats[0].worker)
+        .await
+        .expect("deregister works");
+    registry(b)
+        .deregister(heartbeats[0].worker)
         .await
         .expect("leaving twice is nothing");
     let listed: Vec<_> = relays(b, "default").await.iter().map(|relay| relay.worker).collect();
-    assert_eq!(listed, [beats[1].worker.as_uuid()]);
+    assert_eq!(listed, [heartbeats[1].worker.as_uuid()]);
 }
 
 /// A relay that died cannot leave.
 pub async fn a_relay_not_heard_for_a_day_is_forgotten<B: Backend>(b: &B) {
-    let (dead, alive) = (beat("default"), beat("default"));
+    let (dead, alive) = (heartbeat("default"), heartbeat("default"));
     send(b, &dead).await;
     b.pass_time(HOUR * 23).await;
     send(b, &alive).await;
@@ -128,7 +131,7 @@ pub async fn a_relay_not_heard_for_a_day_is_forgotten<B: Backend>(b: &B) {
     assert_eq!(listed, [alive.worker.as_uuid()]);
 }
 
-/// A change of the circuit shows at once, not with the next beat.
+/// A change of the circuit shows at once, not with the next heartbeat.
 pub async fn a_running_relay_is_on_the_list_with_its_circuit_until_it_stops<B: Backend>(b: &B) {
     let broker = broker();
     broker.vanish();
@@ -159,7 +162,7 @@ pub async fn a_running_relay_is_on_the_list_with_its_circuit_until_it_stops<B: B
     assert!(open.circuit_since > first.circuit_since && open.started_at == first.started_at);
     assert!(
         open.seen_at - first.seen_at < chrono::TimeDelta::seconds(4),
-        "before the next beat"
+        "before the next heartbeat"
     );
     broker.heal();
     shows(CircuitState::Closed, None).await;

@@ -83,7 +83,11 @@ pub async fn a_failing_key_stops_only_itself<B: Backend>(b: &B) {
     broker.inner().assert_delivered_once(&[ids[1], ids[3], ids[4]]);
     let head = record(b, ids[0]).await;
     assert_eq!((head.state, head.attempts), (State::Pending, 1));
-    assert!(head.last_error.expect("it failed").contains("the broker is away"));
+    assert!(
+        head.last_error
+            .expect("it failed")
+            .contains("the broker is unavailable")
+    );
     let follower = record(b, ids[2]).await;
     assert_eq!(
         (follower.attempts, follower.last_error),
@@ -159,7 +163,7 @@ pub async fn a_message_that_always_fails_is_dead_after_its_last_attempt<B: Backe
     assert!(
         row.last_error
             .expect("it says why")
-            .starts_with("gave up after 3 attempts: the broker is away")
+            .starts_with("gave up after 3 attempts: the broker is unavailable")
     );
     broker.up();
     drain(b, broker.clone(), config()).await;

@@ -49,7 +49,7 @@ pub async fn a_retry_keeps_the_error_and_waits_without_a_lease<B: Backend>(b: &B
     let row = record(b, ids[0]).await;
     assert_eq!((row.state, row.attempts), (State::Pending, 1));
     assert_eq!((row.locked_by, row.locked_until), (None, None));
-    assert_eq!(row.last_error.as_deref(), Some("the broker is away"));
+    assert_eq!(row.last_error.as_deref(), Some("the broker is unavailable"));
     assert_eq!(row.delivered_at, None);
     assert_eq!(
         row.next_attempt_at,
@@ -69,7 +69,7 @@ pub async fn the_last_error_outlives_a_later_delivery<B: Backend>(b: &B) {
     b.pass_time(MINUTE).await;
     Worker::new().claim(b, 10).await.deliver(b).await;
     let row = record(b, ids[0]).await;
-    assert_eq!(row.last_error.as_deref(), Some("the broker is away"));
+    assert_eq!(row.last_error.as_deref(), Some("the broker is unavailable"));
 }
 
 /// Proves B10 and pitfall 5.
@@ -132,7 +132,7 @@ pub async fn a_released_retry_refunds_one_attempt_only<B: Backend>(b: &B) {
     Worker::new().claim(b, 10).await.settle(b, Verdict::Released).await;
     let row = record(b, ids[0]).await;
     assert_eq!((row.state, row.attempts), (State::Pending, 1));
-    assert_eq!(row.last_error.as_deref(), Some("the broker is away"));
+    assert_eq!(row.last_error.as_deref(), Some("the broker is unavailable"));
 }
 
 /// Proves B9.

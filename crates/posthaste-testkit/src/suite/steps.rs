@@ -130,7 +130,7 @@ pub(super) async fn deliver_all<B: Backend>(b: &B, worker: &Worker) -> Vec<Messa
     }
 }
 
-/// Settles and returns the ids whose lease was lost. A row may be locked for a moment by somebody who looks at it.
+/// Settles and returns the ids whose lease was lost. A row may be locked for a moment by another transaction.
 pub(super) async fn settle<B: Backend>(b: &B, mut settlements: Vec<Settlement>) -> Vec<MessageId> {
     let mut lost = Vec::new();
     for _ in 0..100 {
@@ -142,7 +142,7 @@ pub(super) async fn settle<B: Backend>(b: &B, mut settlements: Vec<Settlement>) 
         }
         settlements.retain(|settlement| busy.contains(&settlement.id));
     }
-    panic!("somebody holds on to {settlements:?}");
+    panic!("the rows of {settlements:?} stay locked");
 }
 
 /// A relay's worker that claims when told.
@@ -160,7 +160,7 @@ impl Worker {
                 token: LeaseToken::new(),
                 limit: 0,
                 max_bytes: u64::from(u32::MAX),
-                look_ahead: None,
+                scan_limit: None,
                 lease: LEASE,
                 max_attempts: 5,
                 ordering: KeyOrdering::PerKey {
@@ -280,7 +280,7 @@ impl Work {
 pub(super) fn retry(delay: Duration) -> Verdict {
     Verdict::Retry {
         delay,
-        error: "the broker is away".into(),
+        error: "the broker is unavailable".into(),
     }
 }
 

@@ -43,7 +43,7 @@ pub async fn waiting_rows_above_a_lowered_limit_are_swept<B: Backend>(b: &B) {
     assert_eq!((row.state, row.attempts), (State::Dead, 3));
     assert_eq!(
         row.last_error.as_deref(),
-        Some("the broker is away"),
+        Some("the broker is unavailable"),
         "the last real error is kept"
     );
     assert_eq!(
@@ -114,7 +114,7 @@ pub async fn a_sweep_stays_in_its_scope<B: Backend>(b: &B) {
     assert_eq!(state(b, ids[2]).await, State::Processing);
 }
 
-/// A second worker gave it back after the first one vanished: it counts one attempt and waits for nothing.
+/// A second worker gave it back after the first one crashed: it counts one attempt and waits for nothing.
 ///
 /// Proves B8 and pitfall 8.
 pub async fn a_fresh_row_above_a_lowered_limit_is_swept<B: Backend>(b: &B) {

@@ -1,4 +1,4 @@
-//! A row whose claim the database refuses: it stops nobody but those behind it in its key.
+//! A row whose claim the database refuses: it stops only those behind it in its key.
 
 use posthaste_core::lifecycle::State;
 use posthaste_core::{Message, MessageId};

@@ -12,7 +12,7 @@ use posthaste_testkit::{MemoryStore, TestClock};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-/// Answers by the clock: away, then refusing, then there.
+/// Answers by the clock: unavailable, then refusing, then there.
 #[derive(Clone)]
 struct Broker {
     start: Instant,

@@ -174,7 +174,7 @@ impl Publisher for Unwilling {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_drain_ends_at_a_broker_that_asks_for_patience_again_and_again() {
+async fn a_drain_ends_at_a_broker_that_throttles_again_and_again() {
     let store = store();
     enqueue(&store, [""; 20]).await;
     let broker = Unwilling {
@@ -184,7 +184,7 @@ async fn a_drain_ends_at_a_broker_that_asks_for_patience_again_and_again() {
     let drained = timeout(MINUTE, Relay::new(store, broker).drain()).await;
     let error = drained.expect("the drain ends").unwrap_err();
     assert!(
-        matches!(&error, RelayError::BrokerAway { reason, .. } if reason.contains("too many requests")),
+        matches!(&error, RelayError::BrokerUnavailable { reason, .. } if reason.contains("too many requests")),
         "{error}"
     );
 }

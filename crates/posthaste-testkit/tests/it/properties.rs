@@ -86,7 +86,7 @@ async fn claim(store: &MemoryStore, limit: u32) -> Open {
         token,
         limit,
         max_bytes: 1 << 20,
-        look_ahead: None,
+        scan_limit: None,
         lease: LEASE,
         max_attempts: MAX_ATTEMPTS,
         ordering: KeyOrdering::PerKey {

@@ -20,7 +20,7 @@ pub struct NewOrder {
 
 /// Takes the items out of stock, or refuses the whole order.
 pub async fn create(State(shop): State<Shop>, Json(mut order): Json<NewOrder>) -> Result<StatusCode, Refused> {
-    // Two orders that lock the same products in different orders would wait for each other for ever.
+    // Two orders that lock the same products in different orders would wait for each other forever.
     order.items.sort_by_key(|item| item.product_id);
     let mut tx = shop.pool.begin().await?;
     let new = sqlx::query("insert into orders (id, user_id) values ($1, $2) on conflict do nothing")

@@ -22,11 +22,11 @@ pub async fn create(State(shop): State<Shop>, Json(product): Json<Product>) -> R
     Ok(StatusCode::CREATED)
 }
 
-/// From the cache, which the consumer clears when the stock runs out. A cache that is away costs time, not answers.
+/// From the cache, which the consumer clears when the stock runs out. A cache that is unavailable costs time, not answers.
 pub async fn show(State(shop): State<Shop>, Path(id): Path<i64>) -> Result<Json<Product>, Refused> {
-    let ticket = match shop.cache.get(id).await {
+    let miss = match shop.cache.get(id).await {
         Ok(Ok(found)) => return Ok(Json(serde_json::from_str(&found)?)),
-        Ok(Err(ticket)) => Some(ticket),
+        Ok(Err(miss)) => Some(miss),
         Err(error) => {
             tracing::warn!(%error, "the cache cannot be read");
             None
@@ -38,8 +38,8 @@ pub async fn show(State(shop): State<Shop>, Path(id): Path<i64>) -> Result<Json<
         .await?;
     let (name, stock) = found.ok_or_else(|| Refused::not_found(format!("there is no product {id}")))?;
     let product = Product { id, name, stock };
-    if let Some(ticket) = ticket
-        && let Err(error) = shop.cache.fill(ticket, &serde_json::to_string(&product)?).await
+    if let Some(miss) = miss
+        && let Err(error) = shop.cache.fill(miss, &serde_json::to_string(&product)?).await
     {
         tracing::warn!(%error, "the cache cannot be filled");
     }

@@ -31,7 +31,7 @@ pub struct Drive {
     /// How many of them at a time
     #[arg(long, default_value_t = 8)]
     customers: usize,
-    /// How long all brokers are away
+    /// How long all brokers are unavailable
     #[arg(long, default_value_t = 20, value_name = "SECONDS")]
     outage: u64,
     /// Where servers and logs are kept [default: a directory that is removed at the end]
@@ -40,7 +40,7 @@ pub struct Drive {
 }
 
 /// How long the shop may take to catch up once all is well again.
-const PATIENCE: Duration = Duration::from_mins(3);
+const TIMEOUT: Duration = Duration::from_mins(3);
 
 impl Drive {
     pub async fn run(self) -> anyhow::Result<ExitCode> {
@@ -70,7 +70,7 @@ impl Drive {
         let requests = shopping.stop().await;
 
         bar.set_message("waiting until everything is counted");
-        let books = reconcile::wait(&pool, fleet.api(), &servers.kafka.bootstrap(), PATIENCE).await?;
+        let books = reconcile::wait(&pool, fleet.api(), &servers.kafka.bootstrap(), TIMEOUT).await?;
         fleet.stop().await;
         bar.finish_and_clear();
         println!("{requests} requests, {} processes killed\n{books}", fleet.kills());

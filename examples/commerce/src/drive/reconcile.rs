@@ -81,9 +81,9 @@ impl fmt::Display for Books {
     }
 }
 
-/// Looks until the books balance, or patience is over; returns the last look.
-pub async fn wait(pool: &PgPool, api: String, kafka: &str, patience: Duration) -> anyhow::Result<Books> {
-    let deadline = Instant::now() + patience;
+/// Looks until the books balance, or the timeout is over; returns the last look.
+pub async fn wait(pool: &PgPool, api: String, kafka: &str, timeout: Duration) -> anyhow::Result<Books> {
+    let deadline = Instant::now() + timeout;
     loop {
         let books = look(pool, &api, kafka).await;
         // Brokers and service may still be coming back.
@@ -159,15 +159,15 @@ async fn dead_letters(kafka: &str) -> anyhow::Result<i64> {
 
 /// The ids of the events in a topic of one partition.
 fn events_in(consumer: &BaseConsumer, topic: &str) -> anyhow::Result<Vec<Vec<u8>>> {
-    let patience = Duration::from_secs(10);
-    let (low, high) = consumer.fetch_watermarks(topic, 0, patience)?;
+    let timeout = Duration::from_secs(10);
+    let (low, high) = consumer.fetch_watermarks(topic, 0, timeout)?;
     let mut position = TopicPartitionList::new();
     position.add_partition_offset(topic, 0, Offset::Offset(low))?;
     consumer.assign(&position)?;
     let (mut events, mut next) = (Vec::new(), low);
     while next < high {
         let letter = consumer
-            .poll(patience)
+            .poll(timeout)
             .context("a letter that is there does not come")??;
         next = letter.offset() + 1;
         let headers = letter.headers().into_iter().flat_map(|headers| headers.iter());

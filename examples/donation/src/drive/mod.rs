@@ -40,7 +40,7 @@ pub struct Drive {
 }
 
 /// How long anything may take once all is well again.
-const PATIENCE: Duration = Duration::from_mins(3);
+const TIMEOUT: Duration = Duration::from_mins(3);
 
 impl Drive {
     pub async fn run(self) -> anyhow::Result<ExitCode> {
@@ -111,7 +111,7 @@ async fn processing(pool: &MySqlPool) -> anyhow::Result<i64> {
 }
 
 async fn until<F: Future<Output = anyhow::Result<bool>>>(what: &str, holds: impl Fn() -> F) -> anyhow::Result<()> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while !holds().await? {
         ensure!(Instant::now() < deadline, "never: {what}");
         sleep(Duration::from_millis(100)).await;

@@ -17,42 +17,42 @@ use super::guests::REFUSED;
 /// How the receiver answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mood {
-    /// Mostly well; now and then it fails, never twice for the same donation, or asks for patience.
+    /// Mostly well; now and then it fails, never twice for the same donation, or throttles.
     Stumbling,
     /// Not at all.
     Hanging,
 }
 
 #[derive(Debug)]
-struct Desk {
+struct ReceiverState {
     mood: Mood,
     /// How often each request was told of.
     told: BTreeMap<String, usize>,
     failed: BTreeSet<String>,
 }
 
-type Shared = Arc<Mutex<Desk>>;
+type Shared = Arc<Mutex<ReceiverState>>;
 
 pub struct Receiver {
-    desk: Shared,
+    state: Shared,
     address: SocketAddr,
 }
 
 impl Receiver {
     pub async fn start() -> anyhow::Result<Self> {
-        let desk = Arc::new(Mutex::new(Desk {
+        let state = Arc::new(Mutex::new(ReceiverState {
             mood: Mood::Stumbling,
             told: BTreeMap::new(),
             failed: BTreeSet::new(),
         }));
         let app = Router::new()
             .route("/{*path}", routing::post(answer))
-            .with_state(Arc::clone(&desk));
+            .with_state(Arc::clone(&state));
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
         // It ends with the process.
         tokio::spawn(async move { axum::serve(listener, app).await });
-        Ok(Self { desk, address })
+        Ok(Self { state, address })
     }
 
     pub fn url(&self) -> String {
@@ -60,21 +60,21 @@ impl Receiver {
     }
 
     pub fn set(&self, mood: Mood) {
-        lock(&self.desk).mood = mood;
+        lock(&self.state).mood = mood;
     }
 
     /// How often each request was told of.
     pub fn told(&self) -> BTreeMap<String, usize> {
-        lock(&self.desk).told.clone()
+        lock(&self.state).told.clone()
     }
 }
 
-fn lock(desk: &Shared) -> MutexGuard<'_, Desk> {
-    desk.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(state: &Shared) -> MutexGuard<'_, ReceiverState> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-async fn answer(State(desk): State<Shared>, Json(notification): Json<Value>) -> Response {
-    if lock(&desk).mood == Mood::Hanging {
+async fn answer(State(state): State<Shared>, Json(notification): Json<Value>) -> Response {
+    if lock(&state).mood == Mood::Hanging {
         return std::future::pending().await;
     }
     let card = &notification["embeds"][0];
@@ -87,10 +87,10 @@ async fn answer(State(desk): State<Shared>, Json(notification): Json<Value>) -> 
     }
     let id = card["footer"]["text"].as_str().unwrap_or_default().to_owned();
     match rand::rng().random_range(0..100) {
-        0..5 if lock(&desk).failed.insert(id.clone()) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+        0..5 if lock(&state).failed.insert(id.clone()) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
         5..10 => (StatusCode::TOO_MANY_REQUESTS, Json(json!({"retry_after": 0.1}))).into_response(),
         _ => {
-            *lock(&desk).told.entry(id).or_default() += 1;
+            *lock(&state).told.entry(id).or_default() += 1;
             StatusCode::NO_CONTENT.into_response()
         }
     }

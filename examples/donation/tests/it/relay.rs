@@ -79,7 +79,9 @@ fn recording() -> (Heard, impl Publisher) {
     let heard = Heard::default();
     let sink = Arc::clone(&heard);
     let publisher = Callback::new(move |delivery: Delivery| {
-        sink.lock().unwrap().push(delivery.message.event_id().into_owned());
+        sink.lock()
+            .unwrap()
+            .push(delivery.message.effective_event_id().into_owned());
         async { Ok(()) }
     });
     (heard, publisher.concurrency(1))

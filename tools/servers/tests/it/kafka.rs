@@ -12,7 +12,7 @@ use rdkafka::{
     producer::{BaseProducer, BaseRecord, Producer},
 };
 
-const PATIENCE: Duration = Duration::from_mins(2);
+const TIMEOUT: Duration = Duration::from_mins(2);
 
 #[test]
 fn what_was_acknowledged_survives_one_broker_and_then_all_of_them() {
@@ -124,7 +124,7 @@ fn send(producer: &BaseProducer, payload: &str) {
         .send(record)
         .map_err(|(error, _)| error)
         .expect("room in the queue");
-    producer.flush(PATIENCE).expect("an acknowledgement");
+    producer.flush(TIMEOUT).expect("an acknowledgement");
 }
 
 fn read(bootstrap: &str, count: usize) -> Vec<String> {
@@ -134,7 +134,7 @@ fn read(bootstrap: &str, count: usize) -> Vec<String> {
         .add_partition_offset("kept", 0, Offset::Beginning)
         .expect("a valid offset");
     consumer.assign(&partitions).expect("an assignment");
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     let mut payloads = Vec::new();
     while payloads.len() < count {
         assert!(Instant::now() < deadline, "got only {payloads:?}");

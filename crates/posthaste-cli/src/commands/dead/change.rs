@@ -23,7 +23,7 @@ const PAGE: u64 = 100;
 /// So many that are refused are searched for: then it is not about single messages.
 const MAX_REFUSED_SHOWN: usize = 10;
 
-/// How long one statement's messages are waited for while somebody has them, and how long between two tries.
+/// How long one statement's messages are waited for while they are locked, and how long between two tries.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -221,7 +221,7 @@ fn say_refused(verb: Verb, refused: &[RefusedRow]) -> anyhow::Result<()> {
         .iter()
         .map(|row| format!("message {} cannot be {}: {}", row.id, verb.tense(false), row.error))
         .collect();
-    bail!("{}; mend what refuses it, and run this again", each.join("; "))
+    bail!("{}; fix what refuses it, and run this again", each.join("; "))
 }
 
 /// Those that were asked for and not found. As they are written, in small letters: a table may keep as text, and in
@@ -246,7 +246,7 @@ async fn account_for(
         match store.show(id).await? {
             None => reasons.push(format!("there is no message {id}")),
             Some(record) if record.state != State::Dead => {
-                reasons.push(format!("message {id} is not dead: it is {}", record.state.word()));
+                reasons.push(format!("message {id} is not dead: it is {}", record.state.as_str()));
             }
             Some(_) if limit_reached => {}
             Some(record) => reasons.push(format!(

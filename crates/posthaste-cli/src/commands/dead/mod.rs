@@ -13,7 +13,7 @@ use crate::schema;
 
 /// Look at dead messages, and replay or discard them
 ///
-/// A message is dead when its attempts are used up or its failure will not pass. It stays until somebody decides.
+/// A message is dead when its attempts are used up or its failure will not pass. It stays until an operator decides.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Dead {

@@ -21,7 +21,7 @@ impl Show {
         let id = self.id;
         match store.show(id).await? {
             Some(record) if record.state == State::Dead => terminal::stdout().json_pretty(&View::of(&record)),
-            Some(record) => bail!("message {id} is not dead: it is {}", record.state.word()),
+            Some(record) => bail!("message {id} is not dead: it is {}", record.state.as_str()),
             None => bail!("there is no message {id}; `posthaste dead list` shows those that are dead"),
         }
     }

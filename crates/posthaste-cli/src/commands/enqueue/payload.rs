@@ -1,4 +1,4 @@
-//! The body of a message, and what it is if nobody says.
+//! The body of a message, and its default.
 
 use std::fs;
 use std::io::{Read, stdin};

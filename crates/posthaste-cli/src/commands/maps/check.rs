@@ -11,7 +11,7 @@ use crate::config::Config;
 use crate::failure::EndWith;
 use crate::{schema, wiring};
 
-/// Compare the tables with their map, and print the SQL that mends what differs
+/// Compare the tables with their map, and print the SQL that fixes what differs
 ///
 /// Changes nothing: every verdict is tried on a row or two, and rolled back. Ends with code 1 if the map cannot be used on
 /// these tables.
@@ -19,7 +19,7 @@ use crate::{schema, wiring};
 #[command(after_help = "\
 Examples:
   posthaste maps check --map ./outbox.toml
-  posthaste maps check --map usage --json | jq -r '.findings[].mend'")]
+  posthaste maps check --map usage --json | jq -r '.findings[].fix'")]
 pub(super) struct Check {
     /// A map that ships, or the path of a TOML file [default: database.map, else Posthaste's own tables]
     #[arg(long, value_name = "NAME|FILE")]
@@ -57,7 +57,7 @@ impl Check {
 }
 
 fn print(out: &mut impl Write, name: &str, url: &str, findings: &[Finding]) -> std::io::Result<()> {
-    // All but the mends are comments, so that the whole can be read by a DBA and run.
+    // All but the fixes are comments, so that the whole can be read by a DBA and run.
     writeln!(out, "-- table map {name} on {url}")?;
     for finding in findings {
         let word = match finding.severity {
@@ -65,8 +65,8 @@ fn print(out: &mut impl Write, name: &str, url: &str, findings: &[Finding]) -> s
             Severity::Warning => "warning",
         };
         writeln!(out, "\n-- {word}: {}: {}", finding.field, finding.problem)?;
-        if let Some(mend) = &finding.mend {
-            writeln!(out, "{mend}")?;
+        if let Some(fix) = &finding.fix {
+            writeln!(out, "{fix}")?;
         }
     }
     let errors = findings

@@ -13,7 +13,7 @@ use crate::wiring;
 
 /// Propose a map for a table that is there
 ///
-/// Prints TOML. Names, types, constraints and the words in the rows say most of it; what they cannot say is guessed and
+/// Prints TOML. Names, types, constraints and the labels in the rows say most of it; what they cannot say is guessed and
 /// marked, and stands at the top as a list of things to decide.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -29,7 +29,7 @@ pub(super) struct Infer {
     schema: Option<String>,
 }
 
-/// Different words that a status may have and still be one.
+/// Different labels that a status may have and still be one.
 const WORDS: u32 = 20;
 
 /// Different values by which a column is known to have headers.
@@ -65,7 +65,7 @@ impl Infer {
             );
         };
         let tables = catalogue.tables(name.schema.as_ref()).await?;
-        read_words(&mut table, &*catalogue).await?;
+        read_labels(&mut table, &*catalogue).await?;
         read_headers(&mut table, &*catalogue).await?;
         let mut others = Vec::new();
         for other in tables.iter().filter(|other| may_belong(name, other)) {
@@ -121,8 +121,8 @@ async fn read_headers(table: &mut LiveTable, catalogue: &dyn Catalogue) -> anyho
     Ok(())
 }
 
-/// Rows say which words there are, where no constraint does.
-async fn read_words(table: &mut LiveTable, catalogue: &dyn Catalogue) -> anyhow::Result<()> {
+/// Rows say which labels there are, where no constraint does.
+async fn read_labels(table: &mut LiveTable, catalogue: &dyn Catalogue) -> anyhow::Result<()> {
     let Some(status) = status_column(table).filter(|status| status.values.is_empty()) else {
         return Ok(());
     };

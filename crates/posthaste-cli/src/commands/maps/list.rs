@@ -4,7 +4,7 @@ use std::io::{Write, stdout};
 
 use clap::Args;
 use comfy_table::{Table, presets};
-use posthaste_sql::table::{self, BuiltinMap, SHIPPED, Strategy};
+use posthaste_sql::table::{self, BUILTIN_MAPS, BuiltinMap, Strategy};
 use serde_json::json;
 
 /// List the maps that ship with Posthaste
@@ -22,19 +22,19 @@ impl List {
         table
             .load_style(presets::NOTHING)
             .set_header(["NAME", "CLAIMS", "TABLE", "ABOUT"]);
-        for shipped in &SHIPPED {
-            let map = shipped.map()?;
+        for builtin in &BUILTIN_MAPS {
+            let map = builtin.map()?;
             let claims = strategy(map.strategy());
             let outbox = map
                 .table(table::Table::Outbox)
                 .map(ToString::to_string)
                 .unwrap_or_default();
-            let about = about(shipped);
+            let about = about(builtin);
             if self.json {
-                let line = json!({"name": shipped.name, "strategy": claims, "table": outbox, "about": about});
+                let line = json!({"name": builtin.name, "strategy": claims, "table": outbox, "about": about});
                 writeln!(out, "{line}")?;
             }
-            table.add_row([shipped.name, claims, &outbox, &about]);
+            table.add_row([builtin.name, claims, &outbox, &about]);
         }
         if !self.json {
             writeln!(out, "{table}")?;
@@ -53,8 +53,8 @@ fn strategy(strategy: Strategy) -> &'static str {
 }
 
 /// What the map says of itself.
-fn about(shipped: &BuiltinMap) -> String {
-    let line = shipped.toml.lines().find_map(|line| line.strip_prefix("about = "));
+fn about(builtin: &BuiltinMap) -> String {
+    let line = builtin.toml.lines().find_map(|line| line.strip_prefix("about = "));
     line.map(|about| about.trim_matches('"').to_owned()).unwrap_or_default()
 }
 
@@ -64,6 +64,6 @@ mod tests {
 
     #[test]
     fn every_map_says_what_it_is_for() {
-        assert!(SHIPPED.iter().all(|shipped| about(shipped).len() > 20));
+        assert!(BUILTIN_MAPS.iter().all(|builtin| about(builtin).len() > 20));
     }
 }

@@ -13,7 +13,7 @@ use crate::config::{Config, Database, NamedMap};
 
 /// Serve an outbox table that you already have
 ///
-/// A table map says which column plays which role, which words the states have, and which settings suit the table. Some
+/// A table map says which column plays which role, which labels the states have, and which settings suit the table. Some
 /// ship with Posthaste; one of your own is a TOML file. Name it in `database.map`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]

@@ -38,8 +38,8 @@ impl Show {
                 // What a database without any table lacks.
                 let backend = self.backend.unwrap_or_else(|| Backend::of(&config.database));
                 for finding in check(&found.map, &[], backend.database()) {
-                    if let Some(mend) = finding.mend {
-                        writeln!(out, "{mend}\n")?;
+                    if let Some(fix) = finding.fix {
+                        writeln!(out, "{fix}\n")?;
                     }
                 }
             }

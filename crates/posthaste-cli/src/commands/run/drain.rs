@@ -25,7 +25,7 @@ struct Summary<'a> {
     /// Still in the outbox: the attempt failed, was not made, or its outcome could not be written.
     failed: u64,
     dead: u64,
-    /// Due, but held back or held by somebody else.
+    /// Due, but held back or held by another relay.
     remaining: u64,
     /// The first that was not delivered, and why.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -56,8 +56,8 @@ impl<'a> Summary<'a> {
     fn remedy(&self) -> &'static str {
         match (self.failed, self.dead) {
             (0, 0) => {
-                "a message before them in their key waits for its retry or is dead, another relay has them, or somebody has \
-                 locked their rows: see `posthaste status`, and drain again later"
+                "a message before them in their key waits for its retry or is dead, another relay has them, or another \
+                 transaction has locked their rows: see `posthaste status`, and drain again later"
             }
             (0, _) => "see `posthaste dead list`",
             (_, 0) => "drain again later",
@@ -91,7 +91,7 @@ pub(super) async fn run(relay: Relay, stop: &CancellationToken, form: Form) -> a
     let (report, hindered) = match ended {
         Ok(report) => (report, None),
         Err(error) => match &error {
-            RelayError::BrokerAway { report, .. } | RelayError::Unsettled { report } => {
+            RelayError::BrokerUnavailable { report, .. } | RelayError::Unsettled { report } => {
                 (report.as_ref().clone(), Some(error))
             }
             _ => return Err(error.into()),

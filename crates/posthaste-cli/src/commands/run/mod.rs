@@ -20,9 +20,9 @@ use crate::{schema, shutdown};
 /// Deliver what applications enqueue, until SIGTERM or SIGINT
 ///
 /// Without any configuration the outbox is the SQLite file posthaste.db, which is created, and messages go to standard
-/// output. A database that somebody named needs a publisher that somebody named: what is delivered counts as delivered.
+/// output. A database that was named needs a publisher that was named: what is delivered counts as delivered.
 ///
-/// A database or a broker that is away is waited for; a database that cannot work (wrong password, no tables)
+/// A database or a broker that is unavailable is waited for; a database that cannot work (wrong password, no tables)
 /// ends the command.
 ///
 /// At the first signal no more work is taken, and what is on its way is finished; a second signal ends the process at
@@ -61,7 +61,8 @@ impl Run {
         let publisher = wiring::publisher(&config)?;
         let probes = Probes::default();
         let _listener = metrics::serve(&config.metrics, probes.clone()).await?;
-        // Beside the relay, which goes on without it: a broker that is away is said once, and not with every message.
+        // Beside the relay, which goes on without it: a broker that is unavailable is said once, and not with every
+        // message.
         let _watch = AbortOnDropHandle::new(tokio::spawn(watch(Arc::clone(&publisher))));
         let waiting = reachable_store(&config.database);
         let Some(store) = stop.run_until_cancelled(waiting).await else {
@@ -112,7 +113,7 @@ async fn watch(publisher: Arc<dyn Publisher>) {
 const MIN_RETRY_DELAY: Duration = Duration::from_millis(100);
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(5);
 
-/// Waits for a database that is away, then sees to its tables.
+/// Waits for a database that is unavailable, then sees to its tables.
 async fn reachable_store(database: &Database) -> anyhow::Result<Arc<dyn Store>> {
     let mut wait = MIN_RETRY_DELAY;
     let mut said = false;

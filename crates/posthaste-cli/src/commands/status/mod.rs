@@ -48,7 +48,7 @@ Examples:
 
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Relays that were not heard for so long are not alive: three of their beats.
+/// Relays that were not heard for so long are not alive: three of their heartbeats.
 const SILENCE: f64 = 15.0;
 
 #[derive(Debug, Serialize)]
@@ -190,7 +190,7 @@ fn print_relays(out: &mut Printer<impl Write>, found: &Found<'_>) -> std::io::Re
 fn circuit(relay: &RelayRecord) -> String {
     let since = relay.circuit_since.format("%Y-%m-%d %H:%M:%S UTC");
     let given = relay.circuit_reason.as_deref();
-    let reason = given.unwrap_or("the broker is away");
+    let reason = given.unwrap_or("the broker is unavailable");
     match (relay.circuit, given) {
         (CircuitState::Closed, Some(unavailable)) => {
             format!("circuit closed since {since}, but unavailable: {unavailable}")

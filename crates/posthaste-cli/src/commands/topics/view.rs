@@ -84,7 +84,7 @@ pub(super) fn of_report(report: &Report) -> String {
 fn applied(topic: &Applied) -> (char, String) {
     match &topic.outcome {
         Outcome::Created => ('+', "created".to_owned()),
-        Outcome::CreatedByOthers => ('=', "created by somebody else in the meantime".to_owned()),
+        Outcome::CreatedByOthers => ('=', "created by another process in the meantime".to_owned()),
         Outcome::Changed { fields } => ('~', format!("changed {}", fields.join(", "))),
         Outcome::Failed { reason } => ('!', format!("failed: {reason}")),
         _ if topic.left.is_empty() => ('=', "as declared".to_owned()),

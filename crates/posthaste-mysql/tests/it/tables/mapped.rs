@@ -12,7 +12,7 @@ use sqlx::{AssertSqlSafe, Executor, MySql, Transaction};
 
 use crate::support;
 
-/// Tables that somebody has.
+/// Existing tables.
 pub trait Tables: Send + Sync + 'static {
     /// What the suite should not count on.
     const WITHOUT: &[Need];

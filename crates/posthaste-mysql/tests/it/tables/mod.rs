@@ -1,4 +1,4 @@
-//! The conformance suite on tables that somebody already has. Each line at the end runs all cases that the table allows;
+//! The conformance suite on existing tables. Each line at the end runs all cases that the table allows;
 //! the snapshots say which those are.
 
 mod mapped;
@@ -50,12 +50,12 @@ macro_rules! suite_on {
     };
 }
 
-fn shipped(name: &str) -> &'static BuiltinMap {
+fn builtin(name: &str) -> &'static BuiltinMap {
     BuiltinMap::find(name).unwrap()
 }
 
-fn theirs(name: &str) -> TableMap {
-    shipped(name).map().unwrap()
+fn builtin_map(name: &str) -> TableMap {
+    builtin(name).map().unwrap()
 }
 
 /// Every role, but no leases: rows are locked while they are published.
@@ -71,9 +71,9 @@ const QUICK: &[Need] = &[Need::Engine];
 /// Its times are whole seconds, and each of its rows says how often it may be tried.
 const DONATION: &[Need] = &[Need::Engine, Need::FineTimes, Need::RelayLimit];
 
-suite_on!(usage: Usage, theirs("usage"), ddl(&theirs("usage"), Database::MySql), without QUICK, except &[UNIQUE_INDEX]);
-suite_on!(donation: Donation, theirs("donation"), shipped("donation").ddl.to_owned(), without DONATION);
-suite_on!(logistics: Logistics, theirs("logistics"), ddl(&theirs("logistics"), Database::MySql), without &[]);
-suite_on!(order_service: OrderService, theirs("order-service"), ddl(&theirs("order-service"), Database::MySql), without &[], except UNSCHEDULED);
+suite_on!(usage: Usage, builtin_map("usage"), ddl(&builtin_map("usage"), Database::MySql), without QUICK, except &[UNIQUE_INDEX]);
+suite_on!(donation: Donation, builtin_map("donation"), builtin("donation").ddl.to_owned(), without DONATION);
+suite_on!(logistics: Logistics, builtin_map("logistics"), ddl(&builtin_map("logistics"), Database::MySql), without &[]);
+suite_on!(order_service: OrderService, builtin_map("order-service"), ddl(&builtin_map("order-service"), Database::MySql), without &[], except UNSCHEDULED);
 suite_on!(everything: Everything, everything(), ddl(&everything(), Database::MySql), without QUICK, except &[UNIQUE_INDEX]);
 suite_on!(everything_locked: EverythingLocked, without_leases(), ddl(&without_leases(), Database::MySql), without QUICK, except &[UNIQUE_INDEX]);

@@ -45,7 +45,7 @@ async fn a_connection_that_is_cut_costs_no_repetition() {
         })
         .await;
         assert_eq!(claimed.len(), 1, "the gap holds the cursor, and nothing is sent again");
-        assert_eq!(claimed[0].message.event_id(), event);
+        assert_eq!(claimed[0].message.effective_event_id(), event);
     }
     assert_eq!(log.cursor().await, 0);
 }
@@ -97,7 +97,7 @@ async fn what_a_reader_remembers_is_void_once_another_one_moved_the_cursor() {
         !claimed.is_empty()
     })
     .await;
-    assert_eq!(claimed[0].message.event_id(), event);
+    assert_eq!(claimed[0].message.effective_event_id(), event);
     assert_eq!(first.gaps().await, Some((0, 0)), "with nothing left of what it knew");
 }
 

@@ -3,7 +3,7 @@
 use posthaste_core::MessageId;
 use posthaste_core::lifecycle::State;
 use posthaste_core::store::{AdminStore, Filter};
-use posthaste_postgres::{LogOptions, PostgresLogStore};
+use posthaste_postgres::{LogLayoutOptions, PostgresLogStore};
 use posthaste_sql::TableMap;
 use posthaste_sql::table::BuiltinMap;
 
@@ -101,7 +101,7 @@ async fn two_rows_of_one_event_are_both_kept_where_the_table_has_a_place_for_the
         "attempts = \"retry_count\"\nlog_id = \"log_id\"",
     );
     let map = TableMap::from_toml(&toml).unwrap();
-    let options = LogOptions::of(&map).retry_interval(std::time::Duration::ZERO);
+    let options = LogLayoutOptions::of(&map).retry_interval(std::time::Duration::ZERO);
     let store = PostgresLogStore::with_options(log.pool.clone(), map, options).unwrap();
     append(&log, "same", "1").await;
     let work = Work::claim(&store, &request(10)).await;
@@ -115,8 +115,12 @@ async fn two_rows_of_one_event_are_both_kept_where_the_table_has_a_place_for_the
         ["1", "2"]
     );
     log.make_due().await;
+    let listed = store.list(&Filter::default(), None, 10).await.unwrap();
+    let listed: Vec<_> = listed.into_iter().map(|record| record.sequence).collect();
     let work = Work::claim(&store, &request(10)).await;
     assert_eq!(work.keys(), ["1", "2"]);
+    let claimed: Vec<_> = work.claim.messages.iter().map(|row| row.sequence).collect();
+    assert_eq!((claimed, listed), (vec![Some(1), Some(2)], vec![Some(1), Some(2)]));
     assert_eq!(work.settle(&store, &[]).await, []);
     assert_eq!(log.failed().await, 0);
 }

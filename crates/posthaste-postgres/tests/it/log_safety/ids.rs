@@ -278,7 +278,7 @@ async fn a_reader_that_runs_goes_on_from_a_cursor_that_was_set_back_with_the_seq
                 claim
                     .messages
                     .iter()
-                    .map(|claimed| claimed.message.event_id().into_owned()),
+                    .map(|claimed| claimed.message.effective_event_id().into_owned()),
             );
         }
         !events.is_empty()
@@ -308,7 +308,7 @@ async fn rows_of_a_log_that_was_truncated_and_filled_again_while_it_is_read_are_
                 claim
                     .messages
                     .iter()
-                    .map(|claimed| claimed.message.event_id().into_owned()),
+                    .map(|claimed| claimed.message.effective_event_id().into_owned()),
             );
         }
         events.len() >= 3

@@ -59,7 +59,10 @@ impl Publisher for Receiver {
                 report.outcome(message.id, Outcome::NotAttempted);
                 continue;
             }
-            self.attempts.lock().unwrap().push(message.event_id().into_owned());
+            self.attempts
+                .lock()
+                .unwrap()
+                .push(message.effective_event_id().into_owned());
             if self.refused.lock().unwrap().iter().any(|refused| *refused == key) {
                 report.outcome(message.id, Outcome::Failed(PublishError::permanent("400")));
                 stopped.push(key);

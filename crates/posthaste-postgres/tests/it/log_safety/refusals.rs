@@ -243,7 +243,7 @@ async fn a_retry_whose_success_cannot_be_written_keeps_its_lane_waiting() {
     );
 }
 
-/// A lock that somebody holds costs time, not knowledge.
+/// A lock that is held elsewhere costs time, not knowledge.
 #[tokio::test]
 async fn a_statement_that_fails_for_now_costs_nothing_that_the_reader_knows() {
     let log = Log::fresh(4).await;

@@ -47,7 +47,7 @@ impl Names {
 
 /// What is published says itself which event it is.
 fn by_event(message: &mut Message) {
-    message.id = message.event_id().parse().unwrap();
+    message.id = message.effective_event_id().parse().unwrap();
 }
 
 impl ByEvent {

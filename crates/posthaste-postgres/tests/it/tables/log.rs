@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use posthaste_core::{EnqueueError, Enqueued, Mark, Message, MessageId, OutboxOptions, StoreError};
-use posthaste_postgres::{LogOptions, PostgresLogStore};
+use posthaste_postgres::{LogLayoutOptions, PostgresLogStore};
 use posthaste_testkit::{Backend, Table, Trouble, fit};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{AssertSqlSafe, Executor, PgPool, Postgres, Transaction};
 
 use super::by_event::ByEvent;
-use super::{shipped, theirs};
+use super::{builtin, builtin_map};
 
 use crate::support;
 
@@ -32,11 +32,11 @@ impl Backend for Log {
     type Tx = Transaction<'static, Postgres>;
 
     fn table() -> Table {
-        Table::of(&theirs("commerce"))
+        Table::of(&builtin_map("commerce"))
     }
 
     async fn fresh() -> Self {
-        let (map, schema) = (theirs("commerce"), support::fresh_schema());
+        let (map, schema) = (builtin_map("commerce"), support::fresh_schema());
         let create = format!("create schema {schema}");
         support::pool(1).await.execute(AssertSqlSafe(create)).await.unwrap();
         let address: PgConnectOptions = support::server_url().parse().unwrap();
@@ -47,12 +47,12 @@ impl Backend for Log {
             .await
             .unwrap();
         // How often a message is tried is for the relay to say.
-        let options = LogOptions::of(&map)
+        let options = LogLayoutOptions::of(&map)
             .max_retries(1_000_000)
             .retry_interval(Duration::ZERO);
         let store = ByEvent(PostgresLogStore::with_options(pool.clone(), map, options).unwrap());
         let backend = Self { store, pool, schema };
-        backend.run(shipped("commerce").ddl).await;
+        backend.run(builtin("commerce").ddl).await;
         backend.run("create table business (key text not null)").await;
         backend
     }

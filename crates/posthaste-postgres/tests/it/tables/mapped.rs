@@ -13,7 +13,7 @@ use sqlx::{AssertSqlSafe, Executor, PgPool, Postgres, Transaction};
 
 use crate::support;
 
-/// Tables that somebody has.
+/// Existing tables.
 pub trait Tables: Send + Sync + 'static {
     /// What the suite should not count on.
     const WITHOUT: &[Need];
@@ -63,7 +63,7 @@ impl<T: Tables> Mapped<T> {
 
 async fn pool(schema: &str, connections: u32) -> PgPool {
     let options: PgConnectOptions = support::server_url().parse().unwrap();
-    // Whoever moves the times of a row that a transaction still holds would wait for ever.
+    // Whoever moves the times of a row that a transaction still holds would wait forever.
     let options = options.options([("search_path", schema), ("lock_timeout", "10s")]);
     let pool = PgPoolOptions::new().max_connections(connections);
     pool.connect_with(options).await.unwrap()

@@ -1,4 +1,4 @@
-//! The conformance suite on tables that somebody already has. Each line at the end runs all cases that the table allows;
+//! The conformance suite on existing tables. Each line at the end runs all cases that the table allows;
 //! the snapshots say which those are.
 
 mod by_event;
@@ -47,12 +47,12 @@ macro_rules! suite_on {
     };
 }
 
-fn shipped(name: &str) -> &'static BuiltinMap {
+fn builtin(name: &str) -> &'static BuiltinMap {
     BuiltinMap::find(name).unwrap()
 }
 
-fn theirs(name: &str) -> TableMap {
-    shipped(name).map().unwrap()
+fn builtin_map(name: &str) -> TableMap {
+    builtin(name).map().unwrap()
 }
 
 /// Every role, but no leases: rows are locked while they are published.
@@ -65,10 +65,10 @@ fn without_leases() -> TableMap {
 /// The way of claiming has a table already that runs the slow cases.
 const QUICK: &[Need] = &[Need::Engine];
 
-suite_on!(usage: Usage, theirs("usage"), shipped("usage").ddl.to_owned(), without QUICK);
-suite_on!(donation: Donation, theirs("donation"), ddl(&theirs("donation"), Database::Postgres), without QUICK);
-suite_on!(logistics: Logistics, theirs("logistics"), shipped("logistics").ddl.to_owned(), without &[]);
-suite_on!(order_service: OrderService, theirs("order-service"), shipped("order-service").ddl.to_owned(), without &[], except UNSCHEDULED);
+suite_on!(usage: Usage, builtin_map("usage"), builtin("usage").ddl.to_owned(), without QUICK);
+suite_on!(donation: Donation, builtin_map("donation"), ddl(&builtin_map("donation"), Database::Postgres), without QUICK);
+suite_on!(logistics: Logistics, builtin_map("logistics"), builtin("logistics").ddl.to_owned(), without &[]);
+suite_on!(order_service: OrderService, builtin_map("order-service"), builtin("order-service").ddl.to_owned(), without &[], except UNSCHEDULED);
 suite_on!(everything: Everything, everything(), ddl(&everything(), Database::Postgres), without QUICK);
 suite_on!(everything_locked: EverythingLocked, without_leases(), ddl(&without_leases(), Database::Postgres), without QUICK);
 

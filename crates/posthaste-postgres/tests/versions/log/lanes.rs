@@ -5,7 +5,7 @@ use std::time::Duration;
 use posthaste_core::lifecycle::{State, Verdict};
 use posthaste_core::store::{AdminStore, Filter};
 use posthaste_core::{PublishError, RelayStore};
-use posthaste_postgres::{LogOptions, PostgresLogStore};
+use posthaste_postgres::{LogLayoutOptions, PostgresLogStore};
 use posthaste_relay::{Relay, RelayConfig};
 use posthaste_testkit::{Fault, FaultyPublisher, RecordingPublisher, Rule};
 use sqlx::Row;
@@ -104,11 +104,11 @@ async fn what_was_not_attempted_is_not_skipped() {
     }
     let store = log.store();
     let work = Work::claim(&store, &request(20)).await;
-    let away = Verdict::Postponed {
+    let postponed = Verdict::Postponed {
         delay: Duration::from_millis(200),
         error: "away".to_owned(),
     };
-    let mut but = vec![(10, away)];
+    let mut but = vec![(10, postponed)];
     but.extend((11..20).map(|place| (place, Verdict::Released)));
     assert_eq!(work.settle(&store, &but).await, []);
     let again = Work::claim(&store, &request(20)).await;
@@ -207,7 +207,7 @@ async fn a_failed_row_is_retried_with_growing_waits_until_it_is_left_to_an_opera
     let listed = store.list(&filter, None, 10).await.unwrap();
     assert_eq!(listed.len(), 1);
     assert_eq!(
-        (listed[0].attempts, listed[0].message.event_id().into_owned()),
+        (listed[0].attempts, listed[0].message.effective_event_id().into_owned()),
         (11, event)
     );
     assert!(
@@ -222,7 +222,7 @@ async fn a_failed_row_is_retried_with_growing_waits_until_it_is_left_to_an_opera
 #[tokio::test(flavor = "multi_thread")]
 async fn the_retry_lane_takes_fifty_every_five_seconds_and_deletes_what_succeeds() {
     let log = Log::fresh(4).await;
-    let options = LogOptions::of(&log.map);
+    let options = LogLayoutOptions::of(&log.map);
     assert_eq!(
         (options.retry_interval, options.retry_batch, options.max_retries),
         (Duration::from_secs(5), 50, 10)

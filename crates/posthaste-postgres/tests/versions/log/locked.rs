@@ -45,7 +45,7 @@ async fn a_locked_row_is_busy_and_its_neighbours_are_settled() {
     let ids = work.claim.messages.iter().map(|claimed| claimed.message.id);
     let verdicts: Vec<_> = ids.map(|id| Settlement::delivered(id, work.token)).collect();
     let settled = tokio::time::timeout(Duration::from_secs(10), store.settle(&verdicts)).await;
-    let settled = settled.expect("nobody waits for the lock").unwrap();
+    let settled = settled.expect("the lock is not waited for").unwrap();
     assert!(settled.lost.is_empty() && settled.refused.is_empty(), "{settled:?}");
     assert_eq!((settled.busy.len(), log.failed().await), (1, 1));
     let busy = settled.busy[0].id;

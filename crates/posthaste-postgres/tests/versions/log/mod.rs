@@ -6,7 +6,7 @@ mod lanes;
 mod locked;
 mod order;
 mod plans;
-mod seat;
+mod reader_lock;
 mod statements;
 mod upkeep;
 
@@ -18,7 +18,7 @@ use tokio::time::sleep;
 const DEADLINE: Duration = Duration::from_mins(1);
 
 fn events(broker: &RecordingPublisher) -> Vec<String> {
-    let event = |delivery: &posthaste_core::publisher::Delivery| delivery.message.event_id().into_owned();
+    let event = |delivery: &posthaste_core::publisher::Delivery| delivery.message.effective_event_id().into_owned();
     broker.deliveries().iter().map(event).collect()
 }
 

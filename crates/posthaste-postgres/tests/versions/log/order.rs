@@ -5,7 +5,7 @@ use std::time::Duration;
 use posthaste_core::RelayStore;
 use posthaste_core::lifecycle::Verdict;
 use posthaste_core::store::{AdminStore, ClaimRequest, DeadHead, Filter, KeyOrdering};
-use posthaste_postgres::{LogOptions, PostgresLogStore};
+use posthaste_postgres::{LogLayoutOptions, PostgresLogStore};
 use posthaste_relay::Relay;
 use posthaste_testkit::{FaultyPublisher, RecordingPublisher};
 use tokio_util::sync::CancellationToken;
@@ -77,7 +77,9 @@ async fn a_relay_whose_broker_fails_now_and_then_keeps_the_order_of_every_aggreg
     config.retry.backoff = posthaste_core::Backoff::Schedule {
         delays: vec![Duration::from_millis(5)],
     };
-    let options = LogOptions::of(&log.map).retry_interval(Duration::ZERO).max_retries(999);
+    let options = LogLayoutOptions::of(&log.map)
+        .retry_interval(Duration::ZERO)
+        .max_retries(999);
     let store = PostgresLogStore::with_options(log.pool.clone(), log.map.clone(), options).unwrap();
     let stop = CancellationToken::new();
     let running = tokio::spawn(Relay::new(store, broker.clone()).config(config).run_until(stop.clone()));

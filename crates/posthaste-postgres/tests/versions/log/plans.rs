@@ -61,14 +61,10 @@ async fn with_the_proposed_indexes_no_claim_reads_the_whole_table_of_failures() 
             Database::Postgres,
         )
     };
-    let mends: Vec<String> = findings()
-        .await
-        .into_iter()
-        .filter_map(|finding| finding.mend)
-        .collect();
-    assert_eq!(mends.len(), 2, "{mends:?}");
-    for mend in mends {
-        log.pool_run(&mend).await;
+    let fixes: Vec<String> = findings().await.into_iter().filter_map(|finding| finding.fix).collect();
+    assert_eq!(fixes.len(), 2, "{fixes:?}");
+    for fix in fixes {
+        log.pool_run(&fix).await;
     }
     assert_eq!(findings().await, []);
     for (name, arguments, index) in hot {

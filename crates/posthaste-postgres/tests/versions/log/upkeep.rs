@@ -5,7 +5,7 @@ use std::time::Duration;
 use posthaste_core::RelayStore;
 use posthaste_core::lifecycle::State;
 use posthaste_core::store::{AdminStore, Filter};
-use posthaste_postgres::{LogOptions, PostgresLogStore};
+use posthaste_postgres::{LogLayoutOptions, PostgresLogStore};
 use posthaste_relay::Relay;
 use posthaste_testkit::RecordingPublisher;
 
@@ -56,7 +56,7 @@ async fn settled_rows_of_the_log_are_removed_only_where_that_is_asked_for() {
         6,
         "the log is its owner's"
     );
-    let options = LogOptions::of(&log.map).purge_log(true);
+    let options = LogLayoutOptions::of(&log.map).purge_log(true);
     let purging = PostgresLogStore::with_options(log.pool.clone(), log.map.clone(), options).unwrap();
     purging.purge(keep, 100).await.unwrap();
     assert_eq!(log.texts("select aggregate_id from outbox").await, ["unread"]);

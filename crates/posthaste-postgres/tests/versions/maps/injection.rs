@@ -1,4 +1,4 @@
-//! No name and no word of a map is ever read as SQL.
+//! No name and no label of a map is ever read as SQL.
 
 use posthaste_core::{Message, RelayStore};
 use posthaste_relay::Relay;
@@ -54,14 +54,14 @@ fn toml(text: &str) -> String {
 struct Names {
     table: String,
     columns: Vec<String>,
-    words: Vec<String>,
+    labels: Vec<String>,
     leased: bool,
 }
 
 impl Names {
     fn map(&self) -> Result<TableMap, posthaste_sql::table::MapError> {
         let column = |place: usize| toml(&self.columns[place]);
-        let word = |place: usize| toml(&self.words[place]);
+        let label = |place: usize| toml(&self.labels[place]);
         let (mut lease, mut processing) = (String::new(), String::new());
         if self.leased {
             lease = format!(
@@ -69,7 +69,7 @@ impl Names {
                 column(4),
                 column(5)
             );
-            processing = format!("processing = {}", word(3));
+            processing = format!("processing = {}", label(3));
         }
         TableMap::from_toml(&format!(
             "name = \"n\"\norder = [\"created_at\", \"id\"]\ntopic = {{ fixed = \"t\" }}\n[tables]\noutbox = {}\n[columns]\n\
@@ -84,9 +84,9 @@ impl Names {
             column(6),
             column(7),
             column(8),
-            word(0),
-            word(1),
-            word(2),
+            label(0),
+            label(1),
+            label(2),
         ))
     }
 
@@ -121,8 +121,8 @@ impl Names {
     fn refusable(&self) -> bool {
         let control = |text: &String| text.chars().any(char::is_control);
         let mut names = self.used().map(|place| &self.columns[place]).chain([&self.table]);
-        let words = if self.leased { 4 } else { 3 };
-        names.any(|name| control(name) || name.len() > 63) || self.words[..words].iter().any(control)
+        let labels = if self.leased { 4 } else { 3 };
+        names.any(|name| control(name) || name.len() > 63) || self.labels[..labels].iter().any(control)
     }
 }
 
@@ -147,14 +147,14 @@ async fn deliver(names: &Names) {
     let status = format!("select {} from {}", quoted(&names.columns[2]), quoted(&names.table));
     assert_eq!(
         place.text(&status).await,
-        names.words[1],
-        "the word stands in the table as it is"
+        names.labels[1],
+        "the label stands in the table as it is"
     );
     place.dispose().await;
 }
 
 #[test]
-fn names_and_words_are_quoted_or_refused() {
+fn names_and_labels_are_quoted_or_refused() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let numbered = |many| {
         let numbered = |texts: Vec<String>| {
@@ -163,10 +163,10 @@ fn names_and_words_are_quoted_or_refused() {
         };
         prop::collection::vec(nasty(), many).prop_map(numbered)
     };
-    let names = (nasty(), numbered(9), numbered(4), any::<bool>()).prop_map(|(table, columns, words, leased)| Names {
+    let names = (nasty(), numbered(9), numbered(4), any::<bool>()).prop_map(|(table, columns, labels, leased)| Names {
         table,
         columns,
-        words,
+        labels,
         leased,
     });
     let mut runner = TestRunner::new(Config {

@@ -26,7 +26,7 @@ const FREE: &str =
 /// Proves E1, E2, E4.
 #[tokio::test(flavor = "multi_thread")]
 async fn rows_are_locked_while_they_are_published_and_settled_with_the_lock() {
-    let place = Place::shipped("logistics", 3).await;
+    let place = Place::builtin("logistics", 3).await;
     shipments(&place, 60).await;
     let config = place.policy();
     assert_eq!(
@@ -57,7 +57,7 @@ async fn rows_are_locked_while_they_are_published_and_settled_with_the_lock() {
 /// Proves E4, E5.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failure_waits_two_to_the_retries_and_the_sixth_is_the_last() {
-    let place = Place::shipped("logistics", 2).await;
+    let place = Place::builtin("logistics", 2).await;
     shipments(&place, 1).await;
     let broker = FaultyPublisher::new(RecordingPublisher::new());
     broker.down();
@@ -97,18 +97,18 @@ async fn worker() {
     let Ok(schema) = std::env::var("POSTHASTE_TEST_WORKER_SCHEMA") else {
         return;
     };
-    let shipped = posthaste_sql::table::BuiltinMap::find("logistics").unwrap();
+    let builtin = posthaste_sql::table::BuiltinMap::find("logistics").unwrap();
     let options: sqlx::postgres::PgConnectOptions = crate::support::server_url().parse().unwrap();
     let pool = sqlx::postgres::PgPoolOptions::new()
         .connect_with(options.options([("search_path", &schema)]))
         .await
         .unwrap();
-    let store = posthaste_postgres::PostgresStore::with_map(pool, shipped.map().unwrap()).unwrap();
+    let store = posthaste_postgres::PostgresStore::with_map(pool, builtin.map().unwrap()).unwrap();
     let broker = FaultyPublisher::new(RecordingPublisher::new());
     broker.hang();
     let config = RelayConfig {
         lease: Duration::from_mins(10),
-        ..RelayConfig::with_policy(shipped.map().unwrap().policy()).unwrap()
+        ..RelayConfig::with_policy(builtin.map().unwrap().policy()).unwrap()
     };
     drop(
         Relay::new(store, broker)
@@ -121,7 +121,7 @@ async fn worker() {
 /// Proves E6.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_that_is_killed_frees_its_rows_at_once() {
-    let place = Place::shipped("logistics", 2).await;
+    let place = Place::builtin("logistics", 2).await;
     shipments(&place, 5).await;
     let mut worker = std::process::Command::new(std::env::current_exe().unwrap())
         .args(["--ignored", "--exact", "maps::logistics::worker"])

@@ -73,7 +73,7 @@ async fn rows_with_long_text_ids_are_delivered_once_under_their_own_ids() {
         .inner()
         .deliveries()
         .iter()
-        .map(|delivery| delivery.message.event_id().into_owned())
+        .map(|delivery| delivery.message.effective_event_id().into_owned())
         .collect();
     published.sort();
     assert_eq!(published, ids, "each row once, under the id that it has in its table");

@@ -1,4 +1,4 @@
-//! Tables that somebody already has, served as they stand.
+//! Existing tables, served as they stand.
 
 mod call_order;
 mod injection;

@@ -29,7 +29,7 @@ async fn orders(place: &Place, count: u32) {
 /// Proves A1, A3.
 #[tokio::test(flavor = "multi_thread")]
 async fn ten_at_a_time_oldest_first_every_five_seconds() {
-    let place = Place::shipped("order-service", 3).await;
+    let place = Place::builtin("order-service", 3).await;
     orders(&place, 12).await;
     let config = place.policy();
     assert_eq!((config.batch_size, config.poll_interval), (10, Duration::from_secs(5)));
@@ -93,7 +93,7 @@ impl Publisher for Refusing {
 /// Proves A6.
 #[tokio::test(flavor = "multi_thread")]
 async fn five_attempts_with_growing_waits_and_then_it_has_failed() {
-    let place = Place::shipped("order-service", 2).await;
+    let place = Place::builtin("order-service", 2).await;
     orders(&place, 3).await;
     let broker = Refusing::default();
     let report = Relay::new(place.store.clone(), broker.clone())
@@ -124,7 +124,7 @@ async fn five_attempts_with_growing_waits_and_then_it_has_failed() {
     assert_eq!(
         report.unwrap(),
         posthaste_relay::RelayReport::default(),
-        "nothing is retried for ever"
+        "nothing is retried forever"
     );
     place.dispose().await;
 }
@@ -132,7 +132,7 @@ async fn five_attempts_with_growing_waits_and_then_it_has_failed() {
 /// Proves A7.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_operator_makes_failed_rows_new_again() {
-    let place = Place::shipped("order-service", 2).await;
+    let place = Place::builtin("order-service", 2).await;
     orders(&place, 4).await;
     place
         .run("update outbox set status = 'FAILED', error_message = 'x'")
@@ -174,7 +174,7 @@ async fn an_operator_makes_failed_rows_new_again() {
 /// Proves A8.
 #[tokio::test(flavor = "multi_thread")]
 async fn sent_rows_are_kept_and_only_old_ones_are_removed_if_that_is_wished() {
-    let place = Place::shipped("order-service", 3).await;
+    let place = Place::builtin("order-service", 3).await;
     orders(&place, 4).await;
     place
         .run(
@@ -219,7 +219,7 @@ async fn sent_rows_are_kept_and_only_old_ones_are_removed_if_that_is_wished() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_library_writes_what_the_table_has() {
-    let place = Place::shipped("order-service", 2).await;
+    let place = Place::builtin("order-service", 2).await;
     let id = uuid::Uuid::new_v4().to_string();
     let message = Message::new("order-events", "{}")
         .aggregate("Order", &id)

@@ -23,9 +23,9 @@ pub struct Place {
 
 impl Place {
     /// The tables of a map that ships with Posthaste, as their owner creates them.
-    pub async fn shipped(name: &str, connections: u32) -> Self {
-        let shipped = BuiltinMap::find(name).unwrap();
-        Self::new(shipped.map().unwrap(), shipped.ddl, connections).await
+    pub async fn builtin(name: &str, connections: u32) -> Self {
+        let builtin = BuiltinMap::find(name).unwrap();
+        Self::new(builtin.map().unwrap(), builtin.ddl, connections).await
     }
 
     pub async fn new(map: TableMap, ddl: &str, connections: u32) -> Self {
@@ -103,7 +103,7 @@ pub fn request(limit: u32) -> ClaimRequest {
         token: LeaseToken::new(),
         limit,
         max_bytes: 1 << 20,
-        look_ahead: None,
+        scan_limit: None,
         lease: Duration::from_secs(30),
         max_attempts: 5,
         ordering: KeyOrdering::PerKey {

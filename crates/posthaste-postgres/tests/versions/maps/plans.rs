@@ -27,7 +27,7 @@ async fn plan(place: &Place, name: &str, arguments: &str) -> String {
 /// Proves pitfall 28.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_reads_no_more_of_a_backlog_than_it_looks_at() {
-    let place = Place::shipped("usage", 1).await;
+    let place = Place::builtin("usage", 1).await;
     place
         .run(&format!(
             "insert into modkit_outbox_events (id, namespace, topic, payload, status, created_at)

@@ -16,7 +16,7 @@ fn says(refused: Result<impl std::fmt::Debug, StoreError>, parts: &[&str]) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_needs_a_column_that_is_not_there_is_refused() {
-    let place = Place::shipped("order-service", 2).await;
+    let place = Place::builtin("order-service", 2).await;
     let store = &place.store;
     let scope = |topics: &[&str], tenant: Option<&str>| Scope {
         topics: topics.iter().map(|&topic| topic.into()).collect(),
@@ -51,7 +51,7 @@ async fn what_needs_a_column_that_is_not_there_is_refused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_registry_relays_are_not_listed_and_none_leads() {
-    let place = Place::shipped("usage", 2).await;
+    let place = Place::builtin("usage", 2).await;
     let store = &place.store;
     assert!(store.registry().is_none(), "there is no table for it");
     says(
@@ -71,8 +71,8 @@ async fn without_a_registry_relays_are_not_listed_and_none_leads() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_map_that_does_not_fit_its_table_is_found_at_the_start() {
-    let shipped = BuiltinMap::find("usage").unwrap();
-    let wrong = |from: &str, to: &str| TableMap::from_toml(&shipped.toml.replace(from, to)).unwrap();
+    let builtin = BuiltinMap::find("usage").unwrap();
+    let wrong = |from: &str, to: &str| TableMap::from_toml(&builtin.toml.replace(from, to)).unwrap();
     for (map, part) in [
         (wrong("\"last_error\"", "\"last_eror\""), "last_eror"),
         (wrong("\"modkit_outbox_events\"", "\"modkit\""), "modkit"),
@@ -82,7 +82,7 @@ async fn a_map_that_does_not_fit_its_table_is_found_at_the_start() {
             "operator does not exist",
         ),
     ] {
-        let place = Place::new(map, shipped.ddl, 1).await;
+        let place = Place::new(map, builtin.ddl, 1).await;
         let error = place.store.check().await.unwrap_err();
         assert!(
             matches!(error.kind, StoreErrorKind::SchemaMissing | StoreErrorKind::Other),

@@ -25,7 +25,7 @@ fn order(n: u32) -> Message {
 }
 
 async fn order_service(messages: u32) -> (Place, Vec<MessageId>) {
-    let place = Place::shipped("order-service", 3).await;
+    let place = Place::builtin("order-service", 3).await;
     let messages: Vec<_> = (0..messages).map(order).collect();
     let ids = messages.iter().map(|message| message.id).collect();
     place.enqueue(messages).await.unwrap();
@@ -67,7 +67,7 @@ async fn contents(place: &Place, table: &str) -> Vec<Option<String>> {
 
 /// With rows, and without: a table may be empty when its relay is first started.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_word_that_a_constraint_refuses_is_found_before_anything_is_published() {
+async fn a_label_that_a_constraint_refuses_is_found_before_anything_is_published() {
     for rows in [0, 3] {
         let (place, _) = order_service(rows).await;
         place.store.check().await.unwrap();
@@ -163,7 +163,7 @@ async fn a_table_in_use_passes_the_trial() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tables_with_leases_are_tried_too_with_their_dead_letters() {
-    let place = Place::shipped("usage", 3).await;
+    let place = Place::builtin("usage", 3).await;
     place.store.check().await.unwrap();
     for (problem, undo, part) in [
         (
@@ -310,8 +310,8 @@ async fn nobody_waits_behind_refused_verdicts() {
 ///
 /// Proves B14.
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_waits_behind_the_backlog_of_a_destination_that_is_away() {
-    let place = Place::shipped("order-service", 3).await;
+async fn nobody_waits_behind_the_backlog_of_a_destination_that_is_unavailable() {
+    let place = Place::builtin("order-service", 3).await;
     let gone = |n: u32| {
         let message = Message::new("gone-events", format!("{{\"n\": {n}}}"));
         message.aggregate("Gone", KEY).event_type("OrderGone")
@@ -342,7 +342,7 @@ async fn nobody_waits_behind_the_backlog_of_a_destination_that_is_away() {
 /// Their trigger is theirs: it must not stop a relay of others, whether that has rows or not.
 #[tokio::test]
 async fn a_trial_leaves_the_rows_of_other_namespaces_topics_and_tenants_alone() {
-    let place = Place::shipped("usage", 3).await;
+    let place = Place::builtin("usage", 3).await;
     let tenant = |n: u32| Some(format!("01890a5d-ac96-774b-bcce-b302099a805{n}"));
     let ours = Scope {
         namespace: "ours".to_owned(),

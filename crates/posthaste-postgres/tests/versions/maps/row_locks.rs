@@ -26,7 +26,7 @@ fn shipment(key: &str, n: u32) -> Message {
 }
 
 async fn place(connections: u32, messages: u32) -> (Place, Vec<MessageId>) {
-    let place = Place::shipped("logistics", connections).await;
+    let place = Place::builtin("logistics", connections).await;
     let messages: Vec<_> = (0..messages).map(|n| shipment(KEYS[n as usize % 2], n)).collect();
     let ids = messages.iter().map(|message| message.id).collect();
     place.enqueue(messages).await.unwrap();
@@ -96,9 +96,9 @@ async fn one_claim_in_order_at_a_time_and_any_number_without() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_row_that_is_given_back_is_what_it_was_before_the_claim() {
-    let shipped = BuiltinMap::find("logistics").unwrap();
-    let own_word = shipped.toml.replace("[states]", "[states]\nwaiting = \"RETRY\"");
-    let place = Place::new(TableMap::from_toml(&own_word).unwrap(), shipped.ddl, 2).await;
+    let builtin = BuiltinMap::find("logistics").unwrap();
+    let own_label = builtin.toml.replace("[states]", "[states]\nwaiting = \"RETRY\"");
+    let place = Place::new(TableMap::from_toml(&own_label).unwrap(), builtin.ddl, 2).await;
     place
         .enqueue(vec![shipment(KEYS[0], 0), shipment(KEYS[1], 1)])
         .await
@@ -347,7 +347,7 @@ async fn one_connection_is_enough_where_rows_are_locked_too() {
 /// Proves pitfall 18.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_deep_backlog_of_waiting_keys_hides_nothing() {
-    let place = Place::shipped("logistics", 2).await;
+    let place = Place::builtin("logistics", 2).await;
     place
         .run(
             "insert into outbox_events (id, aggregate_type, aggregate_id, event_type, payload, occurred_at, next_attempt_at)
@@ -358,14 +358,14 @@ async fn a_deep_backlog_of_waiting_keys_hides_nothing() {
         )
         .await;
     let request = ClaimRequest {
-        look_ahead: Some(100),
+        scan_limit: Some(100),
         ..request(10)
     };
     assert_eq!(claim(&place.store, &request).await.messages.len(), 1);
     place.dispose().await;
 }
 
-/// A trigger that asks for somebody else's lock costs its own row's verdict, and not those of the whole claim.
+/// A trigger that asks for another transaction's lock costs its own row's verdict, and not those of the whole claim.
 ///
 /// Proves pitfall 19.
 #[tokio::test(flavor = "multi_thread")]

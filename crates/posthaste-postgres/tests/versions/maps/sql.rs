@@ -1,8 +1,8 @@
-//! Every statement for every shipped map is accepted by the server.
+//! Every statement for every builtin map is accepted by the server.
 
 use posthaste_core::RelayStore;
 use posthaste_core::store::SchemaStore;
-use posthaste_sql::table::{SHIPPED, Strategy};
+use posthaste_sql::table::{BUILTIN_MAPS, Strategy};
 use sqlx::{AssertSqlSafe, Executor, SqlSafeStr};
 
 use super::place::Place;
@@ -25,17 +25,17 @@ pub const DONATION: &str = "
 
 /// Proves A1, B1, E1.
 #[tokio::test]
-async fn every_statement_for_every_shipped_map_is_prepared_by_the_server() {
-    for shipped in SHIPPED {
-        let map = shipped.map().unwrap();
+async fn every_statement_for_every_builtin_map_is_prepared_by_the_server() {
+    for builtin in BUILTIN_MAPS {
+        let map = builtin.map().unwrap();
         if map.strategy() == Strategy::Log {
             continue;
         }
         // MySQL's own words in its table are said in PostgreSQL's.
-        let ddl = if shipped.ddl.contains("auto_increment") {
+        let ddl = if builtin.ddl.contains("auto_increment") {
             DONATION
         } else {
-            shipped.ddl
+            builtin.ddl
         };
         let place = Place::new(map, ddl, 1).await;
         place.store.check().await.unwrap();
@@ -46,7 +46,7 @@ async fn every_statement_for_every_shipped_map_is_prepared_by_the_server() {
                 .pool()
                 .prepare(AssertSqlSafe(sql.clone()).into_sql_str())
                 .await;
-            prepared.unwrap_or_else(|error| panic!("{} {name}: {error}\n{sql}", shipped.name));
+            prepared.unwrap_or_else(|error| panic!("{} {name}: {error}\n{sql}", builtin.name));
         }
         place.dispose().await;
     }

@@ -11,7 +11,7 @@ use posthaste_sql::table::BuiltinMap;
 use super::place::{Place, claim, ids, request, unordered};
 use super::sql::DONATION;
 
-/// What was claimed so long ago that its worker has vanished.
+/// What was claimed so long ago that its worker has crashed.
 fn stalled() -> RecoverRequest {
     RecoverRequest {
         scope: Scope::default(),
@@ -82,7 +82,7 @@ async fn ids_come_from_the_database_and_a_second_enqueue_is_told_the_first() {
     assert_eq!(again[1], Enqueued::Duplicate(ids[1]), "by the table's own unique index");
     assert!(again[0].is_new() && again[2].is_new());
     let work = claim(&place.store, &request(10)).await;
-    assert_eq!(work.messages[0].message.event_id(), "request-0");
+    assert_eq!(work.messages[0].message.effective_event_id(), "request-0");
     assert!(work.messages.iter().all(|claimed| {
         let hash = claimed.hash.as_ref().unwrap();
         hash.expected == Some(hash.recipe.hash(&claimed.message))
@@ -92,7 +92,7 @@ async fn ids_come_from_the_database_and_a_second_enqueue_is_told_the_first() {
 
 /// Proves D8.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_row_that_somebody_changed_is_not_settled() {
+async fn a_row_that_was_changed_is_not_settled() {
     let place = place().await;
     donate(&place, 1).await;
     let request = request(10);
@@ -122,7 +122,7 @@ async fn each_row_has_a_limit_of_its_own() {
     place.run("update donation_outbox set max_retries = 1").await;
     let work = fail(&place).await;
     assert_eq!((work.messages[0].attempts, work.messages[0].max_attempts), (1, Some(2)));
-    assert_eq!(place.text(ROW).await, "FAILED 1 2 t t", "the word between two tries");
+    assert_eq!(place.text(ROW).await, "FAILED 1 2 t t", "the label between two tries");
     // A second failure leaves nothing: one retry is two attempts, whatever the relay's policy says.
     fail(&place).await;
     assert!(claim(&place.store, &request(10)).await.messages.is_empty());

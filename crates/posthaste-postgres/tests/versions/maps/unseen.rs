@@ -125,7 +125,7 @@ async fn the_same_table_without_its_leases_is_delivered_from_by_locks() {
 
 /// A state and a type may be enums of the database's own.
 #[tokio::test(flavor = "multi_thread")]
-async fn enums_of_the_database_are_words_like_others() {
+async fn enums_of_the_database_are_labels_like_others() {
     let ddl = "create type state as enum ('new', 'busy', 'done', 'gone');
         create type what as enum ('created', 'removed');
         create table o (id uuid primary key, what what, body jsonb, state state not null, tries int, who text,

@@ -8,7 +8,7 @@ use super::place::{Place, claim, ids, request};
 /// Proves B1, B6.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_row_goes_through_its_life_in_the_columns_it_has() {
-    let place = Place::shipped("usage", 2).await;
+    let place = Place::builtin("usage", 2).await;
     let tenant = "01890a5d-ac96-774b-bcce-b302099a8057";
     let message = Message::new("usage", "{\"units\": 3}")
         .tenant(tenant)

@@ -71,7 +71,10 @@ impl Notice {
     }
 
     fn embed(&self, delivery: &Delivery) -> Value {
-        let (title, footer) = (self.title(delivery), cut(&delivery.message.event_id(), FOOTER));
+        let (title, footer) = (
+            self.title(delivery),
+            cut(&delivery.message.effective_event_id(), FOOTER),
+        );
         let mut room = EMBED - units(&title) - units(&footer);
         let mut fields = Vec::new();
         for (name, value) in &self.templates.fields {
@@ -101,7 +104,7 @@ impl Notice {
     /// The headline, never blank: a notification without any text is refused.
     fn title(&self, delivery: &Delivery) -> String {
         match self.templates.title.render(delivery, TITLE) {
-            title if is_blank(&title) => cut(&delivery.message.event_id(), TITLE),
+            title if is_blank(&title) => cut(&delivery.message.effective_event_id(), TITLE),
             title => title,
         }
     }

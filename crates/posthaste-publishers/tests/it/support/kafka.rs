@@ -14,7 +14,7 @@ use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::message::{Headers as _, Message as _};
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 
-pub const PATIENCE: Duration = Duration::from_mins(1);
+pub const TIMEOUT: Duration = Duration::from_mins(1);
 
 /// The brokers that tests share; `None` where the test runner said that there are none.
 pub fn shared() -> Option<String> {
@@ -77,9 +77,9 @@ impl Topic {
         let made = admin.create_topics([&new], &AdminOptions::new()).await.unwrap();
         assert_eq!(made, [Ok(self.name.clone())]);
         // Brokers learn of it one after the other.
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
-            let metadata = admin.inner().fetch_metadata(Some(&self.name), PATIENCE).unwrap();
+            let metadata = admin.inner().fetch_metadata(Some(&self.name), TIMEOUT).unwrap();
             let ready = metadata.topics().iter().any(|topic| {
                 topic.error().is_none()
                     && !topic.partitions().is_empty()
@@ -105,10 +105,10 @@ impl Topic {
     /// Everything in the topic: in order per partition, one partition after the other.
     pub fn records(&self) -> Vec<Stored> {
         let consumer: BaseConsumer = client(&self.brokers).set("group.id", "none").create().unwrap();
-        let metadata = consumer.fetch_metadata(Some(&self.name), PATIENCE).unwrap();
+        let metadata = consumer.fetch_metadata(Some(&self.name), TIMEOUT).unwrap();
         let mut stored = Vec::new();
         for partition in metadata.topics()[0].partitions() {
-            let (low, high) = consumer.fetch_watermarks(&self.name, partition.id(), PATIENCE).unwrap();
+            let (low, high) = consumer.fetch_watermarks(&self.name, partition.id(), TIMEOUT).unwrap();
             if low == high {
                 continue;
             }
@@ -117,7 +117,7 @@ impl Topic {
                 .add_partition_offset(&self.name, partition.id(), Offset::Beginning)
                 .unwrap();
             consumer.assign(&assignment).unwrap();
-            let deadline = Instant::now() + PATIENCE;
+            let deadline = Instant::now() + TIMEOUT;
             loop {
                 assert!(Instant::now() < deadline, "got only {} of {high}", stored.len());
                 let Some(Ok(record)) = consumer.poll(Duration::from_millis(500)) else {

@@ -138,7 +138,7 @@ impl Receiver {
         self.seen().most_in_flight
     }
 
-    /// Options that post here, with little patience.
+    /// Options that post here, with short timeouts.
     pub fn options(&self) -> HttpOptions {
         HttpOptions::new(url(self.address))
             .format(HttpFormat::Discord)

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 #[derive(Debug)]
 pub(super) struct Destination {
     pub(super) breaker: Breaker,
-    /// Until when it asked for patience.
+    /// Until when it throttles.
     pub(super) paused_until: Option<Instant>,
     /// Failures in a row.
     pub(super) streak: u32,

@@ -21,7 +21,7 @@ impl Destinations {
     /// Opens the circuit if a failure shows that nothing gets through anywhere.
     pub(crate) fn open_if_nothing_succeeds(&self, circuit: &Circuit, finding: &mut Finding) {
         if let Some(until) = finding.outage.as_deref().and_then(|cause| circuit.trip(cause)) {
-            finding.away = Some(self.wait_together(until));
+            finding.least_wait = Some(self.wait_together(until));
         }
     }
 
@@ -144,7 +144,7 @@ mod tests {
             guarded
                 .destinations
                 .open_if_nothing_succeeds(&guarded.circuit, &mut finding);
-            assert!(finding.away.is_some(), "no attempt is used");
+            assert!(finding.least_wait.is_some(), "no attempt is used");
         });
         assert_eq!(log, "");
         let room = timeout(OPEN_FOR.saturating_sub(MOMENT), guarded.circuit.wait_for_room()).await;
@@ -179,7 +179,7 @@ mod tests {
             assert!(!guarded.may_go("b"));
             let finding = guarded.fail("a");
             assert_eq!(guarded.state(), CircuitState::Open, "each was tried in vain");
-            let wait = finding.away.expect("no attempt is used");
+            let wait = finding.least_wait.expect("no attempt is used");
             assert!(wait <= OPEN_FOR * 2, "{wait:?}");
         }
         guarded.circuit.wait_for_room().await;

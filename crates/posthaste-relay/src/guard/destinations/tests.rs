@@ -11,7 +11,7 @@ fn destinations() -> Destinations {
     Destinations::new(BreakerConfig::default(), RetryPolicy::default(), 100, "default")
 }
 
-fn away(place: &str) -> Outcome {
+fn unavailable(place: &str) -> Outcome {
     Outcome::Failed(PublishError::transport("connection refused").at(place))
 }
 
@@ -25,18 +25,18 @@ fn fail(destinations: &Destinations, topic: &str, times: u32) -> Finding {
     (0..times)
         .map(|_| {
             let pass = destinations.pass(stream, false).expect("it may be tried");
-            destinations.answer(stream, pass, &away(topic))
+            destinations.answer(stream, pass, &unavailable(topic))
         })
         .last()
         .expect("it was tried")
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_destination_that_is_away_holds_its_own_messages_and_no_others() {
+async fn a_destination_that_is_unavailable_holds_its_own_messages_and_no_others() {
     let destinations = destinations();
     let finding = fail(&destinations, "a", 5);
     assert_eq!(finding.answer, Answer::Nothing, "the broker is there");
-    assert!(finding.away.is_some() && finding.in_doubt);
+    assert!(finding.least_wait.is_some() && finding.in_doubt);
     let held = destinations.pass(stream("a"), false).unwrap_err();
     assert!((30..=38).contains(&held.wait.as_secs()), "{held:?}");
     assert!(held.reason.contains("connection refused"), "{held:?}");
@@ -62,7 +62,7 @@ async fn after_the_open_time_three_are_tried_and_deliveries_let_all_through() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_destination_that_stays_away_is_tried_less_and_less_often() {
+async fn a_destination_that_stays_unavailable_is_tried_less_and_less_often() {
     let destinations = destinations();
     fail(&destinations, "a", 5);
     for wait in [30, 60, 120, 240, 300, 300] {
@@ -75,15 +75,15 @@ async fn a_destination_that_stays_away_is_tried_less_and_less_often() {
 
 /// As of a publisher that knows without asking: a topic that is not there.
 #[tokio::test(start_paused = true)]
-async fn failures_without_a_trial_keep_a_destination_away_and_use_no_attempts() {
+async fn failures_without_a_trial_keep_a_destination_unavailable_and_use_no_attempts() {
     let destinations = destinations();
     fail(&destinations, "a", 5);
     for wait in [31, 61, 121, 241] {
         advance(Duration::from_secs(wait)).await;
         assert!(destinations.held(stream("a")).is_none(), "it may be tried");
         for _ in 0..3 {
-            let finding = destinations.answer(stream("a"), None, &away("a"));
-            assert!(finding.away.is_some(), "no attempt is used");
+            let finding = destinations.answer(stream("a"), None, &unavailable("a"));
+            assert!(finding.least_wait.is_some(), "no attempt is used");
             assert!(destinations.held(stream("a")).is_some());
         }
     }
@@ -111,7 +111,7 @@ async fn messages_of_one_topic_that_go_to_several_destinations_wait_for_their_ow
     let failing = of(Some("acme"), Some("paid"));
     for _ in 0..5 {
         let pass = destinations.pass(failing, false).expect("it may be tried");
-        destinations.answer(failing, pass, &away("orders.acme"));
+        destinations.answer(failing, pass, &unavailable("orders.acme"));
     }
     assert!(destinations.held(failing).is_some());
     for (tenant, event_type) in [
@@ -125,7 +125,7 @@ async fn messages_of_one_topic_that_go_to_several_destinations_wait_for_their_ow
     }
     // Two streams to one destination share what is known of it.
     let sibling = of(Some("acme"), Some("shipped"));
-    destinations.answer(sibling, None, &away("orders.acme"));
+    destinations.answer(sibling, None, &unavailable("orders.acme"));
     assert!(destinations.held(sibling).is_some());
 }
 
@@ -140,7 +140,7 @@ async fn a_pause_that_many_answers_ask_for_is_said_once() {
             destinations.answer(stream("a"), None, &busy);
             circuit.pause(wait, "quota");
         });
-        let said = log.matches("asks for patience").count();
+        let said = log.matches("throttles").count();
         (said, counted.get("outbox_throttled_count").copied())
     };
     assert_eq!(ask(), (2, Some(1)));
@@ -177,7 +177,7 @@ async fn those_that_are_unavailable_are_named_with_the_reason() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_destination_that_asks_for_patience_gets_it_within_reason() {
+async fn a_destination_that_throttles_is_waited_for_within_reason() {
     let destinations = destinations();
     let busy = |after| Outcome::Failed(PublishError::throttled(after, "quota").at("a"));
     destinations.answer(stream("a"), None, &busy(Duration::from_secs(10)));

@@ -11,7 +11,7 @@ use crate::reported::InFlightMessage;
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 const MAX_RETRY_DELAY: Duration = Duration::from_mins(1);
 
-/// The waits for a row that somebody else has locked.
+/// The waits for a row that another transaction has locked.
 pub(crate) const FIRST_BUSY_WAIT: Duration = Duration::from_millis(100);
 const MAX_BUSY_DELAY: Duration = Duration::from_secs(2);
 
@@ -19,7 +19,7 @@ const MAX_BUSY_DELAY: Duration = Duration::from_secs(2);
 pub(super) const BUSY_TOLD_AFTER: Duration = Duration::from_secs(1);
 
 /// What is known of a row that is free is believed for so long after it was last seen, or its claim lost: later on it may
-/// have been settled by somebody else, replayed, or changed by hand.
+/// have been settled by another relay, replayed, or changed by hand.
 pub(super) const FREE_FOR: Duration = Duration::from_mins(10);
 
 #[derive(Debug)]
@@ -43,9 +43,9 @@ impl Entry {
         !self.hold.is_leased() && self.seen.elapsed() >= FREE_FOR
     }
 
-    /// Whether it holds of a row that was claimed anew. Whoever changed or replayed the row wants it to be published: a
-    /// death is not believed of the next claim, though it is not tried all the time, nor anything of a row that counts
-    /// its attempts anew.
+    /// Whether it holds of a row that was claimed anew. An operator who changed or replayed the row wants it to be
+    /// published: a death is not believed of the next claim, though it is not tried all the time, nor anything of a row
+    /// that counts its attempts anew.
     pub(super) fn holds_of(&self, version: Option<i64>, attempts: u32, append_only: bool) -> bool {
         let is_another_life = attempts < self.message.attempts;
         let was_changed = self.hold == Hold::Lost && self.message.version != version;
@@ -64,11 +64,11 @@ impl Entry {
 pub(crate) enum Hold {
     /// Under the lease of its claim, which is renewed.
     Leased,
-    /// The same, and nobody refused anything: somebody else has locked it.
+    /// The same, and nothing was refused: another transaction has locked it.
     Busy,
     /// Free, as it was before its claim.
     Free,
-    /// Free, and nobody refused anything: the claim was lost together with its verdicts.
+    /// Free, and nothing was refused: the claim was lost together with its verdicts.
     Lost,
 }
 

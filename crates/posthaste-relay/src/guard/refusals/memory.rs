@@ -44,7 +44,7 @@ impl Memory {
             return;
         }
         let free = self.entries.iter().filter(|(_, entry)| !entry.hold.is_leased());
-        // Most lost claims are settled by somebody else and never seen again.
+        // Most lost claims are settled by another relay and never seen again.
         let oldest = free.min_by_key(|(_, entry)| (entry.hold != Hold::Lost, entry.due));
         let Some(oldest) = oldest.map(|(id, _)| *id) else {
             return;

@@ -134,10 +134,10 @@ async fn what_a_lost_claim_told_is_not_believed_for_ever() {
     advance(FREE_FOR / 2).await;
     assert!(refusals.next_retry() <= Some(Instant::now()));
     refusals.retries(false);
-    assert_eq!(refusals.count(), 0, "somebody else has settled it");
+    assert_eq!(refusals.count(), 0, "another relay has settled it");
 }
 
-/// Somebody who changes a row or replays it wants it to be published; he knows nothing of a verdict that was lost.
+/// An operator who changes a row or replays it wants it to be published, and knows nothing of a verdict that was lost.
 #[tokio::test(start_paused = true)]
 async fn what_a_lost_claim_told_is_not_believed_of_a_row_that_was_changed() {
     let (refusals, id) = (Refusals::new("default", StoreRequirements::default()), MessageId::new());
@@ -149,11 +149,11 @@ async fn what_a_lost_claim_told_is_not_believed_of_a_row_that_was_changed() {
     refusals.remember(lost, Hold::Free);
     assert!(
         refusals.recall(id, Some(4), 1).unwrap().holds,
-        "it is the mended row that is claimed"
+        "it is the fixed row that is claimed"
     );
 }
 
-/// Somebody may have mended the message, or replayed it.
+/// The message may have been fixed, or replayed.
 #[tokio::test(start_paused = true)]
 async fn a_death_is_not_believed_of_the_next_claim() {
     let (refusals, leased, free) = (

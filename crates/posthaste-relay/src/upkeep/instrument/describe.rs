@@ -1,4 +1,4 @@
-//! What each metric means, for whoever scrapes them.
+//! What each metric means.
 
 use metrics::{Unit, describe_counter, describe_gauge, describe_histogram};
 
@@ -8,12 +8,12 @@ pub fn describe_metrics() {
     describe_counter!(
         "outbox_reclaimed_count",
         Unit::Count,
-        "Messages claimed again after their worker vanished."
+        "Messages claimed again after the lease of their worker expired."
     );
     describe_counter!(
         "outbox_stalled_recovered_count",
         Unit::Count,
-        "Messages taken back from workers that vanished, where claims cannot do that."
+        "Messages taken back from workers that crashed, where claims cannot do that."
     );
     describe_counter!("outbox_processed_count", Unit::Count, "Messages delivered.");
     describe_counter!("outbox_failure_count", Unit::Count, "Delivery attempts that failed.");
@@ -42,7 +42,7 @@ pub fn describe_metrics() {
     describe_counter!(
         "outbox_throttled_count",
         Unit::Count,
-        "Pauses because the broker asked for patience."
+        "Pauses because the broker throttles."
     );
     describe_gauge!(
         "outbox_destinations_away",
@@ -113,7 +113,7 @@ fn describe_refusals() {
     describe_counter!(
         "outbox_claim_refused_count",
         Unit::Count,
-        "Messages that the database refused to have claimed, or taken back from a worker that vanished."
+        "Messages that the database refused to have claimed, or taken back from a worker that crashed."
     );
     describe_gauge!(
         "outbox_claims_refused",

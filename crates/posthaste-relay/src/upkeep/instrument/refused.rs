@@ -21,12 +21,12 @@ pub(crate) fn unclaimable(namespace: &str, refused: &[&RefusedRow]) {
     );
 }
 
-/// The database refused to have rows taken back whose workers vanished, each told for the first time.
+/// The database refused to have rows taken back whose workers crashed, each told for the first time.
 pub(crate) fn unrecoverable(namespace: &str, refused: &[&RefusedRow]) {
     refused_rows(
         namespace,
         refused,
-        "the database refused to take this message back from a worker that vanished: it is not delivered, and messages of \
+        "the database refused to take this message back from a worker that crashed: it is not delivered, and messages of \
          its key wait; look for a constraint that its row does not meet, or for a trigger on the outbox, and correct or \
          remove the row",
     );
@@ -75,7 +75,7 @@ pub(crate) fn refused(namespace: &str, refused: &[(Reported, String)]) {
     }
 }
 
-/// Somebody's locks keep verdicts from being written, each told once.
+/// Locks of other transactions keep verdicts from being written, each told once.
 pub(crate) fn busy(namespace: &str, busy: &[(Reported, String)]) {
     for (Reported { message, .. }, holder) in busy.iter().take(MAX_TOLD) {
         tracing::warn!(

@@ -46,7 +46,7 @@ pub(crate) fn register(scope: &Scope) {
         }
     }
     for state in CircuitState::ALL {
-        show(&counter!("outbox_circuit_transition_count", "namespace" => namespace(), "to" => state.word()));
+        show(&counter!("outbox_circuit_transition_count", "namespace" => namespace(), "to" => state.as_str()));
     }
     show(&counter!("outbox_dlq_count", "reason" => "exhausted"));
     show(&counter!("outbox_purged_count"));

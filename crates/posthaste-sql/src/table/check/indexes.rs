@@ -32,7 +32,7 @@ impl Checker<'_> {
         let name = |role: Role| map.column(role).map(|column| column.name.as_str());
         let id = name(Role::Id).unwrap_or_default();
         if let (None, Some(column)) = (live.column(id), map.column(Role::Id)) {
-            match self.mend.add_column(Table::Outbox, Role::Id, column, live) {
+            match self.ddl.add_column(Table::Outbox, Role::Id, column, live) {
                 // Nothing can be said of a table that has to be created anew.
                 None => return,
                 // It comes with its key.
@@ -53,7 +53,7 @@ impl Checker<'_> {
                     "there is no unique index on ({}), so equal keys would be enqueued twice",
                     wanted.join(", ")
                 );
-                let mut mend = self.mend.unique_index(live, &wanted, key);
+                let mut fix = self.ddl.unique_index(live, &wanted, key);
                 problem += &self.in_part(live, &wanted);
                 if let Shape::Partitioned { by } = &live.shape
                     && (by.is_empty() || by.iter().any(|column| !wanted.contains(&column.as_str())))
@@ -62,9 +62,9 @@ impl Checker<'_> {
                         "{problem}; {}, and cannot have one: take dedupe_key out of the map",
                         partitioned(by)
                     );
-                    mend = None;
+                    fix = None;
                 }
-                self.error("columns.dedupe_key".to_owned(), problem, mend);
+                self.error("columns.dedupe_key".to_owned(), problem, fix);
             }
         }
         if map.layout() == Layout::Queue {
@@ -92,7 +92,7 @@ impl Checker<'_> {
         let problem = format!("two rows could have the same {id}");
         let Shape::Partitioned { by } = &live.shape else {
             let problem = format!("{problem}; make it the primary key{}", self.in_part(live, &[id]));
-            return self.error(field, problem, self.mend.primary_key(live, &[]));
+            return self.error(field, problem, self.ddl.primary_key(live, &[]));
         };
         let problem = format!("{problem}; {}", partitioned(by));
         if by.is_empty() {
@@ -105,7 +105,7 @@ impl Checker<'_> {
             self.note(Severity::Warning, field, problem, None);
         } else {
             let problem = format!("{problem}, which its primary key has to include");
-            self.error(field, problem, self.mend.primary_key(live, by));
+            self.error(field, problem, self.ddl.primary_key(live, by));
         }
     }
 
@@ -147,8 +147,8 @@ impl Checker<'_> {
                 columns.join(", "),
                 live.name
             );
-            let mend = self.mend.index_on(live, purpose, &columns, "");
-            self.note(Severity::Warning, "tables.failed".to_owned(), problem, mend);
+            let fix = self.ddl.index_on(live, purpose, &columns, "");
+            self.note(Severity::Warning, "tables.failed".to_owned(), problem, fix);
         }
     }
 
@@ -205,7 +205,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Rows of one transaction have the time at which it began, unless somebody gives them another one.
+    /// Rows of one transaction have the time at which it began, unless they are given another one.
     fn order_within_transactions(&mut self, live: &LiveTable) {
         let column = |role: &Role| live.column(self.map.column(*role)?.name.as_str());
         let has = |column: &LiveColumn, words: &[&str]| {
@@ -248,7 +248,7 @@ impl Checker<'_> {
             .iter()
             .any(|index| index.partial && index.columns.first().is_some_and(|column| column == first));
         // One that begins with the status has the rows of each state in their order, but not those of two states.
-        let several = self.map.open_words().len() > 1;
+        let several = self.map.claimable_labels().len() > 1;
         let can_choose = self.database.has_partial_indexes();
         if partial || (!several && begins(&[status, first])) || (several && !can_choose && begins(&[status])) {
             return;
@@ -259,7 +259,7 @@ impl Checker<'_> {
             "every claim reads the whole table"
         };
         let (columns, only) = if several && can_choose {
-            (order, self.mend.only_open(status))
+            (order, self.ddl.only_open(status))
         } else {
             ([&[status][..], &order].concat(), String::new())
         };
@@ -268,16 +268,14 @@ impl Checker<'_> {
             columns.join(", "),
             self.in_part(live, &columns)
         );
-        let mend = self.mend.index_on(live, "claim", &columns, &only);
-        self.note(Severity::Warning, "order".to_owned(), problem, mend);
+        let fix = self.ddl.index_on(live, "claim", &columns, &only);
+        self.note(Severity::Warning, "order".to_owned(), problem, fix);
     }
 
     /// What has to be done before these columns can be indexed, if anything has.
     fn in_part(&self, live: &LiveTable, columns: &[&str]) -> String {
-        self.mend
-            .cannot_index(live, columns)
-            .map_or_else(String::new, |column| {
-                format!("; the database indexes only a part of {column}, so make that a varchar first")
-            })
+        self.ddl.cannot_index(live, columns).map_or_else(String::new, |column| {
+            format!("; the database indexes only a part of {column}, so make that a varchar first")
+        })
     }
 }

@@ -79,7 +79,7 @@ fn a_table_that_fits_has_no_findings() {
 }
 
 #[test]
-fn each_lack_is_found_with_its_field_and_its_mend() {
+fn each_lack_is_found_with_its_field_and_its_fix() {
     type Change = fn(&mut LiveTable);
     let cases: [(Change, Severity, &str, &str, Option<&str>); 10] = [
         (
@@ -107,13 +107,13 @@ fn each_lack_is_found_with_its_field_and_its_mend() {
             |live| set(live, "status", |column| column.max_length = Some(9)),
             Severity::Error,
             "columns.status",
-            "holds 9 characters, and the longest word of [states] has 10",
+            "holds 9 characters, and the longest label of [states] has 10",
             Some(r#"alter table "modkit_outbox_events" alter column "status" type varchar(10);"#),
         ),
         (
             |live| {
-                let words = ["pending", "BUSY", "delivered", "dead"].map(str::to_owned);
-                set(live, "status", |column| column.values = words.to_vec());
+                let labels = ["pending", "BUSY", "delivered", "dead"].map(str::to_owned);
+                set(live, "status", |column| column.values = labels.to_vec());
             },
             Severity::Error,
             "states.processing",
@@ -168,12 +168,12 @@ fn each_lack_is_found_with_its_field_and_its_mend() {
             Some(r#"alter table "modkit_outbox_events" add primary key ("id");"#),
         ),
     ];
-    for (change, severity, field, problem, mend) in cases {
+    for (change, severity, field, problem, fix) in cases {
         let found = after(change);
         assert_eq!(found.len(), 1, "{found:?}");
         assert_eq!((found[0].severity, found[0].field.as_str()), (severity, field));
         assert!(found[0].problem.contains(problem), "{}", found[0].problem);
-        assert_eq!(found[0].mend.as_deref(), mend);
+        assert_eq!(found[0].fix.as_deref(), fix);
     }
 }
 
@@ -295,14 +295,14 @@ fn the_columns_of_a_lease_come_as_sql() {
         .iter()
         .find(|finding| finding.field == "columns.locked_until")
         .expect("it is refused");
-    let mend = lease.mend.as_deref().expect("there is SQL for it");
+    let fix = lease.fix.as_deref().expect("there is SQL for it");
     let expected = "alter table \"order_outbox\" add column \"locked_by\" text null;\n\
         alter table \"order_outbox\" add column \"locked_until\" integer null;\n\
         alter table \"order_outbox\" add column \"attempts\" integer default 0;\n-- and in the map";
-    assert!(mend.starts_with(expected), "{mend}");
+    assert!(fix.starts_with(expected), "{fix}");
     assert!(
-        mend.contains("--   locked_until = { column = \"locked_until\", kind = \"epoch_ms\" }"),
-        "{mend}"
+        fix.contains("--   locked_until = { column = \"locked_until\", kind = \"epoch_ms\" }"),
+        "{fix}"
     );
 }
 
@@ -354,16 +354,16 @@ fn a_missing_table_is_proposed_as_a_whole_in_the_words_of_its_database() {
     ] {
         let found = check(&map(), &[], database);
         assert_eq!(found.len(), 1, "{found:?}");
-        let mend = found[0].mend.as_deref().expect("a map says its columns");
-        assert!(mend.contains(id) && mend.contains(until), "{mend}");
+        let fix = found[0].fix.as_deref().expect("a map says its columns");
+        assert!(fix.contains(id) && fix.contains(until), "{fix}");
     }
 }
 
 #[test]
 fn ids_that_are_trusted_are_said_to_be() {
-    let shipped = BuiltinMap::find("commerce").expect("it ships").toml;
-    let trusted = shipped.replace("layout = \"log\"", "layout = \"log\"\nids = \"trusted\"");
-    for (toml, warned) in [(shipped, false), (trusted.as_str(), true)] {
+    let builtin = BuiltinMap::find("commerce").expect("it ships").toml;
+    let trusted = builtin.replace("layout = \"log\"", "layout = \"log\"\nids = \"trusted\"");
+    for (toml, warned) in [(builtin, false), (trusted.as_str(), true)] {
         let map = TableMap::from_toml(toml).expect("it is sound");
         let findings = check(&map, &[], Database::Postgres);
         let about_ids = findings.iter().find(|finding| finding.field == "ids");

@@ -24,9 +24,9 @@ fn table(columns: &[(&str, &str)]) -> LiveTable {
     }
 }
 
-fn with_words(mut table: LiveTable, words: &[&str]) -> LiveTable {
+fn with_labels(mut table: LiveTable, labels: &[&str]) -> LiveTable {
     let status = table.columns.iter_mut().find(|column| plain(&column.name) == "status");
-    status.expect("it has a status").values = words.iter().map(ToString::to_string).collect();
+    status.expect("it has a status").values = labels.iter().map(ToString::to_string).collect();
     table
 }
 
@@ -47,18 +47,18 @@ const QUEUE: [(&str, &str); 5] = [
 /// `FAILED` is the end where nothing else is, and a wait where something is.
 #[test]
 fn words_find_their_states() {
-    let (proposal, map) = propose(&with_words(table(&QUEUE), &["NEW", "SENT", "FAILED"]));
-    let words = |map: &TableMap| {
-        let word = |state| map.word(state).map(ToString::to_string).unwrap_or_default();
-        ["pending", "waiting", "delivered", "dead"].map(word)
+    let (proposal, map) = propose(&with_labels(table(&QUEUE), &["NEW", "SENT", "FAILED"]));
+    let labels = |map: &TableMap| {
+        let label = |state| map.label(state).map(ToString::to_string).unwrap_or_default();
+        ["pending", "waiting", "delivered", "dead"].map(label)
     };
-    assert_eq!(words(&map), ["NEW", "NEW", "SENT", "FAILED"]);
+    assert_eq!(labels(&map), ["NEW", "NEW", "SENT", "FAILED"]);
     assert!(!proposal.toml.contains("# a guess"), "{}", proposal.toml);
-    let (proposal, map) = propose(&with_words(
+    let (proposal, map) = propose(&with_labels(
         table(&QUEUE),
         &["PENDING", "FAILED", "COMPLETED", "DEAD_LETTER"],
     ));
-    assert_eq!(words(&map), ["PENDING", "FAILED", "COMPLETED", "DEAD_LETTER"]);
+    assert_eq!(labels(&map), ["PENDING", "FAILED", "COMPLETED", "DEAD_LETTER"]);
     assert!(
         proposal.toml.contains("waiting = \"FAILED\" # a guess"),
         "{}",
@@ -80,7 +80,7 @@ fn columns_that_only_look_like_a_role_are_left_out_and_said() {
         ("sequence_number", "bigint"),
         ("metadata", "jsonb"),
     ]);
-    let plain = with_words(table(&columns), &["NEW", "SENT", "FAILED"]);
+    let plain = with_labels(table(&columns), &["NEW", "SENT", "FAILED"]);
     let with_metadata = |values: &[&str]| {
         let mut table = plain.clone();
         let metadata = table.columns.iter_mut().find(|column| column.name == "metadata");
@@ -118,8 +118,8 @@ fn columns_that_only_look_like_a_role_are_left_out_and_said() {
 
 #[test]
 fn what_cannot_be_known_is_marked_and_listed() {
-    let (proposal, map) = propose(&with_words(table(&QUEUE), &["new", "zzz"]));
-    assert_eq!(map.word("delivered").expect("a guess").to_string(), "delivered");
+    let (proposal, map) = propose(&with_labels(table(&QUEUE), &["new", "zzz"]));
+    assert_eq!(map.label("delivered").expect("a guess").to_string(), "delivered");
     for part in [
         "for delivered?",
         "\"zzz\" mean",
@@ -145,7 +145,7 @@ fn what_cannot_be_known_is_marked_and_listed() {
 fn half_a_lease_is_none() {
     let mut columns = QUEUE.to_vec();
     columns.push(("locked_until", "timestamp with time zone"));
-    let (proposal, map) = propose(&with_words(table(&columns), &["NEW", "SENT", "FAILED"]));
+    let (proposal, map) = propose(&with_labels(table(&columns), &["NEW", "SENT", "FAILED"]));
     assert_eq!(map.strategy(), Strategy::RowLocks);
     assert!(
         proposal.notes.iter().any(|note| note.contains("locked_by")),
@@ -153,7 +153,7 @@ fn half_a_lease_is_none() {
         proposal.notes
     );
     columns.extend([("locked_by", "uuid"), ("attempts", "integer")]);
-    let (_, map) = propose(&with_words(table(&columns), &["NEW", "SENT", "FAILED"]));
+    let (_, map) = propose(&with_labels(table(&columns), &["NEW", "SENT", "FAILED"]));
     assert_eq!(map.strategy(), Strategy::Leased);
 }
 
@@ -161,10 +161,13 @@ fn half_a_lease_is_none() {
 fn numbers_are_guessed_in_the_order_of_a_life() {
     let mut columns = QUEUE.to_vec();
     columns[1] = ("status", "smallint");
-    let mut table = with_words(table(&columns), &["10", "20"]);
+    let mut table = with_labels(table(&columns), &["10", "20"]);
     table.columns[1].default = Some("20".to_owned());
     let (proposal, map) = propose(&table);
-    let word = |state| map.word(state).expect("a guess").to_string();
-    assert_eq!([word("pending"), word("delivered"), word("dead")], ["20", "10", "21"]);
+    let label = |state| map.label(state).expect("a guess").to_string();
+    assert_eq!(
+        [label("pending"), label("delivered"), label("dead")],
+        ["20", "10", "21"]
+    );
     assert!(proposal.toml.contains("# a guess"), "{}", proposal.toml);
 }

@@ -67,17 +67,17 @@ impl SqlRow for GivenRow {
     }
 }
 
-fn own() -> TableMap {
+fn native() -> TableMap {
     TableMap::in_schema("posthaste").expect("it is a name")
 }
 
-fn shipped(name: &str) -> TableMap {
+fn builtin(name: &str) -> TableMap {
     BuiltinMap::find(name).expect("it ships").map().expect("it is sound")
 }
 
 #[test]
 fn rows_become_messages_by_the_rules_of_the_map() {
-    let map = shipped("order-service");
+    let map = builtin("order-service");
     let id = (Role::Id, "01890a5d-ac96-774b-bcce-b302099a8057");
     let claimed = GivenRow::of([id, (Role::AggregateType, "Order")]).claimed_by(&map);
     assert_eq!(
@@ -90,7 +90,7 @@ fn rows_become_messages_by_the_rules_of_the_map() {
     );
     let claimed = GivenRow::of([id]).claimed_by(&map);
     assert!(claimed.fault.unwrap().contains("no aggregate_type"));
-    let map = shipped("commerce");
+    let map = builtin("commerce");
     let bad = [
         (Role::Id, "7"),
         (Role::EventType, "OrderCreated"),
@@ -104,7 +104,7 @@ fn rows_become_messages_by_the_rules_of_the_map() {
 /// What a column holds beside texts must not keep an event from being delivered.
 #[test]
 fn headers_of_any_kind_travel_as_texts() {
-    let map = shipped("commerce");
+    let map = builtin("commerce");
     let headers = |json: &str| {
         let row = [
             (Role::Id, "7"),
@@ -141,7 +141,7 @@ fn headers_of_any_kind_travel_as_texts() {
 /// What has no reading is told by its column, and what comes nearest is shown; the row is not published.
 #[test]
 fn what_has_no_reading_is_a_fault_of_its_row() {
-    let map = own();
+    let map = native();
     for (role, wanted) in [
         (Role::OrderingKey, "text in UTF-8"),
         (Role::CreatedAt, "a date of the calendar"),
@@ -164,7 +164,7 @@ fn what_has_no_reading_is_a_fault_of_its_row() {
 /// A row is found again only by the spelling that it has.
 #[test]
 fn ids_keep_their_spelling() {
-    let map = own();
+    let map = native();
     let spelt = [
         "01890a5d-ac96-774b-bcce-b302099a8057",
         "01890A5D-AC96-774B-BCCE-B302099A8057",
@@ -203,8 +203,8 @@ dead = "x"
 }
 
 #[test]
-fn records_are_read_by_the_words_of_the_map() {
-    let map = own();
+fn records_are_read_by_the_labels_of_the_map() {
+    let map = native();
     let mut row = GivenRow::of([
         (Role::Id, "a"),
         (Role::Topic, "orders"),
@@ -229,6 +229,7 @@ fn records_are_read_by_the_words_of_the_map() {
         ),
         (State::Dead, 4, Some(9), Some("worker"))
     );
+    assert_eq!(map.claimed(&row).expect("every column is there").sequence, Some(9));
     let at = |millis| DateTime::from_timestamp_millis(millis).expect("it is a time");
     assert_eq!((record.next_attempt_at, record.updated_at), (at(1_000), at(1_000)));
     assert_eq!((record.delivered_at, record.locked_until), (Some(at(3_000)), None));

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 use crate::support;
 
-/// Tables that somebody has.
+/// Existing tables.
 pub trait Tables: Send + Sync + 'static {
     /// What the suite should not count on.
     const WITHOUT: &[Need];

@@ -1,4 +1,4 @@
-//! The conformance suite on tables that somebody already has. Each line at the end runs all cases that the table allows;
+//! The conformance suite on existing tables. Each line at the end runs all cases that the table allows;
 //! the snapshots say which those are.
 
 mod mapped;
@@ -38,13 +38,13 @@ macro_rules! suite_on {
     };
 }
 
-fn theirs(name: &str) -> TableMap {
+fn builtin_map(name: &str) -> TableMap {
     BuiltinMap::find(name).unwrap().map().unwrap()
 }
 
 /// The way of claiming has a table already that runs the slow cases.
 const QUICK: &[Need] = &[Need::Engine];
 
-suite_on!(usage: Usage, theirs("usage"), ddl(&theirs("usage"), Database::Sqlite), without QUICK);
-suite_on!(donation: Donation, theirs("donation"), ddl(&theirs("donation"), Database::Sqlite), without QUICK);
+suite_on!(usage: Usage, builtin_map("usage"), ddl(&builtin_map("usage"), Database::Sqlite), without QUICK);
+suite_on!(donation: Donation, builtin_map("donation"), ddl(&builtin_map("donation"), Database::Sqlite), without QUICK);
 suite_on!(everything: Everything, everything(), ddl(&everything(), Database::Sqlite), without QUICK);

@@ -83,9 +83,9 @@ async fn a_drain_goes_past_refused_verdicts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_waits_behind_a_destination_that_is_away() {
+async fn nobody_waits_behind_a_destination_that_is_unavailable() {
     let memory = store(LOCKED);
-    let away = enqueue_to(&memory, "away", 20).await;
+    let held = enqueue_to(&memory, "away", 20).await;
     let broker = Broker::new(|payload, _| match payload.strip_prefix("away") {
         Some(_) => Outcome::Failed(PublishError::transport("no such topic").at("away")),
         None => Outcome::DELIVERED,
@@ -95,7 +95,7 @@ async fn nobody_waits_behind_a_destination_that_is_away() {
     let behind = enqueue_to(&memory, "behind", 10).await;
     sleep(MINUTE).await;
     assert!(all_delivered(&memory, &behind).await);
-    for id in &away {
+    for id in &held {
         assert_eq!(state(&memory, *id).await, State::Pending, "an outage kills nobody");
     }
     assert!(broker.tried().len() < 200, "{}", broker.tried().len());

@@ -44,7 +44,7 @@ async fn a_row_above_its_own_limit_is_swept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_row_that_somebody_changed_meanwhile_is_a_lost_lease() {
+async fn a_row_that_was_changed_meanwhile_is_a_lost_lease() {
     let store = store(MemoryTable::new().versioned(true));
     let ids = enqueue(&store, ["1", "2"]).await;
     let broker = Broker::slow(|_, _| (SECOND * 2, Outcome::DELIVERED));

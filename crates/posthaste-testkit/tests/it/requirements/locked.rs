@@ -135,7 +135,7 @@ async fn a_relay_that_stops_waits_for_a_locked_row_no_longer_than_its_grace_and_
     );
 }
 
-/// A trigger may ask for somebody else's lock, and then it is the whole call that fails.
+/// A trigger may ask for another transaction's lock, and then it is the whole call that fails.
 #[tokio::test(start_paused = true)]
 async fn a_verdict_that_meets_a_lock_elsewhere_holds_up_no_other() {
     let memory = store(MemoryTable::default());

@@ -77,7 +77,7 @@ async fn delivered_rows_are_kept_for_ever_where_that_is_asked_for() {
     }
 }
 
-/// Patience that is asked for one message is nobody else's.
+/// Throttling of one message holds up no other.
 #[tokio::test(start_paused = true)]
 async fn a_message_that_is_throttled_alone_waits_alone() {
     let store = store(MemoryTable::default());

@@ -19,7 +19,7 @@ async fn vanish(store: &MemoryStore) {
         token: LeaseToken::new(),
         limit: 100,
         max_bytes: 1 << 20,
-        look_ahead: None,
+        scan_limit: None,
         lease: LEASE,
         max_attempts: 5,
         ordering: KeyOrdering::PerKey {

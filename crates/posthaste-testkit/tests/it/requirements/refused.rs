@@ -47,7 +47,7 @@ async fn a_message_whose_delivery_is_refused_is_published_once_and_written_when_
     }
 }
 
-/// Until it can be written down somebody may mend what was wrong, or replay the message.
+/// Until it can be written down what was wrong may be fixed, or the message replayed.
 #[tokio::test(start_paused = true)]
 async fn a_message_does_not_die_of_a_verdict_that_was_refused_before() {
     for table in [LOCKED, LOCKED_WITHOUT_ATTEMPTS] {
@@ -55,10 +55,10 @@ async fn a_message_does_not_die_of_a_verdict_that_was_refused_before() {
         let [id] = enqueue(&memory, ["1"]).await;
         let refusing = FaultyStore::new(memory.clone());
         refusing.refuse([id]);
-        let mended = Arc::new(AtomicBool::new(false));
-        let is_mended = Arc::clone(&mended);
+        let fixed = Arc::new(AtomicBool::new(false));
+        let is_fixed = Arc::clone(&fixed);
         let broker = Broker::new(move |_, _| {
-            if is_mended.load(Ordering::SeqCst) {
+            if is_fixed.load(Ordering::SeqCst) {
                 Outcome::DELIVERED
             } else {
                 Outcome::Failed(PublishError::permanent("not this one"))
@@ -70,7 +70,7 @@ async fn a_message_does_not_die_of_a_verdict_that_was_refused_before() {
         sleep(MINUTE * 10).await;
         let tries = broker.attempts_of("1").len();
         assert!((2..20).contains(&tries), "now and then: {tries}");
-        mended.store(true, Ordering::SeqCst);
+        fixed.store(true, Ordering::SeqCst);
         refusing.allow_all();
         sleep(MINUTE * 2).await;
         assert_eq!(state(&memory, id).await, State::Delivered);
@@ -139,7 +139,7 @@ async fn neighbours_do_not_wait_for_a_refused_verdict() {
     assert_eq!((report.delivered, report.refused), (6, 1));
 }
 
-/// The lease may run out all the same, as when the database was away for long.
+/// The lease may run out all the same, as when the database was unavailable for long.
 #[tokio::test(start_paused = true)]
 async fn a_row_that_is_claimed_again_is_not_published_again() {
     let memory = store(MemoryTable::default());

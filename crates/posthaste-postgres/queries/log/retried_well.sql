@@ -1,5 +1,0 @@
--- Retries that were delivered. Whoever has locked a row is not waited for: a condition without columns comes before the
--- first row.
---   $1 ids
-delete from "@failed"
-where (select set_config('lock_timeout', '100ms', true)) is not null and "@failed/id" = any ($1::bigint[])

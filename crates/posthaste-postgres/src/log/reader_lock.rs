@@ -1,0 +1,294 @@
+//! Who reads the log: one connection has the lock that makes it the one, and everything is written on it.
+//!
+//! A connection that is lost takes the lock with it but not the memory. If no other reader has moved the cursor by the
+//! time the lock is had again, and the server was not started anew, what was remembered is as true as before, and
+//! nothing is delivered twice. Else the reader begins at the cursor like any other.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use posthaste_sql::log::{ClosedGaps, LogReader, Proof};
+use sqlx::{ConnectOptions, Connection, PgConnection, Row};
+
+use super::Inner;
+use super::error::{LogError, LogResult};
+use super::session::{LateRows, Session, try_cursor};
+use crate::rows::millis;
+use crate::table_locks::LOCK_TIMEOUT;
+
+/// How long a reader waits for the server to end its own earlier connection.
+const END_OWN_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Whether this store reads the log.
+#[derive(Debug, Default)]
+pub(super) enum ReaderLock {
+    /// Not connected.
+    #[default]
+    Disconnected,
+    /// Connected; another one reads.
+    Contending(Link),
+    /// This one reads, or did until its connection was lost.
+    Held(Box<Session>),
+}
+
+/// A connection of the reader's own.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) connection: PgConnection,
+    pid: i32,
+    /// What this connection was marked with, so that it knows itself.
+    pub(super) mark: String,
+}
+
+impl ReaderLock {
+    pub(super) fn session(&self) -> Option<&Session> {
+        match self {
+            Self::Held(session) => Some(session),
+            Self::Disconnected | Self::Contending(_) => None,
+        }
+    }
+
+    pub(super) fn session_mut(&mut self) -> Option<&mut Session> {
+        match self {
+            Self::Held(session) => Some(session),
+            Self::Disconnected | Self::Contending(_) => None,
+        }
+    }
+}
+
+impl Inner {
+    /// Takes the lock if it is free, or goes on with it. `None` while another one reads.
+    pub(super) async fn acquire_lock<'a>(
+        &self,
+        lock: &'a mut ReaderLock,
+        lease: Duration,
+    ) -> LogResult<Option<&'a mut Session>> {
+        if let ReaderLock::Held(session) = &mut *lock {
+            if std::mem::take(&mut session.in_use) {
+                session.link = None;
+            }
+            if session.link.is_some() && session.idle_limit != lease {
+                let limited = limit_idling(session.connection()?, lease).await;
+                session.idle_limit = lease;
+                session.end_use(&limited);
+            }
+        }
+        if lock.session().is_none_or(|session| session.link.is_none()) {
+            self.lock_reader(lock, lease).await?;
+        }
+        let mut session = lock.session_mut();
+        if let Some(session) = &mut session {
+            session.in_use = true;
+        }
+        Ok(session)
+    }
+
+    /// Goes on with a lock that was taken before; it is not taken anew.
+    pub(super) async fn keep_lock<'a>(&self, lock: &'a mut ReaderLock) -> LogResult<Option<&'a mut Session>> {
+        match lock.session().map(|session| session.idle_limit) {
+            Some(lease) => self.acquire_lock(lock, lease).await,
+            None => Ok(None),
+        }
+    }
+
+    async fn lock_reader(&self, lock: &mut ReaderLock, lease: Duration) -> LogResult<()> {
+        // Taken out, so that a call that is cut short leaves no half of it behind. The memory stays.
+        let waiting = match &mut *lock {
+            ReaderLock::Contending(_) => match std::mem::take(lock) {
+                ReaderLock::Contending(link) => Some(link),
+                ReaderLock::Disconnected | ReaderLock::Held(_) => None,
+            },
+            ReaderLock::Disconnected | ReaderLock::Held(_) => None,
+        };
+        let mut link = match waiting {
+            Some(link) => link,
+            None => self.connect(lease).await?,
+        };
+        let mut locked = self.try_lock(&mut link).await?;
+        if !locked && let Some(session) = lock.session() {
+            locked = self.end_own(&mut link, session.pid).await?;
+        }
+        if !locked {
+            if lock.session().is_some() {
+                tracing::warn!("another relay reads the log now; what this one had not stored comes again from there");
+            }
+            *lock = ReaderLock::Contending(link);
+            return Ok(());
+        }
+        let stored = self.cursor_on(&mut link.connection).await?;
+        let server: String = sqlx::query_scalar(self.statements.reading.server.sql())
+            .fetch_one(&mut link.connection)
+            .await?;
+        if let ReaderLock::Held(session) = &mut *lock {
+            let ours = stored == session.stored || Some(stored) == session.storing;
+            if ours && server == session.server {
+                tracing::info!(cursor = stored, "reading the log on a new connection");
+                (session.stored, session.storing) = (stored, None);
+                (session.pid, session.link, session.idle_limit) = (link.pid, Some(link), lease);
+                return Ok(());
+            }
+            tracing::warn!(
+                cursor = stored,
+                "the log was read by others, or written anew, or the server was started anew"
+            );
+        }
+        let session = self.begin(link, stored, server, lease).await?;
+        *lock = ReaderLock::Held(Box::new(session));
+        Ok(())
+    }
+
+    /// A reader that knows the cursor and nothing else.
+    async fn begin(&self, mut link: Link, stored: i64, server: String, lease: Duration) -> LogResult<Session> {
+        self.compare_sequence(&mut link.connection, stored).await?;
+        try_cursor(&mut link.connection, &self.statements, stored).await?;
+        let storage = self.storage(&mut link.connection).await?;
+        let now = self.now();
+        let closed = match self.proof {
+            Proof::Required => self.left_behind(&mut link.connection, stored, None, now).await?,
+            Proof::Skipped => ClosedGaps::default(),
+        };
+        tracing::info!(cursor = stored, "reading the log");
+        Ok(Session {
+            pid: link.pid,
+            link: Some(link),
+            server,
+            storage,
+            in_use: false,
+            reader: LogReader::after(stored, self.proof).with_closed(closed),
+            retries: HashMap::new(),
+            held_retries: HashMap::new(),
+            leases: HashMap::new(),
+            retry_at: now,
+            fresh_first: false,
+            compared_at: now,
+            late: LateRows::default(),
+            stored,
+            storing: None,
+            stored_at: now,
+            idle_limit: lease,
+        })
+    }
+
+    async fn try_lock(&self, link: &mut Link) -> LogResult<bool> {
+        let locked = sqlx::query_scalar(self.statements.reading.lock.sql())
+            .bind(&self.cursor_table)
+            .fetch_one(&mut link.connection)
+            .await?;
+        Ok(locked)
+    }
+
+    /// The server may not have missed this reader's earlier connection yet. That one's lock is as good as ours.
+    async fn end_own(&self, link: &mut Link, pid: i32) -> LogResult<bool> {
+        let ended: Option<bool> = sqlx::query_scalar(self.statements.reading.end_own.sql())
+            .bind(&self.cursor_table)
+            .bind(pid)
+            .fetch_optional(&mut link.connection)
+            .await?;
+        let begun = Instant::now();
+        while ended == Some(true) && begun.elapsed() < END_OWN_TIMEOUT {
+            if self.try_lock(link).await? {
+                return Ok(true);
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        Ok(false)
+    }
+
+    /// The cursor as it is stored.
+    async fn cursor_on(&self, connection: &mut PgConnection) -> LogResult<i64> {
+        let stored: Option<i64> = sqlx::query_scalar(self.statements.reading.cursor.sql())
+            .fetch_optional(connection)
+            .await?;
+        Ok(stored.unwrap_or(0))
+    }
+
+    /// A connection that the server ends if nothing is heard on it for a lease: a reader that is frozen or cut off must
+    /// not keep its lock. Whatever it handed to a publisher was leased for no longer, counted from earlier.
+    async fn connect(&self, lease: Duration) -> LogResult<Link> {
+        let mut connection = self.pool.connect_options().connect().await?;
+        let link = async {
+            let pid = self.own_process(&mut connection).await?;
+            let mark = uuid::Uuid::new_v4().to_string();
+            limit_idling(&mut connection, lease).await?;
+            sqlx::query("select set_config('jit', 'off', false), set_config('posthaste.reader', $1, false)")
+                .bind(&mark)
+                .execute(&mut connection)
+                .await?;
+            Ok((pid, mark))
+        };
+        match link.await {
+            Ok((pid, mark)) => Ok(Link { connection, pid, mark }),
+            Err(error) if LogError::is_shared_session(&error) => Err(shared_session()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The server's process behind a connection. A pooler that shares out sessions by transaction would share the lock
+    /// too: if another connection is answered by the same process, there is one. It may be missed here, when others are
+    /// quicker; every claim looks at its mark as well.
+    async fn own_process(&self, connection: &mut PgConnection) -> LogResult<i32> {
+        let mut other = self.pool.connect_options().connect().await?;
+        let pid = process(connection).await?;
+        let shared = process(&mut other).await? == pid || process(connection).await? != pid;
+        other.close().await?;
+        if shared { Err(shared_session()) } else { Ok(pid) }
+    }
+
+    /// Whether the lock of a reader would be its own.
+    pub(super) async fn check_session(&self) -> LogResult<()> {
+        let mut connection = self.pool.connect_options().connect().await?;
+        self.own_process(&mut connection).await?;
+        connection.close().await?;
+        Ok(())
+    }
+}
+
+/// By a simple query, which every pooler passes on whole.
+async fn process(connection: &mut PgConnection) -> LogResult<i32> {
+    let row = sqlx::raw_sql("select pg_backend_pid() as pid")
+        .fetch_one(connection)
+        .await?;
+    Ok(row.try_get("pid")?)
+}
+
+/// Why a pooler that shares out sessions cannot be read through.
+pub(super) fn shared_session() -> LogError {
+    LogError::refuse(
+        "the reader's connection is shared with others, as behind PgBouncer with pool_mode = transaction, so its lock \
+         would be shared too"
+            .to_owned(),
+        "give this relay the server's own address, or a pool with pool_mode = session",
+    )
+}
+
+async fn limit_idling(connection: &mut PgConnection, lease: Duration) -> LogResult<()> {
+    // `idle_session_timeout` is there from PostgreSQL 14 on; before, only a peer that does not answer is noticed.
+    sqlx::query(
+        "select set_config(name, case name when 'lock_timeout' then $2::text else $1::text end, false) from pg_settings
+         where name in ('idle_session_timeout', 'idle_in_transaction_session_timeout', 'tcp_user_timeout', 'lock_timeout')",
+    )
+    .bind(millis(lease).to_string())
+    .bind(LOCK_TIMEOUT)
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+impl Session {
+    /// Shows the server that this reader lives, and finds out whether its connection does.
+    pub(super) async fn stay(&mut self, lease: Duration) -> LogResult<()> {
+        self.idle_limit = lease;
+        limit_idling(self.connection()?, lease).await
+    }
+
+    /// Gives up the lock.
+    pub(super) async fn close(self) -> LogResult<()> {
+        let Some(mut link) = self.link else { return Ok(()) };
+        // The server notices the end of a connection a little later; the next reader need not wait for that.
+        sqlx::query("select pg_advisory_unlock_all()")
+            .execute(&mut link.connection)
+            .await?;
+        link.connection.close().await?;
+        Ok(())
+    }
+}
