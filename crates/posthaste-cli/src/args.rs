@@ -1,8 +1,11 @@
 //! The command line.
 
+use std::ffi::OsStr;
 use std::path::PathBuf;
 
-use clap::{ArgAction, Args, Parser, Subcommand};
+use clap::builder::TypedValueParser;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Arg, ArgAction, Args, Error, Parser, Subcommand};
 
 use crate::commands::{completions, dead, enqueue, maps, migrate, purge, run, sql, status};
 #[cfg(feature = "kafka")]
@@ -18,6 +21,24 @@ pub struct Cli {
     pub settings: Settings,
     #[command(subcommand)]
     pub command: Command,
+}
+
+impl Cli {
+    /// Reads the command line; says what is wrong with it, and ends.
+    pub fn of_process() -> Self {
+        Self::try_parse().unwrap_or_else(|mut error| {
+            // Whoever forgets `--set` has written a value that may be a secret.
+            for kind in [ContextKind::InvalidArg, ContextKind::InvalidSubcommand] {
+                if let Some(ContextValue::String(given)) = error.get(kind)
+                    && let Some((field, _)) = given.split_once('=')
+                {
+                    let shown = format!("{field}=***");
+                    error.insert(kind, ContextValue::String(shown));
+                }
+            }
+            error.exit()
+        })
+    }
 }
 
 const EXAMPLES: &str = "\
@@ -37,14 +58,14 @@ the one before.";
 #[command(next_help_heading = "Settings")]
 pub struct Settings {
     /// The TOML file with the settings [default: ./posthaste.toml if it exists]
-    #[arg(long, global = true, env = "POSTHASTE_CONFIG", value_name = "FILE")]
+    #[arg(long, global = true, env = CONFIG_VARIABLE, value_name = "FILE", value_parser = ConfigFile)]
     config: Option<PathBuf>,
     /// The database, in place of database.url; to keep a password out of the process list use the file or
     /// `POSTHASTE_DATABASE__URL`
     #[arg(long, global = true, value_name = "URL")]
     database_url: Option<String>,
     /// One setting, such as `relay.batch_size=1000`; may be repeated
-    #[arg(long, global = true, value_name = "FIELD=VALUE", value_parser = setting)]
+    #[arg(long, global = true, value_name = "FIELD=VALUE", value_parser = Setting)]
     set: Vec<(String, String)>,
     /// Log more, in place of log.level: with -v what Posthaste does, with -vv what its libraries do, too
     #[arg(short, long, global = true, action = ArgAction::Count)]
@@ -76,10 +97,42 @@ impl Settings {
     }
 }
 
-fn setting(text: &str) -> Result<(String, String), String> {
-    match text.split_once('=') {
-        Some((field, value)) if field.contains('.') => Ok((field.trim().to_owned(), value.trim().to_owned())),
-        _ => Err("write the dotted field and its value, such as relay.batch_size=1000".to_owned()),
+const CONFIG_VARIABLE: &str = "POSTHASTE_CONFIG";
+
+/// Reads a path. Clap would not say which variable is empty.
+#[derive(Clone, Debug)]
+struct ConfigFile;
+
+impl TypedValueParser for ConfigFile {
+    type Value = PathBuf;
+
+    fn parse_ref(&self, command: &clap::Command, _: Option<&Arg>, given: &OsStr) -> Result<PathBuf, Error> {
+        if given.is_empty() {
+            let message = format!("--config or {CONFIG_VARIABLE} is empty: name a TOML file, or leave it out\n");
+            return Err(Error::raw(ErrorKind::ValueValidation, message).with_cmd(command));
+        }
+        Ok(given.into())
+    }
+}
+
+/// Reads `field=value`. What is wrong is said without the value, which clap would quote: it may be a secret.
+#[derive(Clone, Debug)]
+struct Setting;
+
+impl TypedValueParser for Setting {
+    type Value = (String, String);
+
+    fn parse_ref(&self, command: &clap::Command, _: Option<&Arg>, given: &OsStr) -> Result<Self::Value, Error> {
+        let text = given.to_string_lossy();
+        let shown = match text.split_once('=') {
+            Some((field, value)) if field.contains('.') => {
+                return Ok((field.trim().to_owned(), value.trim().to_owned()));
+            }
+            Some((field, _)) => format!("--set {field}=***"),
+            None => "--set".to_owned(),
+        };
+        let remedy = "write the dotted field and its value, such as relay.batch_size=1000";
+        Err(Error::raw(ErrorKind::ValueValidation, format!("{shown}: {remedy}\n")).with_cmd(command))
     }
 }
 

@@ -16,8 +16,6 @@ mod wiring;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::Parser;
-
 use args::Cli;
 
 /// How long threads that are stuck, such as in a write to a full pipe, may delay the end.
@@ -26,7 +24,7 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 fn main() -> ExitCode {
     #[cfg(feature = "failpoints")]
     let _scenario = fail::FailScenario::setup();
-    let cli = Cli::parse();
+    let cli = Cli::of_process();
     let runtime = match tokio::runtime::Runtime::new() {
         Ok(runtime) => runtime,
         Err(error) => return failure::report(&error.into()),

@@ -1,5 +1,6 @@
 //! The address where Prometheus finds the figures, and probes find out whether the relay does its work.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -49,6 +50,7 @@ impl Probes {
             problem,
             circuit: circuit.as_ref().map(|(state, _)| *state),
             circuit_reason: circuit.and_then(|(_, reason)| reason),
+            unavailable: relay.map(Health::unavailable).unwrap_or_default(),
         }
     }
 }
@@ -62,6 +64,8 @@ struct Answer {
     problem: Option<String>,
     circuit: Option<CircuitState>,
     circuit_reason: Option<String>,
+    /// The destinations that are unavailable while others are not, each with the reason.
+    unavailable: BTreeMap<String, String>,
 }
 
 /// Takes the address that is set, if one is.

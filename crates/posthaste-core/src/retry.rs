@@ -74,12 +74,13 @@ pub enum Backoff {
     /// `min(base · 2^(attempts − 1), max)`.
     Exponential {
         /// The wait after the first failure.
-        #[serde(with = "humantime_serde")]
+        #[serde(with = "humantime_serde", default = "default_base")]
         base: Duration,
         /// No wait is longer.
-        #[serde(with = "humantime_serde")]
+        #[serde(with = "humantime_serde", default = "default_max")]
         max: Duration,
         /// Spreads the wait uniformly over its upper half, so that failures of one moment do not return in one moment.
+        #[serde(default = "default_jitter")]
         jitter: bool,
     },
     /// The n-th wait of a list; the last one repeats.
@@ -93,11 +94,23 @@ pub enum Backoff {
 impl Default for Backoff {
     fn default() -> Self {
         Self::Exponential {
-            base: Duration::from_secs(1),
-            max: Duration::from_mins(5),
-            jitter: true,
+            base: default_base(),
+            max: default_max(),
+            jitter: default_jitter(),
         }
     }
+}
+
+fn default_base() -> Duration {
+    Duration::from_secs(1)
+}
+
+fn default_max() -> Duration {
+    Duration::from_mins(5)
+}
+
+fn default_jitter() -> bool {
+    true
 }
 
 impl Backoff {

@@ -2,11 +2,13 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::future::{join, join_all};
 use posthaste_core::publisher::{Batch, Capabilities, Delivery, ErrorScope, Outcome, PublishError, Publisher, Report};
 use posthaste_core::{Message, MessageId};
+use tokio::time::timeout;
 
 use crate::each::caught;
 use crate::options::InvalidOption;
@@ -31,13 +33,24 @@ impl Routes {
             );
             return invalid("routes".to_owned(), "[]", remedy);
         }
+        if names.is_empty() {
+            let remedy =
+                "there is no publisher that they could name; write [[publishers]] above each, with name and kind";
+            return invalid("routes".to_owned(), "[…]", remedy.to_owned());
+        }
         let last = routes.len() - 1;
-        let mut targets = Vec::with_capacity(routes.len());
+        let mut targets: Vec<(Route, usize)> = Vec::with_capacity(routes.len());
         for (place, route) in routes.into_iter().enumerate() {
             let Some(target) = names.iter().position(|name| *name == route.to) else {
                 let remedy = format!("no publisher has this name; there are {known}");
                 return invalid(format!("routes.{place}.to"), &format!("{:?}", route.to), remedy);
             };
+            if let Some(wider) = targets.iter().position(|(earlier, _)| earlier.covers(&route)) {
+                let remedy = format!(
+                    "is never reached: routes.{wider} is for all its messages; put it before that one, or leave one of them out"
+                );
+                return invalid(format!("routes.{place}.to"), &format!("{:?}", route.to), remedy);
+            }
             match (route.is_unconditional(), place == last) {
                 (true, false) => {
                     let remedy =
@@ -228,21 +241,38 @@ impl Publisher for Routed {
     }
 
     async fn check(&self) -> Result<String, PublishError> {
+        let checks = self.publishers.iter().map(|(name, publisher)| async move {
+            let checked = timeout(CHECK_TIMEOUT, publisher.check()).await;
+            let silent = || PublishError::transport(format!("no answer within {CHECK_TIMEOUT:?}"));
+            match checked.unwrap_or_else(|_| Err(silent())) {
+                Ok(found) => Ok(format!("{name}: {found}")),
+                Err(error) => Err(of_publisher(name, error)),
+            }
+        });
         let mut found = Vec::new();
-        for (name, publisher) in &self.publishers {
-            let checked = publisher.check().await;
-            let checked = checked.map_err(|mut error| {
-                error.message = format!("publisher {name}: {}", error.message);
-                error
-            })?;
-            found.push(format!("{name}: {checked}"));
+        let mut failed: Option<PublishError> = None;
+        for checked in join_all(checks).await {
+            match (checked, &mut failed) {
+                (Ok(one), _) => found.push(one),
+                (Err(error), None) => failed = Some(error),
+                (Err(error), Some(all)) => all.message = format!("{}; {}", all.message, error.message),
+            }
         }
-        Ok(found.join("; "))
+        failed.map_or_else(|| Ok(found.join("; ")), Err)
     }
 
     async fn close(&self) {
         join_all(self.publishers.iter().map(|(_, publisher)| publisher.close())).await;
     }
+}
+
+/// The time for one publisher to be checked.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The failure, with the name of the publisher, which does not know it.
+fn of_publisher(name: &str, mut error: PublishError) -> PublishError {
+    error.message = format!("publisher {name}: {}", error.message);
+    error
 }
 
 /// A failure of everything behind one publisher is a failure of one destination.
@@ -256,5 +286,5 @@ fn within(name: &Arc<str>, outcome: Outcome) -> Outcome {
         ErrorScope::Partition(partition) => ErrorScope::Partition(format!("{name}/{partition}").into()),
         scope => scope.clone(),
     };
-    Outcome::Failed(error.within(scope))
+    Outcome::Failed(of_publisher(name, error).within(scope))
 }

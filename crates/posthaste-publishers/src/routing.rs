@@ -67,6 +67,27 @@ impl Route {
             && matches(&self.event_type, message.event_type.as_deref())
             && matches(&self.tenant, message.tenant.as_deref())
     }
+
+    /// Whether it is for all messages that `other` is for.
+    pub(crate) fn covers(&self, other: &Self) -> bool {
+        let covers = |wide: &Option<String>, narrow: Option<&str>| match (wide, narrow) {
+            (None, _) => true,
+            (Some(wide), Some(narrow)) => includes(wide, narrow),
+            // Messages without one fit no pattern.
+            (Some(_), None) => false,
+        };
+        // Every message has a topic.
+        covers(&self.topic, Some(other.topic.as_deref().unwrap_or("*")))
+            && covers(&self.event_type, other.event_type.as_deref())
+            && covers(&self.tenant, other.tenant.as_deref())
+    }
+}
+
+/// Whether every text that fits `narrow` fits `wide`. A letter that no pattern has stands for any text that a star of `narrow`
+/// stands for: it fits nothing but a star.
+fn includes(wide: &str, narrow: &str) -> bool {
+    const ANY_TEXT: &str = "\u{0}";
+    matches_pattern(wide, &narrow.replace('*', ANY_TEXT))
 }
 
 /// Whether text matches a pattern in which `*` stands for any text.
@@ -91,6 +112,34 @@ fn matches_pattern(pattern: &str, text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_route_covers_those_for_fewer_messages() {
+        let to = || Route::to("a");
+        for (wide, narrow) in [
+            (to(), to().tenant("t")),
+            (to().topic("*"), to()),
+            (to().topic("*"), to().topic("x").event_type("y")),
+            (to().topic("x*"), to().topic("xy")),
+            (to().topic("x*"), to().topic("x*y*")),
+            (to().topic("x*z"), to().topic("xy*z")),
+            (to().topic("x"), to().topic("x")),
+            (to().event_type("*.order.*"), to().event_type("a.order.b*").tenant("t")),
+        ] {
+            assert!(wide.covers(&narrow), "{wide:?} {narrow:?}");
+        }
+        for (wide, narrow) in [
+            (to().topic("x"), to()),
+            (to().event_type("*"), to()),
+            (to().tenant("*"), to().topic("x")),
+            (to().topic("xy*"), to().topic("x*")),
+            (to().topic("x*y"), to().topic("x*")),
+            (to().topic("*x*"), to().topic("*")),
+            (to().topic("x*").tenant("t"), to().topic("xy")),
+        ] {
+            assert!(!wide.covers(&narrow), "{wide:?} {narrow:?}");
+        }
+    }
 
     #[test]
     fn stars_stand_for_any_text() {

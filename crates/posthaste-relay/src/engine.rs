@@ -31,7 +31,7 @@ pub(crate) struct Engine {
     pub(crate) unclaimable: Unclaimable,
     pub(crate) blame: Blame,
     pub(crate) circuit: Arc<Circuit>,
-    pub(crate) destinations: Destinations,
+    pub(crate) destinations: Arc<Destinations>,
     pub(crate) silence: Silence,
     pub(crate) lead: Arc<Lead>,
     pub(crate) notifier: LocalNotifier,

@@ -121,13 +121,15 @@ impl Relay {
             unclaimable: Unclaimable::new(&self.config.scope.namespace, matches!(until, Until::Idle)),
             blame: Blame::default(),
             circuit: Arc::new(Circuit::new(self.config.breaker.clone(), &self.config.scope.namespace)),
-            destinations: Destinations::new(
-                self.config.breaker.clone(),
-                self.config.retry.clone(),
-                self.config.max_in_flight,
-                &self.config.scope.namespace,
-            )
-            .with_all(all_destinations),
+            destinations: Arc::new(
+                Destinations::new(
+                    self.config.breaker.clone(),
+                    self.config.retry.clone(),
+                    self.config.max_in_flight,
+                    &self.config.scope.namespace,
+                )
+                .with_all(all_destinations),
+            ),
             silence: Silence::new(self.config.max_in_flight, self.config.max_in_flight_bytes),
             lead: Arc::new(Lead::new(&self.config)),
             config: self.config,
@@ -137,7 +139,7 @@ impl Relay {
             health: self.health,
             supervisor: Supervisor::default(),
         });
-        engine.health.started(&engine.circuit);
+        engine.health.started(&engine.circuit, &engine.destinations);
         tracing::info!(
             worker = %engine.worker.as_uuid(), publisher = engine.publisher.name(),
             namespace = engine.config.scope.namespace, "relay started"

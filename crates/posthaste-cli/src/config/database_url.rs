@@ -93,7 +93,11 @@ pub fn without_password(text: &str) -> String {
 
 fn blot(line: &str) -> String {
     let Some((scheme, rest)) = line.split_once("://") else {
-        return line.to_owned();
+        // `host=db password=…`, which libpq would take.
+        return match line.split_once("password=") {
+            Some((before, _)) => format!("{before}password=***"),
+            None => line.to_owned(),
+        };
     };
     if scheme.ends_with("http") || scheme.ends_with("https") {
         // A webhook's: its path is its password.
@@ -136,6 +140,7 @@ mod tests {
             ("url = \"postgres://ann:secret@db", "url = \"postgres://ann:***@db"),
             ("url = 'https://h:1/a/secret?b=secret", "url = 'https://h:1/***"),
             ("https://ann:secret@h/a", "https://h/***"),
+            ("host=db password='a secret' user=ann", "host=db password=***"),
         ] {
             assert_eq!(without_password(url), shown);
         }

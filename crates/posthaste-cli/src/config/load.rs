@@ -11,7 +11,7 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
 use super::problem::{Problem, of_extraction};
-use super::{Config, DatabaseUrl, NamedMap, publisher, service_link};
+use super::{Config, DatabaseUrl, NamedMap, lookup, overlay, publisher, service_link, variable};
 
 /// The file that is read if none is named.
 const DEFAULT_FILE: &str = "posthaste.toml";
@@ -31,7 +31,7 @@ pub struct Origin {
 
 /// Reads the settings; the error says which one is wrong, where it was given and what to do.
 pub fn load(origin: &Origin) -> Result<Config, Problem> {
-    refuse_single_underscores()?;
+    refuse_unknown_variables()?;
     let mut figment = Figment::new();
     if let Some(file) = file(origin)? {
         figment = figment.merge(Toml::file_exact(file));
@@ -39,15 +39,22 @@ pub fn load(origin: &Origin) -> Result<Config, Problem> {
     let environment = Env::prefixed(ENV_PREFIX)
         .filter(|name| name.as_str().contains(ENV_SEPARATOR))
         .split(ENV_SEPARATOR);
-    let figment = origin
-        .flags
-        .iter()
-        .fold(figment.merge(environment), |figment, (field, value)| {
-            figment.merge(Flag { field, value })
-        });
-    let mut config = extract(&figment).map_err(|error| of_extraction(&error, &figment))?;
+    figment = overlay::merge(figment, &environment)?;
+    for (field, value) in &origin.flags {
+        figment = overlay::merge(figment, &Flag { field, value })?;
+    }
+    figment = with_kind_of_backoff(figment)?;
+    let mut config: Config = figment.extract().map_err(|error| of_extraction(&error, &figment))?;
     apply_map(&mut config, &figment)?;
     check(&config, &figment)?;
+    // Commands that publish nothing are not hindered by what only the service's environment has.
+    match publisher::read(&figment) {
+        Ok(named) => {
+            config.named = named;
+            config.unusable = check_publishers(&config, &figment).err();
+        }
+        Err(error) => config.unusable = Some(of_extraction(&error, &figment)),
+    }
     Ok(config)
 }
 
@@ -57,6 +64,20 @@ pub(super) fn extract(figment: &Figment) -> Result<Config, Box<figment::Error>> 
     let mut config: Config = figment.extract()?;
     config.named = publisher::read(figment)?;
     Ok(config)
+}
+
+/// Whoever sets one part of the wait means the kind that has it, and the defaults for the rest.
+fn with_kind_of_backoff(figment: Figment) -> Result<Figment, Problem> {
+    let Some(Value::Dict(_, backoff)) = lookup::find(&figment, "relay.retry.backoff") else {
+        return Ok(figment);
+    };
+    let value = match (backoff.contains_key("kind"), backoff.contains_key("delays")) {
+        (true, _) => return Ok(figment),
+        (false, true) => "schedule",
+        (false, false) => "exponential",
+    };
+    let field = "relay.retry.backoff.kind";
+    overlay::merge(figment, &Flag { field, value })
 }
 
 fn file(origin: &Origin) -> Result<Option<&Path>, Problem> {
@@ -88,18 +109,13 @@ fn apply_map(config: &mut Config, figment: &Figment) -> Result<(), Problem> {
     };
     let problem = |reason: &str| Problem::of_field(figment, "database.map", reason);
     // A path in a file is meant from there.
-    let base = figment
-        .find_metadata("database.map")
-        .and_then(|metadata| match &metadata.source {
-            Some(Source::File(path)) => path.parent().map(Path::to_owned),
-            _ => None,
-        });
+    let base = lookup::origin(figment, "database.map").and_then(|metadata| match &metadata.source {
+        Some(Source::File(path)) => path.parent().map(Path::to_owned),
+        _ => None,
+    });
     let found = NamedMap::find(given, &base.unwrap_or_default()).map_err(|reason| problem(&reason))?;
     let policy = RelayConfig::with_policy(found.map.policy()).map_err(|invalid| problem(&invalid.to_string()))?;
-    let user = figment
-        .find_value("relay")
-        .ok()
-        .and_then(|relay| serde_json::to_value(relay).ok());
+    let user = lookup::find(figment, "relay").and_then(|relay| serde_json::to_value(relay).ok());
     config.relay = match user {
         Some(serde_json::Value::Object(user)) => policy
             .overlaid("relay", &user)
@@ -112,23 +128,13 @@ fn apply_map(config: &mut Config, figment: &Figment) -> Result<(), Problem> {
 }
 
 /// `POSTHASTE_RELAY_LEASE` would be ignored, and whoever wrote it would not know.
-fn refuse_single_underscores() -> Result<(), Problem> {
+fn refuse_unknown_variables() -> Result<(), Problem> {
     for (name, value) in std::env::vars_os() {
-        let Some(key) = name.to_str().and_then(|name| name.strip_prefix(ENV_PREFIX)) else {
-            continue;
-        };
-        if service_link::is_one(key, &value.to_string_lossy()) {
-            continue;
-        }
-        let meant = ["DATABASE", "RELAY", "PUBLISHER", "KAFKA", "OUTBOX", "METRICS", "LOG"]
-            .iter()
-            .find_map(|section| {
-                let field = key.strip_prefix(section)?.strip_prefix('_')?;
-                // Where tests find Kafka's jars.
-                (key != "KAFKA_LIBS" && !key.contains(ENV_SEPARATOR))
-                    .then(|| format!("{ENV_PREFIX}{section}{ENV_SEPARATOR}{field}"))
-            });
-        if let Some(meant) = meant {
+        let key = name.to_str().and_then(|name| name.strip_prefix(ENV_PREFIX));
+        if let Some(key) = key
+            && !service_link::is_one(key, &value.to_string_lossy())
+            && let Some(meant) = variable::meant(key)
+        {
             return Err(Problem::new(format!(
                 "{ENV_PREFIX}{key}: no setting has this name; section and field are joined by two underscores: {meant}"
             )));
@@ -191,7 +197,6 @@ fn check(config: &Config, figment: &Figment) -> Result<(), Problem> {
     if database.acquire_timeout.is_zero() {
         return problem("database.acquire_timeout", "must be above 0");
     }
-    check_publishers(config, figment)?;
     if let Some(listen) = config.metrics.listen
         && !listen.ip().is_loopback()
         && !config.metrics.allow_remote
@@ -223,14 +228,14 @@ fn check_publishers(config: &Config, figment: &Figment) -> Result<(), Problem> {
         publisher.check(&context, figment)?;
     }
     let names: Vec<String> = config.named.iter().map(|publisher| publisher.name.clone()).collect();
-    let problem = |field: &str, reason: &str| Err(Problem::of_field(figment, field, reason));
     if let Some((place, name)) = names
         .iter()
         .enumerate()
         .find(|(place, name)| names[..*place].contains(name))
     {
         let reason = format!("there are two publishers called {name:?}; give each a name");
-        return problem(&format!("publishers.{place}.name"), &reason);
+        let field = format!("publishers.{place}.name");
+        return Err(Problem::of_value(figment, &field, &format!("{name:?}"), &reason));
     }
     match Routes::new(config.routes.clone(), &names) {
         Ok(_) => Ok(()),
@@ -266,9 +271,9 @@ fn check_kafka(kafka: &super::kafka::KafkaConfig, figment: &Figment) -> Result<(
 }
 
 /// One setting given on the command line.
-struct Flag<'a> {
-    field: &'a str,
-    value: &'a str,
+pub(super) struct Flag<'a> {
+    pub(super) field: &'a str,
+    pub(super) value: &'a str,
 }
 
 impl Provider for Flag<'_> {
@@ -278,7 +283,25 @@ impl Provider for Flag<'_> {
 
     fn data(&self) -> figment::Result<Map<Profile, Dict>> {
         let value: Value = self.value.parse().unwrap_or_else(|never| match never {});
-        let nested = figment::util::nest(self.field, value).into_dict().unwrap_or_default();
-        Ok(Profile::Default.collect(nested))
+        let nested = keys(self.field)
+            .into_iter()
+            .rev()
+            .fold(value, |value, key| Value::from(Dict::from([(key, value)])));
+        Ok(Profile::Default.collect(nested.into_dict().unwrap_or_default()))
     }
+}
+
+/// The keys of a dotted name; as in TOML, dots in quotes are part of a key.
+fn keys(field: &str) -> Vec<String> {
+    let mut keys = vec![String::new()];
+    let mut quote = None;
+    for one in field.chars() {
+        match one {
+            '.' if quote.is_none() => keys.push(String::new()),
+            '"' | '\'' if quote.is_none() => quote = Some(one),
+            _ if quote == Some(one) => quote = None,
+            _ => keys.last_mut().expect("there is a first one").push(one),
+        }
+    }
+    keys
 }

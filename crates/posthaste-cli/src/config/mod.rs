@@ -5,10 +5,15 @@ mod database_url;
 mod kafka;
 mod line;
 mod load;
+mod lookup;
 mod map;
+mod overlay;
 mod problem;
 mod publisher;
+mod secret;
 mod service_link;
+mod syntax;
+mod variable;
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -44,6 +49,9 @@ pub struct Config {
     pub routes: Vec<Route>,
     #[serde(skip)]
     named: Vec<NamedPublisher>,
+    /// What is wrong with `publisher`, `publishers` or `routes`.
+    #[serde(skip)]
+    unusable: Option<Problem>,
     /// Which Kafka cluster, and which topics it should have.
     #[cfg(feature = "kafka")]
     pub kafka: kafka::KafkaConfig,
@@ -61,6 +69,9 @@ impl Config {
     /// The publishers, one at least. What is delivered is marked as delivered, so a database that was named needs a publisher
     /// that was named: standard output would swallow its messages for good. The default database has standard output.
     pub fn publishers(&self) -> Result<Vec<NamedPublisher>, Problem> {
+        if let Some(problem) = &self.unusable {
+            return Err(problem.clone());
+        }
         if !self.named.is_empty() {
             return Ok(self.named.clone());
         }
@@ -76,6 +87,7 @@ impl Config {
 
     /// What publishers take from the other settings.
     pub fn publisher_context(&self) -> PublisherContext {
+        #[cfg_attr(not(feature = "kafka"), expect(unused_mut, reason = "only Kafka adds to it"))]
         let mut context = PublisherContext::new(self.relay.publish_timeout);
         #[cfg(feature = "kafka")]
         {

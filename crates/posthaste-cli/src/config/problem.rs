@@ -8,11 +8,12 @@ use figment::{Figment, Source};
 use thiserror::Error;
 
 use super::database_url::without_password;
-use super::line;
-use super::load::{ENV_PREFIX, ENV_SEPARATOR, FLAG, extract};
+use super::load::{ENV_PREFIX, ENV_SEPARATOR, FLAG, Flag, extract};
+use super::secret::show;
+use super::{line, lookup, overlay, syntax};
 
 /// A setting that cannot be used: the dotted field, its value, the remedy and where it was given.
-#[derive(Debug, Error)]
+#[derive(Clone, Debug, Error)]
 #[error("{0}")]
 pub struct Problem(String);
 
@@ -23,17 +24,15 @@ impl Problem {
 
     /// A field whose value was read but cannot be used.
     pub(super) fn of_field(figment: &Figment, field: &str, reason: &str) -> Self {
-        let value = figment
-            .find_value(field)
-            .map_or_else(|_| "(default)".to_owned(), |value| show(field, &value));
+        let value = lookup::find(figment, field).map_or_else(|| "(default)".to_owned(), |value| show(field, &value));
         Self::of_value(figment, field, &value, reason)
     }
 
     /// `value` is what may be shown. A reason may quote the value as it was given, and then shows it without its secret,
     /// too; the rest of the sentence stays as it is.
     pub(super) fn of_value(figment: &Figment, field: &str, value: &str, reason: &str) -> Self {
-        let reason = match figment.find_value(field) {
-            Ok(Value::String(tag, given)) if !given.is_empty() => {
+        let reason = match lookup::find(figment, field) {
+            Some(Value::String(tag, given)) if !given.is_empty() => {
                 let quoted = format!("{given:?}");
                 let shown = show(field, &Value::String(tag, given.clone()));
                 if shown == quoted {
@@ -69,7 +68,7 @@ pub(super) fn of_extraction(error: &figment::Error, figment: &Figment) -> Proble
             };
             Problem::new(format!("{unknown}: unknown key; {remedy}{}", place(figment, &unknown)))
         }
-        // A file that is no TOML. The message quotes the line, which may hold a password.
+        // A file that is no TOML.
         Kind::Message(message) if field.is_empty() => {
             let file = error.metadata.as_ref().and_then(|metadata| match &metadata.source {
                 Some(Source::File(path)) => Some(format!("{}: ", path.display())),
@@ -78,14 +77,29 @@ pub(super) fn of_extraction(error: &figment::Error, figment: &Figment) -> Proble
             Problem::new(format!(
                 "{}{}",
                 file.unwrap_or_default(),
-                without_secrets(&without_password(message.trim_end()))
+                without_password(&syntax::without_values(message.trim_end()))
+            ))
+        }
+        Kind::MissingField(name) => {
+            let remedy = if field.starts_with("routes.") && name == "to" {
+                "say where such messages go, by the name of a publisher"
+            } else {
+                "add it"
+            };
+            Problem::new(format!(
+                "{field}.{name}: is missing; {remedy}{}",
+                place(figment, &field)
             ))
         }
         // Nothing has a value that could be shown.
-        Kind::Message(message) if message.starts_with("is missing") => Problem::new(format!("{field}: {message}")),
+        Kind::Message(message) if message.starts_with("is missing") => {
+            Problem::new(format!("{field}: {message}{}", place(figment, &field)))
+        }
         kind => {
             let (field, kind) = of_the_setting(figment, field, kind);
-            Problem::of_field(figment, &narrow(figment, field, &kind), &reason(&kind))
+            let field = narrow(figment, field, &kind);
+            let (field, reason) = misplaced(figment, &field, &kind).unwrap_or_else(|| (field, reason(&kind)));
+            Problem::of_field(figment, &field, &reason)
         }
     }
 }
@@ -94,7 +108,7 @@ pub(super) fn of_extraction(error: &figment::Error, figment: &Figment) -> Proble
 /// a table, and then complains about an element of it. What it would say of a text is the better answer to both.
 fn of_the_setting(figment: &Figment, field: String, kind: &Kind) -> (String, Kind) {
     let said_of_text = |field: &str| {
-        let error = extract(&figment.clone().merge((field, ""))).err()?;
+        let error = extract(&overlay::merge(figment.clone(), &Flag { field, value: r#""""# }).ok()?).err()?;
         (error.path.join(".") == field).then_some(error.kind)
     };
     if let Kind::InvalidType(_, expected) = kind
@@ -119,7 +133,7 @@ fn narrow(figment: &Figment, field: String, kind: &Kind) -> String {
     let (Kind::InvalidType(actual, _) | Kind::InvalidValue(actual, _)) = kind else {
         return field;
     };
-    let Ok(Value::Dict(_, table)) = figment.find_value(&field) else {
+    let Some(Value::Dict(_, table)) = lookup::find(figment, &field) else {
         return field;
     };
     let is_meant = |value: &Value| match value {
@@ -130,6 +144,32 @@ fn narrow(figment: &Figment, field: String, kind: &Kind) -> String {
         Some((key, _)) => format!("{field}.{key}"),
         None => field,
     }
+}
+
+/// What to say of a table that stands where something else belongs, and of which field.
+fn misplaced(figment: &Figment, field: &str, kind: &Kind) -> Option<(String, String)> {
+    match kind {
+        Kind::InvalidType(Actual::Map, expected) if expected == "a sequence" && is_list_of_tables(field) => {
+            let reason = format!("is a list of tables; write [[{field}]] above each");
+            Some((field.to_owned(), reason))
+        }
+        // A name with a dot, such as that of a topic: serde takes what follows the dot for the value.
+        Kind::UnknownVariant(taken, _) => {
+            let table = field.strip_suffix(taken)?.strip_suffix('.')?;
+            lookup::find(figment, table)?.into_dict()?;
+            let (outer, name) = table.rsplit_once('.')?;
+            let reason = format!(
+                "is a table, because of the dot; put a name that has dots in quotes, in the file or after --set: \
+                 {outer}.\"{name}.{taken}\""
+            );
+            Some((table.to_owned(), reason))
+        }
+        _ => None,
+    }
+}
+
+fn is_list_of_tables(field: &str) -> bool {
+    ["publishers", "routes", "fields"].contains(&field.rsplit('.').next().unwrap_or_default())
 }
 
 fn reason(kind: &Kind) -> String {
@@ -143,7 +183,6 @@ fn reason(kind: &Kind) -> String {
         }
         Kind::InvalidType(actual, expected) | Kind::InvalidValue(actual, expected) => remedy(actual, expected),
         Kind::Message(message) if message == "invalid socket address syntax" => ADDRESS.to_owned(),
-        Kind::MissingField(name) => format!("{name} is missing; add it"),
         // Ours, or a type's own words. A value in them is blotted out by its text, and the sentence stays.
         other => other.to_string(),
     }
@@ -170,46 +209,14 @@ fn remedy(actual: &Actual, expected: &str) -> String {
 
 const ADDRESS: &str = r#"write an address and a port, such as "127.0.0.1:9464""#;
 
-fn show(field: &str, value: &Value) -> String {
-    let is_secret = ["password", "secret", "pem", "jaas", "oauthbearer"]
-        .iter()
-        .any(|part| field.contains(part));
-    // A whole table of Kafka's properties may hold any of them, and that of the publisher a webhook's address.
-    let may_hold_one = matches!(value, Value::Dict(..) | Value::Array(..))
-        && ["kafka", "publisher"].iter().any(|section| field.starts_with(section));
-    let of_publisher = field.starts_with("publisher")
-        && [".url", ".proxy", ".bearer_token", ".headers."]
-            .iter()
-            .any(|part| field.contains(part));
-    if is_secret || may_hold_one || of_publisher {
-        return "(hidden)".to_owned();
-    }
-    let text = match value {
-        Value::String(_, text) => format!("{text:?}"),
-        other => serde_json::to_string(other).unwrap_or_default(),
-    };
-    without_password(&text)
-}
-
-/// Blots out what stands behind the name of a secret, in the lines of a file that could not be read.
-fn without_secrets(text: &str) -> String {
-    let blot = |line: &str| match line.split_once('=') {
-        Some((name, _))
-            if ["password", "secret", "token", "pem"]
-                .iter()
-                .any(|part| name.contains(part)) =>
-        {
-            format!("{name}= ***")
-        }
-        _ => line.to_owned(),
-    };
-    text.split('\n').map(blot).collect::<Vec<_>>().join("\n")
-}
-
 /// Where the field was given, as a remark in brackets.
 fn place(figment: &Figment, field: &str) -> String {
-    let Some(metadata) = figment.find_metadata(field) else {
-        return String::new();
+    let Some(metadata) = lookup::origin(figment, field) else {
+        // What is missing in an element of a list is missing there.
+        return match field.rsplit_once('.') {
+            Some((element, _)) if element.ends_with(|end: char| end.is_ascii_digit()) => place(figment, element),
+            _ => String::new(),
+        };
     };
     if metadata.name == FLAG {
         return " (in a flag)".to_owned();

@@ -9,6 +9,7 @@ use posthaste_publishers::{InvalidOption, PublisherConfig, PublisherContext};
 use serde::de::DeserializeOwned;
 
 use super::load::{ENV_PREFIX, ENV_SEPARATOR};
+use super::lookup;
 use super::problem::Problem;
 
 /// A publisher and where its settings stand.
@@ -28,8 +29,8 @@ const NAME: &str = "name";
 
 /// Reads `publisher`, or each of `publishers`; none of both is no publisher.
 pub(super) fn read(figment: &Figment) -> Result<Vec<NamedPublisher>, Box<figment::Error>> {
-    let one = figment.find_value("publisher").ok();
-    let many = figment.find_value("publishers").ok();
+    let one = lookup::find(figment, "publisher");
+    let many = lookup::find(figment, "publishers");
     match (one, many) {
         (None, None) => Ok(Vec::new()),
         (Some(value), None) => match table(value, "publisher")? {
@@ -179,7 +180,11 @@ impl Settings for Table<'_> {
 }
 
 fn table(value: Value, path: &str) -> Result<Dict, Box<figment::Error>> {
-    value.into_dict().ok_or_else(|| error(path, "must be a table"))
+    let reason = match path {
+        "publisher" => "must be one table; write [publisher], or [[publishers]] above each of several",
+        _ => "must be a table",
+    };
+    value.into_dict().ok_or_else(|| error(path, reason))
 }
 
 /// The same error, of a setting below `path`.
@@ -208,7 +213,7 @@ impl NamedPublisher {
             let field = self.field_of(&invalid);
             match &*field {
                 "kafka.brokers" if invalid.value == "[]" => Problem::new(no_brokers()),
-                field if figment.find_value(field).is_ok() && invalid.field == "answer_within" => {
+                field if lookup::find(figment, field).is_some() && invalid.field == "answer_within" => {
                     Problem::of_field(figment, field, &invalid.remedy)
                 }
                 field => Problem::of_value(figment, field, &invalid.value, &invalid.remedy),

@@ -154,6 +154,44 @@ fn the_file_publisher_needs_a_path() {
 }
 
 #[test]
+fn an_empty_path_is_no_path() {
+    let ran = Place::empty().run(&["run", "--set", "publisher.kind=file", "--set", "publisher.path="]);
+    ran.fails_with(&["publisher.path = \"\": name a file"]);
+    let ran = Place::empty().set("CONFIG", "").run(&["run"]);
+    assert_eq!(ran.code, Some(2), "{ran:?}");
+    assert!(ran.stderr.contains("POSTHASTE_CONFIG is empty"), "{ran:?}");
+}
+
+/// What only the service's environment has is of no concern to operators' commands.
+#[test]
+fn commands_that_publish_nothing_need_no_settings_of_a_publisher() {
+    let place = Place::with_sqlite().migrated();
+    place.write("posthaste.toml", "[publisher]\nkind = 'http'\n");
+    place.run(&["status"]).success();
+    place.run(&["dead", "list"]).success();
+    place.run(&["run"]).fails_with(&["publisher.url: is missing"]);
+}
+
+#[test]
+fn one_part_of_the_wait_between_attempts_may_be_set() {
+    for flag in [
+        "max=2s",
+        "base=100ms",
+        "jitter=false",
+        "delays=[\"1s\"]",
+        "kind=exponential",
+    ] {
+        let flag = format!("relay.retry.backoff.{flag}");
+        Place::with_sqlite()
+            .migrated()
+            .run(&["status", "--set", &flag])
+            .success();
+    }
+    let ran = Place::empty().run(&["run", "--set", "relay.retry.backoff.max=soon"]);
+    ran.fails_with(&["relay.retry.backoff.max = \"soon\": not a duration"]);
+}
+
+#[test]
 fn a_password_is_never_quoted() {
     let secret = "hush";
     for lines in [
@@ -161,6 +199,17 @@ fn a_password_is_never_quoted() {
         "[database]\nurl = 'postgres://ann:hush@db/shop",
         "[database]\nurl = 'postgres://ann:hush@db:port/shop'",
         "[database]\nurl = 'mysql://ann:hush@db:port/shop'",
+        "[database]\nurl = 'host=db password=hush'",
+        "[publisher]\nkind = 'http'\nheaders = { authorization = 'Bearer hush' x",
+        "[publisher]\nheaders.authorization = 'Bearer hush",
+        "[publisher.headers]\nx-api-key = hush",
+        "[publisher]\nconnection = { properties = { 'sasl.password' = 'hush'",
+        "[publisher]\nconnection = { brokers = ['a:1'], properties = 'sasl.password=hush' }\nkind = 'kafka'",
+        "[publisher]\nkind = 'http'\nsigning_secrets = [\n  'whsec_a',\n  'whsec_hush\n]",
+        "[[publishers]]\nkind = 'http'\nurl = 'hush'",
+        "[[publishers]]\nkind = 'http'\nurl = 'http://h/'\nheaders = 'hush'",
+        "publishers = 'hush'",
+        "publisher = 'hush'",
     ] {
         let place = Place::empty();
         place.write("posthaste.toml", lines);
@@ -168,6 +217,32 @@ fn a_password_is_never_quoted() {
         assert_eq!(ran.code, Some(1), "{ran:?}");
         assert!(!ran.stderr.contains(secret), "{ran:?}");
     }
+    for flag in ["bearer_token=hush", "hush"] {
+        let ran = Place::empty().run(&["run", "--set", flag]);
+        assert_eq!(ran.code, Some(2), "{ran:?}");
+        assert!(ran.stderr.contains("write the dotted field"), "{ran:?}");
+        assert!(!ran.stderr.contains(secret), "{ran:?}");
+    }
+    for args in [&["run", "publisher.url=hush"][..], &["publisher.url=hush"]] {
+        let ran = Place::empty().run(args);
+        assert_eq!(ran.code, Some(2), "{ran:?}");
+        assert!(
+            ran.stderr.contains("publisher.url=***") && !ran.stderr.contains(secret),
+            "{ran:?}"
+        );
+    }
+}
+
+#[test]
+fn a_file_that_is_no_toml_is_refused_with_its_place_and_its_key() {
+    let place = Place::empty();
+    place.write("posthaste.toml", "[publisher]\nkind = 'http\n");
+    let ran = place.run(&["run"]);
+    ran.fails_with(&["posthaste.toml: TOML parse error at line 2, column 13"]);
+    assert!(
+        ran.stderr.contains("kind = ***") && ran.stderr.contains("invalid literal string"),
+        "{ran:?}"
+    );
 }
 
 #[test]
@@ -178,6 +253,16 @@ fn a_bad_environment_variable_is_named() {
     ran.fails_with(&["did you mean relay.batch_size?", "POSTHASTE_RELAY__BATSCH_SIZE"]);
     let ran = Place::empty().set("RELAY_BATCH_SIZE", "5").run(&["run"]);
     ran.fails_with(&["POSTHASTE_RELAY_BATCH_SIZE: ", "POSTHASTE_RELAY__BATCH_SIZE"]);
+    for (name, meant) in [
+        ("PUBLISHERS", "POSTHASTE_PUBLISHERS__<NUMBER>__<FIELD>"),
+        ("_PUBLISHERS", "POSTHASTE_PUBLISHERS__<NUMBER>__<FIELD>"),
+        ("PUBLISHERS_URL", "POSTHASTE_PUBLISHERS__<NUMBER>__URL"),
+        ("ROUTES_TO", "POSTHASTE_ROUTES__<NUMBER>__TO"),
+        ("LOG", "POSTHASTE_LOG__<FIELD>"),
+    ] {
+        let ran = Place::empty().set(name, "x").run(&["run"]);
+        ran.fails_with(&[&format!("POSTHASTE_{name}: no setting has this name"), meant]);
+    }
 }
 
 /// A Service called `posthaste-relay` sets these in every pod of its namespace.
@@ -254,10 +339,10 @@ fn keys(place: &Place, section: &str) -> Option<Vec<String>> {
     let variable = format!("POSTHASTE_{}", unknown.to_uppercase().replace('.', "__"));
     let ran = if section.is_empty() {
         place.write("posthaste.toml", "['~']");
-        place.run(&["status"])
+        place.run(&["run", "--check"])
     } else {
         place.write("posthaste.toml", "");
-        crate::support::Ran::of(place.command(&["status"]).env(variable, "1"), "")
+        crate::support::Ran::of(place.command(&["run", "--check"]).env(variable, "1"), "")
     };
     let (_, known) = ran.stderr.split_once("unknown key; known are ")?;
     let known = known.lines().next().unwrap();
@@ -277,9 +362,11 @@ fn every_setting_is_in_the_reference_and_the_reference_has_no_other() {
             None => settings.push(section),
         }
     }
-    // Described once for all topics.
-    settings.retain(|setting| !setting.starts_with("kafka.topic_defaults."));
-    settings.push("kafka.topic_defaults".to_owned());
+    // Described once for all topics, and for both kinds of it.
+    for whole in ["kafka.topic_defaults", "relay.retry.backoff"] {
+        settings.retain(|setting| !setting.starts_with(whole));
+        settings.push(whole.to_owned());
+    }
     settings.sort_unstable();
     assert!(settings.len() > 60, "{settings:?}");
     let reference = include_str!("../../../../docs/configuration.md");

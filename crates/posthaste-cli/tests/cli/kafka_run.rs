@@ -310,7 +310,15 @@ fn bad_settings_are_refused_by_their_field_without_showing_secrets() {
     );
     refused(
         &format!("{properties}\"linger.sm\" = 5"),
-        &["kafka.properties.linger.sm = \"5\": librdkafka has no such property"],
+        &["kafka.properties.linger.sm = (hidden): librdkafka has no such property"],
+    );
+    refused(
+        &format!("{properties}sasl.pasword = 'hunter2'"),
+        &["kafka.properties.sasl.pasword = (hidden): librdkafka has no such property"],
+    );
+    refused(
+        &format!("{kafka}properties = 'sasl.password=hunter2'"),
+        &["kafka.properties = (hidden): "],
     );
     refused(
         &format!("{properties}transactional.id = 'x'"),

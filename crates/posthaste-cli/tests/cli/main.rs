@@ -14,6 +14,7 @@ mod enqueue;
 mod failures;
 #[cfg(feature = "kafka")]
 mod kafka_run;
+mod lists;
 mod manners;
 mod maps;
 mod migrate;

@@ -169,7 +169,7 @@ fn a_receiver_that_is_unavailable_is_said_by_the_check() {
     let ran = place.run(&["run", "--check"]);
     ran.fails_with(&[
         &format!("HTTP receiver {gone}: cannot be reached"),
-        "check publisher.url",
+        "check the publisher's url",
     ]);
     assert!(!ran.stderr.contains(SECRET), "{ran:?}");
 }

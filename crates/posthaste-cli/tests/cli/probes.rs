@@ -127,6 +127,33 @@ fn an_open_circuit_is_reported_and_does_not_make_a_relay_unready() {
 }
 
 #[test]
+fn a_publisher_of_several_that_is_unavailable_is_named_by_probes_and_status() {
+    let place = Place::with_sqlite().migrated();
+    place.write(
+        "posthaste.toml",
+        "[[publishers]]\nname = 'partner'\nkind = 'http'\nurl = 'http://127.0.0.1:1/x'\n\
+         [[publishers]]\nname = 'archive'\nkind = 'file'\npath = 'archive.jsonl'\n\
+         [[routes]]\ntopic = 'orders'\nto = 'partner'\n[[routes]]\nto = 'archive'\n",
+    );
+    for _ in 0..6 {
+        place.enqueue(&["--topic", "orders", "--payload", "1"]);
+    }
+    let (_relay, port) = start(&place, &[]);
+    let reason = |answer: &Value| answer["unavailable"]["partner"].as_str().map(str::to_owned);
+    eventually("the destination is named", || {
+        json(port, "/readyz").is_some_and(|(_, health)| reason(&health).is_some())
+    });
+    let (status, health) = json(port, "/readyz").unwrap();
+    assert_eq!((status, &health["circuit"]), (200, &"closed".into()), "{health}");
+    assert!(reason(&health).unwrap().contains("127.0.0.1:1"), "{health}");
+    assert_eq!(health["unavailable"].as_object().unwrap().len(), 1, "{health}");
+    let said = || place.run(&["status"]).success().stdout;
+    eventually("the relay tells the database", || {
+        said().contains("but unavailable: partner: publisher partner: HTTP receiver 127.0.0.1:1")
+    });
+}
+
+#[test]
 fn a_relay_without_its_database_is_alive_and_not_ready() {
     if without_postgres() {
         return;

@@ -29,7 +29,7 @@ pub struct RelayHeartbeat {
     pub circuit: CircuitState,
     /// For how long. A duration, so that the database can reckon with its own clock.
     pub circuit_lasted: Duration,
-    /// The failure that opened it.
+    /// The failure that opened it; while it is closed, which destinations are unavailable.
     pub circuit_reason: Option<String>,
 }
 
@@ -58,7 +58,7 @@ pub struct RelayRecord {
     pub circuit: CircuitState,
     /// Since when.
     pub circuit_since: DateTime<Utc>,
-    /// The failure that opened it.
+    /// The failure that opened it; while it is closed, which destinations are unavailable.
     pub circuit_reason: Option<String>,
     /// Whether it leads, where only one relay may be active.
     pub leads: bool,

@@ -31,15 +31,26 @@ pub(super) fn missing(name: &str, value: &str) -> Option<String> {
     left_out.map(|(_, _, name)| format!("{name} is not built in; use PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512"))
 }
 
-/// Whether librdkafka knows the property and takes the value; otherwise the remedy.
-pub(super) fn check(name: &str, value: &str) -> Result<(), String> {
+/// Why librdkafka does not take a property, with the remedy.
+pub(super) enum Refusal {
+    /// It has none of this name.
+    Unknown(String),
+    /// Its value is wrong.
+    Value(String),
+}
+
+/// Whether librdkafka knows the property and takes the value.
+pub(super) fn check(name: &str, value: &str) -> Result<(), Refusal> {
     match ClientConfig::new().set(name, value).create_native_config() {
         Ok(_) => Ok(()),
-        Err(KafkaError::ClientConfig(RDKafkaConfRes::RD_KAFKA_CONF_UNKNOWN, ..)) => Err(format!(
+        Err(KafkaError::ClientConfig(RDKafkaConfRes::RD_KAFKA_CONF_UNKNOWN, ..)) => Err(Refusal::Unknown(format!(
             "librdkafka has no such property; see {REFERENCE} (the Java client's names are not all the same)"
-        )),
-        Err(KafkaError::ClientConfig(_, said, _, _)) => Err(format!("{}; see {REFERENCE}", said.trim_end_matches('.'))),
-        Err(other) => Err(format!("{other}; see {REFERENCE}")),
+        ))),
+        Err(KafkaError::ClientConfig(_, said, _, _)) => Err(Refusal::Value(format!(
+            "{}; see {REFERENCE}",
+            said.trim_end_matches('.')
+        ))),
+        Err(other) => Err(Refusal::Value(format!("{other}; see {REFERENCE}"))),
     }
 }
 

@@ -12,6 +12,8 @@ use rdkafka::ClientConfig;
 use rdkafka::config::RDKafkaLogLevel;
 use serde::Deserialize;
 
+use self::capability::Refusal;
+
 pub use self::invalid::InvalidConnection;
 
 /// A Kafka cluster and the way to it.
@@ -121,7 +123,14 @@ impl Connection {
             if let Some(remedy) = capability::missing(name, value) {
                 return Err(self.invalid(name, &remedy));
             }
-            capability::check(name, value).map_err(|remedy| self.invalid(name, &remedy))?;
+            capability::check(name, value).map_err(|refusal| match refusal {
+                // It may be a misspelt secret.
+                Refusal::Unknown(remedy) => InvalidConnection {
+                    value: HIDDEN.to_owned(),
+                    ..self.invalid(name, &remedy)
+                },
+                Refusal::Value(remedy) => self.invalid(name, &remedy),
+            })?;
         }
         Ok(())
     }

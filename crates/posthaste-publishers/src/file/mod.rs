@@ -39,6 +39,13 @@ impl FilePublisher {
 
 impl PublisherOptions for FileOptions {
     fn validate(&self, _: &PublisherContext) -> Result<(), InvalidOption> {
+        if self.path.as_os_str().is_empty() {
+            return Err(InvalidOption::new(
+                "path",
+                "\"\"",
+                "name a file, such as \"events.jsonl\"",
+            ));
+        }
         Ok(())
     }
 

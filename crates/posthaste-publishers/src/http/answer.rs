@@ -108,16 +108,16 @@ impl Answer {
     /// is about the notification itself is permanent.
     fn meaning(&self) -> Option<(ErrorKind, &'static str)> {
         const ADDRESS: &str =
-            "the address is gone or wrong, or does not let us in; correct publisher.url, bearer_token or headers";
-        const MOVED: &str = "redirections are not followed; correct publisher.url";
+            "the address is gone or wrong, or does not let us in; correct the publisher's url, bearer_token or headers";
+        const MOVED: &str = "redirections are not followed; correct the publisher's url";
         const PROXY: &str =
-            "a proxy on the way wants to know who is asking; let this host through, or set publisher.proxy";
-        const CONNECTION: &str = "the connection is not what the receiver wants; correct the scheme of publisher.url, or \
-                                  publisher.tls.cert_file and key_file";
+            "a proxy on the way wants to know who is asking; let this host through, or set the publisher's proxy";
+        const CONNECTION: &str = "the connection is not what the receiver wants; correct the scheme of the publisher's url, or \
+                                  its tls.cert_file and tls.key_file";
         const WAIT: &str = "the receiver has trouble; it is tried again until it works";
-        const TEXT: &str = "the receiver refuses what the event says; correct it, or publisher.format";
-        const THREAD: &str = "this webhook belongs to a forum; add ?thread_id=… to publisher.url";
-        const SLOWER: &str = "the receiver asks to wait; lower publisher.concurrency if this happens often";
+        const TEXT: &str = "the receiver refuses what the event says; correct it, or the publisher's format";
+        const THREAD: &str = "this webhook belongs to a forum; add ?thread_id=… to the publisher's url";
+        const SLOWER: &str = "the receiver asks to wait; lower the publisher's concurrency if this happens often";
         let code = self.said.code.unwrap_or_default();
         let throttled = |retry_after| (ErrorKind::Throttled { retry_after }, SLOWER);
         Some(match self.status.as_u16() {
@@ -244,7 +244,7 @@ mod tests {
         let page = "<html><head><title>400 The SSL certificate error</title></head></html>";
         let error = outcome(&answer(400, &[], page)).unwrap_err();
         assert_eq!(error.kind, ErrorKind::Transport);
-        assert!(error.message.contains("publisher.tls.cert_file"), "{error}");
+        assert!(error.message.contains("tls.cert_file"), "{error}");
         let later = outcome(&answer(413, &[("retry-after", "60")], "")).unwrap_err();
         assert_eq!(later.kind, ErrorKind::Transient);
     }
@@ -322,7 +322,7 @@ mod tests {
         assert_eq!(
             outcome(&known).unwrap_err().message,
             "HTTP receiver discord.com: answered 404 Not Found (Unknown Webhook); the address is gone or wrong, or does not \
-             let us in; correct publisher.url, bearer_token or headers"
+             let us in; correct the publisher's url, bearer_token or headers"
         );
         let page = format!(
             "<p>/api/webhooks/123456/hushhush\n was not found{}</p>",

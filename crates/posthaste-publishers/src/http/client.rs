@@ -69,8 +69,8 @@ impl Client {
             fresh,
             redaction: Redaction::new(options),
             settings: match options.proxy {
-                Some(_) => "publisher.url, publisher.proxy",
-                None => "publisher.url",
+                Some(_) => "the publisher's url, its proxy",
+                None => "the publisher's url",
             },
         })
     }

@@ -77,7 +77,7 @@ fn tls_config(tls: &TlsOptions) -> Result<ClientConfig, InvalidOption> {
             tracing::warn!(
                 %error,
                 "the system's certificates cannot be read; Mozilla's list is trusted instead. Correct SSL_CERT_FILE, \
-                 or set publisher.tls.ca_file"
+                 or set the publisher's tls.ca_file"
             );
             builder().with_webpki_roots()
         }),

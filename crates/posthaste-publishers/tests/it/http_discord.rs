@@ -274,7 +274,7 @@ async fn a_probe_posts_nothing_and_finds_a_webhook_that_was_removed() {
     assert!(found.ends_with("answers 200 OK"), "{found}");
     receiver.otherwise(Some(Reply::Status(404)));
     let error = publisher.check().await.unwrap_err();
-    assert!(error.message.contains("correct publisher.url"), "{error}");
+    assert!(error.message.contains("correct the publisher's url"), "{error}");
     assert!(receiver.posts().is_empty());
 }
 

@@ -133,8 +133,14 @@ async fn the_relay_stops_as_a_whole_and_goes_on_with_the_first_publisher_that_is
     let (state, reason) = health.circuit().unwrap();
     assert_eq!(state, CircuitState::Open);
     let reason = reason.unwrap();
-    assert!(reason.contains("first is unavailable: connection refused"), "{reason}");
-    assert!(reason.contains("second is unavailable: connection refused"), "{reason}");
+    assert!(
+        reason.contains("first is unavailable: publisher first: connection refused"),
+        "{reason}"
+    );
+    assert!(
+        reason.contains("second is unavailable: publisher second: connection refused"),
+        "{reason}"
+    );
     assert!(health.is_healthy(), "the relay itself is well");
     assert_eq!(attempts().await, 8, "the fifth failure of each is no attempt any more");
     enqueue(&store, "first", 2_000).await;

@@ -4,10 +4,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use posthaste_core::publisher::{Delivery, ErrorScope, Outcome, PublishError};
+use async_trait::async_trait;
+use posthaste_core::publisher::{Batch, Delivery, ErrorScope, Outcome, PublishError, Report};
 use posthaste_core::store::SchemaStore;
 use posthaste_core::{BreakerConfig, Message, OutboxOptions, Publisher, RelayStore};
-use posthaste_publishers::{Callback, Route, Routed, Routes};
+use posthaste_publishers::{Callback, Route, Routed, Routes, Stdout};
 use posthaste_relay::{Relay, RelayConfig};
 use posthaste_sqlite::SqliteStore;
 use tokio_util::sync::CancellationToken;
@@ -100,6 +101,7 @@ async fn the_failure_of_a_publisher_is_that_of_a_destination() {
         panic!("{outcomes:?}");
     };
     assert_eq!(error.scope, ErrorScope::Destination("first".into()));
+    assert_eq!(error.message, "publisher first: connection refused");
     assert!(outcomes[1].is_delivered());
 }
 
@@ -166,6 +168,14 @@ fn routes_that_lead_nowhere_are_refused() {
             "routes.0.to = \"a\": is for all messages, so those that follow it are never reached",
         ),
         (
+            vec![
+                Route::to("a").topic("x*"),
+                Route::to("b").topic("xy").tenant("t"),
+                Route::to("b"),
+            ],
+            "routes.1.to = \"b\": is never reached: routes.0 is for all its messages",
+        ),
+        (
             vec![Route::to("a").topic("x"), Route::to("b").topic("y")],
             "routes.1.to = \"b\": is the last and has conditions",
         ),
@@ -177,6 +187,49 @@ fn routes_that_lead_nowhere_are_refused() {
         let text = Routes::new(routes, &names).unwrap_err().to_string();
         assert!(text.starts_with(expected), "{text}");
     }
+    let text = Routes::new(vec![Route::to("a")], &[]).unwrap_err().to_string();
+    assert!(text.contains("there is no publisher that they could name"), "{text}");
+}
+
+/// A publisher whose check never ends, or fails.
+struct Checked(Option<&'static str>);
+
+#[async_trait]
+impl Publisher for Checked {
+    async fn publish(&self, _: Batch, _: Report) {}
+
+    fn name(&self) -> &'static str {
+        "checked"
+    }
+
+    async fn check(&self) -> Result<String, PublishError> {
+        match self.0 {
+            Some(reason) => Err(PublishError::transport(reason)),
+            None => std::future::pending().await,
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_check_names_every_publisher_that_fails_and_waits_for_none_for_ever() {
+    let publishers: [(&str, Arc<dyn Publisher>); 4] = [
+        ("a", Arc::new(Checked(None))),
+        ("b", Arc::new(Checked(Some("connection refused")))),
+        ("c", Arc::new(Checked(None))),
+        ("d", Arc::new(Stdout::new())),
+    ];
+    let names = publishers.each_ref().map(|(name, _)| *name);
+    let mut routes: Vec<Route> = names[..3].iter().map(|name| Route::to(*name).topic(*name)).collect();
+    routes.push(Route::to("d"));
+    let publishers = publishers.map(|(name, publisher)| (name.to_owned(), publisher));
+    let all = Routed::new(publishers.to_vec(), routes).unwrap();
+    let started = tokio::time::Instant::now();
+    let error = all.check().await.unwrap_err();
+    assert!(started.elapsed() < Duration::from_secs(31), "one after the other");
+    assert_eq!(
+        error.message,
+        "publisher a: no answer within 30s; publisher b: connection refused; publisher c: no answer within 30s"
+    );
 }
 
 struct Running {

@@ -19,6 +19,9 @@ pub(crate) struct Circuit {
     answered: Notify,
 }
 
+/// A pause that ends so little later than another is the same one, asked for by another answer.
+const SAME_PAUSE: Duration = Duration::from_secs(1);
+
 #[derive(Debug)]
 struct State {
     breaker: Breaker,
@@ -158,12 +161,15 @@ impl Circuit {
         if state.paused_until().is_some_and(|paused| paused >= until) {
             return;
         }
-        tracing::warn!(
-            namespace = self.namespace,
-            error = cause,
-            "the broker throttles; nothing is claimed for {wait:?}"
-        );
-        counter!("outbox_throttled_count", "namespace" => self.namespace.clone()).increment(1);
+        // Once for a pause, and not for each of the answers that ask for it.
+        if state.paused_until().is_none_or(|paused| paused + SAME_PAUSE < until) {
+            tracing::warn!(
+                namespace = self.namespace,
+                error = cause,
+                "the broker throttles; nothing is claimed for {wait:?}"
+            );
+            counter!("outbox_throttled_count", "namespace" => self.namespace.clone()).increment(1);
+        }
         state.pause = Some((until, cause.to_owned()));
         drop(state);
         self.changed.notify_waiters();

@@ -14,6 +14,7 @@ mod known;
 mod outage;
 #[cfg(test)]
 mod tests;
+mod unavailable;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -239,8 +240,10 @@ impl Destinations {
             }
             ErrorKind::Throttled { retry_after } => {
                 let until = now + self.retry.throttle_wait(retry_after);
-                if destination.paused_until.is_none_or(|paused| paused < until) {
-                    destination.paused_until = Some(until);
+                let paused = destination.paused_until.filter(|paused| *paused > now);
+                destination.paused_until = paused.max(Some(until));
+                // Once for a pause, and not for each of the answers that ask for it.
+                if paused.is_none_or(|paused| paused + NEXT_LOOK < until) {
                     tracing::warn!(
                         namespace = self.namespace,
                         destination = &**place,

@@ -70,6 +70,9 @@ async fn announce(engine: &Engine, host: &str) -> Result<(), StoreError> {
 
 fn heartbeat(engine: &Engine, host: &str) -> RelayHeartbeat {
     let View { state, lasted, reason } = engine.circuit.view();
+    let unavailable = engine.destinations.unavailable();
+    let unavailable = unavailable.iter().map(|(place, reason)| format!("{place}: {reason}"));
+    let unavailable = unavailable.reduce(|all, one| format!("{all}; {one}"));
     RelayHeartbeat {
         worker: engine.worker,
         namespace: engine.config.scope.namespace.clone(),
@@ -79,6 +82,6 @@ fn heartbeat(engine: &Engine, host: &str) -> RelayHeartbeat {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         circuit: state,
         circuit_lasted: lasted,
-        circuit_reason: reason,
+        circuit_reason: reason.or(unavailable),
     }
 }

@@ -7,6 +7,7 @@ use metrics::gauge;
 use posthaste_core::breaker::CircuitState;
 
 use crate::guard::circuit::Circuit;
+use crate::guard::destinations::Destinations;
 
 /// Whether a relay can do its work, as far as its database goes: for health checks. Clones share it.
 ///
@@ -15,6 +16,7 @@ use crate::guard::circuit::Circuit;
 pub struct Health {
     problems: Arc<Mutex<BTreeMap<&'static str, String>>>,
     circuit: Arc<OnceLock<Arc<Circuit>>>,
+    destinations: Arc<OnceLock<Arc<Destinations>>>,
 }
 
 impl Health {
@@ -31,10 +33,17 @@ impl Health {
         Some((view.state, view.reason))
     }
 
+    /// The destinations that are unavailable, each with the reason; the circuit is closed while there are others.
+    pub fn unavailable(&self) -> BTreeMap<String, String> {
+        let destinations = self.destinations.get();
+        destinations.map(|all| all.unavailable()).unwrap_or_default()
+    }
+
     /// The relay has found its database, and its loops begin.
-    pub(crate) fn started(&self, circuit: &Arc<Circuit>) {
+    pub(crate) fn started(&self, circuit: &Arc<Circuit>, destinations: &Arc<Destinations>) {
         // A relay starts once.
         let _ = self.circuit.set(Arc::clone(circuit));
+        let _ = self.destinations.set(Arc::clone(destinations));
     }
 
     /// Whether all is well.

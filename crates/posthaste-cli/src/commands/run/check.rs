@@ -44,11 +44,11 @@ pub(super) async fn run(config: &Config, json: bool) -> anyhow::Result<()> {
     } else {
         return schema::prepare(&*store, database).await;
     };
-    let publisher = publisher.check().await?;
     let address = database.url();
     let listen = config.metrics.listen;
     let mut out = terminal::stdout();
     if json {
+        let publisher = publisher.check().await?;
         return out.json(&json!({
             "database": address.to_string(),
             "product": address.product(),
@@ -60,7 +60,8 @@ pub(super) async fn run(config: &Config, json: bool) -> anyhow::Result<()> {
     writeln!(out, "settings   ok")?;
     writeln!(out, "database   {address} ({})", address.product())?;
     writeln!(out, "outbox     {found}")?;
-    writeln!(out, "publisher  {publisher}")?;
+    // After what else was found: it may take its time, and fail.
+    writeln!(out, "publisher  {}", publisher.check().await?)?;
     match listen {
         Some(listen) => writeln!(out, "metrics    http://{listen}/metrics")?,
         None => writeln!(out, "metrics    off; set metrics.listen to serve them")?,

@@ -189,11 +189,17 @@ fn print_relays(out: &mut Printer<impl Write>, found: &Found<'_>) -> std::io::Re
 
 fn circuit(relay: &RelayRecord) -> String {
     let since = relay.circuit_since.format("%Y-%m-%d %H:%M:%S UTC");
-    let reason = relay.circuit_reason.as_deref().unwrap_or("the broker is unavailable");
-    match relay.circuit {
-        CircuitState::Closed => format!("circuit closed since {since}"),
-        CircuitState::HalfOpen => format!("circuit half-open since {since}, trying the broker again after: {reason}"),
-        CircuitState::Open => format!("circuit open since {since}, nothing is tried: {reason}"),
+    let given = relay.circuit_reason.as_deref();
+    let reason = given.unwrap_or("the broker is unavailable");
+    match (relay.circuit, given) {
+        (CircuitState::Closed, Some(unavailable)) => {
+            format!("circuit closed since {since}, but unavailable: {unavailable}")
+        }
+        (CircuitState::Closed, None) => format!("circuit closed since {since}"),
+        (CircuitState::HalfOpen, _) => {
+            format!("circuit half-open since {since}, trying the broker again after: {reason}")
+        }
+        (CircuitState::Open, _) => format!("circuit open since {since}, nothing is tried: {reason}"),
     }
 }
 

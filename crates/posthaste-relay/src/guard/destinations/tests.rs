@@ -4,6 +4,7 @@ use posthaste_core::Message;
 use tokio::time::advance;
 
 use super::*;
+use crate::observed::observe;
 use crate::reported::stream_of;
 
 fn destinations() -> Destinations {
@@ -126,6 +127,53 @@ async fn messages_of_one_topic_that_go_to_several_destinations_wait_for_their_ow
     let sibling = of(Some("acme"), Some("shipped"));
     destinations.answer(sibling, None, &unavailable("orders.acme"));
     assert!(destinations.held(sibling).is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pause_that_many_answers_ask_for_is_said_once() {
+    let destinations = destinations();
+    let circuit = crate::guard::circuit::Circuit::new(BreakerConfig::default(), "default");
+    let wait = Duration::from_secs(30);
+    let ask = || {
+        let busy = Outcome::Failed(PublishError::throttled(wait, "quota").at("a"));
+        let (counted, log) = observe(|| {
+            destinations.answer(stream("a"), None, &busy);
+            circuit.pause(wait, "quota");
+        });
+        let said = log.matches("throttles").count();
+        (said, counted.get("outbox_throttled_count").copied())
+    };
+    assert_eq!(ask(), (2, Some(1)));
+    for _ in 0..15 {
+        advance(Duration::from_millis(1)).await;
+        assert_eq!(ask(), (0, None));
+    }
+    advance(wait).await;
+    assert_eq!(ask(), (2, Some(1)), "another pause");
+}
+
+#[tokio::test(start_paused = true)]
+async fn those_that_are_unavailable_are_named_with_the_reason() {
+    let destinations = destinations();
+    assert!(destinations.unavailable().is_empty());
+    fail(&destinations, "a", 5);
+    fail(&destinations, "b", 1);
+    let busy = Outcome::Failed(PublishError::throttled(Duration::from_secs(9), "quota").at("c"));
+    destinations.answer(stream("c"), None, &busy);
+    let named: Vec<_> = destinations.unavailable().into_iter().collect();
+    let expected = [("a", "connection refused"), ("c", "quota")];
+    assert_eq!(
+        named,
+        expected.map(|(place, reason)| (place.to_owned(), reason.to_owned()))
+    );
+    advance(Duration::from_secs(31)).await;
+    let named: Vec<_> = destinations.unavailable().into_keys().collect();
+    assert_eq!(named, ["a"], "nothing got through to it");
+    for _ in 0..3 {
+        let pass = destinations.pass(stream("a"), false).expect("it may be tried");
+        destinations.answer(stream("a"), pass, &Outcome::DELIVERED);
+    }
+    assert!(destinations.unavailable().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
