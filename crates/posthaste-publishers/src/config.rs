@@ -65,7 +65,7 @@ macro_rules! publishers {
                 match *self { $(#[cfg(feature = $kind)] Self::$variant(_) => $kind,)* }
             }
 
-            /// See [`PublisherOptions::validate`](crate::PublisherOptions::validate).
+            /// See [`PublisherOptions::validate`](crate::options::PublisherOptions::validate).
             ///
             /// # Errors
             ///
@@ -74,12 +74,12 @@ macro_rules! publishers {
             pub fn validate(&self, context: &PublisherContext) -> Result<(), InvalidOption> {
                 match *self {
                     $(#[cfg(feature = $kind)] Self::$variant(ref options) => {
-                        crate::PublisherOptions::validate(options, context)
+                        crate::options::PublisherOptions::validate(options, context)
                     })*
                 }
             }
 
-            /// See [`PublisherOptions::build`](crate::PublisherOptions::build).
+            /// See [`PublisherOptions::build`](crate::options::PublisherOptions::build).
             ///
             /// # Errors
             ///
@@ -88,7 +88,7 @@ macro_rules! publishers {
             pub fn build(self, context: &PublisherContext) -> Result<Arc<dyn Publisher>, InvalidOption> {
                 match self {
                     $(#[cfg(feature = $kind)] Self::$variant(options) => {
-                        crate::PublisherOptions::build(options, context)
+                        crate::options::PublisherOptions::build(options, context)
                     })*
                 }
             }
