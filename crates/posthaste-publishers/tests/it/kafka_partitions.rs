@@ -206,6 +206,11 @@ async fn a_partition_whose_leader_is_unavailable_costs_the_others_little() {
     );
     for failed in &failures {
         let error = failure(failed);
+        // Of those that were on their way behind one that failed nobody knows more.
+        if error.kind == ErrorKind::Unknown {
+            assert!(error.message.contains("was on its way"), "{error}");
+            continue;
+        }
         assert_eq!(error.kind, ErrorKind::Transport, "{error}");
         assert_eq!(
             error.scope,
