@@ -7,7 +7,7 @@ use http::header::RETRY_AFTER;
 use http::{HeaderMap, StatusCode};
 use posthaste_core::publisher::{ErrorKind, ErrorScope, PublishError};
 
-use super::secret::Redaction;
+use super::redaction::Redaction;
 use crate::pace::MAX_PAUSE;
 
 /// What was answered.

@@ -15,7 +15,8 @@ use tokio::time::timeout;
 use super::answer::Answer;
 use super::connector::{Route, connector};
 use super::options::HttpOptions;
-use super::secret::{Redaction, Secret};
+use super::redaction::Redaction;
+use super::secret::Secret;
 use super::url::HttpUrl;
 use crate::options::InvalidOption;
 

@@ -9,6 +9,7 @@ mod connector;
 mod format;
 mod options;
 mod publisher;
+mod redaction;
 mod secret;
 mod sign;
 mod url;
