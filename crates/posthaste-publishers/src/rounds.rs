@@ -303,15 +303,13 @@ impl<'a> Reporter<'a> {
         }
     }
 
-    /// A request failed as a whole.
+    /// A request failed as a whole. Only of one that did not arrive is it known that a smaller one may tell more: after any
+    /// other failure messages would come again at once, without end.
     fn together(&self, part: &[&'a Delivery], error: &PublishError) {
+        let is_shared = part.len() > 1 && error.kind == ErrorKind::Transport;
         for (place, delivery) in part.iter().enumerate() {
             let error = error.clone();
-            let error = if part.len() > 1 {
-                error.shared(place == 0)
-            } else {
-                error
-            };
+            let error = if is_shared { error.shared(place == 0) } else { error };
             self.lock().outcome(&delivery.message, Outcome::Failed(error));
         }
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use posthaste_core::Message;
-use posthaste_core::publisher::{Delivery, Outcome, PublishError, Receipt};
+use posthaste_core::publisher::{Delivery, ErrorScope, Outcome, PublishError, Receipt, Shared};
 use posthaste_publishers::{InRounds, PublishRound};
 
 use crate::support::{message, publish, refused};
@@ -35,6 +35,9 @@ impl PublishRound for Noted {
         }
         if has("unavailable") {
             return Err(PublishError::transport("nobody is there"));
+        }
+        if has("strange") {
+            return Err(PublishError::unknown("no idea").within(ErrorScope::Broker));
         }
         if has("hang") {
             std::future::pending::<()>().await;
@@ -112,6 +115,42 @@ async fn an_unavailable_broker_is_not_asked_for_each_message() {
     let outcomes = publish(&publisher, &unkeyed(&["1", "unavailable", "3"])).await;
     assert!(outcomes.iter().all(|outcome| matches!(outcome, Outcome::Failed(_))));
     assert_eq!(noted.requests().len(), 1);
+}
+
+/// What each message's failure says of its company.
+fn shared(outcomes: &[Outcome]) -> Vec<Shared> {
+    let shared = |outcome: &Outcome| match outcome {
+        Outcome::Failed(error) => error.shared,
+        other => panic!("{other:?}"),
+    };
+    outcomes.iter().map(shared).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_fails_is_one_failure_and_comes_again_in_halves() {
+    let (publisher, noted) = noted();
+    let messages = unkeyed(&["1", "unavailable", "3", "4"]);
+    let outcomes = publish(&publisher, &messages).await;
+    assert_eq!(
+        shared(&outcomes),
+        [Shared::Counted, Shared::Beside, Shared::Beside, Shared::Beside]
+    );
+    let outcomes = publish(&publisher, &messages).await;
+    assert_eq!(shared(&outcomes[..2]), [Shared::Counted, Shared::Beside]);
+    assert!(outcomes[2].is_delivered() && outcomes[3].is_delivered());
+    let outcomes = publish(&publisher, &messages[..2]).await;
+    assert!(outcomes[0].is_delivered());
+    assert_eq!(shared(&outcomes[1..]), [Shared::No], "it is alone");
+    let sizes: Vec<usize> = noted.requests().iter().map(Vec::len).collect();
+    assert_eq!(sizes, [4, 2, 2, 1, 1]);
+}
+
+/// Else its messages would use no attempt and come again at once, without end.
+#[tokio::test(start_paused = true)]
+async fn only_a_request_that_did_not_arrive_is_shared() {
+    let (publisher, _) = noted();
+    let outcomes = publish(&publisher, &unkeyed(&["1", "strange"])).await;
+    assert_eq!(shared(&outcomes), [Shared::No; 2]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -130,13 +130,13 @@ impl Claimer<'_> {
             .bypass
             .looked(engine, &messages, messages.len() >= limit, trials.is_some());
         if messages.is_empty() {
-            return Ok(match () {
-                () if any_unclaimable => Found::Unclaimable,
-                () if !tried.is_empty() => {
-                    engine.blame.all_were_tried();
-                    Found::Further
-                }
-                () => Found::Nothing,
+            return Ok(if any_unclaimable {
+                Found::Unclaimable
+            } else if tried.is_empty() {
+                Found::Nothing
+            } else {
+                engine.blame.all_were_tried();
+                Found::Further
             });
         }
         instrument::claimed(&config.scope.namespace, messages.len(), reclaimed);
