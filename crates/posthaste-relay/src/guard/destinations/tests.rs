@@ -61,6 +61,57 @@ async fn after_the_open_time_three_are_tried_and_deliveries_let_all_through() {
     }
 }
 
+/// A few messages that look like an outage must not be the trials every time.
+#[tokio::test(start_paused = true)]
+async fn what_was_tried_in_vain_is_no_trial_while_others_wait() {
+    let destinations = destinations();
+    fail(&destinations, "a", 5);
+    advance(Duration::from_secs(31)).await;
+    let pass = destinations
+        .pass(stream("a"), true)
+        .expect("nothing else is known to wait");
+    destinations.answer(stream("a"), pass, &unavailable("a"));
+    assert!(
+        destinations.pass(stream("a"), false).is_err(),
+        "one that was not tried waits"
+    );
+    advance(Duration::from_secs(61)).await;
+    assert!(destinations.pass(stream("a"), true).is_err());
+    assert!(
+        destinations.pass(stream("a"), false).unwrap().is_some(),
+        "the other one is tried"
+    );
+    advance(Duration::from_secs(30)).await;
+    assert!(destinations.pass(stream("a"), true).is_ok(), "the others may be gone");
+}
+
+/// A relay that is started anew, or another one, may find the destination there long before.
+#[tokio::test(start_paused = true)]
+async fn no_message_is_put_off_for_all_of_a_long_pause() {
+    let destinations = destinations();
+    let ten_minutes = PublishError::throttled(Duration::from_mins(10), "slower").at("a");
+    destinations.answer(stream("a"), None, &Outcome::Failed(ten_minutes));
+    let held = destinations.held(stream("a")).expect("it throttles");
+    assert!(held.wait < Duration::from_secs(80), "{held:?}");
+}
+
+/// Else claims would bring nothing but them until all are put off again.
+#[tokio::test(start_paused = true)]
+async fn messages_that_wait_are_not_due_all_at_once() {
+    let destinations = destinations();
+    fail(&destinations, "a", 5);
+    let held = |_| destinations.held(stream("a")).expect("it is unavailable").wait;
+    let waits: Vec<Duration> = (0..100_000).map(held).collect();
+    assert!(waits[0] < Duration::from_secs(39), "{:?}", waits[0]);
+    let within = |from: u64, to: u64| {
+        let range = Duration::from_secs(from)..Duration::from_secs(to);
+        waits.iter().filter(|wait| range.contains(wait)).count()
+    };
+    for from in (30..150).step_by(10) {
+        assert!(within(from, from + 10) <= 12_000, "{from}: {}", within(from, from + 10));
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_destination_that_stays_unavailable_is_tried_less_and_less_often() {
     let destinations = destinations();
