@@ -12,16 +12,14 @@ use axum::response::Json;
 use axum::routing::get;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use posthaste_core::breaker::CircuitState;
-use posthaste_relay::Health;
+use posthaste_core::metric::MetricKind;
+use posthaste_relay::{Health, METRICS};
 use serde::Serialize;
 use tokio::net::TcpListener;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::config::MetricsConfig;
 use crate::http;
-
-/// Seconds from enqueue to delivery, from a wake-up in the same process to an outage over lunch.
-const LATENCY_BUCKETS: [f64; 12] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 300.0, 3600.0];
 
 /// How often what was measured is drained into its buckets; without that an unread histogram would grow forever.
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
@@ -82,8 +80,14 @@ pub async fn serve(config: &MetricsConfig, probes: Probes) -> anyhow::Result<Opt
     let Some(listener) = listen(config).await? else {
         return Ok(None);
     };
-    let figures = PrometheusBuilder::new()
-        .set_buckets_for_metric(Matcher::Full("outbox_process_latency".to_owned()), &LATENCY_BUCKETS)
+    let figures = METRICS
+        .iter()
+        .try_fold(PrometheusBuilder::new(), |builder, metric| match metric.kind {
+            MetricKind::Histogram { buckets } => {
+                builder.set_buckets_for_metric(Matcher::Full(metric.name.to_owned()), buckets)
+            }
+            _ => Ok(builder),
+        })
         .and_then(PrometheusBuilder::install_recorder)
         .context("metrics cannot be recorded")?;
     posthaste_relay::describe_metrics();

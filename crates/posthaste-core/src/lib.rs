@@ -12,6 +12,7 @@ pub mod inbox;
 pub mod integrity;
 pub mod lifecycle;
 pub mod message;
+pub mod metric;
 pub mod outbox;
 pub mod publisher;
 pub mod reclaim;

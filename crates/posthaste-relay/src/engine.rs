@@ -15,6 +15,7 @@ use crate::guard::refusals::Refusals;
 use crate::guard::silence::Silence;
 use crate::guard::unclaimable::Unclaimable;
 use crate::upkeep::health::Health;
+use crate::upkeep::sampler::LastClaim;
 use crate::upkeep::supervisor::Supervisor;
 use crate::upkeep::totals::Totals;
 use crate::upkeep::waiting::Waiting;
@@ -37,6 +38,7 @@ pub(crate) struct Engine {
     pub(crate) notifier: LocalNotifier,
     pub(crate) totals: Totals,
     pub(crate) waiting: Waiting,
+    pub(crate) last_claim: LastClaim,
     pub(crate) health: Health,
     pub(crate) supervisor: Supervisor,
 }

@@ -39,7 +39,7 @@ pub use error::RelayError;
 pub use relay::Relay;
 pub use report::RelayReport;
 pub use upkeep::health::Health;
-pub use upkeep::instrument::describe_metrics;
+pub use upkeep::instrument::{METRICS, describe_metrics};
 pub use upkeep::wake::LocalNotifier;
 
 /// Compiles the examples of the read-me.

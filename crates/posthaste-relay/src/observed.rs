@@ -32,6 +32,17 @@ impl MakeWriter<'_> for Log {
 
 /// What was counted, by name, and what was logged.
 pub(crate) fn observe(action: impl FnOnce()) -> (BTreeMap<String, u64>, String) {
+    let (series, log) = observe_series(action);
+    let mut counted = BTreeMap::new();
+    for (series, value) in series {
+        let name = series.split('{').next().unwrap_or_default();
+        *counted.entry(name.to_owned()).or_default() += value;
+    }
+    (counted, log)
+}
+
+/// What was counted, by name and labels as in `name{label=value,label=value}`, and what was logged.
+pub(crate) fn observe_series(action: impl FnOnce()) -> (BTreeMap<String, u64>, String) {
     let recorder = DebuggingRecorder::new();
     let snapshotter = recorder.snapshotter();
     let log = Log::default();
@@ -48,7 +59,12 @@ pub(crate) fn observe(action: impl FnOnce()) -> (BTreeMap<String, u64>, String) 
             DebugValue::Gauge(value) => value.into_inner() as u64,
             DebugValue::Histogram(values) => values.len() as u64,
         };
-        counted.insert(key.key().name().to_owned(), value);
+        let labels: Vec<_> = key
+            .key()
+            .labels()
+            .map(|label| [label.key(), label.value()].join("="))
+            .collect();
+        counted.insert(format!("{}{{{}}}", key.key().name(), labels.join(",")), value);
     }
     (counted, String::from_utf8(log.0.lock().unwrap().clone()).unwrap())
 }

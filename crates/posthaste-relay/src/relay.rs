@@ -26,6 +26,7 @@ use crate::path::settle::{self, WaitFor};
 use crate::path::{self, DrainError, Until};
 use crate::report::RelayReport;
 use crate::upkeep::health::Health;
+use crate::upkeep::sampler::{self, LastClaim};
 use crate::upkeep::supervisor::Supervisor;
 use crate::upkeep::totals::Totals;
 use crate::upkeep::waiting::Waiting;
@@ -136,10 +137,13 @@ impl Relay {
             notifier: self.notifier,
             totals: Totals::new(matches!(until, Until::Idle)),
             waiting: Waiting::default(),
+            last_claim: LastClaim::default(),
             health: self.health,
             supervisor: Supervisor::default(),
         });
-        engine.health.started(&engine.circuit, &engine.destinations);
+        engine
+            .health
+            .started(&engine.config.scope.namespace, &engine.circuit, &engine.destinations);
         tracing::info!(
             worker = %engine.worker.as_uuid(), publisher = engine.publisher.name(),
             namespace = engine.config.scope.namespace, "relay started"
@@ -177,6 +181,8 @@ async fn run_loops(engine: Arc<Engine>, until: Until) -> Result<RelayReport, Rel
     let mut settling = tokio::spawn(watch.clone().watch("settling", settle));
     let keep = janitor::keep_leases(Arc::clone(&engine), background.clone());
     let keeping = tokio::spawn(watch.clone().watch("renewing leases", keep));
+    let sample = sampler::run(Arc::clone(&engine), background.clone());
+    tokio::spawn(watch.clone().watch("sampling", sample));
     let mut presence = JoinSet::new();
     if matches!(until, Until::Cancelled(_)) {
         let clean = janitor::clean(Arc::clone(&engine), background.clone());
@@ -287,6 +293,7 @@ fn because(engine: &Engine, drain_error: DrainError, report: RelayReport) -> Rel
 }
 
 fn tell_abandoned(engine: &Engine, abandoned: u32, grace: Duration) {
+    instrument::abandoned(&engine.config.scope.namespace, abandoned);
     tracing::warn!(
         "the publisher {} gave no answer for {abandoned} messages within relay.shutdown_grace = {grace:?}; they are \
          delivered again after their lease",
@@ -295,6 +302,7 @@ fn tell_abandoned(engine: &Engine, abandoned: u32, grace: Duration) {
 }
 
 fn tell_unsettled(engine: &Engine, unsettled: u32) {
+    instrument::abandoned(&engine.config.scope.namespace, unsettled);
     tracing::warn!(
         "the database gave no answer to the outcomes of {unsettled} messages, which the publisher {} has answered for; \
          unless it has taken them all the same, they are delivered again after their lease",

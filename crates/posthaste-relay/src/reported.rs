@@ -27,6 +27,53 @@ pub(crate) struct InFlightMessage {
     pub(crate) max_attempts: u32,
     pub(crate) version: Option<i64>,
     pub(crate) created_at: DateTime<Utc>,
+    /// Whether another worker had it before, whose lease expired.
+    pub(crate) reclaimed: bool,
+    /// Why it was not handed over, if it was not.
+    pub(crate) not_sent: Option<NotSent>,
+}
+
+/// Why a message is given back that was claimed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NotSent {
+    /// An earlier message of its key failed, or the publisher did not try it.
+    Order,
+    /// Its lease was over, or lost, before its turn came.
+    Lease,
+    /// The relay stops.
+    Stopping,
+    /// The circuit opened.
+    Circuit,
+    /// The broker throttles.
+    Throttled,
+    /// Another relay took the lead.
+    Standby,
+    /// What became of it is known from an earlier claim, and could not be written yet.
+    Unwritten,
+}
+
+impl NotSent {
+    pub(crate) const ALL: [&'static str; 7] = [
+        Self::Order.as_str(),
+        Self::Lease.as_str(),
+        Self::Stopping.as_str(),
+        Self::Circuit.as_str(),
+        Self::Throttled.as_str(),
+        Self::Standby.as_str(),
+        Self::Unwritten.as_str(),
+    ];
+
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Order => "order",
+            Self::Lease => "lease",
+            Self::Stopping => "stopping",
+            Self::Circuit => "circuit",
+            Self::Throttled => "throttled",
+            Self::Standby => "standby",
+            Self::Unwritten => "unwritten",
+        }
+    }
 }
 
 impl InFlightMessage {
@@ -44,6 +91,8 @@ impl InFlightMessage {
             max_attempts: claimed.max_attempts.unwrap_or(retry.max_attempts),
             version: claimed.version,
             created_at: claimed.created_at,
+            reclaimed: false,
+            not_sent: None,
         }
     }
 }
@@ -90,7 +139,8 @@ impl Reported {
     }
 
     /// A message that is given back.
-    pub(crate) fn not_attempted(message: InFlightMessage) -> Self {
+    pub(crate) fn not_attempted(mut message: InFlightMessage, reason: NotSent) -> Self {
+        message.not_sent = Some(reason);
         Self {
             message,
             outcome: Outcome::NotAttempted,

@@ -6,6 +6,7 @@ pub(crate) mod health;
 pub(crate) mod instrument;
 pub(crate) mod janitor;
 pub(crate) mod retry_logger;
+pub(crate) mod sampler;
 pub(crate) mod supervisor;
 pub(crate) mod totals;
 pub(crate) mod undelivered;

@@ -252,17 +252,21 @@ impl Circuit {
     }
 
     fn show(&self, state: CircuitState) {
-        let value = match state {
-            CircuitState::Closed => 0.0,
-            CircuitState::HalfOpen => 1.0,
-            CircuitState::Open => 2.0,
-        };
-        gauge!("outbox_circuit_state", "namespace" => self.namespace.clone()).set(value);
+        gauge!("outbox_circuit_state", "namespace" => self.namespace.clone()).set(level(state));
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         // No code panics while holding the lock, and the data would be sound if it did.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A state as a figure: the higher, the worse.
+pub(crate) fn level(state: CircuitState) -> f64 {
+    match state {
+        CircuitState::Closed => 0.0,
+        CircuitState::HalfOpen => 1.0,
+        CircuitState::Open => 2.0,
     }
 }
 

@@ -10,6 +10,7 @@
 //! agree in those are a stream, and the destination of a stream is learnt from its last failure.
 
 mod destination;
+mod figures;
 mod known;
 mod outage;
 #[cfg(test)]
@@ -20,7 +21,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use metrics::gauge;
 use posthaste_core::breaker::{Answer, CircuitState, Permit};
 use posthaste_core::publisher::{ErrorKind, ErrorScope, Outcome, Shared};
 use posthaste_core::{BreakerConfig, PublishError, RetryPolicy};
@@ -28,6 +28,7 @@ use tokio::time::Instant;
 
 use self::destination::Destination;
 pub(crate) use self::destination::{Held, spread};
+use self::figures::Figures;
 use self::known::{Known, MAX_DESTINATIONS, MAX_STREAMS};
 
 /// While all trials of a destination are on their way, or its share of the window is used up, others wait for so long.
@@ -47,6 +48,7 @@ pub(crate) struct Destinations {
     all: Vec<Arc<str>>,
     /// Whether any destination is known at all; most relays never learn of one.
     any: AtomicBool,
+    figures: Figures,
     state: Mutex<Known>,
 }
 
@@ -79,12 +81,14 @@ impl Destinations {
             retry,
             all: Vec::new(),
             any: AtomicBool::new(false),
+            figures: Figures::new(namespace),
             state: Mutex::default(),
         }
     }
 
     /// With these destinations and no others.
     pub(crate) fn with_all(self, all: Vec<Arc<str>>) -> Self {
+        self.figures.show_all_closed(&all);
         Self { all, ..self }
     }
 
@@ -129,6 +133,8 @@ impl Destinations {
             return Err(destination.hold(&place, NEXT_LOOK));
         };
         destination.outstanding += 1;
+        // A trial makes it half open.
+        self.figures.show(&mut state, &place);
         Ok(Some(Pass { place, permit }))
     }
 
@@ -169,11 +175,13 @@ impl Destinations {
                 let before = destination.breaker.state();
                 destination.succeeded_if(outcome.is_delivered(), pass.permit);
                 self.tell(&pass.place, destination, before);
+                self.figures.show(&mut state, &pass.place);
             }
         }
         match failure {
             Some((place, error)) => {
                 self.failed(&mut state, stream, place, permit, error, &mut finding);
+                self.figures.show(&mut state, place);
                 finding.outage = self.outage(&mut state);
             }
             None if outcome.is_delivered() => {
@@ -185,7 +193,6 @@ impl Destinations {
             }
             None => {}
         }
-        self.show(&state);
         finding
     }
 
@@ -289,15 +296,6 @@ impl Destinations {
             }
             _ => {}
         }
-    }
-
-    #[expect(clippy::cast_precision_loss, reason = "gauges are floats")]
-    fn show(&self, state: &Known) {
-        let unavailable = state
-            .places
-            .values()
-            .filter(|place| place.breaker.state() != CircuitState::Closed);
-        gauge!("outbox_destinations_away", "namespace" => self.namespace.clone()).set(unavailable.count() as f64);
     }
 
     fn state(&self) -> MutexGuard<'_, Known> {

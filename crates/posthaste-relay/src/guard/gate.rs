@@ -12,6 +12,7 @@ use posthaste_core::publisher::{LeaseCheck, Outcome};
 use crate::guard::circuit::Circuit;
 use crate::guard::lead::Lead;
 use crate::guard::lease::BatchLease;
+use crate::reported::NotSent;
 
 #[derive(Debug)]
 pub(crate) struct Gate {
@@ -62,6 +63,20 @@ impl Gate {
     /// Where the circuit stopped the batch, if it did.
     pub(crate) fn stopped_at(&self) -> Option<Stop> {
         self.state().stopped_at.clone()
+    }
+
+    /// Why a message was not sent.
+    pub(crate) fn refusal(&self, id: MessageId) -> NotSent {
+        if let Some(refusal) = self.lease.refusal(id) {
+            return refusal;
+        }
+        let state = self.state();
+        match &state.stopped_at {
+            Some(stop) if stop.throttled.is_some() => NotSent::Throttled,
+            Some(_) => NotSent::Circuit,
+            None if state.stopped => NotSent::Standby,
+            None => NotSent::Order,
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -143,6 +158,25 @@ mod tests {
             told(&gate, id, &unavailable());
         }
         assert_eq!(circuit.view().state, CircuitState::Open);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn why_a_message_was_not_sent_is_known() {
+        let (circuit, id) = (circuit(), MessageId::new());
+        let batch = gate(&circuit);
+        assert_eq!(batch.refusal(id), NotSent::Order, "nothing else stopped it");
+        circuit.pause(Duration::from_secs(9), "quota");
+        assert!(!batch.may_send(id));
+        assert_eq!(batch.refusal(id), NotSent::Throttled);
+        advance(Duration::from_secs(10)).await;
+        open(&circuit);
+        let batch = gate(&circuit);
+        assert!(!batch.may_send(id));
+        assert_eq!(batch.refusal(id), NotSent::Circuit);
+        advance(LEASE).await;
+        assert_eq!(batch.refusal(id), NotSent::Lease);
+        batch.lease.revoke();
+        assert_eq!(batch.refusal(id), NotSent::Stopping);
     }
 
     #[tokio::test(start_paused = true)]

@@ -15,6 +15,7 @@ use posthaste_core::{MessageId, RelayStore, StoreError};
 use tokio_util::sync::CancellationToken;
 
 use crate::guard::clock::Moment;
+use crate::reported::NotSent;
 
 #[derive(Debug)]
 pub(crate) struct BatchLease {
@@ -130,6 +131,14 @@ impl BatchLease {
     /// From now on nothing of this batch is handed to the publisher.
     pub(crate) fn revoke(&self) {
         self.revoked.cancel();
+    }
+
+    /// Why a message may not be sent now; nothing if it may, as far as its lease goes.
+    pub(crate) fn refusal(&self, id: MessageId) -> Option<NotSent> {
+        if self.revoked.is_cancelled() {
+            return Some(NotSent::Stopping);
+        }
+        (!self.may_send(id)).then_some(NotSent::Lease)
     }
 
     /// Resolves once nothing of this batch is to be handed over any more.

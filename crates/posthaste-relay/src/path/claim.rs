@@ -107,7 +107,7 @@ impl Claimer<'_> {
         // The lease counts from before the request leaves: the database's count can only start later.
         let sent = Moment::now();
         let (token, limit) = (request.token, request.limit as usize);
-        let claim = engine.store.claim(&request).await?;
+        let claim = ask(engine, &request, sent).await?;
         let full = claim.messages.len() >= limit.max(config.batch_size as usize);
         if trials.is_none() {
             self.scan_budget.scanned(scan_limit, full && !claim.reclaimed);
@@ -120,7 +120,7 @@ impl Claimer<'_> {
             self.nothing_beside = nothing.then(|| Instant::now() + pause);
         }
         failpoint::pass("after_claim");
-        instrument::swept(&claim.died);
+        instrument::swept(&config.scope.namespace, &claim.died);
         engine.totals.swept(&claim.died);
         let any_unclaimable = note_unclaimable(engine, &claim);
         let Claim {
@@ -168,7 +168,7 @@ impl Claimer<'_> {
             }
         }
         engine.in_flight.admit(Arc::clone(&lease), load);
-        let dispatch = dispatch::run(Arc::clone(engine), messages, lease, self.outcomes.clone());
+        let dispatch = dispatch::run(Arc::clone(engine), messages, reclaimed, lease, self.outcomes.clone());
         self.publications
             .spawn(engine.supervisor.clone().watch("publishing", dispatch));
         match others {
@@ -187,6 +187,14 @@ impl Claimer<'_> {
             (false, None, false) => Found::Some,
         })
     }
+}
+
+/// Asks the database for messages, and takes note of its answer.
+async fn ask(engine: &Engine, request: &ClaimRequest, sent: Moment) -> Result<Claim, StoreError> {
+    let claim = engine.store.claim(request).await?;
+    engine.last_claim.now();
+    instrument::claim_answered(&engine.config.scope.namespace, sent.elapsed(), claim.messages.len());
+    Ok(claim)
 }
 
 /// Remembers and tells which rows the database refused to hand out; says whether there are new ones.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use posthaste_core::PublishError;
 use posthaste_core::lifecycle::Verdict;
-use posthaste_core::publisher::{Delivery, LeaseCheck, Outcome};
+use posthaste_core::publisher::{Delivery, Outcome};
 use posthaste_core::store::ClaimedMessage;
 
 use crate::engine::Engine;
@@ -15,13 +15,14 @@ use crate::guard::lease::BatchLease;
 use crate::path::in_place;
 use crate::path::outcome_collector::{OutcomeCollector, Outcomes, Sink};
 use crate::path::publication::{self, PendingDelivery};
-use crate::reported::{InFlightMessage, Reported};
+use crate::reported::{InFlightMessage, NotSent, Reported};
 use crate::upkeep::instrument;
 
 /// Publishes one batch; afterwards every message of it has been reported exactly once.
 pub(crate) async fn run(
     engine: Arc<Engine>,
     messages: Vec<ClaimedMessage>,
+    reclaimed: bool,
     lease: Arc<BatchLease>,
     outcomes: Outcomes,
 ) {
@@ -37,7 +38,7 @@ pub(crate) async fn run(
         outcomes,
         &engine.in_flight,
     ));
-    let sound = verify(&engine, messages, &lease, &collector);
+    let sound = verify(&engine, messages, reclaimed, &lease, &collector);
     if sound.is_empty() {
         return;
     }
@@ -57,6 +58,7 @@ pub(crate) async fn run(
 fn verify(
     engine: &Engine,
     messages: Vec<ClaimedMessage>,
+    reclaimed: bool,
     lease: &BatchLease,
     collector: &OutcomeCollector,
 ) -> Vec<PendingDelivery> {
@@ -66,10 +68,13 @@ fn verify(
     for claimed in messages {
         let mut in_flight = InFlightMessage::new(&claimed, lease.token, &engine.config.retry);
         let message = claimed.message;
+        in_flight.reclaimed = reclaimed;
         in_flight.destination = engine.publisher.destination(&message);
         let lane = message.lane().map(|(topic, key)| (topic.to_owned(), key.to_owned()));
         // A renewal may come in the next moment, and must not let the rest of the lane go ahead.
-        let held_back = lane.as_ref().is_some_and(|lane| stopped.contains(lane)) || !lease.may_send(message.id);
+        let behind = lane.as_ref().is_some_and(|lane| stopped.contains(lane));
+        in_flight.not_sent = behind.then_some(NotSent::Order).or_else(|| lease.refusal(message.id));
+        let held_back = in_flight.not_sent.is_some();
         let recalled = engine
             .refusals
             .recall(message.id, in_flight.version, in_flight.attempts);
@@ -89,7 +94,7 @@ fn verify(
                     verdict: recalled.verdict,
                 }
             } else {
-                Reported::not_attempted(in_flight)
+                Reported::not_attempted(in_flight, NotSent::Unwritten)
             });
             continue;
         }

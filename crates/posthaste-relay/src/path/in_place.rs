@@ -22,7 +22,7 @@ use crate::guard::gate::Gate;
 use crate::guard::lease::BatchLease;
 use crate::path::outcome_collector::{OutcomeCollector, Sink};
 use crate::path::publication::{self, PendingDelivery};
-use crate::reported::Reported;
+use crate::reported::{NotSent, Reported};
 use crate::upkeep::instrument;
 
 /// Publishes a batch until each of its messages has a last word.
@@ -84,7 +84,7 @@ impl Claim {
             () = sleep(lane.delay) => self.publish(lane.pending).await,
             () = self.lease.revoked() => {
                 for PendingDelivery { message, .. } in lane.pending {
-                    self.collector.take(Reported::not_attempted(message));
+                    self.collector.take(Reported::not_attempted(message, NotSent::Stopping));
                 }
             }
         }

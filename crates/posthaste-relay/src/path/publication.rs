@@ -17,6 +17,7 @@ use crate::guard::gate::Gate;
 use crate::path::failpoint;
 use crate::path::outcome_collector::Sink;
 use crate::reported::{InFlightMessage, Reported};
+use crate::upkeep::instrument::{self, Latency};
 
 /// A message to be sent, with what the engine has to remember of it.
 pub(crate) struct PendingDelivery {
@@ -37,7 +38,9 @@ pub(crate) async fn run(engine: &Arc<Engine>, pending: Vec<PendingDelivery>, gat
     }
     failpoint::pass("before_publish");
     failpoint::swallow(&deliveries);
+    let (batch_size, handed_over) = (deliveries.len(), Instant::now());
     let answers = Arc::new(Answers {
+        latency: Latency::new(&engine.config.scope.namespace),
         owed: Mutex::new(Owed {
             messages,
             passes: HashMap::new(),
@@ -76,10 +79,12 @@ pub(crate) async fn run(engine: &Arc<Engine>, pending: Vec<PendingDelivery>, gat
     publication.abort();
     failpoint::pass("after_publish");
     answers.close(&unanswered);
+    instrument::published(&engine.config.scope.namespace, handed_over.elapsed(), batch_size);
 }
 
 /// What the publisher still owes: each message's first outcome, and no other.
 struct Answers {
+    latency: Latency,
     owed: Mutex<Owed>,
     gate: Arc<Gate>,
     engine: Arc<Engine>,
@@ -152,7 +157,7 @@ impl Answers {
     fn report(&self, id: MessageId, outcome: Outcome) {
         let mut owed = self.owed();
         owed.last_report = Instant::now();
-        let Some(message) = owed.messages.remove(&id) else {
+        let Some(mut message) = owed.messages.remove(&id) else {
             return;
         };
         let (pass, held) = (owed.passes.remove(&id), owed.held.remove(&id));
@@ -165,6 +170,11 @@ impl Answers {
             self.engine.silence.answered(destination, message.bytes);
         }
         let outcome = self.engine.blame.judge(id, message.stream, outcome);
+        match &outcome {
+            Outcome::Delivered(_) => self.latency.acknowledged(message.created_at),
+            Outcome::NotAttempted => message.not_sent = Some(self.gate.refusal(id)),
+            _ => {}
+        }
         let mut finding = destinations.answer(message.stream, pass, &outcome);
         destinations.open_if_nothing_succeeds(circuit, &mut finding);
         let mut least_wait = self.gate.answer(id, &outcome, finding.answer);

@@ -141,8 +141,11 @@ impl Settler {
         loop {
             // The outcomes are facts: they are written however long the database is unavailable. If the leases are gone
             // by then the answer says so.
+            let sent = Instant::now();
             match self.engine.store.settle(&settlements).await {
                 Ok(mut settled) => {
+                    let namespace = &self.engine.config.scope.namespace;
+                    instrument::settle_answered(namespace, sent.elapsed(), settlements.len());
                     self.retry_logger.recovered();
                     if again {
                         self.leave_out_written(group, &mut settled);

@@ -22,7 +22,7 @@ const DEREGISTER_TIMEOUT: Duration = Duration::from_secs(2);
 /// Says so until the end. A store that does not take it is no reason to stop delivering.
 pub(crate) async fn run(engine: Arc<Engine>, stop: CancellationToken) {
     let host = hostname::get().map_or_else(|_| "unknown".to_owned(), |name| name.to_string_lossy().into_owned());
-    let mut retry_logger = RetryLogger::aside("announcing this relay");
+    let mut retry_logger = RetryLogger::aside("announcing this relay", &engine.health);
     loop {
         // Registered before the look, so that no change in between is missed.
         let changed = engine.circuit.changed();

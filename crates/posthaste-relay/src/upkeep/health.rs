@@ -14,6 +14,7 @@ use crate::guard::destinations::Destinations;
 /// A broker that is unavailable makes no relay unhealthy: to restart it would not help.
 #[derive(Clone, Debug, Default)]
 pub struct Health {
+    namespace: Arc<OnceLock<String>>,
     problems: Arc<Mutex<BTreeMap<&'static str, String>>>,
     circuit: Arc<OnceLock<Arc<Circuit>>>,
     destinations: Arc<OnceLock<Arc<Destinations>>>,
@@ -40,8 +41,9 @@ impl Health {
     }
 
     /// The relay has found its database, and its loops begin.
-    pub(crate) fn started(&self, circuit: &Arc<Circuit>, destinations: &Arc<Destinations>) {
+    pub(crate) fn started(&self, namespace: &str, circuit: &Arc<Circuit>, destinations: &Arc<Destinations>) {
         // A relay starts once.
+        let _ = self.namespace.set(namespace.to_owned());
         let _ = self.circuit.set(Arc::clone(circuit));
         let _ = self.destinations.set(Arc::clone(destinations));
     }
@@ -54,13 +56,22 @@ impl Health {
     pub(crate) fn failed(&self, doing: &'static str, error: String) {
         let mut problems = self.problems();
         problems.insert(doing, error);
-        gauge!("outbox_healthy").set(0.0);
+        self.show(0.0);
     }
 
     pub(crate) fn works(&self, doing: &'static str) {
         let mut problems = self.problems();
         problems.remove(doing);
-        gauge!("outbox_healthy").set(if problems.is_empty() { 1.0 } else { 0.0 });
+        self.show(if problems.is_empty() { 1.0 } else { 0.0 });
+    }
+
+    fn show(&self, healthy: f64) {
+        gauge!("outbox_healthy", "namespace" => self.namespace().to_owned()).set(healthy);
+    }
+
+    /// Whose outbox it is, for figures.
+    pub(crate) fn namespace(&self) -> &str {
+        self.namespace.get().map(String::as_str).unwrap_or_default()
     }
 
     fn problems(&self) -> MutexGuard<'_, BTreeMap<&'static str, String>> {

@@ -1,8 +1,11 @@
 //! Logs and metrics of the message road, in one place: stores and publishers have none.
 
+mod catalogue;
 mod describe;
 mod refused;
 mod register;
+mod road;
+mod topics;
 mod verdicts;
 
 use std::collections::HashSet;
@@ -15,9 +18,11 @@ use posthaste_core::envelope::Envelope;
 use posthaste_core::store::OutboxStats;
 use posthaste_core::{Message, MessageId};
 
+pub use catalogue::METRICS;
 pub use describe::describe_metrics;
 pub(crate) use refused::{busy, claimed_after_all, refused, taken_after_all, unclaimable, unrecoverable};
 pub(crate) use register::register;
+pub(crate) use road::{Latency, abandoned, claim_answered, published, settle_answered};
 pub(crate) use verdicts::{settled, swept, tried_in_place};
 
 use crate::guard::gate::Stop;
@@ -120,8 +125,8 @@ pub(crate) fn counted(namespace: &str, stats: &OutboxStats) {
     }
 }
 
-pub(crate) fn purged(rows: u64) {
-    counter!("outbox_purged_count").increment(rows);
+pub(crate) fn purged(namespace: &str, table: &'static str, rows: u64) {
+    counter!("outbox_purged_count", "namespace" => namespace.to_owned(), "table" => table).increment(rows);
 }
 
 #[cfg(test)]

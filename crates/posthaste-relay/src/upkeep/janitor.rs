@@ -57,7 +57,7 @@ struct Round {
 
 /// Sweeps, purges and counts at an interval.
 pub(crate) async fn clean(engine: Arc<Engine>, stop: CancellationToken) {
-    let mut retry_logger = RetryLogger::aside("cleaning up");
+    let mut retry_logger = RetryLogger::aside("cleaning up", &engine.health);
     let mut ticks = interval(engine.config.janitor_interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     while stop.run_until_cancelled(ticks.tick()).await.is_some() {
@@ -76,7 +76,7 @@ pub(crate) async fn clean(engine: Arc<Engine>, stop: CancellationToken) {
 pub(crate) async fn sweep_once(engine: &Engine) -> Result<usize, StoreError> {
     let config = &engine.config;
     let died = engine.store.sweep(&config.scope, config.retry.max_attempts).await?;
-    instrument::swept(&died);
+    instrument::swept(&config.scope.namespace, &died);
     engine.totals.swept(&died);
     Ok(died.len())
 }
@@ -105,7 +105,7 @@ async fn purge(engine: &Engine) -> Result<u64, StoreError> {
     let (mut purged, start) = (0, Instant::now());
     loop {
         let removed = engine.store.purge(engine.config.retention, PURGE_BATCH).await?;
-        instrument::purged(removed);
+        instrument::purged(&engine.config.scope.namespace, "outbox", removed);
         purged += removed;
         if removed < u64::from(PURGE_BATCH) || start.elapsed() > engine.config.janitor_interval {
             return Ok(purged);
@@ -115,7 +115,7 @@ async fn purge(engine: &Engine) -> Result<u64, StoreError> {
 
 /// Takes back what crashed workers held, at an interval, where claims cannot.
 pub(crate) async fn recover(engine: Arc<Engine>, stop: CancellationToken) {
-    let mut retry_logger = RetryLogger::aside("recovering stalled messages");
+    let mut retry_logger = RetryLogger::aside("recovering stalled messages", &engine.health);
     let mut refused = HashSet::new();
     let mut ticks = interval(engine.config.recover_interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -160,7 +160,7 @@ pub(crate) async fn recover_once(engine: &Engine, refused: &mut HashSet<MessageI
     }
     instrument::recovered(&config.scope.namespace, &pending, stalled_after);
     engine.totals.recovered(pending.len());
-    instrument::swept(&died);
+    instrument::swept(&config.scope.namespace, &died);
     engine.totals.swept(&died);
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use metrics::counter;
 use posthaste_core::StoreError;
 
 use crate::upkeep::health::Health;
@@ -13,29 +14,38 @@ const MAX_RETRY_DELAY: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(crate) struct RetryLogger {
     doing: &'static str,
-    health: Option<Health>,
+    health: Health,
+    /// Whether messages wait for it.
+    matters: bool,
     failures: u32,
 }
 
 impl RetryLogger {
     /// For a loop that is `doing` something, in the words of its log lines.
     pub(crate) fn new(doing: &'static str, health: &Health) -> Self {
-        Self::of(doing, Some(health.clone()))
+        Self::of(doing, health, true)
     }
 
     /// For a loop without which messages are delivered all the same: that it fails makes no relay unhealthy.
-    pub(crate) fn aside(doing: &'static str) -> Self {
-        Self::of(doing, None)
+    pub(crate) fn aside(doing: &'static str, health: &Health) -> Self {
+        Self::of(doing, health, false)
     }
 
-    fn of(doing: &'static str, health: Option<Health>) -> Self {
-        // Counted from 0 on, so that the first failure is an increase.
-        count(doing, 0);
-        Self {
+    fn of(doing: &'static str, health: &Health, matters: bool) -> Self {
+        let logger = Self {
             doing,
-            health,
+            health: health.clone(),
+            matters,
             failures: 0,
-        }
+        };
+        // Counted from 0 on, so that the first failure is an increase.
+        logger.count(0);
+        logger
+    }
+
+    fn count(&self, failures: u64) {
+        let namespace = self.health.namespace().to_owned();
+        counter!("outbox_store_error_count", "namespace" => namespace, "doing" => self.doing).increment(failures);
     }
 
     /// Takes note of a failure and returns how long to wait.
@@ -48,10 +58,10 @@ impl RetryLogger {
         } else {
             tracing::debug!(%error, failures = self.failures, "{} still fails", self.doing);
         }
-        if let Some(health) = &self.health {
-            health.failed(self.doing, error.to_string());
+        if self.matters {
+            self.health.failed(self.doing, error.to_string());
         }
-        count(self.doing, 1);
+        self.count(1);
         self.failures = self.failures.saturating_add(1);
         // Several relays that lost the same server must not all come back in the same moment.
         wait.mul_f64(0.5 + rand::random::<f64>() / 2.0)
@@ -67,14 +77,10 @@ impl RetryLogger {
     }
 
     fn works(&self) {
-        if let Some(health) = &self.health {
-            health.works(self.doing);
+        if self.matters {
+            self.health.works(self.doing);
         }
     }
-}
-
-fn count(doing: &'static str, failures: u64) {
-    metrics::counter!("outbox_store_error_count", "doing" => doing).increment(failures);
 }
 
 impl Drop for RetryLogger {
@@ -96,7 +102,7 @@ mod tests {
     fn failed_calls_are_counted_from_zero_on() {
         for retry_logger in [
             || RetryLogger::new("testing", &Health::default()),
-            || RetryLogger::aside("testing"),
+            || RetryLogger::aside("testing", &Health::default()),
         ] {
             let (counted, _) = observe(|| drop(retry_logger()));
             assert_eq!(counted.get("outbox_store_error_count"), Some(&0), "{counted:?}");

@@ -25,6 +25,8 @@ pub(super) struct Destination {
     pub(super) outstanding: u32,
     pub(super) reason: String,
     pub(super) failed_at: Instant,
+    /// Where it stands according to the figures.
+    pub(super) shown: Option<CircuitState>,
 }
 
 /// No message waits longer without a look: a relay that is started anew, or another one, may find the destination there.
@@ -61,6 +63,7 @@ impl Destination {
             outstanding: 0,
             reason: String::new(),
             failed_at: now,
+            shown: None,
         }
     }
 

@@ -4,7 +4,7 @@ use posthaste_core::Message;
 use tokio::time::advance;
 
 use super::*;
-use crate::observed::observe;
+use crate::observed::{observe, observe_series};
 use crate::reported::stream_of;
 
 fn destinations() -> Destinations {
@@ -267,4 +267,46 @@ async fn destinations_that_are_well_are_forgotten() {
     }
     let state = destinations.state();
     assert!(state.places.len() <= MAX_DESTINATIONS && state.streams.len() <= MAX_DESTINATIONS);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_circuit_of_each_destination_is_a_figure_of_its_own() {
+    let series = |place: &str| format!("outbox_destination_circuit_state{{namespace=default,destination={place}}}");
+    let (counted, _) = observe_series(|| drop(destinations().with_all(vec!["archive".into()])));
+    assert_eq!(counted[&series("archive")], 0, "known from the start");
+    let destinations = destinations();
+    let (counted, _) = observe_series(|| {
+        fail(&destinations, "a", 5);
+        fail(&destinations, "b", 1);
+    });
+    assert_eq!((counted[&series("a")], counted[&series("b")]), (2, 0));
+    assert_eq!(counted["outbox_destinations_unavailable{namespace=default}"], 1);
+    advance(Duration::from_secs(31)).await;
+    let mut passes = Vec::new();
+    let (counted, _) = observe_series(|| passes.extend((0..3).map(|_| destinations.pass(stream("a"), false).unwrap())));
+    assert_eq!(counted[&series("a")], 1, "it is tried");
+    let (counted, _) = observe_series(|| {
+        for pass in passes {
+            destinations.answer(stream("a"), pass, &Outcome::DELIVERED);
+        }
+    });
+    assert_eq!(counted[&series("a")], 0);
+    assert_eq!(counted["outbox_destinations_unavailable{namespace=default}"], 0);
+    let (counted, _) = observe_series(|| drop(destinations.answer(stream("a"), None, &Outcome::DELIVERED)));
+    assert!(counted.is_empty(), "only changes are told: {counted:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn however_many_destinations_there_are_the_number_of_figures_is_bounded() {
+    let destinations = destinations();
+    let (counted, _) = observe_series(|| {
+        for n in 0..300 {
+            fail(&destinations, &format!("tenant-{n}"), 5);
+        }
+    });
+    let states = counted.keys().filter(|series| series.contains("_circuit_state"));
+    assert_eq!(states.count(), 101);
+    let other = "outbox_destination_circuit_state{namespace=default,destination=other}";
+    assert_eq!(counted[other], 2, "the worst of them");
+    assert_eq!(counted["outbox_destinations_unavailable{namespace=default}"], 300);
 }

@@ -22,6 +22,8 @@ fn reported(id: MessageId) -> Reported {
         max_attempts: 10,
         version: None,
         created_at: Utc::now(),
+        reclaimed: false,
+        not_sent: None,
     };
     Reported {
         message,

@@ -2,21 +2,21 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use chrono::Utc;
-use metrics::{counter, histogram};
+use metrics::counter;
 use posthaste_core::MessageId;
 use posthaste_core::lifecycle::Verdict;
-use posthaste_core::publisher::Outcome;
+use posthaste_core::publisher::{ErrorKind, Outcome};
 
-use super::register::BY_TOPIC;
-use crate::reported::Reported;
+use super::catalogue::{DEATHS, EXHAUSTED, INTEGRITY, LEASE_LOST, RECLAIMED, REFUSED};
+use super::topics::{self, UNKNOWN};
+use crate::reported::{NotSent, Reported};
 
-pub(crate) fn swept(died: &[MessageId]) {
+pub(crate) fn swept(namespace: &str, died: &[MessageId]) {
     for id in died {
         tracing::error!(%id, "message is dead: it used all its attempts, the last one without an answer");
     }
     if !died.is_empty() {
-        counter!("outbox_dlq_count", "reason" => "exhausted").increment(died.len() as u64);
+        count_dead(namespace, UNKNOWN, EXHAUSTED, died.len() as u64);
     }
 }
 
@@ -25,14 +25,23 @@ pub(crate) fn swept(died: &[MessageId]) {
 struct Tally {
     delivered: u64,
     failed: u64,
-    dead: u64,
     corrupt: u64,
+    /// By reason.
+    dead: [u64; DEATHS.len()],
+}
+
+/// What happened to messages, whatever their topic.
+#[derive(Default)]
+struct Totals {
+    lost: u64,
+    /// By reason.
+    released: BTreeMap<&'static str, u64>,
+    repeated: BTreeMap<&'static str, u64>,
 }
 
 pub(crate) fn settled(namespace: &str, reported: &[Reported], lost: &HashSet<MessageId>) {
     let mut topics: BTreeMap<&str, Tally> = BTreeMap::new();
-    let now = Utc::now();
-    let latency = histogram!("outbox_process_latency", "namespace" => namespace.to_owned());
+    let mut totals = Totals::default();
     for reported in reported {
         let Reported {
             message,
@@ -51,33 +60,93 @@ pub(crate) fn settled(namespace: &str, reported: &[Reported], lost: &HashSet<Mes
                 id = %message.id, topic = message.topic, key = message.key, ?outcome,
                 "lost the lease before the outcome could be written; another worker delivers it again"
             );
-            counter!("outbox_lease_lost_count", "namespace" => namespace.to_owned()).increment(1);
+            totals.lost += 1;
+            if *verdict == Verdict::Delivered {
+                *totals.repeated.entry(LEASE_LOST).or_default() += 1;
+            }
             continue;
         }
         match verdict {
             Verdict::Delivered => {
                 tally.delivered += 1;
-                latency.record((now - message.created_at).as_seconds_f64().max(0.0));
+                if message.reclaimed {
+                    *totals.repeated.entry(RECLAIMED).or_default() += 1;
+                }
             }
-            Verdict::Dead { .. } => tally.dead += 1,
-            Verdict::Retry { .. } | Verdict::Postponed { .. } | Verdict::Released => {}
+            Verdict::Dead { .. } => {
+                let reason = death(outcome);
+                tally.dead[DEATHS.iter().position(|known| *known == reason).unwrap_or_default()] += 1;
+            }
+            Verdict::Released => {
+                let reason = message.not_sent.unwrap_or(NotSent::Order).as_str();
+                *totals.released.entry(reason).or_default() += 1;
+            }
+            Verdict::Retry { .. } | Verdict::Postponed { .. } => {}
         }
         tell(reported);
     }
+    count(namespace, topics);
+    totals.count(namespace);
+}
+
+/// Also what did not happen: from now on the topic is known, and its first failure is an increase.
+fn count(namespace: &str, topics: BTreeMap<&str, Tally>) {
     for (topic, tally) in topics {
-        let counts = [tally.delivered, tally.failed, tally.dead, tally.corrupt];
-        // Also what did not happen: from now on the topic is known, and its first failure is an increase.
-        for (name, count) in BY_TOPIC.into_iter().zip(counts) {
-            counter!(name, "namespace" => namespace.to_owned(), "topic" => topic.to_owned()).increment(count);
+        let topic = topics::label(namespace, topic);
+        for (name, count) in [
+            ("outbox_processed_count", tally.delivered),
+            ("outbox_integrity_failure_count", tally.corrupt),
+        ] {
+            counter!(name, "namespace" => namespace.to_owned(), "topic" => topic.clone()).increment(count);
         }
+        count_failed(namespace, &topic, tally.failed);
+        for (reason, count) in DEATHS.into_iter().zip(tally.dead) {
+            count_dead(namespace, &topic, reason, count);
+        }
+    }
+}
+
+impl Totals {
+    fn count(self, namespace: &str) {
+        if self.lost > 0 {
+            counter!("outbox_lease_lost_count", "namespace" => namespace.to_owned()).increment(self.lost);
+        }
+        for (name, by_reason) in [
+            ("outbox_released_count", self.released),
+            ("outbox_repeated_count", self.repeated),
+        ] {
+            for (reason, count) in by_reason {
+                counter!(name, "namespace" => namespace.to_owned(), "reason" => reason).increment(count);
+            }
+        }
+    }
+}
+
+/// Why a message is dead.
+fn death(outcome: &Outcome) -> &'static str {
+    match outcome {
+        Outcome::Corrupt { .. } => INTEGRITY,
+        Outcome::Failed(error) if error.kind == ErrorKind::Permanent => REFUSED,
+        _ => EXHAUSTED,
+    }
+}
+
+fn count_dead(namespace: &str, topic: &str, reason: &'static str, messages: u64) {
+    let (namespace, topic) = (namespace.to_owned(), topic.to_owned());
+    counter!("outbox_dlq_count", "namespace" => namespace, "topic" => topic, "reason" => reason).increment(messages);
+}
+
+/// Failed attempts have two names that people look for.
+fn count_failed(namespace: &str, topic: &str, attempts: u64) {
+    for name in ["outbox_failure_count", "outbox_failed_count"] {
+        counter!(name, "namespace" => namespace.to_owned(), "topic" => topic.to_owned()).increment(attempts);
     }
 }
 
 /// A message that is tried again in place failed, or was held back behind one that did.
 pub(crate) fn tried_in_place(namespace: &str, reported: &Reported) {
     if matches!(reported.outcome, Outcome::Failed(_)) {
-        let topic = reported.message.topic.clone();
-        counter!("outbox_failure_count", "namespace" => namespace.to_owned(), "topic" => topic).increment(1);
+        count_failed(namespace, &topics::label(namespace, &reported.message.topic), 1);
     }
     tell(reported);
 }
@@ -109,13 +178,16 @@ fn tell(Reported { message, verdict, .. }: &Reported) {
 
 #[cfg(test)]
 mod tests {
+    use chrono::Utc;
     use posthaste_core::lifecycle::LeaseToken;
+    use posthaste_core::metric::MetricKind;
     use posthaste_core::store::ClaimedMessage;
     use posthaste_core::{Message, PublishError, RetryPolicy};
 
     use super::*;
-    use crate::observed::observe;
+    use crate::observed::{observe, observe_series};
     use crate::reported::InFlightMessage;
+    use crate::upkeep::instrument::METRICS;
 
     fn reported(outcome: Outcome, verdict: Verdict) -> Reported {
         let claimed = ClaimedMessage {
@@ -159,9 +231,61 @@ mod tests {
             "{log}"
         );
 
-        let (counted, log) = observe(|| swept(&[MessageId::new()]));
-        assert_eq!(counted["outbox_dlq_count"], 1);
+        let (counted, log) = observe_series(|| swept("default", &[MessageId::new()]));
+        assert_eq!(
+            counted["outbox_dlq_count{namespace=default,topic=unknown,reason=exhausted}"],
+            1
+        );
         assert!(log.contains("ERROR"), "{log}");
+    }
+
+    #[test]
+    fn a_death_is_counted_by_its_reason() {
+        let dead = || Verdict::Dead { error: "x".into() };
+        for (outcome, reason) in [
+            (Outcome::Failed(PublishError::permanent("too large")), REFUSED),
+            (Outcome::Failed(PublishError::transient("not now")), EXHAUSTED),
+            (Outcome::Corrupt { error: "x".into() }, INTEGRITY),
+        ] {
+            let reported = [reported(outcome, dead())];
+            let (counted, _) = observe_series(|| settled("default", &reported, &HashSet::new()));
+            for known in DEATHS {
+                let series = format!("outbox_dlq_count{{namespace=default,topic=orders,reason={known}}}");
+                assert_eq!(counted[&series], u64::from(known == reason), "{series} in {counted:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_given_back_is_counted_by_its_reason() {
+        let given_back = |reason| {
+            let reported = reported(Outcome::NotAttempted, Verdict::Released);
+            Reported::not_attempted(reported.message, reason)
+        };
+        let reported = [
+            given_back(NotSent::Lease),
+            given_back(NotSent::Circuit),
+            given_back(NotSent::Circuit),
+        ];
+        let (counted, log) = observe_series(|| settled("default", &reported, &HashSet::new()));
+        assert_eq!(counted["outbox_released_count{namespace=default,reason=lease}"], 1);
+        assert_eq!(counted["outbox_released_count{namespace=default,reason=circuit}"], 2);
+        assert_eq!(log, "");
+    }
+
+    #[test]
+    fn what_goes_out_twice_is_counted_by_its_reason() {
+        let mut reclaimed = reported(Outcome::DELIVERED, Verdict::Delivered);
+        reclaimed.message.reclaimed = true;
+        let [lost, failed] = [
+            reported(Outcome::DELIVERED, Verdict::Delivered),
+            reported(Outcome::NotAttempted, Verdict::Released),
+        ];
+        let gone = [lost.message.id, failed.message.id].into();
+        let (counted, _) = observe_series(|| settled("default", &[reclaimed, lost, failed], &gone));
+        assert_eq!(counted["outbox_repeated_count{namespace=default,reason=reclaimed}"], 1);
+        assert_eq!(counted["outbox_repeated_count{namespace=default,reason=lease_lost}"], 1);
+        assert_eq!(counted["outbox_lease_lost_count{namespace=default}"], 2);
     }
 
     /// Proves B9 and pitfall 6.
@@ -190,22 +314,15 @@ mod tests {
     }
 
     #[test]
-    fn a_delivery_is_counted_timed_and_not_logged() {
+    fn a_delivery_is_counted_and_not_logged_and_its_topic_is_known_from_now_on() {
         let (counted, log) = settle(Outcome::DELIVERED, Verdict::Delivered, false);
-        assert_eq!(
-            (counted["outbox_processed_count"], counted["outbox_process_latency"]),
-            (1, 1)
-        );
-        let first_failures = [
-            "outbox_failure_count",
-            "outbox_dlq_count",
-            "outbox_integrity_failure_count",
-        ];
-        assert_eq!(
-            first_failures.map(|name| counted[name]),
-            [0; 3],
-            "the topic is known from now on"
-        );
+        let by_topic = METRICS
+            .iter()
+            .filter(|metric| metric.kind == MetricKind::Counter && metric.has_label("topic"));
+        for metric in by_topic {
+            let count = u64::from(metric.name == "outbox_processed_count");
+            assert_eq!(counted.get(metric.name), Some(&count), "{metric:?}");
+        }
         assert_eq!(log, "");
     }
 
@@ -218,7 +335,10 @@ mod tests {
             error: "not now".into(),
         };
         let (counted, log) = settle(failed(), verdict(), false);
-        assert_eq!(counted["outbox_failure_count"], 1);
+        assert_eq!(
+            (counted["outbox_failure_count"], counted["outbox_failed_count"]),
+            (1, 1)
+        );
         assert!(
             log.contains("WARN") && log.contains("attempt=3") && log.contains("not now"),
             "{log}"
