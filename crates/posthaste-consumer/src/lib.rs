@@ -89,7 +89,7 @@ pub use handling::{Handler, HandlerError, Once, Payload, Raw, Received};
 pub use kafka::{RetentionGap, retention_gaps};
 pub use posthaste_kafka::Connection;
 pub use report::ConsumerReport;
-pub use upkeep::instrument::describe_metrics;
+pub use upkeep::instrument::{METRICS, describe_metrics};
 
 /// Compiles the examples of the read-me.
 #[cfg(doctest)]

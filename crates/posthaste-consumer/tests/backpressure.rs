@@ -62,6 +62,12 @@ async fn no_more_is_read_than_the_queues_hold() {
         (of("consumer_paused_partitions"), of("consumer_queued_count"))
     };
     until("both queues are full", async || waiting() == (2.0, 50.0)).await;
+    until("a record has been in hand for some time", async || {
+        look(&metrics)
+            .get("consumer_partition_seconds")
+            .is_some_and(|since| *since > 1.0)
+    })
+    .await;
     gate.add_permits(100);
     world.until_effects(100).await;
     until("there is a lag", async || {
@@ -76,6 +82,10 @@ async fn no_more_is_read_than_the_queues_hold() {
     until("nothing waits", async || waiting() == (0.0, 0.0)).await;
     until("there is none", async || {
         look(&metrics).get("consumer_lag") == Some(&0.0)
+    })
+    .await;
+    until("nothing is in hand", async || {
+        look(&metrics).get("consumer_partition_seconds") == Some(&0.0)
     })
     .await;
     assert_eq!(running.stop().await.handled, 2_000);

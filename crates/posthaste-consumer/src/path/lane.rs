@@ -1,7 +1,8 @@
 //! What the polling thread and the worker of a lane know of each other.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 
@@ -19,6 +20,8 @@ pub(crate) struct LaneState {
     next: AtomicI64,
     /// Bytes of records that were read and are not settled.
     queued_bytes: AtomicUsize,
+    /// Since when the worker has a record in hand.
+    in_hand: Mutex<Option<Instant>>,
     batch_over: AtomicBool,
     finished: AtomicBool,
     signal: Arc<Signal>,
@@ -34,6 +37,7 @@ impl LaneState {
             abandon: CancellationToken::new(),
             next: AtomicI64::new(NO_POSITION),
             queued_bytes: AtomicUsize::new(0),
+            in_hand: Mutex::default(),
             batch_over: AtomicBool::new(false),
             finished: AtomicBool::new(false),
             signal,
@@ -49,8 +53,25 @@ impl LaneState {
         self.queued_bytes.load(Ordering::Acquire)
     }
 
+    /// The worker takes a record in hand.
+    pub(crate) fn begin(&self) {
+        *self.in_hand() = Some(Instant::now());
+    }
+
+    /// How long the worker has had a record in hand; nothing if it has none.
+    pub(crate) fn in_hand_for(&self) -> Option<Duration> {
+        let since = *self.in_hand();
+        since.map(|since| since.elapsed())
+    }
+
+    fn in_hand(&self) -> MutexGuard<'_, Option<Instant>> {
+        // No code panics while holding the lock, and the data would be sound if it did.
+        self.in_hand.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Everything up to this offset, whose record had so many bytes, is durable. Called in order, by the one worker.
     pub(crate) fn settled(&self, offset: i64, bytes: usize) {
+        *self.in_hand() = None;
         self.next.store(offset + 1, Ordering::Release);
         self.queued_bytes.fetch_sub(bytes, Ordering::AcqRel);
     }
@@ -87,5 +108,20 @@ impl Drop for RunningWorker {
     fn drop(&mut self) {
         self.0.finished.store(true, Ordering::Release);
         self.0.signal.notify();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_in_hand_until_it_is_settled() {
+        let state = LaneState::new(Lane::new("orders", 0), Arc::default());
+        assert_eq!(state.in_hand_for(), None);
+        state.begin();
+        assert!(state.in_hand_for().is_some());
+        state.settled(0, 0);
+        assert_eq!(state.in_hand_for(), None);
     }
 }

@@ -112,6 +112,16 @@ impl<R: Record> Lanes<R> {
             }
             self.wait_for(assigned, ABANDON_TIMEOUT);
         }
+        for lane in assigned {
+            instrument::in_hand(&lane.state.lane, Duration::ZERO);
+        }
+    }
+
+    /// Shows how long each lane has been working on one record.
+    pub(super) fn show_in_hand(&self) {
+        for lane in self.all() {
+            instrument::in_hand(&lane.state.lane, lane.state.in_hand_for().unwrap_or_default());
+        }
     }
 
     /// Whether all of them finished in time.

@@ -14,6 +14,9 @@ use crate::source::{Record, Source, SourceError};
 /// Longest wait without a look at the source. Everything of interest gives a signal; this is for what does not.
 const MAX_IDLE_WAIT: Duration = Duration::from_millis(100);
 
+/// How often it is shown how long records have been in hand.
+const SHOW_INTERVAL: Duration = Duration::from_secs(1);
+
 /// Reads until it is asked to stop. Returns why it could not go on, if that is what happened.
 pub(super) fn run<S: Source>(
     mut source: S,
@@ -32,10 +35,15 @@ pub(super) fn run<S: Source>(
 }
 
 fn read<S: Source>(source: &mut S, lanes: &Lanes<S::Record>, stop: &CancellationToken) -> Result<(), SourceError> {
+    let mut next_show = Instant::now();
     while !stop.is_cancelled() {
         source.serve()?;
         let some = lanes.fill(source)?;
         lanes.commit_batches();
+        if Instant::now() >= next_show {
+            lanes.show_in_hand();
+            next_show = Instant::now() + SHOW_INTERVAL;
+        }
         if !some {
             lanes.wait(MAX_IDLE_WAIT);
         }

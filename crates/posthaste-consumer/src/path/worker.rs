@@ -55,6 +55,7 @@ async fn work<I: InboxStore, R: Record>(engine: &Engine<I, R>, state: &LaneState
         }
         state.notify_room();
         for record in batch.drain(..) {
+            state.begin();
             if state.stop.is_cancelled() || settle(engine, &record, &state.stop).await != Settled::Done {
                 return;
             }

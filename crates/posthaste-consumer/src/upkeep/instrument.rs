@@ -1,11 +1,17 @@
 //! Logs and metrics of the way of an event, in one place.
 
+mod catalogue;
+
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use metrics::{counter, gauge, histogram};
+use metrics::{Label, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use posthaste_core::StoreError;
 use posthaste_core::envelope::ReceivedEvent;
+use posthaste_core::metric::{MetricKind, MetricUnit};
+
+pub use catalogue::METRICS;
+use catalogue::{TOPIC, TYPE};
 
 use crate::handling::HandlerError;
 use crate::report::Totals;
@@ -13,79 +19,50 @@ use crate::source::{Lane, Record};
 
 /// Describes every metric to the installed recorder. Call it once, after installing one.
 pub fn describe_metrics() {
-    use metrics::{Unit, describe_counter, describe_gauge, describe_histogram};
-    describe_counter!("consumer_handled_count", Unit::Count, "Events handled, by type.");
-    describe_counter!(
-        "consumer_duplicate_count",
-        Unit::Count,
-        "Events skipped because they had been handled before, by type."
-    );
-    describe_counter!(
-        "consumer_skipped_count",
-        Unit::Count,
-        "Records passed over because no handler is registered for them or they have no value, by topic."
-    );
-    describe_counter!(
-        "consumer_retry_count",
-        Unit::Count,
-        "Failed attempts that were followed by another, by type."
-    );
-    describe_counter!(
-        "consumer_commit_failed_count",
-        Unit::Count,
-        "Transactions of handlers that could not be committed, by type."
-    );
-    describe_counter!(
-        "consumer_dead_letter_count",
-        Unit::Count,
-        "Events sent to the dead-letter topic, by topic."
-    );
-    describe_counter!(
-        "consumer_inbox_purged_count",
-        Unit::Count,
-        "Inbox records removed after their retention."
-    );
-    describe_histogram!(
-        "consumer_handle_latency",
-        Unit::Seconds,
-        "From the beginning of an attempt to its commit, by type."
-    );
-    describe_gauge!(
-        "consumer_lag",
-        Unit::Count,
-        "Events of a partition whose offset is not committed yet."
-    );
-    describe_gauge!(
-        "consumer_queued_count",
-        Unit::Count,
-        "Events that were read and wait for their handler."
-    );
-    describe_gauge!(
-        "consumer_paused_partitions",
-        Unit::Count,
-        "Partitions that are not read, because their queue is full."
-    );
+    for metric in METRICS {
+        let unit = match metric.unit {
+            MetricUnit::Seconds => Unit::Seconds,
+            MetricUnit::Bytes => Unit::Bytes,
+            _ => Unit::Count,
+        };
+        match metric.kind {
+            MetricKind::Counter => describe_counter!(metric.name, unit, metric.description),
+            MetricKind::Histogram { .. } => describe_histogram!(metric.name, unit, metric.description),
+            _ => describe_gauge!(metric.name, unit, metric.description),
+        }
+    }
 }
 
-/// Shows the counters before anything has happened: one that first appears with the event that moves it shows no
+/// Shows what is known before anything has happened: a counter that first appears with the event that moves it shows no
 /// increase, so that an alert on one misses the event.
 pub(crate) fn register<'a>(topics: &[String], types: impl Iterator<Item = &'a str>) {
-    for kind in types {
-        for name in [
-            "consumer_handled_count",
-            "consumer_duplicate_count",
-            "consumer_retry_count",
-            "consumer_commit_failed_count",
-        ] {
-            counter!(name, "type" => kind.to_owned()).increment(0);
+    let types: Vec<_> = types.map(str::to_owned).collect();
+    for metric in METRICS {
+        let label_sets: Vec<Vec<Label>> = match metric.labels {
+            [] => vec![Vec::new()],
+            [label] => {
+                let values = match label {
+                    label if *label == TYPE => types.clone(),
+                    label if *label == TOPIC => topics.to_vec(),
+                    label => label.values.iter().map(|value| (*value).to_owned()).collect(),
+                };
+                values
+                    .into_iter()
+                    .map(|value| vec![Label::new(label.name, value)])
+                    .collect()
+            }
+            // Those of partitions are shown once there are partitions.
+            _ => Vec::new(),
+        };
+        for labels in label_sets {
+            match metric.kind {
+                MetricKind::Counter => counter!(metric.name, labels).increment(0),
+                MetricKind::Gauge { initial: Some(value) } => gauge!(metric.name, labels).set(value),
+                MetricKind::Histogram { .. } => drop(histogram!(metric.name, labels)),
+                _ => {}
+            }
         }
     }
-    for topic in topics {
-        for name in ["consumer_skipped_count", "consumer_dead_letter_count"] {
-            counter!(name, "topic" => topic.clone()).increment(0);
-        }
-    }
-    counter!("consumer_inbox_purged_count").increment(0);
 }
 
 fn count(total: &AtomicU64) {
@@ -196,6 +173,12 @@ pub(crate) fn lag(Lane { topic, partition }: &Lane, events: i64) {
     gauge!("consumer_lag", "topic" => topic.clone(), "partition" => partition.to_string()).set(events as f64);
 }
 
+/// How long a record of a partition has been in hand.
+pub(crate) fn in_hand(Lane { topic, partition }: &Lane, since: Duration) {
+    gauge!("consumer_partition_seconds", "topic" => topic.clone(), "partition" => partition.to_string())
+        .set(since.as_secs_f64());
+}
+
 #[expect(clippy::cast_precision_loss, reason = "gauges are floats")]
 pub(crate) fn waiting(events: usize, paused_partitions: usize) {
     gauge!("consumer_queued_count").set(events as f64);
@@ -208,6 +191,8 @@ pub(crate) fn purged(records: u64) {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 
     use super::*;
@@ -217,8 +202,20 @@ mod tests {
         let recorder = DebuggingRecorder::new();
         let snapshotter = recorder.snapshotter();
         metrics::with_local_recorder(&recorder, || register(&["orders".to_owned()], ["sold"].into_iter()));
-        let counted = snapshotter.snapshot().into_vec();
-        assert_eq!(counted.len(), 7);
-        assert!(counted.iter().all(|(_, _, _, value)| *value == DebugValue::Counter(0)));
+        let shown: BTreeMap<_, _> = snapshotter
+            .snapshot()
+            .into_vec()
+            .into_iter()
+            .map(|(key, _, _, value)| (key.key().name().to_owned(), value))
+            .collect();
+        for metric in METRICS.iter().filter(|metric| !metric.has_label("partition")) {
+            let first = match metric.kind {
+                MetricKind::Gauge { initial } => DebugValue::Gauge(initial.unwrap_or_default().into()),
+                MetricKind::Histogram { .. } => DebugValue::Histogram(Vec::new()),
+                _ => DebugValue::Counter(0),
+            };
+            assert_eq!(shown.get(metric.name), Some(&first), "{metric:?} in {shown:?}");
+        }
+        assert!(shown.len() > 10 && !shown.contains_key("consumer_lag"));
     }
 }
