@@ -14,6 +14,7 @@ pub mod lifecycle;
 pub mod message;
 pub mod outbox;
 pub mod publisher;
+pub mod readable;
 pub mod reclaim;
 pub mod retry;
 pub mod store;

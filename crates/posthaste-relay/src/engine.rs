@@ -15,6 +15,7 @@ use crate::guard::refusals::Refusals;
 use crate::guard::silence::Silence;
 use crate::guard::unclaimable::Unclaimable;
 use crate::upkeep::health::Health;
+use crate::upkeep::pulse::Pulses;
 use crate::upkeep::supervisor::Supervisor;
 use crate::upkeep::totals::Totals;
 use crate::upkeep::waiting::Waiting;
@@ -38,5 +39,6 @@ pub(crate) struct Engine {
     pub(crate) totals: Totals,
     pub(crate) waiting: Waiting,
     pub(crate) health: Health,
+    pub(crate) pulses: Arc<Pulses>,
     pub(crate) supervisor: Supervisor,
 }

@@ -39,6 +39,11 @@ pub fn describe_metrics() {
         Unit::Count,
         "0 while calls of the database fail that messages wait for, 1 once they work again."
     );
+    describe_gauge!(
+        "outbox_task_stalled",
+        Unit::Count,
+        "1 while a task gives no sign of life though it should, by task."
+    );
     describe_counter!(
         "outbox_throttled_count",
         Unit::Count,

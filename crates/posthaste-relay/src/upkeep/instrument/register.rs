@@ -53,7 +53,7 @@ pub(crate) fn register(scope: &Scope) {
     for name in GAUGES {
         begin(&gauge!(name, "namespace" => namespace()), 0.0);
     }
-    begin(&gauge!("outbox_healthy"), 1.0);
+    begin(&gauge!("outbox_healthy", "namespace" => namespace()), 1.0);
     drop(histogram!("outbox_process_latency", "namespace" => namespace()));
 }
 
