@@ -14,6 +14,7 @@ use crate::guard::lead::Lead;
 use crate::guard::refusals::Refusals;
 use crate::guard::silence::Silence;
 use crate::guard::unclaimable::Unclaimable;
+use crate::upkeep::failure_log::FailureLog;
 use crate::upkeep::health::Health;
 use crate::upkeep::pulse::Pulses;
 use crate::upkeep::supervisor::Supervisor;
@@ -38,6 +39,7 @@ pub(crate) struct Engine {
     pub(crate) notifier: LocalNotifier,
     pub(crate) totals: Totals,
     pub(crate) waiting: Waiting,
+    pub(crate) failure_log: FailureLog,
     pub(crate) health: Health,
     pub(crate) pulses: Arc<Pulses>,
     pub(crate) supervisor: Supervisor,

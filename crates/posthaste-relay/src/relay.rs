@@ -27,6 +27,7 @@ use crate::guard::unclaimable::Unclaimable;
 use crate::path::settle::{self, WaitFor};
 use crate::path::{self, DrainError, Until};
 use crate::report::RelayReport;
+use crate::upkeep::failure_log::FailureLog;
 use crate::upkeep::health::{Health, Running};
 use crate::upkeep::pulse::Pulses;
 use crate::upkeep::supervisor::Supervisor;
@@ -141,6 +142,7 @@ impl Relay {
             notifier: self.notifier,
             totals: Totals::new(matches!(until, Until::Idle)),
             waiting: Waiting::default(),
+            failure_log: FailureLog::default(),
             health: self.health,
             pulses: Arc::new(pulses),
             supervisor: Supervisor::default(),
@@ -258,6 +260,7 @@ async fn run_loops(engine: Arc<Engine>, calls: Arc<Calls>, until: Until) -> Resu
         // What it still moves from one count to the other would be in both.
         drop(settling.await);
     }
+    engine.failure_log.summarise(true);
     let unsettled = engine.in_flight.load().messages.saturating_sub(abandoned);
     if unsettled > 0 {
         tell_unsettled(&engine, unsettled);

@@ -27,6 +27,8 @@ pub(crate) struct InFlightMessage {
     pub(crate) max_attempts: u32,
     pub(crate) version: Option<i64>,
     pub(crate) created_at: DateTime<Utc>,
+    /// Of the trace in which it was enqueued, for log lines.
+    pub(crate) trace_id: Option<Box<str>>,
 }
 
 impl InFlightMessage {
@@ -44,8 +46,16 @@ impl InFlightMessage {
             max_attempts: claimed.max_attempts.unwrap_or(retry.max_attempts),
             version: claimed.version,
             created_at: claimed.created_at,
+            trace_id: message.headers.get("traceparent").and_then(|parent| trace_id(parent)),
         }
     }
+}
+
+/// The trace id of a `traceparent` as W3C Trace Context has it: `00-<trace id>-<parent id>-<flags>`.
+fn trace_id(parent: &str) -> Option<Box<str>> {
+    let id = parent.split('-').nth(1)?;
+    let is_hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    (id.len() == 32 && id.bytes().all(is_hex)).then(|| id.into())
 }
 
 /// What decides where a message goes, as one number: topic, type and tenant.

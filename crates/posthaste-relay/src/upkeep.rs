@@ -2,6 +2,7 @@
 
 pub(crate) mod announce;
 pub(crate) mod election;
+pub(crate) mod failure_log;
 pub(crate) mod health;
 pub(crate) mod instrument;
 pub(crate) mod janitor;

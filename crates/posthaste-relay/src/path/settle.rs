@@ -294,6 +294,7 @@ impl Settler {
             }
         }
         instrument::settled(&self.engine.config.scope.namespace, group, lost);
+        self.engine.failure_log.settled(group, lost);
         if self.engine.circuit.view().state == CircuitState::Closed {
             self.engine.waiting.tell(group);
         }

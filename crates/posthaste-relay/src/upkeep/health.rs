@@ -214,3 +214,80 @@ impl Health {
 fn joined(problems: impl IntoIterator<Item = String>) -> Option<String> {
     problems.into_iter().reduce(|all, one| format!("{all}; {one}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::time::advance;
+
+    use super::*;
+    use crate::config::RelayConfig;
+    use crate::guard::timed::Limits;
+
+    fn running(pulses: Pulses, supervisor: &Supervisor) -> Health {
+        let config = RelayConfig::default();
+        let health = Health::default();
+        health.started(Running {
+            since: Instant::now(),
+            worker: "1".to_owned(),
+            namespace: "default".to_owned(),
+            publisher: "testing".to_owned(),
+            calls: Arc::default(),
+            circuit: Arc::new(Circuit::new(config.breaker.clone(), "default")),
+            destinations: Arc::new(Destinations::new(
+                config.breaker.clone(),
+                config.retry.clone(),
+                1,
+                "default",
+            )),
+            lead: Arc::new(Lead::new(&config)),
+            in_flight: Arc::default(),
+            pulses: Arc::new(pulses),
+            supervisor: supervisor.clone(),
+        });
+        health
+    }
+
+    fn pulses() -> Pulses {
+        Pulses::new(&Limits::new(Duration::from_secs(1)))
+    }
+
+    #[tokio::test]
+    async fn a_relay_whose_task_has_died_is_not_alive() {
+        let supervisor = Supervisor::default();
+        let health = running(pulses(), &supervisor);
+        assert!(health.report().alive && health.report().ready);
+        let dies = supervisor.clone().watch("settling", async { panic!("as scripted") });
+        tokio::spawn(dies).await.unwrap_err();
+        let report = health.report();
+        assert!(!report.alive && !report.ready);
+        assert!(report.problem.unwrap().contains("the task of settling has panicked"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_database_that_fails_makes_a_relay_unready_and_a_standstill_makes_it_dead() {
+        let health = running(pulses(), &Supervisor::default());
+        health.failed("claiming", "gone".to_owned());
+        let report = health.report();
+        assert!(report.alive && !report.ready && !report.database.ok);
+        assert_eq!(report.problem.as_deref(), Some("claiming fails: gone"));
+        health.works("claiming");
+        assert!(health.is_healthy());
+        let relay = health.0.relay.get().unwrap();
+        let _running = relay.pulses.claiming.begin();
+        advance(Duration::from_secs(7)).await;
+        let report = health.report();
+        assert!(!report.alive && !report.ready && report.database.ok);
+        assert_eq!(
+            health.standstill().as_deref(),
+            Some("claiming stands still: no sign of life for 7s")
+        );
+    }
+
+    #[test]
+    fn a_relay_that_has_not_begun_or_ends_is_alive_and_not_ready() {
+        let starting = Health::default().report();
+        assert!(starting.alive && !starting.ready && starting.relay == Phase::Starting);
+    }
+}

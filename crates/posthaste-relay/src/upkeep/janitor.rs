@@ -69,7 +69,14 @@ pub(crate) async fn clean(engine: Arc<Engine>, stop: CancellationToken) {
         match stop.run_until_cancelled(clean_once(&engine)).await {
             Some(Ok(round)) => {
                 retry_logger.recovered();
-                tracing::debug!(round.swept, round.purged, ?round.stats, "cleaned up");
+                tracing::debug!(
+                    round.swept,
+                    round.purged,
+                    round.stats.pending,
+                    round.stats.waiting,
+                    round.stats.dead,
+                    "cleaned up"
+                );
             }
             Some(Err(error)) => drop(retry_logger.failed(&error)),
             None => return,

@@ -1,4 +1,5 @@
-//! Looks at the signs of life every second: shows a standstill in figures and says so in the log.
+//! Looks at the signs of life every second: shows a standstill in figures and says so in the log. Also says what has failed
+//! repeatedly since it was told.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -19,6 +20,7 @@ pub(crate) async fn run(engine: Arc<Engine>, stop: CancellationToken) {
     loop {
         watch.look(&engine.pulses);
         engine.health.show();
+        engine.failure_log.summarise(false);
         if stop.run_until_cancelled(sleep(INTERVAL)).await.is_none() {
             return;
         }

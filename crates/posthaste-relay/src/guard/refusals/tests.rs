@@ -22,6 +22,7 @@ fn reported(id: MessageId) -> Reported {
         max_attempts: 10,
         version: None,
         created_at: Utc::now(),
+        trace_id: None,
     };
     Reported {
         message,
