@@ -1,7 +1,7 @@
 //! Log lines. They go to standard error: standard output belongs to the publisher and to what commands print.
 
 use std::fmt;
-use std::io;
+use std::io::{self, IsTerminal};
 
 use anstyle::Style;
 use tracing::field::Field;
@@ -18,9 +18,15 @@ pub fn start(config: &LogConfig) -> anyhow::Result<()> {
         .with_writer(io::stderr)
         .with_ansi(terminal::has_colors(&io::stderr()))
         .with_env_filter(EnvFilter::try_new(&config.level)?);
-    let started = match config.format {
-        LogFormat::Text => lines.fmt_fields(debug_fn(write_field).delimited(" ")).try_init(),
-        LogFormat::Json => lines.json().try_init(),
+    let json = match config.format {
+        LogFormat::Auto => !io::stderr().is_terminal(),
+        LogFormat::Text => false,
+        LogFormat::Json => true,
+    };
+    let started = if json {
+        lines.json().try_init()
+    } else {
+        lines.fmt_fields(debug_fn(write_field).delimited(" ")).try_init()
     };
     started.map_err(anyhow::Error::from_boxed)
 }

@@ -5,11 +5,12 @@ mod commands;
 mod config;
 mod demo;
 mod failure;
-mod http;
+mod listener;
 mod logging;
-mod metrics;
 mod schema;
 mod shutdown;
+#[cfg(target_os = "linux")]
+mod systemd;
 mod terminal;
 mod wiring;
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, bail};
 use clap::ValueEnum;
 use log::LevelFilter;
+use posthaste_core::readable::Readable;
 use posthaste_core::store::{Store, StoreErrorKind};
 use posthaste_core::{Publisher, StoreError};
 use posthaste_mysql::{MySqlCatalogue, MySqlStore};
@@ -297,9 +298,9 @@ fn no_answer(database: &Database) -> StoreError {
     StoreError {
         kind: StoreErrorKind::Unavailable,
         message: format!(
-            "{} did not answer within {:?}",
+            "{} did not answer within {}",
             database.url(),
-            database.acquire_timeout
+            Readable(database.acquire_timeout)
         ),
         remedy: Some("check host, port and firewall, or raise database.acquire_timeout"),
         source: None,

@@ -182,10 +182,18 @@ impl<I: InboxStore> Consumer<I> {
             totals: Totals::default(),
         });
         let (group, topics) = (&engine.config.group, &engine.config.topics);
-        tracing::info!(group, ?topics, "consumer started");
+        tracing::info!(group, topics = topics.join(", "), "consumer started");
         let result = path::run(&engine, source, stop).await;
         let report = engine.totals.report();
-        tracing::info!(group, ?report, "consumer stopped");
+        tracing::info!(
+            group,
+            report.handled,
+            report.duplicates,
+            report.skipped,
+            report.retried,
+            report.dead_letters,
+            "consumer stopped"
+        );
         result?;
         Ok(report)
     }
@@ -208,7 +216,7 @@ impl<I: InboxStore> Consumer<I> {
             if !topics.iter().any(|read| read == topic) {
                 tracing::warn!(
                     topic,
-                    ?topics,
+                    topics = topics.join(", "),
                     "a handler is registered for events that go to a topic which this consumer does not read; add it to \
                      `topics`, unless the relay routes them elsewhere"
                 );

@@ -15,6 +15,7 @@ pub mod message;
 pub mod metric;
 pub mod outbox;
 pub mod publisher;
+pub mod readable;
 pub mod reclaim;
 pub mod retry;
 pub mod store;

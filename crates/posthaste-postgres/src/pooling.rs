@@ -130,6 +130,15 @@ pub(crate) async fn begin(
     }
 }
 
+/// Whether the server answers. Not asked while all connections are in use.
+pub(crate) async fn ping(pool: &PgPool) -> sqlx::Result<()> {
+    if pool.num_idle() == 0 && pool.size() >= pool.options().get_max_connections() {
+        return Ok(());
+    }
+    // Not prepared, so that nothing stays behind in a session that others may use.
+    sqlx::raw_sql("select 1").execute(pool).await.map(drop)
+}
+
 /// One statement on a connection of the pool, whatever the connections are.
 impl PostgresStore {
     /// A transaction in which nobody is waited for without end, and that is read committed whatever the default is.

@@ -122,6 +122,10 @@ impl RelayStore for PostgresStore {
         })
     }
 
+    async fn ping(&self) -> Result<(), StoreError> {
+        pooling::ping(&self.pool).await.map_err(store_error)
+    }
+
     fn registry(&self) -> Option<&dyn RelayRegistry> {
         self.statements.registry.is_some().then_some(self)
     }

@@ -10,6 +10,7 @@ use futures::{FutureExt, StreamExt, stream};
 use posthaste_core::publisher::{
     Batch, Capabilities, Delivery, ErrorKind, LaneOrder, Outcome, PublishError, Publisher, Receipt, Report,
 };
+use posthaste_core::readable::Readable;
 
 use crate::lanes::{LaneReport, lanes};
 use crate::turn::Turns;
@@ -194,7 +195,7 @@ fn outcome(sent: Result<Receipt, PublishError>) -> Outcome {
 }
 
 pub(crate) fn timed_out(name: &str, after: Duration) -> PublishError {
-    PublishError::transport(format!("{name}: no answer within {after:?}"))
+    PublishError::transport(format!("{name}: no answer within {}", Readable(after)))
 }
 
 /// What sending came to. A panic is kept to what was being sent: let through, it would leave the neighbours without an

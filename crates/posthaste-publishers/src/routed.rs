@@ -7,6 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures::future::{join, join_all};
 use posthaste_core::publisher::{Batch, Capabilities, Delivery, ErrorScope, Outcome, PublishError, Publisher, Report};
+use posthaste_core::readable::Readable;
 use posthaste_core::{Message, MessageId};
 use tokio::time::timeout;
 
@@ -243,7 +244,7 @@ impl Publisher for Routed {
     async fn check(&self) -> Result<String, PublishError> {
         let checks = self.publishers.iter().map(|(name, publisher)| async move {
             let checked = timeout(CHECK_TIMEOUT, publisher.check()).await;
-            let silent = || PublishError::transport(format!("no answer within {CHECK_TIMEOUT:?}"));
+            let silent = || PublishError::transport(format!("no answer within {}", Readable(CHECK_TIMEOUT)));
             match checked.unwrap_or_else(|_| Err(silent())) {
                 Ok(found) => Ok(format!("{name}: {found}")),
                 Err(error) => Err(of_publisher(name, error)),

@@ -14,8 +14,9 @@ use crate::guard::lead::Lead;
 use crate::guard::refusals::Refusals;
 use crate::guard::silence::Silence;
 use crate::guard::unclaimable::Unclaimable;
+use crate::upkeep::failure_log::FailureLog;
 use crate::upkeep::health::Health;
-use crate::upkeep::sampler::LastClaim;
+use crate::upkeep::pulse::Pulses;
 use crate::upkeep::supervisor::Supervisor;
 use crate::upkeep::totals::Totals;
 use crate::upkeep::waiting::Waiting;
@@ -38,7 +39,8 @@ pub(crate) struct Engine {
     pub(crate) notifier: LocalNotifier,
     pub(crate) totals: Totals,
     pub(crate) waiting: Waiting,
-    pub(crate) last_claim: LastClaim,
+    pub(crate) failure_log: FailureLog,
     pub(crate) health: Health,
+    pub(crate) pulses: Arc<Pulses>,
     pub(crate) supervisor: Supervisor,
 }

@@ -2,6 +2,7 @@
 //! refuses.
 
 pub(crate) mod blame;
+pub(crate) mod calls;
 pub(crate) mod circuit;
 pub(crate) mod clock;
 pub(crate) mod destinations;

@@ -38,8 +38,9 @@ pub use config::{InvalidConfig, OrderingConfig, RelayConfig};
 pub use error::RelayError;
 pub use relay::Relay;
 pub use report::RelayReport;
-pub use upkeep::health::Health;
+pub use upkeep::health::{BacklogReport, DatabaseReport, Health, HealthReport, InFlightReport, Leadership, Phase};
 pub use upkeep::instrument::{METRICS, describe_metrics};
+pub use upkeep::pulse::{TaskReport, TaskState};
 pub use upkeep::wake::LocalNotifier;
 
 /// Compiles the examples of the read-me.

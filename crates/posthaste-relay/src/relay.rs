@@ -4,17 +4,19 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use posthaste_core::readable::Readable;
 use posthaste_core::store::{StoreErrorKind, WorkerId};
 use posthaste_core::{Publisher, RelayStore};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::RelayConfig;
 use crate::engine::Engine;
 use crate::error::RelayError;
 use crate::guard::blame::Blame;
+use crate::guard::calls::Calls;
 use crate::guard::circuit::Circuit;
 use crate::guard::destinations::Destinations;
 use crate::guard::lead::Lead;
@@ -25,13 +27,15 @@ use crate::guard::unclaimable::Unclaimable;
 use crate::path::settle::{self, WaitFor};
 use crate::path::{self, DrainError, Until};
 use crate::report::RelayReport;
-use crate::upkeep::health::Health;
-use crate::upkeep::sampler::{self, LastClaim};
+use crate::upkeep::failure_log::FailureLog;
+use crate::upkeep::health::{Health, Running};
+use crate::upkeep::pulse::Pulses;
+use crate::upkeep::sampler;
 use crate::upkeep::supervisor::Supervisor;
 use crate::upkeep::totals::Totals;
 use crate::upkeep::waiting::Waiting;
 use crate::upkeep::wake::{self, LocalNotifier};
-use crate::upkeep::{announce, election, instrument, janitor};
+use crate::upkeep::{announce, election, instrument, janitor, probe, watch};
 
 /// Delivers the messages of one outbox to one publisher.
 ///
@@ -98,7 +102,9 @@ impl Relay {
 
     async fn run(mut self, until: Until) -> Result<RelayReport, RelayError> {
         self.config.validate()?;
-        let store: Arc<dyn RelayStore> = Arc::new(TimedStore::new(self.store, self.config.store_timeout));
+        let store = TimedStore::new(self.store, self.config.store_timeout);
+        let (calls, pulses) = (store.calls(), Pulses::new(&store.limits()));
+        let store: Arc<dyn RelayStore> = Arc::new(store);
         let requirements = store.requirements();
         self.config.validate_for(&*store)?;
         instrument::register(&self.config.scope);
@@ -137,23 +143,35 @@ impl Relay {
             notifier: self.notifier,
             totals: Totals::new(matches!(until, Until::Idle)),
             waiting: Waiting::default(),
-            last_claim: LastClaim::default(),
+            failure_log: FailureLog::default(),
             health: self.health,
+            pulses: Arc::new(pulses),
             supervisor: Supervisor::default(),
         });
-        engine
-            .health
-            .started(&engine.config.scope.namespace, &engine.circuit, &engine.destinations);
+        engine.health.started(Running {
+            since: Instant::now(),
+            worker: engine.worker.as_uuid().to_string(),
+            namespace: engine.config.scope.namespace.clone(),
+            publisher: engine.publisher.name().to_owned(),
+            calls: Arc::clone(&calls),
+            circuit: Arc::clone(&engine.circuit),
+            destinations: Arc::clone(&engine.destinations),
+            lead: Arc::clone(&engine.lead),
+            in_flight: Arc::clone(&engine.in_flight),
+            pulses: Arc::clone(&engine.pulses),
+            supervisor: engine.supervisor.clone(),
+        });
         tracing::info!(
             worker = %engine.worker.as_uuid(), publisher = engine.publisher.name(),
             namespace = engine.config.scope.namespace, "relay started"
         );
         let publisher = Arc::clone(&engine.publisher);
-        let ended = run_loops(engine, until).await;
+        let ended = run_loops(engine, calls, until).await;
         if timeout(CLOSE_TIMEOUT, publisher.close()).await.is_err() {
             tracing::warn!(
-                "the publisher {} did not close within {CLOSE_TIMEOUT:?}",
-                publisher.name()
+                "the publisher {} did not close within {}",
+                publisher.name(),
+                Readable(CLOSE_TIMEOUT)
             );
         }
         match &ended {
@@ -168,7 +186,7 @@ impl Relay {
 /// How long a publisher may take to close.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
-async fn run_loops(engine: Arc<Engine>, until: Until) -> Result<RelayReport, RelayError> {
+async fn run_loops(engine: Arc<Engine>, calls: Arc<Calls>, until: Until) -> Result<RelayReport, RelayError> {
     let background = CancellationToken::new();
     let draining = matches!(until, Until::Idle);
     // However this function is left, also by being dropped, the loops beside the road end.
@@ -189,6 +207,10 @@ async fn run_loops(engine: Arc<Engine>, until: Until) -> Result<RelayReport, Rel
         tokio::spawn(watch.clone().watch("cleaning up", clean));
         let recover = janitor::recover(Arc::clone(&engine), background.clone());
         tokio::spawn(watch.clone().watch("recovering stalled messages", recover));
+        let probe = probe::run(Arc::clone(&engine), calls, background.clone());
+        tokio::spawn(watch.clone().watch("asking for the database", probe));
+        let look = watch::run(Arc::clone(&engine), background.clone());
+        tokio::spawn(watch.clone().watch("watching the tasks", look));
         let announce = announce::run(Arc::clone(&engine), background.clone());
         presence.spawn(watch.clone().watch("announcing this relay", announce));
         if !engine.config.fixed_delay
@@ -218,6 +240,7 @@ async fn run_loops(engine: Arc<Engine>, until: Until) -> Result<RelayReport, Rel
         // To go on without one of its tasks would be to renew leases and deliver nothing, or the like.
         () = watch.broken() => (JoinSet::new(), Some(DrainError::Panicked)),
     };
+    engine.health.stopping();
     let grace = match drain_error {
         Some(DrainError::Panicked) => Duration::ZERO,
         _ => engine.config.shutdown_grace,
@@ -240,6 +263,7 @@ async fn run_loops(engine: Arc<Engine>, until: Until) -> Result<RelayReport, Rel
         // What it still moves from one count to the other would be in both.
         drop(settling.await);
     }
+    engine.failure_log.summarise(true);
     let unsettled = engine.in_flight.load().messages.saturating_sub(abandoned);
     if unsettled > 0 {
         tell_unsettled(&engine, unsettled);
@@ -295,9 +319,10 @@ fn because(engine: &Engine, drain_error: DrainError, report: RelayReport) -> Rel
 fn tell_abandoned(engine: &Engine, abandoned: u32, grace: Duration) {
     instrument::abandoned(&engine.config.scope.namespace, abandoned);
     tracing::warn!(
-        "the publisher {} gave no answer for {abandoned} messages within relay.shutdown_grace = {grace:?}; they are \
+        "the publisher {} gave no answer for {abandoned} messages within relay.shutdown_grace = {}; they are \
          delivered again after their lease",
-        engine.publisher.name()
+        engine.publisher.name(),
+        Readable(grace)
     );
 }
 

@@ -31,6 +31,8 @@ pub(crate) struct InFlightMessage {
     pub(crate) reclaimed: bool,
     /// Why it was not handed over, if it was not.
     pub(crate) not_sent: Option<NotSent>,
+    /// Of the trace in which it was enqueued, for log lines.
+    pub(crate) trace_id: Option<Box<str>>,
 }
 
 /// Why a message is given back that was claimed.
@@ -93,8 +95,16 @@ impl InFlightMessage {
             created_at: claimed.created_at,
             reclaimed: false,
             not_sent: None,
+            trace_id: message.headers.get("traceparent").and_then(|parent| trace_id(parent)),
         }
     }
+}
+
+/// The trace id of a `traceparent` as W3C Trace Context has it: `00-<trace id>-<parent id>-<flags>`.
+fn trace_id(parent: &str) -> Option<Box<str>> {
+    let id = parent.split('-').nth(1)?;
+    let is_hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    (id.len() == 32 && id.bytes().all(is_hex)).then(|| id.into())
 }
 
 /// What decides where a message goes, as one number: topic, type and tenant.

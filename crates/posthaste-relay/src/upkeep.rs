@@ -2,9 +2,12 @@
 
 pub(crate) mod announce;
 pub(crate) mod election;
+pub(crate) mod failure_log;
 pub(crate) mod health;
 pub(crate) mod instrument;
 pub(crate) mod janitor;
+pub(crate) mod probe;
+pub(crate) mod pulse;
 pub(crate) mod retry_logger;
 pub(crate) mod sampler;
 pub(crate) mod supervisor;
@@ -12,3 +15,4 @@ pub(crate) mod totals;
 pub(crate) mod undelivered;
 pub(crate) mod waiting;
 pub(crate) mod wake;
+pub(crate) mod watch;

@@ -134,6 +134,15 @@ impl RelayStore for SqliteStore {
         })
     }
 
+    async fn ping(&self) -> Result<(), StoreError> {
+        let pool = &self.pool;
+        if pool.num_idle() == 0 && pool.size() >= pool.options().get_max_connections() {
+            return Ok(());
+        }
+        let answer = sqlx::raw_sql("select 1").execute(pool).await;
+        answer.map(drop).map_err(|error| self.error(error))
+    }
+
     fn registry(&self) -> Option<&dyn RelayRegistry> {
         self.statements.registry.is_some().then_some(self)
     }

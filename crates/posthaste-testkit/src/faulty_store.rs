@@ -309,6 +309,11 @@ impl<S: RelayStore> RelayStore for FaultyStore<S> {
         self.inner.registry().is_some().then_some(self)
     }
 
+    async fn ping(&self) -> Result<(), StoreError> {
+        self.answering().await;
+        self.inner.ping().await
+    }
+
     async fn keep_alive(&self) -> Result<(), StoreError> {
         self.answering().await;
         self.inner.keep_alive().await

@@ -263,7 +263,7 @@ pub struct MetricsConfig {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LogConfig {
-    /// How a line looks. Defaults to `text`.
+    /// How a line looks. Defaults to `auto`.
     pub format: LogFormat,
     /// `error`, `warn`, `info`, `debug` or `trace`, or a filter such as `info,sqlx=debug`. Defaults to `info`.
     pub level: String,
@@ -272,7 +272,7 @@ pub struct LogConfig {
 impl Default for LogConfig {
     fn default() -> Self {
         Self {
-            format: LogFormat::Text,
+            format: LogFormat::Auto,
             level: "info".to_owned(),
         }
     }
@@ -282,6 +282,8 @@ impl Default for LogConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
+    /// Text on a terminal, else JSON.
+    Auto,
     /// For people.
     Text,
     /// For programs: one JSON object per line.

@@ -76,7 +76,7 @@ fn a_bad_value_is_refused_with_field_value_and_remedy() {
     refused("[log]\nlevel = 'a=b=c'", &["log.level = \"a=b=c\": use error, warn"]);
     refused(
         "[log]\nformat = 'yaml'",
-        &["log.format = \"yaml\": unknown value; use text or json"],
+        &["log.format = \"yaml\": unknown value; use auto, text or json"],
     );
     refused(
         "[metrics]\nlisten = '0.0.0.0:9464'",

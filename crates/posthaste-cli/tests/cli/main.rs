@@ -14,7 +14,9 @@ mod enqueue;
 mod failures;
 #[cfg(feature = "kafka")]
 mod kafka_run;
+mod listener;
 mod lists;
+mod logs;
 mod manners;
 mod maps;
 mod migrate;
@@ -23,6 +25,9 @@ mod probes;
 mod refused_verdicts;
 mod run;
 mod sql;
+mod standstill;
 mod status;
+#[cfg(target_os = "linux")]
+mod systemd;
 #[cfg(feature = "kafka")]
 mod topics;

@@ -19,7 +19,7 @@ pub fn start(place: &Place, args: &[&str]) -> (Background, u16) {
     (relay, port)
 }
 
-fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
@@ -36,7 +36,7 @@ pub fn get(port: u16, path: &str) -> Option<(u16, String)> {
     Some((status, body.to_owned()))
 }
 
-fn json(port: u16, path: &str) -> Option<(u16, Value)> {
+pub fn json(port: u16, path: &str) -> Option<(u16, Value)> {
     let (status, body) = get(port, path)?;
     Some((status, serde_json::from_str(&body).unwrap()))
 }

@@ -264,11 +264,14 @@ fn a_configured_database_is_migrated_only_if_that_was_asked_for() {
 
 #[test]
 fn json_logs_are_lines_of_json() {
-    let ran = Place::empty()
-        .run(&["run", "--drain", "--set", "log.format=json"])
-        .success();
-    for line in ran.stderr.lines() {
-        serde_json::from_str::<serde_json::Value>(line).unwrap();
+    // Where standard error is no terminal, `auto` is the same.
+    for format in ["json", "auto"] {
+        let set = format!("log.format={format}");
+        let ran = Place::empty().run(&["run", "--drain", "--set", &set]).success();
+        assert!(ran.stderr.contains("relay started"), "{ran:?}");
+        for line in ran.stderr.lines() {
+            serde_json::from_str::<serde_json::Value>(line).unwrap();
+        }
     }
     let quiet = Place::empty()
         .run(&["run", "--drain", "--set", "log.level=error"])

@@ -140,6 +140,12 @@ impl Place {
         done.unwrap();
     }
 
+    /// Adds an environment variable that is no setting.
+    pub fn env(mut self, name: &str, value: &str) -> Self {
+        self.settings.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
     /// Adds a setting, as an environment variable.
     pub fn set(mut self, name: &str, value: &str) -> Self {
         self.settings.push((format!("POSTHASTE_{name}"), value.to_owned()));
@@ -177,6 +183,14 @@ impl Place {
         self.at_home(command)
     }
 
+    /// The command in a process that may write no file beyond so many bytes, and is told so instead of being ended.
+    pub fn command_with_file_size(&self, most: u64, args: &[&str]) -> Command {
+        let mut command = Command::new("sh");
+        let limited = format!("trap '' XFSZ; ulimit -f {} && exec \"$0\" \"$@\"", most / 512);
+        command.args(["-c", &limited, COMMAND]).args(args);
+        self.at_home(command)
+    }
+
     fn at_home(&self, mut command: Command) -> Command {
         // The test runner's own settings are not for the command under test.
         for (name, _) in std::env::vars_os() {
@@ -185,6 +199,8 @@ impl Place {
             }
         }
         command
+            // Tests read it as people do.
+            .env("POSTHASTE_LOG__FORMAT", "text")
             .envs(self.settings.iter().cloned())
             .current_dir(self.directory.path())
             .stdin(Stdio::null());

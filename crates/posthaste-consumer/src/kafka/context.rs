@@ -19,7 +19,7 @@ pub(super) struct LoggingContext;
 
 impl ClientContext for LoggingContext {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
-        tracing::debug!(target: "librdkafka", ?level, facility, "{message}");
+        tracing::debug!(target: "librdkafka", level = level as i32, facility, "{message}");
     }
 
     fn error(&self, error: KafkaError, reason: &str) {

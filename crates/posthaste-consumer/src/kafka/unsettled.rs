@@ -197,11 +197,12 @@ impl Unsettled {
         }
         let partitions = offsets::list(&read, Offset::Invalid);
         self.partitions.assign(&partitions);
+        let names = read.iter().map(Lane::to_string).collect::<Vec<_>>().join(", ");
         if let Err(error) = client.resume(&partitions) {
-            tracing::error!(%error, ?read, "partitions are not read; start the consumer again");
+            tracing::error!(%error, partitions = names, "partitions are not read; start the consumer again");
         }
         self.partitions.report_loss(moved);
-        tracing::info!(?read, "it is settled where the group begins");
+        tracing::info!(partitions = names, "it is settled where the group begins");
         read
     }
 

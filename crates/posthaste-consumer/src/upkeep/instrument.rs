@@ -9,6 +9,7 @@ use metrics::{Label, Unit, counter, describe_counter, describe_gauge, describe_h
 use posthaste_core::StoreError;
 use posthaste_core::envelope::ReceivedEvent;
 use posthaste_core::metric::{MetricKind, MetricUnit};
+use posthaste_core::readable::Readable;
 
 pub use catalogue::METRICS;
 use catalogue::{TOPIC, TYPE};
@@ -115,9 +116,9 @@ pub(crate) fn failed(
     let (kind, id) = (&event.event_type, &event.id);
     // A first failure is often the last; a failed retry seldom comes alone.
     if attempt == 1 {
-        tracing::debug!(topic, partition, offset, r#type = kind, id, attempt, %error, ?wait, "handler failed");
+        tracing::debug!(topic, partition, offset, r#type = kind, id, attempt, %error, wait = %Readable(wait), "handler failed");
     } else {
-        tracing::warn!(topic, partition, offset, r#type = kind, id, attempt, %error, ?wait, "retry failed");
+        tracing::warn!(topic, partition, offset, r#type = kind, id, attempt, %error, wait = %Readable(wait), "retry failed");
     }
     count(&totals.retried);
     counter!("consumer_retry_count", "type" => event.event_type.clone()).increment(1);

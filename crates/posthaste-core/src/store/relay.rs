@@ -48,6 +48,7 @@ pub struct StoreRequirements {
 /// - **sweep** gives up rows in the relay's scope that used all their attempts without a verdict.
 /// - **purge** removes delivered rows older than `keep` and dedupe keys past their window, at most `limit` of each, and
 ///   returns how many; never a row that is not delivered.
+/// - **ping** asks the database for an answer and changes nothing.
 /// - **`keep_alive`** is called every few seconds while a relay runs, also when there is nothing to claim, and **close** when it
 ///   has ended, for stores that keep something for the relay between its calls.
 ///
@@ -91,6 +92,12 @@ pub trait RelayStore: Send + Sync + 'static {
     /// Where relays say that they are there and agree on a leader, where the outbox has a place for that.
     fn registry(&self) -> Option<&dyn RelayRegistry> {
         None
+    }
+
+    /// Asks the database for the least that it can answer, for health checks of a relay that has nothing else to ask. One
+    /// whose connections are all in use is not asked: those that use them see whether it answers.
+    async fn ping(&self) -> Result<(), StoreError> {
+        Ok(())
     }
 
     /// Lets the database hear that the relay lives.
@@ -155,6 +162,10 @@ impl<S: RelayStore + ?Sized> RelayStore for Arc<S> {
 
     fn registry(&self) -> Option<&dyn RelayRegistry> {
         (**self).registry()
+    }
+
+    async fn ping(&self) -> Result<(), StoreError> {
+        (**self).ping().await
     }
 
     async fn keep_alive(&self) -> Result<(), StoreError> {

@@ -157,8 +157,9 @@ impl Inner {
                 Ok(()) => look.taken.extend(ids(&batch)),
                 Err(error) if !error.is_refusal() => return Err(error),
                 Err(error) if batch.len() == 1 || error.concerns_all_rows() => {
+                    let numbers: Vec<_> = batch.iter().map(|failure| failure.id.to_string()).collect();
                     tracing::error!(
-                        ids = ?ids(&batch),
+                        ids = numbers.join(", "),
                         error = %StoreError::from(error),
                         "rows came after their ids were passed over, and the table of failures does not take them"
                     );

@@ -18,6 +18,7 @@ use super::rows::{failed_id, failed_number};
 use super::settle::Unwritten;
 use super::{Inner, PostgresLogStore};
 use crate::error::store_error;
+use crate::pooling;
 use crate::rows::millis;
 
 #[async_trait]
@@ -153,6 +154,10 @@ impl RelayStore for PostgresLogStore {
             dead: count("dead")? + dead.len() as u64,
             oldest_seconds: row.try_get::<f64, _>("oldest_seconds").map_err(store_error)?.max(0.0),
         })
+    }
+
+    async fn ping(&self) -> Result<(), StoreError> {
+        pooling::ping(&self.inner.pool).await.map_err(store_error)
     }
 
     /// A reader that has nothing to do, such as one whose circuit is open, must let the server hear that it lives.

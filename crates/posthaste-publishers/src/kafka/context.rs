@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use posthaste_core::publisher::{ErrorKind, ErrorScope, PublishError, Receipt};
+use posthaste_core::readable::Readable;
 use posthaste_kafka::error::{Cause, explain, explain_error};
 use rdkafka::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
@@ -85,7 +86,7 @@ impl Observer {
         };
         let mut message = explained.text;
         if error.rdkafka_error_code() == Some(RDKafkaErrorCode::MessageTimedOut) {
-            message = message.replace("in time", &format!("within {:?}", self.answer_within));
+            message = message.replace("in time", &format!("within {}", Readable(self.answer_within)));
         }
         if explained.cause == Cause::BrokerUnavailable
             && let Some(trouble) = &*self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
@@ -205,7 +206,7 @@ impl ClientContext for Callbacks {
 
     fn error(&self, error: KafkaError, reason: &str) {
         let code = error.rdkafka_error_code().unwrap_or(RDKafkaErrorCode::Unknown);
-        tracing::debug!(target: "librdkafka", ?code, "{reason}");
+        tracing::debug!(target: "librdkafka", code = code as i32, "{reason}");
         if code == RDKafkaErrorCode::Fatal {
             self.end(reason);
             return;

@@ -258,7 +258,10 @@ impl Slot {
 
     fn end(&self, generation: u64, reason: &str) {
         if self.replace(generation) {
-            tracing::warn!(role = ?self.role, "the Kafka producer came to its end, and a new one takes over: {reason}");
+            tracing::warn!(
+                role = self.role.as_str(),
+                "the Kafka producer came to its end, and a new one takes over: {reason}"
+            );
         }
     }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use posthaste_core::publisher::{Batch, Capabilities, LaneOrder, PublishError, Publisher, Report};
+use posthaste_core::readable::Readable;
 
 use super::client::{Cluster, KafkaClient};
 use super::options::{InvalidKafkaOptions, KafkaOptions};
@@ -83,7 +84,7 @@ impl Publisher for KafkaPublisher {
     /// Waits for answers that are on their way, and for the end of the producers' threads.
     async fn close(&self) {
         if !self.0.close(CLOSE_TIMEOUT).await {
-            tracing::debug!("the Kafka producers did not end within {CLOSE_TIMEOUT:?}");
+            tracing::debug!("the Kafka producers did not end within {}", Readable(CLOSE_TIMEOUT));
         }
     }
 }

@@ -11,3 +11,13 @@ pub(super) enum Role {
     /// ends it as a whole. How long is waited is for the publisher to say.
     Lanes,
 }
+
+impl Role {
+    /// In the words of the log.
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Lone => "single messages",
+            Self::Lanes => "lanes",
+        }
+    }
+}

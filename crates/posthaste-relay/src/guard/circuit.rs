@@ -6,6 +6,7 @@ use std::time::Duration;
 use metrics::{counter, gauge};
 use posthaste_core::breaker::{Answer, Breaker, BreakerConfig, CircuitState, Permit, Room, Transition};
 use posthaste_core::publisher::Outcome;
+use posthaste_core::readable::Readable;
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 use tokio::time::{Instant, sleep_until};
@@ -79,7 +80,7 @@ impl Circuit {
                 Room::Trials(trials) => format!("{trials} messages are tried"),
                 Room::Free | Room::Shut(_) => "messages are tried".to_owned(),
             };
-            let cause = format!("it was open for {:?}; now {tried}", self.config.open_for);
+            let cause = format!("it was open for {}; now {tried}", Readable(self.config.open_for));
             self.changed_to(&mut state, transition, &cause);
         }
         asked.ok()
@@ -166,7 +167,8 @@ impl Circuit {
             tracing::warn!(
                 namespace = self.namespace,
                 error = cause,
-                "the broker throttles; nothing is claimed for {wait:?}"
+                "the broker throttles; nothing is claimed for {}",
+                Readable(wait)
             );
             counter!("outbox_throttled_count", "namespace" => self.namespace.clone()).increment(1);
         }

@@ -23,6 +23,7 @@ use std::time::Duration;
 
 use posthaste_core::breaker::{Answer, CircuitState, Permit};
 use posthaste_core::publisher::{ErrorKind, ErrorScope, Outcome, Shared};
+use posthaste_core::readable::Readable;
 use posthaste_core::{BreakerConfig, PublishError, RetryPolicy};
 use tokio::time::Instant;
 
@@ -255,8 +256,8 @@ impl Destinations {
                         namespace = self.namespace,
                         destination = &**place,
                         error = error.message,
-                        "a destination throttles; its messages wait for {:?}",
-                        until - now
+                        "a destination throttles; its messages wait for {}",
+                        Readable(until - now)
                     );
                 }
                 if let Some(permit) = permit {

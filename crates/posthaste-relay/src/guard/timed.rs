@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use posthaste_core::lifecycle::Settlement;
+use posthaste_core::readable::Readable;
 use posthaste_core::store::{
     Claim, ClaimRequest, ExtendRequest, Extended, LeadRequest, Leadership, OutboxStats, RecoverRequest, Recovered,
     RelayHeartbeat, RelayRecord, RelayRegistry, Scope, Settled, StoreErrorKind, StoreRequirements, WorkerId,
@@ -19,15 +20,18 @@ use posthaste_core::wake::Listener;
 use posthaste_core::{MessageId, RelayStore, StoreError};
 use tokio::time::timeout;
 
+use crate::guard::calls::Calls;
+
 /// A call that takes long for good reason is given at most so many times the limit.
 const MAX_TIMEOUT_FACTOR: u32 = 6;
 
+/// A ping that takes longer has failed: it is there to find that out.
+const PING_TIMEOUT: Duration = Duration::from_secs(3);
+
 pub(crate) struct TimedStore {
     inner: Arc<dyn RelayStore>,
-    claim: Limit,
-    settle: Limit,
-    extend: Limit,
-    registry: Limit,
+    calls: Arc<Calls>,
+    limits: Limits,
     check: Limit,
     // What may look at many rows, and is not waited for by messages. Each has a limit of its own: one that is quick must
     // not take the time from one that is slow.
@@ -37,15 +41,34 @@ pub(crate) struct TimedStore {
     stats: Limit,
 }
 
+/// The limits of the calls that messages wait for.
+#[derive(Clone, Debug)]
+pub(crate) struct Limits {
+    pub(crate) claim: Arc<Limit>,
+    pub(crate) settle: Arc<Limit>,
+    pub(crate) extend: Arc<Limit>,
+    pub(crate) registry: Arc<Limit>,
+}
+
+impl Limits {
+    pub(crate) fn new(limit: Duration) -> Self {
+        let new = || Arc::new(Limit::new(limit));
+        Self {
+            claim: new(),
+            settle: new(),
+            extend: new(),
+            registry: new(),
+        }
+    }
+}
+
 impl TimedStore {
     pub(crate) fn new(inner: Arc<dyn RelayStore>, limit: Duration) -> Self {
         let long = limit.saturating_mul(MAX_TIMEOUT_FACTOR);
         Self {
             inner,
-            claim: Limit::new(limit),
-            settle: Limit::new(limit),
-            extend: Limit::new(limit),
-            registry: Limit::new(limit),
+            calls: Arc::default(),
+            limits: Limits::new(limit),
             check: Limit::new(limit),
             recover: Limit::new(long),
             sweep: Limit::new(long),
@@ -53,31 +76,69 @@ impl TimedStore {
             stats: Limit::new(long),
         }
     }
+
+    pub(crate) fn calls(&self) -> Arc<Calls> {
+        Arc::clone(&self.calls)
+    }
+
+    pub(crate) fn limits(&self) -> Limits {
+        self.limits.clone()
+    }
+
+    /// A call that messages wait for.
+    async fn awaited<T>(
+        &self,
+        doing: &'static str,
+        limit: &Limit,
+        call: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        let _open = self.calls.begin(doing);
+        let result = limit.on(call).await;
+        self.calls.ended(&result);
+        result
+    }
+
+    /// A call that they do not wait for.
+    async fn aside<T>(
+        &self,
+        limit: &Limit,
+        call: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        let result = limit.on(call).await;
+        self.calls.ended_aside(&result);
+        result
+    }
 }
 
 /// The limit of one kind of calls. It doubles while they take too long, so that a slow database gets its work done, and
 /// is what it was as soon as one succeeds.
-struct Limit {
+#[derive(Debug)]
+pub(crate) struct Limit {
     base: Duration,
     timeouts: AtomicU32,
 }
 
 impl Limit {
-    fn new(base: Duration) -> Self {
+    pub(crate) fn new(base: Duration) -> Self {
         Self {
             base,
             timeouts: AtomicU32::new(0),
         }
     }
 
-    async fn on<T>(&self, call: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+    /// How long the next call may take, or the one that is under way.
+    pub(crate) fn current(&self) -> Duration {
         let factor = (1 << self.timeouts.load(Ordering::Relaxed).min(8)).min(MAX_TIMEOUT_FACTOR);
-        let limit = self.base.saturating_mul(factor);
+        self.base.saturating_mul(factor)
+    }
+
+    async fn on<T>(&self, call: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+        let limit = self.current();
         let Ok(answer) = timeout(limit, call).await else {
             self.timeouts.fetch_add(1, Ordering::Relaxed);
             return Err(StoreError {
                 kind: StoreErrorKind::Unavailable,
-                message: format!("the database gave no answer for {limit:?}"),
+                message: format!("the database gave no answer for {}", Readable(limit)),
                 remedy: Some("see whether it hangs or is overloaded; if it is only slow, raise relay.store_timeout"),
                 source: None,
             });
@@ -90,15 +151,23 @@ impl Limit {
 #[async_trait]
 impl RelayStore for TimedStore {
     async fn claim(&self, request: &ClaimRequest) -> Result<Claim, StoreError> {
-        self.claim.on(self.inner.claim(request)).await
+        let claim = self
+            .awaited("claiming", &self.limits.claim, self.inner.claim(request))
+            .await;
+        if claim.is_ok() {
+            self.calls.claimed();
+        }
+        claim
     }
 
     async fn settle(&self, settlements: &[Settlement]) -> Result<Settled, StoreError> {
-        self.settle.on(self.inner.settle(settlements)).await
+        self.awaited("settling", &self.limits.settle, self.inner.settle(settlements))
+            .await
     }
 
     async fn extend(&self, request: ExtendRequest<'_>) -> Result<Extended, StoreError> {
-        self.extend.on(self.inner.extend(request)).await
+        self.awaited("renewing leases", &self.limits.extend, self.inner.extend(request))
+            .await
     }
 
     fn requirements(&self) -> StoreRequirements {
@@ -106,36 +175,46 @@ impl RelayStore for TimedStore {
     }
 
     async fn recover(&self, request: &RecoverRequest) -> Result<Recovered, StoreError> {
-        self.recover.on(self.inner.recover(request)).await
+        self.aside(&self.recover, self.inner.recover(request)).await
     }
 
     async fn sweep(&self, scope: &Scope, max_attempts: u32) -> Result<Vec<MessageId>, StoreError> {
-        self.sweep.on(self.inner.sweep(scope, max_attempts)).await
+        self.aside(&self.sweep, self.inner.sweep(scope, max_attempts)).await
     }
 
     async fn purge(&self, keep: Duration, limit: u32) -> Result<u64, StoreError> {
-        self.purge.on(self.inner.purge(keep, limit)).await
+        self.aside(&self.purge, self.inner.purge(keep, limit)).await
     }
 
     async fn stats(&self, namespace: &str) -> Result<OutboxStats, StoreError> {
-        self.stats.on(self.inner.stats(namespace)).await
+        let stats = self.aside(&self.stats, self.inner.stats(namespace)).await;
+        if let Ok(stats) = &stats {
+            self.calls.counted(stats);
+        }
+        stats
     }
 
     fn registry(&self) -> Option<&dyn RelayRegistry> {
         self.inner.registry().is_some().then_some(self)
     }
 
+    async fn ping(&self) -> Result<(), StoreError> {
+        let timeout = PING_TIMEOUT.min(self.limits.registry.base);
+        self.awaited("asking whether it is there", &Limit::new(timeout), self.inner.ping())
+            .await
+    }
+
     async fn keep_alive(&self) -> Result<(), StoreError> {
-        self.registry.on(self.inner.keep_alive()).await
+        self.aside(&self.limits.registry, self.inner.keep_alive()).await
     }
 
     async fn close(&self) -> Result<(), StoreError> {
-        self.registry.on(self.inner.close()).await
+        self.limits.registry.on(self.inner.close()).await
     }
 
     /// Without one, polling alone is enough.
     async fn listener(&self) -> Option<Box<dyn Listener>> {
-        timeout(self.registry.base, self.inner.listener()).await.ok()?
+        timeout(self.limits.registry.base, self.inner.listener()).await.ok()?
     }
 
     async fn check_for(&self, scope: &Scope) -> Result<(), StoreError> {
@@ -146,19 +225,22 @@ impl RelayStore for TimedStore {
 #[async_trait]
 impl RelayRegistry for TimedStore {
     async fn heartbeat(&self, heartbeat: &RelayHeartbeat) -> Result<(), StoreError> {
-        self.registry.on(self.list()?.heartbeat(heartbeat)).await
+        self.aside(&self.limits.registry, self.list()?.heartbeat(heartbeat))
+            .await
     }
 
     async fn elect_leader(&self, request: &LeadRequest) -> Result<Leadership, StoreError> {
-        self.registry.on(self.list()?.elect_leader(request)).await
+        let election = self.list()?.elect_leader(request);
+        self.awaited("asking for the lead", &self.limits.registry, election)
+            .await
     }
 
     async fn deregister(&self, worker: WorkerId) -> Result<(), StoreError> {
-        self.registry.on(self.list()?.deregister(worker)).await
+        self.limits.registry.on(self.list()?.deregister(worker)).await
     }
 
     async fn relays(&self, namespace: &str) -> Result<Vec<RelayRecord>, StoreError> {
-        self.registry.on(self.list()?.relays(namespace)).await
+        self.aside(&self.limits.registry, self.list()?.relays(namespace)).await
     }
 }
 

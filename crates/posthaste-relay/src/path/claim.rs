@@ -103,6 +103,7 @@ impl Claimer<'_> {
         };
         let tried = trials.map_or_else(Vec::new, |_| engine.blame.tried());
         request.left_out.extend(&tried);
+        engine.pulses.claiming.works();
         failpoint::pass("before_claim");
         // The lease counts from before the request leaves: the database's count can only start later.
         let sent = Moment::now();
@@ -145,9 +146,7 @@ impl Claimer<'_> {
         if sent.elapsed() > config.lease / 3 {
             // Else a claim that takes most of its lease would be given back, and claimed again, forever.
             instrument::slow_claim(&config.scope.namespace, sent.elapsed());
-            if let Err(error) = lease.renew(&*engine.store, config.lease).await {
-                tracing::warn!(%error, "the leases of a slow claim could not be renewed");
-            }
+            renew(engine, &lease).await;
         }
         let again = engine
             .totals
@@ -162,6 +161,7 @@ impl Claimer<'_> {
         };
         if reclaimed {
             // One of these may have killed its process: let nothing else be in flight with it.
+            engine.pulses.claiming.waits("what is in flight to be settled");
             let alone = engine.in_flight.wait_until(|load| load == Load::default());
             if self.shutdown.run_until_cancelled(alone).await.is_none() {
                 lease.revoke();
@@ -192,9 +192,15 @@ impl Claimer<'_> {
 /// Asks the database for messages, and takes note of its answer.
 async fn ask(engine: &Engine, request: &ClaimRequest, sent: Moment) -> Result<Claim, StoreError> {
     let claim = engine.store.claim(request).await?;
-    engine.last_claim.now();
     instrument::claim_answered(&engine.config.scope.namespace, sent.elapsed(), claim.messages.len());
     Ok(claim)
+}
+
+async fn renew(engine: &Engine, lease: &BatchLease) {
+    engine.pulses.claiming.works();
+    if let Err(error) = lease.renew(&*engine.store, engine.config.lease).await {
+        tracing::warn!(%error, "the leases of a slow claim could not be renewed");
+    }
 }
 
 /// Remembers and tells which rows the database refused to hand out; says whether there are new ones.

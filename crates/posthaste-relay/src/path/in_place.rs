@@ -104,6 +104,7 @@ impl Claim {
         };
         let again = |(reported, mut delivery): (Reported, Delivery)| {
             instrument::tried_in_place(&self.engine.config.scope.namespace, &reported);
+            self.engine.failure_log.tell(&reported);
             let mut message = reported.message;
             if let Verdict::Retry { .. } = reported.verdict {
                 self.engine.totals.count(&reported.verdict);

@@ -22,13 +22,7 @@ const MAX_REFUSED_DELAY: Duration = Duration::from_secs(5);
 /// Claims until the token fires.
 pub(crate) async fn run(claimer: &mut Claimer<'_>, shutdown: CancellationToken) {
     claimer.shutdown = shutdown.clone();
-    let Engine {
-        in_flight,
-        circuit,
-        lead,
-        refusals,
-        ..
-    } = &**claimer.engine;
+    let Engine { in_flight, circuit, .. } = &**claimer.engine;
     let mut retry_logger = RetryLogger::new(CLAIMING, &claimer.engine.health);
     let RelayConfig {
         poll_interval,
@@ -37,27 +31,19 @@ pub(crate) async fn run(claimer: &mut Claimer<'_>, shutdown: CancellationToken) 
         lease,
         ..
     } = claimer.engine.config;
+    let pulse = &claimer.engine.pulses.claiming;
+    let _running = pulse.begin();
     let mut pace = Pace::new(poll_interval, max_poll_interval);
     let mut refused_wait = poll_interval;
-    let health = &claimer.engine.health;
-    let turn = async || {
-        loop {
-            wait_for_room(claimer.engine).await;
-            without_claims(health, lead.wait()).await;
-            let writable = without_claims(health, refusals.wait_for_room()).await;
-            let trials = without_claims(health, circuit.wait_for_room()).await;
-            if lead.is_leader() {
-                return trials.into_iter().chain(writable).min();
-            }
-        }
-    };
-    while let Some(trials) = shutdown.run_until_cancelled(turn()).await {
+    while let Some(trials) = shutdown.run_until_cancelled(turn(claimer.engine)).await {
         while claimer.publications.try_join_next().is_some() {}
         let (before, started) = (in_flight.load(), Instant::now());
         let found = match claimer.run_once(trials).await {
             Ok(found) => found,
             Err(error) => {
-                shutdown.run_until_cancelled(sleep(retry_logger.failed(&error))).await;
+                let wait = retry_logger.failed(&error);
+                pulse.rests(wait);
+                shutdown.run_until_cancelled(sleep(wait)).await;
                 continue;
             }
         };
@@ -65,6 +51,7 @@ pub(crate) async fn run(claimer: &mut Claimer<'_>, shutdown: CancellationToken) 
         if found != Found::Refused {
             refused_wait = poll_interval;
         }
+        pulse.waits("what is in flight to be settled");
         let wait = match found {
             Found::Unclaimable if claimer.engine.unclaimable.is_full() => Some(MAX_REFUSED_DELAY),
             Found::FullBatch | Found::Further | Found::Unclaimable => {
@@ -101,9 +88,9 @@ pub(crate) async fn run(claimer: &mut Claimer<'_>, shutdown: CancellationToken) 
         let rest = (found == Found::Nothing).then(|| pace::rest(started.elapsed(), lease));
         // What was only looked past is not what the delay is between.
         if fixed_delay && found != Found::Further {
-            shutdown
-                .run_until_cancelled(sleep(poll_interval.max(rest.unwrap_or_default())))
-                .await;
+            let wait = poll_interval.max(rest.unwrap_or_default());
+            pulse.rests(wait);
+            shutdown.run_until_cancelled(sleep(wait)).await;
             continue;
         }
         let Some(wait) = wait.max(rest) else { continue };
@@ -113,6 +100,7 @@ pub(crate) async fn run(claimer: &mut Claimer<'_>, shutdown: CancellationToken) 
         let settled = in_flight.wait_until(|load| load.messages <= peak / 2);
         // What was claimed in vain frees nothing.
         let frees_others = found != Found::Refused && claimer.scan_budget.backlog() && peak > 0;
+        pulse.rests(wait);
         // Whichever comes first; all lead to the same place.
         let woken = async {
             tokio::select! {
@@ -122,6 +110,31 @@ pub(crate) async fn run(claimer: &mut Claimer<'_>, shutdown: CancellationToken) 
             }
         };
         shutdown.run_until_cancelled(woken).await;
+    }
+}
+
+/// Waits until something may be claimed; returns how much at most, if the broker is only tried.
+async fn turn(engine: &Engine) -> Option<u32> {
+    let Engine {
+        circuit,
+        lead,
+        refusals,
+        health,
+        ..
+    } = engine;
+    let pulse = &engine.pulses.claiming;
+    loop {
+        pulse.waits("room in flight");
+        wait_for_room(engine).await;
+        pulse.waits("the lead");
+        without_claims(health, lead.wait()).await;
+        pulse.waits("outcomes to be written");
+        let writable = without_claims(health, refusals.wait_for_room()).await;
+        pulse.waits("the broker");
+        let trials = without_claims(health, circuit.wait_for_room()).await;
+        if lead.is_leader() {
+            return trials.into_iter().chain(writable).min();
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use chrono::Utc;
 use posthaste_core::publisher::{Batch, Delivery, ErrorKind, ErrorScope, LeaseCheck, Outcome, Report, Shared};
+use posthaste_core::readable::Readable;
 use posthaste_core::{MessageId, PublishError};
 use tokio::time::{Instant, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
@@ -68,8 +69,8 @@ pub(crate) async fn run(engine: &Arc<Engine>, pending: Vec<PendingDelivery>, gat
             Ok(Err(panic)) => break PublishError::unknown(format!("the publisher failed: {panic}")),
             Err(_) if answers.last_report() + engine.config.publish_timeout > Instant::now() => {}
             Err(_) => {
-                let waited = engine.config.publish_timeout;
-                break PublishError::transport(format!("the publisher gave no answer for {waited:?}"));
+                let waited = Readable(engine.config.publish_timeout);
+                break PublishError::transport(format!("the publisher gave no answer for {waited}"));
             }
         }
     };

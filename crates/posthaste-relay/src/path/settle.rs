@@ -35,15 +35,20 @@ pub(crate) async fn run(engine: Arc<Engine>, mut reported: UnboundedReceiver<Vec
         retry_logger: RetryLogger::new("settling", &engine.health),
         engine,
     };
+    let engine = Arc::clone(&settler.engine);
+    let pulse = &engine.pulses.settling;
+    let _running = pulse.begin();
     let mut pieces = Vec::with_capacity(most);
     loop {
         let retry = settler.engine.refusals.next_retry();
+        pulse.waits("outcomes");
         tokio::select! {
             // While one statement runs the next verdicts gather: batches grow with the load, without a timer.
             received = reported.recv_many(&mut pieces, most) => {
                 if received == 0 {
                     break;
                 }
+                pulse.works();
                 failpoint::pass("before_settle");
                 settler.settle(pieces.drain(..).flatten().collect(), WaitFor::Database).await;
                 failpoint::pass("after_settle");
@@ -56,6 +61,7 @@ pub(crate) async fn run(engine: Arc<Engine>, mut reported: UnboundedReceiver<Vec
     settler.try_again(true, in_the_end).await;
     while in_the_end == WaitFor::Locks && settler.engine.refusals.busy() > 0 {
         let soon = Instant::now() + FIRST_BUSY_WAIT;
+        pulse.waits("locks of others");
         // One whose try has failed is still due.
         sleep_until(settler.engine.refusals.next_retry().map_or(soon, |next| next.max(soon))).await;
         settler.try_again(false, in_the_end).await;
@@ -139,6 +145,7 @@ impl Settler {
         let settlements = settlements(group);
         let (mut again, mut lost_against_others) = (false, 0);
         loop {
+            self.engine.pulses.settling.works();
             // The outcomes are facts: they are written however long the database is unavailable. If the leases are gone
             // by then the answer says so.
             let sent = Instant::now();
@@ -164,7 +171,9 @@ impl Settler {
                 }
                 // A database that cannot be written says nothing about these verdicts.
                 Err(error) if error.kind.is_transient() => {
-                    sleep(self.retry_logger.failed(&error)).await;
+                    let wait = self.retry_logger.failed(&error);
+                    self.engine.pulses.settling.rests(wait);
+                    sleep(wait).await;
                     again = true;
                 }
                 Err(error) => {
@@ -216,6 +225,7 @@ impl Settler {
         }
         let mut held = HashSet::new();
         for (token, ids) in by_token {
+            engine.pulses.settling.works();
             // If the database cannot say so now, they are taken for lost, as ever.
             if let Ok(extended) = engine
                 .store
@@ -287,6 +297,7 @@ impl Settler {
             }
         }
         instrument::settled(&self.engine.config.scope.namespace, group, lost);
+        self.engine.failure_log.settled(group, lost);
         if self.engine.circuit.view().state == CircuitState::Closed {
             self.engine.waiting.tell(group);
         }

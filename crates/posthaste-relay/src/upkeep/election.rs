@@ -15,7 +15,10 @@ use crate::upkeep::retry_logger::RetryLogger;
 /// Asks for the lead, and again in time, until the end.
 pub(crate) async fn keep(engine: Arc<Engine>, lease: Duration, stop: CancellationToken) {
     let mut retry_logger = RetryLogger::new("asking for the lead", &engine.health);
+    let pulse = &engine.pulses.electing;
+    let _running = pulse.begin();
     loop {
+        pulse.works();
         // Not cut short by the end: a lead that is granted after the deregistration would keep the others waiting.
         let wait = match elect_once(&engine, lease).await {
             Ok(wait) => {
@@ -25,6 +28,7 @@ pub(crate) async fn keep(engine: Arc<Engine>, lease: Duration, stop: Cancellatio
             // Meanwhile the lead counts down on its own.
             Err(error) => retry_logger.failed(&error),
         };
+        pulse.rests(wait);
         if stop.run_until_cancelled(sleep(wait)).await.is_none() {
             return;
         }

@@ -15,6 +15,7 @@ use std::time::Duration;
 use chrono::{DateTime, SecondsFormat, Utc};
 use metrics::{counter, gauge};
 use posthaste_core::envelope::Envelope;
+use posthaste_core::readable::Readable;
 use posthaste_core::store::OutboxStats;
 use posthaste_core::{Message, MessageId};
 
@@ -39,7 +40,7 @@ pub(crate) fn claimed(namespace: &str, messages: usize, reclaimed: bool) {
 pub(crate) fn slow_claim(namespace: &str, took: Duration) {
     tracing::warn!(
         namespace,
-        ?took,
+        took = %Readable(took),
         "a claim took more than a third of its lease; the database is slow, or the lease too short"
     );
     counter!("outbox_slow_claim_count", "namespace" => namespace.to_owned()).increment(1);
@@ -59,7 +60,7 @@ pub(crate) fn left_out(message: &Message) {
             tracing::warn!(
                 id = %message.id,
                 header = name,
-                "the header {name:?} is left out of the event: it has the name of an attribute of the envelope, repeats \
+                "the header `{name}` is left out of the event: it has the name of an attribute of the envelope, repeats \
                  another header, or cannot be carried; rename it where the row is written"
             );
         }
@@ -74,7 +75,8 @@ pub(crate) fn stopped(namespace: &str, stop: &Stop, not_attempted: usize) {
         tracing::warn!(
             namespace,
             error = cause,
-            "throttled at message id={id}, for another {left:?} until {until}; {not_attempted} messages not attempted"
+            "throttled at message id={id}, for another {} until {until}; {not_attempted} messages not attempted",
+            Readable(*left)
         );
     } else {
         tracing::warn!(
@@ -94,7 +96,8 @@ pub(crate) fn recovered(namespace: &str, pending: &[MessageId], stalled_after: D
     tracing::warn!(
         namespace,
         messages,
-        "took back {messages} messages of workers that were not heard of for {stalled_after:?}"
+        "took back {messages} messages of workers that were not heard of for {}",
+        Readable(stalled_after)
     );
     counter!("outbox_stalled_recovered_count", "namespace" => namespace.to_owned()).increment(messages as u64);
 }
@@ -159,7 +162,7 @@ mod tests {
     fn a_header_that_is_left_out_is_said_once() {
         let message = Message::new("t", "x").header("ID", "42").header("fine", "1");
         let (_, log) = observe(|| left_out(&message));
-        assert!(log.contains("WARN") && log.contains("\"ID\" is left out"), "{log}");
+        assert!(log.contains("WARN") && log.contains("`ID` is left out"), "{log}");
         let (_, log) = observe(|| left_out(&message));
         assert_eq!(log, "");
     }
@@ -187,6 +190,6 @@ mod tests {
         let (counted, log) = observe(|| stopped("default", &stop, 7));
         assert_eq!(counted["outbox_circuit_refused_count"], 7);
         assert!(log.contains("throttled") && log.contains("too many requests"), "{log}");
-        assert!(log.contains("90s") && !log.contains("circuit opened"), "{log}");
+        assert!(log.contains("1m 30s") && !log.contains("circuit opened"), "{log}");
     }
 }

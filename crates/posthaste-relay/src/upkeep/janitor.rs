@@ -26,12 +26,16 @@ pub(crate) async fn keep_leases(engine: Arc<Engine>, stop: CancellationToken) {
     // Not at once: what is claimed in the first moment is young.
     let mut ticks = interval_at(Instant::now() + third, third);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let pulse = &engine.pulses.renewing;
+    let _running = pulse.begin();
+    pulse.rests(third);
     while stop.run_until_cancelled(ticks.tick()).await.is_some() {
         match renew_once(&engine).await {
             Ok(()) => retry_logger.recovered(),
             // The next tick is soon enough; meanwhile the leases count down on their own.
             Err(error) => drop(retry_logger.failed(&error)),
         }
+        pulse.rests(third);
     }
 }
 
@@ -39,6 +43,7 @@ pub(crate) async fn keep_leases(engine: Arc<Engine>, stop: CancellationToken) {
 async fn renew_once(engine: &Engine) -> Result<(), StoreError> {
     let mut renewed = Ok(());
     for lease in engine.in_flight.leases() {
+        engine.pulses.renewing.works();
         // One that fails must not cost the others theirs.
         if let Err(error) = lease.renew(&*engine.store, engine.config.lease).await {
             renewed = Err(error);
@@ -64,7 +69,14 @@ pub(crate) async fn clean(engine: Arc<Engine>, stop: CancellationToken) {
         match stop.run_until_cancelled(clean_once(&engine)).await {
             Some(Ok(round)) => {
                 retry_logger.recovered();
-                tracing::debug!(round.swept, round.purged, ?round.stats, "cleaned up");
+                tracing::debug!(
+                    round.swept,
+                    round.purged,
+                    round.stats.pending,
+                    round.stats.waiting,
+                    round.stats.dead,
+                    "cleaned up"
+                );
             }
             Some(Err(error)) => drop(retry_logger.failed(&error)),
             None => return,

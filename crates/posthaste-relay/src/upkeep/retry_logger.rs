@@ -54,7 +54,7 @@ impl RetryLogger {
             .saturating_mul(1 << self.failures.min(16))
             .min(MAX_RETRY_DELAY);
         if self.failures == 0 {
-            tracing::warn!(%error, kind = ?error.kind, "{} failed; trying again until it works", self.doing);
+            tracing::warn!(%error, "{} failed; trying again until it works", self.doing);
         } else {
             tracing::debug!(%error, failures = self.failures, "{} still fails", self.doing);
         }

@@ -1,10 +1,10 @@
 //! Figures that nothing moves but time, or that move too often to be told each time: looked at every second.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use metrics::gauge;
-use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
 use crate::engine::Engine;
@@ -12,39 +12,13 @@ use crate::guard::in_flight::Load;
 
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// When the database last answered a claim.
-#[derive(Debug)]
-pub(crate) struct LastClaim(Mutex<Instant>);
-
-impl Default for LastClaim {
-    /// Counts from the start of the relay.
-    fn default() -> Self {
-        Self(Mutex::new(Instant::now()))
-    }
-}
-
-impl LastClaim {
-    pub(crate) fn now(&self) {
-        *self.at() = Instant::now();
-    }
-
-    fn elapsed(&self) -> Duration {
-        self.at().elapsed()
-    }
-
-    fn at(&self) -> MutexGuard<'_, Instant> {
-        // No code panics while holding the lock, and the data would be sound if it did.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 /// Shows what is in flight and how long ago the last claim was, every second until the end.
 pub(crate) async fn run(engine: Arc<Engine>, stop: CancellationToken) {
     let namespace = &engine.config.scope.namespace;
     let mut ticks = interval(SAMPLE_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     while stop.run_until_cancelled(ticks.tick()).await.is_some() {
-        show(namespace, engine.in_flight.load(), engine.last_claim.elapsed());
+        show(namespace, engine.in_flight.load(), engine.health.since_claim());
     }
     // A relay that has ended has nothing in flight, and does not claim late.
     show(namespace, Load::default(), Duration::ZERO);
@@ -65,15 +39,6 @@ fn show(namespace: &str, in_flight: Load, since_claim: Duration) {
 mod tests {
     use super::*;
     use crate::observed::observe;
-
-    #[tokio::test(start_paused = true)]
-    async fn the_time_since_the_last_claim_begins_anew_with_each() {
-        let last_claim = LastClaim::default();
-        tokio::time::advance(Duration::from_secs(7)).await;
-        assert_eq!(last_claim.elapsed(), Duration::from_secs(7));
-        last_claim.now();
-        assert_eq!(last_claim.elapsed(), Duration::ZERO);
-    }
 
     #[test]
     fn what_is_in_flight_is_shown_in_messages_and_bytes() {

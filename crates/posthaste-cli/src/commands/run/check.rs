@@ -4,12 +4,12 @@ use serde_json::json;
 
 use crate::config::Config;
 use crate::wiring::{self, IfMissing};
-use crate::{metrics, schema, terminal};
+use crate::{listener, schema, terminal};
 
 pub(super) async fn run(config: &Config, json: bool) -> anyhow::Result<()> {
     let database = &config.database;
     let publisher = wiring::publisher(config)?;
-    let _listener = metrics::listen(&config.metrics).await?;
+    let _listener = listener::listen(&config.metrics).await?;
     wiring::probe(database).await?;
     wiring::writable(database)?;
     let if_missing = if database.auto_migrate() {

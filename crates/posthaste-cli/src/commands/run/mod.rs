@@ -13,7 +13,9 @@ use posthaste_relay::Relay;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::config::{Config, Database};
-use crate::metrics::{self, Probes};
+use crate::listener::{self, Probes};
+#[cfg(target_os = "linux")]
+use crate::systemd;
 use crate::wiring;
 use crate::{schema, shutdown};
 
@@ -50,7 +52,9 @@ Examples:
   posthaste run --set publisher.kind=kafka --set kafka.brokers=127.0.0.1:9092
   posthaste run --set publisher.kind=file --set publisher.path=events.jsonl
 
-While it runs, metrics.listen=127.0.0.1:9464 serves /metrics for Prometheus, and /healthz and /readyz for probes.";
+While it runs, metrics.listen=127.0.0.1:9464 serves /metrics for Prometheus, /healthz and /readyz for probes, and
+/status.json for operators. Under systemd (Type=notify) it says when it is ready, what it does, and, with WatchdogSec,
+that all its tasks give signs of life.";
 
 impl Run {
     pub async fn run(self, config: Config) -> anyhow::Result<()> {
@@ -60,7 +64,9 @@ impl Run {
         let stop = shutdown::on_signal()?;
         let publisher = wiring::publisher(&config)?;
         let probes = Probes::default();
-        let _listener = metrics::serve(&config.metrics, probes.clone()).await?;
+        let _listener = listener::serve(&config.metrics, probes.clone()).await?;
+        #[cfg(target_os = "linux")]
+        let _systemd = systemd::notify(&probes, &stop);
         // Beside the relay, which goes on without it: a broker that is unavailable is said once, and not with every
         // message.
         let _watch = AbortOnDropHandle::new(tokio::spawn(watch(Arc::clone(&publisher))));

@@ -24,6 +24,7 @@ fn reported(id: MessageId) -> Reported {
         created_at: Utc::now(),
         reclaimed: false,
         not_sent: None,
+        trace_id: None,
     };
     Reported {
         message,

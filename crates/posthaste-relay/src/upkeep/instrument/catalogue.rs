@@ -6,6 +6,7 @@
 use posthaste_core::metric::{Metric, MetricLabel};
 
 use crate::reported::NotSent;
+use crate::upkeep::pulse::TASKS;
 
 pub(super) const NAMESPACE: MetricLabel = MetricLabel::open("namespace");
 /// Bounded by [`super::topics`].
@@ -236,6 +237,12 @@ pub const METRICS: &[Metric] = &[
         "0 while calls of the database fail that messages wait for, 1 once they work again.",
     )
     .initially(1.0),
+    Metric::gauge(
+        "outbox_task_stalled",
+        &[NAMESPACE, MetricLabel::one_of("task", &TASKS)],
+        "1 while a task gives no sign of life though it should: the relay is unhealthy.",
+    )
+    .initially(0.0),
     Metric::counter(
         "outbox_store_error_count",
         &[NAMESPACE, MetricLabel::open("doing")],

@@ -1,7 +1,10 @@
 //! The address where Prometheus finds the figures, and probes find out whether the relay does its work.
+//!
+//! It is read-only, and on the loopback unless it was asked for otherwise: whoever can reach it can read it.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock};
+mod probes;
+mod server;
+
 use std::time::Duration;
 
 use anyhow::Context;
@@ -11,60 +14,20 @@ use axum::http::{StatusCode, header};
 use axum::response::Json;
 use axum::routing::get;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
-use posthaste_core::breaker::CircuitState;
 use posthaste_core::metric::MetricKind;
-use posthaste_relay::{Health, METRICS};
-use serde::Serialize;
+use posthaste_relay::METRICS;
+use serde_json::json;
 use tokio::net::TcpListener;
 use tokio_util::task::AbortOnDropHandle;
 
+pub use probes::Probes;
+
 use crate::config::MetricsConfig;
-use crate::http;
 
 /// How often what was measured is drained into its buckets; without that an unread histogram would grow forever.
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 
-/// What the probes look at.
-#[derive(Clone, Debug, Default)]
-pub struct Probes(Arc<OnceLock<Health>>);
-
-impl Probes {
-    /// The database was reached, and this relay begins.
-    pub fn watch(&self, relay: Health) {
-        // There is one relay in a process.
-        let _ = self.0.set(relay);
-    }
-
-    fn answer(&self) -> Answer {
-        let relay = self.0.get();
-        let circuit = relay.and_then(Health::circuit);
-        let problem = match &circuit {
-            None => Some("the relay has not started: it waits for its database, and the log says why".to_owned()),
-            Some(_) => relay.and_then(Health::problem),
-        };
-        Answer {
-            ready: problem.is_none(),
-            relay: if circuit.is_some() { "running" } else { "starting" },
-            problem,
-            circuit: circuit.as_ref().map(|(state, _)| *state),
-            circuit_reason: circuit.and_then(|(_, reason)| reason),
-            unavailable: relay.map(Health::unavailable).unwrap_or_default(),
-        }
-    }
-}
-
-/// The answer to a probe.
-#[derive(Debug, Serialize)]
-struct Answer {
-    ready: bool,
-    relay: &'static str,
-    /// Why it is not ready.
-    problem: Option<String>,
-    circuit: Option<CircuitState>,
-    circuit_reason: Option<String>,
-    /// The destinations that are unavailable while others are not, each with the reason.
-    unavailable: BTreeMap<String, String>,
-}
+const PATHS: [&str; 4] = ["/metrics", "/healthz", "/readyz", "/status.json"];
 
 /// Takes the address that is set, if one is.
 pub async fn listen(config: &MetricsConfig) -> anyhow::Result<Option<TcpListener>> {
@@ -92,7 +55,7 @@ pub async fn serve(config: &MetricsConfig, probes: Probes) -> anyhow::Result<Opt
         .context("metrics cannot be recorded")?;
     posthaste_relay::describe_metrics();
     tracing::info!("metrics at http://{}/metrics", listener.local_addr()?);
-    let serving = http::serve(listener, router(figures.clone(), probes));
+    let serving = server::serve(listener, router(figures.clone(), probes));
     Ok(Some(AbortOnDropHandle::new(tokio::spawn(async move {
         let upkeep = async {
             loop {
@@ -109,21 +72,20 @@ fn router(figures: PrometheusHandle, probes: Probes) -> Router {
         let format = [(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")];
         (format, figures.render())
     };
-    // A relay that loses one of its tasks ends, and its process with it. A database that is unavailable is waited for,
-    // and a restart would not bring it back: whoever answers is alive.
-    let alive = async |State(probes): State<Probes>| Json(probes.answer());
-    let ready = async |State(probes): State<Probes>| {
-        let answer = probes.answer();
-        let status = if answer.ready {
-            StatusCode::OK
-        } else {
-            StatusCode::SERVICE_UNAVAILABLE
-        };
-        (status, Json(answer))
-    };
     Router::new()
         .route("/metrics", get(metrics))
-        .route("/healthz", get(alive))
-        .route("/readyz", get(ready))
+        .route("/healthz", get(async |State(probes): State<Probes>| probes.alive()))
+        .route("/readyz", get(async |State(probes): State<Probes>| probes.ready()))
+        .route(
+            "/status.json",
+            get(async |State(probes): State<Probes>| probes.status()),
+        )
+        .fallback(async || (StatusCode::NOT_FOUND, hint("there is nothing here")))
+        .method_not_allowed_fallback(async || (StatusCode::METHOD_NOT_ALLOWED, hint("this can only be read")))
         .with_state(probes)
+}
+
+/// What is wrong with a request, and what there is.
+fn hint(error: &str) -> Json<serde_json::Value> {
+    Json(json!({ "error": error, "paths": PATHS }))
 }
