@@ -144,7 +144,7 @@ mod tests {
         for part in [
             "(outbox_pending_count) > 7 # --backlog\n",
             "(outbox_oldest_age_seconds) > 7200 # --oldest-age\n",
-            "(rate(outbox_failed_count[5m])) > 3 # --failures\n",
+            "(increase(outbox_failed_count[5m])) / 5 > 3 # --failures\n",
             "(outbox_dlq_count unless last_over_time(outbox_dlq_count[1h] offset 1h)) # --window\n",
             "or increase(outbox_dlq_count[1h]) # --window\n",
         ] {
