@@ -45,7 +45,7 @@ fn promtool_accepts_the_rules_however_they_are_printed() {
     }
 }
 
-/// Proves D9 and E5: the thresholds, to the message.
+/// Proves D9, E5.
 #[test]
 fn the_thresholds_are_those_of_their_unit_tests() {
     if without("prometheus") {
