@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::not_merged::NOT_MERGED;
 use crate::promql::metrics;
-use crate::receiver::{Answer, Receiver, posting_to};
+use crate::receiver::{free_port, orders_to};
 use crate::support::Place;
 use crate::watch::{Watched, prometheus, query};
 
@@ -70,11 +70,11 @@ fn panels_have_titles_places_and_the_data_source_that_is_chosen() {
 fn every_metric_of_the_rules_and_the_dashboard_is_on_a_relay() {
     let Some(prometheus) = prometheus() else { return };
     let place = Place::with_sqlite().migrated();
-    for topic in ["orders", "payments"] {
-        place.enqueue(&["--topic", topic, "--payload", "1"]);
-    }
-    let receiver = Receiver::new(Answer::Take);
-    let relay = Watched::start(prometheus, "complete", place, posting_to(receiver.port));
+    // One destination is unavailable, so that there is something to say of it.
+    place.write("posthaste.toml", &orders_to(free_port()));
+    let lines = ["orders", "payments"].map(|topic| format!("{{\"topic\": \"{topic}\", \"payload\": 1}}\n").repeat(10));
+    place.run_with_input(&["enqueue", "--stdin"], &lines.concat()).success();
+    let relay = Watched::start(prometheus, "complete", place, [""; 0]);
     let dashboard = dashboard();
     let expressions = expressions(&dashboard);
     let rules = include_str!("../../assets/alerts.yml").lines();

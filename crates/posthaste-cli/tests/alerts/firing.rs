@@ -4,7 +4,7 @@ use std::path::Path;
 
 use posthaste_servers::{PostgresServer, StopMode};
 
-use crate::receiver::{Answer, Receiver, free_port, posting_to};
+use crate::receiver::{Answer, Receiver, free_port, orders_to, posting_to};
 use crate::support::{Place, TO_STDOUT, without_postgres};
 use crate::watch::{Watched, prometheus, query};
 
@@ -123,14 +123,7 @@ fn one_destination_that_is_unavailable() {
     let Some(prometheus) = prometheus() else { return };
     let place = Place::with_sqlite().migrated();
     let partner = free_port();
-    place.write(
-        "posthaste.toml",
-        &format!(
-            "[[publishers]]\nname = 'partner'\nkind = 'http'\nurl = 'http://127.0.0.1:{partner}/'\n\
-             [[publishers]]\nname = 'archive'\nkind = 'file'\npath = 'archive.jsonl'\n\
-             [[routes]]\ntopic = 'orders'\nto = 'partner'\n[[routes]]\nto = 'archive'\n"
-        ),
-    );
+    place.write("posthaste.toml", &orders_to(partner));
     enqueue(&place, 20);
     let relay = Watched::start(prometheus, "partner", place, BRIEF_CIRCUIT);
     relay.fires(&["PosthasteDestinationUnavailable"]);

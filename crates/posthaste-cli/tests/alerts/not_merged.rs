@@ -40,19 +40,18 @@ mod scenarios {
     use crate::support::{Place, TO_STDOUT};
     use crate::watch::{Watched, prometheus};
 
-    /// A claim that does not come back: the process lives, and delivers nothing.
+    /// A claim that comes back late: until then the process lives, and delivers nothing.
     #[test]
     #[cfg(feature = "failpoints")]
     #[ignore = "needs outbox_task_stalled"]
     fn a_task_that_stands_still() {
         let Some(prometheus) = prometheus() else { return };
-        let mut relay = Watched::start(prometheus, "stalled", Place::with_sqlite().migrated(), TO_STDOUT);
+        let settings = [&TO_STDOUT[..], &["--set", "relay.store_timeout=500ms"]].concat();
+        let mut relay = Watched::start(prometheus, "stalled", Place::with_sqlite().migrated(), settings);
         relay.is_scraped();
         relay.stop();
-        relay.start_again(&[("FAILPOINTS", "before_claim=1*sleep(60000)")]);
+        relay.start_again(&[("FAILPOINTS", "before_claim=1*sleep(25000)")]);
         relay.fires(&["PosthasteTaskStalled"]);
-        relay.stop();
-        relay.start_again(&[]);
         relay.clears(&["PosthasteTaskStalled"]);
     }
 

@@ -55,6 +55,15 @@ pub fn posting_to(port: u16) -> Vec<String> {
         .to_vec()
 }
 
+/// The settings of a relay that posts orders there and writes all other messages to a file.
+pub fn orders_to(port: u16) -> String {
+    format!(
+        "[[publishers]]\nname = 'partner'\nkind = 'http'\nurl = 'http://127.0.0.1:{port}/'\n\
+         [[publishers]]\nname = 'archive'\nkind = 'file'\npath = 'archive.jsonl'\n\
+         [[routes]]\ntopic = 'orders'\nto = 'partner'\n[[routes]]\nto = 'archive'\n"
+    )
+}
+
 /// Answers one request after the other; a client that hangs up ends it.
 fn serve(connection: TcpStream, answer: &AtomicU8) -> Option<()> {
     let mut out = connection.try_clone().ok()?;
