@@ -36,6 +36,8 @@ pub fn with_names_of_today(rules: &str) -> String {
 }
 
 mod scenarios {
+    use std::fs;
+
     use crate::receiver::{Answer, Receiver, posting_to};
     use crate::support::{Place, TO_STDOUT};
     use crate::watch::{Watched, prometheus};
@@ -63,10 +65,12 @@ mod scenarios {
         insert into donation_outbox (request_id, event_type, payload, content_hash, max_retries, created_at, updated_at)
             values ('1', 'DONATED', '{}', sha2('1|DONATED|{}', 256), 0, utc_timestamp(), utc_timestamp());";
 
-    fn donations(safety_net: &str, job: &'static str) -> Option<Watched> {
+    /// A relay with a net, whose directory may be taken away.
+    fn donations(job: &'static str) -> Option<Watched> {
         let (prometheus, place) = (prometheus()?, Place::with_mariadb()?);
         place.sql(DONATIONS);
-        place.write("posthaste.toml", safety_net);
+        fs::create_dir(place.path("spool")).unwrap();
+        place.write("posthaste.toml", "[safety_net]\nfile = 'spool/dead-letters.jsonl'\n");
         let place = place.set("DATABASE__MAP", "donation");
         let receiver = Receiver::new(Answer::Fail);
         let quick = [
@@ -78,16 +82,14 @@ mod scenarios {
         let args = quick.map(str::to_owned).into_iter().chain(posting_to(receiver.port));
         let relay = Watched::start(prometheus, job, place, args);
         relay.is_scraped();
-        relay.place.sql(DYING);
         Some(relay)
     }
 
     #[test]
     #[ignore = "needs the safety net"]
     fn a_dead_letter_that_the_safety_net_caught() {
-        let Some(relay) = donations("[safety_net]\nfile = 'spool.jsonl'\n", "net-used") else {
-            return;
-        };
+        let Some(relay) = donations("net-used") else { return };
+        relay.place.sql(DYING);
         relay.fires(&["PosthasteSafetyNetUsed"]);
         relay.place.sql("alter table donation_dlq drop constraint nothing");
         relay.place.run(&["spool", "import"]).success();
@@ -97,11 +99,11 @@ mod scenarios {
     #[test]
     #[ignore = "needs the safety net"]
     fn a_safety_net_that_failed_too() {
-        let Some(relay) = donations("[safety_net]\nfile = '/dev/full'\n", "net-failed") else {
-            return;
-        };
+        let Some(relay) = donations("net-failed") else { return };
+        fs::remove_dir_all(relay.place.path("spool")).unwrap();
+        relay.place.sql(DYING);
         relay.fires(&["PosthasteSafetyNetFailed"]);
-        relay.place.sql("alter table donation_dlq drop constraint nothing");
+        fs::create_dir(relay.place.path("spool")).unwrap();
         relay.clears(&["PosthasteSafetyNetFailed"]);
     }
 }

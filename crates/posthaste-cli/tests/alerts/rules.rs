@@ -43,6 +43,17 @@ fn promtool_accepts_the_rules_however_they_are_printed() {
         place.write("rules.yml", &place.run(&print).success().stdout);
         promtool(&["check", "rules", "rules.yml"], &place.path(""));
     }
+    let resource = place
+        .run(&["alerts", "print", "--format", "kubernetes"])
+        .success()
+        .stdout;
+    let (_, specification) = resource.split_once("\nspec:\n").unwrap();
+    // What stands in a resource is what stands in a file, two columns further to the right.
+    let indented = specification
+        .lines()
+        .map(|line| line.strip_prefix("  ").unwrap_or(line));
+    place.write("rules.yml", &indented.collect::<Vec<_>>().join("\n"));
+    promtool(&["check", "rules", "rules.yml"], &place.path(""));
 }
 
 /// Proves D9, E5.
