@@ -13,6 +13,7 @@ mod package;
 mod pgbouncer;
 mod postgres18;
 mod process;
+mod prometheus;
 mod python;
 mod server;
 mod services;

@@ -20,7 +20,7 @@ use clap::builder::PossibleValuesParser;
 
 use self::{failures::Failures, needs::Needs, plan::Plan, second_runs::SecondRun, times::Times};
 use crate::{
-    openssl, pgbouncer, process, python,
+    openssl, pgbouncer, process, prometheus, python,
     server::{Kind, Server},
     services, workspace,
 };
@@ -29,7 +29,7 @@ const TESTS_PER_CORE: usize = 3;
 
 /// Run every test, against private servers that this command starts and stops
 ///
-/// What is missing on the machine is installed: PostgreSQL, `PgBouncer`, MariaDB, Redis, Java, Maven and the headers of
+/// What is missing on the machine is installed: PostgreSQL, `PgBouncer`, MariaDB, Redis, Prometheus, Java, Maven and the headers of
 /// OpenSSL with apt-get, Apache Kafka with Maven into target/xtask/kafka, psycopg and `PyMySQL` with pip into target/xtask/python, and
 /// MySQL with debootstrap into ~/.cache/posthaste. Suites that cannot be run are left out and named at the end; with CI=true
 /// in the environment that is a failure, unless it is one of the servers for a second run.
@@ -113,6 +113,9 @@ fn environment_of_all(plan: &Plan, servers: &[Server], needs: &mut Needs) -> Vec
     let mut environment: Vec<_> = servers.iter().flat_map(environment).collect();
     if plan.needs_pgbouncer() {
         needs.provide("PgBouncer in transaction mode", "pgbouncer", pgbouncer::provide);
+    }
+    if plan.needs_prometheus() {
+        needs.provide("Prometheus, for the alerts", "prometheus", prometheus::provide);
     }
     if plan.needs_python() {
         let path = needs.provide("Python writes to the outbox", "python", || {

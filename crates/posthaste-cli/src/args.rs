@@ -7,7 +7,7 @@ use clap::builder::TypedValueParser;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, Args, Error, Parser, Subcommand};
 
-use crate::commands::{completions, dead, enqueue, maps, migrate, purge, run, sql, status};
+use crate::commands::{alerts, completions, dead, enqueue, grafana, maps, migrate, purge, run, sql, status};
 #[cfg(feature = "kafka")]
 use crate::commands::{dlq, topics};
 use crate::config::Origin;
@@ -143,6 +143,8 @@ pub enum Command {
     Configured(Configured),
     Demo(demo::Demo),
     DemoRelay(demo::DemoRelay),
+    Alerts(alerts::Alerts),
+    Grafana(grafana::Grafana),
     Completions(completions::Completions),
 }
 

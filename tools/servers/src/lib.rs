@@ -40,6 +40,7 @@ mod pgbouncer;
 mod port;
 mod postgres;
 mod process;
+mod prometheus;
 mod redis;
 #[cfg(test)]
 mod test_setup;
@@ -50,6 +51,7 @@ pub use mariadb::{MariaDbBinaries, MariaDbOptions, MariaDbServer};
 pub use mysql::{MySqlServer, MySqlTree};
 pub use pgbouncer::{PgBouncer, PoolMode};
 pub use postgres::{PostgresBinaries, PostgresOptions, PostgresServer, StopMode};
+pub use prometheus::PrometheusServer;
 pub use redis::RedisServer;
 
 /// What every fallible call of this crate returns.

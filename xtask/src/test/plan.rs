@@ -44,6 +44,10 @@ impl Plan {
         self.suites.iter().any(|suite| suite.pgbouncer)
     }
 
+    pub(super) fn needs_prometheus(&self) -> bool {
+        self.suites.iter().any(|suite| suite.prometheus)
+    }
+
     pub(super) fn needs_python(&self) -> bool {
         let again = self.second_runs.iter().filter_map(|second| suites::of(second.package));
         self.suites.iter().copied().chain(again).any(|suite| suite.python)
@@ -117,6 +121,7 @@ mod tests {
         let expected = "-p posthaste-sqlite -p posthaste-kafka -p posthaste-publishers -- name";
         assert_eq!(plan.arguments(), words(expected));
         assert!(plan.second_runs.is_empty() && !plan.needs_python() && !plan.needs_pgbouncer());
+        assert!(!plan.needs_prometheus() && Plan::of(&words("cli"), &[]).needs_prometheus());
     }
 
     #[test]

@@ -8,8 +8,9 @@ pub(super) struct Suite {
     pub(super) name: &'static str,
     pub(super) packages: &'static [&'static str],
     pub(super) servers: &'static [Kind],
-    /// `PgBouncer`, and Python with drivers for the databases.
+    /// `PgBouncer`, Prometheus, and Python with drivers for the databases.
     pub(super) pgbouncer: bool,
+    pub(super) prometheus: bool,
     pub(super) python: bool,
 }
 
@@ -18,6 +19,7 @@ const NOTHING: Suite = Suite {
     packages: &[],
     servers: &[],
     pgbouncer: false,
+    prometheus: false,
     python: false,
 };
 
@@ -46,6 +48,7 @@ pub(super) const SUITES: [Suite; 9] = [
         servers: &[Kind::Postgres],
         pgbouncer: true,
         python: true,
+        ..NOTHING
     },
     Suite {
         name: "mariadb",
@@ -71,6 +74,7 @@ pub(super) const SUITES: [Suite; 9] = [
         packages: &["posthaste-cli"],
         servers: &[Kind::Postgres, Kind::MariaDb, Kind::Kafka],
         pgbouncer: true,
+        prometheus: true,
         ..NOTHING
     },
     Suite {
@@ -94,6 +98,7 @@ pub(super) const SUITES: [Suite; 9] = [
         packages: &["posthaste-bench", "posthaste-servers", "xtask"],
         servers: &Kind::FIRST,
         pgbouncer: true,
+        prometheus: true,
         ..NOTHING
     },
 ];

@@ -1,10 +1,12 @@
 //! One file per command.
 
+pub mod alerts;
 pub mod completions;
 pub mod dead;
 #[cfg(feature = "kafka")]
 pub mod dlq;
 pub mod enqueue;
+pub mod grafana;
 pub mod maps;
 pub mod migrate;
 pub mod purge;
@@ -21,6 +23,8 @@ use crate::{config, logging};
 pub async fn run(cli: Cli) -> anyhow::Result<()> {
     let command = match cli.command {
         Command::Completions(command) => return command.run(),
+        Command::Alerts(command) => return command.run(),
+        Command::Grafana(command) => return command.run(),
         Command::Demo(command) => return command.run().await,
         Command::DemoRelay(command) => return command.run().await,
         Command::Configured(command) => command,
