@@ -17,6 +17,7 @@ pub mod publisher;
 pub mod reclaim;
 pub mod retry;
 pub mod store;
+pub mod trace;
 pub mod type_name;
 pub mod validate;
 pub mod wake;
