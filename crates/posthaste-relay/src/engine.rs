@@ -14,6 +14,7 @@ use crate::guard::lead::Lead;
 use crate::guard::refusals::Refusals;
 use crate::guard::silence::Silence;
 use crate::guard::unclaimable::Unclaimable;
+use crate::path::send_span::SendSpans;
 use crate::upkeep::health::Health;
 use crate::upkeep::supervisor::Supervisor;
 use crate::upkeep::totals::Totals;
@@ -38,5 +39,6 @@ pub(crate) struct Engine {
     pub(crate) totals: Totals,
     pub(crate) waiting: Waiting,
     pub(crate) health: Health,
+    pub(crate) send_spans: SendSpans,
     pub(crate) supervisor: Supervisor,
 }

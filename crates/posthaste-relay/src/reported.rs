@@ -10,6 +10,8 @@ use posthaste_core::publisher::Outcome;
 use posthaste_core::store::ClaimedMessage;
 use posthaste_core::{Message, MessageId, RetryPolicy};
 
+use crate::path::send_span::SendTrace;
+
 /// What the engine remembers of a claimed message while the publisher has it.
 #[derive(Clone, Debug)]
 pub(crate) struct InFlightMessage {
@@ -27,6 +29,7 @@ pub(crate) struct InFlightMessage {
     pub(crate) max_attempts: u32,
     pub(crate) version: Option<i64>,
     pub(crate) created_at: DateTime<Utc>,
+    pub(crate) trace: SendTrace,
 }
 
 impl InFlightMessage {
@@ -44,6 +47,7 @@ impl InFlightMessage {
             max_attempts: claimed.max_attempts.unwrap_or(retry.max_attempts),
             version: claimed.version,
             created_at: claimed.created_at,
+            trace: SendTrace::of(message),
         }
     }
 }

@@ -7,6 +7,7 @@ use tokio::time::advance;
 
 use super::memory::MAX_FREE;
 use super::*;
+use crate::path::send_span::SendTrace;
 use crate::reported::InFlightMessage;
 
 fn reported(id: MessageId) -> Reported {
@@ -22,6 +23,7 @@ fn reported(id: MessageId) -> Reported {
         max_attempts: 10,
         version: None,
         created_at: Utc::now(),
+        trace: SendTrace::default(),
     };
     Reported {
         message,
