@@ -8,6 +8,7 @@ mod failure;
 mod http;
 mod logging;
 mod metrics;
+mod otel;
 mod schema;
 mod shutdown;
 mod terminal;

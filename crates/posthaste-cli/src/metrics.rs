@@ -19,6 +19,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::config::MetricsConfig;
 use crate::http;
+use crate::otel::Export;
 
 /// Seconds from enqueue to delivery, from a wake-up in the same process to an outage over lunch.
 const LATENCY_BUCKETS: [f64; 12] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 300.0, 3600.0];
@@ -78,14 +79,22 @@ pub async fn listen(config: &MetricsConfig) -> anyhow::Result<Option<TcpListener
 }
 
 /// Serves figures and probes if an address is set, until the handle is dropped.
-pub async fn serve(config: &MetricsConfig, probes: Probes) -> anyhow::Result<Option<AbortOnDropHandle<()>>> {
+pub async fn serve(
+    config: &MetricsConfig,
+    probes: Probes,
+    export: &Export,
+) -> anyhow::Result<Option<AbortOnDropHandle<()>>> {
     let Some(listener) = listen(config).await? else {
+        export.install_alone();
+        posthaste_relay::describe_metrics();
         return Ok(None);
     };
-    let figures = PrometheusBuilder::new()
+    let recorder = PrometheusBuilder::new()
         .set_buckets_for_metric(Matcher::Full("outbox_process_latency".to_owned()), &LATENCY_BUCKETS)
-        .and_then(PrometheusBuilder::install_recorder)
-        .context("metrics cannot be recorded")?;
+        .context("metrics cannot be recorded")?
+        .build_recorder();
+    let figures = recorder.handle();
+    export.install(recorder).context("metrics cannot be recorded")?;
     posthaste_relay::describe_metrics();
     tracing::info!("metrics at http://{}/metrics", listener.local_addr()?);
     let serving = http::serve(listener, router(figures.clone(), probes));
