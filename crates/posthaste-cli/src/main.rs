@@ -7,6 +7,7 @@ mod demo;
 mod failure;
 mod listener;
 mod logging;
+mod otel;
 mod schema;
 mod shutdown;
 #[cfg(target_os = "linux")]

@@ -6,6 +6,7 @@ mod engine;
 mod lane;
 mod lanes;
 mod poll;
+mod process_span;
 mod progress;
 mod runtime;
 mod signal;

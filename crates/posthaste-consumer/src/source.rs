@@ -40,6 +40,11 @@ impl fmt::Display for Lane {
 
 /// A record, byte for byte as it came.
 pub trait Record: Send + Sync + 'static {
+    /// What kind of broker it came from, as traces call it (`messaging.system`). Defaults to `kafka`.
+    fn system(&self) -> &'static str {
+        "kafka"
+    }
+
     /// Where it came from.
     fn topic(&self) -> &str;
 

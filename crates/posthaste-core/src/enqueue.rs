@@ -9,6 +9,7 @@ use crate::event::IntoMessage;
 use crate::integrity::ContentHash;
 use crate::message::{Message, MessageId};
 use crate::store::StoreError;
+use crate::trace::Captured;
 use crate::validate::{InvalidMessage, Limits, TypeNameRule, validate};
 
 /// How an application's outbox accepts messages.
@@ -159,6 +160,15 @@ pub struct NewRow {
     pub namespace: String,
     /// Hash over its bytes.
     pub hash: ContentHash,
+    /// The names of its headers that were taken from the current trace. A table that has no place for them may lose them.
+    pub captured: Vec<&'static str>,
+}
+
+impl NewRow {
+    /// Whether the message has headers that its caller gave it.
+    pub fn has_own_headers(&self) -> bool {
+        self.message.headers.len() > self.captured.len()
+    }
 }
 
 impl Prepared {
@@ -175,9 +185,11 @@ impl Prepared {
             rows: Vec::new(),
             places: Vec::new(),
         };
+        let trace = Captured::current();
         let mut seen: HashMap<(String, String, String), usize> = HashMap::new();
         for (position, message) in messages.into_iter().enumerate() {
             let mut message = message.into_message()?;
+            let captured = trace.add_to(&mut message, options.limits.header_bytes);
             validate(&message, &options.limits, options.type_names)
                 .map_err(|reason| EnqueueError::Invalid { position, reason })?;
             message.source = message.source.or_else(|| options.source.clone());
@@ -195,6 +207,7 @@ impl Prepared {
                     hash: ContentHash::of_message(&message),
                     message,
                     namespace,
+                    captured,
                 });
             }
         }

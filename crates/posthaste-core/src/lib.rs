@@ -19,6 +19,7 @@ pub mod readable;
 pub mod reclaim;
 pub mod retry;
 pub mod store;
+pub mod trace;
 pub mod type_name;
 pub mod validate;
 pub mod wake;

@@ -12,10 +12,11 @@ use crate::MySqlStore;
 use crate::error::store_error;
 use crate::statements::finish;
 
-const MIGRATIONS: [File; 3] = [
+const MIGRATIONS: [File; 4] = [
     ("outbox", include_str!("../migrations/0001_outbox.sql")),
     ("relays", include_str!("../migrations/0002_relays.sql")),
     ("procedure", include_str!("../migrations/0003_procedure.sql")),
+    ("trace context", include_str!("../migrations/0004_trace_context.sql")),
 ];
 
 #[async_trait]

@@ -19,12 +19,13 @@ const BEGIN_TO_MIGRATE: &str = "begin isolation level read committed; set local 
 const PAUSE: Duration = Duration::from_secs(1);
 const MIGRATION_LOCK_TIMEOUT: Duration = Duration::from_mins(1);
 
-const MIGRATIONS: [File; 5] = [
+const MIGRATIONS: [File; 6] = [
     ("outbox", include_str!("../migrations/0001_outbox.sql")),
     ("functions", include_str!("../migrations/0002_functions.sql")),
     ("relays", include_str!("../migrations/0003_relays.sql")),
     ("lanes", include_str!("../migrations/0004_lanes.sql")),
     ("finite times", include_str!("../migrations/0005_finite_times.sql")),
+    ("trace context", include_str!("../migrations/0006_trace_context.sql")),
 ];
 
 #[async_trait]

@@ -14,6 +14,7 @@ use crate::guard::lead::Lead;
 use crate::guard::refusals::Refusals;
 use crate::guard::silence::Silence;
 use crate::guard::unclaimable::Unclaimable;
+use crate::path::send_span::SendSpans;
 use crate::upkeep::failure_log::FailureLog;
 use crate::upkeep::health::Health;
 use crate::upkeep::pulse::Pulses;
@@ -42,5 +43,6 @@ pub(crate) struct Engine {
     pub(crate) failure_log: FailureLog,
     pub(crate) health: Health,
     pub(crate) pulses: Arc<Pulses>,
+    pub(crate) send_spans: SendSpans,
     pub(crate) supervisor: Supervisor,
 }

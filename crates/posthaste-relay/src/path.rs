@@ -11,6 +11,7 @@ mod pace;
 mod poll;
 mod publication;
 mod scan_budget;
+pub(crate) mod send_span;
 pub(crate) mod settle;
 
 use std::sync::Arc;

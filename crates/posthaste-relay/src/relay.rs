@@ -24,6 +24,7 @@ use crate::guard::refusals::Refusals;
 use crate::guard::silence::Silence;
 use crate::guard::timed::TimedStore;
 use crate::guard::unclaimable::Unclaimable;
+use crate::path::send_span::SendSpans;
 use crate::path::settle::{self, WaitFor};
 use crate::path::{self, DrainError, Until};
 use crate::report::RelayReport;
@@ -121,6 +122,7 @@ impl Relay {
         let engine = Arc::new(Engine {
             requirements,
             store,
+            send_spans: SendSpans::new(self.publisher.name(), &self.config.scope.namespace),
             publisher: self.publisher,
             worker: WorkerId::new(),
             in_flight: Arc::default(),

@@ -8,7 +8,10 @@ use chrono::{DateTime, Utc};
 use posthaste_core::lifecycle::{LeaseToken, Verdict, decide};
 use posthaste_core::publisher::Outcome;
 use posthaste_core::store::ClaimedMessage;
+use posthaste_core::trace::TraceParent;
 use posthaste_core::{Message, MessageId, RetryPolicy};
+
+use crate::path::send_span::SendTrace;
 
 /// What the engine remembers of a claimed message while the publisher has it.
 #[derive(Clone, Debug)]
@@ -33,6 +36,7 @@ pub(crate) struct InFlightMessage {
     pub(crate) not_sent: Option<NotSent>,
     /// Of the trace in which it was enqueued, for log lines.
     pub(crate) trace_id: Option<Box<str>>,
+    pub(crate) trace: SendTrace,
 }
 
 /// Why a message is given back that was claimed.
@@ -95,16 +99,10 @@ impl InFlightMessage {
             created_at: claimed.created_at,
             reclaimed: false,
             not_sent: None,
-            trace_id: message.headers.get("traceparent").and_then(|parent| trace_id(parent)),
+            trace_id: TraceParent::of(&message.headers).map(|parent| parent.trace_id.into()),
+            trace: SendTrace::of(message),
         }
     }
-}
-
-/// The trace id of a `traceparent` as W3C Trace Context has it: `00-<trace id>-<parent id>-<flags>`.
-fn trace_id(parent: &str) -> Option<Box<str>> {
-    let id = parent.split('-').nth(1)?;
-    let is_hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
-    (id.len() == 32 && id.bytes().all(is_hex)).then(|| id.into())
 }
 
 /// What decides where a message goes, as one number: topic, type and tenant.

@@ -206,6 +206,9 @@ fn check(config: &Config, figment: &Figment) -> Result<(), Problem> {
             "can be reached from other machines; use 127.0.0.1, or set metrics.allow_remote = true if you mean it",
         );
     }
+    if let Some((field, reason)) = config.otel.problem() {
+        return problem(field, reason);
+    }
     if !is_filter(&config.log.level) {
         return problem(
             "log.level",

@@ -7,6 +7,7 @@ mod line;
 mod load;
 mod lookup;
 mod map;
+mod otel;
 mod overlay;
 mod problem;
 mod publisher;
@@ -29,6 +30,7 @@ use serde::Deserialize;
 pub use database_url::DatabaseUrl;
 pub use load::{Origin, load};
 pub use map::NamedMap;
+pub use otel::OtelConfig;
 use problem::Problem;
 pub use publisher::NamedPublisher;
 
@@ -61,6 +63,8 @@ pub struct Config {
     pub outbox: OutboxConfig,
     /// Where Prometheus finds the figures.
     pub metrics: MetricsConfig,
+    /// Where traces and metrics are sent by OTLP.
+    pub otel: OtelConfig,
     /// What is written to standard error.
     pub log: LogConfig,
 }

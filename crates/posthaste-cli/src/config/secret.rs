@@ -23,7 +23,10 @@ fn may_be_secret(field: &str, value: &Value) -> bool {
     if has(&["password", "secret", "pem", "jaas", "oauthbearer"]) {
         return true;
     }
-    if !["kafka", "publisher"].iter().any(|section| field.starts_with(section)) {
+    if !["kafka", "publisher", "otel.headers"]
+        .iter()
+        .any(|section| field.starts_with(section))
+    {
         return false;
     }
     // A whole table of Kafka's properties may hold any of them, and that of the publisher a webhook's address. So may a text

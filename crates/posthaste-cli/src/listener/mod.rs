@@ -23,6 +23,7 @@ use tokio_util::task::AbortOnDropHandle;
 pub use probes::Probes;
 
 use crate::config::MetricsConfig;
+use crate::otel::Export;
 
 /// How often what was measured is drained into its buckets; without that an unread histogram would grow forever.
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
@@ -39,11 +40,17 @@ pub async fn listen(config: &MetricsConfig) -> anyhow::Result<Option<TcpListener
 }
 
 /// Serves figures and probes if an address is set, until the handle is dropped.
-pub async fn serve(config: &MetricsConfig, probes: Probes) -> anyhow::Result<Option<AbortOnDropHandle<()>>> {
+pub async fn serve(
+    config: &MetricsConfig,
+    probes: Probes,
+    export: &Export,
+) -> anyhow::Result<Option<AbortOnDropHandle<()>>> {
     let Some(listener) = listen(config).await? else {
+        export.install_alone();
+        posthaste_relay::describe_metrics();
         return Ok(None);
     };
-    let figures = METRICS
+    let recorder = METRICS
         .iter()
         .try_fold(PrometheusBuilder::new(), |builder, metric| match metric.kind {
             MetricKind::Histogram { buckets } => {
@@ -51,8 +58,10 @@ pub async fn serve(config: &MetricsConfig, probes: Probes) -> anyhow::Result<Opt
             }
             _ => Ok(builder),
         })
-        .and_then(PrometheusBuilder::install_recorder)
-        .context("metrics cannot be recorded")?;
+        .context("metrics cannot be recorded")?
+        .build_recorder();
+    let figures = recorder.handle();
+    export.install(recorder).context("metrics cannot be recorded")?;
     posthaste_relay::describe_metrics();
     tracing::info!("metrics at http://{}/metrics", listener.local_addr()?);
     let serving = server::serve(listener, router(figures.clone(), probes));

@@ -21,6 +21,8 @@ mod manners;
 mod maps;
 mod migrate;
 mod notify;
+#[cfg(feature = "otel")]
+mod otel;
 mod probes;
 mod refused_verdicts;
 mod run;

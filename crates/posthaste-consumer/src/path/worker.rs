@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use posthaste_core::envelope::ReceivedEvent;
+use posthaste_core::trace::trace_id;
 use posthaste_core::{Handled, InboxStore, StoreError};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -13,6 +14,7 @@ use tracing::Instrument;
 use super::attempt::{Failure, attempt, is_recorded, panicked, uncommitted};
 use super::engine::Engine;
 use super::lane::{LaneState, RunningWorker};
+use super::process_span;
 use crate::config::{Tombstones, Unhandled};
 use crate::handling::{HandlerError, Origin};
 use crate::source::Record;
@@ -192,22 +194,31 @@ async fn try_once<I: InboxStore, R: Record>(
         return Ok(());
     };
     let begun = Instant::now();
-    let prepared = catch_unwind(AssertUnwindSafe(|| route(event.clone(), Origin::of(record), number)))
-        .unwrap_or_else(|panic| Err(panicked(panic.as_ref())))
-        .map_err(Failure::Event)?;
-    let action = prepared.effect.as_ref().map(|effect| effect.action.clone());
-    let span = tracing::info_span!(
-        "event",
-        topic = record.topic(),
-        partition = record.partition(),
-        offset = record.offset(),
-        r#type = event.event_type,
-        source = event.source,
-        id = event.id,
-        attempt = number,
-    );
+    let mut action = None;
     let limit = engine.config.handler_timeout;
-    match attempt(&*engine.inbox, prepared, limit).instrument(span).await? {
+    let work = async {
+        // Made here, so that it has the span of the attempt as its parent.
+        let span = tracing::info_span!(
+            "event",
+            topic = record.topic(),
+            partition = record.partition(),
+            offset = record.offset(),
+            r#type = event.event_type,
+            source = event.source,
+            id = event.id,
+            attempt = number,
+            trace_id = trace_id(&event.headers),
+        );
+        let handling = async {
+            let prepared = catch_unwind(AssertUnwindSafe(|| route(event.clone(), Origin::of(record), number)))
+                .unwrap_or_else(|panic| Err(panicked(panic.as_ref())))
+                .map_err(Failure::Event)?;
+            action = prepared.effect.as_ref().map(|effect| effect.action.clone());
+            attempt(&*engine.inbox, prepared, limit).await
+        };
+        handling.instrument(span).await
+    };
+    match process_span::around(work, &engine.config.group, record, event, number).await? {
         Handled::Applied(()) => instrument::handled(&engine.totals, event, begun.elapsed()),
         Handled::Duplicate => instrument::duplicate(&engine.totals, event, action.as_deref().unwrap_or_default()),
     }

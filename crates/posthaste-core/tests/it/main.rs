@@ -5,3 +5,5 @@
 mod breaker;
 mod envelope;
 mod lifecycle;
+#[cfg(feature = "otel")]
+mod trace;

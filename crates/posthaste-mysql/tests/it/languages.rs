@@ -2,6 +2,7 @@
 
 use std::process::{Command, Output};
 
+use posthaste_core::message::Headers;
 use posthaste_core::store::{Filter, Record};
 use posthaste_core::{AdminStore, Message, OutboxOptions, RelayStore};
 use posthaste_mysql::MySqlStore;
@@ -91,6 +92,52 @@ async fn the_procedure_writes_what_the_library_would() {
     assert_eq!(expected.id.uuid().unwrap().get_version_num(), 7);
     let age = chrono::Utc::now() - row.created_at;
     assert!(age.num_seconds().abs() < 60, "times are UTC: {age}");
+}
+
+/// A session says which trace it belongs to. What the call says comes first, and nothing of it refuses a message.
+#[tokio::test]
+async fn what_the_procedure_writes_belongs_to_the_trace_of_its_session() {
+    let store = support::store(2).await;
+    let trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    let enqueue = |topic: &str, options: &str| {
+        format!("call posthaste_enqueue('{topic}', null, 'x', '{{\"headers\": {options}}}', @id, @is_new);")
+    };
+    let full = format!(r#"{{"a": "{}"}}"#, "x".repeat(16_370));
+    let script = [
+        format!(
+            "set @posthaste_traceparent = '{trace}', @posthaste_tracestate = 'vendor=1', @posthaste_baggage = 'a=1';"
+        ),
+        enqueue("1", "{}"),
+        enqueue("2", r#"{"Trace-Parent": "mine"}"#),
+        enqueue("3", r#"{"BAGGAGE": "mine"}"#),
+        enqueue("4", &full),
+        "set @posthaste_traceparent = 'nonsense', @posthaste_baggage = repeat('x', 9000);".to_owned(),
+        enqueue("5", "{}"),
+        "set @posthaste_traceparent = null, @posthaste_baggage = null;".to_owned(),
+        enqueue("6", "{}"),
+    ];
+    let output = mariadb(&database(&store).await, &script.concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let mut found: Vec<_> = rows(&store).await.into_iter().map(|row| row.message).collect();
+    found.sort_by(|one, other| one.topic.cmp(&other.topic));
+    let found: Vec<Headers> = found.into_iter().map(|message| message.headers).collect();
+    let headers = |pairs: &[(&str, &str)]| -> Headers {
+        pairs
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect()
+    };
+    let whole = headers(&[("traceparent", trace), ("tracestate", "vendor=1"), ("baggage", "a=1")]);
+    let own = headers(&[("Trace-Parent", "mine"), ("baggage", "a=1")]);
+    let own_baggage = headers(&[("traceparent", trace), ("tracestate", "vendor=1"), ("BAGGAGE", "mine")]);
+    assert_eq!(found.len(), 6);
+    assert_eq!(found[..3], [whole, own, own_baggage]);
+    assert_eq!(found[3].len(), 1, "no room");
+    assert_eq!(
+        found[4..],
+        [Headers::new(), Headers::new()],
+        "one that is none, and none"
+    );
 }
 
 /// Proves B13.

@@ -3,6 +3,7 @@
 use std::process::{Command, Output};
 
 use posthaste_core::integrity::ContentHash;
+use posthaste_core::message::Headers;
 use posthaste_core::store::{AdminStore, Filter, Record};
 use posthaste_core::{Enqueued, Message, OutboxOptions};
 use posthaste_postgres::PostgresStore;
@@ -129,6 +130,61 @@ async fn psql_enqueues_in_its_own_transaction() {
     assert_eq!(
         (row.attempts, row.next_attempt_at, row.locked_until),
         (0, row.created_at, None)
+    );
+}
+
+/// A transaction says once which trace it belongs to. What the call says comes first, and nothing of it refuses a message.
+#[tokio::test]
+async fn what_sql_enqueues_belongs_to_the_trace_of_its_transaction() {
+    let store = support::store(2).await;
+    let schema = schema(&store);
+    let trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    let enqueue =
+        |topic: &str, headers: &str| format!("select * from {schema}.enqueue('{topic}', 'x', headers => '{headers}');");
+    let told = format!(
+        "set local posthaste.traceparent = '{trace}'; set local posthaste.tracestate = 'vendor=1';
+         set local posthaste.baggage = 'tenant=acme';"
+    );
+    let by_hand = r#"{"Trace-Parent": "mine", "a": "b"}"#;
+    let full = format!(r#"{{"a": "{}"}}"#, "x".repeat(16_370));
+    let script = [
+        format!("begin; {told}"),
+        enqueue("1", "{}"),
+        enqueue("2", by_hand),
+        enqueue("3", r#"{"BAGGAGE": "mine"}"#),
+        enqueue("4", &full),
+        "commit; begin;".to_owned(),
+        enqueue("5", "{}"),
+        format!("commit; begin; {told} set local posthaste.traceparent = 'nonsense';"),
+        format!("set local posthaste.baggage = '{}';", "x".repeat(9_000)),
+        enqueue("6", "{}"),
+        "commit".to_owned(),
+    ];
+    let output = psql(&script.concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let mut found: Vec<_> = rows(&store).await.into_iter().map(|row| row.message).collect();
+    found.sort_by(|one, other| one.topic.cmp(&other.topic));
+    let found: Vec<Headers> = found.into_iter().map(|message| message.headers).collect();
+    let headers = |pairs: &[(&str, &str)]| -> Headers {
+        pairs
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect()
+    };
+    let whole = headers(&[
+        ("traceparent", trace),
+        ("tracestate", "vendor=1"),
+        ("baggage", "tenant=acme"),
+    ]);
+    let own = headers(&[("Trace-Parent", "mine"), ("a", "b"), ("baggage", "tenant=acme")]);
+    let own_baggage = headers(&[("traceparent", trace), ("tracestate", "vendor=1"), ("BAGGAGE", "mine")]);
+    assert_eq!(found.len(), 6);
+    assert_eq!(found[..3], [whole, own, own_baggage]);
+    assert_eq!(found[3].len(), 1, "no room");
+    assert_eq!(
+        found[4..],
+        [Headers::new(), Headers::new()],
+        "none, and one that is none"
     );
 }
 

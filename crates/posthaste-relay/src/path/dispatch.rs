@@ -126,7 +126,9 @@ fn verify(
         };
         if let Some(outcome) = unsound {
             stopped.extend(lane);
-            collector.take(Reported::new(in_flight, outcome, None, &engine.config.retry));
+            let reported = Reported::new(in_flight, outcome, None, &engine.config.retry);
+            engine.send_spans.attempted(&reported);
+            collector.take(reported);
             continue;
         }
         instrument::left_out(&message);

@@ -30,7 +30,8 @@ pub(crate) struct PendingDelivery {
 pub(crate) async fn run(engine: &Arc<Engine>, pending: Vec<PendingDelivery>, gate: &Arc<Gate>, sink: Arc<dyn Sink>) {
     let mut deliveries = Vec::with_capacity(pending.len());
     let mut messages = HashMap::with_capacity(pending.len());
-    for PendingDelivery { message, delivery } in pending {
+    for PendingDelivery { mut message, delivery } in pending {
+        message.trace.attempt_begins();
         if let Some(destination) = &message.destination {
             engine.silence.handed_over(destination, message.bytes);
         }
@@ -115,6 +116,9 @@ impl LeaseCheck for Answers {
         }
         if self.engine.destinations.any() && !owed.pass(id, &self.engine.destinations, &self.engine.blame) {
             return false;
+        }
+        if let Some(message) = owed.messages.get_mut(&id) {
+            message.trace.is_sent();
         }
         drop(owed);
         self.gate.may_send(id)
@@ -218,10 +222,12 @@ impl Answers {
         }
         // The outcome of a call that is gone is not waited for.
         let Some(sink) = self.sink.upgrade() else { return };
-        sink.take(match (outcome, held) {
+        let reported = match (outcome, held) {
             (Outcome::NotAttempted, Some(Held { wait, reason })) => Reported::held(message, wait, reason),
             (outcome, _) => Reported::new(message, outcome, least_wait, &config.retry),
-        });
+        };
+        self.engine.send_spans.attempted(&reported);
+        sink.take(reported);
     }
 
     fn last_report(&self) -> Instant {

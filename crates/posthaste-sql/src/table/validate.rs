@@ -103,7 +103,7 @@ impl TableMap {
             }
         }
         let message = &row.message;
-        if !message.headers.is_empty() && !self.has(Role::Headers) {
+        if row.has_own_headers() && !self.has(Role::Headers) {
             return refuse("headers", self.no_column(Role::Headers));
         }
         if message.not_before.is_some() && !self.has(Role::NextAttemptAt) {
@@ -276,6 +276,17 @@ mod tests {
             ),
             ""
         );
+    }
+
+    #[test]
+    fn a_trace_that_has_no_place_is_lost_and_refuses_nothing() {
+        let message = order(ID).header("traceparent", "00-1");
+        let options = OutboxOptions::new().type_names(TypeNameRule::Any);
+        let mut prepared = Prepared::new([message], &options).unwrap();
+        let map = BuiltinMap::find("order-service").unwrap().map().unwrap();
+        assert!(map.validate_messages(&prepared).is_err(), "the caller set it");
+        prepared.rows[0].captured = vec!["traceparent"];
+        map.validate_messages(&prepared).unwrap();
     }
 
     #[test]

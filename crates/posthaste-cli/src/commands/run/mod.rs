@@ -10,10 +10,12 @@ use clap::{ArgGroup, Args};
 use posthaste_core::store::Store;
 use posthaste_core::{Publisher, StoreError};
 use posthaste_relay::Relay;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::config::{Config, Database};
 use crate::listener::{self, Probes};
+use crate::otel::{self, Export};
 #[cfg(target_os = "linux")]
 use crate::systemd;
 use crate::wiring;
@@ -62,9 +64,16 @@ impl Run {
             return check::run(&config, self.json).await;
         }
         let stop = shutdown::on_signal()?;
+        let export = otel::start(&config.otel)?;
+        let ended = self.deliver(config, stop, &export).await;
+        export.stop().await;
+        ended
+    }
+
+    async fn deliver(self, config: Config, stop: CancellationToken, export: &Export) -> anyhow::Result<()> {
         let publisher = wiring::publisher(&config)?;
         let probes = Probes::default();
-        let _listener = listener::serve(&config.metrics, probes.clone()).await?;
+        let _listener = listener::serve(&config.metrics, probes.clone(), export).await?;
         #[cfg(target_os = "linux")]
         let _systemd = systemd::notify(&probes, &stop);
         // Beside the relay, which goes on without it: a broker that is unavailable is said once, and not with every

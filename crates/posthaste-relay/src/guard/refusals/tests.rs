@@ -7,6 +7,7 @@ use tokio::time::advance;
 
 use super::memory::MAX_FREE;
 use super::*;
+use crate::path::send_span::SendTrace;
 use crate::reported::InFlightMessage;
 
 fn reported(id: MessageId) -> Reported {
@@ -25,6 +26,7 @@ fn reported(id: MessageId) -> Reported {
         reclaimed: false,
         not_sent: None,
         trace_id: None,
+        trace: SendTrace::default(),
     };
     Reported {
         message,
