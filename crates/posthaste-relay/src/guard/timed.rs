@@ -12,8 +12,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use posthaste_core::lifecycle::Settlement;
 use posthaste_core::store::{
-    Claim, ClaimRequest, ExtendRequest, Extended, LeadRequest, Leadership, OutboxStats, RecoverRequest, Recovered,
-    RelayHeartbeat, RelayRecord, RelayRegistry, Scope, Settled, StoreErrorKind, StoreRequirements, WorkerId,
+    Claim, ClaimRequest, ExtendRequest, Extended, LeadRequest, Leadership, OutboxStats, PurgeRequest, Purged,
+    RecoverRequest, Recovered, RelayHeartbeat, RelayRecord, RelayRegistry, Scope, Settled, StoreErrorKind,
+    StoreRequirements, TableGauges, WorkerId,
 };
 use posthaste_core::wake::Listener;
 use posthaste_core::{MessageId, RelayStore, StoreError};
@@ -113,12 +114,24 @@ impl RelayStore for TimedStore {
         self.sweep.on(self.inner.sweep(scope, max_attempts)).await
     }
 
-    async fn purge(&self, keep: Duration, limit: u32) -> Result<u64, StoreError> {
-        self.purge.on(self.inner.purge(keep, limit)).await
+    async fn purge(&self, request: &PurgeRequest) -> Result<Purged, StoreError> {
+        self.purge.on(self.inner.purge(request)).await
     }
 
     async fn stats(&self, namespace: &str) -> Result<OutboxStats, StoreError> {
         self.stats.on(self.inner.stats(namespace)).await
+    }
+
+    async fn table_gauges(&self, namespace: &str) -> Result<TableGauges, StoreError> {
+        self.stats.on(self.inner.table_gauges(namespace)).await
+    }
+
+    async fn elect_janitor(&self, request: &LeadRequest) -> Result<Leadership, StoreError> {
+        self.registry.on(self.inner.elect_janitor(request)).await
+    }
+
+    async fn resign_janitor(&self, worker: WorkerId) -> Result<(), StoreError> {
+        self.registry.on(self.inner.resign_janitor(worker)).await
     }
 
     fn registry(&self) -> Option<&dyn RelayRegistry> {

@@ -3,6 +3,7 @@
 mod describe;
 mod refused;
 mod register;
+mod table;
 mod verdicts;
 
 use std::collections::HashSet;
@@ -18,6 +19,7 @@ use posthaste_core::{Message, MessageId};
 pub use describe::describe_metrics;
 pub(crate) use refused::{busy, claimed_after_all, refused, taken_after_all, unclaimable, unrecoverable};
 pub(crate) use register::register;
+pub(crate) use table::{purged, topic_counted, upkeep_owner};
 pub(crate) use verdicts::{settled, swept, tried_in_place};
 
 use crate::guard::gate::Stop;
@@ -118,10 +120,6 @@ pub(crate) fn counted(namespace: &str, stats: &OutboxStats) {
     ] {
         gauge!(name, "namespace" => namespace.to_owned()).set(value);
     }
-}
-
-pub(crate) fn purged(rows: u64) {
-    counter!("outbox_purged_count").increment(rows);
 }
 
 #[cfg(test)]

@@ -5,6 +5,8 @@ use metrics::{Counter, Gauge, counter, gauge, histogram};
 use posthaste_core::breaker::CircuitState;
 use posthaste_core::store::Scope;
 
+use super::table::PURGED_TABLES;
+
 /// What is counted by topic. Other topics than those of the scope are known once a message of theirs was settled.
 pub(super) const BY_TOPIC: [&str; 4] = [
     "outbox_processed_count",
@@ -27,11 +29,12 @@ const BY_NAMESPACE: [&str; 9] = [
 ];
 
 /// What is 0 while all is well, and set by what finds that it is not.
-const GAUGES: [&str; 4] = [
+const GAUGES: [&str; 5] = [
     "outbox_destinations_away",
     "outbox_verdicts_refused",
     "outbox_verdicts_busy",
     "outbox_claims_refused",
+    "outbox_upkeep_owner",
 ];
 
 /// Shows a relay's figures before anything has happened. Failed calls of the database are shown by what makes the calls.
@@ -49,7 +52,9 @@ pub(crate) fn register(scope: &Scope) {
         show(&counter!("outbox_circuit_transition_count", "namespace" => namespace(), "to" => state.as_str()));
     }
     show(&counter!("outbox_dlq_count", "reason" => "exhausted"));
-    show(&counter!("outbox_purged_count"));
+    for table in PURGED_TABLES {
+        show(&counter!("outbox_purged_count", "namespace" => namespace(), "table" => table));
+    }
     for name in GAUGES {
         begin(&gauge!(name, "namespace" => namespace()), 0.0);
     }
