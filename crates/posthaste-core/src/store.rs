@@ -11,11 +11,13 @@ mod admin;
 mod claim;
 mod error;
 mod halving;
+mod purge;
 mod registry;
 mod relay;
 mod schema;
 mod scope;
 mod settled;
+mod stats;
 mod trial;
 
 use async_trait::async_trait;
@@ -27,11 +29,13 @@ pub use admin::{AdminStore, Filter, Record};
 pub use claim::{Claim, ClaimRequest, ClaimedMessage, RecoverRequest, Recovered, RefusedRow};
 pub use error::{StoreError, StoreErrorKind};
 pub use halving::{Halving, SearchDeadline};
-pub use registry::{FORGOTTEN_AFTER, LeadRequest, Leadership, RelayHeartbeat, RelayRecord, RelayRegistry};
-pub use relay::{OutboxStats, RelayStore, StoreRequirements};
+pub use purge::{PurgeRequest, Purgeable, Purged};
+pub use registry::{FORGOTTEN_AFTER, LeadRequest, LeaderRole, Leadership, RelayHeartbeat, RelayRecord, RelayRegistry};
+pub use relay::{RelayStore, StoreRequirements};
 pub use schema::{Migration, SchemaStore};
 pub use scope::{DeadHead, KeyOrdering, Scope, WorkerId};
 pub use settled::{BusyRow, ExtendRequest, Extended, RefusedVerdict, Settled};
+pub use stats::{GAUGE_BOUND, OutboxStats, TableGauges, TopicBacklog};
 
 /// Enqueueing for callers that have no transaction of their own, such as the command line.
 #[async_trait]

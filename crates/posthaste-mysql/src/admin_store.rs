@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use posthaste_core::lifecycle::State;
-use posthaste_core::store::{AdminStore, Filter, Record};
+use posthaste_core::retry::MAX_DURATION;
+use posthaste_core::store::{AdminStore, Filter, PurgeRequest, Purgeable, Record};
 use posthaste_core::{MessageId, StoreError};
 use posthaste_sql::table::StateLabel;
 use sqlx::Row;
@@ -48,21 +49,28 @@ impl AdminStore for MySqlStore {
         retrying!(self.change_dead(&self.statements.common.discard, filter, limit)).map_err(store_error)
     }
 
-    async fn purgeable(&self, keep: Duration) -> Result<u64, StoreError> {
-        self.count_purgeable(keep).await.map_err(store_error)
+    async fn purgeable(&self, request: &PurgeRequest) -> Result<Purgeable, StoreError> {
+        if request.dead.is_some() && self.statements.dying.is_none() {
+            return Err(StoreError::no_time_of_death(self.map.name()));
+        }
+        self.count_purgeable(request).await.map_err(store_error)
     }
 }
 
 impl MySqlStore {
-    async fn count_purgeable(&self, keep: Duration) -> sqlx::Result<u64> {
+    async fn count_purgeable(&self, request: &PurgeRequest) -> sqlx::Result<Purgeable> {
         let mut conn = self.pool.acquire().await?;
-        let found = self
-            .statements
-            .common
-            .purgeable
-            .fetch_one(&mut conn, &[millis(keep).into()])
-            .await?;
-        Ok(found.try_get::<i64, _>("found")?.cast_unsigned())
+        let age = |kept: Option<Duration>| Value::from(millis(kept.unwrap_or(MAX_DURATION)));
+        let namespace = Value::optional(request.namespace.as_deref());
+        let values = [age(request.delivered), namespace, age(request.dead)];
+        let found = self.statements.common.purgeable.fetch_one(&mut conn, &values).await?;
+        let count = |name: &str| found.try_get::<i64, _>(name).map(i64::cast_unsigned);
+        Ok(Purgeable {
+            delivered: count("delivered")?,
+            dead: count("dead")?,
+            dedupe: if request.dedupe { count("dedupe")? } else { 0 },
+            cursor: 0,
+        })
     }
 
     async fn find_records(&self, filter: &Filter, after: Option<MessageId>, limit: u32) -> sqlx::Result<Vec<Record>> {

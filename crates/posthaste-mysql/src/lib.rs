@@ -28,6 +28,7 @@ mod enqueue;
 mod error;
 mod executor;
 mod inbox_store;
+mod janitor;
 mod migrate;
 mod prepare;
 mod recover;
@@ -58,6 +59,7 @@ pub use enqueue::MySqlOutbox;
 pub use error::store_error;
 pub use executor::EnqueueExecutor;
 pub use inbox_store::MySqlInbox;
+use janitor::JanitorLocks;
 pub use prepare::MySqlEnqueue;
 pub use retry::MAX_RETRIES;
 use row_locks::HeldClaims;
@@ -108,6 +110,7 @@ pub struct MySqlStore {
     statements: Arc<Statements>,
     /// Claims whose rows are kept locked, where the table has no columns for leases.
     held: Arc<HeldClaims>,
+    janitor_locks: Arc<JanitorLocks>,
 }
 
 impl MySqlStore {
@@ -143,6 +146,7 @@ impl MySqlStore {
             statements: Arc::new(Statements::finish(&map)?),
             map: Arc::new(map),
             held: Arc::default(),
+            janitor_locks: Arc::default(),
         })
     }
 

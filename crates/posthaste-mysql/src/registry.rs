@@ -84,10 +84,7 @@ impl MySqlStore {
     async fn ask_to_lead(&self, request: &LeadRequest) -> sqlx::Result<Leadership> {
         let leaders = self.statements.leaders.needed()?;
         let mut conn = self.pool.acquire().await?;
-        let mut asked = vec![
-            request.namespace.as_str().into(),
-            request.worker.as_uuid().to_string().into(),
-        ];
+        let mut asked = vec![(*request.key()).into(), request.worker.as_uuid().to_string().into()];
         if let Some(leader) = leaders.leader.fetch_all(&mut conn, &asked).await?.first() {
             return held_by(leader);
         }

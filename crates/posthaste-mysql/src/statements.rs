@@ -22,6 +22,10 @@ posthaste_sql::statements! {
     }
     /// For tables with leases.
     leases: Leases if |map| map.has(Role::LeaseToken) => { probe, lease, lock_held, find_held, extend }
+    /// For tables that say when a row died.
+    dying: Dying if |map| map.has(Role::UpdatedAt) => { find_old_dead }
+    /// For tables that have a column for the topic.
+    topics: Topics if |map| map.has(Role::Topic) => { topic_gauges }
     /// For tables that count attempts.
     attempts: Attempts if |map| map.has(Role::Attempts) => { find_exhausted, lock_exhausted, mark_dead }
     /// For tables that only say since when a claim holds.

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use posthaste_core::lifecycle::State;
-use posthaste_core::store::{AdminStore, Filter, Record};
+use posthaste_core::retry::MAX_DURATION;
+use posthaste_core::store::{AdminStore, Filter, PurgeRequest, Purgeable, Record};
 use posthaste_core::{MessageId, StoreError};
 use sqlx::Row;
 
@@ -64,11 +65,21 @@ impl AdminStore for PostgresStore {
             .map_err(store_error)
     }
 
-    async fn purgeable(&self, keep: Duration) -> Result<u64, StoreError> {
-        let query = self.statements.common.purgeable.query().bind(millis(keep));
+    async fn purgeable(&self, request: &PurgeRequest) -> Result<Purgeable, StoreError> {
+        if request.dead.is_some() && self.statements.dying.is_none() {
+            return Err(StoreError::no_time_of_death(self.map.name()));
+        }
+        let age = |kept: Option<Duration>| millis(kept.unwrap_or(MAX_DURATION));
+        let query = self.statements.common.purgeable.query().bind(age(request.delivered));
+        let query = query.bind(&request.namespace).bind(age(request.dead));
         let row = self.fetch_one(query).await.map_err(store_error)?;
-        let found: i64 = row.try_get("found").map_err(store_error)?;
-        Ok(found.cast_unsigned())
+        let count = |name: &str| row.try_get::<i64, _>(name).map(i64::cast_unsigned).map_err(store_error);
+        Ok(Purgeable {
+            delivered: count("delivered")?,
+            dead: count("dead")?,
+            dedupe: if request.dedupe { count("dedupe")? } else { 0 },
+            cursor: 0,
+        })
     }
 }
 

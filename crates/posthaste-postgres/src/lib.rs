@@ -28,6 +28,7 @@ mod error;
 mod executor;
 mod handling;
 mod inbox_store;
+mod janitor;
 mod log;
 mod migrate;
 mod notifier;
@@ -59,6 +60,7 @@ pub use enqueue::PostgresOutbox;
 pub use error::store_error;
 pub use executor::EnqueueExecutor;
 pub use inbox_store::PostgresInbox;
+use janitor::JanitorLocks;
 pub use log::{LogLayoutOptions, PostgresHandled, PostgresLogOutbox, PostgresLogStore};
 pub use notifier::PostgresNotifier;
 pub use pooling::Pooling;
@@ -103,6 +105,7 @@ pub struct PostgresStore {
     statements: Arc<Statements>,
     enqueue: PostgresEnqueue,
     row_locks: Arc<RowLocks>,
+    janitor_locks: Arc<JanitorLocks>,
     sessions: Sessions,
     direct: Option<Arc<PgConnectOptions>>,
 }
@@ -146,6 +149,7 @@ impl PostgresStore {
             map,
             statements: Arc::new(statements),
             row_locks: Arc::default(),
+            janitor_locks: Arc::default(),
             sessions,
             direct: None,
         })

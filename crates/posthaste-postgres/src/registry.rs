@@ -76,7 +76,7 @@ impl PostgresStore {
             let query = registry
                 .leader
                 .query()
-                .bind(&request.namespace)
+                .bind(request.key().into_owned())
                 .bind(request.worker.as_uuid());
             let leader = self.fetch_optional(query).await?;
             if let Some(row) = leader {
@@ -89,7 +89,7 @@ impl PostgresStore {
             let query = registry
                 .elect_leader
                 .query()
-                .bind(&request.namespace)
+                .bind(request.key().into_owned())
                 .bind(request.worker.as_uuid())
                 .bind(millis(request.lease));
             let taken = self.fetch_optional(query).await?;

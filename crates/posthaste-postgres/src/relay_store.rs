@@ -1,23 +1,26 @@
 //! The relay's verbs.
 
-use std::time::Duration;
-
 use async_trait::async_trait;
 use posthaste_core::lifecycle::Settlement;
 use posthaste_core::store::{
-    Claim, ClaimRequest, ExtendRequest, Extended, OutboxStats, RecoverRequest, Recovered, RelayRegistry, RelayStore,
-    Scope, Settled, StoreErrorKind, StoreRequirements,
+    Claim, ClaimRequest, ExtendRequest, Extended, GAUGE_BOUND, LeadRequest, Leadership, OutboxStats, PurgeRequest,
+    Purged, RecoverRequest, Recovered, RelayRegistry, RelayStore, Scope, Settled, StoreErrorKind, StoreRequirements,
+    TableGauges, TopicBacklog, WorkerId,
 };
 use posthaste_core::wake::Listener;
 use posthaste_core::{MessageId, StoreError};
 use sqlx::Row;
+use sqlx::postgres::PgRow;
 
 use crate::PostgresStore;
 use crate::error::store_error;
 use crate::notifier::ChannelListener;
 use crate::pooling;
 use crate::recover::Recover;
-use crate::rows::millis;
+use crate::rows::{ids, millis};
+
+/// So many rows of a kind are counted for operators; of more, the number is an estimate.
+const MAX_COUNTED: i64 = 100_000;
 
 /// To prepare a statement is to wait for locks on its table.
 const BEGIN_PREPARE: &str = "begin isolation level read committed; set local lock_timeout = '1s'";
@@ -88,38 +91,46 @@ impl RelayStore for PostgresStore {
         }
     }
 
-    async fn purge(&self, keep: Duration, limit: u32) -> Result<u64, StoreError> {
-        let query = self
-            .statements
-            .common
-            .purge_delivered
-            .query()
-            .bind(millis(keep))
-            .bind(i64::from(limit));
-        let delivered = self.execute(query).await.map_err(store_error);
-        let Some(dedupe) = &self.statements.dedupe else {
-            return delivered;
-        };
-        // A row that may not be removed is no reason to keep the keys.
-        let query = dedupe.purge_dedupe.query().bind(i64::from(limit));
-        let keys = self.execute(query).await.map_err(store_error);
-        Ok(delivered? + keys?)
+    async fn purge(&self, request: &PurgeRequest) -> Result<Purged, StoreError> {
+        // A row that may not be removed is no reason to keep the others.
+        let delivered = self.purge_delivered(request).await;
+        let dead = self.purge_dead(request).await;
+        let dedupe = self.purge_dedupe(request).await;
+        Ok(Purged {
+            delivered: delivered?,
+            dead: dead?,
+            dedupe: dedupe?,
+            cursor: 0,
+        })
     }
 
     async fn stats(&self, namespace: &str) -> Result<OutboxStats, StoreError> {
-        let query = self.statements.common.stats.query().bind(namespace);
-        let row = match self.fetch_one(query).await {
-            Ok(row) => row,
-            Err(error) => return Err(self.explain(error).await),
-        };
-        let count = |name: &str| row.try_get::<i64, _>(name).map(i64::cast_unsigned).map_err(store_error);
-        Ok(OutboxStats {
-            pending: count("pending")?,
-            waiting: count("waiting")?,
-            processing: count("processing")?,
-            dead: count("dead")?,
-            oldest_seconds: row.try_get::<f64, _>("oldest_seconds").map_err(store_error)?.max(0.0),
-        })
+        self.count_to(
+            namespace,
+            if self.map.is_native() {
+                MAX_COUNTED
+            } else {
+                i64::MAX - 1
+            },
+        )
+        .await
+    }
+
+    async fn table_gauges(&self, namespace: &str) -> Result<TableGauges, StoreError> {
+        let stats = self.count_to(namespace, i64::from(GAUGE_BOUND)).await?;
+        let topics = self.topic_gauges(namespace).await.map_err(store_error)?;
+        Ok(TableGauges { stats, topics })
+    }
+
+    async fn elect_janitor(&self, request: &LeadRequest) -> Result<Leadership, StoreError> {
+        if self.statements.registry.is_some() {
+            return self.elect_leader(request).await;
+        }
+        self.lock_janitor(request).await.map_err(store_error)
+    }
+
+    async fn resign_janitor(&self, worker: WorkerId) -> Result<(), StoreError> {
+        self.unlock_janitor(worker).await.map_err(store_error)
     }
 
     async fn ping(&self) -> Result<(), StoreError> {
@@ -145,6 +156,68 @@ impl RelayStore for PostgresStore {
 }
 
 impl PostgresStore {
+    async fn purge_delivered(&self, request: &PurgeRequest) -> Result<u64, StoreError> {
+        let Some(keep) = request.delivered else { return Ok(0) };
+        let statement = &self.statements.common.purge_delivered;
+        let query = statement.query().bind(millis(keep)).bind(i64::from(request.limit));
+        self.execute(query.bind(&request.namespace)).await.map_err(store_error)
+    }
+
+    async fn purge_dead(&self, request: &PurgeRequest) -> Result<Vec<MessageId>, StoreError> {
+        let Some(keep) = request.dead else {
+            return Ok(Vec::new());
+        };
+        let dying = self.statements.dying.as_ref();
+        let dying = dying.ok_or_else(|| StoreError::no_time_of_death(self.map.name()))?;
+        let query = dying
+            .purge_dead
+            .query()
+            .bind(millis(keep))
+            .bind(i64::from(request.limit));
+        let rows = self.fetch_all(query.bind(&request.namespace)).await;
+        rows.and_then(|rows| ids(&rows, &self.map)).map_err(store_error)
+    }
+
+    async fn purge_dedupe(&self, request: &PurgeRequest) -> Result<u64, StoreError> {
+        let Some(dedupe) = self.statements.dedupe.as_ref().filter(|_| request.dedupe) else {
+            return Ok(0);
+        };
+        let query = dedupe.purge_dedupe.query().bind(i64::from(request.limit));
+        self.execute(query).await.map_err(store_error)
+    }
+
+    /// Counts at most so many rows of a kind.
+    async fn count_to(&self, namespace: &str, bound: i64) -> Result<OutboxStats, StoreError> {
+        let query = self.statements.common.stats.query().bind(namespace).bind(bound);
+        let row = match self.fetch_one(query).await {
+            Ok(row) => row,
+            Err(error) => return Err(self.explain(error).await),
+        };
+        let count = |name: &str| row.try_get::<i64, _>(name).map(i64::cast_unsigned).map_err(store_error);
+        Ok(OutboxStats {
+            pending: count("pending")?,
+            waiting: count("waiting")?,
+            processing: count("processing")?,
+            dead: count("dead")?,
+            oldest_seconds: row.try_get::<f64, _>("oldest_seconds").map_err(store_error)?.max(0.0),
+        })
+    }
+
+    async fn topic_gauges(&self, namespace: &str) -> sqlx::Result<Vec<TopicBacklog>> {
+        let Some(topics) = &self.statements.topics else {
+            return Ok(Vec::new());
+        };
+        let query = topics.topic_gauges.query().bind(namespace).bind(i64::from(GAUGE_BOUND));
+        let topic = |row: &PgRow| {
+            Ok(TopicBacklog {
+                topic: row.try_get("topic")?,
+                pending: row.try_get::<i64, _>("pending")?.cast_unsigned(),
+                oldest_seconds: row.try_get::<f64, _>("oldest_seconds")?.max(0.0),
+            })
+        };
+        self.fetch_all(query).await?.iter().map(topic).collect()
+    }
+
     /// Has the server look at every table and column that is named, before the first claim does.
     async fn check_tables(&self) -> Result<(), StoreError> {
         let dead_letter = self.statements.dead_letter.as_ref();

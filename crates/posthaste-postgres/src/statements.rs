@@ -86,6 +86,10 @@ posthaste_sql::statements! {
         if |map| map.strategy() == Strategy::RowLocks && map.has(Role::OrderingKey) => { lock_in_order, try_lock_claims }
     /// For tables with leases.
     leases: Leases if |map| map.has(Role::LeaseToken) => { extend, lock_held, find_held, lock_claims, trial_claim }
+    /// For tables that say when a row died.
+    dying: Dying if |map| map.has(Role::UpdatedAt) => { purge_dead }
+    /// For tables that have a column for the topic.
+    topics: Topics if |map| map.has(Role::Topic) => { topic_gauges }
     /// For tables that count attempts.
     attempts: Attempts if |map| map.has(Role::Attempts) => { sweep }
     /// For tables that say until when a claim holds.

@@ -2,6 +2,7 @@
 
 mod check;
 mod policy;
+mod retention;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,6 +11,8 @@ use posthaste_core::store::{DeadHead, KeyOrdering, Scope};
 use posthaste_core::{BreakerConfig, RetryPolicy};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
+
+pub use retention::Retention;
 
 /// How a relay works. Every field has a default that suits most outboxes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -66,15 +69,19 @@ pub struct RelayConfig {
     /// Defaults to 10 s.
     #[serde(with = "humantime_serde")]
     pub shutdown_grace: Duration,
-    /// How often the janitor sweeps, purges and counts. Defaults to 15 s.
+    /// How often the janitor sweeps, counts and purges. Of the relays of a namespace one counts and purges; another one takes
+    /// over when it has been silent for three times as long. Defaults to 15 s.
     #[serde(with = "humantime_serde")]
     pub janitor_interval: Duration,
-    /// Whether delivered rows are removed once `retention` is over, and dedupe keys after their window. Without it they
-    /// are kept forever. Defaults to true.
-    pub purge: bool,
-    /// How long delivered rows are kept. Defaults to 7 days.
+    /// How long delivered rows are kept: a duration, `on` for 30 days, or `off`. Of the relays of a namespace one removes them,
+    /// by its own setting. Defaults to `off`: they are kept for audit.
+    pub retention: Retention,
+    /// How long dead messages are kept, likewise. Removing one is giving up its event for good; each one is logged and counted.
+    /// Not together with `dead_head = "block"`, which waits for an operator. Defaults to `off`.
+    pub dead_retention: Retention,
+    /// How long old rows of a log's cursor are kept; the newest row always is. Defaults to 7 days.
     #[serde(with = "humantime_serde")]
-    pub retention: Duration,
+    pub cursor_retention: Duration,
     /// How often messages of crashed workers are taken back, where the table does not say until when a claim holds;
     /// elsewhere claims do that by themselves. Defaults to 5 min.
     #[serde(with = "humantime_serde")]
@@ -140,8 +147,9 @@ impl Default for RelayConfig {
             store_timeout: Duration::from_secs(10),
             shutdown_grace: Duration::from_secs(10),
             janitor_interval: Duration::from_secs(15),
-            purge: true,
-            retention: Duration::from_hours(168),
+            retention: Retention::Off,
+            dead_retention: Retention::Off,
+            cursor_retention: Duration::from_hours(168),
             recover_interval: Duration::from_mins(5),
             stalled_after: Duration::from_mins(5),
         }

@@ -34,7 +34,7 @@ mod report;
 mod reported;
 mod upkeep;
 
-pub use config::{InvalidConfig, OrderingConfig, RelayConfig};
+pub use config::{InvalidConfig, OrderingConfig, RelayConfig, Retention};
 pub use error::RelayError;
 pub use relay::Relay;
 pub use report::RelayReport;

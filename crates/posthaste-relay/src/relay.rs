@@ -206,7 +206,8 @@ async fn run_loops(engine: Arc<Engine>, calls: Arc<Calls>, until: Until) -> Resu
     let mut presence = JoinSet::new();
     if matches!(until, Until::Cancelled(_)) {
         let clean = janitor::clean(Arc::clone(&engine), background.clone());
-        tokio::spawn(watch.clone().watch("cleaning up", clean));
+        // Waited for at the end: what it has asked for is given back after its last word.
+        presence.spawn(watch.clone().watch("cleaning up", clean));
         let recover = janitor::recover(Arc::clone(&engine), background.clone());
         tokio::spawn(watch.clone().watch("recovering stalled messages", recover));
         let probe = probe::run(Arc::clone(&engine), calls, background.clone());

@@ -1,9 +1,12 @@
--- Counts what is not delivered. The oldest fresh row is the first by sequence; the other kinds are few.
---   ?1 namespace
+-- Counts what is not delivered, up to a number of each kind. The oldest fresh row is the first by sequence.
+--   ?1 namespace  ?2 how many rows of a kind are counted
 with clock as (select cast(unixepoch('subsec') * 1000 as integer) as now),
 fresh as (
-    select count(*) as n from "@outbox" indexed by "@outbox+fresh"
-    where "@namespace" = ?1 and "@status" = '@pending' and "@next_attempt_at" <= "@created_at"
+    select count(*) as n from (
+        select 1 from "@outbox" indexed by "@outbox+fresh"
+        where "@namespace" = ?1 and "@status" = '@pending' and "@next_attempt_at" <= "@created_at"
+        limit ?2
+    )
 ),
 head as (
     select "@created_at" as created_at from "@outbox" indexed by "@outbox+fresh"
@@ -11,17 +14,23 @@ head as (
     order by "@seq" limit 1
 ),
 waiting as (
-    select count(*) as n, count(*) filter (where "@next_attempt_at" > (select now from clock)) as not_due,
-        min("@created_at") as oldest
-    from "@outbox" indexed by "@outbox+waiting"
-    where "@namespace" = ?1 and "@status" = '@pending' and "@next_attempt_at" > "@created_at"
+    select count(*) as n, count(*) filter (where next_attempt_at > (select now from clock)) as not_due,
+        min(created_at) as oldest
+    from (
+        select "@next_attempt_at" as next_attempt_at, "@created_at" as created_at
+        from "@outbox" indexed by "@outbox+waiting"
+        where "@namespace" = ?1 and "@status" = '@pending' and "@next_attempt_at" > "@created_at"
+        limit ?2
+    )
 ),
 leased as (
     select count(*) as n, min("@created_at") as oldest from "@outbox" indexed by "@outbox+leased"
     where "@namespace" = ?1 and "@status" = '@processing'
 ),
 given_up as (
-    select count(*) as n from "@outbox" indexed by "@outbox+dead" where "@namespace" = ?1 and "@status" = '@dead'
+    select count(*) as n from (
+        select 1 from "@outbox" indexed by "@outbox+dead" where "@namespace" = ?1 and "@status" = '@dead' limit ?2
+    )
 ),
 oldest as (
     select min(created_at) as created_at

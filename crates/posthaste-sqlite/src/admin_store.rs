@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use posthaste_core::lifecycle::State;
-use posthaste_core::store::{AdminStore, Filter, Record};
+use posthaste_core::retry::MAX_DURATION;
+use posthaste_core::store::{AdminStore, Filter, PurgeRequest, Purgeable, Record};
 use posthaste_core::{MessageId, StoreError};
 use posthaste_sql::table::StateLabel;
+use sqlx::Row;
 use sqlx::types::Json;
 
 use crate::SqliteStore;
@@ -60,13 +62,28 @@ impl AdminStore for SqliteStore {
         self.change_dead(&self.statements.rows.discard, filter, limit).await
     }
 
-    async fn purgeable(&self, keep: Duration) -> Result<u64, StoreError> {
-        let found: i64 = sqlx::query_scalar(self.statements.rows.purgeable.sql())
-            .bind(millis(keep))
+    async fn purgeable(&self, request: &PurgeRequest) -> Result<Purgeable, StoreError> {
+        if request.dead.is_some() && self.statements.dying.is_none() {
+            return Err(StoreError::no_time_of_death(self.map.name()));
+        }
+        let age = |kept: Option<Duration>| millis(kept.unwrap_or(MAX_DURATION));
+        let row = sqlx::query(self.statements.rows.purgeable.sql())
+            .bind(age(request.delivered))
+            .bind(age(request.dead))
+            .bind(&request.namespace)
             .fetch_one(&self.pool)
             .await
             .map_err(|error| self.error(error))?;
-        Ok(found.cast_unsigned())
+        let count = |name: &str| {
+            let rows = row.try_get::<i64, _>(name).map_err(|error| self.error(error));
+            rows.map(i64::cast_unsigned)
+        };
+        Ok(Purgeable {
+            delivered: count("delivered")?,
+            dead: count("dead")?,
+            dedupe: if request.dedupe { count("dedupe")? } else { 0 },
+            cursor: 0,
+        })
     }
 }
 

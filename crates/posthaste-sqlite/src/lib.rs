@@ -34,6 +34,7 @@ mod enqueue;
 mod error;
 mod executor;
 mod inbox_store;
+mod janitor;
 mod migrate;
 mod prepare;
 mod recover;
@@ -59,6 +60,7 @@ pub use enqueue::SqliteOutbox;
 pub use error::store_error;
 pub use executor::EnqueueExecutor;
 pub use inbox_store::SqliteInbox;
+use janitor::JanitorLocks;
 pub use prepare::SqliteEnqueue;
 use statements::Statements;
 
@@ -96,6 +98,7 @@ pub struct SqliteStore {
     pool: SqlitePool,
     map: Arc<TableMap>,
     statements: Arc<Statements>,
+    janitor_locks: Arc<JanitorLocks>,
 }
 
 impl SqliteStore {
@@ -130,6 +133,7 @@ impl SqliteStore {
             pool,
             map: Arc::new(map),
             statements: Arc::new(statements),
+            janitor_locks: Arc::default(),
         })
     }
 

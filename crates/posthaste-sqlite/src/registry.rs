@@ -81,7 +81,7 @@ impl SqliteStore {
     async fn ask_to_lead(&self, registry: &Registry, request: &LeadRequest) -> sqlx::Result<Leadership> {
         loop {
             let leader = sqlx::query(registry.leader.sql())
-                .bind(&request.namespace)
+                .bind(request.key().into_owned())
                 .bind(request.worker.as_uuid().hyphenated())
                 .fetch_optional(&self.pool)
                 .await?;
@@ -93,7 +93,7 @@ impl SqliteStore {
                 });
             }
             let taken = sqlx::query(registry.elect_leader.sql())
-                .bind(&request.namespace)
+                .bind(request.key().into_owned())
                 .bind(request.worker.as_uuid().hyphenated())
                 .bind(millis(request.lease))
                 .fetch_optional(&self.pool)

@@ -6,8 +6,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use posthaste_core::lifecycle::Settlement;
 use posthaste_core::store::{
-    Claim, ClaimRequest, ExtendRequest, Extended, OutboxStats, RecoverRequest, Recovered, RelayRegistry, RelayStore,
-    Scope, Settled, StoreErrorKind, StoreRequirements,
+    Claim, ClaimRequest, ExtendRequest, Extended, GAUGE_BOUND, LeadRequest, Leadership, OutboxStats, PurgeRequest,
+    Purged, RecoverRequest, Recovered, RelayRegistry, RelayStore, Scope, Settled, StoreErrorKind, StoreRequirements,
+    TableGauges, TopicBacklog, WorkerId,
 };
 use posthaste_core::wake::Listener;
 use posthaste_core::{MessageId, StoreError};
@@ -19,7 +20,7 @@ use sqlx::types::Json;
 use sqlx::{Connection, Row, SqliteConnection};
 
 use crate::recover::Recover;
-use crate::rows::{id, kept_until, millis};
+use crate::rows::{id, ids_in_order, kept_until, millis};
 use crate::statements::Claims;
 use crate::wake::Watcher;
 use crate::{BEGIN, SqliteStore};
@@ -91,47 +92,43 @@ impl RelayStore for SqliteStore {
             .map_err(|error| self.error(error))
     }
 
-    async fn purge(&self, keep: Duration, limit: u32) -> Result<u64, StoreError> {
-        let delivered = sqlx::query(self.statements.rows.purge_delivered.sql())
-            .bind(millis(keep))
-            .bind(i64::from(limit))
-            .execute(&self.pool)
-            .await
-            .map_err(|error| self.error(error))
-            .map(|done| done.rows_affected());
-        let Some(keys) = &self.statements.keys else {
-            return delivered;
-        };
-        // A row that may not be removed is no reason to keep the keys.
-        let keys = sqlx::query(keys.purge_dedupe.sql())
-            .bind(i64::from(limit))
-            .execute(&self.pool)
-            .await
-            .map_err(|error| self.error(error));
-        Ok(delivered? + keys?.rows_affected())
+    async fn purge(&self, request: &PurgeRequest) -> Result<Purged, StoreError> {
+        if request.dead.is_some() && self.statements.dying.is_none() {
+            return Err(StoreError::no_time_of_death(self.map.name()));
+        }
+        // A row that may not be removed is no reason to keep the others.
+        let delivered = self.purge_delivered(request).await;
+        let dead = self.purge_dead(request).await;
+        let dedupe = self.purge_dedupe(request).await;
+        Ok(Purged {
+            delivered: delivered.map_err(|error| self.error(error))?,
+            dead: dead.map_err(|error| self.error(error))?,
+            dedupe: dedupe.map_err(|error| self.error(error))?,
+            cursor: 0,
+        })
     }
 
     async fn stats(&self, namespace: &str) -> Result<OutboxStats, StoreError> {
-        let statement = match self.statements.claims() {
-            Claims::Split(claims) => &claims.stats,
-            Claims::InOrder(claims) => &claims.stats_in_order,
-        };
-        let row = sqlx::query(statement.sql())
-            .bind(namespace.to_owned())
-            .fetch_one(&self.pool)
-            .await
-            .map_err(|error| self.error(error))?;
-        let number = |name: &str| {
-            let value: i64 = row.try_get(name).map_err(|error| self.error(error))?;
-            Ok::<_, StoreError>(u64::try_from(value).unwrap_or(0))
-        };
-        Ok(OutboxStats {
-            pending: number("pending")?,
-            waiting: number("waiting")?,
-            processing: number("processing")?,
-            dead: number("dead")?,
-            oldest_seconds: Duration::from_millis(number("oldest_ms")?).as_secs_f64(),
-        })
+        self.count_to(namespace, i64::MAX).await
+    }
+
+    async fn table_gauges(&self, namespace: &str) -> Result<TableGauges, StoreError> {
+        let stats = self.count_to(namespace, i64::from(GAUGE_BOUND) + 1).await?;
+        let topics = self.topic_gauges(namespace).await;
+        let topics = topics.map_err(|error| self.error(error))?;
+        Ok(TableGauges { stats, topics })
+    }
+
+    async fn elect_janitor(&self, request: &LeadRequest) -> Result<Leadership, StoreError> {
+        if self.statements.registry.is_some() {
+            return self.elect_leader(request).await;
+        }
+        self.lock_janitor(request)
+    }
+
+    async fn resign_janitor(&self, worker: WorkerId) -> Result<(), StoreError> {
+        self.unlock_janitor(worker);
+        Ok(())
     }
 
     async fn ping(&self) -> Result<(), StoreError> {
@@ -165,6 +162,77 @@ impl RelayStore for SqliteStore {
 }
 
 impl SqliteStore {
+    async fn purge_delivered(&self, request: &PurgeRequest) -> sqlx::Result<u64> {
+        let Some(keep) = request.delivered else { return Ok(0) };
+        let old = sqlx::query(self.statements.rows.purge_delivered.sql())
+            .bind(millis(keep))
+            .bind(i64::from(request.limit))
+            .bind(&request.namespace);
+        Ok(old.execute(&self.pool).await?.rows_affected())
+    }
+
+    async fn purge_dead(&self, request: &PurgeRequest) -> sqlx::Result<Vec<MessageId>> {
+        let (Some(keep), Some(dying)) = (request.dead, &self.statements.dying) else {
+            return Ok(Vec::new());
+        };
+        let old = sqlx::query(dying.purge_dead.sql())
+            .bind(millis(keep))
+            .bind(i64::from(request.limit))
+            .bind(&request.namespace);
+        ids_in_order(old.fetch_all(&self.pool).await?, &self.map)
+    }
+
+    async fn purge_dedupe(&self, request: &PurgeRequest) -> sqlx::Result<u64> {
+        let Some(keys) = self.statements.keys.as_ref().filter(|_| request.dedupe) else {
+            return Ok(0);
+        };
+        let free = sqlx::query(keys.purge_dedupe.sql()).bind(i64::from(request.limit));
+        Ok(free.execute(&self.pool).await?.rows_affected())
+    }
+
+    /// Counts at most so many rows of a kind.
+    async fn count_to(&self, namespace: &str, bound: i64) -> Result<OutboxStats, StoreError> {
+        let statement = match self.statements.claims() {
+            Claims::Split(claims) => &claims.stats,
+            Claims::InOrder(claims) => &claims.stats_in_order,
+        };
+        let row = sqlx::query(statement.sql())
+            .bind(namespace.to_owned())
+            .bind(bound)
+            .fetch_one(&self.pool)
+            .await
+            .map_err(|error| self.error(error))?;
+        let number = |name: &str| {
+            let value: i64 = row.try_get(name).map_err(|error| self.error(error))?;
+            Ok::<_, StoreError>(u64::try_from(value).unwrap_or(0))
+        };
+        Ok(OutboxStats {
+            pending: number("pending")?,
+            waiting: number("waiting")?,
+            processing: number("processing")?,
+            dead: number("dead")?,
+            oldest_seconds: Duration::from_millis(number("oldest_ms")?).as_secs_f64(),
+        })
+    }
+
+    async fn topic_gauges(&self, namespace: &str) -> sqlx::Result<Vec<TopicBacklog>> {
+        let Some(topics) = &self.statements.topics else {
+            return Ok(Vec::new());
+        };
+        let query = sqlx::query(topics.topic_gauges.sql())
+            .bind(namespace.to_owned())
+            .bind(i64::from(GAUGE_BOUND));
+        let topic = |row: &SqliteRow| {
+            let oldest = u64::try_from(row.try_get::<i64, _>("oldest_ms")?).unwrap_or(0);
+            Ok(TopicBacklog {
+                topic: row.try_get("topic")?,
+                pending: row.try_get::<i64, _>("pending")?.cast_unsigned(),
+                oldest_seconds: Duration::from_millis(oldest).as_secs_f64(),
+            })
+        };
+        query.fetch_all(&self.pool).await?.iter().map(topic).collect()
+    }
+
     async fn settle_all(&self, settlements: &[Settlement]) -> sqlx::Result<HashSet<MessageId>> {
         let changes = self.changes(settlements);
         if changes.len() <= 1 && !changes.keys().any(|change| change.dead_letter) {

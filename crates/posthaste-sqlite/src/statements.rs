@@ -61,6 +61,10 @@ posthaste_sql::statements! {
     rows: Rows => {
         settle, extend, sweep, purge_delivered, purgeable, list, find, replay, discard, trial_rows, trial_claim,
     }
+    /// For tables that say when a row died.
+    dying: Dying if |map| map.has(Role::UpdatedAt) => { purge_dead }
+    /// For tables that have a column for the topic.
+    topics: Topics if |map| map.has(Role::Topic) => { topic_gauges }
     /// For tables whose fresh and waiting rows have indexes of their own.
     split: Split if |map| is_split(map) => { probe, claim_per_key, claim_any, reclaim, stats }
     /// For any other table.

@@ -7,9 +7,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use posthaste_core::lifecycle::{Settlement, Verdict};
 use posthaste_core::store::{
-    Claim, ClaimRequest, ExtendRequest, Extended, LeadRequest, Leadership, OutboxStats, RecoverRequest, Recovered,
-    RefusedVerdict, RelayHeartbeat, RelayRecord, RelayRegistry, Scope, Settled, StoreErrorKind, StoreRequirements,
-    WorkerId,
+    Claim, ClaimRequest, ExtendRequest, Extended, LeadRequest, Leadership, OutboxStats, PurgeRequest, Purged,
+    RecoverRequest, Recovered, RefusedVerdict, RelayHeartbeat, RelayRecord, RelayRegistry, Scope, Settled,
+    StoreErrorKind, StoreRequirements, TableGauges, WorkerId,
 };
 use posthaste_core::wake::Listener;
 use posthaste_core::{MessageId, RelayStore, StoreError};
@@ -291,9 +291,9 @@ impl<S: RelayStore> RelayStore for FaultyStore<S> {
         self.inner.sweep(scope, max_attempts).await
     }
 
-    async fn purge(&self, keep: Duration, limit: u32) -> Result<u64, StoreError> {
+    async fn purge(&self, request: &PurgeRequest) -> Result<Purged, StoreError> {
         self.answering().await;
-        self.inner.purge(keep, limit).await
+        self.inner.purge(request).await
     }
 
     async fn stats(&self, namespace: &str) -> Result<OutboxStats, StoreError> {
@@ -303,6 +303,25 @@ impl<S: RelayStore> RelayStore for FaultyStore<S> {
             sleep(take).await;
         }
         self.inner.stats(namespace).await
+    }
+
+    async fn table_gauges(&self, namespace: &str) -> Result<TableGauges, StoreError> {
+        self.answering().await;
+        let take = self.faults().stats_take;
+        if !take.is_zero() {
+            sleep(take).await;
+        }
+        self.inner.table_gauges(namespace).await
+    }
+
+    async fn elect_janitor(&self, request: &LeadRequest) -> Result<Leadership, StoreError> {
+        self.answering().await;
+        self.inner.elect_janitor(request).await
+    }
+
+    async fn resign_janitor(&self, worker: WorkerId) -> Result<(), StoreError> {
+        self.answering().await;
+        self.inner.resign_janitor(worker).await
     }
 
     fn registry(&self) -> Option<&dyn RelayRegistry> {

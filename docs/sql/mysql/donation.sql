@@ -162,42 +162,70 @@ set `retry_count` = coalesce(`retry_count`, 0) + $3,
 where `id` in ($1);
 
 -- stats
--- Counts what is not delivered. The oldest pending row is the first in order.
---   $1 namespace
+-- Counts what is not delivered, up to a number of each kind. The oldest pending row is the first in order, or one of those
+-- that were counted.
+--   $1 namespace  $2 how many rows of a kind are counted
 select
     pending.n as pending, cast(coalesce(pending.not_due, 0) as signed) as waiting, leased.n as processing, given_up.n as dead,
     cast(coalesce(timestampdiff(microsecond, least(
-        coalesce(pending.oldest, leased.oldest), coalesce(leased.oldest, pending.oldest)
+        coalesce(pending.oldest, leased.oldest), coalesce(leased.oldest, pending.oldest),
+        coalesce(head.oldest, pending.oldest, leased.oldest)
     ), utc_timestamp(6)), 0) as signed) as oldest_us
 from (
-    select count(*) as n,
-        sum(o.`next_retry_at` > utc_timestamp(6)) as not_due,
-        min(o.`created_at`) as oldest
-    from `donation_outbox` o
-    where o.`status` in ('PENDING', 'FAILED')
+    select count(*) as n, sum(counted.not_due) as not_due, min(counted.oldest) as oldest
+    from (
+        select o.`next_retry_at` > utc_timestamp(6) as not_due,
+            o.`created_at` as oldest
+        from `donation_outbox` o
+        where o.`status` in ('PENDING', 'FAILED')
+        limit $2
+    ) counted
 ) pending,
 (
-    select count(*) as n, min(o.`created_at`) as oldest
-    from `donation_outbox` o
-    where o.`status` = 'PROCESSING'
+    select min(counted.oldest) as oldest
+    from (
+        select o.`created_at` as oldest
+        from `donation_outbox` o
+        where o.`status` in ('PENDING', 'FAILED')
+        order by o.`id`
+        limit 1
+    ) counted
+) head,
+(
+    select count(*) as n, min(counted.oldest) as oldest
+    from (
+        select o.`created_at` as oldest
+        from `donation_outbox` o
+        where o.`status` = 'PROCESSING'
+        limit $2
+    ) counted
 ) leased,
 (
     select count(*) as n
-    from `donation_outbox` o
-    where o.`status` = 'DEAD_LETTER'
+    from (
+        select 1
+        from `donation_outbox` o
+        where o.`status` = 'DEAD_LETTER'
+        limit $2
+    ) counted
 ) given_up;
 
 -- purgeable
--- Counts what a purge would remove: delivered rows past their retention, and dedupe keys whose window is over and whose
--- row is gone by then.
---   $1 age in ms
+-- Counts what a purge would remove: delivered rows and dead rows past their retention, and dedupe keys whose window is over
+-- and whose row is gone by then.
+--   $1 age of delivered rows in ms  $2 namespace, or null for all  $3 age of dead rows in ms
 select (
     select count(*)
     from `donation_outbox` o
     where o.`status` = 'COMPLETED'
         and o.`updated_at`
             < timestampadd(microsecond, -1000 * $1, utc_timestamp(6))
-)  as found;
+) as delivered, (
+    select count(*)
+    from `donation_outbox` o
+    where o.`status` = 'DEAD_LETTER'
+        and o.`updated_at` < timestampadd(microsecond, -1000 * $3, utc_timestamp(6))
+) as dead, cast(0 as signed) as dedupe;
 
 -- list
 -- Rows as an operator sees them.
@@ -291,7 +319,7 @@ select cast(o.`id` as char) as id from `donation_outbox` o where o.`id` in ($1) 
 -- find_delivered
 -- Finds delivered rows past their retention, oldest first, and locks them, but for those that another transaction has
 -- locked. Their age counts from the best time that the table has.
---   $1 age in ms  $2 limit
+--   $1 age in ms  $2 limit  $3 namespace, or null for all
 select cast(o.`id` as char) as id
 from `donation_outbox` o
 where o.`status` = 'COMPLETED'
@@ -356,6 +384,18 @@ set
     `updated_at` = utc_timestamp(6),
     `status` = 'PROCESSING'
 where `id` in ($1);
+
+-- find_old_dead
+-- Finds dead rows past their retention, those that died first before the others, and locks them, but for those that another
+-- transaction has locked.
+--   $1 age in ms  $2 limit  $3 namespace, or null for all
+select cast(o.`id` as char) as id
+from `donation_outbox` o
+where o.`status` = 'DEAD_LETTER'
+    and o.`updated_at` < timestampadd(microsecond, -1000 * $1, utc_timestamp(6))
+order by o.`updated_at`
+limit $2
+for update skip locked;
 
 -- find_exhausted
 -- Finds rows that have used all their attempts without a verdict.

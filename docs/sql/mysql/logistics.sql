@@ -144,42 +144,65 @@ set `retry_count` = coalesce(`retry_count`, 0) + $3,
 where `id` in ($1);
 
 -- stats
--- Counts what is not delivered. The oldest pending row is the first in order.
---   $1 namespace
+-- Counts what is not delivered, up to a number of each kind. The oldest pending row is the first in order, or one of those
+-- that were counted.
+--   $1 namespace  $2 how many rows of a kind are counted
 select
     pending.n as pending, cast(coalesce(pending.not_due, 0) as signed) as waiting, leased.n as processing, given_up.n as dead,
     cast(coalesce(timestampdiff(microsecond, least(
-        coalesce(pending.oldest, leased.oldest), coalesce(leased.oldest, pending.oldest)
+        coalesce(pending.oldest, leased.oldest), coalesce(leased.oldest, pending.oldest),
+        coalesce(head.oldest, pending.oldest, leased.oldest)
     ), utc_timestamp(6)), 0) as signed) as oldest_us
 from (
-    select count(*) as n,
-        sum(convert_tz(o.`next_attempt_at`, @@session.time_zone, '+00:00') > utc_timestamp(6)) as not_due,
-        min(convert_tz(o.`occurred_at`, @@session.time_zone, '+00:00')) as oldest
-    from `outbox_events` o
-    where o.`status` in ('PENDING')
+    select count(*) as n, sum(counted.not_due) as not_due, min(counted.oldest) as oldest
+    from (
+        select convert_tz(o.`next_attempt_at`, @@session.time_zone, '+00:00') > utc_timestamp(6) as not_due,
+            convert_tz(o.`occurred_at`, @@session.time_zone, '+00:00') as oldest
+        from `outbox_events` o
+        where o.`status` in ('PENDING')
+        limit $2
+    ) counted
 ) pending,
 (
-    select count(*) as n, min(convert_tz(o.`occurred_at`, @@session.time_zone, '+00:00')) as oldest
-    from `outbox_events` o
-    where false
+    select min(counted.oldest) as oldest
+    from (
+        select convert_tz(o.`occurred_at`, @@session.time_zone, '+00:00') as oldest
+        from `outbox_events` o
+        where o.`status` in ('PENDING')
+        order by o.`occurred_at`, o.`id`
+        limit 1
+    ) counted
+) head,
+(
+    select count(*) as n, min(counted.oldest) as oldest
+    from (
+        select convert_tz(o.`occurred_at`, @@session.time_zone, '+00:00') as oldest
+        from `outbox_events` o
+        where false
+        limit $2
+    ) counted
 ) leased,
 (
     select count(*) as n
-    from `outbox_events` o
-    where o.`status` = 'FAILED'
+    from (
+        select 1
+        from `outbox_events` o
+        where o.`status` = 'FAILED'
+        limit $2
+    ) counted
 ) given_up;
 
 -- purgeable
--- Counts what a purge would remove: delivered rows past their retention, and dedupe keys whose window is over and whose
--- row is gone by then.
---   $1 age in ms
+-- Counts what a purge would remove: delivered rows and dead rows past their retention, and dedupe keys whose window is over
+-- and whose row is gone by then.
+--   $1 age of delivered rows in ms  $2 namespace, or null for all  $3 age of dead rows in ms
 select (
     select count(*)
     from `outbox_events` o
     where o.`status` = 'PUBLISHED'
         and convert_tz(o.`processed_at`, @@session.time_zone, '+00:00')
             < timestampadd(microsecond, -1000 * $1, utc_timestamp(6))
-)  as found;
+) as delivered, cast(0 * $3 as signed) as dead, cast(0 as signed) as dedupe;
 
 -- list
 -- Rows as an operator sees them.
@@ -270,7 +293,7 @@ select cast(o.`id` as char) as id from `outbox_events` o where o.`id` in ($1) an
 -- find_delivered
 -- Finds delivered rows past their retention, oldest first, and locks them, but for those that another transaction has
 -- locked. Their age counts from the best time that the table has.
---   $1 age in ms  $2 limit
+--   $1 age in ms  $2 limit  $3 namespace, or null for all
 select cast(o.`id` as char) as id
 from `outbox_events` o
 where o.`status` = 'PUBLISHED'

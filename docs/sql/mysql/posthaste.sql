@@ -175,42 +175,72 @@ set `attempts` = coalesce(`attempts`, 0) + $3,
 where `id` in ($1);
 
 -- stats
--- Counts what is not delivered. The oldest pending row is the first in order.
---   $1 namespace
+-- Counts what is not delivered, up to a number of each kind. The oldest pending row is the first in order, or one of those
+-- that were counted.
+--   $1 namespace  $2 how many rows of a kind are counted
 select
     pending.n as pending, cast(coalesce(pending.not_due, 0) as signed) as waiting, leased.n as processing, given_up.n as dead,
     cast(coalesce(timestampdiff(microsecond, least(
-        coalesce(pending.oldest, leased.oldest), coalesce(leased.oldest, pending.oldest)
+        coalesce(pending.oldest, leased.oldest), coalesce(leased.oldest, pending.oldest),
+        coalesce(head.oldest, pending.oldest, leased.oldest)
     ), utc_timestamp(6)), 0) as signed) as oldest_us
 from (
-    select count(*) as n,
-        sum(o.`next_attempt_at` > utc_timestamp(6)) as not_due,
-        min(o.`created_at`) as oldest
-    from `posthaste_outbox` o
-    where o.`status` in ('pending') and o.`namespace` = $1
+    select count(*) as n, sum(counted.not_due) as not_due, min(counted.oldest) as oldest
+    from (
+        select o.`next_attempt_at` > utc_timestamp(6) as not_due,
+            o.`created_at` as oldest
+        from `posthaste_outbox` o
+        where o.`status` in ('pending') and o.`namespace` = $1
+        limit $2
+    ) counted
 ) pending,
 (
-    select count(*) as n, min(o.`created_at`) as oldest
-    from `posthaste_outbox` o
-    where o.`status` = 'processing' and o.`namespace` = $1
+    select min(counted.oldest) as oldest
+    from (
+        select o.`created_at` as oldest
+        from `posthaste_outbox` o
+        where o.`status` in ('pending') and o.`namespace` = $1
+        order by o.`seq`
+        limit 1
+    ) counted
+) head,
+(
+    select count(*) as n, min(counted.oldest) as oldest
+    from (
+        select o.`created_at` as oldest
+        from `posthaste_outbox` o
+        where o.`status` = 'processing' and o.`namespace` = $1
+        limit $2
+    ) counted
 ) leased,
 (
     select count(*) as n
-    from `posthaste_outbox` o
-    where o.`status` = 'dead' and o.`namespace` = $1
+    from (
+        select 1
+        from `posthaste_outbox` o
+        where o.`status` = 'dead' and o.`namespace` = $1
+        limit $2
+    ) counted
 ) given_up;
 
 -- purgeable
--- Counts what a purge would remove: delivered rows past their retention, and dedupe keys whose window is over and whose
--- row is gone by then.
---   $1 age in ms
+-- Counts what a purge would remove: delivered rows and dead rows past their retention, and dedupe keys whose window is over
+-- and whose row is gone by then.
+--   $1 age of delivered rows in ms  $2 namespace, or null for all  $3 age of dead rows in ms
 select (
     select count(*)
     from `posthaste_outbox` o
     where o.`status` = 'delivered'
         and o.`delivered_at`
             < timestampadd(microsecond, -1000 * $1, utc_timestamp(6))
-) + (
+        and ($2 is null or o.`namespace` = $2)
+) as delivered, (
+    select count(*)
+    from `posthaste_outbox` o
+    where o.`status` = 'dead'
+        and o.`updated_at` < timestampadd(microsecond, -1000 * $3, utc_timestamp(6))
+        and ($2 is null or o.`namespace` = $2)
+) as dead, (
     select count(*)
     from `posthaste_outbox_dedupe` d
     where d.expires_at <= utc_timestamp(6)
@@ -219,11 +249,16 @@ select (
             from `posthaste_outbox` o
             where o.`id` = d.message_id
                 and (
-                    o.`status` = 'delivered'
-                    and o.`delivered_at` < timestampadd(microsecond, -1000 * $1, utc_timestamp(6))
+                    (
+                        o.`status` = 'delivered'
+                            and o.`delivered_at` < timestampadd(microsecond, -1000 * $1, utc_timestamp(6))
+                        or o.`status` = 'dead'
+                            and o.`updated_at` < timestampadd(microsecond, -1000 * $3, utc_timestamp(6))
+                    )
+                    and ($2 is null or o.`namespace` = $2)
                 ) is not true
         )
-) as found;
+) as dedupe;
 
 -- list
 -- Rows as an operator sees them.
@@ -337,12 +372,13 @@ select cast(o.`id` as char) as id from `posthaste_outbox` o where o.`id` in ($1)
 -- find_delivered
 -- Finds delivered rows past their retention, oldest first, and locks them, but for those that another transaction has
 -- locked. Their age counts from the best time that the table has.
---   $1 age in ms  $2 limit
+--   $1 age in ms  $2 limit  $3 namespace, or null for all
 select cast(o.`id` as char) as id
 from `posthaste_outbox` o
 where o.`status` = 'delivered'
     and o.`delivered_at`
         < timestampadd(microsecond, -1000 * $1, utc_timestamp(6))
+    and ($3 is null or o.`namespace` = $3)
 order by o.`delivered_at`
 limit $2
 for update skip locked;
@@ -404,6 +440,34 @@ set `locked_until` = timestampadd(microsecond, $2 * 1000, utc_timestamp(6)),
     `updated_at` = utc_timestamp(6),
     `status` = 'processing'
 where `id` in ($1);
+
+-- find_old_dead
+-- Finds dead rows past their retention, those that died first before the others, and locks them, but for those that another
+-- transaction has locked.
+--   $1 age in ms  $2 limit  $3 namespace, or null for all
+select cast(o.`id` as char) as id
+from `posthaste_outbox` o
+where o.`status` = 'dead'
+    and o.`updated_at` < timestampadd(microsecond, -1000 * $1, utc_timestamp(6))
+    and ($3 is null or o.`namespace` = $3)
+order by o.`updated_at`
+limit $2
+for update skip locked;
+
+-- topic_gauges
+-- The topics of the oldest pending messages, those with the most first.
+--   $1 namespace  $2 how many messages are looked at
+select counted.topic as topic, count(*) as pending,
+    cast(coalesce(timestampdiff(microsecond, min(counted.oldest), utc_timestamp(6)), 0) as signed) as oldest_us
+from (
+    select coalesce(o.`topic`, '') as topic, o.`created_at` as oldest
+    from `posthaste_outbox` o
+    where o.`status` in ('pending') and o.`namespace` = $1
+    order by o.`seq`
+    limit $2
+) counted
+group by counted.topic
+order by count(*) desc, counted.topic;
 
 -- find_exhausted
 -- Finds rows that have used all their attempts without a verdict.

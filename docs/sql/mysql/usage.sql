@@ -173,42 +173,72 @@ set `attempts` = coalesce(`attempts`, 0) + $3,
 where `id` in ($1);
 
 -- stats
--- Counts what is not delivered. The oldest pending row is the first in order.
---   $1 namespace
+-- Counts what is not delivered, up to a number of each kind. The oldest pending row is the first in order, or one of those
+-- that were counted.
+--   $1 namespace  $2 how many rows of a kind are counted
 select
     pending.n as pending, cast(coalesce(pending.not_due, 0) as signed) as waiting, leased.n as processing, given_up.n as dead,
     cast(coalesce(timestampdiff(microsecond, least(
-        coalesce(pending.oldest, leased.oldest), coalesce(leased.oldest, pending.oldest)
+        coalesce(pending.oldest, leased.oldest), coalesce(leased.oldest, pending.oldest),
+        coalesce(head.oldest, pending.oldest, leased.oldest)
     ), utc_timestamp(6)), 0) as signed) as oldest_us
 from (
-    select count(*) as n,
-        sum(convert_tz(o.`next_attempt_at`, @@session.time_zone, '+00:00') > utc_timestamp(6)) as not_due,
-        min(convert_tz(o.`created_at`, @@session.time_zone, '+00:00')) as oldest
-    from `modkit_outbox_events` o
-    where o.`status` in ('pending') and o.`namespace` = $1
+    select count(*) as n, sum(counted.not_due) as not_due, min(counted.oldest) as oldest
+    from (
+        select convert_tz(o.`next_attempt_at`, @@session.time_zone, '+00:00') > utc_timestamp(6) as not_due,
+            convert_tz(o.`created_at`, @@session.time_zone, '+00:00') as oldest
+        from `modkit_outbox_events` o
+        where o.`status` in ('pending') and o.`namespace` = $1
+        limit $2
+    ) counted
 ) pending,
 (
-    select count(*) as n, min(convert_tz(o.`created_at`, @@session.time_zone, '+00:00')) as oldest
-    from `modkit_outbox_events` o
-    where o.`status` = 'processing' and o.`namespace` = $1
+    select min(counted.oldest) as oldest
+    from (
+        select convert_tz(o.`created_at`, @@session.time_zone, '+00:00') as oldest
+        from `modkit_outbox_events` o
+        where o.`status` in ('pending') and o.`namespace` = $1
+        order by o.`created_at`, o.`id`
+        limit 1
+    ) counted
+) head,
+(
+    select count(*) as n, min(counted.oldest) as oldest
+    from (
+        select convert_tz(o.`created_at`, @@session.time_zone, '+00:00') as oldest
+        from `modkit_outbox_events` o
+        where o.`status` = 'processing' and o.`namespace` = $1
+        limit $2
+    ) counted
 ) leased,
 (
     select count(*) as n
-    from `modkit_outbox_events` o
-    where o.`status` = 'dead' and o.`namespace` = $1
+    from (
+        select 1
+        from `modkit_outbox_events` o
+        where o.`status` = 'dead' and o.`namespace` = $1
+        limit $2
+    ) counted
 ) given_up;
 
 -- purgeable
--- Counts what a purge would remove: delivered rows past their retention, and dedupe keys whose window is over and whose
--- row is gone by then.
---   $1 age in ms
+-- Counts what a purge would remove: delivered rows and dead rows past their retention, and dedupe keys whose window is over
+-- and whose row is gone by then.
+--   $1 age of delivered rows in ms  $2 namespace, or null for all  $3 age of dead rows in ms
 select (
     select count(*)
     from `modkit_outbox_events` o
     where o.`status` = 'delivered'
         and convert_tz(o.`updated_at`, @@session.time_zone, '+00:00')
             < timestampadd(microsecond, -1000 * $1, utc_timestamp(6))
-)  as found;
+        and ($2 is null or o.`namespace` = $2)
+) as delivered, (
+    select count(*)
+    from `modkit_outbox_events` o
+    where o.`status` = 'dead'
+        and convert_tz(o.`updated_at`, @@session.time_zone, '+00:00') < timestampadd(microsecond, -1000 * $3, utc_timestamp(6))
+        and ($2 is null or o.`namespace` = $2)
+) as dead, cast(0 as signed) as dedupe;
 
 -- list
 -- Rows as an operator sees them.
@@ -309,12 +339,13 @@ select cast(o.`id` as char) as id from `modkit_outbox_events` o where o.`id` in 
 -- find_delivered
 -- Finds delivered rows past their retention, oldest first, and locks them, but for those that another transaction has
 -- locked. Their age counts from the best time that the table has.
---   $1 age in ms  $2 limit
+--   $1 age in ms  $2 limit  $3 namespace, or null for all
 select cast(o.`id` as char) as id
 from `modkit_outbox_events` o
 where o.`status` = 'delivered'
     and convert_tz(o.`updated_at`, @@session.time_zone, '+00:00')
         < timestampadd(microsecond, -1000 * $1, utc_timestamp(6))
+    and ($3 is null or o.`namespace` = $3)
 order by o.`created_at`, o.`id`
 limit $2
 for update skip locked;
@@ -375,6 +406,34 @@ set `locked_until` = convert_tz(timestampadd(microsecond, $2 * 1000, utc_timesta
     `updated_at` = convert_tz(utc_timestamp(6), '+00:00', @@session.time_zone),
     `status` = 'processing'
 where `id` in ($1);
+
+-- find_old_dead
+-- Finds dead rows past their retention, those that died first before the others, and locks them, but for those that another
+-- transaction has locked.
+--   $1 age in ms  $2 limit  $3 namespace, or null for all
+select cast(o.`id` as char) as id
+from `modkit_outbox_events` o
+where o.`status` = 'dead'
+    and convert_tz(o.`updated_at`, @@session.time_zone, '+00:00') < timestampadd(microsecond, -1000 * $1, utc_timestamp(6))
+    and ($3 is null or o.`namespace` = $3)
+order by o.`updated_at`
+limit $2
+for update skip locked;
+
+-- topic_gauges
+-- The topics of the oldest pending messages, those with the most first.
+--   $1 namespace  $2 how many messages are looked at
+select counted.topic as topic, count(*) as pending,
+    cast(coalesce(timestampdiff(microsecond, min(counted.oldest), utc_timestamp(6)), 0) as signed) as oldest_us
+from (
+    select coalesce(o.`topic`, '') as topic, convert_tz(o.`created_at`, @@session.time_zone, '+00:00') as oldest
+    from `modkit_outbox_events` o
+    where o.`status` in ('pending') and o.`namespace` = $1
+    order by o.`created_at`, o.`id`
+    limit $2
+) counted
+group by counted.topic
+order by count(*) desc, counted.topic;
 
 -- find_exhausted
 -- Finds rows that have used all their attempts without a verdict.

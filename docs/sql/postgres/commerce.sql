@@ -430,7 +430,7 @@ where "id" = any (array(
 -- purgeable
 -- Counts what a purge would remove: old rows of the cursor but for the newest, and settled rows of the log, if the relay is
 -- told to remove those.
---   $1 age in ms  $2 the stored cursor  $3 whether rows of the log are removed
+--   $1 age of cursor rows in ms  $2 the stored cursor  $3 whether rows of the log are removed  $4 their age in ms
 select (
     select count(*)
     from "outbox_cursor" c
@@ -447,7 +447,7 @@ select (
     from "outbox" o
     where $3::boolean
         and o."id" <= $2::bigint
-        and case when o."created_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when o."created_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else o."created_at" end < now() - $1::bigint * interval '1 millisecond'
+        and case when o."created_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when o."created_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else o."created_at" end < now() - $4::bigint * interval '1 millisecond'
 ) as log_rows;
 
 -- stats

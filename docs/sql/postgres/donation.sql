@@ -18,11 +18,13 @@ where false and "status" in ('PENDING', 'FAILED', 'COMPLETED', 'DEAD_LETTER' , '
 
 -- purge_delivered
 -- Removes delivered rows past their retention, oldest first.
+--   $1 age in ms  $2 limit  $3 namespace, or null for all
 with chosen as materialized (
     select o."id" as id
     from "donation_outbox" o
     where o."status" = 'COMPLETED'
         and o."updated_at" < ((now() - $1::bigint * interval '1 millisecond') at time zone 'UTC')
+        and ($3::text is null or true)
     order by o."updated_at"
     limit $2
     for update skip locked
@@ -30,29 +32,69 @@ with chosen as materialized (
 delete from "donation_outbox" o where o."id" = any (array(select id from chosen));
 
 -- purgeable
--- Counts what a purge would remove: delivered rows past their retention, and dedupe keys whose window is over and whose
--- row is gone by then.
---   $1 age in ms
+-- Counts what a purge would remove: delivered rows and dead rows past their retention, and dedupe keys whose window is over
+-- and whose row is gone by then.
+--   $1 age of delivered rows in ms  $2 namespace, or null for all  $3 age of dead rows in ms
 select (
     select count(*)
     from "donation_outbox" o
     where o."status" = 'COMPLETED'
         and o."updated_at" < ((now() - $1::bigint * interval '1 millisecond') at time zone 'UTC')
-)  as found;
+        and ($2::text is null or true)
+) as delivered, (
+    select count(*)
+    from "donation_outbox" o
+    where o."status" = 'DEAD_LETTER'
+        and o."updated_at" < ((now() - $3::bigint * interval '1 millisecond') at time zone 'UTC')
+        and ($2::text is null or true)
+) as dead, 0::bigint as dedupe;
 
 -- stats
 -- Counts what is not delivered.
+--   $1 namespace  $2 how many rows of a kind are counted
+-- The oldest pending row is the first in order, or one of those that were counted.
 select
-    count(*) filter (where o."status" in ('PENDING', 'FAILED')) as pending,
-    count(*) filter (where o."status" in ('PENDING', 'FAILED')
-        and o."next_retry_at" > ((now()) at time zone 'UTC')) as waiting,
-    count(*) filter (where o."status" = 'PROCESSING') as processing,
-    count(*) filter (where o."status" = 'DEAD_LETTER') as dead,
-    coalesce(extract(epoch from now() - min(case when (o."created_at" at time zone 'UTC') > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when (o."created_at" at time zone 'UTC') < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else (o."created_at" at time zone 'UTC') end) filter (where o."status" <> 'DEAD_LETTER')), 0)::float8
-        as oldest_seconds
-from "donation_outbox" o
-where o."status" in ('PENDING', 'FAILED' , 'PROCESSING' , 'DEAD_LETTER')
-    and $1::text is not null;
+    pending.n as pending, pending.not_due as waiting, leased.n as processing, given_up.n as dead,
+    coalesce(extract(epoch from now() - least(head.oldest, pending.oldest, leased.oldest)), 0)::float8 as oldest_seconds
+from (
+    select count(*) as n, count(*) filter (where not_due) as not_due, min(created_at) as oldest
+    from (
+        select o."next_retry_at" > ((now()) at time zone 'UTC') as not_due,
+            case when (o."created_at" at time zone 'UTC') > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when (o."created_at" at time zone 'UTC') < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else (o."created_at" at time zone 'UTC') end as created_at
+        from "donation_outbox" o
+        where o."status" in ('PENDING', 'FAILED') and $1::text is not null
+        limit $2::bigint + 1
+    ) counted
+) pending,
+(
+    select min(created_at) as oldest
+    from (
+        select case when (o."created_at" at time zone 'UTC') > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when (o."created_at" at time zone 'UTC') < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else (o."created_at" at time zone 'UTC') end as created_at
+        from "donation_outbox" o
+        where o."status" in ('PENDING', 'FAILED') and $1::text is not null
+        order by o."id"
+        limit 1
+    ) first
+) head,
+(
+    select count(*) as n, min(created_at) as oldest
+    from (
+        select case when (o."created_at" at time zone 'UTC') > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when (o."created_at" at time zone 'UTC') < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else (o."created_at" at time zone 'UTC') end as created_at
+        from "donation_outbox" o
+        where o."status" = 'PROCESSING'
+            and $1::text is not null
+        limit $2::bigint + 1
+    ) counted
+) leased,
+(
+    select count(*) as n
+    from (
+        select
+        from "donation_outbox" o
+        where o."status" = 'DEAD_LETTER' and $1::text is not null
+        limit $2::bigint + 1
+    ) counted
+) given_up;
 
 -- list
 -- Rows as an operator sees them.
@@ -270,6 +312,24 @@ set "status" = 'PROCESSING', "retry_count" = coalesce(o."retry_count", 0) + 1,
     , "version" = coalesce(o."version", 0) + 1
     , "updated_at" = ((now()) at time zone 'UTC')
 where o."id" = any ($1::text[]::bigint[]) and $3::bigint is not null
+returning o."id"::text as id;
+
+-- purge_dead
+-- Removes dead rows past their retention, those that died first before the others. Guarded: a row that is no longer dead is
+-- left alone.
+--   $1 age in ms  $2 limit  $3 namespace, or null for all
+with chosen as materialized (
+    select o."id" as id
+    from "donation_outbox" o
+    where o."status" = 'DEAD_LETTER'
+        and o."updated_at" < ((now() - $1::bigint * interval '1 millisecond') at time zone 'UTC')
+        and ($3::text is null or true)
+    order by o."updated_at"
+    limit $2
+    for update skip locked
+)
+delete from "donation_outbox" o
+where o."id" = any (array(select id from chosen))
 returning o."id"::text as id;
 
 -- sweep

@@ -13,11 +13,13 @@ where false and "status" in ('NEW', 'SENT', 'FAILED' );
 
 -- purge_delivered
 -- Removes delivered rows past their retention, oldest first.
+--   $1 age in ms  $2 limit  $3 namespace, or null for all
 with chosen as materialized (
     select o."id" as id
     from "outbox" o
     where o."status" = 'SENT'
         and o."sent_at" < ((now() - $1::bigint * interval '1 millisecond') at time zone 'UTC')
+        and ($3::text is null or true)
     order by o."sent_at"
     limit $2
     for update skip locked
@@ -25,28 +27,63 @@ with chosen as materialized (
 delete from "outbox" o where o."id" = any (array(select id from chosen));
 
 -- purgeable
--- Counts what a purge would remove: delivered rows past their retention, and dedupe keys whose window is over and whose
--- row is gone by then.
---   $1 age in ms
+-- Counts what a purge would remove: delivered rows and dead rows past their retention, and dedupe keys whose window is over
+-- and whose row is gone by then.
+--   $1 age of delivered rows in ms  $2 namespace, or null for all  $3 age of dead rows in ms
 select (
     select count(*)
     from "outbox" o
     where o."status" = 'SENT'
         and o."sent_at" < ((now() - $1::bigint * interval '1 millisecond') at time zone 'UTC')
-)  as found;
+        and ($2::text is null or true)
+) as delivered, 0 * coalesce($3::bigint, 0) as dead, 0::bigint as dedupe;
 
 -- stats
 -- Counts what is not delivered.
+--   $1 namespace  $2 how many rows of a kind are counted
+-- The oldest pending row is the first in order, or one of those that were counted.
 select
-    count(*) filter (where o."status" in ('NEW')) as pending,
-    0::bigint as waiting,
-    0::bigint as processing,
-    count(*) filter (where o."status" = 'FAILED') as dead,
-    coalesce(extract(epoch from now() - min(case when (o."created_at" at time zone 'UTC') > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when (o."created_at" at time zone 'UTC') < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else (o."created_at" at time zone 'UTC') end) filter (where o."status" <> 'FAILED')), 0)::float8
-        as oldest_seconds
-from "outbox" o
-where o."status" in ('NEW'  , 'FAILED')
-    and $1::text is not null;
+    pending.n as pending, pending.not_due as waiting, leased.n as processing, given_up.n as dead,
+    coalesce(extract(epoch from now() - least(head.oldest, pending.oldest, leased.oldest)), 0)::float8 as oldest_seconds
+from (
+    select count(*) as n, count(*) filter (where not_due) as not_due, min(created_at) as oldest
+    from (
+        select false as not_due,
+            case when (o."created_at" at time zone 'UTC') > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when (o."created_at" at time zone 'UTC') < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else (o."created_at" at time zone 'UTC') end as created_at
+        from "outbox" o
+        where o."status" in ('NEW') and $1::text is not null
+        limit $2::bigint + 1
+    ) counted
+) pending,
+(
+    select min(created_at) as oldest
+    from (
+        select case when (o."created_at" at time zone 'UTC') > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when (o."created_at" at time zone 'UTC') < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else (o."created_at" at time zone 'UTC') end as created_at
+        from "outbox" o
+        where o."status" in ('NEW') and $1::text is not null
+        order by o."created_at", o."id"
+        limit 1
+    ) first
+) head,
+(
+    select count(*) as n, min(created_at) as oldest
+    from (
+        select case when (o."created_at" at time zone 'UTC') > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when (o."created_at" at time zone 'UTC') < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else (o."created_at" at time zone 'UTC') end as created_at
+        from "outbox" o
+        where false
+            and $1::text is not null
+        limit $2::bigint + 1
+    ) counted
+) leased,
+(
+    select count(*) as n
+    from (
+        select
+        from "outbox" o
+        where o."status" = 'FAILED' and $1::text is not null
+        limit $2::bigint + 1
+    ) counted
+) given_up;
 
 -- list
 -- Rows as an operator sees them.

@@ -28,11 +28,13 @@ where false and "status" in ('pending', 'delivered', 'dead' , 'processing');
 
 -- purge_delivered
 -- Removes delivered rows past their retention, oldest first.
+--   $1 age in ms  $2 limit  $3 namespace, or null for all
 with chosen as materialized (
     select o."id" as id
     from "posthaste"."outbox" o
     where o."status" = 'delivered'
         and o."delivered_at" < now() - $1::bigint * interval '1 millisecond'
+        and ($3::text is null or o."namespace"::text = $3)
     order by o."delivered_at"
     limit $2
     for update skip locked
@@ -40,15 +42,22 @@ with chosen as materialized (
 delete from "posthaste"."outbox" o where o."id" = any (array(select id from chosen));
 
 -- purgeable
--- Counts what a purge would remove: delivered rows past their retention, and dedupe keys whose window is over and whose
--- row is gone by then.
---   $1 age in ms
+-- Counts what a purge would remove: delivered rows and dead rows past their retention, and dedupe keys whose window is over
+-- and whose row is gone by then.
+--   $1 age of delivered rows in ms  $2 namespace, or null for all  $3 age of dead rows in ms
 select (
     select count(*)
     from "posthaste"."outbox" o
     where o."status" = 'delivered'
         and o."delivered_at" < now() - $1::bigint * interval '1 millisecond'
-) + (
+        and ($2::text is null or o."namespace"::text = $2)
+) as delivered, (
+    select count(*)
+    from "posthaste"."outbox" o
+    where o."status" = 'dead'
+        and o."updated_at" < now() - $3::bigint * interval '1 millisecond'
+        and ($2::text is null or o."namespace"::text = $2)
+) as dead, (
     select count(*)
     from "posthaste"."outbox_dedupe" d
     where d.expires_at <= now()
@@ -56,20 +65,25 @@ select (
             select from "posthaste"."outbox" o
             where o."id" = d.message_id
                 and (
-                    o."status" = 'delivered' and o."delivered_at" < now() - $1::bigint * interval '1 millisecond'
+                    (
+                        o."status" = 'delivered' and o."delivered_at" < now() - $1::bigint * interval '1 millisecond'
+                        or o."status" = 'dead' and o."updated_at" < now() - $3::bigint * interval '1 millisecond'
+                    )
+                    and ($2::text is null or o."namespace" = $2)
                 ) is not true
         )
-) as found;
+) as dedupe;
 
 -- stats
 -- Counts what is not delivered.
--- Exact up to 100,000 rows of a kind. Of more, nobody needs the last digit every few seconds: the number is what the
--- server believes to be in the index. The oldest fresh row is the first by sequence.
+--   $1 namespace  $2 how many rows of a kind are counted
+-- Of more, nobody needs the last digit every few seconds: the number is what the server believes to be in the index. The
+-- oldest fresh row is the first by sequence.
 with fresh as (
     select count(*) as n from (
         select from "posthaste"."outbox"
         where "namespace" = $1 and "status" = 'pending' and "next_attempt_at" <= "created_at"
-        limit 100001
+        limit $2::bigint + 1
     ) counted
 ),
 head as (
@@ -84,7 +98,7 @@ waiting as (
         from "posthaste"."outbox"
         where "namespace" = $1 and "status" = 'pending' and "next_attempt_at" > "created_at"
         order by "next_attempt_at"
-        limit 100001
+        limit $2::bigint + 1
     ) counted
 ),
 leased as (
@@ -93,7 +107,7 @@ leased as (
 ),
 given_up as (
     select count(*) as n from (
-        select from "posthaste"."outbox" where "namespace" = $1 and "status" = 'dead' limit 100001
+        select from "posthaste"."outbox" where "namespace" = $1 and "status" = 'dead' limit $2::bigint + 1
     ) counted
 ),
 estimates as (
@@ -105,11 +119,11 @@ estimates as (
     where i.indrelid = (select o.tableoid from "posthaste"."outbox" o limit 1)
 ),
 counts as (
-    select case when fresh.n > 100000 then greatest(fresh.n, estimates.fresh) else fresh.n end as fresh,
-        case when waiting.n > 100000 then greatest(waiting.n, estimates.waiting) else waiting.n end as waiting,
+    select case when fresh.n > $2::bigint then greatest(fresh.n, estimates.fresh) else fresh.n end as fresh,
+        case when waiting.n > $2::bigint then greatest(waiting.n, estimates.waiting) else waiting.n end as waiting,
         waiting.due,
         leased.n as leased,
-        case when given_up.n > 100000 then greatest(given_up.n, estimates.dead) else given_up.n end as dead,
+        case when given_up.n > $2::bigint then greatest(given_up.n, estimates.dead) else given_up.n end as dead,
         least((select created_at from head), waiting.oldest, leased.oldest) as oldest
     from fresh, waiting, leased, given_up, estimates
 )
@@ -784,6 +798,50 @@ set "status" = 'processing', "attempts" = coalesce(o."attempts", 0) + 1,
     , "updated_at" = now()
 where o."id" = any ($1::text[]::uuid[]) and $3::bigint is not null
 returning o."id"::text as id;
+
+-- purge_dead
+-- Removes dead rows past their retention, those that died first before the others. Guarded: a row that is no longer dead is
+-- left alone.
+--   $1 age in ms  $2 limit  $3 namespace, or null for all
+with chosen as materialized (
+    select o."id" as id
+    from "posthaste"."outbox" o
+    where o."status" = 'dead'
+        and o."updated_at" < now() - $1::bigint * interval '1 millisecond'
+        and ($3::text is null or o."namespace"::text = $3)
+    order by o."updated_at"
+    limit $2
+    for update skip locked
+)
+delete from "posthaste"."outbox" o
+where o."id" = any (array(select id from chosen))
+returning o."id"::text as id;
+
+-- topic_gauges
+-- The topics of the oldest pending messages, those with the most first.
+--   $1 namespace  $2 how many messages are looked at
+with pending as (
+    (
+        select "topic" as topic, "created_at" as created_at
+        from "posthaste"."outbox"
+        where "namespace" = $1 and "status" = 'pending' and "next_attempt_at" <= "created_at"
+        order by "seq"
+        limit $2
+    )
+    union all
+    (
+        select "topic" as topic, "created_at" as created_at
+        from "posthaste"."outbox"
+        where "namespace" = $1 and "status" = 'pending' and "next_attempt_at" > "created_at"
+        order by "next_attempt_at"
+        limit $2
+    )
+)
+select coalesce(topic, '') as topic, count(*) as pending,
+    case when isfinite(min(created_at)) then extract(epoch from now() - min(created_at)) else 0 end::float8 as oldest_seconds
+from pending
+group by 1
+order by count(*) desc, 1;
 
 -- sweep
 -- Gives up rows that have used all their attempts without a verdict.

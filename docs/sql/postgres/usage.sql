@@ -17,11 +17,13 @@ where false and "status" in ('pending', 'delivered', 'dead' , 'processing');
 
 -- purge_delivered
 -- Removes delivered rows past their retention, oldest first.
+--   $1 age in ms  $2 limit  $3 namespace, or null for all
 with chosen as materialized (
     select o."id" as id
     from "modkit_outbox_events" o
     where o."status" = 'delivered'
         and o."updated_at" < now() - $1::bigint * interval '1 millisecond'
+        and ($3::text is null or o."namespace"::text = $3)
     order by o."updated_at"
     limit $2
     for update skip locked
@@ -29,29 +31,69 @@ with chosen as materialized (
 delete from "modkit_outbox_events" o where o."id" = any (array(select id from chosen));
 
 -- purgeable
--- Counts what a purge would remove: delivered rows past their retention, and dedupe keys whose window is over and whose
--- row is gone by then.
---   $1 age in ms
+-- Counts what a purge would remove: delivered rows and dead rows past their retention, and dedupe keys whose window is over
+-- and whose row is gone by then.
+--   $1 age of delivered rows in ms  $2 namespace, or null for all  $3 age of dead rows in ms
 select (
     select count(*)
     from "modkit_outbox_events" o
     where o."status" = 'delivered'
         and o."updated_at" < now() - $1::bigint * interval '1 millisecond'
-)  as found;
+        and ($2::text is null or o."namespace"::text = $2)
+) as delivered, (
+    select count(*)
+    from "modkit_outbox_events" o
+    where o."status" = 'dead'
+        and o."updated_at" < now() - $3::bigint * interval '1 millisecond'
+        and ($2::text is null or o."namespace"::text = $2)
+) as dead, 0::bigint as dedupe;
 
 -- stats
 -- Counts what is not delivered.
+--   $1 namespace  $2 how many rows of a kind are counted
+-- The oldest pending row is the first in order, or one of those that were counted.
 select
-    count(*) filter (where o."status" in ('pending')) as pending,
-    count(*) filter (where o."status" in ('pending')
-        and o."next_attempt_at" > now()) as waiting,
-    count(*) filter (where o."status" = 'processing') as processing,
-    count(*) filter (where o."status" = 'dead') as dead,
-    coalesce(extract(epoch from now() - min(case when o."created_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when o."created_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else o."created_at" end) filter (where o."status" <> 'dead')), 0)::float8
-        as oldest_seconds
-from "modkit_outbox_events" o
-where o."status" in ('pending' , 'processing' , 'dead')
-    and o."namespace"::text = $1;
+    pending.n as pending, pending.not_due as waiting, leased.n as processing, given_up.n as dead,
+    coalesce(extract(epoch from now() - least(head.oldest, pending.oldest, leased.oldest)), 0)::float8 as oldest_seconds
+from (
+    select count(*) as n, count(*) filter (where not_due) as not_due, min(created_at) as oldest
+    from (
+        select o."next_attempt_at" > now() as not_due,
+            case when o."created_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when o."created_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else o."created_at" end as created_at
+        from "modkit_outbox_events" o
+        where o."status" in ('pending') and o."namespace"::text = $1
+        limit $2::bigint + 1
+    ) counted
+) pending,
+(
+    select min(created_at) as oldest
+    from (
+        select case when o."created_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when o."created_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else o."created_at" end as created_at
+        from "modkit_outbox_events" o
+        where o."status" in ('pending') and o."namespace"::text = $1
+        order by o."created_at", o."id"
+        limit 1
+    ) first
+) head,
+(
+    select count(*) as n, min(created_at) as oldest
+    from (
+        select case when o."created_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when o."created_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else o."created_at" end as created_at
+        from "modkit_outbox_events" o
+        where o."status" = 'processing'
+            and o."namespace"::text = $1
+        limit $2::bigint + 1
+    ) counted
+) leased,
+(
+    select count(*) as n
+    from (
+        select
+        from "modkit_outbox_events" o
+        where o."status" = 'dead' and o."namespace"::text = $1
+        limit $2::bigint + 1
+    ) counted
+) given_up;
 
 -- list
 -- Rows as an operator sees them.
@@ -273,6 +315,40 @@ set "status" = 'processing', "attempts" = coalesce(o."attempts", 0) + 1,
     , "updated_at" = now()
 where o."id" = any ($1::text[]::uuid[]) and $3::bigint is not null
 returning o."id"::text as id;
+
+-- purge_dead
+-- Removes dead rows past their retention, those that died first before the others. Guarded: a row that is no longer dead is
+-- left alone.
+--   $1 age in ms  $2 limit  $3 namespace, or null for all
+with chosen as materialized (
+    select o."id" as id
+    from "modkit_outbox_events" o
+    where o."status" = 'dead'
+        and o."updated_at" < now() - $1::bigint * interval '1 millisecond'
+        and ($3::text is null or o."namespace"::text = $3)
+    order by o."updated_at"
+    limit $2
+    for update skip locked
+)
+delete from "modkit_outbox_events" o
+where o."id" = any (array(select id from chosen))
+returning o."id"::text as id;
+
+-- topic_gauges
+-- The topics of the oldest pending messages, those with the most first.
+--   $1 namespace  $2 how many messages are looked at
+with pending as (
+    select o."topic"::text as topic, case when o."created_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when o."created_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else o."created_at" end as created_at
+    from "modkit_outbox_events" o
+    where o."status" in ('pending') and o."namespace"::text = $1
+    order by o."created_at", o."id"
+    limit $2
+)
+select coalesce(topic, '') as topic, count(*) as pending,
+    case when isfinite(min(created_at)) then extract(epoch from now() - min(created_at)) else 0 end::float8 as oldest_seconds
+from pending
+group by 1
+order by count(*) desc, 1;
 
 -- sweep
 -- Gives up rows that have used all their attempts without a verdict.

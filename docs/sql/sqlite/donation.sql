@@ -110,7 +110,7 @@ returning "id" as order_0, cast("id" as text) as id;
 
 -- purge_delivered
 -- Removes delivered rows past their retention, oldest first. Their age counts from the best time that the table has.
---   ?1 retention in ms  ?2 limit
+--   ?1 retention in ms  ?2 limit  ?3 namespace, or null for all
 delete from "donation_outbox"
 where "id" in (
     select "id"
@@ -123,16 +123,21 @@ where "id" in (
 );
 
 -- purgeable
--- Counts what a purge would remove: delivered rows past their retention, and dedupe keys whose window is over and whose
--- row is gone by then.
---   ?1 retention in ms
+-- Counts what a purge would remove: delivered rows and dead rows past their retention, and dedupe keys whose window is over
+-- and whose row is gone by then.
+--   ?1 age of delivered rows in ms  ?2 age of dead rows in ms  ?3 namespace, or null for all
 select (
     select count(*)
     from "donation_outbox"
     where "status" = 'COMPLETED'
         and cast(round(unixepoch("updated_at", '-00:00', 'subsec') * 1000) as integer)
             < cast(unixepoch('subsec') * 1000 as integer) - ?1
-)  as found;
+) as delivered, (
+    select count(*)
+    from "donation_outbox"
+    where "status" = 'DEAD_LETTER'
+        and cast(round(unixepoch("updated_at", '-00:00', 'subsec') * 1000) as integer) < cast(unixepoch('subsec') * 1000 as integer) - ?2
+) as dead, 0 as dedupe;
 
 -- list
 -- Rows as an operator sees them. Parameters are numbered as in find.sql, which takes ids.
@@ -233,6 +238,21 @@ set "status" = 'PROCESSING', "retry_count" = coalesce("retry_count", 0) + 1,
     "locked_by" = ?3
 where o."id" in (select iif(cast(cast(value as integer) as text) = value, cast(value as integer), null) from json_each(?1)) and ?2 is not null and ?4 is not null
 returning cast("id" as text) as id;
+
+-- purge_dead
+-- Removes dead rows past their retention, those that died first before the others. Guarded: a row that is no longer dead is
+-- left alone.
+--   ?1 retention in ms  ?2 limit  ?3 namespace, or null for all
+delete from "donation_outbox"
+where "status" = 'DEAD_LETTER' and "id" in (
+    select "id"
+    from "donation_outbox"
+    where "status" = 'DEAD_LETTER'
+        and cast(round(unixepoch("updated_at", '-00:00', 'subsec') * 1000) as integer) < cast(unixepoch('subsec') * 1000 as integer) - ?1
+    order by "updated_at"
+    limit ?2
+)
+returning "id" as order_0, cast("id" as text) as id;
 
 -- probe_in_order
 -- Whether there is work, without a lock, so that an idle relay never stands in a writer's way; and what crashed workers
@@ -336,27 +356,47 @@ returning "id" as order_0, null as seq, cast("id" as text) as id, cast("request_
 select exists (select 1 from "donation_outbox" o where o."status" in ('PENDING', 'FAILED')  limit 1 offset ?2);
 
 -- stats_in_order
--- Counts what is not delivered.
---   ?1 namespace
+-- Counts what is not delivered, up to a number of each kind. The oldest pending row is the first in order, or one of those
+-- that were counted.
+--   ?1 namespace  ?2 how many rows of a kind are counted
 with clock as (select cast(unixepoch('subsec') * 1000 as integer) as now),
 open as (
-    select count(*) as n,
-        count(*) filter (where cast(round(unixepoch("next_retry_at", '-00:00', 'subsec') * 1000) as integer) > (select now from clock)) as not_due,
-        min(cast(round(unixepoch("created_at", '-00:00', 'subsec') * 1000) as integer)) as oldest
-    from "donation_outbox"
-    where "status" in ('PENDING', 'FAILED')
+    select count(*) as n, count(*) filter (where not_due) as not_due, min(created_at) as oldest
+    from (
+        select cast(round(unixepoch("next_retry_at", '-00:00', 'subsec') * 1000) as integer) > (select now from clock) as not_due,
+            cast(round(unixepoch("created_at", '-00:00', 'subsec') * 1000) as integer) as created_at
+        from "donation_outbox"
+        where "status" in ('PENDING', 'FAILED')
+        limit ?2
+    )
+),
+head as (
+    select min(created_at) as oldest
+    from (
+        select cast(round(unixepoch("created_at", '-00:00', 'subsec') * 1000) as integer) as created_at
+        from "donation_outbox"
+        where "status" in ('PENDING', 'FAILED')
+        order by "id"
+        limit 1
+    )
 ),
 leased as (
     select count(*) as n, min(cast(round(unixepoch("created_at", '-00:00', 'subsec') * 1000) as integer)) as oldest from "donation_outbox" where "status" = 'PROCESSING'
 ),
 given_up as (
-    select count(*) as n from "donation_outbox" where "status" = 'DEAD_LETTER'
+    select count(*) as n from (
+        select 1 from "donation_outbox" where "status" = 'DEAD_LETTER'  limit ?2
+    )
+),
+oldest as (
+    select min(oldest) as created_at
+    from (select oldest from open union all select oldest from head union all select oldest from leased)
 )
 select
     open.n as pending, open.not_due as waiting, leased.n as processing, given_up.n as dead,
     -- Anything may stand there.
-    cast(max(clock.now - coalesce(min(open.oldest, leased.oldest), open.oldest, leased.oldest, clock.now), 0) as integer) as oldest_ms
-from clock, open, leased, given_up;
+    cast(max(clock.now - coalesce(oldest.created_at, clock.now), 0) as integer) as oldest_ms
+from clock, open, leased, given_up, oldest;
 
 -- find_duplicate
 -- Which row was there before each of those that were not written.

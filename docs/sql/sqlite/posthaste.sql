@@ -142,7 +142,7 @@ returning "seq" as order_0, cast("id" as text) as id;
 
 -- purge_delivered
 -- Removes delivered rows past their retention, oldest first. Their age counts from the best time that the table has.
---   ?1 retention in ms  ?2 limit
+--   ?1 retention in ms  ?2 limit  ?3 namespace, or null for all
 delete from "posthaste_outbox" indexed by "posthaste_outbox_id"
 where "id" in (
     select "id"
@@ -150,21 +150,29 @@ where "id" in (
     where "status" = 'delivered'
         and "delivered_at"
             < cast(unixepoch('subsec') * 1000 as integer) - ?1
+        and (?3 is null or "namespace" = ?3)
     order by "delivered_at"
     limit ?2
 );
 
 -- purgeable
--- Counts what a purge would remove: delivered rows past their retention, and dedupe keys whose window is over and whose
--- row is gone by then.
---   ?1 retention in ms
+-- Counts what a purge would remove: delivered rows and dead rows past their retention, and dedupe keys whose window is over
+-- and whose row is gone by then.
+--   ?1 age of delivered rows in ms  ?2 age of dead rows in ms  ?3 namespace, or null for all
 select (
     select count(*)
     from "posthaste_outbox" indexed by "posthaste_outbox_delivered"
     where "status" = 'delivered'
         and "delivered_at"
             < cast(unixepoch('subsec') * 1000 as integer) - ?1
-) + (
+        and (?3 is null or "namespace" = ?3)
+) as delivered, (
+    select count(*)
+    from "posthaste_outbox" indexed by "posthaste_outbox_dead"
+    where "status" = 'dead'
+        and "updated_at" < cast(unixepoch('subsec') * 1000 as integer) - ?2
+        and (?3 is null or "namespace" = ?3)
+) as dead, (
     select count(*)
     from "posthaste_outbox_dedupe" e indexed by "posthaste_outbox_dedupe_expiry"
     where e.expires_at <= cast(unixepoch('subsec') * 1000 as integer)
@@ -173,11 +181,16 @@ select (
             from "posthaste_outbox" o indexed by "posthaste_outbox_id"
             where o."id" = e.message_id
                 and (
-                    o."status" = 'delivered'
-                    and o."delivered_at" < cast(unixepoch('subsec') * 1000 as integer) - ?1
+                    (
+                        o."status" = 'delivered'
+                            and o."delivered_at" < cast(unixepoch('subsec') * 1000 as integer) - ?1
+                        or o."status" = 'dead'
+                            and o."updated_at" < cast(unixepoch('subsec') * 1000 as integer) - ?2
+                    )
+                    and (?3 is null or o."namespace" = ?3)
                 ) is not true
         )
-) as found;
+) as dedupe;
 
 -- list
 -- Rows as an operator sees them. Parameters are numbered as in find.sql, which takes ids.
@@ -293,6 +306,51 @@ set "status" = 'processing', "attempts" = coalesce("attempts", 0) + 1,
     "lease_token" = ?3
 where o."id" in (select value from json_each(?1)) and ?2 is not null and ?4 is not null
 returning cast("id" as text) as id;
+
+-- purge_dead
+-- Removes dead rows past their retention, those that died first before the others. Guarded: a row that is no longer dead is
+-- left alone.
+--   ?1 retention in ms  ?2 limit  ?3 namespace, or null for all
+delete from "posthaste_outbox" indexed by "posthaste_outbox_id"
+where "status" = 'dead' and "id" in (
+    select "id"
+    from "posthaste_outbox" indexed by "posthaste_outbox_dead"
+    where "status" = 'dead'
+        and "updated_at" < cast(unixepoch('subsec') * 1000 as integer) - ?1
+        and (?3 is null or "namespace" = ?3)
+    order by "updated_at"
+    limit ?2
+)
+returning "seq" as order_0, cast("id" as text) as id;
+
+-- topic_gauges
+-- The topics of the oldest pending messages, those with the most first.
+--   ?1 namespace  ?2 how many messages are looked at
+with clock as (select cast(unixepoch('subsec') * 1000 as integer) as now),
+pending as (
+    select * from (
+        select "topic" as topic, "created_at" as created_at
+        from "posthaste_outbox" indexed by "posthaste_outbox_fresh"
+        where "namespace" = ?1 and "status" = 'pending' and "next_attempt_at" <= "created_at"
+        order by "seq"
+        limit ?2
+    )
+    union all
+    select * from (
+        select "topic" as topic, "created_at" as created_at
+        from "posthaste_outbox" indexed by "posthaste_outbox_waiting"
+        where "namespace" = ?1 and "status" = 'pending' and "next_attempt_at" > "created_at"
+        order by "next_attempt_at"
+        limit ?2
+    )
+)
+select coalesce(cast(topic as text), '') as topic, count(*) as pending,
+    -- Anything may stand there.
+    cast(max(clock.now - coalesce(min(case when typeof(created_at) = 'integer' then created_at end), clock.now), 0) as integer)
+        as oldest_ms
+from pending, clock
+group by 1
+order by count(*) desc, 1;
 
 -- probe
 -- Whether there is work, without a lock, so that an idle relay never stands in a writer's way; and what crashed workers
@@ -577,12 +635,15 @@ returning "seq" as order_0, cast("seq" as integer) as seq, cast("id" as text) as
     "created_at" as created_at, coalesce("id" = cast("id" as text), 0) as found_by_id;
 
 -- stats
--- Counts what is not delivered. The oldest fresh row is the first by sequence; the other kinds are few.
---   ?1 namespace
+-- Counts what is not delivered, up to a number of each kind. The oldest fresh row is the first by sequence.
+--   ?1 namespace  ?2 how many rows of a kind are counted
 with clock as (select cast(unixepoch('subsec') * 1000 as integer) as now),
 fresh as (
-    select count(*) as n from "posthaste_outbox" indexed by "posthaste_outbox_fresh"
-    where "namespace" = ?1 and "status" = 'pending' and "next_attempt_at" <= "created_at"
+    select count(*) as n from (
+        select 1 from "posthaste_outbox" indexed by "posthaste_outbox_fresh"
+        where "namespace" = ?1 and "status" = 'pending' and "next_attempt_at" <= "created_at"
+        limit ?2
+    )
 ),
 head as (
     select "created_at" as created_at from "posthaste_outbox" indexed by "posthaste_outbox_fresh"
@@ -590,17 +651,23 @@ head as (
     order by "seq" limit 1
 ),
 waiting as (
-    select count(*) as n, count(*) filter (where "next_attempt_at" > (select now from clock)) as not_due,
-        min("created_at") as oldest
-    from "posthaste_outbox" indexed by "posthaste_outbox_waiting"
-    where "namespace" = ?1 and "status" = 'pending' and "next_attempt_at" > "created_at"
+    select count(*) as n, count(*) filter (where next_attempt_at > (select now from clock)) as not_due,
+        min(created_at) as oldest
+    from (
+        select "next_attempt_at" as next_attempt_at, "created_at" as created_at
+        from "posthaste_outbox" indexed by "posthaste_outbox_waiting"
+        where "namespace" = ?1 and "status" = 'pending' and "next_attempt_at" > "created_at"
+        limit ?2
+    )
 ),
 leased as (
     select count(*) as n, min("created_at") as oldest from "posthaste_outbox" indexed by "posthaste_outbox_leased"
     where "namespace" = ?1 and "status" = 'processing'
 ),
 given_up as (
-    select count(*) as n from "posthaste_outbox" indexed by "posthaste_outbox_dead" where "namespace" = ?1 and "status" = 'dead'
+    select count(*) as n from (
+        select 1 from "posthaste_outbox" indexed by "posthaste_outbox_dead" where "namespace" = ?1 and "status" = 'dead' limit ?2
+    )
 ),
 oldest as (
     select min(created_at) as created_at

@@ -124,7 +124,7 @@ returning "created_at" as order_0, "id" as order_1, cast("id" as text) as id;
 
 -- purge_delivered
 -- Removes delivered rows past their retention, oldest first. Their age counts from the best time that the table has.
---   ?1 retention in ms  ?2 limit
+--   ?1 retention in ms  ?2 limit  ?3 namespace, or null for all
 delete from "modkit_outbox_events"
 where "id" in (
     select "id"
@@ -132,21 +132,29 @@ where "id" in (
     where "status" = 'delivered'
         and cast(round(unixepoch("updated_at", 'subsec') * 1000) as integer)
             < cast(unixepoch('subsec') * 1000 as integer) - ?1
+        and (?3 is null or "namespace" = ?3)
     order by "created_at", "id"
     limit ?2
 );
 
 -- purgeable
--- Counts what a purge would remove: delivered rows past their retention, and dedupe keys whose window is over and whose
--- row is gone by then.
---   ?1 retention in ms
+-- Counts what a purge would remove: delivered rows and dead rows past their retention, and dedupe keys whose window is over
+-- and whose row is gone by then.
+--   ?1 age of delivered rows in ms  ?2 age of dead rows in ms  ?3 namespace, or null for all
 select (
     select count(*)
     from "modkit_outbox_events"
     where "status" = 'delivered'
         and cast(round(unixepoch("updated_at", 'subsec') * 1000) as integer)
             < cast(unixepoch('subsec') * 1000 as integer) - ?1
-)  as found;
+        and (?3 is null or "namespace" = ?3)
+) as delivered, (
+    select count(*)
+    from "modkit_outbox_events"
+    where "status" = 'dead'
+        and cast(round(unixepoch("updated_at", 'subsec') * 1000) as integer) < cast(unixepoch('subsec') * 1000 as integer) - ?2
+        and (?3 is null or "namespace" = ?3)
+) as dead, 0 as dedupe;
 
 -- list
 -- Rows as an operator sees them. Parameters are numbered as in find.sql, which takes ids.
@@ -257,6 +265,41 @@ set "status" = 'processing', "attempts" = coalesce("attempts", 0) + 1,
     "locked_by" = ?3
 where o."id" in (select value from json_each(?1)) and ?2 is not null and ?4 is not null
 returning cast("id" as text) as id;
+
+-- purge_dead
+-- Removes dead rows past their retention, those that died first before the others. Guarded: a row that is no longer dead is
+-- left alone.
+--   ?1 retention in ms  ?2 limit  ?3 namespace, or null for all
+delete from "modkit_outbox_events"
+where "status" = 'dead' and "id" in (
+    select "id"
+    from "modkit_outbox_events"
+    where "status" = 'dead'
+        and cast(round(unixepoch("updated_at", 'subsec') * 1000) as integer) < cast(unixepoch('subsec') * 1000 as integer) - ?1
+        and (?3 is null or "namespace" = ?3)
+    order by "updated_at"
+    limit ?2
+)
+returning "created_at" as order_0, "id" as order_1, cast("id" as text) as id;
+
+-- topic_gauges
+-- The topics of the oldest pending messages, those with the most first.
+--   ?1 namespace  ?2 how many messages are looked at
+with clock as (select cast(unixepoch('subsec') * 1000 as integer) as now),
+pending as (
+    select "topic" as topic, cast(round(unixepoch("created_at", 'subsec') * 1000) as integer) as created_at
+    from "modkit_outbox_events"
+    where "status" in ('pending') and "namespace" = ?1
+    order by "created_at", "id"
+    limit ?2
+)
+select coalesce(cast(topic as text), '') as topic, count(*) as pending,
+    -- Anything may stand there.
+    cast(max(clock.now - coalesce(min(case when typeof(created_at) = 'integer' then created_at end), clock.now), 0) as integer)
+        as oldest_ms
+from pending, clock
+group by 1
+order by count(*) desc, 1;
 
 -- probe_in_order
 -- Whether there is work, without a lock, so that an idle relay never stands in a writer's way; and what crashed workers
@@ -380,27 +423,47 @@ returning "created_at" as order_0, "id" as order_1, null as seq, cast("id" as te
 select exists (select 1 from "modkit_outbox_events" o where o."status" in ('pending') and o."namespace" = ?1 limit 1 offset ?2);
 
 -- stats_in_order
--- Counts what is not delivered.
---   ?1 namespace
+-- Counts what is not delivered, up to a number of each kind. The oldest pending row is the first in order, or one of those
+-- that were counted.
+--   ?1 namespace  ?2 how many rows of a kind are counted
 with clock as (select cast(unixepoch('subsec') * 1000 as integer) as now),
 open as (
-    select count(*) as n,
-        count(*) filter (where cast(round(unixepoch("next_attempt_at", 'subsec') * 1000) as integer) > (select now from clock)) as not_due,
-        min(cast(round(unixepoch("created_at", 'subsec') * 1000) as integer)) as oldest
-    from "modkit_outbox_events"
-    where "status" in ('pending') and "namespace" = ?1
+    select count(*) as n, count(*) filter (where not_due) as not_due, min(created_at) as oldest
+    from (
+        select cast(round(unixepoch("next_attempt_at", 'subsec') * 1000) as integer) > (select now from clock) as not_due,
+            cast(round(unixepoch("created_at", 'subsec') * 1000) as integer) as created_at
+        from "modkit_outbox_events"
+        where "status" in ('pending') and "namespace" = ?1
+        limit ?2
+    )
+),
+head as (
+    select min(created_at) as oldest
+    from (
+        select cast(round(unixepoch("created_at", 'subsec') * 1000) as integer) as created_at
+        from "modkit_outbox_events"
+        where "status" in ('pending') and "namespace" = ?1
+        order by "created_at", "id"
+        limit 1
+    )
 ),
 leased as (
     select count(*) as n, min(cast(round(unixepoch("created_at", 'subsec') * 1000) as integer)) as oldest from "modkit_outbox_events" where "status" = 'processing' and "namespace" = ?1
 ),
 given_up as (
-    select count(*) as n from "modkit_outbox_events" where "status" = 'dead' and "namespace" = ?1
+    select count(*) as n from (
+        select 1 from "modkit_outbox_events" where "status" = 'dead' and "namespace" = ?1 limit ?2
+    )
+),
+oldest as (
+    select min(oldest) as created_at
+    from (select oldest from open union all select oldest from head union all select oldest from leased)
 )
 select
     open.n as pending, open.not_due as waiting, leased.n as processing, given_up.n as dead,
     -- Anything may stand there.
-    cast(max(clock.now - coalesce(min(open.oldest, leased.oldest), open.oldest, leased.oldest, clock.now), 0) as integer) as oldest_ms
-from clock, open, leased, given_up;
+    cast(max(clock.now - coalesce(oldest.created_at, clock.now), 0) as integer) as oldest_ms
+from clock, open, leased, given_up, oldest;
 
 -- find_duplicate
 -- Which row was there before each of those that were not written.

@@ -1,12 +1,12 @@
 //! A store that runs dry after so many rows.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
 use async_trait::async_trait;
 use posthaste_core::lifecycle::Settlement;
 use posthaste_core::store::{
-    Claim, ClaimRequest, ExtendRequest, Extended, OutboxStats, RelayRegistry, RelayStore, Scope, Settled,
+    Claim, ClaimRequest, ExtendRequest, Extended, OutboxStats, PurgeRequest, Purged, RelayRegistry, RelayStore, Scope,
+    Settled,
 };
 use posthaste_core::{MessageId, StoreError};
 use posthaste_postgres::PostgresStore;
@@ -61,8 +61,8 @@ impl RelayStore for FirstRows {
         self.store.sweep(scope, max_attempts).await
     }
 
-    async fn purge(&self, keep: Duration, limit: u32) -> Result<u64, StoreError> {
-        self.store.purge(keep, limit).await
+    async fn purge(&self, request: &PurgeRequest) -> Result<Purged, StoreError> {
+        self.store.purge(request).await
     }
 
     async fn stats(&self, namespace: &str) -> Result<OutboxStats, StoreError> {

@@ -128,8 +128,8 @@ fn a_value_of_another_kind_is_refused_with_the_legal_ones() {
             &["database.pooling = ", "use detect or session or transaction"],
         );
         refused(
-            &format!("[relay]\npurge = {}", value.replace("true", "2")),
-            &["relay.purge = ", "write true or false"],
+            &format!("[relay]\nexclusive = {}", value.replace("true", "2")),
+            &["relay.exclusive = ", "write true or false"],
         );
         refused(
             &format!("[metrics]\nlisten = {value}"),

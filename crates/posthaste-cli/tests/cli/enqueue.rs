@@ -116,9 +116,18 @@ fn delivered_messages_are_purged_when_asked(place: &Place) {
         assert_eq!(place.run(&asked).success().stdout, "would remove 1 rows\n");
     }
     let asked = place.run(&[&asked[..], &["--json"]].concat()).success();
-    assert_eq!(asked.json(), serde_json::json!({"would_remove": 1}));
+    assert_eq!(asked.json()["would_remove"], 1);
+    assert_eq!(asked.json()["tables"]["outbox"], 1);
+    place
+        .run(&["purge", "--older-than", "0s"])
+        .fails_with(&["every delivered message", "--yes"]);
+    place
+        .run(&["purge"])
+        .fails_with(&["relay.retention is off", "--older-than"]);
+    let by_age = place.run(&["purge", "--dry-run"]).success().stdout;
+    assert!(by_age.contains("would remove 0 rows older than 30days\n"), "{by_age}");
     assert_eq!(
-        place.run(&["purge", "--older-than", "0s"]).success().stdout,
+        place.run(&["purge", "--older-than", "0s", "--yes"]).success().stdout,
         "removed 1 rows\n"
     );
     assert_eq!(delivered(place).len(), 1, "what is not delivered is not purged");

@@ -12,6 +12,7 @@ mod demo;
 mod dlq;
 mod enqueue;
 mod failures;
+mod fleet;
 #[cfg(feature = "kafka")]
 mod kafka_run;
 mod listener;

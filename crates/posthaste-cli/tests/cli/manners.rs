@@ -229,6 +229,6 @@ fn results_can_be_had_as_json() {
     assert_eq!(checked["metrics"], serde_json::Value::Null);
     place.enqueue(&["--topic", "a", "--payload", "1"]);
     place.run(&DRAIN).success();
-    let purge = ["purge", "--older-than", "0s", "--json"];
+    let purge = ["purge", "--older-than", "0s", "--yes", "--json"];
     assert_eq!(place.run(&purge).success().json()["removed"], 1);
 }

@@ -1,5 +1,6 @@
 //! `maps`, and every other command on existing tables.
 
+use crate::fleet;
 use crate::support::Place;
 
 /// A table with names of its own, on each database, and the quotes of its names.
@@ -98,6 +99,7 @@ on_every_server!(
     a_proposed_map_serves_every_command,
     a_check_prints_the_sql_that_fixes,
     a_table_that_does_not_fit_is_refused_before_anything_is_claimed,
+    one_relay_of_a_fleet_counts_an_existing_table_and_the_next_takes_over,
 );
 
 const PARCEL: [&str; 8] = [
@@ -110,6 +112,14 @@ const PARCEL: [&str; 8] = [
     "--payload",
     r#"{"parcel": "P1"}"#,
 ];
+
+fn one_relay_of_a_fleet_counts_an_existing_table_and_the_next_takes_over(table: Table) {
+    let quote = table.quote;
+    let (place, _) = table.with_proposal();
+    place.enqueue(&PARCEL);
+    place.sql(&format!("update {quote}Parcel Events{quote} set status = 'DEAD'"));
+    fleet::one_counts_and_the_next_takes_over(&place, &[], "outbox_dead_count", "", 1.0);
+}
 
 fn a_proposed_map_serves_every_command(table: Table) {
     let quote = table.quote;
@@ -166,7 +176,7 @@ fn a_proposed_map_serves_every_command(table: Table) {
         "discarded 1\n"
     );
     assert_eq!(
-        place.run(&["purge", "--older-than", "0s"]).success().stdout,
+        place.run(&["purge", "--older-than", "0s", "--yes"]).success().stdout,
         "removed 1 rows\n"
     );
     let printed = place.run(&["sql"]).success().stdout;

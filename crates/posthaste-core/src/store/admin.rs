@@ -1,11 +1,9 @@
 //! An operator's verbs.
 
-use std::time::Duration;
-
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 
-use super::StoreError;
+use super::{PurgeRequest, Purgeable, StoreError};
 #[cfg(doc)]
 use super::{RelayStore, StoreErrorKind};
 use crate::lifecycle::State;
@@ -81,5 +79,5 @@ pub trait AdminStore: Send + Sync + 'static {
     async fn discard(&self, filter: &Filter, limit: u32) -> Result<Vec<MessageId>, StoreError>;
 
     /// How many rows [`RelayStore::purge`] would remove if it were called until nothing is left to remove. Removes nothing.
-    async fn purgeable(&self, keep: Duration) -> Result<u64, StoreError>;
+    async fn purgeable(&self, request: &PurgeRequest) -> Result<Purgeable, StoreError>;
 }

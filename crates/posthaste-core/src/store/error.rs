@@ -72,6 +72,16 @@ impl StoreError {
         )
     }
 
+    /// Nothing is removed by an age that is not known.
+    pub fn no_time_of_death(map: &str) -> Self {
+        Self::unsupported(
+            format!(
+                "the table of the map `{map}` does not say when a message died, so dead messages cannot be removed by age"
+            ),
+            Some("remove them by hand (`posthaste dead discard`), or map a column as updated_at"),
+        )
+    }
+
     /// A page cannot begin after a row that is gone.
     pub fn gone(after: MessageId) -> Self {
         Self {

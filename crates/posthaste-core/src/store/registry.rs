@@ -1,5 +1,6 @@
 //! Who serves an outbox: what relays say of themselves, and which of them leads.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -9,6 +10,8 @@ use uuid::Uuid;
 
 use super::{StoreError, WorkerId};
 use crate::breaker::CircuitState;
+use crate::integrity::ContentHash;
+use crate::validate::MAX_NAME_BYTES;
 
 /// A relay's heartbeat: it is there. For the eyes of operators; nothing depends on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,15 +67,44 @@ pub struct RelayRecord {
     pub leads: bool,
 }
 
-/// Asks to lead, or to go on leading: to be the one active relay of a namespace.
+/// What there is one relay for, of those that serve a namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeaderRole {
+    /// Delivering, where only one relay may be active.
+    Relay,
+    /// Counting what is in the table and removing what is old.
+    Upkeep,
+}
+
+/// Asks to lead, or to go on leading: to be the one relay of a namespace that does something.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeadRequest {
+    /// What there is one for.
+    pub role: LeaderRole,
     /// The namespace.
     pub namespace: String,
     /// Who asks.
     pub worker: WorkerId,
     /// For how long, from now.
     pub lease: Duration,
+}
+
+impl LeadRequest {
+    /// The name under which the leader is written down. The active relay stands under its namespace alone, as it did before
+    /// there were other roles; no namespace that is typed by a person begins with a control character.
+    pub fn key(&self) -> Cow<'_, str> {
+        match self.role {
+            LeaderRole::Relay => Cow::Borrowed(&self.namespace),
+            LeaderRole::Upkeep => {
+                let key = format!("\u{1}upkeep:{}", self.namespace);
+                if key.len() <= MAX_NAME_BYTES {
+                    return Cow::Owned(key);
+                }
+                let hash = ContentHash::of(&[self.namespace.as_bytes()]);
+                Cow::Owned(format!("\u{1}upkeep:{hash}"))
+            }
+        }
+    }
 }
 
 /// Who leads.
@@ -97,9 +129,9 @@ pub const FORGOTTEN_AFTER: Duration = Duration::from_hours(24);
 /// # Contract
 /// - **heartbeat** writes down what a relay says of itself: its first one is its start, and each one says when it was last
 ///   heard. It also removes relays that were not heard for [`FORGOTTEN_AFTER`].
-/// - **`elect_leader`** makes the one who asks the leader of its namespace until its lease is over, unless another one's is not.
+/// - **`elect_leader`** makes the one who asks the leader of its namespace, in the role it asks for, until its lease is over, unless another one's is not.
 ///   Of any number that ask at the same time one gets it. A leader that asks again in time goes on leading.
-/// - **deregister** takes a relay off the list and ends its leadership, so that another one can follow at once.
+/// - **deregister** takes a relay off the list and ends its leadership in every role, so that another one can follow at once.
 ///
 /// # Errors
 /// Delivery depends on **`elect_leader`** alone, and only where one relay may be active: as long as it fails, no new
@@ -118,4 +150,28 @@ pub trait RelayRegistry: Send + Sync {
     /// The relays of a namespace that were heard and have not left, oldest first. Whether they are alive is for the
     /// reader to say: a relay that died cannot leave.
     async fn relays(&self, namespace: &str) -> Result<Vec<RelayRecord>, StoreError>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(role: LeaderRole, namespace: &str) -> String {
+        let request = LeadRequest {
+            role,
+            namespace: namespace.to_owned(),
+            worker: WorkerId::new(),
+            lease: FORGOTTEN_AFTER,
+        };
+        request.key().into_owned()
+    }
+
+    #[test]
+    fn every_role_of_every_namespace_has_a_key_that_fits() {
+        assert_eq!(key(LeaderRole::Relay, "default"), "default");
+        assert_eq!(key(LeaderRole::Upkeep, "default"), "\u{1}upkeep:default");
+        let long = |end: &str| key(LeaderRole::Upkeep, &format!("{}{end}", "x".repeat(MAX_NAME_BYTES - 1)));
+        assert!(long("a").len() <= MAX_NAME_BYTES);
+        assert_ne!(long("a"), long("b"));
+    }
 }

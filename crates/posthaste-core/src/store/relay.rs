@@ -1,16 +1,15 @@
 //! The relay's verbs.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
-use serde::{Deserialize, Serialize};
 
 use super::{
-    Claim, ClaimRequest, ExtendRequest, Extended, RecoverRequest, Recovered, RelayRegistry, Scope, Settled, StoreError,
+    Claim, ClaimRequest, ExtendRequest, Extended, LeadRequest, Leadership, OutboxStats, PurgeRequest, Purged,
+    RecoverRequest, Recovered, RelayRegistry, Scope, Settled, StoreError, TableGauges, WorkerId,
 };
 #[cfg(doc)]
-use super::{Halving, KeyOrdering, StoreErrorKind};
+use super::{GAUGE_BOUND, Halving, KeyOrdering, StoreErrorKind};
 use crate::lifecycle::Settlement;
 use crate::message::MessageId;
 use crate::wake::Listener;
@@ -24,6 +23,8 @@ pub struct StoreRequirements {
     pub in_memory_attempts: bool,
     /// Rows are written once: they are not fixed, and none is replayed where it stands.
     pub append_only: bool,
+    /// It does not say when a message died, so dead messages cannot be removed by age.
+    pub undated_deaths: bool,
 }
 
 /// The relay's verbs.
@@ -46,8 +47,11 @@ pub struct StoreRequirements {
 ///   claim therefore cannot: those that were locked longer than `stalled_after` ago are pending again, or dead if
 ///   they have used all their attempts. Those that the database refuses to change are named and keep no others.
 /// - **sweep** gives up rows in the relay's scope that used all their attempts without a verdict.
-/// - **purge** removes delivered rows older than `keep` and dedupe keys past their window, at most `limit` of each, and
-///   returns how many; never a row that is not delivered.
+/// - **purge** removes what the request names and nothing else, at most `limit` of each kind, and says what it removed; never
+///   a row that is neither delivered nor dead, and never the newest row of a cursor.
+/// - **`table_gauges`** is what is shown every few seconds: bounded in cost, however long the backlog is.
+/// - **`elect_janitor`** makes one relay of a namespace the one that counts and purges; another one follows when its lease is
+///   over, or at once after **`resign_janitor`**. A store that has no means for that grants it to all.
 /// - **ping** asks the database for an answer and changes nothing.
 /// - **`keep_alive`** is called every few seconds while a relay runs, also when there is nothing to claim, and **close** when it
 ///   has ended, for stores that keep something for the relay between its calls.
@@ -83,11 +87,31 @@ pub trait RelayStore: Send + Sync + 'static {
     /// Gives up exhausted rows.
     async fn sweep(&self, scope: &Scope, max_attempts: u32) -> Result<Vec<MessageId>, StoreError>;
 
-    /// Removes what is no longer needed; returns how many rows.
-    async fn purge(&self, keep: Duration, limit: u32) -> Result<u64, StoreError>;
+    /// Removes what is no longer needed; says what that was.
+    async fn purge(&self, request: &PurgeRequest) -> Result<Purged, StoreError>;
 
     /// Counts what is there.
     async fn stats(&self, namespace: &str) -> Result<OutboxStats, StoreError>;
+
+    /// Counts what is there up to [`GAUGE_BOUND`] of a kind, also by topic where the table has one.
+    async fn table_gauges(&self, namespace: &str) -> Result<TableGauges, StoreError> {
+        let stats = self.stats(namespace).await?;
+        let topics = Vec::new();
+        Ok(TableGauges { stats, topics })
+    }
+
+    /// Asks to be the one relay that counts and purges; says who is.
+    async fn elect_janitor(&self, request: &LeadRequest) -> Result<Leadership, StoreError> {
+        match self.registry() {
+            Some(registry) => registry.elect_leader(request).await,
+            None => Ok(Leadership::Held),
+        }
+    }
+
+    /// Lets another relay count and purge at once. Where there is a registry, deregistering does that.
+    async fn resign_janitor(&self, _worker: WorkerId) -> Result<(), StoreError> {
+        Ok(())
+    }
 
     /// Where relays say that they are there and agree on a leader, where the outbox has a place for that.
     fn registry(&self) -> Option<&dyn RelayRegistry> {
@@ -152,12 +176,24 @@ impl<S: RelayStore + ?Sized> RelayStore for Arc<S> {
         (**self).sweep(scope, max_attempts).await
     }
 
-    async fn purge(&self, keep: Duration, limit: u32) -> Result<u64, StoreError> {
-        (**self).purge(keep, limit).await
+    async fn purge(&self, request: &PurgeRequest) -> Result<Purged, StoreError> {
+        (**self).purge(request).await
     }
 
     async fn stats(&self, namespace: &str) -> Result<OutboxStats, StoreError> {
         (**self).stats(namespace).await
+    }
+
+    async fn table_gauges(&self, namespace: &str) -> Result<TableGauges, StoreError> {
+        (**self).table_gauges(namespace).await
+    }
+
+    async fn elect_janitor(&self, request: &LeadRequest) -> Result<Leadership, StoreError> {
+        (**self).elect_janitor(request).await
+    }
+
+    async fn resign_janitor(&self, worker: WorkerId) -> Result<(), StoreError> {
+        (**self).resign_janitor(worker).await
     }
 
     fn registry(&self) -> Option<&dyn RelayRegistry> {
@@ -183,20 +219,4 @@ impl<S: RelayStore + ?Sized> RelayStore for Arc<S> {
     async fn check_for(&self, scope: &Scope) -> Result<(), StoreError> {
         (**self).check_for(scope).await
     }
-}
-
-/// What is in an outbox. Delivered rows are not counted: there may be millions.
-/// Numbers above 100,000 may be estimates, so that asking every few seconds costs little.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct OutboxStats {
-    /// Waiting to be claimed, due or not.
-    pub pending: u64,
-    /// Of these, not due yet: waiting for a retry or a scheduled time.
-    pub waiting: u64,
-    /// Under a lease.
-    pub processing: u64,
-    /// Given up.
-    pub dead: u64,
-    /// Age of the oldest row that is pending or processing.
-    pub oldest_seconds: f64,
 }

@@ -6,7 +6,7 @@ use metrics_util::MetricKind;
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use posthaste_core::lifecycle::{LeaseToken, Settlement};
 use posthaste_core::store::{
-    ClaimRequest, DeadHead, ExtendRequest, KeyOrdering, SchemaStore, Scope, StoreErrorKind, WorkerId,
+    ClaimRequest, DeadHead, ExtendRequest, KeyOrdering, PurgeRequest, SchemaStore, Scope, StoreErrorKind, WorkerId,
 };
 use posthaste_core::{Message, MessageId, OutboxOptions, RelayStore};
 use posthaste_mysql::{MAX_RETRIES, MySqlStore};
@@ -387,7 +387,11 @@ async fn a_call_that_is_abandoned_leaves_no_transaction_on_its_connection() {
     for step in 0..300_u64 {
         let after = Duration::from_micros(step * 10);
         let _ = tokio::time::timeout(after, store.claim(&unordered)).await;
-        let _ = tokio::time::timeout(after, store.purge(Duration::from_hours(1), 1)).await;
+        let _ = tokio::time::timeout(
+            after,
+            store.purge(&PurgeRequest::older_than(Duration::from_hours(1), 1)),
+        )
+        .await;
         let in_transaction = "set transaction isolation level read committed";
         let clean = store.pool().execute(in_transaction).await;
         clean.unwrap_or_else(|error| panic!("after {after:?}: {error}"));

@@ -158,8 +158,9 @@ async fn hot_statements_walk_an_index_in_their_own_order() {
             vec!["'default'", "10", "1", "''", "null", "500"],
             "outbox_claim",
         ),
-        ("find_delivered", vec!["1000", "100"], "outbox_delivered"),
-        ("stats", vec!["'default'"], "outbox_claim"),
+        ("find_delivered", vec!["1000", "100", "'default'"], "outbox_delivered"),
+        ("stats", vec!["'default'", "10001"], "outbox_claim"),
+        ("topic_gauges", vec!["'default'", "10000"], "outbox_claim"),
     ] {
         let plan = explain(&store, name, &values).await;
         let scans: Vec<_> = plan.iter().filter(|step| step.table == "o").collect();

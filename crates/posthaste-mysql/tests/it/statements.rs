@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use posthaste_core::OutboxOptions;
-use posthaste_core::store::{RelayStore, SchemaStore};
+use posthaste_core::store::{PurgeRequest, RelayStore, SchemaStore};
 use posthaste_mysql::MySqlStore;
 use posthaste_sql::table::BuiltinMap;
 use sqlx::{AssertSqlSafe, Executor, SqlSafeStr};
@@ -109,7 +109,10 @@ async fn expired_dedupe_keys_are_removed_though_a_delivered_row_may_not_be() {
     ] {
         support::run(store.pool(), sql).await;
     }
-    store.purge(Duration::ZERO, 100).await.expect_err("the row is kept");
+    store
+        .purge(&PurgeRequest::older_than(Duration::ZERO, 100))
+        .await
+        .expect_err("the row is kept");
     let left: i64 = sqlx::query_scalar("select count(*) from posthaste_outbox_dedupe")
         .fetch_one(store.pool())
         .await

@@ -1,6 +1,6 @@
 -- Counts what a purge would remove: old rows of the cursor but for the newest, and settled rows of the log, if the relay is
 -- told to remove those.
---   $1 age in ms  $2 the stored cursor  $3 whether rows of the log are removed
+--   $1 age of cursor rows in ms  $2 the stored cursor  $3 whether rows of the log are removed  $4 their age in ms
 select (
     select count(*)
     from "@cursor" c
@@ -17,5 +17,5 @@ select (
     from "@outbox" o
     where $3::boolean
         and "@o.id" <= $2::bigint
-        and "@o.created_at:time" < now() - $1::bigint * interval '1 millisecond'
+        and "@o.created_at:time" < now() - $4::bigint * interval '1 millisecond'
 ) as log_rows

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use posthaste_core::lifecycle::State;
-use posthaste_core::store::{AdminStore, Filter, Record};
+use posthaste_core::retry::MAX_DURATION;
+use posthaste_core::store::{AdminStore, Filter, PurgeRequest, Purgeable, Record};
 use posthaste_core::{MessageId, StoreError};
 use posthaste_sql::log::Ranges;
 use posthaste_sql::table::{Role, Table};
@@ -76,22 +77,27 @@ impl AdminStore for PostgresLogStore {
             .await
     }
 
-    async fn purgeable(&self, keep: Duration) -> Result<u64, StoreError> {
+    async fn purgeable(&self, request: &PurgeRequest) -> Result<Purgeable, StoreError> {
         let inner = &*self.inner;
+        if request.dead.is_some() {
+            return Err(StoreError::no_time_of_death(inner.map.name()));
+        }
+        let age = |kept: Option<Duration>| millis(kept.unwrap_or(MAX_DURATION));
         let row = sqlx::query(inner.statements.upkeep.purgeable.sql())
-            .bind(millis(keep))
+            .bind(age(request.cursor))
             .bind(self.stored_cursor().await?)
             .bind(inner.options.purge_log)
+            .bind(age(request.delivered))
             .fetch_one(&inner.pool)
             .await
             .map_err(store_error)?;
         let count = |name: &str| row.try_get::<i64, _>(name).map(i64::cast_unsigned).map_err(store_error);
-        let cursor_rows = if inner.map.has((Table::Cursor, Role::CreatedAt)) {
-            count("cursor_rows")?
-        } else {
-            0
-        };
-        Ok(cursor_rows + count("log_rows")?)
+        let has_age = inner.map.has((Table::Cursor, Role::CreatedAt));
+        Ok(Purgeable {
+            cursor: if has_age { count("cursor_rows")? } else { 0 },
+            delivered: count("log_rows")?,
+            ..Purgeable::default()
+        })
     }
 }
 

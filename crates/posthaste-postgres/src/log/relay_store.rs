@@ -1,16 +1,17 @@
 //! The relay's verbs.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use async_trait::async_trait;
 use posthaste_core::lifecycle::Settlement;
 use posthaste_core::store::{
-    Claim, ClaimRequest, ExtendRequest, Extended, OutboxStats, RefusedVerdict, RelayStore, Scope, Settled,
-    StoreRequirements,
+    Claim, ClaimRequest, ExtendRequest, Extended, LeadRequest, Leadership, OutboxStats, PurgeRequest, Purged,
+    RefusedVerdict, RelayStore, Scope, Settled, StoreRequirements,
 };
 use posthaste_core::{MessageId, StoreError};
 use posthaste_sql::table::{Role, Table};
 use sqlx::Row;
+use uuid::Uuid;
 
 use super::error::{LogError, LogResult};
 use super::reader_lock::ReaderLock;
@@ -113,23 +114,40 @@ impl RelayStore for PostgresLogStore {
         Ok(given_up?)
     }
 
-    async fn purge(&self, keep: Duration, limit: u32) -> Result<u64, StoreError> {
+    async fn purge(&self, request: &PurgeRequest) -> Result<Purged, StoreError> {
         let inner = &*self.inner;
-        let mut removed = 0;
-        if inner.map.has((Table::Cursor, Role::CreatedAt)) {
+        if request.dead.is_some() {
+            return Err(StoreError::no_time_of_death(inner.map.name()));
+        }
+        let mut removed = Purged::default();
+        if let Some(keep) = request.cursor
+            && inner.map.has((Table::Cursor, Role::CreatedAt))
+        {
             let old = sqlx::query(inner.statements.upkeep.purge_cursor.sql())
                 .bind(millis(keep))
-                .bind(i64::from(limit));
-            removed += inner.execute_bounded(old).await.map_err(store_error)?;
+                .bind(i64::from(request.limit));
+            removed.cursor = inner.execute_bounded(old).await.map_err(store_error)?;
         }
-        if inner.options.purge_log && removed < u64::from(limit) {
+        if let Some(keep) = request.delivered
+            && inner.options.purge_log
+        {
             let old = sqlx::query(inner.statements.upkeep.purge_log.sql())
                 .bind(millis(keep))
-                .bind(i64::from(limit))
+                .bind(i64::from(request.limit))
                 .bind(self.stored_cursor().await?);
-            removed += inner.execute_bounded(old).await.map_err(store_error)?;
+            removed.delivered = inner.execute_bounded(old).await.map_err(store_error)?;
         }
         Ok(removed)
+    }
+
+    /// The one that reads the log looks after it.
+    async fn elect_janitor(&self, request: &LeadRequest) -> Result<Leadership, StoreError> {
+        let lock = self.inner.reader_lock.lock().await;
+        if lock.session().is_some_and(|session| session.link.is_some()) {
+            return Ok(Leadership::Held);
+        }
+        let (worker, left) = (Uuid::nil(), request.lease);
+        Ok(Leadership::HeldBy { worker, left })
     }
 
     async fn stats(&self, _namespace: &str) -> Result<OutboxStats, StoreError> {

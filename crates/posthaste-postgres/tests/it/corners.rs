@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use posthaste_core::lifecycle::{LeaseToken, Settlement, State, Verdict};
-use posthaste_core::store::{ClaimRequest, DeadHead, Filter, KeyOrdering, SchemaStore, Scope, WorkerId};
+use posthaste_core::store::{ClaimRequest, DeadHead, Filter, KeyOrdering, PurgeRequest, SchemaStore, Scope, WorkerId};
 use posthaste_core::{AdminStore, Message, OutboxOptions, RelayStore};
 use posthaste_postgres::PostgresStore;
 use posthaste_relay::{Relay, RelayConfig};
@@ -132,7 +132,14 @@ async fn durations_without_end_are_a_thousand_years() {
         ..Filter::default()
     };
     assert_eq!(store.list(&pending, None, 10).await.unwrap().len(), 1);
-    assert_eq!(store.purge(Duration::MAX, 10).await.unwrap(), 0);
+    assert_eq!(
+        store
+            .purge(&PurgeRequest::older_than(Duration::MAX, 10))
+            .await
+            .unwrap()
+            .rows(),
+        0
+    );
 }
 
 /// Proves E2.

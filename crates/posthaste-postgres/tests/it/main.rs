@@ -16,6 +16,7 @@ mod locks;
 mod log_force;
 mod log_safety;
 mod order_fuzz;
+mod pitfalls;
 mod pooled;
 mod relay;
 mod rights;

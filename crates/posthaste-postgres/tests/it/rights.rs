@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use posthaste_core::store::{RelayRegistry, SchemaStore};
+use posthaste_core::store::{PurgeRequest, RelayRegistry, SchemaStore};
 use posthaste_core::{Message, OutboxOptions, RelayStore};
 use posthaste_postgres::PostgresStore;
 use posthaste_relay::{Relay, RelayConfig};
@@ -120,13 +120,23 @@ async fn a_hint_names_the_table_and_the_rights_that_the_statement_needs() {
     };
     grant("select on {}.outbox").await;
     says("permission denied for table relays; grant the user select on it").await;
-    let error = place.user.purge(Duration::ZERO, 1).await.unwrap_err().to_string();
+    let error = place
+        .user
+        .purge(&PurgeRequest::older_than(Duration::ZERO, 1))
+        .await
+        .unwrap_err()
+        .to_string();
     assert!(
         error.ends_with("table outbox; grant the user select, update and delete on it"),
         "{error}"
     );
     grant("update, delete on {}.outbox").await;
-    let error = place.user.purge(Duration::ZERO, 1).await.unwrap_err().to_string();
+    let error = place
+        .user
+        .purge(&PurgeRequest::older_than(Duration::ZERO, 1))
+        .await
+        .unwrap_err()
+        .to_string();
     assert!(
         error.contains("for table outbox_dedupe; grant the user select, update and delete"),
         "{error}"

@@ -134,7 +134,12 @@ async fn hot_statements_touch_no_more_than_they_need() {
             ),
             ("sweep", format!("{SCOPE}, 'x', 0"), "outbox_leased"),
             ("sweep", format!("{SCOPE}, 'x', 0"), "outbox_tried"),
-            ("purge_delivered", "999999999, 100".to_owned(), "outbox_delivered"),
+            (
+                "purge_delivered",
+                "999999999, 100, 'default'".to_owned(),
+                "outbox_delivered",
+            ),
+            ("topic_gauges", "'default', 900".to_owned(), "outbox_fresh"),
             (
                 "settle",
                 "'{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}'".to_owned(),

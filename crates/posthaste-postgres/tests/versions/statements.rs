@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use posthaste_core::OutboxOptions;
-use posthaste_core::store::{RelayStore, SchemaStore};
+use posthaste_core::store::{PurgeRequest, RelayStore, SchemaStore};
 use posthaste_postgres::PostgresStore;
 use sqlx::{AssertSqlSafe, Executor, SqlSafeStr};
 
@@ -102,7 +102,10 @@ async fn expired_dedupe_keys_are_removed_though_a_delivered_row_may_not_be() {
          create trigger kept before delete on {schema}.outbox for each row execute function {schema}.kept()"
     );
     store.pool().execute(sqlx::raw_sql(AssertSqlSafe(sql))).await.unwrap();
-    store.purge(Duration::ZERO, 100).await.expect_err("the row is kept");
+    store
+        .purge(&PurgeRequest::older_than(Duration::ZERO, 100))
+        .await
+        .expect_err("the row is kept");
     let left: i64 = sqlx::query_scalar(AssertSqlSafe(format!("select count(*) from {schema}.outbox_dedupe")))
         .fetch_one(store.pool())
         .await

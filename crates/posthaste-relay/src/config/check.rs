@@ -6,9 +6,9 @@ use std::time::Duration;
 use posthaste_core::Capabilities;
 use posthaste_core::breaker::InvalidBreaker;
 use posthaste_core::retry::MAX_DURATION;
-use posthaste_core::store::RelayStore;
+use posthaste_core::store::{DeadHead, RelayStore};
 
-use super::{InvalidConfig, RelayConfig};
+use super::{InvalidConfig, RelayConfig, Retention};
 
 /// The shortest lease that can be renewed in time.
 const SHORTEST_LEASE: Duration = Duration::from_millis(100);
@@ -47,6 +47,12 @@ impl RelayConfig {
             "exclusive",
             self.exclusive,
             "the table of a map has no place to say which relay is active: leave it out, or use Posthaste's own tables",
+        )?;
+        check(
+            self.dead_retention == Retention::Off || !store.requirements().undated_deaths,
+            "dead_retention",
+            self.dead_retention,
+            "the table does not say when a message died: leave it out, or map a column as updated_at",
         )
     }
 
@@ -77,6 +83,21 @@ impl RelayConfig {
             "scope.namespace",
             &scope.namespace,
             "name the namespace that your producers use, or leave it out for `default`",
+        )?;
+        let blocks = self.ordering.dead_head == DeadHead::Block
+            || self.ordering.topics.values().any(|policy| *policy == DeadHead::Block);
+        check(
+            self.dead_retention == Retention::Off || !(self.ordering.per_key && blocks),
+            "dead_retention",
+            self.dead_retention,
+            "a dead message that blocks its key waits for an operator; removing it would let the key go on: leave it out, or \
+             use dead_head = \"skip\"",
+        )?;
+        check(
+            self.dead_retention.age() != Some(Duration::ZERO),
+            "dead_retention",
+            self.dead_retention,
+            "must be above 0, or `off`",
         )?;
         self.breaker
             .validate()
@@ -118,7 +139,9 @@ impl RelayConfig {
             ("store_timeout", self.store_timeout),
             ("shutdown_grace", self.shutdown_grace),
             ("janitor_interval", self.janitor_interval),
-            ("retention", self.retention),
+            ("retention", self.retention.age().unwrap_or_default()),
+            ("dead_retention", self.dead_retention.age().unwrap_or_default()),
+            ("cursor_retention", self.cursor_retention),
             ("recover_interval", self.recover_interval),
             ("stalled_after", self.stalled_after),
         ] {
@@ -181,7 +204,10 @@ mod tests {
             change(&mut config);
             config.validate().unwrap_err().field
         };
-        assert_eq!(forever(|config| config.retention = Duration::MAX), "retention");
+        assert_eq!(
+            forever(|config| config.retention = Retention::For(Duration::MAX)),
+            "retention"
+        );
         assert_eq!(forever(|config| config.lease = Duration::MAX), "lease");
         assert_eq!(
             forever(|config| config.publish_timeout = Duration::MAX),
@@ -191,6 +217,22 @@ mod tests {
             forever(|config| config.breaker.open_for = Duration::MAX),
             "breaker.open_for"
         );
+    }
+
+    /// It would let a key go on that waits for an operator.
+    #[test]
+    fn dead_messages_that_block_their_key_are_not_removed_by_age() {
+        let mut config = RelayConfig {
+            dead_retention: Retention::ON,
+            ..RelayConfig::default()
+        };
+        assert_eq!(config.validate(), Ok(()));
+        config.ordering.topics = [("payments".to_owned(), DeadHead::Block)].into();
+        assert_eq!(config.validate().unwrap_err().field, "dead_retention");
+        config.ordering.per_key = false;
+        assert_eq!(config.validate(), Ok(()));
+        config.dead_retention = Retention::For(Duration::ZERO);
+        assert_eq!(config.validate().unwrap_err().field, "dead_retention");
     }
 
     #[test]

@@ -75,7 +75,14 @@ impl Layers<'_> {
     fn unknown(&mut self, table: &[&str], key: &str, value: &Value) -> InvalidConfig {
         let known = self.at(table).and_then(|table| table.as_object());
         let known: Vec<_> = known.into_iter().flat_map(Map::keys).map(String::as_str).collect();
-        let remedy = format!("unknown setting; here are {}", known.join(", "));
+        let remedy = match key {
+            "purge" if table.is_empty() => {
+                "this setting is gone: retention = \"off\" (the default) keeps delivered messages, \
+                retention = \"on\" removes them after 30 days, and a duration after another time"
+                    .to_owned()
+            }
+            _ => format!("unknown setting; here are {}", known.join(", ")),
+        };
         self.refusal(&[table, &[key]].concat(), value, remedy)
     }
 
@@ -115,14 +122,14 @@ mod tests {
     fn a_policy_changes_what_it_names_and_nothing_else() {
         assert_eq!(with_policy(&json!({})).unwrap(), RelayConfig::default());
         let config = with_policy(&json!({
-            "poll_interval": "5s", "fixed_delay": true, "batch_size": 10, "purge": false,
+            "poll_interval": "5s", "fixed_delay": true, "batch_size": 10, "retention": "on",
             "retry": { "max_attempts": 5 }, "breaker": { "trials": 1 },
         }));
         let expected = RelayConfig {
             poll_interval: Duration::from_secs(5),
             fixed_delay: true,
             batch_size: 10,
-            purge: false,
+            retention: crate::Retention::ON,
             retry: RetryPolicy {
                 max_attempts: 5,
                 ..RetryPolicy::default()
@@ -181,6 +188,11 @@ mod tests {
             "{error}"
         );
         assert!(error.contains("batch_size"), "{error}");
+        let error = refusal(&json!({ "purge": true }));
+        assert!(
+            error.starts_with("policy.purge = true: this setting is gone: retention = "),
+            "{error}"
+        );
         let error = refusal(&json!({ "retry": { "max_retries": 3 } }));
         assert!(
             error.starts_with("policy.retry.max_retries = 3: unknown setting; here are "),

@@ -13,8 +13,9 @@ use async_trait::async_trait;
 use posthaste_core::lifecycle::Settlement;
 use posthaste_core::readable::Readable;
 use posthaste_core::store::{
-    Claim, ClaimRequest, ExtendRequest, Extended, LeadRequest, Leadership, OutboxStats, RecoverRequest, Recovered,
-    RelayHeartbeat, RelayRecord, RelayRegistry, Scope, Settled, StoreErrorKind, StoreRequirements, WorkerId,
+    Claim, ClaimRequest, ExtendRequest, Extended, LeadRequest, Leadership, OutboxStats, PurgeRequest, Purged,
+    RecoverRequest, Recovered, RelayHeartbeat, RelayRecord, RelayRegistry, Scope, Settled, StoreErrorKind,
+    StoreRequirements, TableGauges, WorkerId,
 };
 use posthaste_core::wake::Listener;
 use posthaste_core::{MessageId, RelayStore, StoreError};
@@ -182,16 +183,30 @@ impl RelayStore for TimedStore {
         self.aside(&self.sweep, self.inner.sweep(scope, max_attempts)).await
     }
 
-    async fn purge(&self, keep: Duration, limit: u32) -> Result<u64, StoreError> {
-        self.aside(&self.purge, self.inner.purge(keep, limit)).await
+    async fn purge(&self, request: &PurgeRequest) -> Result<Purged, StoreError> {
+        self.aside(&self.purge, self.inner.purge(request)).await
     }
 
     async fn stats(&self, namespace: &str) -> Result<OutboxStats, StoreError> {
-        let stats = self.aside(&self.stats, self.inner.stats(namespace)).await;
-        if let Ok(stats) = &stats {
-            self.calls.counted(stats);
+        self.aside(&self.stats, self.inner.stats(namespace)).await
+    }
+
+    async fn table_gauges(&self, namespace: &str) -> Result<TableGauges, StoreError> {
+        let gauges = self.aside(&self.stats, self.inner.table_gauges(namespace)).await;
+        if let Ok(gauges) = &gauges {
+            self.calls.counted(&gauges.stats);
         }
-        stats
+        gauges
+    }
+
+    async fn elect_janitor(&self, request: &LeadRequest) -> Result<Leadership, StoreError> {
+        self.aside(&self.limits.registry, self.inner.elect_janitor(request))
+            .await
+    }
+
+    async fn resign_janitor(&self, worker: WorkerId) -> Result<(), StoreError> {
+        self.aside(&self.limits.registry, self.inner.resign_janitor(worker))
+            .await
     }
 
     fn registry(&self) -> Option<&dyn RelayRegistry> {

@@ -50,7 +50,7 @@ pub(crate) async fn deregister(engine: &Engine, mut presence: JoinSet<()>) {
         while presence.join_next().await.is_some() {}
         let left = match engine.store.registry() {
             Some(registry) => registry.deregister(engine.worker).await,
-            None => Ok(()),
+            None => engine.store.resign_janitor(engine.worker).await,
         };
         engine.store.close().await.and(left)
     };

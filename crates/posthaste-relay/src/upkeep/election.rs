@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use posthaste_core::StoreError;
-use posthaste_core::store::LeadRequest;
+use posthaste_core::store::{LeadRequest, LeaderRole};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
@@ -38,6 +38,7 @@ pub(crate) async fn keep(engine: Arc<Engine>, lease: Duration, stop: Cancellatio
 /// Asks once; returns when to ask again.
 pub(crate) async fn elect_once(engine: &Engine, lease: Duration) -> Result<Duration, StoreError> {
     let request = LeadRequest {
+        role: LeaderRole::Relay,
         namespace: engine.config.scope.namespace.clone(),
         worker: engine.worker,
         lease,

@@ -5,6 +5,7 @@ mod describe;
 mod refused;
 mod register;
 mod road;
+mod table;
 mod topics;
 mod verdicts;
 
@@ -24,6 +25,7 @@ pub use describe::describe_metrics;
 pub(crate) use refused::{busy, claimed_after_all, refused, taken_after_all, unclaimable, unrecoverable};
 pub(crate) use register::register;
 pub(crate) use road::{Latency, abandoned, claim_answered, published, settle_answered};
+pub(crate) use table::{purged, topic_counted, upkeep_owner};
 pub(crate) use verdicts::{settled, swept, tried_in_place};
 
 use crate::guard::gate::Stop;
@@ -126,10 +128,6 @@ pub(crate) fn counted(namespace: &str, stats: &OutboxStats) {
     ] {
         gauge!(name, "namespace" => namespace.to_owned()).set(value);
     }
-}
-
-pub(crate) fn purged(namespace: &str, table: &'static str, rows: u64) {
-    counter!("outbox_purged_count", "namespace" => namespace.to_owned(), "table" => table).increment(rows);
 }
 
 #[cfg(test)]

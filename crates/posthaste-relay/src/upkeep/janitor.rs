@@ -1,20 +1,23 @@
 //! Work beside the message road: renewing leases, giving up, cleaning up, counting, taking back.
 
+mod clean;
+mod owner;
+mod topics;
+
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use posthaste_core::store::{OutboxStats, RecoverRequest, Recovered};
+use posthaste_core::store::{RecoverRequest, Recovered};
 use posthaste_core::{MessageId, StoreError};
 use tokio::time::{Instant, MissedTickBehavior, interval, interval_at};
 use tokio_util::sync::CancellationToken;
+
+pub(crate) use clean::clean;
 
 use crate::engine::Engine;
 use crate::upkeep::instrument;
 use crate::upkeep::retry_logger::RetryLogger;
 use crate::upkeep::undelivered::Cause;
-
-/// Rows removed by one statement; small enough not to hold locks for long.
-const PURGE_BATCH: u32 = 1_000;
 
 /// More rows that cannot be taken back are not remembered, and are told again.
 const MAX_TOLD: usize = 10_000;
@@ -52,38 +55,6 @@ async fn renew_once(engine: &Engine) -> Result<(), StoreError> {
     renewed
 }
 
-/// What one round of cleaning did.
-#[derive(Debug)]
-struct Round {
-    swept: usize,
-    purged: u64,
-    stats: OutboxStats,
-}
-
-/// Sweeps, purges and counts at an interval.
-pub(crate) async fn clean(engine: Arc<Engine>, stop: CancellationToken) {
-    let mut retry_logger = RetryLogger::aside("cleaning up", &engine.health);
-    let mut ticks = interval(engine.config.janitor_interval);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    while stop.run_until_cancelled(ticks.tick()).await.is_some() {
-        match stop.run_until_cancelled(clean_once(&engine)).await {
-            Some(Ok(round)) => {
-                retry_logger.recovered();
-                tracing::debug!(
-                    round.swept,
-                    round.purged,
-                    round.stats.pending,
-                    round.stats.waiting,
-                    round.stats.dead,
-                    "cleaned up"
-                );
-            }
-            Some(Err(error)) => drop(retry_logger.failed(&error)),
-            None => return,
-        }
-    }
-}
-
 /// Gives up what has used all its attempts; returns how many that were.
 pub(crate) async fn sweep_once(engine: &Engine) -> Result<usize, StoreError> {
     let config = &engine.config;
@@ -91,38 +62,6 @@ pub(crate) async fn sweep_once(engine: &Engine) -> Result<usize, StoreError> {
     instrument::swept(&config.scope.namespace, &died);
     engine.totals.swept(&died);
     Ok(died.len())
-}
-
-async fn clean_once(engine: &Engine) -> Result<Round, StoreError> {
-    let config = &engine.config;
-    // A death that the table refuses is no reason not to count and purge.
-    let swept = sweep_once(engine).await;
-    // Before the purge, which may take long when there is much to remove.
-    let stats = engine.store.stats(&config.scope.namespace).await;
-    if let Ok(stats) = &stats {
-        instrument::counted(&config.scope.namespace, stats);
-    }
-    // Even if they could not be counted: it may be the rows to be removed that make counting slow.
-    let purged = if config.purge { purge(engine).await? } else { 0 };
-    Ok(Round {
-        swept: swept?,
-        purged,
-        stats: stats?,
-    })
-}
-
-/// Removes until nothing is left to remove: so many rows per round would fall behind a busy producer forever. But after an
-/// interval it is time to sweep and count again.
-async fn purge(engine: &Engine) -> Result<u64, StoreError> {
-    let (mut purged, start) = (0, Instant::now());
-    loop {
-        let removed = engine.store.purge(engine.config.retention, PURGE_BATCH).await?;
-        instrument::purged(&engine.config.scope.namespace, "outbox", removed);
-        purged += removed;
-        if removed < u64::from(PURGE_BATCH) || start.elapsed() > engine.config.janitor_interval {
-            return Ok(purged);
-        }
-    }
 }
 
 /// Takes back what crashed workers held, at an interval, where claims cannot.

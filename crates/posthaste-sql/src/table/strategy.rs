@@ -34,6 +34,7 @@ impl TableMap {
             batch_settlement: row_locks,
             in_memory_attempts: row_locks && !self.has(Role::Attempts),
             append_only: self.strategy() == Strategy::Log,
+            undated_deaths: self.strategy() == Strategy::Log || !self.has(Role::UpdatedAt),
         }
     }
 }

@@ -57,6 +57,7 @@ fn every_builtin_map_is_sound() {
             batch_settlement: true,
             in_memory_attempts: true,
             append_only: false,
+            undated_deaths: true,
         }
     );
     assert!(requirements("commerce").append_only);

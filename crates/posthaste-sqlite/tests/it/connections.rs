@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use posthaste_core::lifecycle::{LeaseToken, Settlement};
-use posthaste_core::store::{ClaimRequest, ExtendRequest, KeyOrdering, RelayStore, SchemaStore, Scope, WorkerId};
+use posthaste_core::store::{
+    ClaimRequest, ExtendRequest, KeyOrdering, PurgeRequest, RelayStore, SchemaStore, Scope, WorkerId,
+};
 use posthaste_core::{Enqueued, Handled, Inbox, Message, OutboxOptions};
 use posthaste_sqlite::{SqliteOutbox, SqliteStore};
 use sqlx::sqlite::SqliteConnection;
@@ -65,7 +67,10 @@ async fn a_pool_of_one_is_enough() {
     let delivered: Vec<_> = ids.iter().map(|id| Settlement::delivered(*id, request.token)).collect();
     assert_eq!(store.settle(&delivered).await.unwrap().lost, []);
     store.sweep(&Scope::default(), 5).await.unwrap();
-    store.purge(Duration::ZERO, 10).await.unwrap();
+    store
+        .purge(&PurgeRequest::older_than(Duration::ZERO, 10))
+        .await
+        .unwrap();
     store.check().await.unwrap();
     assert!(store.migrate().await.unwrap().is_empty());
 }

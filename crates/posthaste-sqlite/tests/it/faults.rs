@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use posthaste_core::store::{ProducerStore, RelayStore, StoreErrorKind};
+use posthaste_core::store::{ProducerStore, PurgeRequest, RelayStore, StoreErrorKind};
 use posthaste_core::{EnqueueError, Enqueued, Message, OutboxOptions, StoreError};
 use posthaste_sqlite::SqliteStore;
 use sqlx::Executor;
@@ -61,7 +61,10 @@ async fn a_file_that_cannot_be_written_says_so() {
     let remedy = "make the file and its directory writable";
     says(&enqueue(&store).await, StoreErrorKind::ReadOnly, remedy);
     says(
-        &store.purge(Duration::ZERO, 1).await.unwrap_err(),
+        &store
+            .purge(&PurgeRequest::older_than(Duration::ZERO, 1))
+            .await
+            .unwrap_err(),
         StoreErrorKind::ReadOnly,
         remedy,
     );

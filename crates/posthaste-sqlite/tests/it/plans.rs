@@ -60,7 +60,7 @@ fn inside<'a>(plan: &'a [Step], detail: &str) -> Vec<&'a Step> {
 }
 
 /// Statements with the indexes that must serve them.
-const SERVED_BY: [(&str, &[&str]); 16] = [
+const SERVED_BY: [(&str, &[&str]); 18] = [
     (
         "enqueue",
         &["_dedupe_key (namespace=? AND topic=? AND dedupe_key=?)", "_id (id=?)"],
@@ -113,6 +113,8 @@ const SERVED_BY: [(&str, &[&str]); 16] = [
         &["_handled (consumer=? AND handled_at<?)", "_inbox_key (consumer=? AND"],
     ),
     ("stats", &["_fresh (", "_waiting (", "_leased (", "_dead ("]),
+    ("topic_gauges", &["_fresh (", "_waiting ("]),
+    ("purge_dead", &["_dead", "_id (id=?)"]),
     ("find", &["_id (id=?)"]),
     ("trial_rows", &["USING INDEX posthaste_outbox_fresh"]),
     ("trial_claim", &["_id (id=?)"]),

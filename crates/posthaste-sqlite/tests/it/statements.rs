@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures::future::try_join_all;
-use posthaste_core::store::{AdminStore, Filter, RelayStore, SchemaStore};
+use posthaste_core::store::{AdminStore, Filter, PurgeRequest, RelayStore, SchemaStore};
 use posthaste_core::{Message, OutboxOptions};
 use posthaste_sqlite::SqliteStore;
 use sqlx::{AssertSqlSafe, Executor, SqlSafeStr};
@@ -79,7 +79,10 @@ async fn expired_dedupe_keys_are_removed_though_a_delivered_row_may_not_be() {
          insert into posthaste_outbox_dedupe values ('default', 't', 'k', 'gone', 0);
          create trigger kept before delete on posthaste_outbox begin select raise(abort, 'the law wants it'); end";
     store.pool().execute(sqlx::raw_sql(sql)).await.unwrap();
-    store.purge(Duration::ZERO, 100).await.expect_err("the row is kept");
+    store
+        .purge(&PurgeRequest::older_than(Duration::ZERO, 100))
+        .await
+        .expect_err("the row is kept");
     let left: i64 = sqlx::query_scalar("select count(*) from posthaste_outbox_dedupe")
         .fetch_one(store.pool())
         .await

@@ -1,10 +1,8 @@
 //! The operator's verbs, and the ones that only a test may have.
 
-use std::time::Duration;
-
 use async_trait::async_trait;
 use posthaste_core::lifecycle::State;
-use posthaste_core::store::{Filter, Record, StoreErrorKind};
+use posthaste_core::store::{Filter, PurgeRequest, Purgeable, Record, StoreErrorKind};
 use posthaste_core::{AdminStore, MessageId, StoreError};
 
 use super::MemoryStore;
@@ -62,15 +60,23 @@ impl AdminStore for MemoryStore {
         Ok(ids)
     }
 
-    async fn purgeable(&self, keep: Duration) -> Result<u64, StoreError> {
+    async fn purgeable(&self, request: &PurgeRequest) -> Result<Purgeable, StoreError> {
         let now = self.clock.now();
         let rows = self.shared.rows();
-        let is_old =
-            |row: &Row| row.model.state == State::Delivered && row.delivered_at.is_some_and(|at| at < now - keep);
-        let old = rows.outbox.values().filter(|row| is_old(row)).count();
-        let is_free = |dedupe: &Dedupe| dedupe.until <= now && rows.row(dedupe.id).is_none_or(|(_, row)| is_old(row));
-        let free = rows.dedupe.values().filter(|dedupe| is_free(dedupe)).count();
-        Ok((old + free) as u64)
+        let of_namespace = |row: &Row| request.namespace.as_ref().is_none_or(|asked| *asked == row.namespace);
+        let is_old = |row: &Row| of_namespace(row) && row.is_purgeable(request, now);
+        let count = |state| {
+            let rows = rows.outbox.values().filter(|row| row.model.state == state);
+            rows.filter(|row| is_old(row)).count() as u64
+        };
+        let is_free = |dedupe: &&Dedupe| dedupe.until <= now && rows.row(dedupe.id).is_none_or(|(_, row)| is_old(row));
+        let free = rows.dedupe.values().filter(is_free).count() as u64;
+        Ok(Purgeable {
+            delivered: count(State::Delivered),
+            dead: count(State::Dead),
+            dedupe: if request.dedupe { free } else { 0 },
+            cursor: 0,
+        })
     }
 }
 

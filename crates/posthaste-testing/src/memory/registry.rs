@@ -33,7 +33,7 @@ impl Rows {
     }
 
     pub(super) fn elect_leader(&mut self, request: &LeadRequest, now: DateTime<Utc>) -> Leadership {
-        if let Some(leader) = self.leaders.get(&request.namespace)
+        if let Some(leader) = self.leaders.get(&*request.key())
             && leader.worker != request.worker
             && leader.until > now
         {
@@ -46,7 +46,7 @@ impl Rows {
             worker: request.worker,
             until: now + request.lease,
         };
-        self.leaders.insert(request.namespace.clone(), leader);
+        self.leaders.insert(request.key().into_owned(), leader);
         Leadership::Held
     }
 

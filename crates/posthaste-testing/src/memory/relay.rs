@@ -1,5 +1,7 @@
 //! The relay's verbs, and the schema's, which has nothing to do.
 
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::sync::MutexGuard;
 use std::time::Duration;
 
@@ -9,14 +11,14 @@ use posthaste_core::integrity::StoredHash;
 use posthaste_core::lifecycle::{Lease, Settlement, State};
 use posthaste_core::store::{
     BusyRow, Claim, ClaimRequest, ClaimedMessage, ExtendRequest, Extended, LeadRequest, Leadership, Migration,
-    OutboxStats, ProducerStore, RecoverRequest, Recovered, RelayHeartbeat, RelayRecord, RelayRegistry, SchemaStore,
-    Scope, Settled, StoreRequirements, WorkerId,
+    OutboxStats, ProducerStore, PurgeRequest, Purged, RecoverRequest, Recovered, RelayHeartbeat, RelayRecord,
+    RelayRegistry, SchemaStore, Scope, Settled, StoreRequirements, TableGauges, TopicBacklog, WorkerId,
 };
 use posthaste_core::wake::Listener;
 use posthaste_core::{EnqueueError, Enqueued, Message, MessageId, OutboxOptions, RelayStore, StoreError};
 use tokio::sync::watch;
 
-use super::rows::{NEVER, Rows};
+use super::rows::{NEVER, Row, Rows};
 use super::{MemoryLease, MemoryStore, claim};
 
 #[async_trait]
@@ -137,31 +139,41 @@ impl RelayStore for MemoryStore {
         Ok(sweep(&mut self.rows_at(now), scope, max_attempts, now, |_| true))
     }
 
-    async fn purge(&self, keep: Duration, limit: u32) -> Result<u64, StoreError> {
+    async fn purge(&self, request: &PurgeRequest) -> Result<Purged, StoreError> {
         let now = self.clock.now();
         let mut rows = self.shared.rows();
+        let limit = request.limit as usize;
+        let mut purged = Purged::default();
+        let of_namespace = |row: &Row| request.namespace.as_ref().is_none_or(|asked| *asked == row.namespace);
         let old: Vec<_> = rows
             .outbox
             .iter()
-            .filter(|(_, row)| row.model.state == State::Delivered && !rows.locked.contains(&row.message.id))
-            .filter(|(_, row)| row.delivered_at.is_some_and(|at| at < now - keep))
-            .map(|(sequence, _)| *sequence)
-            .take(limit as usize)
+            .filter(|(_, row)| of_namespace(row) && !rows.locked.contains(&row.message.id))
+            .filter(|(_, row)| row.is_purgeable(request, now))
+            .map(|(sequence, row)| (*sequence, row.model.state, row.message.id))
             .collect();
-        for sequence in &old {
-            rows.remove(*sequence);
+        for (sequence, state, id) in old {
+            if state == State::Dead && purged.dead.len() < limit {
+                purged.dead.push(id);
+            } else if state == State::Delivered && purged.delivered < u64::from(request.limit) {
+                purged.delivered += 1;
+            } else {
+                continue;
+            }
+            rows.remove(sequence);
         }
         let free: Vec<_> = rows
             .dedupe
             .keys()
-            .filter(|key| rows.dedupe_holder(key, now).is_none())
-            .take(limit as usize)
+            .filter(|key| request.dedupe && rows.dedupe_holder(key, now).is_none())
+            .take(limit)
             .cloned()
             .collect();
         for key in &free {
             rows.dedupe.remove(key);
         }
-        Ok((old.len() + free.len()) as u64)
+        purged.dedupe = free.len() as u64;
+        Ok(purged)
     }
 
     async fn stats(&self, namespace: &str) -> Result<OutboxStats, StoreError> {
@@ -186,6 +198,28 @@ impl RelayStore for MemoryStore {
         }
         stats.oldest_seconds = (now - oldest).as_seconds_f64();
         Ok(stats)
+    }
+
+    async fn table_gauges(&self, namespace: &str) -> Result<TableGauges, StoreError> {
+        let stats = self.stats(namespace).await?;
+        let now = self.clock.now();
+        let rows = self.shared.rows();
+        let mut by_topic: BTreeMap<&str, TopicBacklog> = BTreeMap::new();
+        let is_pending = |row: &&Row| row.namespace == namespace && row.model.state == State::Pending;
+        for row in rows.outbox.values().filter(is_pending) {
+            let topic = row.message.topic.as_str();
+            let backlog = by_topic.entry(topic).or_insert_with(|| TopicBacklog {
+                topic: topic.to_owned(),
+                pending: 0,
+                oldest_seconds: 0.0,
+            });
+            backlog.pending += 1;
+            let age = (now - row.model.created_at).as_seconds_f64();
+            backlog.oldest_seconds = backlog.oldest_seconds.max(age);
+        }
+        let mut topics: Vec<_> = by_topic.into_values().collect();
+        topics.sort_by_key(|topic| Reverse(topic.pending));
+        Ok(TableGauges { stats, topics })
     }
 
     fn registry(&self) -> Option<&dyn RelayRegistry> {

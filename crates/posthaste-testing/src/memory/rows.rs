@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use posthaste_core::integrity::ContentHash;
 use posthaste_core::lifecycle::{LeaseToken, RowModel, State};
-use posthaste_core::store::{Record, Scope, WorkerId};
+use posthaste_core::store::{PurgeRequest, Record, Scope, WorkerId};
 use posthaste_core::{Message, MessageId};
 use tokio::sync::{OwnedMutexGuard, watch};
 use uuid::Uuid;
@@ -178,6 +179,16 @@ impl Rows {
 }
 
 impl Row {
+    /// Whether it is old enough to be removed, by what the request says of its state.
+    pub(super) fn is_purgeable(&self, request: &PurgeRequest, now: DateTime<Utc>) -> bool {
+        let is_old = |at: DateTime<Utc>, keep: Option<Duration>| keep.is_some_and(|keep| at < now - keep);
+        match self.model.state {
+            State::Delivered => self.delivered_at.is_some_and(|at| is_old(at, request.delivered)),
+            State::Dead => is_old(self.model.updated_at, request.dead),
+            State::Pending | State::Processing => false,
+        }
+    }
+
     pub(super) fn is_in(&self, scope: &Scope) -> bool {
         self.namespace == scope.namespace
             && (scope.topics.is_empty() || scope.topics.contains(&self.message.topic))

@@ -170,7 +170,15 @@ macro_rules! __conformance_cases {
                 what_a_purge_would_remove_is_counted_and_stays [DedupeWindow]
                 the_age_counts_from_the_delivery [DeliveredAt]
                 a_row_that_was_not_delivered_is_never_removed [Leases]
+                dead_rows_are_removed_only_by_an_age_of_their_own [Leases UpdatedAt]
+                the_rows_of_another_namespace_are_kept [Namespace]
                 a_purge_is_bounded_and_is_repeated_until_nothing_is_left
+            }
+            janitor [Queue] {
+                of_many_relays_one_looks_after_the_table
+                a_janitor_that_leaves_is_followed_at_once
+                gauges_are_what_is_there [Leases]
+                gauges_name_the_topics_with_the_most_first [Topic]
             }
             dedupe [DedupeKey] {
                 a_second_enqueue_is_answered_with_the_first_id

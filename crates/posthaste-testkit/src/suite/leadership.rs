@@ -2,7 +2,7 @@
 
 use posthaste_core::RelayStore;
 use posthaste_core::breaker::CircuitState;
-use posthaste_core::store::{LeadRequest, Leadership, RelayHeartbeat, WorkerId};
+use posthaste_core::store::{LeadRequest, LeaderRole, Leadership, RelayHeartbeat, WorkerId};
 use posthaste_relay::{Relay, RelayConfig, RelayError};
 use tokio::time::sleep;
 
@@ -24,6 +24,7 @@ fn exclusive() -> RelayConfig {
 
 async fn elect<B: Backend>(b: &B, namespace: &str, worker: WorkerId) -> Leadership {
     let request = LeadRequest {
+        role: LeaderRole::Relay,
         namespace: namespace.to_owned(),
         worker,
         lease: LEASE,

@@ -2,12 +2,14 @@
 //! nothing is lost.
 
 use posthaste_core::lifecycle::{LeaseToken, Settlement, State, Verdict};
-use posthaste_core::store::{ExtendRequest, Extended};
+use posthaste_core::store::{ExtendRequest, Extended, PurgeRequest};
 use posthaste_core::{MessageId, RelayStore};
 use tokio::time::{sleep, timeout};
 
 use super::engine::{SHORT_LEASE_AND_MORE, broker, eventually, short, start};
-use super::steps::{HOUR, LEASE, LEASE_AND_MORE, SECOND, Worker, enqueue_new, keyed, plain, record, settle, state};
+use super::steps::{
+    HOUR, LEASE, LEASE_AND_MORE, SECOND, Worker, enqueue_new, keyed, plain, purge, record, settle, state,
+};
 use crate::backend::Backend;
 
 /// A wait for a lock that is never released takes longer than this.
@@ -77,10 +79,12 @@ pub async fn a_locked_row_is_left_alone_by_claims_and_by_those_who_clean_up<B: B
     assert_eq!(soon(worker.claim(b, 10)).await.ids(), [], "its key waits too");
     let swept = soon(b.store().sweep(&posthaste_core::store::Scope::default(), 1)).await;
     assert_eq!(swept.expect("sweep works"), ids[2..3]);
-    let purged = soon(b.store().purge(SECOND, 10)).await;
+    let purged = soon(b.store().purge(&PurgeRequest::older_than(SECOND, 10)))
+        .await
+        .map(|purged| purged.rows());
     assert_eq!(purged.expect("purge works"), 0);
     b.rollback(tx).await;
-    assert_eq!(b.store().purge(SECOND, 10).await.expect("purge works"), 1);
+    assert_eq!(purge(b, SECOND, 10).await, 1);
     assert!(!worker.claim(b, 10).await.ids().is_empty());
 }
 

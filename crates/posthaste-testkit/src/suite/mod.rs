@@ -15,6 +15,7 @@ pub mod draining;
 mod engine;
 pub mod enqueue;
 pub mod inbox;
+pub mod janitor;
 pub mod leadership;
 pub mod lease;
 pub mod locked;

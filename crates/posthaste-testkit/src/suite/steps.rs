@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use posthaste_core::lifecycle::{LeaseToken, Settlement, State, Verdict};
 use posthaste_core::store::{
-    Claim, ClaimRequest, ClaimedMessage, DeadHead, Filter, KeyOrdering, Record, RefusedRow, RelayRegistry, Scope,
-    WorkerId,
+    Claim, ClaimRequest, ClaimedMessage, DeadHead, Filter, KeyOrdering, PurgeRequest, Record, RefusedRow,
+    RelayRegistry, Scope, WorkerId,
 };
 use posthaste_core::{AdminStore, EnqueueError, Enqueued, Message, MessageId, OutboxOptions, RelayStore, StoreError};
 
@@ -25,6 +25,12 @@ pub(super) const SECOND: Duration = Duration::from_secs(1);
 pub(super) const MINUTE: Duration = Duration::from_mins(1);
 pub(super) const HOUR: Duration = Duration::from_hours(1);
 pub(super) const DAY: Duration = Duration::from_hours(24);
+
+/// Removes what nobody can miss; returns how many rows that were.
+pub(super) async fn purge<B: Backend>(b: &B, age: Duration, limit: u32) -> u64 {
+    let purged = b.store().purge(&PurgeRequest::older_than(age, limit)).await;
+    purged.expect("purge works").rows()
+}
 
 /// A message without a key.
 pub(super) fn plain(payload: &str) -> Message {
@@ -171,6 +177,14 @@ impl Worker {
                 left_out: Vec::new(),
             },
         }
+    }
+
+    /// The same for another namespace.
+    pub(super) fn of_namespace(namespace: &str) -> Self {
+        Self::new().scope(Scope {
+            namespace: namespace.to_owned(),
+            ..Scope::default()
+        })
     }
 
     pub(super) fn id(&self) -> WorkerId {

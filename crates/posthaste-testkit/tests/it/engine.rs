@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use posthaste_core::lifecycle::State;
 use posthaste_core::store::ProducerStore;
 use posthaste_core::{AdminStore, Batch, Message, MessageId, OutboxOptions, Outcome, PublishError, Publisher, Report};
-use posthaste_relay::{Relay, RelayConfig, RelayError};
+use posthaste_relay::{Relay, RelayConfig, RelayError, Retention};
 use posthaste_testkit::{FaultyStore, MemoryStore, RecordingPublisher, TestClock};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
@@ -239,7 +239,7 @@ async fn rows_are_removed_though_they_take_too_long_to_count() {
     let ids = enqueue(&store, ["1"]).await;
     store.slow_stats(MINUTE * 60);
     let brief = RelayConfig {
-        retention: MINUTE,
+        retention: Retention::For(MINUTE),
         ..RelayConfig::default()
     };
     let relay = Relay::new(store.clone(), RecordingPublisher::new()).config(brief);

@@ -2,13 +2,12 @@
 //! another one once the row has failed.
 
 use std::collections::HashMap;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use posthaste_core::lifecycle::Settlement;
 use posthaste_core::store::{
-    Claim, ClaimRequest, ExtendRequest, Extended, Filter, Migration, OutboxStats, ProducerStore, Record,
-    RecoverRequest, Recovered, SchemaStore, Scope, Settled, StoreRequirements,
+    Claim, ClaimRequest, ExtendRequest, Extended, Filter, Migration, OutboxStats, ProducerStore, PurgeRequest,
+    Purgeable, Purged, Record, RecoverRequest, Recovered, SchemaStore, Scope, Settled, StoreRequirements,
 };
 use posthaste_core::wake::Listener;
 use posthaste_core::{AdminStore, EnqueueError, Enqueued, Message, MessageId, OutboxOptions, RelayStore, StoreError};
@@ -124,8 +123,8 @@ impl RelayStore for ByEvent {
         self.0.recover(request).await
     }
 
-    async fn purge(&self, keep: Duration, limit: u32) -> Result<u64, StoreError> {
-        self.0.purge(keep, limit).await
+    async fn purge(&self, request: &PurgeRequest) -> Result<Purged, StoreError> {
+        self.0.purge(request).await
     }
 
     async fn stats(&self, namespace: &str) -> Result<OutboxStats, StoreError> {
@@ -183,8 +182,8 @@ impl AdminStore for ByEvent {
         Ok(names.events(self.0.discard(&names.filter(filter), limit).await?))
     }
 
-    async fn purgeable(&self, keep: Duration) -> Result<u64, StoreError> {
-        self.0.purgeable(keep).await
+    async fn purgeable(&self, request: &PurgeRequest) -> Result<Purgeable, StoreError> {
+        self.0.purgeable(request).await
     }
 }
 

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use posthaste_core::RelayStore;
 use posthaste_core::lifecycle::State;
-use posthaste_core::store::{AdminStore, Filter};
+use posthaste_core::store::{AdminStore, Filter, PurgeRequest};
 use posthaste_postgres::{LogLayoutOptions, PostgresLogStore};
-use posthaste_relay::Relay;
+use posthaste_relay::{Relay, RelayConfig};
 use posthaste_testkit::RecordingPublisher;
+use tokio_util::sync::CancellationToken;
 
 use crate::support::log::{Log, Work, dead, request, retry};
 
@@ -23,19 +24,87 @@ async fn old_cursor_rows_are_removed_in_batches_but_never_the_newest() {
     log.run("delete from outbox_cursor where last_processed_id = 0").await;
     let store = log.store();
     let keep = Duration::from_hours(7 * 24);
-    assert_eq!(store.purge(keep, 1_000).await.unwrap(), 1_000);
-    assert_eq!(store.purge(keep, 1_000).await.unwrap(), 1_000);
     assert_eq!(
-        store.purge(keep, 1_000).await.unwrap(),
+        store
+            .purge(&PurgeRequest::older_than(keep, 1_000))
+            .await
+            .unwrap()
+            .rows(),
+        1_000
+    );
+    assert_eq!(
+        store
+            .purge(&PurgeRequest::older_than(keep, 1_000))
+            .await
+            .unwrap()
+            .rows(),
+        1_000
+    );
+    assert_eq!(
+        store
+            .purge(&PurgeRequest::older_than(keep, 1_000))
+            .await
+            .unwrap()
+            .rows(),
         499,
         "all are old, and the newest is kept"
     );
     assert_eq!(log.cursor().await, 2_500);
     log.run("insert into outbox_cursor (last_processed_id, created_at) values (2501, now() - interval '6 days')")
         .await;
-    assert_eq!(store.purge(keep, 1_000).await.unwrap(), 1, "young rows stay");
+    assert_eq!(
+        store
+            .purge(&PurgeRequest::older_than(keep, 1_000))
+            .await
+            .unwrap()
+            .rows(),
+        1,
+        "young rows stay"
+    );
     assert_eq!(log.number("select count(*) from outbox_cursor").await, 1);
     assert_eq!(log.number("select count(*) from outbox").await, 0);
+}
+
+/// The relay that reads does so by itself, after seven days, and touches nothing else.
+///
+/// Proves C16.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_relay_that_reads_removes_old_cursor_rows_and_the_others_do_not() {
+    let log = Log::fresh(6).await;
+    log.append(&log.pool, "1").await;
+    log.run(
+        "insert into outbox_cursor (last_processed_id, created_at)
+         select 0, now() - interval '8 days' + n * interval '1 second' from generate_series(1, 2500) n;
+         insert into outbox_cursor (last_processed_id, created_at) values (0, now() - interval '6 days')",
+    )
+    .await;
+    let config = RelayConfig {
+        janitor_interval: Duration::from_millis(20),
+        ..log.config()
+    };
+    let start = || {
+        let (broker, shutdown) = (RecordingPublisher::new(), CancellationToken::new());
+        let relay = Relay::new(log.store(), broker.clone()).config(config.clone());
+        (broker, shutdown.clone(), tokio::spawn(relay.run_until(shutdown)))
+    };
+    let relays = [start(), start()];
+    let deadline = std::time::Instant::now() + Duration::from_secs(30);
+    let old = "select count(*) from outbox_cursor where created_at < now() - interval '7 days'";
+    while log.number(old).await > 0 || relays.iter().all(|(broker, ..)| broker.ids().is_empty()) {
+        assert!(std::time::Instant::now() < deadline, "waited in vain");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    for (_, shutdown, relay) in relays {
+        shutdown.cancel();
+        relay.await.unwrap().unwrap();
+    }
+    let young = "select count(*) from outbox_cursor where created_at < now() - interval '5 days'";
+    assert_eq!(log.number(young).await, 1, "what is six days old stays");
+    assert_eq!(
+        log.number("select count(*) from outbox").await,
+        1,
+        "the log is its owner's"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -50,7 +119,7 @@ async fn settled_rows_of_the_log_are_removed_only_where_that_is_asked_for() {
     log.run("update outbox set created_at = now() - interval '8 days'")
         .await;
     let keep = Duration::from_hours(7 * 24);
-    log.store().purge(keep, 100).await.unwrap();
+    log.store().purge(&PurgeRequest::older_than(keep, 100)).await.unwrap();
     assert_eq!(
         log.number("select count(*) from outbox").await,
         6,
@@ -58,7 +127,7 @@ async fn settled_rows_of_the_log_are_removed_only_where_that_is_asked_for() {
     );
     let options = LogLayoutOptions::of(&log.map).purge_log(true);
     let purging = PostgresLogStore::with_options(log.pool.clone(), log.map.clone(), options).unwrap();
-    purging.purge(keep, 100).await.unwrap();
+    purging.purge(&PurgeRequest::older_than(keep, 100)).await.unwrap();
     assert_eq!(log.texts("select aggregate_id from outbox").await, ["unread"]);
 }
 

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use posthaste_core::lifecycle::State;
 use posthaste_core::publisher::{Batch, Outcome, Publisher, Report};
-use posthaste_core::store::Filter;
+use posthaste_core::store::{Filter, PurgeRequest};
 use posthaste_core::{AdminStore, Message, PublishError, RelayStore};
-use posthaste_relay::{Relay, RelayConfig};
+use posthaste_relay::{Relay, RelayConfig, Retention};
 use posthaste_testkit::{FaultyPublisher, RecordingPublisher};
 use tokio_util::sync::CancellationToken;
 
@@ -186,12 +186,12 @@ async fn sent_rows_are_kept_and_only_old_ones_are_removed_if_that_is_wished() {
              update outbox set status = 'FAILED' where payload = '{\"n\": 3}'",
         )
         .await;
-    assert!(!place.policy().purge, "not unless it is wished");
+    assert_eq!(place.policy().retention, Retention::Off, "not unless it is wished");
     let shutdown = CancellationToken::new();
     let broker = FaultyPublisher::new(RecordingPublisher::new());
     broker.hang(); // the fourth row stays unsent
     let config = RelayConfig {
-        purge: true,
+        retention: Retention::ON,
         janitor_interval: Duration::from_millis(20),
         publish_timeout: Duration::from_mins(2),
         shutdown_grace: Duration::from_millis(10),
@@ -209,7 +209,12 @@ async fn sent_rows_are_kept_and_only_old_ones_are_removed_if_that_is_wished() {
     let left: Vec<_> = place.texts(rows).await.into_iter().flatten().collect();
     assert_eq!(left, ["{\"n\": 2}", "{\"n\": 3}", "{\"n\": 4}"]);
     assert_eq!(
-        place.store.purge(Duration::ZERO, 100).await.unwrap(),
+        place
+            .store
+            .purge(&PurgeRequest::older_than(Duration::ZERO, 100))
+            .await
+            .unwrap()
+            .rows(),
         1,
         "never an unsent row"
     );

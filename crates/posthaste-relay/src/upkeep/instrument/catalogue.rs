@@ -5,6 +5,7 @@
 
 use posthaste_core::metric::{Metric, MetricLabel};
 
+use super::table::PURGED_TABLES;
 use crate::reported::NotSent;
 use crate::upkeep::pulse::TASKS;
 
@@ -275,7 +276,24 @@ pub const METRICS: &[Metric] = &[
     .in_seconds(),
     Metric::counter(
         "outbox_purged_count",
-        &[NAMESPACE, MetricLabel::one_of("table", &["outbox"])],
+        &[NAMESPACE, MetricLabel::one_of("table", &PURGED_TABLES)],
         "Rows removed after their retention.",
     ),
+    Metric::gauge(
+        "outbox_topic_pending_count",
+        &[NAMESPACE, TOPIC],
+        "Messages of a topic waiting to be claimed, of the oldest 10,000.",
+    ),
+    Metric::gauge(
+        "outbox_topic_oldest_age_seconds",
+        &[NAMESPACE, TOPIC],
+        "Age of the oldest message of a topic that waits to be claimed.",
+    )
+    .in_seconds(),
+    Metric::gauge(
+        "outbox_upkeep_owner",
+        &[NAMESPACE],
+        "1 on the relay that shows the figures of the table and removes old rows, 0 on the others.",
+    )
+    .initially(0.0),
 ];

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use posthaste_core::lifecycle::{Settlement, State};
-use posthaste_core::store::{AdminStore, Filter, ProducerStore, RelayStore, SchemaStore};
+use posthaste_core::store::{AdminStore, Filter, ProducerStore, PurgeRequest, RelayStore, SchemaStore};
 use posthaste_core::{Message, MessageId, OutboxOptions};
 use posthaste_testkit::{Fault, FaultyPublisher, RecordingPublisher, Rule, drain};
 
@@ -134,15 +134,36 @@ async fn pages_purge_and_discard_work_on_it() {
         .collect();
     assert!(mapped.store.settle(&settlements).await.unwrap().lost.is_empty());
     assert_eq!(
-        mapped.store.purge(Duration::from_mins(1), 10).await.unwrap(),
+        mapped
+            .store
+            .purge(&PurgeRequest::older_than(Duration::from_mins(1), 10))
+            .await
+            .unwrap()
+            .rows(),
         0,
         "too young"
     );
     mapped
         .execute(r#"update "Order; --" set "Möwe" = "Möwe" - 120000"#)
         .await;
-    assert_eq!(mapped.store.purge(Duration::from_mins(1), 2).await.unwrap(), 2);
-    assert_eq!(mapped.store.purge(Duration::from_mins(1), 10).await.unwrap(), 1);
+    assert_eq!(
+        mapped
+            .store
+            .purge(&PurgeRequest::older_than(Duration::from_mins(1), 2))
+            .await
+            .unwrap()
+            .rows(),
+        2
+    );
+    assert_eq!(
+        mapped
+            .store
+            .purge(&PurgeRequest::older_than(Duration::from_mins(1), 10))
+            .await
+            .unwrap()
+            .rows(),
+        1
+    );
     assert_eq!(mapped.store.discard(&Filter::default(), 10).await.unwrap(), [5.into()]);
     assert_eq!(mapped.text(r#"select group_concat("Id") from "Order; --""#).await, "2");
 }

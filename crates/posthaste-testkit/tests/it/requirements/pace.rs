@@ -5,7 +5,7 @@ use posthaste_core::publisher::ErrorScope;
 use posthaste_core::store::ProducerStore;
 use posthaste_core::wake::Notifier;
 use posthaste_core::{AdminStore, Message, OutboxOptions, Outcome, PublishError};
-use posthaste_relay::{Relay, RelayConfig};
+use posthaste_relay::{Relay, RelayConfig, Retention};
 use posthaste_testkit::MemoryTable;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
@@ -59,14 +59,10 @@ async fn with_a_fixed_delay_every_claim_is_followed_by_the_same_wait() {
 #[tokio::test(start_paused = true)]
 async fn delivered_rows_are_kept_for_ever_where_that_is_asked_for() {
     let hour = MINUTE * 60;
-    for (purge, kept) in [(false, true), (true, false)] {
+    for (retention, kept) in [(Retention::Off, true), (Retention::For(hour), false)] {
         let store = store(MemoryTable::default());
         let [id] = enqueue(&store, ["1"]).await;
-        let keeping = RelayConfig {
-            purge,
-            retention: hour,
-            ..config()
-        };
+        let keeping = RelayConfig { retention, ..config() };
         let (shutdown, relay) = start(&store, Broker::willing(), keeping);
         sleep(MINUTE).await;
         assert_eq!(state(&store, id).await, State::Delivered);

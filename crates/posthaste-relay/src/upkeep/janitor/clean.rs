@@ -1,0 +1,128 @@
+//! Gives up, counts and removes what is old, at an interval.
+
+use std::sync::Arc;
+
+use posthaste_core::StoreError;
+use posthaste_core::store::{PurgeRequest, Purged};
+use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
+
+use super::owner::Owner;
+use super::sweep_once;
+use super::topics::ShownTopics;
+use crate::engine::Engine;
+use crate::upkeep::instrument;
+use crate::upkeep::retry_logger::RetryLogger;
+
+/// Rows removed by one statement; small enough not to hold locks for long.
+const PURGE_BATCH: u32 = 1_000;
+
+/// Sweeps at an interval, and counts and purges where this relay is the one that does.
+pub(crate) async fn clean(engine: Arc<Engine>, stop: CancellationToken) {
+    let mut retry_logger = RetryLogger::aside("cleaning up", &engine.health);
+    let mut janitor = Janitor::new(&engine);
+    let mut ticks = interval(engine.config.janitor_interval);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    while stop.run_until_cancelled(ticks.tick()).await.is_some() {
+        // Not cut short by the end: a lease that is granted after the deregistration would keep the others waiting.
+        let asked = janitor.owner.ask(&engine).await;
+        let Some(cleaned) = stop.run_until_cancelled(janitor.clean_once()).await else {
+            break;
+        };
+        match asked.and(cleaned) {
+            Ok(()) => retry_logger.recovered(),
+            Err(error) => drop(retry_logger.failed(&error)),
+        }
+    }
+    janitor.show_nothing();
+}
+
+struct Janitor<'e> {
+    engine: &'e Engine,
+    owner: Owner,
+    topics: ShownTopics,
+}
+
+impl<'e> Janitor<'e> {
+    fn new(engine: &'e Engine) -> Self {
+        Self {
+            engine,
+            owner: Owner::new(engine.config.janitor_interval),
+            topics: ShownTopics::default(),
+        }
+    }
+
+    async fn clean_once(&mut self) -> Result<(), StoreError> {
+        // A death that the table refuses is no reason not to count and purge. Every relay gives up what is in its scope.
+        let swept = sweep_once(self.engine).await;
+        if !self.owner.is_held() {
+            self.show_nothing();
+            return swept.map(drop);
+        }
+        instrument::upkeep_owner(self.namespace(), true);
+        // Before the purge, which may take long when there is much to remove.
+        let counted = self.count().await;
+        // Even if they could not be counted: it may be the rows to be removed that make counting slow.
+        let purged = self.purge().await?;
+        let swept = swept?;
+        counted?;
+        tracing::debug!(swept, purged, "cleaned up");
+        Ok(())
+    }
+
+    fn namespace(&self) -> &str {
+        &self.engine.config.scope.namespace
+    }
+
+    async fn count(&mut self) -> Result<(), StoreError> {
+        let gauges = self.engine.store.table_gauges(self.namespace()).await?;
+        instrument::counted(self.namespace(), &gauges.stats);
+        self.topics.update(&gauges.topics);
+        self.show_topics();
+        Ok(())
+    }
+
+    /// Another relay shows the figures of the table, or will.
+    fn show_nothing(&mut self) {
+        instrument::upkeep_owner(self.namespace(), false);
+        instrument::counted(self.namespace(), &Default::default());
+        self.topics.clear();
+        self.show_topics();
+    }
+
+    fn show_topics(&self) {
+        for (topic, backlog) in self.topics.iter() {
+            instrument::topic_counted(self.namespace(), topic, backlog.pending, backlog.oldest_seconds);
+        }
+    }
+
+    /// Removes until nothing is left to remove: so many rows per round would fall behind a busy producer forever. But after an
+    /// interval it is time to sweep and count again.
+    async fn purge(&mut self) -> Result<u64, StoreError> {
+        let config = &self.engine.config;
+        let request = PurgeRequest {
+            namespace: Some(config.scope.namespace.clone()),
+            delivered: config.retention.age(),
+            dead: config.dead_retention.age(),
+            cursor: Some(config.cursor_retention),
+            dedupe: true,
+            limit: PURGE_BATCH,
+        };
+        let (mut rows, start) = (0, Instant::now());
+        loop {
+            let removed: Purged = self.engine.store.purge(&request).await?;
+            instrument::purged(self.namespace(), &removed);
+            rows += removed.rows();
+            if removed.most() < u64::from(PURGE_BATCH) {
+                return Ok(rows);
+            }
+            if start.elapsed() > config.janitor_interval {
+                tracing::info!(rows, "removed old rows; there are more, and the next round goes on");
+                return Ok(rows);
+            }
+            if !self.owner.renew(self.engine).await? {
+                return Ok(rows);
+            }
+        }
+    }
+}
