@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use posthaste_core::lifecycle::State;
-use posthaste_core::store::{AdminStore, Filter, Record};
+use posthaste_core::store::{AdminStore, DeadLetter, Filter, Record, Restored};
 use posthaste_core::{MessageId, StoreError};
 use sqlx::Row;
 
@@ -62,6 +62,10 @@ impl AdminStore for PostgresStore {
         self.change_dead(&self.statements.common.discard, filter, limit)
             .await
             .map_err(store_error)
+    }
+
+    async fn restore(&self, letter: &DeadLetter) -> Result<Restored, StoreError> {
+        self.restore_letter(letter).await
     }
 
     async fn purgeable(&self, keep: Duration) -> Result<u64, StoreError> {

@@ -36,6 +36,7 @@ mod prepare;
 mod recover;
 mod registry;
 mod relay_store;
+mod restore;
 mod rights;
 mod row_locks;
 mod rows;

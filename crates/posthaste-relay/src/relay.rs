@@ -22,6 +22,7 @@ use crate::guard::refusals::Refusals;
 use crate::guard::silence::Silence;
 use crate::guard::timed::TimedStore;
 use crate::guard::unclaimable::Unclaimable;
+use crate::net::{Net, SafetyNet, Tasks, alerts, file};
 use crate::path::settle::{self, WaitFor};
 use crate::path::{self, DrainError, Until};
 use crate::report::RelayReport;
@@ -42,6 +43,7 @@ pub struct Relay {
     config: RelayConfig,
     notifier: LocalNotifier,
     health: Health,
+    safety_net: SafetyNet,
 }
 
 impl Relay {
@@ -53,6 +55,7 @@ impl Relay {
             config: RelayConfig::default(),
             notifier: LocalNotifier::default(),
             health: Health::default(),
+            safety_net: SafetyNet::default(),
         }
     }
 
@@ -60,6 +63,13 @@ impl Relay {
     #[must_use]
     pub fn config(mut self, config: RelayConfig) -> Self {
         self.config = config;
+        self
+    }
+
+    /// Says where dead letters go that the database does not take. Defaults to nowhere: they are remembered and tried again.
+    #[must_use]
+    pub fn safety_net(mut self, safety_net: SafetyNet) -> Self {
+        self.safety_net = safety_net;
         self
     }
 
@@ -101,6 +111,7 @@ impl Relay {
         let requirements = store.requirements();
         self.config.validate_for(&*store)?;
         instrument::register(&self.config.scope);
+        crate::net::instrument::register(&self.config.scope.namespace);
         match store.check_for(&self.config.scope).await {
             Err(error) if error.kind == StoreErrorKind::SomeRows => {
                 tracing::error!(%error, "some messages cannot be served as they are");
@@ -111,6 +122,7 @@ impl Relay {
         }
         self.config.keep_to(&self.publisher.capabilities());
         let all_destinations = self.publisher.destinations();
+        let (net, nets) = Net::new(self.safety_net, &self.config.scope.namespace);
         let engine = Arc::new(Engine {
             requirements,
             store,
@@ -118,6 +130,7 @@ impl Relay {
             worker: WorkerId::new(),
             in_flight: Arc::default(),
             refusals: Refusals::new(&self.config.scope.namespace, requirements),
+            net: Arc::new(net),
             unclaimable: Unclaimable::new(&self.config.scope.namespace, matches!(until, Until::Idle)),
             blame: Blame::default(),
             circuit: Arc::new(Circuit::new(self.config.breaker.clone(), &self.config.scope.namespace)),
@@ -139,13 +152,16 @@ impl Relay {
             health: self.health,
             supervisor: Supervisor::default(),
         });
+        if let Some((spool, _)) = &nets.file {
+            file::load(&engine, spool).await;
+        }
         engine.health.started(&engine.circuit, &engine.destinations);
         tracing::info!(
             worker = %engine.worker.as_uuid(), publisher = engine.publisher.name(),
             namespace = engine.config.scope.namespace, "relay started"
         );
         let publisher = Arc::clone(&engine.publisher);
-        let ended = run_loops(engine, until).await;
+        let ended = run_loops(engine, until, nets).await;
         if timeout(CLOSE_TIMEOUT, publisher.close()).await.is_err() {
             tracing::warn!(
                 "the publisher {} did not close within {CLOSE_TIMEOUT:?}",
@@ -164,13 +180,21 @@ impl Relay {
 /// How long a publisher may take to close.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
-async fn run_loops(engine: Arc<Engine>, until: Until) -> Result<RelayReport, RelayError> {
+async fn run_loops(engine: Arc<Engine>, until: Until, nets: Tasks) -> Result<RelayReport, RelayError> {
     let background = CancellationToken::new();
     let draining = matches!(until, Until::Idle);
     // However this function is left, also by being dropped, the loops beside the road end.
     let _stop_background = background.clone().drop_guard();
     let (outcomes, reported) = mpsc::unbounded_channel();
     let watch = &engine.supervisor;
+    if let Some((spool, orders)) = nets.file {
+        let keep = file::run(Arc::clone(&engine), spool, orders, background.clone());
+        tokio::spawn(watch.clone().watch("keeping dead letters", keep));
+    }
+    if let Some((alerter, orders)) = nets.alerts {
+        let alert = alerts::run(alerter, orders, background.clone());
+        tokio::spawn(watch.clone().watch("sending alerts", alert));
+    }
     // A drain has waited for locks when it ends.
     let in_the_end = if draining { WaitFor::Nobody } else { WaitFor::Locks };
     let settle = settle::run(Arc::clone(&engine), reported, in_the_end);
@@ -238,6 +262,7 @@ async fn run_loops(engine: Arc<Engine>, until: Until) -> Result<RelayReport, Rel
     if unsettled > 0 {
         tell_unsettled(&engine, unsettled);
     }
+    engine.net.close().await;
     keeping.abort();
     background.cancel();
     if !presence.is_empty() {

@@ -27,6 +27,8 @@ pub(crate) struct InFlightMessage {
     pub(crate) max_attempts: u32,
     pub(crate) version: Option<i64>,
     pub(crate) created_at: DateTime<Utc>,
+    /// All of it, where there is a net for dead letters.
+    pub(crate) whole: Option<Arc<ClaimedMessage>>,
 }
 
 impl InFlightMessage {
@@ -44,6 +46,7 @@ impl InFlightMessage {
             max_attempts: claimed.max_attempts.unwrap_or(retry.max_attempts),
             version: claimed.version,
             created_at: claimed.created_at,
+            whole: None,
         }
     }
 }
@@ -61,6 +64,8 @@ pub(crate) struct Reported {
     pub(crate) message: InFlightMessage,
     pub(crate) outcome: Outcome,
     pub(crate) verdict: Verdict,
+    /// Whether its letter is in the file.
+    pub(crate) spooled: bool,
 }
 
 impl Reported {
@@ -77,6 +82,7 @@ impl Reported {
             message,
             outcome,
             verdict,
+            spooled: false,
         }
     }
 
@@ -86,6 +92,7 @@ impl Reported {
             message,
             outcome: Outcome::NotAttempted,
             verdict: Verdict::Postponed { delay, error },
+            spooled: false,
         }
     }
 
@@ -95,6 +102,7 @@ impl Reported {
             message,
             outcome: Outcome::NotAttempted,
             verdict: Verdict::Released,
+            spooled: false,
         }
     }
 }

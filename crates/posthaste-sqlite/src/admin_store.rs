@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use posthaste_core::lifecycle::State;
-use posthaste_core::store::{AdminStore, Filter, Record};
+use posthaste_core::store::{AdminStore, DeadLetter, Filter, Record, Restored};
 use posthaste_core::{MessageId, StoreError};
 use posthaste_sql::table::StateLabel;
 use sqlx::types::Json;
@@ -58,6 +58,10 @@ impl AdminStore for SqliteStore {
 
     async fn discard(&self, filter: &Filter, limit: u32) -> Result<Vec<MessageId>, StoreError> {
         self.change_dead(&self.statements.rows.discard, filter, limit).await
+    }
+
+    async fn restore(&self, letter: &DeadLetter) -> Result<Restored, StoreError> {
+        self.restore_letter(letter).await
     }
 
     async fn purgeable(&self, keep: Duration) -> Result<u64, StoreError> {

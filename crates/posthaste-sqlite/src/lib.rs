@@ -39,6 +39,7 @@ mod prepare;
 mod recover;
 mod registry;
 mod relay_store;
+mod restore;
 mod rows;
 mod statements;
 mod support;

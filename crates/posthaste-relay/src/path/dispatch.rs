@@ -36,6 +36,7 @@ pub(crate) async fn run(
         engine.requirements.batch_settlement,
         outcomes,
         &engine.in_flight,
+        &engine.net,
     ));
     let sound = verify(&engine, messages, &lease, &collector);
     if sound.is_empty() {
@@ -65,6 +66,9 @@ fn verify(
     let mut handed_over: HashMap<Arc<str>, Load> = HashMap::new();
     for claimed in messages {
         let mut in_flight = InFlightMessage::new(&claimed, lease.token, &engine.config.retry);
+        if engine.net.is_there() {
+            in_flight.whole = Some(Arc::new(claimed.clone()));
+        }
         let message = claimed.message;
         in_flight.destination = engine.publisher.destination(&message);
         let lane = message.lane().map(|(topic, key)| (topic.to_owned(), key.to_owned()));
@@ -87,6 +91,7 @@ fn verify(
                     message: in_flight,
                     outcome: recalled.outcome,
                     verdict: recalled.verdict,
+                    spooled: recalled.spooled,
                 }
             } else {
                 Reported::not_attempted(in_flight)

@@ -75,8 +75,10 @@ pub(crate) async fn clean(engine: Arc<Engine>, stop: CancellationToken) {
 /// Gives up what has used all its attempts; returns how many that were.
 pub(crate) async fn sweep_once(engine: &Engine) -> Result<usize, StoreError> {
     let config = &engine.config;
-    let died = engine.store.sweep(&config.scope, config.retry.max_attempts).await?;
+    let died = engine.store.sweep(&config.scope, config.retry.max_attempts).await;
+    let died = died.inspect_err(|error| engine.net.sweep_failed(error))?;
     instrument::swept(&died);
+    engine.net.swept(&died);
     engine.totals.swept(&died);
     Ok(died.len())
 }
@@ -161,6 +163,7 @@ pub(crate) async fn recover_once(engine: &Engine, refused: &mut HashSet<MessageI
     instrument::recovered(&config.scope.namespace, &pending, stalled_after);
     engine.totals.recovered(pending.len());
     instrument::swept(&died);
+    engine.net.swept(&died);
     engine.totals.swept(&died);
     Ok(())
 }

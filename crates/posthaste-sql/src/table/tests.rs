@@ -57,11 +57,18 @@ fn every_builtin_map_is_sound() {
             batch_settlement: true,
             in_memory_attempts: true,
             append_only: false,
+            dead_letter_table: false,
         }
     );
     assert!(requirements("commerce").append_only);
     assert!(!requirements("logistics").in_memory_attempts && requirements("logistics").batch_settlement);
-    assert_eq!(requirements("donation"), StoreRequirements::default());
+    assert_eq!(
+        requirements("donation"),
+        StoreRequirements {
+            dead_letter_table: true,
+            ..StoreRequirements::default()
+        }
+    );
 }
 
 #[test]

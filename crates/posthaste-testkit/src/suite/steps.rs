@@ -261,6 +261,7 @@ impl Work {
             token: self.token,
             verdict,
             version,
+            without_letter: false,
         }
     }
 

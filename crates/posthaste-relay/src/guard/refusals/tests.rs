@@ -22,11 +22,13 @@ fn reported(id: MessageId) -> Reported {
         max_attempts: 10,
         version: None,
         created_at: Utc::now(),
+        whole: None,
     };
     Reported {
         message,
         outcome: Outcome::DELIVERED,
         verdict: Verdict::Delivered,
+        spooled: false,
     }
 }
 

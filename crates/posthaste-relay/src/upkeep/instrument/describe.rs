@@ -29,6 +29,7 @@ pub fn describe_metrics() {
         "Messages whose lease was lost before they were settled."
     );
     describe_refusals();
+    crate::net::instrument::describe();
     describe_counter!(
         "outbox_slow_claim_count",
         Unit::Count,
