@@ -10,6 +10,7 @@ mod map;
 mod overlay;
 mod problem;
 mod publisher;
+mod safety_net;
 mod secret;
 mod service_link;
 mod syntax;
@@ -31,6 +32,7 @@ pub use load::{Origin, load};
 pub use map::NamedMap;
 use problem::Problem;
 pub use publisher::NamedPublisher;
+pub use safety_net::SafetyNetConfig;
 
 /// Everything that can be set.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -59,6 +61,8 @@ pub struct Config {
     kafka: Option<figment::value::Value>,
     /// How `enqueue` writes them.
     pub outbox: OutboxConfig,
+    /// Where dead letters go that the database does not take.
+    pub safety_net: SafetyNetConfig,
     /// Where Prometheus finds the figures.
     pub metrics: MetricsConfig,
     /// What is written to standard error.

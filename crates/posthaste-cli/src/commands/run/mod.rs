@@ -59,6 +59,7 @@ impl Run {
         }
         let stop = shutdown::on_signal()?;
         let publisher = wiring::publisher(&config)?;
+        let safety_net = wiring::safety_net(&config)?;
         let probes = Probes::default();
         let _listener = metrics::serve(&config.metrics, probes.clone()).await?;
         // Beside the relay, which goes on without it: a broker that is unavailable is said once, and not with every
@@ -72,7 +73,9 @@ impl Run {
             .publishers()?
             .iter()
             .any(|publisher| publisher.config.kind() == "stdout");
-        let relay = Relay::new(store?, publisher).config(config.relay);
+        let relay = Relay::new(store?, publisher)
+            .config(config.relay)
+            .safety_net(safety_net);
         probes.watch(relay.health());
         if self.drain {
             let summary = match self.json {
