@@ -22,6 +22,7 @@ mod notify;
 mod probes;
 mod refused_verdicts;
 mod run;
+mod safety_net;
 mod sql;
 mod status;
 #[cfg(feature = "kafka")]

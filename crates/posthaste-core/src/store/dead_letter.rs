@@ -5,7 +5,7 @@ use chrono::{DateTime, Utc};
 use crate::enqueue::{EnqueueError, OutboxOptions, Prepared};
 use crate::integrity::ContentHash;
 use crate::lifecycle::State;
-use crate::message::Message;
+use crate::message::{Message, MessageId};
 use crate::store::StoreError;
 use crate::validate::{Limits, TypeNameRule};
 
@@ -37,7 +37,14 @@ impl DeadLetter {
             .type_names(TypeNameRule::Any);
         let mut message = self.message.clone();
         message.dedupe_key = None;
-        Ok((Prepared::new([message], &options)?, options))
+        // New messages have UUIDs; rows of existing tables need not.
+        message.id = MessageId::new();
+        let mut prepared = Prepared::new([message], &options)?;
+        for row in &mut prepared.rows {
+            row.message.id = self.message.id;
+            row.hash = self.hash.unwrap_or_else(|| ContentHash::of_message(&row.message));
+        }
+        Ok((prepared, options))
     }
 }
 

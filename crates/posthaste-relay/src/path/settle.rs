@@ -1,6 +1,7 @@
 //! Writes verdicts back, as many at once as have come in.
 
 use std::collections::{HashMap, HashSet};
+use std::future::ready;
 use std::sync::Arc;
 
 use posthaste_core::breaker::CircuitState;
@@ -34,6 +35,7 @@ pub(crate) async fn run(engine: Arc<Engine>, mut reported: UnboundedReceiver<Vec
     };
     let mut settler = Settler {
         retry_logger: RetryLogger::new("settling", &engine.health),
+        deaths: Vec::new(),
         engine,
     };
     let mut pieces = Vec::with_capacity(most);
@@ -52,8 +54,13 @@ pub(crate) async fn run(engine: Arc<Engine>, mut reported: UnboundedReceiver<Vec
             () = sleep_until(retry.unwrap_or_else(Instant::now)), if retry.is_some() => {
                 settler.try_again(false, WaitFor::Database).await;
             }
+            // One at a time, so that what is delivered meanwhile does not wait for a search among many.
+            () = ready(()), if !settler.deaths.is_empty() => settler.search_deaths().await,
             () = settler.engine.refusals.hurried() => settler.try_again(false, WaitFor::Database).await,
         }
+    }
+    while !settler.deaths.is_empty() {
+        settler.search_deaths().await;
     }
     // Deaths can be written once their letters are elsewhere.
     settler.engine.net.flush_file().await;
@@ -79,6 +86,8 @@ pub(crate) enum WaitFor {
 struct Settler {
     engine: Arc<Engine>,
     retry_logger: RetryLogger,
+    /// Groups of deaths of which the database refuses some, where there is a net for them.
+    deaths: Vec<Vec<Reported>>,
 }
 
 /// What came of one round of settling.
@@ -113,7 +122,8 @@ impl Settler {
                 Err(_) if group.len() > 1 && !self.engine.requirements.batch_settlement && is_mixed(&group) => {
                     // A table of dead letters that takes nothing is no reason for the others to wait for a search.
                     let (deaths, others) = group.into_iter().partition(is_death);
-                    groups.extend([deaths, others]);
+                    self.search_later([deaths], &mut groups, waits);
+                    groups.push(others);
                 }
                 Err(error)
                     if group.len() > 1
@@ -121,7 +131,7 @@ impl Settler {
                         && (error.kind.may_be_a_refusal() || !self.engine.net.is_there() || !is_death(&group[0])) =>
                 {
                     let second = group.split_off(group.len() / 2);
-                    groups.extend([second, group]);
+                    self.search_later([second, group], &mut groups, waits);
                 }
                 Err(error) => {
                     for reported in group {
@@ -144,6 +154,25 @@ impl Settler {
         self.engine.net.catch(std::mem::take(&mut round.caught));
         instrument::refused(namespace, &round.refused);
         instrument::busy(namespace, &round.busy);
+    }
+
+    /// Deaths for which there is a net can wait; all else is searched at once.
+    fn search_later<const N: usize>(
+        &mut self,
+        found: [Vec<Reported>; N],
+        groups: &mut Vec<Vec<Reported>>,
+        waits: WaitFor,
+    ) {
+        let can_wait = waits == WaitFor::Database && self.engine.net.is_there() && found.iter().flatten().all(is_death);
+        let search = if can_wait { &mut self.deaths } else { groups };
+        search.extend(found);
+    }
+
+    /// Goes on with the search for deaths that the database refuses.
+    async fn search_deaths(&mut self) {
+        if let Some(group) = self.deaths.pop() {
+            self.settle(group, WaitFor::Database).await;
+        }
     }
 
     /// Tries verdicts again that could not be written.
