@@ -7,7 +7,7 @@ use clap::builder::TypedValueParser;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, Args, Error, Parser, Subcommand};
 
-use crate::commands::{alerts, completions, dead, enqueue, grafana, maps, migrate, purge, run, sql, status};
+use crate::commands::{alerts, completions, dead, enqueue, grafana, maps, migrate, purge, run, spool, sql, status};
 #[cfg(feature = "kafka")]
 use crate::commands::{dlq, topics};
 use crate::config::Origin;
@@ -156,6 +156,7 @@ pub enum Configured {
     Enqueue(enqueue::Enqueue),
     Status(status::Status),
     Dead(dead::Dead),
+    Spool(spool::Spool),
     Purge(purge::Purge),
     #[cfg(feature = "kafka")]
     Topics(topics::Topics),

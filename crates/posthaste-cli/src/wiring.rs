@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, bail};
 use clap::ValueEnum;
 use log::LevelFilter;
+use posthaste_core::alert::AlertSink;
 use posthaste_core::readable::Readable;
 use posthaste_core::store::{Store, StoreErrorKind};
 use posthaste_core::{Publisher, StoreError};
@@ -18,6 +19,8 @@ use posthaste_postgres::{
     DEFAULT_SCHEMA, LogLayoutOptions, Pooling, PostgresCatalogue, PostgresLogStore, PostgresStore,
 };
 use posthaste_publishers::Routed;
+use posthaste_publishers::http::WebhookAlerts;
+use posthaste_relay::SafetyNet;
 use posthaste_sql::TableMap;
 use posthaste_sql::table::{self, Catalogue, Identifier, Kind, Strategy};
 use posthaste_sqlite::{SqliteCatalogue, SqliteStore};
@@ -322,6 +325,35 @@ pub fn publisher(config: &Config) -> anyhow::Result<Arc<dyn Publisher>> {
         return Ok(built.remove(0).1);
     }
     Ok(Arc::new(Routed::new(built, config.routes.clone())?))
+}
+
+/// Where dead letters go that the database does not take.
+pub fn safety_net(config: &Config) -> anyhow::Result<SafetyNet> {
+    let mut net = SafetyNet::new();
+    if let Some(spool) = config.safety_net.spool() {
+        net = net.file(spool);
+    }
+    if let Some(webhook) = alerts(config)? {
+        net = net.alerts(webhook, config.safety_net.alert.policy());
+    }
+    Ok(net)
+}
+
+/// Who is told of those that no place takes.
+pub fn alerts(config: &Config) -> anyhow::Result<Option<Arc<dyn AlertSink>>> {
+    let alert = &config.safety_net.alert;
+    let Some(url) = alert.url.clone() else {
+        return Ok(None);
+    };
+    let webhook = WebhookAlerts::new(url, alert.format).map_err(|invalid| {
+        anyhow!(
+            "safety_net.alert.{} = {}: {}",
+            invalid.field,
+            invalid.value,
+            invalid.remedy
+        )
+    })?;
+    Ok(Some(Arc::new(webhook)))
 }
 
 /// Lets the threads of client libraries end, so that the process ends with its own exit code.

@@ -4,6 +4,7 @@
 //! implement the traits of [`store`] and [`publisher`]; what happens to a message is decided here, in
 //! [`lifecycle`], once for all of them.
 
+pub mod alert;
 pub mod breaker;
 pub mod enqueue;
 pub mod envelope;

@@ -119,6 +119,9 @@ pub struct Settlement {
     pub verdict: Verdict,
     /// The row's version when it was claimed, where its table keeps one: a row that was changed since is lost.
     pub version: Option<i64>,
+    /// Of a death: its letter is kept elsewhere, so that a dead-letter table beside the outbox gets none. The row is dead
+    /// all the same.
+    pub without_letter: bool,
 }
 
 impl Settlement {
@@ -129,6 +132,7 @@ impl Settlement {
             token,
             verdict: Verdict::Delivered,
             version: None,
+            without_letter: false,
         }
     }
 
@@ -142,6 +146,7 @@ impl Settlement {
                 error: error.into(),
             },
             version: None,
+            without_letter: false,
         }
     }
 
@@ -152,6 +157,7 @@ impl Settlement {
             token,
             verdict: Verdict::Dead { error: error.into() },
             version: None,
+            without_letter: false,
         }
     }
 
@@ -162,6 +168,7 @@ impl Settlement {
             token,
             verdict: Verdict::Released,
             version: None,
+            without_letter: false,
         }
     }
 }

@@ -9,6 +9,7 @@
 
 mod admin;
 mod claim;
+mod dead_letter;
 mod error;
 mod halving;
 mod purge;
@@ -27,6 +28,7 @@ use crate::message::Message;
 
 pub use admin::{AdminStore, Filter, Record};
 pub use claim::{Claim, ClaimRequest, ClaimedMessage, RecoverRequest, Recovered, RefusedRow};
+pub use dead_letter::{DeadLetter, Restored};
 pub use error::{StoreError, StoreErrorKind};
 pub use halving::{Halving, SearchDeadline};
 pub use purge::{PurgeRequest, Purgeable, Purged};

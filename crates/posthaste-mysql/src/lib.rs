@@ -34,6 +34,7 @@ mod prepare;
 mod recover;
 mod registry;
 mod relay_store;
+mod restore;
 mod retry;
 mod row_locks;
 mod rows;

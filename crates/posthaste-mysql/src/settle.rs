@@ -178,7 +178,7 @@ impl MySqlStore {
     ) -> sqlx::Result<()> {
         let mut changes = Changes::new();
         for settlement in settlements {
-            let change = RowChange::of(&settlement.verdict, &self.map);
+            let change = RowChange::settling(settlement, &self.map);
             changes.entry(change).or_default().push(settlement.id);
         }
         for (change, ids) in changes {

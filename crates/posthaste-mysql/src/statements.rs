@@ -32,6 +32,10 @@ posthaste_sql::statements! {
     since: Since if |map| map.has(Role::LockedAt) && !map.has(Role::LockedUntil) => { find_stalled, lock_stalled, release_stalled }
     /// For those that have a table of what was given up.
     dead_letter: DeadLetter if |map| map.has(Table::DeadLetter) => { insert_dead_letter, check_dead_letter }
+    /// For the operator who brings back what was kept elsewhere.
+    restoring: Restoring, each_column_once => { restore }
+    /// And its letters.
+    restoring_letters: RestoringLetters if |map| map.has(Table::DeadLetter) => { restore_dead_letter }
     /// For producers, where the table's own indexes say what may be there once. Roles may share a column, which is written
     /// once.
     writing: Writing if |map| !map.has(Table::Dedupe), each_column_once => { insert }

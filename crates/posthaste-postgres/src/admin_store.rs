@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use posthaste_core::lifecycle::State;
 use posthaste_core::retry::MAX_DURATION;
-use posthaste_core::store::{AdminStore, Filter, PurgeRequest, Purgeable, Record};
+use posthaste_core::store::{AdminStore, DeadLetter, Filter, PurgeRequest, Purgeable, Record, Restored};
 use posthaste_core::{MessageId, StoreError};
 use sqlx::Row;
 
@@ -63,6 +63,10 @@ impl AdminStore for PostgresStore {
         self.change_dead(&self.statements.common.discard, filter, limit)
             .await
             .map_err(store_error)
+    }
+
+    async fn restore(&self, letter: &DeadLetter) -> Result<Restored, StoreError> {
+        self.restore_letter(letter).await
     }
 
     async fn purgeable(&self, request: &PurgeRequest) -> Result<Purgeable, StoreError> {

@@ -37,6 +37,7 @@ mod prepare;
 mod recover;
 mod registry;
 mod relay_store;
+mod restore;
 mod rights;
 mod row_locks;
 mod rows;

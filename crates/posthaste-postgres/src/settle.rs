@@ -235,7 +235,7 @@ impl Changes {
             let Some(id) = id_text(settlement.id, map) else {
                 continue;
             };
-            let change = RowChange::of(&settlement.verdict, map);
+            let change = RowChange::settling(settlement, map);
             all.ids.push(id);
             all.tokens.push(settlement.token.as_uuid().to_string());
             all.states.push(change.status.map(StatusLabel::name));

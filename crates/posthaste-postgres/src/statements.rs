@@ -106,6 +106,10 @@ posthaste_sql::statements! {
     registry: Registry if |map| map.has(Table::Relays) => { heartbeat, deregister, leader, elect_leader, relays }
     /// For outboxes whose own indexes say what may be there once.
     plain: Plain if |map| !map.has(Table::Dedupe), each_column_once => { insert, find_enqueued }
+    /// For the operator who brings back what was kept elsewhere.
+    restoring: Restoring, each_column_once => { lock_dead, restore }
+    /// And its letters.
+    restoring_letters: RestoringLetters if |map| map.has(Table::DeadLetter) => { restore_dead_letter }
     /// For the operator, where the server lets the relay know.
     diagnosis: Diagnosis if |map| map.has(Role::LeaseToken) => { find_lock_holders }
 }
@@ -120,6 +124,8 @@ impl Statements {
         let writing = self.plain.iter().flat_map(Plain::all);
         let other: HashSet<_> = writing
             .chain(self.diagnosis.iter().flat_map(Diagnosis::all))
+            .chain(self.restoring.all())
+            .chain(self.restoring_letters.iter().flat_map(RestoringLetters::all))
             .map(|(name, _)| name)
             .collect();
         self.all().into_iter().filter(move |(name, _)| !other.contains(name))

@@ -190,6 +190,7 @@ impl PostgresStore {
             token,
             verdict: verdict.clone(),
             version: None,
+            without_letter: false,
         };
         let settlements: Vec<_> = rows.iter().map(settlement).collect();
         Ok(self.settling(&settlements).fetch_all(conn).await?.len())

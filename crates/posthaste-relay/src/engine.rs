@@ -14,6 +14,7 @@ use crate::guard::lead::Lead;
 use crate::guard::refusals::Refusals;
 use crate::guard::silence::Silence;
 use crate::guard::unclaimable::Unclaimable;
+use crate::net::Net;
 use crate::path::send_span::SendSpans;
 use crate::upkeep::failure_log::FailureLog;
 use crate::upkeep::health::Health;
@@ -31,6 +32,7 @@ pub(crate) struct Engine {
     pub(crate) worker: WorkerId,
     pub(crate) in_flight: Arc<InFlight>,
     pub(crate) refusals: Refusals,
+    pub(crate) net: Arc<Net>,
     pub(crate) unclaimable: Unclaimable,
     pub(crate) blame: Blame,
     pub(crate) circuit: Arc<Circuit>,

@@ -24,6 +24,7 @@ use crate::guard::refusals::Refusals;
 use crate::guard::silence::Silence;
 use crate::guard::timed::TimedStore;
 use crate::guard::unclaimable::Unclaimable;
+use crate::net::{Net, SafetyNet, Tasks, alerts, file};
 use crate::path::send_span::SendSpans;
 use crate::path::settle::{self, WaitFor};
 use crate::path::{self, DrainError, Until};
@@ -48,6 +49,7 @@ pub struct Relay {
     config: RelayConfig,
     notifier: LocalNotifier,
     health: Health,
+    safety_net: SafetyNet,
 }
 
 impl Relay {
@@ -59,6 +61,7 @@ impl Relay {
             config: RelayConfig::default(),
             notifier: LocalNotifier::default(),
             health: Health::default(),
+            safety_net: SafetyNet::default(),
         }
     }
 
@@ -66,6 +69,13 @@ impl Relay {
     #[must_use]
     pub fn config(mut self, config: RelayConfig) -> Self {
         self.config = config;
+        self
+    }
+
+    /// Says where dead letters go that the database does not take. Defaults to nowhere: they are remembered and tried again.
+    #[must_use]
+    pub fn safety_net(mut self, safety_net: SafetyNet) -> Self {
+        self.safety_net = safety_net;
         self
     }
 
@@ -119,6 +129,7 @@ impl Relay {
         }
         self.config.keep_to(&self.publisher.capabilities());
         let all_destinations = self.publisher.destinations();
+        let (net, nets) = Net::new(self.safety_net, &self.config.scope.namespace);
         let engine = Arc::new(Engine {
             requirements,
             store,
@@ -127,6 +138,7 @@ impl Relay {
             worker: WorkerId::new(),
             in_flight: Arc::default(),
             refusals: Refusals::new(&self.config.scope.namespace, requirements),
+            net: Arc::new(net),
             unclaimable: Unclaimable::new(&self.config.scope.namespace, matches!(until, Until::Idle)),
             blame: Blame::default(),
             circuit: Arc::new(Circuit::new(self.config.breaker.clone(), &self.config.scope.namespace)),
@@ -150,6 +162,9 @@ impl Relay {
             pulses: Arc::new(pulses),
             supervisor: Supervisor::default(),
         });
+        if let Some((spool, _)) = &nets.file {
+            file::load(&engine, spool).await;
+        }
         engine.health.started(Running {
             since: Instant::now(),
             worker: engine.worker.as_uuid().to_string(),
@@ -168,7 +183,7 @@ impl Relay {
             namespace = engine.config.scope.namespace, "relay started"
         );
         let publisher = Arc::clone(&engine.publisher);
-        let ended = run_loops(engine, calls, until).await;
+        let ended = run_loops(engine, calls, until, nets).await;
         if timeout(CLOSE_TIMEOUT, publisher.close()).await.is_err() {
             tracing::warn!(
                 "the publisher {} did not close within {}",
@@ -188,13 +203,26 @@ impl Relay {
 /// How long a publisher may take to close.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
-async fn run_loops(engine: Arc<Engine>, calls: Arc<Calls>, until: Until) -> Result<RelayReport, RelayError> {
+async fn run_loops(
+    engine: Arc<Engine>,
+    calls: Arc<Calls>,
+    until: Until,
+    nets: Tasks,
+) -> Result<RelayReport, RelayError> {
     let background = CancellationToken::new();
     let draining = matches!(until, Until::Idle);
     // However this function is left, also by being dropped, the loops beside the road end.
     let _stop_background = background.clone().drop_guard();
     let (outcomes, reported) = mpsc::unbounded_channel();
     let watch = &engine.supervisor;
+    if let Some((spool, orders)) = nets.file {
+        let keep = file::run(Arc::clone(&engine), spool, orders, background.clone());
+        tokio::spawn(watch.clone().watch("keeping dead letters", keep));
+    }
+    if let Some((alerter, orders)) = nets.alerts {
+        let alert = alerts::run(alerter, orders, background.clone());
+        tokio::spawn(watch.clone().watch("sending alerts", alert));
+    }
     // A drain has waited for locks when it ends.
     let in_the_end = if draining { WaitFor::Nobody } else { WaitFor::Locks };
     let settle = settle::run(Arc::clone(&engine), reported, in_the_end);
@@ -271,6 +299,7 @@ async fn run_loops(engine: Arc<Engine>, calls: Arc<Calls>, until: Until) -> Resu
     if unsettled > 0 {
         tell_unsettled(&engine, unsettled);
     }
+    engine.net.close().await;
     keeping.abort();
     background.cancel();
     if !presence.is_empty() {

@@ -37,6 +37,8 @@ pub(crate) struct InFlightMessage {
     /// Of the trace in which it was enqueued, for log lines.
     pub(crate) trace_id: Option<Box<str>>,
     pub(crate) trace: SendTrace,
+    /// All of it, where there is a net for dead letters.
+    pub(crate) whole: Option<Arc<ClaimedMessage>>,
 }
 
 /// Why a message is given back that was claimed.
@@ -101,6 +103,7 @@ impl InFlightMessage {
             not_sent: None,
             trace_id: TraceParent::of(&message.headers).map(|parent| parent.trace_id.into()),
             trace: SendTrace::of(message),
+            whole: None,
         }
     }
 }
@@ -118,6 +121,8 @@ pub(crate) struct Reported {
     pub(crate) message: InFlightMessage,
     pub(crate) outcome: Outcome,
     pub(crate) verdict: Verdict,
+    /// Whether its letter is in the file.
+    pub(crate) spooled: bool,
 }
 
 impl Reported {
@@ -134,6 +139,7 @@ impl Reported {
             message,
             outcome,
             verdict,
+            spooled: false,
         }
     }
 
@@ -143,6 +149,7 @@ impl Reported {
             message,
             outcome: Outcome::NotAttempted,
             verdict: Verdict::Postponed { delay, error },
+            spooled: false,
         }
     }
 
@@ -153,6 +160,7 @@ impl Reported {
             message,
             outcome: Outcome::NotAttempted,
             verdict: Verdict::Released,
+            spooled: false,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use posthaste_core::lifecycle::{EXHAUSTED, Verdict};
+use posthaste_core::lifecycle::{EXHAUSTED, Settlement, Verdict};
 
 use crate::table::{Counts, Strategy, Table, TableMap};
 
@@ -80,10 +80,28 @@ impl RowChange {
         }
     }
 
+    /// What a settlement writes into a row of this table: what its verdict does, less a letter that is kept elsewhere.
+    pub fn settling(settlement: &Settlement, map: &TableMap) -> Self {
+        let mut change = Self::of(&settlement.verdict, map);
+        change.dead_letter &= !settlement.without_letter;
+        change
+    }
+
     /// What is written into a claimed row whose worker crashed on the last attempt: a death, but an earlier error stays.
     pub fn exhausted(map: &TableMap) -> Self {
         let error = EXHAUSTED.to_owned();
         Self::of(&Verdict::Dead { error }, map)
+    }
+}
+
+impl TableMap {
+    /// So many attempts of a row that died, as its column counts them.
+    pub fn kept_attempts(&self, attempts: u32) -> i32 {
+        let kept = match self.counts() {
+            Counts::Attempts => attempts,
+            Counts::Retries => attempts.saturating_sub(1),
+        };
+        i32::try_from(kept).unwrap_or(i32::MAX)
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use posthaste_core::lifecycle::State;
 use posthaste_core::retry::MAX_DURATION;
-use posthaste_core::store::{AdminStore, Filter, PurgeRequest, Purgeable, Record};
+use posthaste_core::store::{AdminStore, DeadLetter, Filter, PurgeRequest, Purgeable, Record, Restored};
 use posthaste_core::{MessageId, StoreError};
 use posthaste_sql::table::StateLabel;
 use sqlx::Row;
@@ -60,6 +60,10 @@ impl AdminStore for SqliteStore {
 
     async fn discard(&self, filter: &Filter, limit: u32) -> Result<Vec<MessageId>, StoreError> {
         self.change_dead(&self.statements.rows.discard, filter, limit).await
+    }
+
+    async fn restore(&self, letter: &DeadLetter) -> Result<Restored, StoreError> {
+        self.restore_letter(letter).await
     }
 
     async fn purgeable(&self, request: &PurgeRequest) -> Result<Purgeable, StoreError> {

@@ -40,6 +40,7 @@ mod prepare;
 mod recover;
 mod registry;
 mod relay_store;
+mod restore;
 mod rows;
 mod statements;
 mod support;

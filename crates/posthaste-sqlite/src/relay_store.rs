@@ -257,7 +257,7 @@ impl SqliteStore {
     fn changes<'s>(&self, settlements: &'s [Settlement]) -> Changes<'s> {
         let mut changes = Changes::new();
         for settlement in settlements {
-            let change = RowChange::of(&settlement.verdict, &self.map);
+            let change = RowChange::settling(settlement, &self.map);
             changes.entry(change).or_default().push(settlement);
         }
         changes

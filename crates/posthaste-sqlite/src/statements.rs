@@ -77,6 +77,10 @@ posthaste_sql::statements! {
     recovery: Recovery if |map| map.has(Role::LockedAt) && !map.has(Role::LockedUntil) => { recover }
     /// For those that have a table of what was given up.
     dead_letters: DeadLetters if |map| map.has(Table::DeadLetter) => { insert_dead_letter }
+    /// For the operator who brings back what was kept elsewhere.
+    restoring: Restoring, each_column_once => { restore }
+    /// And its letters.
+    restoring_letters: RestoringLetters if |map| map.has(Table::DeadLetter) => { restore_dead_letter }
     /// For outboxes with an inbox beside them.
     handled: Handled if |map| map.has(Table::Inbox) => { record_inbox, purge_inbox }
     /// For outboxes that know who serves them.

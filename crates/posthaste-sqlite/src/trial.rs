@@ -96,6 +96,7 @@ impl SqliteStore {
                 token,
                 verdict: verdict.clone(),
                 version: None,
+                without_letter: false,
             };
             let settlements: Vec<_> = rows.iter().map(settlement).collect();
             let settled = self.settle_on(conn, &settlements).await;

@@ -472,6 +472,34 @@ where o.`id` in ($1);
 -- Names every column of the dead-letter table that the table map does.
 select `created_at`, `request_id`, `event_type`, `original_id`, `reason`, `payload` from `donation_dlq` where false;
 
+-- restore
+-- Makes a row that was inserted in this transaction the dead one that it was.
+--   $1 its id  $2 the id that it had  $3 attempts  $4 error  $5 time of the first insert, in microseconds since 1970
+--   $6 dedupe key  $7 hash
+update `donation_outbox`
+set `id` = $2,
+    `retry_count` = $3,
+    `last_error` = $4,
+    `created_at` = timestampadd(microsecond, $5, cast('1970-01-01' as datetime(6))),
+    `content_hash` = $7,
+    `status` = 'DEAD_LETTER'
+where `id` = $1;
+
+-- restore_dead_letter
+-- Copies a dead row to the dead-letter table, unless it is there.
+--   $1 id
+insert into `donation_dlq` (`created_at`, `request_id`, `event_type`, `original_id`, `reason`, `payload`)
+select utc_timestamp(6), o.`request_id`, o.`event_type`, o.`id`, o.`last_error`, o.`payload`
+from `donation_outbox` o
+where o.`id` = $1 and o.`status` = 'DEAD_LETTER'
+    and not exists (
+        select 1
+        from `donation_dlq` l
+        where true
+            and l.`original_id` = o.`id`
+            and l.`request_id` = o.`request_id`
+    );
+
 -- insert
 -- Writes a row in the caller's transaction into a table that has its own rules about what may be there twice.
 --   $1 id  $2 event id  $3 namespace  $4 topic  $5 key  $6 tenant  $7 dedupe key  $8 event type  $9 source

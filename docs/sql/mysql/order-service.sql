@@ -292,6 +292,17 @@ for update skip locked;
 --   $1 ids
 delete from `outbox` where `id` in ($1) and `status` = 'SENT';
 
+-- restore
+-- Makes a row that was inserted in this transaction the dead one that it was.
+--   $1 its id  $2 the id that it had  $3 attempts  $4 error  $5 time of the first insert, in microseconds since 1970
+--   $6 dedupe key  $7 hash
+update `outbox`
+set
+    `error_message` = $4,
+    `created_at` = timestampadd(microsecond, $5, cast('1970-01-01' as datetime(6))),
+    `status` = 'FAILED'
+where `id` = $1;
+
 -- insert
 -- Writes a row in the caller's transaction into a table that has its own rules about what may be there twice.
 --   $1 id  $2 event id  $3 namespace  $4 topic  $5 key  $6 tenant  $7 dedupe key  $8 event type  $9 source

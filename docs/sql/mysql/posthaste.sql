@@ -505,6 +505,20 @@ set `attempts` = `attempts` + case when `status` = 'processing' then $3 else 0 e
     `status` = 'dead'
 where `id` in ($1);
 
+-- restore
+-- Makes a row that was inserted in this transaction the dead one that it was.
+--   $1 its id  $2 the id that it had  $3 attempts  $4 error  $5 time of the first insert, in microseconds since 1970
+--   $6 dedupe key  $7 hash
+update `posthaste_outbox`
+set
+    `attempts` = $3,
+    `last_error` = $4,
+    `created_at` = timestampadd(microsecond, $5, cast('1970-01-01' as datetime(6))),
+    `dedupe_key` = $6,
+    `content_hash` = $7,
+    `status` = 'dead'
+where `id` = $1;
+
 -- hold_keys
 -- Holds the dedupe keys of new rows, in one order for all producers, so that they cannot deadlock. A key that is taken
 -- stays with its holder; another one that asks for it waits until the holder's transaction is over.

@@ -467,6 +467,43 @@ cross join lateral (
 ) f
 order by w.place;
 
+-- lock_dead
+-- Locks a dead row, so that its letter is not written twice.
+--   $1 id
+select o."id"::text as id
+from "donation_outbox" o
+where o."id" = $1::text::bigint and o."status" = 'DEAD_LETTER'
+for update;
+
+-- restore
+-- Makes a row that was inserted in this transaction the dead one that it was.
+--   $1 its id  $2 the id that it had  $3 attempts  $4 error  $5 time of the first insert  $6 dedupe key  $7 hash
+update "donation_outbox" o
+set "status" = 'DEAD_LETTER'
+    , "id" = $2::text::bigint
+    , "retry_count" = $3
+    , "last_error" = $4
+    , "created_at" = (($5::timestamptz) at time zone 'UTC')
+    , "content_hash" = $7::text::text
+where o."id" = $1::text::bigint
+    and $2::text is not null and $3::integer is not null and $4::text is not null and $5::timestamptz is not null
+    and ($6::text is null or true) and ($7::text is null or true);
+
+-- restore_dead_letter
+-- Copies a dead row to the dead-letter table, unless it is there.
+--   $1 id
+insert into "donation_dlq" ("created_at", "request_id", "event_type", "original_id", "reason", "payload")
+select ((now()) at time zone 'UTC'), o."request_id", o."event_type", o."id", o."last_error", o."payload"
+from "donation_outbox" o
+where o."id" = $1::text::bigint and o."status" = 'DEAD_LETTER'
+    and not exists (
+        select from "donation_dlq" l
+        where true
+            and l."original_id"::text = o."id"::text
+            and l."request_id"::text = o."request_id"::text
+    )
+on conflict do nothing;
+
 -- find_lock_holders
 -- Says who has locked rows: a row that is locked has the number of the transaction, which holds a lock on that number.
 --   $1 ids

@@ -397,3 +397,23 @@ cross join lateral (
 ) f
 order by w.place;
 
+-- lock_dead
+-- Locks a dead row, so that its letter is not written twice.
+--   $1 id
+select o."id"::text as id
+from "outbox_events" o
+where o."id" = $1::text::uuid and o."status" = 'FAILED'
+for update;
+
+-- restore
+-- Makes a row that was inserted in this transaction the dead one that it was.
+--   $1 its id  $2 the id that it had  $3 attempts  $4 error  $5 time of the first insert  $6 dedupe key  $7 hash
+update "outbox_events" o
+set "status" = 'FAILED'
+    , "retry_count" = $3
+    , "last_error" = $4
+    , "occurred_at" = $5::timestamptz
+where o."id" = $1::text::uuid
+    and $2::text is not null and $3::integer is not null and $4::text is not null and $5::timestamptz is not null
+    and ($6::text is null or true) and ($7::text is null or true);
+

@@ -1032,6 +1032,28 @@ from "posthaste"."relays" r
 where r.namespace = $1
 order by r.started_at, r.worker;
 
+-- lock_dead
+-- Locks a dead row, so that its letter is not written twice.
+--   $1 id
+select o."id"::text as id
+from "posthaste"."outbox" o
+where o."id" = $1::text::uuid and o."status" = 'dead'
+for update;
+
+-- restore
+-- Makes a row that was inserted in this transaction the dead one that it was.
+--   $1 its id  $2 the id that it had  $3 attempts  $4 error  $5 time of the first insert  $6 dedupe key  $7 hash
+update "posthaste"."outbox" o
+set "status" = 'dead'
+    , "attempts" = $3
+    , "last_error" = $4
+    , "created_at" = $5::timestamptz
+    , "dedupe_key" = $6::text::text
+    , "content_hash" = $7::text::bytea
+where o."id" = $1::text::uuid
+    and $2::text is not null and $3::integer is not null and $4::text is not null and $5::timestamptz is not null
+    and ($6::text is null or true) and ($7::text is null or true);
+
 -- find_lock_holders
 -- Says who has locked rows: a row that is locked has the number of the transaction, which holds a lock on that number.
 --   $1 ids

@@ -440,3 +440,32 @@ where o."id" in (select iif(cast(cast(value as integer) as text) = value, cast(v
 -- One that was replayed and died again has its letter already.
 on conflict do nothing;
 
+-- restore
+-- Makes a row that was inserted in this transaction the dead one that it was.
+--   ?1 its id  ?2 the id that it had  ?3 attempts  ?4 error  ?5 time of the first insert, in ms since 1970  ?6 dedupe key
+--   ?7 hash in hexadecimal digits
+update "donation_outbox"
+set "status" = 'DEAD_LETTER'
+    , "id" = iif(cast(cast(?2 as integer) as text) = ?2, cast(?2 as integer), null)
+    , "retry_count" = ?3
+    , "last_error" = ?4
+    , "created_at" = strftime('%Y-%m-%d %H:%M:%f', (?5) / 1000.0, 'unixepoch', '+00:00')
+    , "content_hash" = ?7
+where "id" = iif(cast(cast(?1 as integer) as text) = ?1, cast(?1 as integer), null);
+
+-- restore_dead_letter
+-- Copies a dead row to the dead-letter table, unless it is there.
+--   ?1 id
+insert into "donation_dlq" ("created_at", "request_id", "event_type", "original_id", "reason", "payload")
+select strftime('%Y-%m-%d %H:%M:%f', (cast(unixepoch('subsec') * 1000 as integer)) / 1000.0, 'unixepoch', '+00:00'), o."request_id", o."event_type", o."id", o."last_error", o."payload"
+from "donation_outbox" o
+where o."id" = iif(cast(cast(?1 as integer) as text) = ?1, cast(?1 as integer), null) and o."status" = 'DEAD_LETTER'
+    and not exists (
+        select 1
+        from "donation_dlq" l
+        where true
+            and l."original_id" = o."id"
+            and l."request_id" = o."request_id"
+    )
+on conflict do nothing;
+

@@ -714,6 +714,19 @@ where (namespace, topic, dedupe_key) in (
     limit ?1
 );
 
+-- restore
+-- Makes a row that was inserted in this transaction the dead one that it was.
+--   ?1 its id  ?2 the id that it had  ?3 attempts  ?4 error  ?5 time of the first insert, in ms since 1970  ?6 dedupe key
+--   ?7 hash in hexadecimal digits
+update "posthaste_outbox"
+set "status" = 'dead'
+    , "attempts" = ?3
+    , "last_error" = ?4
+    , "created_at" = ?5
+    , "dedupe_key" = ?6
+    , "content_hash" = unhex(?7)
+where "id" = ?1;
+
 -- record_inbox
 -- Records a delivery in the handler's transaction; no row is written if it was recorded before.
 insert into "posthaste_inbox" (consumer, key) values (?1, ?2) on conflict (consumer, key) do nothing;

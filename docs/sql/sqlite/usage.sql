@@ -476,3 +476,15 @@ where o."id" = (i.value ->> 'id')
         and o."namespace" = (i.value ->> 'namespace')
         and o."topic" = i.value ->> 'topic');
 
+-- restore
+-- Makes a row that was inserted in this transaction the dead one that it was.
+--   ?1 its id  ?2 the id that it had  ?3 attempts  ?4 error  ?5 time of the first insert, in ms since 1970  ?6 dedupe key
+--   ?7 hash in hexadecimal digits
+update "modkit_outbox_events"
+set "status" = 'dead'
+    , "attempts" = ?3
+    , "last_error" = ?4
+    , "created_at" = strftime('%Y-%m-%d %H:%M:%f', (?5) / 1000.0, 'unixepoch')
+    , "dedupe_key" = ?6
+where "id" = ?1;
+

@@ -11,6 +11,7 @@ pub mod maps;
 pub mod migrate;
 pub mod purge;
 pub mod run;
+pub mod spool;
 pub mod sql;
 pub mod status;
 #[cfg(feature = "kafka")]
@@ -37,6 +38,7 @@ pub async fn run(cli: Cli) -> anyhow::Result<()> {
         Configured::Enqueue(command) => command.run(&config).await,
         Configured::Status(command) => command.run(&config).await,
         Configured::Dead(command) => command.run(&config).await,
+        Configured::Spool(command) => command.run(&config).await,
         Configured::Purge(command) => command.run(&config).await,
         #[cfg(feature = "kafka")]
         Configured::Topics(command) => command.run(&config).await,

@@ -209,6 +209,16 @@ fn check(config: &Config, figment: &Figment) -> Result<(), Problem> {
     if let Some((field, reason)) = config.otel.problem() {
         return problem(field, reason);
     }
+    let net = &config.safety_net;
+    if net.rotate_bytes == 0 {
+        return problem("safety_net.rotate_bytes", "must be above 0");
+    }
+    if net.max_bytes < net.rotate_bytes {
+        return problem("safety_net.max_bytes", "must be at least safety_net.rotate_bytes");
+    }
+    if net.alert.max_per_minute == 0 {
+        return problem("safety_net.alert.max_per_minute", "must be at least 1");
+    }
     if !is_filter(&config.log.level) {
         return problem(
             "log.level",

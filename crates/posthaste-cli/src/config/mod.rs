@@ -11,6 +11,7 @@ mod otel;
 mod overlay;
 mod problem;
 mod publisher;
+mod safety_net;
 mod secret;
 mod service_link;
 mod syntax;
@@ -33,6 +34,7 @@ pub use map::NamedMap;
 pub use otel::OtelConfig;
 use problem::Problem;
 pub use publisher::NamedPublisher;
+pub use safety_net::SafetyNetConfig;
 
 /// Everything that can be set.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -61,6 +63,8 @@ pub struct Config {
     kafka: Option<figment::value::Value>,
     /// How `enqueue` writes them.
     pub outbox: OutboxConfig,
+    /// Where dead letters go that the database does not take.
+    pub safety_net: SafetyNetConfig,
     /// Where Prometheus finds the figures.
     pub metrics: MetricsConfig,
     /// Where traces and metrics are sent by OTLP.

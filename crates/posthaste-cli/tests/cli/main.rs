@@ -27,6 +27,7 @@ mod otel;
 mod probes;
 mod refused_verdicts;
 mod run;
+mod safety_net;
 mod sql;
 mod standstill;
 mod status;

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 
-use super::{PurgeRequest, Purgeable, StoreError};
+use super::{DeadLetter, PurgeRequest, Purgeable, Restored, StoreError};
 #[cfg(doc)]
 use super::{RelayStore, StoreErrorKind};
 use crate::lifecycle::State;
@@ -59,6 +59,10 @@ pub struct Record {
 /// - **replay** makes dead rows pending with a fresh count of attempts; **discard** removes dead rows. Both touch only
 ///   rows that are dead at that moment and return the ids they changed: of two operators who replay the same row one
 ///   gets an empty answer.
+/// - **restore** brings back a letter that was kept outside the database. A row that is gone is inserted, dead and under the
+///   id that it had; one that is dead gets its letter in the table of dead letters, where there is such a table and it has
+///   none; any other is left alone: it was delivered, or is to be. The same letter may be restored any number of times, also
+///   by two operators at once, and is there once.
 ///
 /// # Errors
 /// [`StoreErrorKind::Unsupported`] if a condition of the filter names what the table has no column for. Then nothing was
@@ -77,6 +81,17 @@ pub trait AdminStore: Send + Sync + 'static {
 
     /// Removes dead rows, at most `limit`.
     async fn discard(&self, filter: &Filter, limit: u32) -> Result<Vec<MessageId>, StoreError>;
+
+    /// Brings back a dead letter that was kept outside the database.
+    async fn restore(&self, letter: &DeadLetter) -> Result<Restored, StoreError> {
+        match self.show(letter.message.id).await? {
+            Some(record) => Ok(Restored::There(record.state)),
+            None => Err(StoreError::unsupported(
+                "rows cannot be put back into this outbox, and this one is gone",
+                Some("enqueue its message anew"),
+            )),
+        }
+    }
 
     /// How many rows [`RelayStore::purge`] would remove if it were called until nothing is left to remove. Removes nothing.
     async fn purgeable(&self, request: &PurgeRequest) -> Result<Purgeable, StoreError>;

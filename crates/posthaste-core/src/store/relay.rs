@@ -16,6 +16,10 @@ use crate::wake::Listener;
 
 /// What a table asks of the engine, because of what it lacks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a question of its own about a table"
+)]
 pub struct StoreRequirements {
     /// The rows of a claim are locked by one transaction, so their verdicts are written with one call.
     pub batch_settlement: bool,
@@ -25,6 +29,8 @@ pub struct StoreRequirements {
     pub append_only: bool,
     /// It does not say when a message died, so dead messages cannot be removed by age.
     pub undated_deaths: bool,
+    /// What dies is copied to a table of dead letters beside the outbox, which may refuse it where the outbox does not.
+    pub dead_letter_table: bool,
 }
 
 /// The relay's verbs.

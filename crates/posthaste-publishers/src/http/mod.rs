@@ -3,6 +3,7 @@
 //! `CloudEvents` in binary, structured and batch mode, signed as Standard Webhooks asks for where secrets are given, and
 //! notifications in Discord's format: see `docs/http.md`.
 
+mod alert;
 mod answer;
 mod client;
 mod connector;
@@ -14,6 +15,7 @@ mod secret;
 mod sign;
 mod url;
 
+pub use self::alert::{AlertFormat, WebhookAlerts};
 pub use self::format::{DiscordOptions, Field, HttpFormat, Style};
 pub use self::options::{BatchOptions, HttpOptions, TlsOptions};
 pub use self::publisher::HttpPublisher;

@@ -27,9 +27,6 @@ pub(crate) use self::entry::{FIRST_BUSY_WAIT, Hold, wait};
 use self::memory::Memory;
 use crate::reported::Reported;
 
-/// More than so many are not held: nothing more is claimed until the database takes some of them.
-const MAX_HELD: usize = 10_000;
-
 /// At most so many that were refused are tried again in one go, so that new verdicts do not wait for long.
 const MAX_RETRIES: usize = 100;
 
@@ -41,8 +38,12 @@ pub(crate) struct Refusals {
     namespace: String,
     /// A row is not fixed, nor replayed where it stands, so a death is as final as all else.
     append_only: bool,
+    /// A death whose letter is in the file can be written without it.
+    dead_letter_table: bool,
     state: Mutex<Memory>,
     changed: Notify,
+    /// Something is to be tried again earlier than was thought.
+    hurried: Notify,
 }
 
 impl Refusals {
@@ -50,8 +51,10 @@ impl Refusals {
         Self {
             namespace: namespace.to_owned(),
             append_only: requirements.append_only,
+            dead_letter_table: requirements.dead_letter_table,
             state: Mutex::default(),
             changed: Notify::new(),
+            hurried: Notify::new(),
         }
     }
 
@@ -62,9 +65,14 @@ impl Refusals {
             message,
             outcome,
             verdict,
+            spooled,
         } = reported;
         if verdict == Verdict::Released && hold != Hold::Busy {
             return !self.knows(message.id);
+        }
+        let mut message = message;
+        if spooled || !matches!(verdict, Verdict::Dead { .. }) {
+            message.whole = None;
         }
         let mut state = self.state();
         let now = Instant::now();
@@ -76,6 +84,7 @@ impl Refusals {
         let failures = before.map_or(0, |before| before.failures);
         let since = before.map_or(now, |before| before.since);
         let told_before = before.is_some_and(|before| before.told);
+        let spooled = spooled || before.is_some_and(|before| before.spooled);
         let told = match hold {
             Hold::Leased | Hold::Free => true,
             Hold::Busy => told_before || since.elapsed() >= BUSY_TOLD_AFTER,
@@ -95,6 +104,8 @@ impl Refusals {
             due,
             seen: now,
             told,
+            spooled,
+            fresh: false,
             message,
         };
         state.entries.insert(entry.message.id, entry);
@@ -148,6 +159,31 @@ impl Refusals {
         refused.for_each(|entry| entry.due = now);
     }
 
+    /// The letters of these messages are in the file. Where a table of dead letters is what refuses them, their deaths are
+    /// written without.
+    pub(crate) fn spooled(&self, ids: impl Iterator<Item = MessageId>) {
+        let now = Instant::now();
+        let mut state = self.state();
+        for id in ids {
+            if let Some(entry) = state.entries.get_mut(&id).filter(|entry| !entry.spooled) {
+                entry.spooled = true;
+                // The file has it.
+                entry.message.whole = None;
+                if self.dead_letter_table {
+                    (entry.due, entry.fresh) = (now, true);
+                }
+            }
+        }
+        drop(state);
+        self.hurried.notify_one();
+        self.changed.notify_waiters();
+    }
+
+    /// Resolves when something is to be tried again earlier than [`Self::next_retry`] said.
+    pub(crate) async fn hurried(&self) {
+        self.hurried.notified().await;
+    }
+
     /// Whether the verdict on a message is known.
     pub(crate) fn knows(&self, id: MessageId) -> bool {
         self.state().entry(id).is_some()
@@ -165,6 +201,7 @@ impl Refusals {
             verdict: entry.verdict.clone(),
             holds: entry.holds_of(version, attempts, self.append_only),
             due: entry.is_due(),
+            spooled: entry.spooled,
             leased: entry.hold.is_leased().then(|| entry.message.clone()),
         })
     }
@@ -190,11 +227,14 @@ impl Refusals {
         self.show(&state);
         let mut due: Vec<_> = state.leased().filter(|entry| all || entry.due <= now).collect();
         due.sort_by_key(|entry| entry.due);
-        let (busy, refused): (Vec<_>, Vec<_>) = due.into_iter().partition(|entry| entry.hold == Hold::Busy);
+        let (busy, refused): (Vec<_>, Vec<_>) = due
+            .into_iter()
+            .partition(|entry| entry.hold == Hold::Busy || entry.fresh);
         let reported = |entry: &Entry| Reported {
             message: entry.message.clone(),
             outcome: entry.outcome.clone(),
             verdict: entry.verdict.clone(),
+            spooled: entry.spooled,
         };
         let busy = busy.chunks(MAX_BUSY_RETRIES);
         let busy = busy.map(|group| group.iter().map(|entry| reported(entry)).collect());
@@ -242,7 +282,7 @@ impl Refusals {
             let changed = self.changed.notified();
             let (full, barren, after) = {
                 let state = self.state();
-                (state.leased().count() >= MAX_HELD, state.barren > 0, state.claims_after)
+                (state.is_full(), state.barren > 0, state.claims_after)
             };
             match after.filter(|after| *after > Instant::now()) {
                 None if !full => return barren.then_some(1),

@@ -37,6 +37,7 @@ pub(crate) async fn run(
         engine.requirements.batch_settlement,
         outcomes,
         &engine.in_flight,
+        &engine.net,
     ));
     let sound = verify(&engine, messages, reclaimed, &lease, &collector);
     if sound.is_empty() {
@@ -67,6 +68,9 @@ fn verify(
     let mut handed_over: HashMap<Arc<str>, Load> = HashMap::new();
     for claimed in messages {
         let mut in_flight = InFlightMessage::new(&claimed, lease.token, &engine.config.retry);
+        if engine.net.is_there() {
+            in_flight.whole = Some(Arc::new(claimed.clone()));
+        }
         let message = claimed.message;
         in_flight.reclaimed = reclaimed;
         in_flight.destination = engine.publisher.destination(&message);
@@ -92,6 +96,7 @@ fn verify(
                     message: in_flight,
                     outcome: recalled.outcome,
                     verdict: recalled.verdict,
+                    spooled: recalled.spooled,
                 }
             } else {
                 Reported::not_attempted(in_flight, NotSent::Unwritten)

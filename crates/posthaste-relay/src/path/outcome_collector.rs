@@ -6,6 +6,7 @@ use posthaste_core::lifecycle::Verdict;
 use tokio::sync::mpsc;
 
 use crate::guard::in_flight::InFlight;
+use crate::net::Net;
 use crate::reported::Reported;
 
 /// Where verdicts go to be settled, those that belong together in one piece.
@@ -24,6 +25,7 @@ pub(crate) struct OutcomeCollector {
     together: bool,
     outcomes: Outcomes,
     in_flight: Arc<InFlight>,
+    net: Arc<Net>,
 }
 
 #[derive(Default)]
@@ -33,13 +35,20 @@ struct State {
 }
 
 impl OutcomeCollector {
-    pub(crate) fn new(messages: usize, together: bool, outcomes: Outcomes, in_flight: &Arc<InFlight>) -> Self {
+    pub(crate) fn new(
+        messages: usize,
+        together: bool,
+        outcomes: Outcomes,
+        in_flight: &Arc<InFlight>,
+        net: &Arc<Net>,
+    ) -> Self {
         Self {
             state: Mutex::default(),
             messages,
             together,
             outcomes,
             in_flight: Arc::clone(in_flight),
+            net: Arc::clone(net),
         }
     }
 
@@ -69,6 +78,11 @@ impl Sink for OutcomeCollector {
             vec![reported]
         };
         drop(state);
+        if self.net.is_there() {
+            for reported in &complete {
+                self.net.died(reported);
+            }
+        }
         self.in_flight.answered(complete.len());
         // The settler outlives every publication; if it is gone the relay is being dropped.
         let _ = self.outcomes.send(complete);

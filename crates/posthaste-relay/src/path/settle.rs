@@ -1,6 +1,7 @@
 //! Writes verdicts back, as many at once as have come in.
 
 use std::collections::{HashMap, HashSet};
+use std::future::ready;
 use std::sync::Arc;
 
 use posthaste_core::breaker::CircuitState;
@@ -12,6 +13,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::engine::Engine;
 use crate::guard::refusals::{FIRST_BUSY_WAIT, Hold};
+use crate::net::{self, Caught};
 use crate::path::failpoint;
 use crate::reported::Reported;
 use crate::upkeep::instrument;
@@ -33,6 +35,7 @@ pub(crate) async fn run(engine: Arc<Engine>, mut reported: UnboundedReceiver<Vec
     };
     let mut settler = Settler {
         retry_logger: RetryLogger::new("settling", &engine.health),
+        deaths: Vec::new(),
         engine,
     };
     let engine = Arc::clone(&settler.engine);
@@ -56,8 +59,16 @@ pub(crate) async fn run(engine: Arc<Engine>, mut reported: UnboundedReceiver<Vec
             () = sleep_until(retry.unwrap_or_else(Instant::now)), if retry.is_some() => {
                 settler.try_again(false, WaitFor::Database).await;
             }
+            // One at a time, so that what is delivered meanwhile does not wait for a search among many.
+            () = ready(()), if !settler.deaths.is_empty() => settler.search_deaths().await,
+            () = settler.engine.refusals.hurried() => settler.try_again(false, WaitFor::Database).await,
         }
     }
+    while !settler.deaths.is_empty() {
+        settler.search_deaths().await;
+    }
+    // Deaths can be written once their letters are elsewhere.
+    settler.engine.net.flush_file().await;
     settler.try_again(true, in_the_end).await;
     while in_the_end == WaitFor::Locks && settler.engine.refusals.busy() > 0 {
         let soon = Instant::now() + FIRST_BUSY_WAIT;
@@ -81,6 +92,8 @@ pub(crate) enum WaitFor {
 struct Settler {
     engine: Arc<Engine>,
     retry_logger: RetryLogger,
+    /// Groups of deaths of which the database refuses some, where there is a net for them.
+    deaths: Vec<Vec<Reported>>,
 }
 
 /// What came of one round of settling.
@@ -91,6 +104,8 @@ struct Round {
     refused: Vec<(Reported, String)>,
     /// Those whose rows are locked for so long that it is worth a word, and by whom.
     busy: Vec<(Reported, String)>,
+    /// Deaths that were refused and are on their way to the net.
+    caught: Vec<Caught>,
 }
 
 impl Settler {
@@ -110,9 +125,19 @@ impl Settler {
                 }
                 // All of them are remembered already.
                 Err(error) if waits != WaitFor::Database && error.kind.is_transient() => {}
-                Err(_) if group.len() > 1 && !self.engine.requirements.batch_settlement => {
+                Err(_) if group.len() > 1 && !self.engine.requirements.batch_settlement && is_mixed(&group) => {
+                    // A table of dead letters that takes nothing is no reason for the others to wait for a search.
+                    let (deaths, others) = group.into_iter().partition(is_death);
+                    self.search_later([deaths], &mut groups, waits);
+                    groups.push(others);
+                }
+                Err(error)
+                    if group.len() > 1
+                        && !self.engine.requirements.batch_settlement
+                        && (error.kind.may_be_a_refusal() || !self.engine.net.is_there() || !is_death(&group[0])) =>
+                {
                     let second = group.split_off(group.len() / 2);
-                    groups.extend([second, group]);
+                    self.search_later([second, group], &mut groups, waits);
                 }
                 Err(error) => {
                     for reported in group {
@@ -126,10 +151,34 @@ impl Settler {
             }
         }
         let namespace = &self.engine.config.scope.namespace;
-        // Those that were refused before say nothing about the others.
-        self.engine.refusals.round(round.applied, round.refused.len());
+        // Those that were refused before say nothing about the others. Nor do deaths for which there is a net.
+        let refused = round.refused.iter();
+        let telling = refused.filter(|(reported, _)| !(self.engine.net.is_there() && is_death(reported)));
+        self.engine.refusals.round(round.applied, telling.count());
+        let deaths = round.refused.iter().filter(|(reported, _)| is_death(reported));
+        net::instrument::caught(namespace, "table", "failed", deaths.count() as u64);
+        self.engine.net.catch(std::mem::take(&mut round.caught));
         instrument::refused(namespace, &round.refused);
         instrument::busy(namespace, &round.busy);
+    }
+
+    /// Deaths for which there is a net can wait; all else is searched at once.
+    fn search_later<const N: usize>(
+        &mut self,
+        found: [Vec<Reported>; N],
+        groups: &mut Vec<Vec<Reported>>,
+        waits: WaitFor,
+    ) {
+        let can_wait = waits == WaitFor::Database && self.engine.net.is_there() && found.iter().flatten().all(is_death);
+        let search = if can_wait { &mut self.deaths } else { groups };
+        search.extend(found);
+    }
+
+    /// Goes on with the search for deaths that the database refuses.
+    async fn search_deaths(&mut self) {
+        if let Some(group) = self.deaths.pop() {
+            self.settle(group, WaitFor::Database).await;
+        }
     }
 
     /// Tries verdicts again that could not be written.
@@ -142,7 +191,7 @@ impl Settler {
     /// Writes verdicts as soon as the database can be reached; what it refuses then is an error. So is another
     /// transaction's lock that stays in the way of one of them.
     async fn write(&mut self, group: &[Reported], waits: WaitFor) -> Result<Settled, StoreError> {
-        let settlements = settlements(group);
+        let settlements = self.settlements(group);
         let (mut again, mut lost_against_others) = (false, 0);
         loop {
             self.engine.pulses.settling.works();
@@ -270,6 +319,7 @@ impl Settler {
         engine.in_flight.finish(rest.iter().map(|reported| &reported.message));
         for reported in rest {
             let id = reported.message.id;
+            engine.net.answered(id);
             if lost.contains(&id) {
                 let may_come_again = engine.requirements.batch_settlement || engine.refusals.knows(id);
                 if may_come_again && reported.verdict == Verdict::Delivered {
@@ -279,7 +329,13 @@ impl Settler {
                 } else {
                     engine.refusals.forget(id);
                 }
-            } else if engine.refusals.written(id, &reported.verdict) {
+                continue;
+            }
+            let is_final = matches!(reported.verdict, Verdict::Delivered | Verdict::Dead { .. });
+            if is_final && !self.is_without_letter(&reported) {
+                engine.net.settled(id);
+            }
+            if engine.refusals.written(id, &reported.verdict) {
                 instrument::taken_after_all(&reported);
                 engine.refusals.hurry();
             }
@@ -288,15 +344,20 @@ impl Settler {
 
     fn count(&self, group: &[Reported], lost: &HashSet<MessageId>, round: &mut Round) {
         let totals = &self.engine.totals;
-        for Reported { message, verdict, .. } in group {
+        let mut letters = 0;
+        for reported in group {
+            let Reported { message, verdict, .. } = reported;
             if lost.contains(&message.id) {
                 totals.lease_lost(message.id);
             } else {
                 totals.settled(message.id, verdict);
                 round.applied += usize::from(*verdict != Verdict::Released);
+                letters += u64::from(is_death(reported) && !self.is_without_letter(reported));
             }
         }
-        instrument::settled(&self.engine.config.scope.namespace, group, lost);
+        let namespace = &self.engine.config.scope.namespace;
+        net::instrument::caught(namespace, "table", "ok", letters);
+        instrument::settled(namespace, group, lost);
         self.engine.failure_log.settled(group, lost);
         if self.engine.circuit.view().state == CircuitState::Closed {
             self.engine.waiting.tell(group);
@@ -313,6 +374,10 @@ impl Settler {
             engine.in_flight.set_aside(&reported.message);
         } else {
             engine.in_flight.finish(std::iter::once(&reported.message));
+        }
+        engine.net.answered(reported.message.id);
+        if !reported.spooled && engine.net.is_there() {
+            round.caught.extend(Caught::of(&reported, cause));
         }
         if engine.refusals.remember(reported.clone(), hold) {
             round.refused.push((reported, error.to_string()));
@@ -336,6 +401,22 @@ impl Settler {
         }
     }
 
+    fn settlements(&self, group: &[Reported]) -> Vec<Settlement> {
+        let settlement = |reported: &Reported| Settlement {
+            id: reported.message.id,
+            token: reported.message.token,
+            verdict: reported.verdict.clone(),
+            version: reported.message.version,
+            without_letter: self.is_without_letter(reported),
+        };
+        group.iter().map(settlement).collect()
+    }
+
+    /// Whether it is a death whose letter stays in the file: the table of dead letters has refused it.
+    fn is_without_letter(&self, reported: &Reported) -> bool {
+        reported.spooled && is_death(reported) && self.engine.requirements.dead_letter_table
+    }
+
     /// Where rows are whose verdicts were refused by a call that failed as a whole.
     fn hold(&self) -> Hold {
         if self.engine.requirements.batch_settlement {
@@ -355,12 +436,10 @@ fn was_swallowed() -> StoreError {
     }
 }
 
-fn settlements(group: &[Reported]) -> Vec<Settlement> {
-    let settlement = |Reported { message, verdict, .. }: &Reported| Settlement {
-        id: message.id,
-        token: message.token,
-        verdict: verdict.clone(),
-        version: message.version,
-    };
-    group.iter().map(settlement).collect()
+fn is_death(reported: &Reported) -> bool {
+    matches!(reported.verdict, Verdict::Dead { .. })
+}
+
+fn is_mixed(group: &[Reported]) -> bool {
+    group.iter().any(is_death) && !group.iter().all(is_death)
 }

@@ -209,6 +209,7 @@ mod tests {
             message,
             outcome,
             verdict,
+            spooled: false,
         }
     }
 

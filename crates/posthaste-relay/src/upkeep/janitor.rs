@@ -58,8 +58,10 @@ async fn renew_once(engine: &Engine) -> Result<(), StoreError> {
 /// Gives up what has used all its attempts; returns how many that were.
 pub(crate) async fn sweep_once(engine: &Engine) -> Result<usize, StoreError> {
     let config = &engine.config;
-    let died = engine.store.sweep(&config.scope, config.retry.max_attempts).await?;
+    let died = engine.store.sweep(&config.scope, config.retry.max_attempts).await;
+    let died = died.inspect_err(|error| engine.net.sweep_failed(error))?;
     instrument::swept(&config.scope.namespace, &died);
+    engine.net.swept(&died);
     engine.totals.swept(&died);
     Ok(died.len())
 }
@@ -112,6 +114,7 @@ pub(crate) async fn recover_once(engine: &Engine, refused: &mut HashSet<MessageI
     instrument::recovered(&config.scope.namespace, &pending, stalled_after);
     engine.totals.recovered(pending.len());
     instrument::swept(&config.scope.namespace, &died);
+    engine.net.swept(&died);
     engine.totals.swept(&died);
     Ok(())
 }

@@ -27,6 +27,7 @@ impl Waiting {
             message,
             verdict,
             outcome,
+            ..
         } in settled
         {
             let Verdict::Postponed { error, .. } = verdict else {

@@ -1,6 +1,6 @@
 //! How rows are claimed, by what the table has.
 
-use super::{Layout, Role, TableMap};
+use super::{Layout, Role, Table, TableMap};
 use posthaste_core::store::StoreRequirements;
 
 /// How rows of a table are claimed.
@@ -35,6 +35,7 @@ impl TableMap {
             in_memory_attempts: row_locks && !self.has(Role::Attempts),
             append_only: self.strategy() == Strategy::Log,
             undated_deaths: self.strategy() == Strategy::Log || !self.has(Role::UpdatedAt),
+            dead_letter_table: self.has(Table::DeadLetter),
         }
     }
 }

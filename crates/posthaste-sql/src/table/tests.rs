@@ -58,11 +58,18 @@ fn every_builtin_map_is_sound() {
             in_memory_attempts: true,
             append_only: false,
             undated_deaths: true,
+            dead_letter_table: false,
         }
     );
     assert!(requirements("commerce").append_only);
     assert!(!requirements("logistics").in_memory_attempts && requirements("logistics").batch_settlement);
-    assert_eq!(requirements("donation"), StoreRequirements::default());
+    assert_eq!(
+        requirements("donation"),
+        StoreRequirements {
+            dead_letter_table: true,
+            ..StoreRequirements::default()
+        }
+    );
 }
 
 #[test]

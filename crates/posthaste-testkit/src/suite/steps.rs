@@ -275,6 +275,7 @@ impl Work {
             token: self.token,
             verdict,
             version,
+            without_letter: false,
         }
     }
 

@@ -160,6 +160,7 @@ impl World {
             token: open.token,
             verdict,
             version: None,
+            without_letter: false,
         };
         assert_eq!(
             store.settle(&[settlement]).await.unwrap().lost,

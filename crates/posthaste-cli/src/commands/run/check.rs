@@ -1,5 +1,7 @@
 //! `posthaste run --check`
 
+use anyhow::Context as _;
+use posthaste_relay::Spool;
 use serde_json::json;
 
 use crate::config::Config;
@@ -10,6 +12,7 @@ pub(super) async fn run(config: &Config, json: bool) -> anyhow::Result<()> {
     let database = &config.database;
     let publisher = wiring::publisher(config)?;
     let _listener = listener::listen(&config.metrics).await?;
+    let net = safety_net(config).await?;
     wiring::probe(database).await?;
     wiring::writable(database)?;
     let if_missing = if database.auto_migrate() {
@@ -54,6 +57,7 @@ pub(super) async fn run(config: &Config, json: bool) -> anyhow::Result<()> {
             "product": address.product(),
             "outbox": found,
             "publisher": publisher,
+            "safety_net": net,
             "metrics": listen.map(|listen| format!("http://{listen}/metrics")),
         }));
     }
@@ -62,9 +66,28 @@ pub(super) async fn run(config: &Config, json: bool) -> anyhow::Result<()> {
     writeln!(out, "outbox     {found}")?;
     // After what else was found: it may take its time, and fail.
     writeln!(out, "publisher  {}", publisher.check().await?)?;
+    writeln!(
+        out,
+        "safety net {}",
+        net.as_deref().unwrap_or("off; set safety_net.file")
+    )?;
     match listen {
         Some(listen) => writeln!(out, "metrics    http://{listen}/metrics")?,
         None => writeln!(out, "metrics    off; set metrics.listen to serve them")?,
     }
     Ok(())
+}
+
+/// Whether dead letters can be written to the file, and alerts be expected to arrive.
+async fn safety_net(config: &Config) -> anyhow::Result<Option<String>> {
+    let mut found = Vec::new();
+    if let Some(spool) = config.safety_net.spool().map(Spool::new) {
+        spool.check().context("safety_net.file")?;
+        let letters = spool.read().context("safety_net.file")?.open.len();
+        found.push(format!("{} holds {letters} letters", spool.file().display()));
+    }
+    if let Some(alerts) = wiring::alerts(config)? {
+        found.push(alerts.check().await.context("safety_net.alert.url")?);
+    }
+    Ok((!found.is_empty()).then(|| found.join("; ")))
 }

@@ -72,6 +72,7 @@ impl Run {
 
     async fn deliver(self, config: Config, stop: CancellationToken, export: &Export) -> anyhow::Result<()> {
         let publisher = wiring::publisher(&config)?;
+        let safety_net = wiring::safety_net(&config)?;
         let probes = Probes::default();
         let _listener = listener::serve(&config.metrics, probes.clone(), export).await?;
         #[cfg(target_os = "linux")]
@@ -87,7 +88,9 @@ impl Run {
             .publishers()?
             .iter()
             .any(|publisher| publisher.config.kind() == "stdout");
-        let relay = Relay::new(store?, publisher).config(config.relay);
+        let relay = Relay::new(store?, publisher)
+            .config(config.relay)
+            .safety_net(safety_net);
         probes.watch(relay.health());
         if self.drain {
             let summary = match self.json {

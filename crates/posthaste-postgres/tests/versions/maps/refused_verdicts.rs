@@ -224,6 +224,7 @@ async fn one_refused_verdict_is_named_and_its_neighbours_are_settled() {
             token: request.token,
             verdict: Verdict::Delivered,
             version: None,
+            without_letter: false,
         })
         .collect();
     assert_eq!(settlements.len(), 100);

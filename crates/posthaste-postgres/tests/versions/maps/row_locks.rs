@@ -39,6 +39,7 @@ fn verdicts(request: &ClaimRequest, claim: &Claim, verdict: &Verdict) -> Vec<Set
         token: request.token,
         verdict: verdict.clone(),
         version: None,
+        without_letter: false,
     };
     ids(claim).into_iter().map(settlement).collect()
 }

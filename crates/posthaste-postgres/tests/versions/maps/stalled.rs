@@ -43,6 +43,7 @@ fn verdict(request: &ClaimRequest, claimed: &ClaimedMessage, verdict: Verdict) -
         token: request.token,
         verdict,
         version: claimed.version,
+        without_letter: false,
     }
 }
 

@@ -38,6 +38,7 @@ async fn a_row_goes_through_its_life_in_the_columns_it_has() {
         token: request.token,
         verdict: Verdict::Dead { error: "no".into() },
         version: None,
+        without_letter: false,
     };
     assert_eq!(place.store.settle(&[failed]).await.unwrap().lost, []);
     assert_eq!(place.text(row).await, format!("{begun} dead 1 t t t no"));

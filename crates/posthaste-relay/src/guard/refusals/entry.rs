@@ -36,6 +36,11 @@ pub(super) struct Entry {
     pub(super) seen: Instant,
     /// Whether the log speaks of it.
     pub(super) told: bool,
+    /// Whether its letter is in the file.
+    pub(super) spooled: bool,
+    /// Whether it is to be tried with others: its letter has come to the file since the last try, which may be all that the
+    /// database objected to.
+    pub(super) fresh: bool,
 }
 
 impl Entry {
@@ -49,7 +54,7 @@ impl Entry {
     pub(super) fn holds_of(&self, version: Option<i64>, attempts: u32, append_only: bool) -> bool {
         let is_another_life = attempts < self.message.attempts;
         let was_changed = self.hold == Hold::Lost && self.message.version != version;
-        let may_try = !append_only && self.is_due() && matches!(self.verdict, Verdict::Dead { .. });
+        let may_try = !append_only && !self.spooled && self.is_due() && matches!(self.verdict, Verdict::Dead { .. });
         !is_another_life && !was_changed && !may_try
     }
 
@@ -91,6 +96,8 @@ pub(crate) struct Recalled {
     pub(crate) holds: bool,
     /// Whether it is time to try to write it again.
     pub(crate) due: bool,
+    /// Whether its letter is in the file.
+    pub(crate) spooled: bool,
     /// The earlier claim, if its lease was being renewed. It is over now.
     pub(crate) leased: Option<InFlightMessage>,
 }

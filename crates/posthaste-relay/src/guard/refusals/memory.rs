@@ -11,6 +11,15 @@ use super::entry::{Entry, Hold};
 /// More than so many rows that are free again are not remembered; the one that was not seen for longest is forgotten.
 pub(super) const MAX_FREE: usize = 10_000;
 
+/// More than so many are not held: nothing more is claimed until the database takes some of them.
+const MAX_HELD: usize = 10_000;
+
+/// Of those whose letters are in the file little is held.
+const MAX_SPOOLED: usize = 100_000;
+
+/// More than so many bytes of whole messages are not held for the file.
+const MAX_HELD_BYTES: u64 = 256 << 20;
+
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     pub(super) entries: HashMap<MessageId, Entry>,
@@ -29,6 +38,17 @@ impl Memory {
 
     pub(super) fn leased(&self) -> impl Iterator<Item = &Entry> {
         self.entries.values().filter(|entry| entry.hold.is_leased())
+    }
+
+    /// Whether nothing more is to be claimed until the database, or the file, takes some of them.
+    pub(super) fn is_full(&self) -> bool {
+        let (mut held, mut spooled, mut bytes) = (0, 0, 0);
+        for entry in self.leased() {
+            held += usize::from(!entry.spooled);
+            spooled += usize::from(entry.spooled);
+            bytes += entry.message.whole.as_ref().map_or(0, |_| entry.message.bytes);
+        }
+        held >= MAX_HELD || spooled >= MAX_SPOOLED || bytes >= MAX_HELD_BYTES
     }
 
     pub(super) fn refused(&self) -> usize {

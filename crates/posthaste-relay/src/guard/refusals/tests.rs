@@ -27,11 +27,13 @@ fn reported(id: MessageId) -> Reported {
         not_sent: None,
         trace_id: None,
         trace: SendTrace::default(),
+        whole: None,
     };
     Reported {
         message,
         outcome: Outcome::DELIVERED,
         verdict: Verdict::Delivered,
+        spooled: false,
     }
 }
 

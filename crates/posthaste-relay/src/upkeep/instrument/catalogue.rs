@@ -6,6 +6,7 @@
 use posthaste_core::metric::{Metric, MetricLabel};
 
 use super::table::PURGED_TABLES;
+use crate::net::instrument::NETS;
 use crate::reported::NotSent;
 use crate::upkeep::pulse::TASKS;
 
@@ -296,4 +297,35 @@ pub const METRICS: &[Metric] = &[
         "1 on the relay that shows the figures of the table and removes old rows, 0 on the others.",
     )
     .initially(0.0),
+    // The safety net under dead letters.
+    Metric::counter(
+        "outbox_dead_letter_net_count",
+        &[
+            NAMESPACE,
+            MetricLabel::one_of("net", &NETS),
+            MetricLabel::one_of("outcome", &["ok", "failed"]),
+        ],
+        "Dead letters by where they were to be kept, and whether that worked.",
+    ),
+    Metric::gauge(
+        "outbox_spool_messages",
+        &[NAMESPACE],
+        "Dead letters that are in the file and in no other place.",
+    )
+    .initially(0.0),
+    Metric::gauge(
+        "outbox_spool_bytes",
+        &[NAMESPACE],
+        "The size of the file with dead letters.",
+    )
+    .initially(0.0)
+    .in_bytes(),
+    Metric::counter(
+        "outbox_alert_count",
+        &[
+            NAMESPACE,
+            MetricLabel::one_of("outcome", &["sent", "failed", "suppressed"]),
+        ],
+        "Alerts that were sent or could not be, and messages that were held back for a summary.",
+    ),
 ];

@@ -47,6 +47,7 @@ pub(crate) fn settled(namespace: &str, reported: &[Reported], lost: &HashSet<Mes
             message,
             outcome,
             verdict,
+            ..
         } = reported;
         let tally = topics.entry(&message.topic).or_default();
         if matches!(outcome, Outcome::Failed(_)) {
@@ -174,6 +175,7 @@ mod tests {
             message,
             outcome,
             verdict,
+            spooled: false,
         }
     }
 

@@ -1,0 +1,194 @@
+//! `posthaste spool import`
+
+use anyhow::bail;
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use posthaste_core::lifecycle::State;
+use posthaste_core::store::{Restored, Store, StoreErrorKind};
+use posthaste_relay::{Letter, Line, Open, Spool};
+use serde::Serialize;
+
+use super::{Which, warn_of_torn};
+use crate::config::Config;
+use crate::terminal;
+use crate::{schema, terminal::harmless_line};
+
+/// Letters are marked as imported after so many, with one write.
+const MARK_EVERY: usize = 100;
+
+/// So many that cannot be imported are told one by one.
+const MAX_TOLD: usize = 10;
+
+/// Bring dead letters back to the database
+///
+/// A letter whose row is gone becomes a dead row under the id that it had, one whose row is dead gets its entry in the
+/// dead-letter table. What was delivered, replayed or is in a relay's hands is left alone. Importing twice, or two at a time,
+/// changes nothing.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  posthaste spool import --dry-run
+  posthaste spool import
+  posthaste spool import --json /mnt/backup/dead-letters.jsonl")]
+pub(super) struct Import {
+    #[command(flatten)]
+    which: Which,
+    /// Only say what would be done
+    #[arg(long)]
+    dry_run: bool,
+    /// Print the result as one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// What became of the letters.
+#[derive(Debug, Default, Serialize)]
+struct Outcome {
+    /// Back in the database.
+    imported: u64,
+    /// In the database already: dead, delivered, or replayed and delivered.
+    there: u64,
+    /// In the outbox and not dead: a relay has it, or will.
+    waiting: u64,
+    /// Of another namespace.
+    other_namespace: u64,
+    failed: u64,
+    torn_lines: u64,
+    dry_run: bool,
+    #[serde(skip)]
+    errors: Vec<String>,
+}
+
+impl Import {
+    pub(super) async fn run(self, config: &Config) -> anyhow::Result<()> {
+        let spool = self.which.letters(config)?;
+        let store = schema::existing(&config.database).await?;
+        // Two at a time would do the same work twice. A dry run writes nothing, not even this.
+        let _lock = if self.dry_run { None } else { Some(spool.lock_import()?) };
+        let contents = spool.read()?;
+        let bar = ProgressBar::new(contents.open.len() as u64).with_style(ProgressStyle::with_template(
+            "importing {pos} of {len} {wide_bar} {eta}",
+        )?);
+        let mut outcome = Outcome {
+            torn_lines: contents.torn,
+            dry_run: self.dry_run,
+            ..Outcome::default()
+        };
+        let mut done = Vec::new();
+        for open in &contents.open {
+            if open.mark.namespace != config.relay.scope.namespace {
+                outcome.other_namespace += 1;
+            } else if self.dry_run {
+                outcome.predict(&*store, open).await?;
+            } else if outcome.import(&*store, open).await? {
+                done.push(Line::Imported(open.mark.clone()));
+            }
+            if done.len() >= MARK_EVERY {
+                mark(&spool, &mut done)?;
+            }
+            bar.inc(1);
+        }
+        mark(&spool, &mut done)?;
+        bar.finish_and_clear();
+        if !self.dry_run {
+            spool.remove_settled()?;
+        }
+        outcome.print(self.json)
+    }
+}
+
+/// A crash before this is harmless: a letter that is back is found there by the next import.
+fn mark(spool: &Spool, done: &mut Vec<Line>) -> anyhow::Result<()> {
+    if !done.is_empty() {
+        spool.append(done).1?;
+        done.clear();
+    }
+    Ok(())
+}
+
+impl Outcome {
+    /// Returns whether the letter is in the database now.
+    async fn import(&mut self, store: &dyn Store, open: &Open) -> anyhow::Result<bool> {
+        let letter = open.letter()?;
+        let id = letter.id.clone();
+        let Some(letter) = Letter::dead_letter(letter) else {
+            self.fail(&id, "its payload or its hash is none; was the line changed?");
+            return Ok(false);
+        };
+        match store.restore(&letter).await {
+            Ok(Restored::Inserted | Restored::LetterAdded) => {
+                self.imported += 1;
+                Ok(true)
+            }
+            Ok(Restored::There(State::Dead | State::Delivered)) => {
+                self.there += 1;
+                Ok(true)
+            }
+            Ok(Restored::There(State::Pending | State::Processing)) => {
+                self.waiting += 1;
+                Ok(false)
+            }
+            // What every letter would meet.
+            Err(error) if error.kind.is_transient() => Err(error.into()),
+            Err(error) if matches!(error.kind, StoreErrorKind::Access | StoreErrorKind::SchemaMissing) => {
+                Err(error.into())
+            }
+            Err(error) => {
+                self.fail(&id, &error.to_string());
+                Ok(false)
+            }
+        }
+    }
+
+    async fn predict(&mut self, store: &dyn Store, open: &Open) -> anyhow::Result<()> {
+        let has_letters = store.requirements().dead_letter_table;
+        match store.show(open.message_id()).await?.map(|found| found.state) {
+            None => self.imported += 1,
+            // Whether its letter is there is found out when it is written.
+            Some(State::Dead) if has_letters => self.imported += 1,
+            Some(State::Dead | State::Delivered) => self.there += 1,
+            Some(State::Pending | State::Processing) => self.waiting += 1,
+        }
+        Ok(())
+    }
+
+    fn fail(&mut self, id: &str, error: &str) {
+        self.failed += 1;
+        if self.errors.len() < MAX_TOLD {
+            self.errors
+                .push(format!("{}: {}", harmless_line(id), harmless_line(error)));
+        }
+    }
+
+    fn print(&self, json: bool) -> anyhow::Result<()> {
+        let mut out = terminal::stdout();
+        if json {
+            out.json(self)?;
+        } else {
+            let verb = if self.dry_run { "would import" } else { "imported" };
+            writeln!(out, "{verb} {}, already there {}", self.imported, self.there)?;
+            if self.waiting > 0 {
+                writeln!(
+                    out,
+                    "{} are in the outbox and not dead: a relay has them, or will; import again later",
+                    self.waiting
+                )?;
+            }
+            if self.other_namespace > 0 {
+                writeln!(
+                    out,
+                    "{} are of other namespaces; set relay.scope.namespace to import them",
+                    self.other_namespace
+                )?;
+            }
+        }
+        warn_of_torn(self.torn_lines);
+        for error in &self.errors {
+            eprintln!("{error}");
+        }
+        if self.failed > 0 {
+            bail!("{} letters could not be imported; they stay in the file", self.failed);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,13 @@
+-- Copies a dead row to the dead-letter table, unless it is there.
+--   $1 id
+insert into "@dead_letter" ("@dead_letter/*")
+select "@o.dead_letter:values"
+from "@outbox" o
+where "@o.id" = $1::text::/*type id*/ uuid /*end*/ and "@o.status" = '@dead'
+    /*if dead_letter/id or dead_letter/event_id*/ and not exists (
+        select from "@dead_letter" l
+        where true
+            /*if dead_letter/id*/ and "@l.dead_letter/id"::text = "@o.id"::text /*end*/
+            /*if dead_letter/event_id and event_id*/ and "@l.dead_letter/event_id"::text = "@o.event_id"::text /*end*/
+    ) /*end*/
+on conflict do nothing
