@@ -17,6 +17,7 @@ mod kafka_run;
 mod lists;
 mod manners;
 mod maps;
+mod metrics;
 mod migrate;
 mod notify;
 mod probes;
