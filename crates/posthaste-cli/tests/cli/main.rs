@@ -20,6 +20,7 @@ mod lists;
 mod logs;
 mod manners;
 mod maps;
+mod metrics;
 mod migrate;
 mod notify;
 #[cfg(feature = "otel")]

@@ -66,42 +66,6 @@ fn metrics_and_probes_have_paths_of_their_own() {
     assert_eq!(relay.exit_code(), Some(0));
 }
 
-/// The names in the first column of the table of metrics, for those that the rest of the row is about.
-fn documented(is_meant: impl Fn(&str) -> bool) -> Vec<&'static str> {
-    let page = include_str!("../../../../docs/operations.md");
-    let rows = page
-        .lines()
-        .filter_map(|line| line.strip_prefix("| `outbox_")?.split_once(" |"));
-    rows.filter(|(_, rest)| is_meant(rest))
-        .flat_map(|(names, _)| {
-            names
-                .split('`')
-                .filter(|part| !part.starts_with(',') && !part.is_empty())
-        })
-        .map(|name| name.trim_start_matches("outbox_"))
-        .collect()
-}
-
-/// An alert on an increase does not see a counter's first event unless the counter was there before it.
-#[test]
-fn a_relay_that_did_nothing_yet_shows_all_its_figures() {
-    let place = Place::with_sqlite().migrated();
-    let (_relay, port) = start(
-        &place,
-        &[&TO_STDOUT[..], &["--set", "relay.scope.topics=[\"orders\"]"]].concat(),
-    );
-    let names = documented(|row| !row.contains("on MySQL"));
-    assert!(names.len() > 25, "the table was not understood: {names:?}");
-    let mut missing = Vec::new();
-    eventually("the janitor has counted", || {
-        let figures = get(port, "/metrics").map(|(_, figures)| figures).unwrap_or_default();
-        missing = names.clone();
-        missing.retain(|name| !figures.contains(&format!("\noutbox_{name}")));
-        figures.contains("\noutbox_pending_count")
-    });
-    assert_eq!(missing, Vec::<&str>::new());
-}
-
 #[test]
 fn an_open_circuit_is_reported_and_does_not_make_a_relay_unready() {
     let place = Place::with_sqlite().migrated();

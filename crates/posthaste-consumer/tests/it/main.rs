@@ -12,6 +12,7 @@ mod events;
 mod failures;
 mod handling;
 mod limits;
+mod metrics;
 mod offsets;
 mod outage;
 mod rebalance;

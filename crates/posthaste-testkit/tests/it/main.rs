@@ -5,5 +5,6 @@
 mod circuit;
 mod conformance;
 mod engine;
+mod metrics;
 mod properties;
 mod requirements;

@@ -39,6 +39,17 @@ const BATCH_SIZES: &[f64] = &[
 ];
 
 /// Every metric of a relay.
+///
+/// ```
+/// use posthaste_core::metric::MetricKind;
+///
+/// // Some exporters have to be told the buckets of histograms.
+/// let buckets = posthaste_relay::METRICS.iter().filter_map(|metric| match metric.kind {
+///     MetricKind::Histogram { buckets } => Some((metric.name, buckets)),
+///     _ => None,
+/// });
+/// assert!(buckets.map(|(name, _)| name).any(|name| name == "outbox_process_latency"));
+/// ```
 pub const METRICS: &[Metric] = &[
     // The program.
     Metric::gauge(
