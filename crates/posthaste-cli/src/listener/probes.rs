@@ -31,7 +31,7 @@ impl Probes {
         let problem = self.0.get().and_then(Health::standstill);
         answer(
             report.alive,
-            &Alive {
+            &Liveness {
                 alive: report.alive,
                 relay: report.relay,
                 problem,
@@ -44,7 +44,7 @@ impl Probes {
         let report = self.report();
         answer(
             report.ready,
-            &Ready {
+            &Readiness {
                 ready: report.ready,
                 relay: report.relay,
                 problem: report.problem,
@@ -79,7 +79,7 @@ fn answer(good: bool, body: &impl Serialize) -> Response {
 }
 
 #[derive(Debug, Serialize)]
-struct Alive {
+struct Liveness {
     alive: bool,
     relay: Phase,
     /// Why it is not.
@@ -87,7 +87,7 @@ struct Alive {
 }
 
 #[derive(Debug, Serialize)]
-struct Ready {
+struct Readiness {
     ready: bool,
     relay: Phase,
     /// Why it is not ready.

@@ -104,9 +104,15 @@ fn a_database_that_stops_while_the_circuit_is_open_is_missed() {
         "relay.breaker.open_for=1h",
     ];
     let (_relay, port) = start(&place, &unavailable);
-    eventually("the circuit opens", || {
-        json(port, "/readyz").is_some_and(|(status, body)| status == 200 && body["circuit"] == "open")
+    let has_nothing_to_ask = |known: &Value| {
+        let waits = |task: usize| known["tasks"][task]["waits_for"].clone();
+        known["circuit"] == "open" && waits(0) == "the broker" && waits(1) == "outcomes"
+    };
+    eventually("the circuit is open, and all is written", || {
+        json(port, "/status.json")
+            .is_some_and(|(_, known)| known["in_flight"]["messages"] == 0 && has_nothing_to_ask(&known))
     });
+    assert_eq!(status(port, "/readyz"), Some(200));
     server.stop(StopMode::Fast).unwrap();
     let since = Instant::now();
     eventually("it misses its database", || problem(port, "/readyz").is_some());

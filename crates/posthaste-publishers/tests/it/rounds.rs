@@ -160,7 +160,7 @@ async fn silence_is_told_in_time_and_a_message_without_answer_is_not_delivered()
     let Outcome::Failed(error) = &outcomes[0] else {
         panic!("{outcomes:?}");
     };
-    assert_eq!(error.to_string(), "noted: no answer within 60s");
+    assert_eq!(error.to_string(), "noted: no answer within 1m");
     let outcomes = publish(&publisher, &unkeyed(&["1", "forgotten"])).await;
     assert!(
         outcomes[0].is_delivered() && !outcomes[1].is_delivered(),

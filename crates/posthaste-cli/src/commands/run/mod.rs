@@ -54,9 +54,10 @@ Examples:
   posthaste run --set publisher.kind=kafka --set kafka.brokers=127.0.0.1:9092
   posthaste run --set publisher.kind=file --set publisher.path=events.jsonl
 
-While it runs, metrics.listen=127.0.0.1:9464 serves /metrics for Prometheus, /healthz and /readyz for probes, and
-/status.json for operators. Under systemd (Type=notify) it says when it is ready, what it does, and, with WatchdogSec,
-that all its tasks give signs of life.";
+While it runs, metrics.listen=127.0.0.1:9464 serves /metrics for Prometheus, /healthz and /readyz for probes, and \
+/status.json for operators.
+
+Under systemd (Type=notify, WatchdogSec) it says when it is ready, what it does, and that its tasks give signs of life.";
 
 impl Run {
     pub async fn run(self, config: Config) -> anyhow::Result<()> {
