@@ -16,6 +16,10 @@ use crate::wake::Listener;
 
 /// What a table asks of the engine, because of what it lacks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a lack of its own; any of them go together"
+)]
 pub struct StoreRequirements {
     /// The rows of a claim are locked by one transaction, so their verdicts are written with one call.
     pub batch_settlement: bool,
