@@ -50,17 +50,16 @@ impl PostgresStore {
             Some(held) => alive(held.connection).await,
             None => None,
         };
-        let mut connection = match kept {
-            Some(connection) => connection,
-            None => {
-                let mut connection = options.connect().await?;
-                if !try_lock(&mut connection, &name).await? {
-                    drop(connection.close().await);
-                    let (worker, left) = (Uuid::nil(), request.lease);
-                    return Ok(Leadership::HeldBy { worker, left });
-                }
-                connection
+        let mut connection = if let Some(connection) = kept {
+            connection
+        } else {
+            let mut connection = options.connect().await?;
+            if !try_lock(&mut connection, &name).await? {
+                drop(connection.close().await);
+                let (worker, left) = (Uuid::nil(), request.lease);
+                return Ok(Leadership::HeldBy { worker, left });
             }
+            connection
         };
         limit_idling(&mut connection, request.lease).await?;
         let (worker, until) = (request.worker, now + request.lease);

@@ -25,7 +25,8 @@ struct Held {
     /// A worker that vanished without a word is followed then by another one of this process.
     until: Instant,
     /// Locked as long as it is open.
-    _file: File,
+    #[expect(dead_code, reason = "to have it open is what it is for")]
+    file: File,
 }
 
 impl JanitorLocks {
@@ -60,8 +61,8 @@ impl SqliteStore {
             .map_err(StoreError::other)?;
         match file.try_lock() {
             Ok(()) => {
-                let (worker, _file) = (request.worker, file);
-                locks.insert(path, Held { worker, until, _file });
+                let worker = request.worker;
+                locks.insert(path, Held { worker, until, file });
                 Ok(Leadership::Held)
             }
             Err(TryLockError::WouldBlock) => {

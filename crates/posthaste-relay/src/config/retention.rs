@@ -71,7 +71,7 @@ mod tests {
             (Retention::Off, Retention::Off)
         );
         assert_eq!(config.retention.age(), None);
-        let days = Duration::from_secs(30 * 24 * 60 * 60);
+        let days = Duration::from_hours(30 * 24);
         assert_eq!(read("on").unwrap().age(), Some(days));
     }
 

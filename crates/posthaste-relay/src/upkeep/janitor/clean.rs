@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use posthaste_core::StoreError;
-use posthaste_core::store::{PurgeRequest, Purged};
+use posthaste_core::store::{OutboxStats, PurgeRequest, Purged};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
@@ -85,7 +85,7 @@ impl<'e> Janitor<'e> {
     /// Another relay shows the figures of the table, or will.
     fn show_nothing(&mut self) {
         instrument::upkeep_owner(self.namespace(), false);
-        instrument::counted(self.namespace(), &Default::default());
+        instrument::counted(self.namespace(), &OutboxStats::default());
         self.topics.clear();
         self.show_topics();
     }

@@ -62,9 +62,9 @@ impl ShownTopics {
 mod tests {
     use super::*;
 
-    fn topic(name: impl ToString, pending: u64) -> TopicBacklog {
+    fn topic(name: &str, pending: u64) -> TopicBacklog {
         TopicBacklog {
-            topic: name.to_string(),
+            topic: name.to_owned(),
             pending,
             oldest_seconds: 1.0,
         }
@@ -73,7 +73,7 @@ mod tests {
     #[test]
     fn the_largest_are_shown_by_name_and_the_rest_as_one() {
         let mut shown = ShownTopics::default();
-        let topics: Vec<_> = (0..25).map(|n| topic(format!("t{n:02}"), 25 - n)).collect();
+        let topics: Vec<_> = (0..25).map(|n| topic(&format!("t{n:02}"), 25 - n)).collect();
         shown.update(&topics);
         let shown: BTreeMap<_, _> = shown.iter().map(|(name, backlog)| (name, backlog.pending)).collect();
         assert_eq!(shown.len(), 21);
@@ -93,7 +93,7 @@ mod tests {
     fn ever_new_topics_are_not_ever_new_series() {
         let mut shown = ShownTopics::default();
         for n in 0..1_000 {
-            shown.update(&[topic(n, 1)]);
+            shown.update(&[topic(&n.to_string(), 1)]);
         }
         assert_eq!(shown.iter().count(), MAX_EVER_SHOWN + 1);
         let other = shown
