@@ -11,7 +11,7 @@ struct Check {
     holds: fn() -> bool,
 }
 
-const CHECKS: [Check; 7] = [
+const CHECKS: [Check; 8] = [
     Check {
         name: "formatting",
         fix: "cargo fmt --all",
@@ -41,6 +41,11 @@ const CHECKS: [Check; 7] = [
                 passes(workspace::cargo().args(alone).args([features, "--", "-D", "warnings"]))
             })
         },
+    },
+    Check {
+        name: "no OpenTelemetry unless asked for",
+        fix: "make the dependency that the tree shows optional, by the feature otel",
+        holds: has_no_opentelemetry,
     },
     Check {
         name: "documentation",
@@ -81,6 +86,29 @@ pub(crate) fn run() -> ExitCode {
         println!("  {name}; to fix: {fix}");
     }
     ExitCode::FAILURE
+}
+
+/// Whether an application that takes all of `posthaste` but its traces depends on nothing of OpenTelemetry.
+fn has_no_opentelemetry() -> bool {
+    let features = "consumer,derive,http,kafka,mysql,postgres,publishers,relay,sqlite,testing,tokio-postgres";
+    let mut tree = workspace::cargo();
+    tree.args([
+        "tree",
+        "--package",
+        "posthaste",
+        "--edges",
+        "normal",
+        "--prefix",
+        "none",
+    ]);
+    tree.args(["--no-default-features", "--features", features]);
+    let Ok(output) = tree.output() else { return false };
+    let tree = String::from_utf8_lossy(&output.stdout);
+    let found: Vec<&str> = tree.lines().filter(|line| line.starts_with("opentelemetry")).collect();
+    for line in &found {
+        println!("{line}");
+    }
+    output.status.success() && found.is_empty()
 }
 
 fn passes(command: &mut Command) -> bool {

@@ -20,6 +20,11 @@ mod left_out {
     #[derive(Debug)]
     pub struct Export;
 
+    #[expect(
+        clippy::unused_self,
+        clippy::unused_async,
+        reason = "the other one has something to do"
+    )]
     impl Export {
         /// Makes this the recorder of all metrics.
         pub fn install<R: metrics::Recorder + Sync + 'static>(&self, recorder: R) -> anyhow::Result<()> {

@@ -214,6 +214,20 @@ impl Prepared {
         Ok(prepared)
     }
 
+    /// Takes the trace that is current now in place of the one that was, if there is one now.
+    pub(crate) fn recapture(&mut self, options: &OutboxOptions) {
+        let trace = Captured::current();
+        if trace.is_empty() {
+            return;
+        }
+        for row in &mut self.rows {
+            for name in row.captured.drain(..) {
+                row.message.headers.remove(name);
+            }
+            row.captured = trace.add_to(&mut row.message, options.limits.header_bytes);
+        }
+    }
+
     /// Whether there is nothing to write.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()

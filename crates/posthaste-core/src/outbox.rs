@@ -249,7 +249,12 @@ impl<S: Transactions> Outbox for StoreOutbox<S> {
     ) -> impl Future<Output = Result<Vec<Enqueued>, EnqueueError>> + Send {
         // Before the future, which can then be sent though the events may not.
         let prepared = Prepared::new(messages, &self.options);
-        async { self.insert(conn, prepared?).await }
+        async {
+            let mut prepared = prepared?;
+            // The span that the future runs in may be another one than that of this call.
+            prepared.recapture(&self.options);
+            self.insert(conn, prepared).await
+        }
     }
 
     async fn commit(&self, tx: Self::Transaction) -> Result<(), StoreError> {

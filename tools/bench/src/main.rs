@@ -20,6 +20,7 @@ mod receivers;
 mod report;
 mod scaling;
 mod strategies;
+mod trace;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -78,6 +79,8 @@ enum Benchmark {
     Held,
     /// From commit to delivery by one publisher of a relay, alone and beside another one that is dead
     Publishers,
+    /// A backlog of traced messages, with and without a tracer provider
+    Trace,
     /// A backlog from PostgreSQL to Kafka, beside a bare loop
     Kafka,
 }
@@ -135,6 +138,7 @@ async fn measure(arguments: &Arguments, database: &Database) -> anyhow::Result<V
             Benchmark::Strategies => strategies::run(database, extent).await?,
             Benchmark::Held => held::run(database, extent).await?,
             Benchmark::Publishers => publishers::run(database, extent).await?,
+            Benchmark::Trace => trace::run(database, extent).await?,
             Benchmark::Kafka => match &arguments.kafka {
                 Some(brokers) => kafka::run(database, brokers, extent).await?,
                 None if arguments.only.is_empty() => {

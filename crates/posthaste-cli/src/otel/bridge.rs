@@ -138,7 +138,7 @@ impl Recorder for Bridge {
                 }
             });
             // The meter keeps the callback.
-            drop(observed.build());
+            let _ = observed.build();
         }
         Counter::from_arc(number)
     }
@@ -154,7 +154,7 @@ impl Recorder for Bridge {
                     observer.observe(f64::from_bits(number.load(Ordering::Relaxed)), attributes);
                 }
             });
-            drop(observed.build());
+            let _ = observed.build();
         }
         Gauge::from_arc(number)
     }
@@ -167,9 +167,10 @@ impl Recorder for Bridge {
         let histogram = self.meter.f64_histogram(key.name().to_owned());
         let histogram = histogram.with_unit(unit).with_description(text);
         let is_time = unit == "s" || key.name().ends_with("_seconds") || key.name().ends_with("_latency");
-        let histogram = match is_time {
-            true => histogram.with_boundaries(SECONDS.to_vec()),
-            false => histogram,
+        let histogram = if is_time {
+            histogram.with_boundaries(SECONDS.to_vec())
+        } else {
+            histogram
         };
         let new = Arc::new(Series {
             histogram: histogram.build(),

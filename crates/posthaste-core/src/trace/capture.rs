@@ -17,11 +17,15 @@ impl Captured {
         Self::default()
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Adds them to a message, but for what its caller has set, and what would make its headers larger than they may be: a
     /// message is never refused because of its trace. Says which were added.
     pub(crate) fn add_to(&self, message: &mut Message, header_bytes: usize) -> Vec<&'static str> {
         let mut added = Vec::new();
-        if self.0.is_empty() {
+        if self.is_empty() {
             return added;
         }
         let headers = &mut message.headers;

@@ -66,7 +66,7 @@ impl Run {
         }
         let stop = shutdown::on_signal()?;
         let export = otel::start(&config.otel)?;
-        let ended = self.deliver(config, stop, &export).await;
+        let ended = Box::pin(self.deliver(config, stop, &export)).await;
         export.stop().await;
         ended
     }
