@@ -38,7 +38,9 @@ impl List {
                 out.json(&open.letter()?)?;
             }
             // Not among the lines, which are for programs.
-            note.iter().for_each(|note| eprintln!("{note}"));
+            if let Some(note) = note {
+                eprintln!("{note}");
+            }
             warn_of_torn(contents.torn);
             return Ok(());
         }

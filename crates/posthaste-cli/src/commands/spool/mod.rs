@@ -13,7 +13,7 @@ use crate::config::Config;
 
 /// Look at the file of dead letters that the database did not take, and bring them back
 ///
-/// A relay with safety_net.file writes a dead letter to that file when the table refuses it. Each letter stays there until
+/// A relay with `safety_net.file` writes a dead letter to that file when the table refuses it. Each letter stays there until
 /// the table has taken it after all, or until it is imported.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -46,7 +46,7 @@ impl Spool {
 /// Which file.
 #[derive(Debug, Args)]
 struct Which {
-    /// The file; those that were set aside beside it belong to it [default: safety_net.file]
+    /// The file; those that were set aside beside it belong to it [default: `safety_net.file`]
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
 }
