@@ -4,7 +4,6 @@ use std::collections::{BTreeSet, HashSet};
 
 use serde_json::Value;
 
-use crate::not_merged::NOT_MERGED;
 use crate::promql::metrics;
 use crate::receiver::{free_port, orders_to};
 use crate::support::Place;
@@ -91,23 +90,19 @@ fn every_metric_of_the_rules_and_the_dashboard_is_on_a_relay() {
         let found = query(prometheus, &format!("count({metric}{{job=\"complete\"}})"));
         !found.is_empty()
     };
-    let not_merged: BTreeSet<_> = NOT_MERGED.iter().map(|(name, _)| *name).collect();
     let mut missing = named.clone();
     relay.eventually("it has delivered and counted", || {
         missing.retain(|metric| !is_there(metric));
-        missing.iter().all(|metric| not_merged.contains(metric)) || {
-            println!("still missing: {:?}", missing.difference(&not_merged));
+        missing.is_empty() || {
+            println!("still missing: {missing:?}");
             false
         }
     });
-    let needless: Vec<_> = not_merged.difference(&missing).collect();
-    assert!(needless.is_empty(), "these are merged, or not named: {needless:?}");
 
     for expression in &expressions {
-        let is_merged = metrics(expression).is_disjoint(&not_merged);
         let is_condition = expression.ends_with("> 0");
         relay.eventually(expression, || {
-            !query(prometheus, &as_sent(expression)).is_empty() || is_condition || !is_merged
+            !query(prometheus, &as_sent(expression)).is_empty() || is_condition
         });
     }
 }

@@ -221,3 +221,17 @@ fn a_relay_that_does_its_work_fires_nothing() {
     });
     assert_eq!(seen, std::collections::BTreeSet::new());
 }
+
+/// A claim that comes back late: until then the process lives, and delivers nothing.
+#[test]
+#[cfg(feature = "failpoints")]
+fn a_task_that_stands_still() {
+    let Some(prometheus) = prometheus() else { return };
+    let settings = [&TO_STDOUT[..], &["--set", "relay.store_timeout=500ms"]].concat();
+    let mut relay = Watched::start(prometheus, "stalled", Place::with_sqlite().migrated(), settings);
+    relay.is_scraped();
+    relay.stop();
+    relay.start_again(&[("FAILPOINTS", "before_claim=1*sleep(25000)")]);
+    relay.fires(&["PosthasteTaskStalled"]);
+    relay.clears(&["PosthasteTaskStalled"]);
+}

@@ -8,7 +8,7 @@
 mod dashboard;
 mod faster;
 mod firing;
-mod not_merged;
+mod net;
 mod promql;
 mod receiver;
 mod rules;

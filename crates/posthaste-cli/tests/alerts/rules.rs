@@ -11,7 +11,7 @@ use crate::watch::without;
 const RULES: &str = include_str!("../../assets/alerts.yml");
 const UNIT_TESTS: &str = include_str!("../../assets/alerts.test.yml");
 const RUNBOOK: &str = include_str!("../../../../docs/alerts.md");
-const SCENARIOS: [&str; 2] = [include_str!("firing.rs"), include_str!("not_merged.rs")];
+const SCENARIOS: [&str; 2] = [include_str!("firing.rs"), include_str!("net.rs")];
 
 fn promtool(args: &[&str], dir: &Path) {
     let mut promtool = Command::new(PrometheusServer::promtool().unwrap());
