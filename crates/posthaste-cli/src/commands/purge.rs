@@ -15,12 +15,13 @@ use crate::{schema, terminal};
 
 /// Remove delivered messages and expired dedupe keys, or dead messages
 ///
-/// The relay does this by itself, by relay.retention and relay.dead_retention; this command is for doing it now. Nothing
+/// The relay does this by itself, by `relay.retention` and `relay.dead_retention`; this command is for doing it now. Nothing
 /// that waits to be delivered is removed, and dead messages only with --dead.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub struct Purge {
-    /// Delivered, or dead, for so long, such as 30d [default: relay.retention, or relay.dead_retention]
+    /// Delivered, or dead, for so long, such as 30d [default: `relay.retention`, or `relay.dead_retention`]
     #[arg(long, value_name = "AGE", value_parser = parse_duration)]
     older_than: Option<Duration>,
     /// Remove dead messages, and nothing else

@@ -118,7 +118,7 @@ fn one_relay_of_a_fleet_counts_an_existing_table_and_the_next_takes_over(table: 
     let (place, _) = table.with_proposal();
     place.enqueue(&PARCEL);
     place.sql(&format!("update {quote}Parcel Events{quote} set status = 'DEAD'"));
-    fleet::one_counts_and_the_next_takes_over(&place, &[], "outbox_dead_count", "", 1.0);
+    fleet::one_counts_and_the_next_takes_over(&place, &[], "outbox_dead_count", "", 1);
 }
 
 fn a_proposed_map_serves_every_command(table: Table) {
