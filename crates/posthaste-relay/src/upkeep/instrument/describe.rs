@@ -20,21 +20,3 @@ pub fn describe_metrics() {
         }
     }
 }
-
-fn describe_upkeep() {
-    describe_gauge!(
-        "outbox_topic_pending_count",
-        Unit::Count,
-        "Messages of a topic waiting to be claimed, of the oldest 10,000."
-    );
-    describe_gauge!(
-        "outbox_topic_oldest_age_seconds",
-        Unit::Seconds,
-        "Age of the oldest message of a topic that waits to be claimed."
-    );
-    describe_gauge!(
-        "outbox_upkeep_owner",
-        Unit::Count,
-        "1 on the relay that shows the figures of the table and removes old rows, 0 on the others."
-    );
-}
