@@ -28,6 +28,8 @@ const UNDO: &str = "rollback to savepoint posthaste_trial";
 /// As long as errors get that are written down.
 const LONG_ERROR: usize = 4_000;
 
+const DEAD: &str = "the verdict `dead`";
+
 /// What the database refused, in words for the reader of the error.
 struct Refused {
     what: &'static str,
@@ -65,10 +67,10 @@ impl MySqlStore {
                     remedy: error.remedy.or(Some(REMEDY)),
                     ..error
                 };
-                return Err(if refused.of_some_rows {
-                    error.of_some_rows()
-                } else {
-                    error
+                return Err(match refused.what {
+                    _ if refused.of_some_rows => error.of_some_rows(),
+                    DEAD => error.of_deaths(),
+                    _ => error,
                 });
             }
             Ok(()) => {}
@@ -143,7 +145,8 @@ impl MySqlStore {
             ("the verdict `retry`", Settlement::retry(on, token, later, &*long)),
             ("the verdict `postponed`", postponed),
             ("the verdict `released`", Settlement::released(on, token)),
-            ("the verdict `dead`", Settlement::dead(on, token, &*long)),
+            // Last: a relay with a net for dead letters can do without the table's.
+            (DEAD, Settlement::dead(on, token, &*long)),
         ] {
             conn.execute(MARK).await.map_err(while_doing(what))?;
             if let Some(leases) = &self.statements.leases {
@@ -158,7 +161,7 @@ impl MySqlStore {
             }
             match self.write_verdicts(conn, [&verdict]).await {
                 // A message that was dead before, and is tried again, has left its copy there.
-                Err(error) if number(&error) == Some(DUPLICATE) && what.contains("dead") => {}
+                Err(error) if number(&error) == Some(DUPLICATE) && what == DEAD => {}
                 written => written.map_err(while_doing(what))?,
             }
             let undo = conn.execute(UNDO).await;

@@ -101,9 +101,9 @@ impl PostgresStore {
         for verdict in Verdict::trials() {
             conn.execute(MARK).await.map_err(store_error)?;
             let settled = self.settle_trial(conn, rows, token, &verdict).await;
-            let settled = settled.map_err(|error| refused(verdict.name(), error, &self.map))?;
+            let settled = settled.map_err(|error| refused(verdict.name(), error, &self.map).of_verdict(&verdict))?;
             if settled < rows.len() {
-                return Err(unheard(verdict.name()));
+                return Err(unheard(verdict.name()).of_verdict(&verdict));
             }
             conn.execute(UNDO).await.map_err(store_error)?;
         }

@@ -62,6 +62,11 @@ impl SafetyNet {
         self
     }
 
+    /// Whether there is a place for dead letters outside the database.
+    pub(crate) fn has_file(&self) -> bool {
+        self.file.is_some()
+    }
+
     /// Tells an operator of those that no place takes, and of what else the policy says.
     #[must_use]
     pub fn alerts(mut self, sink: Arc<dyn AlertSink>, policy: AlertPolicy) -> Self {

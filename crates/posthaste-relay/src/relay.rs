@@ -123,6 +123,9 @@ impl Relay {
             Err(error) if error.kind == StoreErrorKind::SomeRows => {
                 tracing::error!(%error, "some messages cannot be served as they are");
             }
+            Err(error) if error.kind == StoreErrorKind::DeathsRefused && self.safety_net.has_file() => {
+                tracing::error!(%error, "dead letters go to the file of the safety net until the table takes them");
+            }
             Err(error) if !error.kind.is_transient() => return Err(error.into()),
             Err(error) => tracing::warn!(%error, "the outbox could not be checked; trying to serve it all the same"),
             Ok(()) => {}

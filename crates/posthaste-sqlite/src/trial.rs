@@ -100,7 +100,8 @@ impl SqliteStore {
             };
             let settlements: Vec<_> = rows.iter().map(settlement).collect();
             let settled = self.settle_on(conn, &settlements).await;
-            self.heard(verdict.name(), settled.map(|settled| settled.len()), rows.len())?;
+            self.heard(verdict.name(), settled.map(|settled| settled.len()), rows.len())
+                .map_err(|error| error.of_verdict(&verdict))?;
             conn.execute(UNDO).await.map_err(store_error)?;
         }
         Ok(())

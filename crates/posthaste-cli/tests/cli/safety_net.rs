@@ -268,8 +268,11 @@ fn no_letter_is_lost_and_none_is_there_twice(place: Place, table: &Table) {
     assert!(spooled(&place).len() <= LETTERS + 10);
 
     disk.free();
-    place.sql(&table.take);
     let _relay = start(&place);
+    eventually("a relay that starts meanwhile goes on with the file", || {
+        spooled(&place).len() == 2 * LETTERS
+    });
+    place.sql(&table.take);
     eventually("the table has all of them", || dead(&place) == 2 * LETTERS as u64);
     eventually("the file has none", || spooled(&place).is_empty());
     assert_eq!(delivered(&place), 40, "nothing that is broken was published");

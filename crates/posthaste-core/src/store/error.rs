@@ -37,6 +37,8 @@ pub enum StoreErrorKind {
     ReadOnly,
     /// The table refuses what is to be written to some of its rows, and takes it for others.
     SomeRows,
+    /// The table refuses dead messages, and takes everything else.
+    DeathsRefused,
     /// The table, or its database, has no place for what was asked.
     Unsupported,
     /// Anything else.
@@ -105,6 +107,6 @@ impl StoreErrorKind {
     /// Whether it may be about single rows: a constraint or a trigger objects to what was to be written. Rights that are
     /// missing are missing for all of them.
     pub fn may_be_a_refusal(self) -> bool {
-        self == Self::Other
+        matches!(self, Self::Other | Self::DeathsRefused)
     }
 }

@@ -23,10 +23,11 @@ impl Verdict {
         let delay = Duration::from_secs(1);
         [
             Self::Delivered,
-            Self::Dead { error: error() },
             Self::Retry { delay, error: error() },
             Self::Postponed { delay, error: error() },
             Self::Released,
+            // Last: a relay with a net for dead letters can do without the table's.
+            Self::Dead { error: error() },
         ]
     }
 
@@ -53,6 +54,27 @@ impl StoreError {
                 "fix the rows, or let the table's constraints, triggers and unique indexes accept them; all others are served",
             ),
             ..self
+        }
+    }
+
+    /// The database refused this verdict when it was tried, and none before it.
+    #[must_use]
+    pub fn of_verdict(self, verdict: &Verdict) -> Self {
+        match verdict {
+            Verdict::Dead { .. } => self.of_deaths(),
+            _ => self,
+        }
+    }
+
+    /// The database refused dead messages when they were tried, and nothing before them.
+    #[must_use]
+    pub fn of_deaths(self) -> Self {
+        match self.kind {
+            StoreErrorKind::Other | StoreErrorKind::Access | StoreErrorKind::SchemaMissing => Self {
+                kind: StoreErrorKind::DeathsRefused,
+                ..self
+            },
+            _ => self,
         }
     }
 
