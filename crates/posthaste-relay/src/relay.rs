@@ -24,7 +24,7 @@ use crate::guard::refusals::Refusals;
 use crate::guard::silence::Silence;
 use crate::guard::timed::TimedStore;
 use crate::guard::unclaimable::Unclaimable;
-use crate::net::{Net, SafetyNet, Tasks, alerts, file};
+use crate::net::{Net, SafetyNet, Tasks, file};
 use crate::path::send_span::SendSpans;
 use crate::path::settle::{self, WaitFor};
 use crate::path::{self, DrainError, Until};
@@ -32,12 +32,11 @@ use crate::report::RelayReport;
 use crate::upkeep::failure_log::FailureLog;
 use crate::upkeep::health::{Health, Running};
 use crate::upkeep::pulse::Pulses;
-use crate::upkeep::sampler;
 use crate::upkeep::supervisor::Supervisor;
 use crate::upkeep::totals::Totals;
 use crate::upkeep::waiting::Waiting;
-use crate::upkeep::wake::{self, LocalNotifier};
-use crate::upkeep::{announce, election, instrument, janitor, probe, watch};
+use crate::upkeep::wake::LocalNotifier;
+use crate::upkeep::{announce, election, instrument, janitor, sampler, start};
 
 /// Delivers the messages of one outbox to one publisher.
 ///
@@ -218,14 +217,7 @@ async fn run_loops(
     let _stop_background = background.clone().drop_guard();
     let (outcomes, reported) = mpsc::unbounded_channel();
     let watch = &engine.supervisor;
-    if let Some((spool, orders)) = nets.file {
-        let keep = file::run(Arc::clone(&engine), spool, orders, background.clone());
-        tokio::spawn(watch.clone().watch("keeping dead letters", keep));
-    }
-    if let Some((alerter, orders)) = nets.alerts {
-        let alert = alerts::run(alerter, orders, background.clone());
-        tokio::spawn(watch.clone().watch("sending alerts", alert));
-    }
+    start::nets(&engine, nets, &background);
     // A drain has waited for locks when it ends.
     let in_the_end = if draining { WaitFor::Nobody } else { WaitFor::Locks };
     let settle = settle::run(Arc::clone(&engine), reported, in_the_end);
@@ -234,26 +226,10 @@ async fn run_loops(
     let keeping = tokio::spawn(watch.clone().watch("renewing leases", keep));
     let sample = sampler::run(Arc::clone(&engine), background.clone());
     tokio::spawn(watch.clone().watch("sampling", sample));
-    let mut presence = JoinSet::new();
-    if matches!(until, Until::Cancelled(_)) {
-        let clean = janitor::clean(Arc::clone(&engine), background.clone());
-        // Waited for at the end: what it has asked for is given back after its last word.
-        presence.spawn(watch.clone().watch("cleaning up", clean));
-        let recover = janitor::recover(Arc::clone(&engine), background.clone());
-        tokio::spawn(watch.clone().watch("recovering stalled messages", recover));
-        let probe = probe::run(Arc::clone(&engine), calls, background.clone());
-        tokio::spawn(watch.clone().watch("asking for the database", probe));
-        let look = watch::run(Arc::clone(&engine), background.clone());
-        tokio::spawn(watch.clone().watch("watching the tasks", look));
-        let announce = announce::run(Arc::clone(&engine), background.clone());
-        presence.spawn(watch.clone().watch("announcing this relay", announce));
-        if !engine.config.fixed_delay
-            && let Some(source) = engine.store.listener().await
-        {
-            let forward = wake::forward(source, engine.notifier.clone(), background.clone());
-            tokio::spawn(watch.clone().watch("waiting for wake-ups", forward));
-        }
-    }
+    let mut presence = match until {
+        Until::Cancelled(_) => start::upkeep(&engine, calls, &background).await,
+        Until::Idle => JoinSet::new(),
+    };
     if matches!(until, Until::Idle) {
         // A drain does not stay until the janitor would.
         janitor::recover_once(&engine, &mut HashSet::new()).await?;

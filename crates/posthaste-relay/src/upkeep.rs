@@ -10,6 +10,7 @@ pub(crate) mod probe;
 pub(crate) mod pulse;
 pub(crate) mod retry_logger;
 pub(crate) mod sampler;
+pub(crate) mod start;
 pub(crate) mod supervisor;
 pub(crate) mod totals;
 pub(crate) mod undelivered;
