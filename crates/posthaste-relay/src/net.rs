@@ -215,6 +215,9 @@ impl Net {
         if !died.is_empty() {
             self.tell(AlertKind::Dead, None, "see each message", told.collect());
         }
+        for id in died {
+            self.settled(*id);
+        }
     }
 
     /// The database refuses to give up what has used all its attempts. The rows stay in the outbox, and nobody has them in

@@ -15,6 +15,7 @@ use opentelemetry_otlp::{MetricExporter, Protocol, SpanExporter, WithExportConfi
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::metrics::SdkMeterProvider;
 use opentelemetry_sdk::trace::SdkTracerProvider;
+use posthaste_core::readable::Readable;
 
 use super::bridge::Bridge;
 use super::client::CollectorClient;
@@ -196,7 +197,10 @@ impl Export {
             let _ = done.send(());
         });
         if tokio::time::timeout(FLUSH_TIMEOUT, ended).await.is_err() {
-            tracing::warn!("the last traces and metrics were not taken within {FLUSH_TIMEOUT:?}");
+            tracing::warn!(
+                "the last traces and metrics were not taken within {}",
+                Readable(FLUSH_TIMEOUT)
+            );
         }
     }
 }

@@ -199,6 +199,31 @@ fn a_row_whose_outcome_the_database_refuses() {
     relay.clears(&["PosthasteWritesRefused"]);
 }
 
+#[test]
+fn a_table_that_nobody_may_look_after() {
+    let Some(prometheus) = prometheus() else { return };
+    let args = with(&TO_STDOUT, vec!["--set".into(), "relay.janitor_interval=1s".into()]);
+    let relay = Watched::start(prometheus, "no-janitor", Place::with_sqlite().migrated(), args);
+    relay.is_scraped();
+    relay.place.sql("alter table posthaste_leaders rename to aside");
+    relay.place.enqueue(&[
+        "--topic",
+        "orders",
+        "--payload",
+        "1",
+        "--not-before",
+        "2099-01-01T00:00:00Z",
+    ]);
+    relay.fires(&["PosthasteNoJanitor"]);
+    let pending = query(prometheus, "outbox_pending_count{job=\"no-janitor\"}");
+    assert!(
+        format!("{pending:?}").contains("\"1\""),
+        "it is counted all the same: {pending:?}"
+    );
+    relay.place.sql("alter table aside rename to posthaste_leaders");
+    relay.clears(&["PosthasteNoJanitor"]);
+}
+
 /// Otherwise nobody would believe the others.
 #[test]
 fn a_relay_that_does_its_work_fires_nothing() {

@@ -170,6 +170,7 @@ impl World {
         Command::new(env!("CARGO_BIN_EXE_posthaste"))
             .args(["run", "--config"])
             .arg(&config)
+            .env("POSTHASTE_LOG__FORMAT", "text")
             .envs(settings.iter().copied())
             .stdin(Stdio::null())
             .stdout(Stdio::null())

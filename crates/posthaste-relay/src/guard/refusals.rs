@@ -30,6 +30,10 @@ use crate::reported::Reported;
 /// At most so many that were refused are tried again in one go, so that new verdicts do not wait for long.
 const MAX_RETRIES: usize = 100;
 
+/// How often one of the deaths whose letters are in the file is tried. To try each would keep the database busy with what it
+/// refuses; if one is taken, the others are tried at once.
+const PROBE_INTERVAL: Duration = Duration::from_secs(1);
+
 /// At most so many whose rows were locked are tried again with one call.
 const MAX_BUSY_RETRIES: usize = 1_000;
 
@@ -156,7 +160,10 @@ impl Refusals {
         let now = Instant::now();
         let mut state = self.state();
         let refused = state.entries.values_mut().filter(|entry| entry.hold.is_refused());
-        refused.for_each(|entry| entry.due = now);
+        for entry in refused {
+            entry.due = now;
+            entry.fresh |= entry.is_kept();
+        }
     }
 
     /// The letters of these messages are in the file. Where a table of dead letters is what refuses them, their deaths are
@@ -208,14 +215,17 @@ impl Refusals {
 
     /// When the next verdict on a leased row is to be tried again, or one on a free row is to be forgotten.
     pub(crate) fn next_retry(&self) -> Option<Instant> {
+        let state = self.state();
         let next = |entry: &Entry| {
-            if entry.hold.is_leased() {
+            if entry.is_kept() {
+                entry.due.max(state.next_probe.unwrap_or(entry.due))
+            } else if entry.hold.is_leased() {
                 entry.due
             } else {
                 entry.seen + FREE_FOR
             }
         };
-        self.state().entries.values().map(next).min()
+        state.entries.values().map(next).min()
     }
 
     /// The verdicts on leased rows that are to be tried again now, or all of them, in groups: those that were refused each
@@ -225,11 +235,15 @@ impl Refusals {
         let mut state = self.state();
         state.entries.retain(|_, entry| !entry.is_outdated());
         self.show(&state);
+        let probes = usize::from(state.next_probe.is_none_or(|next| next <= now));
         let mut due: Vec<_> = state.leased().filter(|entry| all || entry.due <= now).collect();
         due.sort_by_key(|entry| entry.due);
-        let (busy, refused): (Vec<_>, Vec<_>) = due
+        let (kept, due): (Vec<_>, Vec<_>) = due.into_iter().partition(|entry| !all && entry.is_kept());
+        let (busy, mut refused): (Vec<_>, Vec<_>) = due
             .into_iter()
             .partition(|entry| entry.hold == Hold::Busy || entry.fresh);
+        let tries_one = !kept.is_empty() && probes > 0;
+        refused.extend(kept.into_iter().take(probes));
         let reported = |entry: &Entry| Reported {
             message: entry.message.clone(),
             outcome: entry.outcome.clone(),
@@ -239,7 +253,11 @@ impl Refusals {
         let busy = busy.chunks(MAX_BUSY_RETRIES);
         let busy = busy.map(|group| group.iter().map(|entry| reported(entry)).collect());
         let refused = refused.into_iter().take(MAX_RETRIES);
-        busy.chain(refused.map(|entry| vec![reported(entry)])).collect()
+        let groups = busy.chain(refused.map(|entry| vec![reported(entry)])).collect();
+        if tries_one {
+            state.next_probe = Some(now + PROBE_INTERVAL);
+        }
+        groups
     }
 
     /// Whether nothing but refusals came back lately.

@@ -48,6 +48,8 @@ pub(crate) struct Limits {
     pub(crate) claim: Arc<Limit>,
     pub(crate) settle: Arc<Limit>,
     pub(crate) extend: Arc<Limit>,
+    pub(crate) elect: Arc<Limit>,
+    /// Of what nothing waits for. Its quick calls must not take the time from an election that is slow.
     pub(crate) registry: Arc<Limit>,
 }
 
@@ -58,6 +60,7 @@ impl Limits {
             claim: new(),
             settle: new(),
             extend: new(),
+            elect: new(),
             registry: new(),
         }
     }
@@ -246,8 +249,7 @@ impl RelayRegistry for TimedStore {
 
     async fn elect_leader(&self, request: &LeadRequest) -> Result<Leadership, StoreError> {
         let election = self.list()?.elect_leader(request);
-        self.awaited("asking for the lead", &self.limits.registry, election)
-            .await
+        self.awaited("asking for the lead", &self.limits.elect, election).await
     }
 
     async fn deregister(&self, worker: WorkerId) -> Result<(), StoreError> {

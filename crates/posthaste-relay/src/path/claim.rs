@@ -122,6 +122,7 @@ impl Claimer<'_> {
         }
         failpoint::pass("after_claim");
         instrument::swept(&config.scope.namespace, &claim.died);
+        engine.net.swept(&claim.died);
         engine.totals.swept(&claim.died);
         let any_unclaimable = note_unclaimable(engine, &claim);
         let Claim {

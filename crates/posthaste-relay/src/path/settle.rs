@@ -23,6 +23,9 @@ use crate::upkeep::undelivered::Cause;
 /// Most verdicts of one statement.
 const MAX_SETTLEMENTS: usize = 1_000;
 
+/// So many deaths in a row that the database refused, each tried alone, speak for those that wait to be tried.
+const REFUSED_DEATHS: u32 = 5;
+
 /// Settles until every sender of verdicts is gone, and tries what could not be written once more, or for as long as
 /// another transaction's lock is in the way.
 pub(crate) async fn run(engine: Arc<Engine>, mut reported: UnboundedReceiver<Vec<Reported>>, in_the_end: WaitFor) {
@@ -36,6 +39,7 @@ pub(crate) async fn run(engine: Arc<Engine>, mut reported: UnboundedReceiver<Vec
     let mut settler = Settler {
         retry_logger: RetryLogger::new("settling", &engine.health),
         deaths: Vec::new(),
+        refused_deaths: 0,
         engine,
     };
     let engine = Arc::clone(&settler.engine);
@@ -94,6 +98,8 @@ struct Settler {
     retry_logger: RetryLogger,
     /// Groups of deaths of which the database refuses some, where there is a net for them.
     deaths: Vec<Vec<Reported>>,
+    /// Deaths in a row that were refused, each tried alone.
+    refused_deaths: u32,
 }
 
 /// What came of one round of settling.
@@ -121,6 +127,9 @@ impl Settler {
                     for reported in swallowed {
                         self.refused(reported, &was_swallowed(), Hold::Leased, &mut round);
                     }
+                    if group.iter().any(is_death) {
+                        self.refused_deaths = 0;
+                    }
                     self.settled(group, settled, &mut round);
                 }
                 // All of them are remembered already.
@@ -140,12 +149,16 @@ impl Settler {
                     self.search_later([second, group], &mut groups, waits);
                 }
                 Err(error) => {
+                    let is_one_death = group.len() == 1 && is_death(&group[0]);
                     for reported in group {
                         if error.kind == StoreErrorKind::Contention {
                             self.busy(reported, error.to_string(), &mut round);
                         } else {
                             self.refused(reported, &error, self.hold(), &mut round);
                         }
+                    }
+                    if is_one_death && error.kind != StoreErrorKind::Contention {
+                        self.give_up_search(&error, &mut round);
                     }
                 }
             }
@@ -176,8 +189,19 @@ impl Settler {
 
     /// Goes on with the search for deaths that the database refuses.
     async fn search_deaths(&mut self) {
-        if let Some(group) = self.deaths.pop() {
-            self.settle(group, WaitFor::Database).await;
+        let Some(group) = self.deaths.pop() else { return };
+        self.settle(group, WaitFor::Database).await;
+    }
+
+    /// To search among thousands for the one death that the database takes would take longer than all else. They are kept in
+    /// the file, and tried again from there.
+    fn give_up_search(&mut self, error: &StoreError, round: &mut Round) {
+        self.refused_deaths += 1;
+        if self.refused_deaths < REFUSED_DEATHS {
+            return;
+        }
+        for reported in std::mem::take(&mut self.deaths).into_iter().flatten() {
+            self.refused(reported, error, self.hold(), round);
         }
     }
 

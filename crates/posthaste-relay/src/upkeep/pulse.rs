@@ -35,10 +35,10 @@ pub(crate) struct Pulses {
 impl Pulses {
     pub(crate) fn new(limits: &Limits) -> Self {
         Self {
-            claiming: Pulse::new(CLAIMING, &limits.claim),
-            settling: Pulse::new(SETTLING, &limits.settle),
-            renewing: Pulse::new(RENEWING, &limits.extend),
-            electing: Pulse::new(ELECTING, &limits.registry),
+            claiming: Pulse::new(CLAIMING, &[&limits.claim, &limits.extend]),
+            settling: Pulse::new(SETTLING, &[&limits.settle, &limits.extend]),
+            renewing: Pulse::new(RENEWING, &[&limits.extend]),
+            electing: Pulse::new(ELECTING, &[&limits.elect]),
         }
     }
 
@@ -57,7 +57,7 @@ impl Pulses {
 pub(crate) struct Pulse {
     task: &'static str,
     /// Of the calls of the database that the loop makes.
-    limit: Arc<Limit>,
+    limits: Vec<Arc<Limit>>,
     /// `None` while the loop does not run.
     sign: Mutex<Option<Sign>>,
 }
@@ -70,16 +70,17 @@ struct Sign {
 
 #[derive(Clone, Copy, Debug)]
 enum Doing {
-    Works,
+    /// No longer than this: what the call was given when it began, which later calls do not change.
+    Works(Duration),
     Rests(Duration),
     Waits(&'static str),
 }
 
 impl Pulse {
-    fn new(task: &'static str, limit: &Arc<Limit>) -> Self {
+    fn new(task: &'static str, limits: &[&Arc<Limit>]) -> Self {
         Self {
             task,
-            limit: Arc::clone(limit),
+            limits: limits.iter().map(|limit| Arc::clone(limit)).collect(),
             sign: Mutex::default(),
         }
     }
@@ -92,14 +93,14 @@ impl Pulse {
     pub(crate) fn begin(&self) -> Running<'_> {
         *self.sign() = Some(Sign {
             at: Instant::now(),
-            doing: Doing::Works,
+            doing: self.working(),
         });
         Running(self)
     }
 
     /// One call of the database at most follows, and what has to be done about its answer.
     pub(crate) fn works(&self) {
-        self.does(Doing::Works);
+        self.does(self.working());
     }
 
     /// Goes on after so long by itself.
@@ -117,7 +118,7 @@ impl Pulse {
         let Sign { at, doing } = (*self.sign())?;
         let lasts = at.elapsed();
         let (state, waits_for, allowed) = match doing {
-            Doing::Works => (TaskState::Working, None, Some(self.limit.current())),
+            Doing::Works(limit) => (TaskState::Working, None, Some(limit)),
             Doing::Rests(wait) => (TaskState::Resting, None, Some(wait)),
             Doing::Waits(what) => (TaskState::Waiting, Some(what), None),
         };
@@ -128,6 +129,11 @@ impl Pulse {
             waits_for,
             seconds: lasts.as_secs_f64(),
         })
+    }
+
+    fn working(&self) -> Doing {
+        let limits = self.limits.iter().map(|limit| limit.current());
+        Doing::Works(limits.max().unwrap_or_default())
     }
 
     fn does(&self, doing: Doing) {
@@ -193,7 +199,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     fn pulse() -> Pulse {
-        Pulse::new("testing", &Arc::new(Limit::new(SECOND * 10)))
+        Pulse::new("testing", &[&Arc::new(Limit::new(SECOND * 10))])
     }
 
     fn state(pulse: &Pulse) -> Option<TaskState> {

@@ -58,6 +58,11 @@ impl Entry {
         !is_another_life && !was_changed && !may_try
     }
 
+    /// Whether it is kept elsewhere, so that it is enough to try one of many now and then.
+    pub(super) fn is_kept(&self) -> bool {
+        self.spooled && !self.fresh && self.hold == Hold::Leased && matches!(self.verdict, Verdict::Dead { .. })
+    }
+
     /// Whether it is time to try to write it again. Under a lease the row is not claimed again and again.
     pub(super) fn is_due(&self) -> bool {
         self.hold.is_leased() || self.due <= Instant::now()

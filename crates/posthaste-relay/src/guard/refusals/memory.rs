@@ -26,6 +26,8 @@ pub(super) struct Memory {
     /// Rounds of settling in a row that brought refusals and nothing else.
     pub(super) barren: u32,
     pub(super) claims_after: Option<Instant>,
+    /// When one of the deaths whose letters are in the file is tried next, for all of them.
+    pub(super) next_probe: Option<Instant>,
 }
 
 impl Memory {

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use posthaste_core::StoreError;
-use posthaste_core::store::{OutboxStats, PurgeRequest, Purged};
+use posthaste_core::store::{OutboxStats, PurgeRequest};
+use posthaste_core::{MessageId, StoreError};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
@@ -38,13 +38,13 @@ pub(crate) async fn clean(engine: Arc<Engine>, stop: CancellationToken) {
 }
 
 struct Janitor<'e> {
-    engine: &'e Engine,
+    engine: &'e Arc<Engine>,
     owner: Owner,
     topics: ShownTopics,
 }
 
 impl<'e> Janitor<'e> {
-    fn new(engine: &'e Engine) -> Self {
+    fn new(engine: &'e Arc<Engine>) -> Self {
         Self {
             engine,
             owner: Owner::new(engine.config.janitor_interval),
@@ -55,13 +55,17 @@ impl<'e> Janitor<'e> {
     async fn clean_once(&mut self) -> Result<(), StoreError> {
         // A death that the table refuses is no reason not to count and purge. Every relay gives up what is in its scope.
         let swept = sweep_once(self.engine).await;
-        if !self.owner.is_held() {
+        if !self.owner.counts() {
             self.show_nothing();
             return swept.map(drop);
         }
-        instrument::upkeep_owner(self.namespace(), true);
+        let is_owner = self.owner.is_held();
+        instrument::upkeep_owner(self.namespace(), is_owner);
         // Before the purge, which may take long when there is much to remove.
         let counted = self.count().await;
+        if !is_owner {
+            return swept.map(drop).and(counted);
+        }
         // Even if they could not be counted: it may be the rows to be removed that make counting slow.
         let purged = self.purge().await?;
         let swept = swept?;
@@ -103,15 +107,29 @@ impl<'e> Janitor<'e> {
         let request = PurgeRequest {
             namespace: Some(config.scope.namespace.clone()),
             delivered: config.retention.age(),
-            dead: config.dead_retention.age(),
+            dead: None,
             cursor: Some(config.cursor_retention),
             dedupe: true,
             limit: PURGE_BATCH,
         };
+        let dead = config.dead_retention.age().map(|age| PurgeRequest {
+            delivered: None,
+            dead: Some(age),
+            cursor: None,
+            dedupe: false,
+            ..request.clone()
+        });
         let (mut rows, start) = (0, Instant::now());
         loop {
-            let removed: Purged = self.engine.store.purge(&request).await?;
+            let removed = self.engine.store.purge(&request).await;
+            // A row that may not be removed is no reason to keep these.
+            let removed_dead = match &dead {
+                Some(dead) => purge_dead(self.engine, dead.clone()).await,
+                None => Ok(Vec::new()),
+            };
+            let mut removed = removed?;
             instrument::purged(self.namespace(), &removed);
+            removed.dead = removed_dead?;
             rows += removed.rows();
             if removed.most() < u64::from(PURGE_BATCH) {
                 return Ok(rows);
@@ -124,5 +142,23 @@ impl<'e> Janitor<'e> {
                 return Ok(rows);
             }
         }
+    }
+}
+
+/// That events are gone that nobody got is said and counted, whatever else cannot be removed, and also if the relay stops in
+/// this moment: so in a call and a task of its own.
+async fn purge_dead(engine: &Arc<Engine>, request: PurgeRequest) -> Result<Vec<MessageId>, StoreError> {
+    let engine = Arc::clone(engine);
+    let purge = async move {
+        let removed = engine.store.purge(&request).await?;
+        instrument::purged(&engine.config.scope.namespace, &removed);
+        for id in &removed.dead {
+            engine.net.settled(*id);
+        }
+        Ok(removed.dead)
+    };
+    match tokio::spawn(purge).await {
+        Ok(removed) => removed,
+        Err(panic) => Err(StoreError::other(panic)),
     }
 }

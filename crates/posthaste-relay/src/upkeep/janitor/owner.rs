@@ -20,6 +20,8 @@ pub(super) struct Owner {
     lease: Duration,
     /// When the lease was last asked for and granted.
     since: Option<Moment>,
+    /// Whether the database does not say who it is.
+    unknown: bool,
 }
 
 impl Owner {
@@ -28,7 +30,13 @@ impl Owner {
         Self {
             lease: janitor_interval.saturating_mul(3).max(SHORTEST_LEASE),
             since: None,
+            unknown: false,
         }
+    }
+
+    /// Whether this relay counts: figures that are shown twice are better than a backlog that is shown nowhere.
+    pub(super) fn counts(&self) -> bool {
+        self.is_held() || self.unknown
     }
 
     /// Whether this relay certainly looks after the table.
@@ -46,8 +54,9 @@ impl Owner {
         };
         // The lease counts from before the request leaves: the database's count can only start later.
         let sent = Moment::now();
-        let answer = engine.store.elect_janitor(&request).await?;
-        self.answered(sent, answer);
+        let answer = engine.store.elect_janitor(&request).await;
+        self.unknown = answer.is_err();
+        self.answered(sent, answer?);
         Ok(())
     }
 
