@@ -36,6 +36,7 @@ mod executor;
 mod inbox_store;
 mod janitor;
 mod migrate;
+mod opened_file;
 mod prepare;
 mod recover;
 mod registry;
@@ -62,6 +63,7 @@ pub use error::store_error;
 pub use executor::EnqueueExecutor;
 pub use inbox_store::SqliteInbox;
 use janitor::JanitorLocks;
+use opened_file::OpenedFile;
 pub use prepare::SqliteEnqueue;
 use statements::Statements;
 
@@ -100,6 +102,7 @@ pub struct SqliteStore {
     map: Arc<TableMap>,
     statements: Arc<Statements>,
     janitor_locks: Arc<JanitorLocks>,
+    opened_file: Arc<OpenedFile>,
 }
 
 impl SqliteStore {
@@ -135,6 +138,7 @@ impl SqliteStore {
             map: Arc::new(map),
             statements: Arc::new(statements),
             janitor_locks: Arc::default(),
+            opened_file: Arc::default(),
         })
     }
 

@@ -36,6 +36,7 @@ impl RelayStore for SqliteStore {
     async fn claim(&self, request: &ClaimRequest) -> Result<Claim, StoreError> {
         self.map.check_scope(&request.scope)?;
         self.map.check_ordering(&request.ordering)?;
+        self.opened_file.check(self.pool.connect_options().get_filename())?;
         self.claim_if_any(request).await.map_err(|error| self.error(error))
     }
 

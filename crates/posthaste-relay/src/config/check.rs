@@ -94,6 +94,13 @@ impl RelayConfig {
              use dead_head = \"skip\"",
         )?;
         check(
+            self.dead_retention == Retention::Off || (scope.topics.is_empty() && scope.tenant.is_none()),
+            "dead_retention",
+            self.dead_retention,
+            "dead messages are removed from the whole namespace, also those that another relay serves: set it for a relay without \
+             scope.topics and scope.tenant",
+        )?;
+        check(
             self.dead_retention.age() != Some(Duration::ZERO),
             "dead_retention",
             self.dead_retention,
@@ -231,6 +238,9 @@ mod tests {
         assert_eq!(config.validate().unwrap_err().field, "dead_retention");
         config.ordering.per_key = false;
         assert_eq!(config.validate(), Ok(()));
+        config.scope.topics = vec!["orders".to_owned()];
+        assert_eq!(config.validate().unwrap_err().field, "dead_retention");
+        config.scope.topics.clear();
         config.dead_retention = Retention::For(Duration::ZERO);
         assert_eq!(config.validate().unwrap_err().field, "dead_retention");
     }

@@ -1,6 +1,7 @@
 //! Gives up, counts and removes what is old, at an interval.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use posthaste_core::store::{OutboxStats, PurgeRequest};
 use posthaste_core::{MessageId, StoreError};
@@ -37,10 +38,17 @@ pub(crate) async fn clean(engine: Arc<Engine>, stop: CancellationToken) {
     janitor.show_nothing();
 }
 
+/// How long keys past their window are left alone at most, if there was none to remove. To find that out all of them are
+/// looked at, and where rows are kept there may be millions.
+const LONGEST_KEY_WAIT: Duration = Duration::from_hours(1);
+
 struct Janitor<'e> {
     engine: &'e Arc<Engine>,
     owner: Owner,
     topics: ShownTopics,
+    /// When keys past their window are looked for again, and how long that was waited for.
+    keys_due: Instant,
+    key_wait: Duration,
 }
 
 impl<'e> Janitor<'e> {
@@ -49,7 +57,20 @@ impl<'e> Janitor<'e> {
             engine,
             owner: Owner::new(engine.config.janitor_interval),
             topics: ShownTopics::default(),
+            keys_due: Instant::now(),
+            key_wait: Duration::ZERO,
         }
+    }
+
+    /// Takes note of how many keys were removed: those behind them come soon, and none for a while longer each time.
+    fn removed_keys(&mut self, keys: u64) {
+        let next = self.key_wait.saturating_mul(2).max(self.engine.config.janitor_interval);
+        self.key_wait = if keys > 0 {
+            Duration::ZERO
+        } else {
+            next.min(LONGEST_KEY_WAIT)
+        };
+        self.keys_due = Instant::now() + self.key_wait;
     }
 
     async fn clean_once(&mut self) -> Result<(), StoreError> {
@@ -104,12 +125,12 @@ impl<'e> Janitor<'e> {
     /// interval it is time to sweep and count again.
     async fn purge(&mut self) -> Result<u64, StoreError> {
         let config = &self.engine.config;
-        let request = PurgeRequest {
+        let mut request = PurgeRequest {
             namespace: Some(config.scope.namespace.clone()),
             delivered: config.retention.age(),
             dead: None,
             cursor: Some(config.cursor_retention),
-            dedupe: true,
+            dedupe: self.keys_due <= Instant::now(),
             limit: PURGE_BATCH,
         };
         let dead = config.dead_retention.age().map(|age| PurgeRequest {
@@ -129,6 +150,10 @@ impl<'e> Janitor<'e> {
             };
             let mut removed = removed?;
             instrument::purged(self.namespace(), &removed);
+            if std::mem::take(&mut request.dedupe) {
+                self.removed_keys(removed.dedupe);
+                request.dedupe = removed.dedupe > 0;
+            }
             removed.dead = removed_dead?;
             rows += removed.rows();
             if removed.most() < u64::from(PURGE_BATCH) {
