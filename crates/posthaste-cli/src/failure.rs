@@ -1,6 +1,6 @@
 //! How a command that failed says so: one message on standard error and a non-zero exit code.
 
-use std::io;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use anstyle::{AnsiColor, Style};
@@ -27,7 +27,12 @@ pub fn report(error: &anyhow::Error) -> ExitCode {
     } else {
         Style::new()
     };
-    eprintln!("{style}error:{style:#} {}", terminal::harmless(&text(error)));
+    // There may be nobody to read it, or no room for it: `eprintln!` would panic.
+    let _ = writeln!(
+        io::stderr(),
+        "{style}error:{style:#} {}",
+        terminal::harmless(&text(error))
+    );
     ExitCode::FAILURE
 }
 

@@ -16,6 +16,8 @@ use crate::terminal;
 pub fn start(config: &LogConfig) -> anyhow::Result<()> {
     let lines = tracing_subscriber::fmt()
         .with_writer(io::stderr)
+        // It would say that a line could not be written where it could not be written, and panic.
+        .log_internal_errors(false)
         .with_ansi(terminal::has_colors(&io::stderr()))
         .with_env_filter(EnvFilter::try_new(&config.level)?);
     let json = match config.format {

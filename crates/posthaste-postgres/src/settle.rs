@@ -95,7 +95,12 @@ impl PostgresStore {
         settlements: impl IntoIterator<Item = &'a Settlement>,
     ) -> Query<'static, Postgres, PgArguments> {
         let changes = Changes::new(settlements, &self.map);
-        let query = self.statements.common.settle.query();
+        let settle = &self.statements.common.settle;
+        let query = if changes.dead_letters.contains(&true) {
+            settle.query()
+        } else {
+            settle.unlettered().query()
+        };
         let query = query.bind(changes.ids).bind(changes.tokens).bind(changes.states);
         let query = query.bind(changes.attempts).bind(changes.delays).bind(changes.errors);
         let query = query.bind(changes.delivered).bind(changes.dead_letters);

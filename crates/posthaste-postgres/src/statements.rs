@@ -19,6 +19,9 @@ pub(crate) struct Statement {
     text: Arc<str>,
     /// The ids of the rows that it would change, where its file says how they are chosen.
     listing: Option<Arc<str>>,
+    /// The same without the table of dead letters, where there is one: who may not write to it, or waits for its lock, can still
+    /// do all else.
+    unlettered: Option<Arc<str>>,
     sessions: Sessions,
 }
 
@@ -29,7 +32,11 @@ impl Statement {
         let list = |rows: &str| {
             format!(r#"select "@o.id:text" as id from "@outbox" o where "@o.id" = any (array(select id from {rows}))"#)
         };
+        let unlettered = || render(file, &map.clone().without_dead_letters(), &PostgresDialect).map(Arc::from);
         Ok(Self {
+            unlettered: (choice.is_none() && map.has(Table::DeadLetter) && file.contains("/*if dead_letter*/"))
+                .then(unlettered)
+                .transpose()?,
             text: choice.map_or_else(|| finish(file), |choice| finish(&choice.statement()))?,
             listing: choice.map(|choice| finish(&choice.listing(list))).transpose()?,
             sessions: sessions.clone(),
@@ -41,8 +48,17 @@ impl Statement {
         Some(Self {
             text: Arc::clone(self.listing.as_ref()?),
             listing: None,
+            unlettered: None,
             sessions: self.sessions.clone(),
         })
+    }
+
+    /// The same statement for rows of which none has a dead letter to be written.
+    pub(crate) fn unlettered(&self) -> Self {
+        Self {
+            text: Arc::clone(self.unlettered.as_ref().unwrap_or(&self.text)),
+            ..self.clone()
+        }
     }
 
     /// For sqlx. Safe because the text is a file of this crate, finished with quoted identifiers only.

@@ -68,7 +68,7 @@ async fn a_migration_that_waits_keeps_no_producer_waiting() {
     }
     assert!(!migration.is_finished(), "somebody uses the table");
     busy.commit().await.unwrap();
-    assert_eq!(migration.await.unwrap().unwrap().len(), 2);
+    assert_eq!(migration.await.unwrap().unwrap().len(), 3);
 }
 
 #[tokio::test]

@@ -38,6 +38,13 @@ impl TableMap {
         self
     }
 
+    /// The same map for statements that do not touch the table of dead letters.
+    #[must_use]
+    pub fn without_dead_letters(mut self) -> Self {
+        self.tables.remove(&Table::DeadLetter);
+        self
+    }
+
     /// The same map for tables in a schema, except for those that name theirs.
     #[must_use]
     pub fn within(mut self, schema: &Identifier) -> Self {

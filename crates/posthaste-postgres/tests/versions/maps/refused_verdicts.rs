@@ -191,7 +191,7 @@ async fn tables_with_leases_are_tried_too_with_their_dead_letters() {
     let constraint = format!("alter table {schema}.outbox add check (last_error is null)");
     own.pool().execute(AssertSqlSafe(constraint)).await.unwrap();
     let error = refusal(&own).await;
-    assert!(error.message.contains("`dead`"), "{error}");
+    assert!(error.message.contains("`retry`"), "{error}");
 }
 
 /// Proves B14.
