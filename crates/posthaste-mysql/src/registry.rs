@@ -8,8 +8,9 @@ use posthaste_core::breaker::CircuitState;
 use posthaste_core::store::{
     FORGOTTEN_AFTER, LeadRequest, Leadership, RelayHeartbeat, RelayRecord, RelayRegistry, WorkerId,
 };
-use sqlx::Row;
 use sqlx::mysql::MySqlRow;
+use sqlx::pool::PoolConnection;
+use sqlx::{Executor, MySql, MySqlConnection, Row};
 use uuid::Uuid;
 
 use crate::MySqlStore;
@@ -18,6 +19,11 @@ use crate::retry::retrying;
 use crate::rows::{millis, undecodable};
 use crate::statement::Value;
 use crate::statements::Needed;
+
+/// Another session that has locked the tables of relays as a whole is not waited for: the calls would pile up, one connection
+/// each, until none is left for messages.
+const BRIEF: &str = "set @posthaste_lock_wait_timeout = @@session.lock_wait_timeout, session lock_wait_timeout = 1";
+const AS_BEFORE: &str = "set session lock_wait_timeout = @posthaste_lock_wait_timeout";
 
 #[async_trait]
 impl RelayRegistry for MySqlStore {
@@ -50,6 +56,21 @@ impl MySqlStore {
         Ok(())
     }
 
+    /// A connection that waits for no table for long.
+    async fn brief(&self) -> sqlx::Result<PoolConnection<MySql>> {
+        let mut conn = self.pool.acquire().await?;
+        conn.execute(BRIEF).await?;
+        Ok(conn)
+    }
+
+    /// The connection goes back to the pool as it was, also if its work has failed. One that is cut off while it works keeps its
+    /// short wait, which does no harm.
+    async fn as_before<T>(mut conn: PoolConnection<MySql>, done: sqlx::Result<T>) -> sqlx::Result<T> {
+        let undone = conn.execute(AS_BEFORE).await;
+        let done = done?;
+        undone.map(|_| done)
+    }
+
     async fn list_relays(&self, namespace: &str) -> sqlx::Result<Vec<RelayRecord>> {
         let registry = self.statements.registry.needed()?;
         let mut conn = self.pool.acquire().await?;
@@ -60,7 +81,7 @@ impl MySqlStore {
     async fn write_heartbeat(&self, heartbeat: &RelayHeartbeat) -> sqlx::Result<()> {
         let registry = self.statements.registry.needed()?;
         let worker = heartbeat.worker.as_uuid().to_string();
-        let mut conn = self.pool.acquire().await?;
+        let mut conn = self.brief().await?;
         let reason = heartbeat
             .circuit_reason
             .as_ref()
@@ -76,23 +97,32 @@ impl MySqlStore {
             millis(heartbeat.circuit_lasted).into(),
             Value::Text(reason),
         ];
-        registry.heartbeat.execute(&mut conn, &values).await?;
         let silent = [worker.into(), millis(FORGOTTEN_AFTER).into()];
-        registry.forget_relays.execute(&mut conn, &silent).await.map(drop)
+        let written = async {
+            registry.heartbeat.execute(&mut conn, &values).await?;
+            registry.forget_relays.execute(&mut conn, &silent).await.map(drop)
+        };
+        let written = written.await;
+        Self::as_before(conn, written).await
     }
 
     async fn ask_to_lead(&self, request: &LeadRequest) -> sqlx::Result<Leadership> {
+        let mut conn = self.brief().await?;
+        let answer = self.ask_to_lead_on(&mut conn, request).await;
+        Self::as_before(conn, answer).await
+    }
+
+    async fn ask_to_lead_on(&self, conn: &mut MySqlConnection, request: &LeadRequest) -> sqlx::Result<Leadership> {
         let leaders = self.statements.leaders.needed()?;
-        let mut conn = self.pool.acquire().await?;
         let mut asked = vec![(*request.key()).into(), request.worker.as_uuid().to_string().into()];
-        if let Some(leader) = leaders.leader.fetch_all(&mut conn, &asked).await?.first() {
+        if let Some(leader) = leaders.leader.fetch_all(&mut *conn, &asked).await?.first() {
             return held_by(leader);
         }
         asked.push(millis(request.lease).into());
-        leaders.elect_leader.execute(&mut conn, &asked).await?;
+        leaders.elect_leader.execute(&mut *conn, &asked).await?;
         // The row says who was quicker.
         asked.pop();
-        match leaders.leader.fetch_all(&mut conn, &asked).await?.first() {
+        match leaders.leader.fetch_all(&mut *conn, &asked).await?.first() {
             Some(leader) => held_by(leader),
             None => Ok(Leadership::Held),
         }
@@ -102,9 +132,13 @@ impl MySqlStore {
         let registry = self.statements.registry.needed()?;
         let leaders = self.statements.leaders.needed()?;
         let worker = [worker.as_uuid().to_string().into()];
-        let mut conn = self.pool.acquire().await?;
-        leaders.step_down.execute(&mut conn, &worker).await?;
-        registry.deregister.execute(&mut conn, &worker).await.map(drop)
+        let mut conn = self.brief().await?;
+        let removed = async {
+            leaders.step_down.execute(&mut conn, &worker).await?;
+            registry.deregister.execute(&mut conn, &worker).await.map(drop)
+        };
+        let removed = removed.await;
+        Self::as_before(conn, removed).await
     }
 }
 

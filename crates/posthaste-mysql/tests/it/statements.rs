@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use posthaste_core::OutboxOptions;
-use posthaste_core::store::{PurgeRequest, RelayStore, SchemaStore};
+use posthaste_core::store::{
+    LeadRequest, LeaderRole, Leadership, PurgeRequest, RelayRegistry, RelayStore, SchemaStore, StoreErrorKind, WorkerId,
+};
 use posthaste_mysql::MySqlStore;
 use posthaste_sql::table::BuiltinMap;
 use sqlx::{AssertSqlSafe, Executor, SqlSafeStr};
@@ -118,4 +120,23 @@ async fn expired_dedupe_keys_are_removed_though_a_delivered_row_may_not_be() {
         .await
         .unwrap();
     assert_eq!(left, 0);
+}
+
+/// Such calls would pile up, one connection each, until none is left for messages.
+#[tokio::test]
+async fn a_locked_table_of_leaders_is_not_waited_for() {
+    let store = support::store(2).await;
+    let mut other = store.pool().acquire().await.unwrap();
+    other.execute("lock tables posthaste_leaders write").await.unwrap();
+    let request = LeadRequest {
+        role: LeaderRole::Relay,
+        namespace: "default".to_owned(),
+        worker: WorkerId::new(),
+        lease: Duration::from_secs(10),
+    };
+    let asked = tokio::time::timeout(Duration::from_secs(30), store.elect_leader(&request));
+    let error = asked.await.expect("it waits for the lock").unwrap_err();
+    assert_eq!(error.kind, StoreErrorKind::Contention, "{error}");
+    other.execute("unlock tables").await.unwrap();
+    assert_eq!(store.elect_leader(&request).await.unwrap(), Leadership::Held);
 }
