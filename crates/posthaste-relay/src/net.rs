@@ -29,7 +29,7 @@ use tokio::time::timeout;
 pub use self::alerts::AlertPolicy;
 use self::alerts::{Alerter, Event};
 use self::file::FileOrder;
-pub use self::spool::{Contents, Letter, Line, Mark, Open, Spool, SpoolConfig, SpoolError};
+pub use self::spool::{Contents, Letter, Line, Mark, Open, Spool, SpoolConfig, SpoolError, Unreadable};
 use crate::reported::Reported;
 
 /// How long a relay that stops waits for each net.

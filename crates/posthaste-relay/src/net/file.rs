@@ -72,7 +72,13 @@ pub(crate) async fn load(engine: &Engine, spool: &Spool) {
             if contents.torn > 0 {
                 tracing::warn!(
                     file = %spool.file().display(), lines = contents.torn,
-                    "the file of dead letters has lines that are none: cut short by a crash, or changed by hand"
+                    "the file of dead letters has lines that were cut short by a crash"
+                );
+            }
+            for found in &contents.unreadable {
+                tracing::error!(
+                    file = %found.file.display(), lines = found.lines, first = found.first, error = found.error,
+                    "the file of dead letters has lines that cannot be read; mend them, or take them out"
                 );
             }
             if !contents.open.is_empty() {

@@ -8,7 +8,7 @@ use posthaste_core::store::{Restored, Store, StoreErrorKind};
 use posthaste_relay::{Letter, Line, Open, Spool};
 use serde::Serialize;
 
-use super::{Which, warn_of_torn};
+use super::{Which, warn_of_others};
 use crate::config::Config;
 use crate::terminal;
 use crate::{schema, terminal::harmless_line};
@@ -53,7 +53,10 @@ struct Outcome {
     /// Of another namespace.
     other_namespace: u64,
     failed: u64,
+    /// Cut short by a crash.
     torn_lines: u64,
+    /// No letters that can be read, though they may be some.
+    unreadable_lines: u64,
     dry_run: bool,
     #[serde(skip)]
     errors: Vec<String>,
@@ -71,6 +74,7 @@ impl Import {
         )?);
         let mut outcome = Outcome {
             torn_lines: contents.torn,
+            unreadable_lines: contents.unreadable.iter().map(|found| found.lines).sum(),
             dry_run: self.dry_run,
             ..Outcome::default()
         };
@@ -93,7 +97,9 @@ impl Import {
         if !self.dry_run {
             spool.remove_settled()?;
         }
-        outcome.print(self.json)
+        outcome.print(self.json)?;
+        warn_of_others(&contents);
+        outcome.account()
     }
 }
 
@@ -182,12 +188,22 @@ impl Outcome {
                 )?;
             }
         }
-        warn_of_torn(self.torn_lines);
+        Ok(())
+    }
+
+    /// Whoever imports has to hear what is not back.
+    fn account(&self) -> anyhow::Result<()> {
         for error in &self.errors {
             eprintln!("{error}");
         }
         if self.failed > 0 {
             bail!("{} letters could not be imported; they stay in the file", self.failed);
+        }
+        if self.unreadable_lines > 0 {
+            bail!(
+                "{} lines could not be read, and stay in their files; mend them and import again, or take them out",
+                self.unreadable_lines
+            );
         }
         Ok(())
     }
