@@ -580,6 +580,32 @@ fn what_was_discarded_or_purged_is_not_brought_back() {
 }
 
 #[test]
+fn a_dry_run_names_the_letters_that_an_import_refuses() {
+    let place = with_letters(&[
+        letter(1, |_| {}),
+        letter(2, |letter| {
+            letter["payload"] = Value::Null;
+            letter["payload_base64"] = "***".into();
+        }),
+    ]);
+    for args in [["spool", "import", "--dry-run"].as_slice(), &["spool", "import"]] {
+        let ran = place.run(args);
+        ran.fails_with(&["1 letters could not be imported"]);
+        assert!(ran.stderr.contains("eeeeffff0002: its payload"), "{ran:?}");
+        assert!(
+            ran.stdout.contains("import 1") || ran.stdout.contains("imported 1"),
+            "{ran:?}"
+        );
+    }
+    // Where the lock cannot be made, as on a disk that is read-only.
+    std::fs::remove_file(place.path("dead.jsonl.import.lock")).unwrap();
+    std::fs::create_dir(place.path("dead.jsonl.import.lock")).unwrap();
+    place
+        .run(&["spool", "import"])
+        .fails_with(&["copy", "dead.jsonl", "can be written"]);
+}
+
+#[test]
 fn a_file_that_cannot_be_written_is_found_by_the_check() {
     let place = Place::with_sqlite().migrated();
     let place = place

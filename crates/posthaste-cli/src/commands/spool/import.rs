@@ -1,10 +1,12 @@
 //! `posthaste spool import`
 
-use anyhow::bail;
+use std::fs::File;
+
+use anyhow::{Context as _, bail};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use posthaste_core::lifecycle::State;
-use posthaste_core::store::{Restored, Store, StoreErrorKind};
+use posthaste_core::store::{DeadLetter, Restored, Store, StoreErrorKind};
 use posthaste_relay::{Letter, Line, Open, Spool};
 use serde::Serialize;
 
@@ -67,7 +69,7 @@ impl Import {
         let spool = self.which.letters(config)?;
         let store = schema::existing(&config.database).await?;
         // Two at a time would do the same work twice. A dry run writes nothing, not even this.
-        let _lock = if self.dry_run { None } else { Some(spool.lock_import()?) };
+        let _lock = if self.dry_run { None } else { Some(lock(&spool)?) };
         let contents = spool.read()?;
         let bar = ProgressBar::new(contents.open.len() as u64).with_style(ProgressStyle::with_template(
             "importing {pos} of {len} {wide_bar} {eta}",
@@ -103,6 +105,16 @@ impl Import {
     }
 }
 
+/// What is imported is marked in the file, so it has to be in a place that can be written.
+fn lock(spool: &Spool) -> anyhow::Result<File> {
+    spool.lock_import().with_context(|| {
+        let file = spool.file().display();
+        format!(
+            "an import marks in the file what is back; copy {file} to a directory that can be written, and import that"
+        )
+    })
+}
+
 /// A crash before this is harmless: a letter that is back is found there by the next import.
 fn mark(spool: &Spool, done: &mut Vec<Line>) -> anyhow::Result<()> {
     if !done.is_empty() {
@@ -115,10 +127,7 @@ fn mark(spool: &Spool, done: &mut Vec<Line>) -> anyhow::Result<()> {
 impl Outcome {
     /// Returns whether the letter is in the database now.
     async fn import(&mut self, store: &dyn Store, open: &Open) -> anyhow::Result<bool> {
-        let letter = open.letter()?;
-        let id = letter.id.clone();
-        let Some(letter) = Letter::dead_letter(letter) else {
-            self.fail(&id, "its payload or its hash is none; was the line changed?");
+        let Some(letter) = self.read(open)? else {
             return Ok(false);
         };
         match store.restore(&letter).await {
@@ -140,13 +149,25 @@ impl Outcome {
                 Err(error.into())
             }
             Err(error) => {
-                self.fail(&id, &error.to_string());
+                self.fail(&open.mark.id, &error.to_string());
                 Ok(false)
             }
         }
     }
 
+    /// Reads a letter; nothing if it cannot be one.
+    fn read(&mut self, open: &Open) -> anyhow::Result<Option<DeadLetter>> {
+        let letter = Letter::dead_letter(open.letter()?);
+        if letter.is_none() {
+            self.fail(&open.mark.id, "its payload or its hash is none; was the line changed?");
+        }
+        Ok(letter)
+    }
+
     async fn predict(&mut self, store: &dyn Store, open: &Open) -> anyhow::Result<()> {
+        if self.read(open)?.is_none() {
+            return Ok(());
+        }
         let has_letters = store.requirements().dead_letter_table;
         match store.show(open.message_id()).await?.map(|found| found.state) {
             None => self.imported += 1,
