@@ -119,7 +119,7 @@ impl Spool {
     /// # Errors
     /// If the spool cannot be read or written.
     pub fn settle(&self, is_gone: impl Fn(&Mark) -> bool) -> Result<usize, SpoolError> {
-        // One that was never written, or cannot be, has no letters to be marked.
+        // Not even a lock where there is nothing to be marked.
         if self.scan()?.open.is_empty() {
             return Ok(0);
         }
