@@ -12,6 +12,8 @@ pub(crate) mod alerts;
 pub(crate) mod file;
 pub(crate) mod instrument;
 mod spool;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
