@@ -492,11 +492,14 @@ fn a_dead_letter_table_that_refuses_holds_up_nothing() {
     place.sql(&format!("drop user {user}@'%'"));
 }
 
+fn lines(letters: &[Value]) -> String {
+    letters.iter().map(|letter| letter.to_string() + "\n").collect()
+}
+
 /// Letters that the relay wrote, of rows that are gone, in a file that was set aside.
 fn with_letters(letters: &[Value]) -> Place {
     let place = Place::with_sqlite().set("SAFETY_NET__FILE", "./dead.jsonl").migrated();
-    let lines: String = letters.iter().map(|letter| format!("{letter}\n")).collect();
-    place.write("dead.jsonl.1", &lines);
+    place.write("dead.jsonl.1", &lines(letters));
     place.write("dead.jsonl", "");
     place
 }
@@ -568,8 +571,7 @@ fn what_was_discarded_or_purged_is_not_brought_back() {
     let place = with_letters(&letters);
     import(&place, &[]);
     // They are in the file again, as where the table of dead letters had refused them.
-    let lines: String = letters.iter().map(|letter| format!("{letter}\n")).collect();
-    place.write("dead.jsonl", &lines);
+    place.write("dead.jsonl", &lines(&letters));
     assert_eq!(spooled(&place).len(), 3);
     let id = letters[0]["letter"]["id"].as_str().unwrap();
     place.run(&["dead", "discard", id, "--yes"]).success();
