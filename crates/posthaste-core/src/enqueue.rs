@@ -214,6 +214,20 @@ impl Prepared {
         Ok(prepared)
     }
 
+    /// A row that was in the table before, as it was.
+    pub(crate) fn unchecked(message: Message, hash: ContentHash, options: &OutboxOptions) -> Self {
+        let namespace = message.namespace.clone().unwrap_or_else(|| options.namespace.clone());
+        Self {
+            rows: vec![NewRow {
+                message,
+                namespace,
+                hash,
+                captured: Vec::new(),
+            }],
+            places: vec![(0, true)],
+        }
+    }
+
     /// Takes the trace that is current now in place of the one that was, if there is one now.
     pub(crate) fn recapture(&mut self, options: &OutboxOptions) {
         let trace = Captured::current();

@@ -18,7 +18,7 @@ impl MySqlStore {
         if let Some(found) = self.show(id).await? {
             return retrying!(self.add_letter(id, found.state)).map_err(store_error);
         }
-        let (prepared, options) = letter.prepare()?;
+        let (prepared, options) = letter.prepare();
         let mut tx = self.begin_transaction().await?;
         let written = self.insert(&mut *tx, &prepared, &options).await?;
         let row = match written.first() {

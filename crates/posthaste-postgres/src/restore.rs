@@ -17,7 +17,7 @@ impl PostgresStore {
         if let Some(found) = self.show(id).await? {
             return self.add_letter(id, found.state).await;
         }
-        let (prepared, options) = letter.prepare()?;
+        let (prepared, options) = letter.prepare();
         let mut tx = self.begin().await.map_err(store_error)?;
         let kept = self.sessions.keep_statements();
         let written = self.enqueue.run(&mut *tx, &prepared, &options, kept).await?;

@@ -37,7 +37,7 @@ mod upkeep;
 
 pub use config::{InvalidConfig, OrderingConfig, RelayConfig, Retention};
 pub use error::RelayError;
-pub use net::{AlertPolicy, Contents, Letter, Line, Mark, Open, SafetyNet, Spool, SpoolConfig, SpoolError};
+pub use net::{AlertPolicy, Contents, Letter, Line, Mark, Open, SafetyNet, Spool, SpoolConfig, SpoolError, Unreadable};
 pub use relay::Relay;
 pub use report::RelayReport;
 pub use upkeep::health::{BacklogReport, DatabaseReport, Health, HealthReport, InFlightReport, Leadership, Phase};

@@ -12,6 +12,8 @@ pub(crate) mod alerts;
 pub(crate) mod file;
 pub(crate) mod instrument;
 mod spool;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -29,7 +31,7 @@ use tokio::time::timeout;
 pub use self::alerts::AlertPolicy;
 use self::alerts::{Alerter, Event};
 use self::file::FileOrder;
-pub use self::spool::{Contents, Letter, Line, Mark, Open, Spool, SpoolConfig, SpoolError};
+pub use self::spool::{Contents, Letter, Line, Mark, Open, Spool, SpoolConfig, SpoolError, Unreadable};
 use crate::reported::Reported;
 
 /// How long a relay that stops waits for each net.
@@ -137,6 +139,8 @@ struct State {
     open: HashSet<MessageId>,
     /// Deaths of which the database has not heard yet.
     unwritten: HashMap<MessageId, Caught>,
+    /// Letters that no place has taken, which was told once and is not told again at every try.
+    placeless: HashSet<MessageId>,
 }
 
 /// What the tasks of the nets take their orders from.
@@ -238,11 +242,33 @@ impl Net {
 
     /// What became of a message stands in the outbox: its letter, if there is one in the file, is no longer needed.
     pub(crate) fn settled(&self, id: MessageId) {
+        if !self.is_there() {
+            return;
+        }
+        self.placed(&[id]);
         if let Some(files) = &self.files
             && self.state().open.contains(&id)
         {
             let _ = files.send(FileOrder::Settled(id));
         }
+    }
+
+    /// These letters have a place. What is still to be told of them is no longer true.
+    fn placed(&self, ids: &[MessageId]) {
+        let found: Vec<_> = {
+            let mut state = self.state();
+            ids.iter().copied().filter(|id| state.placeless.remove(id)).collect()
+        };
+        if let (Some((alerts, _)), false) = (&self.alerts, found.is_empty()) {
+            let _ = alerts.send(alerts::Order::Withdraw(found));
+        }
+    }
+
+    /// Those of them that had a place, or were not known, until now.
+    fn newly_placeless<'a>(&self, caught: &'a [Caught]) -> Vec<&'a Caught> {
+        let mut state = self.state();
+        let is_new = |caught: &&Caught| state.placeless.insert(caught.whole.message.id);
+        caught.iter().filter(is_new).collect()
     }
 
     /// The database refuses these deaths.
@@ -252,7 +278,7 @@ impl Net {
         }
         match &self.files {
             Some(files) => drop(files.send(FileOrder::Keep(caught))),
-            None => self.tell_of(&caught, |caught| caught.cause.clone()),
+            None => self.tell_of(&self.newly_placeless(&caught), |caught| caught.cause.clone()),
         }
     }
 
@@ -280,7 +306,7 @@ impl Net {
     }
 
     /// No place takes these letters, each for the cause that is given.
-    fn tell_of(&self, caught: &[Caught], cause: impl Fn(&Caught) -> String) {
+    fn tell_of(&self, caught: &[&Caught], cause: impl Fn(&Caught) -> String) {
         let mut by_topic: HashMap<(String, String), Vec<AlertMessage>> = HashMap::new();
         for caught in caught {
             let message = &caught.whole.message;

@@ -26,7 +26,7 @@ impl SqliteStore {
                 Restored::There(State::Dead)
             });
         }
-        let (prepared, options) = letter.prepare()?;
+        let (prepared, options) = letter.prepare();
         let mut tx = self.pool.begin_with(BEGIN).await.map_err(|error| self.error(error))?;
         let written = self.insert(&mut *tx, &prepared, &options).await?;
         let row = match written.first() {

@@ -10,6 +10,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use posthaste_core::store::{PurgeRequest, Purgeable, Store};
 use serde_json::json;
 
+use super::spool::mark_thrown_away;
 use crate::config::Config;
 use crate::{schema, terminal};
 
@@ -84,7 +85,7 @@ impl Purge {
         if age.is_zero() && !self.yes {
             bail!("this removes every delivered message, however young; add --yes if you mean it");
         }
-        self.remove(&*store, age).await
+        self.remove(&*store, age, config).await
     }
 
     fn request(&self, age: Duration) -> PurgeRequest {
@@ -128,22 +129,30 @@ impl Purge {
         }
     }
 
-    async fn remove(&self, store: &dyn Store, age: Duration) -> anyhow::Result<()> {
+    async fn remove(&self, store: &dyn Store, age: Duration, config: &Config) -> anyhow::Result<()> {
         let request = self.request(age);
         let bar = bar(store.purgeable(&request).await?.rows());
         let mut removed = Purgeable::default();
-        loop {
-            let purged = store.purge(&request).await?;
+        let mut dead = Vec::new();
+        let ended = loop {
+            let purged = match store.purge(&request).await {
+                Ok(purged) => purged,
+                Err(error) => break Err(error),
+            };
             bar.inc(purged.rows());
             removed.delivered += purged.delivered;
             removed.dead += purged.dead.len() as u64;
             removed.cursor += purged.cursor;
             removed.dedupe += purged.dedupe;
             if purged.rows() == 0 {
-                break;
+                break Ok(());
             }
-        }
+            dead.extend(purged.dead);
+        };
         bar.finish_and_clear();
+        // What was removed before it failed is gone all the same.
+        mark_thrown_away(config, self.namespace.as_deref(), &dead)?;
+        ended?;
         let mut out = terminal::stdout();
         if self.json {
             let tables = BTreeMap::from(tables(removed));

@@ -492,6 +492,121 @@ fn a_dead_letter_table_that_refuses_holds_up_nothing() {
     place.sql(&format!("drop user {user}@'%'"));
 }
 
+fn lines(letters: &[Value]) -> String {
+    letters.iter().map(|letter| letter.to_string() + "\n").collect()
+}
+
+/// Letters that the relay wrote, of rows that are gone, in a file that was set aside.
+fn with_letters(letters: &[Value]) -> Place {
+    let place = Place::with_sqlite().set("SAFETY_NET__FILE", "./dead.jsonl").migrated();
+    place.write("dead.jsonl.1", &lines(letters));
+    place.write("dead.jsonl", "");
+    place
+}
+
+fn letter(number: u8, adjust: impl FnOnce(&mut Value)) -> Value {
+    let mut letter = serde_json::json!({
+        "namespace": "default", "id": format!("0199aaaa-bbbb-7ccc-8ddd-eeeeffff00{number:02}"), "topic": "orders",
+        "content_type": "application/json", "headers": {}, "payload": "{}", "attempts": 1, "error": "422",
+        "created_at": "2026-01-01T00:00:00Z", "died_at": "2026-01-01T00:00:01Z"
+    });
+    adjust(&mut letter);
+    serde_json::json!({ "letter": letter })
+}
+
+/// Proves D7.
+#[test]
+fn an_import_says_which_lines_it_cannot_read_and_removes_none_of_them() {
+    let place = with_letters(&[
+        letter(1, |_| {}),
+        letter(2, |letter| letter["attempts"] = "1".into()),
+        letter(3, |_| {}),
+    ]);
+    let before = place.read("dead.jsonl.1");
+    for _ in 0..2 {
+        let ran = place.run(&["spool", "import"]);
+        ran.fails_with(&["1 lines could not be read"]);
+        assert!(
+            ran.stderr
+                .contains("dead.jsonl.1: 1 lines cannot be read, the first in line 2"),
+            "{ran:?}"
+        );
+        assert_eq!((dead(&place), place.read("dead.jsonl.1")), (2, before.clone()));
+    }
+    place.write("dead.jsonl.1", &before.replace("\"1\"", "1"));
+    assert_eq!(import(&place, &[])["imported"], 1);
+    assert_eq!((dead(&place), place.path("dead.jsonl.1").exists()), (3, false));
+}
+
+/// Rows are written by others too, and what breaks a rule is what dies.
+///
+/// Proves D7.
+#[test]
+fn a_letter_comes_back_though_it_could_not_be_enqueued() {
+    let place = with_letters(&[
+        letter(1, |letter| letter["ordering_key"] = "".into()),
+        letter(2, |letter| letter["tenant"] = "".into()),
+        letter(3, |letter| letter["headers"]["a"] = "1\n2".into()),
+        letter(4, |letter| letter["topic"] = "x".repeat(600).into()),
+    ]);
+    assert_eq!(import(&place, &[])["imported"], 4);
+    let listed = place.run(&["dead", "list", "--json"]).success();
+    let rows: Vec<Value> = listed
+        .stdout
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(
+        (&rows[0]["ordering_key"], &rows[1]["tenant"]),
+        (&"".into(), &"".into()),
+        "{rows:#?}"
+    );
+    assert_eq!(rows[2]["headers"]["a"], "1\n2", "{rows:#?}");
+}
+
+/// Proves D7.
+#[test]
+fn what_was_discarded_or_purged_is_not_brought_back() {
+    let letters: Vec<_> = (1..=3).map(|number| letter(number, |_| {})).collect();
+    let place = with_letters(&letters);
+    import(&place, &[]);
+    // They are in the file again, as where the table of dead letters had refused them.
+    place.write("dead.jsonl", &lines(&letters));
+    assert_eq!(spooled(&place).len(), 3);
+    let id = letters[0]["letter"]["id"].as_str().unwrap();
+    place.run(&["dead", "discard", id, "--yes"]).success();
+    assert_eq!(spooled(&place).len(), 2);
+    place.run(&["purge", "--dead", "--older-than", "0s", "--yes"]).success();
+    assert_eq!((spooled(&place).len(), dead(&place)), (0, 0));
+    assert_eq!((&import(&place, &[])["imported"], dead(&place)), (&0.into(), 0));
+}
+
+#[test]
+fn a_dry_run_names_the_letters_that_an_import_refuses() {
+    let place = with_letters(&[
+        letter(1, |_| {}),
+        letter(2, |letter| {
+            letter["payload"] = Value::Null;
+            letter["payload_base64"] = "***".into();
+        }),
+    ]);
+    for args in [["spool", "import", "--dry-run"].as_slice(), &["spool", "import"]] {
+        let ran = place.run(args);
+        ran.fails_with(&["1 letters could not be imported"]);
+        assert!(ran.stderr.contains("eeeeffff0002: its payload"), "{ran:?}");
+        assert!(
+            ran.stdout.contains("import 1") || ran.stdout.contains("imported 1"),
+            "{ran:?}"
+        );
+    }
+    // Where the lock cannot be made, as on a disk that is read-only.
+    std::fs::remove_file(place.path("dead.jsonl.import.lock")).unwrap();
+    std::fs::create_dir(place.path("dead.jsonl.import.lock")).unwrap();
+    place
+        .run(&["spool", "import"])
+        .fails_with(&["copy", "dead.jsonl", "can be written"]);
+}
+
 #[test]
 fn a_file_that_cannot_be_written_is_found_by_the_check() {
     let place = Place::with_sqlite().migrated();

@@ -5,7 +5,7 @@ use chrono::{DateTime, Utc};
 use crate::enqueue::{EnqueueError, OutboxOptions, Prepared};
 use crate::integrity::ContentHash;
 use crate::lifecycle::State;
-use crate::message::{Message, MessageId};
+use crate::message::Message;
 use crate::store::StoreError;
 use crate::validate::{Limits, TypeNameRule};
 
@@ -29,22 +29,16 @@ pub struct DeadLetter {
 impl DeadLetter {
     /// Its message as a new row, for stores that restore it. Without its dedupe key, which may be held by itself.
     ///
-    /// # Errors
-    /// If it could not have been enqueued, as a letter that was changed by hand.
-    pub fn prepare(&self) -> Result<(Prepared, OutboxOptions), StoreError> {
+    /// The rules of enqueueing do not apply: the row was in the table, whoever wrote it, and breaking one of them may be what
+    /// it died of. What its columns cannot hold the table refuses.
+    pub fn prepare(&self) -> (Prepared, OutboxOptions) {
         let options = OutboxOptions::new()
             .limits(Limits::new().payload_bytes(usize::MAX).header_bytes(usize::MAX))
             .type_names(TypeNameRule::Any);
         let mut message = self.message.clone();
         message.dedupe_key = None;
-        // New messages have UUIDs; rows of existing tables need not.
-        message.id = MessageId::new();
-        let mut prepared = Prepared::new([message], &options)?;
-        for row in &mut prepared.rows {
-            row.message.id = self.message.id;
-            row.hash = self.hash.unwrap_or_else(|| ContentHash::of_message(&row.message));
-        }
-        Ok((prepared, options))
+        let hash = self.hash.unwrap_or_else(|| ContentHash::of_message(&message));
+        (Prepared::unchecked(message, hash, &options), options)
     }
 }
 
@@ -53,6 +47,8 @@ impl From<EnqueueError> for StoreError {
     fn from(error: EnqueueError) -> Self {
         match error {
             EnqueueError::Store(error) => error,
+            // There is one message, so its place says nothing.
+            EnqueueError::Invalid { reason, .. } => Self::unsupported(reason.to_string(), None),
             error => Self::unsupported(error.to_string(), None),
         }
     }
@@ -67,4 +63,36 @@ pub enum Restored {
     LetterAdded,
     /// Its row was there, in this state, and nothing was to be done.
     There(State),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::MessageId;
+
+    #[test]
+    fn a_letter_is_prepared_as_it_was_whatever_the_rules_of_enqueueing_say() {
+        let mut message = Message::new("", "x")
+            .key("")
+            .tenant("")
+            .header("a", "1\n2")
+            .header("A", "\0");
+        message.id = MessageId::Number(7);
+        message.namespace = Some("shop".to_owned());
+        let letter = DeadLetter {
+            message: message.clone(),
+            hash: Some(ContentHash::of(&[b"another"])),
+            attempts: 1,
+            error: "no".to_owned(),
+            created_at: Utc::now(),
+            died_at: Utc::now(),
+        };
+        let (prepared, _) = letter.prepare();
+        let [row] = prepared.rows.as_slice() else {
+            panic!("{prepared:?}");
+        };
+        assert_eq!((&row.message, row.namespace.as_str()), (&message, "shop"));
+        assert_eq!(Some(row.hash), letter.hash);
+        assert_eq!(prepared.position(0), 0);
+    }
 }

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use metrics::counter;
+use posthaste_core::MessageId;
 use posthaste_core::alert::{Alert, AlertKind, AlertMessage, AlertSink};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until, timeout};
@@ -57,6 +58,8 @@ pub(crate) struct Event {
 
 pub(crate) enum Order {
     Tell(Event),
+    /// These letters have a place after all.
+    Withdraw(Vec<MessageId>),
     /// Answered when everything before it was sent or held back.
     Flush(oneshot::Sender<()>),
 }
@@ -87,6 +90,7 @@ pub(crate) async fn run(alerter: Alerter, mut orders: mpsc::UnboundedReceiver<Or
         for order in received.drain(..) {
             match order {
                 Order::Tell(event) => throttle.add(event),
+                Order::Withdraw(ids) => throttle.withdraw(&ids),
                 Order::Flush(done) => flushed.push(done),
             }
         }

@@ -72,7 +72,13 @@ pub(crate) async fn load(engine: &Engine, spool: &Spool) {
             if contents.torn > 0 {
                 tracing::warn!(
                     file = %spool.file().display(), lines = contents.torn,
-                    "the file of dead letters has lines that are none: cut short by a crash, or changed by hand"
+                    "the file of dead letters has lines that were cut short by a crash"
+                );
+            }
+            for found in &contents.unreadable {
+                tracing::error!(
+                    file = %found.file.display(), lines = found.lines, first = found.first, error = found.error,
+                    "the file of dead letters has lines that cannot be read; mend them, or take them out"
                 );
             }
             if !contents.open.is_empty() {
@@ -175,8 +181,9 @@ impl Keeper {
 
     /// Their letters are in the file. Where only a table of dead letters refuses them, their rows can be marked as dead.
     fn kept(&self, caught: &[Caught]) {
-        let ids = caught.iter().map(|caught| caught.whole.message.id);
-        self.engine.refusals.spooled(ids);
+        let ids: Vec<_> = caught.iter().map(|caught| caught.whole.message.id).collect();
+        self.engine.net.placed(&ids);
+        self.engine.refusals.spooled(ids.into_iter());
     }
 
     fn tell_kept(&self, kept: &[Caught]) {
@@ -192,7 +199,8 @@ impl Keeper {
 
     fn failed(&mut self, failed: &[Caught], error: &SpoolError) {
         let net = &self.engine.net;
-        instrument::caught(&net.namespace, "file", "failed", failed.len() as u64);
+        let news = net.newly_placeless(failed);
+        instrument::caught(&net.namespace, "file", "failed", news.len() as u64);
         let (letters, cause) = (failed.len(), error.to_string());
         // Each try would say the same.
         if self.is_failing {
@@ -206,7 +214,7 @@ impl Keeper {
             );
         }
         self.is_failing = true;
-        net.tell_of(failed, |_| cause.clone());
+        net.tell_of(&news, |_| cause.clone());
     }
 
     /// Shows what is in the file. An import, or another relay, may have changed it.

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-pub use self::contents::{Contents, Open};
+pub use self::contents::{Contents, Open, Unreadable};
 pub use self::letter::{Letter, Line, Mark};
 use self::segments::{open_private, sync_directory};
 
@@ -113,8 +113,33 @@ impl Spool {
         }
     }
 
+    /// Marks letters whose messages an operator has thrown away, so that no import brings them back. Returns how many of
+    /// them were in the spool.
+    ///
+    /// # Errors
+    /// If the spool cannot be read or written.
+    pub fn settle(&self, is_gone: impl Fn(&Mark) -> bool) -> Result<usize, SpoolError> {
+        // Not even a lock where there is nothing to be marked.
+        if self.scan()?.open.is_empty() {
+            return Ok(0);
+        }
+        let _lock = self.lock()?;
+        let open = self.scan()?.open.into_iter().map(|open| open.mark);
+        let marks: Vec<_> = open.filter(|mark| is_gone(mark)).map(Line::Settled).collect();
+        if marks.is_empty() {
+            return Ok(0);
+        }
+        let (written, outcome) = self.append_unlocked(&marks)?;
+        outcome.map(|()| written)
+    }
+
     fn append_locked(&self, lines: &[Line]) -> Result<(usize, Result<(), SpoolError>), SpoolError> {
         let _lock = self.lock()?;
+        self.append_unlocked(lines)
+    }
+
+    /// For those who have the lock.
+    fn append_unlocked(&self, lines: &[Line]) -> Result<(usize, Result<(), SpoolError>), SpoolError> {
         let mut total = self.total_bytes()?;
         let mut file = self.rotated(self.active()?)?;
         let mut end = file.metadata().map_err(|error| self.io(error))?.len();

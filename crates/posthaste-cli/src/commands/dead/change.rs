@@ -11,6 +11,7 @@ use posthaste_core::{MessageId, StoreError};
 use serde_json::json;
 
 use super::selection::Selection;
+use crate::commands::spool::mark_thrown_away;
 use crate::config::Config;
 use crate::terminal;
 
@@ -117,6 +118,9 @@ impl Which {
             failed,
         } = verb.apply_all(store, &filter, &matching).await;
         self::print(verb.tense(false), &changed, self.json)?;
+        if matches!(verb, Verb::Discard) {
+            mark_thrown_away(config, filter.namespace.as_deref(), &changed)?;
+        }
         let said = self::say_refused(verb, &refused);
         if let Some(error) = failed {
             // What was found before it ended stands beside why it ended.

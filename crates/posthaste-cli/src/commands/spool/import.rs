@@ -1,14 +1,16 @@
 //! `posthaste spool import`
 
-use anyhow::bail;
+use std::fs::File;
+
+use anyhow::{Context as _, bail};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use posthaste_core::lifecycle::State;
-use posthaste_core::store::{Restored, Store, StoreErrorKind};
+use posthaste_core::store::{DeadLetter, Restored, Store, StoreErrorKind};
 use posthaste_relay::{Letter, Line, Open, Spool};
 use serde::Serialize;
 
-use super::{Which, warn_of_torn};
+use super::{Which, warn_of_others};
 use crate::config::Config;
 use crate::terminal;
 use crate::{schema, terminal::harmless_line};
@@ -53,7 +55,10 @@ struct Outcome {
     /// Of another namespace.
     other_namespace: u64,
     failed: u64,
+    /// Cut short by a crash.
     torn_lines: u64,
+    /// No letters that can be read, though they may be some.
+    unreadable_lines: u64,
     dry_run: bool,
     #[serde(skip)]
     errors: Vec<String>,
@@ -64,13 +69,14 @@ impl Import {
         let spool = self.which.letters(config)?;
         let store = schema::existing(&config.database).await?;
         // Two at a time would do the same work twice. A dry run writes nothing, not even this.
-        let _lock = if self.dry_run { None } else { Some(spool.lock_import()?) };
+        let _lock = if self.dry_run { None } else { Some(lock(&spool)?) };
         let contents = spool.read()?;
         let bar = ProgressBar::new(contents.open.len() as u64).with_style(ProgressStyle::with_template(
             "importing {pos} of {len} {wide_bar} {eta}",
         )?);
         let mut outcome = Outcome {
             torn_lines: contents.torn,
+            unreadable_lines: contents.unreadable.iter().map(|found| found.lines).sum(),
             dry_run: self.dry_run,
             ..Outcome::default()
         };
@@ -93,8 +99,20 @@ impl Import {
         if !self.dry_run {
             spool.remove_settled()?;
         }
-        outcome.print(self.json)
+        outcome.print(self.json)?;
+        warn_of_others(&contents);
+        outcome.account()
     }
+}
+
+/// What is imported is marked in the file, so it has to be in a place that can be written.
+fn lock(spool: &Spool) -> anyhow::Result<File> {
+    spool.lock_import().with_context(|| {
+        let file = spool.file().display();
+        format!(
+            "an import marks in the file what is back; copy {file} to a directory that can be written, and import that"
+        )
+    })
 }
 
 /// A crash before this is harmless: a letter that is back is found there by the next import.
@@ -109,10 +127,7 @@ fn mark(spool: &Spool, done: &mut Vec<Line>) -> anyhow::Result<()> {
 impl Outcome {
     /// Returns whether the letter is in the database now.
     async fn import(&mut self, store: &dyn Store, open: &Open) -> anyhow::Result<bool> {
-        let letter = open.letter()?;
-        let id = letter.id.clone();
-        let Some(letter) = Letter::dead_letter(letter) else {
-            self.fail(&id, "its payload or its hash is none; was the line changed?");
+        let Some(letter) = self.read(open)? else {
             return Ok(false);
         };
         match store.restore(&letter).await {
@@ -134,13 +149,25 @@ impl Outcome {
                 Err(error.into())
             }
             Err(error) => {
-                self.fail(&id, &error.to_string());
+                self.fail(&open.mark.id, &error.to_string());
                 Ok(false)
             }
         }
     }
 
+    /// Reads a letter; nothing if it cannot be one.
+    fn read(&mut self, open: &Open) -> anyhow::Result<Option<DeadLetter>> {
+        let letter = Letter::dead_letter(open.letter()?);
+        if letter.is_none() {
+            self.fail(&open.mark.id, "its payload or its hash is none; was the line changed?");
+        }
+        Ok(letter)
+    }
+
     async fn predict(&mut self, store: &dyn Store, open: &Open) -> anyhow::Result<()> {
+        if self.read(open)?.is_none() {
+            return Ok(());
+        }
         let has_letters = store.requirements().dead_letter_table;
         match store.show(open.message_id()).await?.map(|found| found.state) {
             None => self.imported += 1,
@@ -182,12 +209,22 @@ impl Outcome {
                 )?;
             }
         }
-        warn_of_torn(self.torn_lines);
+        Ok(())
+    }
+
+    /// Whoever imports has to hear what is not back.
+    fn account(&self) -> anyhow::Result<()> {
         for error in &self.errors {
             eprintln!("{error}");
         }
         if self.failed > 0 {
             bail!("{} letters could not be imported; they stay in the file", self.failed);
+        }
+        if self.unreadable_lines > 0 {
+            bail!(
+                "{} lines could not be read, and stay in their files; mend them and import again, or take them out",
+                self.unreadable_lines
+            );
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 use clap::Args;
 use comfy_table::{ContentArrangement, Table, presets};
 
-use super::{Which, warn_of_torn};
+use super::{Which, warn_of_others};
 use crate::config::Config;
 use crate::terminal::{self, harmless_line};
 
@@ -41,12 +41,12 @@ impl List {
             if let Some(note) = note {
                 eprintln!("{note}");
             }
-            warn_of_torn(contents.torn);
+            warn_of_others(&contents);
             return Ok(());
         }
         if contents.open.is_empty() {
             writeln!(out, "no dead letters")?;
-            warn_of_torn(contents.torn);
+            warn_of_others(&contents);
             return Ok(());
         }
         let mut table = Table::new();
@@ -69,7 +69,7 @@ impl List {
         if let Some(note) = note {
             writeln!(out, "{note}")?;
         }
-        warn_of_torn(contents.torn);
+        warn_of_others(&contents);
         Ok(())
     }
 }

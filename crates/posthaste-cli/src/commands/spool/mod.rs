@@ -2,14 +2,17 @@
 
 mod import;
 mod list;
+mod thrown_away;
 
 use std::path::PathBuf;
 
 use anyhow::bail;
 use clap::{Args, Subcommand};
-use posthaste_relay::Spool as Letters;
+use posthaste_relay::{Contents, Spool as Letters, Unreadable};
 
+pub use self::thrown_away::mark_thrown_away;
 use crate::config::Config;
+use crate::terminal::harmless_line;
 
 /// Look at the file of dead letters that the database did not take, and bring them back
 ///
@@ -64,8 +67,21 @@ impl Which {
 }
 
 /// Lines that are no letters are not lost silently.
-fn warn_of_torn(torn: u64) {
-    if torn > 0 {
-        eprintln!("{torn} lines are no letters: cut short by a crash, or changed by hand");
+fn warn_of_others(contents: &Contents) {
+    if contents.torn > 0 {
+        eprintln!("{} lines are no letters: a crash cut them short", contents.torn);
+    }
+    for Unreadable {
+        file,
+        first,
+        lines,
+        error,
+    } in &contents.unreadable
+    {
+        let error = harmless_line(error);
+        eprintln!(
+            "{}: {lines} lines cannot be read, the first in line {first}: {error}",
+            file.display()
+        );
     }
 }

@@ -89,6 +89,35 @@ async fn one_that_was_not_taken_is_sent_again_with_what_came_meanwhile() {
     assert_eq!(send(&mut throttle, true), [(2, 0)]);
 }
 
+/// Proves D7.
+#[tokio::test(start_paused = true)]
+async fn what_has_a_place_by_the_time_of_the_alert_is_not_told() {
+    let mut throttle = throttle();
+    let events: Vec<_> = (0..3).map(|_| event("orders", "disk full")).collect();
+    let ids: Vec<_> = events.iter().map(|event| event.messages[0].id).collect();
+    for event in events {
+        throttle.add(event);
+    }
+    assert_eq!(send(&mut throttle, false), [(3, 0)]);
+    throttle.withdraw(&ids[..2]);
+    throttle.withdraw(&ids[..2]);
+    advance(Duration::from_secs(30)).await;
+    assert_eq!(send(&mut throttle, false), [(1, 0)]);
+    throttle.withdraw(&ids[2..]);
+    assert_eq!(throttle.next_due(), None, "there is nothing left to tell");
+
+    // What was told cannot be taken back, and takes nothing from what comes later.
+    let told = event("orders", "disk full");
+    let id = told.messages[0].id;
+    throttle.add(told);
+    advance(Duration::from_secs(30)).await;
+    assert_eq!(send(&mut throttle, true), [(1, 0)]);
+    throttle.add(event("orders", "disk full"));
+    throttle.withdraw(&[id]);
+    advance(Duration::from_mins(15)).await;
+    assert_eq!(send(&mut throttle, true), [(1, 1)]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn endless_causes_take_no_endless_memory() {
     let mut throttle = throttle();

@@ -1,9 +1,10 @@
 //! Which alert is sent when.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
 use chrono::Utc;
+use posthaste_core::MessageId;
 use posthaste_core::alert::{Alert, AlertKind};
 use tokio::time::Instant;
 
@@ -32,6 +33,8 @@ struct Cause {
 struct Pending {
     /// What is to be told.
     alert: Option<Alert>,
+    /// The letters without a place that it speaks of.
+    placeless: HashSet<MessageId>,
     /// Not before.
     after: Option<Instant>,
     /// Whether it was told before.
@@ -92,8 +95,25 @@ impl Throttle {
         if pending.told {
             alert.suppressed += count;
         }
+        if key.kind == AlertKind::Net {
+            pending.placeless.extend(messages.iter().map(|message| message.id));
+        }
         let room = MAX_MESSAGES.saturating_sub(alert.messages.len());
         alert.messages.extend(messages.into_iter().take(room));
+    }
+
+    /// These letters have a place after all: what was not sent yet does not speak of them.
+    pub(super) fn withdraw(&mut self, ids: &[MessageId]) {
+        for pending in self.causes.values_mut() {
+            let Some(alert) = &mut pending.alert else { continue };
+            let gone: HashSet<_> = ids.iter().filter(|id| pending.placeless.remove(id)).collect();
+            alert.count = alert.count.saturating_sub(gone.len() as u64);
+            alert.suppressed = alert.suppressed.min(alert.count);
+            alert.messages.retain(|message| !gone.contains(&message.id));
+            if alert.count == 0 {
+                pending.alert = None;
+            }
+        }
     }
 
     /// An alert to be sent now.
@@ -122,6 +142,7 @@ impl Throttle {
         let pending = self.causes.entry(key).or_default();
         if taken {
             pending.told = true;
+            pending.placeless.clear();
             pending.after = Some(now + self.policy.min_interval);
         } else {
             pending.after = Some(now + RETRY_AFTER);

@@ -15,8 +15,10 @@ use super::{Letter, Line, Mark, Spool, SpoolError};
 pub struct Contents {
     /// The letters that are in no other place, in the order in which they came.
     pub open: Vec<Open>,
-    /// Lines that are none: cut short by a crash, or changed by hand.
+    /// Lines that a crash or a full disk cut short, of which nobody was told that they are kept.
     pub torn: u64,
+    /// Files with other lines that cannot be read, which may be letters: changed by hand, of a newer version, or damaged.
+    pub unreadable: Vec<Unreadable>,
     /// The size of all files.
     pub bytes: u64,
 }
@@ -32,6 +34,19 @@ pub struct Open {
     bytes: usize,
 }
 
+/// A file with lines that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unreadable {
+    /// The file.
+    pub file: PathBuf,
+    /// The number of the first such line, from 1.
+    pub first: u64,
+    /// How many there are.
+    pub lines: u64,
+    /// What is wrong with the first.
+    pub error: String,
+}
+
 /// Kept open, so that it can be read also when it is set aside or removed.
 #[derive(Debug)]
 struct Segment {
@@ -40,8 +55,21 @@ struct Segment {
 }
 
 impl Contents {
-    pub(super) fn has_open_in(&self, path: &Path) -> bool {
-        self.open.iter().any(|open| open.segment.path == path)
+    /// Whether the file has a letter that is in no other place, or a line that may be one.
+    pub(super) fn is_needed(&self, path: &Path) -> bool {
+        self.open.iter().any(|open| open.segment.path == path) || self.unreadable.iter().any(|found| found.file == path)
+    }
+
+    fn add_unreadable(&mut self, file: &Path, number: u64, error: &serde_json::Error) {
+        match self.unreadable.last_mut() {
+            Some(found) if found.file == file => found.lines += 1,
+            _ => self.unreadable.push(Unreadable {
+                file: file.to_owned(),
+                first: number,
+                lines: 1,
+                error: error.to_string(),
+            }),
+        }
     }
 }
 
@@ -108,7 +136,7 @@ impl Spool {
                 path: path.clone(),
                 file,
             });
-            let mut start = 0;
+            let (mut start, mut number) = (0, 0);
             let mut line = Vec::new();
             loop {
                 line.clear();
@@ -116,7 +144,9 @@ impl Spool {
                 if bytes == 0 {
                     break;
                 }
-                match serde_json::from_slice(&line) {
+                number += 1;
+                // Without its end, so that one that was cut short in a text is known as such.
+                match serde_json::from_slice(line.trim_ascii_end()) {
                     Ok(Line::Letter(letter)) => {
                         let mark = letter.mark();
                         let found = Open {
@@ -132,7 +162,8 @@ impl Spool {
                     Ok(Line::Settled(mark) | Line::Imported(mark)) => drop(open.remove(&mark)),
                     // One that ends a torn line.
                     Err(_) if line == b"\n" => {}
-                    Err(_) => contents.torn += 1,
+                    Err(error) if error.is_eof() => contents.torn += 1,
+                    Err(error) => contents.add_unreadable(&path, number, &error),
                 }
                 start += bytes as u64;
             }

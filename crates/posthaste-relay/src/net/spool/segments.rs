@@ -32,7 +32,8 @@ impl Spool {
     }
 
     /// Removes files that were set aside and whose letters are all back in the database or no longer needed, from the oldest
-    /// on: what marks a letter comes after it, so no mark is removed before its letter.
+    /// on: what marks a letter comes after it, so no mark is removed before its letter. One with a line that cannot be read,
+    /// and those after it, stay: the line may be a letter.
     ///
     /// # Errors
     /// If the files cannot be read or removed.
@@ -40,7 +41,7 @@ impl Spool {
         let _lock = self.lock()?;
         let contents = self.scan()?;
         for segment in self.segments().map_err(|error| self.io(error))? {
-            if segment == self.file() || contents.has_open_in(&segment) {
+            if segment == self.file() || contents.is_needed(&segment) {
                 break;
             }
             fs::remove_file(&segment).map_err(|error| self.io(error))?;

@@ -116,6 +116,17 @@ fn a_letter_is_open_until_it_is_settled_or_imported() {
     assert_eq!(files(directory.path()), ["spool.jsonl", "spool.jsonl.lock"]);
 }
 
+#[test]
+fn what_was_thrown_away_is_marked_and_a_spool_that_was_never_written_stays_so() {
+    let Place { spool, directory } = place(|_| {});
+    assert_eq!(spool.settle(|_| true).unwrap(), 0);
+    assert_eq!(files(directory.path()), [""; 0]);
+    append(&spool, &[letter(1), letter(2), letter(3)]);
+    assert_eq!(spool.settle(|mark| mark.id != "2").unwrap(), 2);
+    assert_eq!(spool.settle(|mark| mark.id != "2").unwrap(), 0);
+    assert_eq!(open(&spool), ["2"]);
+}
+
 /// Proves D7.
 #[test]
 fn a_torn_line_is_no_letter_and_does_not_damage_the_next_one() {
@@ -133,6 +144,35 @@ fn a_torn_line_is_no_letter_and_does_not_damage_the_next_one() {
     let contents = spool.read().unwrap();
     assert_eq!((contents.torn, contents.open.len()), (3, 4));
     assert!(!open(&spool).contains(&"2".to_owned()));
+}
+
+/// Proves D7.
+#[test]
+fn a_file_with_a_line_that_cannot_be_read_is_never_removed() {
+    let text = |number| serde_json::to_string(&letter(number)).unwrap();
+    let changed = text(2).replace(r#""attempts":3"#, r#""attempts":"3""#);
+    assert_ne!(changed, text(2));
+    let newer = r#"{"parcel":{"id":"2"}}"#.to_owned();
+    for (odd, stays) in [
+        (changed, true),
+        (newer, true),
+        ("\0\0".to_owned(), true),
+        (text(2)[..99].to_owned(), false),
+    ] {
+        let Place { spool, directory } = place(|_| {});
+        let aside = directory.path().join("spool.jsonl.1");
+        fs::write(&aside, format!("{}\n{odd}\n{}\n", text(1), text(3))).unwrap();
+        append(&spool, &[Line::Imported(mark(1)), Line::Imported(mark(3))]);
+        let contents = spool.read().unwrap();
+        let found = contents
+            .unreadable
+            .first()
+            .map(|found| (found.file.clone(), found.first, found.lines));
+        assert_eq!(found, stays.then(|| (aside.clone(), 2, 1)), "{odd}");
+        assert_eq!(contents.torn, u64::from(!stays), "{odd}");
+        spool.remove_settled().unwrap();
+        assert_eq!(aside.exists(), stays, "{odd}");
+    }
 }
 
 #[test]
