@@ -143,19 +143,24 @@ begin
         from json_table(json_keys(v_headers), '$[*]' columns (name text character set utf8mb4 path '$')) given
         where lower(replace(replace(replace(given.name, '.', ''), '_', ''), '-', '')) in ('traceparent', 'tracestate', 'baggage')
     );
-    if not find_in_set('traceparent', v_taken) and not find_in_set('tracestate', v_taken) then
+    begin
+        -- What is no text is null.
+        declare continue handler for sqlexception begin end;
         set v_traceparent = convert(@posthaste_traceparent using utf8mb4);
-        if v_traceparent regexp '^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$'
-            and octet_length(json_set(v_headers, '$.traceparent', v_traceparent)) <= 16384 then
-            set v_headers = json_set(v_headers, '$.traceparent', v_traceparent);
-            set v_tracestate = convert(@posthaste_tracestate using utf8mb4);
-            if v_tracestate <> '' and octet_length(v_tracestate) <= 512 and v_tracestate not regexp '[[:cntrl:]]'
-                and octet_length(json_set(v_headers, '$.tracestate', v_tracestate)) <= 16384 then
-                set v_headers = json_set(v_headers, '$.tracestate', v_tracestate);
-            end if;
+        set v_tracestate = convert(@posthaste_tracestate using utf8mb4);
+        set v_baggage = convert(@posthaste_baggage using utf8mb4);
+    end;
+    -- "$" would take a line break at the end as well. Ids of zeros are none.
+    if not find_in_set('traceparent', v_taken) and not find_in_set('tracestate', v_taken)
+        and octet_length(v_traceparent) = 55 and v_traceparent regexp '^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$'
+        and v_traceparent not regexp '^00-0{32}-|-0{16}-'
+        and octet_length(json_set(v_headers, '$.traceparent', v_traceparent)) <= 16384 then
+        set v_headers = json_set(v_headers, '$.traceparent', v_traceparent);
+        if v_tracestate <> '' and octet_length(v_tracestate) <= 512 and v_tracestate not regexp '[[:cntrl:]]'
+            and octet_length(json_set(v_headers, '$.tracestate', v_tracestate)) <= 16384 then
+            set v_headers = json_set(v_headers, '$.tracestate', v_tracestate);
         end if;
     end if;
-    set v_baggage = convert(@posthaste_baggage using utf8mb4);
     if not find_in_set('baggage', v_taken) and v_baggage <> '' and octet_length(v_baggage) <= 8192
         and v_baggage not regexp '[[:cntrl:]]' and octet_length(json_set(v_headers, '$.baggage', v_baggage)) <= 16384 then
         set v_headers = json_set(v_headers, '$.baggage', v_baggage);

@@ -106,8 +106,9 @@ begin
             and not (case s.field when 'baggage' then names && '{baggage}' else names && '{traceparent,tracestate}' end)
         order by s.place
     loop
-        -- No message is refused because of its trace: what does not fit is left out.
-        if (field <> 'traceparent' or value ~ '^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$')
+        -- No message is refused because of its trace: what does not fit is left out, and ids of zeros are none.
+        if (field <> 'traceparent' or value ~ '^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$'
+                and value !~ '^00-0{32}-|-0{16}-')
             and (field <> 'tracestate' or carried ? 'traceparent')
             and octet_length((carried || jsonb_build_object(field, value))::text) <= 16384 then
             carried := carried || jsonb_build_object(field, value);

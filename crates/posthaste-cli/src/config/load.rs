@@ -207,7 +207,7 @@ fn check(config: &Config, figment: &Figment) -> Result<(), Problem> {
         );
     }
     if let Some((field, reason)) = config.otel.problem() {
-        return problem(field, reason);
+        return problem(&field, reason);
     }
     let net = &config.safety_net;
     if net.rotate_bytes == 0 {

@@ -10,9 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use metrics::{Counter, Gauge, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit};
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{Histogram, Meter};
-
-/// From a wake-up in the same process to an outage over lunch, in seconds.
-const SECONDS: [f64; 12] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 300.0, 3600.0];
+use posthaste_core::metric::MetricKind;
+use posthaste_relay::METRICS;
 
 /// A recorder whose figures a meter exports.
 pub(super) struct Bridge {
@@ -83,6 +82,14 @@ fn attributes(key: &Key) -> Vec<KeyValue> {
     key.labels()
         .map(|label| KeyValue::new(label.key().to_owned(), label.value().to_owned()))
         .collect()
+}
+
+/// The same buckets as at `/metrics`.
+fn buckets(name: &str) -> Option<&'static [f64]> {
+    match METRICS.iter().find(|metric| metric.name == name)?.kind {
+        MetricKind::Histogram { buckets } => Some(buckets),
+        _ => None,
+    }
 }
 
 impl Bridge {
@@ -166,11 +173,9 @@ impl Recorder for Bridge {
         let (unit, text) = self.description(key);
         let histogram = self.meter.f64_histogram(key.name().to_owned());
         let histogram = histogram.with_unit(unit).with_description(text);
-        let is_time = unit == "s" || key.name().ends_with("_seconds") || key.name().ends_with("_latency");
-        let histogram = if is_time {
-            histogram.with_boundaries(SECONDS.to_vec())
-        } else {
-            histogram
+        let histogram = match buckets(key.name()) {
+            Some(buckets) => histogram.with_boundaries(buckets.to_vec()),
+            None => histogram,
         };
         let new = Arc::new(Series {
             histogram: histogram.build(),

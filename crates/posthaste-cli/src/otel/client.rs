@@ -6,21 +6,26 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use axum::body::Bytes;
-use axum::http::{Request, Response};
+use axum::http::{Request, Response, Uri};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use opentelemetry_http::{HttpClient, HttpError};
+use posthaste_core::readable::Readable;
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
 /// How much of an answer is read.
 const MAX_ANSWER_BYTES: usize = 1 << 20;
 
-/// Sends what exporters have, and says once if it does not get through.
+/// Sends what one exporter has, and says once if it does not get through.
+///
+/// Each signal has its own: many collectors take traces or metrics, and refuse the other.
 pub(super) struct CollectorClient {
+    /// `traces` or `metrics`.
+    signal: &'static str,
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
     runtime: Handle,
     timeout: Duration,
@@ -29,13 +34,14 @@ pub(super) struct CollectorClient {
 
 impl CollectorClient {
     /// To be made on the runtime.
-    pub(super) fn new(timeout: Duration) -> Self {
+    pub(super) fn new(signal: &'static str, timeout: Duration) -> Self {
         let connector = HttpsConnectorBuilder::new()
             .with_webpki_roots()
             .https_or_http()
             .enable_http1()
             .build();
         Self {
+            signal,
             client: Client::builder(TokioExecutor::new()).build(connector),
             runtime: Handle::current(),
             timeout,
@@ -43,45 +49,57 @@ impl CollectorClient {
         }
     }
 
-    fn tell(&self, collector: &str, sent: Result<(), String>) {
-        match sent {
-            Ok(()) => {
-                if self.is_failing.swap(false, Ordering::Relaxed) {
-                    tracing::info!(collector, "the OpenTelemetry collector takes traces and metrics again");
-                }
+    fn tell(&self, collector: &str, answer: &anyhow::Result<Response<Bytes>>) {
+        let signal = self.signal;
+        let is_taken = answer.as_ref().is_ok_and(|answer| answer.status().is_success());
+        let was_failing = self.is_failing.swap(!is_taken, Ordering::Relaxed);
+        match answer {
+            Ok(_) if is_taken && was_failing => {
+                tracing::info!(collector, "the OpenTelemetry collector takes {signal} again");
             }
-            Err(error) => {
-                if !self.is_failing.swap(true, Ordering::Relaxed) {
-                    tracing::warn!(
-                        collector,
-                        error,
-                        "the OpenTelemetry collector cannot be reached or refuses what is sent; traces and metrics are \
-                         dropped until it takes them, and messages are delivered all the same"
-                    );
-                }
-            }
+            Ok(answer) if !is_taken && !was_failing => tracing::warn!(
+                collector,
+                error = format!("it answered {}", answer.status()),
+                "the OpenTelemetry collector refuses {signal}; they are dropped until it takes them, and messages are \
+                 delivered all the same"
+            ),
+            Err(error) if !was_failing => tracing::warn!(
+                collector,
+                error = format!("{error:#}"),
+                "the OpenTelemetry collector cannot be reached or does not answer; {signal} are dropped until it takes \
+                 them, and messages are delivered all the same"
+            ),
+            _ => {}
         }
     }
+}
+
+/// An address as a log may show it: a user, a password and a query are secrets.
+fn without_secrets(uri: &Uri) -> String {
+    let scheme = uri.scheme_str().unwrap_or("http");
+    let authority = uri.authority().map_or("", |authority| authority.as_str());
+    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    format!("{scheme}://{host}{}", uri.path())
 }
 
 #[async_trait::async_trait]
 impl HttpClient for CollectorClient {
     async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
-        let collector = request.uri().to_string();
+        let collector = without_secrets(request.uri());
         let (client, limit) = (self.client.clone(), self.timeout);
         // The exporters' threads have no runtime of their own.
         let sending = self.runtime.spawn(async move {
             match timeout(limit, exchange(&client, request)).await {
                 Ok(answer) => answer,
-                Err(_) => bail!("no answer within {limit:?}"),
+                Err(_) => bail!("no answer within {}", Readable(limit)),
             }
         });
-        let answer = sending.await.map_err(anyhow::Error::from).flatten();
-        match &answer {
-            Ok(answer) if answer.status().is_success() => self.tell(&collector, Ok(())),
-            Ok(answer) => self.tell(&collector, Err(format!("it answered {}", answer.status()))),
-            Err(error) => self.tell(&collector, Err(format!("{error:#}"))),
-        }
+        let answer = match sending.await {
+            Ok(answer) => answer,
+            // The process ends, which says nothing of the collector.
+            Err(ended) => return Err(ended.into()),
+        };
+        self.tell(&collector, &answer);
         answer.map_err(Into::into)
     }
 }
@@ -102,5 +120,21 @@ async fn exchange(
 impl fmt::Debug for CollectorClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CollectorClient").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_shown_without_its_secrets() {
+        for (given, shown) in [
+            ("http://127.0.0.1:4318/v1/traces", "http://127.0.0.1:4318/v1/traces"),
+            ("https://me:s3cret@collector/x?api-key=s3cret", "https://collector/x"),
+            ("http://s3cret@[::1]:4318/v1/metrics", "http://[::1]:4318/v1/metrics"),
+        ] {
+            assert_eq!(without_secrets(&given.parse().unwrap()), shown);
+        }
     }
 }

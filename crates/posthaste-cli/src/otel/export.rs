@@ -5,7 +5,7 @@ use std::env;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::anyhow;
 use metrics::Recorder;
 use metrics_util::layers::FanoutBuilder;
 use opentelemetry::metrics::MeterProvider;
@@ -89,11 +89,10 @@ pub fn start(config: &OtelConfig) -> anyhow::Result<Export> {
             "OTEL_EXPORTER_OTLP_PROTOCOL={other}: traces and metrics are sent as http/protobuf, usually to port 4318"
         );
     }
-    let client: Arc<dyn HttpClient> = Arc::new(CollectorClient::new(request_timeout()));
     let resource = resource(config);
     if wanted.traces {
-        let exporter = configured(SpanExporter::builder().with_http(), config, &client, "/v1/traces");
-        let exporter = exporter.build().context("otel.endpoint")?;
+        let exporter = configured(SpanExporter::builder().with_http(), config, "traces");
+        let exporter = exporter.build().map_err(|_| no_address(config, "traces"))?;
         let mut provider = SdkTracerProvider::builder()
             .with_resource(resource.clone())
             .with_batch_exporter(exporter);
@@ -105,8 +104,8 @@ pub fn start(config: &OtelConfig) -> anyhow::Result<Export> {
         export.traces = Some(provider);
     }
     if wanted.metrics {
-        let exporter = configured(MetricExporter::builder().with_http(), config, &client, "/v1/metrics");
-        let exporter = exporter.build().context("otel.endpoint")?;
+        let exporter = configured(MetricExporter::builder().with_http(), config, "metrics");
+        let exporter = exporter.build().map_err(|_| no_address(config, "metrics"))?;
         let provider = SdkMeterProvider::builder()
             .with_resource(resource)
             .with_periodic_exporter(exporter)
@@ -123,21 +122,26 @@ pub fn start(config: &OtelConfig) -> anyhow::Result<Export> {
 
 /// The settings that both exporters share. An endpoint of the settings is the collector's; what the variables say is read by
 /// the exporters.
-fn configured<B: WithExportConfig + WithHttpConfig>(
-    exporter: B,
-    config: &OtelConfig,
-    client: &Arc<dyn HttpClient>,
-    path: &str,
-) -> B {
+fn configured<B: WithExportConfig + WithHttpConfig>(exporter: B, config: &OtelConfig, signal: &'static str) -> B {
+    let client: Arc<dyn HttpClient> = Arc::new(CollectorClient::new(signal, request_timeout()));
     let headers: HashMap<String, String> = config.headers.clone().into_iter().collect();
     let exporter = exporter
         .with_protocol(Protocol::HttpBinary)
-        .with_shared_http_client(Arc::clone(client))
+        .with_shared_http_client(client)
         .with_headers(headers);
     match &config.endpoint {
-        Some(endpoint) => exporter.with_endpoint(format!("{}{path}", endpoint.trim_end_matches('/'))),
+        Some(endpoint) => exporter.with_endpoint(format!("{}/v1/{signal}", endpoint.trim_end_matches('/'))),
         None => exporter,
     }
+}
+
+/// Says which setting is wrong, but not what it is: an address may hold a password.
+fn no_address(config: &OtelConfig, signal: &str) -> anyhow::Error {
+    let setting = match config.endpoint {
+        Some(_) => "otel.endpoint".to_owned(),
+        None => format!("OTEL_EXPORTER_OTLP_ENDPOINT or _{}_ENDPOINT", signal.to_uppercase()),
+    };
+    anyhow!("{setting}: must be an address such as http://127.0.0.1:4318")
 }
 
 /// What the relay is called: by its settings, by the variables that OpenTelemetry reads, or `posthaste`.

@@ -13,6 +13,7 @@ use opentelemetry_proto::tonic::common::v1::{KeyValue, any_value};
 use opentelemetry_proto::tonic::metrics::v1::{Metric, metric, number_data_point};
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::Span;
+use posthaste_core::metric::MetricKind;
 use prost::Message;
 
 use crate::support::{DRAIN, Place, Ran, TO_STDOUT, eventually};
@@ -20,9 +21,9 @@ use crate::support::{DRAIN, Place, Ran, TO_STDOUT, eventually};
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const SPAN: &str = "b7ad6b7169203331";
 
-/// A collector that takes everything.
+/// A collector that takes everything, but for what it refuses.
 #[derive(Clone, Default)]
-struct Collector(Arc<Mutex<Vec<Request>>>);
+struct Collector(Arc<Mutex<Vec<Request>>>, &'static str);
 
 struct Request {
     path: String,
@@ -33,9 +34,14 @@ struct Request {
 impl Collector {
     /// A collector and its address.
     fn start() -> (Self, String) {
+        Self::refusing("nothing")
+    }
+
+    /// One that refuses the requests of a path.
+    fn refusing(path: &'static str) -> (Self, String) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = format!("http://{}", listener.local_addr().unwrap());
-        let collector = Self::default();
+        let collector = Self(Arc::default(), path);
         let received = collector.clone();
         std::thread::spawn(move || {
             for stream in listener.incoming() {
@@ -49,8 +55,14 @@ impl Collector {
     fn serve(&self, stream: &TcpStream) {
         let (mut reader, mut writer) = (BufReader::new(stream), stream);
         while let Some(request) = read(&mut reader) {
+            let status = if request.path == self.1 {
+                "404 Not Found"
+            } else {
+                "200 OK"
+            };
             self.0.lock().unwrap().push(request);
-            let answer = "HTTP/1.1 200 OK\r\ncontent-type: application/x-protobuf\r\ncontent-length: 0\r\n\r\n";
+            let answer =
+                format!("HTTP/1.1 {status}\r\ncontent-type: application/x-protobuf\r\ncontent-length: 0\r\n\r\n");
             writer.write_all(answer.as_bytes()).unwrap();
         }
     }
@@ -179,6 +191,21 @@ fn a_collector_gets_a_span_of_each_attempt_and_all_metrics_before_the_command_en
         .iter()
         .find(|(_, metric)| metric.name == "outbox_process_latency");
     assert!(matches!(latency.unwrap().1.data, Some(metric::Data::Histogram(_))));
+    let histograms = metrics.iter().filter_map(|(_, metric)| match &metric.data {
+        Some(metric::Data::Histogram(histogram)) => Some((&metric.name, &histogram.data_points[0].explicit_bounds)),
+        _ => None,
+    });
+    for (name, bounds) in histograms {
+        let declared = posthaste_relay::METRICS
+            .iter()
+            .find(|metric| metric.name == name)
+            .unwrap();
+        let buckets = match declared.kind {
+            MetricKind::Histogram { buckets } => buckets,
+            other => panic!("{name} is declared as {other:?}"),
+        };
+        assert_eq!(bounds, buckets, "{name}");
+    }
     let gauge = metrics.iter().find(|(_, metric)| metric.name == "outbox_circuit_state");
     assert!(matches!(gauge.unwrap().1.data, Some(metric::Data::Gauge(_))));
     let requests = collector.0.lock().unwrap();
@@ -237,7 +264,56 @@ fn a_collector_that_is_unavailable_is_said_once_and_stops_nothing() {
         assert_eq!(relay.exit_code(), Some(0));
         assert!(asked_to_stop.elapsed() < Duration::from_secs(15));
         let log = place.read("log");
-        assert_eq!(log.matches("the OpenTelemetry collector").count(), 1, "{log}");
+        for signal in ["traces", "metrics"] {
+            let said = log.matches(&format!("does not answer; {signal} are dropped")).count();
+            assert!(said <= 1, "{signal}: {log}");
+        }
+        assert!(log.matches("the OpenTelemetry collector").count() <= 2, "{log}");
+    }
+}
+
+/// Many take one signal only.
+#[test]
+fn a_collector_that_refuses_traces_is_said_once_and_of_traces_only() {
+    let (collector, address) = Collector::refusing("/v1/traces");
+    let place = place();
+    let endpoint = format!("otel.endpoint={address}");
+    let mut command = place.command(&[&["run"], &TO_STDOUT[..], &["--set", &endpoint]].concat());
+    command
+        .env("OTEL_BSP_SCHEDULE_DELAY", "20")
+        .env("OTEL_METRIC_EXPORT_INTERVAL", "20");
+    let mut relay = place.start_command(command);
+    let requests = |path: &str| {
+        let requests = collector.0.lock().unwrap();
+        requests.iter().filter(|request| request.path == path).count()
+    };
+    let trace = format!("traceparent=00-{TRACE}-{SPAN}-01");
+    for more in 1..4 {
+        let metrics = requests("/v1/metrics");
+        eventually("traces are sent", || requests("/v1/traces") >= more);
+        eventually("metrics are sent", || requests("/v1/metrics") > metrics);
+        place.enqueue(&["--topic", "orders", "--payload", "{}", "--header", &trace]);
+    }
+    relay.signal(Signal::SIGTERM);
+    assert_eq!(relay.exit_code(), Some(0));
+    let log = place.read("log");
+    assert_eq!(log.matches("the OpenTelemetry collector").count(), 1, "{log}");
+    assert!(log.contains("collector refuses traces") && log.contains("404"), "{log}");
+}
+
+/// Those of the variables are shown by nobody else.
+#[test]
+fn secrets_of_an_address_are_not_in_the_log() {
+    let place = place();
+    for address in ["http://me:s3cret@127.0.0.1:1?key=s3cret", "http://me:s3cret@/"] {
+        let mut command = place.command(&DRAIN);
+        let ran = Ran::of(command.env("OTEL_EXPORTER_OTLP_ENDPOINT", address), "");
+        assert!(
+            ran.stderr.contains("OpenTelemetry") || ran.stderr.contains("OTEL_"),
+            "{}",
+            ran.stderr
+        );
+        assert!(!ran.stderr.contains("s3cret"), "{}", ran.stderr);
     }
 }
 
@@ -246,6 +322,7 @@ fn settings_that_cannot_work_are_refused() {
     let place = Place::with_sqlite();
     let run = |setting: &str| place.run(&["run", "--drain", "--set", setting]);
     run("otel.endpoint=collector:4317").fails_with(&["otel.endpoint", "http://127.0.0.1:4318"]);
+    run("otel.headers.x key=s3cret").fails_with(&["otel.headers.x key", "is no name of an HTTP header"]);
     run("otel.protocol=grpc").fails_with(&["otel.protocol", "http/protobuf"]);
     run("otel.sample_ratio=2").fails_with(&["otel.sample_ratio", "from 0 to 1"]);
     run("otel.service=x").fails_with(&["otel.service", "service_name"]);

@@ -140,6 +140,28 @@ async fn what_the_procedure_writes_belongs_to_the_trace_of_its_session() {
     );
 }
 
+/// Bytes that are no text, ids of zeros and a line break at the end.
+#[tokio::test]
+async fn a_session_whose_trace_is_none_enqueues_without_it() {
+    let store = support::store(2).await;
+    let trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    let no_trace = format!("'00-{}-b7ad6b7169203331-01'", "0".repeat(32));
+    let no_span = format!("'00-0af7651916cd43dd8448eb211c80319c-{}-01'", "0".repeat(16));
+    let line = format!("concat('{trace}', char(10))");
+    let enqueue = "call posthaste_enqueue('t', null, 'x', null, @id, @is_new);";
+    let mut script = "set @posthaste_tracestate = 0xff00ff, @posthaste_baggage = 0xff00ff;".to_owned();
+    for traceparent in ["0xff00ff", &no_trace, &no_span, &line] {
+        script += &format!("set @posthaste_traceparent = {traceparent}; {enqueue}");
+    }
+    script += &format!("set @posthaste_traceparent = '{trace}'; {enqueue}");
+    let output = mariadb(&database(&store).await, &script);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let found: Vec<_> = rows(&store).await.into_iter().map(|row| row.message.headers).collect();
+    assert_eq!(found.len(), 5);
+    let written: Vec<_> = found.into_iter().flatten().collect();
+    assert_eq!(written, [("traceparent".to_owned(), trace.to_owned())]);
+}
+
 /// Proves B13.
 #[tokio::test]
 async fn what_the_procedure_writes_passes_the_integrity_check_and_is_delivered() {

@@ -158,6 +158,17 @@ async fn what_sql_enqueues_belongs_to_the_trace_of_its_transaction() {
         format!("commit; begin; {told} set local posthaste.traceparent = 'nonsense';"),
         format!("set local posthaste.baggage = '{}';", "x".repeat(9_000)),
         enqueue("6", "{}"),
+        format!(
+            "set local posthaste.traceparent = '00-{}-b7ad6b7169203331-01';",
+            "0".repeat(32)
+        ),
+        enqueue("7", "{}"),
+        format!(
+            "set local posthaste.traceparent = '{}-{}-01';",
+            &trace[..35],
+            "0".repeat(16)
+        ),
+        enqueue("8", "{}"),
         "commit".to_owned(),
     ];
     let output = psql(&script.concat());
@@ -178,13 +189,13 @@ async fn what_sql_enqueues_belongs_to_the_trace_of_its_transaction() {
     ]);
     let own = headers(&[("Trace-Parent", "mine"), ("a", "b"), ("baggage", "tenant=acme")]);
     let own_baggage = headers(&[("traceparent", trace), ("tracestate", "vendor=1"), ("BAGGAGE", "mine")]);
-    assert_eq!(found.len(), 6);
+    assert_eq!(found.len(), 8);
     assert_eq!(found[..3], [whole, own, own_baggage]);
     assert_eq!(found[3].len(), 1, "no room");
     assert_eq!(
         found[4..],
-        [Headers::new(), Headers::new()],
-        "none, and one that is none"
+        [(); 4].map(|()| Headers::new()),
+        "none, and ones that are none"
     );
 }
 

@@ -18,8 +18,8 @@ use crate::reported::Reported;
 /// How often it is said how many failures followed.
 const INTERVAL: Duration = Duration::from_mins(1);
 
-/// So many topics and causes are told apart. Further ones are told one by one: a log is better long than silent.
-const MAX_CAUSES: usize = 1_000;
+/// So many topics and causes are told apart. Further ones are counted together.
+const MAX_CAUSES: usize = 200;
 
 /// So much of an error tells causes apart.
 const CAUSE_CHARACTERS: usize = 120;
@@ -32,8 +32,8 @@ pub(crate) struct FailureLog(Mutex<HashMap<Cause, Repeated>>);
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Cause {
     what: &'static str,
-    topic: String,
-    error: String,
+    /// None of those that are too many to be told apart.
+    told_apart: Option<(String, String)>,
 }
 
 #[derive(Debug)]
@@ -121,15 +121,21 @@ impl FailureLog {
             if repeated.more == 0 {
                 return false;
             }
-            tracing::warn!(
-                topic = cause.topic,
-                error = repeated.error,
-                count = repeated.more,
-                "{} more {} in the same way in the last {}",
-                repeated.more,
-                cause.what,
-                Readable(since)
-            );
+            let (count, error, what, since) = (repeated.more, &repeated.error, cause.what, Readable(since));
+            if let Some((topic, _)) = &cause.told_apart {
+                tracing::warn!(
+                    topic,
+                    error,
+                    count,
+                    "{count} more {what} in the same way in the last {since}"
+                );
+            } else {
+                tracing::warn!(
+                    error,
+                    count,
+                    "{count} more {what} in the last {since}, of further topics and causes; the error is that of the last one"
+                );
+            }
             repeated.more = 0;
             repeated.told = now;
             true
@@ -138,25 +144,25 @@ impl FailureLog {
 
     /// Whether it is to be told by itself.
     fn is_first(&self, what: &'static str, topic: &str, error: &str) -> bool {
-        let cause = Cause {
+        let mut cause = Cause {
             what,
-            topic: topic.to_owned(),
-            error: without_numbers(error),
+            told_apart: Some((topic.to_owned(), without_ids(error))),
         };
         let mut told = self.told();
+        if told.len() >= MAX_CAUSES && !told.contains_key(&cause) {
+            cause.told_apart = None;
+        }
         if let Some(repeated) = told.get_mut(&cause) {
             repeated.more += 1;
             error.clone_into(&mut repeated.error);
             return false;
         }
-        if told.len() < MAX_CAUSES {
-            let repeated = Repeated {
-                told: Instant::now(),
-                more: 0,
-                error: String::new(),
-            };
-            told.insert(cause, repeated);
-        }
+        let repeated = Repeated {
+            told: Instant::now(),
+            more: 0,
+            error: String::new(),
+        };
+        told.insert(cause, repeated);
         true
     }
 
@@ -167,15 +173,24 @@ impl FailureLog {
 }
 
 /// Ids, offsets and times differ from message to message, while the cause is the same.
-fn without_numbers(error: &str) -> String {
+fn without_ids(error: &str) -> String {
+    let ends_word = |character: char| !character.is_alphanumeric() && !matches!(character, '-' | '_');
     let mut text = String::with_capacity(CAUSE_CHARACTERS);
-    for character in error.chars().take(CAUSE_CHARACTERS) {
-        let character = if character.is_ascii_digit() { '0' } else { character };
-        if character != '0' || !text.ends_with('0') {
-            text.push(character);
+    for piece in error.split_inclusive(ends_word) {
+        if text.len() >= CAUSE_CHARACTERS {
+            break;
         }
+        let word = piece.trim_end_matches(ends_word);
+        text.push_str(if is_id(word) { "0" } else { word });
+        text.push_str(&piece[word.len()..]);
     }
-    text
+    text.chars().take(CAUSE_CHARACTERS).collect()
+}
+
+/// Whether a word is a number, or as random as a UUID, a digest or the id of a request.
+fn is_id(word: &str) -> bool {
+    let is_hex = word.len() >= 8 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_hex || word.bytes().any(|byte| byte.is_ascii_digit())
 }
 
 #[cfg(test)]
@@ -289,6 +304,54 @@ mod tests {
             1,
             "after a quiet minute it is told anew: {lines}"
         );
+    }
+
+    /// Proves C17.
+    #[tokio::test(start_paused = true)]
+    async fn ids_in_an_error_make_no_further_causes() {
+        let log = FailureLog::default();
+        let (_, lines) = observe(|| {
+            for number in 0..500_u64 {
+                let random = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                let uuid = MessageId::new();
+                let letters: String = format!("{random:016x}")
+                    .bytes()
+                    .map(|byte| char::from(b'a' + byte % 6))
+                    .collect();
+                let error = format!("503 (request {uuid}, trace {letters}, host ip-10-0-{number}, RX{random:X}): busy");
+                log.tell(&failed(&error));
+            }
+        });
+        assert_eq!(lines.lines().count(), 1, "{lines}");
+        let (_, lines) = observe(|| log.tell(&failed("503 (request refused): busy")));
+        assert_eq!(lines.lines().count(), 1, "words still tell causes apart");
+    }
+
+    /// Proves C17.
+    #[tokio::test(start_paused = true)]
+    async fn further_causes_are_counted_together() {
+        let log = FailureLog::default();
+        let word = |number: usize| -> String {
+            let letter =
+                |place: usize| char::from(b"ghijklmnop"[number / 10_usize.pow(u32::try_from(place).unwrap()) % 10]);
+            (0..4).map(letter).collect()
+        };
+        let (_, lines) = observe(|| {
+            for number in 0..3_000 {
+                log.tell(&failed(&format!("no {}", word(number))));
+            }
+        });
+        assert_eq!(lines.lines().count(), MAX_CAUSES + 1);
+        advance(INTERVAL).await;
+        let (_, lines) = observe(|| log.summarise(false));
+        let more = 3_000 - MAX_CAUSES - 1;
+        assert!(
+            lines.contains(&format!("{more} more attempts failed")) && lines.contains(&word(2_999)),
+            "{lines}"
+        );
+        assert_eq!(lines.lines().count(), 1, "the others were told whole: {lines}");
+        let (_, lines) = observe(|| log.tell(&failed("refused")));
+        assert_eq!(lines.lines().count(), 1, "there is room again: {lines}");
     }
 
     /// Proves B9.
