@@ -33,6 +33,7 @@ mod path;
 mod relay;
 mod report;
 mod reported;
+mod send_trace;
 mod upkeep;
 
 pub use config::{InvalidConfig, OrderingConfig, RelayConfig, Retention};

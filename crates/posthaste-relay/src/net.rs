@@ -9,8 +9,9 @@
 //! file and its row is still held, until the table takes the verdict after all; then a line says that the letter is settled.
 
 pub(crate) mod alerts;
-pub(crate) mod file;
+mod caught;
 pub(crate) mod instrument;
+mod order;
 mod spool;
 #[cfg(test)]
 mod tests;
@@ -19,18 +20,17 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
 use posthaste_core::alert::{AlertKind, AlertMessage, AlertSink};
 use posthaste_core::lifecycle::Verdict;
 use posthaste_core::publisher::Outcome;
-use posthaste_core::store::{ClaimedMessage, DeadLetter};
 use posthaste_core::{MessageId, StoreError};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
 pub use self::alerts::AlertPolicy;
 use self::alerts::{Alerter, Event};
-use self::file::FileOrder;
+pub(crate) use self::caught::Caught;
+pub(crate) use self::order::FileOrder;
 pub use self::spool::{Contents, Letter, Line, Mark, Open, Spool, SpoolConfig, SpoolError, Unreadable};
 use crate::reported::Reported;
 
@@ -84,43 +84,6 @@ impl std::fmt::Debug for SafetyNet {
             .field("file", &self.file)
             .field("alerts", &policy)
             .finish()
-    }
-}
-
-/// A death on its way to the net.
-#[derive(Clone, Debug)]
-pub(crate) struct Caught {
-    pub(crate) whole: Arc<ClaimedMessage>,
-    /// What the message died of.
-    pub(crate) error: String,
-    /// Why the database does not take that.
-    pub(crate) cause: String,
-    pub(crate) died_at: DateTime<Utc>,
-}
-
-impl Caught {
-    pub(crate) fn of(reported: &Reported, cause: String) -> Option<Self> {
-        let Verdict::Dead { error } = &reported.verdict else {
-            return None;
-        };
-        Some(Self {
-            whole: Arc::clone(reported.message.whole.as_ref()?),
-            error: error.clone(),
-            cause,
-            died_at: Utc::now(),
-        })
-    }
-
-    fn letter(&self, namespace: &str) -> Letter {
-        let letter = DeadLetter {
-            message: self.whole.message.clone(),
-            hash: self.whole.hash.as_ref().and_then(|hash| hash.expected),
-            attempts: self.whole.attempts,
-            error: self.error.clone(),
-            created_at: self.whole.created_at,
-            died_at: self.died_at,
-        };
-        Letter::new(namespace, &letter)
     }
 }
 
@@ -254,7 +217,7 @@ impl Net {
     }
 
     /// These letters have a place. What is still to be told of them is no longer true.
-    fn placed(&self, ids: &[MessageId]) {
+    pub(crate) fn placed(&self, ids: &[MessageId]) {
         let found: Vec<_> = {
             let mut state = self.state();
             ids.iter().copied().filter(|id| state.placeless.remove(id)).collect()
@@ -265,7 +228,7 @@ impl Net {
     }
 
     /// Those of them that had a place, or were not known, until now.
-    fn newly_placeless<'a>(&self, caught: &'a [Caught]) -> Vec<&'a Caught> {
+    pub(crate) fn newly_placeless<'a>(&self, caught: &'a [Caught]) -> Vec<&'a Caught> {
         let mut state = self.state();
         let is_new = |caught: &&Caught| state.placeless.insert(caught.whole.message.id);
         caught.iter().filter(is_new).collect()
@@ -306,7 +269,7 @@ impl Net {
     }
 
     /// No place takes these letters, each for the cause that is given.
-    fn tell_of(&self, caught: &[&Caught], cause: impl Fn(&Caught) -> String) {
+    pub(crate) fn tell_of(&self, caught: &[&Caught], cause: impl Fn(&Caught) -> String) {
         let mut by_topic: HashMap<(String, String), Vec<AlertMessage>> = HashMap::new();
         for caught in caught {
             let message = &caught.whole.message;
@@ -342,5 +305,39 @@ impl Net {
     fn state(&self) -> MutexGuard<'_, State> {
         // No code panics while holding the lock, and the data would be sound if it did.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Net {
+    /// Remembers which letters are in the file.
+    pub(crate) fn hold(&self, contents: &Contents) {
+        let ours = contents
+            .open
+            .iter()
+            .filter(|open| open.mark.namespace == self.namespace);
+        let ids: HashSet<_> = ours.map(Open::message_id).collect();
+        instrument::spooled(&self.namespace, ids.len(), contents.bytes);
+        self.state().open = ids;
+    }
+
+    /// Whether its letter is in the file, and in no other place.
+    pub(crate) fn has_letter(&self, id: MessageId) -> bool {
+        self.state().open.contains(&id)
+    }
+
+    /// Their letters are in the file now.
+    pub(crate) fn keeps(&self, ids: impl Iterator<Item = MessageId>) {
+        self.state().open.extend(ids);
+    }
+
+    pub(crate) fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    pub(crate) fn forget(&self, ids: &[MessageId]) {
+        let mut state = self.state();
+        for id in ids {
+            state.open.remove(id);
+        }
     }
 }

@@ -24,7 +24,7 @@ use crate::guard::refusals::Refusals;
 use crate::guard::silence::Silence;
 use crate::guard::timed::TimedStore;
 use crate::guard::unclaimable::Unclaimable;
-use crate::net::{Net, SafetyNet, Tasks, file};
+use crate::net::{Net, SafetyNet, Tasks};
 use crate::path::send_span::SendSpans;
 use crate::path::settle::{self, WaitFor};
 use crate::path::{self, DrainError, Until};
@@ -36,7 +36,7 @@ use crate::upkeep::supervisor::Supervisor;
 use crate::upkeep::totals::Totals;
 use crate::upkeep::waiting::Waiting;
 use crate::upkeep::wake::LocalNotifier;
-use crate::upkeep::{announce, election, instrument, janitor, sampler, start};
+use crate::upkeep::{announce, election, instrument, janitor, letters, sampler, start};
 
 /// Delivers the messages of one outbox to one publisher.
 ///
@@ -165,7 +165,7 @@ impl Relay {
             supervisor: Supervisor::default(),
         });
         if let Some((spool, _)) = &nets.file {
-            file::load(&engine, spool).await;
+            letters::load(&engine, spool).await;
         }
         engine.health.started(Running {
             since: Instant::now(),

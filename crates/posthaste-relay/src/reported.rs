@@ -11,7 +11,7 @@ use posthaste_core::store::ClaimedMessage;
 use posthaste_core::trace::TraceParent;
 use posthaste_core::{Message, MessageId, RetryPolicy};
 
-use crate::path::send_span::SendTrace;
+use crate::send_trace::SendTrace;
 
 /// What the engine remembers of a claimed message while the publisher has it.
 #[derive(Clone, Debug)]

@@ -6,6 +6,7 @@ pub(crate) mod failure_log;
 pub(crate) mod health;
 pub(crate) mod instrument;
 pub(crate) mod janitor;
+pub(crate) mod letters;
 pub(crate) mod probe;
 pub(crate) mod pulse;
 pub(crate) mod retry_logger;

@@ -40,9 +40,12 @@ pub(crate) async fn around(
 mod otel {
     use opentelemetry::trace::{Link, SpanBuilder, SpanKind, Status, TraceContextExt, Tracer};
     use opentelemetry::{Context, InstrumentationScope, KeyValue, global};
+    use posthaste_core::Handled;
+    use posthaste_core::envelope::ReceivedEvent;
     use posthaste_core::trace::remote_context;
 
-    use super::{Failure, Handled, ReceivedEvent, Record};
+    use crate::path::attempt::Failure;
+    use crate::source::Record;
 
     /// The conventions want a link; that the event's span is the parent too keeps all that follows from it in one trace.
     pub(super) fn begin(group: &str, record: &impl Record, event: &ReceivedEvent, attempt: u32) -> Context {

@@ -4,57 +4,27 @@
 //! when its time comes. So is whatever goes beyond what may be sent in a minute. An alert that its sink does not take is sent
 //! again later, with what has come meanwhile.
 
+mod policy;
 #[cfg(test)]
 mod tests;
 mod throttle;
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use metrics::counter;
 use posthaste_core::MessageId;
-use posthaste_core::alert::{Alert, AlertKind, AlertMessage, AlertSink};
+use posthaste_core::alert::{Alert, AlertKind, AlertSink};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
+pub use self::policy::AlertPolicy;
+pub(crate) use self::policy::Event;
 use self::throttle::Throttle;
 
 /// How long a sink may take for one alert.
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// What is told, and how often.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AlertPolicy {
-    /// What alerts are sent about. Defaults to dead letters that no place takes, and broken hashes.
-    pub on: BTreeSet<AlertKind>,
-    /// The same cause is not told again within this time; what came meanwhile is told after it as a summary. Defaults to
-    /// 15 minutes.
-    pub min_interval: Duration,
-    /// At most so many alerts in any minute. Defaults to 10.
-    pub max_per_minute: u32,
-}
-
-impl Default for AlertPolicy {
-    fn default() -> Self {
-        Self {
-            on: [AlertKind::Net, AlertKind::Integrity].into(),
-            min_interval: Duration::from_mins(15),
-            max_per_minute: 10,
-        }
-    }
-}
-
-/// Something to be told.
-#[derive(Clone, Debug)]
-pub(crate) struct Event {
-    pub(crate) kind: AlertKind,
-    pub(crate) topic: Option<String>,
-    pub(crate) cause: String,
-    pub(crate) count: u64,
-    pub(crate) messages: Vec<AlertMessage>,
-}
 
 pub(crate) enum Order {
     Tell(Event),

@@ -9,6 +9,6 @@ mod none;
 mod otel;
 
 #[cfg(not(feature = "otel"))]
-pub(crate) use none::{SendSpans, SendTrace};
+pub(crate) use none::SendSpans;
 #[cfg(feature = "otel")]
-pub(crate) use otel::{SendSpans, SendTrace};
+pub(crate) use otel::SendSpans;

@@ -2,6 +2,7 @@
 
 mod clean;
 mod owner;
+mod sweep;
 mod topics;
 
 use std::collections::HashSet;
@@ -13,6 +14,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, interval_at};
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use clean::clean;
+pub(crate) use sweep::sweep_once;
 
 use crate::engine::Engine;
 use crate::upkeep::instrument;
@@ -53,17 +55,6 @@ async fn renew_once(engine: &Engine) -> Result<(), StoreError> {
         }
     }
     renewed
-}
-
-/// Gives up what has used all its attempts; returns how many that were.
-pub(crate) async fn sweep_once(engine: &Engine) -> Result<usize, StoreError> {
-    let config = &engine.config;
-    let died = engine.store.sweep(&config.scope, config.retry.max_attempts).await;
-    let died = died.inspect_err(|error| engine.net.sweep_failed(error))?;
-    instrument::swept(&config.scope.namespace, &died);
-    engine.net.swept(&died);
-    engine.totals.swept(&died);
-    Ok(died.len())
 }
 
 /// Takes back what crashed workers held, at an interval, where claims cannot.

@@ -7,14 +7,14 @@ use tokio_util::sync::CancellationToken;
 
 use crate::engine::Engine;
 use crate::guard::calls::Calls;
-use crate::net::{Tasks, alerts, file};
-use crate::upkeep::{announce, janitor, probe, wake, watch};
+use crate::net::{Tasks, alerts};
+use crate::upkeep::{announce, janitor, letters, probe, wake, watch};
 
 /// Those that keep dead letters and send alerts.
 pub(crate) fn nets(engine: &Arc<Engine>, nets: Tasks, stop: &CancellationToken) {
     let supervisor = &engine.supervisor;
     if let Some((spool, orders)) = nets.file {
-        let keep = file::run(Arc::clone(engine), spool, orders, stop.clone());
+        let keep = letters::run(Arc::clone(engine), spool, orders, stop.clone());
         tokio::spawn(supervisor.clone().watch("keeping dead letters", keep));
     }
     if let Some((alerter, orders)) = nets.alerts {

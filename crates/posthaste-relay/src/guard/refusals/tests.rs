@@ -7,8 +7,8 @@ use tokio::time::advance;
 
 use super::memory::MAX_FREE;
 use super::*;
-use crate::path::send_span::SendTrace;
 use crate::reported::InFlightMessage;
+use crate::send_trace::SendTrace;
 
 fn reported(id: MessageId) -> Reported {
     let message = InFlightMessage {

@@ -8,7 +8,7 @@ use posthaste_core::MessageId;
 use posthaste_core::alert::{Alert, AlertKind};
 use tokio::time::Instant;
 
-use super::{AlertPolicy, Event};
+use super::policy::{AlertPolicy, Event};
 
 /// So many messages are named in an alert.
 const MAX_MESSAGES: usize = 5;

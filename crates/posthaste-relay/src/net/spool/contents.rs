@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use posthaste_core::MessageId;
 
-use super::{Letter, Line, Mark, Spool, SpoolError};
+use super::file::{Spool, SpoolError};
+use super::letter::{Letter, Line, Mark};
 
 /// What is in a spool: where its letters are, not the letters themselves, of which there may be more than memory.
 #[derive(Debug, Default)]

@@ -4,59 +4,12 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use opentelemetry::global::{self, BoxedTracer};
-use opentelemetry::trace::{Link, Span, SpanBuilder, SpanContext, SpanKind, Status, TraceContextExt, Tracer};
+use opentelemetry::trace::{Link, Span, SpanBuilder, SpanKind, Status, TraceContextExt, Tracer};
 use opentelemetry::{Context, InstrumentationScope, KeyValue};
-use posthaste_core::Message;
 use posthaste_core::lifecycle::Verdict;
 use posthaste_core::publisher::{ErrorKind, Outcome};
-use posthaste_core::trace::span_context;
 
 use crate::reported::Reported;
-
-/// What is remembered of a message's trace while the publisher has it.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct SendTrace {
-    origin: Option<Arc<Origin>>,
-    begun: Option<SystemTime>,
-    is_sent: bool,
-}
-
-#[derive(Debug)]
-struct Origin {
-    span: SpanContext,
-    /// What consumers know the message by.
-    event_id: String,
-}
-
-impl SendTrace {
-    pub(crate) fn of(message: &Message) -> Self {
-        let origin = span_context(&message.headers).map(|span| {
-            Arc::new(Origin {
-                span,
-                event_id: message.effective_event_id().into_owned(),
-            })
-        });
-        Self {
-            origin,
-            begun: None,
-            is_sent: false,
-        }
-    }
-
-    /// The publisher has the message, perhaps behind others.
-    pub(crate) fn attempt_begins(&mut self) {
-        if self.origin.is_some() {
-            (self.begun, self.is_sent) = (Some(SystemTime::now()), false);
-        }
-    }
-
-    /// It is this message's turn. Asked for again, it has begun already.
-    pub(crate) fn is_sent(&mut self) {
-        if self.origin.is_some() && !self.is_sent {
-            (self.begun, self.is_sent) = (Some(SystemTime::now()), true);
-        }
-    }
-}
 
 /// Makes the spans.
 pub(crate) struct SendSpans {

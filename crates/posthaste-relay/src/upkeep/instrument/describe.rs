@@ -3,7 +3,7 @@
 use metrics::{Unit, describe_counter, describe_gauge, describe_histogram};
 use posthaste_core::metric::{MetricKind, MetricUnit};
 
-use super::METRICS;
+use super::catalogue::METRICS;
 
 /// Describes every metric to the installed recorder. Call it once, after installing one.
 pub fn describe_metrics() {

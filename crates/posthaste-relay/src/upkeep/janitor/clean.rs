@@ -9,7 +9,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
 use super::owner::Owner;
-use super::sweep_once;
+use super::sweep::sweep_once;
 use super::topics::ShownTopics;
 use crate::engine::Engine;
 use crate::upkeep::instrument;

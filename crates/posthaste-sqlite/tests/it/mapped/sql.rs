@@ -41,9 +41,11 @@ async fn no_statement_asks_for_a_table_that_is_not_there() {
         "purge_delivered",
         "purgeable",
         "replay",
+        "restore",
         "settle",
         "stats_in_order",
         "sweep",
+        "topic_gauges",
         "trial_claim",
         "trial_rows",
     ];

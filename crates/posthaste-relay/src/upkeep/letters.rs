@@ -5,29 +5,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use posthaste_core::MessageId;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
-use super::{Caught, Line, Mark, Spool, SpoolError, instrument};
 use crate::engine::Engine;
+use crate::net::{Caught, FileOrder, Line, Mark, Spool, SpoolError, instrument};
 
 /// Most letters of one write.
 const MAX_LETTERS: usize = 1_000;
 
 /// How often the figures are compared with the file, which an import may have changed.
 const LOOK_INTERVAL: Duration = Duration::from_secs(10);
-
-#[derive(Debug)]
-pub(crate) enum FileOrder {
-    /// Deaths that the database does not take.
-    Keep(Vec<Caught>),
-    /// A letter that is no longer needed.
-    Settled(MessageId),
-    /// Answered when everything before it is written, or cannot be.
-    Flush(oneshot::Sender<()>),
-}
 
 /// Writes letters until it is stopped.
 pub(crate) async fn run(
@@ -118,13 +108,10 @@ impl Keeper {
         let net = &self.engine.net;
         // One that is there from an earlier run, or an earlier try, is not written twice.
         let mut seen = HashSet::new();
-        let (there, letters): (Vec<_>, Vec<_>) = {
-            let state = net.state();
-            letters.into_iter().partition(|caught| {
-                let id = caught.whole.message.id;
-                !seen.insert(id) || state.open.contains(&id)
-            })
-        };
+        let (there, letters): (Vec<_>, Vec<_>) = letters.into_iter().partition(|caught| {
+            let id = caught.whole.message.id;
+            !seen.insert(id) || net.has_letter(id)
+        });
         self.kept(&there);
         if !letters.is_empty() || !self.settled.is_empty() {
             self.write(letters).await;
@@ -136,7 +123,7 @@ impl Keeper {
     }
 
     async fn write(&mut self, letters: Vec<Caught>) {
-        let namespace = self.engine.net.namespace.clone();
+        let namespace = self.engine.net.namespace().to_owned();
         let settled = std::mem::take(&mut self.settled);
         let (spool, marks) = (self.spool.clone(), settled.clone());
         let (caught, name) = (Arc::new(letters), namespace.clone());
@@ -168,7 +155,7 @@ impl Keeper {
         if !kept.is_empty() {
             instrument::caught(&namespace, "file", "ok", kept.len() as u64);
             let ids = kept.iter().map(|caught| caught.whole.message.id);
-            self.engine.net.state().open.extend(ids);
+            self.engine.net.keeps(ids);
             self.tell_kept(kept);
             self.kept(kept);
         }
@@ -191,7 +178,7 @@ impl Keeper {
         if let Some(Caught { whole, cause, .. }) = kept.first() {
             let message = &whole.message;
             tracing::warn!(
-                namespace = self.engine.net.namespace, %file, letters, id = %message.id, topic = message.topic, error = cause,
+                namespace = self.engine.net.namespace(), %file, letters, id = %message.id, topic = message.topic, error = cause,
                 "the database does not take dead letters; {letters} of them are in the file, beginning with this one"
             );
         }
@@ -200,14 +187,14 @@ impl Keeper {
     fn failed(&mut self, failed: &[Caught], error: &SpoolError) {
         let net = &self.engine.net;
         let news = net.newly_placeless(failed);
-        instrument::caught(&net.namespace, "file", "failed", news.len() as u64);
+        instrument::caught(net.namespace(), "file", "failed", news.len() as u64);
         let (letters, cause) = (failed.len(), error.to_string());
         // Each try would say the same.
         if self.is_failing {
             tracing::debug!(letters, error = cause, "the file still does not take dead letters");
         } else {
             tracing::error!(
-                namespace = net.namespace,
+                namespace = net.namespace(),
                 letters,
                 error = cause,
                 "neither the database nor the file takes dead letters; they are kept in memory and tried again at both"
@@ -232,26 +219,6 @@ impl Keeper {
         if let Ok(Ok(Some(contents))) = looking.await {
             self.bytes = contents.bytes;
             self.engine.net.hold(&contents);
-        }
-    }
-}
-
-impl super::Net {
-    /// Remembers which letters are in the file.
-    fn hold(&self, contents: &super::Contents) {
-        let ours = contents
-            .open
-            .iter()
-            .filter(|open| open.mark.namespace == self.namespace);
-        let ids: HashSet<_> = ours.map(super::Open::message_id).collect();
-        instrument::spooled(&self.namespace, ids.len(), contents.bytes);
-        self.state().open = ids;
-    }
-
-    fn forget(&self, ids: &[MessageId]) {
-        let mut state = self.state();
-        for id in ids {
-            state.open.remove(id);
         }
     }
 }
