@@ -246,3 +246,31 @@ async fn a_row_that_cannot_be_changed_stops_neither_claims_nor_recovery() {
     assert_eq!((recovered.pending, recovered.refused), (all[19..20].to_vec(), vec![]));
     place.dispose().await;
 }
+
+/// Nobody waits for the table of dead letters who has none to write.
+#[tokio::test]
+async fn a_locked_table_of_dead_letters_keeps_no_delivery_from_being_written() {
+    let place = place().await;
+    donate(&place, 2).await;
+    let request = unordered(10);
+    let work = claim(&place.store, &request).await;
+    let mut other = place.store.pool().begin().await.unwrap();
+    sqlx::query("lock table donation_dlq in access exclusive mode")
+        .execute(&mut *other)
+        .await
+        .unwrap();
+    let [first, second] = &work.messages[..] else {
+        panic!("{work:?}")
+    };
+    let delivered = verdict(&request, first, Verdict::Delivered);
+    let settled = place.store.settle(&[delivered]).await.unwrap();
+    assert!(settled.lost.is_empty() && settled.busy.is_empty(), "{settled:?}");
+    let dead = Verdict::Dead { error: "no".into() };
+    let settled = place.store.settle(&[verdict(&request, second, dead)]).await;
+    assert!(
+        !matches!(&settled, Ok(settled) if settled.busy.is_empty()),
+        "{settled:?}"
+    );
+    drop(other);
+    place.dispose().await;
+}
