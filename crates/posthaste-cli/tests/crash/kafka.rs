@@ -240,7 +240,10 @@ async fn leaders(world: &World) -> Vec<u32> {
 
 /// Now, and when the lead is over that was last taken.
 async fn times(world: &World) -> (DateTime<Utc>, DateTime<Utc>) {
-    let sql = format!("select clock_timestamp(), until from {}.leaders", world.schema);
+    let sql = format!(
+        "select clock_timestamp(), until from {}.leaders where namespace = 'default'",
+        world.schema
+    );
     sqlx::query_as(AssertSqlSafe(sql)).fetch_one(&world.pool).await.unwrap()
 }
 
