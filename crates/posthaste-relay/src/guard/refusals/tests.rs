@@ -193,3 +193,37 @@ async fn nothing_is_believed_of_a_row_that_counts_its_attempts_anew() {
     assert!(refusals.recall(id, None, 4).unwrap().holds);
     assert!(!refusals.recall(id, None, 1).unwrap().holds);
 }
+
+/// To try each of thousands would keep the database busy with what it refuses.
+#[tokio::test(start_paused = true)]
+async fn of_many_deaths_whose_letters_are_kept_one_is_tried_for_all() {
+    let refusals = Refusals::new("default", StoreRequirements::default());
+    let ids: Vec<_> = (0..500).map(|_| MessageId::new()).collect();
+    let death = |id| Reported {
+        verdict: Verdict::Dead { error: "no".into() },
+        ..reported(id)
+    };
+    for id in &ids {
+        refusals.remember(death(*id), Hold::Leased);
+    }
+    refusals.spooled(ids.iter().copied());
+    advance(Duration::from_mins(1)).await;
+    let mut tried = Vec::new();
+    for _ in 0..5 {
+        let groups = refusals.retries(false);
+        assert_eq!(groups.len(), 1);
+        assert_eq!(groups[0].len(), 1);
+        assert!(refusals.retries(false).is_empty(), "the next one is tried later");
+        let one = groups[0][0].message.id;
+        assert!(!tried.contains(&one), "each time another one");
+        tried.push(one);
+        refusals.remember(death(one), Hold::Leased);
+        let wait = refusals.next_retry().unwrap() - Instant::now();
+        assert!(wait > Duration::ZERO && wait <= PROBE_INTERVAL, "{wait:?}");
+        advance(wait).await;
+    }
+    // One was taken: the others are tried together.
+    refusals.hurry();
+    let groups = refusals.retries(false);
+    assert_eq!(groups.iter().map(Vec::len).max(), Some(500));
+}
