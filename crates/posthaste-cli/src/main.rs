@@ -8,6 +8,7 @@ mod failure;
 mod listener;
 mod logging;
 mod otel;
+mod pool;
 mod schema;
 mod shutdown;
 #[cfg(target_os = "linux")]

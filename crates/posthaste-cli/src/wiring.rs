@@ -30,6 +30,7 @@ use sqlx::sqlite::SqlitePoolOptions;
 use sqlx::{ConnectOptions, Connection, MySqlConnection, PgConnection};
 
 use crate::config::{Config, Database, DatabaseUrl, PoolingMode};
+use crate::pool;
 
 /// What to do about a SQLite file that is not there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,14 +47,11 @@ pub enum IfMissing {
 pub async fn store(database: &Database, if_missing: IfMissing) -> anyhow::Result<Arc<dyn Store>> {
     match database.url() {
         DatabaseUrl::Postgres(url) => {
-            let pool = pool_options(database).connect_lazy_with(postgres_options(&url)?);
+            let pool = pool::options(database).connect_lazy_with(postgres_options(&url)?);
             postgres_store(database, pool)
         }
         DatabaseUrl::MySql(url) => {
-            let pool = MySqlPoolOptions::new()
-                .max_connections(database.max_connections)
-                .acquire_timeout(database.acquire_timeout)
-                .connect_lazy_with(mysql_options(&url)?);
+            let pool = pool::options(database).connect_lazy_with(mysql_options(&url)?);
             mysql_store(database, pool)
         }
         DatabaseUrl::Sqlite(path) => {
@@ -78,12 +76,6 @@ pub async fn store(database: &Database, if_missing: IfMissing) -> anyhow::Result
     }
 }
 
-fn pool_options(database: &Database) -> PgPoolOptions {
-    PgPoolOptions::new()
-        .max_connections(database.max_connections)
-        .acquire_timeout(database.acquire_timeout)
-}
-
 fn postgres_store(database: &Database, pool: sqlx::PgPool) -> anyhow::Result<Arc<dyn Store>> {
     let map = table_map(database, Backend::Postgres)?;
     let direct = match &database.direct_url {
@@ -93,7 +85,7 @@ fn postgres_store(database: &Database, pool: sqlx::PgPool) -> anyhow::Result<Arc
     if map.strategy() == Strategy::Log {
         // Its reader keeps a lock in its session, which only a connection of its own can have.
         let pool = match direct {
-            Some(direct) => pool_options(database).connect_lazy_with(direct),
+            Some(direct) => pool::options(database).connect_lazy_with(direct),
             None => pool,
         };
         let options = LogLayoutOptions::of(&map).max_retries(database.max_attempts().saturating_sub(1));

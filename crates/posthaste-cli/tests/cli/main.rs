@@ -7,6 +7,7 @@ mod support;
 mod config;
 mod ddl_fixes;
 mod dead;
+mod dead_connections;
 mod demo;
 #[cfg(feature = "kafka")]
 mod dlq;

@@ -1,8 +1,8 @@
 //! A time limit on every call of the database.
 //!
 //! A server that stops without closing its connections, or a firewall that drops packets, would otherwise be waited for
-//! without a word: drivers set no limit. A call that is given up is dropped, and its connection with it. What it did is
-//! not known then: a claim may have leased rows that no relay knows of, and they wait until their lease is over; verdicts
+//! without a word: drivers set no limit. A call that is given up is dropped; its connection goes back to the pool, which has to
+//! close it if it does not answer (`after_release`), or it is lost to the pool for good. What the call did is not known then: a claim may have leased rows that no relay knows of, and they wait until their lease is over; verdicts
 //! are written again, and are lost if they had been written.
 
 use std::sync::Arc;
