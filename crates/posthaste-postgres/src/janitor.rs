@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use posthaste_core::store::{LeadRequest, Leadership, WorkerId};
+use posthaste_sql::table::Table;
 use sqlx::{ConnectOptions, Connection, PgConnection};
 use tokio::sync::Mutex;
 use uuid::Uuid;
@@ -54,7 +55,7 @@ impl PostgresStore {
             connection
         } else {
             let mut connection = options.connect().await?;
-            if !try_lock(&mut connection, &name).await? {
+            if !self.try_lock(&mut connection, &name).await? {
                 drop(connection.close().await);
                 let (worker, left) = (Uuid::nil(), request.lease);
                 return Ok(Leadership::HeldBy { worker, left });
@@ -70,6 +71,18 @@ impl PostgresStore {
         };
         locks.insert(name, held);
         Ok(Leadership::Held)
+    }
+
+    /// By the table itself: others of the same name, in other schemas, have janitors of their own.
+    async fn try_lock(&self, connection: &mut PgConnection, name: &str) -> sqlx::Result<bool> {
+        let table = self.map.table(Table::Outbox).map(|table| table.quoted('"'));
+        sqlx::query_scalar(
+            "select pg_try_advisory_lock(hashtextextended($1 || coalesce(to_regclass($2)::oid::text, ''), 1))",
+        )
+        .bind(name)
+        .bind(table)
+        .fetch_one(connection)
+        .await
     }
 
     /// Gives back what a relay looked after.
@@ -93,13 +106,6 @@ impl PostgresStore {
 async fn alive(mut connection: PgConnection) -> Option<PgConnection> {
     let answer = sqlx::raw_sql("select 1").execute(&mut connection).await;
     answer.is_ok().then_some(connection)
-}
-
-async fn try_lock(connection: &mut PgConnection, name: &str) -> sqlx::Result<bool> {
-    sqlx::query_scalar("select pg_try_advisory_lock(hashtextextended($1, 1))")
-        .bind(name)
-        .fetch_one(connection)
-        .await
 }
 
 /// The server ends the connection of a relay that is frozen or unreachable, where it can do that (from PostgreSQL 14 on).
