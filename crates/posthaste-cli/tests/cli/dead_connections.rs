@@ -45,7 +45,7 @@ fn pass_on(mut from: TcpStream, mut to: TcpStream, is_alive: impl Fn() -> bool) 
         if !is_alive() {
             // Nobody hears of its end.
             loop {
-                thread::sleep(Duration::from_secs(60));
+                thread::sleep(Duration::from_mins(1));
             }
         }
         if to.write_all(&buffer[..read]).is_err() {
@@ -56,7 +56,7 @@ fn pass_on(mut from: TcpStream, mut to: TcpStream, is_alive: impl Fn() -> bool) 
 }
 
 /// Each loss would take connections out of the pool for good, until none is left.
-fn a_relay_survives_any_number_of_losses(place: Place, address: (String, u16)) {
+fn a_relay_survives_any_number_of_losses(place: Place, address: &(String, u16)) {
     let place = place.migrated();
     let lossy = Lossy::before(format!("{}:{}", address.0, address.1));
     let url = place.setting("DATABASE__URL").unwrap().to_owned();
@@ -94,14 +94,14 @@ fn a_relay_survives_any_number_of_losses(place: Place, address: (String, u16)) {
 fn postgres() {
     let Some(place) = Place::with_postgres() else { return };
     let address = address_in(place.setting("DATABASE__URL").unwrap());
-    a_relay_survives_any_number_of_losses(place, address);
+    a_relay_survives_any_number_of_losses(place, &address);
 }
 
 #[test]
 fn mariadb() {
     let Some(place) = Place::with_mariadb() else { return };
     let address = address_in(place.setting("DATABASE__URL").unwrap());
-    a_relay_survives_any_number_of_losses(place, address);
+    a_relay_survives_any_number_of_losses(place, &address);
 }
 
 fn address_in(url: &str) -> (String, u16) {

@@ -1,5 +1,6 @@
 //! Other languages write to the outbox through the procedure: Python, and the client that comes with the server.
 
+use std::fmt::Write as _;
 use std::process::{Command, Output};
 
 use posthaste_core::message::Headers;
@@ -151,9 +152,9 @@ async fn a_session_whose_trace_is_none_enqueues_without_it() {
     let enqueue = "call posthaste_enqueue('t', null, 'x', null, @id, @is_new);";
     let mut script = "set @posthaste_tracestate = 0xff00ff, @posthaste_baggage = 0xff00ff;".to_owned();
     for traceparent in ["0xff00ff", &no_trace, &no_span, &line] {
-        script += &format!("set @posthaste_traceparent = {traceparent}; {enqueue}");
+        write!(script, "set @posthaste_traceparent = {traceparent}; {enqueue}").unwrap();
     }
-    script += &format!("set @posthaste_traceparent = '{trace}'; {enqueue}");
+    write!(script, "set @posthaste_traceparent = '{trace}'; {enqueue}").unwrap();
     let output = mariadb(&database(&store).await, &script);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let found: Vec<_> = rows(&store).await.into_iter().map(|row| row.message.headers).collect();
