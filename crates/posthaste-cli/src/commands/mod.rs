@@ -9,6 +9,7 @@ pub mod enqueue;
 pub mod grafana;
 pub mod maps;
 pub mod migrate;
+mod namespace;
 pub mod purge;
 pub mod run;
 pub mod spool;

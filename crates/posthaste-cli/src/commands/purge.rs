@@ -10,6 +10,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use posthaste_core::store::{PurgeRequest, Purgeable, Store};
 use serde_json::json;
 
+use super::namespace;
 use super::spool::mark_thrown_away;
 use crate::config::Config;
 use crate::{schema, terminal};
@@ -64,6 +65,7 @@ const AGES: [Duration; 4] = [
 
 impl Purge {
     pub async fn run(self, config: &Config) -> anyhow::Result<()> {
+        namespace::ensure_known(&config.database, self.namespace.as_deref())?;
         let store = schema::existing(&config.database).await?;
         let relay = &config.relay;
         let (setting, kept) = if self.dead {

@@ -353,3 +353,28 @@ fn dead_messages_show_in_the_metrics() {
     let text = metrics().unwrap();
     assert!(text.contains("# HELP outbox_dead_count Dead messages"), "{text}");
 }
+
+/// It would mean every message of a table that has no namespaces.
+#[test]
+fn a_namespace_is_refused_where_the_table_has_none() {
+    let Some(place) = Place::with_mariadb() else { return };
+    place.sql(include_str!("../../../posthaste-sql/maps/donation.sql"));
+    place.sql(
+        "insert into donation_outbox (request_id, event_type, payload, content_hash, status, created_at, updated_at)
+         values ('1', 'DONATED', '{}', '', 'DEAD_LETTER', '2020-01-01', '2020-01-01')",
+    );
+    let place = place.set("DATABASE__MAP", "donation");
+    for command in [
+        &["dead", "discard", "--all", "--yes"][..],
+        &["dead", "replay", "--all"],
+        &["dead", "list"],
+        &["purge", "--dead", "--older-than", "1d", "--yes"],
+    ] {
+        let ran = place.run(&[command, &["--namespace", "other"]].concat());
+        ran.fails_with(&["--namespace other", "leave it out"]);
+    }
+    assert_eq!(
+        place.run(&["dead", "list", "--json"]).success().stdout.lines().count(),
+        1
+    );
+}

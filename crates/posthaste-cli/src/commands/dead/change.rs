@@ -104,7 +104,7 @@ impl Which {
         if self.selection.is_everything() && !self.all {
             bail!("this would mean every dead message; give ids, --topic, --key or --tenant, or --all if you mean it");
         }
-        let filter = self.selection.filter(config);
+        let filter = self.selection.filter(config)?;
         let asked = filter.ids.clone();
         // Those that are dead now: what is replayed may die again at once, and is not meant a second time.
         let matching = matching(store, &filter, self.limit.unwrap_or(u64::MAX)).await?;

@@ -35,7 +35,7 @@ Examples:
 
 impl List {
     pub(super) async fn run(self, store: &dyn Store, config: &Config) -> anyhow::Result<()> {
-        let filter = self.selection.filter(config);
+        let filter = self.selection.filter(config)?;
         // One more than is shown tells whether there are more.
         let mut records = store.list(&filter, self.after, self.limit.saturating_add(1)).await?;
         let more = records.len() > self.limit as usize;

@@ -5,6 +5,7 @@ use posthaste_core::MessageId;
 use posthaste_core::lifecycle::State;
 use posthaste_core::store::Filter;
 
+use crate::commands::namespace;
 use crate::config::Config;
 
 #[derive(Debug, Args)]
@@ -32,14 +33,15 @@ impl Selection {
         self.ids.is_empty() && self.topic.is_none() && self.key.is_none() && self.tenant.is_none()
     }
 
-    pub(super) fn filter(self, config: &Config) -> Filter {
-        Filter {
+    pub(super) fn filter(self, config: &Config) -> anyhow::Result<Filter> {
+        namespace::ensure_known(&config.database, self.namespace.as_deref())?;
+        Ok(Filter {
             namespace: Some(self.namespace.unwrap_or_else(|| config.relay.scope.namespace.clone())),
             state: Some(State::Dead),
             topic: self.topic,
             ordering_key: self.key,
             tenant: self.tenant,
             ids: self.ids,
-        }
+        })
     }
 }

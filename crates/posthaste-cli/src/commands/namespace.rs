@@ -1,0 +1,18 @@
+//! The option `--namespace` of commands that choose messages.
+
+use anyhow::bail;
+use posthaste_sql::table::Role;
+
+use crate::config::Database;
+
+/// A namespace that was named has to narrow the choice down: in a table without a column for it, all messages would be meant.
+pub fn ensure_known(database: &Database, named: Option<&str>) -> anyhow::Result<()> {
+    match (named, database.table_map()) {
+        (Some(namespace), Some(map)) if !map.has(Role::Namespace) => bail!(
+            "--namespace {namespace}: the table of the map `{}` has no column for namespaces, so every message would be meant; leave \
+             it out",
+            map.name()
+        ),
+        _ => Ok(()),
+    }
+}
