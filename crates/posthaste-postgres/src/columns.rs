@@ -10,28 +10,57 @@ use posthaste_sql::table::{Kind, Role};
 
 use crate::rows::{bytes_of_uuid, id_text, millis};
 
-/// For Posthaste's own tables (`enqueue.sql`): columns of known types.
-pub(crate) fn native<'a>(rows: &'a [NewRow], dedupe_window: Duration) -> Vec<Argument<'a>> {
-    let text = |value: fn(&'a NewRow) -> Option<&'a str>| texts(rows, |row| value(row).map(Cow::Borrowed));
-    vec![
-        texts(rows, |row| Some(row.message.id.to_string().into())),
-        text(|row| Some(&row.namespace)),
-        text(|row| Some(&row.message.topic)),
-        text(|row| row.message.ordering_key.as_deref()),
-        text(|row| row.message.tenant.as_deref()),
-        text(|row| row.message.dedupe_key.as_deref()),
-        text(|row| row.message.event_type.as_deref()),
-        text(|row| row.message.source.as_deref()),
-        text(|row| row.message.aggregate_type.as_deref()),
-        text(|row| row.message.aggregate_id.as_deref()),
-        text(|row| Some(&row.message.content_type)),
+/// For rows of Posthaste's own tables of which some have dedupe keys (`enqueue.sql`).
+pub(crate) fn native(rows: &[NewRow], dedupe_window: Duration) -> Vec<Argument<'_>> {
+    let mut columns = unique(rows);
+    let dedupe_keys = texts(rows, |row| row.message.dedupe_key.as_deref().map(Cow::Borrowed));
+    columns.insert(TEXTS_BEFORE_DEDUPE_KEY, dedupe_keys);
+    columns.push(Argument::Integer(millis(dedupe_window)));
+    columns
+}
+
+/// For rows of Posthaste's own tables that have none (`append.sql`).
+pub(crate) fn unique(rows: &[NewRow]) -> Vec<Argument<'_>> {
+    let mut columns: Vec<_> = NATIVE_TEXTS.iter().map(|text| texts(rows, text)).collect();
+    columns.extend([
         Argument::Bytes(rows.iter().map(|row| row.message.payload.as_ref()).collect()),
-        headers(rows),
+        texts(rows, |row| Some(headers_of(row))),
         Argument::Bytes(rows.iter().map(|row| row.hash.as_bytes().as_slice()).collect()),
         Argument::Times(rows.iter().map(|row| row.message.not_before).collect()),
-        Argument::Integer(millis(dedupe_window)),
-    ]
+    ]);
+    columns
 }
+
+/// For one such row (`append_one.sql`): the same columns, of which none is an array.
+pub(crate) fn unique_one(row: &NewRow) -> Vec<Argument<'_>> {
+    let mut columns: Vec<_> = NATIVE_TEXTS.iter().map(|text| Argument::Text(text(row))).collect();
+    columns.extend([
+        Argument::Blob(&row.message.payload),
+        Argument::Text(Some(headers_of(row))),
+        Argument::Blob(row.hash.as_bytes()),
+        Argument::Time(row.message.not_before),
+    ]);
+    columns
+}
+
+type TextOf = fn(&NewRow) -> Option<Cow<'_, str>>;
+
+/// The columns of Posthaste's own tables that are texts, in the order of its statements.
+const NATIVE_TEXTS: [TextOf; 10] = [
+    |row| Some(row.message.id.to_string().into()),
+    |row| Some(Cow::Borrowed(&row.namespace)),
+    |row| Some(Cow::Borrowed(&row.message.topic)),
+    |row| row.message.ordering_key.as_deref().map(Cow::Borrowed),
+    |row| row.message.tenant.as_deref().map(Cow::Borrowed),
+    |row| row.message.event_type.as_deref().map(Cow::Borrowed),
+    |row| row.message.source.as_deref().map(Cow::Borrowed),
+    |row| row.message.aggregate_type.as_deref().map(Cow::Borrowed),
+    |row| row.message.aggregate_id.as_deref().map(Cow::Borrowed),
+    |row| Some(Cow::Borrowed(&row.message.content_type)),
+];
+
+/// After the tenant.
+const TEXTS_BEFORE_DEDUPE_KEY: usize = 5;
 
 /// For a table whose own indexes say what may be there once (`insert.sql`): texts that are cast to the columns' types.
 pub(crate) fn mapped<'a>(map: &TableMap, rows: &'a [NewRow]) -> Vec<Argument<'a>> {
@@ -76,9 +105,14 @@ fn ids<'a>(map: &TableMap, rows: impl IntoIterator<Item = &'a NewRow>) -> Argume
 }
 
 fn headers(rows: &[NewRow]) -> Argument<'_> {
-    texts(rows, |row| {
-        Some(serde_json::json!(row.message.headers).to_string().into())
-    })
+    texts(rows, |row| Some(headers_of(row)))
+}
+
+fn headers_of(row: &NewRow) -> Cow<'_, str> {
+    if row.message.headers.is_empty() {
+        return Cow::Borrowed("{}");
+    }
+    serde_json::json!(row.message.headers).to_string().into()
 }
 
 fn text<'a>(map: &TableMap, row: &'a NewRow, role: Role) -> Option<Cow<'a, str>> {

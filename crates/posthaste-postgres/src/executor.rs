@@ -30,6 +30,9 @@ impl EnqueueExecutor for PgConnection {
                 Argument::Texts(texts) => bound.bind(texts),
                 Argument::Bytes(bytes) => bound.bind(bytes),
                 Argument::Times(times) => bound.bind(times),
+                Argument::Text(text) => bound.bind(text),
+                Argument::Blob(bytes) => bound.bind(bytes),
+                Argument::Time(time) => bound.bind(time),
                 Argument::Integer(number) => bound.bind(number),
             };
         }
@@ -71,6 +74,9 @@ mod with_tokio_postgres {
             Argument::Texts(texts) => (texts, Type::TEXT_ARRAY),
             Argument::Bytes(bytes) => (bytes, Type::BYTEA_ARRAY),
             Argument::Times(times) => (times, Type::TIMESTAMPTZ_ARRAY),
+            Argument::Text(text) => (text, Type::TEXT),
+            Argument::Blob(bytes) => (bytes, Type::BYTEA),
+            Argument::Time(time) => (time, Type::TIMESTAMPTZ),
             Argument::Integer(number) => (number, Type::INT8),
         }
     }

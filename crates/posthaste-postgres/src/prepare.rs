@@ -59,8 +59,8 @@ use crate::{DEFAULT_SCHEMA, columns};
 /// use posthaste_sql::enqueue::{AnswerRow, Query};
 ///
 /// # fn run(query: &Query<'_>) -> Vec<AnswerRow> {
-/// #     let posthaste_sql::enqueue::Argument::Texts(ids) = &query.arguments[0] else { unreachable!() };
-/// #     vec![AnswerRow { place: 1, id: ids[0].as_deref().unwrap().to_owned(), is_new: true }]
+/// #     let posthaste_sql::enqueue::Argument::Text(Some(id)) = &query.arguments[0] else { unreachable!() };
+/// #     vec![AnswerRow { place: 1, id: id.to_string(), is_new: true }]
 /// # }
 /// # fn main() -> Result<(), EnqueueError> {
 /// let statements = PostgresEnqueue::new();
@@ -85,8 +85,12 @@ pub struct PostgresEnqueue {
 /// How a table is written to.
 #[derive(Clone, Debug)]
 enum EnqueueStatements {
-    /// Posthaste's own tables: one statement, which knows dedupe keys too.
-    Native { enqueue: Arc<str> },
+    /// Posthaste's own tables: one statement in any case. Dedupe keys are looked up only where there are some.
+    Native {
+        append_one: Arc<str>,
+        append: Arc<str>,
+        enqueue: Arc<str>,
+    },
     /// A table whose own indexes say what may be there once.
     Mapped { insert: Arc<str>, find_enqueued: Arc<str> },
     /// A table that is only appended to.
@@ -129,6 +133,8 @@ impl PostgresEnqueue {
 
     pub(crate) fn of(map: &Arc<TableMap>, statements: &Statements) -> Self {
         let native = statements.dedupe.as_ref().map(|dedupe| EnqueueStatements::Native {
+            append_one: Arc::clone(dedupe.append_one.text()),
+            append: Arc::clone(dedupe.append.text()),
             enqueue: Arc::clone(dedupe.enqueue.text()),
         });
         let mapped = statements.plain.as_ref().map(|plain| EnqueueStatements::Mapped {
@@ -204,7 +210,15 @@ impl EnqueueSteps for PostgresEnqueue {
         }
         let rows = self.unwritten(progress, prepared);
         Some(match &self.statements {
-            EnqueueStatements::Native { enqueue } => Query::new(enqueue, columns::native(rows, progress.dedupe_window)),
+            EnqueueStatements::Native {
+                append_one,
+                append,
+                enqueue,
+            } => match rows {
+                _ if any_deduped(rows) => Query::new(enqueue, columns::native(rows, progress.dedupe_window)),
+                [row] => Query::new(append_one, columns::unique_one(row)),
+                _ => Query::new(append, columns::unique(rows)),
+            },
             EnqueueStatements::Log { append } => Query::new(append, columns::log(&self.map, rows)),
             EnqueueStatements::Mapped { insert, .. } if !rows.is_empty() => {
                 Query::new(insert, columns::mapped(&self.map, rows))
@@ -225,7 +239,10 @@ impl EnqueueSteps for PostgresEnqueue {
                 progress.is_done = true;
                 return;
             }
-            EnqueueStatements::Native { .. } => progress.outcomes.extend(native_outcomes(rows, &answer)),
+            EnqueueStatements::Native { .. } if any_deduped(rows) => {
+                progress.outcomes.extend(native_outcomes(rows, &answer));
+            }
+            EnqueueStatements::Native { .. } => progress.outcomes.extend(unique_outcomes(rows, &answer)),
             EnqueueStatements::Log { .. } => progress.outcomes.extend(log_outcomes(&self.map, rows, answer)),
             EnqueueStatements::Mapped { .. } => {
                 progress.outcomes.extend(mapped_outcomes(&self.map, rows, &answer));
@@ -297,13 +314,43 @@ fn native_outcomes(rows: &[NewRow], answer: &[AnswerRow]) -> Vec<Option<Enqueued
     outcomes
 }
 
+fn any_deduped(rows: &[NewRow]) -> bool {
+    rows.iter().any(|row| row.message.dedupe_key.is_some())
+}
+
+/// Of rows without dedupe keys, which have no id but their own. One row comes back if it was written, which is said by the
+/// insert itself; of many come back those that were not, which are mostly none.
+fn unique_outcomes(rows: &[NewRow], answer: &[AnswerRow]) -> Vec<Option<Enqueued>> {
+    let mut new: HashSet<_> = match rows {
+        [_] if answer.is_empty() => HashSet::new(),
+        _ => rows.iter().map(|row| row.message.id).collect(),
+    };
+    for row in answer.iter().filter(|row| !row.is_new) {
+        let place = usize::try_from(row.place - 1).ok();
+        if let Some(existed) = place.and_then(|place| rows.get(place)) {
+            new.remove(&existed.message.id);
+        }
+    }
+    // Removed, because an id that is given twice is written once.
+    let outcome = |row: &NewRow| {
+        let id = row.message.id;
+        Some(if new.remove(&id) {
+            Enqueued::Inserted(id)
+        } else {
+            Enqueued::Duplicate(id)
+        })
+    };
+    rows.iter().map(outcome).collect()
+}
+
 fn mapped_outcomes(map: &TableMap, rows: &[NewRow], answer: &[AnswerRow]) -> Vec<Option<Enqueued>> {
-    let written: HashSet<_> = answer.iter().map(|row| map.id(&row.id)).collect();
+    let mut written: HashSet<_> = answer.iter().map(|row| map.id(&row.id)).collect();
     let outcome = |row: &NewRow| match map.has(Property::GeneratedId).then(|| written.iter().next()) {
         Some(given) => given.copied().map(Enqueued::Inserted),
-        // As the table reads it: a text that looks like a UUID is a text there.
+        // As the table reads it: a text that looks like a UUID is a text there. Removed, because an id that is given twice is
+        // written once.
         None => written
-            .contains(&map.id(&row.message.id.to_string()))
+            .remove(&map.id(&row.message.id.to_string()))
             .then_some(Enqueued::Inserted(row.message.id)),
     };
     rows.iter().map(outcome).collect()
@@ -383,6 +430,45 @@ mod tests {
             pending.finish().unwrap(),
             [Enqueued::Inserted(first), Enqueued::Duplicate(holder)]
         );
+    }
+
+    #[test]
+    fn without_dedupe_keys_only_what_existed_is_answered_of_many() {
+        let messages = [Message::new("t", "1"), Message::new("t", "2")];
+        let [first, second] = [0, 1].map(|place: usize| messages[place].id);
+        let mut pending = PostgresEnqueue::new()
+            .prepare(messages, &OutboxOptions::default())
+            .unwrap();
+        assert_eq!(pending.query().unwrap().arguments.len(), 14);
+        pending.answer(vec![row(2, second, false)]);
+        assert!(pending.query().is_none());
+        assert_eq!(
+            pending.finish().unwrap(),
+            [Enqueued::Inserted(first), Enqueued::Duplicate(second)]
+        );
+    }
+
+    #[test]
+    fn one_message_goes_without_arrays_and_is_new_if_its_row_comes_back() {
+        let prepare = || {
+            let message = Message::new("t", "1").header("a", "b");
+            let id = message.id;
+            let pending = PostgresEnqueue::new().prepare([message], &OutboxOptions::default());
+            (pending.unwrap(), id)
+        };
+        let (mut pending, id) = prepare();
+        let arguments = pending.query().unwrap().arguments;
+        assert_eq!(arguments[0], Argument::Text(Some(id.to_string().into())));
+        assert_eq!(
+            arguments[10..12],
+            [Argument::Blob(b"1"), Argument::Text(Some(r#"{"a":"b"}"#.into()))]
+        );
+        pending.answer(vec![row(1, id, true)]);
+        assert_eq!(pending.finish().unwrap(), [Enqueued::Inserted(id)]);
+
+        let (mut pending, id) = prepare();
+        pending.answer(Vec::new());
+        assert_eq!(pending.finish().unwrap(), [Enqueued::Duplicate(id)]);
     }
 
     #[test]

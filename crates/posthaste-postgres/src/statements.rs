@@ -115,7 +115,9 @@ posthaste_sql::statements! {
     /// For those that have a table of what was given up.
     dead_letter: DeadLetter if |map| map.has(Table::DeadLetter) => { check_dead_letter }
     /// For outboxes that keep their dedupe keys apart.
-    dedupe: Dedupe if |map| map.has(Table::Dedupe) => { enqueue, purge_dedupe }
+    dedupe: Dedupe if |map| map.has(Table::Dedupe) => {
+        enqueue, append, append_one, purge_dedupe,
+    }
     /// For outboxes with an inbox beside them.
     inbox: Inbox if |map| map.has(Table::Inbox) => { purge_inbox, record_inbox }
     /// For outboxes that know who serves them.

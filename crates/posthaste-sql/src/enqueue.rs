@@ -50,7 +50,7 @@ impl<A> Query<'_, A> {
     }
 }
 
-/// One argument of a [`Query`]. Arrays have one element for each message.
+/// One argument of a [`Query`]. Arrays have one element for each message; a single message goes without arrays.
 ///
 /// Code that binds them should hear of a new kind from the compiler, so all kinds can be listed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,29 +61,40 @@ pub enum Argument<'a> {
     Bytes(Vec<&'a [u8]>),
     /// `timestamptz[]`, with nulls.
     Times(Vec<Option<DateTime<Utc>>>),
+    /// `text`, or null.
+    Text(Option<Cow<'a, str>>),
+    /// `bytea`.
+    Blob(&'a [u8]),
+    /// `timestamptz`, or null.
+    Time(Option<DateTime<Utc>>),
     /// `bigint`.
     Integer(i64),
 }
 
 impl Argument<'_> {
-    /// The argument as a text, which the statement casts to its type: for a driver that has no arrays, or none with nulls.
-    /// Bytes take twice their room.
+    /// The argument as a text or null, which the statement casts to its type: for a driver that has no arrays, or none with
+    /// nulls. Bytes take twice their room.
     ///
     /// ```
     /// use posthaste_sql::enqueue::Argument;
     ///
     /// let texts = Argument::Texts(vec![Some(r#"a "b""#.into()), None]);
-    /// assert_eq!(texts.to_text(), r#"{"a \"b\"",null}"#);
-    /// assert_eq!(Argument::Bytes(vec![&[0, 255]]).to_text(), r#"{"\\x00ff"}"#);
-    /// assert_eq!(Argument::Integer(7).to_text(), "7");
+    /// assert_eq!(texts.to_text().unwrap(), r#"{"a \"b\"",null}"#);
+    /// assert_eq!(Argument::Bytes(vec![&[0, 255]]).to_text().unwrap(), r#"{"\\x00ff"}"#);
+    /// assert_eq!(Argument::Blob(&[0, 255]).to_text().unwrap(), r"\x00ff");
+    /// assert_eq!(Argument::Integer(7).to_text().unwrap(), "7");
+    /// assert_eq!(Argument::Text(None).to_text(), None);
     /// ```
-    pub fn to_text(&self) -> String {
-        match self {
+    pub fn to_text(&self) -> Option<String> {
+        Some(match self {
             Self::Texts(texts) => array(texts.iter().map(|text| text.as_deref().map(quoted))),
             Self::Bytes(bytes) => array(bytes.iter().map(|bytes| Some(quoted(&hex(bytes))))),
             Self::Times(times) => array(times.iter().map(|time| time.map(|time| quoted(&moment(time))))),
+            Self::Text(text) => return text.as_deref().map(str::to_owned),
+            Self::Blob(bytes) => hex(bytes),
+            Self::Time(time) => return time.map(moment),
             Self::Integer(number) => number.to_string(),
-        }
+        })
     }
 }
 

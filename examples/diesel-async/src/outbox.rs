@@ -29,6 +29,9 @@ impl EnqueueExecutor for Diesel<'_> {
                 Argument::Texts(texts) => statement.bind::<Array<Nullable<Text>>, _>(texts),
                 Argument::Bytes(bytes) => statement.bind::<Array<Binary>, _>(bytes),
                 Argument::Times(times) => statement.bind::<Array<Nullable<Timestamptz>>, _>(times),
+                Argument::Text(text) => statement.bind::<Nullable<Text>, _>(text),
+                Argument::Blob(bytes) => statement.bind::<Binary, _>(bytes),
+                Argument::Time(time) => statement.bind::<Nullable<Timestamptz>, _>(time),
                 Argument::Integer(number) => statement.bind::<BigInt, _>(number),
             };
         }

@@ -25,8 +25,9 @@ fn value(argument: Argument<'_>) -> Value {
             let bytes = bytes.into_iter().map(|bytes| Value::Bytes(Some(bytes.to_vec())));
             Value::Array(ArrayType::Bytes, Some(Box::new(bytes.collect())))
         }
+        Argument::Blob(bytes) => Value::Bytes(Some(bytes.to_vec())),
         // Arrays of sea-orm have no nulls. The statement casts the text.
-        other => Value::String(Some(other.to_text())),
+        other => Value::String(other.to_text()),
     }
 }
 

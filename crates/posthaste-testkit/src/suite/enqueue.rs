@@ -209,14 +209,21 @@ pub async fn an_empty_call_writes_nothing<B: Backend>(b: &B) {
 
 /// Proves B2 and pitfall 32.
 pub async fn the_same_id_again_is_the_same_event<B: Backend>(b: &B) {
+    let enqueue = async |messages| {
+        let outcomes = try_enqueue(b, messages, &OutboxOptions::default()).await;
+        outcomes.expect("an id that is there is no error")
+    };
     let message = plain("1");
     enqueue_new(b, [message.clone()]).await;
-    let again = try_enqueue(b, vec![message.clone(), plain("2")], &OutboxOptions::default())
-        .await
-        .expect("an id that is there is no error");
+    let again = enqueue(vec![message.clone(), plain("2")]).await;
     assert_eq!(again[0], Enqueued::Duplicate(message.id));
     assert!(again[1].is_new());
-    assert_eq!(records(b).await.len(), 2);
+    assert_eq!(enqueue(vec![message.clone()]).await, [Enqueued::Duplicate(message.id)]);
+    let third = plain("3");
+    let twice = enqueue(vec![third.clone(), plain("4"), third.clone()]).await;
+    assert_eq!(twice[0], Enqueued::Inserted(third.id));
+    assert_eq!(twice[2], Enqueued::Duplicate(third.id), "it was in the same call");
+    assert_eq!(records(b).await.len(), 4);
 }
 
 /// Proves B5.

@@ -1,0 +1,27 @@
+-- Writes rows without dedupe keys in the caller's transaction, in the order of the call. What comes back was not written:
+-- its id exists.
+--
+-- Arrays side by side in a select list: in "from" each would be copied into a table of its own first.
+with written as (
+    insert into "@outbox" (
+        "@id", "@namespace", "@topic", "@ordering_key", "@tenant", "@event_type", "@source", "@aggregate_type",
+        "@aggregate_id", "@content_type", "@payload", "@headers", "@content_hash", "@next_attempt_at"
+    )
+    select
+        id::uuid, namespace, topic, ordering_key, tenant, event_type, source, aggregate_type,
+        aggregate_id, content_type, payload, headers::jsonb, content_hash, greatest(now(), not_before)
+    from (
+        select
+            unnest($1::text[]) as id, unnest($2::text[]) as namespace, unnest($3::text[]) as topic,
+            unnest($4::text[]) as ordering_key, unnest($5::text[]) as tenant, unnest($6::text[]) as event_type,
+            unnest($7::text[]) as source, unnest($8::text[]) as aggregate_type, unnest($9::text[]) as aggregate_id,
+            unnest($10::text[]) as content_type, unnest($11::bytea[]) as payload, unnest($12::text[]) as headers,
+            unnest($13::bytea[]) as content_hash, unnest($14::timestamptz[]) as not_before
+    ) i
+    on conflict ("@id") do nothing
+    returning "@id" as id
+)
+select i.place, i.id, false as is_new
+from unnest($1::text[]) with ordinality as i (id, place)
+where i.id::uuid not in (select id from written)
+order by i.place
