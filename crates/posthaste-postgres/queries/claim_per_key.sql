@@ -4,6 +4,7 @@
 --   $13 how much is looked at: so many fresh and so many due rows, or with $14 so many lanes of each
 --   $14 whether lanes are looked at, one by one, rather than rows in sequence  $15 bytes that were claimed before
 --   $16 whether everything is looked at, in one pass  $17 rows that are left out
+--   $18 whether nothing is taken where vanished workers left something
 --
 -- A lane is a topic and a key, and the empty text stands for no key. Only what is claimed is paid for: of the lanes that
 -- are seen, what could hold them back is asked for by index, once for each lane. So the first rows in sequence are enough
@@ -13,7 +14,17 @@
 --
 -- "not in" rather than a join: a hashed subplan, whatever the planner expects. Likewise "= any (array(...))" rather
 -- than "in (...)": rows are fetched by index.
-with recursive leased as materialized (
+with recursive expired as materialized (
+    -- What vanished workers left: the most attempts among rows that may be tried again, and how many may not.
+    select max(o."@attempts") filter (where o."@attempts" < /*put o.max_attempts*/)::bigint as most_tried,
+        count(*) filter (where o."@attempts" >= /*put o.max_attempts*/) as exhausted,
+        not $18::boolean or count(*) = 0 as is_passed
+    from "@outbox" o
+    where o."@namespace" = $1 and o."@status" = '@processing' and o."@locked_until" < now()
+        and ($3::text[] is null or o."@topic" = any ($3))
+        and ($4::text is null or o."@tenant" = $4)
+),
+leased as materialized (
     select "@topic" as topic, "@ordering_key" as ordering_key, "@seq" as seq, "@locked_until" >= now() as live
     from "@outbox"
     where "@namespace" = $1 and "@status" = '@processing' and "@ordering_key" is not null
@@ -312,9 +323,9 @@ due as (
         and seq < coalesce(held_by_dead, 9223372036854775807)
 ),
 candidates as materialized (
-    select * from fresh
-    union all
-    select * from due
+    select *
+    from (select * from fresh union all select * from due) either
+    where (select is_passed from expired)
     order by seq
     limit $5
 ),
@@ -355,8 +366,9 @@ picked as (
         "@o.created_at:time" as created_at
 )
 -- One row at least: how much there was to be looked at, and whether there was more than the bytes allow.
-select t.*, s.looked_at, s.is_full
-from (
+select t.*, s.looked_at, s.is_full, e.most_tried, e.exhausted
+from expired e
+cross join (
     select case when $14
         then greatest((select max(place) from fresh_lanes), (select max(place) from waiting_lanes), 0)
         else greatest((select count(*) from seen_fresh), (select count(*) from seen_due)) end as looked_at,

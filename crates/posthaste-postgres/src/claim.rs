@@ -41,10 +41,20 @@ const MAX_LANES: u32 = 2_000;
 const FEW_LANES: u32 = 200;
 
 /// What the probe found: work of crashed workers.
-#[derive(Default)]
+#[derive(Default, PartialEq, Eq)]
 struct Expired {
     most_tried: Option<u32>,
     exhausted: bool,
+}
+
+impl Expired {
+    fn read(row: &PgRow) -> sqlx::Result<Self> {
+        let most_tried: Option<i64> = row.try_get("most_tried")?;
+        Ok(Self {
+            most_tried: most_tried.map(|attempts| u32::try_from(attempts).unwrap_or(0)),
+            exhausted: row.try_get::<i64, _>("exhausted")? > 0,
+        })
+    }
 }
 
 impl PostgresStore {
@@ -67,8 +77,15 @@ impl PostgresStore {
         if self.statements.split.is_some() {
             begin = format!("{begin}; {PLAN_ONCE}");
         }
-        // Words of this file alone.
-        let mut tx = pooling::begin(&self.pool, AssertSqlSafe(begin)).await?;
+        // The lock comes along with the beginning. It must not come along with the claim itself: a statement sees the table as
+        // it was before the statement began to wait, without what the last holder of the lock has claimed.
+        if let (Some(leases), true) = (&self.statements.leases, self.is_ordered(request)) {
+            let lock = with_literals(leases.lock_claims.text(), &self.claim_lock_arguments(request));
+            begin = format!("{begin};\n{lock}");
+        }
+        let mut conn = pooling::Beginning::on(self.pool.acquire().await?);
+        // Words of this crate and quoted literals.
+        let mut tx = conn.begin_with(AssertSqlSafe(begin)).await?;
         let claim = self.claim_on(&mut tx, request, taking).await;
         match &claim {
             Ok(_) => tx.commit().await?,
@@ -87,12 +104,20 @@ impl PostgresStore {
         mut taking: Taking<'_>,
     ) -> sqlx::Result<Claim> {
         taking.begin(conn).await?;
-        if let (Some(leases), true) = (&self.statements.leases, self.is_ordered(request)) {
-            self.claim_lock(&leases.lock_claims, request)
-                .execute(&mut *conn)
-                .await?;
-        }
-        let expired = self.probe_expired(conn, request).await?;
+        let expired = if let Some(split) = &self.statements.split {
+            let (messages, expired) = self.claim_split(conn, &mut taking, split, request, true).await?;
+            if expired == Expired::default() {
+                return Ok(Claim {
+                    messages,
+                    reclaimed: false,
+                    died: Vec::new(),
+                    refused: taking.refused,
+                });
+            }
+            expired
+        } else {
+            self.probe_expired(conn, request).await?
+        };
         let died = if expired.exhausted {
             self.sweep_apart(conn, request).await?
         } else {
@@ -123,11 +148,7 @@ impl PostgresStore {
         let row = in_scope(&until.probe_expired, &request.scope, request.max_attempts)
             .fetch_one(conn)
             .await?;
-        let most_tried: Option<i64> = row.try_get("most_tried")?;
-        Ok(Expired {
-            most_tried: most_tried.map(|attempts| u32::try_from(attempts).unwrap_or(0)),
-            exhausted: row.try_get::<i64, _>("exhausted")? > 0,
-        })
+        Expired::read(&row)
     }
 
     async fn reclaim(
@@ -156,27 +177,34 @@ impl PostgresStore {
         request: &ClaimRequest,
     ) -> sqlx::Result<Vec<ClaimedMessage>> {
         match &self.statements.split {
-            Some(split) => self.claim_split(conn, taking, split, request).await,
+            Some(split) => Ok(self.claim_split(conn, taking, split, request, false).await?.0),
             None => self.take(conn, taking, request, request.limit, false).await,
         }
     }
 
+    /// Claims pending rows, and says what crashed workers left. With `unless_expired` that is all it does if there is any.
     async fn claim_split(
         &self,
         conn: &mut PgConnection,
         taking: &mut Taking<'_>,
         split: &Split,
         request: &ClaimRequest,
-    ) -> sqlx::Result<Vec<ClaimedMessage>> {
-        let rows = if request.ordering == KeyOrdering::None {
+        unless_expired: bool,
+    ) -> sqlx::Result<(Vec<ClaimedMessage>, Expired)> {
+        let (rows, expired) = if request.ordering == KeyOrdering::None {
             let claim = |statement: &Statement, left_out: Vec<String>| {
-                self.split_query(statement, request, request.limit).bind(left_out)
+                self.split_query(statement, request, request.limit)
+                    .bind(left_out)
+                    .bind(unless_expired)
             };
-            taking.rows(self, conn, &split.claim_any, claim).await?
+            let mut rows = taking.rows(self, conn, &split.claim_any, claim).await?;
+            let expired = rows.first().map_or(Ok(Expired::default()), Expired::read)?;
+            rows.retain(is_row);
+            (rows, expired)
         } else {
-            self.claim_lanes(conn, taking, split, request).await?
+            self.claim_lanes(conn, taking, split, request, unless_expired).await?
         };
-        claimed_by_sequence(rows, &self.map)
+        Ok((claimed_by_sequence(rows, &self.map)?, expired))
     }
 
     /// Scans further as long as lanes that are held back leave something to be wanted. What a scan has claimed is in
@@ -187,7 +215,8 @@ impl PostgresStore {
         taking: &mut Taking<'_>,
         split: &Split,
         request: &ClaimRequest,
-    ) -> sqlx::Result<Vec<PgRow>> {
+        unless_expired: bool,
+    ) -> sqlx::Result<(Vec<PgRow>, Expired)> {
         let (_, dead_blocks, except) = policy(&request.ordering);
         let any_blocks = dead_blocks || !except.is_empty();
         let mut taken: Vec<PgRow> = Vec::new();
@@ -207,10 +236,15 @@ impl PostgresStore {
                     .bind(bytes)
                     .bind(scan == LaneScan::Everything)
                     .bind(left_out)
+                    .bind(unless_expired)
             };
             let mut rows = taking.rows(self, conn, &split.claim_per_key, claim).await?;
             let looked_at: i64 = rows.first().map_or(Ok(0), |row| row.try_get("looked_at"))?;
             let is_full: bool = rows.first().map_or(Ok(false), |row| row.try_get("is_full"))?;
+            let expired = rows.first().map_or(Ok(Expired::default()), Expired::read)?;
+            if unless_expired && expired != Expired::default() {
+                return Ok((taken, expired));
+            }
             rows.retain(is_row);
             for row in &rows {
                 let payload: Option<&[u8]> = row.try_get("payload")?;
@@ -222,7 +256,7 @@ impl PostgresStore {
                 break;
             }
         }
-        Ok(taken)
+        Ok((taken, Expired::default()))
     }
 
     /// Takes rows in the table's order: those of crashed workers, or else pending ones.
@@ -327,22 +361,42 @@ impl PostgresStore {
         request.ordering != KeyOrdering::None && self.map.has(Role::OrderingKey)
     }
 
-    /// The statement that takes the claim lock, with its arguments.
-    pub(crate) fn claim_lock<'q>(
-        &self,
-        statement: &Statement,
-        request: &'q ClaimRequest,
-    ) -> Query<'q, Postgres, PgArguments> {
+    /// What the claim lock of an outbox goes by.
+    pub(crate) fn claim_lock_arguments(&self, request: &ClaimRequest) -> Vec<String> {
         let namespace = &request.scope.namespace;
         match self.map.table(Table::Outbox) {
             Some(table) if !self.map.is_native() => {
                 // Relays of a table without namespaces share all of it, whatever they are called.
                 let namespace = if self.map.has(Role::Namespace) { namespace } else { "" };
-                statement.query().bind(namespace).bind(table.quoted('"'))
+                vec![namespace.to_owned(), table.quoted('"')]
             }
-            _ => statement.query().bind(format!("{}:{namespace}", self.channel())),
+            _ => vec![format!("{}:{namespace}", self.channel())],
         }
     }
+}
+
+/// A statement with its arguments in its text, for where several are sent at once: those cannot have any apart.
+fn with_literals(statement: &str, arguments: &[String]) -> String {
+    let mut text = String::new();
+    let mut rest = statement;
+    while let Some((before, after)) = rest.split_once('$') {
+        let digits = after.len() - after.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+        let (place, after) = after.split_at(digits);
+        let place_in = |place: usize| arguments.get(place.checked_sub(1)?);
+        let argument = place.parse().ok().and_then(place_in);
+        text.push_str(before);
+        match argument {
+            Some(argument) => text.push_str(&literal(argument)),
+            None => text.extend(["$", place]),
+        }
+        rest = after;
+    }
+    text + rest
+}
+
+/// In a form that reads the same whatever the server takes a backslash for.
+fn literal(text: &str) -> String {
+    format!(" E'{}'", text.replace('\\', r"\\").replace('\'', "''"))
 }
 
 /// What one scan of an ordered claim in Posthaste's own tables sees at most.
@@ -462,6 +516,15 @@ mod tests {
     use posthaste_core::store::WorkerId;
 
     use super::*;
+
+    #[test]
+    fn arguments_in_a_text_stay_what_they_are() {
+        let arguments = [r"it's $2 \o/".to_owned(), "b".to_owned()];
+        assert_eq!(
+            with_literals("f($2, $1::text) -- $3 a$", &arguments),
+            r"f( E'b',  E'it''s $2 \\o/'::text) -- $3 a$"
+        );
+    }
 
     #[test]
     fn a_claim_scans_no_further_than_its_limit() {

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
+use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgArguments, PgConnectOptions, PgRow};
 use sqlx::query::Query;
 use sqlx::{
@@ -127,6 +128,36 @@ pub(crate) async fn begin(
         Err(ended) if ended.is_panic() => std::panic::resume_unwind(ended.into_panic()),
         // The runtime is going down.
         Err(_) => Err(sqlx::Error::WorkerCrashed),
+    }
+}
+
+/// A connection whose transaction begins with statements that may fail or wait. One that fails, or is given up, leaves its
+/// transaction open, and the driver does not know of it: such a connection is closed rather than given back to the pool.
+pub(crate) struct Beginning {
+    conn: PoolConnection<Postgres>,
+    has_begun: bool,
+}
+
+impl Beginning {
+    pub(crate) fn on(conn: PoolConnection<Postgres>) -> Self {
+        Self { conn, has_begun: false }
+    }
+
+    pub(crate) async fn begin_with(
+        &mut self,
+        statement: impl SqlSafeStr + Send + 'static,
+    ) -> sqlx::Result<Transaction<'_, Postgres>> {
+        let tx = self.conn.begin_with(statement).await?;
+        self.has_begun = true;
+        Ok(tx)
+    }
+}
+
+impl Drop for Beginning {
+    fn drop(&mut self) {
+        if !self.has_begun {
+            self.conn.close_on_drop();
+        }
     }
 }
 

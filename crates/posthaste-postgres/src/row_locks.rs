@@ -17,6 +17,7 @@ use posthaste_core::store::{Claim, ClaimRequest, RefusedVerdict, Settled, StoreE
 use posthaste_core::{MessageId, StoreError};
 use posthaste_sql::table::{Role, Table};
 use sqlx::postgres::PgRow;
+use sqlx::query::Query;
 use sqlx::{AssertSqlSafe, Executor, PgConnection, Postgres, Row, Transaction};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until};
@@ -174,7 +175,8 @@ impl PostgresStore {
         statements: &RowLocksInOrder,
         request: &ClaimRequest,
     ) -> sqlx::Result<Vec<PgRow>> {
-        let ours = self.claim_lock(&statements.try_lock_claims, request);
+        let arguments = self.claim_lock_arguments(request).into_iter();
+        let ours = arguments.fold(statements.try_lock_claims.query(), Query::bind);
         if !ours.fetch_one(&mut *conn).await?.try_get::<bool, _>("locked")? {
             // Another claim in order is in flight; its keys cannot be told from others.
             return Ok(Vec::new());

@@ -5,6 +5,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod claim_lock;
 mod corners;
 mod frozen;
 mod held_lanes;

@@ -98,26 +98,30 @@ async fn hot_statements_touch_no_more_than_they_need() {
     let (store, schema) = loaded().await;
     for _ in ["statistics of an empty table", "true statistics"] {
         for (name, arguments, index) in [
-            ("claim_any", format!("{SCOPE}, {LEASE}, '{{}}'"), "outbox_fresh"),
-            ("claim_any", format!("{SCOPE}, {LEASE}, '{{}}'"), "outbox_waiting"),
+            ("claim_any", format!("{SCOPE}, {LEASE}, '{{}}', false"), "outbox_fresh"),
+            (
+                "claim_any",
+                format!("{SCOPE}, {LEASE}, '{{}}', false"),
+                "outbox_waiting",
+            ),
             (
                 "claim_per_key",
-                format!("{SCOPE}, {LEASE}, false, '{{}}', false, 200, false, 0, false, '{{}}'"),
+                format!("{SCOPE}, {LEASE}, false, '{{}}', false, 200, false, 0, false, '{{}}', false"),
                 "outbox_fresh",
             ),
             (
                 "claim_per_key",
-                format!("{SCOPE}, {LEASE}, true, '{{}}', true, 1000, false, 0, false, '{{}}'"),
+                format!("{SCOPE}, {LEASE}, true, '{{}}', true, 1000, false, 0, false, '{{}}', false"),
                 "outbox_waiting_key",
             ),
             (
                 "claim_per_key",
-                format!("{SCOPE}, {LEASE}, true, '{{}}', true, 400, true, 0, false, '{{}}'"),
+                format!("{SCOPE}, {LEASE}, true, '{{}}', true, 400, true, 0, false, '{{}}', false"),
                 "outbox_fresh_lane",
             ),
             (
                 "claim_per_key",
-                format!("{SCOPE}, {LEASE}, true, '{{}}', true, 1000, false, 0, false, '{{}}'"),
+                format!("{SCOPE}, {LEASE}, true, '{{}}', true, 1000, false, 0, false, '{{}}', false"),
                 "hashed SubPlan",
             ),
             (
@@ -126,6 +130,7 @@ async fn hot_statements_touch_no_more_than_they_need() {
                 "outbox_page",
             ),
             ("trial_rows", "20, 'default', null, null".to_owned(), "outbox_fresh"),
+            ("claim_any", format!("{SCOPE}, {LEASE}, '{{}}', true"), "outbox_leased"),
             ("probe_expired", SCOPE.to_owned(), "outbox_leased"),
             (
                 "reclaim",
@@ -155,7 +160,8 @@ async fn hot_statements_touch_no_more_than_they_need() {
         ] {
             check(&store, name, &arguments, index).await;
         }
-        let everything = format!("{SCOPE}, {LEASE}, true, '{{}}', true, 9223372036854775807, false, 0, true, '{{}}'");
+        let everything =
+            format!("{SCOPE}, {LEASE}, true, '{{}}', true, 9223372036854775807, false, 0, true, '{{}}', false");
         let plan = plan(&store, "claim_per_key", &everything).await;
         assert!(plan.contains("CTE Scan on blockers"), "looks at everything:\n{plan}");
         assert!(
