@@ -199,8 +199,9 @@ async fn what_cannot_be_claimed_is_not_paid_for() {
         ("due", 200, false, 100),
         ("due", 1_000, true, 100),
     ] {
-        let arguments =
-            format!("'{namespace}', 10, null, null, {LEASE}, false, '{{}}', false, {look}, {lanes}, 0, false, '{{}}'");
+        let arguments = format!(
+            "'{namespace}', 10, null, null, {LEASE}, false, '{{}}', false, {look}, {lanes}, 0, false, '{{}}', true"
+        );
         let plan = plan(&store, "claim_per_key", &arguments).await;
         let name = format!("{namespace}, {look}, {lanes}");
         assert!(
