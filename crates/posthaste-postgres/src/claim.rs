@@ -242,7 +242,8 @@ impl PostgresStore {
             let looked_at: i64 = rows.first().map_or(Ok(0), |row| row.try_get("looked_at"))?;
             let is_full: bool = rows.first().map_or(Ok(false), |row| row.try_get("is_full"))?;
             let expired = rows.first().map_or(Ok(Expired::default()), Expired::read)?;
-            if unless_expired && expired != Expired::default() {
+            // What an earlier scan has taken is not given up for a lease that ran out since.
+            if unless_expired && taken.is_empty() && expired != Expired::default() {
                 return Ok((taken, expired));
             }
             rows.retain(is_row);
