@@ -9,6 +9,7 @@ use sqlx::{Sqlite, SqliteConnection, Transaction};
 
 use crate::error::store_error;
 use crate::executor::{EnqueueExecutor, InsertStatements, NewRows};
+use crate::prepare::EnqueueStatements;
 use crate::{BEGIN, SqliteEnqueue, SqliteStore};
 
 /// Enqueues messages in the caller's transactions.
@@ -21,7 +22,7 @@ impl<C: EnqueueExecutor + ?Sized> EnqueueOn<C> for SqliteStore {
         messages: &Prepared,
         options: &OutboxOptions,
     ) -> Result<Vec<Enqueued>, EnqueueError> {
-        let steps = SqliteEnqueue::of(&self.map, &self.statements);
+        let steps = SqliteEnqueue::of(&self.map, EnqueueStatements::of_queue(&self.statements));
         let rows = NewRows {
             progress: steps.begin(messages, options.dedupe_window)?,
             prepared: messages,

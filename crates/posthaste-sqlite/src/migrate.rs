@@ -38,7 +38,7 @@ impl SchemaStore for SqliteStore {
         if !self.map.has(Table::Migrations) {
             return Ok(Vec::new());
         }
-        self.migrate_in_transaction().await.map_err(store_error)
+        self.apply_missing(self.migrations()).await
     }
 
     fn statements(&self) -> Vec<(&'static str, String)> {
@@ -68,11 +68,16 @@ impl SqliteStore {
         sqlx::query_scalar(AssertSqlSafe(sql)).fetch_all(conn).await
     }
 
-    async fn migrate_in_transaction(&self) -> sqlx::Result<Vec<Migration>> {
+    /// Applies those of the migrations that were not yet.
+    pub(crate) async fn apply_missing(&self, all: Vec<Migration>) -> Result<Vec<Migration>, StoreError> {
+        self.migrate_in_transaction(all).await.map_err(store_error)
+    }
+
+    async fn migrate_in_transaction(&self, all: Vec<Migration>) -> sqlx::Result<Vec<Migration>> {
         // The write lock is taken before anything is looked at: the second one to come finds the first one's work done.
         let mut tx = self.pool.begin_with(BEGIN).await?;
         let applied = self.applied_on(&mut tx).await?;
-        let missing = migrate::missing(self.migrations(), &applied);
+        let missing = migrate::missing(all, &applied);
         for migration in &missing {
             tx.execute(sqlx::raw_sql(AssertSqlSafe(migration.sql.clone()))).await?;
         }

@@ -10,8 +10,9 @@ use posthaste_sql::TableMap;
 use posthaste_sql::enqueue::{AnswerRow, EnqueueSteps, PendingEnqueue, Query, Value, outcomes};
 use posthaste_sql::table::{BadIdentifier, Kind, Property, Role};
 
+use crate::log::statements as log;
 use crate::rows::millis;
-use crate::statements::{Dedupe, Statements};
+use crate::statements::{Dedupe, Statement, Statements};
 use crate::{DEFAULT_PREFIX, columns, support};
 
 /// Enqueues on connections that are not this crate's: it validates messages, says which statements to run in your transaction
@@ -52,7 +53,56 @@ use crate::{DEFAULT_PREFIX, columns, support};
 #[derive(Clone, Debug)]
 pub struct SqliteEnqueue {
     map: Arc<TableMap>,
-    statements: Arc<Statements>,
+    statements: EnqueueStatements,
+}
+
+/// The statements that write rows. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct EnqueueStatements {
+    insert: Arc<str>,
+    /// Where messages with a time of their own stand elsewhere: how they are written, and the name of the log.
+    schedule: Option<(Arc<str>, Arc<str>)>,
+    dedupe: DedupeStatements,
+}
+
+/// How a row that was not written leads to the one that was there before.
+#[derive(Clone, Debug)]
+enum DedupeStatements {
+    Keys { hold: Arc<str>, find: Arc<str> },
+    Rows { find: Arc<str> },
+}
+
+impl EnqueueStatements {
+    /// Those of a queue.
+    pub(crate) fn of_queue(statements: &Statements) -> Self {
+        let text = |statement: &Statement| Arc::clone(statement.text());
+        Self {
+            insert: text(&statements.writing.enqueue),
+            schedule: None,
+            dedupe: match statements.dedupe() {
+                Dedupe::Keys(keys) => DedupeStatements::Keys {
+                    hold: text(&keys.hold_keys),
+                    find: text(&keys.find_holders),
+                },
+                Dedupe::Rows(rows) => DedupeStatements::Rows {
+                    find: text(&rows.find_duplicate),
+                },
+            },
+        }
+    }
+
+    /// Those of a log whose table has this name.
+    pub(crate) fn of_log(writing: &log::Writing, table: &str) -> Self {
+        let text = |statement: &Statement| Arc::clone(statement.text());
+        Self {
+            insert: text(&writing.enqueue),
+            schedule: Some((text(&writing.schedule), table.into())),
+            dedupe: DedupeStatements::Keys {
+                hold: text(&writing.hold_keys),
+                find: text(&writing.find_holders),
+            },
+        }
+    }
 }
 
 impl SqliteEnqueue {
@@ -82,13 +132,13 @@ impl SqliteEnqueue {
     pub fn with_map(map: TableMap) -> Result<Self, StoreError> {
         support::ensure_supported(&map)?;
         let statements = Statements::finish(&map)?;
-        Ok(Self::of(&Arc::new(map), &Arc::new(statements)))
+        Ok(Self::of(&Arc::new(map), EnqueueStatements::of_queue(&statements)))
     }
 
-    pub(crate) fn of(map: &Arc<TableMap>, statements: &Arc<Statements>) -> Self {
+    pub(crate) fn of(map: &Arc<TableMap>, statements: EnqueueStatements) -> Self {
         Self {
             map: Arc::clone(map),
-            statements: Arc::clone(statements),
+            statements,
         }
     }
 
@@ -120,7 +170,7 @@ impl SqliteEnqueue {
 
     /// Whether one statement writes all, so that it succeeds or fails as a whole.
     pub(crate) fn is_one_statement(&self, prepared: &Prepared) -> bool {
-        !self.has_keys(prepared) && (prepared.rows.len() == 1 || !self.map.has(Property::GeneratedId))
+        !self.has_keys(prepared) && self.next_rows(&prepared.rows).len() == prepared.rows.len()
     }
 
     fn has_keys(&self, prepared: &Prepared) -> bool {
@@ -130,10 +180,24 @@ impl SqliteEnqueue {
 
     /// The rows of the next insert.
     fn unwritten<'a>(&self, progress: &Progress, prepared: &'a Prepared) -> &'a [NewRow] {
-        let rows = &prepared.rows[progress.written.len()..];
+        self.next_rows(&prepared.rows[progress.written.len()..])
+    }
+
+    /// Those of the rows that one statement writes.
+    fn next_rows<'a>(&self, rows: &'a [NewRow]) -> &'a [NewRow] {
         // Where the database gives the ids, one row at a time: nothing else says which id is whose.
-        let is_single = self.map.has(Property::GeneratedId);
-        if is_single { &rows[..rows.len().min(1)] } else { rows }
+        if self.map.has(Property::GeneratedId) {
+            return &rows[..rows.len().min(1)];
+        }
+        // One after the other where they stand in two tables, so that rows of one key stay in order.
+        let first = rows.first().is_some_and(|row| self.is_scheduled(row));
+        let alike = rows.iter().take_while(|row| self.is_scheduled(row) == first).count();
+        &rows[..alike]
+    }
+
+    /// Whether a row waits for its time in a table of its own.
+    fn is_scheduled(&self, row: &NewRow) -> bool {
+        self.statements.schedule.is_some() && row.message.not_before.is_some()
     }
 
     /// Under which id each row was written, if it was.
@@ -150,10 +214,10 @@ impl SqliteEnqueue {
 
     /// What follows once all inserts were run.
     fn after_insert(&self, progress: &Progress, prepared: &Prepared) -> Step {
-        match self.statements.dedupe() {
-            Dedupe::Keys(_) if self.has_keys(prepared) => Step::HoldKeys,
-            Dedupe::Rows(_) if progress.missing().next().is_some() => Step::FindTaken,
-            Dedupe::Keys(_) | Dedupe::Rows(_) => Step::Done,
+        match &self.statements.dedupe {
+            DedupeStatements::Keys { .. } if self.has_keys(prepared) => Step::HoldKeys,
+            DedupeStatements::Rows { .. } if progress.missing().next().is_some() => Step::FindTaken,
+            DedupeStatements::Keys { .. } | DedupeStatements::Rows { .. } => Step::Done,
         }
     }
 }
@@ -164,24 +228,31 @@ impl EnqueueSteps for SqliteEnqueue {
 
     fn query<'a>(&self, progress: &Progress, prepared: &'a Prepared) -> Option<Query<'a, Value<'a>>> {
         let map = &self.map;
-        Some(match (progress.step, self.statements.dedupe()) {
+        Some(match (progress.step, &self.statements.dedupe) {
             (Step::Insert, _) => {
                 let rows = self.unwritten(progress, prepared);
-                let enqueue = &self.statements.writing.enqueue;
-                Query::new(enqueue.text(), columns::rows_and_payloads(map, rows))
+                let mut arguments = columns::rows_and_payloads(map, rows);
+                let scheduled = rows.first().is_some_and(|row| self.is_scheduled(row));
+                match &self.statements.schedule {
+                    Some((schedule, table)) if scheduled => {
+                        arguments.push(Value::Text(Some(table.to_string().into())));
+                        Query::new(schedule, arguments)
+                    }
+                    _ => Query::new(&self.statements.insert, arguments),
+                }
             }
-            (Step::HoldKeys, Dedupe::Keys(keys)) => {
+            (Step::HoldKeys, DedupeStatements::Keys { hold, .. }) => {
                 let written: Vec<_> = progress.written.iter().flatten().copied().collect();
                 let window = Value::Integer(Some(progress.dedupe_window_ms));
                 let arguments = vec![columns::rows(map, &prepared.rows), columns::ids(&written), window];
-                Query::new(keys.hold_keys.text(), arguments).without_rows()
+                Query::new(hold, arguments).without_rows()
             }
-            (Step::FindHolders, Dedupe::Keys(keys)) => {
-                Query::new(keys.find_holders.text(), vec![columns::rows(map, &prepared.rows)])
+            (Step::FindHolders, DedupeStatements::Keys { find, .. }) => {
+                Query::new(find, vec![columns::rows(map, &prepared.rows)])
             }
-            (Step::FindTaken, Dedupe::Rows(taken)) => {
+            (Step::FindTaken, DedupeStatements::Rows { find }) => {
                 let rows = progress.missing().map(|place| &prepared.rows[place]);
-                Query::new(taken.find_duplicate.text(), vec![columns::rows(map, rows)])
+                Query::new(find, vec![columns::rows(map, rows)])
             }
             (Step::HoldKeys | Step::FindHolders | Step::FindTaken | Step::Done, _) => return None,
         })
@@ -211,7 +282,7 @@ impl EnqueueSteps for SqliteEnqueue {
             }
             Step::HoldKeys | Step::Done => Step::Done,
         };
-        if progress.step == Step::Done && matches!(self.statements.dedupe(), Dedupe::Keys(_)) {
+        if progress.step == Step::Done && matches!(self.statements.dedupe, DedupeStatements::Keys { .. }) {
             // What no key kept out was there under its own id.
             for (holder, row) in progress.holders.iter_mut().zip(&prepared.rows) {
                 holder.get_or_insert(row.message.id);

@@ -36,7 +36,7 @@ impl RelayStore for SqliteStore {
     async fn claim(&self, request: &ClaimRequest) -> Result<Claim, StoreError> {
         self.map.check_scope(&request.scope)?;
         self.map.check_ordering(&request.ordering)?;
-        self.opened_file.check(self.pool.connect_options().get_filename())?;
+        self.check_file()?;
         self.claim_if_any(request).await.map_err(|error| self.error(error))
     }
 
@@ -163,6 +163,11 @@ impl RelayStore for SqliteStore {
 }
 
 impl SqliteStore {
+    /// Whether the file is still the one that was opened.
+    pub(crate) fn check_file(&self) -> Result<(), StoreError> {
+        self.opened_file.check(self.pool.connect_options().get_filename())
+    }
+
     async fn purge_delivered(&self, request: &PurgeRequest) -> sqlx::Result<u64> {
         let Some(keep) = request.delivered else { return Ok(0) };
         let old = sqlx::query(self.statements.rows.purge_delivered.sql())

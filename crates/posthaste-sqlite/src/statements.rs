@@ -18,7 +18,7 @@ pub(crate) struct Statement {
 }
 
 impl Statement {
-    fn finish(file: &str, map: &TableMap) -> Result<Self, TemplateError> {
+    pub(crate) fn finish(file: &str, map: &TableMap) -> Result<Self, TemplateError> {
         let finish = |sql: &str| finish(sql, map).map(Arc::from);
         let choice = Choice::of(file);
         let list =

@@ -219,11 +219,21 @@ impl ClosedGaps {
 
     /// The lowest id at which the cursor has to wait; none unless rows came late.
     pub fn holds_cursor_at(&self, now: Instant) -> Option<i64> {
-        let recent = |batch: &&ClosedBatch| now.duration_since(batch.closed_at) < CURSOR_HOLD;
+        self.holding(now).filter_map(|batch| batch.ids.first()).min()
+    }
+
+    /// All ids that a successor has to read again; none unless rows came late.
+    pub fn held_ids(&self, now: Instant) -> Ranges {
+        let mut held = Ranges::default();
+        self.holding(now).for_each(|batch| held.extend(&batch.ids));
+        held
+    }
+
+    fn holding(&self, now: Instant) -> impl Iterator<Item = &ClosedBatch> {
+        let recent = move |batch: &&ClosedBatch| now.duration_since(batch.closed_at) < CURSOR_HOLD;
         let lately = |at: Instant| now.duration_since(at) < LATE_MEMORY;
         let late = self.came_late.is_some_and(lately);
-        let recent = self.batches.iter().filter(|_| late).filter(recent);
-        recent.filter_map(|batch| batch.ids.first()).min()
+        self.batches.iter().filter(move |_| late).filter(recent)
     }
 
     /// How many ids are looked at again.

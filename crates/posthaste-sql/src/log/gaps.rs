@@ -16,6 +16,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::ranges::Ranges;
+use super::state::ReaderState;
 
 /// A transaction that holds the lock of an insert. Its name must not be used for another transaction later.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -44,6 +45,8 @@ pub struct Gaps {
     /// By the holders they may come from, as of the last look. Those that are kept under nobody may have come from one
     /// that ended before that look, so one more read decides.
     by_holders: BTreeMap<BTreeSet<Holder>, Ranges>,
+    /// Those that an earlier reader left open. Whom they may come from is learnt by the first read that looks at them.
+    left_open: Ranges,
     /// The prepared transactions of the last look.
     prepared: BTreeSet<Holder>,
     /// Whether the last look found that a holder had ended, or passed ids over.
@@ -63,6 +66,14 @@ impl Gaps {
         }
     }
 
+    /// Begins where an earlier reader ended: after the state's highest id, but for the ids that it left open.
+    pub fn resume(state: &ReaderState, proof: Proof) -> Self {
+        Self {
+            left_open: state.open.clone(),
+            ..Self::after(state.hi, proof)
+        }
+    }
+
     /// Whether gaps are kept.
     pub fn proof(&self) -> Proof {
         self.proof
@@ -77,7 +88,7 @@ impl Gaps {
     /// tail: if it left out those whose holders seem to be at work, it could find a transaction's second row and not its
     /// first.
     pub fn ids(&self) -> Ranges {
-        let mut all = Ranges::default();
+        let mut all = self.left_open.clone();
         for ranges in self.by_holders.values() {
             all.extend(ranges);
         }
@@ -91,12 +102,18 @@ impl Gaps {
 
     /// The lowest id that may still come.
     pub fn first(&self) -> Option<i64> {
-        self.by_holders.values().filter_map(Ranges::first).min()
+        let left_open = self.left_open.first();
+        self.by_holders
+            .values()
+            .filter_map(Ranges::first)
+            .chain(left_open)
+            .min()
     }
 
     /// How many ids may still come.
     pub fn open(&self) -> u64 {
-        self.by_holders.values().map(Ranges::count).fold(0, u64::saturating_add)
+        let known = self.by_holders.values().map(Ranges::count);
+        known.fold(self.left_open.count(), u64::saturating_add)
     }
 
     /// How many ids were proved never to come.
@@ -116,6 +133,7 @@ impl Gaps {
     pub fn observe(&mut self, found: &[i64], complete_to: i64, tail: bool, holders: &BTreeSet<Holder>) {
         self.strike_out(found, complete_to);
         self.look(holders);
+        self.take_over(complete_to, holders);
         if tail {
             self.pass_over(found, holders);
         }
@@ -123,7 +141,7 @@ impl Gaps {
 
     /// What was found has come; what was not, and had nobody left to come from before this read began, never will.
     fn strike_out(&mut self, found: &[i64], complete_to: i64) {
-        for ranges in self.by_holders.values_mut() {
+        for ranges in self.by_holders.values_mut().chain([&mut self.left_open]) {
             for id in found {
                 ranges.remove(*id);
             }
@@ -154,6 +172,18 @@ impl Gaps {
             self.by_holders.entry(left).or_default().extend(&ranges);
         }
         self.prepared = prepared;
+    }
+
+    /// Of what an earlier reader left open, a read that saw all of it did not find these: they may come from a transaction
+    /// that holds the lock now, or have come from one that ended between the snapshot and the look. A row that was in
+    /// flight and is gone since is among them too, and is closed like the others.
+    fn take_over(&mut self, complete_to: i64, holders: &BTreeSet<Holder>) {
+        let unread = self.left_open.split_above(complete_to);
+        let missing = std::mem::replace(&mut self.left_open, unread);
+        if !missing.is_empty() && self.proof == Proof::Required {
+            self.by_holders.entry(holders.clone()).or_default().extend(&missing);
+            self.changed = true;
+        }
     }
 
     /// Moves up to the highest id that was found; what lies between may come from a transaction that holds the lock
@@ -206,6 +236,24 @@ mod tests {
         assert_eq!(gaps.open(), 1, "no proof before one more read");
         observe(&mut gaps, &[], &["c"]);
         assert_eq!((gaps.open(), gaps.closed(), gaps.first()), (0, 1, None));
+    }
+
+    /// What one left open may have been taken by a transaction that works to this day.
+    #[test]
+    fn what_an_earlier_reader_left_open_is_closed_by_a_proof_of_its_own() {
+        let state: ReaderState = "9;2-4,7-7".parse().unwrap();
+        let mut gaps = Gaps::resume(&state, Proof::Required);
+        assert_eq!((gaps.hi(), gaps.first(), gaps.open()), (9, Some(2), 4));
+        gaps.observe(&[3], 5, true, &holders(&["a"]));
+        assert_eq!(gaps.open(), 3, "3 was there, and 7 was not looked at");
+        observe(&mut gaps, &[], &["a", "b"]);
+        observe(&mut gaps, &[], &["b"]);
+        assert_eq!(gaps.open(), 3, "a has ended, and 7 may come from b");
+        observe(&mut gaps, &[2], &["b"]);
+        assert_eq!((gaps.ids(), gaps.closed()), (Ranges::of(7..=7), 1), "4 was rolled back");
+        observe(&mut gaps, &[], &[]);
+        observe(&mut gaps, &[], &[]);
+        assert_eq!((gaps.open(), gaps.closed()), (0, 2));
     }
 
     #[test]

@@ -4,16 +4,19 @@
 //! were passed over and closes each of them by proof, never by a timer; [`ClosedGaps`] is the net below it for writers that
 //! break its premises. [`Window`] remembers the rows that were read and are not settled, and in which order they may go.
 //! [`LogReader`] holds all of them, and says how far everything is settled: that is the cursor to store, so a restart can
-//! repeat but never skip.
+//! repeat but never skip. [`ReaderState`] is what it leaves to a successor beyond the cursor, so that a restart repeats no
+//! more than what was in flight.
 
 mod closed;
 mod gaps;
 mod ranges;
 mod reader;
+mod state;
 mod window;
 
 pub use closed::{ClosedGaps, Probe};
 pub use gaps::{Gaps, Holder, Proof};
 pub use ranges::Ranges;
 pub use reader::{LogReader, LogRow, Plan, ReadResult, Sorted};
+pub use state::{InvalidReaderState, ReaderState};
 pub use window::{Failure, Lane, Rewrite, Standing, Window};

@@ -6,6 +6,7 @@ use std::time::Instant;
 use super::closed::ClosedGaps;
 use super::gaps::{Gaps, Holder, Proof};
 use super::ranges::Ranges;
+use super::state::ReaderState;
 use super::window::{Lane, Window};
 use posthaste_core::lifecycle::LeaseToken;
 
@@ -77,6 +78,14 @@ impl LogReader {
         }
     }
 
+    /// Goes on where an earlier reader ended.
+    pub fn resume(state: &ReaderState, proof: Proof) -> Self {
+        Self {
+            gaps: Gaps::resume(state, proof),
+            ..Self::after(state.hi, proof)
+        }
+    }
+
     /// Looks at closed ids again, for as long as these are kept.
     #[must_use]
     pub fn with_closed(mut self, closed: ClosedGaps) -> Self {
@@ -95,6 +104,17 @@ impl LogReader {
     pub fn safe_position(&self, now: Instant) -> i64 {
         let held = self.closed.holds_cursor_at(now).map_or(i64::MAX, |id| id - 1);
         self.position().min(held)
+    }
+
+    /// What to leave to a successor. Ids that may have come late are open in it: see [`ClosedGaps::holds_cursor_at`].
+    pub fn state(&self, now: Instant) -> ReaderState {
+        let mut open = self.gaps.ids();
+        open.extend(&self.window.unsettled());
+        open.extend(&self.closed.held_ids(now));
+        ReaderState {
+            hi: self.gaps.hi(),
+            open,
+        }
     }
 
     /// The gaps.

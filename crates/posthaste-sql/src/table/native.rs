@@ -11,6 +11,20 @@ use posthaste_core::lifecycle::State;
 /// Roles that Posthaste's own table does without.
 const ABSENT: [Role; 4] = [Role::EventId, Role::MaxAttempts, Role::LockedAt, Role::Version];
 
+/// Roles that rows of a log do without: what becomes of them stands elsewhere.
+const ABSENT_FROM_LOGS: [Role; 10] = [
+    Role::Namespace,
+    Role::Status,
+    Role::Attempts,
+    Role::NextAttemptAt,
+    Role::LockedBy,
+    Role::LeaseToken,
+    Role::LockedUntil,
+    Role::LastError,
+    Role::UpdatedAt,
+    Role::DeliveredAt,
+];
+
 impl TableMap {
     /// Posthaste's own tables in a schema of their own: `outbox`, `outbox_dedupe`, `inbox` and so on.
     pub fn in_schema(schema: &str) -> Result<Self, BadIdentifier> {
@@ -20,6 +34,32 @@ impl TableMap {
     /// Posthaste's own tables with a prefix, for databases without schemas: `posthaste_outbox` and so on.
     pub fn with_prefix(prefix: &str) -> Result<Self, BadIdentifier> {
         Self::native(None, prefix)
+    }
+
+    /// Posthaste's own log with a prefix, for databases without schemas: `posthaste_log` and so on.
+    pub fn log_with_prefix(prefix: &str) -> Result<Self, BadIdentifier> {
+        let mut map = Self::native(None, prefix)?;
+        let named = |name: &str| -> Result<_, BadIdentifier> {
+            let name = Identifier::new(format!("{prefix}{name}"))?;
+            Ok(TableName { schema: None, name })
+        };
+        "posthaste log".clone_into(&mut map.name);
+        map.layout = Layout::Log;
+        map.tables.insert(Table::Outbox, named("log")?);
+        map.tables.insert(Table::Failed, named("log_failed")?);
+        map.tables.insert(Table::Cursor, named("log_reader")?);
+        for role in [Role::Attempts, Role::NextAttemptAt, Role::LogId, Role::LastError] {
+            let column = Column {
+                name: Identifier::new(role.name())?,
+                kind: role.kind(),
+                max: None,
+                generated: false,
+            };
+            map.side_columns.insert((Table::Failed, role), column);
+        }
+        map.columns.retain(|role, _| !ABSENT_FROM_LOGS.contains(role));
+        map.split_index = false;
+        Ok(map)
     }
 
     /// The same map with times that are kept in another way.

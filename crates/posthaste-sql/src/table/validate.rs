@@ -5,7 +5,7 @@
 
 use uuid::Uuid;
 
-use super::{Kind, Property, Role, TableMap};
+use super::{Kind, Property, Role, Table, TableMap};
 use posthaste_core::enqueue::{EnqueueError, NewRow, Prepared};
 use posthaste_core::integrity::HashPart;
 use posthaste_core::message::DEFAULT_NAMESPACE;
@@ -106,7 +106,10 @@ impl TableMap {
         if row.has_own_headers() && !self.has(Role::Headers) {
             return refuse("headers", self.no_column(Role::Headers));
         }
-        if message.not_before.is_some() && !self.has(Role::NextAttemptAt) {
+        if message.not_before.is_some()
+            && !self.has(Role::NextAttemptAt)
+            && !self.has((Table::Failed, Role::NextAttemptAt))
+        {
             return refuse("not_before", self.no_column(Role::NextAttemptAt));
         }
         let id = self.column(Role::Id);

@@ -9,6 +9,8 @@ mod conformance;
 mod conformance_in_order;
 mod connections;
 mod faults;
+mod log;
+mod log_conformance;
 mod mapped;
 mod odd_rows;
 mod plans;

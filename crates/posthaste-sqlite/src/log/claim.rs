@@ -1,0 +1,204 @@
+//! Hands out fresh rows of the log.
+
+use std::collections::{BTreeSet, HashMap};
+use std::time::Instant;
+
+use posthaste_core::MessageId;
+use posthaste_core::lifecycle::EXHAUSTED;
+use posthaste_core::reclaim::reclaim_limit;
+use posthaste_core::store::{Claim, ClaimRequest, ClaimedMessage};
+use posthaste_sql::log::{Failure, LogRow, Plan, ReadResult};
+use sqlx::Row;
+
+use super::Inner;
+use super::rows::{Policy, lane};
+use super::session::Session;
+use crate::rows::ByRole;
+
+/// A claim that finds only rows that have to wait reads on, but not forever: the next claim goes on where it ended.
+const MAX_READS: u32 = 20;
+
+/// Every such read looks at twice as many rows as the one before, up to so many: others may wait behind a long backlog.
+const MAX_ROWS: u32 = 10_000;
+
+impl Inner {
+    /// Work for one who reads the log.
+    pub(super) async fn claim_on(&self, session: &mut Session, request: &ClaimRequest) -> sqlx::Result<Claim> {
+        let now = self.now();
+        session.release_expired(now);
+        // Before anything is handed out: if this call is cut short, what it took goes out again after the lease.
+        session.leases.insert(request.token, now + request.lease);
+        let claim = self.claim_now(session, request, now).await;
+        if claim.as_ref().map_or(true, |claim| claim.messages.is_empty()) {
+            session.release(request.token);
+        }
+        claim
+    }
+
+    async fn claim_now(&self, session: &mut Session, request: &ClaimRequest, now: Instant) -> sqlx::Result<Claim> {
+        let retry_due = session.retry_at <= now;
+        // Failed rows first, but not twice in a row: neither may starve the other.
+        let fresh_first = std::mem::take(&mut session.fresh_first);
+        let mut claim = Claim::default();
+        if retry_due && !fresh_first {
+            claim = self.claim_failed(session, request, now).await?;
+        }
+        if claim.messages.is_empty() {
+            let fresh = self.claim_fresh(session, request, now).await?;
+            claim.died.extend(fresh.died);
+            (claim.messages, claim.reclaimed) = (fresh.messages, fresh.reclaimed);
+        }
+        if claim.messages.is_empty() && retry_due && fresh_first {
+            let failed = self.claim_failed(session, request, now).await?;
+            claim.died.extend(failed.died);
+            claim.messages = failed.messages;
+        }
+        Ok(claim)
+    }
+
+    async fn claim_fresh(&self, session: &mut Session, request: &ClaimRequest, now: Instant) -> sqlx::Result<Claim> {
+        let policy = Policy::of(&request.ordering);
+        let mut claim = Claim::default();
+        if session.reaches_less_than(request.limit) && !self.write_down(session, now).await? {
+            return Ok(claim);
+        }
+        let limit = match session.suspects.is_empty() {
+            true => request.limit,
+            false => reclaim_limit(session.crashes, request.max_attempts, request.limit),
+        };
+        for reads in 0..MAX_READS {
+            let rows_to_read = limit.saturating_mul(1 << reads).min(MAX_ROWS).max(limit);
+            let plan = session.reader.plan(now, limit as usize);
+            if plan.ids.is_empty() {
+                break;
+            }
+            let mut read = self.read(&plan, rows_to_read, session.reach, request, &policy).await?;
+            let sorted = session.reader.read(&plan, &read.result, request.token, policy.ordered);
+            let parked = !sorted.park.is_empty();
+            for row in sorted.park {
+                session.reader.window.fail(Failure::parked(row));
+            }
+            for row in sorted.handed_out {
+                let Some(mut claimed) = read.messages.remove(&row) else {
+                    continue;
+                };
+                let id = claimed.message.id;
+                if session.suspects.contains(row) {
+                    claim.reclaimed = true;
+                    // It was alone when its readers crashed, for the last time when no attempt was left.
+                    if session.crashes >= request.max_attempts {
+                        session.crashes -= 1;
+                        session.reader.window.fail(exhausted(row));
+                        claim.died.push(id);
+                        continue;
+                    }
+                    claimed.attempts = claimed.attempts.saturating_add(session.crashes);
+                }
+                session.fresh.insert(id, row);
+                claim.messages.push(claimed);
+            }
+            if parked || !claim.died.is_empty() {
+                self.flush(session, false, now).await?;
+            }
+            if !claim.messages.is_empty() || read.result.complete_to == i64::MAX {
+                break;
+            }
+        }
+        Ok(claim)
+    }
+
+    /// Rows of the plan, but for those that may not be handed out yet.
+    async fn read(
+        &self,
+        plan: &Plan,
+        limit: u32,
+        reach: i64,
+        request: &ClaimRequest,
+        policy: &Policy<'_>,
+    ) -> sqlx::Result<Read> {
+        let mut read = Read::default();
+        let mut bytes: u64 = 0;
+        let mut conn = self.common.pool().acquire().await?;
+        for range in plan.ids.iter() {
+            let left = i64::from(limit) - i64::try_from(read.result.rows.len()).unwrap_or(i64::MAX);
+            let rows = sqlx::query(self.statements.reading.read.sql())
+                .bind(*range.start())
+                .bind(reach.min(*range.end()))
+                .bind(left)
+                .fetch_all(&mut *conn)
+                .await?;
+            let all = i64::try_from(rows.len()).unwrap_or(i64::MAX) < left;
+            for row in &rows {
+                let claimed = self.map.claimed(&ByRole(row))?;
+                bytes = bytes.saturating_add(claimed.message.payload.len() as u64);
+                if bytes > request.max_bytes && !read.result.rows.is_empty() {
+                    return Ok(read.to_its_last());
+                }
+                let id: i64 = row.try_get("seq")?;
+                let by_dead = row.try_get("held_by_dead")? && policy.blocks(&claimed.message.topic);
+                read.result.rows.push(LogRow {
+                    id,
+                    lane: lane(&claimed.message),
+                    kept: row.try_get("kept")?,
+                    held: by_dead || row.try_get("held")?,
+                });
+                read.messages.insert(id, claimed);
+            }
+            if !all {
+                return Ok(read.to_its_last());
+            }
+        }
+        // What is beyond the reach was not looked at.
+        Ok(if read.result.rows.last().is_some_and(|row| row.id == reach) {
+            read.to_its_last()
+        } else {
+            read
+        })
+    }
+}
+
+/// One read of the log.
+struct Read {
+    result: ReadResult,
+    messages: HashMap<i64, ClaimedMessage>,
+}
+
+impl Default for Read {
+    fn default() -> Self {
+        Self {
+            result: ReadResult {
+                rows: Vec::new(),
+                complete_to: i64::MAX,
+                // Nobody can have taken a number and not used it: there is one writer at a time.
+                holders: BTreeSet::new(),
+            },
+            messages: HashMap::new(),
+        }
+    }
+}
+
+impl Read {
+    /// There may be more.
+    fn to_its_last(mut self) -> Self {
+        self.result.complete_to = self.result.rows.last().map_or(i64::MAX, |row| row.id);
+        self
+    }
+}
+
+/// Its readers crashed as often as it may be tried.
+fn exhausted(row: i64) -> Failure {
+    Failure {
+        id: row,
+        delay: std::time::Duration::ZERO,
+        dead: true,
+        error: Some(EXHAUSTED.to_owned()),
+    }
+}
+
+impl Session {
+    /// The row of the log that is handed out under this id and token.
+    pub(super) fn fresh_row(&self, id: MessageId, token: posthaste_core::lifecycle::LeaseToken) -> Option<i64> {
+        let row = *self.fresh.get(&id)?;
+        self.reader.window.is_held(row, token).then_some(row)
+    }
+}

@@ -1,0 +1,67 @@
+//! The application's side: appending to the log in its own transactions.
+
+use async_trait::async_trait;
+use posthaste_core::enqueue::Prepared;
+use posthaste_core::outbox::{Commit, EnqueueOn, Transactions};
+use posthaste_core::store::ProducerStore;
+use posthaste_core::{EnqueueError, Enqueued, Message, OutboxOptions, StoreError, StoreOutbox};
+use sqlx::{Sqlite, SqliteConnection, Transaction};
+
+use super::SqliteLogStore;
+use crate::error::store_error;
+use crate::executor::{EnqueueExecutor, InsertStatements, NewRows};
+use crate::{BEGIN, SqliteEnqueue};
+
+/// Appends messages to a log in the caller's transactions.
+pub type SqliteLogOutbox = StoreOutbox<SqliteLogStore>;
+
+impl<C: EnqueueExecutor + ?Sized> EnqueueOn<C> for SqliteLogStore {
+    async fn insert(
+        &self,
+        conn: &mut C,
+        messages: &Prepared,
+        options: &OutboxOptions,
+    ) -> Result<Vec<Enqueued>, EnqueueError> {
+        let inner = &*self.inner;
+        let steps = SqliteEnqueue::of(&inner.map, inner.enqueue.clone());
+        let rows = NewRows {
+            progress: steps.begin(messages, options.dedupe_window)?,
+            prepared: messages,
+            steps,
+        };
+        Ok(conn.insert(InsertStatements(inner.common.clone()), rows).await?)
+    }
+}
+
+impl Commit<Transaction<'_, Sqlite>> for SqliteLogStore {
+    async fn commit(&self, tx: Transaction<'_, Sqlite>) -> Result<(), StoreError> {
+        tx.commit().await.map_err(store_error)
+    }
+}
+
+impl Transactions for SqliteLogStore {
+    type Connection = SqliteConnection;
+    type Transaction = Transaction<'static, Sqlite>;
+
+    async fn begin(&self) -> Result<Self::Transaction, StoreError> {
+        self.pool().begin_with(BEGIN).await.map_err(store_error)
+    }
+
+    async fn rollback(&self, tx: Self::Transaction) -> Result<(), StoreError> {
+        tx.rollback().await.map_err(store_error)
+    }
+}
+
+#[async_trait]
+impl ProducerStore for SqliteLogStore {
+    async fn enqueue_and_commit(
+        &self,
+        options: &OutboxOptions,
+        messages: Vec<Message>,
+    ) -> Result<Vec<Enqueued>, EnqueueError> {
+        let mut tx = self.pool().begin_with(BEGIN).await.map_err(store_error)?;
+        let outcomes = self.outbox(options.clone()).enqueue_all(&mut tx, messages).await?;
+        tx.commit().await.map_err(store_error)?;
+        Ok(outcomes)
+    }
+}

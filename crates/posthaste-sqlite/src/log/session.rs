@@ -1,0 +1,281 @@
+//! What the log's one reader remembers, and the lease under which it reads.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use posthaste_core::MessageId;
+use posthaste_core::lifecycle::LeaseToken;
+use posthaste_core::store::WorkerId;
+use posthaste_sql::RowChange;
+use posthaste_sql::log::{Lane, LogReader, Proof, Ranges, ReaderState, Standing};
+use sqlx::types::Json;
+use sqlx::{Row, SqliteConnection};
+
+use super::Inner;
+use crate::rows::{millis, undecodable};
+
+/// At most so often it is written down how far the log is settled, while rows are in flight.
+const CHECKPOINT_INTERVAL: Duration = Duration::from_millis(250);
+
+/// So many rows beyond the last that was read may be handed out before that is written down again. They are what a reader that
+/// crashes may have been sending.
+const AHEAD: i64 = 10_000;
+
+/// The reader's lease is so many times as long as that of what it hands out, so that it is not renewed with every claim.
+const LEASE_FACTOR: u32 = 2;
+
+/// What the log's one reader has.
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) epoch: i64,
+    /// By this process's clock, begun before the lease was asked for.
+    leased_until: Instant,
+    lease: Duration,
+    pub(super) reader: LogReader,
+    /// Rows of the log that are handed out, by the ids under which they were.
+    pub(super) fresh: HashMap<MessageId, i64>,
+    pub(super) retries: HashMap<MessageId, Retry>,
+    /// How long what was handed out is good for.
+    pub(super) leases: HashMap<LeaseToken, Instant>,
+    pub(super) retry_at: Instant,
+    /// The last claim was of failed rows, so the next one is of fresh ones first.
+    pub(super) fresh_first: bool,
+    /// What an earlier reader that crashed may have been sending.
+    pub(super) suspects: Ranges,
+    pub(super) crashes: u32,
+    /// As it is written down: no row beyond this one may be handed out.
+    pub(super) reach: i64,
+    stored: ReaderState,
+    stored_at: Instant,
+}
+
+/// A failed row that is handed out.
+#[derive(Debug)]
+pub(super) struct Retry {
+    pub(super) number: i64,
+    pub(super) token: LeaseToken,
+    pub(super) lane: Option<Lane>,
+    /// What became of it, if that is not written down yet.
+    pub(super) outcome: Option<RowChange>,
+}
+
+impl Session {
+    /// How many rows are handed out.
+    pub(super) fn in_flight(&self) -> usize {
+        let retries = self.retries.values().filter(|retry| retry.outcome.is_none());
+        self.fresh.len() + retries.count()
+    }
+
+    /// Puts back what a worker of this process held beyond its lease.
+    pub(super) fn release_expired(&mut self, now: Instant) {
+        let expired: Vec<LeaseToken> = self
+            .leases
+            .iter()
+            .filter_map(|(token, until)| (*until < now).then_some(*token))
+            .collect();
+        for token in expired {
+            self.release(token);
+        }
+    }
+
+    /// Puts back what was handed out under a token and has no verdict.
+    pub(super) fn release(&mut self, token: LeaseToken) {
+        self.leases.remove(&token);
+        let window = &mut self.reader.window;
+        self.fresh.retain(|_, row| !window.is_held(*row, token));
+        window.put_back_all(token);
+        self.retries
+            .retain(|_, retry| retry.token != token || retry.outcome.is_some());
+    }
+
+    /// Whether it has to be written down how far the log is settled; while rows are in flight not too often.
+    pub(super) fn checkpoint_is_due(&self, at_rest: bool, now: Instant) -> bool {
+        let lately = now.duration_since(self.stored_at) < CHECKPOINT_INTERVAL;
+        // Among suspects it has to be known which of them was in flight.
+        let at_once = at_rest || !self.suspects.is_empty();
+        (at_once || !lately) && self.reader.state(now) != self.stored
+    }
+
+    /// Whether fewer rows than these may be handed out before it is written down how far.
+    pub(super) fn reaches_less_than(&self, rows: u32) -> bool {
+        self.reach - self.reader.gaps().hi() < i64::from(rows)
+    }
+
+    fn lease_left(&self, now: Instant) -> Duration {
+        self.leased_until.saturating_duration_since(now)
+    }
+}
+
+impl Inner {
+    /// Makes this the reader, or keeps it so, for longer than what it hands out is leased. Nothing while another one reads.
+    pub(super) async fn keep_reading(
+        &self,
+        session: &mut Option<Session>,
+        worker: WorkerId,
+        lease: Duration,
+    ) -> sqlx::Result<bool> {
+        let now = self.now();
+        match session {
+            Some(kept) if kept.lease_left(now) > lease => return Ok(true),
+            Some(kept) => {
+                kept.lease = lease;
+                if self.renew(kept).await? {
+                    return Ok(true);
+                }
+                tracing::warn!("another relay reads the log now; what was in flight comes again from there");
+                *session = None;
+            }
+            None => {}
+        }
+        *session = self.take(worker, lease).await?;
+        Ok(session.is_some())
+    }
+
+    async fn take(&self, worker: WorkerId, lease: Duration) -> sqlx::Result<Option<Session>> {
+        // Asked first, so that a relay that stands by writes nothing.
+        let row = sqlx::query(self.statements.reading.reader.sql())
+            .fetch_one(self.common.pool())
+            .await?;
+        let (owner, is_leased): (Option<String>, bool) = (row.try_get("owner")?, row.try_get("is_leased")?);
+        let ours = worker.as_uuid().hyphenated().to_string();
+        if is_leased && owner.is_some_and(|owner| owner != ours) {
+            return Ok(None);
+        }
+        let now = self.now();
+        let taken = sqlx::query(self.statements.reading.take_reader.sql())
+            .bind(ours)
+            .bind(millis(lease * LEASE_FACTOR))
+            .fetch_optional(self.common.pool())
+            .await?;
+        let Some(row) = taken else { return Ok(None) };
+        let hi: i64 = row.try_get("hi")?;
+        let open = ranges(&row.try_get::<String, _>("open")?)?;
+        let (crashes, reach): (i64, i64) = (row.try_get("crashes")?, row.try_get("reach")?);
+        let crashes = u32::try_from(crashes).unwrap_or(u32::MAX);
+        let stored = ReaderState { hi, open };
+        tracing::info!(hi, crashes, "reading the log");
+        Ok(Some(Session {
+            epoch: row.try_get("epoch")?,
+            leased_until: now + lease * LEASE_FACTOR,
+            lease,
+            reader: LogReader::resume(&stored, Proof::Required),
+            fresh: HashMap::new(),
+            retries: HashMap::new(),
+            leases: HashMap::new(),
+            retry_at: now,
+            fresh_first: false,
+            suspects: if crashes > 0 {
+                suspects(&stored, reach)
+            } else {
+                Ranges::default()
+            },
+            crashes,
+            reach,
+            stored,
+            stored_at: now,
+        }))
+    }
+
+    /// Prolongs the reader's lease; returns whether it is still the reader.
+    pub(super) async fn renew(&self, session: &mut Session) -> sqlx::Result<bool> {
+        let now = self.now();
+        let renewed = sqlx::query(self.statements.reading.renew_reader.sql())
+            .bind(session.epoch)
+            .bind(millis(session.lease * LEASE_FACTOR))
+            .fetch_optional(self.common.pool())
+            .await?;
+        if renewed.is_some() {
+            session.leased_until = now + session.lease * LEASE_FACTOR;
+        }
+        Ok(renewed.is_some())
+    }
+
+    /// Writes down how far the log is settled; returns whether it is still the reader.
+    pub(super) async fn checkpoint(
+        &self,
+        session: &mut Session,
+        conn: &mut SqliteConnection,
+        now: Instant,
+    ) -> sqlx::Result<bool> {
+        let state = session.reader.state(now);
+        let next = sqlx::query_scalar::<_, Option<i64>>(self.statements.reading.next_row.sql()).bind(state.hi);
+        let next = next.fetch_one(&mut *conn).await?;
+        let reach = next.unwrap_or(state.hi).saturating_add(AHEAD);
+        if !is_suspected(&session.suspects, &state, next) {
+            (session.suspects, session.crashes) = (Ranges::default(), 0);
+        }
+        let asked = self.now();
+        let open: Vec<_> = state.open.iter().map(|range| (*range.start(), *range.end())).collect();
+        let written = sqlx::query(self.statements.reading.checkpoint.sql())
+            .bind(session.epoch)
+            .bind(millis(session.lease * LEASE_FACTOR))
+            .bind(state.hi)
+            .bind(Json(open))
+            .bind(i64::from(session.crashes))
+            .bind(reach)
+            .fetch_optional(conn)
+            .await?;
+        if written.is_some() {
+            session.leased_until = asked + session.lease * LEASE_FACTOR;
+            (session.stored, session.stored_at, session.reach) = (state, now, reach);
+        }
+        Ok(written.is_some())
+    }
+
+    /// How far the log is settled: as this store knows it if it reads, else as it was written down.
+    pub(super) async fn state(&self) -> sqlx::Result<(ReaderState, InFlight)> {
+        if let Some(session) = &*self.session.lock().await {
+            let retried = session.retries.values().filter(|retry| retry.outcome.is_none());
+            let in_flight = InFlight {
+                fresh: session.fresh.len() as u64,
+                retried: retried.count() as u64,
+                ids: session.fresh.keys().chain(session.retries.keys()).copied().collect(),
+                dead: session.reader.window.standings().filter_map(dead).collect(),
+            };
+            return Ok((session.reader.state(self.now()), in_flight));
+        }
+        let row = sqlx::query(self.statements.reading.reader.sql())
+            .fetch_one(self.common.pool())
+            .await?;
+        let open = ranges(&row.try_get::<String, _>("open")?)?;
+        let hi = row.try_get("hi")?;
+        Ok((ReaderState { hi, open }, InFlight::default()))
+    }
+}
+
+/// What is handed out, as far as this process knows.
+#[derive(Debug, Default)]
+pub(super) struct InFlight {
+    pub(super) fresh: u64,
+    pub(super) retried: u64,
+    pub(super) ids: Vec<MessageId>,
+    /// Rows of the log that died, which is not written down yet: earlier ones of their lanes are not settled.
+    pub(super) dead: Vec<i64>,
+}
+
+fn dead((row, standing): (i64, Standing)) -> Option<i64> {
+    matches!(standing, Standing::Failed(failure) if failure.dead).then_some(row)
+}
+
+/// What a reader that crashed may have been sending: all that was open, and what it may have handed out since.
+fn suspects(stored: &ReaderState, reach: i64) -> Ranges {
+    let mut suspects = stored.open.clone();
+    suspects.insert(stored.hi.saturating_add(1)..=reach);
+    suspects
+}
+
+/// Whether any of the suspects is not settled, given the first row that was not read.
+fn is_suspected(suspects: &Ranges, state: &ReaderState, next: Option<i64>) -> bool {
+    let unread = next.is_some_and(|next| suspects.contains(next));
+    unread || state.open.iter().flatten().any(|id| suspects.contains(id))
+}
+
+fn ranges(json: &str) -> sqlx::Result<Ranges> {
+    let open: Vec<(i64, i64)> = serde_json::from_str(json)
+        .map_err(|error| undecodable("open", format!("{error}; restore it from a backup")))?;
+    let mut ranges = Ranges::default();
+    for (first, last) in open {
+        ranges.insert(first..=last);
+    }
+    Ok(ranges)
+}

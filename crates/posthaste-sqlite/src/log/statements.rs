@@ -1,0 +1,29 @@
+//! The finished SQL of every statement over a log.
+
+use posthaste_sql::TableMap;
+use posthaste_sql::template::TemplateError;
+
+use crate::statements::Statement;
+
+posthaste_sql::statements! {
+    Statement in "../../queries/log/";
+    /// For producers.
+    writing: Writing => { enqueue, schedule, hold_keys, find_holders }
+    /// For the reader of the log.
+    reading: Reading => {
+        reader, take_reader, renew_reader, checkpoint, release_reader, fence, read, next_row,
+    }
+    /// For what was not delivered at first.
+    failures: Failures => { retry, claim_failed, fail, retried, delete_delivered, sweep }
+    /// For its upkeep.
+    upkeep: Upkeep => {
+        stats, topic_gauges, list, replay, discard, discard_rows, restore, purge_delivered, purge_dead, purge_dedupe,
+        purgeable,
+    }
+}
+
+impl Statements {
+    pub(crate) fn finish(map: &TableMap) -> Result<Self, TemplateError> {
+        Self::render(map, Statement::finish)
+    }
+}

@@ -1,0 +1,245 @@
+//! What is peculiar to the log on SQLite: one reader under a fenced lease, and a state that outlives it.
+
+use std::time::Duration;
+
+use posthaste_core::lifecycle::{LeaseToken, Settlement, Verdict};
+use posthaste_core::store::{ClaimRequest, DeadHead, Filter, KeyOrdering, SchemaStore, Scope, WorkerId};
+use posthaste_core::{AdminStore, Message, MessageId, Outbox as _, OutboxOptions, RelayStore};
+use posthaste_sqlite::SqliteLogStore;
+use sqlx::SqlitePool;
+
+use crate::support;
+
+const LEASE: Duration = Duration::from_secs(30);
+
+fn request(limit: u32) -> ClaimRequest {
+    ClaimRequest {
+        worker: WorkerId::new(),
+        token: LeaseToken::new(),
+        limit,
+        max_bytes: u64::from(u32::MAX),
+        scan_limit: None,
+        lease: LEASE,
+        max_attempts: 3,
+        ordering: KeyOrdering::PerKey {
+            dead_head: DeadHead::Skip,
+            except: Vec::new(),
+        },
+        scope: Scope::default(),
+        left_out: Vec::new(),
+    }
+}
+
+/// A relay of its own over the file, as another process would be.
+fn another(pool: &SqlitePool) -> SqliteLogStore {
+    SqliteLogStore::new(pool.clone()).retrying_at_once()
+}
+
+async fn enqueue(store: &SqliteLogStore, messages: impl IntoIterator<Item = Message>) -> Vec<MessageId> {
+    let messages: Vec<Message> = messages.into_iter().collect();
+    let ids = messages.iter().map(|message| message.id).collect();
+    let outbox = store.outbox(OutboxOptions::default());
+    let mut tx = outbox.begin().await.unwrap();
+    outbox.enqueue_all(&mut tx, messages).await.unwrap();
+    outbox.commit(tx).await.unwrap();
+    ids
+}
+
+async fn claim(store: &SqliteLogStore, request: &ClaimRequest) -> Vec<MessageId> {
+    let claim = store.claim(request).await.unwrap();
+    claim.messages.iter().map(|claimed| claimed.message.id).collect()
+}
+
+async fn settle(
+    store: &SqliteLogStore,
+    request: &ClaimRequest,
+    ids: &[MessageId],
+    verdict: &Verdict,
+) -> Vec<MessageId> {
+    let settlement = |id: &MessageId| Settlement {
+        verdict: verdict.clone(),
+        ..Settlement::delivered(*id, request.token)
+    };
+    let settlements: Vec<_> = ids.iter().map(settlement).collect();
+    store.settle(&settlements).await.unwrap().lost
+}
+
+/// The reader's lease is over, as if it had crashed long ago.
+async fn let_lease_run_out(pool: &SqlitePool) {
+    let update = sqlx::query("update posthaste_log_reader set leased_until = 0");
+    update.execute(pool).await.unwrap();
+}
+
+async fn fresh() -> (SqliteLogStore, tempfile::TempDir) {
+    let (pool, directory) = support::pool(5).await;
+    let store = another(&pool);
+    store.migrate().await.unwrap();
+    (store, directory)
+}
+
+fn keyed(key: &str) -> Message {
+    Message::new("orders", "{}").key(key)
+}
+
+/// Proves B3.
+#[tokio::test]
+async fn a_successor_repeats_what_was_in_flight_and_nothing_else() {
+    let (store, _directory) = fresh().await;
+    let ids = enqueue(&store, (0..100).map(|n| keyed(&n.to_string()))).await;
+    let first = request(40);
+    assert_eq!(claim(&store, &first).await, ids[..40]);
+    // Out of order: the head is not answered, and all that follows is.
+    assert_eq!(settle(&store, &first, &ids[10..40], &Verdict::Delivered).await, []);
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let second = request(40);
+    assert_eq!(claim(&store, &second).await, ids[40..80]);
+    assert_eq!(settle(&store, &second, &ids[45..80], &Verdict::Delivered).await, []);
+
+    let successor = another(store.pool());
+    assert_eq!(claim(&successor, &request(100)).await, [], "there is a reader");
+    let_lease_run_out(store.pool()).await;
+    let mut repeated = Vec::new();
+    loop {
+        let next = request(1_000);
+        let claimed = claim(&successor, &next).await;
+        if claimed.is_empty() {
+            break;
+        }
+        assert_eq!(settle(&successor, &next, &claimed, &Verdict::Delivered).await, []);
+        repeated.extend(claimed);
+    }
+    // What was settled after the last checkpoint is repeated as well.
+    let expected: Vec<_> = ids[..10].iter().chain(&ids[40..]).copied().collect();
+    assert_eq!(repeated, expected);
+}
+
+/// Proves B9.
+#[tokio::test]
+async fn a_reader_whose_lease_was_taken_over_writes_nothing_more() {
+    let (store, _directory) = fresh().await;
+    let ids = enqueue(&store, [keyed("a"), keyed("b")]).await;
+    let stale = request(10);
+    assert_eq!(claim(&store, &stale).await, ids);
+    let_lease_run_out(store.pool()).await;
+    let successor = another(store.pool());
+    let next = request(1);
+    assert_eq!(
+        claim(&successor, &next).await,
+        ids[..1],
+        "what may have killed its reader goes in small groups"
+    );
+    let failed = Verdict::Retry {
+        delay: Duration::ZERO,
+        error: "no".to_owned(),
+    };
+    assert_eq!(
+        settle(&store, &stale, &ids, &failed).await,
+        ids,
+        "they are another one's"
+    );
+    assert_eq!(store.stats("default").await.unwrap().waiting, 0);
+    assert_eq!(settle(&successor, &next, &ids[..1], &Verdict::Delivered).await, []);
+}
+
+/// Proves pitfall 33.
+#[tokio::test]
+async fn a_message_that_kills_every_reader_dies_and_its_neighbours_do_not() {
+    let (store, _directory) = fresh().await;
+    let ids = enqueue(&store, (0..20).map(|n| keyed(&n.to_string()))).await;
+    let killer = ids[7];
+    let mut delivered = Vec::new();
+    // Each reader is a process that dies when it sends the killer.
+    for _ in 0..100 {
+        let_lease_run_out(store.pool()).await;
+        let reader = another(store.pool());
+        let died = loop {
+            let next = request(1_000);
+            let claimed = reader.claim(&next).await.unwrap();
+            let ids: Vec<_> = claimed.messages.iter().map(|claimed| claimed.message.id).collect();
+            if ids.is_empty() {
+                break true;
+            }
+            if ids.contains(&killer) {
+                break false;
+            }
+            assert_eq!(settle(&reader, &next, &ids, &Verdict::Delivered).await, []);
+            tokio::time::sleep(Duration::from_millis(260)).await;
+            delivered.extend(ids);
+        };
+        if died {
+            break;
+        }
+    }
+    let dead = store
+        .list(
+            &Filter {
+                state: Some(posthaste_core::lifecycle::State::Dead),
+                ..Filter::default()
+            },
+            None,
+            10,
+        )
+        .await
+        .unwrap();
+    assert_eq!(
+        dead.iter().map(|record| record.message.id).collect::<Vec<_>>(),
+        [killer]
+    );
+    delivered.sort();
+    delivered.dedup();
+    assert_eq!(delivered.len(), 19);
+}
+
+/// Proves B5.
+#[tokio::test]
+async fn what_follows_a_scheduled_message_of_its_key_waits_and_what_precedes_it_does_not() {
+    let (store, _directory) = fresh().await;
+    let later = chrono::Utc::now() + chrono::Duration::hours(1);
+    let ids = enqueue(
+        &store,
+        [keyed("k"), keyed("k").not_before(later), keyed("k"), keyed("other")],
+    )
+    .await;
+    let first = request(10);
+    assert_eq!(claim(&store, &first).await, [ids[0], ids[3]]);
+    assert_eq!(settle(&store, &first, &[ids[0], ids[3]], &Verdict::Delivered).await, []);
+    assert_eq!(claim(&store, &request(10)).await, []);
+    let due = sqlx::query("update posthaste_log_failed set next_attempt_at = 0");
+    due.execute(store.pool()).await.unwrap();
+    let second = request(10);
+    assert_eq!(claim(&store, &second).await, ids[1..3]);
+}
+
+/// Proves A3.
+#[tokio::test]
+async fn rows_are_never_changed_and_a_view_says_what_became_of_them() {
+    let (store, _directory) = fresh().await;
+    let ids = enqueue(&store, ["a", "b", "c"].map(keyed)).await;
+    let trigger = "create trigger no_change before update on posthaste_log begin select raise(abort, 'changed'); end";
+    sqlx::query(trigger).execute(store.pool()).await.unwrap();
+    let work = request(2);
+    assert_eq!(claim(&store, &work).await, ids[..2]);
+    let dead = Verdict::Dead { error: "no".to_owned() };
+    assert_eq!(settle(&store, &work, &ids[..1], &Verdict::Delivered).await, []);
+    assert_eq!(settle(&store, &work, &ids[1..2], &dead).await, []);
+    store.close().await.unwrap();
+    let states: Vec<(String, String)> = sqlx::query_as("select id, status from posthaste_log_states order by seq")
+        .fetch_all(store.pool())
+        .await
+        .unwrap();
+    let expected = [(ids[0], "delivered"), (ids[1], "dead"), (ids[2], "pending")];
+    let expected = expected.map(|(id, state)| (id.to_string(), state.to_owned()));
+    assert_eq!(states, expected);
+}
+
+/// Proves A1.
+#[tokio::test]
+async fn any_language_appends_with_a_plain_insert() {
+    let (store, _directory) = fresh().await;
+    let insert =
+        "insert into posthaste_log (topic, ordering_key, payload) values ('order-events', '42', '{\"orderId\": 42}')";
+    sqlx::query(insert).execute(store.pool()).await.unwrap();
+    let claimed = store.claim(&request(10)).await.unwrap();
+    assert_eq!(claimed.messages[0].message.payload, r#"{"orderId": 42}"#);
+    assert_eq!(claimed.messages[0].message.ordering_key.as_deref(), Some("42"));
+}
