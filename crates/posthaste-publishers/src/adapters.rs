@@ -23,7 +23,7 @@ use crate::routing::Route;
 /// let publisher = Stdout::new()
 ///     .filter(|message| message.tenant.as_deref() != Some("test"))
 ///     .map(|mut message| {
-///         message.topic = format!("eu.{}", message.topic);
+///         message.topic = format!("eu.{}", message.topic).into();
 ///         message
 ///     });
 /// ```

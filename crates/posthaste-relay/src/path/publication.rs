@@ -7,7 +7,7 @@ use std::time::Duration;
 use chrono::Utc;
 use posthaste_core::publisher::{Batch, Delivery, ErrorKind, ErrorScope, LeaseCheck, Outcome, Report, Shared};
 use posthaste_core::readable::Readable;
-use posthaste_core::{MessageId, PublishError};
+use posthaste_core::{MessageId, PublishError, Text};
 use tokio::time::{Instant, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
 
@@ -101,7 +101,7 @@ struct Owed {
     passes: HashMap<MessageId, Pass>,
     /// What is not handed over because of its destination.
     held: HashMap<MessageId, Held>,
-    held_lanes: HashSet<(String, String)>,
+    held_lanes: HashSet<(Text, Text)>,
     /// Whether the call was given up.
     closed: bool,
     last_report: Instant,

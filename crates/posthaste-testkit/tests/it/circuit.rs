@@ -147,7 +147,7 @@ async fn topics_that_are_missing_stop_neither_the_broker_nor_other_tenants_of_th
     let enqueue = async |tenant: &str, count: usize| {
         let message = |n: usize| {
             let mut message = Message::new("orders", n.to_string());
-            message.tenant = Some(tenant.to_owned());
+            message.tenant = Some(tenant.into());
             message
         };
         let messages = (0..count).map(message).collect();
