@@ -144,9 +144,9 @@ impl Publisher for LogPublisher {
         let enabled = self.enabled();
         let mut report = LaneReport::new(&batch, &report);
         for delivery in &batch.deliveries {
-            if report.admit(&delivery.message) {
+            if report.admit(delivery) {
                 let written = enabled.clone().map(|()| self.write(delivery));
-                report.answer(&delivery.message, written.map(Receipt::from));
+                report.answer(delivery, written.map(Receipt::from));
             }
         }
     }
