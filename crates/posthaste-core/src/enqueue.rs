@@ -7,7 +7,7 @@ use thiserror::Error;
 
 use crate::event::IntoMessage;
 use crate::integrity::ContentHash;
-use crate::message::{Message, MessageId};
+use crate::message::{Message, MessageId, Text};
 use crate::store::StoreError;
 use crate::trace::Captured;
 use crate::validate::{InvalidMessage, Limits, TypeNameRule, validate};
@@ -186,14 +186,14 @@ impl Prepared {
             places: Vec::new(),
         };
         let trace = Captured::current();
-        let mut seen: HashMap<(String, String, String), usize> = HashMap::new();
+        let mut seen: HashMap<(String, Text, Text), usize> = HashMap::new();
         for (position, message) in messages.into_iter().enumerate() {
             let mut message = message.into_message()?;
             let captured = trace.add_to(&mut message, options.limits.header_bytes);
             validate(&message, &options.limits, options.type_names)
                 .map_err(|reason| EnqueueError::Invalid { position, reason })?;
-            message.source = message.source.or_else(|| options.source.clone());
-            let namespace = message.namespace.clone().unwrap_or_else(|| options.namespace.clone());
+            message.source = message.source.or_else(|| options.source.as_deref().map(Text::from));
+            let namespace = message.namespace.as_deref().unwrap_or(&options.namespace).to_owned();
             let next = prepared.rows.len();
             let first = match &message.dedupe_key {
                 Some(key) => *seen
@@ -216,7 +216,7 @@ impl Prepared {
 
     /// A row that was in the table before, as it was.
     pub(crate) fn unchecked(message: Message, hash: ContentHash, options: &OutboxOptions) -> Self {
-        let namespace = message.namespace.clone().unwrap_or_else(|| options.namespace.clone());
+        let namespace = message.namespace.as_deref().unwrap_or(&options.namespace).to_owned();
         Self {
             rows: vec![NewRow {
                 message,

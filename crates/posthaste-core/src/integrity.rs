@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::message::Message;
+use crate::message::{Message, Text};
 
 /// SHA-256 over a message's stored bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -98,24 +98,26 @@ impl HashRecipe {
     /// The hash of a message.
     pub fn hash(&self, message: &Message) -> ContentHash {
         let (id, event_id) = (message.id.to_string(), message.effective_event_id());
-        let text = |text: &Option<String>| text.as_deref().unwrap_or_default().as_bytes().to_vec();
-        let parts: Vec<Vec<u8>> = self
+        let parts: Vec<&[u8]> = self
             .0
             .iter()
             .map(|part| match part {
-                HashPart::Id => id.as_bytes().to_vec(),
-                HashPart::EventId => event_id.as_bytes().to_vec(),
-                HashPart::EventType => text(&message.event_type),
-                HashPart::Topic => message.topic.as_bytes().to_vec(),
-                HashPart::OrderingKey => text(&message.ordering_key),
-                HashPart::AggregateType => text(&message.aggregate_type),
-                HashPart::AggregateId => text(&message.aggregate_id),
-                HashPart::Payload => message.payload.to_vec(),
+                HashPart::Id => id.as_bytes(),
+                HashPart::EventId => event_id.as_bytes(),
+                HashPart::EventType => bytes(message.event_type.as_ref()),
+                HashPart::Topic => message.topic.as_bytes(),
+                HashPart::OrderingKey => bytes(message.ordering_key.as_ref()),
+                HashPart::AggregateType => bytes(message.aggregate_type.as_ref()),
+                HashPart::AggregateId => bytes(message.aggregate_id.as_ref()),
+                HashPart::Payload => &message.payload,
             })
             .collect();
-        let parts: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
         ContentHash::of(&parts)
     }
+}
+
+fn bytes(text: Option<&Text>) -> &[u8] {
+    text.map_or(&[], |text| text.as_bytes())
 }
 
 /// The hash that was stored with a row, and how it was made.

@@ -29,7 +29,7 @@ pub use breaker::BreakerConfig;
 pub use enqueue::{EnqueueError, Enqueued, OutboxOptions};
 pub use event::{Event, IntoMessage};
 pub use inbox::{Handled, Inbox, InboxError, InboxStore, Mark};
-pub use message::{Message, MessageId};
+pub use message::{Message, MessageId, Text};
 pub use outbox::{Outbox, StoreOutbox};
 pub use publisher::{Batch, Capabilities, ErrorScope, Outcome, PublishError, Publisher, Receipt, Report};
 pub use retry::{Backoff, RetryPolicy};

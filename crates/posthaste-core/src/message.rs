@@ -9,6 +9,8 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
 use serde::Serialize;
+/// A text that is cloned without an allocation: short ones are kept in place, long ones are shared.
+pub use smol_str::SmolStr as Text;
 
 pub use id::{BadId, MessageId};
 pub use id_text::{INLINE_ID_BYTES, IdText};
@@ -48,29 +50,29 @@ pub struct Message {
     /// Identity of the row, and of the event unless `event_id` says otherwise.
     pub id: MessageId,
     /// Identity of the event where its table keeps one apart from the row's.
-    pub event_id: Option<String>,
+    pub event_id: Option<Text>,
     /// Whose outbox this is within a shared table; a relay serves exactly one namespace. Without one the outbox's own
     /// is used.
-    pub namespace: Option<String>,
+    pub namespace: Option<Text>,
     /// Where the message goes: a Kafka topic, a NATS subject, a routing key.
-    pub topic: String,
+    pub topic: Text,
     /// Messages of one topic with equal keys are delivered in the order in which they were enqueued.
     /// Without a key a message waits for no other.
-    pub ordering_key: Option<String>,
+    pub ordering_key: Option<Text>,
     /// For routing and filtering by tenant. If a `dedupe_key` is given too, it must begin with `{tenant}/`.
-    pub tenant: Option<String>,
+    pub tenant: Option<Text>,
     /// A second enqueue with the same namespace, topic and key is answered with the first message's id.
-    pub dedupe_key: Option<String>,
+    pub dedupe_key: Option<Text>,
     /// `{company}.{domain}.{action}.v{n}`. Without one the envelope's type is the topic.
-    pub event_type: Option<String>,
+    pub event_type: Option<Text>,
     /// The service that speaks. Without one the outbox's own `source` is used, else the namespace.
-    pub source: Option<String>,
+    pub source: Option<Text>,
     /// Kind of thing the event is about, such as `Order`.
-    pub aggregate_type: Option<String>,
+    pub aggregate_type: Option<Text>,
     /// Which one of them.
-    pub aggregate_id: Option<String>,
+    pub aggregate_id: Option<Text>,
     /// Media type of the payload. Defaults to `application/json`.
-    pub content_type: String,
+    pub content_type: Text,
     /// The body, stored and delivered byte for byte.
     pub payload: Bytes,
     /// Carried to the broker beside the payload.
@@ -81,7 +83,7 @@ pub struct Message {
 
 impl Message {
     /// A message with opaque bytes; set `content_type` to what they are.
-    pub fn new(topic: impl Into<String>, payload: impl Into<Bytes>) -> Self {
+    pub fn new(topic: impl Into<Text>, payload: impl Into<Bytes>) -> Self {
         Self {
             id: MessageId::new(),
             event_id: None,
@@ -94,7 +96,7 @@ impl Message {
             source: None,
             aggregate_type: None,
             aggregate_id: None,
-            content_type: "application/json".to_owned(),
+            content_type: Text::new_static("application/json"),
             payload: payload.into(),
             headers: Headers::new(),
             not_before: None,
@@ -105,55 +107,55 @@ impl Message {
     ///
     /// # Errors
     /// If the body cannot be JSON: a map whose keys are no texts, or a `Serialize` that fails.
-    pub fn json(topic: impl Into<String>, body: &impl Serialize) -> Result<Self, serde_json::Error> {
+    pub fn json(topic: impl Into<Text>, body: &impl Serialize) -> Result<Self, serde_json::Error> {
         Ok(Self::new(topic, serde_json::to_vec(body)?))
     }
 
     /// Sets the namespace.
     #[must_use]
-    pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
+    pub fn namespace(mut self, namespace: impl Into<Text>) -> Self {
         self.namespace = Some(namespace.into());
         self
     }
 
     /// Sets the ordering key.
     #[must_use]
-    pub fn key(mut self, key: impl Into<String>) -> Self {
+    pub fn key(mut self, key: impl Into<Text>) -> Self {
         self.ordering_key = Some(key.into());
         self
     }
 
     /// Sets the tenant.
     #[must_use]
-    pub fn tenant(mut self, tenant: impl Into<String>) -> Self {
+    pub fn tenant(mut self, tenant: impl Into<Text>) -> Self {
         self.tenant = Some(tenant.into());
         self
     }
 
     /// Sets the dedupe key.
     #[must_use]
-    pub fn dedupe_key(mut self, key: impl Into<String>) -> Self {
+    pub fn dedupe_key(mut self, key: impl Into<Text>) -> Self {
         self.dedupe_key = Some(key.into());
         self
     }
 
     /// Sets the event type.
     #[must_use]
-    pub fn event_type(mut self, name: impl Into<String>) -> Self {
+    pub fn event_type(mut self, name: impl Into<Text>) -> Self {
         self.event_type = Some(name.into());
         self
     }
 
     /// Sets the source.
     #[must_use]
-    pub fn source(mut self, source: impl Into<String>) -> Self {
+    pub fn source(mut self, source: impl Into<Text>) -> Self {
         self.source = Some(source.into());
         self
     }
 
     /// Sets what the event is about. The ordering key stays as it is.
     #[must_use]
-    pub fn aggregate(mut self, kind: impl Into<String>, id: impl Into<String>) -> Self {
+    pub fn aggregate(mut self, kind: impl Into<Text>, id: impl Into<Text>) -> Self {
         self.aggregate_type = Some(kind.into());
         self.aggregate_id = Some(id.into());
         self
@@ -161,7 +163,7 @@ impl Message {
 
     /// Sets the media type of the payload.
     #[must_use]
-    pub fn content_type(mut self, media_type: impl Into<String>) -> Self {
+    pub fn content_type(mut self, media_type: impl Into<Text>) -> Self {
         self.content_type = media_type.into();
         self
     }

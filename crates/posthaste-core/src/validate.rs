@@ -227,8 +227,8 @@ fn tenant_owns_dedupe_key(message: &Message) -> Result<(), InvalidMessage> {
                 .is_some_and(|rest| rest.starts_with('/')) =>
         {
             Err(InvalidMessage::ForeignDedupeKey {
-                tenant: tenant.clone(),
-                dedupe_key: key.clone(),
+                tenant: tenant.to_string(),
+                dedupe_key: key.to_string(),
             })
         }
         _ => Ok(()),

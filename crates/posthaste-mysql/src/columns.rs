@@ -123,7 +123,7 @@ pub(crate) fn held_keys<'r>(
 /// What a row's dedupe key is unique in, and the key.
 pub(crate) fn key(row: &prepared::NewRow) -> [Vec<u8>; 3] {
     let key = row.message.dedupe_key.as_deref().unwrap_or_default();
-    [&row.namespace, &row.message.topic, key].map(|text| text.as_bytes().to_vec())
+    [row.namespace.as_str(), row.message.topic.as_str(), key].map(|text| text.as_bytes().to_vec())
 }
 
 /// For a table whose own indexes say what may be there once (`insert.sql`, `find_by_….sql`).

@@ -70,7 +70,7 @@ impl PostgresStore {
             .bind(self.map.kept_attempts(letter.attempts))
             .bind(self.map.error_text(&letter.error))
             .bind(letter.created_at)
-            .bind(&letter.message.dedupe_key)
+            .bind(letter.message.dedupe_key.as_deref())
             .bind(hash)
             .execute(conn)
             .await?;

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use futures::future::join_all;
-use posthaste_core::publisher::{Batch, Capabilities, Delivery, Outcome, PublishError, Publisher, Report};
-use posthaste_core::{Message, MessageId};
+use posthaste_core::Message;
+use posthaste_core::publisher::{Batch, Capabilities, Delivery, Outcome, Place, PublishError, Publisher, Report};
 
 use crate::each::caught;
 use crate::options::InvalidOption;
@@ -23,7 +23,7 @@ use crate::routing::Route;
 /// let publisher = Stdout::new()
 ///     .filter(|message| message.tenant.as_deref() != Some("test"))
 ///     .map(|mut message| {
-///         message.topic = format!("eu.{}", message.topic);
+///         message.topic = format!("eu.{}", message.topic).into();
 ///         message
 ///     });
 /// ```
@@ -87,7 +87,7 @@ impl<P: Publisher, F: Fn(&Message) -> bool + Send + Sync + 'static> Publisher fo
             if (self.wanted)(&delivery.message) {
                 wanted.push(delivery.clone());
             } else {
-                report.delivered(delivery.message.id);
+                report.delivered(delivery.place);
             }
         }
         if !wanted.is_empty() {
@@ -130,7 +130,7 @@ pub struct Map<P, F> {
 impl<P, F: Fn(Message) -> Message> Map<P, F> {
     fn changed(&self, message: &Message) -> Message {
         let mut changed = (self.change)(message.clone());
-        // What is reported under another id would be the outcome of no message.
+        // Consumers know a message by its id.
         changed.id = message.id;
         changed
     }
@@ -186,14 +186,14 @@ impl Publisher for FanOut {
     async fn publish(&self, batch: Batch, report: Report) {
         if self.0.is_empty() {
             for delivery in &batch.deliveries {
-                report.delivered(delivery.message.id);
+                report.delivered(delivery.place);
             }
             return;
         }
         let answers = Arc::new(Answers::new(&batch.deliveries, self.0.len(), report));
         join_all(self.0.iter().map(|publisher| {
             let answers = Arc::clone(&answers);
-            let report = Report::new(move |id, outcome| answers.take(id, outcome));
+            let report = Report::new(move |place, outcome| answers.take(place, outcome));
             caught(publisher.publish(batch.clone(), report))
         }))
         .await;
@@ -223,7 +223,7 @@ impl Publisher for FanOut {
 
 /// What all publishers said of each message.
 struct Answers {
-    state: Mutex<HashMap<MessageId, (usize, Outcome)>>,
+    state: Mutex<HashMap<Place, (usize, Outcome)>>,
     report: Report,
 }
 
@@ -231,7 +231,7 @@ impl Answers {
     fn new(deliveries: &[Delivery], publishers: usize, report: Report) -> Self {
         let open = deliveries
             .iter()
-            .map(|delivery| (delivery.message.id, (publishers, Outcome::DELIVERED)));
+            .map(|delivery| (delivery.place, (publishers, Outcome::DELIVERED)));
         Self {
             state: Mutex::new(open.collect()),
             report,
@@ -239,10 +239,10 @@ impl Answers {
     }
 
     /// Takes one publisher's answer; reports the worst of all once it is the last.
-    fn take(&self, id: MessageId, outcome: Outcome) {
+    fn take(&self, place: Place, outcome: Outcome) {
         // No code panics while holding the lock, and the data would be sound if it did.
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some((open, worst)) = state.get_mut(&id) else {
+        let Some((open, worst)) = state.get_mut(&place) else {
             return;
         };
         *open -= 1;
@@ -250,10 +250,10 @@ impl Answers {
             *worst = outcome;
         }
         if *open == 0
-            && let Some((_, outcome)) = state.remove(&id)
+            && let Some((_, outcome)) = state.remove(&place)
         {
             drop(state);
-            self.report.outcome(id, outcome);
+            self.report.outcome(place, outcome);
         }
     }
 }

@@ -150,9 +150,9 @@ impl<P: PublishOne> EachMessage<P> {
     async fn publish_lane(&self, lane: Vec<&Delivery>, batch: &Batch, report: &Report) {
         let mut lane_report = LaneReport::new(batch, report);
         for delivery in lane {
-            if lane_report.admit(&delivery.message) {
+            if lane_report.admit(delivery) {
                 let outcome = self.publish_one(delivery, batch).await;
-                lane_report.outcome(&delivery.message, outcome);
+                lane_report.outcome(delivery, outcome);
             }
         }
     }

@@ -3,7 +3,6 @@
 
 use std::collections::{HashMap, HashSet};
 
-use posthaste_core::Message;
 use posthaste_core::publisher::{Batch, Delivery, Outcome, PublishError, Receipt, Report};
 
 /// The deliveries of each lane in order, the lanes by their first delivery. A message without a key is a lane of its own.
@@ -42,35 +41,35 @@ impl<'a> LaneReport<'a> {
     }
 
     /// Whether the message may be sent now; else it is reported, and its lane is stopped.
-    pub(crate) fn admit(&mut self, message: &'a Message) -> bool {
-        let admitted = !self.is_stopped(message) && self.batch.may_send(message.id);
+    pub(crate) fn admit(&mut self, delivery: &'a Delivery) -> bool {
+        let admitted = !self.is_stopped(delivery) && self.batch.may_send(delivery.place);
         if !admitted {
-            self.outcome(message, Outcome::NotAttempted);
+            self.outcome(delivery, Outcome::NotAttempted);
         }
         admitted
     }
 
     /// What became of a message that was admitted.
-    pub(crate) fn answer(&mut self, message: &'a Message, result: Result<Receipt, PublishError>) {
+    pub(crate) fn answer(&mut self, delivery: &'a Delivery, result: Result<Receipt, PublishError>) {
         let outcome = match result {
             Ok(receipt) => Outcome::Delivered(receipt),
-            Err(_) if self.is_stopped(message) => Outcome::NotAttempted,
+            Err(_) if self.is_stopped(delivery) => Outcome::NotAttempted,
             Err(error) => Outcome::Failed(error),
         };
-        self.outcome(message, outcome);
+        self.outcome(delivery, outcome);
     }
 
     /// Reports an outcome; all but a delivery stop the lane.
-    pub(crate) fn outcome(&mut self, message: &'a Message, outcome: Outcome) {
+    pub(crate) fn outcome(&mut self, delivery: &'a Delivery, outcome: Outcome) {
         if !outcome.is_delivered() {
-            self.stopped.extend(message.lane());
+            self.stopped.extend(delivery.message.lane());
         }
-        self.report.outcome(message.id, outcome);
+        self.report.outcome(delivery.place, outcome);
     }
 
     /// Whether something of the message's lane did not go out.
-    pub(crate) fn is_stopped(&self, message: &Message) -> bool {
+    pub(crate) fn is_stopped(&self, delivery: &Delivery) -> bool {
         // A message without a key is never held back by another.
-        !self.stopped.is_empty() && message.lane().is_some_and(|lane| self.stopped.contains(&lane))
+        !self.stopped.is_empty() && delivery.message.lane().is_some_and(|lane| self.stopped.contains(&lane))
     }
 }

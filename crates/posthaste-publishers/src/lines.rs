@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use posthaste_core::Message;
 use posthaste_core::envelope::{Envelope, attribute_name};
 use posthaste_core::publisher::{Batch, Delivery, PublishError, Receipt, Report};
 use tokio::sync::Mutex;
@@ -52,33 +51,32 @@ fn write(sink: &mut impl LineSink, batch: &Batch, report: &Report) {
         Err(BrokenOff { taken, error }) => (taken, Some(error)),
     };
     // What went out before it broke off went out in order, and is not to go out again.
-    for (message, end) in written {
+    for (delivery, end) in written {
         let failed = error.as_ref().filter(|_| end > taken);
         report.answer(
-            message,
+            delivery,
             failed.map_or_else(|| Ok(Receipt::default()), |error| Err(error.clone())),
         );
     }
 }
 
 /// The lines of those messages that may be sent now, and where each ends. The others are reported.
-fn compose<'a>(batch: &'a Batch, report: &mut LaneReport<'a>) -> (Vec<u8>, Vec<(&'a Message, usize)>) {
+fn compose<'a>(batch: &'a Batch, report: &mut LaneReport<'a>) -> (Vec<u8>, Vec<(&'a Delivery, usize)>) {
     let mut lines = Vec::new();
     let mut written = Vec::new();
     for delivery in &batch.deliveries {
-        let message = &delivery.message;
-        if !report.admit(message) {
+        if !report.admit(delivery) {
             continue;
         }
         match line(delivery) {
             Ok(line) => {
                 lines.extend_from_slice(line.as_bytes());
                 lines.push(b'\n');
-                written.push((message, lines.len()));
+                written.push((delivery, lines.len()));
             }
             Err(error) => {
                 let reason = format!("the message cannot be written as JSON: {error}");
-                report.answer(message, Err(PublishError::permanent(reason).caused_by(error)));
+                report.answer(delivery, Err(PublishError::permanent(reason).caused_by(error)));
             }
         }
     }
@@ -110,8 +108,8 @@ mod tests {
     use std::time::Duration;
 
     use chrono::DateTime;
-    use posthaste_core::MessageId;
-    use posthaste_core::publisher::LeaseCheck;
+    use posthaste_core::Message;
+    use posthaste_core::publisher::{LeaseCheck, Place};
 
     use super::*;
 
@@ -129,7 +127,7 @@ mod tests {
     struct Always;
 
     impl LeaseCheck for Always {
-        fn may_send(&self, _: MessageId) -> bool {
+        fn may_send(&self, _: Place) -> bool {
             true
         }
     }

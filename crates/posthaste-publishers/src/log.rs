@@ -115,10 +115,10 @@ impl LogPublisher {
                     target: TARGET,
                     Level::$level,
                     id = %message.effective_event_id(),
-                    topic = message.topic,
-                    event_type = message.event_type,
-                    key = message.ordering_key,
-                    tenant = message.tenant,
+                    topic = message.topic.as_str(),
+                    event_type = message.event_type.as_deref(),
+                    key = message.ordering_key.as_deref(),
+                    tenant = message.tenant.as_deref(),
                     created_at = %delivery.created_at,
                     attempt = delivery.attempt,
                     payload,
@@ -144,9 +144,9 @@ impl Publisher for LogPublisher {
         let enabled = self.enabled();
         let mut report = LaneReport::new(&batch, &report);
         for delivery in &batch.deliveries {
-            if report.admit(&delivery.message) {
+            if report.admit(delivery) {
                 let written = enabled.clone().map(|()| self.write(delivery));
-                report.answer(&delivery.message, written.map(Receipt::from));
+                report.answer(delivery, written.map(Receipt::from));
             }
         }
     }

@@ -172,8 +172,8 @@ impl<P: PublishRound> InRounds<P> {
         self.publish_round(&heads, batch, reporter).await;
         let mut report = reporter.lock();
         for lane in &mut lanes {
-            while let Some(next) = lane.pop_front_if(|next| report.is_stopped(&next.message)) {
-                report.admit(&next.message);
+            while let Some(next) = lane.pop_front_if(|next| report.is_stopped(next)) {
+                report.admit(next);
             }
         }
         lanes
@@ -232,7 +232,7 @@ impl<P: PublishRound> InRounds<P> {
                 part.clear();
                 continue;
             }
-            part.retain(|delivery| reporter.lock().admit(&delivery.message));
+            part.retain(|delivery| reporter.lock().admit(delivery));
             if part.is_empty() {
                 continue;
             }
@@ -299,7 +299,7 @@ impl<'a> Reporter<'a> {
 
     fn all(&self, part: &[&'a Delivery], outcome: &Outcome) {
         for delivery in part {
-            self.lock().outcome(&delivery.message, outcome.clone());
+            self.lock().outcome(delivery, outcome.clone());
         }
     }
 
@@ -310,7 +310,7 @@ impl<'a> Reporter<'a> {
         for (place, delivery) in part.iter().enumerate() {
             let error = error.clone();
             let error = if is_shared { error.shared(place == 0) } else { error };
-            self.lock().outcome(&delivery.message, Outcome::Failed(error));
+            self.lock().outcome(delivery, Outcome::Failed(error));
         }
     }
 
@@ -322,7 +322,7 @@ impl<'a> Reporter<'a> {
                     "{name}: the answer says nothing of this message"
                 )))
             });
-            self.lock().answer(&delivery.message, result);
+            self.lock().answer(delivery, result);
         }
     }
 }

@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::future::{join, join_all};
-use posthaste_core::publisher::{Batch, Capabilities, Delivery, ErrorScope, Outcome, PublishError, Publisher, Report};
+use posthaste_core::Message;
+use posthaste_core::publisher::{
+    Batch, Capabilities, Delivery, ErrorScope, Outcome, Place, PublishError, Publisher, Report,
+};
 use posthaste_core::readable::Readable;
-use posthaste_core::{Message, MessageId};
 use tokio::time::timeout;
 
 use crate::each::caught;
@@ -155,24 +157,24 @@ impl Routed {
     async fn publish_mixed(&self, mut deliveries: Vec<Delivery>, batch: &Batch, report: &Report) {
         while !deliveries.is_empty() {
             let (next, later) = self.next_of_each_lane(deliveries);
-            let delivered: Arc<Mutex<HashSet<MessageId>>> = Arc::default();
+            let delivered: Arc<Mutex<HashSet<Place>>> = Arc::default();
             let noted = {
                 let (delivered, report) = (Arc::clone(&delivered), report.clone());
-                Report::new(move |id, outcome: Outcome| {
+                Report::new(move |place, outcome: Outcome| {
                     if outcome.is_delivered() {
-                        delivered.lock().unwrap_or_else(PoisonError::into_inner).insert(id);
+                        delivered.lock().unwrap_or_else(PoisonError::into_inner).insert(place);
                     }
-                    report.outcome(id, outcome);
+                    report.outcome(place, outcome);
                 })
             };
             self.publish_to_each(next.clone(), batch, &noted).await;
             let delivered = delivered.lock().unwrap_or_else(PoisonError::into_inner);
-            let failed = next.iter().filter(|delivery| !delivered.contains(&delivery.message.id));
+            let failed = next.iter().filter(|delivery| !delivered.contains(&delivery.place));
             let stopped: HashSet<_> = failed.filter_map(|delivery| delivery.message.lane()).collect();
             let is_stopped = |delivery: &Delivery| delivery.message.lane().is_some_and(|lane| stopped.contains(&lane));
             let (in_vain, go_on): (Vec<_>, Vec<_>) = later.into_iter().partition(is_stopped);
             for delivery in in_vain {
-                report.outcome(delivery.message.id, Outcome::NotAttempted);
+                report.outcome(delivery.place, Outcome::NotAttempted);
             }
             deliveries = go_on;
         }
@@ -205,7 +207,7 @@ impl Routed {
             .filter(|(part, _)| !part.is_empty());
         join_all(parts.map(|(part, (name, publisher))| {
             let (name, told) = (Arc::clone(name), report.clone());
-            let report = Report::new(move |id, outcome| told.outcome(id, within(&name, outcome)));
+            let report = Report::new(move |place, outcome| told.outcome(place, within(&name, outcome)));
             // A panic is kept to its publisher: what it has not reported counts as unknown, and no other's does.
             caught(publisher.publish(batch.of(part), report))
         }))

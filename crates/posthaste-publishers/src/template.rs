@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use chrono::SecondsFormat;
+use posthaste_core::Text;
 use posthaste_core::publisher::Delivery;
 use serde_json::Value;
 
@@ -141,7 +142,7 @@ impl Place {
 
     fn value<'a>(&self, delivery: &'a Delivery, payload: &'a str) -> Cow<'a, str> {
         let message = &delivery.message;
-        let or_empty = |value: &'a Option<String>| value.as_deref().unwrap_or_default().into();
+        let or_empty = |value: &'a Option<Text>| value.as_deref().unwrap_or_default().into();
         match self {
             Self::Topic => message.topic.as_str().into(),
             Self::EventType => message.event_type.as_deref().unwrap_or(&message.topic).into(),
@@ -258,7 +259,7 @@ mod tests {
     fn bytes_that_are_no_text_are_described() {
         let mut delivery = delivery("");
         delivery.message.payload = vec![0xff, 0xfe].into();
-        delivery.message.content_type = "application/protobuf".to_owned();
+        delivery.message.content_type = "application/protobuf".into();
         assert_eq!(
             render("{payload}{payload.a}", &delivery),
             "(2 bytes of application/protobuf)"

@@ -89,7 +89,7 @@ impl Turn<'_> {
     /// the relay is told of it, and claims nothing more meanwhile.
     pub(crate) async fn comes(&mut self, delivery: &Delivery, batch: &Batch) -> Result<(), Outcome> {
         loop {
-            if !batch.may_send(delivery.message.id) {
+            if !batch.may_send(delivery.place) {
                 let throttled = self.throttled.take();
                 return Err(throttled.map_or(Outcome::NotAttempted, Outcome::Failed));
             }

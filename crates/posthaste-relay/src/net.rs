@@ -156,7 +156,7 @@ impl Net {
         let message = &reported.message;
         let told = || AlertMessage {
             id: message.id,
-            key: message.key.clone(),
+            key: message.key.as_deref().map(ToOwned::to_owned),
             error: error.clone(),
         };
         if matches!(reported.outcome, Outcome::Corrupt { .. }) {
@@ -275,11 +275,11 @@ impl Net {
             let message = &caught.whole.message;
             let told = AlertMessage {
                 id: message.id,
-                key: message.ordering_key.clone(),
+                key: message.ordering_key.as_deref().map(ToOwned::to_owned),
                 error: caught.error.clone(),
             };
             by_topic
-                .entry((message.topic.clone(), cause(caught)))
+                .entry((message.topic.to_string(), cause(caught)))
                 .or_default()
                 .push(told);
         }

@@ -9,7 +9,7 @@ use posthaste_core::lifecycle::{LeaseToken, Verdict, decide};
 use posthaste_core::publisher::Outcome;
 use posthaste_core::store::ClaimedMessage;
 use posthaste_core::trace::TraceParent;
-use posthaste_core::{Message, MessageId, RetryPolicy};
+use posthaste_core::{Message, MessageId, RetryPolicy, Text};
 
 use crate::send_trace::SendTrace;
 
@@ -19,8 +19,8 @@ pub(crate) struct InFlightMessage {
     pub(crate) id: MessageId,
     pub(crate) token: LeaseToken,
     pub(crate) bytes: u64,
-    pub(crate) topic: String,
-    pub(crate) key: Option<String>,
+    pub(crate) topic: Text,
+    pub(crate) key: Option<Text>,
     /// See [`stream_of`].
     pub(crate) stream: u64,
     /// Where it goes, if the publisher says so beforehand.

@@ -59,7 +59,7 @@ impl SqliteStore {
             .bind(self.map.kept_attempts(letter.attempts))
             .bind(self.map.error_text(&letter.error))
             .bind(epoch_millis(letter.created_at))
-            .bind(&letter.message.dedupe_key)
+            .bind(letter.message.dedupe_key.as_deref())
             .bind(letter.hash.map(|hash| hash.to_string()))
             .execute(conn)
             .await?;

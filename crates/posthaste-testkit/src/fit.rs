@@ -31,16 +31,16 @@ fn fit_one(map: &TableMap, mut message: Message, options: &OutboxOptions) -> Mes
     if map.has(Role::EventType) {
         message
             .event_type
-            .get_or_insert_with(|| format!("acme.{topic}.happened.v1"));
+            .get_or_insert_with(|| format!("acme.{topic}.happened.v1").into());
     }
     if map.has(Role::Source) && options.source.is_none() {
-        message.source.get_or_insert_with(|| "suite".to_owned());
+        message.source.get_or_insert_with(|| "suite".into());
     }
     if map.has(Role::AggregateType) {
         message.aggregate_type.get_or_insert(topic);
     }
     if map.has(Role::EventId) {
-        message.event_id.get_or_insert_with(|| message.id.to_string());
+        message.event_id.get_or_insert_with(|| message.id.to_string().into());
     }
     let aggregate = map.column(Role::AggregateId).map(|column| &column.name);
     if aggregate.is_some() && aggregate == map.column(Role::OrderingKey).map(|column| &column.name) {
@@ -49,10 +49,10 @@ fn fit_one(map: &TableMap, mut message: Message, options: &OutboxOptions) -> Mes
             .ordering_key
             .take()
             .map_or_else(Uuid::new_v4, |key| uuid_for(&key));
-        message.ordering_key = Some(key.to_string());
+        message.ordering_key = Some(key.to_string().into());
     }
     if let Ok(topic) = map.topic_for(&message) {
-        message.topic = topic;
+        message.topic = topic.into();
     }
     message
 }

@@ -126,7 +126,7 @@ async fn records_are_dispatched_until_the_token_fires() {
         move |delivery: Delivery| {
             let seen = Arc::clone(&seen);
             async move {
-                assert_eq!(delivery.message.tenant, Some(tenant.to_string()));
+                assert_eq!(delivery.message.tenant.as_deref(), Some(tenant.to_string().as_str()));
                 let body: serde_json::Value = serde_json::from_slice(&delivery.message.payload).expect("JSON");
                 if body["reading"] == 7 && delivery.attempt == 1 {
                     return Err(PublishError::transient("not yet"));

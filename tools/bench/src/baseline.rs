@@ -38,8 +38,8 @@ pub(crate) async fn insert(conn: &mut PgConnection, messages: &[Message]) -> sql
     if let [message] = messages {
         sqlx::query(include_str!("../queries/insert_one.sql"))
             .bind(message.id.uuid())
-            .bind(&message.topic)
-            .bind(&message.ordering_key)
+            .bind(message.topic.as_str())
+            .bind(message.ordering_key.as_deref())
             .bind(message.payload.as_ref())
             .bind(NO_HASH.as_slice())
             .execute(&mut *tx)

@@ -25,7 +25,7 @@ impl Countdown {
 impl Publisher for Countdown {
     async fn publish(&self, batch: Batch, report: Report) {
         for delivery in &batch.deliveries {
-            report.delivered(delivery.message.id);
+            report.delivered(delivery.place);
             if self.left.fetch_sub(1, Ordering::Relaxed) == 1 {
                 self.done.cancel();
             }

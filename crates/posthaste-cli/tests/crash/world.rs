@@ -220,8 +220,8 @@ impl World {
         sqlx::query(AssertSqlSafe(sql))
             .persistent(false)
             .bind(message.id.uuid())
-            .bind(&message.topic)
-            .bind(&message.ordering_key)
+            .bind(message.topic.as_str())
+            .bind(message.ordering_key.as_deref())
             .bind(payload)
             .execute(tx)
             .await

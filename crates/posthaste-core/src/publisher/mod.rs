@@ -9,10 +9,10 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-pub use self::batch::{Batch, Delivery, LeaseCheck};
+pub use self::batch::{Batch, Delivery, LeaseCheck, Place};
 pub use self::capabilities::{Capabilities, LaneOrder};
 pub use self::error::{ErrorKind, ErrorScope, PublishError, Shared};
-pub use self::outcome::{Outcome, Receipt, Report};
+pub use self::outcome::{Outcome, OutcomeSink, Receipt, Report};
 use crate::message::Message;
 
 /// Hands messages to a broker.

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::batch::Place;
 use super::error::PublishError;
-use crate::message::MessageId;
 
 /// What became of one message.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,34 +79,78 @@ impl From<()> for Receipt {
     }
 }
 
+/// Takes outcomes.
+pub trait OutcomeSink: Send + Sync {
+    /// What became of the message at this place.
+    fn outcome(&self, place: Place, outcome: Outcome);
+
+    /// The broker acknowledged the messages at these places, and nothing more is known of them.
+    fn delivered_all(&self, places: &[Place]) {
+        for place in places {
+            self.outcome(*place, Outcome::DELIVERED);
+        }
+    }
+}
+
 /// Where outcomes go. Cheap to clone, callable from any thread, such as a client library's delivery callback.
+///
+/// # Examples
+///
+/// ```
+/// use posthaste_core::publisher::{Batch, Report};
+///
+/// fn publish(batch: &Batch, report: &Report) {
+///     for delivery in &batch.deliveries {
+///         report.delivered(delivery.place);
+///     }
+/// }
+/// ```
 #[derive(Clone)]
-pub struct Report(Arc<dyn Fn(MessageId, Outcome) + Send + Sync>);
+pub struct Report(Arc<dyn OutcomeSink>);
 
 impl Report {
     /// A report that calls `sink` for every outcome.
-    pub fn new(sink: impl Fn(MessageId, Outcome) + Send + Sync + 'static) -> Self {
-        Self(Arc::new(sink))
+    pub fn new(sink: impl Fn(Place, Outcome) + Send + Sync + 'static) -> Self {
+        Self::to(Arc::new(Called(sink)))
+    }
+
+    /// A report to this sink.
+    pub fn to(sink: Arc<dyn OutcomeSink>) -> Self {
+        Self(sink)
     }
 
     /// Reports one outcome.
-    pub fn outcome(&self, id: MessageId, outcome: Outcome) {
-        (self.0)(id, outcome);
+    pub fn outcome(&self, place: Place, outcome: Outcome) {
+        self.0.outcome(place, outcome);
     }
 
     /// Reports a delivery.
-    pub fn delivered(&self, id: MessageId) {
-        self.outcome(id, Outcome::DELIVERED);
+    pub fn delivered(&self, place: Place) {
+        self.outcome(place, Outcome::DELIVERED);
+    }
+
+    /// Reports deliveries that became known together, which costs the relay less than one by one.
+    pub fn delivered_all(&self, places: &[Place]) {
+        self.0.delivered_all(places);
     }
 
     /// Reports a delivery with what the broker said of it.
-    pub fn acknowledged(&self, id: MessageId, receipt: Receipt) {
-        self.outcome(id, Outcome::Delivered(receipt));
+    pub fn acknowledged(&self, place: Place, receipt: Receipt) {
+        self.outcome(place, Outcome::Delivered(receipt));
     }
 
     /// Reports a failure.
-    pub fn failed(&self, id: MessageId, error: PublishError) {
-        self.outcome(id, Outcome::Failed(error));
+    pub fn failed(&self, place: Place, error: PublishError) {
+        self.outcome(place, Outcome::Failed(error));
+    }
+}
+
+/// A function as a sink.
+struct Called<F>(F);
+
+impl<F: Fn(Place, Outcome) + Send + Sync> OutcomeSink for Called<F> {
+    fn outcome(&self, place: Place, outcome: Outcome) {
+        (self.0)(place, outcome);
     }
 }
 

@@ -78,7 +78,7 @@ mod tests {
             .header("a", "1\n2")
             .header("A", "\0");
         message.id = MessageId::Number(7);
-        message.namespace = Some("shop".to_owned());
+        message.namespace = Some("shop".into());
         let letter = DeadLetter {
             message: message.clone(),
             hash: Some(ContentHash::of(&[b"another"])),

@@ -472,7 +472,7 @@ async fn the_library_writes_rows_that_the_table_and_its_hash_accept() {
     let outbox = store.outbox(OutboxOptions::new().type_names(TypeNameRule::Any));
     let donation = |request: &str| {
         let mut message = Message::new("donation-events", r#"{"points":1}"#).event_type("DONATION_COMPLETED");
-        message.event_id = Some(request.to_owned());
+        message.event_id = Some(request.into());
         message
     };
     let mut tx = store.pool().begin().await.unwrap();
@@ -517,7 +517,7 @@ async fn what_is_due_now_is_due_though_the_table_has_whole_seconds_only() {
     let until_late = (1_600 - u64::from(of_second)) % 1_000;
     tokio::time::sleep(std::time::Duration::from_millis(until_late)).await;
     let mut message = Message::new("donation-events", r#"{"points":1}"#).event_type("DONATION_COMPLETED");
-    message.event_id = Some("r1".to_owned());
+    message.event_id = Some("r1".into());
     let mut tx = store.pool().begin().await.unwrap();
     outbox.enqueue(&mut tx, message).await.unwrap();
     tx.commit().await.unwrap();

@@ -41,15 +41,15 @@ struct Sink(Arc<Mutex<Vec<(String, Instant)>>>);
 impl Publisher for Sink {
     async fn publish(&self, batch: Batch, report: Report) {
         for delivery in &batch.deliveries {
-            if !batch.may_send(delivery.message.id) {
-                report.outcome(delivery.message.id, Outcome::NotAttempted);
+            if !batch.may_send(delivery.place) {
+                report.outcome(delivery.place, Outcome::NotAttempted);
                 continue;
             }
             self.0
                 .lock()
                 .unwrap()
                 .push((delivery.message.effective_event_id().into_owned(), Instant::now()));
-            report.outcome(delivery.message.id, Outcome::DELIVERED);
+            report.outcome(delivery.place, Outcome::DELIVERED);
         }
     }
 

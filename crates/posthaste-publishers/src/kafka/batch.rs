@@ -3,8 +3,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use posthaste_core::MessageId;
-use posthaste_core::publisher::{Outcome, PublishError, Receipt, Report};
+use posthaste_core::publisher::{Outcome, Place, PublishError, Receipt, Report};
 use tokio::sync::Notify;
 
 use super::role::Role;
@@ -46,7 +45,7 @@ struct State {
 
 struct Lane {
     role: Option<Role>,
-    ids: Vec<MessageId>,
+    places: Vec<Place>,
     ends: Vec<Option<End>>,
     /// How many were given to a producer: always the first ones.
     handed_over: usize,
@@ -63,13 +62,13 @@ struct Lane {
 
 impl Ongoing {
     /// A batch with these lanes.
-    pub(super) fn new(lanes: Vec<Vec<MessageId>>, report: Report) -> Self {
+    pub(super) fn new(lanes: Vec<Vec<Place>>, report: Report) -> Self {
         let unanswered = lanes.iter().map(Vec::len).sum();
         let now = Instant::now();
-        let lane = |ids: Vec<MessageId>| Lane {
+        let lane = |places: Vec<Place>| Lane {
             role: None,
-            ends: vec![None; ids.len()],
-            ids,
+            ends: vec![None; places.len()],
+            places,
             handed_over: 0,
             answered: 0,
             since: now,
@@ -99,8 +98,8 @@ impl Ongoing {
         of_lane.stopped |= !matches!(end, End::Delivered(_));
         of_lane.ends[place] = Some(end);
         while let Some(end) = of_lane.ends.get_mut(of_lane.answered).and_then(Option::take) {
-            let id = of_lane.ids[of_lane.answered];
-            outcomes.push((id, of_lane.outcome(id, end)));
+            let at = of_lane.places[of_lane.answered];
+            outcomes.push((at, of_lane.outcome(end)));
             of_lane.answered += 1;
         }
         if !outcomes.is_empty() {
@@ -109,8 +108,8 @@ impl Ongoing {
         state.unanswered -= outcomes.len();
         let over = state.unanswered == 0;
         drop(state);
-        for (id, outcome) in outcomes {
-            self.report.outcome(id, outcome);
+        for (at, outcome) in outcomes {
+            self.report.outcome(at, outcome);
         }
         self.progress[lane].notify_waiters();
         if over {
@@ -156,7 +155,7 @@ impl Ongoing {
             let state = self.state();
             let lanes = state.lanes.iter().enumerate();
             lanes
-                .flat_map(|(number, lane)| (lane.handed_over..lane.ids.len()).map(move |place| (number, place)))
+                .flat_map(|(number, lane)| (lane.handed_over..lane.places.len()).map(move |place| (number, place)))
                 .collect()
         };
         for (lane, place) in kept {
@@ -178,14 +177,14 @@ impl Ongoing {
 
     /// Gives up the lanes that have waited for an answer of this role since `since`: what is taken back of them failed by
     /// the error that `why` gives for the first message that was not answered.
-    pub(super) fn give_up(&self, role: Role, since: Instant, why: impl Fn(MessageId) -> PublishError) {
+    pub(super) fn give_up(&self, role: Role, since: Instant, why: impl Fn(Place) -> PublishError) {
         let mut state = self.state();
         for lane in state
             .lanes
             .iter_mut()
             .filter(|lane| lane.awaits(role) && lane.since <= since)
         {
-            lane.gave_up = Some(why(lane.ids[lane.answered]));
+            lane.gave_up = Some(why(lane.places[lane.answered]));
         }
     }
 
@@ -226,14 +225,14 @@ impl Lane {
         self.role == Some(role) && self.answered < self.handed_over
     }
 
-    fn outcome(&mut self, id: MessageId, end: End) -> Outcome {
+    fn outcome(&mut self, end: End) -> Outcome {
         let gave_up = self.gave_up.as_ref();
         let after_failure = self.failed;
         self.failed |= !matches!(end, End::Delivered(_));
         match end {
             End::Delivered(receipt) => {
                 if after_failure {
-                    tracing::error!(%id, "Kafka took a message after an earlier one of its key had failed");
+                    tracing::error!("Kafka took a message after an earlier one of its key had failed");
                 }
                 Outcome::Delivered(receipt)
             }
@@ -258,20 +257,20 @@ mod tests {
 
     use super::*;
 
-    type Outcomes = Arc<Mutex<Vec<(MessageId, Outcome)>>>;
+    type Outcomes = Arc<Mutex<Vec<(Place, Outcome)>>>;
 
     /// A lane of as many messages, and what is reported of it.
-    fn lane(length: usize) -> (Ongoing, Vec<MessageId>, Outcomes) {
-        let ids: Vec<MessageId> = (0..length).map(|_| MessageId::new()).collect();
+    fn lane(length: usize) -> (Ongoing, Vec<Place>, Outcomes) {
+        let places: Vec<Place> = (0..length).map(Place::new).collect();
         let outcomes = Outcomes::default();
         let sink = Arc::clone(&outcomes);
-        let report = Report::new(move |id, outcome| sink.lock().unwrap().push((id, outcome)));
-        (Ongoing::new(vec![ids.clone()], report), ids, outcomes)
+        let report = Report::new(move |place, outcome| sink.lock().unwrap().push((place, outcome)));
+        (Ongoing::new(vec![places.clone()], report), places, outcomes)
     }
 
     /// What is reported when the places end like this, in this order.
     fn reported(gave_up: bool, ends: &[(usize, End)]) -> Vec<Outcome> {
-        let (ongoing, ids, outcomes) = lane(ends.len());
+        let (ongoing, places, outcomes) = lane(ends.len());
         if gave_up {
             ongoing.handed_over(0, ends.len() - 1, Role::Lanes);
             ongoing.give_up(Role::Lanes, Instant::now(), |_| silence());
@@ -282,8 +281,8 @@ mod tests {
         }
         let outcomes = outcomes.lock().unwrap();
         assert_eq!(
-            outcomes.iter().map(|(id, _)| *id).collect::<Vec<_>>(),
-            ids,
+            outcomes.iter().map(|(place, _)| *place).collect::<Vec<_>>(),
+            places,
             "in order, and once"
         );
         outcomes.iter().map(|(_, outcome)| outcome.clone()).collect()
@@ -378,11 +377,11 @@ mod tests {
 
     #[test]
     fn only_lanes_that_are_silent_are_given_up() {
-        let ids = [MessageId::new(), MessageId::new()];
+        let places = [Place::new(0), Place::new(1)];
         let outcomes = Outcomes::default();
         let sink = Arc::clone(&outcomes);
-        let report = Report::new(move |id, outcome| sink.lock().unwrap().push((id, outcome)));
-        let ongoing = Ongoing::new(ids.map(|id| vec![id]).to_vec(), report);
+        let report = Report::new(move |place, outcome| sink.lock().unwrap().push((place, outcome)));
+        let ongoing = Ongoing::new(places.map(|place| vec![place]).to_vec(), report);
         ongoing.handed_over(0, 0, Role::Lanes);
         let since = Instant::now();
         std::thread::sleep(std::time::Duration::from_millis(2));
@@ -390,19 +389,25 @@ mod tests {
         ongoing.give_up(Role::Lanes, since, |_| silence());
         ongoing.end(0, 0, End::Withdrawn);
         ongoing.end(1, 0, End::Withdrawn);
-        let expected = [(ids[0], Outcome::Failed(silence())), (ids[1], Outcome::NotAttempted)];
+        let expected = [
+            (places[0], Outcome::Failed(silence())),
+            (places[1], Outcome::NotAttempted),
+        ];
         assert_eq!(*outcomes.lock().unwrap(), expected);
     }
 
     #[test]
     fn what_no_producer_was_given_is_kept_back() {
-        let (ongoing, ids, outcomes) = lane(3);
+        let (ongoing, places, outcomes) = lane(3);
         ongoing.handed_over(0, 0, Role::Lanes);
         ongoing.keep_back();
         assert!(outcomes.lock().unwrap().is_empty());
         ongoing.end(0, 0, delivered());
         let outcomes = outcomes.lock().unwrap();
-        let kept = |id| (id, Outcome::NotAttempted);
-        assert_eq!(*outcomes, [(ids[0], Outcome::DELIVERED), kept(ids[1]), kept(ids[2])]);
+        let kept = |place| (place, Outcome::NotAttempted);
+        assert_eq!(
+            *outcomes,
+            [(places[0], Outcome::DELIVERED), kept(places[1]), kept(places[2])]
+        );
     }
 }

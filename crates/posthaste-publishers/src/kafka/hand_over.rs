@@ -20,9 +20,9 @@ use super::size;
 /// How many messages are handed over before other tasks get their turn.
 const TURN: usize = 256;
 
-/// A message's place in its batch.
+/// A message's place in its lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct LanePlace {
     pub(super) lane: usize,
     pub(super) place: usize,
 }
@@ -61,7 +61,7 @@ impl<'a> RecordSender<'a> {
     pub(super) async fn hand_over(
         &self,
         delivery: &Delivery,
-        at: Place,
+        at: LanePlace,
         topic: &str,
         producer: &Producer,
         lane: Option<u64>,
@@ -77,13 +77,14 @@ impl<'a> RecordSender<'a> {
     async fn try_hand_over(
         &self,
         delivery: &Delivery,
-        at: Place,
+        at: LanePlace,
         topic: &str,
         producer: &Producer,
         lane: Option<u64>,
     ) -> Result<(), End> {
         let (id, options) = (delivery.message.id, &self.publisher.options);
-        let may_send = || self.ongoing.goes_on(at.lane) && !producer.is_retired() && self.batch.may_send(id);
+        let may_send =
+            || self.ongoing.goes_on(at.lane) && !producer.is_retired() && self.batch.may_send(delivery.place);
         if !may_send() {
             return Err(End::NotHandedOver);
         }

@@ -7,13 +7,12 @@ use std::time::{Duration, Instant};
 
 use futures::stream::FuturesUnordered;
 use futures::{StreamExt, poll};
-use posthaste_core::MessageId;
-use posthaste_core::publisher::{Batch, Delivery, PublishError, Report};
+use posthaste_core::publisher::{Batch, Delivery, Place, PublishError, Report};
 use posthaste_kafka::event;
 
 use super::batch::{End, Ongoing};
 use super::client::KafkaClient;
-use super::hand_over::{Place, RecordSender};
+use super::hand_over::{LanePlace, RecordSender};
 use super::producer::Producers;
 use super::role::Role;
 use super::{acks, route};
@@ -74,7 +73,7 @@ impl Drop for TakeBack<'_> {
 impl<'a> Publication<'a> {
     /// Routes the messages, and learns of their topics what is not known yet.
     pub(super) async fn begin(publisher: &'a KafkaClient, batch: &'a Batch, report: Report) -> Self {
-        let (lanes, ids) = lanes(&batch.deliveries);
+        let (lanes, places) = lanes(&batch.deliveries);
         let routes = &publisher.options.routes;
         let deliveries = batch.deliveries.iter();
         let topics: Vec<_> = deliveries
@@ -91,7 +90,7 @@ impl<'a> Publication<'a> {
             batch,
             lanes,
             topics,
-            ongoing: Arc::new(Ongoing::new(ids, report)),
+            ongoing: Arc::new(Ongoing::new(places, report)),
         }
     }
 
@@ -159,7 +158,7 @@ impl<'a> Publication<'a> {
                 let delivery = &self.batch.deliveries[*number];
                 // Where a lane goes is worth remembering where more of it is to come.
                 let known_by = name.filter(|_| run > 1 && place == next);
-                let place = Place { lane, place };
+                let place = LanePlace { lane, place };
                 sender
                     .hand_over(delivery, place, topic, producers.of(mode.role()), known_by)
                     .await;
@@ -219,7 +218,7 @@ impl<'a> Publication<'a> {
                 if now < deadline {
                     next = next.min(deadline);
                 } else if replaced.is_none() {
-                    let why = |id| self.silence(id);
+                    let why = |place| self.silence(place);
                     self.ongoing
                         .give_up(*role, now.checked_sub(*limit).unwrap_or(since), why);
                     producers.replace(*role);
@@ -236,16 +235,16 @@ impl<'a> Publication<'a> {
     }
 
     /// The failure of a message without an answer.
-    fn silence(&self, id: MessageId) -> PublishError {
+    fn silence(&self, place: Place) -> PublishError {
         let deliveries = &self.batch.deliveries;
-        let number = deliveries.iter().position(|delivery| delivery.message.id == id);
+        let number = deliveries.iter().position(|delivery| delivery.place == place);
         let topic = number.and_then(|number| self.topic(number).ok());
         self.publisher.observer.silence(topic)
     }
 }
 
-/// The numbers of each lane's messages within the batch, and their ids. A message without a key is a lane of its own.
-fn lanes(deliveries: &[Delivery]) -> (Vec<Vec<usize>>, Vec<Vec<MessageId>>) {
+/// The numbers of each lane's messages within the batch, and their places in what is reported. A message without a key is a lane of its own.
+fn lanes(deliveries: &[Delivery]) -> (Vec<Vec<usize>>, Vec<Vec<Place>>) {
     let mut lanes: Vec<Vec<usize>> = Vec::new();
     let mut by_name = HashMap::new();
     for (number, delivery) in deliveries.iter().enumerate() {
@@ -259,7 +258,7 @@ fn lanes(deliveries: &[Delivery]) -> (Vec<Vec<usize>>, Vec<Vec<MessageId>>) {
         }
         lanes[lane].push(number);
     }
-    let id = |number: &usize| deliveries[*number].message.id;
-    let ids = lanes.iter().map(|lane| lane.iter().map(id).collect()).collect();
-    (lanes, ids)
+    let place = |number: &usize| deliveries[*number].place;
+    let places = lanes.iter().map(|lane| lane.iter().map(place).collect()).collect();
+    (lanes, places)
 }

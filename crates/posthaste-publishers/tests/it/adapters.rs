@@ -41,7 +41,7 @@ async fn what_is_filtered_out_counts_as_delivered_and_is_not_sent() {
 async fn what_is_changed_is_sent_and_reported_under_its_own_id() {
     let (publisher, log) = noted();
     let publisher = publisher.map(|mut message| {
-        message.topic = "eu.orders".to_owned();
+        message.topic = "eu.orders".into();
         message.id = posthaste_core::MessageId::new();
         message
     });

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use posthaste_core::publisher::{ErrorKind, ErrorScope, LeaseCheck, Outcome};
-use posthaste_core::{Batch, Message, MessageId, Publisher, Report};
+use posthaste_core::publisher::{ErrorKind, ErrorScope, LeaseCheck, Outcome, Place};
+use posthaste_core::{Batch, Message, Publisher, Report};
 use posthaste_publishers::{FileOptions, FilePublisher};
 use serde_json::Value;
 
@@ -174,7 +174,7 @@ async fn a_lock_that_is_never_given_up_is_told_rather_than_waited_for() {
 async fn what_may_be_sent_is_asked_after_the_wait_for_another_process() {
     struct Until(Arc<AtomicBool>);
     impl LeaseCheck for Until {
-        fn may_send(&self, _: MessageId) -> bool {
+        fn may_send(&self, _: Place) -> bool {
             !self.0.load(Ordering::Relaxed)
         }
     }

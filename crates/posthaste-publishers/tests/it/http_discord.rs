@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use posthaste_core::publisher::{ErrorKind, LeaseCheck, Outcome, PublishError};
-use posthaste_core::{Batch, Message, MessageId, Publisher, Report};
+use posthaste_core::publisher::{ErrorKind, LeaseCheck, Outcome, Place, PublishError};
+use posthaste_core::{Batch, Message, Publisher, Report};
 use posthaste_publishers::{HttpFormat, HttpOptions, HttpPublisher};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;
@@ -224,7 +224,7 @@ async fn what_may_not_be_sent_is_not_posted_nor_is_the_rest_of_its_lane() {
 struct Ending(AtomicBool);
 
 impl LeaseCheck for Ending {
-    fn may_send(&self, _: MessageId) -> bool {
+    fn may_send(&self, _: Place) -> bool {
         !self.0.load(Ordering::Relaxed)
     }
 }

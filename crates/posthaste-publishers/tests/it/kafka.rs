@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use posthaste_core::publisher::{Delivery, ErrorKind, ErrorScope, LeaseCheck, Outcome};
-use posthaste_core::{Batch, Message, MessageId, Publisher, Report};
+use posthaste_core::publisher::{Delivery, ErrorKind, ErrorScope, LeaseCheck, Outcome, Place};
+use posthaste_core::{Batch, Message, Publisher, Report};
 use posthaste_kafka::event::Format;
 use posthaste_publishers::Route;
 use posthaste_publishers::kafka::{KafkaPublisher, RecordTimestamp, UnknownTopic};
@@ -264,7 +264,7 @@ async fn a_limit_that_was_raised_is_noticed_before_a_message_is_given_up_for_it(
 struct Always;
 
 impl LeaseCheck for Always {
-    fn may_send(&self, _: MessageId) -> bool {
+    fn may_send(&self, _: Place) -> bool {
         true
     }
 }

@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use posthaste_core::publisher::{ErrorKind, ErrorScope, LeaseCheck, Outcome};
-use posthaste_core::{Batch, Message, MessageId, Publisher, Report};
+use posthaste_core::publisher::{ErrorKind, ErrorScope, LeaseCheck, Outcome, Place};
+use posthaste_core::{Batch, Message, Publisher, Report};
 use rdkafka::types::RDKafkaRespErr;
 
 use crate::support::kafka;
@@ -99,9 +99,9 @@ async fn no_outcome_is_lost_when_the_publisher_is_dropped() {
     );
     all_brokers(&cluster, false);
     let messages = run(&topic, "k", 2..5);
-    let outcomes: Arc<Mutex<Vec<(MessageId, Outcome)>>> = Arc::default();
+    let outcomes: Arc<Mutex<Vec<(Place, Outcome)>>> = Arc::default();
     let sink = Arc::clone(&outcomes);
-    let report = Report::new(move |id, outcome| sink.lock().unwrap().push((id, outcome)));
+    let report = Report::new(move |place, outcome| sink.lock().unwrap().push((place, outcome)));
     let batch = Batch::new(deliveries(&messages), Arc::new(Always));
     let task = {
         let publisher = Arc::clone(&publisher);
@@ -126,7 +126,7 @@ async fn no_outcome_is_lost_when_the_publisher_is_dropped() {
 struct Always;
 
 impl LeaseCheck for Always {
-    fn may_send(&self, _: MessageId) -> bool {
+    fn may_send(&self, _: Place) -> bool {
         true
     }
 }

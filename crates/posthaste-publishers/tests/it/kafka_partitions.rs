@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use posthaste_core::publisher::{ErrorKind, ErrorScope, LeaseCheck, Outcome};
-use posthaste_core::{Batch, Message, MessageId, Publisher, Report};
+use posthaste_core::publisher::{ErrorKind, ErrorScope, LeaseCheck, Outcome, Place};
+use posthaste_core::{Batch, Message, Publisher, Report};
 use posthaste_publishers::Route;
 use posthaste_publishers::kafka::KafkaPublisher;
 use rdkafka::mocking::MockCluster;
@@ -21,7 +21,7 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 struct Always;
 
 impl LeaseCheck for Always {
-    fn may_send(&self, _: MessageId) -> bool {
+    fn may_send(&self, _: Place) -> bool {
         true
     }
 }
@@ -85,18 +85,18 @@ async fn a_key_waits_for_its_own_first_message_only() {
         }
     }
     let began = Instant::now();
-    let outcomes: Arc<Mutex<HashMap<MessageId, (Duration, Outcome)>>> = Arc::default();
+    let outcomes: Arc<Mutex<HashMap<Place, (Duration, Outcome)>>> = Arc::default();
     let sink = Arc::clone(&outcomes);
-    let report = Report::new(move |id, outcome| {
-        sink.lock().unwrap().insert(id, (began.elapsed(), outcome));
+    let report = Report::new(move |place, outcome| {
+        sink.lock().unwrap().insert(place, (began.elapsed(), outcome));
     });
     let all: Vec<Message> = messages.iter().map(|(_, message)| message.clone()).collect();
     publisher
         .publish(Batch::new(deliveries(&all), Arc::new(Always)), report)
         .await;
     let outcomes = outcomes.lock().unwrap();
-    for (n, (partition, message)) in messages.iter().enumerate() {
-        let (after, outcome) = &outcomes[&message.id];
+    for (n, (partition, _)) in messages.iter().enumerate() {
+        let (after, outcome) = &outcomes[&Place::new(n)];
         if *partition != DEAD {
             assert!(outcome.is_delivered(), "{outcome:?}");
             assert!(*after < Duration::from_secs(5), "{after:?}");
@@ -153,12 +153,12 @@ impl Load {
             Arc::clone(&self.failures),
             Arc::clone(delivered),
         );
-        let by_id: HashMap<MessageId, String> = messages
+        let by_place: Vec<String> = messages
             .iter()
-            .map(|message| (message.id, message.ordering_key.clone().unwrap()))
+            .map(|message| message.ordering_key.clone().unwrap())
             .collect();
-        Report::new(move |id, outcome| {
-            let key = &by_id[&id];
+        Report::new(move |place, outcome| {
+            let key = &by_place[place.index()];
             let mut state = keys.lock().unwrap();
             let (next, under_way) = state.get_mut(key).unwrap();
             *under_way -= 1;

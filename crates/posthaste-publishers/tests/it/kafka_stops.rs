@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use posthaste_core::publisher::{ErrorKind, LeaseCheck, Outcome};
-use posthaste_core::{Batch, Message, MessageId, Publisher, Report};
+use posthaste_core::publisher::{ErrorKind, LeaseCheck, Outcome, Place};
+use posthaste_core::{Batch, Message, Publisher, Report};
 use posthaste_publishers::Route;
 use posthaste_publishers::kafka::{KafkaOptions, KafkaPublisher};
 
@@ -135,14 +135,14 @@ async fn a_lease_that_is_over_stops_its_key_although_the_next_one_holds() {
 
 /// Says yes, but to one message only once there is room again in the producer's queue.
 struct Later {
-    id: MessageId,
+    place: Place,
     first_is_answered: AtomicBool,
 }
 
 impl LeaseCheck for Later {
-    fn may_send(&self, id: MessageId) -> bool {
+    fn may_send(&self, place: Place) -> bool {
         let deadline = Instant::now() + SOON;
-        while id == self.id && !self.first_is_answered.load(Ordering::Acquire) && Instant::now() < deadline {
+        while place == self.place && !self.first_is_answered.load(Ordering::Acquire) && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(5));
         }
         true
@@ -159,13 +159,13 @@ async fn a_queue_that_stays_full_stops_its_key_although_the_next_one_finds_room(
     slow(&cluster, Duration::from_secs(2));
     let messages = run(&topic, "k", 2..5);
     let lease = Arc::new(Later {
-        id: messages[2].id,
+        place: Place::new(2),
         first_is_answered: AtomicBool::new(false),
     });
-    let outcomes: Arc<Mutex<Vec<(MessageId, Outcome)>>> = Arc::default();
+    let outcomes: Arc<Mutex<Vec<(Place, Outcome)>>> = Arc::default();
     let (sink, told) = (Arc::clone(&outcomes), Arc::clone(&lease));
-    let report = Report::new(move |id, outcome| {
-        sink.lock().unwrap().push((id, outcome));
+    let report = Report::new(move |place, outcome| {
+        sink.lock().unwrap().push((place, outcome));
         told.first_is_answered.store(true, Ordering::Release);
     });
     publisher

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use posthaste_core::MessageId;
 use posthaste_core::breaker::{Answer, Permit};
-use posthaste_core::publisher::{LeaseCheck, Outcome};
+use posthaste_core::publisher::Outcome;
 
 use crate::guard::circuit::Circuit;
 use crate::guard::lead::Lead;
@@ -79,16 +79,9 @@ impl Gate {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        // No code panics while holding the lock, and the data would be sound if it did.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl LeaseCheck for Gate {
     /// May be asked more than once, by publishers in front of publishers. The first refusal ends the batch: if a trial
     /// became free a little later, or the lead came back, a message could pass an earlier one of its key.
-    fn may_send(&self, id: MessageId) -> bool {
+    pub(crate) fn may_send(&self, id: MessageId) -> bool {
         if !self.lease.may_send(id) {
             return false;
         }
@@ -115,6 +108,11 @@ impl LeaseCheck for Gate {
         };
         state.permits.insert(id, permit);
         true
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // No code panics while holding the lock, and the data would be sound if it did.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -9,7 +9,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use posthaste_core::lifecycle::LeaseToken;
-use posthaste_core::publisher::LeaseCheck;
 use posthaste_core::store::{ExtendRequest, Extended};
 use posthaste_core::{MessageId, RelayStore, StoreError};
 use tokio_util::sync::CancellationToken;
@@ -141,6 +140,14 @@ impl BatchLease {
         (!self.may_send(id)).then_some(NotSent::Lease)
     }
 
+    /// Whether a message may be sent now, as far as its lease goes.
+    pub(crate) fn may_send(&self, id: MessageId) -> bool {
+        let state = self.state();
+        let countdown = state.countdown(id);
+        let holds = countdown.sent.elapsed().saturating_add(self.headroom) < countdown.duration;
+        holds && !self.revoked.is_cancelled() && !state.lost.contains(&id)
+    }
+
     /// Resolves once nothing of this batch is to be handed over any more.
     pub(crate) async fn revoked(&self) {
         self.revoked.cancelled().await;
@@ -176,15 +183,6 @@ impl Countdown {
 
     fn is_over(&self) -> bool {
         self.sent.elapsed() >= self.duration
-    }
-}
-
-impl LeaseCheck for BatchLease {
-    fn may_send(&self, id: MessageId) -> bool {
-        let state = self.state();
-        let countdown = state.countdown(id);
-        let holds = countdown.sent.elapsed().saturating_add(self.headroom) < countdown.duration;
-        holds && !self.revoked.is_cancelled() && !state.lost.contains(&id)
     }
 }
 

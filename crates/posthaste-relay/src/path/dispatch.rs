@@ -3,10 +3,10 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use posthaste_core::PublishError;
 use posthaste_core::lifecycle::Verdict;
 use posthaste_core::publisher::{Delivery, Outcome};
 use posthaste_core::store::ClaimedMessage;
+use posthaste_core::{PublishError, Text};
 
 use crate::engine::Engine;
 use crate::guard::gate::Gate;
@@ -63,7 +63,7 @@ fn verify(
     lease: &BatchLease,
     collector: &OutcomeCollector,
 ) -> Vec<PendingDelivery> {
-    let mut stopped: HashSet<(String, String)> = HashSet::new();
+    let mut stopped: HashSet<(Text, Text)> = HashSet::new();
     let mut sound = Vec::with_capacity(messages.len());
     let mut handed_over: HashMap<Arc<str>, Load> = HashMap::new();
     for claimed in messages {
@@ -74,7 +74,7 @@ fn verify(
         let message = claimed.message;
         in_flight.reclaimed = reclaimed;
         in_flight.destination = engine.publisher.destination(&message);
-        let lane = message.lane().map(|(topic, key)| (topic.to_owned(), key.to_owned()));
+        let lane = message.ordering_key.clone().map(|key| (message.topic.clone(), key));
         // A renewal may come in the next moment, and must not let the rest of the lane go ahead.
         let behind = lane.as_ref().is_some_and(|lane| stopped.contains(lane));
         in_flight.not_sent = behind.then_some(NotSent::Order).or_else(|| lease.refusal(message.id));

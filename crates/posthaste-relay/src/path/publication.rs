@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use chrono::Utc;
-use posthaste_core::publisher::{Batch, Delivery, ErrorKind, ErrorScope, LeaseCheck, Outcome, Report, Shared};
+use posthaste_core::publisher::{Batch, Delivery, ErrorKind, ErrorScope, LeaseCheck, Outcome, Place, Report, Shared};
 use posthaste_core::readable::Readable;
-use posthaste_core::{MessageId, PublishError};
+use posthaste_core::{MessageId, PublishError, Text};
 use tokio::time::{Instant, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
 
@@ -30,6 +30,7 @@ pub(crate) struct PendingDelivery {
 pub(crate) async fn run(engine: &Arc<Engine>, pending: Vec<PendingDelivery>, gate: &Arc<Gate>, sink: Arc<dyn Sink>) {
     let mut deliveries = Vec::with_capacity(pending.len());
     let mut messages = HashMap::with_capacity(pending.len());
+    let ids = pending.iter().map(|pending| pending.message.id).collect();
     for PendingDelivery { mut message, delivery } in pending {
         message.trace.attempt_begins();
         if let Some(destination) = &message.destination {
@@ -42,6 +43,7 @@ pub(crate) async fn run(engine: &Arc<Engine>, pending: Vec<PendingDelivery>, gat
     failpoint::swallow(&deliveries);
     let (batch_size, handed_over) = (deliveries.len(), Instant::now());
     let answers = Arc::new(Answers {
+        ids,
         latency: Latency::new(&engine.config.scope.namespace),
         owed: Mutex::new(Owed {
             messages,
@@ -57,7 +59,7 @@ pub(crate) async fn run(engine: &Arc<Engine>, pending: Vec<PendingDelivery>, gat
     });
     let report = {
         let answers = Arc::clone(&answers);
-        Report::new(move |id, outcome| answers.report(id, outcome))
+        Report::new(move |place, outcome| answers.report_at(place, outcome))
     };
     let batch = Batch::new(deliveries, Arc::clone(&answers) as Arc<dyn LeaseCheck>);
     let publisher = Arc::clone(&engine.publisher);
@@ -86,6 +88,8 @@ pub(crate) async fn run(engine: &Arc<Engine>, pending: Vec<PendingDelivery>, gat
 
 /// What the publisher still owes: each message's first outcome, and no other.
 struct Answers {
+    /// By place.
+    ids: Vec<MessageId>,
     latency: Latency,
     owed: Mutex<Owed>,
     gate: Arc<Gate>,
@@ -101,7 +105,7 @@ struct Owed {
     passes: HashMap<MessageId, Pass>,
     /// What is not handed over because of its destination.
     held: HashMap<MessageId, Held>,
-    held_lanes: HashSet<(String, String)>,
+    held_lanes: HashSet<(Text, Text)>,
     /// Whether the call was given up.
     closed: bool,
     last_report: Instant,
@@ -109,7 +113,10 @@ struct Owed {
 
 impl LeaseCheck for Answers {
     /// May be asked more than once, by publishers in front of publishers.
-    fn may_send(&self, id: MessageId) -> bool {
+    fn may_send(&self, place: Place) -> bool {
+        let Some(&id) = self.ids.get(place.index()) else {
+            return false;
+        };
         let mut owed = self.owed();
         if owed.closed || !owed.messages.contains_key(&id) {
             return false;
@@ -159,6 +166,12 @@ impl Owed {
 }
 
 impl Answers {
+    fn report_at(&self, place: Place, outcome: Outcome) {
+        if let Some(id) = self.ids.get(place.index()) {
+            self.report(*id, outcome);
+        }
+    }
+
     fn report(&self, id: MessageId, outcome: Outcome) {
         let mut owed = self.owed();
         owed.last_report = Instant::now();

@@ -67,25 +67,25 @@ impl FailureLog {
         match verdict {
             Verdict::Retry { delay, error } if attempt > 1 && self.is_first(FAILED, &message.topic, error) => {
                 tracing::warn!(
-                    id = %message.id, topic = message.topic, key = message.key, trace_id, attempt,
+                    id = %message.id, topic = message.topic.as_str(), key = message.key.as_deref(), trace_id, attempt,
                     delay = %Readable(*delay), error,
                     "attempt {attempt} of {most} failed and the message will be tried again"
                 );
             }
             Verdict::Retry { delay, error } => tracing::debug!(
-                id = %message.id, topic = message.topic, key = message.key, trace_id, attempt,
+                id = %message.id, topic = message.topic.as_str(), key = message.key.as_deref(), trace_id, attempt,
                 delay = %Readable(*delay), error,
                 "attempt {attempt} of {most} failed and the message will be tried again"
             ),
             // The circuit has said so once, for all of them.
             Verdict::Postponed { delay, error } => tracing::debug!(
-                id = %message.id, topic = message.topic, key = message.key, trace_id,
+                id = %message.id, topic = message.topic.as_str(), key = message.key.as_deref(), trace_id,
                 delay = %Readable(*delay), error,
                 "the broker is unavailable; the attempt does not count"
             ),
             // Each of them: a message is lost to its consumers until somebody acts.
             Verdict::Dead { error } => tracing::error!(
-                id = %message.id, topic = message.topic, key = message.key, trace_id, attempts = attempt, error,
+                id = %message.id, topic = message.topic.as_str(), key = message.key.as_deref(), trace_id, attempts = attempt, error,
                 "message is dead; replay or discard it"
             ),
             Verdict::Delivered | Verdict::Released => {}
@@ -102,11 +102,11 @@ impl FailureLog {
         let trace_id = message.trace_id.as_deref();
         if self.is_first(LOST, &message.topic, outcome) {
             tracing::warn!(
-                id = %message.id, topic = message.topic, key = message.key, trace_id, outcome,
+                id = %message.id, topic = message.topic.as_str(), key = message.key.as_deref(), trace_id, outcome,
                 "lost the lease before the outcome could be written; another worker delivers it again"
             );
         } else {
-            tracing::debug!(id = %message.id, topic = message.topic, key = message.key, trace_id, outcome, "lost the lease");
+            tracing::debug!(id = %message.id, topic = message.topic.as_str(), key = message.key.as_deref(), trace_id, outcome, "lost the lease");
         }
     }
 

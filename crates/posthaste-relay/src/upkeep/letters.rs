@@ -178,7 +178,7 @@ impl Keeper {
         if let Some(Caught { whole, cause, .. }) = kept.first() {
             let message = &whole.message;
             tracing::warn!(
-                namespace = self.engine.net.namespace(), %file, letters, id = %message.id, topic = message.topic, error = cause,
+                namespace = self.engine.net.namespace(), %file, letters, id = %message.id, topic = message.topic.as_str(), error = cause,
                 "the database does not take dead letters; {letters} of them are in the file, beginning with this one"
             );
         }

@@ -43,7 +43,7 @@ impl Waiting {
             };
             if untold && self.is_due(&message.topic) {
                 tracing::warn!(
-                    id = %message.id, topic = message.topic, key = message.key, trace_id = message.trace_id.as_deref(), error,
+                    id = %message.id, topic = message.topic.as_str(), key = message.key.as_deref(), trace_id = message.trace_id.as_deref(), error,
                     "messages of this topic wait, this one among them, until their part of the broker is back; the attempts \
                      do not count, and others go on"
                 );

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
 use posthaste_core::integrity::{ContentHash, StoredHash};
-use posthaste_core::message::{DEFAULT_NAMESPACE, Headers, Message, MessageId};
+use posthaste_core::message::{DEFAULT_NAMESPACE, Headers, Message, MessageId, Text};
 use posthaste_core::store::{ClaimedMessage, Record};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -105,9 +105,13 @@ impl<'r, R: SqlRow> Columns<'r, R> {
         Ok(self.read(role, held))
     }
 
-    fn text_or_constant(&mut self, role: Role) -> Result<Option<String>, R::Error> {
-        let text = self.text(role)?;
-        Ok(text.or_else(|| self.map.constant(role).map(str::to_owned)))
+    fn message_text(&mut self, role: Role) -> Result<Option<Text>, R::Error> {
+        Ok(self.text(role)?.map(Text::from))
+    }
+
+    fn text_or_constant(&mut self, role: Role) -> Result<Option<Text>, R::Error> {
+        let text = self.message_text(role)?;
+        Ok(text.or_else(|| self.map.constant(role).map(Text::from)))
     }
 
     fn time(&mut self, role: Role) -> Result<Option<DateTime<Utc>>, R::Error> {
@@ -133,21 +137,21 @@ impl<'r, R: SqlRow> Columns<'r, R> {
         let headers = headers.map_or(Ok(Headers::new()), |json| self::headers(&json));
         let mut message = Message {
             id: self.map.id(&id),
-            event_id: self.text(Role::EventId)?,
+            event_id: self.message_text(Role::EventId)?,
             namespace: self
                 .text_or_constant(Role::Namespace)?
-                .or_else(|| Some(DEFAULT_NAMESPACE.to_owned())),
-            topic: self.text(Role::Topic)?.unwrap_or_default(),
-            ordering_key: self.text(Role::OrderingKey)?,
-            tenant: self.text(Role::Tenant)?,
-            dedupe_key: self.text(Role::DedupeKey)?,
+                .or_else(|| Some(Text::new_static(DEFAULT_NAMESPACE))),
+            topic: self.message_text(Role::Topic)?.unwrap_or_default(),
+            ordering_key: self.message_text(Role::OrderingKey)?,
+            tenant: self.message_text(Role::Tenant)?,
+            dedupe_key: self.message_text(Role::DedupeKey)?,
             event_type: self.text_or_constant(Role::EventType)?,
             source: self.text_or_constant(Role::Source)?,
             aggregate_type: self.text_or_constant(Role::AggregateType)?,
-            aggregate_id: self.text(Role::AggregateId)?,
+            aggregate_id: self.message_text(Role::AggregateId)?,
             content_type: self
                 .text_or_constant(Role::ContentType)?
-                .unwrap_or_else(|| "application/json".to_owned()),
+                .unwrap_or_else(|| Text::new_static("application/json")),
             payload: self.row.bytes(Role::Payload)?.unwrap_or_default().into(),
             headers: Headers::new(),
             not_before: None,
@@ -158,7 +162,7 @@ impl<'r, R: SqlRow> Columns<'r, R> {
             Err(error) => fault = Some(error),
         }
         match self.map.topic.topic(&message) {
-            Ok(topic) => message.topic = topic,
+            Ok(topic) => message.topic = topic.into(),
             Err(error) => fault = Some(error),
         }
         if message.effective_event_id().is_empty() {

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Role, TableMap};
-use posthaste_core::message::Message;
+use posthaste_core::message::{Message, Text};
 use posthaste_core::type_name::TypeName;
 
 /// How a message's topic is found.
@@ -29,7 +29,7 @@ impl TopicRule {
     pub(super) fn topic(&self, message: &Message) -> Result<String, String> {
         match self {
             Self::Column if message.topic.is_empty() => Err("the row has no topic".to_owned()),
-            Self::Column => Ok(message.topic.clone()),
+            Self::Column => Ok(message.topic.to_string()),
             Self::Fixed(topic) => Ok(topic.clone()),
             Self::EventType => {
                 let name = message.event_type.as_deref().unwrap_or_default();
@@ -54,8 +54,7 @@ impl TopicRule {
 impl TableMap {
     /// The topic of a new message by the table's rule, or why it has none.
     pub fn topic_for(&self, message: &Message) -> Result<String, String> {
-        let or_constant =
-            |value: &Option<String>, role| value.clone().or_else(|| self.constant(role).map(str::to_owned));
+        let or_constant = |value: &Option<Text>, role| value.clone().or_else(|| self.constant(role).map(Text::from));
         let mut message = message.clone();
         message.event_type = or_constant(&message.event_type, Role::EventType);
         message.source = or_constant(&message.source, Role::Source);

@@ -1,6 +1,6 @@
 //! What verdicts are tried on where a table has no row for it.
 
-use posthaste_core::message::{Message, MessageId};
+use posthaste_core::message::{Message, MessageId, Text};
 use posthaste_core::store::Scope;
 
 use super::{Kind, Role, TableMap};
@@ -10,20 +10,20 @@ impl TableMap {
     pub fn trial_message(&self, scope: &Scope) -> Option<Message> {
         let id = MessageId::new();
         let text = |role: Role| match self.column(role)?.kind {
-            Kind::Integer => Some("0".to_owned()),
-            Kind::Uuid | Kind::UuidBytes => Some(id.to_string()),
+            Kind::Integer => Some(Text::new_static("0")),
+            Kind::Uuid | Kind::UuidBytes => Some(Text::from(id.to_string())),
             // What two roles share a column for must be equal, and short.
-            _ => Some("posthaste-trial".to_owned()),
+            _ => Some(Text::new_static("posthaste-trial")),
         };
         let topic = scope.topics.first().map_or("posthaste-trial", String::as_str);
         let mut message = Message::new(topic, "{}");
         message.ordering_key = text(Role::OrderingKey);
         message.aggregate_type = text(Role::AggregateType);
         message.aggregate_id = text(Role::AggregateId);
-        message.event_type = text(Role::EventType).map(|_| "posthaste.trial.tried.v1".to_owned());
-        message.tenant = scope.tenant.clone().or_else(|| text(Role::Tenant));
+        message.event_type = text(Role::EventType).map(|_| Text::new_static("posthaste.trial.tried.v1"));
+        message.tenant = scope.tenant.as_deref().map(Text::from).or_else(|| text(Role::Tenant));
         message.source = text(Role::Source);
-        message.topic = self.topic_for(&message).ok()?;
+        message.topic = self.topic_for(&message).ok()?.into();
         Some(message)
     }
 }

@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::{Kind, Property, Role, Table, TableMap};
 use posthaste_core::enqueue::{EnqueueError, NewRow, Prepared};
 use posthaste_core::integrity::HashPart;
-use posthaste_core::message::DEFAULT_NAMESPACE;
+use posthaste_core::message::{DEFAULT_NAMESPACE, Text};
 use posthaste_core::validate::InvalidMessage;
 
 /// Roles in the order in which a column that plays several is written: the first stands for all, and those by which a row is
@@ -212,7 +212,7 @@ impl TableMap {
 
     fn validate_topic(&self, row: &NewRow) -> Result<(), InvalidMessage> {
         let mut message = row.message.clone();
-        let or_constant = |value: Option<String>, role| value.or_else(|| self.constant(role).map(str::to_owned));
+        let or_constant = |value: Option<Text>, role| value.or_else(|| self.constant(role).map(Text::from));
         message.event_type = or_constant(message.event_type, Role::EventType);
         message.source = or_constant(message.source, Role::Source);
         message.aggregate_type = or_constant(message.aggregate_type, Role::AggregateType);

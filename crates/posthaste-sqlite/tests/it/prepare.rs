@@ -159,7 +159,7 @@ async fn an_existing_table_gives_its_own_ids_and_says_what_was_in_the_way() {
     let options = OutboxOptions::new().type_names(TypeNameRule::Any);
     let donation = |request: &str| {
         let mut message = Message::new("donation-events", r#"{"n": 1}"#).event_type("DONATION_COMPLETED");
-        message.event_id = Some(request.to_owned());
+        message.event_id = Some(request.into());
         message
     };
     let call = vec![donation("r1"), donation("r2"), donation("r1")];

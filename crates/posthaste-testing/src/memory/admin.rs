@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use posthaste_core::lifecycle::State;
 use posthaste_core::store::{Filter, PurgeRequest, Purgeable, Record, StoreErrorKind};
-use posthaste_core::{AdminStore, MessageId, StoreError};
+use posthaste_core::{AdminStore, MessageId, StoreError, Text};
 
 use super::MemoryStore;
 use super::rows::{Dedupe, Row, Rows};
@@ -118,7 +118,7 @@ fn dead(rows: &Rows, filter: &Filter, limit: u32) -> Vec<i64> {
 
 fn matches(filter: &Filter, row: &Row) -> bool {
     let message = &row.message;
-    let is = |wanted: &Option<String>, value: &Option<String>| wanted.is_none() || wanted == value;
+    let is = |wanted: &Option<String>, value: &Option<Text>| wanted.is_none() || wanted.as_deref() == value.as_deref();
     is(&filter.namespace, &message.namespace)
         && filter.state.is_none_or(|state| state == row.model.state)
         && filter.topic.as_ref().is_none_or(|topic| *topic == message.topic)

@@ -91,7 +91,8 @@ impl<'a> Lanes<'a> {
                 ordered: false,
             };
         };
-        let blocks = |row: &Row| (*dead_head == DeadHead::Block) != except.contains(&row.message.topic);
+        let blocks =
+            |row: &Row| (*dead_head == DeadHead::Block) != except.iter().any(|topic| *topic == row.message.topic);
         let mut until = HashMap::new();
         for (&sequence, row) in &rows.outbox {
             let Some(lane) = lane(row) else { continue };

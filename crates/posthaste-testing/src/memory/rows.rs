@@ -8,7 +8,7 @@ use chrono::{DateTime, Utc};
 use posthaste_core::integrity::ContentHash;
 use posthaste_core::lifecycle::{LeaseToken, RowModel, State};
 use posthaste_core::store::{PurgeRequest, Record, Scope, WorkerId};
-use posthaste_core::{Message, MessageId};
+use posthaste_core::{Message, MessageId, Text};
 use tokio::sync::{OwnedMutexGuard, watch};
 use uuid::Uuid;
 
@@ -60,7 +60,7 @@ pub(super) enum UniqueKey {
 }
 
 /// Namespace, topic and dedupe key.
-pub(super) type DedupeKey = (String, String, String);
+pub(super) type DedupeKey = (String, Text, Text);
 /// Consumer and key.
 pub(super) type HandledKey = (String, String);
 
@@ -191,8 +191,8 @@ impl Row {
 
     pub(super) fn is_in(&self, scope: &Scope) -> bool {
         self.namespace == scope.namespace
-            && (scope.topics.is_empty() || scope.topics.contains(&self.message.topic))
-            && (scope.tenant.is_none() || self.message.tenant == scope.tenant)
+            && (scope.topics.is_empty() || scope.topics.iter().any(|topic| *topic == self.message.topic))
+            && (scope.tenant.is_none() || self.message.tenant.as_deref() == scope.tenant.as_deref())
     }
 
     /// Most attempts of this row, where the policy has so many.

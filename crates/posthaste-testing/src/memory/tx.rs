@@ -115,7 +115,7 @@ impl MemoryConnection {
         }
         let row = Row {
             message: Message {
-                namespace: Some(new.namespace.clone()),
+                namespace: Some(new.namespace.as_str().into()),
                 not_before: None,
                 ..new.message.clone()
             },

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
-use posthaste_core::publisher::Delivery;
+use posthaste_core::publisher::{Delivery, Place};
 use posthaste_core::{Batch, Message, MessageId, Outcome, PublishError, Publisher, Report};
 use tokio::sync::watch;
 
@@ -188,9 +188,9 @@ fn lane(delivery: &Delivery) -> Option<Lane> {
 #[derive(Default)]
 struct Sorted {
     healthy: Vec<Delivery>,
-    lost: HashSet<MessageId>,
+    lost: HashSet<Place>,
     faulty: Vec<(Delivery, Fault)>,
-    held_back: Vec<MessageId>,
+    held_back: Vec<Place>,
 }
 
 #[async_trait]
@@ -200,18 +200,18 @@ impl<P: Publisher> Publisher for FaultyPublisher<P> {
         let mut sorted = Sorted::default();
         let mut stopped = HashSet::new();
         for delivery in &batch.deliveries {
-            let id = delivery.message.id;
+            let place = delivery.place;
             let lane = lane(delivery);
-            if lane.as_ref().is_some_and(|lane| stopped.contains(lane)) || !batch.may_send(id) {
+            if lane.as_ref().is_some_and(|lane| stopped.contains(lane)) || !batch.may_send(place) {
                 stopped.extend(lane);
-                sorted.held_back.push(id);
+                sorted.held_back.push(place);
                 continue;
             }
             match self.fault_for(&delivery.message) {
                 None => sorted.healthy.push(delivery.clone()),
                 Some(Fault::LostAcknowledgement) => {
                     stopped.extend(lane);
-                    sorted.lost.insert(id);
+                    sorted.lost.insert(place);
                     sorted.healthy.push(delivery.clone());
                 }
                 Some(fault) => {
@@ -221,18 +221,18 @@ impl<P: Publisher> Publisher for FaultyPublisher<P> {
             }
         }
         let failed = self.publish_healthy(batch, sorted.healthy, sorted.lost, &report).await;
-        for id in sorted.held_back {
-            report.outcome(id, Outcome::NotAttempted);
+        for place in sorted.held_back {
+            report.outcome(place, Outcome::NotAttempted);
         }
         let mut panics = false;
         for (delivery, fault) in sorted.faulty {
-            let id = delivery.message.id;
+            let place = delivery.place;
             if lane(&delivery).is_some_and(|lane| failed.contains(&lane)) {
-                report.outcome(id, Outcome::NotAttempted);
+                report.outcome(place, Outcome::NotAttempted);
                 continue;
             }
             match fault {
-                Fault::Error(error) => report.failed(id, error),
+                Fault::Error(error) => report.failed(place, error),
                 Fault::Panic => panics = true,
                 Fault::Silence | Fault::LostAcknowledgement => {}
             }
@@ -251,7 +251,7 @@ impl<P: Publisher> FaultyPublisher<P> {
         &self,
         mut batch: Batch,
         deliveries: Vec<Delivery>,
-        lost: HashSet<MessageId>,
+        lost: HashSet<Place>,
         report: &Report,
     ) -> HashSet<Lane> {
         if deliveries.is_empty() {
@@ -259,23 +259,23 @@ impl<P: Publisher> FaultyPublisher<P> {
         }
         let lanes: std::collections::HashMap<_, _> = deliveries
             .iter()
-            .filter_map(|delivery| Some((delivery.message.id, lane(delivery)?)))
+            .filter_map(|delivery| Some((delivery.place, lane(delivery)?)))
             .collect();
         batch.deliveries = deliveries;
         let failed = Arc::new(Mutex::new(HashSet::new()));
         let (failures, outer) = (Arc::clone(&failed), report.clone());
-        let report = Report::new(move |id, outcome| {
+        let report = Report::new(move |place, outcome| {
             if !outcome.is_delivered() {
                 let mut failures = failures.lock().unwrap_or_else(PoisonError::into_inner);
-                failures.extend(lanes.get(&id).cloned());
+                failures.extend(lanes.get(&place).cloned());
             }
             let outcome = match outcome {
-                Outcome::DELIVERED if lost.contains(&id) => {
+                Outcome::DELIVERED if lost.contains(&place) => {
                     Outcome::Failed(PublishError::transient("the acknowledgement was lost, as scripted"))
                 }
                 outcome => outcome,
             };
-            outer.outcome(id, outcome);
+            outer.outcome(place, outcome);
         });
         self.inner.publish(batch, report).await;
         let failed = failed.lock().unwrap_or_else(PoisonError::into_inner);

@@ -131,12 +131,12 @@ impl Default for RecordingPublisher {
 impl Publisher for RecordingPublisher {
     async fn publish(&self, batch: Batch, report: Report) {
         for delivery in &batch.deliveries {
-            let id = delivery.message.id;
-            if batch.may_send(id) {
+            let place = delivery.place;
+            if batch.may_send(place) {
                 self.record.send_modify(|record| record.push(delivery.clone()));
-                report.delivered(id);
+                report.delivered(place);
             } else {
-                report.outcome(id, Outcome::NotAttempted);
+                report.outcome(place, Outcome::NotAttempted);
             }
         }
     }

@@ -13,9 +13,8 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// A lease that has run out, or a relay that stops.
 pub async fn what_may_not_be_sent_is_not_sent<C: Counterpart>(scene: &Scene<C>) {
     let messages = scene.messages(&["a#1", "b#1", "a#2", "b#2", "a#3", "c#1"]);
-    let sent = [0, 1, 2].map(|place: usize| messages[place].id);
     let answers = scene
-        .publish_by(&*scene.publisher, &messages, move |id| sent.contains(&id))
+        .publish_by(&*scene.publisher, &messages, |place| place.index() < 3)
         .await;
     delivered(&answers, &["a#1", "b#1", "a#2"]);
     not_attempted(&answers, &["b#2", "a#3", "c#1"]);

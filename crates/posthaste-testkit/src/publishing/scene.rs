@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use chrono::DateTime;
-use posthaste_core::publisher::{Delivery, LeaseCheck, Outcome, PublishError};
-use posthaste_core::{Batch, Message, MessageId, Publisher, Report};
+use posthaste_core::publisher::{Delivery, LeaseCheck, Outcome, Place, PublishError};
+use posthaste_core::{Batch, Message, Publisher, Report};
 use tokio::time::timeout;
 
 use super::lane_of;
@@ -35,16 +35,17 @@ pub(super) struct Answer {
 
 /// Keeps the outcomes of a batch, also those that come after `publish` has returned.
 struct Collector {
-    messages: Vec<(MessageId, String)>,
-    reported: Mutex<Vec<(MessageId, Outcome, Instant)>>,
+    /// Their names, by place.
+    messages: Vec<String>,
+    reported: Mutex<Vec<(Place, Outcome, Instant)>>,
 }
 
 /// Answers by what the case has decided.
 struct Lease<F>(F);
 
-impl<F: Fn(MessageId) -> bool + Send + Sync> LeaseCheck for Lease<F> {
-    fn may_send(&self, id: MessageId) -> bool {
-        (self.0)(id)
+impl<F: Fn(Place) -> bool + Send + Sync> LeaseCheck for Lease<F> {
+    fn may_send(&self, place: Place) -> bool {
+        (self.0)(place)
     }
 }
 
@@ -99,11 +100,11 @@ impl<C: Counterpart> Scene<C> {
         &self,
         publisher: &dyn Publisher,
         messages: &[Message],
-        may_send: impl Fn(MessageId) -> bool + Send + Sync + 'static,
+        may_send: impl Fn(Place) -> bool + Send + Sync + 'static,
     ) -> Vec<Answer> {
         let of = |message: &Message| {
             let text = String::from_utf8_lossy(&message.payload);
-            (message.id, super::names_in(&text).concat())
+            super::names_in(&text).concat()
         };
         let collector = Arc::new(Collector {
             messages: messages.iter().map(of).collect(),
@@ -114,7 +115,7 @@ impl<C: Counterpart> Scene<C> {
             .unwrap_or_else(PoisonError::into_inner)
             .push(Arc::clone(&collector));
         let sink = Arc::clone(&collector);
-        let report = Report::new(move |id, outcome| sink.report(id, outcome));
+        let report = Report::new(move |place, outcome| sink.report(place, outcome));
         let deliveries = messages
             .iter()
             .map(|message| Delivery::new(message.clone(), DateTime::UNIX_EPOCH));
@@ -147,20 +148,20 @@ impl<C: Counterpart> Scene<C> {
 }
 
 impl Collector {
-    fn report(&self, id: MessageId, outcome: Outcome) {
+    fn report(&self, place: Place, outcome: Outcome) {
         let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
-        reported.push((id, outcome, Instant::now()));
+        reported.push((place, outcome, Instant::now()));
     }
 
     /// Exactly one outcome for each message.
     fn answers(&self, began: Instant) -> Vec<Answer> {
         let reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let mut by_id: HashMap<MessageId, Vec<(Outcome, Instant)>> = HashMap::new();
-        for (id, outcome, at) in reported {
-            by_id.entry(id).or_default().push((outcome, at));
+        let mut by_place: HashMap<Place, Vec<(Outcome, Instant)>> = HashMap::new();
+        for (place, outcome, at) in reported {
+            by_place.entry(place).or_default().push((outcome, at));
         }
-        let answer = |(id, name): &(MessageId, String)| {
-            let outcomes = by_id.remove(id).unwrap_or_default();
+        let answer = |(index, name): (usize, &String)| {
+            let outcomes = by_place.remove(&Place::new(index)).unwrap_or_default();
             let [(outcome, at)] = &outcomes[..] else {
                 panic!("{name} has {} outcomes and not one: {outcomes:?}", outcomes.len());
             };
@@ -170,8 +171,8 @@ impl Collector {
                 after: at.saturating_duration_since(began),
             }
         };
-        let answers = self.messages.iter().map(answer).collect();
-        assert!(by_id.is_empty(), "outcomes of messages of no batch: {by_id:?}");
+        let answers = self.messages.iter().enumerate().map(answer).collect();
+        assert!(by_place.is_empty(), "outcomes of messages of no batch: {by_place:?}");
         answers
     }
 }

@@ -73,26 +73,26 @@ impl Publisher for OneByOne {
     async fn publish(&self, batch: Batch, report: Report) {
         let stopped = Arc::new(Mutex::new(HashSet::new()));
         for delivery in batch.deliveries.clone() {
-            let id = delivery.message.id;
+            let (id, place) = (delivery.message.id, delivery.place);
             let lane = delivery
                 .message
                 .lane()
                 .map(|(topic, key)| (topic.to_owned(), key.to_owned()));
             let is_stopped = lane.as_ref().is_some_and(|lane| lock(&stopped).contains(lane));
-            if is_stopped || !batch.may_send(id) {
+            if is_stopped || !batch.may_send(place) {
                 lock(&stopped).extend(lane);
-                report.outcome(id, Outcome::NotAttempted);
+                report.outcome(place, Outcome::NotAttempted);
                 continue;
             }
             lock(&self.tried).push((id, Instant::now()));
             let mut single = batch.clone();
             single.deliveries = vec![delivery];
             let (outer, stopped) = (report.clone(), Arc::clone(&stopped));
-            let report = Report::new(move |id, outcome| {
+            let report = Report::new(move |place, outcome| {
                 if !outcome.is_delivered() {
                     lock(&stopped).extend(lane.clone());
                 }
-                outer.outcome(id, outcome);
+                outer.outcome(place, outcome);
             });
             self.broker.publish(single, report).await;
         }

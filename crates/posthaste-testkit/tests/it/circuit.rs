@@ -39,14 +39,14 @@ impl Broker {
 impl Publisher for Broker {
     async fn publish(&self, batch: Batch, report: Report) {
         for delivery in &batch.deliveries {
-            let id = delivery.message.id;
-            if !batch.may_send(id) {
-                report.outcome(id, Outcome::NotAttempted);
+            let place = delivery.place;
+            if !batch.may_send(place) {
+                report.outcome(place, Outcome::NotAttempted);
                 continue;
             }
             let outcome = self.answer();
             self.calls.lock().unwrap().push((self.start.elapsed(), outcome.clone()));
-            report.outcome(id, outcome);
+            report.outcome(place, outcome);
         }
     }
 
@@ -122,9 +122,9 @@ struct OneTopic {
 impl Publisher for OneTopic {
     async fn publish(&self, batch: Batch, report: Report) {
         for delivery in &batch.deliveries {
-            let id = delivery.message.id;
+            let place = delivery.place;
             let tenant = delivery.message.tenant.clone().unwrap_or_default();
-            let outcome = if !batch.may_send(id) {
+            let outcome = if !batch.may_send(place) {
                 Outcome::NotAttempted
             } else if tenant == "there" {
                 *self.delivered.lock().unwrap() += 1;
@@ -132,7 +132,7 @@ impl Publisher for OneTopic {
             } else {
                 Outcome::Failed(PublishError::transport("there is no such topic").at(tenant.as_str()))
             };
-            report.outcome(id, outcome);
+            report.outcome(place, outcome);
         }
     }
 
@@ -147,7 +147,7 @@ async fn topics_that_are_missing_stop_neither_the_broker_nor_other_tenants_of_th
     let enqueue = async |tenant: &str, count: usize| {
         let message = |n: usize| {
             let mut message = Message::new("orders", n.to_string());
-            message.tenant = Some(tenant.to_owned());
+            message.tenant = Some(tenant.into());
             message
         };
         let messages = (0..count).map(message).collect();

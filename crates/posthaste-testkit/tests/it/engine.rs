@@ -117,8 +117,8 @@ impl Publisher for Stubborn {
         let allowed = Arc::clone(&self.allowed);
         tokio::spawn(async move {
             sleep(SECOND * 35).await;
-            let id = batch.deliveries[0].message.id;
-            allowed.lock().unwrap().push(batch.may_send(id));
+            let place = batch.deliveries[0].place;
+            allowed.lock().unwrap().push(batch.may_send(place));
         });
         std::future::pending::<()>().await;
     }
@@ -158,13 +158,13 @@ struct Unwilling {
 impl Publisher for Unwilling {
     async fn publish(&self, batch: Batch, report: Report) {
         for delivery in &batch.deliveries {
-            let id = delivery.message.id;
-            if !batch.may_send(id) {
-                report.outcome(id, Outcome::NotAttempted);
+            let place = delivery.place;
+            if !batch.may_send(place) {
+                report.outcome(place, Outcome::NotAttempted);
                 continue;
             }
             sleep(self.after).await;
-            report.outcome(id, Outcome::Failed(self.error.clone()));
+            report.outcome(place, Outcome::Failed(self.error.clone()));
         }
     }
 
@@ -287,7 +287,7 @@ impl Publisher for SlowKey {
             if self.seen.borrow().len() == 31 {
                 sleep(MINUTE).await;
             }
-            report.outcome(delivery.message.id, Outcome::DELIVERED);
+            report.outcome(delivery.place, Outcome::DELIVERED);
         }
     }
 

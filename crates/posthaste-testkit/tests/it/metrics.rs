@@ -190,13 +190,13 @@ struct Disconnected;
 impl Publisher for Disconnected {
     async fn publish(&self, batch: Batch, report: Report) {
         for delivery in &batch.deliveries {
-            let id = delivery.message.id;
-            let outcome = if batch.may_send(id) {
+            let place = delivery.place;
+            let outcome = if batch.may_send(place) {
                 Outcome::Failed(PublishError::transport("connection refused"))
             } else {
                 Outcome::NotAttempted
             };
-            report.outcome(id, outcome);
+            report.outcome(place, outcome);
         }
     }
 

@@ -110,7 +110,7 @@ impl World {
         match step {
             Step::Enqueue { key, delay } => {
                 let mut message = Message::new("t", "x");
-                message.ordering_key = key.map(|key| key.to_string());
+                message.ordering_key = key.map(|key| key.to_string().into());
                 if delay > 0 {
                     message.not_before = Some(store.clock().now() + Duration::from_secs(delay.into()));
                 }

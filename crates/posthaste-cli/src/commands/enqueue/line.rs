@@ -94,18 +94,20 @@ pub(super) fn parse(text: &str, map: Option<&TableMap>) -> anyhow::Result<Messag
     };
     let mut message = payload.into_message(line.topic.clone().unwrap_or_default(), line.content_type);
     message.id = line.id.unwrap_or(message.id);
-    message.namespace = line.namespace;
-    message.ordering_key = line.ordering_key;
-    message.tenant = line.tenant;
-    message.dedupe_key = line.dedupe_key;
-    message.event_type = line.event_type;
-    message.source = line.source;
-    message.aggregate_type = line.aggregate_type;
-    message.aggregate_id = line.aggregate_id;
+    message.namespace = line.namespace.map(Into::into);
+    message.ordering_key = line.ordering_key.map(Into::into);
+    message.tenant = line.tenant.map(Into::into);
+    message.dedupe_key = line.dedupe_key.map(Into::into);
+    message.event_type = line.event_type.map(Into::into);
+    message.source = line.source.map(Into::into);
+    message.aggregate_type = line.aggregate_type.map(Into::into);
+    message.aggregate_id = line.aggregate_id.map(Into::into);
     message.headers = line.headers;
     message.not_before = line.not_before;
     if line.topic.is_none() {
-        message.topic = topic::derived(&message, map).map_err(|reason| anyhow!("topic: {reason}"))?;
+        message.topic = topic::derived(&message, map)
+            .map_err(|reason| anyhow!("topic: {reason}"))?
+            .into();
     }
     Ok(message)
 }

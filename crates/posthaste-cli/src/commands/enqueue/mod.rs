@@ -101,7 +101,9 @@ impl Enqueue {
         }
         let mut message = self.message()?;
         if message.topic.is_empty() {
-            message.topic = topic::derived(&message, map).map_err(|reason| anyhow!("--topic: {reason}"))?;
+            message.topic = topic::derived(&message, map)
+                .map_err(|reason| anyhow!("--topic: {reason}"))?
+                .into();
         }
         let store = schema::open(&config.database).await?;
         let outcomes = store
@@ -117,14 +119,14 @@ impl Enqueue {
     fn message(self) -> anyhow::Result<Message> {
         let payload = Payload::from_argument(&self.payload.unwrap_or_default())?;
         let mut message = payload.into_message(self.topic.unwrap_or_default(), self.content_type);
-        message.ordering_key = self.key;
-        message.event_type = self.event_type;
-        message.tenant = self.tenant;
-        message.dedupe_key = self.dedupe_key;
+        message.ordering_key = self.key.map(Into::into);
+        message.event_type = self.event_type.map(Into::into);
+        message.tenant = self.tenant.map(Into::into);
+        message.dedupe_key = self.dedupe_key.map(Into::into);
         message.headers = self.header.into_iter().collect();
         (message.aggregate_type, message.aggregate_id) = self.aggregate.unzip();
-        message.source = self.source;
-        message.namespace = self.namespace;
+        message.source = self.source.map(Into::into);
+        message.namespace = self.namespace.map(Into::into);
         message.not_before = self.not_before;
         Ok(message)
     }

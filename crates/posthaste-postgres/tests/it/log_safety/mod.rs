@@ -55,8 +55,8 @@ impl Publisher for Receiver {
         for delivery in &batch.deliveries {
             let message = &delivery.message;
             let key = message.ordering_key.clone().unwrap_or_default();
-            if stopped.contains(&key) || !batch.may_send(message.id) {
-                report.outcome(message.id, Outcome::NotAttempted);
+            if stopped.contains(&key) || !batch.may_send(delivery.place) {
+                report.outcome(delivery.place, Outcome::NotAttempted);
                 continue;
             }
             self.attempts
@@ -64,10 +64,10 @@ impl Publisher for Receiver {
                 .unwrap()
                 .push(message.effective_event_id().into_owned());
             if self.refused.lock().unwrap().iter().any(|refused| *refused == key) {
-                report.outcome(message.id, Outcome::Failed(PublishError::permanent("400")));
+                report.outcome(delivery.place, Outcome::Failed(PublishError::permanent("400")));
                 stopped.push(key);
             } else {
-                report.outcome(message.id, Outcome::DELIVERED);
+                report.outcome(delivery.place, Outcome::DELIVERED);
             }
         }
     }

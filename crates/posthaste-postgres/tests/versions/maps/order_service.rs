@@ -81,7 +81,7 @@ impl Publisher for Refusing {
             } else {
                 Outcome::DELIVERED
             };
-            report.outcome(delivery.message.id, outcome);
+            report.outcome(delivery.place, outcome);
         }
     }
 

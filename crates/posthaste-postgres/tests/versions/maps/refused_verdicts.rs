@@ -394,6 +394,6 @@ async fn a_trial_leaves_the_rows_of_other_namespaces_topics_and_tenants_alone() 
 async fn enqueue_in(place: &Place, scope: &Scope) {
     let options = OutboxOptions::new().namespace(scope.namespace.clone());
     let mut message = Message::new(&*scope.topics[0], "{}");
-    message.tenant = scope.tenant.clone();
+    message.tenant = scope.tenant.as_deref().map(Into::into);
     place.store.enqueue_and_commit(&options, vec![message]).await.unwrap();
 }

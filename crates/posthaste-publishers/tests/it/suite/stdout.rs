@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use chrono::DateTime;
-use posthaste_core::publisher::{Delivery, ErrorKind, ErrorScope, LeaseCheck, Outcome, PublishError};
+use posthaste_core::publisher::{Delivery, ErrorKind, ErrorScope, LeaseCheck, Outcome, Place, PublishError};
 use posthaste_core::{Batch, Message, MessageId, Publisher, Report};
 use posthaste_publishers::Stdout;
 use posthaste_testkit::publishing::{left_out, names_in};
@@ -137,13 +137,13 @@ impl Process {
                 panic!("the process says {line}");
             };
             let Some(place) = said[0].as_u64() else { return };
-            let id = batch.deliveries[usize::try_from(place).unwrap()].message.id;
+            let place = Place::new(usize::try_from(place).unwrap());
             match said[1].as_str().unwrap() {
-                "may_send" => self.say(&json!(batch.may_send(id))),
-                "delivered" => report.delivered(id),
-                "not attempted" => report.outcome(id, Outcome::NotAttempted),
-                "unavailable" => report.failed(id, PublishError::transport(said[2].as_str().unwrap())),
-                other => report.failed(id, PublishError::unknown(other)),
+                "may_send" => self.say(&json!(batch.may_send(place))),
+                "delivered" => report.delivered(place),
+                "not attempted" => report.outcome(place, Outcome::NotAttempted),
+                "unavailable" => report.failed(place, PublishError::transport(said[2].as_str().unwrap())),
+                other => report.failed(place, PublishError::unknown(other)),
             }
         }
     }
@@ -171,12 +171,11 @@ impl Publisher for Remote {
 }
 
 /// The parent, asked by the publisher here. Its answers come between its batches.
-struct Parent(Vec<MessageId>);
+struct Parent;
 
 impl LeaseCheck for Parent {
-    fn may_send(&self, id: MessageId) -> bool {
-        let place = self.0.iter().position(|other| *other == id).unwrap();
-        eprintln!("{}", json!([place, "may_send"]));
+    fn may_send(&self, place: Place) -> bool {
+        eprintln!("{}", json!([place.index(), "may_send"]));
         let mut answer = String::new();
         io::stdin().read_line(&mut answer).unwrap();
         answer.trim() == "true"
@@ -197,10 +196,8 @@ async fn publishes_for_its_parent() {
         let messages: Vec<_> = messages
             .map(|[topic, key, payload]| Message::new(topic, payload).key(key))
             .collect();
-        let ids: Vec<_> = messages.iter().map(|message| message.id).collect();
-        let places = ids.clone();
-        let report = Report::new(move |id, outcome| {
-            let place = places.iter().position(|other| *other == id).unwrap();
+        let report = Report::new(move |place, outcome| {
+            let place = place.index();
             let told = match outcome {
                 Outcome::Delivered(_) => json!([place, "delivered"]),
                 Outcome::NotAttempted => json!([place, "not attempted"]),
@@ -214,7 +211,7 @@ async fn publishes_for_its_parent() {
         let deliveries = messages
             .into_iter()
             .map(|message| Delivery::new(message, DateTime::UNIX_EPOCH));
-        let batch = Batch::new(deliveries.collect(), Arc::new(Parent(ids)));
+        let batch = Batch::new(deliveries.collect(), Arc::new(Parent));
         publisher.publish(batch, report).await;
         eprintln!("{}", json!(["done"]));
     }

@@ -11,8 +11,8 @@ pub mod receiver;
 use std::sync::{Arc, Mutex};
 
 use chrono::DateTime;
-use posthaste_core::publisher::{Delivery, LeaseCheck, Outcome, PublishError};
-use posthaste_core::{Batch, Message, MessageId, Publisher, Report};
+use posthaste_core::publisher::{Delivery, LeaseCheck, Outcome, Place, PublishError};
+use posthaste_core::{Batch, Message, Publisher, Report};
 
 /// A message on topic `t` with the lane `key`, or without one if it is empty.
 pub fn message(key: &str, payload: &str) -> Message {
@@ -28,11 +28,11 @@ pub fn deliveries(messages: &[Message]) -> Vec<Delivery> {
 }
 
 /// A lease that has run out for some messages.
-struct Lease(Vec<MessageId>);
+struct Lease(Vec<usize>);
 
 impl LeaseCheck for Lease {
-    fn may_send(&self, id: MessageId) -> bool {
-        !self.0.contains(&id)
+    fn may_send(&self, place: Place) -> bool {
+        !self.0.contains(&place.index())
     }
 }
 
@@ -55,19 +55,18 @@ pub async fn publish_without_lease(
     messages: &[Message],
     expired: &[usize],
 ) -> Vec<Outcome> {
-    let lease = Lease(expired.iter().map(|&place| messages[place].id).collect());
-    let outcomes: Arc<Mutex<Vec<(MessageId, Outcome)>>> = Arc::default();
+    let lease = Lease(expired.to_vec());
+    let outcomes: Arc<Mutex<Vec<(Place, Outcome)>>> = Arc::default();
     let sink = Arc::clone(&outcomes);
-    let report = Report::new(move |id, outcome| sink.lock().unwrap().push((id, without_receipt(outcome))));
+    let report = Report::new(move |place, outcome| sink.lock().unwrap().push((place, without_receipt(outcome))));
     publisher
         .publish(Batch::new(deliveries(messages), Arc::new(lease)), report)
         .await;
     let outcomes = outcomes.lock().unwrap();
     assert_eq!(outcomes.len(), messages.len(), "one outcome for each message");
-    messages
-        .iter()
-        .map(|message| {
-            let mut of_message = outcomes.iter().filter(|(id, _)| *id == message.id);
+    (0..messages.len())
+        .map(|index| {
+            let mut of_message = outcomes.iter().filter(|(place, _)| place.index() == index);
             of_message.next().expect("an outcome for each message").1.clone()
         })
         .collect()

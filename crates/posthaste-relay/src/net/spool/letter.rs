@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use posthaste_core::integrity::ContentHash;
 use posthaste_core::message::Headers;
 use posthaste_core::store::DeadLetter;
-use posthaste_core::{Message, MessageId};
+use posthaste_core::{Message, MessageId, Text};
 use serde::{Deserialize, Serialize};
 
 /// A line of the spool. Lines are added and never changed, so what becomes of a letter is another line.
@@ -42,32 +42,32 @@ pub struct Letter {
     pub id_is_text: bool,
     /// What the event is published under, if not its id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub event_id: Option<String>,
+    pub event_id: Option<Text>,
     /// Where it was to go.
-    pub topic: String,
+    pub topic: Text,
     /// Its ordering key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ordering_key: Option<String>,
+    pub ordering_key: Option<Text>,
     /// Its tenant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tenant: Option<String>,
+    pub tenant: Option<Text>,
     /// Its dedupe key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub dedupe_key: Option<String>,
+    pub dedupe_key: Option<Text>,
     /// Its type.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub event_type: Option<String>,
+    pub event_type: Option<Text>,
     /// The service that spoke.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub source: Option<String>,
+    pub source: Option<Text>,
     /// The kind of thing that it is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub aggregate_type: Option<String>,
+    pub aggregate_type: Option<Text>,
     /// Which one of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub aggregate_id: Option<String>,
+    pub aggregate_id: Option<Text>,
     /// The payload's media type.
-    pub content_type: String,
+    pub content_type: Text,
     /// What travels beside the payload.
     #[serde(default, skip_serializing_if = "Headers::is_empty")]
     pub headers: Headers,
@@ -153,7 +153,7 @@ impl Letter {
             message: Message {
                 id,
                 event_id: self.event_id,
-                namespace: Some(self.namespace),
+                namespace: Some(self.namespace.into()),
                 topic: self.topic,
                 ordering_key: self.ordering_key,
                 tenant: self.tenant,

@@ -89,7 +89,7 @@ fn a_letter_survives_with_every_byte_and_its_hash() {
             MessageId::text("a b"),
         ] {
             message.id = id;
-            message.namespace = Some("shop".to_owned());
+            message.namespace = Some("shop".into());
             let mut letter = dead(message.clone());
             // One that it died of.
             letter.hash = Some(ContentHash::of(&[b"another"]));

@@ -54,7 +54,7 @@ impl SendSpans {
             KeyValue::new("messaging.system", Arc::clone(system)),
             KeyValue::new("messaging.operation.type", "send"),
             KeyValue::new("messaging.operation.name", "send"),
-            KeyValue::new("messaging.destination.name", message.topic.clone()),
+            KeyValue::new("messaging.destination.name", message.topic.to_string()),
             KeyValue::new("messaging.message.id", origin.event_id.clone()),
             KeyValue::new(
                 "messaging.message.body.size",

@@ -61,7 +61,7 @@ pub(crate) fn refused(namespace: &str, refused: &[(Reported, String)]) {
             Outcome::Failed(error) => format!("its publication failed ({error})"),
         };
         tracing::error!(
-            namespace, id = %message.id, topic = message.topic, key = message.key, trace_id = message.trace_id.as_deref(), error,
+            namespace, id = %message.id, topic = message.topic.as_str(), key = message.key.as_deref(), trace_id = message.trace_id.as_deref(), error,
             "the database refused to write what became of this message: {fate}; look for a constraint, a trigger or a \
              missing grant on the outbox and its dead-letter table; it is tried again every minute, and until then \
              messages of its key wait"
@@ -79,7 +79,7 @@ pub(crate) fn refused(namespace: &str, refused: &[(Reported, String)]) {
 pub(crate) fn busy(namespace: &str, busy: &[(Reported, String)]) {
     for (Reported { message, .. }, holder) in busy.iter().take(MAX_TOLD) {
         tracing::warn!(
-            namespace, id = %message.id, topic = message.topic, key = message.key, trace_id = message.trace_id.as_deref(), holder,
+            namespace, id = %message.id, topic = message.topic.as_str(), key = message.key.as_deref(), trace_id = message.trace_id.as_deref(), holder,
             "another transaction has locked the row of this message, so what became of it cannot be written; it is tried \
              again every two seconds, and until then messages of its key wait; if it lasts, end that transaction"
         );
@@ -92,7 +92,7 @@ pub(crate) fn busy(namespace: &str, busy: &[(Reported, String)]) {
 /// A verdict that could not be written has been.
 pub(crate) fn taken_after_all(Reported { message, .. }: &Reported) {
     tracing::info!(
-        id = %message.id, topic = message.topic, key = message.key, trace_id = message.trace_id.as_deref(),
+        id = %message.id, topic = message.topic.as_str(), key = message.key.as_deref(), trace_id = message.trace_id.as_deref(),
         "the database has taken the verdict that could not be written before"
     );
 }

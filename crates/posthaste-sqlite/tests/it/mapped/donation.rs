@@ -23,7 +23,7 @@ async fn fresh() -> MappedTable {
 async fn donate(mapped: &MappedTable, request_id: &str) -> Enqueued {
     let options = OutboxOptions::new().type_names(TypeNameRule::Any);
     let mut message = Message::new("donation-events", r#"{"amount":5}"#).event_type("DonationCreated");
-    message.event_id = Some(request_id.to_owned());
+    message.event_id = Some(request_id.into());
     mapped.store.enqueue_and_commit(&options, vec![message]).await.unwrap()[0]
 }
 

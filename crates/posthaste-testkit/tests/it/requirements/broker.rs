@@ -53,10 +53,10 @@ impl Broker {
     async fn publish_lane(&self, batch: &Batch, lane: Vec<&Delivery>, report: &Report) {
         let mut stopped = false;
         for delivery in lane {
-            let id = delivery.message.id;
-            if stopped || !batch.may_send(id) {
+            let place = delivery.place;
+            if stopped || !batch.may_send(place) {
                 stopped = true;
-                report.outcome(id, Outcome::NotAttempted);
+                report.outcome(place, Outcome::NotAttempted);
                 continue;
             }
             let payload = String::from_utf8(delivery.message.payload.to_vec()).unwrap();
@@ -65,7 +65,7 @@ impl Broker {
             self.tried.lock().unwrap().push((at, payload, delivery.attempt));
             sleep(delay).await;
             stopped = !outcome.is_delivered();
-            report.outcome(id, outcome);
+            report.outcome(place, outcome);
         }
     }
 }
