@@ -91,6 +91,12 @@ enum EnqueueStatements {
     Mapped { insert: Arc<str>, find_enqueued: Arc<str> },
     /// A table that is only appended to.
     Log { append: Arc<str> },
+    /// Posthaste's own log.
+    NativeLog {
+        append_one: Arc<str>,
+        append: Arc<str>,
+        append_or_hold: Arc<str>,
+    },
 }
 
 impl PostgresEnqueue {
@@ -142,11 +148,17 @@ impl PostgresEnqueue {
     }
 
     pub(crate) fn of_log(map: &Arc<TableMap>, statements: &log::Statements) -> Self {
+        let own = statements.appending.as_ref().map(|own| EnqueueStatements::NativeLog {
+            append_one: Arc::clone(own.append_one.text()),
+            append: Arc::clone(own.append.text()),
+            append_or_hold: Arc::clone(own.append_or_hold.text()),
+        });
+        let mapped = statements.writing.as_ref().map(|writing| EnqueueStatements::Log {
+            append: Arc::clone(writing.enqueue.text()),
+        });
         Self {
             map: Arc::clone(map),
-            statements: EnqueueStatements::Log {
-                append: Arc::clone(statements.writing.enqueue.text()),
-            },
+            statements: own.or(mapped).expect("a log is Posthaste's own or is not"),
         }
     }
 
@@ -206,6 +218,13 @@ impl EnqueueSteps for PostgresEnqueue {
         Some(match &self.statements {
             EnqueueStatements::Native { enqueue } => Query::new(enqueue, columns::native(rows, progress.dedupe_window)),
             EnqueueStatements::Log { append } => Query::new(append, columns::log(&self.map, rows)),
+            EnqueueStatements::NativeLog { append_or_hold, .. } if may_not_append(rows) => {
+                Query::new(append_or_hold, columns::held_log(rows, progress.dedupe_window))
+            }
+            EnqueueStatements::NativeLog { append_one, append, .. } => {
+                let statement = if rows.len() == 1 { append_one } else { append };
+                Query::new(statement, columns::native_log(rows)).without_rows()
+            }
             EnqueueStatements::Mapped { insert, .. } if !rows.is_empty() => {
                 Query::new(insert, columns::mapped(&self.map, rows))
             }
@@ -225,7 +244,14 @@ impl EnqueueSteps for PostgresEnqueue {
                 progress.is_done = true;
                 return;
             }
-            EnqueueStatements::Native { .. } => progress.outcomes.extend(native_outcomes(rows, &answer)),
+            // Nothing can be in its way, so that nothing is asked.
+            EnqueueStatements::NativeLog { .. } if !may_not_append(rows) => {
+                let written = rows.iter().map(|row| Some(Enqueued::Inserted(row.message.id)));
+                progress.outcomes.extend(written);
+            }
+            EnqueueStatements::Native { .. } | EnqueueStatements::NativeLog { .. } => {
+                progress.outcomes.extend(native_outcomes(rows, &answer));
+            }
             EnqueueStatements::Log { .. } => progress.outcomes.extend(log_outcomes(&self.map, rows, answer)),
             EnqueueStatements::Mapped { .. } => {
                 progress.outcomes.extend(mapped_outcomes(&self.map, rows, &answer));
@@ -278,6 +304,12 @@ impl Default for PostgresEnqueue {
     fn default() -> Self {
         Self::new()
     }
+}
+
+/// Whether one of them may have been enqueued before, or waits for a time of its own.
+fn may_not_append(rows: &[NewRow]) -> bool {
+    let message = |row: &NewRow| row.message.dedupe_key.is_some() || row.message.not_before.is_some();
+    rows.iter().any(message)
 }
 
 fn native_outcomes(rows: &[NewRow], answer: &[AnswerRow]) -> Vec<Option<Enqueued>> {

@@ -7,7 +7,12 @@ pub type File = (&'static str, &'static str);
 
 /// The steps of a history, each finished by `finish` and with a last statement that records it.
 pub fn steps(files: &[File], finish: impl Fn(&str) -> String) -> Vec<Migration> {
-    (1..)
+    steps_from(1, files, finish)
+}
+
+/// The same for a history that shares its table with another one, and is counted from elsewhere.
+pub fn steps_from(first: i64, files: &[File], finish: impl Fn(&str) -> String) -> Vec<Migration> {
+    (first..)
         .zip(files)
         .map(|(version, (name, sql))| {
             // Part of the text, so that what `--dry-run` prints can be run by hand.

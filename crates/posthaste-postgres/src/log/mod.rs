@@ -15,8 +15,10 @@ mod handled;
 mod ids;
 mod known;
 mod late;
+mod migrate;
 mod reader_lock;
 mod relay_store;
+mod restore;
 mod rows;
 mod session;
 mod settle;
@@ -26,15 +28,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use async_trait::async_trait;
-use posthaste_core::store::{Migration, SchemaStore};
 use posthaste_core::{OutboxOptions, StoreError};
 use posthaste_sql::TableMap;
 use posthaste_sql::log::Proof;
-use posthaste_sql::table::Table;
+use posthaste_sql::table::{Role, Table};
 use sqlx::postgres::PgArguments;
 use sqlx::query::Query;
-use sqlx::{PgPool, Postgres, Transaction};
+use sqlx::{PgExecutor, PgPool, Postgres, Row, Transaction};
 use tokio::sync::Mutex;
 
 pub use enqueue::PostgresLogOutbox;
@@ -45,6 +45,7 @@ pub(crate) use statements::Statements;
 use crate::pooling::{self, Sessions};
 use crate::prepare::PostgresEnqueue;
 use crate::table_locks::BEGIN_BOUNDED;
+use crate::{PostgresInbox, PostgresNotifier, PostgresStore};
 
 /// How a log is served.
 ///
@@ -66,10 +67,10 @@ use crate::table_locks::BEGIN_BOUNDED;
 pub struct LogLayoutOptions {
     /// Retries after which a failed row is given up and stays for an operator. It says which rows are dead, so it must
     /// not be below what the relay's `retry.max_attempts` allows. Defaults to the map's `policy.retry.max_attempts` less
-    /// the first attempt, else to 10.
+    /// the first attempt, else to 10. Where a column says when a row was given up, as in Posthaste's own log, that says it.
     pub max_retries: u32,
     /// How often failed rows are looked at. After a full batch, or one that made way for others, they are looked at again
-    /// at once. Defaults to 5 s.
+    /// at once. Defaults to 5 s, in Posthaste's own log, where messages may wait for a time of their own, to 1 s.
     pub retry_interval: Duration,
     /// Most failed rows of one claim. Defaults to 50.
     pub retry_batch: u32,
@@ -78,7 +79,7 @@ pub struct LogLayoutOptions {
     pub purge_log: bool,
     /// How long ids that were proved never to come are looked at all the same, ever more rarely, at last every ten
     /// minutes. A row that is found there got its id outside of the transaction that inserted it; it is delivered late,
-    /// and an error says so. Not at all if zero. Defaults to 24 h.
+    /// and an error says so. Not at all if zero, as it is for Posthaste's own log. Defaults to 24 h.
     pub probe_closed_for: Duration,
 }
 
@@ -90,12 +91,14 @@ impl LogLayoutOptions {
             .get("retry")
             .and_then(|retry| retry.get("max_attempts")?.as_u64());
         let retries = attempts.map_or(10, |attempts| attempts.saturating_sub(1));
+        // Who has tables of their own writes ids there as they like; Posthaste's are taken by the insert.
+        let probe_closed_for = Duration::from_hours(if map.is_native() { 0 } else { 24 });
         Self {
             max_retries: u32::try_from(retries).unwrap_or(u32::MAX),
-            retry_interval: Duration::from_secs(5),
+            retry_interval: Duration::from_secs(if map.is_native() { 1 } else { 5 }),
             retry_batch: 50,
             purge_log: false,
-            probe_closed_for: Duration::from_hours(24),
+            probe_closed_for,
         }
     }
 
@@ -163,6 +166,8 @@ pub struct PostgresLogStore {
 struct Inner {
     pool: PgPool,
     map: Arc<TableMap>,
+    /// What Posthaste's own log shares with the queue of its schema: migrations, dedupe keys, relays and consumers.
+    beside: Option<PostgresStore>,
     statements: Statements,
     enqueue: PostgresEnqueue,
     /// What the application's connections are, which may come through a pooler.
@@ -171,6 +176,8 @@ struct Inner {
     proof: Proof,
     /// The log's table, quoted, as `regclass` reads it.
     table: String,
+    /// The part of it that is read, where it has parts.
+    shard: Option<Shard>,
     /// The cursor's. The holder of its lock reads the log, so that two cursors may have readers of their own.
     cursor_table: String,
     reader_lock: Mutex<ReaderLock>,
@@ -178,7 +185,48 @@ struct Inner {
     ahead: AtomicU64,
 }
 
+/// A part of a log that is a log of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Shard {
+    number: i32,
+    /// The sequence that numbers its rows, as `regclass` reads it.
+    sequence: String,
+}
+
+impl Shard {
+    fn of(map: &TableMap, number: i32) -> Option<Self> {
+        let schema = map.schema().filter(|_| map.has(Role::Shard))?;
+        let sequence = format!("{}.log_shard_{number}_seq", schema.quoted('"'));
+        Some(Self { number, sequence })
+    }
+}
+
+/// The last argument of statements that are about one shard, where there are shards.
+fn of_shard<'q>(query: Query<'q, Postgres, PgArguments>, shard: Option<&Shard>) -> Query<'q, Postgres, PgArguments> {
+    match shard {
+        Some(shard) => query.bind(shard.number),
+        None => query,
+    }
+}
+
 impl Inner {
+    /// Who has this locked may still commit rows: the table with all that belongs to it, or the shard's sequence.
+    fn lock_source(&self) -> &str {
+        self.shard.as_ref().map_or(&self.table, |shard| &shard.sequence)
+    }
+
+    /// Whether it is Posthaste's own log: its table of failures counts every try, and says when one was given up.
+    fn is_native(&self) -> bool {
+        self.beside.is_some()
+    }
+
+    /// The cursor as it is stored.
+    async fn stored_cursor<'e>(&self, on: impl PgExecutor<'e>) -> sqlx::Result<i64> {
+        let query = of_shard(sqlx::query(self.statements.reading.cursor.sql()), self.shard.as_ref());
+        let stored = query.fetch_optional(on).await?;
+        stored.map_or(Ok(0), |row| row.try_get("position"))
+    }
+
     /// A transaction beside the reader's, in which no lock is waited for without end.
     async fn begin_bounded(&self) -> sqlx::Result<Transaction<'static, Postgres>> {
         pooling::begin(&self.pool, BEGIN_BOUNDED).await
@@ -227,15 +275,25 @@ impl PostgresLogStore {
         let map = Arc::new(map);
         let statements = Statements::finish(&map)?;
         let quoted = |table| map.table(table).map(|table| table.quoted('"')).unwrap_or_default();
-        let (table, cursor_table) = (quoted(Table::Outbox), quoted(Table::Cursor));
+        let state_table = if map.is_native() {
+            Table::ReaderState
+        } else {
+            Table::Cursor
+        };
+        let (table, cursor_table) = (quoted(Table::Outbox), quoted(state_table));
+        let schema = map.schema().filter(|_| map.is_native());
+        let beside = schema.map(|schema| PostgresStore::in_schema(pool.clone(), schema.as_str()));
+        let beside = beside.transpose().map_err(StoreError::other)?;
         let inner = Inner {
             pool,
+            beside,
             enqueue: PostgresEnqueue::of_log(&map, &statements),
             statements,
             sessions: Sessions::default(),
             options,
             proof,
             table,
+            shard: Shard::of(&map, 0),
             cursor_table,
             reader_lock: Mutex::default(),
             ahead: AtomicU64::default(),
@@ -259,6 +317,18 @@ impl PostgresLogStore {
         PostgresLogOutbox::new(self.clone(), options)
     }
 
+    /// A notifier that wakes every relay listening to Posthaste's own log; existing tables are looked at from time to time.
+    /// Needs a Tokio runtime.
+    pub fn notifier(&self) -> Option<PostgresNotifier> {
+        self.inner.beside.as_ref().map(PostgresStore::notifier)
+    }
+
+    /// The consumer's side, beside Posthaste's own log: handling each delivery once.
+    pub fn inbox(&self, consumer: impl Into<String>) -> Option<PostgresInbox> {
+        let beside = self.inner.beside.as_ref()?;
+        Some(beside.inbox(consumer))
+    }
+
     /// Lets time pass for the reader's memory without waiting. For tests.
     #[doc(hidden)]
     pub fn pass_time(&self, by: Duration) {
@@ -272,25 +342,5 @@ impl PostgresLogStore {
         let lock = self.inner.reader_lock.lock().await;
         let gaps = lock.session()?.reader.gaps();
         Some((gaps.open(), gaps.closed()))
-    }
-}
-
-/// The tables are their owner's: there is nothing to migrate.
-#[async_trait]
-impl SchemaStore for PostgresLogStore {
-    fn migrations(&self) -> Vec<Migration> {
-        Vec::new()
-    }
-
-    async fn applied(&self) -> Result<Vec<i64>, StoreError> {
-        Ok(Vec::new())
-    }
-
-    async fn migrate(&self) -> Result<Vec<Migration>, StoreError> {
-        Ok(Vec::new())
-    }
-
-    fn statements(&self) -> Vec<(&'static str, String)> {
-        self.inner.statements.texts()
     }
 }

@@ -11,6 +11,60 @@ use posthaste_core::lifecycle::State;
 /// Roles that Posthaste's own table does without.
 const ABSENT: [Role; 4] = [Role::EventId, Role::MaxAttempts, Role::LockedAt, Role::Version];
 
+/// The columns of Posthaste's own log, and how they keep their values.
+const LOG: [(Role, &str, Kind); 14] = [
+    (Role::Id, "seq", Kind::Integer),
+    (Role::Shard, "shard", Kind::Integer),
+    (Role::EventId, "id", Kind::Uuid),
+    (Role::Topic, "topic", Kind::Text),
+    (Role::OrderingKey, "ordering_key", Kind::Text),
+    (Role::Tenant, "tenant", Kind::Text),
+    (Role::EventType, "event_type", Kind::Text),
+    (Role::Source, "source", Kind::Text),
+    (Role::AggregateType, "aggregate_type", Kind::Text),
+    (Role::AggregateId, "aggregate_id", Kind::Text),
+    (Role::ContentType, "content_type", Kind::Text),
+    (Role::Payload, "payload", Kind::Bytes),
+    (Role::Headers, "headers", Kind::Bytes),
+    (Role::CreatedAt, "created_at", Kind::Timestamptz),
+];
+
+/// Those of the table beside it for what waits.
+const LOG_FAILED: [(Role, &str, Kind); 19] = [
+    (Role::Id, "id", Kind::Integer),
+    (Role::Shard, "shard", Kind::Integer),
+    (Role::LogId, "log_id", Kind::Integer),
+    (Role::EventId, "event_id", Kind::Uuid),
+    (Role::Topic, "topic", Kind::Text),
+    (Role::OrderingKey, "ordering_key", Kind::Text),
+    (Role::Tenant, "tenant", Kind::Text),
+    (Role::EventType, "event_type", Kind::Text),
+    (Role::Source, "source", Kind::Text),
+    (Role::AggregateType, "aggregate_type", Kind::Text),
+    (Role::AggregateId, "aggregate_id", Kind::Text),
+    (Role::ContentType, "content_type", Kind::Text),
+    (Role::Payload, "payload", Kind::Bytes),
+    (Role::Headers, "headers", Kind::Bytes),
+    (Role::Attempts, "attempts", Kind::Integer),
+    (Role::LastError, "last_error", Kind::Text),
+    (Role::NextAttemptAt, "next_attempt_at", Kind::Timestamptz),
+    (Role::CreatedAt, "created_at", Kind::Timestamptz),
+    (Role::DiedAt, "died_at", Kind::Timestamptz),
+];
+
+fn log_columns(columns: &[(Role, &str, Kind)]) -> Result<BTreeMap<Role, Column>, BadIdentifier> {
+    let column = |(role, name, kind): &(Role, &str, Kind)| {
+        let column = Column {
+            name: Identifier::new(*name)?,
+            kind: *kind,
+            max: None,
+            generated: *role == Role::Id,
+        };
+        Ok((*role, column))
+    };
+    columns.iter().map(column).collect()
+}
+
 impl TableMap {
     /// Posthaste's own tables in a schema of their own: `outbox`, `outbox_dedupe`, `inbox` and so on.
     pub fn in_schema(schema: &str) -> Result<Self, BadIdentifier> {
@@ -20,6 +74,30 @@ impl TableMap {
     /// Posthaste's own tables with a prefix, for databases without schemas: `posthaste_outbox` and so on.
     pub fn with_prefix(prefix: &str) -> Result<Self, BadIdentifier> {
         Self::native(None, prefix)
+    }
+
+    /// Posthaste's own log in a schema of its own: `log`, `log_failed`, `log_shards`, and beside them what it shares with the
+    /// queue. A row is known by its number within its shard; the id of the message is that of the event.
+    pub fn native_log(schema: &str) -> Result<Self, BadIdentifier> {
+        let schema = Identifier::new(schema)?;
+        let mut map = Self::native(Some(schema.clone()), "")?;
+        map.name = "posthaste log".to_owned();
+        map.layout = Layout::Log;
+        for (table, name) in Table::ALL
+            .into_iter()
+            .filter_map(|table| Some((table, table.native_log_name()?)))
+        {
+            let (schema, name) = (Some(schema.clone()), Identifier::new(name)?);
+            map.tables.insert(table, TableName { schema, name });
+        }
+        map.columns = log_columns(&LOG)?;
+        for (role, column) in log_columns(&LOG_FAILED)? {
+            map.side_columns.insert((Table::Failed, role), column);
+        }
+        map.labels.clear();
+        map.order = vec![Role::Id];
+        map.split_index = false;
+        Ok(map)
     }
 
     /// The same map with times that are kept in another way.
