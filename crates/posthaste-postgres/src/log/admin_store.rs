@@ -99,12 +99,17 @@ impl AdminStore for PostgresLogStore {
             purgeable.dead = dead.cast_unsigned();
         }
         if let Some(beside) = &inner.beside {
-            let keys_alone = PurgeRequest {
-                delivered: None,
+            let queue = PurgeRequest {
                 dead: None,
+                cursor: None,
                 ..request.clone()
             };
-            purgeable.dedupe = beside.purgeable(&keys_alone).await?.dedupe;
+            let beside = beside.purgeable(&queue).await?;
+            purgeable.dedupe = beside.dedupe;
+            purgeable.delivered = beside.delivered;
+        }
+        if let (Some(tables), Some(age)) = (&inner.tables, request.delivered) {
+            purgeable.delivered += tables.rows_of_old_segments(age).await?;
         }
         let Some(statements) = &inner.statements.cursors else {
             return Ok(purgeable);

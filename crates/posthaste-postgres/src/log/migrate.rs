@@ -7,14 +7,19 @@ use posthaste_core::store::{Migration, SchemaStore};
 use posthaste_sql::migrate::{File, steps_from};
 use posthaste_sql::template::render;
 
-use super::PostgresLogStore;
+use super::{LogTables, PostgresLogStore};
 use crate::dialect::PostgresDialect;
 
 /// Far above the queue's, which goes on being counted from 1. Whoever changes the SQL function `enqueue` there has to change
 /// `queue_enqueue` where the log has taken its name.
 const FIRST: i64 = 1001;
 
-const MIGRATIONS: [File; 1] = [("log", include_str!("../../migrations/log/0001_log.sql"))];
+const MIGRATIONS: [File; 4] = [
+    ("log", include_str!("../../migrations/log/0001_log.sql")),
+    ("segments", include_str!("../../migrations/log/0002_segments.sql")),
+    ("move", include_str!("../../migrations/log/0003_move.sql")),
+    ("shards", include_str!("../../migrations/log/0004_shards.sql")),
+];
 
 /// Existing tables are their owner's: there is nothing to migrate.
 #[async_trait]
@@ -46,6 +51,8 @@ impl SchemaStore for PostgresLogStore {
     }
 
     fn statements(&self) -> Vec<(&'static str, String)> {
-        self.inner.statements.texts()
+        let mut texts = self.inner.statements.texts();
+        texts.extend(self.inner.tables.iter().flat_map(LogTables::texts));
+        texts
     }
 }

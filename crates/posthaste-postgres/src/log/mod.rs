@@ -23,6 +23,7 @@ mod rows;
 mod session;
 mod settle;
 mod statements;
+mod tables;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -41,6 +42,7 @@ pub use enqueue::PostgresLogOutbox;
 pub use handled::PostgresHandled;
 use reader_lock::ReaderLock;
 pub(crate) use statements::Statements;
+pub use tables::{LogTables, MovePlan, MoveStep, QueueMove, SegmentLimits, SegmentUpkeep};
 
 use crate::pooling::{self, Sessions};
 use crate::prepare::PostgresEnqueue;
@@ -81,6 +83,11 @@ pub struct LogLayoutOptions {
     /// minutes. A row that is found there got its id outside of the transaction that inserted it; it is delivered late,
     /// and an error says so. Not at all if zero, as it is for Posthaste's own log. Defaults to 24 h.
     pub probe_closed_for: Duration,
+    /// When rows of Posthaste's own log go on to a new segment, which then can be dropped as a whole: a segment that has rows
+    /// is closed at this age, at the next round of the janitor. Defaults to 1 h.
+    pub segment_age: Duration,
+    /// The rows with which it is closed before. Defaults to 5,000,000.
+    pub segment_rows: u64,
 }
 
 impl LogLayoutOptions {
@@ -99,6 +106,8 @@ impl LogLayoutOptions {
             retry_batch: 50,
             purge_log: false,
             probe_closed_for,
+            segment_age: SegmentLimits::default().age,
+            segment_rows: SegmentLimits::default().rows,
         }
     }
 
@@ -136,6 +145,20 @@ impl LogLayoutOptions {
         self.probe_closed_for = time;
         self
     }
+
+    /// Sets [`LogLayoutOptions::segment_age`].
+    #[must_use]
+    pub fn segment_age(mut self, age: Duration) -> Self {
+        self.segment_age = age;
+        self
+    }
+
+    /// Sets [`LogLayoutOptions::segment_rows`].
+    #[must_use]
+    pub fn segment_rows(mut self, rows: u64) -> Self {
+        self.segment_rows = rows;
+        self
+    }
 }
 
 /// An outbox that is a log, in a PostgreSQL database. Cheap to clone; clones share the reader.
@@ -168,6 +191,8 @@ struct Inner {
     map: Arc<TableMap>,
     /// What Posthaste's own log shares with the queue of its schema: migrations, dedupe keys, relays and consumers.
     beside: Option<PostgresStore>,
+    /// The segments and shards of Posthaste's own log.
+    tables: Option<LogTables>,
     statements: Statements,
     enqueue: PostgresEnqueue,
     /// What the application's connections are, which may come through a pooler.
@@ -284,9 +309,15 @@ impl PostgresLogStore {
         let schema = map.schema().filter(|_| map.is_native());
         let beside = schema.map(|schema| PostgresStore::in_schema(pool.clone(), schema.as_str()));
         let beside = beside.transpose().map_err(StoreError::other)?;
+        let limits = SegmentLimits::default()
+            .age(options.segment_age)
+            .rows(options.segment_rows);
+        let tables = schema.map(|schema| LogTables::in_schema(pool.clone(), schema.as_str()));
+        let tables = tables.transpose()?.map(|tables| tables.limits(limits));
         let inner = Inner {
             pool,
             beside,
+            tables,
             enqueue: PostgresEnqueue::of_log(&map, &statements),
             statements,
             sessions: Sessions::default(),
@@ -327,6 +358,11 @@ impl PostgresLogStore {
     pub fn inbox(&self, consumer: impl Into<String>) -> Option<PostgresInbox> {
         let beside = self.inner.beside.as_ref()?;
         Some(beside.inbox(consumer))
+    }
+
+    /// The segments and shards of Posthaste's own log, which it looks after by itself; existing tables have none.
+    pub fn tables(&self) -> Option<&LogTables> {
+        self.inner.tables.as_ref()
     }
 
     /// Lets time pass for the reader's memory without waiting. For tests.

@@ -127,7 +127,18 @@ impl RelayStore for PostgresLogStore {
             removed.dead = self.purge_dead(keep, request.limit).await?;
         }
         if let Some(beside) = &inner.beside {
-            removed.dedupe = beside.purge_dedupe(request).await?;
+            // What was redirected is in the queue as delivered.
+            let queue = PurgeRequest {
+                dead: None,
+                cursor: None,
+                ..request.clone()
+            };
+            let beside = beside.purge(&queue).await?;
+            removed.dedupe = beside.dedupe;
+            removed.delivered = beside.delivered;
+        }
+        if let Some(tables) = inner.tables.as_ref().filter(|_| request.dead.is_none()) {
+            removed.delivered += tables.tend_segments(request.delivered).await?.rows;
         }
         let Some(statements) = &inner.statements.cursors else {
             return Ok(removed);

@@ -14,6 +14,11 @@ use crate::dialect::PostgresDialect;
 pub(crate) struct LogStatement(Arc<str>);
 
 impl LogStatement {
+    /// From a text that is safe as below.
+    pub(super) fn new(text: String) -> Self {
+        Self(text.into())
+    }
+
     /// For sqlx. Safe because the text is a file of this crate, finished with quoted identifiers only.
     pub(crate) fn sql(&self) -> AssertSqlSafe<Arc<str>> {
         AssertSqlSafe(Arc::clone(&self.0))
