@@ -14,6 +14,7 @@ use posthaste_sql::table::{BadIdentifier, Property, Role, Strategy};
 
 use crate::executor::EnqueueExecutor;
 use crate::log;
+use crate::log::copy::{COPY_FROM, encode};
 use crate::pooling::Sessions;
 use crate::statements::Statements;
 use crate::{DEFAULT_SCHEMA, columns};
@@ -96,6 +97,7 @@ enum EnqueueStatements {
         append_one: Arc<str>,
         append: Arc<str>,
         append_or_hold: Arc<str>,
+        copy: Arc<str>,
     },
 }
 
@@ -152,6 +154,7 @@ impl PostgresEnqueue {
             append_one: Arc::clone(own.append_one.text()),
             append: Arc::clone(own.append.text()),
             append_or_hold: Arc::clone(own.append_or_hold.text()),
+            copy: Arc::clone(own.copy.text()),
         });
         let mapped = statements.writing.as_ref().map(|writing| EnqueueStatements::Log {
             append: Arc::clone(writing.enqueue.text()),
@@ -193,6 +196,17 @@ impl PostgresEnqueue {
             is_done: prepared.is_empty(),
             dedupe_window: dedupe_window.min(MAX_DURATION),
         })
+    }
+
+    /// The way of very many rows into Posthaste's own log.
+    fn copy(&self, prepared: &Prepared) -> Option<(Arc<str>, Vec<u8>)> {
+        let rows = prepared.rows.as_slice();
+        match &self.statements {
+            EnqueueStatements::NativeLog { copy, .. } if rows.len() >= COPY_FROM && !may_not_append(rows) => {
+                Some((Arc::clone(copy), encode(rows)?))
+            }
+            _ => None,
+        }
     }
 
     /// The rows of the next insert.
@@ -280,6 +294,11 @@ impl PostgresEnqueue {
         is_kept: bool,
     ) -> Result<Vec<Enqueued>, EnqueueError> {
         let mut progress = self.begin(messages, options.dedupe_window)?;
+        if let Some((statement, data)) = self.copy(messages)
+            && conn.copy(&statement, data).await?
+        {
+            self.answer(&mut progress, messages, Vec::new());
+        }
         while let Some(mut query) = self.query(&progress, messages) {
             query.is_kept = is_kept;
             let rows = conn.fetch(query).await?;
@@ -415,6 +434,28 @@ mod tests {
             pending.finish().unwrap(),
             [Enqueued::Inserted(first), Enqueued::Duplicate(holder)]
         );
+    }
+
+    #[test]
+    fn what_is_only_appended_to_the_log_is_not_asked_for() {
+        let log = PostgresEnqueue::with_map(TableMap::native_log("s").unwrap()).unwrap();
+        let prepare = |messages: Vec<Message>| log.prepare(messages, &OutboxOptions::default()).unwrap();
+        for count in [1, 2] {
+            let messages: Vec<_> = (0..count).map(|n| Message::new("t", n.to_string())).collect();
+            let ids: Vec<_> = messages.iter().map(|message| Enqueued::Inserted(message.id)).collect();
+            let mut pending = prepare(messages);
+            let query = pending.query().unwrap();
+            assert!(!query.returns_rows && !query.sql.contains("returning"), "{}", query.sql);
+            assert_eq!(query.sql.contains("unnest"), count > 1);
+            pending.answer(Vec::new());
+            assert_eq!(pending.finish().unwrap(), ids);
+        }
+        let held = Message::new("t", "1").dedupe_key("k");
+        let holder = MessageId::new();
+        let mut pending = prepare(vec![held]);
+        assert!(pending.query().unwrap().returns_rows);
+        pending.answer(vec![row(1, holder, false)]);
+        assert_eq!(pending.finish().unwrap(), [Enqueued::Duplicate(holder)]);
     }
 
     #[test]

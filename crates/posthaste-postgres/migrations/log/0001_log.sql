@@ -286,19 +286,13 @@ begin
 end
 $posthaste$;
 
--- Lets "enqueue" write to the log, for callers that know nothing of layouts. What it was, which writes to the queue, goes on
--- as "queue_enqueue". Called here where no queue was ever used, else by the command that moves it.
-create function "@schema".use_log() returns boolean
+-- Lets "enqueue" write to the log, for callers that know nothing of layouts. Called here where the queue was never used, else by
+-- whoever moves it.
+create function "@schema".use_log() returns void
 language plpgsql
 as $posthaste$
 begin
-    if exists (select from pg_proc p join pg_namespace n on n.oid = p.pronamespace
-        where n.nspname = '@schema' and p.proname = 'queue_enqueue') then
-        return false;
-    end if;
-    alter function "@schema"."enqueue"(text, text, text, text, text, text, text, text, jsonb, timestamptz, text, text, text,
-        bytea, uuid, interval) rename to queue_enqueue;
-    create function "@schema"."enqueue"(
+    create or replace function "@schema"."enqueue"(
         topic text, payload text default null, key text default null, event_type text default null,
         aggregate_type text default null, aggregate_id text default null, tenant text default null,
         dedupe_key text default null, headers jsonb default '{}', not_before timestamptz default null,
@@ -309,7 +303,6 @@ begin
     as $function$
         select * from "@schema".log_enqueue($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
     $function$;
-    return true;
 end
 $posthaste$;
 select "@schema".use_log()

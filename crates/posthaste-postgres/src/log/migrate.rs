@@ -10,8 +10,8 @@ use posthaste_sql::template::render;
 use super::{LogTables, PostgresLogStore};
 use crate::dialect::PostgresDialect;
 
-/// Far above the queue's, which goes on being counted from 1. Whoever changes the SQL function `enqueue` there has to change
-/// `queue_enqueue` where the log has taken its name.
+/// Far above the queue's, which goes on being counted from 1. A step there that makes the SQL function `enqueue` anew has to call
+/// `use_log` again where the log has taken it over.
 const FIRST: i64 = 1001;
 
 const MIGRATIONS: [File; 4] = [

@@ -9,6 +9,7 @@
 mod admin_store;
 mod check;
 mod claim;
+pub(crate) mod copy;
 mod enqueue;
 mod error;
 mod handled;

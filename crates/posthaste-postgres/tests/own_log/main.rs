@@ -9,3 +9,5 @@ mod support;
 
 mod backend;
 mod conformance;
+mod enqueue;
+mod statements;
