@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
+use posthaste_core::Message;
 use posthaste_core::enqueue::NewRow;
 use posthaste_sql::TableMap;
 use posthaste_sql::enqueue::{Argument, hex, moment};
@@ -91,6 +92,43 @@ pub(crate) fn log<'a>(map: &TableMap, rows: &'a [NewRow]) -> Vec<Argument<'a>> {
     columns.push(texts(rows, |row| Some(payload(map, row))));
     columns.push(headers(rows));
     columns
+}
+
+/// For Posthaste's own log (`log/append.sql`): columns of known types.
+pub(crate) fn native_log(rows: &[NewRow]) -> Vec<Argument<'_>> {
+    let text = |value: fn(&NewRow) -> Option<&str>| texts(rows, |row| value(row).map(Cow::Borrowed));
+    vec![
+        texts(rows, |row| Some(row.message.effective_event_id())),
+        text(|row| Some(&row.message.topic)),
+        text(|row| row.message.ordering_key.as_deref()),
+        text(|row| row.message.tenant.as_deref()),
+        text(|row| row.message.event_type.as_deref()),
+        text(|row| row.message.source.as_deref()),
+        text(|row| row.message.aggregate_type.as_deref()),
+        text(|row| row.message.aggregate_id.as_deref()),
+        text(|row| stored_content_type(&row.message)),
+        Argument::Bytes(rows.iter().map(|row| row.message.payload.as_ref()).collect()),
+        texts(rows, |row| header_text(&row.message).map(Cow::Owned)),
+    ]
+}
+
+/// The same where some have dedupe keys or a time of their own (`log/append_or_hold.sql`).
+pub(crate) fn held_log(rows: &[NewRow], dedupe_window: Duration) -> Vec<Argument<'_>> {
+    let mut columns = native_log(rows);
+    columns.push(texts(rows, |row| row.message.dedupe_key.as_deref().map(Cow::Borrowed)));
+    columns.push(Argument::Times(rows.iter().map(|row| row.message.not_before).collect()));
+    columns.push(Argument::Integer(millis(dedupe_window)));
+    columns
+}
+
+/// What Posthaste's own log keeps of a content type: nothing for the usual one.
+pub(crate) fn stored_content_type(message: &Message) -> Option<&str> {
+    (message.content_type != "application/json").then_some(&message.content_type)
+}
+
+/// The headers as Posthaste's own log keeps them: nothing if there are none.
+pub(crate) fn header_text(message: &Message) -> Option<String> {
+    (!message.headers.is_empty()).then(|| serde_json::json!(message.headers).to_string())
 }
 
 fn texts<'a>(

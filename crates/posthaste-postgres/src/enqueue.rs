@@ -57,8 +57,15 @@ impl ProducerStore for PostgresStore {
         let outcomes = self.outbox(options.clone()).enqueue_all(&mut tx, messages).await?;
         tx.commit().await.map_err(store_error)?;
         // A caller without a transaction of its own has no notifier either. If this fails the relay finds out by polling.
-        let notify = self.statements.common.notify.query().bind(self.channel());
-        drop(self.execute_alone(notify).await);
+        drop(self.notify().await);
         Ok(outcomes)
+    }
+}
+
+impl PostgresStore {
+    /// Wakes the relays that listen.
+    pub(crate) async fn notify(&self) -> sqlx::Result<()> {
+        let notify = self.statements.common.notify.query().bind(self.channel());
+        self.execute_alone(notify).await.map(drop)
     }
 }

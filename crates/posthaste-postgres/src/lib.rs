@@ -63,6 +63,7 @@ pub use executor::EnqueueExecutor;
 pub use inbox_store::PostgresInbox;
 use janitor::JanitorLocks;
 pub use log::{LogLayoutOptions, PostgresHandled, PostgresLogOutbox, PostgresLogStore};
+pub use log::{LogTables, MovePlan, MoveStep, QueueMove, SegmentLimits, SegmentUpkeep};
 pub use notifier::PostgresNotifier;
 pub use pooling::Pooling;
 use pooling::Sessions;

@@ -45,12 +45,23 @@ impl SchemaStore for PostgresStore {
     }
 
     async fn migrate(&self) -> Result<Vec<Migration>, StoreError> {
-        if !self.map.is_native() {
+        self.take_steps(self.migrations()).await
+    }
+
+    fn statements(&self) -> Vec<(&'static str, String)> {
+        self.statements.texts()
+    }
+}
+
+impl PostgresStore {
+    /// Takes those of the steps that were not taken yet, all or none.
+    pub(crate) async fn take_steps(&self, steps: Vec<Migration>) -> Result<Vec<Migration>, StoreError> {
+        if steps.is_empty() {
             return Ok(Vec::new());
         }
         let started = Instant::now();
         loop {
-            match self.migrate_in_transaction().await.map_err(store_error) {
+            match self.migrate_in_transaction(&steps).await.map_err(store_error) {
                 Err(error)
                     if error.kind == StoreErrorKind::Contention && started.elapsed() < MIGRATION_LOCK_TIMEOUT =>
                 {
@@ -71,12 +82,6 @@ impl SchemaStore for PostgresStore {
         }
     }
 
-    fn statements(&self) -> Vec<(&'static str, String)> {
-        self.statements.texts()
-    }
-}
-
-impl PostgresStore {
     fn finish(&self, sql: &str) -> String {
         render(sql, &self.map, &PostgresDialect).expect("migrations name only what Posthaste's own map has")
     }
@@ -97,7 +102,7 @@ impl PostgresStore {
             .await
     }
 
-    async fn migrate_in_transaction(&self) -> sqlx::Result<Vec<Migration>> {
+    async fn migrate_in_transaction(&self, steps: &[Migration]) -> sqlx::Result<Vec<Migration>> {
         let mut tx = self.pool.begin_with(BEGIN_TO_MIGRATE).await?;
         // Before anything is looked at: the second one to come finds the first one's work done.
         sqlx::query("select pg_advisory_xact_lock(hashtextextended('posthaste:migrate', 0))")
@@ -105,7 +110,7 @@ impl PostgresStore {
             .execute(&mut *tx)
             .await?;
         let applied = self.applied_on(&mut tx).await?;
-        let missing = migrate::missing(self.migrations(), &applied);
+        let missing = migrate::missing(steps.to_vec(), &applied);
         for migration in &missing {
             tx.execute(sqlx::raw_sql(AssertSqlSafe(migration.sql.clone()))).await?;
         }

@@ -14,6 +14,7 @@ use posthaste_sql::table::{BadIdentifier, Property, Role, Strategy};
 
 use crate::executor::EnqueueExecutor;
 use crate::log;
+use crate::log::copy::{COPY_FROM, encode};
 use crate::pooling::Sessions;
 use crate::statements::Statements;
 use crate::{DEFAULT_SCHEMA, columns};
@@ -95,6 +96,13 @@ enum EnqueueStatements {
     Mapped { insert: Arc<str>, find_enqueued: Arc<str> },
     /// A table that is only appended to.
     Log { append: Arc<str> },
+    /// Posthaste's own log.
+    NativeLog {
+        append_one: Arc<str>,
+        append: Arc<str>,
+        append_or_hold: Arc<str>,
+        copy: Arc<str>,
+    },
 }
 
 impl PostgresEnqueue {
@@ -148,11 +156,18 @@ impl PostgresEnqueue {
     }
 
     pub(crate) fn of_log(map: &Arc<TableMap>, statements: &log::Statements) -> Self {
+        let own = statements.appending.as_ref().map(|own| EnqueueStatements::NativeLog {
+            append_one: Arc::clone(own.append_one.text()),
+            append: Arc::clone(own.append.text()),
+            append_or_hold: Arc::clone(own.append_or_hold.text()),
+            copy: Arc::clone(own.copy.text()),
+        });
+        let mapped = statements.writing.as_ref().map(|writing| EnqueueStatements::Log {
+            append: Arc::clone(writing.enqueue.text()),
+        });
         Self {
             map: Arc::clone(map),
-            statements: EnqueueStatements::Log {
-                append: Arc::clone(statements.writing.enqueue.text()),
-            },
+            statements: own.or(mapped).expect("a log is Posthaste's own or is not"),
         }
     }
 
@@ -189,6 +204,17 @@ impl PostgresEnqueue {
         })
     }
 
+    /// The way of very many rows into Posthaste's own log.
+    fn copy(&self, prepared: &Prepared) -> Option<(Arc<str>, Vec<u8>)> {
+        let rows = prepared.rows.as_slice();
+        match &self.statements {
+            EnqueueStatements::NativeLog { copy, .. } if rows.len() >= COPY_FROM && !may_not_append(rows) => {
+                Some((Arc::clone(copy), encode(rows)?))
+            }
+            _ => None,
+        }
+    }
+
     /// The rows of the next insert.
     fn unwritten<'a>(&self, progress: &Progress, prepared: &'a Prepared) -> &'a [NewRow] {
         let rows = &prepared.rows[progress.outcomes.len()..];
@@ -220,6 +246,13 @@ impl EnqueueSteps for PostgresEnqueue {
                 _ => Query::new(append, columns::unique(rows)),
             },
             EnqueueStatements::Log { append } => Query::new(append, columns::log(&self.map, rows)),
+            EnqueueStatements::NativeLog { append_or_hold, .. } if may_not_append(rows) => {
+                Query::new(append_or_hold, columns::held_log(rows, progress.dedupe_window))
+            }
+            EnqueueStatements::NativeLog { append_one, append, .. } => {
+                let statement = if rows.len() == 1 { append_one } else { append };
+                Query::new(statement, columns::native_log(rows)).without_rows()
+            }
             EnqueueStatements::Mapped { insert, .. } if !rows.is_empty() => {
                 Query::new(insert, columns::mapped(&self.map, rows))
             }
@@ -243,6 +276,14 @@ impl EnqueueSteps for PostgresEnqueue {
                 progress.outcomes.extend(native_outcomes(rows, &answer));
             }
             EnqueueStatements::Native { .. } => progress.outcomes.extend(unique_outcomes(rows, &answer)),
+            // Nothing can be in its way, so that nothing is asked.
+            EnqueueStatements::NativeLog { .. } if !may_not_append(rows) => {
+                let written = rows.iter().map(|row| Some(Enqueued::Inserted(row.message.id)));
+                progress.outcomes.extend(written);
+            }
+            EnqueueStatements::NativeLog { .. } => {
+                progress.outcomes.extend(native_outcomes(rows, &answer));
+            }
             EnqueueStatements::Log { .. } => progress.outcomes.extend(log_outcomes(&self.map, rows, answer)),
             EnqueueStatements::Mapped { .. } => {
                 progress.outcomes.extend(mapped_outcomes(&self.map, rows, &answer));
@@ -271,6 +312,11 @@ impl PostgresEnqueue {
         is_kept: bool,
     ) -> Result<Vec<Enqueued>, EnqueueError> {
         let mut progress = self.begin(messages, options.dedupe_window)?;
+        if let Some((statement, data)) = self.copy(messages)
+            && conn.copy(&statement, data).await?
+        {
+            self.answer(&mut progress, messages, Vec::new());
+        }
         while let Some(mut query) = self.query(&progress, messages) {
             query.is_kept = is_kept;
             let rows = conn.fetch(query).await?;
@@ -295,6 +341,12 @@ impl Default for PostgresEnqueue {
     fn default() -> Self {
         Self::new()
     }
+}
+
+/// Whether one of them may have been enqueued before, or waits for a time of its own.
+fn may_not_append(rows: &[NewRow]) -> bool {
+    let message = |row: &NewRow| row.message.dedupe_key.is_some() || row.message.not_before.is_some();
+    rows.iter().any(message)
 }
 
 fn native_outcomes(rows: &[NewRow], answer: &[AnswerRow]) -> Vec<Option<Enqueued>> {
@@ -469,6 +521,28 @@ mod tests {
         let (mut pending, id) = prepare();
         pending.answer(Vec::new());
         assert_eq!(pending.finish().unwrap(), [Enqueued::Duplicate(id)]);
+    }
+
+    #[test]
+    fn what_is_only_appended_to_the_log_is_not_asked_for() {
+        let log = PostgresEnqueue::with_map(TableMap::native_log("s").unwrap()).unwrap();
+        let prepare = |messages: Vec<Message>| log.prepare(messages, &OutboxOptions::default()).unwrap();
+        for count in [1, 2] {
+            let messages: Vec<_> = (0..count).map(|n| Message::new("t", n.to_string())).collect();
+            let ids: Vec<_> = messages.iter().map(|message| Enqueued::Inserted(message.id)).collect();
+            let mut pending = prepare(messages);
+            let query = pending.query().unwrap();
+            assert!(!query.returns_rows && !query.sql.contains("returning"), "{}", query.sql);
+            assert_eq!(query.sql.contains("unnest"), count > 1);
+            pending.answer(Vec::new());
+            assert_eq!(pending.finish().unwrap(), ids);
+        }
+        let held = Message::new("t", "1").dedupe_key("k");
+        let holder = MessageId::new();
+        let mut pending = prepare(vec![held]);
+        assert!(pending.query().unwrap().returns_rows);
+        pending.answer(vec![row(1, holder, false)]);
+        assert_eq!(pending.finish().unwrap(), [Enqueued::Duplicate(holder)]);
     }
 
     #[test]

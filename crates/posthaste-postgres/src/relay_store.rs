@@ -178,7 +178,7 @@ impl PostgresStore {
         rows.and_then(|rows| ids(&rows, &self.map)).map_err(store_error)
     }
 
-    async fn purge_dedupe(&self, request: &PurgeRequest) -> Result<u64, StoreError> {
+    pub(crate) async fn purge_dedupe(&self, request: &PurgeRequest) -> Result<u64, StoreError> {
         let Some(dedupe) = self.statements.dedupe.as_ref().filter(|_| request.dedupe) else {
             return Ok(0);
         };

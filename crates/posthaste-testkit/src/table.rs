@@ -42,6 +42,8 @@ needs! {
     Key,
     /// One that takes any text, and rows without a key.
     TextKey,
+    /// A relay that serves some topics or a tenant, and leaves the rest to others.
+    Parts,
     /// A number for each row, in the order of inserts.
     Sequence,
     /// One that a row still has when it is tried again, though it were kept in another table by then.
@@ -167,12 +169,14 @@ fn has(map: &TableMap, need: Need) -> bool {
         Need::Inbox => map.has(Purpose::Inbox),
         Need::Registry => map.has(Purpose::Relays) && map.has(Purpose::Leaders),
         Need::DedupeWindow => map.has(Purpose::Dedupe),
-        Need::DedupeKey => text(Role::DedupeKey),
+        // A log keeps them apart only.
+        Need::DedupeKey => text(Role::DedupeKey) || (strategy == Strategy::Log && map.has(Purpose::Dedupe)),
         Need::Namespace => text(Role::Namespace),
         Need::Topic => map.has(Role::Topic),
         Need::Tenant => text(Role::Tenant),
         Need::Key => map.has(Role::OrderingKey),
         Need::TextKey => text(Role::OrderingKey) && !shares_its_column(map, Role::OrderingKey),
+        Need::Parts => strategy != Strategy::Log,
         Need::Sequence => map.has(Role::Seq) || strategy == Strategy::Log,
         Need::LastingSequence => map.has(Role::Seq) || map.has((Purpose::Failed, Role::LogId)),
         Need::EveryField => {
@@ -208,7 +212,7 @@ fn has(map: &TableMap, need: Need) -> bool {
         Need::ShortErrors => map.column(Role::LastError).is_some_and(|column| column.max.is_some()),
         Need::DeadLetters => map.has(Purpose::DeadLetter),
         Need::Schedule => map.has(Role::NextAttemptAt) || map.has((Purpose::Failed, Role::NextAttemptAt)),
-        Need::NotBefore => map.has(Role::NextAttemptAt),
+        Need::NotBefore => map.has(Role::NextAttemptAt) || map.has(Role::Shard),
         Need::UpdatedAt => map.has(Role::UpdatedAt),
         Need::DeliveredAt => map.has(Role::DeliveredAt),
         Need::FineTimes => !map.columns().any(|(_, column)| column.kind == Kind::EpochS),

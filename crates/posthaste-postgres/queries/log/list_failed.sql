@@ -6,11 +6,12 @@ select "@f.failed/id:int"::bigint as id, "@f.failed/log_id:int"::bigint as log_i
     /*else*/ null::text /*end*/ as ordering_key,
     "@f.failed/tenant:text" as tenant, "@f.failed/event_type:text" as event_type, "@f.failed/source:text" as source,
     "@f.failed/aggregate_type:text" as aggregate_type, "@f.failed/aggregate_id:text" as aggregate_id,
-    null::text as topic, null::text as content_type, "@f.failed/payload:bytes" as payload,
+    "@f.failed/topic:text" as topic, "@f.failed/content_type:text" as content_type, "@f.failed/payload:bytes" as payload,
     "@f.failed/headers:text" as headers,
     /*if failed/created_at*/ "@f.failed/created_at:time" /*else*/ now() /*end*/ as created_at,
     "@f.failed/attempts:int"::bigint as attempts, "@f.failed/last_error:text" as last_error,
-    "@f.failed/next_attempt_at:time" as next_attempt_at
+    "@f.failed/next_attempt_at:time" as next_attempt_at,
+    /*if failed/died_at*/ "@f.failed/died_at" is not null /*else*/ null::boolean /*end*/ as dead
 from "@failed" f
 where "@f.failed/id" > $1
     and ($2::text[] is null or "@f.failed/event_id:text" = any ($2) or "@f.failed/id" = any ($3::bigint[]))

@@ -1,5 +1,6 @@
 -- Reads rows of the log in one snapshot, and then looks up who may still commit earlier ones.
 --   $1, $2 first and last of the ids to look at  $3 limit  $4 max bytes  $5 retries after which a row is given up  $6 the table
+--   $7 the shard, where there are shards; $6 is its sequence then
 --
 -- The locks are looked up while the statement runs, so after its snapshot was taken. That order is the proof: whoever took
 -- an id below one that is seen here had its lock before the snapshot, so it is among the holders or has ended. An insert
@@ -11,18 +12,25 @@ with found as materialized (
         "@o.source:text" as source, "@o.aggregate_type:text" as aggregate_type, "@o.aggregate_id:text" as aggregate_id,
         "@o.topic:text" as topic, "@o.content_type:text" as content_type, "@o.payload:bytes" as payload,
         "@o.headers:text" as headers, "@o.created_at:time" as created_at,
-        /*if aggregate_type and failed/aggregate_type*/ "@o.aggregate_type:text" /*else*/ '' /*end*/ as lane_type,
+        /*if shard*/ "@o.topic:text"
+            /*else*/ /*if aggregate_type and failed/aggregate_type*/ "@o.aggregate_type:text" /*else*/ '' /*end*/ /*end*/ as lane_type,
         /*if ordering_key*/
             /*if failed/ordering_key*/ "@o.ordering_key:text" /*else*/ "@o.aggregate_id:text" /*end*/
         /*else*/ null::text /*end*/ as lane_key
     from unnest($1::bigint[], $2::bigint[]) as r (first_id, last_id)
     cross join lateral (
-        select * from "@outbox" l where "@l.id" between r.first_id and r.last_id order by "@l.id" limit $3
+        select * from "@outbox" l where "@l.id" between r.first_id and r.last_id
+            /*if shard*/ and "@l.shard" = $7::integer /*end*/ order by "@l.id" limit $3
     ) o
     order by 1
     limit $3
 ),
 kept as materialized (
+    /*if shard*/
+    select found.id
+    from found
+    join "@failed" f on "@f.failed/shard" = $7::integer and "@f.failed/log_id" = found.id
+    /*else*/
     select found.id
     from (
         select "@f.failed/event_id:text" as event_id /*if failed/log_id*/ , "@f.failed/log_id:int" as log_id /*end*/
@@ -30,24 +38,34 @@ kept as materialized (
     ) f
     join found using (event_id)
     /*if failed/log_id*/ where f.log_id is null or f.log_id = found.id /*end*/
+    /*end*/
 ),
 lanes as materialized (
-    select distinct f.lane_type, f.lane_key, f.live
+    select f.lane_type, f.lane_key, f.live /*if shard*/ , min(f.place) as place /*end*/
     from (
-        select /*if aggregate_type and failed/aggregate_type*/ "@f.failed/aggregate_type:text" /*else*/ '' /*end*/
+        select /*if shard*/ "@f.failed/topic:text" /*else*/
+                /*if aggregate_type and failed/aggregate_type*/ "@f.failed/aggregate_type:text" /*else*/ '' /*end*/ /*end*/
                 as lane_type,
             /*if failed/ordering_key*/ "@f.failed/ordering_key:text" /*else*/ "@f.failed/aggregate_id:text" /*end*/
                 as lane_key,
-            "@f.failed/attempts:int" < $5::bigint as live
+            /*if failed/died_at*/ "@f.failed/died_at" is null /*else*/ "@f.failed/attempts:int" < $5::bigint /*end*/ as live
+            -- A message that waits for its time holds back only what stands behind it.
+            /*if shard*/ , "@f.failed/log_id" as place /*end*/
         from "@failed" f
+        /*if shard*/ where "@f.failed/shard" = $7::integer and $5::bigint is not null /*end*/
     ) f
     join (select distinct lane_type, lane_key from found) l using (lane_type, lane_key)
+    group by f.lane_type, f.lane_key, f.live
 ),
 holders as materialized (
     select array_agg(virtualtransaction) as names, array_agg(pid is null) as prepared
     from pg_locks
     where locktype = 'relation' and mode = 'RowExclusiveLock' and granted
         and database = (select oid from pg_database where datname = current_database())
+        /*if shard*/
+        -- Whoever takes a number has its sequence locked from before that until the transaction ends.
+        and relation = $6::text::regclass
+        /*else*/
         and relation in (
             with recursive family (relation) as (
                 select $6::text::regclass::oid
@@ -67,6 +85,7 @@ holders as materialized (
                 and d.refclassid = 'pg_class'::regclass
             where a.adrelid = $6::text::regclass
         )
+        /*end*/
 ),
 measured as (
     select *, row_number() over by_id as place, count(*) over () as seen,
@@ -76,8 +95,19 @@ measured as (
 )
 select m.*,
     m.id in (select id from kept) as kept,
+    /*if shard*/
+    exists (
+        select from lanes l
+        where l.live and l.lane_type = m.lane_type and l.lane_key = m.lane_key and l.place < m.id
+    ) as held,
+    exists (
+        select from lanes l
+        where not l.live and l.lane_type = m.lane_type and l.lane_key = m.lane_key and l.place < m.id
+    ) as held_by_dead,
+    /*else*/
     coalesce((m.lane_type, m.lane_key) in (select lane_type, lane_key from lanes where live), false) as held,
     coalesce((m.lane_type, m.lane_key) in (select lane_type, lane_key from lanes where not live), false) as held_by_dead,
+    /*end*/
     case when coalesce(m.place, 1) = 1 then h.names end as holders,
     case when coalesce(m.place, 1) = 1 then h.prepared end as holders_prepared,
     current_setting('posthaste.reader', true) as reader

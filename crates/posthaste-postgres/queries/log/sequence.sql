@@ -1,7 +1,7 @@
 -- What the proof needs to know of the log's table and of the sequences that give its ids: those that it owns and those that
 -- its default asks. One row without a sequence if there is none, and no last value where none was given out since it was
 -- set, or where it may not be read.
---   $1 the table  $2 the id's column
+--   $1 the table  $2 the id's column  $3 the sequence of the shard, where there are shards
 with log as (
     select c.oid, c.relkind::text as kind, a.attnum
     from pg_class c
@@ -23,4 +23,5 @@ select log.kind, s.seqrelid::regclass::text as sequence, s.seqcache as cache, s.
     case when has_sequence_privilege(s.seqrelid, 'select, usage') then pg_sequence_last_value(s.seqrelid) end as last_value
 from log
 left join (sequences q join pg_sequence s on s.seqrelid = q.oid) on true
+/*if shard*/ where s.seqrelid = $3::text::regclass /*end*/
 order by 2

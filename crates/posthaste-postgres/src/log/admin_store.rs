@@ -5,17 +5,18 @@ use std::time::Duration;
 use async_trait::async_trait;
 use posthaste_core::lifecycle::State;
 use posthaste_core::retry::MAX_DURATION;
-use posthaste_core::store::{AdminStore, Filter, PurgeRequest, Purgeable, Record};
+use posthaste_core::store::{AdminStore, DeadLetter, Filter, PurgeRequest, Purgeable, Record, Restored};
 use posthaste_core::{MessageId, StoreError};
 use posthaste_sql::log::Ranges;
 use posthaste_sql::table::{Role, Table};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
+use uuid::Uuid;
 
-use super::PostgresLogStore;
 use super::known::Known;
 use super::rows::{failed, failed_number, fresh};
 use super::statements::LogStatement;
+use super::{PostgresLogStore, of_shard};
 use crate::error::store_error;
 use crate::rows::millis;
 
@@ -52,10 +53,15 @@ impl AdminStore for PostgresLogStore {
         if let Some(record) = self.list(&filter, None, 1).await?.pop() {
             return Ok(Some(record));
         }
-        // A row of the log that is settled.
-        let Some(row) = id.number() else { return Ok(None) };
+        // A row of the log that is settled. By its number if that is asked for; else all of them are looked through, for
+        // the log has no index by event.
+        let (rows, events) = match id {
+            MessageId::Number(row) => (Ranges::of(row..=row), None),
+            MessageId::Uuid(event) if self.inner.is_native() => (Ranges::of(1..=i64::MAX), Some(vec![event])),
+            MessageId::Uuid(_) | MessageId::Text(_) => return Ok(None),
+        };
         let known = self.known().await?;
-        let Some(record) = self.log_records(&known, &Ranges::of(row..=row), 1).await?.pop() else {
+        let Some(record) = self.log_records(&known, &rows, events, 1).await?.pop() else {
             return Ok(None);
         };
         // It may be settled because it failed.
@@ -77,13 +83,38 @@ impl AdminStore for PostgresLogStore {
             .await
     }
 
+    async fn restore(&self, letter: &DeadLetter) -> Result<Restored, StoreError> {
+        self.restore_letter(letter).await
+    }
+
     async fn purgeable(&self, request: &PurgeRequest) -> Result<Purgeable, StoreError> {
         let inner = &*self.inner;
-        if request.dead.is_some() {
-            return Err(StoreError::no_time_of_death(inner.map.name()));
-        }
         let age = |kept: Option<Duration>| millis(kept.unwrap_or(MAX_DURATION));
-        let row = sqlx::query(inner.statements.upkeep.purgeable.sql())
+        let mut purgeable = Purgeable::default();
+        if request.dead.is_some() {
+            let dying = inner.statements.dying.as_ref();
+            let dying = dying.ok_or_else(|| StoreError::no_time_of_death(inner.map.name()))?;
+            let counted = sqlx::query_scalar(dying.purgeable_dead.sql()).bind(age(request.dead));
+            let dead: i64 = counted.fetch_one(&inner.pool).await.map_err(store_error)?;
+            purgeable.dead = dead.cast_unsigned();
+        }
+        if let Some(beside) = &inner.beside {
+            let queue = PurgeRequest {
+                dead: None,
+                cursor: None,
+                ..request.clone()
+            };
+            let beside = beside.purgeable(&queue).await?;
+            purgeable.dedupe = beside.dedupe;
+            purgeable.delivered = beside.delivered;
+        }
+        if let (Some(tables), Some(age)) = (&inner.tables, request.delivered) {
+            purgeable.delivered += tables.rows_of_old_segments(age).await?;
+        }
+        let Some(statements) = &inner.statements.cursors else {
+            return Ok(purgeable);
+        };
+        let row = sqlx::query(statements.purgeable.sql())
             .bind(age(request.cursor))
             .bind(self.stored_cursor().await?)
             .bind(inner.options.purge_log)
@@ -92,12 +123,11 @@ impl AdminStore for PostgresLogStore {
             .await
             .map_err(store_error)?;
         let count = |name: &str| row.try_get::<i64, _>(name).map(i64::cast_unsigned).map_err(store_error);
-        let has_age = inner.map.has((Table::Cursor, Role::CreatedAt));
-        Ok(Purgeable {
-            cursor: if has_age { count("cursor_rows")? } else { 0 },
-            delivered: count("log_rows")?,
-            ..Purgeable::default()
-        })
+        if inner.map.has((Table::Cursor, Role::CreatedAt)) {
+            purgeable.cursor = count("cursor_rows")?;
+        }
+        purgeable.delivered = count("log_rows")?;
+        Ok(purgeable)
     }
 }
 
@@ -148,7 +178,9 @@ impl PostgresLogStore {
         if let Some(after) = after {
             ids = ids.split_above(after);
         }
-        if !filter.ids.is_empty() {
+        let events: Vec<Uuid> = filter.ids.iter().filter_map(|id| id.uuid()).collect();
+        let events = (self.inner.is_native() && !events.is_empty()).then_some(events);
+        if !filter.ids.is_empty() && events.is_none() {
             let numbers = filter.ids.iter().filter_map(|id| id.number());
             let mut asked = Ranges::default();
             numbers
@@ -158,7 +190,7 @@ impl PostgresLogStore {
         }
         let mut found = Vec::new();
         while found.len() < limit && !ids.is_empty() {
-            let records = self.log_records(known, &ids, PAGE).await?;
+            let records = self.log_records(known, &ids, events.clone(), PAGE).await?;
             let Some(last) = records.last().and_then(|record| record.sequence) else {
                 break;
             };
@@ -169,15 +201,23 @@ impl PostgresLogStore {
         Ok(found)
     }
 
-    async fn log_records(&self, known: &Known, ids: &Ranges, limit: i64) -> Result<Vec<Record>, StoreError> {
+    async fn log_records(
+        &self,
+        known: &Known,
+        ids: &Ranges,
+        events: Option<Vec<Uuid>>,
+        limit: i64,
+    ) -> Result<Vec<Record>, StoreError> {
         let (first, last): (Vec<i64>, Vec<i64>) = ids.iter().map(|range| (*range.start(), *range.end())).unzip();
-        let rows = sqlx::query(self.inner.statements.upkeep.list_log.sql())
+        let query = sqlx::query(self.inner.statements.upkeep.list_log.sql())
             .bind(first)
             .bind(last)
-            .bind(limit)
-            .fetch_all(&self.inner.pool)
-            .await
-            .map_err(store_error)?;
+            .bind(limit);
+        let mut query = of_shard(query, self.inner.shard.as_ref());
+        if self.inner.shard.is_some() {
+            query = query.bind(events);
+        }
+        let rows = query.fetch_all(&self.inner.pool).await.map_err(store_error)?;
         let record = |row: &PgRow| {
             let claimed = fresh(row, &self.inner.map)?;
             let id = row.try_get("id")?;
@@ -207,7 +247,8 @@ impl PostgresLogStore {
         let number = row.try_get("id")?;
         let retries: i64 = row.try_get("attempts")?;
         let last_error: Option<String> = row.try_get("last_error")?;
-        let dead = retries >= i64::from(self.inner.options.max_retries);
+        let dead: Option<bool> = row.try_get("dead")?;
+        let dead = dead.unwrap_or(retries >= i64::from(self.inner.options.max_retries));
         let record = Record {
             message: claimed.message,
             sequence: claimed.sequence,
@@ -216,10 +257,10 @@ impl PostgresLogStore {
                 (true, false) => State::Dead,
                 (false, false) => State::Pending,
             },
-            // The first attempt was made in the log, unless the row only waits behind another one.
+            // Where retries are counted, the first attempt was made in the log, unless the row only waits behind another one.
             attempts: u32::try_from(retries)
                 .unwrap_or(0)
-                .saturating_add(u32::from(last_error.is_some())),
+                .saturating_add(u32::from(!self.inner.is_native() && last_error.is_some())),
             next_attempt_at: row.try_get("next_attempt_at")?,
             locked_by: None,
             locked_until: None,

@@ -5,7 +5,7 @@ use posthaste_core::store::StoreErrorKind;
 use posthaste_sql::table::{Property, Role, Table};
 use sqlx::{Connection, Executor, PgConnection, Row};
 
-use super::PostgresLogStore;
+use super::{PostgresLogStore, of_shard};
 use crate::error::store_error;
 use crate::rights::explained;
 use crate::taking::is_refusal;
@@ -46,12 +46,7 @@ impl PostgresLogStore {
         let Some(id) = inner.map.column(Role::Id) else {
             return Ok(());
         };
-        let rows = sqlx::query(inner.statements.reading.sequence.sql())
-            .bind(&inner.table)
-            .bind(id.name.as_str())
-            .fetch_all(&inner.pool)
-            .await
-            .map_err(store_error)?;
+        let rows = inner.sequences(&inner.pool, id).await.map_err(store_error)?;
         for row in &rows {
             let kind: String = row.try_get("kind").map_err(store_error)?;
             if kind != "r" && kind != "p" {
@@ -194,15 +189,15 @@ impl PostgresLogStore {
 
     async fn write_all(&self, tx: &mut PgConnection) -> Result<Option<Trial>, Trial> {
         let statements = &self.inner.statements;
-        let newest: Option<i64> = sqlx::query_scalar(statements.upkeep.newest.sql())
+        let newest = sqlx::query(statements.upkeep.newest.sql());
+        let newest: Option<i64> = of_shard(newest, self.inner.shard.as_ref())
             .fetch_optional(&mut *tx)
             .await
+            .and_then(|row| row.map(|row| row.try_get("id")).transpose())
             .map_err(|error| ("reading the log", explained(error, statements.upkeep.newest.text())))?;
         let refused = self.try_failures(&mut *tx, newest).await?;
-        let moved = sqlx::query(statements.reading.move_cursor.sql())
-            .bind(newest.unwrap_or(0))
-            .execute(&mut *tx)
-            .await;
+        let moved = sqlx::query(statements.reading.move_cursor.sql()).bind(newest.unwrap_or(0));
+        let moved = of_shard(moved, self.inner.shard.as_ref()).execute(&mut *tx).await;
         match moved {
             // At rest the newest position is stored already; a relay never writes one twice.
             Err(sqlx::Error::Database(error)) if error.is_unique_violation() => Ok(refused),
@@ -239,13 +234,16 @@ impl PostgresLogStore {
         let limit = i64::from(self.inner.options.max_retries);
         let all = |n: i64| vec![n; ids.len()];
         let text = self.inner.map.error_text("a trial that is rolled back");
-        let failed: Vec<i64> = sqlx::query_scalar(statements.failures.fail.sql())
+        let fail = sqlx::query(statements.failures.fail.sql())
             .bind(ids)
             .bind(all(limit))
             .bind(vec![Some(text.as_str()); ids.len()])
             .bind(all(1_000))
+            .bind(vec![true; ids.len()]);
+        let failed: Vec<i64> = of_shard(fail, self.inner.shard.as_ref())
             .fetch_all(&mut *tx)
             .await
+            .and_then(|rows| rows.iter().map(|row| row.try_get("id")).collect())
             .map_err(|error| {
                 (
                     "an event that failed",

@@ -9,12 +9,12 @@ use posthaste_sql::log::{Failure, Holder, LogRow, ReadResult};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
-use super::Inner;
 use super::error::LogResult;
 use super::reader_lock::shared_session;
 use super::relay_store::say_refused;
 use super::rows::{failed, fresh, lane};
 use super::session::{Retry, Session};
+use super::{Inner, of_shard};
 
 /// A claim that finds only rows that have to wait reads on, but not forever: the next claim goes on where it ended.
 const MAX_READS: u32 = 20;
@@ -86,7 +86,7 @@ impl Inner {
             .chain(held_lanes)
             .collect();
         let limit = request.limit.min(self.options.retry_batch);
-        let rows = sqlx::query(self.statements.failures.retry.sql())
+        let query = sqlx::query(self.statements.failures.retry.sql())
             .bind(i64::from(self.retries_allowed(request)))
             .bind(policy.ordered)
             .bind(
@@ -105,13 +105,23 @@ impl Inner {
                 limit.saturating_mul(100)
             } else {
                 limit
-            }))
-            .fetch_all(session.connection()?)
-            .await?;
+            }));
+        let mut query = of_shard(query, session.shard.as_ref());
+        if session.shard.is_some() {
+            query = query.bind(session.reader.gaps().hi());
+        }
+        let rows = query.fetch_all(session.connection()?).await?;
         let (mut messages, mut bytes) = (Vec::new(), 0);
         for row in &rows {
             let claimed = failed(row, &self.map)?;
             if row.try_get("behind_dead")? && policy.blocks(&claimed.message.topic) {
+                continue;
+            }
+            let lane = lane(row)?.filter(|_| policy.ordered);
+            // What has a time of its own stands behind rows of its lane that wait in memory.
+            if let (Some(lane), Some(place), true) = (&lane, claimed.sequence, self.is_native())
+                && session.reader.window.is_behind(place, lane)
+            {
                 continue;
             }
             bytes += claimed.message.payload.len() as u64;
@@ -120,7 +130,7 @@ impl Inner {
             }
             let retry = Retry {
                 token: request.token,
-                lane: lane(row)?.filter(|_| policy.ordered),
+                lane,
                 outcome: None,
                 refused: None,
             };
@@ -154,15 +164,15 @@ impl Inner {
             }
             let (first, last): (Vec<i64>, Vec<i64>) =
                 plan.ids.iter().map(|range| (*range.start(), *range.end())).unzip();
-            let rows = sqlx::query(self.statements.reading.read.sql())
+            let query = sqlx::query(self.statements.reading.read.sql())
                 .bind(first)
                 .bind(last)
                 .bind(i64::from(rows_to_read))
                 .bind(i64::try_from(request.max_bytes).unwrap_or(i64::MAX))
                 .bind(i64::from(self.options.max_retries))
-                .bind(&self.table)
-                .fetch_all(session.connection()?)
-                .await?;
+                .bind(self.lock_source());
+            let query = of_shard(query, self.shard.as_ref());
+            let rows = query.fetch_all(session.connection()?).await?;
             let mark = session.link.as_ref().map(|link| link.mark.as_str());
             if rows.first().map(|row| row.try_get("reader")).transpose()? != Some(mark) {
                 return Err(shared_session());
@@ -189,8 +199,12 @@ impl Inner {
         Ok(Vec::new())
     }
 
-    /// Retries that this relay may make; never more than those after which a row counts as dead.
+    /// Retries that this relay may make; never more than those after which a row counts as dead. Where all tries are
+    /// counted, those.
     fn retries_allowed(&self, request: &ClaimRequest) -> u32 {
+        if self.is_native() {
+            return request.max_attempts;
+        }
         self.options.max_retries.min(request.max_attempts.saturating_sub(1))
     }
 }

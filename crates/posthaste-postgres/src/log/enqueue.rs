@@ -58,6 +58,10 @@ impl ProducerStore for PostgresLogStore {
         let mut tx = self.inner.pool.begin().await.map_err(store_error)?;
         let outcomes = self.outbox(options.clone()).enqueue_all(&mut tx, messages).await?;
         tx.commit().await.map_err(store_error)?;
+        // A caller without a transaction of its own has no notifier either. If this fails the relay finds out by polling.
+        if let Some(beside) = &self.inner.beside {
+            drop(beside.notify().await);
+        }
         Ok(outcomes)
     }
 }

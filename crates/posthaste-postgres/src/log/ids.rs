@@ -3,8 +3,9 @@
 use std::time::{Duration, Instant};
 
 use posthaste_sql::log::{LogReader, Proof};
-use posthaste_sql::table::{Property, Role};
-use sqlx::{PgConnection, Row};
+use posthaste_sql::table::{Column, Property, Role};
+use sqlx::postgres::PgRow;
+use sqlx::{PgConnection, PgExecutor, Row};
 
 use super::Inner;
 use super::error::{LogError, LogResult};
@@ -63,6 +64,17 @@ impl Inner {
         })
     }
 
+    /// The sequences that give the log's ids.
+    pub(super) async fn sequences<'e>(&self, on: impl PgExecutor<'e>, id: &Column) -> sqlx::Result<Vec<PgRow>> {
+        let mut query = sqlx::query(self.statements.reading.sequence.sql())
+            .bind(&self.table)
+            .bind(id.name.as_str());
+        if let Some(shard) = &self.shard {
+            query = query.bind(&shard.sequence);
+        }
+        query.fetch_all(on).await
+    }
+
     /// A sequence that stands below what was read was set back, or is not where the ids come from: then rows would be
     /// passed over without a word.
     pub(super) async fn compare_sequence(&self, connection: &mut PgConnection, read_to: i64) -> LogResult<()> {
@@ -73,11 +85,7 @@ impl Inner {
         else {
             return Ok(());
         };
-        let rows = sqlx::query(self.statements.reading.sequence.sql())
-            .bind(&self.table)
-            .bind(id.name.as_str())
-            .fetch_all(connection)
-            .await?;
+        let rows = self.sequences(connection, id).await?;
         let mut highest: Option<i64> = None;
         for row in &rows {
             match row.try_get::<Option<i64>, _>("last_value")? {

@@ -9,7 +9,8 @@ use sqlx::{PgConnection, Row};
 use super::error::LogResult;
 use super::rows::lane;
 use super::session::Session;
-use super::{Inner, PostgresLogStore};
+use super::statements::Cursors;
+use super::{Inner, PostgresLogStore, of_shard};
 use crate::rows::millis;
 
 /// Most rows that one look at closed ids takes.
@@ -42,12 +43,15 @@ impl Inner {
         now: Instant,
     ) -> LogResult<ClosedGaps> {
         let mut closed = ClosedGaps::kept_for(self.options.probe_closed_for);
+        let Some(statements) = self.statements.cursors.as_ref() else {
+            return Ok(closed);
+        };
         if self.options.probe_closed_for.is_zero() {
             return Ok(closed);
         }
         // In this order: a row that comes in between is in both, and not in neither.
-        let mut missing = self.missing(connection, cursor).await?;
-        let unseen = match self.unseen(connection, cursor, new_from).await {
+        let mut missing = self.missing(statements, connection, cursor).await?;
+        let unseen = match self.unseen(statements, connection, cursor, new_from).await {
             Err(error) if error.is_refusal() => {
                 let error = StoreError::from(error);
                 tracing::warn!(%error, "rows that came below the cursor while no relay read cannot be looked for");
@@ -62,8 +66,8 @@ impl Inner {
     }
 
     /// The ids up to the cursor that no row has.
-    async fn missing(&self, connection: &mut PgConnection, cursor: i64) -> LogResult<Ranges> {
-        let rows = sqlx::query(self.statements.reading.missing.sql())
+    async fn missing(&self, statements: &Cursors, connection: &mut PgConnection, cursor: i64) -> LogResult<Ranges> {
+        let rows = sqlx::query(statements.missing.sql())
             .bind(cursor)
             .bind(SPAN_BELOW_CURSOR)
             .bind(MAX_MISSING)
@@ -77,8 +81,14 @@ impl Inner {
     }
 
     /// Rows that came after the cursor had passed their ids, and that an earlier reader may not have found.
-    async fn unseen(&self, connection: &mut PgConnection, cursor: i64, new_from: Option<&str>) -> LogResult<Ranges> {
-        let rows = sqlx::query(self.statements.reading.unseen.sql())
+    async fn unseen(
+        &self,
+        statements: &Cursors,
+        connection: &mut PgConnection,
+        cursor: i64,
+        new_from: Option<&str>,
+    ) -> LogResult<Ranges> {
+        let rows = sqlx::query(statements.unseen.sql())
             .bind(cursor)
             .bind(SPAN_BELOW_CURSOR)
             .bind(millis(UNSEEN_FOR))
@@ -113,10 +123,11 @@ impl Inner {
             return Ok(());
         };
         let (first, last): (Vec<i64>, Vec<i64>) = ids.iter().map(|range| (*range.start(), *range.end())).unzip();
-        let rows = sqlx::query(self.statements.reading.probe.sql())
+        let query = sqlx::query(self.statements.reading.probe.sql())
             .bind(first)
             .bind(last)
-            .bind(i64::try_from(PROBE_LIMIT).unwrap_or(i64::MAX))
+            .bind(i64::try_from(PROBE_LIMIT).unwrap_or(i64::MAX));
+        let rows = of_shard(query, self.shard.as_ref())
             .fetch_all(session.connection()?)
             .await?;
         let mut found = Vec::new();

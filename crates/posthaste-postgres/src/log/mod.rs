@@ -9,42 +9,46 @@
 mod admin_store;
 mod check;
 mod claim;
+pub(crate) mod copy;
 mod enqueue;
 mod error;
 mod handled;
 mod ids;
 mod known;
 mod late;
+mod migrate;
 mod reader_lock;
 mod relay_store;
+mod restore;
 mod rows;
 mod session;
 mod settle;
 mod statements;
+mod tables;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use async_trait::async_trait;
-use posthaste_core::store::{Migration, SchemaStore};
 use posthaste_core::{OutboxOptions, StoreError};
 use posthaste_sql::TableMap;
 use posthaste_sql::log::Proof;
-use posthaste_sql::table::Table;
+use posthaste_sql::table::{Role, Table};
 use sqlx::postgres::PgArguments;
 use sqlx::query::Query;
-use sqlx::{PgPool, Postgres, Transaction};
+use sqlx::{PgExecutor, PgPool, Postgres, Row, Transaction};
 use tokio::sync::Mutex;
 
 pub use enqueue::PostgresLogOutbox;
 pub use handled::PostgresHandled;
 use reader_lock::ReaderLock;
 pub(crate) use statements::Statements;
+pub use tables::{LogTables, MovePlan, MoveStep, QueueMove, SegmentLimits, SegmentUpkeep};
 
 use crate::pooling::{self, Sessions};
 use crate::prepare::PostgresEnqueue;
 use crate::table_locks::BEGIN_BOUNDED;
+use crate::{PostgresInbox, PostgresNotifier, PostgresStore};
 
 /// How a log is served.
 ///
@@ -66,10 +70,10 @@ use crate::table_locks::BEGIN_BOUNDED;
 pub struct LogLayoutOptions {
     /// Retries after which a failed row is given up and stays for an operator. It says which rows are dead, so it must
     /// not be below what the relay's `retry.max_attempts` allows. Defaults to the map's `policy.retry.max_attempts` less
-    /// the first attempt, else to 10.
+    /// the first attempt, else to 10. Where a column says when a row was given up, as in Posthaste's own log, that says it.
     pub max_retries: u32,
     /// How often failed rows are looked at. After a full batch, or one that made way for others, they are looked at again
-    /// at once. Defaults to 5 s.
+    /// at once. Defaults to 5 s, in Posthaste's own log, where messages may wait for a time of their own, to 1 s.
     pub retry_interval: Duration,
     /// Most failed rows of one claim. Defaults to 50.
     pub retry_batch: u32,
@@ -78,8 +82,13 @@ pub struct LogLayoutOptions {
     pub purge_log: bool,
     /// How long ids that were proved never to come are looked at all the same, ever more rarely, at last every ten
     /// minutes. A row that is found there got its id outside of the transaction that inserted it; it is delivered late,
-    /// and an error says so. Not at all if zero. Defaults to 24 h.
+    /// and an error says so. Not at all if zero, as it is for Posthaste's own log. Defaults to 24 h.
     pub probe_closed_for: Duration,
+    /// When rows of Posthaste's own log go on to a new segment, which then can be dropped as a whole: a segment that has rows
+    /// is closed at this age, at the next round of the janitor. Defaults to 1 h.
+    pub segment_age: Duration,
+    /// The rows with which it is closed before. Defaults to 5,000,000.
+    pub segment_rows: u64,
 }
 
 impl LogLayoutOptions {
@@ -90,12 +99,16 @@ impl LogLayoutOptions {
             .get("retry")
             .and_then(|retry| retry.get("max_attempts")?.as_u64());
         let retries = attempts.map_or(10, |attempts| attempts.saturating_sub(1));
+        // Who has tables of their own writes ids there as they like; Posthaste's are taken by the insert.
+        let probe_closed_for = Duration::from_hours(if map.is_native() { 0 } else { 24 });
         Self {
             max_retries: u32::try_from(retries).unwrap_or(u32::MAX),
-            retry_interval: Duration::from_secs(5),
+            retry_interval: Duration::from_secs(if map.is_native() { 1 } else { 5 }),
             retry_batch: 50,
             purge_log: false,
-            probe_closed_for: Duration::from_hours(24),
+            probe_closed_for,
+            segment_age: SegmentLimits::default().age,
+            segment_rows: SegmentLimits::default().rows,
         }
     }
 
@@ -133,6 +146,20 @@ impl LogLayoutOptions {
         self.probe_closed_for = time;
         self
     }
+
+    /// Sets [`LogLayoutOptions::segment_age`].
+    #[must_use]
+    pub fn segment_age(mut self, age: Duration) -> Self {
+        self.segment_age = age;
+        self
+    }
+
+    /// Sets [`LogLayoutOptions::segment_rows`].
+    #[must_use]
+    pub fn segment_rows(mut self, rows: u64) -> Self {
+        self.segment_rows = rows;
+        self
+    }
 }
 
 /// An outbox that is a log, in a PostgreSQL database. Cheap to clone; clones share the reader.
@@ -163,6 +190,10 @@ pub struct PostgresLogStore {
 struct Inner {
     pool: PgPool,
     map: Arc<TableMap>,
+    /// What Posthaste's own log shares with the queue of its schema: migrations, dedupe keys, relays and consumers.
+    beside: Option<PostgresStore>,
+    /// The segments and shards of Posthaste's own log.
+    tables: Option<LogTables>,
     statements: Statements,
     enqueue: PostgresEnqueue,
     /// What the application's connections are, which may come through a pooler.
@@ -171,6 +202,8 @@ struct Inner {
     proof: Proof,
     /// The log's table, quoted, as `regclass` reads it.
     table: String,
+    /// The part of it that is read, where it has parts.
+    shard: Option<Shard>,
     /// The cursor's. The holder of its lock reads the log, so that two cursors may have readers of their own.
     cursor_table: String,
     reader_lock: Mutex<ReaderLock>,
@@ -178,7 +211,48 @@ struct Inner {
     ahead: AtomicU64,
 }
 
+/// A part of a log that is a log of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Shard {
+    number: i32,
+    /// The sequence that numbers its rows, as `regclass` reads it.
+    sequence: String,
+}
+
+impl Shard {
+    fn of(map: &TableMap, number: i32) -> Option<Self> {
+        let schema = map.schema().filter(|_| map.has(Role::Shard))?;
+        let sequence = format!("{}.log_shard_{number}_seq", schema.quoted('"'));
+        Some(Self { number, sequence })
+    }
+}
+
+/// The last argument of statements that are about one shard, where there are shards.
+fn of_shard<'q>(query: Query<'q, Postgres, PgArguments>, shard: Option<&Shard>) -> Query<'q, Postgres, PgArguments> {
+    match shard {
+        Some(shard) => query.bind(shard.number),
+        None => query,
+    }
+}
+
 impl Inner {
+    /// Who has this locked may still commit rows: the table with all that belongs to it, or the shard's sequence.
+    fn lock_source(&self) -> &str {
+        self.shard.as_ref().map_or(&self.table, |shard| &shard.sequence)
+    }
+
+    /// Whether it is Posthaste's own log: its table of failures counts every try, and says when one was given up.
+    fn is_native(&self) -> bool {
+        self.beside.is_some()
+    }
+
+    /// The cursor as it is stored.
+    async fn stored_cursor<'e>(&self, on: impl PgExecutor<'e>) -> sqlx::Result<i64> {
+        let query = of_shard(sqlx::query(self.statements.reading.cursor.sql()), self.shard.as_ref());
+        let stored = query.fetch_optional(on).await?;
+        stored.map_or(Ok(0), |row| row.try_get("position"))
+    }
+
     /// A transaction beside the reader's, in which no lock is waited for without end.
     async fn begin_bounded(&self) -> sqlx::Result<Transaction<'static, Postgres>> {
         pooling::begin(&self.pool, BEGIN_BOUNDED).await
@@ -227,15 +301,31 @@ impl PostgresLogStore {
         let map = Arc::new(map);
         let statements = Statements::finish(&map)?;
         let quoted = |table| map.table(table).map(|table| table.quoted('"')).unwrap_or_default();
-        let (table, cursor_table) = (quoted(Table::Outbox), quoted(Table::Cursor));
+        let state_table = if map.is_native() {
+            Table::ReaderState
+        } else {
+            Table::Cursor
+        };
+        let (table, cursor_table) = (quoted(Table::Outbox), quoted(state_table));
+        let schema = map.schema().filter(|_| map.is_native());
+        let beside = schema.map(|schema| PostgresStore::in_schema(pool.clone(), schema.as_str()));
+        let beside = beside.transpose().map_err(StoreError::other)?;
+        let limits = SegmentLimits::default()
+            .age(options.segment_age)
+            .rows(options.segment_rows);
+        let tables = schema.map(|schema| LogTables::in_schema(pool.clone(), schema.as_str()));
+        let tables = tables.transpose()?.map(|tables| tables.limits(limits));
         let inner = Inner {
             pool,
+            beside,
+            tables,
             enqueue: PostgresEnqueue::of_log(&map, &statements),
             statements,
             sessions: Sessions::default(),
             options,
             proof,
             table,
+            shard: Shard::of(&map, 0),
             cursor_table,
             reader_lock: Mutex::default(),
             ahead: AtomicU64::default(),
@@ -259,6 +349,23 @@ impl PostgresLogStore {
         PostgresLogOutbox::new(self.clone(), options)
     }
 
+    /// A notifier that wakes every relay listening to Posthaste's own log; existing tables are looked at from time to time.
+    /// Needs a Tokio runtime.
+    pub fn notifier(&self) -> Option<PostgresNotifier> {
+        self.inner.beside.as_ref().map(PostgresStore::notifier)
+    }
+
+    /// The consumer's side, beside Posthaste's own log: handling each delivery once.
+    pub fn inbox(&self, consumer: impl Into<String>) -> Option<PostgresInbox> {
+        let beside = self.inner.beside.as_ref()?;
+        Some(beside.inbox(consumer))
+    }
+
+    /// The segments and shards of Posthaste's own log, which it looks after by itself; existing tables have none.
+    pub fn tables(&self) -> Option<&LogTables> {
+        self.inner.tables.as_ref()
+    }
+
     /// Lets time pass for the reader's memory without waiting. For tests.
     #[doc(hidden)]
     pub fn pass_time(&self, by: Duration) {
@@ -272,25 +379,5 @@ impl PostgresLogStore {
         let lock = self.inner.reader_lock.lock().await;
         let gaps = lock.session()?.reader.gaps();
         Some((gaps.open(), gaps.closed()))
-    }
-}
-
-/// The tables are their owner's: there is nothing to migrate.
-#[async_trait]
-impl SchemaStore for PostgresLogStore {
-    fn migrations(&self) -> Vec<Migration> {
-        Vec::new()
-    }
-
-    async fn applied(&self) -> Result<Vec<i64>, StoreError> {
-        Ok(Vec::new())
-    }
-
-    async fn migrate(&self) -> Result<Vec<Migration>, StoreError> {
-        Ok(Vec::new())
-    }
-
-    fn statements(&self) -> Vec<(&'static str, String)> {
-        self.inner.statements.texts()
     }
 }

@@ -115,7 +115,7 @@ impl Inner {
             *lock = ReaderLock::Contending(link);
             return Ok(());
         }
-        let stored = self.cursor_on(&mut link.connection).await?;
+        let stored = self.stored_cursor(&mut link.connection).await?;
         let server: String = sqlx::query_scalar(self.statements.reading.server.sql())
             .fetch_one(&mut link.connection)
             .await?;
@@ -140,7 +140,7 @@ impl Inner {
     /// A reader that knows the cursor and nothing else.
     async fn begin(&self, mut link: Link, stored: i64, server: String, lease: Duration) -> LogResult<Session> {
         self.compare_sequence(&mut link.connection, stored).await?;
-        try_cursor(&mut link.connection, &self.statements, stored).await?;
+        try_cursor(&mut link.connection, &self.statements, self.shard.as_ref(), stored).await?;
         let storage = self.storage(&mut link.connection).await?;
         let now = self.now();
         let closed = match self.proof {
@@ -151,6 +151,7 @@ impl Inner {
         Ok(Session {
             pid: link.pid,
             link: Some(link),
+            shard: self.shard.clone(),
             server,
             storage,
             in_use: false,
@@ -192,14 +193,6 @@ impl Inner {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         Ok(false)
-    }
-
-    /// The cursor as it is stored.
-    async fn cursor_on(&self, connection: &mut PgConnection) -> LogResult<i64> {
-        let stored: Option<i64> = sqlx::query_scalar(self.statements.reading.cursor.sql())
-            .fetch_optional(connection)
-            .await?;
-        Ok(stored.unwrap_or(0))
     }
 
     /// A connection that the server ends if nothing is heard on it for a lease: a reader that is frozen or cut off must

@@ -1,13 +1,14 @@
 //! The relay's verbs.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use posthaste_core::lifecycle::Settlement;
 use posthaste_core::store::{
     Claim, ClaimRequest, ExtendRequest, Extended, LeadRequest, Leadership, OutboxStats, PurgeRequest, Purged,
-    RefusedVerdict, RelayStore, Scope, Settled, StoreRequirements,
+    RefusedVerdict, RelayRegistry, RelayStore, Scope, Settled, StoreRequirements,
 };
+use posthaste_core::wake::Listener;
 use posthaste_core::{MessageId, StoreError};
 use posthaste_sql::table::{Role, Table};
 use sqlx::Row;
@@ -17,7 +18,7 @@ use super::error::{LogError, LogResult};
 use super::reader_lock::ReaderLock;
 use super::rows::{failed_id, failed_number};
 use super::settle::Unwritten;
-use super::{Inner, PostgresLogStore};
+use super::{Inner, PostgresLogStore, of_shard};
 use crate::error::store_error;
 use crate::pooling;
 use crate::rows::millis;
@@ -93,8 +94,13 @@ impl RelayStore for PostgresLogStore {
     }
 
     async fn sweep(&self, _scope: &Scope, max_attempts: u32) -> Result<Vec<MessageId>, StoreError> {
-        let allowed = max_attempts.saturating_sub(1);
-        if allowed >= self.inner.options.max_retries {
+        let native = self.inner.is_native();
+        let allowed = if native {
+            max_attempts
+        } else {
+            max_attempts.saturating_sub(1)
+        };
+        if !native && allowed >= self.inner.options.max_retries {
             return Ok(Vec::new());
         }
         // Through the reader's lock: a relay that does not read must not give up what the reader is trying.
@@ -116,14 +122,31 @@ impl RelayStore for PostgresLogStore {
 
     async fn purge(&self, request: &PurgeRequest) -> Result<Purged, StoreError> {
         let inner = &*self.inner;
-        if request.dead.is_some() {
-            return Err(StoreError::no_time_of_death(inner.map.name()));
-        }
         let mut removed = Purged::default();
+        if let Some(keep) = request.dead {
+            removed.dead = self.purge_dead(keep, request.limit).await?;
+        }
+        if let Some(beside) = &inner.beside {
+            // What was redirected is in the queue as delivered.
+            let queue = PurgeRequest {
+                dead: None,
+                cursor: None,
+                ..request.clone()
+            };
+            let beside = beside.purge(&queue).await?;
+            removed.dedupe = beside.dedupe;
+            removed.delivered = beside.delivered;
+        }
+        if let Some(tables) = inner.tables.as_ref().filter(|_| request.dead.is_none()) {
+            removed.delivered += tables.tend_segments(request.delivered).await?.rows;
+        }
+        let Some(statements) = &inner.statements.cursors else {
+            return Ok(removed);
+        };
         if let Some(keep) = request.cursor
             && inner.map.has((Table::Cursor, Role::CreatedAt))
         {
-            let old = sqlx::query(inner.statements.upkeep.purge_cursor.sql())
+            let old = sqlx::query(statements.purge_cursor.sql())
                 .bind(millis(keep))
                 .bind(i64::from(request.limit));
             removed.cursor = inner.execute_bounded(old).await.map_err(store_error)?;
@@ -131,7 +154,7 @@ impl RelayStore for PostgresLogStore {
         if let Some(keep) = request.delivered
             && inner.options.purge_log
         {
-            let old = sqlx::query(inner.statements.upkeep.purge_log.sql())
+            let old = sqlx::query(statements.purge_log.sql())
                 .bind(millis(keep))
                 .bind(i64::from(request.limit))
                 .bind(self.stored_cursor().await?);
@@ -154,11 +177,12 @@ impl RelayStore for PostgresLogStore {
         let known = self.known().await?;
         let (first, last): (Vec<i64>, Vec<i64>) =
             known.waiting.iter().map(|range| (*range.start(), *range.end())).unzip();
-        let row = sqlx::query(self.inner.statements.upkeep.stats.sql())
+        let query = sqlx::query(self.inner.statements.upkeep.stats.sql())
             .bind(first)
             .bind(last)
             .bind(i64::from(self.inner.options.max_retries))
-            .bind(known.retried.iter().copied().collect::<Vec<_>>())
+            .bind(known.retried.iter().copied().collect::<Vec<_>>());
+        let row = of_shard(query, self.inner.shard.as_ref())
             .fetch_one(&self.inner.pool)
             .await
             .map_err(store_error)?;
@@ -172,6 +196,14 @@ impl RelayStore for PostgresLogStore {
             dead: count("dead")? + dead.len() as u64,
             oldest_seconds: row.try_get::<f64, _>("oldest_seconds").map_err(store_error)?.max(0.0),
         })
+    }
+
+    fn registry(&self) -> Option<&dyn RelayRegistry> {
+        self.inner.beside.as_ref()?.registry()
+    }
+
+    async fn listener(&self) -> Option<Box<dyn Listener>> {
+        self.inner.beside.as_ref()?.listener().await
     }
 
     async fn ping(&self) -> Result<(), StoreError> {
@@ -257,11 +289,25 @@ pub(super) fn say_refused(refused: &[RefusedVerdict]) {
 impl PostgresLogStore {
     /// The cursor as it is stored.
     pub(super) async fn stored_cursor(&self) -> Result<i64, StoreError> {
-        let stored: Option<i64> = sqlx::query_scalar(self.inner.statements.reading.cursor.sql())
-            .fetch_optional(&self.inner.pool)
-            .await
-            .map_err(store_error)?;
-        Ok(stored.unwrap_or(0))
+        self.inner.stored_cursor(&self.inner.pool).await.map_err(store_error)
+    }
+
+    /// Removes what was given up long ago.
+    async fn purge_dead(&self, keep: Duration, limit: u32) -> Result<Vec<MessageId>, StoreError> {
+        let inner = &*self.inner;
+        let dying = inner.statements.dying.as_ref();
+        let dying = dying.ok_or_else(|| StoreError::no_time_of_death(inner.map.name()))?;
+        let removed = async {
+            let mut tx = inner.begin_bounded().await?;
+            let query = sqlx::query_scalar(dying.purge_dead.sql())
+                .bind(millis(keep))
+                .bind(i64::from(limit));
+            let removed: Vec<i64> = query.fetch_all(&mut *tx).await?;
+            tx.commit().await?;
+            Ok(removed)
+        };
+        let removed = removed.await.map_err(store_error)?;
+        Ok(removed.into_iter().map(failed_id).collect())
     }
 }
 

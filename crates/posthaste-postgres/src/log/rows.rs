@@ -78,9 +78,9 @@ pub(super) fn fresh(row: &PgRow, map: &TableMap) -> sqlx::Result<ClaimedMessage>
 
 /// A failed row.
 pub(super) fn failed(row: &PgRow, map: &TableMap) -> sqlx::Result<ClaimedMessage> {
-    let retries: i64 = row.try_get("attempts")?;
-    // The first attempt was made in the log, and this claim is one more.
-    let attempts = retries.saturating_add(2);
+    let counted: i64 = row.try_get("attempts")?;
+    // This claim is one more; and where retries are counted, the first attempt was made in the log.
+    let attempts = counted.saturating_add(if map.is_native() { 1 } else { 2 });
     let mut claimed = map.claimed(&LogRow {
         row: ByRole(row),
         sequence: row.try_get("log_id")?,

@@ -11,6 +11,7 @@ use sqlx::{Connection, PgConnection};
 use super::error::{LogError, LogResult};
 use super::reader_lock::Link;
 use super::statements::Statements;
+use super::{Shard, of_shard};
 
 /// At most so often the cursor is written while rows are in flight.
 const CURSOR_INTERVAL: Duration = Duration::from_millis(250);
@@ -20,6 +21,8 @@ const CURSOR_INTERVAL: Duration = Duration::from_millis(250);
 pub(super) struct Session {
     /// None after the connection was lost.
     pub(super) link: Option<Link>,
+    /// The part of the log that is read, where it has parts.
+    pub(super) shard: Option<Shard>,
     /// The server's process of the last connection.
     pub(super) pid: i32,
     /// Which run of the server all this was learnt from.
@@ -139,7 +142,8 @@ impl Session {
             return Ok(());
         }
         self.storing = Some(position);
-        move_cursor(self.connection()?, statements, position).await?;
+        let shard = self.shard.clone();
+        move_cursor(self.connection()?, statements, shard.as_ref(), position).await?;
         self.storing = None;
         self.stored = position;
         self.stored_at = now;
@@ -148,16 +152,26 @@ impl Session {
 }
 
 /// A relay that reads a log and cannot say how far publishes all of it again, at every start.
-pub(super) async fn try_cursor(connection: &mut PgConnection, statements: &Statements, stored: i64) -> LogResult<()> {
+pub(super) async fn try_cursor(
+    connection: &mut PgConnection,
+    statements: &Statements,
+    shard: Option<&Shard>,
+    stored: i64,
+) -> LogResult<()> {
     let mut trial = connection.begin().await?;
-    move_cursor(&mut trial, statements, stored).await?;
+    move_cursor(&mut trial, statements, shard, stored).await?;
     trial.rollback().await?;
     Ok(())
 }
 
-async fn move_cursor(connection: &mut PgConnection, statements: &Statements, position: i64) -> LogResult<()> {
+async fn move_cursor(
+    connection: &mut PgConnection,
+    statements: &Statements,
+    shard: Option<&Shard>,
+    position: i64,
+) -> LogResult<()> {
     let moved = sqlx::query(statements.reading.move_cursor.sql()).bind(position);
-    if moved.execute(connection).await?.rows_affected() == 0 {
+    if of_shard(moved, shard).execute(connection).await?.rows_affected() == 0 {
         return Err(LogError::refuse(
             "the row that says how far the log was read is not in its table after it was written".to_owned(),
             "look for a trigger or a rule on the cursor's table that swallows inserts",

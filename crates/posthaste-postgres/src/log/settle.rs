@@ -16,10 +16,10 @@ use posthaste_sql::row_change::StatusLabel;
 use posthaste_sql::table::Table;
 use posthaste_sql::{RowChange, TableMap};
 
-use super::Inner;
 use super::error::{LogError, LogResult};
 use super::rows::{failed_id, failed_number};
 use super::session::Session;
+use super::{Inner, of_shard};
 use crate::rows::millis;
 use crate::table_locks::find_table_lock;
 
@@ -180,8 +180,14 @@ impl Inner {
 
     /// Writes rows of the log to the table of failures, in order.
     pub(super) async fn write_failures(&self, session: &mut Session, failures: &[Failure]) -> LogResult<()> {
-        let retries = |failure: &Failure| i64::from(if failure.dead { self.options.max_retries } else { 0 });
-        sqlx::query(self.statements.failures.fail.sql())
+        // Posthaste's own log counts tries, of which this was the first unless the row only waits behind another.
+        let tried = |failure: &Failure| i64::from(failure.dead || failure.error.is_some());
+        let retries = |failure: &Failure| match failure.dead {
+            _ if self.is_native() => tried(failure),
+            true => i64::from(self.options.max_retries),
+            false => 0,
+        };
+        let query = sqlx::query(self.statements.failures.fail.sql())
             .bind(failures.iter().map(|failure| failure.id).collect::<Vec<_>>())
             .bind(failures.iter().map(retries).collect::<Vec<_>>())
             .bind(
@@ -191,6 +197,8 @@ impl Inner {
                     .collect::<Vec<_>>(),
             )
             .bind(failures.iter().map(|failure| millis(failure.delay)).collect::<Vec<_>>())
+            .bind(failures.iter().map(|failure| failure.dead).collect::<Vec<_>>());
+        of_shard(query, self.shard.as_ref())
             .execute(session.connection()?)
             .await?;
         Ok(())

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use posthaste_sql::TableMap;
+use posthaste_sql::table::{Role, Table};
 use posthaste_sql::template::{TemplateError, render};
 use sqlx::AssertSqlSafe;
 
@@ -13,6 +14,11 @@ use crate::dialect::PostgresDialect;
 pub(crate) struct LogStatement(Arc<str>);
 
 impl LogStatement {
+    /// From a text that is safe as below.
+    pub(super) fn new(text: String) -> Self {
+        Self(text.into())
+    }
+
     /// For sqlx. Safe because the text is a file of this crate, finished with quoted identifiers only.
     pub(crate) fn sql(&self) -> AssertSqlSafe<Arc<str>> {
         AssertSqlSafe(Arc::clone(&self.0))
@@ -26,17 +32,23 @@ impl LogStatement {
 posthaste_sql::statements! {
     LogStatement in "../../queries/log/";
     /// For producers. Roles may share a column, which is written once.
-    writing: Writing, each_column_once => { enqueue }
+    writing: Writing if |map| !map.is_native(), each_column_once => { enqueue }
+    /// For producers of Posthaste's own log.
+    appending: Appending if TableMap::is_native => { append_one, append, append_or_hold, copy }
     /// For the reader of the log.
-    reading: Reading => {
-        lock, end_own, server, storage, sequence, missing, unseen, cursor, move_cursor, read, probe,
-    }
+    reading: Reading => { lock, end_own, server, storage, sequence, cursor, move_cursor, read, probe }
+    /// For logs whose cursor is a table of its own, and whose ids may come from elsewhere.
+    cursors: Cursors if |map| map.has(Table::Cursor) => { missing, unseen, purge_cursor, purge_log, purgeable }
     /// For what was not delivered at first.
     failures: Failures => { retry, fail, retried, delete_delivered, sweep }
     /// For its upkeep.
     upkeep: Upkeep => {
-        newest, lengths, purge_cursor, purge_log, purgeable, stats, list_log, list_failed, replay, discard,
+        newest, lengths, stats, list_log, list_failed, replay, discard,
     }
+    /// For logs that say when a message was given up.
+    dying: Dying if |map| map.has((Table::Failed, Role::DiedAt)) => { purge_dead, purgeable_dead }
+    /// For dead letters that were kept elsewhere.
+    restoring: Restoring if TableMap::is_native => { restore }
 }
 
 impl Statements {

@@ -25,6 +25,60 @@ const ABSENT_FROM_LOGS: [Role; 10] = [
     Role::DeliveredAt,
 ];
 
+/// The columns of Posthaste's own log, and how they keep their values.
+const LOG: [(Role, &str, Kind); 14] = [
+    (Role::Id, "seq", Kind::Integer),
+    (Role::Shard, "shard", Kind::Integer),
+    (Role::EventId, "id", Kind::Uuid),
+    (Role::Topic, "topic", Kind::Text),
+    (Role::OrderingKey, "ordering_key", Kind::Text),
+    (Role::Tenant, "tenant", Kind::Text),
+    (Role::EventType, "event_type", Kind::Text),
+    (Role::Source, "source", Kind::Text),
+    (Role::AggregateType, "aggregate_type", Kind::Text),
+    (Role::AggregateId, "aggregate_id", Kind::Text),
+    (Role::ContentType, "content_type", Kind::Text),
+    (Role::Payload, "payload", Kind::Bytes),
+    (Role::Headers, "headers", Kind::Bytes),
+    (Role::CreatedAt, "created_at", Kind::Timestamptz),
+];
+
+/// Those of the table beside it for what waits.
+const LOG_FAILED: [(Role, &str, Kind); 19] = [
+    (Role::Id, "id", Kind::Integer),
+    (Role::Shard, "shard", Kind::Integer),
+    (Role::LogId, "log_id", Kind::Integer),
+    (Role::EventId, "event_id", Kind::Uuid),
+    (Role::Topic, "topic", Kind::Text),
+    (Role::OrderingKey, "ordering_key", Kind::Text),
+    (Role::Tenant, "tenant", Kind::Text),
+    (Role::EventType, "event_type", Kind::Text),
+    (Role::Source, "source", Kind::Text),
+    (Role::AggregateType, "aggregate_type", Kind::Text),
+    (Role::AggregateId, "aggregate_id", Kind::Text),
+    (Role::ContentType, "content_type", Kind::Text),
+    (Role::Payload, "payload", Kind::Bytes),
+    (Role::Headers, "headers", Kind::Bytes),
+    (Role::Attempts, "attempts", Kind::Integer),
+    (Role::LastError, "last_error", Kind::Text),
+    (Role::NextAttemptAt, "next_attempt_at", Kind::Timestamptz),
+    (Role::CreatedAt, "created_at", Kind::Timestamptz),
+    (Role::DiedAt, "died_at", Kind::Timestamptz),
+];
+
+fn log_columns(columns: &[(Role, &str, Kind)]) -> Result<BTreeMap<Role, Column>, BadIdentifier> {
+    let column = |(role, name, kind): &(Role, &str, Kind)| {
+        let column = Column {
+            name: Identifier::new(*name)?,
+            kind: *kind,
+            max: None,
+            generated: *role == Role::Id,
+        };
+        Ok((*role, column))
+    };
+    columns.iter().map(column).collect()
+}
+
 impl TableMap {
     /// Posthaste's own tables in a schema of their own: `outbox`, `outbox_dedupe`, `inbox` and so on.
     pub fn in_schema(schema: &str) -> Result<Self, BadIdentifier> {
@@ -58,6 +112,30 @@ impl TableMap {
             map.side_columns.insert((Table::Failed, role), column);
         }
         map.columns.retain(|role, _| !ABSENT_FROM_LOGS.contains(role));
+        map.split_index = false;
+        Ok(map)
+    }
+
+    /// Posthaste's own log in a schema of its own: `log`, `log_failed`, `log_shards`, and beside them what it shares with the
+    /// queue. A row is known by its number within its shard; the id of the message is that of the event.
+    pub fn native_log(schema: &str) -> Result<Self, BadIdentifier> {
+        let schema = Identifier::new(schema)?;
+        let mut map = Self::native(Some(schema.clone()), "")?;
+        map.name = "posthaste log".to_owned();
+        map.layout = Layout::Log;
+        for (table, name) in Table::ALL
+            .into_iter()
+            .filter_map(|table| Some((table, table.native_log_name()?)))
+        {
+            let (schema, name) = (Some(schema.clone()), Identifier::new(name)?);
+            map.tables.insert(table, TableName { schema, name });
+        }
+        map.columns = log_columns(&LOG)?;
+        for (role, column) in log_columns(&LOG_FAILED)? {
+            map.side_columns.insert((Table::Failed, role), column);
+        }
+        map.labels.clear();
+        map.order = vec![Role::Id];
         map.split_index = false;
         Ok(map)
     }

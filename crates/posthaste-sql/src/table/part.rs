@@ -59,7 +59,7 @@ impl Part {
             return table.side_roles().contains(&role).then_some((table, role).into());
         }
         let property = Property::ALL.into_iter().find(|property| property.name() == name);
-        let role = || Role::named(name).map(Self::Role);
+        let role = || Role::in_statements(name).map(Self::Role);
         let table = || Table::named(name).map(Self::Table);
         property.map(Self::Property).or_else(role).or_else(table)
     }

@@ -29,11 +29,13 @@ pub enum Table {
     Handled,
     /// A copy of each message that died.
     DeadLetter,
+    /// What the readers of a log's shards know, and who they are.
+    ReaderState,
 }
 
 impl Table {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Outbox,
         Self::Dedupe,
         Self::Inbox,
@@ -44,6 +46,7 @@ impl Table {
         Self::Failed,
         Self::Handled,
         Self::DeadLetter,
+        Self::ReaderState,
     ];
 
     /// Its name in maps and statements.
@@ -59,6 +62,7 @@ impl Table {
             Self::Failed => "failed",
             Self::Handled => "handled",
             Self::DeadLetter => "dead_letter",
+            Self::ReaderState => "reader_state",
         }
     }
 
@@ -76,7 +80,17 @@ impl Table {
             Self::Relays => Some("relays"),
             Self::Leaders => Some("leaders"),
             Self::Migrations => Some("schema_version"),
-            Self::Cursor | Self::Failed | Self::Handled | Self::DeadLetter => None,
+            Self::Cursor | Self::Failed | Self::Handled | Self::DeadLetter | Self::ReaderState => None,
+        }
+    }
+
+    /// What Posthaste calls its own where the outbox is a log. The rest is shared with the queue of the same schema.
+    pub(super) const fn native_log_name(self) -> Option<&'static str> {
+        match self {
+            Self::Outbox => Some("log"),
+            Self::Failed => Some("log_failed"),
+            Self::ReaderState => Some("log_shards"),
+            _ => self.native_name(),
         }
     }
 
@@ -100,6 +114,10 @@ impl Table {
                 Role::CreatedAt,
                 Role::NextAttemptAt,
                 Role::LogId,
+                Role::Shard,
+                Role::Topic,
+                Role::ContentType,
+                Role::DiedAt,
             ],
             Self::Handled => &[
                 Role::Id,
@@ -125,7 +143,13 @@ impl Table {
                 Role::LastError,
                 Role::CreatedAt,
             ],
-            Self::Outbox | Self::Dedupe | Self::Inbox | Self::Relays | Self::Leaders | Self::Migrations => &[],
+            Self::Outbox
+            | Self::Dedupe
+            | Self::Inbox
+            | Self::Relays
+            | Self::Leaders
+            | Self::Migrations
+            | Self::ReaderState => &[],
         }
     }
 

@@ -85,6 +85,8 @@ roles! {
         Position = "position", Integer, NONE, "how far a log was read";
         LogId = "log_id", Integer, NONE, "the id of the row in the log";
         Action = "action", Text, NONE, "what a consumer did";
+        Shard = "shard", Integer, NONE, "in which of a log's shards a row is";
+        DiedAt = "died_at", Timestamptz, TIMES, "when it was given up, nothing if it was not";
     }
 }
 
@@ -112,6 +114,11 @@ impl Role {
     /// The role of an outbox table that has this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::OF_OUTBOX.iter().copied().find(|role| role.name() == name)
+    }
+
+    /// The role that a column of the outbox has under this name in statements: maps do not name shards.
+    pub(crate) fn in_statements(name: &str) -> Option<Self> {
+        Self::named(name).or_else(|| (name == Self::Shard.name()).then_some(Self::Shard))
     }
 
     /// The role of this name, also if only tables beside the outbox have it.

@@ -34,7 +34,10 @@ impl TableMap {
             batch_settlement: row_locks,
             in_memory_attempts: row_locks && !self.has(Role::Attempts),
             append_only: self.strategy() == Strategy::Log,
-            undated_deaths: self.strategy() == Strategy::Log || !self.has(Role::UpdatedAt),
+            undated_deaths: match self.layout {
+                Layout::Log => !self.has((Table::Failed, Role::DiedAt)),
+                Layout::Queue => !self.has(Role::UpdatedAt),
+            },
             dead_letter_table: self.has(Table::DeadLetter),
         }
     }

@@ -254,3 +254,18 @@ fn limits_and_errors_are_kept_as_the_table_has_them() {
     let fence = map.fence(WorkerId::new(), LeaseToken::new());
     assert!(fence.len() <= 100, "it fits");
 }
+
+#[test]
+fn the_native_log_is_a_log_beside_the_tables_of_the_queue() {
+    let map = TableMap::native_log("shop").unwrap();
+    assert_eq!(map.strategy(), Strategy::Log);
+    assert!(map.is_native() && map.has(Role::Shard) && map.has(Property::GeneratedId));
+    let name = |table| map.table(table).unwrap().to_string();
+    assert_eq!(name(Table::Outbox), "shop.log");
+    assert_eq!(name(Table::Failed), "shop.log_failed");
+    assert_eq!(name(Table::ReaderState), "shop.log_shards");
+    assert_eq!(name(Table::Dedupe), "shop.outbox_dedupe");
+    assert!(!map.has(Table::Cursor) && !map.requirements().undated_deaths);
+    // Shards are for Posthaste's own logs.
+    assert_eq!(Role::named("shard"), None);
+}

@@ -5,7 +5,7 @@
 
 use uuid::Uuid;
 
-use super::{Kind, Property, Role, Table, TableMap};
+use super::{Kind, Layout, Property, Role, TableMap};
 use posthaste_core::enqueue::{EnqueueError, NewRow, Prepared};
 use posthaste_core::integrity::HashPart;
 use posthaste_core::message::{DEFAULT_NAMESPACE, Text};
@@ -106,16 +106,18 @@ impl TableMap {
         if row.has_own_headers() && !self.has(Role::Headers) {
             return refuse("headers", self.no_column(Role::Headers));
         }
-        if message.not_before.is_some()
-            && !self.has(Role::NextAttemptAt)
-            && !self.has((Table::Failed, Role::NextAttemptAt))
-        {
+        // What has a time of its own waits in Posthaste's own log beside what failed.
+        let waits_beside = self.layout == Layout::Log && self.is_native();
+        if message.not_before.is_some() && !self.has(Role::NextAttemptAt) && !waits_beside {
             return refuse("not_before", self.no_column(Role::NextAttemptAt));
         }
         let id = self.column(Role::Id);
         if id.is_some_and(|id| id.kind == Kind::Integer && !id.generated) {
             let reason = "the table counts; say `generated = true` for its column if the database gives the numbers";
             return refuse("id", reason);
+        }
+        if self.has(Role::Shard) && message.event_id.is_none() && message.id.uuid().is_none() {
+            return refuse("id", "the log keeps UUIDs; leave it out, or give one");
         }
         let no_event_id = message.event_id.is_none() && !self.has(Role::EventId);
         let over_id = |part: &HashPart| *part == HashPart::Id || (*part == HashPart::EventId && no_event_id);
@@ -141,6 +143,7 @@ impl TableMap {
                 },
                 (_, Some(constant)) if constant == value => Ok(()),
                 (Role::ContentType, None) if value == JSON => Ok(()),
+                (Role::DedupeKey, None) if self.has(Table::Dedupe) => Ok(()),
                 (_, Some(constant)) => refuse(
                     role.name(),
                     format!(

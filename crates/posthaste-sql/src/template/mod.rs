@@ -12,7 +12,8 @@
 //! - `"@failed/last_error"` is a column of a table beside the outbox, with alias and form as above;
 //!   `"@dead_letter/*"` are all its columns, `"@o.dead_letter:values"` what is put into them;
 //! - `'@pending'` is the table's label for that state, as a literal; `'@open'` all labels of rows that may be claimed, for
-//!   `in (…)`; `'@schema'` the schema as a literal;
+//!   `in (…)`; `'@schema'` the schema as a literal, `'@schema.log_segment'` what stands in it under that name, as
+//!   `regclass` reads it;
 //! - `/*if tenant*/ … /*else*/ … /*end*/` keeps the first part if the table has that role (or table, or property, see
 //!   [`Part::named`](crate::table::Part::named)), else the second. `/*if a and b*/` and `/*if a or b*/` ask for several;
 //! - `"@o.message"` are the columns that make a message, each read in its form and named after its role;
@@ -145,11 +146,16 @@ impl Renderer<'_> {
         Ok(())
     }
 
-    fn label(&self, label: StatePlaceholder) -> Result<String, TemplateError> {
+    fn label(&self, label: StatePlaceholder<'_>) -> Result<String, TemplateError> {
         let labels = match label {
             StatePlaceholder::Schema => {
                 let schema = self.map.schema().ok_or_else(|| self.unknown("schema", label.name()))?;
                 return Ok(self.dialect.literal(schema.as_str()));
+            }
+            StatePlaceholder::InSchema(name) => {
+                let schema = self.map.schema().ok_or_else(|| self.unknown("schema", label.name()))?;
+                let schema = schema.quoted(self.dialect.quote());
+                return Ok(self.dialect.literal(&format!("{schema}.{name}")));
             }
             StatePlaceholder::Open => self.map.claimable_labels(),
             StatePlaceholder::Waiting | StatePlaceholder::State(_) => {

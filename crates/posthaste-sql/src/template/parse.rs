@@ -12,7 +12,7 @@ pub(super) enum Piece<'a> {
     /// `"@…"`
     Name(Placeholder<'a>),
     /// `'@…'`
-    StateLabel(StatePlaceholder),
+    StateLabel(StatePlaceholder<'a>),
     /// `/*if …*/ … /*else*/ … /*end*/`
     If {
         condition: Condition,

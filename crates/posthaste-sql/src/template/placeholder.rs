@@ -64,9 +64,11 @@ impl ColumnName {
 
 /// `'@…'`
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum StatePlaceholder {
+pub(super) enum StatePlaceholder<'a> {
     /// `schema`: not a state, but a literal as well.
     Schema,
+    /// `schema.log_segment`: what stands in the schema under this name, as `regclass` reads it.
+    InSchema(&'a str),
     /// `open`
     Open,
     /// `waiting`
@@ -74,8 +76,11 @@ pub(super) enum StatePlaceholder {
     State(State),
 }
 
-impl StatePlaceholder {
-    pub(super) fn parse(text: &str) -> Result<Self, TemplateError> {
+impl<'a> StatePlaceholder<'a> {
+    pub(super) fn parse(text: &'a str) -> Result<Self, TemplateError> {
+        if let Some(name) = text.strip_prefix("schema.") {
+            return Ok(Self::InSchema(name));
+        }
         let state = State::ALL.into_iter().find(|state| state.as_str() == text);
         match (text, state) {
             ("schema", _) => Ok(Self::Schema),
@@ -88,7 +93,7 @@ impl StatePlaceholder {
 
     pub(super) fn name(self) -> &'static str {
         match self {
-            Self::Schema => "schema",
+            Self::Schema | Self::InSchema(_) => "schema",
             Self::Open => "open",
             Self::Waiting => "waiting",
             Self::State(state) => state.as_str(),

@@ -141,6 +141,16 @@ fn a_name_cannot_smuggle_in_a_placeholder() {
     assert_eq!(finish(r#""@outbox""#, &map), r#""'@pending'/*if x*/""@topicoutbox""#);
 }
 
+/// As a text for `regclass`, whatever the schema is called.
+#[test]
+fn what_stands_in_the_schema_is_named_by_a_literal() {
+    let map = TableMap::native_log(r#"it's "mine""#).unwrap();
+    assert_eq!(
+        finish("nextval('@schema.log_shard_' || 0 || '_seq')", &map),
+        r#"nextval('"it''s ""mine""".log_shard_' || 0 || '_seq')"#
+    );
+}
+
 #[test]
 fn a_misspelt_condition_is_an_error_and_no_part_that_is_left_out() {
     let refused = |sql: &str| render(sql, &native(), &Echo).unwrap_err().to_string();
@@ -161,7 +171,7 @@ fn a_misspelt_condition_is_an_error_and_no_part_that_is_left_out() {
     for bad in [
         r#"/*if version*/ "@outbx" /*end*/"#,
         r#"/*if version*/ "@outbx+id" /*end*/"#,
-        r#"/*if version*/ "@failed/topic" /*end*/"#,
+        r#"/*if version*/ "@cursor/topic" /*end*/"#,
         r#"/*if version*/ "@topic:colour" /*end*/"#,
         r#"/*if version*/ "@retries" /*end*/"#,
         "/*if version*/ /*as tennant*/ 1 /*end*/ /*end*/",

@@ -77,9 +77,9 @@ macro_rules! __conformance_cases {
                 a_retry_is_not_claimed_before_its_time [Attempts Schedule]
                 a_relay_serves_only_its_namespace [Namespace]
                 names_that_differ_in_spaces_or_case_are_different [Namespace Topic Tenant Leases]
-                a_relay_may_be_limited_to_topics [Topic Key]
-                a_relay_may_be_limited_to_a_tenant [Tenant]
-                what_a_relay_does_not_serve_it_does_not_reclaim [Tenant Expiry CountedClaims]
+                a_relay_may_be_limited_to_topics [Topic Key Parts]
+                a_relay_may_be_limited_to_a_tenant [Tenant Parts]
+                what_a_relay_does_not_serve_it_does_not_reclaim [Tenant Parts Expiry CountedClaims]
                 the_store_says_that_all_is_well
             }
             sequence {
@@ -148,7 +148,7 @@ macro_rules! __conformance_cases {
                 waiting_rows_above_a_lowered_limit_are_left_to_the_sweep [Key CountedClaims Schedule]
                 a_live_lease_is_not_swept [Leases]
                 rows_with_attempts_left_are_not_swept [Leases Schedule]
-                a_sweep_stays_in_its_scope [Namespace Topic Tenant Expiry CountedClaims]
+                a_sweep_stays_in_its_scope [Namespace Topic Tenant Parts Expiry CountedClaims]
                 a_fresh_row_above_a_lowered_limit_is_swept [Expiry CountedClaims]
             }
             admin {
@@ -212,7 +212,7 @@ macro_rules! __conformance_cases {
                 a_publisher_that_forgets_to_answer_is_asked_again [Schedule]
                 a_publisher_that_panics_does_not_end_the_relay [Schedule]
                 a_publisher_that_hangs_is_given_up [Schedule]
-                a_relay_delivers_only_what_is_in_its_scope [Namespace Topic Tenant]
+                a_relay_delivers_only_what_is_in_its_scope [Namespace Topic Tenant Parts]
                 a_drain_says_how_much_was_due_and_is_not_delivered [Key Schedule]
                 a_drain_gives_up_what_waits_above_a_lowered_limit [Key Attempts Schedule]
                 the_store_can_be_driven_without_a_relay [Leases Schedule]
@@ -229,7 +229,7 @@ macro_rules! __conformance_cases {
                 a_drain_says_how_many_stand_behind_one_that_waits [Key Schedule]
                 a_drain_says_how_many_another_relay_has [Leases]
                 a_drain_is_complete_though_messages_wait_for_their_time [NotBefore]
-                a_drain_of_some_topics_says_nothing_of_others [Topic]
+                a_drain_of_some_topics_says_nothing_of_others [Topic Parts]
             }
             unclaimable [Queue] {
                 a_refused_claim_stops_nobody_but_its_key [Key Leases]

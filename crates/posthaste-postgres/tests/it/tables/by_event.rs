@@ -7,7 +7,8 @@ use async_trait::async_trait;
 use posthaste_core::lifecycle::Settlement;
 use posthaste_core::store::{
     Claim, ClaimRequest, ExtendRequest, Extended, Filter, Migration, OutboxStats, ProducerStore, PurgeRequest,
-    Purgeable, Purged, Record, RecoverRequest, Recovered, SchemaStore, Scope, Settled, StoreRequirements,
+    Purgeable, Purged, Record, RecoverRequest, Recovered, RelayRegistry, SchemaStore, Scope, Settled,
+    StoreRequirements,
 };
 use posthaste_core::wake::Listener;
 use posthaste_core::{AdminStore, EnqueueError, Enqueued, Message, MessageId, OutboxOptions, RelayStore, StoreError};
@@ -51,7 +52,11 @@ fn by_event(message: &mut Message) {
 
 impl ByEvent {
     async fn names(&self) -> Names {
-        let all = "select id::text, event_id from outbox union all select 'failed-' || id, event_id from outbox_failed";
+        let all = if self.0.map().is_native() {
+            "select seq::text, id::text from log union all select 'failed-' || id, event_id::text from log_failed"
+        } else {
+            "select id::text, event_id from outbox union all select 'failed-' || id, event_id from outbox_failed"
+        };
         let all: Vec<(String, String)> = sqlx::query_as(all).fetch_all(self.0.pool()).await.unwrap();
         let mut names = Names {
             rows: HashMap::new(),
@@ -137,6 +142,10 @@ impl RelayStore for ByEvent {
 
     async fn close(&self) -> Result<(), StoreError> {
         self.0.close().await
+    }
+
+    fn registry(&self) -> Option<&dyn RelayRegistry> {
+        self.0.registry()
     }
 
     async fn listener(&self) -> Option<Box<dyn Listener>> {

@@ -1,0 +1,73 @@
+-- The generations of shards. Keys go to the shards of the newest one; its readers begin when the one before is read to its end, so
+-- that no event passes an earlier one of its key.
+create table "@schema".log_generations (
+    generation  integer primary key,
+    first_shard integer not null,
+    shards      integer not null check (shards between 1 and 1024),
+    made_at     timestamptz not null default now(),
+    switched_at timestamptz,
+    -- Transactions that may still have taken numbers of the generation before when rows began to go to this one.
+    waits_for   text[]
+);
+insert into "@schema".log_generations (generation, first_shard, shards, switched_at, waits_for)
+select 1, shape.value >> 16, shape.value & 65535, now(), '{}'
+from (select pg_sequence_last_value('"@schema".log_shape'::regclass) as value) shape;
+
+-- The transactions at work that may take numbers of the log: whoever writes to it, and whoever has taken one.
+create function "@schema".log_number_takers() returns text[]
+language sql volatile
+as $posthaste$
+    select coalesce(array_agg(distinct l.virtualtransaction), '{}')
+    from pg_locks l
+    join pg_class c on c.oid = l.relation
+    join pg_namespace n on n.oid = c.relnamespace
+    where l.locktype = 'relation' and l.mode = 'RowExclusiveLock' and l.granted and l.pid is not null
+        and l.database = (select oid from pg_database where datname = current_database())
+        and n.nspname = '@schema'
+        and (c.relname = 'log' or c.relkind = 'S' and c.relname ~ '^log_shard_[0-9]+_seq$')
+$posthaste$;
+
+-- Makes the shards of the next generation, if the newest has fewer; says which generation it is. Rows go there after
+-- `log_use_shards`, to be called when this is committed: others must see the sequences before they are told to use them.
+create function "@schema".log_make_shards(wanted integer) returns integer
+language plpgsql
+as $posthaste$
+declare
+    newest "@schema".log_generations;
+    place  integer;
+begin
+    lock table "@schema".log_generations in exclusive mode;
+    select * into newest from "@schema".log_generations order by generation desc limit 1;
+    if newest.switched_at is null or newest.shards = wanted then
+        return newest.generation;
+    elsif wanted < newest.shards then
+        raise invalid_parameter_value
+            using message = format('posthaste: the log has %s shards, and their number can only be raised', newest.shards);
+    end if;
+    insert into "@schema".log_generations (generation, first_shard, shards)
+    values (newest.generation + 1, newest.first_shard + newest.shards, wanted);
+    for place in newest.first_shard + newest.shards .. newest.first_shard + newest.shards + wanted - 1 loop
+        execute format('create sequence "@schema".%I cache 1 owned by "@schema".log.seq', 'log_shard_' || place || '_seq');
+        insert into "@schema".log_shards (shard, generation) values (place, newest.generation + 1);
+    end loop;
+    return newest.generation + 1;
+end
+$posthaste$;
+
+-- Sends rows to the newest generation from now on, and writes down who may still send one to the generation before.
+create function "@schema".log_use_shards() returns boolean
+language plpgsql
+as $posthaste$
+declare
+    newest "@schema".log_generations;
+begin
+    select * into newest from "@schema".log_generations order by generation desc limit 1 for update;
+    if newest.switched_at is not null then
+        return false;
+    end if;
+    perform setval('"@schema".log_shape'::regclass, newest.first_shard::bigint * 65536 + newest.shards);
+    update "@schema".log_generations set switched_at = clock_timestamp(), waits_for = "@schema".log_number_takers()
+    where generation = newest.generation;
+    return true;
+end
+$posthaste$;

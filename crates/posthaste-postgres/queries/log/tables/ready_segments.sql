@@ -1,0 +1,2 @@
+-- Which of the segments ahead may be opened.
+select "@schema".log_ready_segments()

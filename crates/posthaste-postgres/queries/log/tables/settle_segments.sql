@@ -1,0 +1,2 @@
+-- Which of the closed segments are settled.
+select "@schema".log_settle_segments()

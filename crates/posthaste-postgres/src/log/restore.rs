@@ -1,0 +1,43 @@
+//! Dead letters that were kept elsewhere, brought back.
+
+use posthaste_core::StoreError;
+use posthaste_core::store::{AdminStore as _, DeadLetter, Restored};
+use uuid::Uuid;
+
+use super::PostgresLogStore;
+use crate::columns::{header_text, stored_content_type};
+use crate::error::store_error;
+
+impl PostgresLogStore {
+    pub(super) async fn restore_letter(&self, letter: &DeadLetter) -> Result<Restored, StoreError> {
+        let message = &letter.message;
+        let event = message.effective_event_id().parse::<Uuid>().ok();
+        let id = event.map_or(message.id, Into::into);
+        if let Some(found) = self.show(id).await? {
+            return Ok(Restored::There(found.state));
+        }
+        let (Some(restoring), Some(event)) = (&self.inner.statements.restoring, event) else {
+            return Err(StoreError::unsupported(
+                "rows cannot be put back into this outbox, and this one is gone",
+                Some("enqueue its message anew"),
+            ));
+        };
+        let query = sqlx::query(restoring.restore.sql())
+            .bind(event)
+            .bind(&message.topic)
+            .bind(&message.ordering_key)
+            .bind(&message.tenant)
+            .bind(&message.event_type)
+            .bind(&message.source)
+            .bind(&message.aggregate_type)
+            .bind(&message.aggregate_id)
+            .bind(stored_content_type(message))
+            .bind(message.payload.as_ref())
+            .bind(header_text(message))
+            .bind(i32::try_from(letter.attempts).unwrap_or(i32::MAX))
+            .bind(self.inner.map.error_text(&letter.error))
+            .bind(letter.created_at);
+        self.inner.execute_bounded(query).await.map_err(store_error)?;
+        Ok(Restored::Inserted)
+    }
+}

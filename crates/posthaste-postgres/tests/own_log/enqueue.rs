@@ -1,0 +1,463 @@
+//! Rows get into the log once, in order, and in the caller's transaction, by every way there is.
+
+use std::time::Duration;
+
+use chrono::Utc;
+use posthaste_core::lifecycle::{LeaseToken, Settlement, State, Verdict};
+use posthaste_core::store::{
+    AdminStore, ClaimRequest, DeadHead, DeadLetter, Filter, KeyOrdering, PurgeRequest, Restored,
+};
+use posthaste_core::store::{SchemaStore, Scope, StoreErrorKind, WorkerId};
+use posthaste_core::{EnqueueError, Enqueued, Message, MessageId, OutboxOptions, RelayStore};
+use posthaste_postgres::{LogLayoutOptions, PostgresLogStore, PostgresStore};
+use posthaste_sql::TableMap;
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::{AssertSqlSafe, Connection, Executor, PgPool};
+
+use crate::support;
+
+struct Log {
+    store: PostgresLogStore,
+    pool: PgPool,
+}
+
+impl Log {
+    async fn fresh() -> Self {
+        Self::in_schema(&support::fresh_schema()).await
+    }
+
+    async fn in_schema(schema: &str) -> Self {
+        let map = TableMap::native_log(schema).unwrap();
+        let address: PgConnectOptions = support::server_url().parse().unwrap();
+        let quoted = format!("\"{}\"", schema.replace('"', "\"\""));
+        let pool = PgPoolOptions::new()
+            .max_connections(4)
+            .after_connect(move |connection, _| {
+                let sql = format!("set search_path = {quoted}");
+                Box::pin(async move { connection.execute(AssertSqlSafe(sql)).await.map(drop) })
+            })
+            .connect_with(address)
+            .await
+            .unwrap();
+        let options = LogLayoutOptions::of(&map).retry_interval(Duration::ZERO);
+        let store = PostgresLogStore::with_options(pool.clone(), map, options).unwrap();
+        store.migrate().await.unwrap();
+        Self { store, pool }
+    }
+
+    async fn run(&self, sql: &str) {
+        self.pool
+            .execute(sqlx::raw_sql(AssertSqlSafe(sql.to_owned())))
+            .await
+            .unwrap();
+    }
+
+    async fn count(&self, sql: &'static str) -> i64 {
+        sqlx::query_scalar(sql).fetch_one(&self.pool).await.unwrap()
+    }
+
+    async fn enqueue(&self, messages: Vec<Message>) -> Vec<Enqueued> {
+        let mut tx = self.pool.begin().await.unwrap();
+        let outbox = self.store.outbox(OutboxOptions::default());
+        let outcomes = outbox.enqueue_all(&mut tx, messages).await.unwrap();
+        tx.commit().await.unwrap();
+        outcomes
+    }
+
+    async fn claim(&self, limit: u32) -> Vec<posthaste_core::store::ClaimedMessage> {
+        self.claim_as(LeaseToken::new(), limit).await
+    }
+
+    async fn claim_as(&self, token: LeaseToken, limit: u32) -> Vec<posthaste_core::store::ClaimedMessage> {
+        let request = ClaimRequest {
+            worker: WorkerId::new(),
+            token,
+            limit,
+            max_bytes: u64::MAX,
+            scan_limit: None,
+            lease: Duration::from_secs(30),
+            max_attempts: 5,
+            ordering: KeyOrdering::PerKey {
+                dead_head: DeadHead::Skip,
+                except: Vec::new(),
+            },
+            scope: Scope::default(),
+            left_out: Vec::new(),
+        };
+        self.store.claim(&request).await.unwrap().messages
+    }
+
+    async fn settle(&self, token: LeaseToken, id: MessageId, verdict: Verdict) {
+        let settlement = Settlement {
+            id,
+            token,
+            verdict,
+            version: None,
+            without_letter: false,
+        };
+        let settled = self.store.settle(&[settlement]).await.unwrap();
+        assert!(settled.lost.is_empty() && settled.refused.is_empty(), "{settled:?}");
+    }
+}
+
+fn numbered(range: std::ops::Range<usize>) -> Vec<Message> {
+    let message = |n: usize| Message::new("orders", n.to_string()).key(format!("k{}", n % 7));
+    range.map(message).collect()
+}
+
+fn payloads(claimed: &[posthaste_core::store::ClaimedMessage]) -> Vec<String> {
+    let payload =
+        |claimed: &posthaste_core::store::ClaimedMessage| String::from_utf8(claimed.message.payload.to_vec()).unwrap();
+    claimed.iter().map(payload).collect()
+}
+
+/// Every part of a message, by each way of writing it.
+#[tokio::test]
+async fn every_field_comes_back_whichever_way_it_was_written() {
+    let log = Log::fresh().await;
+    let full = |n: usize| {
+        Message::new("orders", format!("body {n}\0\\x").into_bytes())
+            .key("k")
+            .tenant("acme")
+            .event_type("acme.order.created.v1")
+            .source("urn:shop")
+            .aggregate("Order", "7")
+            .header("trace", "a \"b\" \\ ä")
+            .content_type("text/plain")
+    };
+    let later = |n: usize| full(n).not_before(Utc::now() + Duration::from_secs(3600));
+    let deduped = |n: usize| full(n).dedupe_key(format!("acme/{n}"));
+    let calls: [Vec<Message>; 5] = [
+        vec![full(0)],
+        vec![full(1), full(2)],
+        (3..1_203).map(full).collect(),
+        vec![deduped(1_203)],
+        vec![later(1_204)],
+    ];
+    let mut expected = Vec::new();
+    for messages in calls {
+        expected.extend(messages.clone());
+        let outcomes = log.enqueue(messages).await;
+        assert!(outcomes.iter().all(|outcome| outcome.is_new()));
+    }
+    log.run("update log_failed set next_attempt_at = now() - interval '1 second'")
+        .await;
+    let mut found = log.claim(2_000).await;
+    let due = log.claim(2_000).await;
+    assert_eq!(found.len(), 1_204);
+    assert!(due.is_empty(), "its lane is in flight");
+    found.clear();
+    let all = log.store.list(&Filter::default(), None, 2_000).await.unwrap();
+    assert_eq!(all.len(), expected.len());
+    for record in all {
+        let message = &record.message;
+        let id = message.effective_event_id().into_owned();
+        let sent = expected.iter().find(|sent| sent.id.to_string() == id).unwrap();
+        assert_eq!(message.payload, sent.payload);
+        assert_eq!(message.topic, sent.topic);
+        assert_eq!(message.ordering_key, sent.ordering_key);
+        assert_eq!(message.tenant, sent.tenant);
+        assert_eq!(message.event_type, sent.event_type);
+        assert_eq!(message.source, sent.source);
+        assert_eq!(message.aggregate_type, sent.aggregate_type);
+        assert_eq!(message.aggregate_id, sent.aggregate_id);
+        assert_eq!(message.content_type, sent.content_type);
+        assert_eq!(message.headers, sent.headers);
+    }
+}
+
+/// Very many rows go by COPY, also in a savepoint, and none of a rollback is there. Proves B2.
+#[tokio::test]
+async fn copied_rows_are_in_order_and_in_the_callers_transaction() {
+    let log = Log::fresh().await;
+    let outbox = log.store.outbox(OutboxOptions::default());
+    let mut tx = log.pool.begin().await.unwrap();
+    outbox.enqueue_all(&mut tx, numbered(0..1_500)).await.unwrap();
+    let mut undone = tx.begin().await.unwrap();
+    outbox.enqueue_all(&mut undone, numbered(9_000..11_000)).await.unwrap();
+    undone.rollback().await.unwrap();
+    let mut kept = tx.begin().await.unwrap();
+    outbox.enqueue_all(&mut kept, numbered(1_500..1_510)).await.unwrap();
+    kept.commit().await.unwrap();
+    // The transaction goes on being one.
+    tx.execute("select 1").await.unwrap();
+    assert!(log.claim(10).await.is_empty(), "nothing is committed");
+    tx.commit().await.unwrap();
+    let mut tx = log.pool.begin().await.unwrap();
+    outbox.enqueue_all(&mut tx, numbered(9_000..11_000)).await.unwrap();
+    tx.rollback().await.unwrap();
+    assert_eq!(log.count("select count(*) from log").await, 1_510);
+    let claimed = log.claim(2_000).await;
+    let expected: Vec<_> = (0..1_510).map(|n| n.to_string()).collect();
+    assert_eq!(payloads(&claimed), expected);
+}
+
+/// A bad message is refused before any SQL runs, however many there are.
+#[tokio::test]
+async fn one_bad_message_of_many_is_refused_and_the_transaction_goes_on() {
+    let log = Log::fresh().await;
+    let outbox = log.store.outbox(OutboxOptions::default());
+    let mut tx = log.pool.begin().await.unwrap();
+    let mut messages = numbered(0..1_200);
+    messages[700].topic = String::new();
+    let refused = outbox.enqueue_all(&mut tx, messages).await.unwrap_err();
+    assert!(
+        matches!(refused, EnqueueError::Invalid { position: 700, .. }),
+        "{refused}"
+    );
+    let named = Message::new("orders", "{}").namespace("other");
+    let refused = outbox.enqueue(&mut tx, named).await.unwrap_err().to_string();
+    assert!(refused.contains("namespace"), "{refused}");
+    outbox.enqueue(&mut tx, Message::new("orders", "1")).await.unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!(payloads(&log.claim(10).await), ["1"]);
+}
+
+/// A transaction that is prepared holds back nothing but its own, and comes when it is committed.
+#[tokio::test]
+async fn a_prepared_transaction_is_delivered_when_it_is_committed() {
+    let log = Log::fresh().await;
+    if log
+        .count("select setting::bigint from pg_settings where name = 'max_prepared_transactions'")
+        .await
+        == 0
+    {
+        println!("the server allows no prepared transactions");
+        return;
+    }
+    let name = support::fresh_schema();
+    let outbox = log.store.outbox(OutboxOptions::default());
+    let mut session = log.pool.acquire().await.unwrap();
+    session.execute("begin").await.unwrap();
+    outbox
+        .enqueue(&mut session, Message::new("orders", "held").key("a"))
+        .await
+        .unwrap();
+    session
+        .execute(AssertSqlSafe(format!("prepare transaction '{name}'")))
+        .await
+        .unwrap();
+    log.enqueue(vec![Message::new("orders", "free").key("b")]).await;
+    let token = LeaseToken::new();
+    let claimed = log.claim_as(token, 10).await;
+    assert_eq!(payloads(&claimed), ["free"]);
+    log.settle(token, claimed[0].message.id, Verdict::Delivered).await;
+    assert!(log.claim(10).await.is_empty());
+    session
+        .execute(AssertSqlSafe(format!("commit prepared '{name}'")))
+        .await
+        .unwrap();
+    assert_eq!(payloads(&log.claim(10).await), ["held"]);
+}
+
+/// Rows that other languages insert, by COPY or by INSERT, have their place given by the table.
+#[tokio::test]
+async fn inserts_and_copies_from_any_language_get_their_place() {
+    let log = Log::fresh().await;
+    log.run("insert into log (topic, ordering_key, payload) values ('t', 'k', '1'), ('t', 'k', '2')")
+        .await;
+    let mut connection = log.pool.acquire().await.unwrap();
+    let mut copy = connection
+        .copy_in_raw("copy log (topic, ordering_key, payload) from stdin")
+        .await
+        .unwrap();
+    copy.send(&b"t\tk\t3\nt\tk\t4\n"[..]).await.unwrap();
+    copy.finish().await.unwrap();
+    log.run("select * from enqueue(topic => 't', key => 'k', payload => '5', headers => '{\"a\": \"b\"}')")
+        .await;
+    let claimed = log.claim(10).await;
+    assert_eq!(payloads(&claimed), ["1", "2", "3", "4", "5"]);
+    assert_eq!(claimed[4].message.headers.get("a").map(String::as_str), Some("b"));
+    let sequences: Vec<_> = claimed.iter().map(|claimed| claimed.sequence.unwrap()).collect();
+    assert!(sequences.is_sorted(), "{sequences:?}");
+}
+
+/// The SQL function keeps to dedupe keys, times and traces as that of the queue does.
+#[tokio::test]
+async fn the_sql_function_writes_to_the_log() {
+    let log = Log::fresh().await;
+    let call = |arguments: &str| format!("select * from enqueue(topic => 't', payload => 'x', {arguments})");
+    let first: (uuid::Uuid, bool) = sqlx::query_as(AssertSqlSafe(call("dedupe_key => 'd'")))
+        .fetch_one(&log.pool)
+        .await
+        .unwrap();
+    let second: (uuid::Uuid, bool) = sqlx::query_as(AssertSqlSafe(call("dedupe_key => 'd'")))
+        .fetch_one(&log.pool)
+        .await
+        .unwrap();
+    assert_eq!((first.1, second), (true, (first.0, false)));
+    let trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    log.run(&format!(
+        "begin; set local posthaste.traceparent = '{trace}'; {}; commit",
+        call("key => 'k'")
+    ))
+    .await;
+    log.run(&call("key => 'k', not_before => now() + interval '1 hour'"))
+        .await;
+    assert_eq!(
+        log.count("select count(*) from outbox").await,
+        0,
+        "the queue is not used"
+    );
+    assert_eq!(log.count("select count(*) from log_failed where attempts = 0").await, 1);
+    let claimed = log.claim(10).await;
+    assert_eq!(claimed.len(), 2);
+    assert_eq!(
+        claimed[1].message.headers.get("traceparent").map(String::as_str),
+        Some(trace)
+    );
+    let refused = log
+        .pool
+        .execute(AssertSqlSafe(call("namespace => 'other'")))
+        .await
+        .unwrap_err();
+    assert!(refused.to_string().contains("a log has no namespaces"), "{refused}");
+    let refused = log
+        .pool
+        .execute(AssertSqlSafe(call("event_type => 'x'")))
+        .await
+        .unwrap_err();
+    assert!(refused.to_string().contains("not a type name"), "{refused}");
+}
+
+/// A schema whose queue is in use keeps its function until it is told otherwise.
+#[tokio::test]
+async fn a_queue_in_use_keeps_its_function_until_the_log_takes_over() {
+    let schema = support::fresh_schema();
+    let queue = PostgresStore::in_schema(support::pool(2).await, &schema).unwrap();
+    queue.migrate().await.unwrap();
+    let enqueue = format!("select * from {schema}.enqueue(topic => 't', payload => 'x')");
+    queue.pool().execute(AssertSqlSafe(enqueue.clone())).await.unwrap();
+    let log = Log::in_schema(&schema).await;
+    log.run(&enqueue).await;
+    assert_eq!(log.count("select count(*) from outbox").await, 2);
+    log.run("select use_log(); select use_log()").await;
+    log.run(&enqueue).await;
+    assert_eq!(log.count("select count(*) from outbox").await, 2);
+    assert_eq!(log.count("select count(*) from log").await, 1);
+    assert!(log.store.migrate().await.unwrap().is_empty(), "nothing is left to do");
+    assert!(queue.migrate().await.unwrap().is_empty());
+}
+
+/// Whatever the schema is called.
+#[tokio::test]
+async fn a_schema_may_have_any_name() {
+    let schema = format!("it's \"{}\"", uuid::Uuid::new_v4().simple());
+    let log = Log::in_schema(&schema).await;
+    log.enqueue(vec![Message::new("t", "1").key("k")]).await;
+    log.enqueue(vec![Message::new("t", "2").key("k"), Message::new("t", "3").key("k")])
+        .await;
+    log.enqueue(vec![Message::new("t", "4").key("k").dedupe_key("d")]).await;
+    log.enqueue(numbered(0..1_000)).await;
+    log.run("select * from enqueue(topic => 't', key => 'k', payload => '5')")
+        .await;
+    assert_eq!(log.claim(2_000).await.len(), 1_005);
+    log.store.check_for(&Scope::default()).await.unwrap();
+}
+
+/// Failures, retries, deaths and replays happen beside the log, whose rows are never changed.
+#[tokio::test]
+async fn rows_of_the_log_are_never_changed() {
+    let log = Log::fresh().await;
+    log.enqueue(numbered(0..20)).await;
+    for round in 0..6 {
+        let token = LeaseToken::new();
+        for claimed in log.claim_as(token, 100).await {
+            let id = claimed.message.id;
+            let verdict = match (round, claimed.message.payload[0] % 3) {
+                (_, 0) => Verdict::Delivered,
+                (3.., 1) => Verdict::Dead { error: "no".to_owned() },
+                _ => Verdict::Retry {
+                    delay: Duration::ZERO,
+                    error: "not now".to_owned(),
+                },
+            };
+            log.settle(token, id, verdict).await;
+        }
+    }
+    let dead = Filter {
+        state: Some(State::Dead),
+        ..Filter::default()
+    };
+    assert!(!log.store.replay(&dead, 1).await.unwrap().is_empty());
+    assert!(!log.store.discard(&dead, 1).await.unwrap().is_empty());
+    log.store.close().await.unwrap();
+    let changed = "select count(*) from log where xmax <> 0";
+    assert_eq!(log.count(changed).await, 0);
+    assert_eq!(log.count("select count(*) from log").await, 20);
+    let dead_rows =
+        "select coalesce(sum(pg_stat_get_xact_tuples_updated(inhrelid) + pg_stat_get_dead_tuples(inhrelid)), 0)::bigint
+         from pg_inherits where inhparent = 'log'::regclass";
+    assert_eq!(log.count(dead_rows).await, 0);
+}
+
+/// What was given up goes by its age, and no sooner.
+#[tokio::test]
+async fn the_dead_are_purged_by_the_time_of_their_death() {
+    let log = Log::fresh().await;
+    log.enqueue(numbered(0..2)).await;
+    let token = LeaseToken::new();
+    for claimed in log.claim_as(token, 10).await {
+        log.settle(token, claimed.message.id, Verdict::Dead { error: "no".to_owned() })
+            .await;
+    }
+    log.run("update log_failed set died_at = died_at - interval '2 days' where id = (select min(id) from log_failed)")
+        .await;
+    assert!(!log.store.requirements().undated_deaths);
+    let request = PurgeRequest {
+        dead: Some(Duration::from_hours(24)),
+        ..PurgeRequest::older_than(Duration::from_hours(24), 10)
+    };
+    assert_eq!(log.store.purgeable(&request).await.unwrap().dead, 1);
+    assert_eq!(log.store.purge(&request).await.unwrap().dead.len(), 1);
+    assert_eq!(log.store.stats("default").await.unwrap().dead, 1);
+}
+
+/// A letter that was kept elsewhere comes back as what it was, once.
+#[tokio::test]
+async fn a_dead_letter_is_brought_back() {
+    let log = Log::fresh().await;
+    let message = Message::new("orders", "body")
+        .key("k")
+        .header("a", "b")
+        .content_type("text/plain");
+    let letter = DeadLetter {
+        attempts: 4,
+        error: "no".to_owned(),
+        created_at: Utc::now(),
+        died_at: Utc::now(),
+        hash: None,
+        message: message.clone(),
+    };
+    assert_eq!(log.store.restore(&letter).await.unwrap(), Restored::Inserted);
+    assert_eq!(log.store.restore(&letter).await.unwrap(), Restored::There(State::Dead));
+    let record = log.store.show(message.id).await.unwrap().unwrap();
+    assert_eq!((record.state, record.attempts), (State::Dead, 4));
+    assert_eq!(log.store.replay(&Filter::default(), 10).await.unwrap().len(), 1);
+    let claimed = log.claim(10).await;
+    assert_eq!(claimed[0].message.headers, message.headers);
+    assert_eq!(claimed[0].message.effective_event_id(), message.id.to_string());
+}
+
+/// A relay without the right to write down failures says so at its start.
+#[tokio::test]
+async fn missing_rights_are_told_at_the_start() {
+    let log = Log::fresh().await;
+    log.store.check_for(&Scope::default()).await.unwrap();
+    let role = support::fresh_schema();
+    log.run(&format!(
+        "create role {role} login; grant usage on schema {schema} to {role};
+         grant select on all tables in schema {schema} to {role}; grant usage, select on all sequences in schema {schema} to {role}",
+        schema = log.store.map().schema().unwrap()
+    ))
+    .await;
+    let address: PgConnectOptions = support::server_url().parse().unwrap();
+    let pool = PgPoolOptions::new()
+        .connect_with(address.username(&role))
+        .await
+        .unwrap();
+    let store = PostgresLogStore::new(pool, log.store.map().clone()).unwrap();
+    let refused = store.check_for(&Scope::default()).await.unwrap_err();
+    assert_eq!(refused.kind, StoreErrorKind::Access, "{refused}");
+    assert!(refused.to_string().contains("log_failed"), "{refused}");
+}

@@ -1,0 +1,13 @@
+//! Posthaste's own log on a real server.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+#[path = "../it/tables/by_event.rs"]
+mod by_event;
+#[path = "../support/mod.rs"]
+mod support;
+
+mod backend;
+mod conformance;
+mod enqueue;
+mod statements;
