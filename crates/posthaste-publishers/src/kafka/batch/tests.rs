@@ -166,9 +166,9 @@ fn what_no_producer_was_given_is_kept_back() {
 /// Two batches with two messages each of one lane, the first of which was handed over.
 fn in_line() -> [(Arc<Ongoing>, Outcomes); 2] {
     let (first, second) = (batch(&[2]), batch(&[2]));
-    [0, 1]
-        .into_iter()
-        .for_each(|position| hand_over(&first.0, position, Role::Lanes));
+    for position in [0, 1] {
+        hand_over(&first.0, position, Role::Lanes);
+    }
     assert!(Ongoing::follow((&first.0, 0), (&second.0, 0)));
     [first, second]
 }
@@ -185,17 +185,17 @@ fn a_lane_goes_on_in_the_next_batch_when_all_of_it_took_the_same_road() {
     let (third, _) = batch(&[1]);
     Ongoing::follow((&second, 0), (&third, 0));
     assert_eq!(third.turn(0, ROAD), Turn::Later);
-    [0, 1]
-        .into_iter()
-        .for_each(|position| hand_over(&second, position, Role::Lanes));
+    for position in [0, 1] {
+        hand_over(&second, position, Role::Lanes);
+    }
     second.sent(0);
     assert_eq!(third.turn(0, ROAD), Turn::Now);
-    [0, 1]
-        .into_iter()
-        .for_each(|position| first.end(position, End::Delivered));
-    [0, 1]
-        .into_iter()
-        .for_each(|position| second.end(position, End::Delivered));
+    for position in [0, 1] {
+        first.end(position, End::Delivered);
+    }
+    for position in [0, 1] {
+        second.end(position, End::Delivered);
+    }
     assert_eq!(third.turn(0, other), Turn::Now, "everything ahead is answered");
 }
 
@@ -216,9 +216,9 @@ fn a_failure_stops_the_lane_in_all_batches_and_takes_the_blame() {
     let [(first, told), (second, told_later)] = in_line();
     let (third, told_last) = batch(&[1]);
     first.sent(0);
-    [0, 1]
-        .into_iter()
-        .for_each(|position| hand_over(&second, position, Role::Lanes));
+    for position in [0, 1] {
+        hand_over(&second, position, Role::Lanes);
+    }
     Ongoing::follow((&second, 0), (&third, 0));
     second.end(0, End::failed(refused()));
     first.end(1, End::failed(refused()));
