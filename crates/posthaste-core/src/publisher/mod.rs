@@ -27,7 +27,10 @@ use crate::message::Message;
 ///   and for the rest of its lane.
 /// - Report [`Outcome::DELIVERED`] only once the broker has acknowledged the message durably.
 /// - Classify failures by [`ErrorKind`] and [`ErrorScope`]; never decide about retries.
-/// - `publish` may be called again while earlier calls are still running; batches never share a lane.
+/// - `publish` may be called again while earlier calls are still running. Batches share a lane only where the publisher's
+///   [`LaneOrder`] is `Pipelined`, and then calls are begun in the order of the lane: the future of one is polled before
+///   the next call is made. After a failure [`Batch::may_send`] says no to what comes later in the lane, in every batch,
+///   from the moment in which the failure was reported until everything of the lane is answered.
 ///
 /// Most publishers need not do this themselves: `posthaste-publishers` has `EachMessage` for transports that take one
 /// message at a time and `InRounds` for those that take many in one request.

@@ -14,14 +14,17 @@ mod decode;
 mod encode;
 mod error;
 mod format;
+mod size;
 mod structured;
+mod time;
 
 pub use posthaste_core::envelope::ReceivedEvent;
 
 pub use self::decode::decode;
-pub use self::encode::{EncodeError, Encoded, encode, key};
+pub use self::encode::{EncodeError, Encoded, Encoder, encode, key};
 pub use self::error::DecodeError;
 pub use self::format::{CONTENT_TYPE, Format, PREFIX, STRUCTURED};
+pub use self::size::{varint, with_length};
 
 #[cfg(test)]
 mod tests;

@@ -54,15 +54,11 @@ impl AckTracker {
     /// Whether the broker has acknowledged something to this producer in the lane's partition.
     pub(super) fn is_warm(&self, generation: u64, lane: u64, topic: &str, partitions: usize) -> bool {
         let state = self.state();
-        let fresh = |since: &Instant| since.elapsed() < SUSPICION_TTL;
         if state.generation != generation {
             return false;
         }
-        let by_itself = |lane: &Acknowledged| lane.generation == Some(generation) && fresh(&lane.since);
-        let all =
-            |of_topic: &HashMap<i32, Instant>| of_topic.values().filter(|since| fresh(since)).count() >= partitions;
-        state.lanes.get(&lane).is_some_and(by_itself)
-            || (partitions > 0 && state.partitions.get(topic).is_some_and(all))
+        let by_itself = |lane: &Acknowledged| lane.generation == Some(generation) && is_fresh(&lane.since);
+        state.lanes.get(&lane).is_some_and(by_itself) || state.is_all_warm(topic, partitions)
     }
 
     /// Takes note of an acknowledgement to the producer for lanes, or (without a generation) to the other one, which
@@ -135,6 +131,17 @@ impl AckTracker {
         self.doubts.store(!state.doubted.is_empty(), Ordering::Relaxed);
     }
 
+    /// Whether any partition is doubted.
+    pub(super) fn has_suspects(&self) -> bool {
+        self.doubts.load(Ordering::Relaxed)
+    }
+
+    /// Whether every partition of the topic has acknowledged something to this producer.
+    pub(super) fn is_all_warm(&self, generation: u64, topic: &str, partitions: usize) -> bool {
+        let state = self.state();
+        state.generation == generation && state.is_all_warm(topic, partitions)
+    }
+
     /// How many partitions of the topic are doubted.
     pub(super) fn doubted(&self, topic: &str) -> usize {
         let state = self.state();
@@ -159,7 +166,16 @@ impl AckTracker {
     }
 }
 
+fn is_fresh(since: &Instant) -> bool {
+    since.elapsed() < SUSPICION_TTL
+}
+
 impl State {
+    fn is_all_warm(&self, topic: &str, partitions: usize) -> bool {
+        let all = |of_topic: &HashMap<i32, Instant>| of_topic.values().filter(|at| is_fresh(at)).count() >= partitions;
+        partitions > 0 && self.partitions.get(topic).is_some_and(all)
+    }
+
     fn remember(&mut self, lane: u64, acknowledged: Acknowledged) {
         if self.lanes.len() >= MAX_LANES {
             self.lanes.clear();

@@ -1,9 +1,10 @@
 //! What became of a batch's messages, told lane by lane and in order.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use posthaste_core::publisher::{Outcome, Place, PublishError, Receipt, Report};
+use posthaste_core::publisher::{Outcome, Place, PublishError, Report};
 use tokio::sync::Notify;
 
 use super::role::Role;
@@ -12,9 +13,9 @@ use super::role::Role;
 #[derive(Clone, Debug)]
 pub(super) enum End {
     /// The broker acknowledged it.
-    Delivered(Receipt),
+    Delivered,
     /// It was tried and failed.
-    Failed(PublishError),
+    Failed(Box<PublishError>),
     /// It was not handed over at all.
     NotHandedOver,
     /// The broker refused the request that held it, which may be by its neighbours there.
@@ -25,142 +26,407 @@ pub(super) enum End {
     Uncertain,
 }
 
-/// A batch on its way.
+impl End {
+    pub(super) fn failed(error: PublishError) -> Self {
+        Self::Failed(Box::new(error))
+    }
+}
+
+/// Deliveries are reported together, at most as many.
+const REPORTED_TOGETHER: usize = 64;
+
+/// A batch on its way. Its messages are numbered lane by lane: the first lane has the first positions.
 ///
 /// Answers of one lane are passed on in the lane's order, whatever the order in which they come in: only so is it known
-/// whether a message failed by itself or because of one before it.
+/// whether a message failed by itself or because of one before it. Where several batches have messages of a lane, the
+/// part of it that a batch has is behind that of the batch before, and the same holds for all of them together.
 pub(super) struct Ongoing {
     report: Report,
+    /// The names of its lanes; nothing for a message without a key, which is a lane of its own.
+    pub(super) names: Vec<Option<u64>>,
     state: Mutex<State>,
-    /// One for each lane, woken when anything of it has been answered.
+    /// Held while outcomes are reported, so that they are in order.
+    reporting: Mutex<()>,
+    /// One for each lane, woken when anything of it has changed that is waited for.
     progress: Vec<Notify>,
-    /// Woken when everything has been answered.
-    over: Notify,
+    /// Woken when there is something to report, and when everything has been answered.
+    wake: Notify,
 }
 
 struct State {
+    spots: Vec<Spot>,
     lanes: Vec<Lane>,
     unanswered: usize,
+    /// Answered, in order, and not reported yet.
+    delivered: Vec<Place>,
+    others: Vec<(Place, Outcome)>,
+    /// Whether the publication was told that there is something to report.
+    woken: bool,
+    /// Whether the publication is over, so that it reports nothing more.
+    closed: bool,
+    /// Records that librdkafka has.
+    out: usize,
+    /// Whether somebody was told that librdkafka has nothing more.
+    left: bool,
 }
 
+/// What is known of the message at a position.
+struct Spot {
+    lane: u32,
+    place: Place,
+    /// Its size as a request of its own.
+    bytes: usize,
+    /// The lane's name, where its delivery is worth remembering.
+    known_by: Option<u64>,
+    end: Option<End>,
+}
+
+/// What a batch has of a lane.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a fact of its own, and most of them change alone"
+)]
 struct Lane {
     role: Option<Role>,
-    places: Vec<Place>,
-    ends: Vec<Option<End>>,
-    /// How many were given to a producer: always the first ones.
-    handed_over: usize,
-    answered: usize,
+    /// By which road those went that are on their way side by side.
+    via: Option<Via>,
+    positions: Range<u32>,
+    /// Those before it were given to a producer.
+    handed_over: u32,
+    /// Whether the producer has the last one.
+    is_sent: bool,
+    /// Those before it were answered.
+    answered: u32,
     /// When something was handed over or answered last.
     since: Instant,
     /// Why we stopped waiting for its answers, if we did.
-    gave_up: Option<PublishError>,
+    gave_up: Option<Box<PublishError>>,
     /// Whether anything of it did not go out. Known at once, while those before it may still be on their way.
     stopped: bool,
     /// Whether one of those that were answered, in order, did not go out: those after it are not to blame.
     failed: bool,
+    /// Whether an earlier batch has messages of the lane that are not answered.
+    behind: bool,
+    /// By which road all of those went, if all of them were handed over.
+    ahead: Option<Via>,
+    /// The part of the lane that is behind this one.
+    next: Option<(Arc<Ongoing>, u32)>,
+    /// Whether its progress is waited for.
+    awaited: bool,
+}
+
+/// A road on which order is kept: a producer for lanes, and a partition by topic and key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Via {
+    pub(super) generation: u64,
+    pub(super) name: u64,
+}
+
+/// Whether the next message of a lane may be handed over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// It may.
+    Now,
+    /// Not before something of the lane is answered or handed over.
+    Later,
+    /// The lane is stopped.
+    Never,
+}
+
+/// What follows from an answer, for the batch and for those that are behind it.
+#[derive(Default)]
+struct Effects {
+    /// The part of the lane that is stopped, too.
+    stopped: Option<(Arc<Ongoing>, u32)>,
+    /// The part of the lane that is not behind any more, and whether it is behind a failure.
+    freed: Option<(Arc<Ongoing>, u32, bool)>,
+    report: bool,
+    wake: bool,
 }
 
 impl Ongoing {
-    /// A batch with these lanes.
-    pub(super) fn new(lanes: Vec<Vec<Place>>, report: Report) -> Self {
-        let unanswered = lanes.iter().map(Vec::len).sum();
+    /// A batch whose messages, lane by lane, have these places.
+    pub(super) fn new(
+        places: impl Iterator<Item = Place>,
+        lanes: &[Range<u32>],
+        names: Vec<Option<u64>>,
+        report: Report,
+    ) -> Arc<Self> {
         let now = Instant::now();
-        let lane = |places: Vec<Place>| Lane {
+        let mut spots: Vec<Spot> = places
+            .map(|place| Spot {
+                lane: 0,
+                place,
+                bytes: 0,
+                known_by: None,
+                end: None,
+            })
+            .collect();
+        for (number, positions) in (0..).zip(lanes) {
+            for spot in &mut spots[positions.start as usize..positions.end as usize] {
+                spot.lane = number;
+            }
+        }
+        let lane = |positions: &Range<u32>| Lane {
             role: None,
-            ends: vec![None; places.len()],
-            places,
-            handed_over: 0,
-            answered: 0,
+            via: None,
+            positions: positions.clone(),
+            handed_over: positions.start,
+            is_sent: false,
+            answered: positions.start,
             since: now,
             gave_up: None,
             stopped: false,
             failed: false,
+            behind: false,
+            ahead: None,
+            next: None,
+            awaited: false,
         };
-        Self {
+        Arc::new(Self {
             report,
+            names,
             progress: lanes.iter().map(|_| Notify::new()).collect(),
             state: Mutex::new(State {
-                lanes: lanes.into_iter().map(lane).collect(),
-                unanswered,
+                unanswered: spots.len(),
+                spots,
+                lanes: lanes.iter().map(lane).collect(),
+                delivered: Vec::new(),
+                others: Vec::new(),
+                woken: false,
+                closed: false,
+                out: 0,
+                left: false,
             }),
-            over: Notify::new(),
-        }
+            reporting: Mutex::default(),
+            wake: Notify::new(),
+        })
     }
 
-    /// Takes note of how the message at a place of a lane ended.
-    pub(super) fn end(&self, lane: usize, place: usize, end: End) {
-        let mut outcomes = Vec::new();
-        let mut state = self.state();
-        let of_lane = &mut state.lanes[lane];
-        if place < of_lane.answered || of_lane.ends[place].is_some() {
-            return;
+    /// A batch with lanes of these lengths.
+    #[cfg(test)]
+    pub(super) fn of_lanes(lengths: &[u32], report: Report) -> Arc<Self> {
+        let mut lanes = Vec::new();
+        let mut next = 0;
+        for length in lengths {
+            lanes.push(next..next + length);
+            next += length;
         }
-        of_lane.stopped |= !matches!(end, End::Delivered(_));
-        of_lane.ends[place] = Some(end);
-        while let Some(end) = of_lane.ends.get_mut(of_lane.answered).and_then(Option::take) {
-            let at = of_lane.places[of_lane.answered];
-            outcomes.push((at, of_lane.outcome(end)));
-            of_lane.answered += 1;
-        }
-        if !outcomes.is_empty() {
-            of_lane.since = Instant::now();
-        }
-        state.unanswered -= outcomes.len();
-        let over = state.unanswered == 0;
-        drop(state);
-        for (at, outcome) in outcomes {
-            self.report.outcome(at, outcome);
-        }
-        self.progress[lane].notify_waiters();
-        if over {
-            self.over.notify_waiters();
-        }
+        let names = vec![None; lanes.len()];
+        Self::new((0..next).map(Place), &lanes, names, report)
     }
 
-    /// Whether the lane goes on: nothing of it failed or was kept back.
-    pub(super) fn goes_on(&self, lane: usize) -> bool {
-        !self.state().lanes[lane].stopped
-    }
-
-    /// Waits until the first `count` of the lane have been answered; whether the lane then goes on. One that is stopped
-    /// is not waited for.
-    pub(super) async fn goes_on_after(&self, lane: usize, count: usize) -> bool {
-        loop {
-            let mut progress = std::pin::pin!(self.progress[lane].notified());
-            // Registered before the look, so that no change in between is missed.
-            progress.as_mut().enable();
-            let (stopped, answered) = {
-                let state = self.state();
-                (state.lanes[lane].stopped, state.lanes[lane].answered)
-            };
-            if stopped || answered >= count {
-                return !stopped;
+    /// Puts a part of a lane behind an earlier one; whether that is still on its way.
+    pub(super) fn follow(earlier: (&Self, u32), later: (&Arc<Self>, u32)) -> bool {
+        // First of all, because the earlier part may end in any moment.
+        later.0.state().lanes[later.1 as usize].behind = true;
+        let mut state = earlier.0.state();
+        let lane = &mut state.lanes[earlier.1 as usize];
+        if lane.is_answered() {
+            let failed = lane.failed;
+            drop(state);
+            if failed {
+                // Whoever handed us the later batch may not know yet of the failure; now `may_send` can tell.
+                earlier.0.report_all();
             }
-            progress.await;
+            later.0.state().lanes[later.1 as usize].behind = false;
+            return false;
         }
+        let (ahead, stopped) = (lane.road(), lane.stopped);
+        lane.next = Some((Arc::clone(later.0), later.1));
+        drop(state);
+        let mut state = later.0.state();
+        let lane = &mut state.lanes[later.1 as usize];
+        lane.ahead = ahead.or(lane.ahead);
+        lane.stopped |= stopped;
+        true
     }
 
-    /// Takes note of a message that a producer was given.
-    pub(super) fn handed_over(&self, lane: usize, place: usize, role: Role) {
+    /// Whether the message at a position, the next of its lane, may be handed over by this road. Messages of one lane are
+    /// on their way side by side if all of them take the same.
+    pub(super) fn turn(&self, lane: u32, via: Option<Via>) -> Turn {
         let mut state = self.state();
-        let lane = &mut state.lanes[lane];
-        lane.role = Some(role);
-        lane.handed_over = place + 1;
-        lane.since = Instant::now();
+        let lane = &mut state.lanes[lane as usize];
+        if lane.stopped {
+            return Turn::Never;
+        }
+        let same = |road: Option<Via>| via.is_some() && road == via;
+        let earlier = !lane.behind || same(lane.ahead);
+        let own = lane.answered == lane.handed_over || same(lane.via);
+        if earlier && own {
+            return Turn::Now;
+        }
+        lane.awaited = true;
+        Turn::Later
     }
 
-    /// Keeps back what no producer was given.
-    pub(super) fn keep_back(&self) {
-        let kept: Vec<(usize, usize)> = {
-            let state = self.state();
-            let lanes = state.lanes.iter().enumerate();
-            lanes
-                .flat_map(|(number, lane)| (lane.handed_over..lane.places.len()).map(move |place| (number, place)))
-                .collect()
-        };
-        for (lane, place) in kept {
-            self.end(lane, place, End::NotHandedOver);
+    /// Resolves when something of the lane changes.
+    pub(super) fn progress(&self, lane: u32) -> &Notify {
+        &self.progress[lane as usize]
+    }
+
+    /// Takes note of a message that a producer is about to be given, unless its lane is stopped.
+    pub(super) fn hand_over(
+        &self,
+        position: u32,
+        role: Role,
+        via: Option<Via>,
+        bytes: usize,
+        known_by: Option<u64>,
+    ) -> bool {
+        let mut state = self.state();
+        let state = &mut *state;
+        let spot = &mut state.spots[position as usize];
+        let lane = &mut state.lanes[spot.lane as usize];
+        if lane.stopped {
+            return false;
         }
+        spot.bytes = bytes;
+        spot.known_by = known_by;
+        lane.role = Some(role);
+        lane.via = via;
+        lane.handed_over = position + 1;
+        lane.since = Instant::now();
+        state.out += 1;
+        true
+    }
+
+    /// The producer did not take it.
+    pub(super) fn not_taken(&self, position: u32) {
+        let mut state = self.state();
+        let lane = state.spots[position as usize].lane as usize;
+        state.lanes[lane].handed_over = position;
+        state.out -= 1;
+    }
+
+    /// The producer has all that the batch has of the lane: what is behind it may follow.
+    pub(super) fn sent(&self, lane: u32) {
+        let mut state = self.state();
+        let lane = &mut state.lanes[lane as usize];
+        lane.is_sent = true;
+        let (next, road) = (lane.next.clone(), lane.road());
+        drop(state);
+        if let (Some((batch, lane)), Some(road)) = (next, road) {
+            batch.follows_by(lane, road);
+        }
+    }
+
+    /// Everything ahead of the lane was handed over, by this road.
+    fn follows_by(&self, number: u32, road: Via) {
+        let mut state = self.state();
+        let lane = &mut state.lanes[number as usize];
+        lane.ahead = Some(road);
+        let next = lane.road().and_then(|road| Some((lane.next.clone()?, road)));
+        let awaited = std::mem::take(&mut lane.awaited);
+        drop(state);
+        if awaited {
+            self.progress[number as usize].notify_waiters();
+        }
+        if let Some(((batch, lane), road)) = next {
+            batch.follows_by(lane, road);
+        }
+    }
+
+    /// Takes note of how the message at a position ended.
+    pub(super) fn end(&self, position: u32, end: End) {
+        let mut state = self.state();
+        let effects = state.end(position, end, &self.progress);
+        drop(state);
+        self.carry_out(effects);
+    }
+
+    /// Takes note of what a producer answered; whether librdkafka now has nothing more of a batch that is over.
+    pub(super) fn answered(&self, position: u32, end: End) -> bool {
+        let mut state = self.state();
+        state.out -= 1;
+        let effects = state.end(position, end, &self.progress);
+        let leaves = state.leaves();
+        drop(state);
+        self.carry_out(effects);
+        leaves
+    }
+
+    fn carry_out(&self, effects: Effects) {
+        let mut next = effects.stopped;
+        while let Some((batch, lane)) = next {
+            next = batch.stop(lane);
+        }
+        if effects.report {
+            self.report_all();
+        }
+        if effects.wake {
+            self.wake.notify_one();
+        }
+        if let Some((batch, lane, failed)) = effects.freed {
+            batch.freed(lane, failed);
+        }
+    }
+
+    /// Stops a lane; returns the part behind it.
+    fn stop(&self, number: u32) -> Option<(Arc<Self>, u32)> {
+        let mut state = self.state();
+        let lane = &mut state.lanes[number as usize];
+        if std::mem::replace(&mut lane.stopped, true) {
+            return None;
+        }
+        let next = lane.next.clone();
+        let awaited = std::mem::take(&mut lane.awaited);
+        drop(state);
+        if awaited {
+            self.progress[number as usize].notify_waiters();
+        }
+        next
+    }
+
+    /// All that was ahead of a lane has been answered.
+    fn freed(&self, lane: u32, failed: bool) {
+        let mut state = self.state();
+        let of_lane = &mut state.lanes[lane as usize];
+        of_lane.behind = false;
+        of_lane.failed |= failed;
+        of_lane.stopped |= failed;
+        let effects = state.pass_on(lane, &self.progress);
+        drop(state);
+        self.carry_out(effects);
+    }
+
+    /// Reports what has been answered and was not reported yet. Afterwards all of it is.
+    pub(super) fn report_all(&self) {
+        let _turn = self.reporting.lock().unwrap_or_else(PoisonError::into_inner);
+        let (delivered, others) = {
+            let mut state = self.state();
+            state.woken = false;
+            (std::mem::take(&mut state.delivered), std::mem::take(&mut state.others))
+        };
+        if !delivered.is_empty() {
+            self.report.delivered_all(&delivered);
+        }
+        for (place, outcome) in others {
+            self.report.outcome(place, outcome);
+        }
+    }
+
+    /// The size of a message, and the lane's name where its delivery is worth remembering.
+    pub(super) fn facts(&self, position: u32) -> (usize, Option<u64>) {
+        let state = self.state();
+        let spot = &state.spots[position as usize];
+        (spot.bytes, spot.known_by)
+    }
+
+    /// Keeps back what no producer was given. From now on answers are reported as they come. Returns whether librdkafka has
+    /// nothing of the batch.
+    pub(super) fn close(&self) -> bool {
+        let kept: Vec<u32> = {
+            let mut state = self.state();
+            state.closed = true;
+            let lanes = state.lanes.iter();
+            lanes.flat_map(|lane| lane.handed_over..lane.positions.end).collect()
+        };
+        for position in kept {
+            self.end(position, End::NotHandedOver);
+        }
+        self.report_all();
+        self.state().leaves()
     }
 
     /// Whether a producer of this role still owes an answer.
@@ -176,41 +442,39 @@ impl Ongoing {
     }
 
     /// Gives up the lanes that have waited for an answer of this role since `since`: what is taken back of them failed by
-    /// the error that `why` gives for the first message that was not answered.
-    pub(super) fn give_up(&self, role: Role, since: Instant, why: impl Fn(Place) -> PublishError) {
+    /// the error that `why` gives for the position that was not answered.
+    pub(super) fn give_up(&self, role: Role, since: Instant, why: impl Fn(u32) -> PublishError) {
         let mut state = self.state();
         for lane in state
             .lanes
             .iter_mut()
             .filter(|lane| lane.awaits(role) && lane.since <= since)
         {
-            lane.gave_up = Some(why(lane.places[lane.answered]));
+            lane.gave_up = Some(Box::new(why(lane.answered)));
         }
     }
 
     /// What a producer of this role still owes will not be answered any more: it is not known what became of it.
     pub(super) fn lose(&self, role: Role) {
-        let lost: Vec<(usize, usize)> = {
+        let lost: Vec<u32> = {
             let state = self.state();
-            let lanes = state.lanes.iter().enumerate().filter(|(_, lane)| lane.awaits(role));
-            lanes
-                .flat_map(|(number, lane)| (lane.answered..lane.handed_over).map(move |place| (number, place)))
-                .collect()
+            let lanes = state.lanes.iter().filter(|lane| lane.awaits(role));
+            lanes.flat_map(|lane| lane.answered..lane.handed_over).collect()
         };
-        for (lane, place) in lost {
-            self.end(lane, place, End::Uncertain);
+        for position in lost {
+            self.end(position, End::Uncertain);
         }
     }
 
-    /// Waits until everything has been answered.
+    /// Reports what is answered, until everything has been.
     pub(super) async fn over(&self) {
         loop {
-            let mut over = std::pin::pin!(self.over.notified());
-            over.as_mut().enable();
-            if self.state().unanswered == 0 {
+            let over = self.state().unanswered == 0;
+            self.report_all();
+            if over {
                 return;
             }
-            over.await;
+            self.wake.notified().await;
         }
     }
 
@@ -220,24 +484,91 @@ impl Ongoing {
     }
 }
 
+impl State {
+    fn end(&mut self, position: u32, end: End, progress: &[Notify]) -> Effects {
+        let spot = &mut self.spots[position as usize];
+        let number = spot.lane;
+        let lane = &mut self.lanes[number as usize];
+        if position < lane.answered || spot.end.is_some() {
+            return Effects::default();
+        }
+        let stops = !matches!(end, End::Delivered) && !lane.stopped;
+        lane.stopped |= stops;
+        let stopped = if stops { lane.next.clone() } else { None };
+        spot.end = Some(end);
+        let effects = self.pass_on(number, progress);
+        Effects { stopped, ..effects }
+    }
+
+    /// Passes on what is answered of a lane, in order.
+    fn pass_on(&mut self, number: u32, progress: &[Notify]) -> Effects {
+        let lane = &mut self.lanes[number as usize];
+        let before = lane.answered;
+        while !lane.behind && lane.answered < lane.positions.end {
+            let spot = &mut self.spots[lane.answered as usize];
+            let Some(end) = spot.end.take() else { break };
+            match lane.outcome(end) {
+                Outcome::Delivered(_) => self.delivered.push(spot.place),
+                outcome => self.others.push((spot.place, outcome)),
+            }
+            lane.answered += 1;
+        }
+        let passed_on = (lane.answered - before) as usize;
+        let mut freed = None;
+        if lane.is_answered() {
+            freed = lane.next.take().map(|(batch, number)| (batch, number, lane.failed));
+        } else if passed_on > 0 {
+            lane.since = Instant::now();
+        }
+        if std::mem::take(&mut lane.awaited) {
+            progress[number as usize].notify_waiters();
+        }
+        self.unanswered -= passed_on;
+        let over = self.unanswered == 0 && passed_on > 0;
+        // A failure is told before anything behind it may go on.
+        let report = over || self.closed || !self.others.is_empty() || self.delivered.len() >= REPORTED_TOGETHER;
+        let wake = over || (!report && !self.delivered.is_empty() && !std::mem::replace(&mut self.woken, true));
+        Effects {
+            stopped: None,
+            freed,
+            report,
+            wake,
+        }
+    }
+
+    /// Whether librdkafka has nothing more, and that is news.
+    fn leaves(&mut self) -> bool {
+        self.closed && self.out == 0 && self.unanswered == 0 && !std::mem::replace(&mut self.left, true)
+    }
+}
+
 impl Lane {
     fn awaits(&self, role: Role) -> bool {
         self.role == Some(role) && self.answered < self.handed_over
     }
 
+    fn is_answered(&self) -> bool {
+        self.answered == self.positions.end
+    }
+
+    /// By which road all messages went that are ahead of what follows, if all were handed over.
+    fn road(&self) -> Option<Via> {
+        let earlier = !self.behind || self.ahead == self.via;
+        self.via.filter(|_| self.is_sent && earlier)
+    }
+
     fn outcome(&mut self, end: End) -> Outcome {
-        let gave_up = self.gave_up.as_ref();
+        let gave_up = || self.gave_up.as_deref().cloned();
         let after_failure = self.failed;
-        self.failed |= !matches!(end, End::Delivered(_));
-        match end {
-            End::Delivered(receipt) => {
+        let outcome = match end {
+            End::Delivered => {
                 if after_failure {
                     tracing::error!("Kafka took a message after an earlier one of its key had failed");
                 }
-                Outcome::Delivered(receipt)
+                return Outcome::DELIVERED;
             }
             End::Uncertain => {
-                let error = gave_up.cloned().filter(|_| !after_failure);
+                let error = gave_up().filter(|_| !after_failure);
                 Outcome::Failed(error.unwrap_or_else(|| {
                     PublishError::unknown("Kafka: the message was on its way when the producer was replaced")
                 }))
@@ -245,169 +576,13 @@ impl Lane {
             // The message before it took the blame.
             End::Failed(_) | End::Withdrawn if after_failure => Outcome::NotAttempted,
             End::NotHandedOver | End::RefusedWithOthers => Outcome::NotAttempted,
-            End::Failed(error) => Outcome::Failed(error),
-            End::Withdrawn => gave_up.cloned().map_or(Outcome::NotAttempted, Outcome::Failed),
-        }
+            End::Failed(error) => Outcome::Failed(*error),
+            End::Withdrawn => gave_up().map_or(Outcome::NotAttempted, Outcome::Failed),
+        };
+        self.failed = true;
+        outcome
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use super::*;
-
-    type Outcomes = Arc<Mutex<Vec<(Place, Outcome)>>>;
-
-    /// A lane of as many messages, and what is reported of it.
-    fn lane(length: usize) -> (Ongoing, Vec<Place>, Outcomes) {
-        let places: Vec<Place> = (0..length).map(Place::new).collect();
-        let outcomes = Outcomes::default();
-        let sink = Arc::clone(&outcomes);
-        let report = Report::new(move |place, outcome| sink.lock().unwrap().push((place, outcome)));
-        (Ongoing::new(vec![places.clone()], report), places, outcomes)
-    }
-
-    /// What is reported when the places end like this, in this order.
-    fn reported(gave_up: bool, ends: &[(usize, End)]) -> Vec<Outcome> {
-        let (ongoing, places, outcomes) = lane(ends.len());
-        if gave_up {
-            ongoing.handed_over(0, ends.len() - 1, Role::Lanes);
-            ongoing.give_up(Role::Lanes, Instant::now(), |_| silence());
-        }
-        for (place, end) in ends {
-            ongoing.end(0, *place, end.clone());
-            ongoing.end(0, *place, delivered());
-        }
-        let outcomes = outcomes.lock().unwrap();
-        assert_eq!(
-            outcomes.iter().map(|(place, _)| *place).collect::<Vec<_>>(),
-            places,
-            "in order, and once"
-        );
-        outcomes.iter().map(|(_, outcome)| outcome.clone()).collect()
-    }
-
-    fn delivered() -> End {
-        End::Delivered(Receipt::default())
-    }
-
-    fn silence() -> PublishError {
-        PublishError::transport("silence")
-    }
-
-    fn refused() -> PublishError {
-        PublishError::transient("refused")
-    }
-
-    #[test]
-    fn answers_are_passed_on_in_the_order_of_the_lane() {
-        let ends = [(2, delivered()), (0, delivered()), (1, delivered())];
-        assert_eq!(reported(false, &ends), vec![Outcome::DELIVERED; 3]);
-    }
-
-    #[test]
-    fn the_first_that_failed_takes_the_blame() {
-        let ends = [
-            (3, End::Withdrawn),
-            (0, delivered()),
-            (2, End::Failed(refused())),
-            (1, End::Failed(refused())),
-        ];
-        let expected = [
-            Outcome::DELIVERED,
-            Outcome::Failed(refused()),
-            Outcome::NotAttempted,
-            Outcome::NotAttempted,
-        ];
-        assert_eq!(reported(false, &ends), expected);
-    }
-
-    #[test]
-    fn what_was_taken_back_failed_only_if_we_gave_up() {
-        let ends = [(0, End::Withdrawn), (1, End::Withdrawn)];
-        assert_eq!(reported(false, &ends), vec![Outcome::NotAttempted; 2]);
-        assert_eq!(
-            reported(true, &ends),
-            [Outcome::Failed(silence()), Outcome::NotAttempted]
-        );
-        assert_eq!(reported(true, &[(0, End::NotHandedOver)]), [Outcome::NotAttempted]);
-    }
-
-    #[test]
-    fn what_may_have_been_sent_is_never_not_attempted() {
-        let ends = [(0, End::Uncertain), (1, End::Uncertain), (2, End::Withdrawn)];
-        for gave_up in [false, true] {
-            let outcomes = reported(gave_up, &ends);
-            assert!(matches!(outcomes[0], Outcome::Failed(_)), "{outcomes:?}");
-            assert!(matches!(outcomes[1], Outcome::Failed(_)), "{outcomes:?}");
-            assert_eq!(outcomes[2], Outcome::NotAttempted);
-        }
-    }
-
-    #[test]
-    fn what_does_not_go_out_stops_its_lane_before_those_ahead_of_it_are_answered() {
-        for end in [
-            End::Failed(refused()),
-            End::NotHandedOver,
-            End::RefusedWithOthers,
-            End::Withdrawn,
-            End::Uncertain,
-        ] {
-            let (ongoing, _, outcomes) = lane(3);
-            ongoing.end(0, 1, end.clone());
-            assert!(!ongoing.goes_on(0), "{end:?}");
-            assert!(outcomes.lock().unwrap().is_empty(), "told in order");
-        }
-    }
-
-    #[test]
-    fn a_producer_is_awaited_until_what_it_was_given_is_answered() {
-        let (ongoing, _, _) = lane(3);
-        assert!(!ongoing.awaits(Role::Lanes));
-        ongoing.handed_over(0, 0, Role::Lanes);
-        assert!(ongoing.awaits(Role::Lanes) && !ongoing.awaits(Role::Lone));
-        assert!(ongoing.silent_since(Role::Lanes).is_some() && ongoing.silent_since(Role::Lone).is_none());
-        ongoing.end(0, 0, delivered());
-        assert!(!ongoing.awaits(Role::Lanes) && ongoing.goes_on(0));
-        ongoing.handed_over(0, 1, Role::Lone);
-        ongoing.end(0, 1, End::Withdrawn);
-        assert!(!ongoing.awaits(Role::Lone) && !ongoing.goes_on(0));
-    }
-
-    #[test]
-    fn only_lanes_that_are_silent_are_given_up() {
-        let places = [Place::new(0), Place::new(1)];
-        let outcomes = Outcomes::default();
-        let sink = Arc::clone(&outcomes);
-        let report = Report::new(move |place, outcome| sink.lock().unwrap().push((place, outcome)));
-        let ongoing = Ongoing::new(places.map(|place| vec![place]).to_vec(), report);
-        ongoing.handed_over(0, 0, Role::Lanes);
-        let since = Instant::now();
-        std::thread::sleep(std::time::Duration::from_millis(2));
-        ongoing.handed_over(1, 0, Role::Lanes);
-        ongoing.give_up(Role::Lanes, since, |_| silence());
-        ongoing.end(0, 0, End::Withdrawn);
-        ongoing.end(1, 0, End::Withdrawn);
-        let expected = [
-            (places[0], Outcome::Failed(silence())),
-            (places[1], Outcome::NotAttempted),
-        ];
-        assert_eq!(*outcomes.lock().unwrap(), expected);
-    }
-
-    #[test]
-    fn what_no_producer_was_given_is_kept_back() {
-        let (ongoing, places, outcomes) = lane(3);
-        ongoing.handed_over(0, 0, Role::Lanes);
-        ongoing.keep_back();
-        assert!(outcomes.lock().unwrap().is_empty());
-        ongoing.end(0, 0, delivered());
-        let outcomes = outcomes.lock().unwrap();
-        let kept = |place| (place, Outcome::NotAttempted);
-        assert_eq!(
-            *outcomes,
-            [(places[0], Outcome::DELIVERED), kept(places[1]), kept(places[2])]
-        );
-    }
-}
+mod tests;

@@ -10,6 +10,7 @@ use rdkafka::error::KafkaError;
 
 use super::acks::AckTracker;
 use super::context::Observer;
+use super::in_flight::InFlight;
 use super::learn::Directory;
 use super::options::{InvalidKafkaOptions, KafkaOptions};
 use super::producer::{Producers, Slot};
@@ -32,6 +33,7 @@ pub(super) struct KafkaClient {
     pub(super) observer: Arc<Observer>,
     pub(super) topics: Arc<Topics>,
     pub(super) acks: Arc<AckTracker>,
+    pub(super) in_flight: Arc<InFlight>,
     directory: Arc<Directory>,
     lone: Arc<Slot>,
     lanes: Arc<Slot>,
@@ -41,7 +43,7 @@ impl KafkaClient {
     /// A publisher with these options. Does not wait for a connection: a relay may start before its broker.
     pub(super) fn new(options: KafkaOptions) -> Result<Self, InvalidKafkaOptions> {
         let config = options.client_config()?;
-        let (topics, acks) = (Arc::default(), Arc::default());
+        let (topics, acks, in_flight) = (Arc::default(), Arc::default(), Arc::default());
         let observer = Observer::new(options.unknown_topic, options.effective_answer_within(), &topics, &acks);
         let observer = Arc::new(observer);
         let slot = |role| {
@@ -51,6 +53,7 @@ impl KafkaClient {
                 &observer,
                 &acks,
                 &topics,
+                &in_flight,
                 options.effective_answer_within(),
             )
         };
@@ -64,6 +67,7 @@ impl KafkaClient {
             observer,
             topics,
             acks,
+            in_flight,
             directory,
             lone,
             lanes,
@@ -95,9 +99,19 @@ impl KafkaClient {
         self.directory.learn(topics).await
     }
 
+    /// The largest record that a topic takes, as far as that is known and the size of a message tells its size in a request.
+    pub(super) fn known_limit(&self, topic: &str) -> Option<usize> {
+        let facts = self.topics.facts(topic).filter(|_| !self.compresses())?;
+        facts.max_message_bytes
+    }
+
+    fn compresses(&self) -> bool {
+        self.config.get("compression.type").is_some_and(|codec| codec != "none")
+    }
+
     /// The limit of a topic that is below so many bytes, where the size of a message tells its size in a request.
     pub(super) async fn limit_below(&self, topic: &str, bytes: usize) -> Option<usize> {
-        if self.config.get("compression.type").is_some_and(|codec| codec != "none") {
+        if self.compresses() {
             return None;
         }
         self.directory.limit_below(topic, bytes).await

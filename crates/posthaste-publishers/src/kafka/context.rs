@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use posthaste_core::publisher::{ErrorKind, ErrorScope, PublishError, Receipt};
+use posthaste_core::publisher::{ErrorKind, ErrorScope, PublishError};
 use posthaste_core::readable::Readable;
 use posthaste_kafka::error::{Cause, explain, explain_error};
 use rdkafka::ClientContext;
@@ -14,21 +14,11 @@ use rdkafka::message::Message as _;
 use rdkafka::producer::{DeliveryResult, NoCustomPartitioner, ProducerContext};
 
 use super::acks::AckTracker;
-use super::batch::{End, Ongoing};
+use super::batch::End;
+use super::in_flight::{InFlight, slot_of};
 use super::options::UnknownTopic;
 use super::role::Role;
 use super::topics::Topics;
-
-/// What a message carries through librdkafka.
-pub(super) struct DeliveryTag {
-    pub(super) batch: Arc<Ongoing>,
-    pub(super) lane: usize,
-    pub(super) place: usize,
-    /// The lane's name, where its delivery is worth remembering.
-    pub(super) known_by: Option<u64>,
-    /// Its size as a request of its own.
-    pub(super) bytes: usize,
-}
 
 /// What the publisher wants to know of all its producers.
 pub(super) struct Observer {
@@ -130,7 +120,9 @@ impl Observer {
 
     /// A broker answered, whatever it was asked.
     pub(super) fn answered(&self) {
-        self.all_down.store(false, Ordering::Relaxed);
+        if self.all_down.load(Ordering::Relaxed) {
+            self.all_down.store(false, Ordering::Relaxed);
+        }
     }
 
     fn note(&self, code: RDKafkaErrorCode, cause: Cause, text: String) {
@@ -153,7 +145,7 @@ impl Observer {
 
     fn succeeded(&self) {
         self.answered();
-        if self.troubled.swap(false, Ordering::Relaxed) {
+        if self.troubled.load(Ordering::Relaxed) && self.troubled.swap(false, Ordering::Relaxed) {
             *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = None;
         }
     }
@@ -177,6 +169,7 @@ pub(super) struct Callbacks {
     pub(super) observer: Arc<Observer>,
     pub(super) acks: Arc<AckTracker>,
     pub(super) topics: Arc<Topics>,
+    pub(super) in_flight: Arc<InFlight>,
     pub(super) generation: u64,
     pub(super) role: Role,
     /// Most bytes of a request with several messages.
@@ -259,7 +252,7 @@ impl Callbacks {
                 self.request_refused(topic);
                 End::RefusedWithOthers
             }
-            _ => End::Failed(self.observer.broker_failure(error, topic)),
+            _ => End::failed(self.observer.broker_failure(error, topic)),
         }
     }
 
@@ -275,22 +268,32 @@ impl Callbacks {
 }
 
 impl ProducerContext<NoCustomPartitioner> for Callbacks {
-    type DeliveryOpaque = Box<DeliveryTag>;
+    /// See [`super::in_flight::tag`].
+    type DeliveryOpaque = usize;
 
-    fn delivery(&self, result: &DeliveryResult<'_>, tag: Box<DeliveryTag>) {
+    fn delivery(&self, result: &DeliveryResult<'_>, tag: usize) {
+        let Some((batch, position, remembered)) = self.in_flight.find(tag) else {
+            return;
+        };
         let end = match result {
             Ok(record) => {
-                let (topic, partition) = (record.topic(), record.partition());
                 self.observer.succeeded();
-                self.acks.clear_suspect(topic, partition);
-                if let Some(lane) = tag.known_by {
-                    let generation = (self.role == Role::Lanes).then_some(self.generation);
-                    self.acks.warmed(generation, lane, topic, partition);
+                if self.acks.has_suspects() {
+                    self.acks.clear_suspect(record.topic(), record.partition());
                 }
-                End::Delivered(Receipt::at(format!("{topic}/{partition}@{}", record.offset())))
+                if let Some(lane) = remembered.then(|| batch.facts(position).1).flatten() {
+                    let generation = (self.role == Role::Lanes).then_some(self.generation);
+                    self.acks.warmed(generation, lane, record.topic(), record.partition());
+                }
+                End::Delivered
             }
-            Err((error, record)) => self.failed(error, record.topic(), record.partition(), tag.bytes),
+            Err((error, record)) => {
+                let (bytes, _) = batch.facts(position);
+                self.failed(error, record.topic(), record.partition(), bytes)
+            }
         };
-        tag.batch.end(tag.lane, tag.place, end);
+        if batch.answered(position, end) {
+            self.in_flight.leave(slot_of(tag));
+        }
     }
 }

@@ -1,39 +1,52 @@
 //! Hands messages to librdkafka.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use posthaste_core::publisher::{Batch, Delivery, PublishError};
-use posthaste_kafka::event;
+use posthaste_kafka::event::Encoder;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
-use rdkafka::message::{Header, Headers as _, OwnedHeaders};
 use rdkafka::producer::BaseRecord;
 
-use super::batch::{End, Ongoing};
+use super::batch::{End, Ongoing, Via};
 use super::client::KafkaClient;
-use super::context::DeliveryTag;
+use super::in_flight::tag;
 use super::options::RecordTimestamp;
 use super::producer::Producer;
 use super::size;
 
-/// How many messages are handed over before other tasks get their turn.
-const TURN: usize = 256;
+/// A message that is to be handed over.
+pub(super) struct Handing<'m, 'a> {
+    pub(super) delivery: &'m Delivery,
+    pub(super) position: u32,
+    pub(super) topic: &'a str,
+    /// The largest record that the topic takes, as far as known.
+    pub(super) limit: Option<usize>,
+    pub(super) producer: &'a Producer,
+    pub(super) via: Option<Via>,
+    /// The lane's name, if it is to be remembered once it is acknowledged.
+    pub(super) known_by: Option<u64>,
+}
 
-/// A message's place in its lane.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct LanePlace {
-    pub(super) lane: usize,
-    pub(super) place: usize,
+/// Why a message is not handed over.
+pub(super) enum Obstacle {
+    /// It never will be, and its lane is stopped.
+    Ended,
+    /// The producer's queue is full.
+    Full,
+    /// It has more bytes than the topic takes, as far as known.
+    AboveLimit(usize),
 }
 
 /// Hands the messages of one batch over.
 pub(super) struct RecordSender<'a> {
     publisher: &'a KafkaClient,
     batch: &'a Batch,
-    ongoing: &'a Arc<Ongoing>,
+    ongoing: Arc<Ongoing>,
+    slot: usize,
+    encoder: Mutex<Encoder<'a>>,
     queue_timeout: QueueTimeout,
-    turns: AtomicUsize,
 }
 
 /// How long a full queue is waited for, by the batch as a whole.
@@ -43,105 +56,95 @@ struct QueueTimeout {
 }
 
 impl<'a> RecordSender<'a> {
-    pub(super) fn new(publisher: &'a KafkaClient, batch: &'a Batch, ongoing: &'a Arc<Ongoing>) -> Self {
+    pub(super) fn new(publisher: &'a KafkaClient, batch: &'a Batch, ongoing: &Arc<Ongoing>, slot: usize) -> Self {
+        let options = &publisher.options;
         Self {
             publisher,
             batch,
-            ongoing,
+            ongoing: Arc::clone(ongoing),
+            slot,
+            encoder: Mutex::new(Encoder::new(options.format, options.id_header.as_deref())),
             queue_timeout: QueueTimeout {
-                within: publisher.options.effective_answer_within(),
+                within: options.effective_answer_within(),
                 is_over: AtomicBool::new(false),
             },
-            turns: AtomicUsize::new(0),
         }
     }
 
-    /// Hands one message over, if its lane goes on and it may be sent. A full queue is waited for. Whatever keeps the
-    /// message from being handed over is its end, and stops its lane. `lane` is remembered once it is acknowledged.
-    pub(super) async fn hand_over(
-        &self,
-        delivery: &Delivery,
-        at: LanePlace,
-        topic: &str,
-        producer: &Producer,
-        lane: Option<u64>,
-    ) {
-        if self.turns.fetch_add(1, Ordering::Relaxed) % TURN == TURN - 1 {
-            tokio::task::yield_now().await;
-        }
-        if let Err(end) = self.try_hand_over(delivery, at, topic, producer, lane).await {
-            self.ongoing.end(at.lane, at.place, end);
-        }
+    /// Hands one message over, if its lane goes on and it may be sent. What keeps it from being handed over for good is
+    /// its end, and stops its lane.
+    pub(super) fn hand_over(&self, handing: &Handing<'a, '_>) -> Result<(), Obstacle> {
+        self.try_hand_over(handing).unwrap_or_else(|end| {
+            self.ongoing.end(handing.position, end);
+            Err(Obstacle::Ended)
+        })
     }
 
-    async fn try_hand_over(
-        &self,
-        delivery: &Delivery,
-        at: LanePlace,
-        topic: &str,
-        producer: &Producer,
-        lane: Option<u64>,
-    ) -> Result<(), End> {
-        let (id, options) = (delivery.message.id, &self.publisher.options);
-        let may_send =
-            || self.ongoing.goes_on(at.lane) && !producer.is_retired() && self.batch.may_send(delivery.place);
-        if !may_send() {
+    fn try_hand_over(&self, handing: &Handing<'a, '_>) -> Result<Result<(), Obstacle>, End> {
+        let Handing {
+            delivery,
+            position,
+            topic,
+            producer,
+            ..
+        } = *handing;
+        if producer.is_retired() || !self.batch.may_send(delivery.place) {
             return Err(End::NotHandedOver);
         }
-        let encoded = event::encode(&delivery.message, delivery.created_at, options.format)
-            .map_err(|error| End::Failed(PublishError::permanent(error.to_string())))?;
-        let headers = match &options.id_header {
-            Some(name) => with_id(&encoded.headers, name, &id.to_string()),
-            None => encoded.headers,
+        let encoded = {
+            let mut encoder = self.encoder.lock().unwrap_or_else(PoisonError::into_inner);
+            encoder.encode(&delivery.message, delivery.created_at)
         };
-        let bytes = size::of_record(encoded.key, &headers, &encoded.payload);
-        if let Some(limit) = self.publisher.limit_below(topic, bytes).await {
-            return Err(End::Failed(PublishError::permanent(format!(
-                "Kafka topic {topic}: the message has {bytes} bytes and the topic takes {limit}; make it smaller, or \
-                 raise the topic's max.message.bytes"
-            ))));
+        let encoded = encoded.map_err(|error| End::failed(PublishError::permanent(error.to_string())))?;
+        let bytes = size::of_record(&encoded);
+        if handing.limit.is_some_and(|limit| bytes > limit) {
+            return Ok(Err(Obstacle::AboveLimit(bytes)));
         }
-        // The question for the limit may have taken a while.
-        if !may_send() {
+        let Some(tag) = tag(self.slot, position, handing.known_by.is_some()) else {
             return Err(End::NotHandedOver);
-        }
-        let tag = DeliveryTag {
-            batch: Arc::clone(self.ongoing),
-            lane: at.lane,
-            place: at.place,
-            known_by: lane,
-            bytes,
         };
-        let mut record = BaseRecord::with_opaque_to(topic, Box::new(tag))
+        let mut record = BaseRecord::with_opaque_to(topic, tag)
             .payload(&*encoded.payload)
-            .headers(headers);
-        if options.timestamp == RecordTimestamp::Enqueued {
+            .headers(encoded.headers);
+        if self.publisher.options.timestamp == RecordTimestamp::Enqueued {
             record = record.timestamp(delivery.created_at.timestamp_millis());
         }
         record.key = encoded.key;
-        let mut waiting = Waiting::new(&self.queue_timeout);
-        loop {
-            match producer.native().send(record) {
-                Ok(()) => {
-                    self.ongoing.handed_over(at.lane, at.place, producer.role());
-                    producer.take_back_late();
-                    return Ok(());
-                }
-                Err((error, returned)) if is_full(&error) => {
-                    if !waiting.a_little().await || !may_send() {
-                        return Err(End::NotHandedOver);
-                    }
-                    record = returned;
-                }
-                Err((error, _)) if is_over(&error) => return Err(End::NotHandedOver),
-                Err((error, _)) => return Err(End::Failed(self.publisher.observer.failure(&error, Some(topic)))),
-            }
+        let (ongoing, role) = (&self.ongoing, producer.role());
+        if !ongoing.hand_over(position, role, handing.via, bytes, handing.known_by) {
+            return Err(End::NotHandedOver);
         }
+        let Err((error, _)) = producer.native().send(record) else {
+            producer.take_back_late();
+            return Ok(Ok(()));
+        };
+        ongoing.not_taken(position);
+        if is_full(&error) {
+            Ok(Err(Obstacle::Full))
+        } else if is_over(&error) {
+            Err(End::NotHandedOver)
+        } else {
+            Err(End::failed(self.publisher.observer.failure(&error, Some(topic))))
+        }
+    }
+
+    /// What becomes of a message above the limit of its topic; nothing if the limit was raised.
+    pub(super) async fn judge_size(&self, topic: &str, bytes: usize) -> Option<End> {
+        let limit = self.publisher.limit_below(topic, bytes).await?;
+        Some(End::failed(PublishError::permanent(format!(
+            "Kafka topic {topic}: the message has {bytes} bytes and the topic takes {limit}; make it smaller, or \
+             raise the topic's max.message.bytes"
+        ))))
+    }
+
+    /// A wait for room in a full queue.
+    pub(super) fn wait_for_room(&self) -> Waiting<'_> {
+        Waiting::new(&self.queue_timeout)
     }
 }
 
 /// The wait for room in a full queue.
-struct Waiting<'a> {
+pub(super) struct Waiting<'a> {
     queue_timeout: &'a QueueTimeout,
     until: Instant,
     next: Duration,
@@ -159,7 +162,7 @@ impl<'a> Waiting<'a> {
     }
 
     /// Whether there is time left to try again.
-    async fn a_little(&mut self) -> bool {
+    pub(super) async fn a_little(&mut self) -> bool {
         if self.queue_timeout.is_over.load(Ordering::Relaxed) || Instant::now() >= self.until {
             self.queue_timeout.is_over.store(true, Ordering::Relaxed);
             return false;
@@ -180,14 +183,4 @@ fn is_over(error: &KafkaError) -> bool {
         error.rdkafka_error_code(),
         Some(RDKafkaErrorCode::Fatal | RDKafkaErrorCode::GaplessGuarantee)
     )
-}
-
-fn with_id(headers: &OwnedHeaders, name: &str, id: &str) -> OwnedHeaders {
-    // The producer's own header of that name would contradict it.
-    let others = headers.iter().filter(|header| header.key != name);
-    let others = others.fold(OwnedHeaders::new(), OwnedHeaders::insert);
-    others.insert(Header {
-        key: name,
-        value: Some(id),
-    })
 }

@@ -9,6 +9,8 @@ mod batch;
 mod client;
 mod context;
 mod hand_over;
+mod in_flight;
+mod lanes;
 mod learn;
 mod options;
 mod producer;

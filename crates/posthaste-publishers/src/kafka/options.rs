@@ -112,7 +112,8 @@ impl KafkaOptions {
         ("delivery.timeout.ms", "120000"),
         ("request.timeout.ms", "30000"),
         ("max.in.flight.requests.per.connection", "5"),
-        ("linger.ms", "5"),
+        // Batches arrive whole, so there is little to wait for.
+        ("linger.ms", "1"),
         // As the Java client does, so that equal keys of both meet in one partition.
         ("partitioner", "murmur2_random"),
         ("message.max.bytes", MESSAGE_MAX_BYTES),
@@ -237,7 +238,7 @@ mod tests {
             ("delivery.timeout.ms", "120000"),
             ("request.timeout.ms", "30000"),
             ("max.in.flight.requests.per.connection", "5"),
-            ("linger.ms", "5"),
+            ("linger.ms", "1"),
         ];
         let effective = |options: &KafkaOptions, name: &str| {
             let native = options.client_config().unwrap().create_native_config().unwrap();

@@ -11,6 +11,7 @@ use rdkafka::producer::{Producer as _, PurgeConfig, ThreadedProducer};
 
 use super::acks::AckTracker;
 use super::context::{Callbacks, Observer};
+use super::in_flight::InFlight;
 use super::options::KafkaOptions;
 use super::role::Role;
 use super::topics::Topics;
@@ -144,6 +145,7 @@ pub(super) struct Slot {
     observer: Arc<Observer>,
     acks: Arc<AckTracker>,
     topics: Arc<Topics>,
+    in_flight: Arc<InFlight>,
     generations: AtomicU64,
     present: Mutex<Option<Arc<Producer>>>,
     /// Shared by all producers whose threads may be running.
@@ -167,6 +169,7 @@ impl Slot {
         observer: &Arc<Observer>,
         acks: &Arc<AckTracker>,
         topics: &Arc<Topics>,
+        in_flight: &Arc<InFlight>,
         answer_within: Duration,
     ) -> Arc<Self> {
         let mut config = config.clone();
@@ -187,6 +190,7 @@ impl Slot {
             observer: Arc::clone(observer),
             acks: Arc::clone(acks),
             topics: Arc::clone(topics),
+            in_flight: Arc::clone(in_flight),
             generations: AtomicU64::new(0),
             present: Mutex::new(None),
             clients: Arc::default(),
@@ -223,6 +227,7 @@ impl Slot {
             observer: Arc::clone(&self.observer),
             acks: Arc::clone(&self.acks),
             topics: Arc::clone(&self.topics),
+            in_flight: Arc::clone(&self.in_flight),
             generation,
             role: self.role,
             batch_bytes,
@@ -332,12 +337,15 @@ mod tests {
     /// Order rests on it, and librdkafka calls it experimental and subject to removal.
     #[test]
     fn librdkafka_still_has_a_producer_that_leaves_nothing_out() {
-        let (topics, acks) = (Arc::default(), Arc::default());
+        let (topics, acks, in_flight) = (Arc::default(), Arc::default(), Arc::default());
         let observer = Observer::new(UnknownTopic::Retry, Duration::from_secs(20), &topics, &acks);
         let observer = Arc::new(observer);
         let mut config = ClientConfig::new();
         config.set("enable.idempotence", "true");
-        let slot = |role| Slot::new(role, &config, &observer, &acks, &topics, Duration::from_secs(20));
+        let slot = |role| {
+            let limit = Duration::from_secs(20);
+            Slot::new(role, &config, &observer, &acks, &topics, &in_flight, limit)
+        };
         let effective = |role, name: &str| slot(role).config().create_native_config().unwrap().get(name).unwrap();
         assert_eq!(effective(Role::Lanes, "enable.gapless.guarantee"), "true");
         assert_eq!(effective(Role::Lanes, "delivery.timeout.ms"), "0");

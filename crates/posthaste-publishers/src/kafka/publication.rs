@@ -1,21 +1,21 @@
 //! One batch on its way, from routing to the last answer.
 
-use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures::StreamExt;
 use futures::stream::FuturesUnordered;
-use futures::{StreamExt, poll};
-use posthaste_core::publisher::{Batch, Delivery, Place, PublishError, Report};
+use posthaste_core::publisher::{Batch, Delivery, PublishError, Report};
 use posthaste_kafka::event;
 
-use super::batch::{End, Ongoing};
+use super::acks;
+use super::batch::{End, Ongoing, Turn, Via};
 use super::client::KafkaClient;
-use super::hand_over::{LanePlace, RecordSender};
+use super::hand_over::{Handing, Obstacle, RecordSender};
+use super::lanes::{SortedLanes, Targets};
 use super::producer::Producers;
 use super::role::Role;
-use super::{acks, route};
 
 /// How long what was taken back may take to be reported.
 const LAST_REPORTS: Duration = Duration::from_secs(5);
@@ -23,17 +23,38 @@ const LAST_REPORTS: Duration = Duration::from_secs(5);
 /// How much longer than it should the producer for single messages may take to give one up by itself.
 const EXPIRY_SLACK: Duration = Duration::from_secs(3);
 
+/// How many messages are handed over before other tasks get their turn.
+const YIELD_AFTER: u32 = 256;
+
 pub(super) struct Publication<'a> {
     publisher: &'a KafkaClient,
     batch: &'a Batch,
-    /// The numbers of each lane's messages within the batch.
-    lanes: Vec<Vec<usize>>,
-    topics: Vec<Result<Cow<'a, str>, PublishError>>,
+    sorted: SortedLanes,
+    targets: Targets<'a>,
     unusable: HashMap<String, PublishError>,
+    /// Whether batches share lanes, so that each message with a key may be followed by others.
+    pipelined: bool,
     ongoing: Arc<Ongoing>,
+    _entry: Entry<'a>,
+    slot: usize,
 }
 
-/// How the next messages of a lane are handed over, when all those before them are answered.
+/// A batch's place among those on their way. If the batch is abandoned, what no producer was given is kept back.
+struct Entry<'a> {
+    publisher: &'a KafkaClient,
+    ongoing: Arc<Ongoing>,
+    slot: usize,
+}
+
+impl Drop for Entry<'_> {
+    fn drop(&mut self) {
+        if self.ongoing.close() {
+            self.publisher.in_flight.leave(self.slot);
+        }
+    }
+}
+
+/// How the next messages of a lane are handed over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SendMode {
     /// One, which nothing of the lane follows before its answer.
@@ -61,7 +82,6 @@ struct TakeBack<'a> {
 
 impl Drop for TakeBack<'_> {
     fn drop(&mut self) {
-        self.ongoing.keep_back();
         for role in [Role::Lone, Role::Lanes] {
             if self.ongoing.awaits(role) {
                 self.producers.replace(role);
@@ -70,127 +90,272 @@ impl Drop for TakeBack<'_> {
     }
 }
 
+/// What holds for all messages of a batch that go to one topic.
+struct Target<'a> {
+    topic: Result<&'a str, PublishError>,
+    limit: Option<usize>,
+    /// Whether lanes go out at once, whichever partition they go to.
+    is_warm: bool,
+}
+
+/// What a lane waits for.
+enum Pause {
+    /// Its own progress.
+    Progress,
+    /// Room in the producer's queue.
+    Room,
+    /// What is known of the topic's limit, for a message of so many bytes.
+    Limit(usize),
+}
+
 impl<'a> Publication<'a> {
-    /// Routes the messages, and learns of their topics what is not known yet.
+    /// Lines the batch up behind those before it, before anything is waited for; then learns of its topics what is not
+    /// known yet.
     pub(super) async fn begin(publisher: &'a KafkaClient, batch: &'a Batch, report: Report) -> Self {
-        let (lanes, places) = lanes(&batch.deliveries);
-        let routes = &publisher.options.routes;
-        let deliveries = batch.deliveries.iter();
-        let topics: Vec<_> = deliveries
-            .map(|delivery| route::topic(routes, &delivery.message))
-            .collect();
-        let wanted = topics
+        let mut sorted = SortedLanes::new(&batch.deliveries);
+        let names = std::mem::take(&mut sorted.names);
+        let places = sorted
+            .order
             .iter()
-            .flatten()
-            .map(|topic| topic.clone().into_owned())
-            .collect();
+            .map(|number| batch.deliveries[*number as usize].place);
+        let ongoing = Ongoing::new(places, &sorted.lanes, names, report);
+        let slot = publisher.in_flight.enter(&ongoing);
+        let entry = Entry {
+            publisher,
+            ongoing: Arc::clone(&ongoing),
+            slot,
+        };
+        publisher.in_flight.line_up(&ongoing);
+        let targets = Targets::new(&publisher.options.routes, &batch.deliveries);
+        let topics = targets.topics.iter().flatten();
+        let wanted: BTreeSet<String> = topics.map(|topic| topic.clone().into_owned()).collect();
         Self {
             unusable: publisher.learn(wanted).await,
+            pipelined: publisher.in_flight.is_pipelined(),
             publisher,
             batch,
-            lanes,
-            topics,
-            ongoing: Arc::new(Ongoing::new(places, report)),
+            sorted,
+            targets,
+            ongoing,
+            _entry: entry,
+            slot,
         }
     }
 
     /// Hands everything over and waits for the answers; afterwards every message has its outcome.
     pub(super) async fn run(self) {
-        let several = self.lanes.iter().any(|lane| lane.len() > 1);
+        let several = self.pipelined || self.sorted.lanes.iter().any(|lane| lane.len() > 1);
         let producers = match self.publisher.producers(several) {
             Ok(producers) => producers,
             Err(error) => {
                 let failure = self.publisher.observer.failure(&error, None);
-                for (lane, numbers) in self.lanes.iter().enumerate() {
-                    for place in 0..numbers.len() {
-                        self.ongoing.end(lane, place, End::Failed(failure.clone()));
-                    }
+                for position in (0..).take(self.sorted.order.len()) {
+                    self.ongoing.end(position, End::failed(failure.clone()));
                 }
-                return;
+                return self.ongoing.over().await;
             }
         };
         let _take_back = TakeBack {
             ongoing: &self.ongoing,
             producers: &producers,
         };
-        let sender = RecordSender::new(self.publisher, self.batch, &self.ongoing);
-        tokio::join!(self.hand_over(&sender, &producers), self.watch(&producers));
+        let sender = RecordSender::new(self.publisher, self.batch, &self.ongoing, self.slot);
+        let targets = self.targets(&producers);
+        tokio::join!(self.hand_over(&sender, &producers, &targets), self.watch(&producers));
+    }
+
+    fn targets(&self, producers: &Producers<'_>) -> Vec<Target<'_>> {
+        let mut targets = Vec::with_capacity(self.targets.topics.len());
+        for routed in &self.targets.topics {
+            let topic = match routed {
+                Ok(topic) => match self.unusable.get(&**topic) {
+                    Some(error) => Err(error.clone()),
+                    None => Ok(&**topic),
+                },
+                Err(error) => Err(error.clone()),
+            };
+            let (mut limit, mut is_warm) = (None, false);
+            if let Ok(topic) = topic {
+                let partitions = self.partitions(topic);
+                limit = self.publisher.known_limit(topic);
+                is_warm = producers
+                    .for_lanes()
+                    .is_some_and(|generation| self.publisher.acks.is_all_warm(generation, topic, partitions));
+            }
+            targets.push(Target { topic, limit, is_warm });
+        }
+        targets
+    }
+
+    fn partitions(&self, topic: &str) -> usize {
+        self.publisher.topics.facts(topic).map_or(0, |facts| facts.partitions)
     }
 
     /// Hands over each lane as its own answers allow; none waits for another one's.
-    async fn hand_over(&self, sender: &RecordSender<'_>, producers: &Producers<'_>) {
+    async fn hand_over(&self, sender: &RecordSender<'a>, producers: &Producers<'_>, targets: &[Target<'_>]) {
         let mut waiting = FuturesUnordered::new();
-        for (lane, numbers) in self.lanes.iter().enumerate() {
-            if numbers.len() == 1 {
-                self.hand_over_lane(lane, sender, producers).await;
-                continue;
+        let mut yielded = 0;
+        for (lane, positions) in (0..).zip(&self.sorted.lanes) {
+            let mut next = positions.start;
+            if let Some(pause) = self.hand_over_now(lane, &mut next, None, sender, producers, targets) {
+                waiting.push(self.hand_over_later(lane, next, pause, sender, producers, targets));
             }
-            let mut handing_over = Box::pin(self.hand_over_lane(lane, sender, producers));
-            if poll!(&mut handing_over).is_pending() {
-                waiting.push(handing_over);
+            if positions.end - yielded >= YIELD_AFTER {
+                yielded = positions.end;
+                tokio::task::yield_now().await;
             }
         }
         while waiting.next().await.is_some() {}
     }
 
-    async fn hand_over_lane(&self, lane: usize, sender: &RecordSender<'_>, producers: &Producers<'_>) {
-        let numbers = &self.lanes[lane];
-        let mut next = 0;
-        while next < numbers.len() {
-            if next > 0 && !self.ongoing.goes_on_after(lane, next).await {
-                break;
+    /// Hands over the rest of a lane that has to wait.
+    async fn hand_over_later(
+        &self,
+        lane: u32,
+        mut next: u32,
+        mut pause: Pause,
+        sender: &RecordSender<'a>,
+        producers: &Producers<'_>,
+        targets: &[Target<'_>],
+    ) {
+        let mut room = None;
+        loop {
+            let mut cleared = None;
+            let before = next;
+            match pause {
+                Pause::Progress => {}
+                Pause::Room => {
+                    if !room.get_or_insert_with(|| sender.wait_for_room()).a_little().await {
+                        self.ongoing.end(next, End::NotHandedOver);
+                    }
+                }
+                Pause::Limit(bytes) => {
+                    let topic = targets[self.target(next)].topic.as_ref();
+                    match sender.judge_size(topic.map_or("", |topic| topic), bytes).await {
+                        Some(end) => self.ongoing.end(next, end),
+                        None => cleared = Some(next),
+                    }
+                }
             }
-            let topic = match self.topic(numbers[next]) {
-                Ok(topic) => topic,
+            let mut progress = std::pin::pin!(self.ongoing.progress(lane).notified());
+            // Registered before the look, so that no change in between is missed.
+            progress.as_mut().enable();
+            match self.hand_over_now(lane, &mut next, cleared, sender, producers, targets) {
+                None => return,
+                Some(found) => pause = found,
+            }
+            if next > before {
+                room = None;
+            }
+            if let Pause::Progress = pause {
+                progress.await;
+            }
+        }
+    }
+
+    /// Hands over what may go of a lane, from `next`; returns what the rest waits for, if there is any. Of a message that
+    /// is `cleared` the size is known to be no hindrance.
+    fn hand_over_now(
+        &self,
+        lane: u32,
+        next: &mut u32,
+        cleared: Option<u32>,
+        sender: &RecordSender<'a>,
+        producers: &Producers<'_>,
+        targets: &[Target<'_>],
+    ) -> Option<Pause> {
+        let end = self.sorted.lanes[lane as usize].end;
+        while *next < end {
+            let target = &targets[self.target(*next)];
+            let topic = match &target.topic {
+                Ok(topic) => *topic,
                 Err(error) => {
-                    self.ongoing.end(lane, next, End::Failed(error));
+                    // Those before it may still be on their way.
+                    match self.ongoing.turn(lane, None) {
+                        Turn::Later => return Some(Pause::Progress),
+                        Turn::Now => self.ongoing.end(*next, End::failed(error.clone())),
+                        Turn::Never => {}
+                    }
                     break;
                 }
             };
             // Another topic has another partition, whose answers say nothing of this one's: only messages to the same
             // one are on their way side by side.
-            let same = |number: &&usize| self.topic(**number).as_ref() == Ok(&topic);
-            let run = numbers[next..].iter().take_while(same).count();
-            let name = self.lane_name(numbers[next], topic);
-            let mode = self.send_mode(name, topic, run, producers);
-            let count = if mode == SendMode::Together { run } else { 1 };
-            for (place, number) in numbers.iter().enumerate().skip(next).take(count) {
-                let delivery = &self.batch.deliveries[*number];
-                // Where a lane goes is worth remembering where more of it is to come.
-                let known_by = name.filter(|_| run > 1 && place == next);
-                let place = LanePlace { lane, place };
-                sender
-                    .hand_over(delivery, place, topic, producers.of(mode.role()), known_by)
-                    .await;
+            let number = self.target(*next);
+            let run = (*next..end)
+                .take_while(|position| self.target(*position) == number)
+                .count();
+            let name = self.lane_name(lane, *next, topic, run);
+            let mode = self.send_mode(name, topic, target, producers);
+            let together = mode == SendMode::Together;
+            let via = name.filter(|_| together).zip(producers.for_lanes());
+            let via = via.map(|(name, generation)| Via { generation, name });
+            match self.ongoing.turn(lane, via) {
+                Turn::Now => {}
+                Turn::Later => return Some(Pause::Progress),
+                Turn::Never => break,
             }
-            next += count;
+            let count = if together { run } else { 1 };
+            // Where a lane goes is worth remembering where more of it is to come.
+            let mut known_by = name;
+            for _ in 0..count {
+                let handing = Handing {
+                    delivery: self.delivery(*next),
+                    position: *next,
+                    topic,
+                    limit: target.limit.filter(|_| cleared != Some(*next)),
+                    producer: producers.of(mode.role()),
+                    via,
+                    known_by: known_by.take(),
+                };
+                match sender.hand_over(&handing) {
+                    Ok(()) => *next += 1,
+                    Err(Obstacle::Ended) => break,
+                    Err(Obstacle::Full) => return Some(Pause::Room),
+                    Err(Obstacle::AboveLimit(bytes)) => return Some(Pause::Limit(bytes)),
+                }
+            }
         }
-        for place in next..numbers.len() {
-            self.ongoing.end(lane, place, End::NotHandedOver);
+        if *next == end {
+            self.ongoing.sent(lane);
         }
+        for position in *next..end {
+            self.ongoing.end(position, End::NotHandedOver);
+        }
+        None
     }
 
-    fn topic(&self, number: usize) -> Result<&str, PublishError> {
-        let topic = self.topics[number].as_deref().map_err(Clone::clone)?;
-        self.unusable.get(topic).map_or(Ok(topic), |error| Err(error.clone()))
+    fn delivery(&self, position: u32) -> &'a Delivery {
+        &self.batch.deliveries[self.sorted.order[position as usize] as usize]
     }
 
-    /// The lane as brokers know it: by the topic that is written to, and the record's key.
-    fn lane_name(&self, number: usize, topic: &str) -> Option<u64> {
-        let key = event::key(&self.batch.deliveries[number].message)?;
-        Some(acks::lane(topic, key))
+    fn target(&self, position: u32) -> usize {
+        self.targets.of[self.sorted.order[position as usize] as usize] as usize
     }
 
-    fn send_mode(&self, lane: Option<u64>, topic: &str, run: usize, producers: &Producers<'_>) -> SendMode {
+    /// The lane as brokers know it, by the topic that is written to and the record's key, if the message may be followed
+    /// by others.
+    fn lane_name(&self, lane: u32, position: u32, topic: &str, run: usize) -> Option<u64> {
+        let name = self.ongoing.names[lane as usize].filter(|_| run > 1 || self.pipelined)?;
+        let message = &self.delivery(position).message;
+        if message.topic == topic {
+            return Some(name);
+        }
+        event::key(message).map(|key| acks::lane(topic, key))
+    }
+
+    fn send_mode(&self, lane: Option<u64>, topic: &str, target: &Target<'_>, producers: &Producers<'_>) -> SendMode {
         let acks = &self.publisher.acks;
-        let (Some(lane), Some(generation)) = (lane.filter(|_| run > 1), producers.for_lanes()) else {
+        let (Some(lane), Some(generation)) = (lane, producers.for_lanes()) else {
             return SendMode::Alone;
         };
         if acks.is_doubted(topic, lane) {
             return SendMode::Alone;
         }
-        let partitions = self.publisher.topics.facts(topic).map_or(0, |facts| facts.partitions);
-        if acks.is_warm(generation, lane, topic, partitions) {
+        if target.is_warm {
+            return SendMode::Together;
+        }
+        if acks.is_warm(generation, lane, topic, self.partitions(topic)) {
             SendMode::Together
         } else {
             SendMode::HeadFirst
@@ -218,7 +383,7 @@ impl<'a> Publication<'a> {
                 if now < deadline {
                     next = next.min(deadline);
                 } else if replaced.is_none() {
-                    let why = |place| self.silence(place);
+                    let why = |position| self.silence(position);
                     self.ongoing
                         .give_up(*role, now.checked_sub(*limit).unwrap_or(since), why);
                     producers.replace(*role);
@@ -235,30 +400,9 @@ impl<'a> Publication<'a> {
     }
 
     /// The failure of a message without an answer.
-    fn silence(&self, place: Place) -> PublishError {
-        let deliveries = &self.batch.deliveries;
-        let number = deliveries.iter().position(|delivery| delivery.place == place);
-        let topic = number.and_then(|number| self.topic(number).ok());
-        self.publisher.observer.silence(topic)
+    fn silence(&self, position: u32) -> PublishError {
+        let topic = self.targets.topics[self.target(position)].as_deref();
+        let usable = topic.ok().filter(|topic| !self.unusable.contains_key(*topic));
+        self.publisher.observer.silence(usable)
     }
-}
-
-/// The numbers of each lane's messages within the batch, and their places in what is reported. A message without a key is a lane of its own.
-fn lanes(deliveries: &[Delivery]) -> (Vec<Vec<usize>>, Vec<Vec<Place>>) {
-    let mut lanes: Vec<Vec<usize>> = Vec::new();
-    let mut by_name = HashMap::new();
-    for (number, delivery) in deliveries.iter().enumerate() {
-        let next = lanes.len();
-        let lane = match delivery.message.lane() {
-            Some(name) => *by_name.entry(name).or_insert(next),
-            None => next,
-        };
-        if lane == next {
-            lanes.push(Vec::new());
-        }
-        lanes[lane].push(number);
-    }
-    let place = |number: &usize| deliveries[*number].place;
-    let places = lanes.iter().map(|lane| lane.iter().map(place).collect()).collect();
-    (lanes, places)
 }

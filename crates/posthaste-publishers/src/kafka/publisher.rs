@@ -54,6 +54,12 @@ impl PublisherOptions for KafkaOptions {
     }
 }
 
+/// Larger batches gain nothing, and hold up those behind them.
+const MAX_BATCH: usize = 2_000;
+
+/// Ten of them are on their way: enough to fill requests while answers are awaited.
+const MAX_IN_FLIGHT: u32 = 20_000;
+
 /// How long the producers may take to end.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -71,6 +77,8 @@ impl Publisher for KafkaPublisher {
     /// before, so it does not count as deduplicating.
     fn capabilities(&self) -> Capabilities {
         Capabilities::new(LaneOrder::Pipelined)
+            .max_batch(MAX_BATCH)
+            .max_in_flight(MAX_IN_FLIGHT)
     }
 
     async fn check(&self) -> Result<String, PublishError> {

@@ -185,3 +185,90 @@ async fn a_queue_that_stays_full_stops_its_key_although_the_next_one_finds_room(
         "{written:?}"
     );
 }
+
+/// Publishes batches one after the other, each before the one before it is answered, as a relay does with those of a log.
+async fn in_line(publisher: &KafkaPublisher, batches: Vec<Vec<Message>>) -> Vec<Vec<Outcome>> {
+    let mut publishing: Vec<_> = batches
+        .iter()
+        .map(|messages| Box::pin(publish(publisher, messages)))
+        .collect();
+    for each in &mut publishing {
+        // The first poll lines it up.
+        let _ = futures::poll!(each);
+    }
+    futures::future::join_all(publishing).await
+}
+
+fn single(topic: &Topic, n: usize) -> Vec<Message> {
+    vec![keyed(topic, "k", n)]
+}
+
+/// Also by single messages: one that went by another producer than those before it could overtake them.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_keeps_its_order_over_many_batches_that_are_on_their_way() {
+    let (cluster, topic, options) = scene();
+    let publisher = warm(&topic, options).await;
+    slow(&cluster, ROUND_TRIP);
+    let began = Instant::now();
+    let batches = (2..32).map(|n| match n % 3 {
+        0 => single(&topic, n),
+        _ => vec![keyed(&topic, "k", n), Message::new(topic.name.as_str(), "unkeyed")],
+    });
+    let outcomes = in_line(&publisher, batches.collect()).await;
+    slow(&cluster, Duration::ZERO);
+    assert!(outcomes.iter().flatten().all(Outcome::is_delivered), "{outcomes:?}");
+    assert_eq!(topic.payloads("k"), [warmed_up(), numbers(2..32)].concat());
+    assert!(began.elapsed() < ROUND_TRIP * 10, "{:?}: side by side", began.elapsed());
+}
+
+/// Proves pitfall 5.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_above_the_topics_limit_stops_its_key_in_the_batches_behind_it() {
+    let Some(brokers) = shared() else { return };
+    let topic = Topic::create(&brokers, 1, &[("max.message.bytes", "2000")]).await;
+    let publisher = warm(&topic, topic.options()).await;
+    let large = Message::new(topic.name.as_str(), "x".repeat(3_000)).key("k");
+    let batches = vec![
+        single(&topic, 2),
+        vec![keyed(&topic, "k", 3), large],
+        run(&topic, "k", 4..7),
+        single(&topic, 7),
+    ];
+    let outcomes = in_line(&publisher, batches).await;
+    assert_eq!(outcomes[0], [Outcome::DELIVERED]);
+    assert_eq!(outcomes[1][0], Outcome::DELIVERED);
+    assert_eq!(failure(&outcomes[1][1]).kind, ErrorKind::Permanent);
+    assert_eq!(outcomes[2], vec![Outcome::NotAttempted; 3]);
+    assert_eq!(outcomes[3], [Outcome::NotAttempted]);
+    assert_eq!(topic.payloads("k"), [warmed_up(), numbers(2..4)].concat());
+    // It was dealt with: the key goes on.
+    assert_eq!(
+        publish(&publisher, &run(&topic, "k", 4..6)).await,
+        vec![Outcome::DELIVERED; 2]
+    );
+}
+
+/// Proves pitfall 5. The topic's limit is lowered when it is known, so the broker refuses what this side lets through,
+/// while those behind it are on their way in later batches.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_broker_refuses_in_the_middle_of_a_key_is_followed_by_nothing_of_later_batches() {
+    let Some(brokers) = shared() else { return };
+    let topic = Topic::create(&brokers, 1, &[]).await;
+    let mut options = topic.options();
+    // One message a request, so that the refusal is one message's.
+    options.connection = options.connection.property("batch.num.messages", "1");
+    let publisher = warm(&topic, options).await;
+    topic.set("max.message.bytes", "2000").await;
+    let large = Message::new(topic.name.as_str(), "x".repeat(3_000)).key("k");
+    let mut batches = vec![single(&topic, 2), vec![keyed(&topic, "k", 3), large]];
+    batches.extend((4..12).map(|n| single(&topic, n)));
+    let outcomes = in_line(&publisher, batches).await;
+    assert!(!outcomes[1][1].is_delivered(), "{outcomes:?}");
+    assert!(
+        outcomes[2..].iter().flatten().all(|outcome| !outcome.is_delivered()),
+        "{outcomes:?}"
+    );
+    let written = topic.payloads("k");
+    let expected = [warmed_up(), numbers(2..4)].concat();
+    assert!(expected.starts_with(&written) && written.len() >= 4, "{written:?}");
+}

@@ -21,10 +21,12 @@ pub fn message(key: &str, payload: &str) -> Message {
 }
 
 pub fn deliveries(messages: &[Message]) -> Vec<Delivery> {
-    messages
-        .iter()
-        .map(|message| Delivery::new(message.clone(), DateTime::UNIX_EPOCH))
-        .collect()
+    let delivery = |(index, message): (usize, &Message)| {
+        let mut delivery = Delivery::new(message.clone(), DateTime::UNIX_EPOCH);
+        delivery.place = Place::new(index);
+        delivery
+    };
+    messages.iter().enumerate().map(delivery).collect()
 }
 
 /// A lease that has run out for some messages.
