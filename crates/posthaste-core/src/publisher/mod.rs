@@ -27,7 +27,11 @@ use crate::message::Message;
 ///   and for the rest of its lane.
 /// - Report [`Outcome::DELIVERED`] only once the broker has acknowledged the message durably.
 /// - Classify failures by [`ErrorKind`] and [`ErrorScope`]; never decide about retries.
-/// - `publish` may be called again while earlier calls are still running; batches never share a lane.
+/// - `publish` may be called again while earlier calls are still running. Batches never share a lane, unless the publisher says
+///   that its lanes are [`LaneOrder::Pipelined`]. Then calls begin in order: each is polled for the first time when the one
+///   before has been, and by then it must have its place in the line in which messages are handed over. If a message is not
+///   delivered, [`Batch::may_send`] says no for all that were claimed behind it, in whichever batch; those that were handed
+///   over already must not arrive, or not before it.
 ///
 /// Most publishers need not do this themselves: `posthaste-publishers` has `EachMessage` for transports that take one
 /// message at a time and `InRounds` for those that take many in one request.
