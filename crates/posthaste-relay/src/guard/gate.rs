@@ -384,6 +384,22 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn deliveries_that_were_only_counted_are_weighed_against_failures() {
+        let circuit = circuit();
+        circuit.succeeded(1_000);
+        let waits: Vec<_> = (0..5)
+            .map(|_| told(&gate(&circuit), MessageId::new(), &unavailable()))
+            .collect();
+        assert_eq!(waits[..4], [None; 4], "less than half of the latest ten");
+        assert_eq!(circuit.view().state, CircuitState::Open, "the fifth of ten");
+        let circuit = self::circuit();
+        told(&gate(&circuit), MessageId::new(), &unavailable());
+        assert!(circuit.in_doubt(), "nothing ever got through");
+        circuit.succeeded(1);
+        assert!(!circuit.in_doubt());
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_lease_that_is_revoked_or_over_ends_the_clearance_of_its_batch() {
         let batch = gate(&circuit());
         let clearance = Clearance::default();

@@ -118,3 +118,58 @@ impl Slab {
         delivered.map(|(place, _)| place).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use chrono::Utc;
+    use posthaste_core::lifecycle::LeaseToken;
+    use posthaste_core::store::ClaimedMessage;
+    use posthaste_core::{Message, RetryPolicy};
+
+    use super::*;
+
+    fn slab(messages: usize) -> Slab {
+        let message = |_| {
+            let claimed = ClaimedMessage {
+                message: Message::new("orders", "x"),
+                fault: None,
+                sequence: None,
+                created_at: Utc::now(),
+                attempts: 1,
+                hash: None,
+                version: None,
+                max_attempts: None,
+            };
+            InFlightMessage::new(&claimed, LeaseToken::new(), &RetryPolicy::default())
+        };
+        Slab::new((0..messages).map(message).collect())
+    }
+
+    #[test]
+    fn the_first_answer_counts_and_no_other() {
+        let slab = slab(3);
+        assert!(slab.begin_delivery(0) && !slab.begin_delivery(0) && !slab.take(0));
+        assert!(slab.take(1) && !slab.begin_delivery(1));
+        assert!(!slab.take(3) && !slab.begin_delivery(3), "there is no such place");
+        assert!(!slab.is_owed(0) && !slab.is_owed(1) && slab.is_owed(2) && !slab.is_owed(3));
+        assert_eq!((slab.answered(2), slab.owed()), (1, 1));
+    }
+
+    #[test]
+    fn what_is_delivered_is_announced_once_and_taken_once() {
+        let slab = slab(4);
+        for place in [3, 1] {
+            slab.begin_delivery(place);
+        }
+        assert_eq!(slab.take_delivered(), [0; 0], "the guards do not know of them yet");
+        slab.end_delivery(3);
+        assert!(slab.announce() && !slab.announce());
+        slab.end_delivery(1);
+        assert_eq!(slab.take_delivered(), [1, 3]);
+        assert_eq!(slab.take_delivered(), [0; 0]);
+        slab.begin_delivery(0);
+        slab.end_delivery(0);
+        assert!(slab.announce(), "the settler was here");
+        assert_eq!(slab.take_delivered(), [0]);
+    }
+}
