@@ -348,6 +348,27 @@ impl Breaker {
         }
     }
 
+    /// Which state it is in, of all that it has been in.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// The permit of a call that was let through while the circuit was closed, with as many others as there were, in this
+    /// [generation](Self::generation).
+    pub fn permit_of(generation: u64) -> Permit {
+        Permit { generation }
+    }
+
+    /// Takes note of calls that succeeded, without their permits: only while the circuit is closed, when calls need none.
+    pub fn succeeded(&mut self, calls: u32, now: Instant) -> Option<Transition> {
+        if self.state() != CircuitState::Closed {
+            return None;
+        }
+        let generation = self.generation;
+        // More than it looks at are as good as those.
+        (0..calls.min(self.config.window)).find_map(|_| self.answer(Permit { generation }, Answer::Success, now))
+    }
+
     /// Opens the circuit for a reason that its own calls do not show. One call that succeeds closes it again.
     ///
     /// Changes nothing if it is open already, or if there is to be no breaker.

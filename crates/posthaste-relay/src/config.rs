@@ -34,10 +34,11 @@ pub struct RelayConfig {
     #[serde(with = "humantime_serde")]
     pub exclusive_lease: Duration,
     /// Most rows of one claim. Larger is faster; what is claimed is at risk of being sent twice if the process dies.
-    /// Defaults to 500.
+    /// Defaults to 500; to 2,000 for a log whose publisher has many messages of a key under way, if `max_in_flight` is the
+    /// default too.
     pub batch_size: u32,
     /// Most messages claimed and not yet settled. The next batch is claimed while this one is in flight as long as a
-    /// whole batch has room. Defaults to 2,000.
+    /// whole batch has room. Defaults to 2,000; to 20,000 for such a log.
     pub max_in_flight: u32,
     /// Most payload bytes claimed and not yet settled. Bounds the relay's memory. Defaults to 32 MiB.
     pub max_in_flight_bytes: u64,

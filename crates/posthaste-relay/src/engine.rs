@@ -10,6 +10,7 @@ use crate::guard::blame::Blame;
 use crate::guard::circuit::Circuit;
 use crate::guard::destinations::Destinations;
 use crate::guard::in_flight::InFlight;
+use crate::guard::lanes::StoppedLanes;
 use crate::guard::lead::Lead;
 use crate::guard::refusals::Refusals;
 use crate::guard::silence::Silence;
@@ -38,6 +39,7 @@ pub(crate) struct Engine {
     pub(crate) circuit: Arc<Circuit>,
     pub(crate) destinations: Arc<Destinations>,
     pub(crate) silence: Silence,
+    pub(crate) lanes: StoppedLanes,
     pub(crate) lead: Arc<Lead>,
     pub(crate) notifier: LocalNotifier,
     pub(crate) totals: Totals,

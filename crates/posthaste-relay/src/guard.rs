@@ -3,11 +3,13 @@
 
 pub(crate) mod blame;
 pub(crate) mod calls;
+pub(crate) mod changes;
 pub(crate) mod circuit;
 pub(crate) mod clock;
 pub(crate) mod destinations;
 pub(crate) mod gate;
 pub(crate) mod in_flight;
+pub(crate) mod lanes;
 pub(crate) mod lead;
 pub(crate) mod lease;
 pub(crate) mod refusals;

@@ -203,6 +203,14 @@ impl Net {
         }
     }
 
+    /// Whether no delivery is of interest: there is no net, or nothing in it.
+    pub(crate) fn is_empty(&self) -> bool {
+        !self.is_there() || {
+            let state = self.state();
+            state.open.is_empty() && state.unwritten.is_empty() && state.placeless.is_empty()
+        }
+    }
+
     /// What became of a message stands in the outbox: its letter, if there is one in the file, is no longer needed.
     pub(crate) fn settled(&self, id: MessageId) {
         if !self.is_there() {

@@ -13,6 +13,8 @@ mod publication;
 mod scan_budget;
 pub(crate) mod send_span;
 pub(crate) mod settle;
+mod slab;
+mod turn;
 
 use std::sync::Arc;
 

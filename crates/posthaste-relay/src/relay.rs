@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use posthaste_core::publisher::LaneOrder;
 use posthaste_core::readable::Readable;
 use posthaste_core::store::{StoreErrorKind, WorkerId};
 use posthaste_core::{Publisher, RelayStore};
@@ -19,6 +20,7 @@ use crate::guard::blame::Blame;
 use crate::guard::calls::Calls;
 use crate::guard::circuit::Circuit;
 use crate::guard::destinations::Destinations;
+use crate::guard::lanes::StoppedLanes;
 use crate::guard::lead::Lead;
 use crate::guard::refusals::Refusals;
 use crate::guard::silence::Silence;
@@ -129,7 +131,14 @@ impl Relay {
             Err(error) => tracing::warn!(%error, "the outbox could not be checked; trying to serve it all the same"),
             Ok(()) => {}
         }
-        self.config.keep_to(&self.publisher.capabilities());
+        let capabilities = self.publisher.capabilities();
+        self.config.fit(&requirements, &capabilities);
+        self.config.keep_to(&capabilities);
+        // Where a claim is settled as a whole, or tried until it is through, it has its lanes for itself.
+        let pipelined = capabilities.order == LaneOrder::Pipelined
+            && self.config.ordering.per_key
+            && !requirements.batch_settlement
+            && !requirements.in_memory_attempts;
         let all_destinations = self.publisher.destinations();
         let (net, nets) = Net::new(self.safety_net, &self.config.scope.namespace);
         let engine = Arc::new(Engine {
@@ -154,6 +163,7 @@ impl Relay {
                 .with_all(all_destinations),
             ),
             silence: Silence::new(self.config.max_in_flight, self.config.max_in_flight_bytes),
+            lanes: StoppedLanes::new(pipelined),
             lead: Arc::new(Lead::new(&self.config)),
             config: self.config,
             notifier: self.notifier,

@@ -18,10 +18,14 @@ use crate::send_trace::SendTrace;
 pub(crate) struct InFlightMessage {
     pub(crate) id: MessageId,
     pub(crate) token: LeaseToken,
+    /// The number of its claim.
+    pub(crate) claim: u64,
+    /// Its place within the claim.
+    pub(crate) place: u32,
     pub(crate) bytes: u64,
     pub(crate) topic: Text,
     pub(crate) key: Option<Text>,
-    /// See [`stream_of`].
+    /// See [`Streams`].
     pub(crate) stream: u64,
     /// Where it goes, if the publisher says so beforehand.
     pub(crate) destination: Option<Arc<str>>,
@@ -90,10 +94,12 @@ impl InFlightMessage {
         Self {
             id: message.id,
             token,
+            claim: 0,
+            place: 0,
             bytes: message.payload.len() as u64,
             topic: message.topic.clone(),
             key: message.ordering_key.clone(),
-            stream: stream_of(message),
+            stream: 0,
             destination: None,
             attempts: claimed.attempts,
             max_attempts: claimed.max_attempts.unwrap_or(retry.max_attempts),
@@ -106,6 +112,11 @@ impl InFlightMessage {
             whole: None,
         }
     }
+
+    /// The lane in which order holds, if the message has one.
+    pub(crate) fn lane(&self) -> Option<(Text, Text)> {
+        self.key.clone().map(|key| (self.topic.clone(), key))
+    }
 }
 
 /// What decides where a message goes, as one number: topic, type and tenant.
@@ -113,6 +124,28 @@ pub(crate) fn stream_of(message: &Message) -> u64 {
     let mut hasher = DefaultHasher::new();
     (&message.topic, &message.event_type, &message.tenant).hash(&mut hasher);
     hasher.finish()
+}
+
+/// The streams of messages that are looked at one after the other. Mostly a message is of the same one as the one before.
+#[derive(Debug, Default)]
+pub(crate) struct Streams {
+    last: Option<(Text, Option<Text>, Option<Text>)>,
+    number: u64,
+}
+
+impl Streams {
+    /// See [`stream_of`].
+    pub(crate) fn of(&mut self, message: &Message) -> u64 {
+        let is_same = |(topic, event_type, tenant): &(Text, Option<Text>, Option<Text>)| {
+            *topic == message.topic && *event_type == message.event_type && *tenant == message.tenant
+        };
+        if !self.last.as_ref().is_some_and(is_same) {
+            let (topic, event_type) = (message.topic.clone(), message.event_type.clone());
+            self.last = Some((topic, event_type, message.tenant.clone()));
+            self.number = stream_of(message);
+        }
+        self.number
+    }
 }
 
 /// What became of one message.
@@ -133,12 +166,28 @@ impl Reported {
         least_wait: Option<Duration>,
         retry: &RetryPolicy,
     ) -> Self {
+        if outcome.is_delivered() {
+            return Self {
+                outcome,
+                ..Self::delivered(message)
+            };
+        }
         let retry = retry.for_row(Some(message.max_attempts));
         let verdict = decide(outcome.clone(), message.attempts, &retry, least_wait, rand::random());
         Self {
             message,
             outcome,
             verdict,
+            spooled: false,
+        }
+    }
+
+    /// A message that was delivered.
+    pub(crate) fn delivered(message: InFlightMessage) -> Self {
+        Self {
+            message,
+            outcome: Outcome::DELIVERED,
+            verdict: Verdict::Delivered,
             spooled: false,
         }
     }

@@ -9,6 +9,7 @@ mod contest;
 mod countdown;
 mod database;
 mod drain;
+mod engine;
 mod enqueue;
 mod first_rows;
 mod held;
@@ -63,6 +64,8 @@ struct Arguments {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Benchmark {
+    /// The engine without a database or a broker
+    Engine,
     /// A backlog through the whole engine, beside a hand-written loop
     Drain,
     /// A large backlog beside a small one
@@ -130,6 +133,7 @@ async fn measure(arguments: &Arguments, database: &Database) -> anyhow::Result<V
             continue;
         }
         figures.extend(match benchmark {
+            Benchmark::Engine => engine::run(extent).await?,
             Benchmark::Drain => drain::run(database, extent).await?,
             Benchmark::Scaling => scaling::run(database, extent).await?,
             Benchmark::Enqueue => enqueue::run(database, extent).await?,

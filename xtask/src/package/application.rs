@@ -39,7 +39,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let delivered = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&delivered);
     let publisher = Callback::new(move |delivery| {
-        seen.lock().unwrap().push(delivery.message.topic.clone());
+        seen.lock().unwrap().push(delivery.message.topic.to_string());
         async { Ok(()) }
     });
     Relay::new(store.clone(), publisher).drain().await?;

@@ -38,7 +38,7 @@ struct ProductViewed {
 /// The event, in the test's own topic.
 fn message(world: &World, event: impl IntoMessage) -> Message {
     let mut message = event.into_message().unwrap();
-    message.topic.clone_from(&world.topic);
+    message.topic = world.topic.as_str().into();
     message
 }
 

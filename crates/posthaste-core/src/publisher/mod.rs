@@ -27,10 +27,11 @@ use crate::message::Message;
 ///   and for the rest of its lane.
 /// - Report [`Outcome::DELIVERED`] only once the broker has acknowledged the message durably.
 /// - Classify failures by [`ErrorKind`] and [`ErrorScope`]; never decide about retries.
-/// - `publish` may be called again while earlier calls are still running. Batches share a lane only where the publisher's
-///   [`LaneOrder`] is `Pipelined`, and then calls are begun in the order of the lane: the future of one is polled before
-///   the next call is made. After a failure [`Batch::may_send`] says no to what comes later in the lane, in every batch,
-///   from the moment in which the failure was reported until everything of the lane is answered.
+/// - `publish` may be called again while earlier calls are still running. Batches never share a lane, unless the publisher says
+///   that its lanes are [`LaneOrder::Pipelined`]. Then calls begin in order: each is polled for the first time when the one
+///   before has been, and by then it must have its place in the line in which messages are handed over. If a message is not
+///   delivered, [`Batch::may_send`] says no for all that were claimed behind it, in whichever batch; those that were handed
+///   over already must not arrive, or not before it.
 ///
 /// Most publishers need not do this themselves: `posthaste-publishers` has `EachMessage` for transports that take one
 /// message at a time and `InRounds` for those that take many in one request.

@@ -355,6 +355,27 @@ fn config() -> impl Strategy<Value = BreakerConfig> {
     })
 }
 
+#[test]
+fn calls_that_succeed_together_weigh_as_much_as_one_by_one() {
+    let (config, now) = (BreakerConfig::default(), Instant::now());
+    let failed = |breaker: &mut Breaker| {
+        let permit = breaker.try_acquire(now).0.unwrap();
+        breaker.answer(permit, Answer::Failure, now)
+    };
+    for (successes, failures) in [(4, 4), (5, 5), (6, 5), (1_000_000, 5)] {
+        let mut breaker = Breaker::new(config.clone());
+        assert_eq!(breaker.succeeded(successes, now), None);
+        for _ in 1..failures {
+            assert_eq!(failed(&mut breaker), None, "less than half of the latest ten");
+        }
+        assert!(failed(&mut breaker).is_some(), "{failures} after {successes}");
+    }
+    let mut open = Breaker::new(config);
+    open.trip(now);
+    assert_eq!(open.succeeded(100, now), None, "what comes late changes nothing");
+    assert_eq!(open.state(), CircuitState::Open);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 

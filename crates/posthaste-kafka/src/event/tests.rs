@@ -226,12 +226,12 @@ fn any_message() -> impl Strategy<Value = Message> {
     (names, bodies, headers).prop_map(
         |((event_type, source, aggregate, key, tenant), (media_type, body), headers)| {
             let mut message = Message::new("t", body).content_type(media_type);
-            message.event_type = event_type;
-            message.source = source;
-            message.aggregate_type.clone_from(&aggregate);
-            message.aggregate_id = aggregate;
-            message.ordering_key = key;
-            message.tenant = tenant;
+            message.event_type = event_type.map(Into::into);
+            message.source = source.map(Into::into);
+            message.aggregate_id = aggregate.map(Into::into);
+            message.aggregate_type.clone_from(&message.aggregate_id);
+            message.ordering_key = key.map(Into::into);
+            message.tenant = tenant.map(Into::into);
             message.headers = headers;
             message
         },
@@ -246,15 +246,15 @@ proptest! {
         let format = if structured { Format::Structured } else { Format::Binary };
         let received = back(&encode(&message, time(), format).unwrap()).unwrap();
         prop_assert_eq!(received.id, message.id.to_string());
-        prop_assert_eq!(received.event_type, message.event_type.unwrap_or("t".to_owned()));
-        prop_assert_eq!(received.source, message.source.or(Some("posthaste".to_owned())));
-        prop_assert_eq!(&received.subject, &message.aggregate_id);
-        prop_assert_eq!(received.aggregate_type, message.aggregate_type);
-        prop_assert_eq!(received.aggregate_id, message.aggregate_id);
-        prop_assert_eq!(received.ordering_key, message.ordering_key);
-        prop_assert_eq!(received.tenant, message.tenant);
+        prop_assert_eq!(received.event_type, message.event_type.unwrap_or("t".into()));
+        prop_assert_eq!(received.source.as_deref(), message.source.as_deref().or(Some("posthaste")));
+        prop_assert_eq!(received.subject.as_deref(), message.aggregate_id.as_deref());
+        prop_assert_eq!(received.aggregate_type.as_deref(), message.aggregate_type.as_deref());
+        prop_assert_eq!(received.aggregate_id.as_deref(), message.aggregate_id.as_deref());
+        prop_assert_eq!(received.ordering_key.as_deref(), message.ordering_key.as_deref());
+        prop_assert_eq!(received.tenant.as_deref(), message.tenant.as_deref());
         prop_assert_eq!(received.time, Some(time()));
-        prop_assert_eq!(received.content_type, Some(message.content_type));
+        prop_assert_eq!(received.content_type.as_deref(), Some(message.content_type.as_str()));
         prop_assert_eq!(received.headers, message.headers);
         prop_assert_eq!(received.payload, message.payload);
     }

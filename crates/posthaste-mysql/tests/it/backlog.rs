@@ -3,9 +3,9 @@
 
 use std::time::{Duration, Instant};
 
-use posthaste_core::RelayStore;
 use posthaste_core::lifecycle::LeaseToken;
 use posthaste_core::store::{Claim, ClaimRequest, DeadHead, KeyOrdering, Scope, WorkerId};
+use posthaste_core::{RelayStore, Text};
 use posthaste_mysql::MySqlStore;
 use posthaste_relay::{Relay, RelayConfig};
 use posthaste_testkit::RecordingPublisher;
@@ -41,6 +41,7 @@ fn request(limit: u32, scan_limit: Option<u32>) -> ClaimRequest {
         },
         scope: Scope::default(),
         left_out: Vec::new(),
+        pipelined: false,
     }
 }
 
@@ -221,7 +222,7 @@ async fn others_do_not_wait_for_a_key_with_a_large_backlog() {
     let running = tokio::spawn(relay.run_until(shutdown.clone()));
     let others = || {
         let deliveries = broker.deliveries();
-        let is_other = |key: &Option<String>| key.as_deref() != Some("hot");
+        let is_other = |key: &Option<Text>| key.as_deref() != Some("hot");
         let keys = deliveries.iter().map(|delivery| &delivery.message.ordering_key);
         (keys.filter(|key| is_other(key)).count(), deliveries.len())
     };

@@ -155,7 +155,7 @@ impl Load {
         );
         let by_place: Vec<String> = messages
             .iter()
-            .map(|message| message.ordering_key.clone().unwrap())
+            .map(|message| message.ordering_key.as_deref().unwrap().to_owned())
             .collect();
         Report::new(move |place, outcome| {
             let key = &by_place[place.index()];

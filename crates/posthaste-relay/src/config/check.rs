@@ -5,13 +5,18 @@ use std::time::Duration;
 
 use posthaste_core::Capabilities;
 use posthaste_core::breaker::InvalidBreaker;
+use posthaste_core::publisher::LaneOrder;
 use posthaste_core::retry::MAX_DURATION;
-use posthaste_core::store::{DeadHead, RelayStore};
+use posthaste_core::store::{DeadHead, RelayStore, StoreRequirements};
 
 use super::{InvalidConfig, RelayConfig, Retention};
 
 /// The shortest lease that can be renewed in time.
 const SHORTEST_LEASE: Duration = Duration::from_millis(100);
+
+/// The batch and the window of a log that is read fast: a batch takes a moment to read, and some milliseconds to be
+/// acknowledged.
+const LOG_WINDOWS: (u32, u32) = (2_000, 20_000);
 
 fn check(good: bool, field: &str, value: impl Debug, remedy: &str) -> Result<(), InvalidConfig> {
     if good {
@@ -25,6 +30,16 @@ fn check(good: bool, field: &str, value: impl Debug, remedy: &str) -> Result<(),
 }
 
 impl RelayConfig {
+    /// Takes windows that suit a log which is read fast and a publisher that has many messages under way, unless others were
+    /// chosen.
+    pub(crate) fn fit(&mut self, requirements: &StoreRequirements, capabilities: &Capabilities) {
+        let defaults = Self::default();
+        let are_defaults = (self.batch_size, self.max_in_flight) == (defaults.batch_size, defaults.max_in_flight);
+        if are_defaults && requirements.append_only && capabilities.order == LaneOrder::Pipelined {
+            (self.batch_size, self.max_in_flight) = LOG_WINDOWS;
+        }
+    }
+
     /// Claims no more at a time, and has no more in flight, than the publisher asks for.
     pub(crate) fn keep_to(&mut self, capabilities: &Capabilities) {
         if let Some(max_in_flight) = capabilities.max_in_flight {
@@ -202,6 +217,27 @@ mod tests {
         let error = slow.validate().unwrap_err();
         assert_eq!(error.field, "poll_interval");
         assert!(error.to_string().contains("third of lease"), "{error}");
+    }
+
+    #[test]
+    fn a_fast_log_has_larger_windows_unless_others_were_chosen() {
+        let log = StoreRequirements {
+            append_only: true,
+            ..StoreRequirements::default()
+        };
+        let [pipelined, one_at_a_time] = [LaneOrder::Pipelined, LaneOrder::OneAtATime].map(Capabilities::new);
+        let windows = |batch_size, requirements: &StoreRequirements, capabilities: &Capabilities| {
+            let mut config = RelayConfig {
+                batch_size,
+                ..RelayConfig::default()
+            };
+            config.fit(requirements, capabilities);
+            (config.batch_size, config.max_in_flight)
+        };
+        assert_eq!(windows(500, &log, &pipelined), LOG_WINDOWS);
+        assert_eq!(windows(100, &log, &pipelined), (100, 2_000), "chosen");
+        assert_eq!(windows(500, &log, &one_at_a_time), (500, 2_000));
+        assert_eq!(windows(500, &StoreRequirements::default(), &pipelined), (500, 2_000));
     }
 
     #[test]

@@ -71,6 +71,11 @@ impl Blame {
         outcome
     }
 
+    /// Whether any message failed so: else deliveries say nothing.
+    pub(crate) fn any(&self) -> bool {
+        self.any.load(Ordering::Relaxed)
+    }
+
     /// Whether a message was tried in vain, and nothing got through since.
     pub(crate) fn was_tried(&self, id: MessageId) -> bool {
         if !self.any.load(Ordering::Relaxed) {

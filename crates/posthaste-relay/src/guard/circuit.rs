@@ -1,5 +1,6 @@
 //! The circuit breaker at work: one for all batches, with its log lines and metrics.
 
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -11,17 +12,26 @@ use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 use tokio::time::{Instant, sleep_until};
 
+use crate::guard::changes;
+
 #[derive(Debug)]
 pub(crate) struct Circuit {
     namespace: String,
     config: BreakerConfig,
     state: Mutex<State>,
+    /// The breaker's generation while it is closed, else [`NOT_CLOSED`].
+    closed_in: AtomicU64,
+    /// Deliveries that the breaker has not been told of. It is before it is told or asked anything else.
+    successes: AtomicU32,
     changed: Notify,
     answered: Notify,
 }
 
 /// A pause that ends so little later than another is the same one, asked for by another answer.
 const SAME_PAUSE: Duration = Duration::from_secs(1);
+
+/// The circuit is in no closed state.
+const NOT_CLOSED: u64 = u64::MAX;
 
 #[derive(Debug)]
 struct State {
@@ -58,6 +68,8 @@ impl Circuit {
                 pause: None,
             }),
             config,
+            closed_in: AtomicU64::new(0),
+            successes: AtomicU32::new(0),
             changed: Notify::new(),
             answered: Notify::new(),
         };
@@ -71,6 +83,7 @@ impl Circuit {
         if state.paused_until().is_some() {
             return None;
         }
+        self.count_successes(&mut state);
         let now = Instant::now().into_std();
         let room = state.breaker.room(now);
         let (asked, transition) = state.breaker.try_acquire(now);
@@ -90,6 +103,7 @@ impl Circuit {
     /// the first trial.
     pub(crate) fn trip(&self, cause: &str) -> Option<Instant> {
         let mut state = self.state();
+        self.count_successes(&mut state);
         let now = Instant::now();
         let transition = state.breaker.trip(now.into_std())?;
         if transition.from == CircuitState::Closed {
@@ -112,6 +126,7 @@ impl Circuit {
     /// of a message that failed because the broker is unavailable.
     pub(crate) fn answer(&self, permit: Permit, outcome: &Outcome, answer: Answer) -> Option<Duration> {
         let mut state = self.state();
+        self.count_successes(&mut state);
         match answer {
             Answer::Success => state.streak = 0,
             Answer::Failure => state.streak = state.streak.saturating_add(1),
@@ -152,7 +167,9 @@ impl Circuit {
     /// Whether failures came in a row and nothing got through in between: the broker may be unavailable, though too few
     /// calls have shown that.
     pub(crate) fn in_doubt(&self) -> bool {
-        self.state().streak > 1
+        let mut state = self.state();
+        self.count_successes(&mut state);
+        state.streak > 1
     }
 
     /// The broker throttles: nothing is claimed or handed over for so long.
@@ -174,6 +191,7 @@ impl Circuit {
         }
         state.pause = Some((until, cause.to_owned()));
         drop(state);
+        changes::note();
         self.changed.notify_waiters();
     }
 
@@ -222,9 +240,46 @@ impl Circuit {
         self.changed.notified()
     }
 
+    /// The breaker's generation, if every call is let through: then none has to ask for itself.
+    pub(crate) fn is_clear(&self) -> Option<u64> {
+        let mut state = self.state();
+        let clear = state.paused_until().is_none() && state.breaker.state() == CircuitState::Closed;
+        clear.then(|| state.breaker.generation())
+    }
+
+    /// The breaker's generation while it is closed.
+    pub(crate) fn closed_in(&self) -> Option<u64> {
+        Some(self.closed_in.load(Ordering::Acquire)).filter(|generation| *generation != NOT_CLOSED)
+    }
+
+    /// Takes note of deliveries while the circuit is closed. Nothing is done about them until a failure is to be weighed
+    /// against them.
+    pub(crate) fn succeeded(&self, calls: u32) {
+        self.successes.fetch_add(calls, Ordering::AcqRel);
+    }
+
+    fn count_successes(&self, state: &mut State) {
+        let calls = self.successes.swap(0, Ordering::AcqRel);
+        if calls == 0 {
+            return;
+        }
+        state.streak = 0;
+        if let Some(transition) = state.breaker.succeeded(calls, Instant::now().into_std()) {
+            let cause = state.last_failure.clone();
+            self.changed_to(state, transition, &cause);
+        }
+    }
+
     /// Says so while holding the lock: changes are rare, and are told in the order in which they happen.
     fn changed_to(&self, state: &mut State, transition: Transition, cause: &str) {
         let Transition { from, to, failure_rate } = transition;
+        let closed_in = if to == CircuitState::Closed {
+            state.breaker.generation()
+        } else {
+            NOT_CLOSED
+        };
+        self.closed_in.store(closed_in, Ordering::Release);
+        changes::note();
         if let Some(rate) = failure_rate {
             let percent = rate * 100.0;
             tracing::error!(

@@ -31,6 +31,7 @@ use self::destination::Destination;
 pub(crate) use self::destination::{Held, spread};
 use self::figures::Figures;
 use self::known::{Known, MAX_DESTINATIONS, MAX_STREAMS};
+use crate::guard::changes;
 
 /// While all trials of a destination are on their way, or its share of the window is used up, others wait for so long.
 const NEXT_LOOK: Duration = Duration::from_secs(1);
@@ -207,7 +208,9 @@ impl Destinations {
         finding: &mut Finding,
     ) {
         let now = Instant::now();
-        self.any.store(true, Ordering::Relaxed);
+        if !self.any.swap(true, Ordering::Relaxed) {
+            changes::note();
+        }
         if state.places.len() >= MAX_DESTINATIONS || state.streams.len() >= MAX_STREAMS {
             state.forget_the_well(now);
         }

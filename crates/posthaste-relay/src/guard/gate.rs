@@ -2,13 +2,17 @@
 //! and the circuit must let it through.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use posthaste_core::MessageId;
-use posthaste_core::breaker::{Answer, Permit};
+use posthaste_core::breaker::{Answer, Breaker, Permit};
 use posthaste_core::publisher::Outcome;
 
+use tokio::time::Instant;
+
+use crate::guard::changes;
 use crate::guard::circuit::Circuit;
 use crate::guard::lead::Lead;
 use crate::guard::lease::BatchLease;
@@ -27,6 +31,56 @@ struct State {
     permits: HashMap<MessageId, Permit>,
     stopped: bool,
     stopped_at: Option<Stop>,
+}
+
+/// How long an answer holds for the whole batch. Leases end a headroom early that is far longer.
+const CLEARANCE: Duration = Duration::from_millis(1);
+
+/// The right to send messages of a batch without a look at each, until something changes.
+#[derive(Debug)]
+pub(crate) struct Clearance {
+    since: Instant,
+    /// How many changes there were when it was granted.
+    changes: AtomicU64,
+    /// Until when, in nanoseconds.
+    until: AtomicU64,
+    generation: AtomicU64,
+}
+
+impl Default for Clearance {
+    fn default() -> Self {
+        Self {
+            since: Instant::now(),
+            changes: AtomicU64::new(u64::MAX),
+            until: AtomicU64::new(0),
+            generation: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Clearance {
+    fn grant(&self, changes: u64, how_long: Duration, generation: u64) {
+        // In this order: a look that sees the new end sees at least the old count.
+        self.generation.store(generation, Ordering::SeqCst);
+        self.changes.store(changes, Ordering::SeqCst);
+        self.until
+            .store(self.now().saturating_add(nanoseconds(how_long)), Ordering::SeqCst);
+    }
+
+    /// The circuit's generation, if messages may be sent now.
+    pub(crate) fn holds(&self) -> Option<u64> {
+        let until = self.until.load(Ordering::SeqCst);
+        let unchanged = self.changes.load(Ordering::SeqCst) == changes::count();
+        (unchanged && self.now() < until).then(|| self.generation.load(Ordering::SeqCst))
+    }
+
+    fn now(&self) -> u64 {
+        nanoseconds(self.since.elapsed())
+    }
+}
+
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Where a batch was stopped.
@@ -51,8 +105,16 @@ impl Gate {
     /// Tells the circuit what became of a message, and what that says about the broker. That counts also if the
     /// publisher did not ask: it may hang, or find out that the broker is unavailable, before it has a message to send.
     /// Returns the least wait of a message that failed because the broker is unavailable.
-    pub(crate) fn answer(&self, id: MessageId, outcome: &Outcome, answer: Answer) -> Option<Duration> {
+    /// `cleared_in` is the circuit's generation in which it was let through with others.
+    pub(crate) fn answer(
+        &self,
+        id: MessageId,
+        cleared_in: Option<u64>,
+        outcome: &Outcome,
+        answer: Answer,
+    ) -> Option<Duration> {
         let asked = self.state().permits.remove(&id);
+        let asked = asked.or_else(|| cleared_in.map(Breaker::permit_of));
         let permit = asked.or_else(|| (answer != Answer::Nothing).then(|| self.circuit.permit())?);
         match permit {
             Some(permit) => self.circuit.answer(permit, outcome, answer),
@@ -110,6 +172,19 @@ impl Gate {
         true
     }
 
+    /// Lets all messages of the batch through for a moment, if nothing at all speaks against it.
+    pub(crate) fn clear(&self, clearance: &Clearance) {
+        // First of all: what changes from now on ends it.
+        let changes = changes::count();
+        let Some(left) = self.lease.is_clear() else { return };
+        if !self.lead.is_leader() || self.state().stopped {
+            return;
+        }
+        if let Some(generation) = self.circuit.is_clear() {
+            clearance.grant(changes, left.min(CLEARANCE), generation);
+        }
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         // No code panics while holding the lock, and the data would be sound if it did.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -145,7 +220,7 @@ mod tests {
     }
 
     fn told(gate: &Gate, id: MessageId, outcome: &Outcome) -> Option<Duration> {
-        gate.answer(id, outcome, Answer::from(outcome))
+        gate.answer(id, None, outcome, Answer::from(outcome))
     }
 
     /// Opens the circuit through a batch of its own.
@@ -280,6 +355,65 @@ mod tests {
         };
         assert!(!standing_by.may_send(MessageId::new()));
         assert_eq!(standing_by.stopped_at(), None, "not by the circuit");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_batch_is_let_through_for_a_moment_and_until_anything_changes() {
+        let circuit = circuit();
+        let batch = gate(&circuit);
+        // Others of this process change things too.
+        let granted = |clearance: &Clearance| {
+            (0..1_000).any(|_| {
+                batch.clear(clearance);
+                clearance.holds().is_some()
+            })
+        };
+        let clearance = Clearance::default();
+        assert_eq!(clearance.holds(), None, "before it was granted");
+        assert!(granted(&clearance));
+        advance(CLEARANCE).await;
+        assert_eq!(clearance.holds(), None, "it is over");
+        assert!(granted(&clearance));
+        circuit.pause(Duration::from_secs(9), "quota");
+        assert_eq!(clearance.holds(), None);
+        assert!(!granted(&clearance), "the broker throttles");
+        advance(Duration::from_secs(10)).await;
+        assert!(granted(&clearance));
+        open(&circuit);
+        assert!(clearance.holds().is_none() && !granted(&clearance));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn deliveries_that_were_only_counted_are_weighed_against_failures() {
+        let circuit = circuit();
+        circuit.succeeded(1_000);
+        let waits: Vec<_> = (0..5)
+            .map(|_| told(&gate(&circuit), MessageId::new(), &unavailable()))
+            .collect();
+        assert_eq!(waits[..4], [None; 4], "less than half of the latest ten");
+        assert_eq!(circuit.view().state, CircuitState::Open, "the fifth of ten");
+        let circuit = self::circuit();
+        told(&gate(&circuit), MessageId::new(), &unavailable());
+        assert!(circuit.in_doubt(), "nothing ever got through");
+        circuit.succeeded(1);
+        assert!(!circuit.in_doubt());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_that_is_revoked_or_over_ends_the_clearance_of_its_batch() {
+        let batch = gate(&circuit());
+        let clearance = Clearance::default();
+        batch.lease.revoke();
+        assert_eq!(clearance.holds(), None);
+        batch.clear(&clearance);
+        assert_eq!(clearance.holds(), None);
+        let batch = gate(&circuit());
+        advance(LEASE * 4 / 5 - CLEARANCE / 2).await;
+        for _ in 0..1_000 {
+            batch.clear(&clearance);
+        }
+        advance(CLEARANCE / 2).await;
+        assert_eq!(clearance.holds(), None, "not longer than the lease, less its headroom");
     }
 
     /// Proves C17.

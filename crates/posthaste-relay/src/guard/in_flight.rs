@@ -1,6 +1,8 @@
 //! What is claimed and not yet settled: the bound on memory, and the list of leases to renew.
 
 use std::collections::HashMap;
+use std::iter;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use posthaste_core::lifecycle::LeaseToken;
@@ -12,25 +14,25 @@ use crate::reported::InFlightMessage;
 #[derive(Debug, Default)]
 pub(crate) struct InFlight {
     state: Mutex<State>,
+    /// Of the messages in flight, the ones whose verdicts are on their way to the database.
+    answered: AtomicU32,
     changed: Notify,
 }
 
 #[derive(Debug, Default)]
 struct State {
     load: Load,
-    /// Of these messages, the ones whose verdicts are on their way to the database.
-    answered: u32,
     leases: HashMap<LeaseToken, Arc<BatchLease>>,
 }
 
 impl State {
-    fn make_room(&mut self, lease: &BatchLease, message: &InFlightMessage) {
-        if lease.is_awaited(message.id) {
-            self.load.messages = self.load.messages.saturating_sub(1);
-            self.load.bytes = self.load.bytes.saturating_sub(message.bytes);
-            // Only what was answered is settled or set aside.
-            self.answered = self.answered.saturating_sub(1);
+    fn make_room(&mut self, lease: &BatchLease, message: &InFlightMessage) -> u32 {
+        if !lease.is_awaited(message.place) {
+            return 0;
         }
+        self.load.messages = self.load.messages.saturating_sub(1);
+        self.load.bytes = self.load.bytes.saturating_sub(message.bytes);
+        1
     }
 }
 
@@ -51,38 +53,77 @@ impl InFlight {
 
     /// Takes note of verdicts that are about to be written: from now on it is the database that is waited for.
     pub(crate) fn answered(&self, messages: usize) {
-        self.state().answered += u32::try_from(messages).unwrap_or(u32::MAX);
+        self.answered_in_part(u32::try_from(messages).unwrap_or(u32::MAX));
+        self.changed.notify_waiters();
+    }
+
+    /// The same, of some messages of a call whose last answer is still to come.
+    pub(crate) fn answered_in_part(&self, messages: u32) {
+        self.answered.fetch_add(messages, Ordering::AcqRel);
+    }
+
+    /// The publisher has answered for all messages of a call.
+    pub(crate) fn call_ended(&self) {
         self.changed.notify_waiters();
     }
 
     /// How many messages the publisher owes an answer for.
     pub(crate) fn unanswered(&self) -> u32 {
         let state = self.state();
-        state.load.messages.saturating_sub(state.answered)
+        state
+            .load
+            .messages
+            .saturating_sub(self.answered.load(Ordering::Acquire))
     }
 
     /// Takes settled messages out. One that was set aside before takes no place any more.
     pub(crate) fn finish<'a>(&self, messages: impl Iterator<Item = &'a InFlightMessage>) {
         let mut state = self.state();
+        let mut gone = 0;
         for message in messages {
             let Some(lease) = state.leases.get(&message.token).cloned() else {
                 continue;
             };
-            state.make_room(&lease, message);
-            if lease.settled(message.id) {
+            gone += state.make_room(&lease, message);
+            if lease.settled(iter::once(message.place)) {
                 state.leases.remove(&message.token);
+            }
+        }
+        // Only what was answered is settled or set aside.
+        self.no_longer_answered(gone);
+        drop(state);
+        self.changed.notify_waiters();
+    }
+
+    /// Takes settled messages of one claim out, none of which was set aside.
+    pub(crate) fn finish_of(&self, token: LeaseToken, places: impl Iterator<Item = u32>, load: Load) {
+        let mut state = self.state();
+        if let Some(lease) = state.leases.get(&token).cloned() {
+            state.load.messages = state.load.messages.saturating_sub(load.messages);
+            state.load.bytes = state.load.bytes.saturating_sub(load.bytes);
+            self.no_longer_answered(load.messages);
+            if lease.settled(places) {
+                state.leases.remove(&token);
             }
         }
         drop(state);
         self.changed.notify_waiters();
     }
 
+    /// The first claim of which something is waited for.
+    pub(crate) fn oldest_claim(&self) -> Option<u64> {
+        let state = self.state();
+        let busy = state.leases.values().filter(|lease| lease.is_busy());
+        busy.map(|lease| lease.claim).min()
+    }
+
     /// Takes a message out whose row stays under its lease, which is renewed as before.
     pub(crate) fn set_aside(&self, message: &InFlightMessage) {
         let mut state = self.state();
         if let Some(lease) = state.leases.get(&message.token).cloned() {
-            state.make_room(&lease, message);
-            lease.set_aside(message.id);
+            let gone = state.make_room(&lease, message);
+            self.no_longer_answered(gone);
+            lease.set_aside(message.place);
         }
         drop(state);
         self.changed.notify_waiters();
@@ -140,6 +181,11 @@ impl InFlight {
             }
             changed.await;
         }
+    }
+
+    fn no_longer_answered(&self, messages: u32) {
+        let less = |answered: u32| Some(answered.saturating_sub(messages));
+        let _ = self.answered.fetch_update(Ordering::AcqRel, Ordering::Acquire, less);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -10,6 +10,7 @@ use posthaste_core::store::Leadership;
 use tokio::sync::Notify;
 
 use crate::config::RelayConfig;
+use crate::guard::changes;
 use crate::guard::clock::Moment;
 
 /// Whether this relay may be active.
@@ -95,6 +96,7 @@ impl Lead {
             }
         };
         drop(state);
+        changes::note();
         self.changed.notify_waiters();
         wait
     }

@@ -13,12 +13,15 @@ use posthaste_core::store::{ExtendRequest, Extended};
 use posthaste_core::{MessageId, RelayStore, StoreError};
 use tokio_util::sync::CancellationToken;
 
+use crate::guard::changes;
 use crate::guard::clock::Moment;
 use crate::reported::NotSent;
 
 #[derive(Debug)]
 pub(crate) struct BatchLease {
     pub(crate) token: LeaseToken,
+    /// The number of the claim.
+    pub(crate) claim: u64,
     headroom: Duration,
     revoked: CancellationToken,
     state: Mutex<State>,
@@ -29,9 +32,12 @@ struct State {
     countdown: Countdown,
     /// Of rows that could not be renewed with the others once, because another transaction had locked them.
     behind: HashMap<MessageId, Countdown>,
-    outstanding: HashSet<MessageId>,
-    /// Of these, the ones that are not waited for.
-    aside: HashSet<MessageId>,
+    /// By place in the claim; nothing in place of those that are settled.
+    rows: Vec<Option<MessageId>>,
+    /// How many are not settled.
+    outstanding: usize,
+    /// Of these, the places of the ones that are not waited for.
+    aside: HashSet<u32>,
     lost: HashSet<MessageId>,
 }
 
@@ -43,6 +49,7 @@ impl BatchLease {
         duration: Duration,
         ids: impl Iterator<Item = MessageId>,
     ) -> Self {
+        let rows: Vec<_> = ids.map(Some).collect();
         let state = State {
             countdown: Countdown {
                 sent,
@@ -50,12 +57,14 @@ impl BatchLease {
                 lapsed: false,
             },
             behind: HashMap::new(),
-            outstanding: ids.collect(),
+            outstanding: rows.len(),
+            rows,
             aside: HashSet::new(),
             lost: HashSet::new(),
         };
         Self {
             token,
+            claim: 0,
             headroom: duration / 5,
             revoked: CancellationToken::new(),
             state: Mutex::new(state),
@@ -64,7 +73,7 @@ impl BatchLease {
 
     /// What is not settled yet.
     fn outstanding(&self) -> Vec<MessageId> {
-        self.state().outstanding.iter().copied().collect()
+        self.state().rows.iter().copied().flatten().collect()
     }
 
     /// Asks the store to renew what is not settled yet.
@@ -76,8 +85,7 @@ impl BatchLease {
         Ok(())
     }
 
-    /// Takes note of a renewal that was asked for at `sent`. Rows that were settled in the meantime look lost as well,
-    /// which does no harm: they are not sent again.
+    /// Takes note of a renewal that was asked for at `sent`. Rows that were settled in the meantime look lost as well.
     fn renewed(&self, sent: Moment, duration: Duration, asked: &[MessageId], extended: &Extended) {
         let held: HashSet<_> = extended.held.iter().collect();
         let busy: HashSet<_> = extended.busy.iter().collect();
@@ -90,24 +98,32 @@ impl BatchLease {
             countdown.renew(sent, duration);
         }
         state.countdown.renew(sent, duration);
-        state
-            .lost
-            .extend(asked.iter().filter(|id| !held.contains(id) && !busy.contains(id)));
+        let mut lost: HashSet<_> = asked.iter().copied().collect();
+        lost.retain(|id| !held.contains(id) && !busy.contains(id));
+        let unsettled = state.rows.iter().flatten().copied().filter(|id| lost.contains(id));
+        let lost: Vec<_> = unsettled.collect();
+        state.lost.extend(lost);
+        drop(state);
+        changes::note();
     }
 
     /// Whether this row is not settled yet, and somebody waits for it.
-    pub(crate) fn is_awaited(&self, id: MessageId) -> bool {
+    pub(crate) fn is_awaited(&self, place: u32) -> bool {
         let state = self.state();
-        state.outstanding.contains(&id) && !state.aside.contains(&id)
+        state.rows.get(place as usize).is_some_and(Option::is_some) && !state.aside.contains(&place)
     }
 
-    /// Takes note of a settled row; returns whether it was the last one.
-    pub(crate) fn settled(&self, id: MessageId) -> bool {
+    /// Takes note of settled rows; returns whether they were the last ones.
+    pub(crate) fn settled(&self, places: impl Iterator<Item = u32>) -> bool {
         let mut state = self.state();
-        state.outstanding.remove(&id);
-        state.aside.remove(&id);
-        state.behind.remove(&id);
-        state.outstanding.is_empty()
+        for place in places {
+            if let Some(id) = state.rows.get_mut(place as usize).and_then(Option::take) {
+                state.outstanding -= 1;
+                state.aside.remove(&place);
+                state.behind.remove(&id);
+            }
+        }
+        state.outstanding == 0
     }
 
     /// Whether no other relay can have had this row since it was claimed.
@@ -117,19 +133,23 @@ impl BatchLease {
     }
 
     /// From now on this row is not waited for, though its lease is renewed.
-    pub(crate) fn set_aside(&self, id: MessageId) {
-        self.state().aside.insert(id);
+    pub(crate) fn set_aside(&self, place: u32) {
+        let mut state = self.state();
+        if state.rows.get(place as usize).is_some_and(Option::is_some) {
+            state.aside.insert(place);
+        }
     }
 
     /// Whether somebody waits for rows of this batch.
     pub(crate) fn is_busy(&self) -> bool {
         let state = self.state();
-        state.outstanding.len() > state.aside.len()
+        state.outstanding > state.aside.len()
     }
 
     /// From now on nothing of this batch is handed to the publisher.
     pub(crate) fn revoke(&self) {
         self.revoked.cancel();
+        changes::note();
     }
 
     /// Why a message may not be sent now; nothing if it may, as far as its lease goes.
@@ -146,6 +166,16 @@ impl BatchLease {
         let countdown = state.countdown(id);
         let holds = countdown.sent.elapsed().saturating_add(self.headroom) < countdown.duration;
         holds && !self.revoked.is_cancelled() && !state.lost.contains(&id)
+    }
+
+    /// For how long all messages of the batch may be sent, unless something changes.
+    pub(crate) fn is_clear(&self) -> Option<Duration> {
+        let state = self.state();
+        if self.revoked.is_cancelled() || !state.lost.is_empty() || !state.behind.is_empty() {
+            return None;
+        }
+        let used = state.countdown.sent.elapsed().saturating_add(self.headroom);
+        state.countdown.duration.checked_sub(used)
     }
 
     /// Resolves once nothing of this batch is to be handed over any more.

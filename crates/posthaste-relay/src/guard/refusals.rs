@@ -191,6 +191,11 @@ impl Refusals {
         self.hurried.notified().await;
     }
 
+    /// Whether there is nothing to remember.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.state().entries.is_empty()
+    }
+
     /// Whether the verdict on a message is known.
     pub(crate) fn knows(&self, id: MessageId) -> bool {
         self.state().entry(id).is_some()

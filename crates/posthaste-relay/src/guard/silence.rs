@@ -49,25 +49,25 @@ impl Silence {
         }
     }
 
-    /// Takes note of a message that the publisher is given.
-    pub(crate) fn handed_over(&self, destination: &Arc<str>, bytes: u64) {
+    /// Takes note of messages that the publisher is given.
+    pub(crate) fn handed_over(&self, destination: &Arc<str>, load: Load) {
         let mut unanswered = self.unanswered();
         let of_destination = unanswered.entry(Arc::clone(destination)).or_insert_with(|| Unanswered {
             load: Load::default(),
             since: Instant::now(),
             held: 0,
         });
-        of_destination.load.messages += 1;
-        of_destination.load.bytes += bytes;
+        of_destination.load.messages += load.messages;
+        of_destination.load.bytes += load.bytes;
     }
 
-    /// Takes note of an answer, whatever it says.
-    pub(crate) fn answered(&self, destination: &Arc<str>, bytes: u64) {
+    /// Takes note of answers, whatever they say.
+    pub(crate) fn answered(&self, destination: &Arc<str>, answered: Load) {
         let mut unanswered = self.unanswered();
         if let Some(of_destination) = unanswered.get_mut(destination) {
             let load = &mut of_destination.load;
-            load.messages = load.messages.saturating_sub(1);
-            load.bytes = load.bytes.saturating_sub(bytes);
+            load.messages = load.messages.saturating_sub(answered.messages);
+            load.bytes = load.bytes.saturating_sub(answered.bytes);
             of_destination.since = Instant::now();
             of_destination.held = 0;
             if of_destination.load.messages == 0 {
@@ -124,6 +124,10 @@ mod tests {
 
     const MILLISECOND: Duration = Duration::from_millis(1);
 
+    fn one(bytes: u64) -> Load {
+        Load { messages: 1, bytes }
+    }
+
     fn messages(messages: u32) -> Load {
         Load { messages, bytes: 0 }
     }
@@ -133,16 +137,16 @@ mod tests {
         let silence = Silence::new(10, 1_000);
         let (silent, fine): (Arc<str>, Arc<str>) = ("silent".into(), "fine".into());
         for _ in 0..3 {
-            silence.handed_over(&silent, 1);
+            silence.handed_over(&silent, one(1));
         }
         advance(999 * MILLISECOND).await;
         assert_eq!(silence.held(&silent, messages(0)), None, "it may only be slow");
-        silence.handed_over(&fine, 1);
+        silence.handed_over(&fine, one(1));
         advance(MILLISECOND).await;
         let held = silence.held(&silent, messages(0)).unwrap();
         assert_eq!(held.reason, "silent has not answered for 1.0s; 3 messages are with it");
         assert_eq!(silence.held(&fine, messages(0)), None);
-        silence.answered(&silent, 1);
+        silence.answered(&silent, one(1));
         assert_eq!(silence.held(&silent, messages(0)), None, "it answers again");
     }
 
@@ -151,14 +155,14 @@ mod tests {
         let silence = Silence::new(10, 1_000);
         let hot: Arc<str> = "hot".into();
         for _ in 0..4 {
-            silence.handed_over(&hot, 1);
+            silence.handed_over(&hot, one(1));
         }
         assert_eq!(silence.held(&hot, messages(6)), None, "it had no time to answer");
         advance(SHORT_SILENCE).await;
         assert_eq!(silence.held(&hot, messages(0)), None, "it has less than its share");
         assert!(silence.held(&hot, messages(1)).is_some());
         for _ in 0..4 {
-            silence.answered(&hot, 1);
+            silence.answered(&hot, one(1));
         }
         assert_eq!(silence.held(&hot, messages(1)), None);
     }
@@ -169,17 +173,17 @@ mod tests {
         let silence = Silence::new(10, 1_000);
         let [small, large]: [Arc<str>; 2] = ["small".into(), "large".into()];
         for _ in 0..4 {
-            silence.handed_over(&small, 1);
+            silence.handed_over(&small, one(1));
         }
         assert_eq!(silence.crowded_until(), None);
-        silence.handed_over(&large, 500);
+        silence.handed_over(&large, one(500));
         let until = silence.crowded_until().unwrap();
         assert_eq!(until, Instant::now() + SHORT_SILENCE);
         advance(SHORT_SILENCE).await;
         assert_eq!(silence.crowded_until(), None, "it is silent, and given no more");
         assert!(silence.held(&large, messages(0)).is_some());
         assert_eq!(silence.held(&small, messages(0)), None);
-        silence.answered(&large, 500);
+        silence.answered(&large, one(500));
         assert_eq!(silence.held(&large, messages(0)), None);
     }
 }

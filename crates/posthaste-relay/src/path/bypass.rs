@@ -71,8 +71,11 @@ impl Bypass {
 /// one.
 fn in_vain(engine: &Engine, messages: &[ClaimedMessage], trial: bool) -> Load {
     let any_held = (engine.requirements.batch_settlement || trial) && engine.destinations.any();
-    let mut stopped = HashSet::new();
     let mut load = Load::default();
+    if !any_held && engine.refusals.is_empty() {
+        return load;
+    }
+    let mut stopped = HashSet::new();
     for claimed in messages {
         let message = &claimed.message;
         let lane = message.lane();

@@ -16,6 +16,7 @@ use crate::guard::lease::BatchLease;
 use crate::path::bypass::{Bypass, Others};
 use crate::path::outcome_collector::Outcomes;
 use crate::path::scan_budget::ScanBudget;
+use crate::path::turn::Line;
 use crate::path::{dispatch, failpoint, pace};
 use crate::upkeep::instrument;
 use crate::upkeep::undelivered::Cause;
@@ -53,6 +54,7 @@ pub(crate) struct Claimer<'a> {
     pub(super) shutdown: CancellationToken,
     pub(super) scan_budget: ScanBudget,
     bypass: Bypass,
+    line: Line,
     /// Until when a claim beside rows in flight would most likely find nothing that is free, as the last one did.
     nothing_beside: Option<Instant>,
 }
@@ -66,6 +68,7 @@ impl<'a> Claimer<'a> {
             shutdown: CancellationToken::new(),
             scan_budget: ScanBudget::new(engine.config.batch_size),
             bypass: Bypass::default(),
+            line: Line::default(),
             nothing_beside: None,
         }
     }
@@ -83,6 +86,14 @@ impl Claimer<'_> {
 
     /// Claims a batch, or no more than so many trials.
     pub(super) async fn run_once(&mut self, trials: Option<u32>) -> Result<Found, StoreError> {
+        let number = self.engine.lanes.claim_begins();
+        let found = self.claim(number, trials).await;
+        // Only now: what it brought is in flight.
+        self.engine.lanes.claim_ends();
+        found
+    }
+
+    async fn claim(&mut self, number: u64, trials: Option<u32>) -> Result<Found, StoreError> {
         let engine = self.engine;
         let config = &engine.config;
         let beside = engine.in_flight.load() != Load::default();
@@ -100,6 +111,7 @@ impl Claimer<'_> {
             ordering: config.ordering.for_claims(),
             scope: config.scope.clone(),
             left_out: engine.unclaimable.left_out(),
+            pipelined: engine.lanes.is_pipelined(),
         };
         let tried = trials.map_or_else(Vec::new, |_| engine.blame.tried());
         request.left_out.extend(&tried);
@@ -143,7 +155,9 @@ impl Claimer<'_> {
         }
         instrument::claimed(&config.scope.namespace, messages.len(), reclaimed);
         let ids = messages.iter().map(|claimed| claimed.message.id);
-        let lease = Arc::new(BatchLease::new(token, sent, config.lease, ids));
+        let mut lease = BatchLease::new(token, sent, config.lease, ids);
+        lease.claim = number;
+        let lease = Arc::new(lease);
         if sent.elapsed() > config.lease / 3 {
             // Else a claim that takes most of its lease would be given back, and claimed again, forever.
             instrument::slow_claim(&config.scope.namespace, sent.elapsed());
@@ -169,7 +183,9 @@ impl Claimer<'_> {
             }
         }
         engine.in_flight.admit(Arc::clone(&lease), load);
-        let dispatch = dispatch::run(Arc::clone(engine), messages, reclaimed, lease, self.outcomes.clone());
+        let turn = engine.lanes.is_pipelined().then(|| self.line.join());
+        let outcomes = self.outcomes.clone();
+        let dispatch = dispatch::run(Arc::clone(engine), messages, reclaimed, lease, outcomes, turn);
         self.publications
             .spawn(engine.supervisor.clone().watch("publishing", dispatch));
         match others {

@@ -14,9 +14,13 @@ use crate::guard::in_flight::Load;
 use crate::guard::lease::BatchLease;
 use crate::path::in_place;
 use crate::path::outcome_collector::{OutcomeCollector, Outcomes, Sink};
-use crate::path::publication::{self, PendingDelivery};
-use crate::reported::{InFlightMessage, NotSent, Reported};
+use crate::path::publication::{self, Pending};
+use crate::path::turn::Turn;
+use crate::reported::{InFlightMessage, NotSent, Reported, Streams};
 use crate::upkeep::instrument;
+
+/// Leases are looked at, and what is remembered, once for so many messages: all of them are verified in the same moment.
+const LOOK_EVERY: u32 = 64;
 
 /// Publishes one batch; afterwards every message of it has been reported exactly once.
 pub(crate) async fn run(
@@ -25,6 +29,7 @@ pub(crate) async fn run(
     reclaimed: bool,
     lease: Arc<BatchLease>,
     outcomes: Outcomes,
+    turn: Option<Turn>,
 ) {
     let gate = Gate::new(
         Arc::clone(&lease),
@@ -32,21 +37,19 @@ pub(crate) async fn run(
         Arc::clone(&engine.circuit),
     );
     let gate = Arc::new(gate);
-    let collector = Arc::new(OutcomeCollector::new(
-        messages.len(),
-        engine.requirements.batch_settlement,
-        outcomes,
-        &engine.in_flight,
-        &engine.net,
-    ));
+    let collector = Arc::new(OutcomeCollector::new(messages.len(), outcomes, &engine));
     let sound = verify(&engine, messages, reclaimed, &lease, &collector);
-    if sound.is_empty() {
+    if sound.messages.is_empty() {
+        if let Some(mut turn) = turn {
+            // The next one is not to come before those before this one.
+            turn.come().await;
+        }
         return;
     }
     if engine.requirements.in_memory_attempts {
         in_place::run(&engine, sound, &gate, &lease, &collector).await;
     } else {
-        publication::run(&engine, sound, &gate, Arc::clone(&collector) as Arc<dyn Sink>).await;
+        publication::run(&engine, sound, &gate, Arc::clone(&collector) as Arc<dyn Sink>, turn).await;
     }
     if let Some(stop) = gate.stopped_at() {
         instrument::stopped(&engine.config.scope.namespace, &stop, collector.given_back());
@@ -62,27 +65,47 @@ fn verify(
     reclaimed: bool,
     lease: &BatchLease,
     collector: &OutcomeCollector,
-) -> Vec<PendingDelivery> {
+) -> Pending {
     let mut stopped: HashSet<(Text, Text)> = HashSet::new();
-    let mut sound = Vec::with_capacity(messages.len());
+    let mut sound = Pending {
+        messages: Vec::with_capacity(messages.len()),
+        deliveries: Vec::with_capacity(messages.len()),
+    };
     let mut handed_over: HashMap<Arc<str>, Load> = HashMap::new();
-    for claimed in messages {
+    let (mut leased, mut any_known) = (false, false);
+    let mut streams = Streams::default();
+    for (place, claimed) in (0..).zip(messages) {
+        if place % LOOK_EVERY == 0 {
+            leased = lease.is_clear().is_some();
+            any_known = !engine.refusals.is_empty();
+        }
         let mut in_flight = InFlightMessage::new(&claimed, lease.token, &engine.config.retry);
+        in_flight.stream = streams.of(&claimed.message);
+        in_flight.claim = lease.claim;
+        in_flight.place = place;
         if engine.net.is_there() {
             in_flight.whole = Some(Arc::new(claimed.clone()));
         }
         let message = claimed.message;
         in_flight.reclaimed = reclaimed;
         in_flight.destination = engine.publisher.destination(&message);
-        let lane = message.ordering_key.clone().map(|key| (message.topic.clone(), key));
+        let lane = in_flight.lane();
         // A renewal may come in the next moment, and must not let the rest of the lane go ahead.
-        let behind = lane.as_ref().is_some_and(|lane| stopped.contains(lane));
-        in_flight.not_sent = behind.then_some(NotSent::Order).or_else(|| lease.refusal(message.id));
+        let behind = !stopped.is_empty() && lane.as_ref().is_some_and(|lane| stopped.contains(lane));
+        let behind = behind || engine.lanes.holds_back(&in_flight);
+        in_flight.not_sent = if behind {
+            Some(NotSent::Order)
+        } else if leased {
+            None
+        } else {
+            lease.refusal(message.id)
+        };
         let held_back = in_flight.not_sent.is_some();
-        let recalled = engine
-            .refusals
-            .recall(message.id, in_flight.version, in_flight.attempts);
-        let recalled = recalled.filter(|_| !held_back);
+        let recall = |message: &InFlightMessage| {
+            let refusals = &engine.refusals;
+            refusals.recall(message.id, message.version, message.attempts)
+        };
+        let recalled = (any_known && !held_back).then(|| recall(&in_flight)).flatten();
         if let Some(earlier) = recalled.as_ref().and_then(|recalled| recalled.leased.as_ref()) {
             engine.in_flight.finish(std::iter::once(earlier));
         }
@@ -140,10 +163,8 @@ fn verify(
         let delivery = Delivery::new(message, claimed.created_at)
             .attempt(claimed.attempts)
             .sequence(claimed.sequence);
-        sound.push(PendingDelivery {
-            message: in_flight,
-            delivery,
-        });
+        sound.messages.push(in_flight);
+        sound.deliveries.push(delivery);
     }
     sound
 }

@@ -21,14 +21,14 @@ use crate::engine::Engine;
 use crate::guard::gate::Gate;
 use crate::guard::lease::BatchLease;
 use crate::path::outcome_collector::{OutcomeCollector, Sink};
-use crate::path::publication::{self, PendingDelivery};
+use crate::path::publication::{self, Pending};
 use crate::reported::{NotSent, Reported};
 use crate::upkeep::instrument;
 
 /// Publishes a batch until each of its messages has a last word.
 pub(crate) async fn run(
     engine: &Arc<Engine>,
-    pending: Vec<PendingDelivery>,
+    pending: Pending,
     gate: &Arc<Gate>,
     lease: &Arc<BatchLease>,
     collector: &Arc<OutcomeCollector>,
@@ -69,21 +69,21 @@ struct Claim {
 
 /// A lane that is to be handed over again.
 struct Waiting {
-    pending: Vec<PendingDelivery>,
+    pending: Pending,
     delay: Duration,
 }
 
 impl Claim {
-    async fn publish(self: Arc<Self>, pending: Vec<PendingDelivery>) {
-        let lanes = Arc::new(Lanes::new(Arc::clone(&self), &pending));
-        publication::run(&self.engine, pending, &self.gate, lanes).await;
+    async fn publish(self: Arc<Self>, pending: Pending) {
+        let lanes = Arc::new(Lanes::new(Arc::clone(&self), &pending.deliveries));
+        publication::run(&self.engine, pending, &self.gate, lanes, None).await;
     }
 
     async fn publish_later(self: Arc<Self>, lane: Waiting) {
         tokio::select! {
             () = sleep(lane.delay) => self.publish(lane.pending).await,
             () = self.lease.revoked() => {
-                for PendingDelivery { message, .. } in lane.pending {
+                for message in lane.pending.messages {
                     self.collector.take(Reported::not_attempted(message, NotSent::Stopping));
                 }
             }
@@ -111,9 +111,10 @@ impl Claim {
                 message.attempts = message.attempts.saturating_add(1);
             }
             delivery.attempt = message.attempts;
-            PendingDelivery { message, delivery }
+            (message, delivery)
         };
-        let pending = open.into_iter().map(again).collect();
+        let (messages, deliveries) = open.into_iter().map(again).unzip();
+        let pending = Pending { messages, deliveries };
         // The receiver is gone only if the relay is being dropped.
         let _ = self.again.send(Waiting { pending, delay });
     }
@@ -136,11 +137,11 @@ struct Lane {
 }
 
 impl Lanes {
-    fn new(claim: Arc<Claim>, pending: &[PendingDelivery]) -> Self {
+    fn new(claim: Arc<Claim>, deliveries: &[Delivery]) -> Self {
         let mut keyed = HashMap::new();
-        let mut places = HashMap::with_capacity(pending.len());
+        let mut places = HashMap::with_capacity(deliveries.len());
         let mut lanes: Vec<Lane> = Vec::new();
-        for PendingDelivery { delivery, .. } in pending {
+        for delivery in deliveries {
             let message = &delivery.message;
             // A message without a key has a lane for itself.
             let new = lanes.len();

@@ -3,19 +3,23 @@
 use std::collections::{HashMap, HashSet};
 use std::future::ready;
 use std::sync::Arc;
+use std::time::Duration;
 
 use posthaste_core::breaker::CircuitState;
 use posthaste_core::lifecycle::{LeaseToken, Settlement, Verdict};
 use posthaste_core::store::{ExtendRequest, Settled, StoreErrorKind};
 use posthaste_core::{MessageId, StoreError};
 use tokio::sync::mpsc::UnboundedReceiver;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use crate::engine::Engine;
+use crate::guard::in_flight::Load;
 use crate::guard::refusals::{FIRST_BUSY_WAIT, Hold};
 use crate::net::{self, Caught};
 use crate::path::failpoint;
-use crate::reported::Reported;
+use crate::path::outcome_collector::Piece;
+use crate::path::slab::Slab;
+use crate::reported::{InFlightMessage, Reported};
 use crate::upkeep::instrument;
 use crate::upkeep::retry_logger::RetryLogger;
 use crate::upkeep::undelivered::Cause;
@@ -23,12 +27,15 @@ use crate::upkeep::undelivered::Cause;
 /// Most verdicts of one statement.
 const MAX_SETTLEMENTS: usize = 1_000;
 
+/// How long the settler waits for others when few outcomes are there.
+const COMPANY_WAIT: Duration = Duration::from_millis(1);
+
 /// So many deaths in a row that the database refused, each tried alone, speak for those that wait to be tried.
 const REFUSED_DEATHS: u32 = 5;
 
 /// Settles until every sender of verdicts is gone, and tries what could not be written once more, or for as long as
 /// another transaction's lock is in the way.
-pub(crate) async fn run(engine: Arc<Engine>, mut reported: UnboundedReceiver<Vec<Reported>>, in_the_end: WaitFor) {
+pub(crate) async fn run(engine: Arc<Engine>, mut pieces: UnboundedReceiver<Piece>, in_the_end: WaitFor) {
     // Claims that are settled as a whole are settled apart: each is a transaction, and one that fails would have those
     // that did not settled again.
     let most = if engine.requirements.batch_settlement {
@@ -45,19 +52,20 @@ pub(crate) async fn run(engine: Arc<Engine>, mut reported: UnboundedReceiver<Vec
     let engine = Arc::clone(&settler.engine);
     let pulse = &engine.pulses.settling;
     let _running = pulse.begin();
-    let mut pieces = Vec::with_capacity(most);
+    let mut received = Vec::with_capacity(most);
     loop {
         let retry = settler.engine.refusals.next_retry();
         pulse.waits("outcomes");
         tokio::select! {
             // While one statement runs the next verdicts gather: batches grow with the load, without a timer.
-            received = reported.recv_many(&mut pieces, most) => {
-                if received == 0 {
+            count = pieces.recv_many(&mut received, most) => {
+                if count == 0 {
                     break;
                 }
+                settler.wait_for_company(&mut pieces, &mut received).await;
                 pulse.works();
                 failpoint::pass("before_settle");
-                settler.settle(pieces.drain(..).flatten().collect(), WaitFor::Database).await;
+                settler.settle_pieces(&mut received).await;
                 failpoint::pass("after_settle");
             }
             () = sleep_until(retry.unwrap_or_else(Instant::now)), if retry.is_some() => {
@@ -102,6 +110,9 @@ struct Settler {
     refused_deaths: u32,
 }
 
+/// What the database said of verdicts, and whether it was asked more than once.
+type Answer = Result<(Settled, bool), StoreError>;
+
 /// What came of one round of settling.
 #[derive(Default)]
 struct Round {
@@ -114,15 +125,177 @@ struct Round {
     caught: Vec<Caught>,
 }
 
+/// Messages of one call of the publisher that were delivered, by place.
+struct Delivered {
+    slab: Arc<Slab>,
+    places: Vec<u32>,
+}
+
+impl Delivered {
+    fn messages(&self) -> impl Iterator<Item = &InFlightMessage> {
+        self.places.iter().filter_map(|place| self.slab.get(*place as usize))
+    }
+
+    fn reported(&self) -> impl Iterator<Item = Reported> {
+        self.messages().cloned().map(Reported::delivered)
+    }
+}
+
 impl Settler {
+    /// Waits a moment for others, if few are there and more are expected: a statement costs about as much for one as for many.
+    async fn wait_for_company(&self, pieces: &mut UnboundedReceiver<Piece>, received: &mut Vec<Piece>) {
+        let Engine {
+            requirements,
+            config,
+            in_flight,
+            ..
+        } = &*self.engine;
+        // A log writes nothing for a delivery, and where claims are settled as a whole they are complete.
+        if requirements.append_only || requirements.batch_settlement {
+            return;
+        }
+        let until = Instant::now() + COMPANY_WAIT;
+        let enough = config.batch_size.div_ceil(2) as usize;
+        loop {
+            let there: usize = received.iter().map(Piece::len).sum();
+            if there >= enough || in_flight.unanswered() == 0 {
+                return;
+            }
+            match timeout_at(until, pieces.recv()).await {
+                Ok(Some(piece)) => received.push(piece),
+                Ok(None) | Err(_) => return,
+            }
+        }
+    }
+
+    /// Writes what has come in.
+    async fn settle_pieces(&mut self, pieces: &mut Vec<Piece>) {
+        let (mut delivered, mut reported) = (Vec::new(), Vec::new());
+        for piece in pieces.drain(..) {
+            match piece {
+                Piece::Reported(group) => reported.extend(group),
+                Piece::Delivered(slab) => {
+                    let places = slab.take_delivered();
+                    if !places.is_empty() {
+                        delivered.push(Delivered { slab, places });
+                    }
+                }
+            }
+        }
+        // A log writes nothing for deliveries; elsewhere one statement takes all.
+        if !reported.is_empty() && !self.engine.requirements.append_only {
+            reported.extend(
+                delivered
+                    .drain(..)
+                    .flat_map(|delivered| delivered.reported().collect::<Vec<_>>()),
+            );
+        }
+        for group in groups_of(delivered, self.max_settlements()) {
+            self.settle_delivered(group).await;
+        }
+        let most = self.max_settlements();
+        while reported.len() > most {
+            let rest = reported.split_off(most);
+            self.settle(reported, WaitFor::Database).await;
+            reported = rest;
+        }
+        if !reported.is_empty() {
+            self.settle(reported, WaitFor::Database).await;
+        }
+        if self.engine.lanes.any() {
+            self.engine.lanes.forget_before(self.engine.in_flight.oldest_claim());
+        }
+    }
+
+    /// Most verdicts of one statement.
+    fn max_settlements(&self) -> usize {
+        let requirements = &self.engine.requirements;
+        if requirements.append_only || requirements.batch_settlement {
+            usize::MAX
+        } else {
+            MAX_SETTLEMENTS
+        }
+    }
+
+    /// Writes that messages were delivered. If all of it is taken, little is done about each of them.
+    async fn settle_delivered(&mut self, group: Vec<Delivered>) {
+        let messages = group.iter().flat_map(Delivered::messages);
+        let settlements: Vec<_> = messages
+            .map(|message| Settlement {
+                version: message.version,
+                ..Settlement::delivered(message.id, message.token)
+            })
+            .collect();
+        match self.write(&settlements, WaitFor::Database).await {
+            Ok((settled, _)) if settled.lost.is_empty() && settled.refused.is_empty() && settled.busy.is_empty() => {
+                self.all_delivered(&group);
+            }
+            answer => {
+                let reported = group.iter().flat_map(Delivered::reported).collect();
+                self.settle_after(Some(answer), reported, WaitFor::Database).await;
+            }
+        }
+    }
+
+    /// All of these were delivered, and that is written.
+    fn all_delivered(&self, group: &[Delivered]) {
+        let engine = &self.engine;
+        let messages = || group.iter().flat_map(Delivered::messages);
+        let count = group.iter().map(|delivered| delivered.places.len()).sum::<usize>();
+        // A caller that waits until nothing is in flight may look at the totals next.
+        let ids = messages().map(|message| message.id);
+        engine
+            .totals
+            .delivered_all(ids, u32::try_from(count).unwrap_or(u32::MAX));
+        instrument::delivered(&engine.config.scope.namespace, messages());
+        for delivered in group {
+            let Some(first) = delivered.messages().next() else {
+                continue;
+            };
+            let load = Load {
+                messages: u32::try_from(delivered.places.len()).unwrap_or(u32::MAX),
+                bytes: delivered.messages().map(|message| message.bytes).sum(),
+            };
+            let places = delivered.messages().map(|message| message.place);
+            engine.in_flight.finish_of(first.token, places, load);
+        }
+        if !engine.net.is_empty() {
+            for message in messages() {
+                engine.net.answered(message.id);
+                engine.net.settled(message.id);
+            }
+        }
+        if !engine.refusals.is_empty() {
+            for message in messages() {
+                if engine.refusals.written(message.id, &Verdict::Delivered) {
+                    instrument::taken_after_all(&Reported::delivered(message.clone()));
+                    engine.refusals.hurry();
+                }
+            }
+        }
+        engine.refusals.round(count, 0);
+    }
+
     /// Writes verdicts, as far as the database takes them.
     async fn settle(&mut self, reported: Vec<Reported>, waits: WaitFor) {
+        self.settle_after(None, reported, waits).await;
+    }
+
+    /// The same, where the first answer of the database may be there.
+    async fn settle_after(&mut self, mut first: Option<Answer>, reported: Vec<Reported>, waits: WaitFor) {
         let mut round = Round::default();
         // If one verdict keeps the others from being written, it is found by halving, and the others are.
         let mut groups = vec![reported];
         while let Some(mut group) = groups.pop() {
-            match self.write(&group, waits).await {
-                Ok(mut settled) => {
+            let answer = match first.take() {
+                Some(answer) => answer,
+                None => self.write(&self.settlements(&group), waits).await,
+            };
+            match answer {
+                Ok((mut settled, again)) => {
+                    if again {
+                        self.leave_out_written(&group, &mut settled);
+                    }
                     let swallowed = self.take_swallowed(&mut group, &mut settled).await;
                     for reported in swallowed {
                         self.refused(reported, &was_swallowed(), Hold::Leased, &mut round);
@@ -214,23 +387,19 @@ impl Settler {
 
     /// Writes verdicts as soon as the database can be reached; what it refuses then is an error. So is another
     /// transaction's lock that stays in the way of one of them.
-    async fn write(&mut self, group: &[Reported], waits: WaitFor) -> Result<Settled, StoreError> {
-        let settlements = self.settlements(group);
+    async fn write(&mut self, settlements: &[Settlement], waits: WaitFor) -> Answer {
         let (mut again, mut lost_against_others) = (false, 0);
         loop {
             self.engine.pulses.settling.works();
             // The outcomes are facts: they are written however long the database is unavailable. If the leases are gone
             // by then the answer says so.
             let sent = Instant::now();
-            match self.engine.store.settle(&settlements).await {
-                Ok(mut settled) => {
+            match self.engine.store.settle(settlements).await {
+                Ok(settled) => {
                     let namespace = &self.engine.config.scope.namespace;
                     instrument::settle_answered(namespace, sent.elapsed(), settlements.len());
                     self.retry_logger.recovered();
-                    if again {
-                        self.leave_out_written(group, &mut settled);
-                    }
-                    return Ok(settled);
+                    return Ok((settled, again));
                 }
                 Err(error) if error.kind.is_transient() && waits != WaitFor::Database => return Err(error),
                 Err(error)
@@ -238,7 +407,7 @@ impl Settler {
                 {
                     lost_against_others += 1;
                     // Two transactions that met once need not meet again.
-                    if group.len() == 1 || lost_against_others > 1 {
+                    if settlements.len() == 1 || lost_against_others > 1 {
                         return Err(error);
                     }
                 }
@@ -343,6 +512,7 @@ impl Settler {
         engine.in_flight.finish(rest.iter().map(|reported| &reported.message));
         for reported in rest {
             let id = reported.message.id;
+            engine.lanes.settled(&reported.message);
             engine.net.answered(id);
             if lost.contains(&id) {
                 let may_come_again = engine.requirements.batch_settlement || engine.refusals.knows(id);
@@ -399,6 +569,10 @@ impl Settler {
         } else {
             engine.in_flight.finish(std::iter::once(&reported.message));
         }
+        if reported.verdict == Verdict::Released {
+            // Nothing is remembered of it.
+            engine.lanes.settled(&reported.message);
+        }
         engine.net.answered(reported.message.id);
         if !reported.spooled && engine.net.is_there() {
             round.caught.extend(Caught::of(&reported, cause));
@@ -416,6 +590,7 @@ impl Settler {
         engine.totals.undelivered(id, Cause::Unwritten(&cause));
         if reported.verdict == Verdict::Released && engine.refusals.knows(id) {
             // What became of it is not to be forgotten for that.
+            engine.lanes.settled(&reported.message);
             engine.in_flight.finish(std::iter::once(&reported.message));
             return;
         }
@@ -449,6 +624,28 @@ impl Settler {
             Hold::Leased
         }
     }
+}
+
+/// Parts these so that each group has no more than so many messages.
+fn groups_of(delivered: Vec<Delivered>, most: usize) -> Vec<Vec<Delivered>> {
+    let (mut groups, mut room) = (Vec::new(), 0);
+    for mut delivered in delivered {
+        loop {
+            if room == 0 {
+                groups.push(Vec::new());
+                room = most;
+            }
+            let rest = delivered.places.split_off(room.min(delivered.places.len()));
+            room -= delivered.places.len();
+            let slab = Arc::clone(&delivered.slab);
+            groups.last_mut().expect("one was pushed").push(delivered);
+            if rest.is_empty() {
+                break;
+            }
+            delivered = Delivered { slab, places: rest };
+        }
+    }
+    groups
 }
 
 fn was_swallowed() -> StoreError {

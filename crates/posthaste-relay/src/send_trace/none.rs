@@ -1,5 +1,7 @@
 //! Nothing is remembered.
 
+use std::time::SystemTime;
+
 use posthaste_core::Message;
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -13,5 +15,9 @@ impl SendTrace {
 
     pub(crate) fn attempt_begins(&mut self) {}
 
-    pub(crate) fn is_sent(&mut self) {}
+    pub(crate) fn is_traced(&self) -> bool {
+        false
+    }
+
+    pub(crate) fn sent_at(&mut self, _: SystemTime) {}
 }

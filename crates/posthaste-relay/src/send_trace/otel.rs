@@ -12,7 +12,6 @@ use posthaste_core::trace::span_context;
 pub(crate) struct SendTrace {
     pub(crate) origin: Option<Arc<Origin>>,
     pub(crate) begun: Option<SystemTime>,
-    is_sent: bool,
 }
 
 #[derive(Debug)]
@@ -30,24 +29,23 @@ impl SendTrace {
                 event_id: message.effective_event_id().into_owned(),
             })
         });
-        Self {
-            origin,
-            begun: None,
-            is_sent: false,
-        }
+        Self { origin, begun: None }
     }
 
     /// The publisher has the message, perhaps behind others.
     pub(crate) fn attempt_begins(&mut self) {
         if self.origin.is_some() {
-            (self.begun, self.is_sent) = (Some(SystemTime::now()), false);
+            self.begun = Some(SystemTime::now());
         }
     }
 
-    /// It is this message's turn. Asked for again, it has begun already.
-    pub(crate) fn is_sent(&mut self) {
-        if self.origin.is_some() && !self.is_sent {
-            (self.begun, self.is_sent) = (Some(SystemTime::now()), true);
-        }
+    /// Whether it belongs to a trace.
+    pub(crate) fn is_traced(&self) -> bool {
+        self.origin.is_some()
+    }
+
+    /// Its turn came at this time.
+    pub(crate) fn sent_at(&mut self, time: SystemTime) {
+        self.begun = Some(time);
     }
 }

@@ -26,7 +26,7 @@ pub(crate) use refused::{busy, claimed_after_all, refused, taken_after_all, uncl
 pub(crate) use register::register;
 pub(crate) use road::{Latency, abandoned, claim_answered, published, settle_answered};
 pub(crate) use table::{purged, topic_counted, upkeep_owner};
-pub(crate) use verdicts::{settled, swept, tried_in_place};
+pub(crate) use verdicts::{delivered, settled, swept, tried_in_place};
 
 use crate::guard::gate::Stop;
 

@@ -77,6 +77,16 @@ impl Totals {
         self.count(verdict);
     }
 
+    /// Takes note of deliveries that were written.
+    pub(crate) fn delivered_all(&self, ids: impl Iterator<Item = MessageId>, messages: u32) {
+        if let Some(mut undelivered) = self.undelivered_yet()
+            && !undelivered.is_empty()
+        {
+            ids.for_each(|id| undelivered.delivered(id));
+        }
+        self.delivered.fetch_add(u64::from(messages), Ordering::Relaxed);
+    }
+
     /// Takes note of an attempt that was made in place.
     pub(crate) fn count(&self, verdict: &Verdict) {
         let total = match verdict {

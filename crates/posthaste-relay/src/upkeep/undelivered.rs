@@ -44,6 +44,11 @@ struct Reason {
 }
 
 impl Undelivered {
+    /// Whether there is none that could be delivered after all.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ids.is_empty() && self.reasons.is_empty() && self.postponed.is_empty()
+    }
+
     pub(crate) fn add(&mut self, id: MessageId, cause: Cause<'_>) {
         if self.ids.len() >= MAX_KNOWN && !self.ids.contains_key(&id) {
             self.more += 1;

@@ -283,7 +283,7 @@ impl Publisher for SlowKey {
     async fn publish(&self, batch: Batch, report: Report) {
         for delivery in &batch.deliveries {
             let key = delivery.message.ordering_key.clone().unwrap_or_default();
-            self.seen.send_modify(|seen| seen.push(key));
+            self.seen.send_modify(|seen| seen.push(key.to_string()));
             if self.seen.borrow().len() == 31 {
                 sleep(MINUTE).await;
             }

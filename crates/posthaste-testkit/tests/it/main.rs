@@ -6,5 +6,6 @@ mod circuit;
 mod conformance;
 mod engine;
 mod metrics;
+mod pipelined;
 mod properties;
 mod requirements;

@@ -8,7 +8,7 @@ use posthaste_core::lifecycle::{LeaseToken, Settlement, State, Verdict};
 use posthaste_core::store::{
     ClaimRequest, ClaimedMessage, DeadHead, Filter, KeyOrdering, ProducerStore, Scope, WorkerId,
 };
-use posthaste_core::{AdminStore, Message, MessageId, OutboxOptions, RelayStore};
+use posthaste_core::{AdminStore, Message, MessageId, OutboxOptions, RelayStore, Text};
 use posthaste_testkit::MemoryStore;
 use proptest::prelude::*;
 
@@ -66,7 +66,7 @@ struct Open {
     until: DateTime<Utc>,
     messages: Vec<ClaimedMessage>,
     /// Keys in which a message failed; the rest of them is given back.
-    stopped: HashSet<String>,
+    stopped: HashSet<Text>,
 }
 
 #[derive(Default)]
@@ -95,6 +95,7 @@ async fn claim(store: &MemoryStore, limit: u32) -> Open {
         },
         scope: Scope::default(),
         left_out: Vec::new(),
+        pipelined: false,
     };
     let claim = store.claim(&request).await.unwrap();
     Open {

@@ -125,8 +125,8 @@ impl Process {
         let messages = batch.deliveries.iter().map(|delivery| &delivery.message);
         let messages = messages.map(|message| {
             json!([
-                message.topic,
-                message.ordering_key,
+                message.topic.as_str(),
+                message.ordering_key.as_deref(),
                 String::from_utf8_lossy(&message.payload)
             ])
         });

@@ -14,6 +14,8 @@ fn reported(id: MessageId) -> Reported {
     let message = InFlightMessage {
         id,
         token: LeaseToken::new(),
+        claim: 0,
+        place: 0,
         bytes: 1,
         topic: "orders".into(),
         key: None,

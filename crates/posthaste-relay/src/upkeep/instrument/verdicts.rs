@@ -9,7 +9,7 @@ use posthaste_core::publisher::{ErrorKind, Outcome};
 
 use super::catalogue::{DEATHS, EXHAUSTED, INTEGRITY, LEASE_LOST, RECLAIMED, REFUSED};
 use super::topics::{self, UNKNOWN};
-use crate::reported::{NotSent, Reported};
+use crate::reported::{InFlightMessage, NotSent, Reported};
 
 pub(crate) fn swept(namespace: &str, died: &[MessageId]) {
     for id in died {
@@ -80,6 +80,31 @@ pub(crate) fn settled(namespace: &str, reported: &[Reported], lost: &HashSet<Mes
             }
             Verdict::Retry { .. } | Verdict::Postponed { .. } => {}
         }
+    }
+    count(namespace, topics);
+    totals.count(namespace);
+}
+
+/// Messages of this call, and no others of its topics, were delivered.
+pub(crate) fn delivered<'a>(namespace: &str, messages: impl Iterator<Item = &'a InFlightMessage>) {
+    let mut topics: BTreeMap<&str, Tally> = BTreeMap::new();
+    let mut totals = Totals::default();
+    // Mostly a message has the topic of the one before.
+    let (mut topic, mut run) = ("", 0);
+    for message in messages {
+        if message.topic != topic {
+            if run > 0 {
+                topics.entry(topic).or_default().delivered += run;
+            }
+            (topic, run) = (&message.topic, 0);
+        }
+        run += 1;
+        if message.reclaimed {
+            *totals.repeated.entry(RECLAIMED).or_default() += 1;
+        }
+    }
+    if run > 0 {
+        topics.entry(topic).or_default().delivered += run;
     }
     count(namespace, topics);
     totals.count(namespace);
@@ -156,7 +181,6 @@ mod tests {
 
     use super::*;
     use crate::observed::{observe, observe_series};
-    use crate::reported::InFlightMessage;
     use crate::upkeep::instrument::METRICS;
 
     fn reported(outcome: Outcome, verdict: Verdict) -> Reported {
