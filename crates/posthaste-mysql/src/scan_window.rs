@@ -116,6 +116,7 @@ mod tests {
             },
             scope: Scope::default(),
             left_out: Vec::new(),
+            pipelined: false,
         }
     }
 

@@ -476,6 +476,7 @@ mod tests {
             ordering: KeyOrdering::None,
             scope: Scope::default(),
             left_out: Vec::new(),
+            pipelined: false,
         };
         let limited = |scan_limit| scans(&request(Some(scan_limit))).collect::<Vec<_>>();
         let expected = [LaneScan::Rows(200), LaneScan::Lanes(FEW_LANES), LaneScan::Rows(4_000)];

@@ -34,6 +34,8 @@ pub struct ClaimRequest {
     /// Rows that are not to be claimed, because the database refused their claim lately. What follows them in their keys
     /// waits for them all the same.
     pub left_out: Vec<MessageId>,
+    /// Whether later messages of a lane may be handed out while earlier ones are in flight.
+    pub pipelined: bool,
 }
 
 /// Work that was handed out.

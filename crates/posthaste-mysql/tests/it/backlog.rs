@@ -41,6 +41,7 @@ fn request(limit: u32, scan_limit: Option<u32>) -> ClaimRequest {
         },
         scope: Scope::default(),
         left_out: Vec::new(),
+        pipelined: false,
     }
 }
 

@@ -227,6 +227,7 @@ async fn a_claim_locks_what_it_takes_and_nothing_else() {
         ordering: KeyOrdering::None,
         scope: Scope::default(),
         left_out: Vec::new(),
+        pipelined: false,
     };
     let claimed = store.claim(&request).await.unwrap().messages;
     assert_eq!(claimed.len(), 100);

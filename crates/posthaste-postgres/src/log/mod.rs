@@ -21,6 +21,7 @@ mod rows;
 mod session;
 mod settle;
 mod statements;
+mod tail;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -29,7 +29,7 @@ posthaste_sql::statements! {
     writing: Writing, each_column_once => { enqueue }
     /// For the reader of the log.
     reading: Reading => {
-        lock, end_own, server, storage, sequence, missing, unseen, cursor, move_cursor, read, probe,
+        lock, end_own, server, storage, sequence, missing, unseen, cursor, move_cursor, read, read_tail, holders, probe,
     }
     /// For what was not delivered at first.
     failures: Failures => { retry, fail, retried, delete_delivered, sweep }

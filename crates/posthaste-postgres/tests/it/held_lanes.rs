@@ -28,6 +28,7 @@ fn request(dead_head: DeadHead) -> ClaimRequest {
         },
         scope: Scope::default(),
         left_out: Vec::new(),
+        pipelined: false,
     }
 }
 

@@ -69,6 +69,7 @@ fn request() -> ClaimRequest {
         },
         scope: Scope::default(),
         left_out: Vec::new(),
+        pipelined: false,
     }
 }
 

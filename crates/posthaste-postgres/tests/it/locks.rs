@@ -44,6 +44,7 @@ fn request() -> ClaimRequest {
         ordering: KeyOrdering::None,
         scope: Scope::default(),
         left_out: Vec::new(),
+        pipelined: false,
     }
 }
 

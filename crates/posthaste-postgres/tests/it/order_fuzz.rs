@@ -43,6 +43,7 @@ fn request(dice: &mut Dice) -> ClaimRequest {
         },
         scope: Scope::default(),
         left_out: Vec::new(),
+        pipelined: false,
     }
 }
 
@@ -65,7 +66,7 @@ async fn work(store: PostgresStore, mut dice: Dice, delivered: Arc<Mutex<Vec<Mes
         assert!(claim.messages.len() <= request.limit as usize);
         assert!(claim.messages.len() <= 1 || bytes as u64 <= request.max_bytes);
         // As the engine does: what follows one that was not delivered is given back untouched.
-        let mut stopped: Vec<String> = Vec::new();
+        let mut stopped = Vec::new();
         let mut settlements = Vec::new();
         for claimed in &claim.messages {
             let key = claimed.message.ordering_key.clone().unwrap_or_default();

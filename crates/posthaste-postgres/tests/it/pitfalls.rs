@@ -59,6 +59,7 @@ async fn deliver_batch(store: &PostgresStore) -> Duration {
         ordering: KeyOrdering::None,
         scope: Scope::default(),
         left_out: Vec::new(),
+        pipelined: false,
     };
     let claimed = store.claim(&request).await.unwrap();
     assert_eq!(claimed.messages.len(), BATCH as usize);

@@ -219,6 +219,7 @@ fn claim(limit: u32) -> ClaimRequest {
         },
         scope: Scope::default(),
         left_out: Vec::new(),
+        pipelined: false,
     }
 }
 

@@ -139,6 +139,7 @@ pub fn request(limit: u32) -> ClaimRequest {
         },
         scope: Scope::default(),
         left_out: Vec::new(),
+        pipelined: false,
     }
 }
 
@@ -170,7 +171,9 @@ impl Work {
     }
 
     pub fn keys(&self) -> Vec<String> {
-        let key = |claimed: &posthaste_core::store::ClaimedMessage| claimed.message.ordering_key.clone();
+        let key = |claimed: &posthaste_core::store::ClaimedMessage| {
+            claimed.message.ordering_key.as_deref().map(str::to_owned)
+        };
         self.claim.messages.iter().filter_map(key).collect()
     }
 

@@ -100,6 +100,7 @@ impl Claimer<'_> {
             ordering: config.ordering.for_claims(),
             scope: config.scope.clone(),
             left_out: engine.unclaimable.left_out(),
+            pipelined: false,
         };
         let tried = trials.map_or_else(Vec::new, |_| engine.blame.tried());
         request.left_out.extend(&tried);

@@ -26,6 +26,7 @@ fn request() -> ClaimRequest {
         ordering: KeyOrdering::None,
         scope: Scope::default(),
         left_out: Vec::new(),
+        pipelined: false,
     }
 }
 

@@ -199,6 +199,7 @@ fn request(ordering: KeyOrdering) -> ClaimRequest {
         ordering,
         scope: Scope::default(),
         left_out: Vec::new(),
+        pipelined: false,
     }
 }
 

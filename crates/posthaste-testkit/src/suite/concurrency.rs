@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures::future::join_all;
 use posthaste_core::lifecycle::{State, Verdict};
 use posthaste_core::store::Record;
-use posthaste_core::{Message, MessageId, OutboxOptions};
+use posthaste_core::{Message, MessageId, OutboxOptions, Text};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
@@ -104,7 +104,7 @@ async fn work_off<B: Backend>(b: &B, ordered: bool, ids: &[MessageId]) -> Vec<Me
 }
 
 /// Messages by the keys that they were enqueued with; a table may keep others.
-fn by_key(messages: &[Message], enqueued: &[Message]) -> HashMap<Option<String>, Vec<MessageId>> {
+fn by_key(messages: &[Message], enqueued: &[Message]) -> HashMap<Option<Text>, Vec<MessageId>> {
     let key_of: HashMap<_, _> = enqueued
         .iter()
         .map(|message| (message.id, &message.ordering_key))

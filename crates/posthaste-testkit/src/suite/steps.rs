@@ -175,6 +175,7 @@ impl Worker {
                 },
                 scope: Scope::default(),
                 left_out: Vec::new(),
+                pipelined: false,
             },
         }
     }

@@ -95,6 +95,7 @@ async fn claim(store: &MemoryStore, limit: u32) -> Open {
         },
         scope: Scope::default(),
         left_out: Vec::new(),
+        pipelined: false,
     };
     let claim = store.claim(&request).await.unwrap();
     Open {

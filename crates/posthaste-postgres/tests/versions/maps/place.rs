@@ -112,6 +112,7 @@ pub fn request(limit: u32) -> ClaimRequest {
         },
         scope: Scope::default(),
         left_out: Vec::new(),
+        pipelined: false,
     }
 }
 

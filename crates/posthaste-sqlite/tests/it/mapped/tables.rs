@@ -70,6 +70,7 @@ pub fn request() -> ClaimRequest {
         },
         scope: Scope::default(),
         left_out: Vec::new(),
+        pipelined: false,
     }
 }
 

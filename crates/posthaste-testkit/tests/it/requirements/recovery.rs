@@ -28,6 +28,7 @@ async fn vanish(store: &MemoryStore) {
         },
         scope: Scope::default(),
         left_out: Vec::new(),
+        pipelined: false,
     };
     let claim = store.claim(&request).await.unwrap();
     assert!(!claim.messages.is_empty());
