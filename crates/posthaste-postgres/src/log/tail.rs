@@ -65,6 +65,16 @@ impl Tail {
         fitting.max(1).min(self.rows.len())
     }
 
+    /// Whether a claim takes more than there is, and there is more. What follows ids that were passed over is not read before
+    /// these are looked at: a transaction's second row must not come without its first.
+    fn wants_more(&self, request: &ClaimRequest, has_read: bool) -> bool {
+        let Some(last) = self.rows.back() else { return !has_read };
+        let count = self.rows.len();
+        let is_whole = i64::try_from(count).is_ok_and(|count| self.after.checked_add(count) == Some(last.id));
+        let is_too_few = count < request.limit as usize && self.fitting(request.limit, request.max_bytes) == count;
+        self.next_rows > 0 && is_too_few && is_whole
+    }
+
     fn rows_to_read(&self, limit: u32) -> u32 {
         let by_bytes = READ_BYTES / self.row_bytes.max(1);
         let most = u32::try_from(by_bytes).unwrap_or(u32::MAX).min(limit.max(MAX_ROWS));
@@ -95,12 +105,16 @@ impl Inner {
         if beside_failures || !session.reader.only_tail() || !session.reader.has_room() || !self.reads_tail() {
             return Ok(None);
         }
-        if session.tail.rows.is_empty() {
+        let mut has_read = false;
+        while session.tail.wants_more(request, has_read) {
             self.read_tail(session, request.limit, now).await?;
+            has_read = true;
             if session.tail.failures_at == Some(now) {
+                session.tail.clear();
                 return Ok(None);
             }
-        } else {
+        }
+        if !has_read {
             // Whoever has lost the lock hands out nothing more.
             self.confirm_reader(session).await?;
         }
@@ -128,12 +142,13 @@ impl Inner {
     }
 
     async fn read_tail(&self, session: &mut Session, limit: u32, now: Instant) -> LogResult<()> {
-        let after = session.reader.gaps().hi();
+        let hi = session.reader.gaps().hi();
+        let after = session.tail.rows.back().map_or(hi, |last| last.id);
         let rows_to_read = session.tail.rows_to_read(limit);
         let columns = TailColumns::of(&self.map);
         let Session { link, tail, .. } = session;
         let Some(link) = link else { return Ok(()) };
-        (tail.after, tail.failures_at) = (after, None);
+        (tail.after, tail.failures_at) = (hi, None);
         let (mut seen, mut bytes) = (0, 0);
         let mut found = sqlx::query(self.statements.reading.read_tail.sql())
             .bind(after)
