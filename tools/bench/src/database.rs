@@ -45,6 +45,10 @@ impl Database {
         PgPoolOptions::new().connect_lazy_with(self.options.clone())
     }
 
+    pub(crate) fn options(&self) -> PgConnectOptions {
+        self.options.clone()
+    }
+
     pub(crate) async fn connect(&self) -> anyhow::Result<PgConnection> {
         Ok(self.options.connect().await?)
     }

@@ -16,6 +16,7 @@ mod held;
 mod idle;
 mod kafka;
 mod latency;
+mod log_read;
 mod publishers;
 mod receivers;
 mod report;
@@ -80,6 +81,8 @@ enum Benchmark {
     Strategies,
     /// Rows that cannot go yet: idle polls past them, and scheduled ones once they may
     Held,
+    /// Reading and settling a log without an engine, beside a bare SELECT
+    LogRead,
     /// From commit to delivery by one publisher of a relay, alone and beside another one that is dead
     Publishers,
     /// A backlog of traced messages, with and without a tracer provider
@@ -141,6 +144,7 @@ async fn measure(arguments: &Arguments, database: &Database) -> anyhow::Result<V
             Benchmark::Idle => idle::run(database, extent).await?,
             Benchmark::Strategies => strategies::run(database, extent).await?,
             Benchmark::Held => held::run(database, extent).await?,
+            Benchmark::LogRead => log_read::run(database, extent).await?,
             Benchmark::Publishers => publishers::run(database, extent).await?,
             Benchmark::Trace => trace::run(database, extent).await?,
             Benchmark::Kafka => match &arguments.kafka {

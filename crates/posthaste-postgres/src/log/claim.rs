@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use posthaste_core::store::{Claim, ClaimRequest, ClaimedMessage, DeadHead, KeyOrdering};
 use posthaste_sql::TableMap;
-use posthaste_sql::log::{Failure, Holder, LogRow, ReadResult};
+use posthaste_sql::log::{Failure, Holder, LaneRule, LogRow, ReadResult};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
@@ -152,13 +152,23 @@ impl Inner {
         now: Instant,
     ) -> LogResult<Vec<ClaimedMessage>> {
         let policy = Policy::of(&request.ordering);
+        let lanes = policy.lanes(request.pipelined);
         for reads in 0..MAX_READS {
+            if let Some(messages) = self.claim_tail(session, request, lanes, now).await? {
+                if messages.is_empty() && session.reader.window.has_waiting() {
+                    continue;
+                }
+                return Ok(messages);
+            }
             let rows_to_read = request
                 .limit
                 .saturating_mul(1 << reads)
                 .min(MAX_ROWS)
                 .max(request.limit);
-            let plan = session.reader.plan(now, request.limit as usize);
+            let plan = session
+                .reader
+                .plan(now, request.limit as usize)
+                .pipelined(request.pipelined);
             if plan.ids.is_empty() {
                 break;
             }
@@ -275,6 +285,15 @@ impl<'a> Policy<'a> {
                 dead_blocks: *dead_head == DeadHead::Block,
                 except,
             },
+        }
+    }
+
+    /// In which order rows go.
+    fn lanes(&self, pipelined: bool) -> LaneRule {
+        match (self.ordered, pipelined) {
+            (false, _) => LaneRule::Unordered,
+            (true, false) => LaneRule::OneBatch,
+            (true, true) => LaneRule::Pipelined,
         }
     }
 

@@ -47,6 +47,7 @@ impl Inner {
                 .left_behind(session.connection()?, stored, Some(&horizon), now)
                 .await?;
             session.reader = LogReader::after(stored, self.proof).with_closed(closed);
+            session.tail.clear();
         }
         session.storage = storage;
         Ok(())

@@ -25,6 +25,7 @@ mod session;
 mod settle;
 mod statements;
 mod tables;
+mod tail;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

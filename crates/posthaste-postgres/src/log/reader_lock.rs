@@ -13,6 +13,7 @@ use sqlx::{ConnectOptions, Connection, PgConnection, Row};
 use super::Inner;
 use super::error::{LogError, LogResult};
 use super::session::{LateRows, Session, try_cursor};
+use super::tail::Tail;
 use crate::rows::millis;
 use crate::table_locks::LOCK_TIMEOUT;
 
@@ -156,6 +157,7 @@ impl Inner {
             storage,
             in_use: false,
             reader: LogReader::after(stored, self.proof).with_closed(closed),
+            tail: Tail::default(),
             retries: HashMap::new(),
             held_retries: HashMap::new(),
             leases: HashMap::new(),

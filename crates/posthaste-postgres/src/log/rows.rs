@@ -1,15 +1,15 @@
 //! From rows to the core's types.
 
-use std::sync::Arc;
+use std::cell::RefCell;
 
 use chrono::{DateTime, Utc};
-use posthaste_core::MessageId;
 use posthaste_core::store::ClaimedMessage;
+use posthaste_core::{MessageId, Text};
 use posthaste_sql::TableMap;
-use posthaste_sql::log::Lane;
-use posthaste_sql::table::{Held, Role, SqlRow};
-use sqlx::Row;
+use posthaste_sql::log::{Lane, LogRow as ReadRow};
+use posthaste_sql::table::{Held, Kind, Role, SqlRow, Table};
 use sqlx::postgres::PgRow;
+use sqlx::{Row, ValueRef};
 
 use crate::rows::ByRole;
 
@@ -108,5 +108,189 @@ pub(super) fn failed_number(id: MessageId) -> Option<i64> {
 pub(super) fn lane(row: &PgRow) -> sqlx::Result<Option<Lane>> {
     let kind: Option<String> = row.try_get("lane_type")?;
     let key: Option<String> = row.try_get("lane_key")?;
-    Ok(key.map(|key| (Arc::from(kind.unwrap_or_default()), Arc::from(key))))
+    Ok(key.map(|key| (kind.unwrap_or_default().into(), key.into())))
+}
+
+/// Where `read_tail.sql` has what a message is made of.
+const fn place(role: Role) -> Option<usize> {
+    Some(match role {
+        Role::Id => 0,
+        Role::EventId => 1,
+        Role::OrderingKey => 2,
+        Role::Tenant => 3,
+        Role::EventType => 4,
+        Role::Source => 5,
+        Role::AggregateType => 6,
+        Role::AggregateId => 7,
+        Role::Topic => 8,
+        Role::ContentType => 9,
+        Role::Payload => 10,
+        Role::Headers => 11,
+        Role::CreatedAt => 12,
+        _ => return None,
+    })
+}
+
+const BESIDE_FAILURES: usize = 13;
+const IS_READER: usize = 14;
+
+/// Most different texts of one column that are kept.
+const MAX_TEXTS: usize = 32;
+
+/// Texts that many rows have in common, such as their types: each is kept once.
+#[derive(Debug, Default)]
+pub(super) struct Texts {
+    by_place: [Vec<Text>; IS_READER],
+}
+
+impl Texts {
+    fn get(&mut self, place: usize, text: &str) -> Text {
+        let known = &mut self.by_place[place];
+        if let Some(text) = known.iter().find(|known| known.as_str() == text) {
+            return text.clone();
+        }
+        let text = Text::new(text);
+        if known.len() < MAX_TEXTS {
+            known.push(text.clone());
+        }
+        text
+    }
+}
+
+/// How rows of `read_tail.sql` are decoded.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TailColumns {
+    has_numbers: bool,
+    /// Whether a lane has a kind.
+    lane_has_type: bool,
+    /// By what a lane is named, if there are lanes.
+    lane_key: Option<usize>,
+}
+
+impl TailColumns {
+    /// The same lanes as in `read.sql`.
+    pub(super) fn of(map: &TableMap) -> Self {
+        let in_failed = |role| map.has((Table::Failed, role));
+        let key = if in_failed(Role::OrderingKey) {
+            Role::OrderingKey
+        } else {
+            Role::AggregateId
+        };
+        Self {
+            has_numbers: map.column(Role::Id).is_some_and(|column| column.kind == Kind::Integer),
+            lane_has_type: map.has(Role::AggregateType) && in_failed(Role::AggregateType),
+            lane_key: place(key).filter(|_| map.has(Role::OrderingKey)),
+        }
+    }
+
+    /// Whether the connection is the reader's own.
+    pub(super) fn is_reader(self, row: &PgRow) -> sqlx::Result<bool> {
+        row.try_get(IS_READER)
+    }
+
+    /// Whether the table of failures is not empty.
+    pub(super) fn is_beside_failures(self, row: &PgRow) -> sqlx::Result<bool> {
+        row.try_get(BESIDE_FAILURES)
+    }
+
+    pub(super) fn decode(
+        self,
+        row: &PgRow,
+        map: &TableMap,
+        texts: &mut Texts,
+    ) -> sqlx::Result<(ReadRow, ClaimedMessage)> {
+        let row = TailRow {
+            row,
+            id: row.try_get(0)?,
+            has_numbers: self.has_numbers,
+            texts: RefCell::new(texts),
+        };
+        let lane = self.lane(&row)?;
+        let claimed = map.claimed(&row)?;
+        let row = ReadRow {
+            id: row.id,
+            lane,
+            kept: false,
+            held: false,
+        };
+        Ok((row, claimed))
+    }
+
+    fn lane(self, row: &TailRow<'_>) -> sqlx::Result<Option<Lane>> {
+        let Some(key) = self.lane_key else { return Ok(None) };
+        let Some(key) = row.str_at(key)? else { return Ok(None) };
+        let kind = match place(Role::AggregateType).filter(|_| self.lane_has_type) {
+            Some(place) => row.str_at(place)?.map(|kind| row.texts.borrow_mut().get(place, kind)),
+            None => None,
+        };
+        Ok(Some((kind.unwrap_or_default(), Text::new(key))))
+    }
+}
+
+/// A row by the places of its columns.
+struct TailRow<'r> {
+    row: &'r PgRow,
+    id: i64,
+    has_numbers: bool,
+    texts: RefCell<&'r mut Texts>,
+}
+
+impl TailRow<'_> {
+    fn str_at(&self, place: usize) -> sqlx::Result<Option<&str>> {
+        let value = self.row.try_get_raw(place)?;
+        if value.is_null() {
+            return Ok(None);
+        }
+        value.as_str().map(Some).map_err(sqlx::Error::Decode)
+    }
+}
+
+impl SqlRow for TailRow<'_> {
+    type Error = sqlx::Error;
+
+    fn text(&self, role: Role) -> sqlx::Result<Held<String>> {
+        if role == Role::Id {
+            return Ok(Held::Known(Some(self.id.to_string())));
+        }
+        let text = place(role).map_or(Ok(None), |place| self.str_at(place))?;
+        Ok(Held::Known(text.map(str::to_owned)))
+    }
+
+    fn message_text(&self, role: Role) -> sqlx::Result<Held<Text>> {
+        let Some(place) = place(role) else {
+            return Ok(Held::Known(None));
+        };
+        let text = self.str_at(place)?.map(|text| match role {
+            Role::EventType | Role::Source | Role::AggregateType | Role::Topic | Role::ContentType => {
+                self.texts.borrow_mut().get(place, text)
+            }
+            _ => Text::new(text),
+        });
+        Ok(Held::Known(text))
+    }
+
+    fn numeric_id(&self) -> Option<i64> {
+        self.has_numbers.then_some(self.id)
+    }
+
+    fn number(&self, role: Role) -> sqlx::Result<Option<i64>> {
+        Ok(match role {
+            Role::Seq => Some(self.id),
+            Role::Attempts => Some(1),
+            _ => None,
+        })
+    }
+
+    fn bytes(&self, role: Role) -> sqlx::Result<Option<Vec<u8>>> {
+        place(role).map_or(Ok(None), |place| self.row.try_get(place))
+    }
+
+    fn time(&self, role: Role) -> sqlx::Result<Held<DateTime<Utc>>> {
+        let time = place(role).map_or(Ok(None), |place| self.row.try_get(place))?;
+        Ok(Held::Known(time))
+    }
+
+    fn undecodable(role: Role, reason: String) -> sqlx::Error {
+        ByRole::undecodable(role, reason)
+    }
 }

@@ -12,6 +12,7 @@ use super::error::{LogError, LogResult};
 use super::reader_lock::Link;
 use super::statements::Statements;
 use super::{Shard, of_shard};
+use super::tail::Tail;
 
 /// At most so often the cursor is written while rows are in flight.
 const CURSOR_INTERVAL: Duration = Duration::from_millis(250);
@@ -32,6 +33,8 @@ pub(super) struct Session {
     /// A call is under way. If the next one finds this, that one was cut short, and its answer may still come.
     pub(super) in_use: bool,
     pub(super) reader: LogReader,
+    /// Rows that were read ahead of it.
+    pub(super) tail: Tail,
     /// Failed rows that are handed out, by their primary keys.
     pub(super) retries: HashMap<i64, Retry>,
     /// Failed rows whose verdicts were refused, which come again for them after a while; and their lanes.

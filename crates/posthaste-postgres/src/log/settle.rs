@@ -8,7 +8,7 @@
 use std::collections::HashSet;
 use std::time::Instant;
 
-use posthaste_core::lifecycle::Settlement;
+use posthaste_core::lifecycle::{Settlement, Verdict};
 use posthaste_core::store::{BusyRow, RefusedVerdict};
 use posthaste_core::{MessageId, StoreError};
 use posthaste_sql::log::{Failure, Lane, Rewrite};
@@ -29,6 +29,10 @@ impl Session {
         let mut lost = Vec::new();
         for settlement in settlements {
             let (id, token) = (settlement.id, settlement.token);
+            let delivered = settlement.verdict == Verdict::Delivered;
+            if delivered && id.number().is_some_and(|row| self.reader.window.deliver(row, token)) {
+                continue;
+            }
             let held = |row: &i64| self.reader.window.is_held(*row, token);
             let retried = |row: &i64| self.is_retried(*row, token);
             let change = RowChange::of(&settlement.verdict, map);
@@ -69,6 +73,11 @@ impl Session {
 }
 
 impl Session {
+    /// Whether verdicts have to be written down.
+    fn has_unwritten(&self) -> bool {
+        self.reader.window.has_failed() || self.retries.values().any(|retry| retry.outcome.is_some())
+    }
+
     /// Takes a failed row back whose verdict was refused; it is handed out again after a while.
     fn hold_retry(&mut self, row: i64, now: Instant) {
         let Some(retry) = self.retries.remove(&row) else { return };
@@ -97,6 +106,9 @@ impl Inner {
         asking: &[Settlement],
         now: Instant,
     ) -> LogResult<Unwritten> {
+        if !session.has_unwritten() {
+            return Ok(Unwritten::default());
+        }
         let asking: HashSet<MessageId> = asking.iter().map(|settlement| settlement.id).collect();
         let mut unwritten = self.flush_retried(session, &asking, now).await?;
         let refused = self.flush_failures(session, &asking, now).await?;
@@ -201,6 +213,8 @@ impl Inner {
         of_shard(query, self.shard.as_ref())
             .execute(session.connection()?)
             .await?;
+        // What was read before may stand behind these.
+        session.tail.clear();
         Ok(())
     }
 

@@ -36,7 +36,7 @@ posthaste_sql::statements! {
     /// For producers of Posthaste's own log.
     appending: Appending if TableMap::is_native => { append_one, append, append_or_hold, copy }
     /// For the reader of the log.
-    reading: Reading => { lock, end_own, server, storage, sequence, cursor, move_cursor, read, probe }
+    reading: Reading => { lock, end_own, server, storage, sequence, cursor, move_cursor, read, read_tail, holders, probe }
     /// For logs whose cursor is a table of its own, and whose ids may come from elsewhere.
     cursors: Cursors if |map| map.has(Table::Cursor) => { missing, unseen, purge_cursor, purge_log, purgeable }
     /// For what was not delivered at first.

@@ -131,7 +131,9 @@ impl Gaps {
     /// `found` are the ids that it saw, in order, of [`Gaps::ids`] and (with `tail`) of everything above [`Gaps::hi`]. It
     /// saw all of these up to `complete_to`. `holders` were looked up after its snapshot was taken.
     pub fn observe(&mut self, found: &[i64], complete_to: i64, tail: bool, holders: &BTreeSet<Holder>) {
-        self.strike_out(found, complete_to);
+        // What lies beyond cannot be open.
+        let known = found.partition_point(|id| *id <= self.hi);
+        self.strike_out(&found[..known], complete_to);
         self.look(holders);
         self.take_over(complete_to, holders);
         if tail {
@@ -186,9 +188,19 @@ impl Gaps {
         }
     }
 
+    /// Whether `count` ids up to `last` are all those above [`Gaps::hi`].
+    pub(super) fn is_next(&self, last: i64, count: usize) -> bool {
+        i64::try_from(count).is_ok_and(|count| self.hi.checked_add(count) == Some(last))
+    }
+
+    /// Moves up to an id below which all were found.
+    pub(super) fn advance(&mut self, hi: i64) {
+        self.hi = hi;
+    }
+
     /// Moves up to the highest id that was found; what lies between may come from a transaction that holds the lock
     /// now, or has come from one that ended between the snapshot and the look.
-    fn pass_over(&mut self, found: &[i64], holders: &BTreeSet<Holder>) {
+    pub(super) fn pass_over(&mut self, found: &[i64], holders: &BTreeSet<Holder>) {
         let mut missing = Ranges::default();
         let mut next = self.hi.saturating_add(1);
         for id in found.iter().copied().filter(|id| *id > self.hi) {

@@ -9,14 +9,17 @@
 
 mod closed;
 mod gaps;
+mod lanes;
 mod ranges;
 mod reader;
+mod rows;
 mod state;
 mod window;
 
 pub use closed::{ClosedGaps, Probe};
 pub use gaps::{Gaps, Holder, Proof};
+pub use lanes::Lane;
 pub use ranges::Ranges;
 pub use reader::{LogReader, LogRow, Plan, ReadResult, Sorted};
 pub use state::{InvalidReaderState, ReaderState};
-pub use window::{Failure, Lane, Rewrite, Standing, Window};
+pub use window::{Failure, LaneRule, Pass, Rewrite, Standing, Turn, Window};

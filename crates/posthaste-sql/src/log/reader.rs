@@ -1,17 +1,18 @@
 //! What a log's one reader knows, and what follows from it.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::BTreeSet;
 use std::time::Instant;
 
 use super::closed::ClosedGaps;
 use super::gaps::{Gaps, Holder, Proof};
+use super::lanes::Lane;
 use super::ranges::Ranges;
 use super::state::ReaderState;
-use super::window::{Lane, Window};
+use super::window::{LaneRule, Turn, Window};
 use posthaste_core::lifecycle::LeaseToken;
 
-/// How many rows may be known and unsettled before the reader stops looking further ahead. What it looks past are rows
-/// whose lane is in flight, so a lane with a long backlog does not starve the others, nor fill the memory.
+/// How many rows may be known and neither settled nor in flight before the reader stops looking further ahead. What it looks
+/// past are rows whose lane is in flight, so a lane with a long backlog does not starve the others, nor fill the memory.
 const LOOK_AHEAD: usize = 10_000;
 
 /// What the next read has to look at.
@@ -23,6 +24,16 @@ pub struct Plan {
     free: Ranges,
     limit: usize,
     now: Instant,
+    pipelined: bool,
+}
+
+impl Plan {
+    /// Whether rows may go behind others of their lane that are in flight: see [`LaneRule::Pipelined`].
+    #[must_use]
+    pub fn pipelined(mut self, pipelined: bool) -> Self {
+        self.pipelined = pipelined;
+        self
+    }
 }
 
 /// A row that a read saw.
@@ -130,21 +141,39 @@ impl LogReader {
         unread
     }
 
+    /// Whether more rows may be known than are.
+    pub fn has_room(&self) -> bool {
+        self.window.behind() < LOOK_AHEAD
+    }
+
+    /// Whether everything that may go next lies beyond the highest id that was read, so that [`LogReader::append`] will do:
+    /// nothing below it waits or may still come.
+    pub fn only_tail(&self) -> bool {
+        self.gaps.first().is_none() && !self.window.has_waiting()
+    }
+
     /// What to read next, for a batch of at most `limit` rows. A read may look at more of them.
     pub fn plan(&self, now: Instant, limit: usize) -> Plan {
+        let mut plan = self.plan_known(now, limit);
+        plan.tail = self.has_room();
+        if plan.tail {
+            plan.ids.insert(self.gaps.hi().saturating_add(1)..=i64::MAX);
+        }
+        plan
+    }
+
+    /// The same without the tail.
+    pub fn plan_known(&self, now: Instant, limit: usize) -> Plan {
         let free = self.window.free(now, limit);
-        let tail = self.window.len() < LOOK_AHEAD;
         let mut ids = self.gaps.ids();
         ids.extend(&free);
-        if tail {
-            ids.insert(self.gaps.hi().saturating_add(1)..=i64::MAX);
-        }
         Plan {
             ids,
-            tail,
+            tail: false,
             free,
             limit,
             now,
+            pipelined: false,
         }
     }
 
@@ -154,31 +183,59 @@ impl LogReader {
         self.gaps.observe(&found, read.complete_to, plan.tail, &read.holders);
         self.closed.add(&self.gaps.take_closed(), plan.now);
         self.forget_vanished(plan, &found, read.complete_to);
+        let lanes = match (ordered, plan.pipelined) {
+            (false, _) => LaneRule::Unordered,
+            (true, false) => LaneRule::OneBatch,
+            (true, true) => LaneRule::Pipelined,
+        };
+        self.sort(&read.rows, plan.limit, token, lanes)
+    }
+
+    /// Whether rows beyond the highest id that was read, `count` of them up to `last`, would pass others over.
+    pub fn passes_over(&self, last: i64, count: usize) -> bool {
+        self.gaps.proof() == Proof::Required && !self.gaps.is_next(last, count)
+    }
+
+    /// Takes in rows beyond the highest id that was read, as some snapshot had them, and hands out what may go. They must
+    /// be all that it had up to the last of them, and the holders must have been looked up after it was taken; they are
+    /// needed only if ids are passed over.
+    ///
+    /// Such a read says nothing about ids that are open, so it closes none. That later reads look at these in the snapshot
+    /// in which they look at the tail holds here as well if no id was open, nor passed over by rows before these, when that
+    /// snapshot was taken.
+    pub fn append(
+        &mut self,
+        rows: &[LogRow],
+        holders: &BTreeSet<Holder>,
+        token: LeaseToken,
+        lanes: LaneRule,
+    ) -> Sorted {
+        let ids = rows.iter().map(|row| row.id);
+        match rows.last() {
+            Some(last) if self.gaps.is_next(last.id, rows.len()) => self.gaps.advance(last.id),
+            _ => self.gaps.pass_over(&ids.collect::<Vec<_>>(), holders),
+        }
+        self.sort(rows, usize::MAX, token, lanes)
+    }
+
+    fn sort(&mut self, rows: &[LogRow], limit: usize, token: LeaseToken, lanes: LaneRule) -> Sorted {
         let mut sorted = Sorted::default();
-        let mut goes_with: HashMap<&Lane, i64> = HashMap::new();
-        let mut stopped: HashSet<&Lane> = HashSet::new();
-        for row in &read.rows {
+        sorted.handed_out.reserve(rows.len().min(limit));
+        let mut pass = self.window.pass(token, lanes);
+        for row in rows {
             if row.kept {
-                self.window.settle(row.id);
+                pass.settle(row.id);
                 continue;
             }
-            let lane = row.lane.as_ref().filter(|_| ordered);
-            if let Some(lane) = lane {
-                let last = goes_with.get(lane).copied();
-                if stopped.contains(lane) || !self.window.may_go(row.id, lane, last) {
-                    stopped.insert(lane);
-                    self.window.insert(row.id, row.lane.clone());
-                    continue;
-                }
-                goes_with.insert(lane, row.id);
+            if pass.take_in(row.id, row.lane.as_ref()) == Turn::Waits {
+                continue;
             }
-            self.window.insert(row.id, row.lane.clone());
-            if lane.is_some() && row.held {
+            if row.held && row.lane.is_some() && lanes != LaneRule::Unordered {
                 sorted.park.push(row.id);
-            } else if sorted.handed_out.len() == plan.limit {
-                stopped.extend(lane);
+            } else if sorted.handed_out.len() == limit {
+                pass.keep(row.id);
             } else {
-                self.window.hand_out(row.id, token);
+                pass.hand_out(row.id);
                 sorted.handed_out.push(row.id);
             }
         }
@@ -187,10 +244,8 @@ impl LogReader {
 
     /// Rows that were there and are not any more have been removed from the log.
     fn forget_vanished(&mut self, plan: &Plan, found: &[i64], complete_to: i64) {
-        let found: HashSet<i64> = found.iter().copied().collect();
         let expected = plan.free.iter().flatten().take_while(|id| *id <= complete_to);
-        let vanished: Vec<i64> = expected.filter(|id| !found.contains(id)).collect();
-        for id in vanished {
+        for id in expected.filter(|id| found.binary_search(id).is_err()) {
             self.window.settle(id);
         }
     }

@@ -1,14 +1,13 @@
 //! The rows that were read and are not settled, and the order in which they may go.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
+use super::lanes::{Lane, Lanes};
 use super::ranges::Ranges;
+use super::rows::{At, Row, Rows};
 use posthaste_core::lifecycle::LeaseToken;
-
-/// The topic and key within which order holds.
-pub type Lane = (Arc<str>, Arc<str>);
 
 /// A write that the database refused is tried again after this, then after twice as long, and so on.
 const FIRST_REWRITE: Duration = Duration::from_secs(1);
@@ -65,31 +64,6 @@ impl Rewrite {
     }
 }
 
-#[derive(Clone, Debug)]
-enum Place {
-    /// May be read again, but not before its time.
-    Waiting { due: Option<Instant> },
-    /// Handed out.
-    InFlight { token: LeaseToken },
-    /// Goes to the table of failures: once no earlier row of its lane is unsettled, so that the table has the lane in
-    /// order, and once the database takes it.
-    Failed(Failure),
-}
-
-#[derive(Clone, Debug)]
-struct Entry {
-    lane: Option<Lane>,
-    place: Place,
-    /// The database refused to write what became of it.
-    refused: Option<Rewrite>,
-}
-
-#[derive(Clone, Debug, Default)]
-struct LaneRows {
-    ids: BTreeSet<i64>,
-    in_flight: usize,
-}
-
 /// Where a row stands that was read and is not settled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing {
@@ -104,17 +78,53 @@ pub enum Standing {
     Failed(Failure),
 }
 
+/// What is kept of the few rows that were not simply delivered.
+#[derive(Clone, Debug, Default)]
+struct Note {
+    /// It is not handed out before this.
+    due: Option<Instant>,
+    /// It goes to the table of failures: once no earlier row of its lane is unsettled, so that the table has the lane in
+    /// order, and once the database takes it.
+    failure: Option<Failure>,
+    /// The database refused to write what became of it.
+    refused: Option<Rewrite>,
+}
+
 /// The rows that were read and are not settled.
 #[derive(Clone, Debug, Default)]
 pub struct Window {
-    rows: BTreeMap<i64, Entry>,
-    lanes: HashMap<Lane, LaneRows>,
+    rows: Rows,
+    lanes: Lanes,
+    notes: BTreeMap<i64, Note>,
+    in_flight: usize,
+    failed: usize,
+    passes: u64,
+}
+
+/// One pass over rows that were read, in the order of their ids.
+#[derive(Debug)]
+pub struct Pass<'w> {
+    window: &'w mut Window,
+    token: LeaseToken,
+    lanes: LaneRule,
+    pass: u64,
+}
+
+/// In which order rows go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LaneRule {
+    /// In any.
+    Unordered,
+    /// In that of their lane: nothing goes while others of the lane are in flight.
+    OneBatch,
+    /// In that of their lane, also behind others that are in flight: whoever sends them keeps the order by itself.
+    Pipelined,
 }
 
 impl Window {
     /// The lowest row that is not settled.
     pub fn first(&self) -> Option<i64> {
-        self.rows.keys().next().copied()
+        self.rows.first()
     }
 
     /// How many rows are not settled.
@@ -124,24 +134,43 @@ impl Window {
 
     /// Whether everything is settled.
     pub fn is_empty(&self) -> bool {
-        self.rows.is_empty()
+        self.len() == 0
     }
 
     /// How many rows are handed out.
     pub fn in_flight(&self) -> usize {
-        let handed_out = |entry: &&Entry| matches!(entry.place, Place::InFlight { .. });
-        self.rows.values().filter(handed_out).count()
+        self.in_flight
+    }
+
+    /// How many rows are not settled and not handed out.
+    pub fn behind(&self) -> usize {
+        self.len() - self.in_flight
+    }
+
+    /// Whether rows wait to be handed out, due or not.
+    pub fn has_waiting(&self) -> bool {
+        self.behind() > self.failed
+    }
+
+    /// Whether rows failed, which is not written down yet.
+    pub fn has_failed(&self) -> bool {
+        self.failed > 0
+    }
+
+    fn that_wait(&self) -> impl Iterator<Item = &Row> {
+        // Nothing is walked through if there is none.
+        let waiting = self.has_waiting().then(|| self.rows.iter());
+        waiting.into_iter().flatten().filter(|row| row.at == At::Waiting)
     }
 
     /// The rows that are not handed out, due or not.
     pub fn waiting(&self) -> Ranges {
-        let mut waiting = Ranges::default();
-        for (id, entry) in &self.rows {
-            if matches!(entry.place, Place::Waiting { .. }) {
-                waiting.insert(*id..=*id);
-            }
-        }
-        waiting
+        ranges(self.that_wait().map(|row| row.id))
+    }
+
+    /// The ids of all rows that are not settled.
+    pub fn unsettled(&self) -> Ranges {
+        ranges(self.rows.iter().map(|row| row.id))
     }
 
     /// The ids of all rows that are not settled.
@@ -155,99 +184,121 @@ impl Window {
 
     /// All rows that are not settled.
     pub fn standings(&self) -> impl Iterator<Item = (i64, Standing)> {
-        self.rows.iter().map(|(id, entry)| {
-            let standing = match &entry.place {
-                Place::Waiting { due } => Standing::Waiting { due: *due },
-                Place::InFlight { .. } => Standing::InFlight,
-                Place::Failed(failure) => Standing::Failed(failure.clone()),
+        self.rows.iter().map(|row| {
+            let standing = match row.at {
+                At::InFlight(_) => Standing::InFlight,
+                At::Failed => Standing::Failed(self.failure(row.id)),
+                At::Waiting | At::Settled => Standing::Waiting { due: self.due(row.id) },
             };
-            (*id, standing)
+            (row.id, standing)
         })
+    }
+
+    fn due(&self, id: i64) -> Option<Instant> {
+        self.notes.get(&id)?.due
+    }
+
+    fn refused(&self, id: i64) -> Option<Rewrite> {
+        self.notes.get(&id)?.refused
+    }
+
+    fn failure(&self, id: i64) -> Failure {
+        let noted = self.notes.get(&id).and_then(|note| note.failure.clone());
+        noted.unwrap_or_else(|| Failure::parked(id))
     }
 
     /// Whether a row waits to be handed out.
     pub fn is_waiting(&self, id: i64) -> bool {
-        let entry = self.rows.get(&id);
-        entry.is_some_and(|entry| matches!(entry.place, Place::Waiting { .. }))
+        self.rows.get(id).is_some_and(|row| row.at == At::Waiting)
     }
 
     /// Lanes of which rows are handed out.
     pub fn lanes_in_flight(&self) -> impl Iterator<Item = &Lane> {
-        self.lanes
-            .iter()
-            .filter_map(|(lane, rows)| (rows.in_flight > 0).then_some(lane))
+        self.lanes.in_flight()
     }
 
     /// The first `limit` rows that may be handed out now: due, and not behind one of their lane that may not.
     pub fn free(&self, now: Instant, limit: usize) -> Ranges {
         let mut free = Ranges::default();
-        let mut held: HashSet<&Lane> = self.lanes_in_flight().collect();
+        if !self.has_waiting() {
+            return free;
+        }
+        let mut held = self.no_lanes();
         let mut found = 0;
-        for (id, entry) in &self.rows {
+        for row in self.rows.iter() {
             if found == limit {
                 break;
             }
-            let due = matches!(entry.place, Place::Waiting { due } if due.is_none_or(|due| due <= now));
-            let lane = entry.lane.as_ref();
-            if due && lane.is_none_or(|lane| !held.contains(lane)) {
-                free.insert(*id..=*id);
+            let due = row.at == At::Waiting && self.due(row.id).is_none_or(|due| due <= now);
+            let is_held = |lane: u32| held[lane as usize] || self.lanes.get(lane).in_flight > 0;
+            if due && !row.lane.is_some_and(is_held) {
+                free.insert(row.id..=row.id);
                 found += 1;
-            } else {
-                held.extend(lane);
+            } else if let Some(lane) = row.lane {
+                held[lane as usize] = true;
             }
         }
         free
     }
 
-    /// Whether a row may go now, given the last row of its lane that goes with it in the same batch.
-    pub fn may_go(&self, id: i64, lane: &Lane, goes_with: Option<i64>) -> bool {
-        let Some(rows) = self.lanes.get(lane) else { return true };
-        let after = goes_with.map_or(i64::MIN, |before| before + 1);
-        let others_in_flight = goes_with.is_none() && rows.in_flight > 0;
-        !others_in_flight && (after >= id || rows.ids.range(after..id).next().is_none())
+    /// A mark for each lane.
+    fn no_lanes(&self) -> Vec<bool> {
+        vec![false; self.lanes.count()]
+    }
+
+    /// Begins to go through rows that were read.
+    pub fn pass(&mut self, token: LeaseToken, lanes: LaneRule) -> Pass<'_> {
+        self.passes += 1;
+        let pass = self.passes;
+        Pass {
+            window: self,
+            token,
+            lanes,
+            pass,
+        }
     }
 
     /// Takes in a row that was read; one that is known stays as it is.
-    pub fn insert(&mut self, id: i64, lane: Option<Lane>) {
-        self.rows.entry(id).or_insert_with(|| {
-            if let Some(lane) = &lane {
-                self.lanes.entry(lane.clone()).or_default().ids.insert(id);
-            }
-            let place = Place::Waiting { due: None };
-            Entry {
-                lane,
-                place,
-                refused: None,
-            }
-        });
+    pub fn insert(&mut self, id: i64, lane: Option<&Lane>) {
+        self.take_in(id, lane, At::Waiting);
+    }
+
+    /// Returns the number of the row's lane, and whether it is new.
+    fn take_in(&mut self, id: i64, lane: Option<&Lane>, at: At) -> (Option<u32>, bool) {
+        if let Some(row) = self.rows.get(id) {
+            return (row.lane, false);
+        }
+        let lane = lane.map(|lane| self.lanes.add(lane, id));
+        self.rows.insert(Row { id, lane, at });
+        (lane, true)
     }
 
     /// Hands a row out.
     pub fn hand_out(&mut self, id: i64, token: LeaseToken) {
-        self.place(id, Place::InFlight { token });
+        self.place(id, At::InFlight(token));
     }
 
     /// Whether a row is handed out under this token.
     pub fn is_held(&self, id: i64, token: LeaseToken) -> bool {
-        let held = |entry: &Entry| matches!(entry.place, Place::InFlight { token: held } if held == token);
-        self.rows.get(&id).is_some_and(held)
+        self.rows.get(id).is_some_and(|row| row.at == At::InFlight(token))
     }
 
     /// A row was not attempted, or not for good: it may be handed out again, at once or when it is due.
     pub fn put_back(&mut self, id: i64, due: Option<Instant>) {
-        let refused = self.rows.get(&id).and_then(|entry| entry.refused);
-        let due = due.max(refused.map(|refused| refused.at + REWRITE_SLACK));
-        self.place(id, Place::Waiting { due });
+        let refused = self.refused(id).map(|refused| refused.at + REWRITE_SLACK);
+        let due = due.max(refused);
+        if self.place(id, At::Waiting) && (due.is_some() || self.notes.contains_key(&id)) {
+            self.notes.entry(id).or_default().due = due;
+        }
     }
 
     /// All rows of a token are handed back.
     pub fn put_back_all(&mut self, token: LeaseToken) {
-        let held: Vec<i64> = self
-            .rows
-            .keys()
-            .copied()
-            .filter(|id| self.is_held(*id, token))
-            .collect();
+        if self.in_flight == 0 {
+            return;
+        }
+        let held = self.rows.iter().filter(|row| row.at == At::InFlight(token));
+        let held: Vec<i64> = held.map(|row| row.id).collect();
         for id in held {
             self.put_back(id, None);
         }
@@ -255,23 +306,27 @@ impl Window {
 
     /// A row failed. See [`Window::failures`].
     pub fn fail(&mut self, failure: Failure) {
-        self.place(failure.id, Place::Failed(failure));
+        if self.place(failure.id, At::Failed) {
+            let note = self.notes.entry(failure.id).or_default();
+            note.failure = Some(failure);
+        }
     }
 
     /// The failures that may be written down now: those that have no unsettled row of their lane before them, and were
     /// not refused a moment ago.
     pub fn failures(&self, now: Instant) -> Vec<Failure> {
-        let mut held: HashSet<&Lane> = HashSet::new();
         let mut failures = Vec::new();
-        for entry in self.rows.values() {
-            match &entry.place {
-                Place::Failed(failure)
-                    if entry.refused.is_none_or(|refused| refused.is_due(now))
-                        && entry.lane.as_ref().is_none_or(|lane| !held.contains(lane)) =>
-                {
-                    failures.push(failure.clone());
-                }
-                _ => held.extend(entry.lane.as_ref()),
+        if self.failed == 0 {
+            return failures;
+        }
+        let mut held = self.no_lanes();
+        for row in self.rows.iter() {
+            let due = || self.refused(row.id).is_none_or(|refused| refused.is_due(now));
+            let is_held = row.lane.is_some_and(|lane| held[lane as usize]);
+            if row.at == At::Failed && !is_held && due() {
+                failures.push(self.failure(row.id));
+            } else if let Some(lane) = row.lane {
+                held[lane as usize] = true;
             }
         }
         failures
@@ -280,10 +335,11 @@ impl Window {
     /// The database refused to write a failure down. It is kept here, and with it its lane, until the database takes it.
     /// Returns whether this is news.
     pub fn refuse_failure(&mut self, id: i64, now: Instant) -> bool {
-        let Some(entry) = self.rows.get_mut(&id) else {
+        if self.rows.get(id).is_none() {
             return false;
-        };
-        entry.refused.replace(Rewrite::after(entry.refused, now)).is_none()
+        }
+        let note = self.notes.entry(id).or_default();
+        note.refused.replace(Rewrite::after(note.refused, now)).is_none()
     }
 
     /// The same where the one whose verdict it is keeps that in mind: the row is handed out again after a while, and the
@@ -295,40 +351,128 @@ impl Window {
 
     /// The lane of a row that is not settled.
     pub fn lane(&self, id: i64) -> Option<&Lane> {
-        self.rows.get(&id)?.lane.as_ref()
+        let lane = self.rows.get(id)?.lane?;
+        Some(&self.lanes.get(lane).lane)
     }
 
     /// Whether a row of this lane before `id` is not settled.
     pub fn is_behind(&self, id: i64, lane: &Lane) -> bool {
-        let before = |rows: &LaneRows| rows.ids.range(..id).next().is_some();
-        self.lanes.get(lane).is_some_and(before)
+        self.lanes.named(lane).is_some_and(|rows| rows.has_before(id))
     }
 
     /// A row is settled: delivered, written to the table of failures, or gone.
     pub fn settle(&mut self, id: i64) {
-        let Some(Entry {
-            lane: Some(lane),
-            place,
-            ..
-        }) = self.rows.remove(&id)
-        else {
-            return;
-        };
-        if let Some(rows) = self.lanes.get_mut(&lane) {
-            rows.ids.remove(&id);
-            rows.in_flight -= usize::from(matches!(place, Place::InFlight { .. }));
-            if rows.ids.is_empty() {
-                self.lanes.remove(&lane);
-            }
+        let settled = self.rows.settle(id, |_| true);
+        self.leave(settled);
+    }
+
+    /// A row that is handed out under this token is delivered. Returns whether there is one.
+    pub fn deliver(&mut self, id: i64, token: LeaseToken) -> bool {
+        let delivered = self.rows.settle(id, |at| at == At::InFlight(token));
+        self.leave(delivered);
+        delivered.is_some()
+    }
+
+    fn leave(&mut self, row: Option<Row>) {
+        let Some(row) = row else { return };
+        self.count(row.lane, row.at, At::Settled);
+        if let Some(lane) = row.lane {
+            self.lanes.remove(lane, row.id);
+        }
+        if !self.notes.is_empty() {
+            self.notes.remove(&row.id);
         }
     }
 
-    fn place(&mut self, id: i64, place: Place) {
-        let Some(entry) = self.rows.get_mut(&id) else { return };
-        if let Some(rows) = entry.lane.as_ref().and_then(|lane| self.lanes.get_mut(lane)) {
-            rows.in_flight += usize::from(matches!(place, Place::InFlight { .. }));
-            rows.in_flight -= usize::from(matches!(entry.place, Place::InFlight { .. }));
+    /// Returns whether there is such a row.
+    fn place(&mut self, id: i64, at: At) -> bool {
+        let Some(row) = self.rows.get_mut(id) else { return false };
+        let before = std::mem::replace(&mut row.at, at);
+        let lane = row.lane;
+        self.count(lane, before, at);
+        if !self.notes.is_empty()
+            && let Some(note) = self.notes.get_mut(&id)
+        {
+            (note.due, note.failure) = (None, None);
         }
-        entry.place = place;
+        true
+    }
+
+    fn count(&mut self, lane: Option<u32>, before: At, after: At) {
+        let in_flight = |at| usize::from(matches!(at, At::InFlight(_)));
+        let failed = |at| usize::from(at == At::Failed);
+        self.in_flight = self.in_flight + in_flight(after) - in_flight(before);
+        self.failed = self.failed + failed(after) - failed(before);
+        if let Some(lane) = lane {
+            let rows = self.lanes.get_mut(lane);
+            rows.in_flight = rows.in_flight + in_flight(after) - in_flight(before);
+        }
     }
 }
+
+/// What becomes of a row in a pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// It waits.
+    Waits,
+    /// It may be handed out, or written down behind those of its lane.
+    MayGo,
+}
+
+impl Pass<'_> {
+    /// Takes in a row that was read, and says whether it is its turn.
+    pub fn take_in(&mut self, id: i64, lane: Option<&Lane>) -> Turn {
+        let (lane, is_new) = self.window.take_in(id, lane, At::Waiting);
+        let Some(lane) = lane.filter(|_| self.lanes != LaneRule::Unordered) else {
+            return Turn::MayGo;
+        };
+        let rows = self.window.lanes.get_mut(lane);
+        rows.enter(self.pass);
+        // One that came back waits until nothing of its lane is in flight: something is wrong with the lane.
+        if rows.may_go(id) || (is_new && self.lanes == LaneRule::Pipelined && rows.may_follow(id)) {
+            rows.go(id);
+            Turn::MayGo
+        } else {
+            rows.stop();
+            Turn::Waits
+        }
+    }
+
+    /// Hands out a row whose turn it is.
+    pub fn hand_out(&mut self, id: i64) {
+        self.window.hand_out(id, self.token);
+    }
+
+    /// A row whose turn it is does not go after all, nor does anything behind it.
+    pub fn keep(&mut self, id: i64) {
+        let lane = self.window.rows.get(id).and_then(|row| row.lane);
+        if let Some(lane) = lane.filter(|_| self.lanes != LaneRule::Unordered) {
+            self.window.lanes.get_mut(lane).stop();
+        }
+    }
+
+    /// A row is settled: it was dealt with before.
+    pub fn settle(&mut self, id: i64) {
+        self.window.settle(id);
+    }
+}
+
+fn ranges(ids: impl Iterator<Item = i64>) -> Ranges {
+    let mut all = Ranges::default();
+    let mut run: Option<RangeInclusive<i64>> = None;
+    for id in ids {
+        match &mut run {
+            // Neighbours are put in together: a look into a tree for each of them would be many.
+            Some(run) if run.end() + 1 == id => *run = *run.start()..=id,
+            run => {
+                let before = run.replace(id..=id);
+                before.into_iter().for_each(|run| all.insert(run));
+            }
+        }
+    }
+    run.into_iter().for_each(|run| all.insert(run));
+    all
+}
+
+#[cfg(test)]
+mod tests;

@@ -106,7 +106,8 @@ impl<'r, R: SqlRow> Columns<'r, R> {
     }
 
     fn message_text(&mut self, role: Role) -> Result<Option<Text>, R::Error> {
-        Ok(self.text(role)?.map(Text::from))
+        let held = self.row.message_text(role)?;
+        Ok(self.read(role, held))
     }
 
     fn text_or_constant(&mut self, role: Role) -> Result<Option<Text>, R::Error> {
@@ -132,11 +133,14 @@ impl<'r, R: SqlRow> Columns<'r, R> {
     }
 
     fn message(&mut self) -> Result<Message, R::Error> {
-        let id = self.text(Role::Id)?.unwrap_or_default();
+        let id = match self.row.numeric_id() {
+            Some(number) => MessageId::Number(number),
+            None => self.map.id(&self.text(Role::Id)?.unwrap_or_default()),
+        };
         let headers = self.text(Role::Headers)?;
         let headers = headers.map_or(Ok(Headers::new()), |json| self::headers(&json));
         let mut message = Message {
-            id: self.map.id(&id),
+            id,
             event_id: self.message_text(Role::EventId)?,
             namespace: self
                 .text_or_constant(Role::Namespace)?

@@ -1,6 +1,7 @@
 //! What a driver gives for a row, by role: the stores differ in no more than this.
 
 use chrono::{DateTime, Utc};
+use posthaste_core::message::Text;
 
 use super::Role;
 
@@ -11,6 +12,25 @@ pub trait SqlRow {
 
     /// Text, whatever the column's type is.
     fn text(&self, role: Role) -> Result<Held<String>, Self::Error>;
+
+    /// The same as a message keeps it. A driver may have an equal one already.
+    ///
+    /// # Errors
+    /// Those of [`SqlRow::text`].
+    fn message_text(&self, role: Role) -> Result<Held<Text>, Self::Error> {
+        Ok(match self.text(role)? {
+            Held::Known(text) => Held::Known(text.map(Text::from)),
+            Held::Unreadable { wanted, nearest } => Held::Unreadable {
+                wanted,
+                nearest: nearest.map(Text::from),
+            },
+        })
+    }
+
+    /// The primary key where it is known to be a number; else it is read as a text.
+    fn numeric_id(&self) -> Option<i64> {
+        None
+    }
 
     /// A whole number.
     fn number(&self, role: Role) -> Result<Option<i64>, Self::Error>;

@@ -353,7 +353,7 @@ mod tests {
             (
                 "donation",
                 Message {
-                    event_id: Some("x".repeat(51)),
+                    event_id: Some("x".repeat(51).into()),
                     ..Message::new("donation-events", "{}")
                 },
                 "too long",

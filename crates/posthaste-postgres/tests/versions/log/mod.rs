@@ -8,6 +8,7 @@ mod order;
 mod plans;
 mod reader_lock;
 mod statements;
+mod tail;
 mod upkeep;
 
 use std::time::{Duration, Instant};

@@ -26,7 +26,7 @@ async fn place() -> Place {
 
 fn donation(n: u32) -> Message {
     Message {
-        event_id: Some(format!("request-{n}")),
+        event_id: Some(format!("request-{n}").into()),
         ..Message::new("donation-events", format!("{{\"n\":{n}}}")).event_type("Donated")
     }
 }

@@ -1,8 +1,8 @@
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
+use smol_str::SmolStr;
 
 use super::*;
 use crate::log::Failure;
@@ -41,6 +41,14 @@ enum Step {
         limit: usize,
         between: Vec<Step>,
     },
+    /// Reads on at the end, without a look at the locks.
+    ReadAhead {
+        limit: usize,
+    },
+    /// Takes in what was read ahead; what happened in between did so before the look at the locks.
+    Take {
+        count: usize,
+    },
     Settle {
         which: usize,
         verdict: u8,
@@ -63,6 +71,8 @@ fn step() -> impl Strategy<Value = Step> {
         8 => database_step(),
         4 => (1_usize..6, prop::collection::vec(database_step(), 0..4))
             .prop_map(|(limit, between)| Step::Read { limit, between }),
+        3 => (1_usize..9).prop_map(|limit| Step::ReadAhead { limit }),
+        4 => (1_usize..4).prop_map(|count| Step::Take { count }),
         3 => (0_usize..8, 0_u8..10).prop_map(|(which, verdict)| Step::Settle { which, verdict }),
         1 => Just(Step::Restart),
     ]
@@ -108,7 +118,7 @@ impl Database {
                     (transaction.name, transaction.prepared) = (name, true);
                 }
             }
-            Step::Read { .. } | Step::Settle { .. } | Step::Restart => {}
+            Step::Read { .. } | Step::ReadAhead { .. } | Step::Take { .. } | Step::Settle { .. } | Step::Restart => {}
         }
     }
 
@@ -127,6 +137,8 @@ struct Relay {
     reader: LogReader,
     cursor: i64,
     token: LeaseToken,
+    /// Read and not taken in.
+    ahead: VecDeque<LogRow>,
     in_flight: Vec<i64>,
     delivered: BTreeSet<i64>,
     first_deliveries: Vec<i64>,
@@ -138,13 +150,49 @@ impl Relay {
             reader: LogReader::after(0, proof),
             cursor: 0,
             token: LeaseToken::new(),
+            ahead: VecDeque::new(),
             in_flight: Vec::new(),
             delivered: BTreeSet::new(),
             first_deliveries: Vec::new(),
         }
     }
 
+    /// Only where nothing below waits or may come, and nothing has failed.
+    fn read_ahead(&mut self, database: &Database, limit: usize) {
+        if !self.ahead.is_empty() || !self.reader.only_tail() || !database.failed.is_empty() {
+            return;
+        }
+        let tail = database.committed.range(self.reader.gaps.hi() + 1..).take(limit);
+        self.ahead = tail
+            .map(|(id, key)| LogRow {
+                id: *id,
+                lane: Some((SmolStr::new("t"), SmolStr::new(key.to_string()))),
+                kept: false,
+                held: false,
+            })
+            .collect();
+    }
+
+    fn take(&mut self, database: &Database, count: usize) {
+        if !self.reader.only_tail() || !database.failed.is_empty() {
+            self.ahead.clear();
+        }
+        let count = count.min(self.ahead.len());
+        let rows: Vec<LogRow> = self.ahead.drain(..count).collect();
+        let Some(last) = rows.last() else { return };
+        let holders = if self.reader.passes_over(last.id, count) {
+            database.holders()
+        } else {
+            BTreeSet::new()
+        };
+        let sorted = self.reader.append(&rows, &holders, self.token, LaneRule::OneBatch);
+        assert!(sorted.park.is_empty());
+        self.in_flight.extend(sorted.handed_out);
+        self.store_cursor();
+    }
+
     fn read(&mut self, database: &mut Database, limit: usize, between: &[Step]) {
+        self.ahead.clear();
         let plan = self.reader.plan(Instant::now(), limit);
         let seen: Vec<(i64, u32)> = database
             .committed
@@ -159,7 +207,7 @@ impl Relay {
             .map_or(i64::MAX, |(id, _)| *id);
         let rows = seen.iter().map(|(id, key)| LogRow {
             id: *id,
-            lane: Some((Arc::from("t"), Arc::from(key.to_string()))),
+            lane: Some((SmolStr::new("t"), SmolStr::new(key.to_string()))),
             kept: database.failed.contains_key(id),
             held: database.failed.values().any(|held| held == key),
         });
@@ -258,6 +306,7 @@ impl Relay {
     fn restart(&mut self) {
         self.reader = LogReader::after(self.cursor, self.reader.gaps.proof());
         self.token = LeaseToken::new();
+        self.ahead.clear();
         self.in_flight.clear();
     }
 
@@ -277,6 +326,8 @@ fn run(steps: &[Step], proof: Proof) -> (Database, Relay) {
     for step in steps {
         match step {
             Step::Read { limit, between } => relay.read(&mut database, *limit, between),
+            Step::ReadAhead { limit } => relay.read_ahead(&database, *limit),
+            Step::Take { count } => relay.take(&database, *count),
             Step::Settle { which, verdict } => relay.settle(&mut database, *which, *verdict),
             Step::Restart => relay.restart(),
             step => database.apply(step),
@@ -368,7 +419,7 @@ fn the_rows_of_a_transaction_are_found_together() {
 }
 
 fn lane(key: &str) -> Lane {
-    (Arc::from("t"), Arc::from(key))
+    (SmolStr::new("t"), SmolStr::new(key))
 }
 
 fn rows(keys: &[(i64, &str)]) -> ReadResult {
@@ -404,6 +455,31 @@ fn a_lane_in_flight_gives_out_nothing_more_and_the_others_go_on() {
     reader.window.settle(2);
     assert_eq!(reader.plan(now, 9).free, Ranges::of(4..=4));
     assert_eq!(reader.position(), 2);
+}
+
+#[test]
+fn a_lane_goes_on_behind_rows_in_flight_where_order_is_kept_but_never_past_one_that_came_back() {
+    let (mut reader, now) = (LogReader::after(0, Proof::Required), Instant::now());
+    let [first, second] = [LeaseToken::new(), LeaseToken::new()];
+    let append = |reader: &mut LogReader, seen: &[(i64, &str)], token| {
+        let rows = rows(seen).rows;
+        reader
+            .append(&rows, &BTreeSet::new(), token, LaneRule::Pipelined)
+            .handed_out
+    };
+    assert_eq!(append(&mut reader, &[(1, "a"), (2, "a")], first), [1, 2]);
+    assert_eq!(append(&mut reader, &[(3, "a"), (4, "b")], second), [3, 4]);
+    assert!(reader.only_tail());
+    reader.window.put_back(2, None);
+    assert_eq!(append(&mut reader, &[(5, "a"), (6, "b")], second), [6]);
+    assert!(!reader.only_tail(), "2 goes first");
+    assert!(reader.plan(now, 9).free.is_empty(), "1 and 3 are in flight");
+    reader.window.settle(1);
+    reader.window.put_back(3, None);
+    let plan = reader.plan(now, 9).pipelined(true);
+    let seen = rows(&[(2, "a"), (3, "a"), (5, "a"), (7, "a")]);
+    assert_eq!(reader.read(&plan, &seen, first, true).handed_out, [2, 3, 5, 7]);
+    assert_eq!(reader.position(), 1);
 }
 
 #[test]

@@ -1,0 +1,16 @@
+-- Reads on beyond the highest id that was read. The reader decodes the columns by their places.
+--   $1 the highest id  $2 limit  $3 the reader's mark
+--
+-- Enough while no id below is open, no row waits, and the table of failures is empty, which the last but one column says as of
+-- the same snapshot. Who may still commit ids that this passes over is looked up after it: see holders.sql.
+select "@o.id:int"::bigint as id, /*if event_id*/ "@o.event_id:text" /*else*/ "@o.id:text" /*end*/ as event_id,
+    "@o.ordering_key:text" as ordering_key, "@o.tenant:text" as tenant, "@o.event_type:text" as event_type,
+    "@o.source:text" as source, "@o.aggregate_type:text" as aggregate_type, "@o.aggregate_id:text" as aggregate_id,
+    "@o.topic:text" as topic, "@o.content_type:text" as content_type, "@o.payload:bytes" as payload,
+    "@o.headers:text" as headers, "@o.created_at:time" as created_at,
+    (select exists (select from "@failed")) as beside_failures,
+    (select current_setting('posthaste.reader', true) is not distinct from $3::text) as is_reader
+from "@outbox" o
+where "@o.id" > $1::bigint
+order by "@o.id"
+limit $2

@@ -1,0 +1,211 @@
+//! Reading on at the end of the log, which is what a reader does nearly always: no look at locks, at failures or at rows that
+//! wait, more rows in one statement than a claim takes, and each decoded once, by the places of its columns.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::time::{Duration, Instant};
+
+use futures::TryStreamExt;
+use posthaste_core::store::{ClaimRequest, ClaimedMessage};
+use posthaste_sql::log::{Holder, LaneRule, LogRow};
+use posthaste_sql::table::Part;
+use sqlx::Row;
+
+use super::Inner;
+use super::error::LogResult;
+use super::reader_lock::shared_session;
+use super::rows::{TailColumns, Texts};
+use super::session::Session;
+
+/// The first read takes so many rows, and each that found as many is followed by one of twice as many.
+const FIRST_ROWS: u32 = 128;
+
+/// Most rows of a read, unless a claim asks for more.
+const MAX_ROWS: u32 = 2_000;
+
+/// About so many bytes of payload are read at a time, judged by the read before.
+const READ_BYTES: u64 = 4 << 20;
+
+/// Others than the reader may empty the table of failures; after so long it is looked at again.
+const FAILURES_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Rows that were read beyond the highest id that is taken in, as one snapshot had them.
+#[derive(Debug, Default)]
+pub(super) struct Tail {
+    /// The highest id below them.
+    after: i64,
+    rows: VecDeque<LogRow>,
+    messages: VecDeque<ClaimedMessage>,
+    /// How many rows are read next.
+    next_rows: u32,
+    /// Bytes of payload of one row, by the last read.
+    row_bytes: u64,
+    /// When the table of failures was last seen not to be empty.
+    failures_at: Option<Instant>,
+    texts: Texts,
+}
+
+impl Tail {
+    /// What was read ahead is worth nothing any more.
+    pub(super) fn clear(&mut self) {
+        if !self.rows.is_empty() {
+            self.rows.clear();
+            self.messages.clear();
+            self.next_rows = 0;
+        }
+    }
+
+    /// How many rows a claim takes.
+    fn fitting(&self, limit: u32, max_bytes: u64) -> usize {
+        let mut bytes = 0;
+        let fits = |claimed: &&ClaimedMessage| {
+            bytes += claimed.message.payload.len() as u64;
+            bytes <= max_bytes
+        };
+        let fitting = self.messages.iter().take(limit as usize).take_while(fits).count();
+        fitting.max(1).min(self.rows.len())
+    }
+
+    /// Whether a claim takes more than there is, and there is more. What follows ids that were passed over is not read before
+    /// these are looked at: a transaction's second row must not come without its first.
+    fn wants_more(&self, request: &ClaimRequest, has_read: bool) -> bool {
+        let Some(last) = self.rows.back() else { return !has_read };
+        let count = self.rows.len();
+        let is_whole = i64::try_from(count).is_ok_and(|count| self.after.checked_add(count) == Some(last.id));
+        let is_too_few = count < request.limit as usize && self.fitting(request.limit, request.max_bytes) == count;
+        self.next_rows > 0 && is_too_few && is_whole
+    }
+
+    fn rows_to_read(&self, limit: u32) -> u32 {
+        let by_bytes = READ_BYTES / self.row_bytes.max(1);
+        let most = u32::try_from(by_bytes).unwrap_or(u32::MAX).min(limit.max(MAX_ROWS));
+        self.next_rows.clamp(FIRST_ROWS, MAX_ROWS.max(limit)).min(most).max(1)
+    }
+}
+
+impl Inner {
+    /// Whether this log is read on at its end by itself. Where it has shards, the statement for all of it knows them.
+    pub(super) fn reads_tail(&self) -> bool {
+        !Part::named("shard").is_some_and(|shard| self.map.has(shard))
+    }
+
+    /// Hands out rows at the end of the log; `None` if others may have to go first, so that all of it has to be looked at.
+    pub(super) async fn claim_tail(
+        &self,
+        session: &mut Session,
+        request: &ClaimRequest,
+        lanes: LaneRule,
+        now: Instant,
+    ) -> LogResult<Option<Vec<ClaimedMessage>>> {
+        let recent = |at: Instant| now.duration_since(at) < FAILURES_INTERVAL;
+        let beside_failures = session.tail.failures_at.is_some_and(recent);
+        let hi = session.reader.gaps().hi();
+        if beside_failures || !session.reader.only_tail() || session.tail.after != hi {
+            session.tail.clear();
+        }
+        if beside_failures || !session.reader.only_tail() || !session.reader.has_room() || !self.reads_tail() {
+            return Ok(None);
+        }
+        let mut has_read = false;
+        while session.tail.wants_more(request, has_read) {
+            self.read_tail(session, request.limit, now).await?;
+            has_read = true;
+            if session.tail.failures_at == Some(now) {
+                session.tail.clear();
+                return Ok(None);
+            }
+        }
+        if !has_read {
+            // Whoever has lost the lock hands out nothing more.
+            self.confirm_reader(session).await?;
+        }
+        let count = session.tail.fitting(request.limit, request.max_bytes);
+        let Some(last) = count.checked_sub(1).map(|last| session.tail.rows[last].id) else {
+            return Ok(Some(Vec::new()));
+        };
+        let holders = if session.reader.passes_over(last, count) {
+            self.holders(session).await?
+        } else {
+            BTreeSet::new()
+        };
+        // Nothing is waited for from here on, so that a call that is cut short has taken nothing.
+        let tail = &mut session.tail;
+        let rows: Vec<LogRow> = tail.rows.drain(..count).collect();
+        let mut messages: Vec<ClaimedMessage> = tail.messages.drain(..count).collect();
+        tail.after = last;
+        let sorted = session.reader.append(&rows, &holders, request.token, lanes);
+        if sorted.handed_out.len() < rows.len() {
+            let mut goes = sorted.handed_out.iter().peekable();
+            let mut rows = rows.iter();
+            messages.retain(|_| rows.next().is_some_and(|row| goes.next_if_eq(&&row.id).is_some()));
+        }
+        Ok(Some(messages))
+    }
+
+    async fn read_tail(&self, session: &mut Session, limit: u32, now: Instant) -> LogResult<()> {
+        let hi = session.reader.gaps().hi();
+        let after = session.tail.rows.back().map_or(hi, |last| last.id);
+        let rows_to_read = session.tail.rows_to_read(limit);
+        let columns = TailColumns::of(&self.map);
+        let Session { link, tail, .. } = session;
+        let Some(link) = link else { return Ok(()) };
+        (tail.after, tail.failures_at) = (hi, None);
+        let (mut seen, mut bytes) = (0, 0);
+        let mut found = sqlx::query(self.statements.reading.read_tail.sql())
+            .bind(after)
+            .bind(i64::from(rows_to_read))
+            .bind(link.mark.as_str())
+            .fetch(&mut link.connection);
+        while let Some(row) = found.try_next().await? {
+            if seen == 0 && !columns.is_reader(&row)? {
+                return Err(shared_session());
+            }
+            if seen == 0 && columns.is_beside_failures(&row)? {
+                tail.failures_at = Some(now);
+                break;
+            }
+            let (row, claimed) = columns.decode(&row, &self.map, &mut tail.texts)?;
+            seen += 1;
+            bytes += claimed.message.payload.len() as u64;
+            tail.rows.push_back(row);
+            tail.messages.push_back(claimed);
+            // Rows that have become much larger than those before them do not fill the memory.
+            if bytes > 2 * READ_BYTES {
+                break;
+            }
+        }
+        if seen > 0 {
+            tail.row_bytes = bytes / u64::from(seen);
+        }
+        tail.next_rows = if seen == rows_to_read {
+            seen.saturating_mul(2)
+        } else {
+            0
+        };
+        Ok(())
+    }
+
+    /// Who may still commit rows that the last read passed over.
+    async fn holders(&self, session: &mut Session) -> LogResult<BTreeSet<Holder>> {
+        let rows = sqlx::query(self.statements.reading.holders.sql())
+            .bind(&self.table)
+            .fetch_all(session.connection()?)
+            .await?;
+        let holder = |row: &sqlx::postgres::PgRow| -> sqlx::Result<Holder> {
+            let (name, prepared) = (row.try_get(0)?, row.try_get(1)?);
+            Ok(Holder { name, prepared })
+        };
+        Ok(rows.iter().map(holder).collect::<sqlx::Result<_>>()?)
+    }
+
+    /// Whether the connection that has the lock is there, and is this reader's own.
+    async fn confirm_reader(&self, session: &mut Session) -> LogResult<()> {
+        let mark: Option<String> = sqlx::query_scalar("select current_setting('posthaste.reader', true)")
+            .fetch_one(session.connection()?)
+            .await?;
+        let is_own = session
+            .link
+            .as_ref()
+            .is_some_and(|link| Some(&link.mark) == mark.as_ref());
+        if is_own { Ok(()) } else { Err(shared_session()) }
+    }
+}
