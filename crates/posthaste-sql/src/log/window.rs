@@ -173,15 +173,6 @@ impl Window {
         ranges(self.rows.iter().map(|row| row.id))
     }
 
-    /// The ids of all rows that are not settled.
-    pub fn unsettled(&self) -> Ranges {
-        let mut unsettled = Ranges::default();
-        for id in self.rows.keys() {
-            unsettled.insert(*id..=*id);
-        }
-        unsettled
-    }
-
     /// All rows that are not settled.
     pub fn standings(&self) -> impl Iterator<Item = (i64, Standing)> {
         self.rows.iter().map(|row| {
