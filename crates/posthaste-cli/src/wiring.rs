@@ -22,7 +22,7 @@ use posthaste_publishers::Routed;
 use posthaste_publishers::http::WebhookAlerts;
 use posthaste_relay::SafetyNet;
 use posthaste_sql::TableMap;
-use posthaste_sql::table::{self, Catalogue, Identifier, Kind, Strategy};
+use posthaste_sql::table::{self, Catalogue, Identifier, Kind, Layout, Strategy};
 use posthaste_sqlite::{SqliteCatalogue, SqliteStore};
 use sqlx::mysql::{MySqlConnectOptions, MySqlPoolOptions};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
@@ -131,7 +131,11 @@ pub fn table_map(database: &Database, backend: Backend) -> anyhow::Result<TableM
     match backend {
         Backend::Postgres => {
             let schema = database.schema.as_deref().unwrap_or(DEFAULT_SCHEMA);
-            TableMap::in_schema(schema).context("database.schema")
+            let map = match database.layout {
+                Layout::Queue => TableMap::in_schema(schema),
+                Layout::Log => TableMap::native_log(schema),
+            };
+            map.context("database.schema")
         }
         Backend::Mysql => {
             posthaste_mysql::native_map(prefix(posthaste_mysql::DEFAULT_PREFIX)).context("database.prefix")

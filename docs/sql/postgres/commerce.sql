@@ -62,7 +62,7 @@ from family;
 -- What the proof needs to know of the log's table and of the sequences that give its ids: those that it owns and those that
 -- its default asks. One row without a sequence if there is none, and no last value where none was given out since it was
 -- set, or where it may not be read.
---   $1 the table  $2 the id's column
+--   $1 the table  $2 the id's column  $3 the sequence of the shard, where there are shards
 with log as (
     select c.oid, c.relkind::text as kind, a.attnum
     from pg_class c
@@ -85,6 +85,126 @@ select log.kind, s.seqrelid::regclass::text as sequence, s.seqcache as cache, s.
 from log
 left join (sequences q join pg_sequence s on s.seqrelid = q.oid) on true
 order by 2;
+
+-- cursor
+-- How far the log is settled: the newest row says it, or the row of the shard.
+select c."last_processed_id"::bigint as position
+from "outbox_cursor" c
+order by c."created_at" desc, c."id" desc,
+    c."last_processed_id" desc
+limit 1;
+
+-- move_cursor
+-- Writes down how far the log is settled: in the row of the shard, or as a new row, which is the newest also when the clock was
+-- set back.
+insert into "outbox_cursor" ("last_processed_id" , "created_at")
+select $1 , greatest(
+        clock_timestamp(), (select max(case when c."created_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when c."created_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else c."created_at" end) + interval '1 microsecond' from "outbox_cursor" c)
+    );
+
+-- read
+-- Reads rows of the log in one snapshot, and then looks up who may still commit earlier ones.
+--   $1, $2 first and last of the ids to look at  $3 limit  $4 max bytes  $5 retries after which a row is given up  $6 the table
+--   $7 the shard, where there are shards; $6 is its sequence then
+--
+-- The locks are looked up while the statement runs, so after its snapshot was taken. That order is the proof: whoever took
+-- an id below one that is seen here had its lock before the snapshot, so it is among the holders or has ended. An insert
+-- has the lock of the table before it takes its id; `nextval` as a statement of its own has that of the sequence, and keeps
+-- it until its transaction ends.
+with found as materialized (
+    select o."id"::bigint as id, o."event_id"::text as event_id,
+        o."aggregate_id"::text as ordering_key, null::text as tenant, o."event_type"::text as event_type,
+        o."source"::text as source, o."aggregate_type"::text as aggregate_type, o."aggregate_id"::text as aggregate_id,
+        null::text as topic, null::text as content_type, convert_to(o."payload"::text, 'UTF8') as payload,
+        null::text as headers, case when o."created_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when o."created_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else o."created_at" end as created_at,
+        o."aggregate_type"::text as lane_type,
+        o."aggregate_id"::text as lane_key
+    from unnest($1::bigint[], $2::bigint[]) as r (first_id, last_id)
+    cross join lateral (
+        select * from "outbox" l where l."id" between r.first_id and r.last_id
+             order by l."id" limit $3
+    ) o
+    order by 1
+    limit $3
+),
+kept as materialized (
+    select found.id
+    from (
+        select f."event_id"::text as event_id
+        from "outbox_failed" f
+    ) f
+    join found using (event_id)
+),
+lanes as materialized (
+    select f.lane_type, f.lane_key, f.live
+    from (
+        select f."aggregate_type"::text
+                as lane_type,
+            f."aggregate_id"::text
+                as lane_key,
+            f."retry_count" < $5::bigint as live
+            -- A message that waits for its time holds back only what stands behind it.
+        from "outbox_failed" f
+    ) f
+    join (select distinct lane_type, lane_key from found) l using (lane_type, lane_key)
+    group by f.lane_type, f.lane_key, f.live
+),
+holders as materialized (
+    select array_agg(virtualtransaction) as names, array_agg(pid is null) as prepared
+    from pg_locks
+    where locktype = 'relation' and mode = 'RowExclusiveLock' and granted
+        and database = (select oid from pg_database where datname = current_database())
+        and relation in (
+            with recursive family (relation) as (
+                select $6::text::regclass::oid
+                union
+                select i.inhrelid from pg_inherits i join family f on i.inhparent = f.relation
+            )
+            select f.relation from family f
+            union all
+            select d.objid
+            from pg_depend d
+            where d.refclassid = 'pg_class'::regclass and d.refobjid = $6::text::regclass
+                and d.classid = 'pg_class'::regclass and d.deptype in ('a', 'i')
+            union all
+            select d.refobjid
+            from pg_attrdef a
+            join pg_depend d on d.classid = 'pg_attrdef'::regclass and d.objid = a.oid
+                and d.refclassid = 'pg_class'::regclass
+            where a.adrelid = $6::text::regclass
+        )
+),
+measured as (
+    select *, row_number() over by_id as place, count(*) over () as seen,
+        sum(octet_length(payload)) over by_id - octet_length(payload) as bytes_before
+    from found
+    window by_id as (order by id)
+)
+select m.*,
+    m.id in (select id from kept) as kept,
+    coalesce((m.lane_type, m.lane_key) in (select lane_type, lane_key from lanes where live), false) as held,
+    coalesce((m.lane_type, m.lane_key) in (select lane_type, lane_key from lanes where not live), false) as held_by_dead,
+    case when coalesce(m.place, 1) = 1 then h.names end as holders,
+    case when coalesce(m.place, 1) = 1 then h.prepared end as holders_prepared,
+    current_setting('posthaste.reader', true) as reader
+from holders h
+left join measured m on m.bytes_before = 0 or m.bytes_before + octet_length(m.payload) <= $4::bigint
+order by m.id;
+
+-- probe
+-- Looks at ids that were closed: a row that is there now was given its id outside of the transaction that inserted it.
+--   $1, $2 first and last of the ids  $3 limit  $4 the shard, where there are shards
+select o."id"::bigint as id,
+    o."aggregate_type"::text
+        as lane_type,
+    o."aggregate_id"::text as lane_key
+from unnest($1::bigint[], $2::bigint[]) as r (first_id, last_id)
+cross join lateral (
+    select * from "outbox" l where l."id" between r.first_id and r.last_id
+         order by l."id" limit $3
+) o
+order by 1
+limit $3;
 
 -- missing
 -- The ids up to the cursor that no row has: closed by an earlier reader, of whose memory only the cursor is left.
@@ -151,251 +271,6 @@ where is_row and (row_age < passed_age or row_age <= age($5::text::xid))
 order by id desc
 limit $4;
 
--- cursor
--- How far the log is settled: the newest row says it.
-select c."last_processed_id"::bigint as position
-from "outbox_cursor" c
-order by c."created_at" desc, c."id" desc,
-    c."last_processed_id" desc
-limit 1;
-
--- move_cursor
--- Writes down how far the log is settled, as a new row. It is the newest also when the clock was set back.
-insert into "outbox_cursor" ("last_processed_id" , "created_at")
-select $1 , greatest(
-        clock_timestamp(), (select max(case when c."created_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when c."created_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else c."created_at" end) + interval '1 microsecond' from "outbox_cursor" c)
-    );
-
--- read
--- Reads rows of the log in one snapshot, and then looks up who may still commit earlier ones.
---   $1, $2 first and last of the ids to look at  $3 limit  $4 max bytes  $5 retries after which a row is given up  $6 the table
---
--- The locks are looked up while the statement runs, so after its snapshot was taken. That order is the proof: whoever took
--- an id below one that is seen here had its lock before the snapshot, so it is among the holders or has ended. An insert
--- has the lock of the table before it takes its id; `nextval` as a statement of its own has that of the sequence, and keeps
--- it until its transaction ends.
-with found as materialized (
-    select o."id"::bigint as id, o."event_id"::text as event_id,
-        o."aggregate_id"::text as ordering_key, null::text as tenant, o."event_type"::text as event_type,
-        o."source"::text as source, o."aggregate_type"::text as aggregate_type, o."aggregate_id"::text as aggregate_id,
-        null::text as topic, null::text as content_type, convert_to(o."payload"::text, 'UTF8') as payload,
-        null::text as headers, case when o."created_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when o."created_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else o."created_at" end as created_at,
-        o."aggregate_type"::text as lane_type,
-        o."aggregate_id"::text as lane_key
-    from unnest($1::bigint[], $2::bigint[]) as r (first_id, last_id)
-    cross join lateral (
-        select * from "outbox" l where l."id" between r.first_id and r.last_id order by l."id" limit $3
-    ) o
-    order by 1
-    limit $3
-),
-kept as materialized (
-    select found.id
-    from (
-        select f."event_id"::text as event_id
-        from "outbox_failed" f
-    ) f
-    join found using (event_id)
-),
-lanes as materialized (
-    select distinct f.lane_type, f.lane_key, f.live
-    from (
-        select f."aggregate_type"::text
-                as lane_type,
-            f."aggregate_id"::text
-                as lane_key,
-            f."retry_count" < $5::bigint as live
-        from "outbox_failed" f
-    ) f
-    join (select distinct lane_type, lane_key from found) l using (lane_type, lane_key)
-),
-holders as materialized (
-    select array_agg(virtualtransaction) as names, array_agg(pid is null) as prepared
-    from pg_locks
-    where locktype = 'relation' and mode = 'RowExclusiveLock' and granted
-        and database = (select oid from pg_database where datname = current_database())
-        and relation in (
-            with recursive family (relation) as (
-                select $6::text::regclass::oid
-                union
-                select i.inhrelid from pg_inherits i join family f on i.inhparent = f.relation
-            )
-            select f.relation from family f
-            union all
-            select d.objid
-            from pg_depend d
-            where d.refclassid = 'pg_class'::regclass and d.refobjid = $6::text::regclass
-                and d.classid = 'pg_class'::regclass and d.deptype in ('a', 'i')
-            union all
-            select d.refobjid
-            from pg_attrdef a
-            join pg_depend d on d.classid = 'pg_attrdef'::regclass and d.objid = a.oid
-                and d.refclassid = 'pg_class'::regclass
-            where a.adrelid = $6::text::regclass
-        )
-),
-measured as (
-    select *, row_number() over by_id as place, count(*) over () as seen,
-        sum(octet_length(payload)) over by_id - octet_length(payload) as bytes_before
-    from found
-    window by_id as (order by id)
-)
-select m.*,
-    m.id in (select id from kept) as kept,
-    coalesce((m.lane_type, m.lane_key) in (select lane_type, lane_key from lanes where live), false) as held,
-    coalesce((m.lane_type, m.lane_key) in (select lane_type, lane_key from lanes where not live), false) as held_by_dead,
-    case when coalesce(m.place, 1) = 1 then h.names end as holders,
-    case when coalesce(m.place, 1) = 1 then h.prepared end as holders_prepared,
-    current_setting('posthaste.reader', true) as reader
-from holders h
-left join measured m on m.bytes_before = 0 or m.bytes_before + octet_length(m.payload) <= $4::bigint
-order by m.id;
-
--- probe
--- Looks at ids that were closed: a row that is there now was given its id outside of the transaction that inserted it.
---   $1, $2 first and last of the ids  $3 limit
-select o."id"::bigint as id,
-    o."aggregate_type"::text as lane_type,
-    o."aggregate_id"::text as lane_key
-from unnest($1::bigint[], $2::bigint[]) as r (first_id, last_id)
-cross join lateral (
-    select * from "outbox" l where l."id" between r.first_id and r.last_id order by l."id" limit $3
-) o
-order by 1
-limit $3;
-
--- retry
--- Takes failed rows that are due: of a lane only the first, or the run of those that were never tried and only wait behind
--- others.
---   $1 retries after which a row is given up  $2 whether lanes are ordered  $3 rows in flight  $4, $5 lanes in flight
---   $6 whether a row that was given up may block its lane  $7 limit
-with live as (
-    select f."id"::bigint as id,
-        f."aggregate_type"::text as lane_type,
-        f."aggregate_id"::text as lane_key,
-        f."last_error"::text is not null as tried,
-        case when f."next_retry_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when f."next_retry_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else f."next_retry_at" end <= now() as due,
-        f."retry_count" >= $1::bigint as dead
-    from "outbox_failed" f
-    where $6 or f."retry_count" < $1::bigint
-),
-placed as (
-    select id, lane_type, lane_key, dead, due,
-        row_number() over lane = 1 or bool_and(not tried) over lane as its_turn,
-        bool_and(due) over lane as lane_due,
-        coalesce(bool_or(dead) over (
-            partition by lane_type, lane_key order by id rows between unbounded preceding and 1 preceding
-        ), false) as behind_dead
-    from live
-    window lane as (partition by lane_type, lane_key, dead order by id)
-),
-picked as (
-    select id, lane_key is not null and behind_dead as behind_dead
-    from placed p
-    where not dead and id <> all ($3::bigint[])
-        and case when lane_key is null or not $2 then due
-            else its_turn and lane_due and not exists (
-                select from unnest($4::text[], $5::text[]) as b (lane_type, lane_key)
-                where b.lane_type = p.lane_type and b.lane_key = p.lane_key
-            ) end
-    order by id
-    limit $7
-)
-select p.id, p.behind_dead, null::bigint::bigint as log_id, f."event_id"::text as event_id,
-    f."aggregate_id"::text as ordering_key,
-    null::text as tenant, f."event_type"::text as event_type, f."source"::text as source,
-    f."aggregate_type"::text as aggregate_type, f."aggregate_id"::text as aggregate_id,
-    null::text as topic, null::text as content_type, convert_to(f."payload"::text, 'UTF8') as payload,
-    null::text as headers,
-    case when f."failed_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when f."failed_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else f."failed_at" end as created_at,
-    f."retry_count"::bigint as attempts, l.lane_type, l.lane_key
-from picked p
-join "outbox_failed" f on f."id" = p.id
-join live l on l.id = p.id
-order by p.id;
-
--- fail
--- Writes rows of the log to the table of failures, in the log's order; one that is there already is left as it is.
---   $1 ids  $2 retries so far  $3 errors  $4 waits in ms
-insert into "outbox_failed" (
-    "event_id", "payload", "retry_count", "next_retry_at"
-    , "event_type"
-    , "source"
-    , "aggregate_type"
-    , "aggregate_id"
-    , "last_error"
-    , "failed_at"
-)
-select
-    o."event_id", o."payload", n.retries,
-    now() + n.delay_ms * interval '1 millisecond'
-    , o."event_type"
-    , o."source"
-    , o."aggregate_type"
-    , o."aggregate_id"
-    , n.error
-    , now()
-from unnest($1::bigint[], $2::bigint[], $3::text[], $4::bigint[]) as n (id, retries, error, delay_ms)
-join "outbox" o on o."id" = n.id
--- Triggers may ask for locks, which are not waited for for long.
-where (select set_config('lock_timeout', '1s', true)) is not null and not exists (
-    select from "outbox_failed" f
-    where f."event_id"::text = o."event_id"::text
-)
-order by n.id
-returning "id"::bigint as id;
-
--- retried
--- A retry failed: it is counted unless the broker is unavailable, and waits again; one that is given up stays at the
--- threshold.
---   $1 ids  $2 whether they are given up  $3 attempts to count  $4 waits in ms  $5 errors
---   $6 retries after which a row is given up
-update "outbox_failed" f
-set "retry_count" = greatest(f."retry_count" + s.attempts, case when s.dead then $6::bigint end),
-    "next_retry_at" = case when s.delay_ms is null then f."next_retry_at"
-        else now() + s.delay_ms * interval '1 millisecond' end
-    , "last_error" = s.error
-from unnest($1::bigint[], $2::bool[], $3::bigint[], $4::bigint[], $5::text[]) as s (id, dead, attempts, delay_ms, error)
--- Locks of other transactions are not waited for: a condition without columns comes before the first row.
-where (select set_config('lock_timeout', '100ms', true)) is not null and f."id" = s.id;
-
--- delete_delivered
--- Retries that were delivered. Locks of other transactions are not waited for: a condition without columns comes before the
--- first row.
---   $1 ids
-delete from "outbox_failed"
-where (select set_config('lock_timeout', '100ms', true)) is not null and "id" = any ($1::bigint[]);
-
--- sweep
--- Gives up failed rows that have used all their retries under a limit that is lower than the table's,
--- but for those that another transaction has locked.
---   $1 retries that were allowed  $2 retries after which a row is given up
-update "outbox_failed" f
-set "retry_count" = $2
-where f."id" = any (array(
-    select l."id"
-    from "outbox_failed" l
-    where l."retry_count" >= $1 and l."retry_count" < $2
-    for update skip locked
-))
-returning f."id"::bigint as id;
-
--- newest
--- The newest row of the log, for a trial.
-select o."id"::bigint as id from "outbox" o order by o."id" desc limit 1;
-
--- lengths
--- Columns that are shorter than what is copied into them.
---   $1 the log's table  $2 the table of failures  $3 columns of the log  $4 columns of the table of failures
-select c.failed_column, t.attname as log_column,
-    case when f.atttypmod > 4 then f.atttypmod - 4 end as failed_length,
-    case when t.atttypid in ('varchar'::regtype, 'bpchar'::regtype) and t.atttypmod > 4 then t.atttypmod - 4 end as log_length
-from unnest($3::text[], $4::text[]) as c (log_column, failed_column)
-join pg_attribute f on f.attrelid = $2::text::regclass and f.attname = c.failed_column
-left join pg_attribute t on t.attrelid = $1::text::regclass and t.attname = c.log_column
-where f.atttypid in ('varchar'::regtype, 'bpchar'::regtype) and f.atttypmod > 4
-order by 1;
-
 -- purge_cursor
 -- Removes old rows of the cursor, never the newest.
 --   $1 age in ms  $2 limit
@@ -450,10 +325,150 @@ select (
         and case when o."created_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when o."created_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else o."created_at" end < now() - $4::bigint * interval '1 millisecond'
 ) as log_rows;
 
+-- retry
+-- Takes failed rows that are due: of a lane only the first, or the run of those that were never tried and only wait behind
+-- others.
+--   $1 retries after which a row is given up  $2 whether lanes are ordered  $3 rows in flight  $4, $5 lanes in flight
+--   $6 whether a row that was given up may block its lane  $7 limit
+--   $8 the shard and $9 the highest number that was read of it, where there are shards
+with live as (
+    select f."id"::bigint as id,
+        f."id"::bigint as place,
+        f."aggregate_type"::text
+            as lane_type,
+        f."aggregate_id"::text as lane_key,
+        f."last_error"::text is not null as tried,
+        case when f."next_retry_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when f."next_retry_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else f."next_retry_at" end <= now() as due,
+        f."retry_count" >= $1::bigint  as dead
+    from "outbox_failed" f
+    where ($6 or (f."retry_count" < $1::bigint
+        ))
+),
+placed as (
+    select id, place, lane_type, lane_key, dead, due,
+        row_number() over lane = 1 or bool_and(not tried) over lane as its_turn,
+        bool_and(due) over lane as lane_due,
+        coalesce(bool_or(dead) over (
+            partition by lane_type, lane_key order by place rows between unbounded preceding and 1 preceding
+        ), false) as behind_dead
+    from live
+    window lane as (partition by lane_type, lane_key, dead order by place)
+),
+picked as (
+    select id, place, lane_key is not null and behind_dead as behind_dead
+    from placed p
+    where not dead and id <> all ($3::bigint[])
+        and case when lane_key is null or not $2 then due
+            else its_turn and lane_due and not exists (
+                select from unnest($4::text[], $5::text[]) as b (lane_type, lane_key)
+                where b.lane_type = p.lane_type and b.lane_key = p.lane_key
+            )  end
+    order by place
+    limit $7
+)
+select p.id, p.behind_dead, null::bigint::bigint as log_id, f."event_id"::text as event_id,
+    f."aggregate_id"::text as ordering_key,
+    null::text as tenant, f."event_type"::text as event_type, f."source"::text as source,
+    f."aggregate_type"::text as aggregate_type, f."aggregate_id"::text as aggregate_id,
+    null::text as topic, null::text as content_type, convert_to(f."payload"::text, 'UTF8') as payload,
+    null::text as headers,
+    case when f."failed_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when f."failed_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else f."failed_at" end as created_at,
+    f."retry_count"::bigint as attempts, l.lane_type, l.lane_key
+from picked p
+join "outbox_failed" f on f."id" = p.id
+join live l on l.id = p.id
+order by p.place;
+
+-- fail
+-- Writes rows of the log to the table of failures, in the log's order; one that is there already is left as it is.
+--   $1 ids  $2 retries so far  $3 errors  $4 waits in ms  $5 whether they are given up
+--   $6 the shard, where there are shards
+insert into "outbox_failed" (
+    "event_id", "payload", "retry_count", "next_retry_at"
+    , "event_type"
+    , "source"
+    , "aggregate_type"
+    , "aggregate_id"
+    , "last_error"
+    , "failed_at"
+)
+select
+    o."event_id", o."payload", n.retries,
+    now() + n.delay_ms * interval '1 millisecond'
+    , o."event_type"
+    , o."source"
+    , o."aggregate_type"
+    , o."aggregate_id"
+    , n.error
+    , now()
+from unnest($1::bigint[], $2::bigint[], $3::text[], $4::bigint[], $5::boolean[]) as n (id, retries, error, delay_ms, dead)
+join "outbox" o on o."id" = n.id
+-- Triggers may ask for locks, which are not waited for for long.
+where (select set_config('lock_timeout', '1s', true)) is not null and not exists (
+    select from "outbox_failed" f
+    where f."event_id"::text = o."event_id"::text
+)
+order by n.id
+returning "id"::bigint as id;
+
+-- retried
+-- A retry failed: it is counted unless the broker is unavailable, and waits again; one that is given up stays at the
+-- threshold.
+--   $1 ids  $2 whether they are given up  $3 attempts to count  $4 waits in ms  $5 errors
+--   $6 retries after which a row is given up
+update "outbox_failed" f
+set "retry_count" =
+        greatest(f."retry_count" + s.attempts, case when s.dead then $6::bigint end),
+    "next_retry_at" = case when s.delay_ms is null then f."next_retry_at"
+        else now() + s.delay_ms * interval '1 millisecond' end
+    , "last_error" = s.error
+from unnest($1::bigint[], $2::bool[], $3::bigint[], $4::bigint[], $5::text[]) as s (id, dead, attempts, delay_ms, error)
+-- Locks of other transactions are not waited for: a condition without columns comes before the first row.
+where (select set_config('lock_timeout', '100ms', true)) is not null and f."id" = s.id;
+
+-- delete_delivered
+-- Retries that were delivered. Locks of other transactions are not waited for: a condition without columns comes before the
+-- first row.
+--   $1 ids
+delete from "outbox_failed"
+where (select set_config('lock_timeout', '100ms', true)) is not null and "id" = any ($1::bigint[]);
+
+-- sweep
+-- Gives up failed rows that have used all their retries under a limit that is lower than the table's,
+-- but for those that another transaction has locked.
+--   $1 retries (or attempts, where the time of death is kept) that were allowed  $2 retries after which a row is given up
+update "outbox_failed" f
+set "retry_count" = $2
+where f."id" = any (array(
+    select l."id"
+    from "outbox_failed" l
+    where l."retry_count" >= $1
+        and l."retry_count" < $2
+    for update skip locked
+))
+returning f."id"::bigint as id;
+
+-- newest
+-- The newest row of the log, for a trial.
+--   $1 the shard, where there are shards
+select o."id"::bigint as id from "outbox" o  order by o."id" desc limit 1;
+
+-- lengths
+-- Columns that are shorter than what is copied into them.
+--   $1 the log's table  $2 the table of failures  $3 columns of the log  $4 columns of the table of failures
+select c.failed_column, t.attname as log_column,
+    case when f.atttypmod > 4 then f.atttypmod - 4 end as failed_length,
+    case when t.atttypid in ('varchar'::regtype, 'bpchar'::regtype) and t.atttypmod > 4 then t.atttypmod - 4 end as log_length
+from unnest($3::text[], $4::text[]) as c (log_column, failed_column)
+join pg_attribute f on f.attrelid = $2::text::regclass and f.attname = c.failed_column
+left join pg_attribute t on t.attrelid = $1::text::regclass and t.attname = c.log_column
+where f.atttypid in ('varchar'::regtype, 'bpchar'::regtype) and f.atttypmod > 4
+order by 1;
+
 -- stats
 -- Counts what is not delivered.
 --   $1, $2 first and last of the ids that were not handed out  $3 retries after which a row is given up
---   $4 failed rows that are handed out
+--   $4 failed rows that are handed out  $5 the shard, where there are shards
 with unread as (
     select count(*) as n, min(case when o."created_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when o."created_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else o."created_at" end) as oldest
     from unnest($1::bigint[], $2::bigint[]) as r (first_id, last_id)
@@ -461,13 +476,17 @@ with unread as (
 ),
 failed as (
     select
-        count(*) filter (where f."retry_count" < $3::bigint) as live,
-        count(*) filter (where f."retry_count" < $3::bigint and case when f."next_retry_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when f."next_retry_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else f."next_retry_at" end > now())
-            as waiting,
-        count(*) filter (where f."retry_count" >= $3::bigint) as dead,
-        min(case when f."failed_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when f."failed_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else f."failed_at" end) filter (where f."retry_count" < $3::bigint) as oldest
-    from "outbox_failed" f
-    where f."id" <> all ($4::bigint[])
+        count(*) filter (where not f.dead) as live,
+        count(*) filter (where not f.dead and f.next_attempt_at > now()) as waiting,
+        count(*) filter (where f.dead) as dead,
+        min(f.created_at) filter (where not f.dead) as oldest
+    from (
+        select case when f."next_retry_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when f."next_retry_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else f."next_retry_at" end as next_attempt_at, case when f."failed_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when f."failed_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else f."failed_at" end as created_at,
+            f."retry_count" >= $3::bigint
+                as dead
+        from "outbox_failed" f
+        where f."id" <> all ($4::bigint[])
+    ) f
 )
 select unread.n + failed.live as pending, failed.waiting, failed.dead,
     coalesce(extract(epoch from now() - least(unread.oldest, failed.oldest)), 0)::float8 as oldest_seconds
@@ -475,7 +494,8 @@ from unread, failed;
 
 -- list_log
 -- Rows of the log as an operator sees them.
---   $1, $2 first and last of the ids  $3 limit
+--   $1, $2 first and last of the ids  $3 limit  $4 the shard, where there are shards
+--   $5 events, all if null
 select o."id"::bigint as id, o."event_id"::text as event_id,
     o."aggregate_id"::text as ordering_key, null::text as tenant, o."event_type"::text as event_type,
     o."source"::text as source, o."aggregate_type"::text as aggregate_type, o."aggregate_id"::text as aggregate_id,
@@ -497,7 +517,8 @@ select f."id"::bigint as id, null::bigint::bigint as log_id, f."event_id"::text 
     null::text as headers,
     case when f."failed_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when f."failed_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else f."failed_at" end as created_at,
     f."retry_count"::bigint as attempts, f."last_error"::text as last_error,
-    case when f."next_retry_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when f."next_retry_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else f."next_retry_at" end as next_attempt_at
+    case when f."next_retry_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when f."next_retry_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else f."next_retry_at" end as next_attempt_at,
+    null::boolean as dead
 from "outbox_failed" f
 where f."id" > $1
     and ($2::text[] is null or f."event_id"::text = any ($2) or f."id" = any ($3::bigint[]))
@@ -506,16 +527,18 @@ limit $4;
 
 -- replay
 -- Begins failed rows again. Guarded: one that is no longer given up is left alone.
---   $1 ids  $2 retries after which a row is given up
+--   $1 ids  $2 retries after which a row is given up, where no time says that it was
 update "outbox_failed" f
 set "retry_count" = 0, "next_retry_at" = now()
-where f."id" = any ($1::bigint[]) and f."retry_count" >= $2
+where f."id" = any ($1::bigint[])
+    and f."retry_count" >= $2
 returning f."id"::bigint as id;
 
 -- discard
 -- Removes failed rows for good. Guarded: one that is no longer given up is left alone.
---   $1 ids  $2 retries after which a row is given up
+--   $1 ids  $2 retries after which a row is given up, where no time says that it was
 delete from "outbox_failed" f
-where f."id" = any ($1::bigint[]) and f."retry_count" >= $2
+where f."id" = any ($1::bigint[])
+    and f."retry_count" >= $2
 returning f."id"::bigint as id;
 

@@ -7,6 +7,7 @@ use figment::value::{Dict, Map, Value};
 use figment::{Figment, Metadata, Profile, Provider, Source};
 use posthaste_publishers::Routes;
 use posthaste_relay::RelayConfig;
+use posthaste_sql::table::Layout;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
@@ -162,6 +163,26 @@ fn check(config: &Config, figment: &Figment) -> Result<(), Problem> {
             "database.prefix",
             "is for Posthaste's own tables; a table map has the whole names of its tables",
         );
+    }
+    if database.layout == Layout::Log {
+        if database.table_map().is_some() {
+            return problem(
+                "database.layout",
+                "is for Posthaste's own tables; a table map says how its rows live",
+            );
+        }
+        match database.url() {
+            DatabaseUrl::Postgres(_) => {}
+            DatabaseUrl::MySql(_) => {
+                return problem(
+                    "database.layout",
+                    "`log` is not for MySQL and MariaDB, which cannot tell a gap from a transaction that is still open; use `queue`",
+                );
+            }
+            DatabaseUrl::Sqlite(_) => {
+                return problem("database.layout", "`log` is for PostgreSQL; use `queue` with SQLite");
+            }
+        }
     }
     let has_schemas = database.url().database().has_schemas();
     if has_schemas && database.prefix.is_some() {

@@ -26,6 +26,7 @@ use posthaste_core::{OutboxOptions, RetryPolicy};
 use posthaste_publishers::{PublisherContext, Route};
 use posthaste_relay::RelayConfig;
 use posthaste_sql::TableMap;
+use posthaste_sql::table::Layout;
 use serde::Deserialize;
 
 pub use database_url::DatabaseUrl;
@@ -116,6 +117,8 @@ pub struct Database {
     found: Option<NamedMap>,
     #[serde(skip)]
     max_attempts: u32,
+    /// How rows live in Posthaste's own tables: `queue`, or `log` on PostgreSQL. Defaults to `queue`.
+    pub layout: Layout,
     /// The schema that holds the tables. PostgreSQL only. Defaults to `posthaste`, and with a map to where unqualified names
     /// are looked for.
     pub schema: Option<String>,
@@ -155,6 +158,7 @@ impl Default for Database {
             map: None,
             found: None,
             max_attempts: RetryPolicy::default().max_attempts,
+            layout: Layout::Queue,
             schema: None,
             prefix: None,
             max_connections: 8,

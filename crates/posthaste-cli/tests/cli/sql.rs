@@ -32,6 +32,15 @@ fn printed() -> Vec<(PathBuf, String)> {
             files.push((path, place.run(&arguments).success().stdout));
         };
         print("posthaste", &[]);
+        if database == Database::Postgres {
+            let log = [
+                "--database-url",
+                "postgres://localhost/any",
+                "--set",
+                "database.layout=log",
+            ];
+            print("posthaste-log", &log);
+        }
         for builtin in &BUILTIN_MAPS {
             if database.refuses(builtin.map().unwrap().strategy()).is_none() {
                 print(builtin.name, &["--map", builtin.name]);

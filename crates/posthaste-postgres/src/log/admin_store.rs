@@ -153,9 +153,13 @@ impl PostgresLogStore {
                 .await
                 .map_err(store_error)?;
             for row in &rows {
-                let (number, record) = self.failed_record(known, row).map_err(store_error)?;
+                let (number, mut record) = self.failed_record(known, row).map_err(store_error)?;
                 after = number;
                 if matches(filter, &record) {
+                    // Who enqueued it into Posthaste's own log was told the id of the event.
+                    if self.inner.is_native() {
+                        record.message.id = MessageId::guess(&record.message.effective_event_id());
+                    }
                     found.push((number, record));
                 }
             }

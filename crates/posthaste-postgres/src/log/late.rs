@@ -50,8 +50,8 @@ impl Inner {
             return Ok(closed);
         }
         // In this order: a row that comes in between is in both, and not in neither.
-        let mut missing = self.missing(statements, connection, cursor).await?;
-        let unseen = match self.unseen(statements, connection, cursor, new_from).await {
+        let mut missing = Self::missing(statements, connection, cursor).await?;
+        let unseen = match Self::unseen(statements, connection, cursor, new_from).await {
             Err(error) if error.is_refusal() => {
                 let error = StoreError::from(error);
                 tracing::warn!(%error, "rows that came below the cursor while no relay read cannot be looked for");
@@ -66,7 +66,7 @@ impl Inner {
     }
 
     /// The ids up to the cursor that no row has.
-    async fn missing(&self, statements: &Cursors, connection: &mut PgConnection, cursor: i64) -> LogResult<Ranges> {
+    async fn missing(statements: &Cursors, connection: &mut PgConnection, cursor: i64) -> LogResult<Ranges> {
         let rows = sqlx::query(statements.missing.sql())
             .bind(cursor)
             .bind(SPAN_BELOW_CURSOR)
@@ -82,7 +82,6 @@ impl Inner {
 
     /// Rows that came after the cursor had passed their ids, and that an earlier reader may not have found.
     async fn unseen(
-        &self,
         statements: &Cursors,
         connection: &mut PgConnection,
         cursor: i64,

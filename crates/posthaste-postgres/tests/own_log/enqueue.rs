@@ -142,11 +142,10 @@ async fn every_field_comes_back_whichever_way_it_was_written() {
     }
     log.run("update log_failed set next_attempt_at = now() - interval '1 second'")
         .await;
-    let mut found = log.claim(2_000).await;
+    let found = log.claim(2_000).await;
     let due = log.claim(2_000).await;
     assert_eq!(found.len(), 1_204);
     assert!(due.is_empty(), "its lane is in flight");
-    found.clear();
     let all = log.store.list(&Filter::default(), None, 2_000).await.unwrap();
     assert_eq!(all.len(), expected.len());
     for record in all {
@@ -337,6 +336,69 @@ async fn a_queue_in_use_keeps_its_function_until_the_log_takes_over() {
     assert_eq!(log.count("select count(*) from log").await, 1);
     assert!(log.store.migrate().await.unwrap().is_empty(), "nothing is left to do");
     assert!(queue.migrate().await.unwrap().is_empty());
+}
+
+/// The library, the trigger and the SQL function say the same about keys.
+#[tokio::test]
+async fn a_key_is_in_one_shard_whichever_way_it_was_written() {
+    let log = Log::fresh().await;
+    for shard in 4..8 {
+        log.run(&format!("create sequence log_shard_{shard}_seq owned by log.seq"))
+            .await;
+    }
+    log.run("select setval('log_shape', 4 * 65536 + 4)").await;
+    let message = |key: &str| Message::new("t", "1").key(key);
+    let later = Utc::now() + Duration::from_secs(3600);
+    for key in ["a", "b", "c", "d", "ä", "a longer key with spaces"] {
+        log.enqueue(vec![message(key)]).await;
+        log.enqueue(vec![message(key), message(key)]).await;
+        log.enqueue((0..1_000).map(|_| message(key)).collect()).await;
+        log.enqueue(vec![message(key).dedupe_key(key), message(key).not_before(later)])
+            .await;
+        log.run(&format!(
+            "select * from enqueue(topic => 't', key => '{key}', payload => '1')"
+        ))
+        .await;
+        log.run(&format!(
+            "insert into log (topic, ordering_key, payload) values ('t', '{key}', '1')"
+        ))
+        .await;
+    }
+    let placed = "select count(*) from (
+        select ordering_key, min(shard) as first, max(shard) as last, count(*) as rows
+        from (select ordering_key, shard from log union all select ordering_key, shard from log_failed) r
+        group by 1) k
+        where first = last and rows = 1007 and first = 4 + log_hash(ordering_key) % 4";
+    assert_eq!(log.count(placed).await, 6);
+    let shards = "select count(distinct shard) from log";
+    assert!(log.count(shards).await > 1, "keys are spread");
+    // Rows without a key are spread too.
+    log.enqueue((0..100).map(|_| Message::new("u", "1")).collect()).await;
+    assert_eq!(
+        log.count("select count(distinct shard) from log where topic = 'u'")
+            .await,
+        4
+    );
+}
+
+/// Sequences are not transactional: a transaction with an old snapshot writes to the newest segment as well.
+#[tokio::test]
+async fn rows_go_to_the_current_segment_also_from_an_old_snapshot() {
+    let log = Log::fresh().await;
+    let outbox = log.store.outbox(OutboxOptions::default());
+    let mut tx = log
+        .pool
+        .begin_with("begin isolation level repeatable read; select 1")
+        .await
+        .unwrap();
+    log.run("select nextval('log_segment')").await;
+    outbox.enqueue(&mut tx, Message::new("t", "1")).await.unwrap();
+    outbox.enqueue_all(&mut tx, numbered(0..2)).await.unwrap();
+    outbox.enqueue_all(&mut tx, numbered(2..1_002)).await.unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!(log.count("select count(*) from log_2").await, 1_003);
+    assert_eq!(log.count("select count(*) from log").await, 1_003);
+    assert_eq!(log.claim(2_000).await.len(), 1_003);
 }
 
 /// Whatever the schema is called.

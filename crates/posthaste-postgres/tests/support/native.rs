@@ -1,5 +1,7 @@
 //! Posthaste's own tables as a backend of the conformance suite.
 
+#![allow(dead_code, reason = "each test target uses its own part of this module")]
+
 use std::marker::PhantomData;
 use std::time::Duration;
 

@@ -121,7 +121,7 @@ impl TableMap {
     pub fn native_log(schema: &str) -> Result<Self, BadIdentifier> {
         let schema = Identifier::new(schema)?;
         let mut map = Self::native(Some(schema.clone()), "")?;
-        map.name = "posthaste log".to_owned();
+        "posthaste log".clone_into(&mut map.name);
         map.layout = Layout::Log;
         for (table, name) in Table::ALL
             .into_iter()

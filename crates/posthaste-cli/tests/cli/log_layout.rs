@@ -1,0 +1,98 @@
+//! Posthaste's own log, by the commands that serve the queue.
+
+use crate::support::{DRAIN, Place, eventually};
+
+fn log() -> Option<Place> {
+    Some(Place::with_postgres()?.set("DATABASE__LAYOUT", "log"))
+}
+
+#[test]
+fn a_log_is_made_filled_and_drained() {
+    let Some(place) = log() else { return };
+    let todo = place.run(&["migrate", "--dry-run"]).success().stdout;
+    assert!(
+        todo.contains("log_failed") && todo.contains("values (1001, 'log')"),
+        "{todo}"
+    );
+    place.run(&["migrate"]).success();
+    place.run(&["migrate", "status", "--check"]).success();
+    let first = place.enqueue(&["--topic", "orders", "--key", "k", "--payload", r#"{"n":1}"#]);
+    let lines: String = (2..1_502)
+        .map(|n| format!("{{\"topic\":\"orders\",\"key\":\"k\",\"payload\":{{\"n\":{n}}}}}\n"))
+        .collect();
+    place.run_with_input(&["enqueue", "--stdin"], &lines).success();
+    assert_eq!(place.status()["pending"], 1_501);
+    let drained = place.run(&DRAIN).success().stdout;
+    let numbers: Vec<_> = (1..1_502).map(|n| format!("{{\"n\":{n}}}")).collect();
+    let found = numbers
+        .iter()
+        .map(|number| drained.find(number.as_str()).expect("it was published"));
+    assert!(found.is_sorted(), "in order");
+    assert!(drained.contains(&first), "under the id that the producer was told");
+    assert_eq!(place.status()["pending"], 0);
+    place
+        .run(&["run", "--check", "--set", "publisher.kind=stdout"])
+        .success();
+}
+
+#[test]
+fn what_died_in_a_log_is_listed_replayed_and_discarded() {
+    let Some(place) = log() else { return };
+    place.run(&["migrate"]).success();
+    let ids: Vec<_> = ["a", "b"]
+        .map(|key| place.enqueue(&["--topic", "orders", "--key", key, "--payload", r#"{"n":1}"#]))
+        .into();
+    eventually("both are dead", || {
+        let dying = [
+            "run",
+            "--drain",
+            "--set",
+            "publisher.kind=http",
+            "--set",
+            "publisher.url=http://127.0.0.1:1/x",
+            "--set",
+            "relay.retry.max_attempts=1",
+            "--set",
+            "relay.breaker.enabled=false",
+        ];
+        place.run(&dying);
+        place.status()["dead"] == 2
+    });
+    let list = place.run(&["dead", "list"]).success().stdout;
+    assert!(ids.iter().all(|id| list.contains(id)), "{list}");
+    place.run(&["dead", "replay", &ids[0], "--yes"]).success();
+    place.run(&["dead", "discard", &ids[1], "--yes"]).success();
+    assert_eq!(
+        (&place.status()["dead"], &place.status()["pending"]),
+        (&0.into(), &1.into())
+    );
+    let drained = place.run(&DRAIN).success().stdout;
+    assert!(drained.contains(&ids[0]) && !drained.contains(&ids[1]), "{drained}");
+}
+
+#[test]
+fn a_log_is_for_postgres_and_for_tables_of_our_own() {
+    let refused = |url: &str, reason: &str| {
+        let place = Place::empty();
+        place.write(
+            "posthaste.toml",
+            &format!("[database]\nurl = '{url}'\nlayout = 'log'\n"),
+        );
+        place.run(&["status"]).fails_with(&["database.layout", reason]);
+    };
+    refused("sqlite://x.db", "use `queue` with SQLite");
+    refused(
+        "mysql://root@127.0.0.1/x",
+        "cannot tell a gap from a transaction that is still open",
+    );
+    let place = Place::empty();
+    place.write(
+        "posthaste.toml",
+        "[database]\nurl = 'postgres://127.0.0.1:1/x'\nlayout = 'log'\nmap = 'commerce'\n",
+    );
+    place
+        .run(&["status"])
+        .fails_with(&["database.layout", "a table map says how its rows live"]);
+    place.write("posthaste.toml", "[database]\nlayout = 'heap'\n");
+    place.run(&["status"]).fails_with(&["database.layout", "queue"]);
+}

@@ -1,0 +1,551 @@
+-- append_one
+-- Appends one row in the caller's transaction. The table's trigger gives it its shard and its number, which is the quickest way for
+-- one row.
+insert into "posthaste"."log" (
+    id, topic, ordering_key, tenant, event_type, source, aggregate_type, aggregate_id, content_type, payload, headers
+) values (
+    ($1::text[])[1]::uuid, ($2::text[])[1], ($3::text[])[1], ($4::text[])[1], ($5::text[])[1], ($6::text[])[1],
+    ($7::text[])[1], ($8::text[])[1], ($9::text[])[1], ($10::bytea[])[1], convert_to(($11::text[])[1], 'UTF8')
+);
+
+-- append
+-- Appends rows in the caller's transaction, in the order of the call, which is that of the arrays. The shard follows from the key,
+-- or from the id where there is none; sequences say how many shards there are, whatever snapshot the transaction has.
+insert into "posthaste"."log" (
+    segment, shard, seq, id, topic, ordering_key, tenant, event_type, source, aggregate_type, aggregate_id, content_type, payload,
+    headers
+)
+select i.segment, i.shard, nextval(('"posthaste".log_shard_' || i.shard || '_seq')::regclass), i.id::uuid, i.topic, i.ordering_key,
+    i.tenant, i.event_type, i.source, i.aggregate_type, i.aggregate_id, i.content_type, i.payload, convert_to(i.headers, 'UTF8')
+from (
+    select i.*, segment, (shape >> 16)::integer + (('x' || left(md5(coalesce(i.ordering_key, i.id)), 8))::bit(32)::integer
+        & 2147483647) % (shape & 65535)::integer as shard
+    from pg_sequence_last_value('"posthaste".log_segment'::regclass) as segment,
+        pg_sequence_last_value('"posthaste".log_shape'::regclass) as shape,
+        unnest(
+            $1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[],
+            $10::bytea[], $11::text[]
+        ) as i (
+            id, topic, ordering_key, tenant, event_type, source, aggregate_type, aggregate_id, content_type, payload, headers
+        )
+) i;
+
+-- append_or_hold
+-- Appends rows in the caller's transaction, where some have dedupe keys or wait for a time of their own. A key that is taken
+-- writes nothing. What waits goes to where failures wait, with a number of its shard, which is its place in its lane.
+with input as (
+    select * from unnest(
+        $1::text[]::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[],
+        $10::bytea[], $11::text[], $12::text[], $13::timestamptz[]
+    ) with ordinality as t (
+        id, topic, ordering_key, tenant, event_type, source, aggregate_type, aggregate_id, content_type, payload, headers,
+        dedupe_key, not_before, place
+    )
+),
+held as (
+    -- "do update" rather than "do nothing": it waits for a concurrent holder and returns the winner's id.
+    insert into "posthaste"."outbox_dedupe" as d (namespace, topic, dedupe_key, message_id, expires_at)
+    select 'default', topic, dedupe_key, id, now() + $14::bigint * interval '1 millisecond'
+    from input
+    where dedupe_key is not null
+    order by topic, dedupe_key -- one order for all producers, so that they cannot deadlock
+    on conflict (namespace, topic, dedupe_key) do update set (message_id, expires_at) = (
+        select case when free.yes then excluded.message_id else d.message_id end,
+               case when free.yes then excluded.expires_at else d.expires_at end
+        from (select d.expires_at <= now()
+            -- A holder that this statement's snapshot does not know is a concurrent one.
+            and exists (select from "posthaste"."outbox_dedupe" k where k.namespace = d.namespace and k.topic = d.topic
+                and k.dedupe_key = d.dedupe_key and k.message_id = d.message_id)
+            -- What waits still has its key; a delivered row is not looked for, since nothing finds it by its id.
+            and not exists (select from "posthaste"."log_failed" f where f."event_id" = d.message_id) as yes) free
+    )
+    returning d.topic, d.dedupe_key, d.message_id,
+        -- The same event again finds its own key held since an earlier time.
+        d.expires_at = now() + $14::bigint * interval '1 millisecond' as held_now
+),
+chosen as materialized (
+    select n.*, nextval(('"posthaste".log_shard_' || n.shard || '_seq')::regclass) as seq
+    from (
+        select i.*, (shape >> 16)::integer + (('x' || left(md5(coalesce(i.ordering_key, i.id::text)), 8))::bit(32)::integer
+            & 2147483647) % (shape & 65535)::integer as shard
+        from pg_sequence_last_value('"posthaste".log_shape'::regclass) as shape, input i
+        left join held h using (topic, dedupe_key)
+        where i.dedupe_key is null or (h.message_id = i.id and h.held_now)
+        order by i.place
+        offset 0 -- the numbers are taken after the rows are in order
+    ) n
+),
+appended as (
+    insert into "posthaste"."log" (
+        shard, seq, id, topic, ordering_key, tenant, event_type, source, aggregate_type, aggregate_id, content_type, payload,
+        headers
+    )
+    select shard, seq, id, topic, ordering_key, tenant, event_type, source, aggregate_type, aggregate_id, content_type, payload,
+        convert_to(headers, 'UTF8')
+    from chosen
+    where not_before is null or not_before <= now()
+),
+waiting as (
+    insert into "posthaste"."log_failed" (
+        shard, log_id, event_id, topic, ordering_key, tenant, event_type, source, aggregate_type, aggregate_id, content_type,
+        payload, headers, next_attempt_at
+    )
+    select shard, seq, id, topic, ordering_key, tenant, event_type, source, aggregate_type, aggregate_id, content_type,
+        payload, convert_to(headers, 'UTF8'), not_before
+    from chosen
+    where not_before > now()
+)
+select i.place, coalesce(h.message_id, i.id)::text as id,
+    i.dedupe_key is null or (h.message_id = i.id and h.held_now) as is_new
+from input i
+left join held h using (topic, dedupe_key)
+order by i.place;
+
+-- copy
+-- Appends very many rows in the caller's transaction; a trigger gives them their shards and numbers, in the order in which they
+-- come.
+copy "posthaste"."log" (
+    id, topic, ordering_key, tenant, event_type, source, aggregate_type, aggregate_id, content_type, payload, headers
+) from stdin with (format binary);
+
+-- lock
+-- Asks to be the one who moves this cursor, for as long as this connection lives.
+--   $1 the cursor's table
+select pg_try_advisory_lock(hashtextextended('posthaste:log:' || $1::text::regclass::oid::text, 0)) as locked;
+
+-- end_own
+-- Ends an earlier connection of this reader, which the server has not missed yet, and with it its lock.
+--   $1 the cursor's table  $2 the process of that connection
+select pg_terminate_backend(l.pid) as ended
+from pg_locks l
+where l.locktype = 'advisory' and l.granted and l.pid = $2 and l.objsubid = 1
+    and ((l.classid::bigint << 32) | l.objid::bigint)
+        = hashtextextended('posthaste:log:' || $1::text::regclass::oid::text, 0);
+
+-- server
+-- Which run of the server this is, since what a reader remembers is worth nothing after a crash: rows that it saw may be
+-- gone, and their ids given out again. Counters are reset after a crash, also where the postmaster went on.
+select pg_postmaster_start_time()::text || ' ' || coalesce((select stats_reset::text from pg_stat_bgwriter), '') as server;
+
+-- storage
+-- In which files the log is. Others mean that it was truncated, rewritten or made anew, so that what was read of it says
+-- nothing about the rows that are there now.
+--   $1 the table
+with recursive family (relation) as (
+    select $1::text::regclass::oid
+    union
+    select i.inhrelid from pg_inherits i join family f on i.inhparent = f.relation
+)
+select -- Segments come and go.
+    ''::text as files,
+    -- A transaction that begins to write from now on has at least this number.
+    (txid_snapshot_xmin(txid_current_snapshot()) % 4294967296)::text as horizon
+from family;
+
+-- sequence
+-- What the proof needs to know of the log's table and of the sequences that give its ids: those that it owns and those that
+-- its default asks. One row without a sequence if there is none, and no last value where none was given out since it was
+-- set, or where it may not be read.
+--   $1 the table  $2 the id's column  $3 the sequence of the shard, where there are shards
+with log as (
+    select c.oid, c.relkind::text as kind, a.attnum
+    from pg_class c
+    left join pg_attribute a on a.attrelid = c.oid and a.attname = $2
+    where c.oid = $1::text::regclass
+),
+sequences as (
+    select d.objid as oid
+    from log
+    join pg_depend d on d.refclassid = 'pg_class'::regclass and d.refobjid = log.oid and d.refobjsubid = log.attnum
+        and d.classid = 'pg_class'::regclass and d.deptype in ('a', 'i')
+    union
+    select d.refobjid
+    from log
+    join pg_attrdef a on a.adrelid = log.oid and a.adnum = log.attnum
+    join pg_depend d on d.classid = 'pg_attrdef'::regclass and d.objid = a.oid and d.refclassid = 'pg_class'::regclass
+)
+select log.kind, s.seqrelid::regclass::text as sequence, s.seqcache as cache, s.seqincrement as increment,
+    case when has_sequence_privilege(s.seqrelid, 'select, usage') then pg_sequence_last_value(s.seqrelid) end as last_value
+from log
+left join (sequences q join pg_sequence s on s.seqrelid = q.oid) on true
+where s.seqrelid = $3::text::regclass
+order by 2;
+
+-- cursor
+-- How far the log is settled: the newest row says it, or the row of the shard.
+select s.position from "posthaste"."log_shards" s where s.shard = $1;
+
+-- move_cursor
+-- Writes down how far the log is settled: in the row of the shard, or as a new row, which is the newest also when the clock was
+-- set back.
+update "posthaste"."log_shards" set position = $1, updated_at = now() where shard = $2;
+
+-- read
+-- Reads rows of the log in one snapshot, and then looks up who may still commit earlier ones.
+--   $1, $2 first and last of the ids to look at  $3 limit  $4 max bytes  $5 retries after which a row is given up  $6 the table
+--   $7 the shard, where there are shards; $6 is its sequence then
+--
+-- The locks are looked up while the statement runs, so after its snapshot was taken. That order is the proof: whoever took
+-- an id below one that is seen here had its lock before the snapshot, so it is among the holders or has ended. An insert
+-- has the lock of the table before it takes its id; `nextval` as a statement of its own has that of the sequence, and keeps
+-- it until its transaction ends.
+with found as materialized (
+    select o."seq"::bigint as id, o."id"::text as event_id,
+        o."ordering_key"::text as ordering_key, o."tenant"::text as tenant, o."event_type"::text as event_type,
+        o."source"::text as source, o."aggregate_type"::text as aggregate_type, o."aggregate_id"::text as aggregate_id,
+        o."topic"::text as topic, o."content_type"::text as content_type, o."payload" as payload,
+        convert_from(o."headers", 'UTF8') as headers, case when o."created_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when o."created_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else o."created_at" end as created_at,
+        o."topic"::text as lane_type,
+        o."ordering_key"::text as lane_key
+    from unnest($1::bigint[], $2::bigint[]) as r (first_id, last_id)
+    cross join lateral (
+        select * from "posthaste"."log" l where l."seq" between r.first_id and r.last_id
+            and l."shard" = $7::integer order by l."seq" limit $3
+    ) o
+    order by 1
+    limit $3
+),
+kept as materialized (
+    select found.id
+    from found
+    join "posthaste"."log_failed" f on f."shard" = $7::integer and f."log_id" = found.id
+),
+lanes as materialized (
+    select f.lane_type, f.lane_key, f.live , min(f.place) as place
+    from (
+        select f."topic"::text
+                as lane_type,
+            f."ordering_key"::text
+                as lane_key,
+            f."died_at" is null as live
+            -- A message that waits for its time holds back only what stands behind it.
+            , f."log_id" as place
+        from "posthaste"."log_failed" f
+        where f."shard" = $7::integer and $5::bigint is not null
+    ) f
+    join (select distinct lane_type, lane_key from found) l using (lane_type, lane_key)
+    group by f.lane_type, f.lane_key, f.live
+),
+holders as materialized (
+    select array_agg(virtualtransaction) as names, array_agg(pid is null) as prepared
+    from pg_locks
+    where locktype = 'relation' and mode = 'RowExclusiveLock' and granted
+        and database = (select oid from pg_database where datname = current_database())
+        -- Whoever takes a number has its sequence locked from before that until the transaction ends.
+        and relation = $6::text::regclass
+),
+measured as (
+    select *, row_number() over by_id as place, count(*) over () as seen,
+        sum(octet_length(payload)) over by_id - octet_length(payload) as bytes_before
+    from found
+    window by_id as (order by id)
+)
+select m.*,
+    m.id in (select id from kept) as kept,
+    exists (
+        select from lanes l
+        where l.live and l.lane_type = m.lane_type and l.lane_key = m.lane_key and l.place < m.id
+    ) as held,
+    exists (
+        select from lanes l
+        where not l.live and l.lane_type = m.lane_type and l.lane_key = m.lane_key and l.place < m.id
+    ) as held_by_dead,
+    case when coalesce(m.place, 1) = 1 then h.names end as holders,
+    case when coalesce(m.place, 1) = 1 then h.prepared end as holders_prepared,
+    current_setting('posthaste.reader', true) as reader
+from holders h
+left join measured m on m.bytes_before = 0 or m.bytes_before + octet_length(m.payload) <= $4::bigint
+order by m.id;
+
+-- probe
+-- Looks at ids that were closed: a row that is there now was given its id outside of the transaction that inserted it.
+--   $1, $2 first and last of the ids  $3 limit  $4 the shard, where there are shards
+select o."seq"::bigint as id,
+    o."topic"::text
+        as lane_type,
+    o."ordering_key"::text as lane_key
+from unnest($1::bigint[], $2::bigint[]) as r (first_id, last_id)
+cross join lateral (
+    select * from "posthaste"."log" l where l."seq" between r.first_id and r.last_id
+        and l."shard" = $4::integer order by l."seq" limit $3
+) o
+order by 1
+limit $3;
+
+-- retry
+-- Takes failed rows that are due: of a lane only the first, or the run of those that were never tried and only wait behind
+-- others.
+--   $1 retries after which a row is given up  $2 whether lanes are ordered  $3 rows in flight  $4, $5 lanes in flight
+--   $6 whether a row that was given up may block its lane  $7 limit
+--   $8 the shard and $9 the highest number that was read of it, where there are shards
+with live as (
+    select f."id"::bigint as id,
+        f."log_id" as place, f."topic"::text
+            as lane_type,
+        f."ordering_key"::text as lane_key,
+        f."attempts" > 0 as tried,
+        case when f."next_attempt_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when f."next_attempt_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else f."next_attempt_at" end <= now() as due,
+        f."attempts" >= $1::bigint or f."died_at" is not null as dead
+    from "posthaste"."log_failed" f
+    where ($6 or (f."attempts" < $1::bigint
+        and f."died_at" is null))
+        and f."shard" = $8::integer
+),
+placed as (
+    select id, place, lane_type, lane_key, dead, due,
+        row_number() over lane = 1 or bool_and(not tried) over lane as its_turn,
+        bool_and(due) over lane as lane_due,
+        coalesce(bool_or(dead) over (
+            partition by lane_type, lane_key order by place rows between unbounded preceding and 1 preceding
+        ), false) as behind_dead
+    from live
+    window lane as (partition by lane_type, lane_key, dead order by place)
+),
+picked as (
+    select id, place, lane_key is not null and behind_dead as behind_dead
+    from placed p
+    where not dead and id <> all ($3::bigint[])
+        and case when lane_key is null or not $2 then due
+            else its_turn and lane_due and not exists (
+                select from unnest($4::text[], $5::text[]) as b (lane_type, lane_key)
+                where b.lane_type = p.lane_type and b.lane_key = p.lane_key
+            ) and not exists (
+                -- What is enqueued with a time of its own may stand behind rows that were not read yet.
+                select from "posthaste"."log" o where o."shard" = $8::integer and o."seq" > $9::bigint and o."seq" < p.place
+            ) end
+    order by place
+    limit $7
+)
+select p.id, p.behind_dead, f."log_id"::bigint as log_id, f."event_id"::text as event_id,
+    f."ordering_key"::text as ordering_key,
+    f."tenant"::text as tenant, f."event_type"::text as event_type, f."source"::text as source,
+    f."aggregate_type"::text as aggregate_type, f."aggregate_id"::text as aggregate_id,
+    f."topic"::text as topic, f."content_type"::text as content_type, f."payload" as payload,
+    convert_from(f."headers", 'UTF8') as headers,
+    case when f."created_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when f."created_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else f."created_at" end as created_at,
+    f."attempts"::bigint as attempts, l.lane_type, l.lane_key
+from picked p
+join "posthaste"."log_failed" f on f."id" = p.id
+join live l on l.id = p.id
+order by p.place;
+
+-- fail
+-- Writes rows of the log to the table of failures, in the log's order; one that is there already is left as it is.
+--   $1 ids  $2 retries so far  $3 errors  $4 waits in ms  $5 whether they are given up
+--   $6 the shard, where there are shards
+insert into "posthaste"."log_failed" (
+    "event_id", "payload", "attempts", "next_attempt_at"
+    , "event_type"
+    , "source"
+    , "aggregate_type"
+    , "aggregate_id"
+    , "ordering_key"
+    , "tenant"
+    , "headers"
+    , "shard"
+    , "topic"
+    , "content_type"
+    , "died_at"
+    , "log_id"
+    , "last_error"
+    , "created_at"
+)
+select
+    o."id", o."payload", n.retries,
+    now() + n.delay_ms * interval '1 millisecond'
+    , o."event_type"
+    , o."source"
+    , o."aggregate_type"
+    , o."aggregate_id"
+    , o."ordering_key"
+    , o."tenant"
+    , o."headers"
+    , o."shard"
+    , o."topic"
+    , o."content_type"
+    , case when n.dead then now() end
+    , o."seq"
+    , n.error
+    , o."created_at"
+from unnest($1::bigint[], $2::bigint[], $3::text[], $4::bigint[], $5::boolean[]) as n (id, retries, error, delay_ms, dead)
+join "posthaste"."log" o on o."seq" = n.id and o."shard" = $6::integer
+-- Triggers may ask for locks, which are not waited for for long.
+where (select set_config('lock_timeout', '1s', true)) is not null and not exists (
+    select from "posthaste"."log_failed" f
+    where f."shard" = o."shard" and f."log_id" = o."seq"
+)
+order by n.id
+returning "id"::bigint as id;
+
+-- retried
+-- A retry failed: it is counted unless the broker is unavailable, and waits again; one that is given up stays at the
+-- threshold.
+--   $1 ids  $2 whether they are given up  $3 attempts to count  $4 waits in ms  $5 errors
+--   $6 retries after which a row is given up
+update "posthaste"."log_failed" f
+set "attempts" =
+        f."attempts" + s.attempts,
+        "died_at" = case when s.dead and $6::bigint is not null then now() end,
+    "next_attempt_at" = case when s.delay_ms is null then f."next_attempt_at"
+        else now() + s.delay_ms * interval '1 millisecond' end
+    , "last_error" = s.error
+from unnest($1::bigint[], $2::bool[], $3::bigint[], $4::bigint[], $5::text[]) as s (id, dead, attempts, delay_ms, error)
+-- Locks of other transactions are not waited for: a condition without columns comes before the first row.
+where (select set_config('lock_timeout', '100ms', true)) is not null and f."id" = s.id;
+
+-- delete_delivered
+-- Retries that were delivered. Locks of other transactions are not waited for: a condition without columns comes before the
+-- first row.
+--   $1 ids
+delete from "posthaste"."log_failed"
+where (select set_config('lock_timeout', '100ms', true)) is not null and "id" = any ($1::bigint[]);
+
+-- sweep
+-- Gives up failed rows that have used all their retries under a limit that is lower than the table's,
+-- but for those that another transaction has locked.
+--   $1 retries (or attempts, where the time of death is kept) that were allowed  $2 retries after which a row is given up
+update "posthaste"."log_failed" f
+set "died_at" = now()
+where f."id" = any (array(
+    select l."id"
+    from "posthaste"."log_failed" l
+    where l."attempts" >= $1
+        and l."died_at" is null and $2::bigint is not null
+    for update skip locked
+))
+returning f."id"::bigint as id;
+
+-- newest
+-- The newest row of the log, for a trial.
+--   $1 the shard, where there are shards
+select o."seq"::bigint as id from "posthaste"."log" o where o."shard" = $1::integer order by o."seq" desc limit 1;
+
+-- lengths
+-- Columns that are shorter than what is copied into them.
+--   $1 the log's table  $2 the table of failures  $3 columns of the log  $4 columns of the table of failures
+select c.failed_column, t.attname as log_column,
+    case when f.atttypmod > 4 then f.atttypmod - 4 end as failed_length,
+    case when t.atttypid in ('varchar'::regtype, 'bpchar'::regtype) and t.atttypmod > 4 then t.atttypmod - 4 end as log_length
+from unnest($3::text[], $4::text[]) as c (log_column, failed_column)
+join pg_attribute f on f.attrelid = $2::text::regclass and f.attname = c.failed_column
+left join pg_attribute t on t.attrelid = $1::text::regclass and t.attname = c.log_column
+where f.atttypid in ('varchar'::regtype, 'bpchar'::regtype) and f.atttypmod > 4
+order by 1;
+
+-- stats
+-- Counts what is not delivered.
+--   $1, $2 first and last of the ids that were not handed out  $3 retries after which a row is given up
+--   $4 failed rows that are handed out  $5 the shard, where there are shards
+with unread as (
+    select count(*) as n, min(case when o."created_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when o."created_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else o."created_at" end) as oldest
+    from unnest($1::bigint[], $2::bigint[]) as r (first_id, last_id)
+    join "posthaste"."log" o on o."seq" between r.first_id and r.last_id
+        and o."shard" = $5::integer
+),
+failed as (
+    select
+        count(*) filter (where not f.dead) as live,
+        count(*) filter (where not f.dead and f.next_attempt_at > now()) as waiting,
+        count(*) filter (where f.dead) as dead,
+        min(f.created_at) filter (where not f.dead) as oldest
+    from (
+        select case when f."next_attempt_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when f."next_attempt_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else f."next_attempt_at" end as next_attempt_at, case when f."created_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when f."created_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else f."created_at" end as created_at,
+            f."died_at" is not null
+                as dead
+        from "posthaste"."log_failed" f
+        where f."id" <> all ($4::bigint[]) and $3::bigint is not null
+    ) f
+)
+select unread.n + failed.live as pending, failed.waiting, failed.dead,
+    coalesce(extract(epoch from now() - least(unread.oldest, failed.oldest)), 0)::float8 as oldest_seconds
+from unread, failed;
+
+-- list_log
+-- Rows of the log as an operator sees them.
+--   $1, $2 first and last of the ids  $3 limit  $4 the shard, where there are shards
+--   $5 events, all if null
+select o."seq"::bigint as id, o."id"::text as event_id,
+    o."ordering_key"::text as ordering_key, o."tenant"::text as tenant, o."event_type"::text as event_type,
+    o."source"::text as source, o."aggregate_type"::text as aggregate_type, o."aggregate_id"::text as aggregate_id,
+    o."topic"::text as topic, o."content_type"::text as content_type, o."payload" as payload,
+    convert_from(o."headers", 'UTF8') as headers, case when o."created_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when o."created_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else o."created_at" end as created_at
+from unnest($1::bigint[], $2::bigint[]) as r (first_id, last_id)
+join "posthaste"."log" o on o."seq" between r.first_id and r.last_id
+    and o."shard" = $4::integer and ($5::uuid[] is null or o."id" = any ($5))
+order by 1
+limit $3;
+
+-- list_failed
+-- Rows of the table of failures as an operator sees them.
+--   $1 beginning after this id  $2 events; all rows if null  $3 rows beside these  $4 limit
+select f."id"::bigint as id, f."log_id"::bigint as log_id, f."event_id"::text as event_id,
+    f."ordering_key"::text as ordering_key,
+    f."tenant"::text as tenant, f."event_type"::text as event_type, f."source"::text as source,
+    f."aggregate_type"::text as aggregate_type, f."aggregate_id"::text as aggregate_id,
+    f."topic"::text as topic, f."content_type"::text as content_type, f."payload" as payload,
+    convert_from(f."headers", 'UTF8') as headers,
+    case when f."created_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when f."created_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else f."created_at" end as created_at,
+    f."attempts"::bigint as attempts, f."last_error"::text as last_error,
+    case when f."next_attempt_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when f."next_attempt_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else f."next_attempt_at" end as next_attempt_at,
+    f."died_at" is not null as dead
+from "posthaste"."log_failed" f
+where f."id" > $1
+    and ($2::text[] is null or f."event_id"::text = any ($2) or f."id" = any ($3::bigint[]))
+order by 1
+limit $4;
+
+-- replay
+-- Begins failed rows again. Guarded: one that is no longer given up is left alone.
+--   $1 ids  $2 retries after which a row is given up, where no time says that it was
+update "posthaste"."log_failed" f
+set "attempts" = 0, "next_attempt_at" = now()
+    , "died_at" = null
+where f."id" = any ($1::bigint[])
+    and f."died_at" is not null and $2::bigint is not null
+returning f."id"::bigint as id;
+
+-- discard
+-- Removes failed rows for good. Guarded: one that is no longer given up is left alone.
+--   $1 ids  $2 retries after which a row is given up, where no time says that it was
+delete from "posthaste"."log_failed" f
+where f."id" = any ($1::bigint[])
+    and f."died_at" is not null and $2::bigint is not null
+returning f."id"::bigint as id;
+
+-- purge_dead
+-- Removes what was given up long ago, but for what another transaction has locked.
+--   $1 age in ms  $2 limit
+delete from "posthaste"."log_failed"
+where "id" = any (array(
+    select f."id"
+    from "posthaste"."log_failed" f
+    where case when f."died_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when f."died_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else f."died_at" end < now() - $1::bigint * interval '1 millisecond'
+    order by f."died_at"
+    limit $2
+    for update skip locked
+))
+returning "id"::bigint as id;
+
+-- purgeable_dead
+-- Counts what a purge of the dead would remove.
+--   $1 age in ms
+select count(*) as rows
+from "posthaste"."log_failed" f
+where case when f."died_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when f."died_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else f."died_at" end < now() - $1::bigint * interval '1 millisecond';
+
+-- restore
+-- Brings a dead letter back that was kept elsewhere. It takes a number of its shard: its old place is long passed.
+--   $1 event  $2 topic  $3 key  $4 tenant  $5 type  $6 source  $7, $8 aggregate  $9 content type  $10 payload  $11 headers
+--   $12 attempts  $13 error  $14 time of the first insert
+insert into "posthaste"."log_failed" (
+    shard, log_id, event_id, topic, ordering_key, tenant, event_type, source, aggregate_type, aggregate_id, content_type,
+    payload, headers, attempts, last_error, created_at, died_at
+)
+select s.shard, nextval(('"posthaste".log_shard_' || s.shard || '_seq')::regclass), $1::uuid, $2::text, $3::text, $4::text, $5::text,
+    $6::text, $7::text, $8::text, $9::text, $10::bytea, convert_to($11::text, 'UTF8'), $12::integer, $13::text,
+    $14::timestamptz, now()
+from (
+    select (shape >> 16)::integer + "posthaste".log_hash(coalesce($3::text, $1::uuid::text)) % (shape & 65535)::integer as shard
+    from pg_sequence_last_value('"posthaste".log_shape'::regclass) as shape
+) s;
+
