@@ -71,3 +71,39 @@ begin
     return true;
 end
 $posthaste$;
+
+-- The shards that may be read: those of each generation up to the first that is not at its end. A generation is at its end when
+-- nobody can write to it any more, prepared transactions included, and no row of it is open. Rows that wait beside the log do
+-- not count: whoever reads a later row of their key finds them there.
+create function "@schema".log_readable_shards() returns setof integer
+language plpgsql
+as $posthaste$
+declare
+    old    "@schema".log_generations;
+    next   "@schema".log_generations;
+    reader record;
+begin
+    for old in select * from "@schema".log_generations order by generation loop
+        return query select s.shard from "@schema".log_shards s where s.generation = old.generation order by s.shard;
+        select * into next from "@schema".log_generations where generation = old.generation + 1;
+        exit when not found or next.switched_at is null or next.waits_for && "@schema".log_number_takers();
+        for reader in
+            select s.shard, "@schema".log_read_to(s.state, s.position) as hi, "@schema".log_open_bounds(s.state) as bounds,
+                format('"@schema".%I', 'log_shard_' || s.shard || '_seq')::regclass as sequence
+            from "@schema".log_shards s
+            where s.generation = old.generation
+        loop
+            if exists (select from pg_locks
+                    where locktype = 'relation' and mode = 'RowExclusiveLock' and relation = reader.sequence
+                        and database = (select oid from pg_database where datname = current_database()))
+                or exists (select from "@schema".log l where l.shard = reader.shard and l.seq > reader.hi)
+                or exists (
+                    select from generate_series(1, cardinality(reader.bounds) - 1, 2) i
+                    where exists (select from "@schema".log l where l.shard = reader.shard
+                        and l.seq >= reader.bounds[i] and l.seq < reader.bounds[i + 1])) then
+                return;
+            end if;
+        end loop;
+    end loop;
+end
+$posthaste$;

@@ -18,6 +18,8 @@ use crate::support::{fresh_schema, pool};
 
 const KEYS: usize = 12;
 const BACKLOG: usize = 100;
+/// The move begins then.
+const HALF_WRITTEN: i64 = 600;
 
 /// A queue, and the log beside it.
 async fn queue_and_log(connections: u32) -> (PostgresStore, Log) {
@@ -92,7 +94,7 @@ async fn consumed(log: &Log) -> BTreeMap<String, Vec<usize>> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_move_beside_producers_loses_nothing_and_keeps_the_order_of_each_key() {
-    let (queue, log) = queue_and_log(KEYS as u32 + 4).await;
+    let (queue, log) = queue_and_log(16).await;
     log.tables.raise_shards(4).await.unwrap();
     let stop = Arc::new(AtomicBool::default());
     let mut producers = JoinSet::new();
@@ -100,7 +102,7 @@ async fn a_move_beside_producers_loses_nothing_and_keeps_the_order_of_each_key()
         let producing = produce(queue.clone(), log.schema.clone(), key, Arc::clone(&stop));
         producers.spawn(async move { (format!("k{key}"), producing.await) });
     }
-    while log.count("select count(*) from {schema}.outbox").await < (KEYS * BACKLOG / 2) as i64 {
+    while log.count("select count(*) from {schema}.outbox").await < HALF_WRITTEN {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     // Some are dead, and some wait for another try.
