@@ -3,8 +3,8 @@
 //!
 //! One relay reads at a time. It holds an advisory lock on a connection of its own, and writes cursor and failures on that
 //! same connection, so a reader that lost the lock cannot write. What it knows beyond the stored cursor (gaps, rows in
-//! flight) is in its memory, which outlives a connection; a successor begins at the cursor, which can repeat but not
-//! skip. See [`posthaste_sql::log`].
+//! flight) is in its memory, which outlives a connection, and in a table of our own for a successor, which can repeat what
+//! was in flight but not skip. See [`posthaste_sql::log`].
 
 mod admin_store;
 mod check;
@@ -20,6 +20,7 @@ mod relay_store;
 mod rows;
 mod session;
 mod settle;
+mod state;
 mod statements;
 
 use std::sync::Arc;
@@ -31,7 +32,7 @@ use posthaste_core::store::{Migration, SchemaStore};
 use posthaste_core::{OutboxOptions, StoreError};
 use posthaste_sql::TableMap;
 use posthaste_sql::log::Proof;
-use posthaste_sql::table::Table;
+use posthaste_sql::table::{Identifier, Table};
 use sqlx::postgres::PgArguments;
 use sqlx::query::Query;
 use sqlx::{PgPool, Postgres, Transaction};
@@ -40,8 +41,10 @@ use tokio::sync::Mutex;
 pub use enqueue::PostgresLogOutbox;
 pub use handled::PostgresHandled;
 use reader_lock::ReaderLock;
+use state::StateTable;
 pub(crate) use statements::Statements;
 
+use crate::DEFAULT_SCHEMA;
 use crate::pooling::{self, Sessions};
 use crate::prepare::PostgresEnqueue;
 use crate::table_locks::BEGIN_BOUNDED;
@@ -80,6 +83,13 @@ pub struct LogLayoutOptions {
     /// minutes. A row that is found there got its id outside of the transaction that inserted it; it is delivered late,
     /// and an error says so. Not at all if zero. Defaults to 24 h.
     pub probe_closed_for: Duration,
+    /// The schema of the table `log_readers`, in which the reader keeps what it knows beyond the cursor, so that a restart
+    /// repeats no more than what was in flight. A relay makes both where it may. None to do without. Defaults to
+    /// `posthaste`.
+    pub state_schema: Option<String>,
+    /// How many ids beyond the stored cursor are read where there is no such table: a restart may repeat as many. A
+    /// transaction that stays open keeps the cursor from moving, so then events wait for it. Defaults to 10,000.
+    pub max_ahead: u64,
 }
 
 impl LogLayoutOptions {
@@ -96,6 +106,8 @@ impl LogLayoutOptions {
             retry_batch: 50,
             purge_log: false,
             probe_closed_for: Duration::from_hours(24),
+            state_schema: Some(DEFAULT_SCHEMA.to_owned()),
+            max_ahead: 10_000,
         }
     }
 
@@ -133,6 +145,20 @@ impl LogLayoutOptions {
         self.probe_closed_for = time;
         self
     }
+
+    /// Sets [`LogLayoutOptions::state_schema`].
+    #[must_use]
+    pub fn state_schema(mut self, schema: Option<String>) -> Self {
+        self.state_schema = schema;
+        self
+    }
+
+    /// Sets [`LogLayoutOptions::max_ahead`].
+    #[must_use]
+    pub fn max_ahead(mut self, ids: u64) -> Self {
+        self.max_ahead = ids;
+        self
+    }
 }
 
 /// An outbox that is a log, in a PostgreSQL database. Cheap to clone; clones share the reader.
@@ -164,6 +190,8 @@ struct Inner {
     pool: PgPool,
     map: Arc<TableMap>,
     statements: Statements,
+    /// None if the reader's state is kept nowhere.
+    state_table: Option<StateTable>,
     enqueue: PostgresEnqueue,
     /// What the application's connections are, which may come through a pooler.
     sessions: Sessions,
@@ -226,12 +254,21 @@ impl PostgresLogStore {
     fn build(pool: PgPool, map: TableMap, options: LogLayoutOptions, proof: Proof) -> Result<Self, StoreError> {
         let map = Arc::new(map);
         let statements = Statements::finish(&map)?;
+        let state_table = match &options.state_schema {
+            Some(schema) => {
+                let schema =
+                    Identifier::new(schema).map_err(|error| StoreError::unsupported(error.to_string(), None))?;
+                Some(StateTable::finish(&map, schema)?)
+            }
+            None => None,
+        };
         let quoted = |table| map.table(table).map(|table| table.quoted('"')).unwrap_or_default();
         let (table, cursor_table) = (quoted(Table::Outbox), quoted(Table::Cursor));
         let inner = Inner {
             pool,
             enqueue: PostgresEnqueue::of_log(&map, &statements),
             statements,
+            state_table,
             sessions: Sessions::default(),
             options,
             proof,
@@ -275,7 +312,7 @@ impl PostgresLogStore {
     }
 }
 
-/// The tables are their owner's: there is nothing to migrate.
+/// The tables are their owner's. Only the table for the state of readers is ours, and made if it is missing.
 #[async_trait]
 impl SchemaStore for PostgresLogStore {
     fn migrations(&self) -> Vec<Migration> {
@@ -287,10 +324,13 @@ impl SchemaStore for PostgresLogStore {
     }
 
     async fn migrate(&self) -> Result<Vec<Migration>, StoreError> {
+        self.inner.create_state_table().await?;
         Ok(Vec::new())
     }
 
     fn statements(&self) -> Vec<(&'static str, String)> {
-        self.inner.statements.texts()
+        let mut texts = self.inner.statements.texts();
+        texts.extend(self.inner.state_table.iter().flat_map(StateTable::texts));
+        texts
     }
 }

@@ -17,7 +17,7 @@ const LOOK_AHEAD: usize = 10_000;
 /// What the next read has to look at.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// These ids. If the plan goes to the tail, all beyond the highest that was read are among them.
+    /// These ids. If the plan goes to the tail, all beyond the highest that was read are among them, up to the bound.
     pub ids: Ranges,
     tail: bool,
     free: Ranges,
@@ -66,6 +66,8 @@ pub struct LogReader {
     pub window: Window,
     /// The ids that were proved never to come, for as long as they are looked at all the same.
     pub closed: ClosedGaps,
+    /// No further than this, if there is a bound.
+    bound: Option<i64>,
 }
 
 impl LogReader {
@@ -75,6 +77,7 @@ impl LogReader {
             gaps: Gaps::after(cursor, proof),
             window: Window::default(),
             closed: ClosedGaps::default(),
+            bound: None,
         }
     }
 
@@ -106,15 +109,25 @@ impl LogReader {
         self.position().min(held)
     }
 
-    /// What to leave to a successor. Ids that may have come late are open in it: see [`ClosedGaps::holds_cursor_at`].
+    /// What to leave to a successor. Ids at which rows may come late are open in it: see [`ClosedGaps::left_to_successor`].
     pub fn state(&self, now: Instant) -> ReaderState {
         let mut open = self.gaps.ids();
         open.extend(&self.window.unsettled());
-        open.extend(&self.closed.held_ids(now));
+        open.extend(&self.closed.left_to_successor(self.position(), now));
         ReaderState {
             hi: self.gaps.hi(),
             open,
         }
+    }
+
+    /// Reads no further than this id, or as far as there are rows. What was read beyond it stays read.
+    pub fn stay_within(&mut self, bound: Option<i64>) {
+        self.bound = bound;
+    }
+
+    /// Whether the bound keeps it from reading on.
+    pub fn is_at_bound(&self) -> bool {
+        self.bound.is_some_and(|bound| self.gaps.hi() >= bound)
     }
 
     /// The gaps.
@@ -133,11 +146,11 @@ impl LogReader {
     /// What to read next, for a batch of at most `limit` rows. A read may look at more of them.
     pub fn plan(&self, now: Instant, limit: usize) -> Plan {
         let free = self.window.free(now, limit);
-        let tail = self.window.len() < LOOK_AHEAD;
+        let tail = self.window.len() < LOOK_AHEAD && !self.is_at_bound();
         let mut ids = self.gaps.ids();
         ids.extend(&free);
         if tail {
-            ids.insert(self.gaps.hi().saturating_add(1)..=i64::MAX);
+            ids.insert(self.gaps.hi().saturating_add(1)..=self.bound.unwrap_or(i64::MAX));
         }
         Plan {
             ids,
