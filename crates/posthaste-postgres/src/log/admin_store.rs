@@ -5,17 +5,17 @@ use std::time::Duration;
 use async_trait::async_trait;
 use posthaste_core::lifecycle::State;
 use posthaste_core::retry::MAX_DURATION;
-use posthaste_core::store::{AdminStore, Filter, PurgeRequest, Purgeable, Record};
+use posthaste_core::store::{AdminStore, Filter, PurgeRequest, Purgeable, Record, ShardStatus};
 use posthaste_core::{MessageId, StoreError};
 use posthaste_sql::log::Ranges;
 use posthaste_sql::table::{Role, Table};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
-use super::PostgresLogStore;
 use super::known::Known;
 use super::rows::{failed, failed_number, fresh};
 use super::statements::LogStatement;
+use super::{PostgresLogStore, shards};
 use crate::error::store_error;
 use crate::rows::millis;
 
@@ -75,6 +75,19 @@ impl AdminStore for PostgresLogStore {
     async fn discard(&self, filter: &Filter, limit: u32) -> Result<Vec<MessageId>, StoreError> {
         self.change_dead(&self.inner.statements.upkeep.discard, filter, limit)
             .await
+    }
+
+    async fn shards(&self) -> Result<Vec<ShardStatus>, StoreError> {
+        let table = self
+            .inner
+            .map
+            .table(Table::Outbox)
+            .filter(|_| self.inner.map.is_native());
+        let Some(schema) = table.and_then(|table| table.schema.as_ref()) else {
+            return Ok(Vec::new());
+        };
+        let mut connection = self.inner.pool.acquire().await.map_err(store_error)?;
+        shards::status(&mut connection, schema).await
     }
 
     async fn purgeable(&self, request: &PurgeRequest) -> Result<Purgeable, StoreError> {

@@ -20,6 +20,7 @@ mod relay_store;
 mod rows;
 mod session;
 mod settle;
+mod shards;
 mod state;
 mod statements;
 
@@ -41,6 +42,7 @@ use tokio::sync::Mutex;
 pub use enqueue::PostgresLogOutbox;
 pub use handled::PostgresHandled;
 use reader_lock::ReaderLock;
+pub use shards::{Balance, ShardCheckpoint, ShardSeats, TakenShard};
 use state::StateTable;
 pub(crate) use statements::Statements;
 

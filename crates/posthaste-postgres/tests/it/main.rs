@@ -20,4 +20,5 @@ mod pitfalls;
 mod pooled;
 mod relay;
 mod rights;
+mod shards;
 mod tables;

@@ -5,12 +5,13 @@
 //! break its premises. [`Window`] remembers the rows that were read and are not settled, and in which order they may go.
 //! [`LogReader`] holds all of them, and says how far everything is settled: that is the cursor to store, so a restart can
 //! repeat but never skip. [`ReaderState`] is what it leaves to a successor beyond the cursor, so that a restart repeats no
-//! more than what was in flight.
+//! more than what was in flight. [`plan_seats`] spreads the shards of a log over those that read it.
 
 mod closed;
 mod gaps;
 mod ranges;
 mod reader;
+mod shards;
 mod state;
 mod window;
 
@@ -18,5 +19,6 @@ pub use closed::{ClosedGaps, Probe};
 pub use gaps::{Gaps, Holder, Proof};
 pub use ranges::Ranges;
 pub use reader::{LogReader, LogRow, Plan, ReadResult, Sorted};
+pub use shards::{Seat, SeatPlan, plan_seats, quota, shard_hash, spread};
 pub use state::{InvalidReaderState, ReaderState};
 pub use window::{Failure, Lane, Rewrite, Standing, Window};
