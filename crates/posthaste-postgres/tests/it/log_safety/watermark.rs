@@ -113,8 +113,12 @@ impl Schedule {
 
     async fn restart(&mut self, clean: bool) {
         if clean {
+            // One that has not read yet leaves nothing, and what a killed one before it had stored is not known.
+            let reads = self.store.gaps().await.is_some();
             self.store.close().await.unwrap();
-            self.unsure.clear();
+            if reads {
+                self.unsure.clear();
+            }
         }
         for work in std::mem::take(&mut self.in_flight) {
             self.unsure.extend(work.events());
