@@ -62,7 +62,10 @@ pub use error::store_error;
 pub use executor::EnqueueExecutor;
 pub use inbox_store::PostgresInbox;
 use janitor::JanitorLocks;
-pub use log::{LogLayoutOptions, PostgresHandled, PostgresLogOutbox, PostgresLogStore};
+pub use log::{
+    Balance, LogLayoutOptions, PostgresHandled, PostgresLogOutbox, PostgresLogStore, ShardCheckpoint, ShardSeats,
+    TakenShard,
+};
 pub use log::{LogTables, MovePlan, MoveStep, QueueMove, SegmentLimits, SegmentUpkeep};
 pub use notifier::PostgresNotifier;
 pub use pooling::Pooling;

@@ -229,6 +229,7 @@ limit $3;
 -- there. Whether an earlier reader found them nobody knows, so only what came lately is told.
 --   $1 the cursor  $2 how many ids below it are looked at  $3 lately, in ms before the cursor last moved  $4 limit
 --   $5 the transaction from which on everything is new, if there is one
+--   $6 the transaction that wrote down that all ids up to $1 were read, if there is one: it counts as a move to there
 with newest as (
     select c.xmin, c."last_processed_id"::bigint as position,
         case when c."created_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when c."created_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else c."created_at" end as moved_at,
@@ -253,6 +254,9 @@ passed as materialized (
     -- One from before the cursor was set back says nothing.
     where position <= lowest_since
         and coalesce(next_at, 'infinity') >= last_at - $3::bigint * interval '1 millisecond'
+    union all
+    select $1::bigint, age($6::text::xid)
+    where $6::text is not null
 ),
 placed as (
     select id, is_row, row_age, max(move_age) over (order by id desc, is_row) as passed_age
@@ -541,4 +545,47 @@ delete from "outbox_failed" f
 where f."id" = any ($1::bigint[])
     and f."retry_count" >= $2
 returning f."id"::bigint as id;
+
+-- readers/usable
+-- Whether there is a table for the state of readers, which this user may write; and by what name it knows this log.
+--   $1 the cursor's table  $2 the log's table  $3 the table of readers  $4 its schema
+select n.nspname || '.' || c.relname as log, $2::text::regclass::oid::text || ' ' || c.oid::text as tables,
+    r.oid is not null as exists,
+    coalesce(
+        has_schema_privilege(r.relnamespace, 'usage') and has_table_privilege(r.oid, 'select')
+            and has_table_privilege(r.oid, 'insert') and has_table_privilege(r.oid, 'update'),
+        false
+    ) as usable
+from pg_class c
+join pg_namespace n on n.oid = c.relnamespace
+left join (pg_class r join pg_namespace s on s.oid = r.relnamespace and s.nspname = $4) on r.relname = $3
+where c.oid = $1::text::regclass;
+
+-- readers/state
+-- What the last reader of a log left, and the transaction that wrote it.
+--   $1 the log
+select r.tables, r.state, r.position, r.xmin::text as written_by
+from "posthaste".log_readers r
+where r.log = $1;
+
+-- readers/checkpoint
+-- Writes down how far the log is settled, as a new row of the cursor if that moved, and what is not settled beyond it. One
+-- statement, so that neither is there without the other. The new row is the newest also when the clock was set back.
+--   $1 the position  $2 whether it moved  $3 the log  $4 its tables  $5 the state
+with moved as (
+    insert into "outbox_cursor" ("last_processed_id" , "created_at")
+    select $1 , greatest(
+            clock_timestamp(), (select max(case when c."created_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when c."created_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else c."created_at" end) + interval '1 microsecond' from "outbox_cursor" c)
+        )
+    where $2::boolean
+    returning 1
+),
+written as (
+    insert into "posthaste".log_readers (log, tables, state, position)
+    values ($3, $4, $5, $1::bigint)
+    on conflict (log) do update set
+        tables = excluded.tables, state = excluded.state, position = excluded.position, updated_at = clock_timestamp()
+    returning 1
+)
+select (select count(*) from moved) as moved, (select count(*) from written) as written;
 

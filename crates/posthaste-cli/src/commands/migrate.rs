@@ -4,7 +4,7 @@ use anyhow::bail;
 use clap::{Args, Subcommand};
 use posthaste_core::store::{Migration, Store};
 use posthaste_sql::TableMap;
-use posthaste_sql::table::BuiltinMap;
+use posthaste_sql::table::{BuiltinMap, Strategy};
 use serde_json::json;
 
 use crate::config::Config;
@@ -49,11 +49,16 @@ enum Action {
 impl Migrate {
     pub async fn run(self, config: &Config) -> anyhow::Result<()> {
         let database = &config.database;
+        let changes = !matches!(self.action, Some(Action::Status { .. })) && !self.dry_run;
         if let Some(map) = database.table_map() {
+            if changes && map.strategy() == Strategy::Log {
+                wiring::probe(database).await?;
+                // A log's reader has a table of ours beside them.
+                wiring::store(database, IfMissing::Refuse).await?.migrate().await?;
+            }
             return leave_alone(map);
         }
         wiring::probe(database).await?;
-        let changes = !matches!(self.action, Some(Action::Status { .. })) && !self.dry_run;
         let if_missing = if changes { IfMissing::Create } else { IfMissing::Pretend };
         let store = wiring::store(database, if_missing).await?;
         match self.action {

@@ -1,7 +1,7 @@
 -- Who may still commit rows with ids that a read passed over: whoever took such an id had a lock before that read's snapshot,
 -- and keeps it until its transaction ends. So one that is not here has ended, and the next read finds what it committed.
 -- To be run after the read.
---   $1 the table
+--   $1 the table, or the sequence of a shard
 select virtualtransaction as name, pid is null as prepared
 from pg_locks
 where locktype = 'relation' and mode = 'RowExclusiveLock' and granted

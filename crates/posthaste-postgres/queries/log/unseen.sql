@@ -2,6 +2,7 @@
 -- there. Whether an earlier reader found them nobody knows, so only what came lately is told.
 --   $1 the cursor  $2 how many ids below it are looked at  $3 lately, in ms before the cursor last moved  $4 limit
 --   $5 the transaction from which on everything is new, if there is one
+--   $6 the transaction that wrote down that all ids up to $1 were read, if there is one: it counts as a move to there
 with newest as (
     select c.xmin, "@c.cursor/position:int"::bigint as position,
         /*if cursor/created_at*/ "@c.cursor/created_at:time" /*else*/ now() /*end*/ as moved_at,
@@ -26,6 +27,9 @@ passed as materialized (
     -- One from before the cursor was set back says nothing.
     where position <= lowest_since
         and coalesce(next_at, 'infinity') >= last_at - $3::bigint * interval '1 millisecond'
+    union all
+    select $1::bigint, age($6::text::xid)
+    where $6::text is not null
 ),
 placed as (
     select id, is_row, row_age, max(move_age) over (order by id desc, is_row) as passed_age

@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use posthaste_core::lifecycle::State;
 use posthaste_core::retry::MAX_DURATION;
-use posthaste_core::store::{AdminStore, DeadLetter, Filter, PurgeRequest, Purgeable, Record, Restored};
+use posthaste_core::store::{AdminStore, DeadLetter, Filter, PurgeRequest, Purgeable, Record, Restored, ShardStatus};
 use posthaste_core::{MessageId, StoreError};
 use posthaste_sql::log::Ranges;
 use posthaste_sql::table::{Role, Table};
@@ -16,7 +16,7 @@ use uuid::Uuid;
 use super::known::Known;
 use super::rows::{failed, failed_number, fresh};
 use super::statements::LogStatement;
-use super::{PostgresLogStore, of_shard};
+use super::{PostgresLogStore, of_shard, shards};
 use crate::error::store_error;
 use crate::rows::millis;
 
@@ -85,6 +85,19 @@ impl AdminStore for PostgresLogStore {
 
     async fn restore(&self, letter: &DeadLetter) -> Result<Restored, StoreError> {
         self.restore_letter(letter).await
+    }
+
+    async fn shards(&self) -> Result<Vec<ShardStatus>, StoreError> {
+        let table = self
+            .inner
+            .map
+            .table(Table::Outbox)
+            .filter(|_| self.inner.map.is_native());
+        let Some(schema) = table.and_then(|table| table.schema.as_ref()) else {
+            return Ok(Vec::new());
+        };
+        let mut connection = self.inner.pool.acquire().await.map_err(store_error)?;
+        shards::status(&mut connection, schema).await
     }
 
     async fn purgeable(&self, request: &PurgeRequest) -> Result<Purgeable, StoreError> {

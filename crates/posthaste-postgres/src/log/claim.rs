@@ -42,7 +42,7 @@ impl Inner {
     async fn claim_now(&self, session: &mut Session, request: &ClaimRequest, now: Instant) -> LogResult<Claim> {
         say_refused(&self.flush(session, &[], now).await?.refused);
         // Nothing more is handed out while it is not known how far it was: after a restart it would all go out again.
-        session.store_cursor(&self.statements, false, now).await?;
+        self.checkpoint(session, false, now).await?;
         self.watch_ids(session, now).await?;
         let retry_due = session.retry_at <= now;
         // Failed rows first, but not twice in a row: neither lane may starve the other.
@@ -59,7 +59,7 @@ impl Inner {
         }
         if messages.is_empty() {
             let at_rest = session.in_flight() == 0;
-            session.store_cursor(&self.statements, at_rest, now).await?;
+            self.checkpoint(session, at_rest, now).await?;
         }
         Ok(Claim {
             messages,

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use posthaste_sql::log::{LogReader, Proof};
+use posthaste_sql::log::{LogReader, Proof, ReaderState};
 use posthaste_sql::table::{Column, Property, Role};
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, PgExecutor, Row};
@@ -10,6 +10,7 @@ use sqlx::{PgConnection, PgExecutor, Row};
 use super::Inner;
 use super::error::{LogError, LogResult};
 use super::session::{Session, Storage};
+use super::state::Start;
 
 /// How often the sequence is compared with what was read.
 const COMPARE_INTERVAL: Duration = Duration::from_secs(10);
@@ -42,12 +43,17 @@ impl Inner {
                 cursor = session.stored,
                 "the log was truncated or rewritten; it is read again from the cursor, and new rows below that are looked for"
             );
-            let (stored, horizon) = (session.stored, session.storage.horizon.clone());
+            let horizon = session.storage.horizon.clone();
+            let start = Start {
+                state: ReaderState::at(session.stored),
+                written_by: None,
+            };
             let closed = self
-                .left_behind(session.connection()?, stored, Some(&horizon), now)
+                .left_behind(session.connection()?, &start, Some(&horizon), now)
                 .await?;
-            session.reader = LogReader::after(stored, self.proof).with_closed(closed);
+            session.reader = LogReader::resume(&start.state, self.proof).with_closed(closed);
             session.tail.clear();
+            self.bound(session);
         }
         session.storage = storage;
         Ok(())

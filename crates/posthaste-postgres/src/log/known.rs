@@ -11,7 +11,7 @@ use super::PostgresLogStore;
 /// Rows that are not settled, or may come.
 #[derive(Debug, Default)]
 pub(super) struct Known {
-    /// Ids that were not handed out, by what the reader knows if it is this store, else by the cursor.
+    /// Ids that were not handed out, by what the reader knows if it is this store, else by what it stored.
     pub(super) waiting: Ranges,
     /// How many of them are not due.
     pub(super) postponed: usize,
@@ -64,9 +64,8 @@ impl PostgresLogStore {
             known.retried.extend(retried.map(|(row, _)| *row));
             return Ok(known);
         }
-        let cursor = self.stored_cursor().await?;
         Ok(Known {
-            waiting: Ranges::of(cursor.saturating_add(1)..=i64::MAX),
+            waiting: self.inner.stored_state().await?.unsettled(),
             ..Known::default()
         })
     }

@@ -9,6 +9,7 @@ use sqlx::{PgConnection, Row};
 use super::error::LogResult;
 use super::rows::lane;
 use super::session::Session;
+use super::state::Start;
 use super::statements::Cursors;
 use super::{Inner, PostgresLogStore, of_shard};
 use crate::rows::millis;
@@ -33,12 +34,13 @@ const MAX_UNSEEN: usize = 1_000;
 const SAY_INTERVAL: Duration = Duration::from_mins(1);
 
 impl Inner {
-    /// What an earlier reader, of whose memory only the cursor is left, may have left behind: the ids below the cursor that
-    /// no row has, and the rows that came there while no relay looked. From the transaction `new_from` on all are new.
+    /// What an earlier reader, of whose memory only the start is left, may have left behind: the ids that it read past and
+    /// that no row has, and the rows that came there while no relay looked. What it left open is read anyway. From the
+    /// transaction `new_from` on all are new.
     pub(super) async fn left_behind(
         &self,
         connection: &mut PgConnection,
-        cursor: i64,
+        start: &Start,
         new_from: Option<&str>,
         now: Instant,
     ) -> LogResult<ClosedGaps> {
@@ -50,8 +52,8 @@ impl Inner {
             return Ok(closed);
         }
         // In this order: a row that comes in between is in both, and not in neither.
-        let mut missing = Self::missing(statements, connection, cursor).await?;
-        let unseen = match Self::unseen(statements, connection, cursor, new_from).await {
+        let mut missing = Self::missing(statements, connection, start.state.hi).await?;
+        let mut unseen = match Self::unseen(statements, connection, start, new_from).await {
             Err(error) if error.is_refusal() => {
                 let error = StoreError::from(error);
                 tracing::warn!(%error, "rows that came below the cursor while no relay read cannot be looked for");
@@ -59,7 +61,13 @@ impl Inner {
             }
             unseen => unseen?,
         };
-        unseen.iter().flatten().for_each(|id| missing.remove(id));
+        for id in unseen.iter().flatten() {
+            missing.remove(id);
+        }
+        for open in start.state.open.iter() {
+            missing.remove_range(open.clone());
+            unseen.remove_range(open);
+        }
         closed.add(&missing, now);
         closed.add_left_behind(unseen, now);
         Ok(closed)
@@ -84,15 +92,17 @@ impl Inner {
     async fn unseen(
         statements: &Cursors,
         connection: &mut PgConnection,
-        cursor: i64,
+        start: &Start,
         new_from: Option<&str>,
     ) -> LogResult<Ranges> {
+        let cursor = start.state.hi;
         let rows = sqlx::query(statements.unseen.sql())
             .bind(cursor)
             .bind(SPAN_BELOW_CURSOR)
             .bind(millis(UNSEEN_FOR))
             .bind(i64::try_from(MAX_UNSEEN).unwrap_or(i64::MAX))
             .bind(new_from)
+            .bind(start.written_by.as_deref())
             .fetch_all(connection)
             .await?;
         let mut unseen = Ranges::default();

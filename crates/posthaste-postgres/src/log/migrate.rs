@@ -7,6 +7,7 @@ use posthaste_core::store::{Migration, SchemaStore};
 use posthaste_sql::migrate::{File, steps_from};
 use posthaste_sql::template::render;
 
+use super::state::StateTable;
 use super::{LogTables, PostgresLogStore};
 use crate::dialect::PostgresDialect;
 
@@ -46,12 +47,16 @@ impl SchemaStore for PostgresLogStore {
     async fn migrate(&self) -> Result<Vec<Migration>, StoreError> {
         match &self.inner.beside {
             Some(beside) => beside.take_steps(self.migrations()).await,
-            None => Ok(Vec::new()),
+            None => {
+                self.inner.create_state_table().await?;
+                Ok(Vec::new())
+            }
         }
     }
 
     fn statements(&self) -> Vec<(&'static str, String)> {
         let mut texts = self.inner.statements.texts();
+        texts.extend(self.inner.state_table.iter().flat_map(StateTable::texts));
         texts.extend(self.inner.tables.iter().flat_map(LogTables::texts));
         texts
     }

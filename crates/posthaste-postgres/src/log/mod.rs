@@ -3,8 +3,8 @@
 //!
 //! One relay reads at a time. It holds an advisory lock on a connection of its own, and writes cursor and failures on that
 //! same connection, so a reader that lost the lock cannot write. What it knows beyond the stored cursor (gaps, rows in
-//! flight) is in its memory, which outlives a connection; a successor begins at the cursor, which can repeat but not
-//! skip. See [`posthaste_sql::log`].
+//! flight) is in its memory, which outlives a connection, and in a table of our own for a successor, which can repeat what
+//! was in flight but not skip. See [`posthaste_sql::log`].
 
 mod admin_store;
 mod check;
@@ -23,6 +23,8 @@ mod restore;
 mod rows;
 mod session;
 mod settle;
+mod shards;
+mod state;
 mod statements;
 mod tables;
 mod tail;
@@ -34,7 +36,7 @@ use std::time::{Duration, Instant};
 use posthaste_core::{OutboxOptions, StoreError};
 use posthaste_sql::TableMap;
 use posthaste_sql::log::Proof;
-use posthaste_sql::table::{Role, Table};
+use posthaste_sql::table::{Identifier, Role, Table};
 use sqlx::postgres::PgArguments;
 use sqlx::query::Query;
 use sqlx::{PgExecutor, PgPool, Postgres, Row, Transaction};
@@ -43,9 +45,12 @@ use tokio::sync::Mutex;
 pub use enqueue::PostgresLogOutbox;
 pub use handled::PostgresHandled;
 use reader_lock::ReaderLock;
+pub use shards::{Balance, ShardCheckpoint, ShardSeats, TakenShard};
+use state::StateTable;
 pub(crate) use statements::Statements;
 pub use tables::{LogTables, MovePlan, MoveStep, QueueMove, SegmentLimits, SegmentUpkeep};
 
+use crate::DEFAULT_SCHEMA;
 use crate::pooling::{self, Sessions};
 use crate::prepare::PostgresEnqueue;
 use crate::table_locks::BEGIN_BOUNDED;
@@ -90,6 +95,13 @@ pub struct LogLayoutOptions {
     pub segment_age: Duration,
     /// The rows with which it is closed before. Defaults to 5,000,000.
     pub segment_rows: u64,
+    /// The schema of the table `log_readers`, in which the reader keeps what it knows beyond the cursor, so that a restart
+    /// repeats no more than what was in flight. A relay makes both where it may. None to do without. Defaults to
+    /// `posthaste`.
+    pub state_schema: Option<String>,
+    /// How many ids beyond the stored cursor are read where there is no such table: a restart may repeat as many. A
+    /// transaction that stays open keeps the cursor from moving, so then events wait for it. Defaults to 10,000.
+    pub max_ahead: u64,
 }
 
 impl LogLayoutOptions {
@@ -110,6 +122,8 @@ impl LogLayoutOptions {
             probe_closed_for,
             segment_age: SegmentLimits::default().age,
             segment_rows: SegmentLimits::default().rows,
+            state_schema: Some(DEFAULT_SCHEMA.to_owned()),
+            max_ahead: 10_000,
         }
     }
 
@@ -161,6 +175,20 @@ impl LogLayoutOptions {
         self.segment_rows = rows;
         self
     }
+
+    /// Sets [`LogLayoutOptions::state_schema`].
+    #[must_use]
+    pub fn state_schema(mut self, schema: Option<String>) -> Self {
+        self.state_schema = schema;
+        self
+    }
+
+    /// Sets [`LogLayoutOptions::max_ahead`].
+    #[must_use]
+    pub fn max_ahead(mut self, ids: u64) -> Self {
+        self.max_ahead = ids;
+        self
+    }
 }
 
 /// An outbox that is a log, in a PostgreSQL database. Cheap to clone; clones share the reader.
@@ -196,6 +224,8 @@ struct Inner {
     /// The segments and shards of Posthaste's own log.
     tables: Option<LogTables>,
     statements: Statements,
+    /// None if the reader's state is kept nowhere.
+    state_table: Option<StateTable>,
     enqueue: PostgresEnqueue,
     /// What the application's connections are, which may come through a pooler.
     sessions: Sessions,
@@ -301,13 +331,26 @@ impl PostgresLogStore {
     fn build(pool: PgPool, map: TableMap, options: LogLayoutOptions, proof: Proof) -> Result<Self, StoreError> {
         let map = Arc::new(map);
         let statements = Statements::finish(&map)?;
+        // Posthaste's own log keeps it with its shards.
+        let state_schema = match map.schema().filter(|_| map.is_native()) {
+            Some(schema) => Some(schema.as_str().to_owned()),
+            None => options.state_schema.clone(),
+        };
+        let state_table = match &state_schema {
+            Some(schema) => {
+                let schema =
+                    Identifier::new(schema).map_err(|error| StoreError::unsupported(error.to_string(), None))?;
+                Some(StateTable::finish(&map, schema)?)
+            }
+            None => None,
+        };
         let quoted = |table| map.table(table).map(|table| table.quoted('"')).unwrap_or_default();
-        let state_table = if map.is_native() {
+        let cursor_table = if map.is_native() {
             Table::ReaderState
         } else {
             Table::Cursor
         };
-        let (table, cursor_table) = (quoted(Table::Outbox), quoted(state_table));
+        let (table, cursor_table) = (quoted(Table::Outbox), quoted(cursor_table));
         let schema = map.schema().filter(|_| map.is_native());
         let beside = schema.map(|schema| PostgresStore::in_schema(pool.clone(), schema.as_str()));
         let beside = beside.transpose().map_err(StoreError::other)?;
@@ -322,6 +365,7 @@ impl PostgresLogStore {
             tables,
             enqueue: PostgresEnqueue::of_log(&map, &statements),
             statements,
+            state_table,
             sessions: Sessions::default(),
             options,
             proof,

@@ -1,8 +1,8 @@
 //! Who reads the log: one connection has the lock that makes it the one, and everything is written on it.
 //!
-//! A connection that is lost takes the lock with it but not the memory. If no other reader has moved the cursor by the
+//! A connection that is lost takes the lock with it but not the memory. If no other reader has written anything by the
 //! time the lock is had again, and the server was not started anew, what was remembered is as true as before, and
-//! nothing is delivered twice. Else the reader begins at the cursor like any other.
+//! nothing is delivered twice. Else the reader begins like any other, where the last one left off.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -12,7 +12,8 @@ use sqlx::{ConnectOptions, Connection, PgConnection, Row};
 
 use super::Inner;
 use super::error::{LogError, LogResult};
-use super::session::{LateRows, Session, try_cursor};
+use super::session::{Keeping, LateRows, Session};
+use super::state::Saved;
 use super::tail::Tail;
 use crate::rows::millis;
 use crate::table_locks::LOCK_TIMEOUT;
@@ -120,12 +121,15 @@ impl Inner {
         let server: String = sqlx::query_scalar(self.statements.reading.server.sql())
             .fetch_one(&mut link.connection)
             .await?;
+        let saved = self.saved_state(&mut link.connection).await?;
         if let ReaderLock::Held(session) = &mut *lock {
             let ours = stored == session.stored || Some(stored) == session.storing;
-            if ours && server == session.server {
+            if ours && session.keeping.is_ours(&saved) && server == session.server {
                 tracing::info!(cursor = stored, "reading the log on a new connection");
                 (session.stored, session.storing) = (stored, None);
                 (session.pid, session.link, session.idle_limit) = (link.pid, Some(link), lease);
+                session.keeping = Keeping::of(saved);
+                self.bound(session);
                 return Ok(());
             }
             tracing::warn!(
@@ -133,30 +137,36 @@ impl Inner {
                 "the log was read by others, or written anew, or the server was started anew"
             );
         }
-        let session = self.begin(link, stored, server, lease).await?;
+        let session = self.begin(link, stored, saved, server, lease).await?;
         *lock = ReaderLock::Held(Box::new(session));
         Ok(())
     }
 
-    /// A reader that knows the cursor and nothing else.
-    async fn begin(&self, mut link: Link, stored: i64, server: String, lease: Duration) -> LogResult<Session> {
-        self.compare_sequence(&mut link.connection, stored).await?;
-        try_cursor(&mut link.connection, &self.statements, self.shard.as_ref(), stored).await?;
+    /// A reader that knows what the last one left.
+    async fn begin(
+        &self,
+        mut link: Link,
+        stored: i64,
+        saved: Saved,
+        server: String,
+        lease: Duration,
+    ) -> LogResult<Session> {
+        let start = saved.start(stored);
+        self.compare_sequence(&mut link.connection, start.state.hi).await?;
         let storage = self.storage(&mut link.connection).await?;
         let now = self.now();
         let closed = match self.proof {
-            Proof::Required => self.left_behind(&mut link.connection, stored, None, now).await?,
+            Proof::Required => self.left_behind(&mut link.connection, &start, None, now).await?,
             Proof::Skipped => ClosedGaps::default(),
         };
-        tracing::info!(cursor = stored, "reading the log");
-        Ok(Session {
+        let mut session = Session {
             pid: link.pid,
             link: Some(link),
             shard: self.shard.clone(),
             server,
             storage,
             in_use: false,
-            reader: LogReader::after(stored, self.proof).with_closed(closed),
+            reader: LogReader::resume(&start.state, self.proof).with_closed(closed),
             tail: Tail::default(),
             retries: HashMap::new(),
             held_retries: HashMap::new(),
@@ -168,8 +178,26 @@ impl Inner {
             stored,
             storing: None,
             stored_at: now,
+            keeping: Keeping::of(saved),
             idle_limit: lease,
-        })
+        };
+        self.try_checkpoint(&mut session).await?;
+        self.bound(&mut session);
+        tracing::info!(
+            cursor = stored,
+            read_to = start.state.hi,
+            open = start.state.open.count(),
+            "reading the log"
+        );
+        if matches!(session.keeping, Keeping::Nowhere { .. }) {
+            tracing::warn!(
+                max_ahead = self.options.max_ahead,
+                "there is no table for the state of the log's reader, and this user may not make one: it is read no further \
+                 than so many ids beyond the cursor, so that a restart repeats no more; run `posthaste migrate` as a user \
+                 who may, and grant this one select, insert and update on log_readers"
+            );
+        }
+        Ok(session)
     }
 
     async fn try_lock(&self, link: &mut Link) -> LogResult<bool> {

@@ -234,7 +234,7 @@ impl RelayStore for PostgresLogStore {
         let left = async {
             let now = inner.now();
             say_refused(&inner.flush(session, &[], now).await?.refused);
-            session.store_cursor(&inner.statements, true, now).await
+            inner.checkpoint(session, true, now).await
         };
         let left = left.await;
         session.end_use(&left);
@@ -270,7 +270,7 @@ impl Inner {
         let written = async {
             let unwritten = self.flush(session, settlements, now).await?;
             let at_rest = false;
-            session.store_cursor(&self.statements, at_rest, now).await?;
+            self.checkpoint(session, at_rest, now).await?;
             Ok(unwritten)
         };
         let written = written.await;

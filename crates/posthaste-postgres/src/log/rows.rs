@@ -161,8 +161,8 @@ impl Texts {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TailColumns {
     has_numbers: bool,
-    /// Whether a lane has a kind.
-    lane_has_type: bool,
+    /// Whose text is the lane's kind, if it has one.
+    lane_type: Option<usize>,
     /// By what a lane is named, if there are lanes.
     lane_key: Option<usize>,
 }
@@ -178,7 +178,11 @@ impl TailColumns {
         };
         Self {
             has_numbers: map.column(Role::Id).is_some_and(|column| column.kind == Kind::Integer),
-            lane_has_type: map.has(Role::AggregateType) && in_failed(Role::AggregateType),
+            lane_type: if map.has(Role::Shard) {
+                place(Role::Topic)
+            } else {
+                place(Role::AggregateType).filter(|_| map.has(Role::AggregateType) && in_failed(Role::AggregateType))
+            },
             lane_key: place(key).filter(|_| map.has(Role::OrderingKey)),
         }
     }
@@ -219,7 +223,7 @@ impl TailColumns {
     fn lane(self, row: &TailRow<'_>) -> sqlx::Result<Option<Lane>> {
         let Some(key) = self.lane_key else { return Ok(None) };
         let Some(key) = row.str_at(key)? else { return Ok(None) };
-        let kind = match place(Role::AggregateType).filter(|_| self.lane_has_type) {
+        let kind = match self.lane_type {
             Some(place) => row.str_at(place)?.map(|kind| row.texts.borrow_mut().get(place, kind)),
             None => None,
         };

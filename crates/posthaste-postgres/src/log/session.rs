@@ -8,14 +8,19 @@ use posthaste_sql::RowChange;
 use posthaste_sql::log::{Lane, LogReader, Rewrite};
 use sqlx::{Connection, PgConnection};
 
+use super::Inner;
 use super::error::{LogError, LogResult};
 use super::reader_lock::Link;
+use super::state::{LogName, Saved};
 use super::statements::Statements;
 use super::{Shard, of_shard};
 use super::tail::Tail;
 
 /// At most so often the cursor is written while rows are in flight.
 const CURSOR_INTERVAL: Duration = Duration::from_millis(250);
+
+/// How often it is said that the reader waits for its cursor.
+const SAY_INTERVAL: Duration = Duration::from_mins(1);
 
 /// What the log's one reader has. Its memory outlives its connection: see [`super::reader_lock`].
 #[derive(Debug)]
@@ -53,7 +58,51 @@ pub(super) struct Session {
     /// What may have been stored: its answer did not come.
     pub(super) storing: Option<i64>,
     pub(super) stored_at: Instant,
+    /// Where the rest of what this reader knows is kept for a successor.
+    pub(super) keeping: Keeping,
     pub(super) idle_limit: Duration,
+}
+
+/// Where a reader keeps what a successor needs to know beyond the cursor.
+#[derive(Debug)]
+pub(super) enum Keeping {
+    /// In the table of readers.
+    Stored {
+        name: LogName,
+        /// What stands there.
+        state: Option<String>,
+        /// What may stand there: its answer did not come.
+        writing: Option<String>,
+    },
+    /// Nowhere, so the reader stays near its cursor.
+    Nowhere {
+        /// When it was said that the reader waits.
+        said_at: Option<Instant>,
+    },
+}
+
+impl Keeping {
+    pub(super) fn of(saved: Saved) -> Self {
+        match saved.name {
+            Some(name) => Self::Stored {
+                name,
+                state: saved.row.map(|row| row.state),
+                writing: None,
+            },
+            None => Self::Nowhere { said_at: None },
+        }
+    }
+
+    /// Whether what is stored is what this reader stored.
+    pub(super) fn is_ours(&self, saved: &Saved) -> bool {
+        let found = saved.row.as_ref().map(|row| &row.state);
+        match self {
+            Self::Stored { state, writing, .. } => {
+                found == state.as_ref() || (found.is_some() && found == writing.as_ref())
+            }
+            Self::Nowhere { .. } => true,
+        }
+    }
 }
 
 /// Where the log is, and as of when.
@@ -87,8 +136,10 @@ pub(super) struct Retry {
 impl Session {
     /// The connection, while there is one.
     pub(super) fn connection(&mut self) -> LogResult<&mut PgConnection> {
-        let gone = || LogError::Sql(sqlx::Error::Io(std::io::ErrorKind::NotConnected.into()));
-        self.link.as_mut().map(|link| &mut link.connection).ok_or_else(gone)
+        self.link
+            .as_mut()
+            .map(|link| &mut link.connection)
+            .ok_or_else(not_connected)
     }
 
     /// Ends a call: after an error of the connection that is given up, and nothing else.
@@ -136,35 +187,125 @@ impl Session {
         self.retries
             .retain(|_, retry| retry.token != token || retry.outcome.is_some());
     }
+}
 
-    /// Stores the cursor if it moved; while rows are in flight not too often.
-    pub(super) async fn store_cursor(&mut self, statements: &Statements, at_rest: bool, now: Instant) -> LogResult<()> {
-        let position = self.reader.safe_position(now);
-        let lately = now.duration_since(self.stored_at) < CURSOR_INTERVAL;
-        if position <= self.stored || (lately && !at_rest) {
+impl Inner {
+    /// Stores how far the log is settled, if that changed; while rows are in flight not too often.
+    pub(super) async fn checkpoint(&self, session: &mut Session, at_rest: bool, now: Instant) -> LogResult<()> {
+        let lately = now.duration_since(session.stored_at) < CURSOR_INTERVAL;
+        if lately && !at_rest && !session.reader.is_at_bound() {
             return Ok(());
         }
-        self.storing = Some(position);
-        let shard = self.shard.clone();
-        move_cursor(self.connection()?, statements, shard.as_ref(), position).await?;
-        self.storing = None;
-        self.stored = position;
-        self.stored_at = now;
+        // What may have come late can hold it below what was stored.
+        let position = session.reader.safe_position(now).max(session.stored);
+        let moved = position > session.stored;
+        let Keeping::Stored { name, state, writing } = &mut session.keeping else {
+            if moved {
+                self.store_cursor(session, position, now).await?;
+            }
+            session.say_waiting(now);
+            return Ok(());
+        };
+        let new = session.reader.state(now).to_string();
+        if !moved && state.as_ref() == Some(&new) {
+            return Ok(());
+        }
+        let Some((table, link)) = self.state_table.as_ref().zip(session.link.as_mut()) else {
+            return Err(not_connected());
+        };
+        session.storing = Some(position);
+        *writing = Some(new);
+        let text = writing.as_deref().unwrap_or_default();
+        let written = table
+            .checkpoint(&mut link.connection, name, session.shard.as_ref(), (position, moved), text)
+            .await;
+        match written {
+            Ok(()) => {
+                *state = writing.take();
+                (session.stored, session.storing, session.stored_at) = (position, None, now);
+                Ok(())
+            }
+            Err(error) if error.is_refusal() => self.keep_nowhere(session, error, (position, moved), now).await,
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The table of readers does not take it any more; if the cursor's does, the reader goes on, near its cursor.
+    async fn keep_nowhere(
+        &self,
+        session: &mut Session,
+        error: LogError,
+        (position, moved): (i64, bool),
+        now: Instant,
+    ) -> LogResult<()> {
+        if moved {
+            self.store_cursor(session, position, now).await?;
+        }
+        session.keeping = Keeping::Nowhere { said_at: None };
+        self.bound(session);
+        let error = posthaste_core::StoreError::from(error);
+        tracing::warn!(%error, "the state of the log's reader cannot be written any more");
+        Ok(())
+    }
+
+    async fn store_cursor(&self, session: &mut Session, position: i64, now: Instant) -> LogResult<()> {
+        session.storing = Some(position);
+        move_cursor(session.connection()?, &self.statements, self.shard.as_ref(), position).await?;
+        (session.stored, session.storing, session.stored_at) = (position, None, now);
+        self.bound(session);
+        Ok(())
+    }
+
+    /// Keeps a reader whose state is stored nowhere near its cursor.
+    pub(super) fn bound(&self, session: &mut Session) {
+        let bound = match session.keeping {
+            Keeping::Stored { .. } => None,
+            Keeping::Nowhere { .. } => {
+                let ahead = i64::try_from(self.options.max_ahead).unwrap_or(i64::MAX);
+                Some(session.stored.saturating_add(ahead.max(1)))
+            }
+        };
+        session.reader.stay_within(bound);
+    }
+
+    /// A relay that reads a log and cannot say how far publishes all of it again, at every start.
+    pub(super) async fn try_checkpoint(&self, session: &mut Session) -> LogResult<()> {
+        let (stored, state) = (session.stored, session.reader.state(self.now()).to_string());
+        let Some(link) = session.link.as_mut() else {
+            return Err(not_connected());
+        };
+        let mut trial = link.connection.begin().await?;
+        match (&session.keeping, &self.state_table) {
+            (Keeping::Stored { name, .. }, Some(table)) => {
+                let shard = self.shard.as_ref();
+                table.checkpoint(&mut trial, name, shard, (stored, true), &state).await?;
+            }
+            _ => move_cursor(&mut trial, &self.statements, self.shard.as_ref(), stored).await?,
+        }
+        trial.rollback().await?;
         Ok(())
     }
 }
 
-/// A relay that reads a log and cannot say how far publishes all of it again, at every start.
-pub(super) async fn try_cursor(
-    connection: &mut PgConnection,
-    statements: &Statements,
-    shard: Option<&Shard>,
-    stored: i64,
-) -> LogResult<()> {
-    let mut trial = connection.begin().await?;
-    move_cursor(&mut trial, statements, shard, stored).await?;
-    trial.rollback().await?;
-    Ok(())
+impl Session {
+    /// Says now and then that events wait because the cursor cannot move.
+    fn say_waiting(&mut self, now: Instant) {
+        let Keeping::Nowhere { said_at } = &mut self.keeping else {
+            return;
+        };
+        let quiet = said_at.is_some_and(|said| now.duration_since(said) < SAY_INTERVAL);
+        if quiet || !self.reader.is_at_bound() {
+            return;
+        }
+        *said_at = Some(now);
+        tracing::warn!(
+            cursor = self.stored,
+            read_to = self.reader.gaps().hi(),
+            "the log is not read further before its cursor moves, which an open transaction or an unsettled event keeps it \
+             from: the state of its reader is stored nowhere, so a restart would repeat all beyond the cursor; let \
+             `posthaste migrate` make the table for it"
+        );
+    }
 }
 
 async fn move_cursor(
@@ -175,10 +316,19 @@ async fn move_cursor(
 ) -> LogResult<()> {
     let moved = sqlx::query(statements.reading.move_cursor.sql()).bind(position);
     if of_shard(moved, shard).execute(connection).await?.rows_affected() == 0 {
-        return Err(LogError::refuse(
-            "the row that says how far the log was read is not in its table after it was written".to_owned(),
-            "look for a trigger or a rule on the cursor's table that swallows inserts",
-        ));
+        return Err(cursor_swallowed());
     }
     Ok(())
+}
+
+/// The cursor's table took a row and does not have it.
+pub(super) fn cursor_swallowed() -> LogError {
+    LogError::refuse(
+        "the row that says how far the log was read is not in its table after it was written".to_owned(),
+        "look for a trigger or a rule on the cursor's table that swallows inserts",
+    )
+}
+
+fn not_connected() -> LogError {
+    LogError::Sql(sqlx::Error::Io(std::io::ErrorKind::NotConnected.into()))
 }

@@ -7,14 +7,13 @@ use std::time::{Duration, Instant};
 use futures::TryStreamExt;
 use posthaste_core::store::{ClaimRequest, ClaimedMessage};
 use posthaste_sql::log::{Holder, LaneRule, LogRow};
-use posthaste_sql::table::Part;
 use sqlx::Row;
 
-use super::Inner;
 use super::error::LogResult;
 use super::reader_lock::shared_session;
 use super::rows::{TailColumns, Texts};
 use super::session::Session;
+use super::{Inner, of_shard};
 
 /// The first read takes so many rows, and each that found as many is followed by one of twice as many.
 const FIRST_ROWS: u32 = 128;
@@ -83,11 +82,6 @@ impl Tail {
 }
 
 impl Inner {
-    /// Whether this log is read on at its end by itself. Where it has shards, the statement for all of it knows them.
-    pub(super) fn reads_tail(&self) -> bool {
-        !Part::named("shard").is_some_and(|shard| self.map.has(shard))
-    }
-
     /// Hands out rows at the end of the log; `None` if others may have to go first, so that all of it has to be looked at.
     pub(super) async fn claim_tail(
         &self,
@@ -102,7 +96,7 @@ impl Inner {
         if beside_failures || !session.reader.only_tail() || session.tail.after != hi {
             session.tail.clear();
         }
-        if beside_failures || !session.reader.only_tail() || !session.reader.has_room() || !self.reads_tail() {
+        if beside_failures || !session.reader.only_tail() || !session.reader.has_room() {
             return Ok(None);
         }
         let mut has_read = false;
@@ -150,11 +144,11 @@ impl Inner {
         let Some(link) = link else { return Ok(()) };
         (tail.after, tail.failures_at) = (hi, None);
         let (mut seen, mut bytes) = (0, 0);
-        let mut found = sqlx::query(self.statements.reading.read_tail.sql())
+        let query = sqlx::query(self.statements.reading.read_tail.sql())
             .bind(after)
             .bind(i64::from(rows_to_read))
-            .bind(link.mark.as_str())
-            .fetch(&mut link.connection);
+            .bind(link.mark.as_str());
+        let mut found = of_shard(query, self.shard.as_ref()).fetch(&mut link.connection);
         while let Some(row) = found.try_next().await? {
             if seen == 0 && !columns.is_reader(&row)? {
                 return Err(shared_session());
@@ -187,7 +181,7 @@ impl Inner {
     /// Who may still commit rows that the last read passed over.
     async fn holders(&self, session: &mut Session) -> LogResult<BTreeSet<Holder>> {
         let rows = sqlx::query(self.statements.reading.holders.sql())
-            .bind(&self.table)
+            .bind(self.lock_source())
             .fetch_all(session.connection()?)
             .await?;
         let holder = |row: &sqlx::postgres::PgRow| -> sqlx::Result<Holder> {

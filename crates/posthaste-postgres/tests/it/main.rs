@@ -21,4 +21,5 @@ mod pitfalls;
 mod pooled;
 mod relay;
 mod rights;
+mod shards;
 mod tables;

@@ -24,7 +24,8 @@ use crate::upkeep::undelivered::Cause;
 /// More rows that cannot be taken back are not remembered, and are told again.
 const MAX_TOLD: usize = 10_000;
 
-/// Renews the leases of what is in flight, three times within their length.
+/// Renews the leases of what is in flight, three times within their length. A store that keeps something for the relay is
+/// heard of as often, also while nothing is in flight, as behind an open circuit.
 pub(crate) async fn keep_leases(engine: Arc<Engine>, stop: CancellationToken) {
     let mut retry_logger = RetryLogger::new("renewing leases", &engine.health);
     let third = engine.config.lease / 3;
@@ -46,8 +47,14 @@ pub(crate) async fn keep_leases(engine: Arc<Engine>, stop: CancellationToken) {
 
 /// Renews every lease that it can; returns the last error.
 async fn renew_once(engine: &Engine) -> Result<(), StoreError> {
+    let leases = engine.in_flight.leases();
+    if leases.is_empty() {
+        // Announcing the relay does the same, too rarely for a short lease, and says what is wrong.
+        drop(engine.store.keep_alive().await);
+        return Ok(());
+    }
     let mut renewed = Ok(());
-    for lease in engine.in_flight.leases() {
+    for lease in leases {
         engine.pulses.renewing.works();
         // One that fails must not cost the others theirs.
         if let Err(error) = lease.renew(&*engine.store, engine.config.lease).await {

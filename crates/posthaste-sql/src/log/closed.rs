@@ -222,18 +222,21 @@ impl ClosedGaps {
         self.holding(now).filter_map(|batch| batch.ids.first()).min()
     }
 
-    /// All ids that a successor has to read again; none unless rows came late.
-    pub fn held_ids(&self, now: Instant) -> Ranges {
-        let mut held = Ranges::default();
-        self.holding(now).for_each(|batch| held.extend(&batch.ids));
-        held
+    /// The ids that a successor should look at again: all that hold the cursor, and what was closed lately above `position`.
+    /// Below it the successor can tell by the moves of the cursor what came late.
+    pub fn left_to_successor(&self, position: i64, now: Instant) -> Ranges {
+        let mut ids = Ranges::default();
+        self.holding(now).for_each(|batch| ids.extend(&batch.ids));
+        for batch in self.batches.iter().filter(|batch| is_recent(batch, now)) {
+            ids.extend(&batch.ids.clone().split_above(position));
+        }
+        ids
     }
 
     fn holding(&self, now: Instant) -> impl Iterator<Item = &ClosedBatch> {
-        let recent = move |batch: &&ClosedBatch| now.duration_since(batch.closed_at) < CURSOR_HOLD;
         let lately = |at: Instant| now.duration_since(at) < LATE_MEMORY;
         let late = self.came_late.is_some_and(lately);
-        self.batches.iter().filter(move |_| late).filter(recent)
+        self.batches.iter().filter(move |batch| late && is_recent(batch, now))
     }
 
     /// How many ids are looked at again.
@@ -248,6 +251,10 @@ impl ClosedGaps {
     pub fn dropped_early(&self) -> u64 {
         self.dropped_early
     }
+}
+
+fn is_recent(batch: &ClosedBatch, now: Instant) -> bool {
+    now.duration_since(batch.closed_at) < CURSOR_HOLD
 }
 
 impl Default for ClosedGaps {
@@ -404,6 +411,18 @@ mod tests {
             "beyond the time of others"
         );
         assert_eq!((closed.count(), closed.ranges), (1, 1));
+    }
+
+    #[test]
+    fn a_successor_looks_again_at_what_was_closed_lately_above_the_cursor() {
+        let (mut closed, now) = (ClosedGaps::kept_for(Duration::from_hours(1)), Instant::now());
+        closed.add(&Ranges::of(3..=8), now);
+        assert_eq!(closed.left_to_successor(5, now), Ranges::of(6..=8));
+        assert!(closed.left_to_successor(8, now).is_empty());
+        assert!(
+            closed.left_to_successor(5, now + CURSOR_HOLD).is_empty(),
+            "not for long"
+        );
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! break its premises. [`Window`] remembers the rows that were read and are not settled, and in which order they may go.
 //! [`LogReader`] holds all of them, and says how far everything is settled: that is the cursor to store, so a restart can
 //! repeat but never skip. [`ReaderState`] is what it leaves to a successor beyond the cursor, so that a restart repeats no
-//! more than what was in flight.
+//! more than what was in flight. [`plan_seats`] spreads the shards of a log over those that read it.
 
 mod closed;
 mod gaps;
@@ -13,6 +13,7 @@ mod lanes;
 mod ranges;
 mod reader;
 mod rows;
+mod shards;
 mod state;
 mod window;
 
@@ -21,5 +22,6 @@ pub use gaps::{Gaps, Holder, Proof};
 pub use lanes::Lane;
 pub use ranges::Ranges;
 pub use reader::{LogReader, LogRow, Plan, ReadResult, Sorted};
+pub use shards::{Seat, SeatPlan, plan_seats, quota, shard_hash, spread};
 pub use state::{InvalidReaderState, ReaderState};
 pub use window::{Failure, LaneRule, Pass, Rewrite, Standing, Turn, Window};

@@ -59,6 +59,21 @@ impl Ranges {
         }
     }
 
+    /// Takes out all ids of a range.
+    pub fn remove_range(&mut self, range: RangeInclusive<i64>) {
+        let (first, last) = range.into_inner();
+        if first > last {
+            return;
+        }
+        let above = self.split_above(last);
+        if let Some(before) = first.checked_sub(1) {
+            drop(self.split_above(before));
+        } else {
+            self.ranges.clear();
+        }
+        self.extend(&above);
+    }
+
     /// Takes out and returns everything above `id`.
     #[must_use]
     pub fn split_above(&mut self, id: i64) -> Self {
@@ -119,6 +134,7 @@ mod tests {
     enum Step {
         Insert(i64, i64),
         Remove(i64),
+        RemoveRange(i64, i64),
         SplitAbove(i64),
     }
 
@@ -126,6 +142,7 @@ mod tests {
         prop_oneof![
             (0_i64..60, 0_i64..12).prop_map(|(first, length)| Step::Insert(first, first + length - 1)),
             (0_i64..70).prop_map(Step::Remove),
+            (0_i64..60, 0_i64..12).prop_map(|(first, length)| Step::RemoveRange(first, first + length - 1)),
             (0_i64..70).prop_map(Step::SplitAbove),
         ]
     }
@@ -143,6 +160,10 @@ mod tests {
                     Step::Remove(id) => {
                         ranges.remove(id);
                         ids.remove(&id);
+                    }
+                    Step::RemoveRange(first, last) => {
+                        ranges.remove_range(first..=last);
+                        ids.retain(|id| !(first..=last).contains(id));
                     }
                     Step::SplitAbove(id) => {
                         let above = ranges.split_above(id);

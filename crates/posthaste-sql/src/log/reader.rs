@@ -18,7 +18,7 @@ const LOOK_AHEAD: usize = 10_000;
 /// What the next read has to look at.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// These ids. If the plan goes to the tail, all beyond the highest that was read are among them.
+    /// These ids. If the plan goes to the tail, all beyond the highest that was read are among them, up to the bound.
     pub ids: Ranges,
     tail: bool,
     free: Ranges,
@@ -77,6 +77,8 @@ pub struct LogReader {
     pub window: Window,
     /// The ids that were proved never to come, for as long as they are looked at all the same.
     pub closed: ClosedGaps,
+    /// No further than this, if there is a bound.
+    bound: Option<i64>,
 }
 
 impl LogReader {
@@ -86,6 +88,7 @@ impl LogReader {
             gaps: Gaps::after(cursor, proof),
             window: Window::default(),
             closed: ClosedGaps::default(),
+            bound: None,
         }
     }
 
@@ -117,15 +120,25 @@ impl LogReader {
         self.position().min(held)
     }
 
-    /// What to leave to a successor. Ids that may have come late are open in it: see [`ClosedGaps::holds_cursor_at`].
+    /// What to leave to a successor. Ids at which rows may come late are open in it: see [`ClosedGaps::left_to_successor`].
     pub fn state(&self, now: Instant) -> ReaderState {
         let mut open = self.gaps.ids();
         open.extend(&self.window.unsettled());
-        open.extend(&self.closed.held_ids(now));
+        open.extend(&self.closed.left_to_successor(self.position(), now));
         ReaderState {
             hi: self.gaps.hi(),
             open,
         }
+    }
+
+    /// Reads no further than this id, or as far as there are rows. What was read beyond it stays read.
+    pub fn stay_within(&mut self, bound: Option<i64>) {
+        self.bound = bound;
+    }
+
+    /// Whether the bound keeps it from reading on.
+    pub fn is_at_bound(&self) -> bool {
+        self.bound.is_some_and(|bound| self.gaps.hi() >= bound)
     }
 
     /// The gaps.
@@ -147,17 +160,18 @@ impl LogReader {
     }
 
     /// Whether everything that may go next lies beyond the highest id that was read, so that [`LogReader::append`] will do:
-    /// nothing below it waits or may still come.
+    /// nothing below it waits or may still come, and there is no bound.
     pub fn only_tail(&self) -> bool {
-        self.gaps.first().is_none() && !self.window.has_waiting()
+        self.bound.is_none() && self.gaps.first().is_none() && !self.window.has_waiting()
     }
 
     /// What to read next, for a batch of at most `limit` rows. A read may look at more of them.
     pub fn plan(&self, now: Instant, limit: usize) -> Plan {
         let mut plan = self.plan_known(now, limit);
-        plan.tail = self.has_room();
+        plan.tail = self.has_room() && !self.is_at_bound();
         if plan.tail {
-            plan.ids.insert(self.gaps.hi().saturating_add(1)..=i64::MAX);
+            let last = self.bound.unwrap_or(i64::MAX);
+            plan.ids.insert(self.gaps.hi().saturating_add(1)..=last);
         }
         plan
     }

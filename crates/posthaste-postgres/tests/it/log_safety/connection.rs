@@ -11,7 +11,7 @@ use super::eventually;
 use crate::support::log::{Log, Work, request, retry};
 
 /// Ends the reader's connection, as an administrator or a network would.
-async fn cut(log: &Log) {
+pub(super) async fn cut(log: &Log) {
     let ended = log.number(
         "select count(pg_terminate_backend(pid)) from pg_locks where locktype = 'advisory' and granted
          and ((classid::bigint << 32) | objid::bigint)

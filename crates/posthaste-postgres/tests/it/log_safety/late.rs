@@ -190,7 +190,7 @@ async fn an_operator_can_find_all_rows_that_came_after_the_cursor_had_passed_the
     let (_, unseen) = statements.iter().find(|(name, _)| *name == "unseen").unwrap();
     let sql = format!(
         "prepare unseen as {unseen};
-         execute unseen (300001, 1000000000000, 604800000, 10000, null)"
+         execute unseen (300001, 1000000000000, 604800000, 10000, null, null)"
     );
     let mut connection = log.pool.acquire().await.unwrap();
     let rows = connection

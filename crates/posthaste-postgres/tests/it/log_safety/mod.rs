@@ -8,6 +8,8 @@ mod late;
 mod lines;
 mod pooler;
 mod refusals;
+mod restarts;
+mod watermark;
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};

@@ -1,0 +1,11 @@
+-- The shards as an operator sees them. What was given out and not settled is the lag.
+--   $1 the schema
+select s.shard, s.epoch, s.position, case when s.leased_until > clock_timestamp() then s.owner end as owner, s.leased_until,
+    greatest(
+        coalesce(
+            pg_sequence_last_value(to_regclass(quote_ident($1::text) || '.log_shard_' || s.shard::text || '_seq')), 0
+        ) - s.position,
+        0
+    ) as lag
+from "posthaste".log_shards s
+order by s.shard
