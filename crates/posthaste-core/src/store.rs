@@ -26,7 +26,7 @@ use async_trait::async_trait;
 use crate::enqueue::{EnqueueError, Enqueued, OutboxOptions};
 use crate::message::Message;
 
-pub use admin::{AdminStore, Filter, Record};
+pub use admin::{AdminStore, Filter, Record, ShardStatus};
 pub use claim::{Claim, ClaimRequest, ClaimedMessage, RecoverRequest, Recovered, RefusedRow};
 pub use dead_letter::{DeadLetter, Restored};
 pub use error::{StoreError, StoreErrorKind};

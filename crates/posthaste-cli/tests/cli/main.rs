@@ -18,6 +18,7 @@ mod fleet;
 mod kafka_run;
 mod listener;
 mod lists;
+mod log;
 mod logs;
 mod manners;
 mod maps;

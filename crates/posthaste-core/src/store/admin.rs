@@ -2,6 +2,8 @@
 
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
+use serde::Serialize;
+use uuid::Uuid;
 
 use super::{DeadLetter, PurgeRequest, Purgeable, Restored, StoreError};
 #[cfg(doc)]
@@ -53,6 +55,23 @@ pub struct Record {
     pub delivered_at: Option<DateTime<Utc>>,
 }
 
+/// A shard of a log as an operator sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ShardStatus {
+    /// Its number.
+    pub shard: i32,
+    /// Who reads it; `None` if nobody does.
+    pub owner: Option<Uuid>,
+    /// How often it was taken.
+    pub epoch: i64,
+    /// How many numbers were given out and are not settled.
+    pub lag: u64,
+    /// The number up to which everything is settled.
+    pub position: i64,
+    /// Until when its reader has it.
+    pub leased_until: Option<DateTime<Utc>>,
+}
+
 /// An operator's verbs.
 ///
 /// # Contract
@@ -91,6 +110,11 @@ pub trait AdminStore: Send + Sync + 'static {
                 Some("enqueue its message anew"),
             )),
         }
+    }
+
+    /// The shards of a log, by number; none where there are none.
+    async fn shards(&self) -> Result<Vec<ShardStatus>, StoreError> {
+        Ok(Vec::new())
     }
 
     /// How many rows [`RelayStore::purge`] would remove if it were called until nothing is left to remove. Removes nothing.
