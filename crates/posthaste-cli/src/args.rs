@@ -7,7 +7,9 @@ use clap::builder::TypedValueParser;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, Args, Error, Parser, Subcommand};
 
-use crate::commands::{alerts, completions, dead, enqueue, grafana, maps, migrate, purge, run, spool, sql, status};
+use crate::commands::{
+    alerts, completions, dead, enqueue, grafana, log, maps, migrate, purge, run, spool, sql, status,
+};
 #[cfg(feature = "kafka")]
 use crate::commands::{dlq, topics};
 use crate::config::Origin;
@@ -162,6 +164,7 @@ pub enum Configured {
     Topics(topics::Topics),
     #[cfg(feature = "kafka")]
     Dlq(dlq::Dlq),
+    Log(log::Log),
     Maps(maps::Maps),
     Sql(sql::Sql),
 }

@@ -88,7 +88,10 @@ fn postgres_store(database: &Database, pool: sqlx::PgPool) -> anyhow::Result<Arc
             Some(direct) => pool::options(database).connect_lazy_with(direct),
             None => pool,
         };
-        let options = LogLayoutOptions::of(&map).max_retries(database.max_attempts().saturating_sub(1));
+        let options = LogLayoutOptions::of(&map)
+            .max_retries(database.max_attempts().saturating_sub(1))
+            .segment_age(database.log.segment_age)
+            .segment_rows(database.log.segment_rows);
         let store = PostgresLogStore::with_options(pool, map, options);
         return Ok(Arc::new(store.context("database.map")?));
     }
@@ -104,6 +107,29 @@ fn postgres_store(database: &Database, pool: sqlx::PgPool) -> anyhow::Result<Arc
         Some(direct) => store.direct(direct),
         None => store,
     }))
+}
+
+/// Posthaste's own log in the configured schema, also where relays still serve the queue: for commands that move or look at it.
+pub fn native_log(database: &Database) -> anyhow::Result<PostgresLogStore> {
+    if let Some(map) = database.table_map() {
+        bail!(
+            "database.map = {}: only Posthaste's own tables have a log beside the queue",
+            map.name()
+        );
+    }
+    let url = match (&database.direct_url, database.url()) {
+        (Some(DatabaseUrl::Postgres(url)), _) => url.clone(),
+        (_, DatabaseUrl::Postgres(url)) => url,
+        (_, url) => bail!("database.url = {url}: Posthaste's own log is kept on PostgreSQL only"),
+    };
+    let pool = pool::options(database).connect_lazy_with(postgres_options(&url)?);
+    let schema = database.schema.as_deref().unwrap_or(DEFAULT_SCHEMA);
+    let map = TableMap::native_log(schema).context("database.schema")?;
+    let options = LogLayoutOptions::of(&map)
+        .max_retries(database.max_attempts().saturating_sub(1))
+        .segment_age(database.log.segment_age)
+        .segment_rows(database.log.segment_rows);
+    Ok(PostgresLogStore::with_options(pool, map, options)?)
 }
 
 fn mysql_store(database: &Database, pool: sqlx::MySqlPool) -> anyhow::Result<Arc<dyn Store>> {

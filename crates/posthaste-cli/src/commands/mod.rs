@@ -7,6 +7,7 @@ pub mod dead;
 pub mod dlq;
 pub mod enqueue;
 pub mod grafana;
+pub mod log;
 pub mod maps;
 pub mod migrate;
 mod namespace;
@@ -45,6 +46,7 @@ pub async fn run(cli: Cli) -> anyhow::Result<()> {
         Configured::Topics(command) => command.run(&config).await,
         #[cfg(feature = "kafka")]
         Configured::Dlq(command) => command.run(&config).await,
+        Configured::Log(command) => command.run(&config).await,
         Configured::Maps(command) => command.run(&config).await,
         Configured::Sql(command) => command.run(&config).await,
     }

@@ -5,6 +5,7 @@ mod database_url;
 mod kafka;
 mod line;
 mod load;
+mod log;
 mod lookup;
 mod map;
 mod otel;
@@ -29,6 +30,7 @@ use posthaste_sql::TableMap;
 use posthaste_sql::table::Layout;
 use serde::Deserialize;
 
+pub use self::log::LogSettings;
 pub use database_url::DatabaseUrl;
 pub use load::{Origin, load};
 pub use map::NamedMap;
@@ -135,6 +137,8 @@ pub struct Database {
     /// How long to wait for a connection. Defaults to 5 s.
     #[serde(with = "humantime_serde")]
     pub acquire_timeout: Duration,
+    /// Segments of Posthaste's own log. PostgreSQL only.
+    pub log: LogSettings,
     auto_migrate: Option<bool>,
 }
 
@@ -165,6 +169,7 @@ impl Default for Database {
             pooling: PoolingMode::default(),
             direct_url: None,
             acquire_timeout: Duration::from_secs(5),
+            log: LogSettings::default(),
             auto_migrate: None,
         }
     }

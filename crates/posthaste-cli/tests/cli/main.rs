@@ -19,6 +19,7 @@ mod kafka_run;
 mod listener;
 mod lists;
 mod log_layout;
+mod log;
 mod logs;
 mod manners;
 mod maps;

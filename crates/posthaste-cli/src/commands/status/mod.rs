@@ -10,7 +10,7 @@ use clap::Args;
 use humantime_serde::re::humantime::format_duration;
 use posthaste_core::StoreError;
 use posthaste_core::breaker::CircuitState;
-use posthaste_core::store::{OutboxStats, RelayRecord, Store};
+use posthaste_core::store::{OutboxStats, RelayRecord, ShardStatus, Store};
 use posthaste_sql::TableMap;
 use serde::Serialize;
 
@@ -62,6 +62,9 @@ struct Found<'a> {
     #[serde(flatten)]
     stats: OutboxStats,
     relays: Vec<FoundRelay>,
+    /// Of a log that has them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    shards: Vec<ShardStatus>,
 }
 
 impl Found<'_> {
@@ -144,6 +147,9 @@ impl Status {
         writeln!(out, "dead        {}{remedy}", stats.dead)?;
         writeln!(out, "oldest      {}", format_duration(oldest))?;
         print_relays(&mut out, found)?;
+        if !found.shards.is_empty() {
+            print_shards(&mut out, &found.shards)?;
+        }
         Ok(())
     }
 }
@@ -187,6 +193,33 @@ fn print_relays(out: &mut Printer<impl Write>, found: &Found<'_>) -> std::io::Re
     Ok(())
 }
 
+/// Who reads which shard, and how far.
+pub fn print_shards(out: &mut Printer<impl Write>, shards: &[ShardStatus]) -> std::io::Result<()> {
+    writeln!(
+        out,
+        "{:>5}  {:36}  {:>7}  {:>10}  {:>12}  leased until",
+        "shard", "owner", "epoch", "lag", "position"
+    )?;
+    for shard in shards {
+        let owner = shard
+            .owner
+            .map_or_else(|| "nobody".to_owned(), |owner| owner.to_string());
+        let until = shard
+            .leased_until
+            .map(|until| until.format("%Y-%m-%d %H:%M:%S UTC").to_string());
+        writeln!(
+            out,
+            "{:>5}  {owner:36}  {:>7}  {:>10}  {:>12}  {}",
+            shard.shard,
+            shard.epoch,
+            shard.lag,
+            shard.position,
+            until.as_deref().unwrap_or("-")
+        )?;
+    }
+    Ok(())
+}
+
 fn circuit(relay: &RelayRecord) -> String {
     let since = relay.circuit_since.format("%Y-%m-%d %H:%M:%S UTC");
     let given = relay.circuit_reason.as_deref();
@@ -215,6 +248,7 @@ async fn look<'a>(store: &dyn Store, config: &'a Config, namespace: &'a str) -> 
             .into_iter()
             .map(FoundRelay::from)
             .collect(),
+        shards: store.shards().await?,
     })
 }
 
@@ -264,6 +298,7 @@ mod tests {
                 relay(14.9, CircuitState::HalfOpen),
                 relay(75.2, CircuitState::Closed),
             ],
+            shards: Vec::new(),
         };
         let mut out = Printer::on(Vec::new());
         print_relays(&mut out, &found).unwrap();
@@ -278,5 +313,30 @@ mod tests {
             "{text}"
         );
         assert!(lines[6].contains("not heard for 1m 15s"), "{text}");
+    }
+
+    #[test]
+    fn each_shard_shows_its_owner_or_that_it_has_none() {
+        let shard = |shard, owner| ShardStatus {
+            shard,
+            owner,
+            epoch: 7,
+            lag: 12,
+            position: 4_711,
+            leased_until: owner.map(|_| DateTime::<Utc>::UNIX_EPOCH),
+        };
+        let mut out = Printer::on(Vec::new());
+        print_shards(&mut out, &[shard(0, None), shard(1, Some(Uuid::nil()))]).unwrap();
+        let text = String::from_utf8(out.into_inner()).unwrap();
+        let lines: Vec<_> = text
+            .lines()
+            .map(|line| line.split_whitespace().collect::<Vec<_>>())
+            .collect();
+        assert_eq!(lines[1], ["0", "nobody", "7", "12", "4711", "-"]);
+        let nil = Uuid::nil().to_string();
+        assert_eq!(
+            lines[2],
+            ["1", &nil, "7", "12", "4711", "1970-01-01", "00:00:00", "UTC"]
+        );
     }
 }

@@ -1,0 +1,50 @@
+//! `posthaste log`
+
+mod move_queue;
+mod shards;
+mod status;
+
+use anyhow::Context;
+use clap::{Args, Subcommand};
+use posthaste_postgres::{LogTables, PostgresLogStore};
+
+use crate::config::Config;
+
+/// Move an outbox from the queue layout to the log layout, and look after the log
+///
+/// Posthaste's own log on PostgreSQL: see docs/log-layout.md.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Log {
+    #[command(subcommand)]
+    action: Action,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  posthaste log move --dry-run              what would be moved from the queue to the log
+  posthaste log move                        move it; producers may go on writing
+  posthaste log shards 8                    divide the log among more readers
+  posthaste log status                      who reads which shard, and how far";
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    Move(move_queue::MoveQueue),
+    Shards(shards::Shards),
+    Status(status::Status),
+}
+
+impl Log {
+    pub async fn run(self, config: &Config) -> anyhow::Result<()> {
+        match self.action {
+            Action::Move(command) => command.run(config).await,
+            Action::Shards(command) => command.run(config).await,
+            Action::Status(command) => command.run(config).await,
+        }
+    }
+}
+
+/// The segments and shards of a log.
+fn tables(store: &PostgresLogStore) -> anyhow::Result<&LogTables> {
+    store.tables().context("this log has no segments and shards")
+}

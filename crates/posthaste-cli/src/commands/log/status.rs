@@ -1,0 +1,31 @@
+//! `posthaste log status`
+
+use clap::Args;
+use posthaste_core::store::AdminStore;
+use serde_json::json;
+
+use crate::commands::status::print_shards;
+use crate::config::Config;
+use crate::{terminal, wiring};
+
+/// Show who reads which shard of the log, and how far
+#[derive(Debug, Args)]
+pub struct Status {
+    /// Print a JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+impl Status {
+    pub async fn run(self, config: &Config) -> anyhow::Result<()> {
+        wiring::probe(&config.database).await?;
+        let store = wiring::native_log(&config.database)?;
+        let shards = store.shards().await?;
+        let mut out = terminal::stdout();
+        if self.json {
+            return out.json(&json!({ "shards": shards }));
+        }
+        print_shards(&mut out, &shards)?;
+        Ok(())
+    }
+}
