@@ -62,10 +62,11 @@ impl Bench {
         for worker in &mut workers {
             done.push(worker.done().await?);
         }
-        let after = Spent::now(&self.server, database, &mut conn, brokers.as_ref()).await?;
         if let Some(snapshot) = snapshot {
             snapshot.close().await?;
         }
+        database.wait_until_alone(&mut conn).await?;
+        let after = Spent::now(&self.server, database, &mut conn, brokers.as_ref()).await?;
         conn.close().await?;
         let arrived = match &brokers {
             Some(brokers) => brokers.read_back(&drain.workload)?,

@@ -165,7 +165,11 @@ async fn main() -> anyhow::Result<ExitCode> {
             pids: arguments.kafka_pids.clone(),
         }),
         debezium: match (arguments.debezium.clone(), arguments.java.clone()) {
-            (Some(dir), Some(java)) => Some(Debezium { dir, java }),
+            // It runs in a directory of its own.
+            (Some(dir), Some(java)) => Some(Debezium {
+                dir: dir.canonicalize()?,
+                java: java.canonicalize()?,
+            }),
             _ => None,
         },
         extent,

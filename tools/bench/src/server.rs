@@ -62,12 +62,15 @@ impl Server {
         let options = self.options.clone().database(&name);
         let database = Database {
             url: with_database(&self.url, &name)?,
-            pool: PgPoolOptions::new().connect_lazy_with(options.clone()),
             options,
             layout,
             name,
         };
-        if let Err(error) = layout.create(&database.pool).await {
+        let pool = database.pool();
+        let created = layout.create(&pool).await;
+        // No session of ours is to be counted among those of the run.
+        pool.close().await;
+        if let Err(error) = created {
             self.remove(database).await?;
             return Err(error);
         }
@@ -76,7 +79,6 @@ impl Server {
 
     /// Drops a database.
     pub(crate) async fn remove(&self, database: Database) -> anyhow::Result<()> {
-        database.pool.close().await;
         self.run(format!("drop database if exists {} with (force)", database.name))
             .await
     }
@@ -97,7 +99,6 @@ fn with_database(url: &str, name: &str) -> anyhow::Result<String> {
 /// A database of one run. Apart from everything else, so that its statistics are of this run alone.
 pub(crate) struct Database {
     pub(crate) url: String,
-    pub(crate) pool: PgPool,
     pub(crate) name: String,
     options: PgConnectOptions,
     layout: Layout,
@@ -123,6 +124,10 @@ impl Written {
 }
 
 impl Database {
+    pub(crate) fn pool(&self) -> PgPool {
+        PgPoolOptions::new().connect_lazy_with(self.options.clone())
+    }
+
     pub(crate) async fn connect(&self) -> anyhow::Result<PgConnection> {
         Ok(self.options.connect().await?)
     }
@@ -133,6 +138,25 @@ impl Database {
             sqlx::query(upkeep).execute(&mut *conn).await?;
         }
         Ok(())
+    }
+
+    /// Waits until all other sessions have ended. Only then their processor time and their statistics are accounted for.
+    pub(crate) async fn wait_until_alone(&self, conn: &mut PgConnection) -> anyhow::Result<()> {
+        for _ in 0..500 {
+            let others: i64 = sqlx::query_scalar(
+                "select count(*) from pg_stat_activity \
+                 where datname = current_database() and backend_type = 'client backend' and pid <> pg_backend_pid()",
+            )
+            .fetch_one(&mut *conn)
+            .await?;
+            if others == 0 {
+                // A session is gone from the list a moment before its process.
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                return Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        anyhow::bail!("sessions of {} do not end", self.name)
     }
 
     /// What was written so far, by whomever. Sessions that have ended have told all; others are up to a second late.

@@ -32,7 +32,7 @@ pub(crate) async fn run(bench: &Bench, results: &mut Results) {
 
 async fn measure(bench: &Bench, name: &str, layout: Layout, results: &mut Results) -> anyhow::Result<()> {
     let database = bench.server.database(layout).await?;
-    let outbox = AnyOutbox::new(layout, &database.pool)?;
+    let outbox = AnyOutbox::new(layout, &database.pool())?;
     let mut conn = database.connect().await?;
     sqlx::raw_sql(include_str!("../../queries/ddl/shop.sql"))
         .execute(&mut conn)

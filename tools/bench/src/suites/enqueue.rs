@@ -34,7 +34,7 @@ pub(crate) async fn run(bench: &Bench, results: &mut Results) {
 
 async fn measure(bench: &Bench, name: &str, layout: Layout, results: &mut Results) -> anyhow::Result<()> {
     let database = bench.server.database(layout).await?;
-    let outbox = AnyOutbox::new(layout, &database.pool)?;
+    let outbox = AnyOutbox::new(layout, &database.pool())?;
     let mut conn = database.connect().await?;
     plain_insert::create_table(&mut conn, layout).await?;
     for round in 0..bench.extent.rounds {

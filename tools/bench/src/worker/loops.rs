@@ -19,14 +19,20 @@ const LOG_BATCH: i64 = 1_000;
 /// Delivers so many rows, or all that there are; returns how many.
 pub(super) async fn drain(how: How, pool: &PgPool, sink: &Sink, rows: u32) -> anyhow::Result<u64> {
     let mut conn = pool.acquire().await?;
-    let mut from = Reader::default();
+    let mut reader = match how {
+        How::Watermark => Some(Reader::load(&mut conn).await?),
+        _ => None,
+    };
     let mut delivered = 0;
     while delivered < u64::from(rows) {
         let sent = match how {
             How::ClaimAndAcknowledge => claim_and_acknowledge(&mut conn, sink).await?,
             How::DeleteReturning => delete_returning(&mut conn, sink).await?,
             How::LockedBatch => locked_batch(&mut conn, sink).await?,
-            How::Watermark => from.read(&mut conn, sink).await?,
+            How::Watermark => match &mut reader {
+                Some(reader) => reader.read(&mut conn, sink).await?,
+                None => bail!("there is no reader"),
+            },
             How::OrderServicePoller { pauses } => order_service_poll(&mut conn, sink, pauses).await?,
             How::LogisticsPoller { pauses } => logistics_poll(&mut conn, sink, pauses).await?,
             How::SelectOnly | How::ProduceOnly | How::SelectAndProduce => {
@@ -97,16 +103,14 @@ struct Reader {
     id: i64,
 }
 
-impl Default for Reader {
-    fn default() -> Self {
-        Self {
-            transaction: "0".to_owned(),
-            id: 0,
-        }
-    }
-}
-
 impl Reader {
+    async fn load(conn: &mut PgConnection) -> anyhow::Result<Self> {
+        let (transaction, id) = sqlx::query_as("select xid::text, id from reader")
+            .fetch_one(conn)
+            .await?;
+        Ok(Self { transaction, id })
+    }
+
     async fn read(&mut self, conn: &mut PgConnection, sink: &Sink) -> anyhow::Result<u64> {
         let rows: Vec<(String, i64, Uuid, String, Vec<u8>)> =
             sqlx::query_as(include_str!("../../queries/loops/watermark_read.sql"))

@@ -82,7 +82,7 @@ impl Worker {
     /// Returns how many rows were delivered, and when, if that was asked for.
     async fn work(&self, how: How, pool: &PgPool, order: &WorkOrder) -> anyhow::Result<(u64, Vec<(u32, u64)>)> {
         match (self, order.task) {
-            (Self::Relay(relay), Task::Drain) => Ok((relay.drain().await?, Vec::new())),
+            (Self::Relay(relay), Task::Drain) => Ok((relay.work_off().await?, Vec::new())),
             (Self::Relay(relay), Task::Serve) => {
                 let stop = CancellationToken::new();
                 let stopped = stop.clone();

@@ -1,6 +1,6 @@
 //! Posthaste's relay.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use anyhow::{Context, ensure};
 use posthaste_core::Publisher;
@@ -29,6 +29,8 @@ pub(super) struct RelayArm {
     config: RelayConfig,
     publisher: Arc<dyn Publisher>,
     acknowledged: Option<Acknowledged>,
+    /// Fires at the end of the work, for a relay that would not keep to its pauses if it were told to drain.
+    all_delivered: Option<CancellationToken>,
 }
 
 impl RelayArm {
@@ -39,7 +41,15 @@ impl RelayArm {
         order: &WorkOrder,
         tally: &Arc<Mutex<Tally>>,
     ) -> anyhow::Result<Self> {
-        let acknowledged = (order.task == Task::Serve).then(Acknowledged::default);
+        let all_delivered = CancellationToken::new();
+        let acknowledged = match (order.task, policy) {
+            (Task::Serve, _) => Some(Acknowledged::default()),
+            (Task::Drain, Policy::Own) => {
+                let rows = order.workload.rows;
+                Some(Acknowledged::until(rows, all_delivered.clone()))
+            }
+            (Task::Drain, _) => None,
+        };
         let publisher: Arc<dyn Publisher> = match &order.brokers {
             None => Arc::new(Watched {
                 publisher: Counting(Arc::clone(tally)),
@@ -56,7 +66,16 @@ impl RelayArm {
             config: config(layout, policy)?,
             publisher,
             acknowledged,
+            all_delivered: (policy == Policy::Own).then_some(all_delivered),
         })
+    }
+
+    /// Delivers the rows of the work; returns how many.
+    pub(super) async fn work_off(&self) -> anyhow::Result<u64> {
+        match &self.all_delivered {
+            Some(all_delivered) => self.serve(all_delivered.clone()).await,
+            None => self.drain().await,
+        }
     }
 
     /// Delivers all that is there; returns how many rows that were.
@@ -78,10 +97,7 @@ impl RelayArm {
 
     /// When rows were acknowledged.
     pub(super) fn acknowledged(&self) -> Vec<(u32, u64)> {
-        let Some(acknowledged) = &self.acknowledged else {
-            return Vec::new();
-        };
-        std::mem::take(&mut acknowledged.lock().unwrap_or_else(PoisonError::into_inner))
+        self.acknowledged.as_ref().map(Acknowledged::take).unwrap_or_default()
     }
 
     fn relay(&self) -> anyhow::Result<Relay> {
