@@ -20,7 +20,7 @@ use crate::server::{Database, Server};
 use crate::worker::protocol::Done;
 use crate::workload::TOPIC;
 
-const START_TIMEOUT: Duration = Duration::from_mins(2);
+const START_TIMEOUT: Duration = Duration::from_mins(5);
 const WORK_TIMEOUT: Duration = Duration::from_mins(10);
 const WARM_UP_ROWS: u32 = 20_000;
 const SLOT: &str = "bench_debezium";
