@@ -48,9 +48,10 @@ impl Bench {
                 .await?;
             workers.push(WorkerProcess::start(&order(drain, database, brokers.as_ref(), Task::Drain)).await?);
         }
-        let snapshot = match drain.holds_snapshot {
-            true => Some(hold_snapshot(database).await?),
-            false => None,
+        let snapshot = if drain.holds_snapshot {
+            Some(hold_snapshot(database).await?)
+        } else {
+            None
         };
         fill(database, &mut conn, drain).await?;
 

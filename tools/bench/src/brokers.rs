@@ -6,6 +6,7 @@ use anyhow::{Context, bail, ensure};
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer};
+use rdkafka::metadata::{MetadataPartition, MetadataTopic};
 use rdkafka::mocking::MockCluster;
 use rdkafka::producer::DefaultProducerContext;
 use rdkafka::types::RDKafkaErrorCode;
@@ -159,8 +160,8 @@ impl Brokers {
         block_in_place(|| {
             let consumer = self.consumer()?;
             let metadata = consumer.fetch_metadata(Some(TOPIC), REQUEST_TIMEOUT)?;
-            let partitions = metadata.topics().iter().flat_map(|topic| topic.partitions());
-            let mut numbers: Vec<i32> = partitions.map(|partition| partition.id()).collect();
+            let partitions = metadata.topics().iter().flat_map(MetadataTopic::partitions);
+            let mut numbers: Vec<i32> = partitions.map(MetadataPartition::id).collect();
             numbers.sort_unstable();
             let end = |partition| consumer.fetch_watermarks(TOPIC, partition, REQUEST_TIMEOUT);
             numbers.into_iter().map(|number| Ok(end(number)?.1)).collect()

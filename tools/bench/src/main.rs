@@ -228,14 +228,13 @@ async fn measure(bench: &Bench, wanted: &Wanted, sinks: &[SinkKind]) -> anyhow::
         [] => vec![SinkKind::Null, SinkKind::Mock, SinkKind::Kafka],
         sinks => sinks.to_vec(),
     };
-    match &bench.cluster {
-        Some(cluster) => cluster.create_topic().await?,
-        None => {
-            sinks.retain(|sink| *sink != SinkKind::Kafka);
-            results
-                .not_run
-                .push("what needs a Kafka cluster: there is none".to_owned());
-        }
+    if let Some(cluster) = &bench.cluster {
+        cluster.create_topic().await?;
+    } else {
+        sinks.retain(|sink| *sink != SinkKind::Kafka);
+        results
+            .not_run
+            .push("what needs a Kafka cluster: there is none".to_owned());
     }
     if bench.debezium.is_none() {
         results.not_run.push("Debezium Server: it could not be had".to_owned());

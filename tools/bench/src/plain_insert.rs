@@ -36,18 +36,18 @@ pub(crate) async fn insert(conn: &mut PgConnection, layout: Layout, messages: &[
     };
     let key = |message: &Message| message.ordering_key.as_deref().unwrap_or_default().to_owned();
     let body = |message: &Message| message.payload.to_vec();
-    let query = match messages {
-        [message] => sqlx::query(one).bind(message.id.uuid()).bind(TOPIC).bind(key(message)),
-        _ => {
-            let ids: Vec<Option<Uuid>> = messages.iter().map(|message| message.id.uuid()).collect();
-            let keys: Vec<String> = messages.iter().map(key).collect();
-            sqlx::query(many).bind(ids).bind(TOPIC).bind(keys)
-        }
+    let query = if let [message] = messages {
+        sqlx::query(one).bind(message.id.uuid()).bind(TOPIC).bind(key(message))
+    } else {
+        let ids: Vec<Option<Uuid>> = messages.iter().map(|message| message.id.uuid()).collect();
+        let keys: Vec<String> = messages.iter().map(key).collect();
+        sqlx::query(many).bind(ids).bind(TOPIC).bind(keys)
     };
     let query = query.bind("shop.order.created.v1").bind("order-service").bind("Order");
-    let query = match messages {
-        [message] => query.bind(body(message)),
-        _ => query.bind(messages.iter().map(body).collect::<Vec<_>>()),
+    let query = if let [message] = messages {
+        query.bind(body(message))
+    } else {
+        query.bind(messages.iter().map(body).collect::<Vec<_>>())
     };
     query.execute(conn).await?;
     Ok(())

@@ -10,7 +10,7 @@ use tokio::time::timeout;
 
 use crate::worker::protocol::{Done, GO, READY, STOP, WorkOrder};
 
-const START_TIMEOUT: Duration = Duration::from_secs(60);
+const START_TIMEOUT: Duration = Duration::from_mins(1);
 const WORK_TIMEOUT: Duration = Duration::from_mins(15);
 
 /// A worker. It ends with this value.

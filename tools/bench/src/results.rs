@@ -32,21 +32,18 @@ impl Results {
         round: u32,
         value: f64,
     ) {
-        let is_it =
-            |figure: &&mut Figure| figure.suite == suite && figure.subject == subject && figure.measure == measure;
-        let figure = match self.figures.iter_mut().find(is_it) {
-            Some(figure) => figure,
-            None => {
-                self.figures.push(Figure {
-                    suite,
-                    subject: subject.to_owned(),
-                    measure,
-                    median: None,
-                    values: Series::default(),
-                });
-                self.figures.last_mut().expect("it was just added")
-            }
-        };
+        let is_it = |figure: &Figure| figure.suite == suite && figure.subject == subject && figure.measure == measure;
+        let place = self.figures.iter().position(is_it).unwrap_or_else(|| {
+            self.figures.push(Figure {
+                suite,
+                subject: subject.to_owned(),
+                measure,
+                median: None,
+                values: Series::default(),
+            });
+            self.figures.len() - 1
+        });
+        let figure = &mut self.figures[place];
         figure.values.push(round, value);
         figure.median = figure.values.median();
     }

@@ -36,7 +36,7 @@ pub(crate) async fn main(order: &str) -> anyhow::Result<()> {
     let pool = PgPoolOptions::new().max_connections(8).connect_with(options).await?;
     let tally = Arc::new(Mutex::new(Tally::new(order.workload.rows, order.workload.keys)));
     let worker = match arm.how {
-        How::Relay(policy) => Worker::Relay(RelayArm::new(arm.layout, policy, &pool, &order, &tally)?),
+        How::Relay(policy) => Worker::Relay(Box::new(RelayArm::new(arm.layout, policy, &pool, &order, &tally)?)),
         _ => Worker::Loop(Sink::new(order.brokers.as_deref(), &tally)?),
     };
     worker.warm_up(arm.how, &pool).await?;
@@ -60,7 +60,7 @@ pub(crate) async fn main(order: &str) -> anyhow::Result<()> {
 }
 
 enum Worker {
-    Relay(RelayArm),
+    Relay(Box<RelayArm>),
     Loop(Sink),
 }
 
