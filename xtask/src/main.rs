@@ -5,6 +5,7 @@ mod bench;
 mod check;
 mod conformance;
 mod cycles;
+mod debezium;
 mod kafka;
 mod layers;
 mod mysql;

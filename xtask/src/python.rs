@@ -12,8 +12,8 @@ use crate::{apt, process, workspace};
 /// A driver: the module that a program imports, and the package that has it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Driver {
-    module: &'static str,
-    package: &'static str,
+    pub(crate) module: &'static str,
+    pub(crate) package: &'static str,
 }
 
 pub(crate) const PSYCOPG: Driver = Driver {
@@ -27,7 +27,12 @@ pub(crate) const PYMYSQL: Driver = Driver {
 
 /// The directory to put on `PYTHONPATH`. Installs what is missing into it, and nothing into the system's Python.
 pub(crate) fn provide(drivers: &[Driver]) -> anyhow::Result<PathBuf> {
-    let target = workspace::scratch("python");
+    provide_in("python", drivers)
+}
+
+/// The same, in a directory of this name.
+pub(crate) fn provide_in(name: &str, drivers: &[Driver]) -> anyhow::Result<PathBuf> {
+    let target = workspace::scratch(name);
     for Driver { module, package } in drivers.iter().filter(|driver| !imports(driver.module, &target)) {
         if !process::succeeds(python().args(["-m", "pip", "--version"])) {
             apt::install(&["python3", "python3-pip"])?;

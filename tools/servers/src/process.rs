@@ -106,7 +106,7 @@ impl Process {
         self.dir.join("pid")
     }
 
-    fn pid(&self) -> Option<Pid> {
+    pub(crate) fn pid(&self) -> Option<Pid> {
         let ours = self.child().as_ref().and_then(|child| i32::try_from(child.id()).ok());
         ours.map(Pid::from_raw).or_else(|| self.noted_pid())
     }

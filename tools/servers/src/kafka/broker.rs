@@ -71,6 +71,10 @@ impl Broker {
         self.process.is_alive()
     }
 
+    pub(super) fn pid(&self) -> Option<u32> {
+        self.process.pid().map(|pid| pid.as_raw().unsigned_abs())
+    }
+
     pub(super) fn kill(&self) -> Result<()> {
         self.process.end(Signal::SIGKILL, KILL_TIMEOUT)
     }

@@ -112,6 +112,11 @@ impl KafkaCluster {
         })
     }
 
+    /// The processes of the brokers that were started, whose use of the machine can be looked at.
+    pub fn pids(&self) -> Vec<u32> {
+        self.brokers.iter().filter_map(Broker::pid).collect()
+    }
+
     /// The brokers to connect to, as `bootstrap.servers` wants them.
     pub fn bootstrap(&self) -> String {
         bootstrap(self.brokers.iter().map(|broker| broker.listeners().plain))

@@ -1,0 +1,2 @@
+-- $1 id
+update outbox set status = 'SENT', sent_at = localtimestamp where id = $1

@@ -1,0 +1,84 @@
+//! What an enqueue adds to a business transaction of three statements.
+
+use std::time::Instant;
+
+use hdrhistogram::Histogram;
+use sqlx::{Connection, PgConnection};
+
+use crate::bench::Bench;
+use crate::layout::{self, Layout};
+use crate::producer::{AnyOutbox, message};
+use crate::results::{Results, progress};
+use crate::series::real;
+use crate::workload::Workload;
+
+pub(crate) const SUITE: &str = "business";
+pub(crate) const P50: &str = "p50 ms";
+
+pub(crate) fn subject(arm: &str, enqueues: bool) -> String {
+    format!(
+        "{arm}, transaction {} an enqueue",
+        if enqueues { "with" } else { "without" }
+    )
+}
+
+pub(crate) async fn run(bench: &Bench, results: &mut Results) {
+    for (name, layout) in [("log", layout::log()), ("queue", Layout::Queue)] {
+        if let Err(error) = measure(bench, name, layout, results).await {
+            results.void(&error.context(format!("business, {name}")));
+        }
+    }
+}
+
+async fn measure(bench: &Bench, name: &str, layout: Layout, results: &mut Results) -> anyhow::Result<()> {
+    let database = bench.server.database(layout).await?;
+    let outbox = AnyOutbox::new(layout, &database.pool())?;
+    let mut conn = database.connect().await?;
+    sqlx::raw_sql(include_str!("../../queries/ddl/shop.sql"))
+        .execute(&mut conn)
+        .await?;
+    let transactions = bench.extent.pick(500, 3_000);
+    let workload = Workload::of(transactions);
+    for round in 0..bench.extent.rounds {
+        let mut times = [Histogram::<u64>::new(3)?, Histogram::new(3)?];
+        for n in 1..=transactions {
+            // In turns, so that both meet the same machine.
+            for (outbox, times) in [None, Some(&outbox)].into_iter().zip(&mut times) {
+                let started = Instant::now();
+                buy(&mut conn, outbox, &workload, n).await?;
+                times.record(u64::try_from(started.elapsed().as_micros())?)?;
+            }
+        }
+        for (times, enqueues) in times.iter().zip([false, true]) {
+            let p50 = real(times.value_at_quantile(0.5)) / 1_000.0;
+            progress(&format!("business, {}: p50 {p50:.3} ms", subject(name, enqueues)));
+            results.add((SUITE, &subject(name, enqueues), P50), round, p50);
+        }
+    }
+    conn.close().await?;
+    bench.server.remove(database).await
+}
+
+async fn buy(conn: &mut PgConnection, outbox: Option<&AnyOutbox>, workload: &Workload, n: u32) -> anyhow::Result<()> {
+    let mut tx = conn.begin().await?;
+    let order: i64 = sqlx::query_scalar("insert into orders (customer, total) values ($1, 4200) returning id")
+        .bind(i64::from(n % 100))
+        .fetch_one(&mut *tx)
+        .await?;
+    sqlx::query("update stock set quantity = quantity - 1 where item = $1")
+        .bind(i64::from(n % 1_000))
+        .execute(&mut *tx)
+        .await?;
+    sqlx::query("insert into payments (order_id, amount) values ($1, 4200)")
+        .bind(order)
+        .execute(&mut *tx)
+        .await?;
+    match outbox {
+        None => tx.commit().await?,
+        Some(outbox) => {
+            outbox.enqueue(&mut tx, vec![message(workload, n)]).await?;
+            outbox.commit(tx).await?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,82 @@
+//! Enqueueing beside a plain insert of the same columns into a table with the same indexes.
+
+use std::time::Instant;
+
+use posthaste_core::Message;
+use sqlx::{Connection, PgConnection};
+
+use crate::bench::Bench;
+use crate::layout::{self, Layout};
+use crate::plain_insert;
+use crate::producer::{AnyOutbox, message};
+use crate::results::{Results, progress};
+use crate::workload::Workload;
+
+pub(crate) const SUITE: &str = "enqueue";
+pub(crate) const SPEED: &str = "messages/s";
+/// Messages of one transaction.
+pub(crate) const SIZES: [u32; 3] = [1, 100, 5_000];
+
+pub(crate) fn subject(arm: &str, size: u32, is_plain: bool) -> String {
+    format!(
+        "{arm}, {size} at a time, {}",
+        if is_plain { "plain insert" } else { "enqueue" }
+    )
+}
+
+pub(crate) async fn run(bench: &Bench, results: &mut Results) {
+    for (name, layout) in [("log", layout::log()), ("queue", Layout::Queue)] {
+        if let Err(error) = measure(bench, name, layout, results).await {
+            results.void(&error.context(format!("enqueue, {name}")));
+        }
+    }
+}
+
+async fn measure(bench: &Bench, name: &str, layout: Layout, results: &mut Results) -> anyhow::Result<()> {
+    let database = bench.server.database(layout).await?;
+    let outbox = AnyOutbox::new(layout, &database.pool())?;
+    let mut conn = database.connect().await?;
+    plain_insert::create_table(&mut conn, layout).await?;
+    for round in 0..bench.extent.rounds {
+        for size in SIZES {
+            let calls = match size {
+                1 => bench.extent.pick(1_000, 5_000),
+                100 => bench.extent.pick(100, 500),
+                _ => bench.extent.pick(2, 20),
+            };
+            for is_plain in [true, false] {
+                let outbox = (!is_plain).then_some(&outbox);
+                let speed = speed(&mut conn, layout, outbox, (size, calls)).await?;
+                let subject = subject(name, size, is_plain);
+                progress(&format!("enqueue, {subject}: {speed:.0} messages/s"));
+                results.add((SUITE, &subject, SPEED), round, speed);
+            }
+        }
+    }
+    conn.close().await?;
+    bench.server.remove(database).await
+}
+
+/// Messages per second.
+async fn speed(
+    conn: &mut PgConnection,
+    layout: Layout,
+    outbox: Option<&AnyOutbox>,
+    (size, calls): (u32, u32),
+) -> anyhow::Result<f64> {
+    let workload = Workload::of(size * calls);
+    // Not on the clock: a producer has its messages anyway.
+    let transactions: Vec<Vec<Message>> = (0..calls)
+        .map(|call| (0..size).map(|n| message(&workload, call * size + n)).collect())
+        .collect();
+    let started = Instant::now();
+    for messages in transactions {
+        let mut tx = conn.begin().await?;
+        match outbox {
+            None => plain_insert::insert(&mut tx, layout, &messages).await?,
+            Some(outbox) => outbox.enqueue(&mut tx, messages).await?,
+        }
+        tx.commit().await?;
+    }
+    Ok(f64::from(size * calls) / started.elapsed().as_secs_f64())
+}

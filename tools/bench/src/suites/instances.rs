@@ -1,0 +1,44 @@
+//! One, two and four relays that share an outbox.
+
+use crate::arm;
+use crate::bench::Bench;
+use crate::brokers::SinkKind;
+use crate::layout;
+use crate::results::{Results, progress};
+use crate::run::Drain;
+use crate::suites::drain::SPEED;
+
+pub(crate) const SUITE: &str = "instances";
+
+pub(crate) fn subject(arm: &str, instances: u32) -> String {
+    format!("{arm}, {instances} instances")
+}
+
+pub(crate) async fn run(bench: &Bench, results: &mut Results) {
+    // A mapped log has one reader at a time.
+    let log = layout::native_log().map(|_| "log");
+    if log.is_none() {
+        results
+            .not_run
+            .push("instances: a mapped log has one reader".to_owned());
+    }
+    for round in 0..bench.extent.rounds {
+        for name in ["queue"].into_iter().chain(log) {
+            let arm = arm::find(name).expect("an arm of ours");
+            for instances in [1, 2, 4] {
+                let drain = Drain {
+                    instances,
+                    ..Drain::new(arm, SinkKind::Mock, bench.extent.pick(20_000, 150_000))
+                };
+                match bench.drain(&drain).await {
+                    Ok(measured) => {
+                        let (subject, speed) = (subject(name, instances), measured.messages_per_second);
+                        progress(&format!("instances, {subject}: {speed:.0} messages/s"));
+                        results.add((SUITE, &subject, SPEED), round, speed);
+                    }
+                    Err(error) => results.void(&error),
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! The benchmarks.
+
+pub(crate) mod backlog;
+pub(crate) mod business;
+pub(crate) mod drain;
+pub(crate) mod enqueue;
+pub(crate) mod instances;
+pub(crate) mod kill;
+pub(crate) mod latency;
+pub(crate) mod open_transaction;
+pub(crate) mod snapshot;

@@ -1,0 +1,113 @@
+//! Publishers that are looked at.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use posthaste_core::publisher::{Capabilities, LaneOrder};
+use posthaste_core::{Batch, MessageId, Publisher, Report};
+use tokio_util::sync::CancellationToken;
+
+use crate::clock::now_micros;
+use crate::tally::Tally;
+use crate::workload::{WARM_UP, number_of};
+
+/// Counts what it is given and throws it away.
+pub(super) struct Counting(pub(super) Arc<Mutex<Tally>>);
+
+#[async_trait]
+impl Publisher for Counting {
+    async fn publish(&self, batch: Batch, report: Report) {
+        {
+            let mut tally = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            for delivery in &batch.deliveries {
+                tally.note(number_of(&delivery.message.payload));
+            }
+        }
+        for delivery in &batch.deliveries {
+            report.delivered(delivery.message.id);
+        }
+    }
+
+    fn name(&self) -> &'static str {
+        "counting"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::new(LaneOrder::Pipelined)
+    }
+}
+
+/// Rows and when each was acknowledged, in microseconds of the system's clock.
+#[derive(Clone, Default)]
+pub(super) struct Acknowledged {
+    rows: Arc<Mutex<Vec<(u32, u64)>>>,
+    /// Told when so many were.
+    enough: Option<(usize, CancellationToken)>,
+}
+
+impl Acknowledged {
+    /// Fires the token when so many rows that count were acknowledged.
+    pub(super) fn until(rows: u32, done: CancellationToken) -> Self {
+        Self {
+            rows: Arc::default(),
+            enough: Some((rows as usize, done)),
+        }
+    }
+
+    pub(super) fn take(&self) -> Vec<(u32, u64)> {
+        std::mem::take(&mut self.rows.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn note(&self, number: u32) {
+        let mut rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
+        if number != WARM_UP {
+            rows.push((number, now_micros()));
+        }
+        if let Some((enough, done)) = &self.enough
+            && rows.len() == *enough
+        {
+            done.cancel();
+        }
+    }
+}
+
+/// Another publisher that is not closed between the warm-up and the work, and notes when messages are acknowledged if it
+/// is to.
+pub(super) struct Watched<P> {
+    pub(super) publisher: P,
+    pub(super) acknowledged: Option<Acknowledged>,
+}
+
+#[async_trait]
+impl<P: Publisher> Publisher for Watched<P> {
+    async fn publish(&self, batch: Batch, report: Report) {
+        let report = match &self.acknowledged {
+            Some(acknowledged) => noting(&batch, report, acknowledged.clone()),
+            None => report,
+        };
+        self.publisher.publish(batch, report).await;
+    }
+
+    fn name(&self) -> &'static str {
+        self.publisher.name()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.publisher.capabilities()
+    }
+}
+
+fn noting(batch: &Batch, report: Report, acknowledged: Acknowledged) -> Report {
+    let deliveries = batch.deliveries.iter();
+    let numbers: HashMap<MessageId, Option<u32>> = deliveries
+        .map(|delivery| (delivery.message.id, number_of(&delivery.message.payload)))
+        .collect();
+    Report::new(move |id, outcome| {
+        let is_delivered = outcome.is_delivered();
+        report.outcome(id, outcome);
+        if is_delivered && let Some(Some(number)) = numbers.get(&id) {
+            acknowledged.note(*number);
+        }
+    })
+}
