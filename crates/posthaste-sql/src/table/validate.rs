@@ -5,7 +5,7 @@
 
 use uuid::Uuid;
 
-use super::{Kind, Layout, Property, Role, TableMap};
+use super::{Kind, Layout, Property, Role, Table, TableMap};
 use posthaste_core::enqueue::{EnqueueError, NewRow, Prepared};
 use posthaste_core::integrity::HashPart;
 use posthaste_core::message::{DEFAULT_NAMESPACE, Text};
