@@ -176,7 +176,6 @@ fn has(map: &TableMap, need: Need) -> bool {
         Need::Tenant => text(Role::Tenant),
         Need::Key => map.has(Role::OrderingKey),
         Need::TextKey => text(Role::OrderingKey) && !shares_its_column(map, Role::OrderingKey),
-        Need::Parts => strategy != Strategy::Log,
         Need::Sequence => map.has(Role::Seq) || strategy == Strategy::Log,
         Need::LastingSequence => map.has(Role::Seq) || map.has((Purpose::Failed, Role::LogId)),
         Need::EveryField => {
@@ -216,7 +215,8 @@ fn has(map: &TableMap, need: Need) -> bool {
         Need::UpdatedAt => map.has(Role::UpdatedAt),
         Need::DeliveredAt => map.has(Role::DeliveredAt),
         Need::FineTimes => !map.columns().any(|(_, column)| column.kind == Kind::EpochS),
-        Need::Queue => strategy != Strategy::Log,
+        // There is one position for all of a log.
+        Need::Queue | Need::Parts => strategy != Strategy::Log,
         Need::Mapped => !map.is_native() && strategy != Strategy::Log,
         Need::RelayLimit
         | Need::ExactStart

@@ -125,7 +125,7 @@ async fn every_field_comes_back_whichever_way_it_was_written() {
             .header("trace", "a \"b\" \\ ä")
             .content_type("text/plain")
     };
-    let later = |n: usize| full(n).not_before(Utc::now() + Duration::from_secs(3600));
+    let later = |n: usize| full(n).not_before(Utc::now() + Duration::from_hours(1));
     let deduped = |n: usize| full(n).dedupe_key(format!("acme/{n}"));
     let calls: [Vec<Message>; 5] = [
         vec![full(0)],
@@ -348,7 +348,7 @@ async fn a_key_is_in_one_shard_whichever_way_it_was_written() {
     }
     log.run("select setval('log_shape', 4 * 65536 + 4)").await;
     let message = |key: &str| Message::new("t", "1").key(key);
-    let later = Utc::now() + Duration::from_secs(3600);
+    let later = Utc::now() + Duration::from_hours(1);
     for key in ["a", "b", "c", "d", "ä", "a longer key with spaces"] {
         log.enqueue(vec![message(key)]).await;
         log.enqueue(vec![message(key), message(key)]).await;
