@@ -157,14 +157,16 @@ fn update_docs(run: &Path) -> anyhow::Result<()> {
         .split_once(END)
         .context("docs/benchmarks.md has no end of figures")?;
     fs::write(&page, format!("{before}{BEGIN}{report}{END}{after}"))?;
-    copy(run, &docs.join("benchmarks"), |name| name.ends_with(".svg"))
+    copy(run, &docs.join("benchmarks"), |name| {
+        name.extension().is_some_and(|kind| kind == "svg")
+    })
 }
 
-fn copy(from: &Path, to: &Path, is_wanted: impl Fn(&str) -> bool) -> anyhow::Result<()> {
+fn copy(from: &Path, to: &Path, is_wanted: impl Fn(&Path) -> bool) -> anyhow::Result<()> {
     fs::create_dir_all(to)?;
     for entry in fs::read_dir(from)? {
         let entry = entry?;
-        if entry.file_name().to_str().is_some_and(&is_wanted) {
+        if is_wanted(&entry.path()) {
             fs::copy(entry.path(), to.join(entry.file_name()))?;
         }
     }

@@ -1,6 +1,6 @@
 //! Debezium Server, which the benchmarks are compared with, and a Java that can run it.
 
-use std::{path::PathBuf, process::Command};
+use std::{fs, path::PathBuf, process::Command};
 
 use anyhow::{Context, ensure};
 
@@ -23,8 +23,11 @@ pub(crate) fn provide() -> anyhow::Result<(PathBuf, PathBuf)> {
         if !process::succeeds(Command::new("mvn").arg("--version")) {
             apt::install(&["maven"])?;
         }
+        fs::create_dir_all(&target)?;
         let mut maven = Command::new("mvn");
         maven
+            // It leaves a note of what it has unpacked where it is started.
+            .current_dir(&target)
             .args(["--quiet", "--batch-mode", "-Dstyle.color=never", "dependency:unpack"])
             .arg(format!("-Dartifact={ARTIFACT}"))
             .arg(format!("-DoutputDirectory={}", target.display()));

@@ -58,6 +58,7 @@ pub(crate) fn order(drain: &Drain, database: &Database, brokers: Option<&Brokers
         brokers: brokers.map(|brokers| brokers.bootstrap.clone()),
         workload: drain.workload,
         task,
+        warms_up: true,
     }
 }
 

@@ -16,7 +16,7 @@ use crate::run::{Drain, order};
 use crate::series::real;
 use crate::server::Database;
 use crate::tally::Arrived;
-use crate::worker::protocol::{Done, Task};
+use crate::worker::protocol::{Done, Task, WorkOrder};
 use crate::workload::WARM_UP;
 
 /// The most rows that are written while a relay serves.
@@ -44,7 +44,7 @@ impl<'a> Serving<'a> {
         let brokers = Brokers::of(SinkKind::Mock, None)?.context("the mock has brokers")?;
         let mut conn = database.connect().await?;
         arm.layout.fill(&mut conn, &drain.workload, (WARM_UP, WARM_UP)).await?;
-        let worker = serve(&drain, &database, &brokers).await?;
+        let worker = serve(&order(&drain, &database, Some(&brokers), Task::Serve)).await?;
         let producers = Producers::new(arm.layout, &database, drain.workload).await?;
         Ok(Self {
             bench,
@@ -59,7 +59,12 @@ impl<'a> Serving<'a> {
     /// Kills the relay and starts another one.
     pub(crate) async fn kill_and_replace(&mut self) -> anyhow::Result<()> {
         self.worker.kill().await?;
-        self.worker = serve(&self.drain, &self.database, &self.brokers).await?;
+        let order = order(&self.drain, &self.database, Some(&self.brokers), Task::Serve);
+        self.worker = serve(&WorkOrder {
+            warms_up: false,
+            ..order
+        })
+        .await?;
         Ok(())
     }
 
@@ -97,8 +102,8 @@ impl<'a> Serving<'a> {
     }
 }
 
-async fn serve(drain: &Drain, database: &Database, brokers: &Brokers) -> anyhow::Result<WorkerProcess> {
-    let mut worker = WorkerProcess::start(&order(drain, database, Some(brokers), Task::Serve)).await?;
+async fn serve(order: &WorkOrder) -> anyhow::Result<WorkerProcess> {
+    let mut worker = WorkerProcess::start(order).await?;
     worker.go().await?;
     Ok(worker)
 }

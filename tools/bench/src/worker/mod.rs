@@ -39,7 +39,9 @@ pub(crate) async fn main(order: &str) -> anyhow::Result<()> {
         How::Relay(policy) => Worker::Relay(Box::new(RelayArm::new(arm.layout, policy, &pool, &order, &tally)?)),
         _ => Worker::Loop(Sink::new(order.brokers.as_deref(), &tally)?),
     };
-    worker.warm_up(arm.how, &pool).await?;
+    if order.warms_up {
+        worker.warm_up(arm.how, &pool).await?;
+    }
     println!("{READY}");
     expect(GO)?;
 

@@ -22,6 +22,9 @@ pub(crate) struct WorkOrder {
     pub(crate) brokers: Option<String>,
     pub(crate) workload: Workload,
     pub(crate) task: Task,
+    /// Whether it sends what is there before it says that it is ready. One that takes over from another does not: it
+    /// would do the work twice.
+    pub(crate) warms_up: bool,
 }
 
 /// Until when.
