@@ -32,7 +32,7 @@ pub(crate) enum Layout {
 
 /// The map of Posthaste's log, if this build has one.
 pub(crate) fn native_log() -> Option<TableMap> {
-    None
+    TableMap::native_log(posthaste_postgres::DEFAULT_SCHEMA).ok()
 }
 
 /// The log that the relay is measured on, and the floor with it: Posthaste's own, else design C's.

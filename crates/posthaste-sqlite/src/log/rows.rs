@@ -1,15 +1,13 @@
 //! What rows of a log are beyond their messages.
 
-use std::sync::Arc;
-
 use posthaste_core::Message;
 use posthaste_core::store::{DeadHead, KeyOrdering};
 use posthaste_sql::log::{Lane, Ranges};
 
 /// Within what a message keeps its order.
 pub(super) fn lane(message: &Message) -> Option<Lane> {
-    let key = message.ordering_key.as_deref()?;
-    Some((Arc::from(&*message.topic), Arc::from(key)))
+    let key = message.ordering_key.as_ref()?;
+    Some((message.topic.clone(), key.clone()))
 }
 
 /// Ranges as statements take them.

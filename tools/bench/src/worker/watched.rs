@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
-use posthaste_core::publisher::{Capabilities, LaneOrder};
-use posthaste_core::{Batch, MessageId, Publisher, Report};
+use posthaste_core::publisher::{Capabilities, LaneOrder, Place};
+use posthaste_core::{Batch, Publisher, Report};
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::now_micros;
@@ -25,7 +25,7 @@ impl Publisher for Counting {
             }
         }
         for delivery in &batch.deliveries {
-            report.delivered(delivery.message.id);
+            report.delivered(delivery.place);
         }
     }
 
@@ -100,13 +100,13 @@ impl<P: Publisher> Publisher for Watched<P> {
 
 fn noting(batch: &Batch, report: Report, acknowledged: Acknowledged) -> Report {
     let deliveries = batch.deliveries.iter();
-    let numbers: HashMap<MessageId, Option<u32>> = deliveries
-        .map(|delivery| (delivery.message.id, number_of(&delivery.message.payload)))
+    let numbers: HashMap<Place, Option<u32>> = deliveries
+        .map(|delivery| (delivery.place, number_of(&delivery.message.payload)))
         .collect();
-    Report::new(move |id, outcome| {
+    Report::new(move |place, outcome| {
         let is_delivered = outcome.is_delivered();
-        report.outcome(id, outcome);
-        if is_delivered && let Some(Some(number)) = numbers.get(&id) {
+        report.outcome(place, outcome);
+        if is_delivered && let Some(Some(number)) = numbers.get(&place) {
             acknowledged.note(*number);
         }
     })
