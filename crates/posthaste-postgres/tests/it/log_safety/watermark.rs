@@ -24,8 +24,10 @@ struct Schedule {
     store: PostgresLogStore,
     in_flight: Vec<Work>,
     delivered: HashSet<String>,
-    /// Delivered, and maybe not in what a killed reader had stored.
-    unsure: HashSet<String>,
+    /// Delivered by this reader, and maybe not stored yet.
+    unstored: HashSet<String>,
+    /// Delivered by one that was killed, and not again since: its successors may send them again.
+    may_repeat: HashSet<String>,
     repeated: usize,
 }
 
@@ -39,7 +41,8 @@ impl Schedule {
             open: Vec::new(),
             in_flight: Vec::new(),
             delivered: HashSet::new(),
-            unsure: HashSet::new(),
+            unstored: HashSet::new(),
+            may_repeat: HashSet::new(),
             repeated: 0,
         }
     }
@@ -89,7 +92,7 @@ impl Schedule {
         for event in work.events() {
             if self.delivered.contains(&event) {
                 assert!(
-                    self.unsure.contains(&event),
+                    self.may_repeat.contains(&event),
                     "it was settled and stored, and is repeated"
                 );
                 self.repeated += 1;
@@ -107,22 +110,20 @@ impl Schedule {
         let place = self.random.random_range(0..self.in_flight.len());
         let work = self.in_flight.swap_remove(place);
         assert_eq!(work.settle(&self.store, &[]).await, []);
-        self.delivered.extend(work.events());
-        self.unsure.extend(work.events());
+        for event in work.events() {
+            self.may_repeat.remove(&event);
+            self.unstored.insert(event.clone());
+            self.delivered.insert(event);
+        }
     }
 
     async fn restart(&mut self, clean: bool) {
+        self.in_flight.clear();
         if clean {
-            // One that has not read yet leaves nothing, and what a killed one before it had stored is not known.
-            let reads = self.store.gaps().await.is_some();
             self.store.close().await.unwrap();
-            if reads {
-                self.unsure.clear();
-            }
+            self.unstored.clear();
         }
-        for work in std::mem::take(&mut self.in_flight) {
-            self.unsure.extend(work.events());
-        }
+        self.may_repeat.extend(std::mem::take(&mut self.unstored));
         self.store = self.log.store();
     }
 
