@@ -13,8 +13,8 @@ use super::error::{LogError, LogResult};
 use super::reader_lock::Link;
 use super::state::{LogName, Saved};
 use super::statements::Statements;
-use super::{Shard, of_shard};
 use super::tail::Tail;
+use super::{Shard, of_shard};
 
 /// At most so often the cursor is written while rows are in flight.
 const CURSOR_INTERVAL: Duration = Duration::from_millis(250);
@@ -217,7 +217,13 @@ impl Inner {
         *writing = Some(new);
         let text = writing.as_deref().unwrap_or_default();
         let written = table
-            .checkpoint(&mut link.connection, name, session.shard.as_ref(), (position, moved), text)
+            .checkpoint(
+                &mut link.connection,
+                name,
+                session.shard.as_ref(),
+                (position, moved),
+                text,
+            )
             .await;
         match written {
             Ok(()) => {
@@ -278,7 +284,9 @@ impl Inner {
         match (&session.keeping, &self.state_table) {
             (Keeping::Stored { name, .. }, Some(table)) => {
                 let shard = self.shard.as_ref();
-                table.checkpoint(&mut trial, name, shard, (stored, true), &state).await?;
+                table
+                    .checkpoint(&mut trial, name, shard, (stored, true), &state)
+                    .await?;
             }
             _ => move_cursor(&mut trial, &self.statements, self.shard.as_ref(), stored).await?,
         }

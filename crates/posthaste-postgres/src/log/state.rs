@@ -194,7 +194,9 @@ impl Inner {
         let row = row.map(|row| -> sqlx::Result<SavedRow> {
             Ok(SavedRow {
                 // Posthaste's own are made together with what is kept of them.
-                tables: row.try_get::<Option<_>, _>("tables")?.unwrap_or_else(|| name.tables.clone()),
+                tables: row
+                    .try_get::<Option<_>, _>("tables")?
+                    .unwrap_or_else(|| name.tables.clone()),
                 state: row.try_get("state")?,
                 position: row.try_get("position")?,
                 written_by: row.try_get("written_by")?,

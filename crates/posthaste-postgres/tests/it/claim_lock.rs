@@ -27,6 +27,7 @@ fn request() -> ClaimRequest {
         },
         scope: Scope::default(),
         left_out: Vec::new(),
+        pipelined: false,
     }
 }
 

@@ -83,6 +83,7 @@ impl Log {
             },
             scope: Scope::default(),
             left_out: Vec::new(),
+            pipelined: false,
         };
         self.store.claim(&request).await.unwrap().messages
     }
@@ -198,7 +199,7 @@ async fn one_bad_message_of_many_is_refused_and_the_transaction_goes_on() {
     let outbox = log.store.outbox(OutboxOptions::default());
     let mut tx = log.pool.begin().await.unwrap();
     let mut messages = numbered(0..1_200);
-    messages[700].topic = String::new();
+    messages[700].topic = "".into();
     let refused = outbox.enqueue_all(&mut tx, messages).await.unwrap_err();
     assert!(
         matches!(refused, EnqueueError::Invalid { position: 700, .. }),

@@ -159,7 +159,7 @@ mod tests {
     #[test]
     fn without_a_topic_the_type_gives_one() {
         let mut without = message();
-        without.topic = String::new();
+        without.topic = "".into();
         assert_eq!(topic(&[], &without).unwrap(), "order-events");
         without.event_type = None;
         let error = topic(&[], &without).unwrap_err();

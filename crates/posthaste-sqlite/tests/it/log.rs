@@ -27,6 +27,7 @@ fn request(limit: u32) -> ClaimRequest {
         },
         scope: Scope::default(),
         left_out: Vec::new(),
+        pipelined: false,
     }
 }
 

@@ -17,8 +17,8 @@ use posthaste_core::store::{
 use posthaste_core::{Message, MessageId, Publisher, RelayStore, StoreError};
 use posthaste_relay::{Relay, RelayConfig};
 
-use crate::extent::Extent;
 use super::report::{self, Figure, Target};
+use crate::extent::Extent;
 
 /// The windows that are compared: those of a fast log, and those of a queue.
 const WINDOWS: [(u32, u32); 2] = [(2_000, 20_000), (500, 2_000)];

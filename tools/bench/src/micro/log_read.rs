@@ -12,9 +12,9 @@ use posthaste_sql::table::BuiltinMap;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{Connection, Executor, PgConnection, PgPool, Row};
 
-use crate::extent::Extent;
 use super::database::Database;
 use super::report::{Figure, Target, progress};
+use crate::extent::Extent;
 
 const REPETITIONS: usize = 3;
 const SCHEMA: &str = "log_read";

@@ -124,7 +124,8 @@ impl Enqueue {
         message.tenant = self.tenant.map(Into::into);
         message.dedupe_key = self.dedupe_key.map(Into::into);
         message.headers = self.header.into_iter().collect();
-        (message.aggregate_type, message.aggregate_id) = self.aggregate.unzip();
+        let (kind, id) = self.aggregate.unzip();
+        (message.aggregate_type, message.aggregate_id) = (kind.map(Into::into), id.map(Into::into));
         message.source = self.source.map(Into::into);
         message.namespace = self.namespace.map(Into::into);
         message.not_before = self.not_before;

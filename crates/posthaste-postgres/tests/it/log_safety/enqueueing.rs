@@ -59,11 +59,11 @@ async fn what_the_log_has_no_place_for_is_refused_by_name_and_the_transaction_go
     let outbox = store.outbox(OutboxOptions::default());
     let mut tx = log.pool.begin().await.unwrap();
     let mut elsewhere = message(b"{}");
-    elsewhere.topic = "billing-events".to_owned();
+    elsewhere.topic = "billing-events".into();
     let mut markdown = message(b"{}");
-    markdown.content_type = "text/markdown".to_owned();
+    markdown.content_type = "text/markdown".into();
     let mut other = message(b"{}");
-    other.namespace = Some("other".to_owned());
+    other.namespace = Some("other".into());
     for (field, refused) in [
         ("topic", elsewhere),
         ("content_type", markdown),

@@ -129,18 +129,18 @@ impl Publisher for Counting {
         self.asked.fetch_add(1, Ordering::SeqCst);
         for delivery in &batch.deliveries {
             let message = &delivery.message;
-            if !batch.may_send(message.id) {
-                report.outcome(message.id, Outcome::NotAttempted);
+            if !batch.may_send(delivery.place) {
+                report.outcome(delivery.place, Outcome::NotAttempted);
                 continue;
             }
             if self.open_circuit.load(Ordering::SeqCst) {
                 let away = Outcome::Failed(PublishError::transport("the broker is unavailable"));
-                report.outcome(message.id, away);
+                report.outcome(delivery.place, away);
                 continue;
             }
             let event = message.effective_event_id().into_owned();
             *self.seen.lock().unwrap().entry(event).or_default() += 1;
-            report.outcome(message.id, Outcome::DELIVERED);
+            report.outcome(delivery.place, Outcome::DELIVERED);
         }
     }
 
