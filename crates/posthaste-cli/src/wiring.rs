@@ -23,7 +23,7 @@ use posthaste_publishers::http::WebhookAlerts;
 use posthaste_relay::SafetyNet;
 use posthaste_sql::TableMap;
 use posthaste_sql::table::{self, Catalogue, Identifier, Kind, Layout, Strategy};
-use posthaste_sqlite::{SqliteCatalogue, SqliteStore};
+use posthaste_sqlite::{SqliteCatalogue, SqliteLogStore, SqliteStore};
 use sqlx::mysql::{MySqlConnectOptions, MySqlPoolOptions};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::sqlite::SqlitePoolOptions;
@@ -138,6 +138,11 @@ fn mysql_store(database: &Database, pool: sqlx::MySqlPool) -> anyhow::Result<Arc
 }
 
 fn sqlite_store(database: &Database, pool: sqlx::SqlitePool) -> anyhow::Result<Arc<dyn Store>> {
+    if database.layout == Layout::Log {
+        let prefix = database.prefix.as_deref().unwrap_or(posthaste_sqlite::DEFAULT_PREFIX);
+        let store = SqliteLogStore::with_prefix(pool, prefix).context("database.prefix")?;
+        return Ok(Arc::new(store));
+    }
     let map = table_map(database, Backend::Sqlite)?;
     Ok(Arc::new(SqliteStore::with_map(pool, map).context("database.map")?))
 }
@@ -167,7 +172,12 @@ pub fn table_map(database: &Database, backend: Backend) -> anyhow::Result<TableM
             posthaste_mysql::native_map(prefix(posthaste_mysql::DEFAULT_PREFIX)).context("database.prefix")
         }
         Backend::Sqlite => {
-            let map = TableMap::with_prefix(prefix(posthaste_sqlite::DEFAULT_PREFIX)).context("database.prefix")?;
+            let prefix = prefix(posthaste_sqlite::DEFAULT_PREFIX);
+            let map = match database.layout {
+                Layout::Queue => TableMap::with_prefix(prefix),
+                Layout::Log => TableMap::log_with_prefix(prefix),
+            };
+            let map = map.context("database.prefix")?;
             Ok(map.with_times(Kind::EpochMs))
         }
     }

@@ -62,10 +62,9 @@ pub use error::store_error;
 pub use executor::EnqueueExecutor;
 pub use inbox_store::PostgresInbox;
 use janitor::JanitorLocks;
-pub use log::{
-    Balance, LogLayoutOptions, PostgresHandled, PostgresLogOutbox, PostgresLogStore, ShardCheckpoint, ShardSeats,
-    TakenShard,
-};
+#[doc(hidden)]
+pub use log::{Balance, ShardCheckpoint, ShardSeats, TakenShard};
+pub use log::{LogLayoutOptions, PostgresHandled, PostgresLogOutbox, PostgresLogStore};
 pub use log::{LogTables, MovePlan, MoveStep, QueueMove, SegmentLimits, SegmentUpkeep};
 pub use notifier::PostgresNotifier;
 pub use pooling::Pooling;

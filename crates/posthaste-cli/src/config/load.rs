@@ -172,15 +172,12 @@ fn check(config: &Config, figment: &Figment) -> Result<(), Problem> {
             );
         }
         match database.url() {
-            DatabaseUrl::Postgres(_) => {}
+            DatabaseUrl::Postgres(_) | DatabaseUrl::Sqlite(_) => {}
             DatabaseUrl::MySql(_) => {
                 return problem(
                     "database.layout",
                     "`log` is not for MySQL and MariaDB, which cannot tell a gap from a transaction that is still open; use `queue`",
                 );
-            }
-            DatabaseUrl::Sqlite(_) => {
-                return problem("database.layout", "`log` is for PostgreSQL; use `queue` with SQLite");
             }
         }
     }

@@ -37,13 +37,10 @@ fn a_queue_is_moved_to_the_log_with_one_command_when_its_relays_have_stopped() {
 }
 
 #[test]
-fn the_number_of_shards_is_raised_and_shown() {
+fn how_far_a_log_is_read_is_shown() {
     let Some(place) = Place::with_postgres() else { return };
     place.run(&["migrate"]).success();
     place.run(&["log", "move"]).success();
-    let raised = place.run(&["log", "shards", "4", "--json"]).success().json();
-    assert_eq!((&raised["shards"], &raised["generation"]), (&4.into(), &2.into()));
-    place.run(&["log", "shards", "2"]).fails_with(&["can only be raised"]);
     assert!(place.run(&["log", "status", "--json"]).success().json()["shards"].is_array());
     let text = place.run(&["log", "status"]).success().stdout;
     assert!(text.contains("shard") && text.contains("leased until"), "{text}");

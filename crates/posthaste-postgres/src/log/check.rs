@@ -40,6 +40,29 @@ fn refuse(message: String, remedy: &'static str) -> StoreError {
 }
 
 impl PostgresLogStore {
+    /// Rows of a shard that nobody reads would wait for ever.
+    pub(super) async fn check_shards(&self) -> Result<(), StoreError> {
+        if !self.inner.is_native() {
+            return Ok(());
+        }
+        let sql = format!(
+            "select exists (select from {} where shard <> 0)",
+            self.inner.cursor_table
+        );
+        let more: bool = sqlx::query_scalar(sqlx::AssertSqlSafe(sql))
+            .persistent(false)
+            .fetch_one(&self.inner.pool)
+            .await
+            .map_err(store_error)?;
+        if more {
+            return Err(StoreError::unsupported(
+                "the log has more shards than the one that a relay reads",
+                Some("run a version of Posthaste that reads several"),
+            ));
+        }
+        Ok(())
+    }
+
     /// The proof needs ids that are given out in order, in the transaction that inserts the row.
     pub(super) async fn check_ids(&self) -> Result<(), StoreError> {
         let inner = &*self.inner;

@@ -247,6 +247,7 @@ impl RelayStore for PostgresLogStore {
 
     async fn check_for(&self, scope: &Scope) -> Result<(), StoreError> {
         refuse_parts(scope)?;
+        self.check_shards().await?;
         self.inner.check_session().await?;
         self.check_ids().await?;
         self.check_lengths().await?;
