@@ -31,7 +31,7 @@ as $posthaste$
     from pg_locks
     where locktype = 'relation' and mode = 'RowExclusiveLock' and granted and pid is not null
         and database = (select oid from pg_database where datname = current_database())
-        and relation = '"@schema".log'::regclass
+        and relation = '@schema.log'::regclass
 $posthaste$;
 
 -- How many numbers all shards together have given out.
@@ -50,17 +50,17 @@ create function "@schema".log_make_segments(ahead integer) returns integer
 language plpgsql
 as $posthaste$
 declare
-    current bigint := pg_sequence_last_value('"@schema".log_segment'::regclass);
+    current bigint := pg_sequence_last_value('@schema.log_segment'::regclass);
     made    integer := 0;
     next    bigint;
     part    text;
 begin
     for next in current + 1 .. current + ahead loop
         continue when exists (select from "@schema".log_segments s where s.segment = next);
-        part := format('"@schema".%I', 'log_' || next);
-        execute format('create table %s (like "@schema".log including all, check (segment is not null and segment >= %s and segment < %s))',
-            part, next, next + 1);
-        execute format('alter table "@schema".log attach partition %s for values from (%s) to (%s)', part, next, next + 1);
+        part := format('%I.%I', '@schema', 'log_' || next);
+        execute format('create table %s (like %s including all, check (segment is not null and segment >= %s and segment < %s))',
+            part, '@schema.log', next, next + 1);
+        execute format('alter table %s attach partition %s for values from (%s) to (%s)', '@schema.log', part, next, next + 1);
         insert into "@schema".log_segments (segment) values (next);
         made := made + 1;
     end loop;
@@ -92,7 +92,7 @@ create function "@schema".log_rotate(max_age interval, max_rows bigint) returns 
 language plpgsql
 as $posthaste$
 declare
-    current bigint := pg_sequence_last_value('"@schema".log_segment'::regclass);
+    current bigint := pg_sequence_last_value('@schema.log_segment'::regclass);
     given   bigint := "@schema".log_given_ids();
     now_open "@schema".log_segments;
 begin
@@ -106,7 +106,7 @@ begin
         return 'not ready';
     end if;
     -- Not nextval, which reserves 32 numbers in the write-ahead log: after a crash it would stand at a segment that is not there.
-    perform setval('"@schema".log_segment'::regclass, current + 1);
+    perform setval('@schema.log_segment'::regclass, current + 1);
     perform "@schema".log_close_segments();
     return 'rotated';
 end
@@ -118,7 +118,7 @@ create function "@schema".log_close_segments() returns void
 language plpgsql
 as $posthaste$
 declare
-    current bigint := pg_sequence_last_value('"@schema".log_segment'::regclass);
+    current bigint := pg_sequence_last_value('@schema.log_segment'::regclass);
 begin
     update "@schema".log_segments set opened_at = clock_timestamp(), opened_ids = "@schema".log_given_ids()
     where segment = current and opened_at is null;
@@ -151,7 +151,7 @@ create function "@schema".log_has_unsettled(segment bigint) returns boolean
 language plpgsql
 as $posthaste$
 declare
-    part   text := format('"@schema".%I', 'log_' || segment);
+    part   text := format('%I.%I', '@schema', 'log_' || segment);
     place  integer;
     reader record;
     found_open boolean;
@@ -202,7 +202,7 @@ begin
         where s.closed_at is not null and s.settled_at is null and s.dropped_at is null
         order by s.segment
     loop
-        part := format('"@schema".%I', 'log_' || closed.segment);
+        part := format('%I.%I', '@schema', 'log_' || closed.segment);
         if closed.quiet_at is null then
             -- Whoever was prepared since has no name here, but has locked what it wrote to.
             continue when closed.holders && "@schema".log_writers() or exists (
@@ -233,10 +233,10 @@ as $posthaste$
         -- A column of PostgreSQL 14 and later.
         coalesce((to_jsonb(i) ->> 'inhdetachpending')::boolean, false)
     from "@schema".log_segments s
-    left join pg_inherits i on i.inhrelid = to_regclass(format('"@schema".%I', 'log_' || s.segment))
+    left join pg_inherits i on i.inhrelid = to_regclass(format('%I.%I', '@schema', 'log_' || s.segment))
     where s.settled_at <= clock_timestamp() - retention and s.dropped_at is null
-        and s.segment < pg_sequence_last_value('"@schema".log_segment'::regclass)
-        and case when to_regclass(format('"@schema".%I', 'log_' || s.segment)) is null then true
+        and s.segment < pg_sequence_last_value('@schema.log_segment'::regclass)
+        and case when to_regclass(format('%I.%I', '@schema', 'log_' || s.segment)) is null then true
             else not "@schema".log_has_unsettled(s.segment) end
     order by s.segment
 $posthaste$;

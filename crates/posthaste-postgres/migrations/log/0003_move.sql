@@ -12,11 +12,11 @@ declare
     number bigint;
 begin
     loop
-        shape := pg_sequence_last_value('"@schema".log_shape'::regclass);
+        shape := pg_sequence_last_value('@schema.log_shape'::regclass);
         place := (shape >> 16) + "@schema".log_hash(coalesce(m.ordering_key, m.id::text)) % (shape & 65535);
-        number := nextval(format('"@schema".%I', 'log_shard_' || place || '_seq')::regclass);
+        number := nextval(format('%I.%I', '@schema', 'log_shard_' || place || '_seq')::regclass);
         -- The number is locked from here on; if the shards are others by now, it is of one that may be read to its end already.
-        exit when shape = pg_sequence_last_value('"@schema".log_shape'::regclass);
+        exit when shape = pg_sequence_last_value('@schema.log_shape'::regclass);
     end loop;
     if m.status <> 'dead' and m.attempts = 0 and m.next_attempt_at <= clock_timestamp() then
         insert into "@schema".log (
@@ -104,7 +104,7 @@ create function "@schema".log_fence_queue() returns boolean
 language plpgsql
 as $posthaste$
 begin
-    if exists (select from pg_trigger where tgrelid = '"@schema".outbox'::regclass and tgname = 'log_refuse_claim') then
+    if exists (select from pg_trigger where tgrelid = '@schema.outbox'::regclass and tgname = 'log_refuse_claim') then
         return false;
     end if;
     create trigger log_refuse_claim before update on "@schema".outbox for each row
@@ -152,7 +152,7 @@ begin
         moved := moved + batch;
         exit when batch = 0;
     end loop;
-    if not exists (select from pg_trigger where tgrelid = '"@schema".outbox'::regclass and tgname = 'log_redirect') then
+    if not exists (select from pg_trigger where tgrelid = '@schema.outbox'::regclass and tgname = 'log_redirect') then
         create trigger log_mark_redirected before insert on "@schema".outbox for each row
             when (new.namespace = 'default' and new.status = 'pending') execute function "@schema".log_mark_redirected();
         create trigger log_redirect after insert on "@schema".outbox for each row

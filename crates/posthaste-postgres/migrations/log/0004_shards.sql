@@ -11,7 +11,7 @@ create table "@schema".log_generations (
 );
 insert into "@schema".log_generations (generation, first_shard, shards, switched_at, waits_for)
 select 1, shape.value >> 16, shape.value & 65535, now(), '{}'
-from (select pg_sequence_last_value('"@schema".log_shape'::regclass) as value) shape;
+from (select pg_sequence_last_value('@schema.log_shape'::regclass) as value) shape;
 
 -- The transactions at work that may take numbers of the log: whoever writes to it, and whoever has taken one.
 create function "@schema".log_number_takers() returns text[]
@@ -47,7 +47,7 @@ begin
     insert into "@schema".log_generations (generation, first_shard, shards)
     values (newest.generation + 1, newest.first_shard + newest.shards, wanted);
     for place in newest.first_shard + newest.shards .. newest.first_shard + newest.shards + wanted - 1 loop
-        execute format('create sequence "@schema".%I cache 1 owned by "@schema".log.seq', 'log_shard_' || place || '_seq');
+        execute format('create sequence %I.%I cache 1 owned by %s.seq', '@schema', 'log_shard_' || place || '_seq', '@schema.log');
         insert into "@schema".log_shards (shard, generation) values (place, newest.generation + 1);
     end loop;
     return newest.generation + 1;
@@ -65,7 +65,7 @@ begin
     if newest.switched_at is not null then
         return false;
     end if;
-    perform setval('"@schema".log_shape'::regclass, newest.first_shard::bigint * 65536 + newest.shards);
+    perform setval('@schema.log_shape'::regclass, newest.first_shard::bigint * 65536 + newest.shards);
     update "@schema".log_generations set switched_at = clock_timestamp(), waits_for = "@schema".log_number_takers()
     where generation = newest.generation;
     return true;
@@ -89,7 +89,7 @@ begin
         exit when not found or next.switched_at is null or next.waits_for && "@schema".log_number_takers();
         for reader in
             select s.shard, "@schema".log_read_to(s.state, s.position) as hi, "@schema".log_open_bounds(s.state) as bounds,
-                format('"@schema".%I', 'log_shard_' || s.shard || '_seq')::regclass as sequence
+                format('%I.%I', '@schema', 'log_shard_' || s.shard || '_seq')::regclass as sequence
             from "@schema".log_shards s
             where s.generation = old.generation
         loop

@@ -8,8 +8,8 @@ select
     (select count(*) from "@schema".relays r
         where r.namespace = 'default' and r.seen_at > now() - interval '15 s') as relays,
     exists (select from pg_trigger
-        where tgrelid = '"@schema".outbox'::regclass and tgname = 'log_refuse_claim') as is_fenced,
+        where tgrelid = '@schema.outbox'::regclass and tgname = 'log_refuse_claim') as is_fenced,
     exists (select from pg_trigger
-        where tgrelid = '"@schema".outbox'::regclass and tgname = 'log_redirect') as is_redirected
+        where tgrelid = '@schema.outbox'::regclass and tgname = 'log_redirect') as is_redirected
 from "@schema".outbox o
 where o.namespace = 'default' and o.status in ('pending', 'processing', 'dead')
