@@ -132,7 +132,7 @@ impl Relay {
             Ok(()) => {}
         }
         let capabilities = self.publisher.capabilities();
-        self.config.fit(&requirements, &capabilities);
+        self.config.fit(requirements, &capabilities);
         self.config.keep_to(&capabilities);
         // Where a claim is settled as a whole, or tried until it is through, it has its lanes for itself.
         let pipelined = capabilities.order == LaneOrder::Pipelined

@@ -45,13 +45,11 @@ impl SchemaStore for PostgresLogStore {
     }
 
     async fn migrate(&self) -> Result<Vec<Migration>, StoreError> {
-        match &self.inner.beside {
-            Some(beside) => beside.take_steps(self.migrations()).await,
-            None => {
-                self.inner.create_state_table().await?;
-                Ok(Vec::new())
-            }
+        if let Some(beside) = &self.inner.beside {
+            return beside.take_steps(self.migrations()).await;
         }
+        self.inner.create_state_table().await?;
+        Ok(Vec::new())
     }
 
     fn statements(&self) -> Vec<(&'static str, String)> {

@@ -188,12 +188,12 @@ impl TailColumns {
     }
 
     /// Whether the connection is the reader's own.
-    pub(super) fn is_reader(self, row: &PgRow) -> sqlx::Result<bool> {
+    pub(super) fn is_reader(row: &PgRow) -> sqlx::Result<bool> {
         row.try_get(IS_READER)
     }
 
     /// Whether the table of failures is not empty.
-    pub(super) fn is_beside_failures(self, row: &PgRow) -> sqlx::Result<bool> {
+    pub(super) fn is_beside_failures(row: &PgRow) -> sqlx::Result<bool> {
         row.try_get(BESIDE_FAILURES)
     }
 

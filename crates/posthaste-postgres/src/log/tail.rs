@@ -150,10 +150,10 @@ impl Inner {
             .bind(link.mark.as_str());
         let mut found = of_shard(query, self.shard.as_ref()).fetch(&mut link.connection);
         while let Some(row) = found.try_next().await? {
-            if seen == 0 && !columns.is_reader(&row)? {
+            if seen == 0 && !TailColumns::is_reader(&row)? {
                 return Err(shared_session());
             }
-            if seen == 0 && columns.is_beside_failures(&row)? {
+            if seen == 0 && TailColumns::is_beside_failures(&row)? {
                 tail.failures_at = Some(now);
                 break;
             }

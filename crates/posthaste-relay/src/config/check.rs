@@ -32,7 +32,7 @@ fn check(good: bool, field: &str, value: impl Debug, remedy: &str) -> Result<(),
 impl RelayConfig {
     /// Takes windows that suit a log which is read fast and a publisher that has many messages under way, unless others were
     /// chosen.
-    pub(crate) fn fit(&mut self, requirements: &StoreRequirements, capabilities: &Capabilities) {
+    pub(crate) fn fit(&mut self, requirements: StoreRequirements, capabilities: &Capabilities) {
         let defaults = Self::default();
         let are_defaults = (self.batch_size, self.max_in_flight) == (defaults.batch_size, defaults.max_in_flight);
         if are_defaults && requirements.append_only && capabilities.order == LaneOrder::Pipelined {
@@ -231,7 +231,7 @@ mod tests {
                 batch_size,
                 ..RelayConfig::default()
             };
-            config.fit(requirements, capabilities);
+            config.fit(*requirements, capabilities);
             (config.batch_size, config.max_in_flight)
         };
         assert_eq!(windows(500, &log, &pipelined), LOG_WINDOWS);

@@ -408,7 +408,7 @@ mod tests {
         batch.clear(&clearance);
         assert_eq!(clearance.holds(), None);
         let batch = gate(&circuit());
-        advance(LEASE * 4 / 5 - CLEARANCE / 2).await;
+        advance((LEASE * 4 / 5).saturating_sub(CLEARANCE / 2)).await;
         for _ in 0..1_000 {
             batch.clear(&clearance);
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use posthaste_core::StoreError;
 use posthaste_core::lifecycle::LeaseToken;
-use posthaste_core::store::{Claim, ClaimRequest};
+use posthaste_core::store::{Claim, ClaimRequest, ClaimedMessage};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
@@ -166,14 +166,7 @@ impl Claimer<'_> {
         let again = engine
             .totals
             .postponed_before(messages.iter().map(|claimed| claimed.message.id));
-        let bytes = messages
-            .iter()
-            .map(|claimed| claimed.message.payload.len() as u64)
-            .sum();
-        let load = Load {
-            messages: u32::try_from(messages.len()).unwrap_or(u32::MAX),
-            bytes,
-        };
+        let load = load_of(&messages);
         if reclaimed {
             // One of these may have killed its process: let nothing else be in flight with it.
             engine.pulses.claiming.waits("what is in flight to be settled");
@@ -244,5 +237,16 @@ pub(super) async fn wait_for_room(engine: &Engine) {
         };
         let not_crowded = |load| room(load) && engine.silence.crowded_until().is_none();
         let _ = timeout_at(until, engine.in_flight.wait_until(not_crowded)).await;
+    }
+}
+
+/// What a claim brought.
+fn load_of(messages: &[ClaimedMessage]) -> Load {
+    Load {
+        messages: u32::try_from(messages.len()).unwrap_or(u32::MAX),
+        bytes: messages
+            .iter()
+            .map(|claimed| claimed.message.payload.len() as u64)
+            .sum(),
     }
 }

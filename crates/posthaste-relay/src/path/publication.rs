@@ -54,7 +54,7 @@ pub(crate) async fn run(
     let has_destinations = messages.iter().any(|message| message.destination.is_some());
     if has_destinations {
         by_destination(&messages, |destination, load| {
-            engine.silence.handed_over(destination, load)
+            engine.silence.handed_over(destination, load);
         });
     }
     failpoint::pass("before_publish");
@@ -285,15 +285,12 @@ impl Answers {
             }
             delivered += 1;
             let Some(message) = self.slab.get(place) else { continue };
-            match closed_in {
-                Some(closed_in) => {
-                    let let_through = self.slab.generation(place);
-                    succeeded += u32::from(let_through.is_none_or(|generation| generation == closed_in));
-                }
-                None => {
-                    engine.blame.judge(message.id, message.stream, Outcome::DELIVERED);
-                    self.tell_guards(place, message, &Outcome::DELIVERED);
-                }
+            if let Some(closed_in) = closed_in {
+                let let_through = self.slab.generation(place);
+                succeeded += u32::from(let_through.is_none_or(|generation| generation == closed_in));
+            } else {
+                engine.blame.judge(message.id, message.stream, Outcome::DELIVERED);
+                self.tell_guards(place, message, &Outcome::DELIVERED);
             }
             self.latency.acknowledged(place, message.created_at);
             if message.trace.is_traced() {

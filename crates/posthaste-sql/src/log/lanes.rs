@@ -15,7 +15,7 @@ const MIN_IDLE: usize = 1_024;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lanes {
     numbers: HashMap<Lane, u32, RandomState>,
-    lanes: Vec<LaneRows>,
+    all: Vec<LaneRows>,
     free: Vec<u32>,
     /// How many have rows.
     active: usize,
@@ -41,7 +41,7 @@ impl Lanes {
             Some(number) => *number,
             None => self.name(lane),
         };
-        let rows = &mut self.lanes[number as usize];
+        let rows = &mut self.all[number as usize];
         self.active += usize::from(rows.ids.is_empty());
         rows.add(id);
         number
@@ -52,17 +52,17 @@ impl Lanes {
             self.forget_idle();
         }
         let number = self.free.pop().unwrap_or_else(|| {
-            self.lanes.push(LaneRows::default());
-            u32::try_from(self.lanes.len() - 1).expect("fewer lanes than rows, and fewer rows than memory has room for")
+            self.all.push(LaneRows::default());
+            u32::try_from(self.all.len() - 1).expect("fewer lanes than rows, and fewer rows than memory has room for")
         });
-        let rows = &mut self.lanes[number as usize];
+        let rows = &mut self.all[number as usize];
         (rows.lane, rows.pass) = (lane.clone(), 0);
         self.numbers.insert(lane.clone(), number);
         number
     }
 
     fn forget_idle(&mut self) {
-        let (lanes, free) = (&self.lanes, &mut self.free);
+        let (lanes, free) = (&self.all, &mut self.free);
         self.numbers.retain(|_, number| {
             let idle = lanes[*number as usize].ids.is_empty();
             if idle {
@@ -74,17 +74,17 @@ impl Lanes {
 
     /// A row is settled.
     pub(super) fn remove(&mut self, number: u32, id: i64) {
-        let rows = &mut self.lanes[number as usize];
+        let rows = &mut self.all[number as usize];
         rows.remove(id);
         self.active -= usize::from(rows.ids.is_empty());
     }
 
     pub(super) fn get(&self, number: u32) -> &LaneRows {
-        &self.lanes[number as usize]
+        &self.all[number as usize]
     }
 
     pub(super) fn get_mut(&mut self, number: u32) -> &mut LaneRows {
-        &mut self.lanes[number as usize]
+        &mut self.all[number as usize]
     }
 
     pub(super) fn named(&self, lane: &Lane) -> Option<&LaneRows> {
@@ -92,13 +92,13 @@ impl Lanes {
     }
 
     pub(super) fn in_flight(&self) -> impl Iterator<Item = &Lane> {
-        let in_flight = self.lanes.iter().filter(|rows| rows.in_flight > 0);
+        let in_flight = self.all.iter().filter(|rows| rows.in_flight > 0);
         in_flight.map(|rows| &rows.lane)
     }
 
     /// How many numbers there are.
     pub(super) fn count(&self) -> usize {
-        self.lanes.len()
+        self.all.len()
     }
 }
 

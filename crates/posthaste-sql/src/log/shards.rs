@@ -153,7 +153,9 @@ mod tests {
         let own = 1;
         let mut seats: Vec<Seat<u32>> = (0..8).map(|shard| Seat { shard, owner: None }).collect();
         assert_eq!(plan_seats(&seats, &[own], own).take, 8);
-        seats.iter_mut().for_each(|seat| seat.owner = Some(own));
+        for seat in &mut seats {
+            seat.owner = Some(own);
+        }
         let both = [own, 2];
         assert_eq!(plan_seats(&seats, &both, own).hand_over, [4, 5, 6, 7]);
         assert_eq!(plan_seats(&seats, &both, 2), SeatPlan::default(), "none is free yet");

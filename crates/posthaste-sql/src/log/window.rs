@@ -107,7 +107,7 @@ pub struct Pass<'w> {
     window: &'w mut Window,
     token: LeaseToken,
     lanes: LaneRule,
-    pass: u64,
+    number: u64,
 }
 
 /// In which order rows go.
@@ -240,12 +240,12 @@ impl Window {
     /// Begins to go through rows that were read.
     pub fn pass(&mut self, token: LeaseToken, lanes: LaneRule) -> Pass<'_> {
         self.passes += 1;
-        let pass = self.passes;
+        let number = self.passes;
         Pass {
             window: self,
             token,
             lanes,
-            pass,
+            number,
         }
     }
 
@@ -418,7 +418,7 @@ impl Pass<'_> {
             return Turn::MayGo;
         };
         let rows = self.window.lanes.get_mut(lane);
-        rows.enter(self.pass);
+        rows.enter(self.number);
         // One that came back waits until nothing of its lane is in flight: something is wrong with the lane.
         if rows.may_go(id) || (is_new && self.lanes == LaneRule::Pipelined && rows.may_follow(id)) {
             rows.go(id);
@@ -457,11 +457,15 @@ fn ranges(ids: impl Iterator<Item = i64>) -> Ranges {
             Some(run) if run.end() + 1 == id => *run = *run.start()..=id,
             run => {
                 let before = run.replace(id..=id);
-                before.into_iter().for_each(|run| all.insert(run));
+                if let Some(run) = before {
+                    all.insert(run);
+                }
             }
         }
     }
-    run.into_iter().for_each(|run| all.insert(run));
+    if let Some(run) = run {
+        all.insert(run);
+    }
     all
 }
 

@@ -83,9 +83,10 @@ impl Inner {
             Some(State::Processing) => (Some(State::Pending), true),
             state => (state, false),
         };
-        let ids = match looks_into_memory && filter.ids.is_empty() {
-            true => Some(in_flight.ids.clone()),
-            false => (!filter.ids.is_empty()).then(|| filter.ids.clone()),
+        let ids = if looks_into_memory && filter.ids.is_empty() {
+            Some(in_flight.ids.clone())
+        } else {
+            (!filter.ids.is_empty()).then(|| filter.ids.clone())
         };
         let rows = sqlx::query(self.statements.upkeep.list.sql())
             .bind(asked.map(State::as_str))
@@ -132,7 +133,7 @@ impl Inner {
             .bind(i64::from(limit))
             .fetch_all(&mut *tx)
             .await?;
-        let ids = self.ids_in_order(rows)?;
+        let ids = self.ids_in_order(&rows)?;
         if change == Change::Discard && !ids.is_empty() {
             let rows = sqlx::query(self.statements.upkeep.discard_rows.sql()).bind(Json(&ids));
             rows.execute(&mut *tx).await?;

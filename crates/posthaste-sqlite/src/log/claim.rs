@@ -62,9 +62,10 @@ impl Inner {
         if session.reaches_less_than(request.limit) && !self.write_down(session, now).await? {
             return Ok(claim);
         }
-        let limit = match session.suspects.is_empty() {
-            true => request.limit,
-            false => reclaim_limit(session.crashes, request.max_attempts, request.limit),
+        let limit = if session.suspects.is_empty() {
+            request.limit
+        } else {
+            reclaim_limit(session.crashes, request.max_attempts, request.limit)
         };
         for reads in 0..MAX_READS {
             let rows_to_read = limit.saturating_mul(1 << reads).min(MAX_ROWS).max(limit);
@@ -132,7 +133,7 @@ impl Inner {
                 let claimed = self.map.claimed(&ByRole(row))?;
                 bytes = bytes.saturating_add(claimed.message.payload.len() as u64);
                 if bytes > request.max_bytes && !read.result.rows.is_empty() {
-                    return Ok(read.to_its_last());
+                    return Ok(read.cut_off());
                 }
                 let id: i64 = row.try_get("seq")?;
                 let by_dead = row.try_get("held_by_dead")? && policy.blocks(&claimed.message.topic);
@@ -145,12 +146,12 @@ impl Inner {
                 read.messages.insert(id, claimed);
             }
             if !all {
-                return Ok(read.to_its_last());
+                return Ok(read.cut_off());
             }
         }
         // What is beyond the reach was not looked at.
         Ok(if read.result.rows.last().is_some_and(|row| row.id == reach) {
-            read.to_its_last()
+            read.cut_off()
         } else {
             read
         })
@@ -179,7 +180,7 @@ impl Default for Read {
 
 impl Read {
     /// There may be more.
-    fn to_its_last(mut self) -> Self {
+    fn cut_off(mut self) -> Self {
         self.result.complete_to = self.result.rows.last().map_or(i64::MAX, |row| row.id);
         self
     }

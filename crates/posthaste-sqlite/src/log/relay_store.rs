@@ -236,7 +236,7 @@ impl Inner {
             .bind(millis(keep))
             .bind(i64::from(request.limit));
         let rows = old.fetch_all(self.common.pool()).await?;
-        self.ids_in_order(rows)
+        self.ids_in_order(&rows)
     }
 
     async fn purge_dedupe(&self, request: &PurgeRequest) -> sqlx::Result<u64> {
@@ -284,10 +284,10 @@ impl Inner {
     }
 
     /// The ids of changed rows by their place in the log; `RETURNING` gives them in any order.
-    pub(super) fn ids_in_order(&self, rows: Vec<SqliteRow>) -> sqlx::Result<Vec<MessageId>> {
+    pub(super) fn ids_in_order(&self, rows: &[SqliteRow]) -> sqlx::Result<Vec<MessageId>> {
         let place = |row: &SqliteRow| Ok::<(i64, i64), sqlx::Error>((row.try_get("log_id")?, row.try_get("number")?));
         let mut placed = Vec::with_capacity(rows.len());
-        for row in &rows {
+        for row in rows {
             placed.push((place(row)?, id(row, "id", &self.map)?));
         }
         placed.sort_by_key(|(place, _)| *place);

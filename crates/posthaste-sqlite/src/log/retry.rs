@@ -63,16 +63,16 @@ impl Inner {
             .iter()
             .map(|row| id(row, "id", &self.map))
             .collect::<sqlx::Result<_>>()?;
-        let (mut claim, mut taken, mut bytes) = (Claim::default(), Vec::new(), 0_u64);
-        for row in &rows {
-            let mut claimed = self.map.claimed(&ByRole(row))?;
+        let (mut claim, mut chosen, mut bytes) = (Claim::default(), Vec::new(), 0_u64);
+        for failed in &rows {
+            let mut claimed = self.map.claimed(&ByRole(failed))?;
             let id = claimed.message.id;
-            if died.contains(&id) || (row.try_get("behind_dead")? && policy.blocks(&claimed.message.topic)) {
+            if died.contains(&id) || (failed.try_get("behind_dead")? && policy.blocks(&claimed.message.topic)) {
                 continue;
             }
             // What stands unsettled before it in the log comes first.
             let lane = lane(&claimed.message).filter(|_| policy.ordered);
-            let place: i64 = row.try_get("seq")?;
+            let place: i64 = failed.try_get("seq")?;
             if lane
                 .as_ref()
                 .is_some_and(|lane| session.reader.window.is_behind(place, lane))
@@ -85,13 +85,13 @@ impl Inner {
             {
                 break;
             }
-            let number: i64 = row.try_get("number")?;
+            let number: i64 = failed.try_get("number")?;
             claimed.attempts = claimed.attempts.saturating_add(1);
-            taken.push((id, number, lane));
+            chosen.push((id, number, lane));
             claim.messages.push(claimed);
         }
         claim.died = died;
-        let numbers: Vec<i64> = taken.iter().map(|(_, number, _)| *number).collect();
+        let numbers: Vec<i64> = chosen.iter().map(|(_, number, _)| *number).collect();
         sqlx::query(self.statements.failures.claim_failed.sql())
             .bind(Json(numbers))
             .execute(&mut *tx)
@@ -100,14 +100,14 @@ impl Inner {
             return Ok(Claim::default());
         }
         tx.commit().await?;
-        for (id, number, lane) in taken {
+        for (id, number, its_lane) in chosen {
             let token = request.token;
             session.retries.insert(
                 id,
                 Retry {
                     number,
                     token,
-                    lane,
+                    lane: its_lane,
                     outcome: None,
                 },
             );

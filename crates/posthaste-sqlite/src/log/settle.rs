@@ -125,11 +125,11 @@ impl Inner {
         }
         let row = |failure: &Failure| {
             // What only waits behind another one was not tried.
-            let attempts = failure
-                .error
-                .is_some()
-                .then_some(crashes.saturating_add(1))
-                .unwrap_or(0);
+            let attempts = if failure.error.is_some() {
+                crashes.saturating_add(1)
+            } else {
+                0
+            };
             (
                 failure.id,
                 attempts,

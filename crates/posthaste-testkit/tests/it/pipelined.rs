@@ -266,7 +266,7 @@ impl Publisher for FirstOfEach {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn calls_of_a_pipelined_publisher_begin_in_the_order_of_their_claims() {
-    let (log, broker) = (Log::of(&["a"; 2_000]), FirstOfEach::default());
+    let (log, broker) = (Log::of(&vec!["a"; 2_000]), FirstOfEach::default());
     let config = RelayConfig {
         max_in_flight: 1_000,
         ..config()

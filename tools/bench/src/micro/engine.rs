@@ -60,7 +60,7 @@ async fn measure(messages: usize, batch_size: u32, max_in_flight: u32) -> anyhow
     };
     let (cpu, started) = (cpu_time(), Instant::now());
     let delivered = Relay::new(store, Null).config(config).drain().await?.delivered;
-    let (cpu, elapsed) = (cpu_time() - cpu, started.elapsed());
+    let (cpu, elapsed) = (cpu_time().saturating_sub(cpu), started.elapsed());
     ensure!(
         delivered == messages as u64,
         "{delivered} of {messages} messages were delivered"

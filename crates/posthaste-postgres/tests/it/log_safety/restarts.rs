@@ -196,11 +196,11 @@ async fn a_relay_that_is_killed_beside_an_open_transaction_repeats_no_more_than_
         let begun = (Instant::now(), written.load(Ordering::SeqCst), sink.events());
         let relay = tokio::spawn(async move { relay.run_until(CancellationToken::new()).await });
         eventually("it delivers", async || sink.events() > begun.2 + 300).await;
-        let rate = (written.load(Ordering::SeqCst) - begun.1) as f64 / begun.0.elapsed().as_secs_f64();
+        let (rows, millis) = (written.load(Ordering::SeqCst) - begun.1, begun.0.elapsed().as_millis());
         relay.abort();
         drop(relay.await);
         // In flight, and twice what a checkpoint's interval brings: its own statement takes time too.
-        bound += IN_FLIGHT as usize + (rate * 0.5) as usize + 25;
+        bound += IN_FLIGHT as usize + rows * 500 / usize::try_from(millis.max(1)).unwrap() + 25;
     }
     stop.cancel();
     writer.await.unwrap();

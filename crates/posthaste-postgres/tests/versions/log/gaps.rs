@@ -30,9 +30,10 @@ async fn a_transaction_that_commits_late_is_not_skipped_and_one_that_rolls_back_
         "the cursor waits where a row may come, also over a restart"
     );
     let store = log.store();
-    let repeated = Work::claim(&store, &request(10)).await;
-    assert_eq!(repeated.keys(), ["third"]);
-    repeated.settle(&store, &[]).await;
+    assert!(
+        Work::claim(&store, &request(10)).await.events().is_empty(),
+        "what was settled beyond the cursor is not repeated"
+    );
     late.commit().await.unwrap();
     let work = Work::claim(&store, &request(10)).await;
     assert_eq!(work.events(), [late_event]);

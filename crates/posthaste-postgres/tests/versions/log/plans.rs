@@ -47,7 +47,7 @@ async fn with_the_proposed_indexes_no_claim_reads_the_whole_table_of_failures() 
             "'{49000}', '{9223372036854775807}', 100, 1000000, 10, 'outbox'",
             "outbox_failed_lane",
         ),
-        ("fail", "'{49001}', '{0}', '{e}', '{0}'", "outbox_failed_event"),
+        ("fail", "'{49001}', '{0}', '{e}', '{0}', '{f}'", "outbox_failed_event"),
     ];
     for (name, arguments, _) in hot {
         let before = plan(&log, name, arguments).await;
