@@ -291,7 +291,9 @@ async fn run_loops(
     engine.net.close().await;
     keeping.abort();
     background.cancel();
-    if !presence.is_empty() {
+    if presence.is_empty() {
+        announce::close_store(&engine).await;
+    } else {
         announce::deregister(&engine, presence).await;
     }
     let (refused, busy) = (engine.refusals.count(), engine.refusals.busy());

@@ -191,6 +191,53 @@ from holders h
 left join measured m on m.bytes_before = 0 or m.bytes_before + octet_length(m.payload) <= $4::bigint
 order by m.id;
 
+-- read_tail
+-- Reads on beyond the highest id that was read. The reader decodes the columns by their places.
+--   $1 the highest id  $2 limit  $3 the reader's mark
+--
+-- Enough while no id below is open, no row waits, and the table of failures is empty, which the last but one column says as of
+-- the same snapshot. Who may still commit ids that this passes over is looked up after it: see holders.sql.
+select o."id"::bigint as id, o."event_id"::text as event_id,
+    o."aggregate_id"::text as ordering_key, null::text as tenant, o."event_type"::text as event_type,
+    o."source"::text as source, o."aggregate_type"::text as aggregate_type, o."aggregate_id"::text as aggregate_id,
+    null::text as topic, null::text as content_type, convert_to(o."payload"::text, 'UTF8') as payload,
+    null::text as headers, case when o."created_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when o."created_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else o."created_at" end as created_at,
+    (select exists (select from "outbox_failed")) as beside_failures,
+    (select current_setting('posthaste.reader', true) is not distinct from $3::text) as is_reader
+from "outbox" o
+where o."id" > $1::bigint
+order by o."id"
+limit $2;
+
+-- holders
+-- Who may still commit rows with ids that a read passed over: whoever took such an id had a lock before that read's snapshot,
+-- and keeps it until its transaction ends. So one that is not here has ended, and the next read finds what it committed.
+-- To be run after the read.
+--   $1 the table, or the sequence of a shard
+select virtualtransaction as name, pid is null as prepared
+from pg_locks
+where locktype = 'relation' and mode = 'RowExclusiveLock' and granted
+    and database = (select oid from pg_database where datname = current_database())
+    and relation in (
+        with recursive family (relation) as (
+            select $1::text::regclass::oid
+            union
+            select i.inhrelid from pg_inherits i join family f on i.inhparent = f.relation
+        )
+        select f.relation from family f
+        union all
+        select d.objid
+        from pg_depend d
+        where d.refclassid = 'pg_class'::regclass and d.refobjid = $1::text::regclass
+            and d.classid = 'pg_class'::regclass and d.deptype in ('a', 'i')
+        union all
+        select d.refobjid
+        from pg_attrdef a
+        join pg_depend d on d.classid = 'pg_attrdef'::regclass and d.objid = a.oid
+            and d.refclassid = 'pg_class'::regclass
+        where a.adrelid = $1::text::regclass
+    );
+
 -- probe
 -- Looks at ids that were closed: a row that is there now was given its id outside of the transaction that inserted it.
 --   $1, $2 first and last of the ids  $3 limit  $4 the shard, where there are shards
@@ -553,7 +600,8 @@ select n.nspname || '.' || c.relname as log, $2::text::regclass::oid::text || ' 
     r.oid is not null as exists,
     coalesce(
         has_schema_privilege(r.relnamespace, 'usage') and has_table_privilege(r.oid, 'select')
-            and has_table_privilege(r.oid, 'insert') and has_table_privilege(r.oid, 'update'),
+            and has_table_privilege(r.oid, 'insert')
+            and has_table_privilege(r.oid, 'update'),
         false
     ) as usable
 from pg_class c

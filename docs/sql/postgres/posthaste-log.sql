@@ -257,6 +257,53 @@ from holders h
 left join measured m on m.bytes_before = 0 or m.bytes_before + octet_length(m.payload) <= $4::bigint
 order by m.id;
 
+-- read_tail
+-- Reads on beyond the highest id that was read. The reader decodes the columns by their places.
+--   $1 the highest id  $2 limit  $3 the reader's mark $4 the shard
+--
+-- Enough while no id below is open, no row waits, and the table of failures is empty, which the last but one column says as of
+-- the same snapshot. Who may still commit ids that this passes over is looked up after it: see holders.sql.
+select o."seq"::bigint as id, o."id"::text as event_id,
+    o."ordering_key"::text as ordering_key, o."tenant"::text as tenant, o."event_type"::text as event_type,
+    o."source"::text as source, o."aggregate_type"::text as aggregate_type, o."aggregate_id"::text as aggregate_id,
+    o."topic"::text as topic, o."content_type"::text as content_type, o."payload" as payload,
+    convert_from(o."headers", 'UTF8') as headers, case when o."created_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when o."created_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else o."created_at" end as created_at,
+    (select exists (select from "posthaste"."log_failed")) as beside_failures,
+    (select current_setting('posthaste.reader', true) is not distinct from $3::text) as is_reader
+from "posthaste"."log" o
+where o."seq" > $1::bigint and o."shard" = $4
+order by o."seq"
+limit $2;
+
+-- holders
+-- Who may still commit rows with ids that a read passed over: whoever took such an id had a lock before that read's snapshot,
+-- and keeps it until its transaction ends. So one that is not here has ended, and the next read finds what it committed.
+-- To be run after the read.
+--   $1 the table, or the sequence of a shard
+select virtualtransaction as name, pid is null as prepared
+from pg_locks
+where locktype = 'relation' and mode = 'RowExclusiveLock' and granted
+    and database = (select oid from pg_database where datname = current_database())
+    and relation in (
+        with recursive family (relation) as (
+            select $1::text::regclass::oid
+            union
+            select i.inhrelid from pg_inherits i join family f on i.inhparent = f.relation
+        )
+        select f.relation from family f
+        union all
+        select d.objid
+        from pg_depend d
+        where d.refclassid = 'pg_class'::regclass and d.refobjid = $1::text::regclass
+            and d.classid = 'pg_class'::regclass and d.deptype in ('a', 'i')
+        union all
+        select d.refobjid
+        from pg_attrdef a
+        join pg_depend d on d.classid = 'pg_attrdef'::regclass and d.objid = a.oid
+            and d.refclassid = 'pg_class'::regclass
+        where a.adrelid = $1::text::regclass
+    );
+
 -- probe
 -- Looks at ids that were closed: a row that is there now was given its id outside of the transaction that inserted it.
 --   $1, $2 first and last of the ids  $3 limit  $4 the shard, where there are shards
@@ -548,4 +595,115 @@ from (
     select (shape >> 16)::integer + "posthaste".log_hash(coalesce($3::text, $1::uuid::text)) % (shape & 65535)::integer as shard
     from pg_sequence_last_value('"posthaste".log_shape'::regclass) as shape
 ) s;
+
+-- readers/usable
+-- Whether there is a table for the state of readers, which this user may write; and by what name it knows this log.
+--   $1 the cursor's table  $2 the log's table  $3 the table of readers  $4 its schema
+select n.nspname || '.' || c.relname as log, $2::text::regclass::oid::text || ' ' || c.oid::text as tables,
+    r.oid is not null as exists,
+    coalesce(
+        has_schema_privilege(r.relnamespace, 'usage') and has_table_privilege(r.oid, 'select')
+            and has_table_privilege(r.oid, 'update'),
+        false
+    ) as usable
+from pg_class c
+join pg_namespace n on n.oid = c.relnamespace
+left join (pg_class r join pg_namespace s on s.oid = r.relnamespace and s.nspname = $4) on r.relname = $3
+where c.oid = $1::text::regclass;
+
+-- readers/state
+-- What the last reader of a log left, and the transaction that wrote it.
+--   $1 the log
+select null::text as tables, s.state, s.position, s.xmin::text as written_by
+from "posthaste"."log_shards" s
+where s.shard = $2 and s.state <> '' and $1::text is not null;
+
+-- readers/checkpoint
+-- Writes down how far the log is settled, as a new row of the cursor if that moved, and what is not settled beyond it. One
+-- statement, so that neither is there without the other. The new row is the newest also when the clock was set back.
+--   $1 the position  $2 whether it moved  $3 the log  $4 its tables  $5 the state
+with written as (
+    -- The first number of the state is the highest that was read.
+    update "posthaste"."log_shards"
+    set position = $1::bigint, state = $5::text, hi = split_part($5::text, ';', 1)::bigint, updated_at = clock_timestamp()
+    where shard = $6 and $2::boolean is not null and $3::text is not null and $4::text is not null
+    returning 1
+)
+select count(*) as moved, count(*) as written from written;
+
+-- lock_segments
+-- One at a time looks after the segments.
+select pg_try_advisory_lock(hashtextextended('posthaste:segments', '"posthaste".log'::regclass::oid::bigint));
+
+-- ready_segments
+-- Which of the segments ahead may be opened.
+select "posthaste".log_ready_segments();
+
+-- rotate_segment
+-- Opens the next segment if the current one is old or full.
+--   $1 the age in milliseconds  $2 the rows
+select "posthaste".log_rotate($1::bigint * interval '1 ms', $2::bigint);
+
+-- make_segments
+-- Makes segments ahead.
+--   $1 how many
+select "posthaste".log_make_segments($1::integer);
+
+-- settle_segments
+-- Which of the closed segments are settled.
+select "posthaste".log_settle_segments();
+
+-- old_segments
+-- The segments that may be dropped.
+--   $1 how long they were settled, in milliseconds
+select segment, row_count, is_attached, is_pending from "posthaste".log_old_segments($1::bigint * interval '1 ms');
+
+-- dropped_segment
+-- Takes note that a segment is gone.
+--   $1 the segment
+update "posthaste".log_segments set dropped_at = clock_timestamp() where segment = $1::bigint;
+
+-- count_old_segments
+-- How many rows the segments have that may be dropped.
+--   $1 how long they were settled, in milliseconds
+select coalesce(sum(row_count), 0)::bigint from "posthaste".log_old_segments($1::bigint * interval '1 ms');
+
+-- move_plan
+-- What of the queue would be moved to the log, and what stands in the way.
+select
+    count(*) filter (where o.status = 'pending' and o.attempts = 0 and o.next_attempt_at <= now()) as pending,
+    count(*) filter (where o.status = 'pending' and (o.attempts > 0 or o.next_attempt_at > now())) as waiting,
+    count(*) filter (where o.status = 'dead') as dead,
+    count(*) filter (where o.status = 'processing') as processing,
+    count(*) filter (where o.status = 'processing' and o.locked_until > now()) as leased,
+    (select count(*) from "posthaste".relays r
+        where r.namespace = 'default' and r.seen_at > now() - interval '15 s') as relays,
+    exists (select from pg_trigger
+        where tgrelid = '"posthaste".outbox'::regclass and tgname = 'log_refuse_claim') as is_fenced,
+    exists (select from pg_trigger
+        where tgrelid = '"posthaste".outbox'::regclass and tgname = 'log_redirect') as is_redirected
+from "posthaste".outbox o
+where o.namespace = 'default' and o.status in ('pending', 'processing', 'dead');
+
+-- fence_queue
+-- Keeps relays of the queue from claiming.
+select "posthaste".log_fence_queue();
+
+-- move_batch
+-- Moves the oldest rows of the queue to the log.
+--   $1 how many fresh ones
+select "posthaste".log_move_batch($1::integer);
+
+-- redirect_queue
+-- Moves what is left with no writer in between, and sends to the log what is written to the queue from then on.
+select "posthaste".log_redirect_queue();
+
+-- make_shards
+-- Makes the shards of a new generation, if there are to be more.
+--   $1 how many
+select "posthaste".log_make_shards($1::integer);
+
+-- use_shards
+-- Sends rows to the newest generation of shards.
+select "posthaste".log_use_shards();
 

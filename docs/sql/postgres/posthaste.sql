@@ -262,14 +262,25 @@ for update skip locked;
 -- claim_any
 -- Takes due rows, skipping what others hold; keys are ignored.
 --   $1 namespace  $2 max attempts  $3 topics  $4 tenant  $5 limit  $6 max bytes  $7 worker  $8 token  $9 lease in ms
---   $10 rows that are left out
-with fresh as (
+--   $10 rows that are left out  $11 whether nothing is taken where vanished workers left something
+with expired as materialized (
+    -- What vanished workers left: the most attempts among rows that may be tried again, and how many may not.
+    select max(o."attempts") filter (where o."attempts" < $2::integer)::bigint as most_tried,
+        count(*) filter (where o."attempts" >= $2::integer) as exhausted,
+        not $11::boolean or count(*) = 0 as is_passed
+    from "posthaste"."outbox" o
+    where o."namespace" = $1 and o."status" = 'processing' and o."locked_until" < now()
+        and ($3::text[] is null or o."topic" = any ($3))
+        and ($4::text is null or o."tenant" = $4)
+),
+fresh as (
     select "id" as id, "seq" as seq, octet_length("payload") as bytes
     from "posthaste"."outbox"
     where "namespace" = $1 and "status" = 'pending' and "next_attempt_at" <= "created_at"
         and "attempts" < $2 and "id" not in (select unnest($10::text[]::uuid[]))
         and ($3::text[] is null or "topic" = any ($3))
         and ($4::text is null or "tenant" = $4)
+        and (select is_passed from expired)
     order by "seq"
     limit $5
     for update skip locked
@@ -282,6 +293,7 @@ due as (
         and "attempts" < $2 and "id" not in (select unnest($10::text[]::uuid[]))
         and ($3::text[] is null or "topic" = any ($3))
         and ($4::text is null or "tenant" = $4)
+        and (select is_passed from expired)
     order by "next_attempt_at", "seq"
     limit $5
     for update skip locked
@@ -295,14 +307,18 @@ picked as (
     ) rows
     where place <= $5 and (bytes_before = 0 or bytes_before + bytes <= $6)
 )
-update "posthaste"."outbox" o
-set "status" = 'processing', "attempts" = o."attempts" + 1,
-    "locked_by" = $7::text::uuid,
-    "lease_token" = $8::text::uuid, "locked_until" = now() + $9::bigint * interval '1 millisecond', "updated_at" = now()
-where o."id" = any (array(select id from picked))
-returning o."seq"::bigint as seq, o."id"::text as id, null::text as event_id, o."namespace"::text as namespace, o."topic"::text as topic, o."ordering_key"::text as ordering_key, o."tenant"::text as tenant, o."dedupe_key"::text as dedupe_key, o."event_type"::text as event_type, o."source"::text as source, o."aggregate_type"::text as aggregate_type, o."aggregate_id"::text as aggregate_id, o."content_type"::text as content_type, o."payload" as payload, o."headers"::text as headers, o."content_hash" as content_hash, o."attempts"::bigint as attempts,
-    null::bigint::bigint as max_attempts, null::bigint::bigint as version,
-    case when o."created_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when o."created_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else o."created_at" end as created_at;
+, taken as (
+    update "posthaste"."outbox" o
+    set "status" = 'processing', "attempts" = o."attempts" + 1,
+        "locked_by" = $7::text::uuid,
+        "lease_token" = $8::text::uuid, "locked_until" = now() + $9::bigint * interval '1 millisecond', "updated_at" = now()
+    where o."id" = any (array(select id from picked))
+    returning o."seq"::bigint as seq, o."id"::text as id, null::text as event_id, o."namespace"::text as namespace, o."topic"::text as topic, o."ordering_key"::text as ordering_key, o."tenant"::text as tenant, o."dedupe_key"::text as dedupe_key, o."event_type"::text as event_type, o."source"::text as source, o."aggregate_type"::text as aggregate_type, o."aggregate_id"::text as aggregate_id, o."content_type"::text as content_type, o."payload" as payload, o."headers"::text as headers, o."content_hash" as content_hash, o."attempts"::bigint as attempts,
+        null::bigint::bigint as max_attempts, null::bigint::bigint as version,
+        case when o."created_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when o."created_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else o."created_at" end as created_at
+)
+-- One row at least: what vanished workers left.
+select t.*, e.most_tried, e.exhausted from expired e left join taken t on true;
 
 -- claim_per_key
 -- Takes due rows in order, never past an earlier row of the same key. Runs under the claim lock.
@@ -311,6 +327,7 @@ returning o."seq"::bigint as seq, o."id"::text as id, null::text as event_id, o.
 --   $13 how much is looked at: so many fresh and so many due rows, or with $14 so many lanes of each
 --   $14 whether lanes are looked at, one by one, rather than rows in sequence  $15 bytes that were claimed before
 --   $16 whether everything is looked at, in one pass  $17 rows that are left out
+--   $18 whether nothing is taken where vanished workers left something
 --
 -- A lane is a topic and a key, and the empty text stands for no key. Only what is claimed is paid for: of the lanes that
 -- are seen, what could hold them back is asked for by index, once for each lane. So the first rows in sequence are enough
@@ -320,7 +337,17 @@ returning o."seq"::bigint as seq, o."id"::text as id, null::text as event_id, o.
 --
 -- "not in" rather than a join: a hashed subplan, whatever the planner expects. Likewise "= any (array(...))" rather
 -- than "in (...)": rows are fetched by index.
-with recursive leased as materialized (
+with recursive expired as materialized (
+    -- What vanished workers left: the most attempts among rows that may be tried again, and how many may not.
+    select max(o."attempts") filter (where o."attempts" < $2::integer)::bigint as most_tried,
+        count(*) filter (where o."attempts" >= $2::integer) as exhausted,
+        not $18::boolean or count(*) = 0 as is_passed
+    from "posthaste"."outbox" o
+    where o."namespace" = $1 and o."status" = 'processing' and o."locked_until" < now()
+        and ($3::text[] is null or o."topic" = any ($3))
+        and ($4::text is null or o."tenant" = $4)
+),
+leased as materialized (
     select "topic" as topic, "ordering_key" as ordering_key, "seq" as seq, "locked_until" >= now() as live
     from "posthaste"."outbox"
     where "namespace" = $1 and "status" = 'processing' and "ordering_key" is not null
@@ -619,9 +646,9 @@ due as (
         and seq < coalesce(held_by_dead, 9223372036854775807)
 ),
 candidates as materialized (
-    select * from fresh
-    union all
-    select * from due
+    select *
+    from (select * from fresh union all select * from due) either
+    where (select is_passed from expired)
     order by seq
     limit $5
 ),
@@ -661,8 +688,9 @@ picked as (
         case when o."created_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when o."created_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else o."created_at" end as created_at
 )
 -- One row at least: how much there was to be looked at, and whether there was more than the bytes allow.
-select t.*, s.looked_at, s.is_full
-from (
+select t.*, s.looked_at, s.is_full, e.most_tried, e.exhausted
+from expired e
+cross join (
     select case when $14
         then greatest((select max(place) from fresh_lanes), (select max(place) from waiting_lanes), 0)
         else greatest((select count(*) from seen_fresh), (select count(*) from seen_due)) end as looked_at,
@@ -955,6 +983,48 @@ from input i
 left join held h using (namespace, topic, dedupe_key)
 left join written w on w.id = i.id
 order by i.place;
+
+-- append
+-- Writes rows without dedupe keys in the caller's transaction, in the order of the call. What comes back was not written:
+-- its id exists.
+--
+-- Arrays side by side in a select list: in "from" each would be copied into a table of its own first.
+with written as (
+    insert into "posthaste"."outbox" (
+        "id", "namespace", "topic", "ordering_key", "tenant", "event_type", "source", "aggregate_type",
+        "aggregate_id", "content_type", "payload", "headers", "content_hash", "next_attempt_at"
+    )
+    select
+        id::uuid, namespace, topic, ordering_key, tenant, event_type, source, aggregate_type,
+        aggregate_id, content_type, payload, headers::jsonb, content_hash, greatest(now(), not_before)
+    from (
+        select
+            unnest($1::text[]) as id, unnest($2::text[]) as namespace, unnest($3::text[]) as topic,
+            unnest($4::text[]) as ordering_key, unnest($5::text[]) as tenant, unnest($6::text[]) as event_type,
+            unnest($7::text[]) as source, unnest($8::text[]) as aggregate_type, unnest($9::text[]) as aggregate_id,
+            unnest($10::text[]) as content_type, unnest($11::bytea[]) as payload, unnest($12::text[]) as headers,
+            unnest($13::bytea[]) as content_hash, unnest($14::timestamptz[]) as not_before
+    ) i
+    on conflict ("id") do nothing
+    returning "id" as id
+)
+select i.place, i.id, false as is_new
+from unnest($1::text[]) with ordinality as i (id, place)
+where i.id::uuid not in (select id from written)
+order by i.place;
+
+-- append_one
+-- Writes one row without a dedupe key in the caller's transaction. Nothing comes back if its id exists.
+insert into "posthaste"."outbox" (
+    "id", "namespace", "topic", "ordering_key", "tenant", "event_type", "source", "aggregate_type",
+    "aggregate_id", "content_type", "payload", "headers", "content_hash", "next_attempt_at"
+)
+values (
+    $1::text::uuid, $2::text, $3::text, $4::text, $5::text, $6::text, $7::text, $8::text,
+    $9::text, $10::text, $11::bytea, $12::text::jsonb, $13::bytea, greatest(now(), $14::timestamptz)
+)
+on conflict ("id") do nothing
+returning 1::bigint as place, "id"::text as id, true as is_new;
 
 -- purge_dedupe
 -- Frees dedupe keys whose window is over and whose row is gone.

@@ -25,9 +25,8 @@ fn make_fill_and_drain(place: &Place) {
     place.run(&["migrate"]).success();
     place.run(&["migrate", "status", "--check"]).success();
     let first = place.enqueue(&["--topic", "orders", "--key", "k", "--payload", r#"{"n":1}"#]);
-    let lines: String = (2..1_502)
-        .map(|n| format!("{{\"topic\":\"orders\",\"key\":\"k\",\"payload\":{{\"n\":{n}}}}}\n"))
-        .collect();
+    let line = |n: u32| format!("{{\"topic\":\"orders\",\"key\":\"k\",\"payload\":{{\"n\":{n}}}}}");
+    let lines = (2..1_502).map(line).collect::<Vec<_>>().join("\n");
     place.run_with_input(&["enqueue", "--stdin"], &lines).success();
     assert_eq!(place.status()["pending"], 1_501);
     let drained = place.run(&DRAIN).success().stdout;
@@ -71,7 +70,7 @@ fn replay_and_discard(place: &Place) {
     });
     let list = place.run(&["dead", "list"]).success().stdout;
     assert!(ids.iter().all(|id| list.contains(id)), "{list}");
-    place.run(&["dead", "replay", &ids[0], "--yes"]).success();
+    place.run(&["dead", "replay", &ids[0]]).success();
     place.run(&["dead", "discard", &ids[1], "--yes"]).success();
     assert_eq!(
         (&place.status()["dead"], &place.status()["pending"]),

@@ -179,8 +179,9 @@ begin
         execute format('select min(shard) from %s where shard > $1', part) using place into place;
     end loop;
     execute format('select exists (
-        select from "@schema".log_failed f
-        where f.died_at is null and exists (select from %s l where l.shard = f.shard and l.seq = f.log_id))', part)
+        select from %s f
+        where f.died_at is null and exists (select from %s l where l.shard = f.shard and l.seq = f.log_id))',
+        '@schema.log_failed', part)
         into found_open;
     return found_open;
 end

@@ -60,6 +60,13 @@ pub(crate) async fn deregister(engine: &Engine, mut presence: JoinSet<()>) {
     }
 }
 
+/// Gives back what a store keeps for a relay that was on no list, such as that of a drain.
+pub(crate) async fn close_store(engine: &Engine) {
+    if !matches!(timeout(DEREGISTER_TIMEOUT, engine.store.close()).await, Ok(Ok(()))) {
+        tracing::debug!("stopped without giving back what the store kept for it");
+    }
+}
+
 async fn announce(engine: &Engine, host: &str) -> Result<(), StoreError> {
     engine.store.keep_alive().await?;
     match engine.store.registry() {
