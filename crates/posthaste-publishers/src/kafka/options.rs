@@ -112,8 +112,9 @@ impl KafkaOptions {
         ("delivery.timeout.ms", "120000"),
         ("request.timeout.ms", "30000"),
         ("max.in.flight.requests.per.connection", "5"),
-        // Batches arrive whole, so there is little to wait for.
-        ("linger.ms", "1"),
+        // Batches arrive whole, so there is little to wait for; with less, small requests fill the five that a slow link
+        // may have under way.
+        ("linger.ms", "2"),
         // As the Java client does, so that equal keys of both meet in one partition.
         ("partitioner", "murmur2_random"),
         ("message.max.bytes", MESSAGE_MAX_BYTES),
@@ -238,7 +239,7 @@ mod tests {
             ("delivery.timeout.ms", "120000"),
             ("request.timeout.ms", "30000"),
             ("max.in.flight.requests.per.connection", "5"),
-            ("linger.ms", "1"),
+            ("linger.ms", "2"),
         ];
         let effective = |options: &KafkaOptions, name: &str| {
             let native = options.client_config().unwrap().create_native_config().unwrap();

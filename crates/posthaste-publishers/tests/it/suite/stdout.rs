@@ -137,7 +137,8 @@ impl Process {
                 panic!("the process says {line}");
             };
             let Some(place) = said[0].as_u64() else { return };
-            let place = Place::new(usize::try_from(place).unwrap());
+            // The process has a batch of its own, which begins at 0; here it may be some messages of a larger one.
+            let place = batch.deliveries[usize::try_from(place).unwrap()].place;
             match said[1].as_str().unwrap() {
                 "may_send" => self.say(&json!(batch.may_send(place))),
                 "delivered" => report.delivered(place),
