@@ -288,8 +288,10 @@ fn run(steps: &[Step]) -> (Database, Relay) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
 
-    /// Proves C9 and pitfall 1, across restarts: nothing that was committed is skipped, whatever a reader knew when it died,
-    /// and nothing is repeated but what was in flight or was settled since the state was last stored.
+    /// Across restarts nothing that was committed is skipped, whatever a reader knew when it died, and nothing
+    /// is repeated but what was in flight or was settled since the state was last stored.
+    ///
+    /// Proves C9 and pitfall 1.
     #[test]
     fn a_successor_skips_nothing_and_repeats_only_what_was_in_flight(steps in prop::collection::vec(step(), 1..120)) {
         let (mut database, mut relay) = run(&steps);
