@@ -16,13 +16,13 @@ use sqlx::{AssertSqlSafe, Connection, Executor, PgPool};
 
 use crate::support;
 
-struct Log {
-    store: PostgresLogStore,
-    pool: PgPool,
+pub(crate) struct Log {
+    pub(crate) store: PostgresLogStore,
+    pub(crate) pool: PgPool,
 }
 
 impl Log {
-    async fn fresh() -> Self {
+    pub(crate) async fn fresh() -> Self {
         Self::in_schema(&support::fresh_schema()).await
     }
 
@@ -39,10 +39,20 @@ impl Log {
             .connect_with(address)
             .await
             .unwrap();
+        let log = Self::over(pool, map);
+        log.store.migrate().await.unwrap();
+        log
+    }
+
+    fn over(pool: PgPool, map: TableMap) -> Self {
         let options = LogLayoutOptions::of(&map).retry_interval(Duration::ZERO);
         let store = PostgresLogStore::with_options(pool.clone(), map, options).unwrap();
-        store.migrate().await.unwrap();
         Self { store, pool }
+    }
+
+    /// The relay that read is gone without a word, and another one is there.
+    pub(crate) fn after_a_crash(self) -> Self {
+        Self::over(self.pool.clone(), self.store.map().clone())
     }
 
     async fn run(&self, sql: &str) {
@@ -56,7 +66,7 @@ impl Log {
         sqlx::query_scalar(sql).fetch_one(&self.pool).await.unwrap()
     }
 
-    async fn enqueue(&self, messages: Vec<Message>) -> Vec<Enqueued> {
+    pub(crate) async fn enqueue(&self, messages: Vec<Message>) -> Vec<Enqueued> {
         let mut tx = self.pool.begin().await.unwrap();
         let outbox = self.store.outbox(OutboxOptions::default());
         let outcomes = outbox.enqueue_all(&mut tx, messages).await.unwrap();
@@ -64,11 +74,11 @@ impl Log {
         outcomes
     }
 
-    async fn claim(&self, limit: u32) -> Vec<posthaste_core::store::ClaimedMessage> {
+    pub(crate) async fn claim(&self, limit: u32) -> Vec<posthaste_core::store::ClaimedMessage> {
         self.claim_as(LeaseToken::new(), limit).await
     }
 
-    async fn claim_as(&self, token: LeaseToken, limit: u32) -> Vec<posthaste_core::store::ClaimedMessage> {
+    pub(crate) async fn claim_as(&self, token: LeaseToken, limit: u32) -> Vec<posthaste_core::store::ClaimedMessage> {
         let request = ClaimRequest {
             worker: WorkerId::new(),
             token,
@@ -88,7 +98,7 @@ impl Log {
         self.store.claim(&request).await.unwrap().messages
     }
 
-    async fn settle(&self, token: LeaseToken, id: MessageId, verdict: Verdict) {
+    pub(crate) async fn settle(&self, token: LeaseToken, id: MessageId, verdict: Verdict) {
         let settlement = Settlement {
             id,
             token,
@@ -101,12 +111,12 @@ impl Log {
     }
 }
 
-fn numbered(range: std::ops::Range<usize>) -> Vec<Message> {
+pub(crate) fn numbered(range: std::ops::Range<usize>) -> Vec<Message> {
     let message = |n: usize| Message::new("orders", n.to_string()).key(format!("k{}", n % 7));
     range.map(message).collect()
 }
 
-fn payloads(claimed: &[posthaste_core::store::ClaimedMessage]) -> Vec<String> {
+pub(crate) fn payloads(claimed: &[posthaste_core::store::ClaimedMessage]) -> Vec<String> {
     let payload =
         |claimed: &posthaste_core::store::ClaimedMessage| String::from_utf8(claimed.message.payload.to_vec()).unwrap();
     claimed.iter().map(payload).collect()

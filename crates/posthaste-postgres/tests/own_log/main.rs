@@ -10,4 +10,5 @@ mod support;
 mod backend;
 mod conformance;
 mod enqueue;
+mod restarts;
 mod statements;
