@@ -15,6 +15,10 @@ impl SendTrace {
 
     pub(crate) fn attempt_begins(&mut self) {}
 
+    #[expect(
+        clippy::trivially_copy_pass_by_ref,
+        reason = "with traces there is something to refer to"
+    )]
     pub(crate) fn is_traced(&self) -> bool {
         false
     }
