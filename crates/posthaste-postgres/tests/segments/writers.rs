@@ -7,13 +7,16 @@ use std::time::{Duration, Instant};
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::support::server_url;
 use crate::{Log, Reader};
 
-/// How long writers write.
+/// How long writers write at the least.
 const WRITING: Duration = Duration::from_secs(12);
+/// How long segments may take to come and go on a machine with other work.
+const PATIENCE: Duration = Duration::from_secs(120);
 /// Long enough that segments were rotated several times meanwhile.
 const LONG_TRANSACTION: Duration = Duration::from_secs(3);
 const WRITERS_OF_A_KIND: usize = 2;
@@ -141,8 +144,8 @@ impl Writer {
         Ok(ids)
     }
 
-    async fn write(mut self, kind: Kind, until: Instant) -> Result<(), String> {
-        while Instant::now() < until {
+    async fn write(mut self, kind: Kind, enough: CancellationToken) -> Result<(), String> {
+        while !enough.is_cancelled() {
             let ids = self
                 .transaction(kind)
                 .await
@@ -157,7 +160,7 @@ impl Writer {
 async fn no_insert_fails_and_no_row_is_lost_while_segments_rotate_and_retire() {
     let log = Log::fresh(8).await;
     let committed = Arc::new(Mutex::new(BTreeSet::new()));
-    let until = Instant::now() + WRITING;
+    let (began, enough) = (Instant::now(), CancellationToken::new());
     let mut writers = JoinSet::new();
     for kind in KINDS.iter().cycle().take(KINDS.len() * WRITERS_OF_A_KIND) {
         let writer = Writer {
@@ -165,17 +168,18 @@ async fn no_insert_fails_and_no_row_is_lost_while_segments_rotate_and_retire() {
             connection: PgConnection::connect(&server_url()).await.unwrap(),
             committed: Arc::clone(&committed),
         };
-        writers.spawn(writer.write(*kind, until));
+        writers.spawn(writer.write(*kind, enough.clone()));
     }
     let mut reader = Reader::default();
     let (mut rotated, mut dropped) = (0, 0);
-    while Instant::now() < until {
+    while began.elapsed() < WRITING || (rotated < 5 || dropped < 3) && began.elapsed() < PATIENCE {
         reader.read(&log).await;
         let upkeep = log.tables.tend_segments(Some(Duration::ZERO)).await.unwrap();
         rotated += u32::from(upkeep.rotated);
         dropped += upkeep.dropped;
         sleep(Duration::from_millis(200)).await;
     }
+    enough.cancel();
     while let Some(written) = writers.join_next().await {
         written.unwrap().expect("an insert never fails");
     }
