@@ -20,6 +20,10 @@ const AHEAD: i32 = 4;
 /// Steps wait for no lock for longer. Those that they ask for keep no writer out, but they wait for maintenance by others.
 const SESSION: &str = "set lock_timeout = '500ms'; set default_transaction_isolation = 'read committed'";
 
+/// But for a segment that goes, which waits for all that may still see it, and keeps nobody waiting meanwhile: between
+/// transactions that last a second or two there may never be a shorter time.
+const DROPPING: &str = "set lock_timeout = '5s'";
+
 /// The version from which on a partition is detached without locking writers out.
 const DETACHES_CONCURRENTLY: u32 = 140_000;
 
@@ -157,6 +161,9 @@ impl Upkeep<'_> {
         let mut old = old.collect::<sqlx::Result<Vec<_>>>()?;
         // Only one at a time can be on its way out.
         old.sort_by_key(|old| !old.is_pending);
+        if self.detaches_concurrently() {
+            sqlx::raw_sql(DROPPING).execute(&mut *self.connection).await?;
+        }
         for old in old {
             let dropped = self.drop_one(&old).await;
             if is_contention(&dropped) {
@@ -171,17 +178,18 @@ impl Upkeep<'_> {
         Ok(())
     }
 
+    fn detaches_concurrently(&self) -> bool {
+        let version = self.connection.server_version_num();
+        version.is_some_and(|version| version >= DETACHES_CONCURRENTLY)
+    }
+
     /// Detaches it, without locking writers out where the server can, and drops it. Cut short, it is gone on with the next
     /// time.
     async fn drop_one(&mut self, old: &OldSegment) -> sqlx::Result<()> {
         let schema = &self.tables.schema;
         let (log, segment) = (format!("{schema}.log"), format!("{schema}.log_{}", old.segment));
-        let concurrently = self
-            .connection
-            .server_version_num()
-            .is_some_and(|version| version >= DETACHES_CONCURRENTLY);
         if old.is_attached {
-            let how = match (old.is_pending, concurrently) {
+            let how = match (old.is_pending, self.detaches_concurrently()) {
                 (true, _) => "finalize",
                 (false, true) => "concurrently",
                 (false, false) => "",
