@@ -62,8 +62,6 @@ pub use error::store_error;
 pub use executor::EnqueueExecutor;
 pub use inbox_store::PostgresInbox;
 use janitor::JanitorLocks;
-#[doc(hidden)]
-pub use log::{Balance, ShardCheckpoint, ShardSeats, TakenShard};
 pub use log::{LogLayoutOptions, PostgresHandled, PostgresLogOutbox, PostgresLogStore};
 pub use log::{LogTables, MovePlan, MoveStep, QueueMove, SegmentLimits, SegmentUpkeep};
 pub use notifier::PostgresNotifier;

@@ -66,8 +66,12 @@ pub struct ShardStatus {
     pub epoch: i64,
     /// How many numbers were given out and are not settled.
     pub lag: u64,
-    /// The number up to which everything is settled.
+    /// The number within it up to which everything is settled.
     pub position: i64,
+    /// The generation that it belongs to: each raise of their number makes new ones.
+    pub generation: i32,
+    /// Whether it may be read: one of a later generation waits until those before are read to their end.
+    pub readable: bool,
     /// Until when its reader has it.
     pub leased_until: Option<DateTime<Utc>>,
 }

@@ -35,7 +35,7 @@ select setval('@schema.log_segment'::regclass, 1), setval('@schema.log_shape'::r
 
 alter table "@outbox" alter column segment set default pg_sequence_last_value('@schema.log_segment'::regclass);
 
--- Each shard counts for itself. Whoever has taken a number holds a lock on its sequence until the transaction ends, which
+-- Each shard counts for itself, from its number * 2^44 on, so that a row's number is its only one. Whoever has taken a number holds a lock on its sequence until the transaction ends, which
 -- proves what a gap is; owned by the column, so that whoever looks at the table finds them.
 create sequence "@schema".log_shard_0_seq cache 1 owned by "@outbox".seq;
 
@@ -135,7 +135,7 @@ declare
     body    bytea := coalesce(log_enqueue.payload_bytes, convert_to(log_enqueue.payload, 'UTF8'));
     held    uuid;
     held_until timestamptz;
-    shape   bigint := pg_sequence_last_value('@schema.log_shape'::regclass);
+    shape   bigint;
     place   integer;
     number  bigint;
     field   text;
@@ -259,8 +259,13 @@ begin
             return;
         end if;
     end if;
-    place := (shape >> 16) + "@schema".log_hash(coalesce(log_enqueue.key, new_id::text)) % (shape & 65535);
-    number := nextval(('@schema.log_shard_' || place || '_seq')::regclass);
+    loop
+        shape := pg_sequence_last_value('@schema.log_shape'::regclass);
+        place := (shape >> 16) + "@schema".log_hash(coalesce(log_enqueue.key, new_id::text)) % (shape & 65535);
+        number := nextval(('@schema.log_shard_' || place || '_seq')::regclass);
+        -- The number is locked from here on; if the shards are others by now, it is of one that may be read to its end already.
+        exit when shape = pg_sequence_last_value('@schema.log_shape'::regclass);
+    end loop;
     if log_enqueue.not_before > now() then
         insert into "@failed" (
             shard, log_id, event_id, topic, ordering_key, tenant, event_type, source, aggregate_type, aggregate_id,

@@ -38,7 +38,8 @@ $posthaste$;
 create function "@schema".log_given_ids() returns bigint
 language sql volatile
 as $posthaste$
-    select coalesce(sum(pg_sequence_last_value(c.oid)), 0)::bigint
+    -- Each counts from its shard's number * 2^44 on.
+    select coalesce(sum(pg_sequence_last_value(c.oid) & ((1::bigint << 44) - 1)), 0)::bigint
     from pg_class c
     join pg_namespace n on n.oid = c.relnamespace
     where n.nspname = '@schema' and c.relkind = 'S' and c.relname ~ '^log_shard_[0-9]+_seq$'

@@ -47,8 +47,10 @@ begin
     insert into "@schema".log_generations (generation, first_shard, shards)
     values (newest.generation + 1, newest.first_shard + newest.shards, wanted);
     for place in newest.first_shard + newest.shards .. newest.first_shard + newest.shards + wanted - 1 loop
-        execute format('create sequence %I.%I cache 1 owned by %s.seq', '@schema', 'log_shard_' || place || '_seq', '@schema.log');
-        insert into "@schema".log_shards (shard, generation) values (place, newest.generation + 1);
+        execute format('create sequence %I.%I cache 1 start with %s owned by %s.seq', '@schema', 'log_shard_' || place || '_seq',
+            (place::bigint << 44) + 1, '@schema.log');
+        insert into "@schema".log_shards (shard, generation, position, hi)
+        values (place, newest.generation + 1, place::bigint << 44, place::bigint << 44);
     end loop;
     return newest.generation + 1;
 end

@@ -1,6 +1,6 @@
 -- How far the log is settled: the newest row says it, or the row of the shard.
 /*if shard*/
-select s.position from "@reader_state" s where s.shard = $1
+select s.position, s.epoch from "@reader_state" s where s.shard = $1
 /*else*/
 select "@c.cursor/position:int"::bigint as position
 from "@cursor" c

@@ -1,6 +1,6 @@
 -- Rows of the log as an operator sees them.
---   $1, $2 first and last of the ids  $3 limit  $4 the shard, where there are shards
---   $5 events, all if null
+--   $1, $2 first and last of the ids; where there are shards, each range is of one, and each number tells its own
+--   $3 limit  $4 events, all if null
 select "@o.id:int"::bigint as id, /*if event_id*/ "@o.event_id:text" /*else*/ "@o.id:text" /*end*/ as event_id,
     "@o.ordering_key:text" as ordering_key, "@o.tenant:text" as tenant, "@o.event_type:text" as event_type,
     "@o.source:text" as source, "@o.aggregate_type:text" as aggregate_type, "@o.aggregate_id:text" as aggregate_id,
@@ -8,6 +8,7 @@ select "@o.id:int"::bigint as id, /*if event_id*/ "@o.event_id:text" /*else*/ "@
     "@o.headers:text" as headers, "@o.created_at:time" as created_at
 from unnest($1::bigint[], $2::bigint[]) as r (first_id, last_id)
 join "@outbox" o on "@o.id" between r.first_id and r.last_id
-    /*if shard*/ and "@o.shard" = $4::integer and ($5::uuid[] is null or "@o.event_id" = any ($5)) /*end*/
+    /*if shard*/ and "@o.shard" = (r.first_id >> 44)::integer
+        and ($4::uuid[] is null or "@o.event_id" = any ($4)) /*end*/
 order by 1
 limit $3

@@ -52,7 +52,8 @@ lanes as materialized (
             -- A message that waits for its time holds back only what stands behind it.
             /*if shard*/ , "@f.failed/log_id" as place /*end*/
         from "@failed" f
-        /*if shard*/ where "@f.failed/shard" = $7::integer and $5::bigint is not null /*end*/
+        -- Of all shards: those before it in its lane may be in one of an earlier generation, whose numbers are lower.
+        /*if shard*/ where $5::bigint is not null /*end*/
     ) f
     join (select distinct lane_type, lane_key from found) l using (lane_type, lane_key)
     group by f.lane_type, f.lane_key, f.live

@@ -30,7 +30,11 @@ placed as (
     window lane as (partition by lane_type, lane_key, dead order by place)
 ),
 picked as (
-    select id, place, lane_key is not null and behind_dead as behind_dead
+    select id, place, lane_key is not null and (behind_dead /*if shard*/ or $6 and exists (
+            select from "@failed" e
+            where "@e.failed/topic:text" = p.lane_type and "@e.failed/ordering_key:text" = p.lane_key
+                and "@e.failed/log_id" < p.place and "@e.failed/shard" <> $8::integer and "@e.failed/died_at" is not null
+        ) /*end*/) as behind_dead
     from placed p
     where not dead and id <> all ($3::bigint[])
         and case when lane_key is null or not $2 then due
@@ -38,6 +42,12 @@ picked as (
                 select from unnest($4::text[], $5::text[]) as b (lane_type, lane_key)
                 where b.lane_type = p.lane_type and b.lane_key = p.lane_key
             ) /*if shard*/ and not exists (
+                -- Those before it in its lane may be in a shard of an earlier generation, whose numbers are lower.
+                select from "@failed" e
+                where "@e.failed/topic:text" = p.lane_type and "@e.failed/ordering_key:text" = p.lane_key
+                    and "@e.failed/log_id" < p.place and "@e.failed/shard" <> $8::integer
+                    and "@e.failed/died_at" is null and "@e.failed/attempts:int" < $1::bigint
+            ) and not exists (
                 -- What is enqueued with a time of its own may stand behind rows that were not read yet.
                 select from "@outbox" o where "@o.shard" = $8::integer and "@o.id" > $9::bigint and "@o.id" < p.place
             ) /*end*/ end

@@ -16,7 +16,7 @@ use uuid::Uuid;
 use super::known::Known;
 use super::rows::{failed, failed_number, fresh};
 use super::statements::LogStatement;
-use super::{PostgresLogStore, of_shard, shards};
+use super::{PostgresLogStore, seats};
 use crate::error::store_error;
 use crate::rows::millis;
 
@@ -57,7 +57,7 @@ impl AdminStore for PostgresLogStore {
         // the log has no index by event.
         let (rows, events) = match id {
             MessageId::Number(row) => (Ranges::of(row..=row), None),
-            MessageId::Uuid(event) if self.inner.is_native() => (Ranges::of(1..=i64::MAX), Some(vec![event])),
+            MessageId::Uuid(event) if self.log.is_native() => (self.all_numbers().await?, Some(vec![event])),
             MessageId::Uuid(_) | MessageId::Text(_) => return Ok(None),
         };
         let known = self.known().await?;
@@ -74,12 +74,12 @@ impl AdminStore for PostgresLogStore {
     }
 
     async fn replay(&self, filter: &Filter, limit: u32) -> Result<Vec<MessageId>, StoreError> {
-        self.change_dead(&self.inner.statements.upkeep.replay, filter, limit)
+        self.change_dead(&self.log.statements.upkeep.replay, filter, limit)
             .await
     }
 
     async fn discard(&self, filter: &Filter, limit: u32) -> Result<Vec<MessageId>, StoreError> {
-        self.change_dead(&self.inner.statements.upkeep.discard, filter, limit)
+        self.change_dead(&self.log.statements.upkeep.discard, filter, limit)
             .await
     }
 
@@ -88,30 +88,26 @@ impl AdminStore for PostgresLogStore {
     }
 
     async fn shards(&self) -> Result<Vec<ShardStatus>, StoreError> {
-        let table = self
-            .inner
-            .map
-            .table(Table::Outbox)
-            .filter(|_| self.inner.map.is_native());
+        let table = self.log.map.table(Table::Outbox).filter(|_| self.log.map.is_native());
         let Some(schema) = table.and_then(|table| table.schema.as_ref()) else {
             return Ok(Vec::new());
         };
-        let mut connection = self.inner.pool.acquire().await.map_err(store_error)?;
-        shards::status(&mut connection, schema).await
+        let mut connection = self.log.pool.acquire().await.map_err(store_error)?;
+        seats::status(&mut connection, schema).await
     }
 
     async fn purgeable(&self, request: &PurgeRequest) -> Result<Purgeable, StoreError> {
-        let inner = &*self.inner;
+        let log = &*self.log;
         let age = |kept: Option<Duration>| millis(kept.unwrap_or(MAX_DURATION));
         let mut purgeable = Purgeable::default();
         if request.dead.is_some() {
-            let dying = inner.statements.dying.as_ref();
-            let dying = dying.ok_or_else(|| StoreError::no_time_of_death(inner.map.name()))?;
+            let dying = log.statements.dying.as_ref();
+            let dying = dying.ok_or_else(|| StoreError::no_time_of_death(log.map.name()))?;
             let counted = sqlx::query_scalar(dying.purgeable_dead.sql()).bind(age(request.dead));
-            let dead: i64 = counted.fetch_one(&inner.pool).await.map_err(store_error)?;
+            let dead: i64 = counted.fetch_one(&log.pool).await.map_err(store_error)?;
             purgeable.dead = dead.cast_unsigned();
         }
-        if let Some(beside) = &inner.beside {
+        if let Some(beside) = &log.beside {
             let queue = PurgeRequest {
                 dead: None,
                 cursor: None,
@@ -121,22 +117,22 @@ impl AdminStore for PostgresLogStore {
             purgeable.dedupe = beside.dedupe;
             purgeable.delivered = beside.delivered;
         }
-        if let (Some(tables), Some(age)) = (&inner.tables, request.delivered) {
+        if let (Some(tables), Some(age)) = (&log.tables, request.delivered) {
             purgeable.delivered += tables.rows_of_old_segments(age).await?;
         }
-        let Some(statements) = &inner.statements.cursors else {
+        let Some(statements) = &log.statements.cursors else {
             return Ok(purgeable);
         };
         let row = sqlx::query(statements.purgeable.sql())
             .bind(age(request.cursor))
             .bind(self.stored_cursor().await?)
-            .bind(inner.options.purge_log)
+            .bind(log.options.purge_log)
             .bind(age(request.delivered))
-            .fetch_one(&inner.pool)
+            .fetch_one(&log.pool)
             .await
             .map_err(store_error)?;
         let count = |name: &str| row.try_get::<i64, _>(name).map(i64::cast_unsigned).map_err(store_error);
-        if inner.map.has((Table::Cursor, Role::CreatedAt)) {
+        if log.map.has((Table::Cursor, Role::CreatedAt)) {
             purgeable.cursor = count("cursor_rows")?;
         }
         purgeable.delivered = count("log_rows")?;
@@ -157,12 +153,12 @@ impl PostgresLogStore {
         let events: Vec<String> = filter.ids.iter().map(ToString::to_string).collect();
         let (mut found, mut after) = (Vec::new(), start);
         while found.len() < limit {
-            let rows = sqlx::query(self.inner.statements.upkeep.list_failed.sql())
+            let rows = sqlx::query(self.log.statements.upkeep.list_failed.sql())
                 .bind(after)
                 .bind((!events.is_empty()).then_some(&events))
                 .bind(&numbers)
                 .bind(PAGE)
-                .fetch_all(&self.inner.pool)
+                .fetch_all(&self.log.pool)
                 .await
                 .map_err(store_error)?;
             for row in &rows {
@@ -170,7 +166,7 @@ impl PostgresLogStore {
                 after = number;
                 if matches(filter, &record) {
                     // Who enqueued it into Posthaste's own log was told the id of the event.
-                    if self.inner.is_native() {
+                    if self.log.is_native() {
                         record.message.id = MessageId::guess(&record.message.effective_event_id());
                     }
                     found.push((number, record));
@@ -196,7 +192,7 @@ impl PostgresLogStore {
             ids = ids.split_above(after);
         }
         let events: Vec<Uuid> = filter.ids.iter().filter_map(|id| id.uuid()).collect();
-        let events = (self.inner.is_native() && !events.is_empty()).then_some(events);
+        let events = (self.log.is_native() && !events.is_empty()).then_some(events);
         if !filter.ids.is_empty() && events.is_none() {
             let numbers = filter.ids.iter().filter_map(|id| id.number());
             let mut asked = Ranges::default();
@@ -226,17 +222,18 @@ impl PostgresLogStore {
         limit: i64,
     ) -> Result<Vec<Record>, StoreError> {
         let (first, last): (Vec<i64>, Vec<i64>) = ids.iter().map(|range| (*range.start(), *range.end())).unzip();
-        let query = sqlx::query(self.inner.statements.upkeep.list_log.sql())
+        let query = sqlx::query(self.log.statements.upkeep.list_log.sql())
             .bind(first)
             .bind(last)
             .bind(limit);
-        let mut query = of_shard(query, self.inner.shard.as_ref());
-        if self.inner.shard.is_some() {
-            query = query.bind(events);
-        }
-        let rows = query.fetch_all(&self.inner.pool).await.map_err(store_error)?;
+        let query = if self.log.is_native() {
+            query.bind(events)
+        } else {
+            query
+        };
+        let rows = query.fetch_all(&self.log.pool).await.map_err(store_error)?;
         let record = |row: &PgRow| {
-            let claimed = fresh(row, &self.inner.map)?;
+            let claimed = fresh(row, &self.log.map)?;
             let id = row.try_get("id")?;
             let error = known.failures.get(&id).and_then(|failure| failure.error.clone());
             Ok(Record {
@@ -260,12 +257,12 @@ impl PostgresLogStore {
     }
 
     fn failed_record(&self, known: &Known, row: &PgRow) -> sqlx::Result<(i64, Record)> {
-        let claimed = failed(row, &self.inner.map)?;
+        let claimed = failed(row, &self.log.map)?;
         let number = row.try_get("id")?;
         let retries: i64 = row.try_get("attempts")?;
         let last_error: Option<String> = row.try_get("last_error")?;
         let dead: Option<bool> = row.try_get("dead")?;
-        let dead = dead.unwrap_or(retries >= i64::from(self.inner.options.max_retries));
+        let dead = dead.unwrap_or(retries >= i64::from(self.log.options.max_retries));
         let record = Record {
             message: claimed.message,
             sequence: claimed.sequence,
@@ -277,7 +274,7 @@ impl PostgresLogStore {
             // Where retries are counted, the first attempt was made in the log, unless the row only waits behind another one.
             attempts: u32::try_from(retries)
                 .unwrap_or(0)
-                .saturating_add(u32::from(!self.inner.is_native() && last_error.is_some())),
+                .saturating_add(u32::from(!self.log.is_native() && last_error.is_some())),
             next_attempt_at: row.try_get("next_attempt_at")?,
             locked_by: None,
             locked_until: None,
@@ -313,10 +310,10 @@ impl PostgresLogStore {
             ..filter.clone()
         };
         let chosen = self.list_failed(&self.known().await?, &dead, 0, limit as usize).await?;
-        let mut tx = self.inner.begin_bounded().await.map_err(store_error)?;
+        let mut tx = self.log.begin_bounded().await.map_err(store_error)?;
         let changed: Vec<i64> = sqlx::query_scalar(statement.sql())
             .bind(chosen.iter().map(|(number, _)| *number).collect::<Vec<_>>())
-            .bind(i64::from(self.inner.options.max_retries))
+            .bind(i64::from(self.log.options.max_retries))
             .fetch_all(&mut *tx)
             .await
             .map_err(store_error)?;

@@ -40,56 +40,34 @@ fn refuse(message: String, remedy: &'static str) -> StoreError {
 }
 
 impl PostgresLogStore {
-    /// Rows of a shard that nobody reads would wait for ever.
-    pub(super) async fn check_shards(&self) -> Result<(), StoreError> {
-        if !self.inner.is_native() {
-            return Ok(());
-        }
-        let sql = format!(
-            "select exists (select from {} where shard <> 0)",
-            self.inner.cursor_table
-        );
-        let more: bool = sqlx::query_scalar(sqlx::AssertSqlSafe(sql))
-            .persistent(false)
-            .fetch_one(&self.inner.pool)
-            .await
-            .map_err(store_error)?;
-        if more {
-            return Err(StoreError::unsupported(
-                "the log has more shards than the one that a relay reads",
-                Some("run a version of Posthaste that reads several"),
-            ));
-        }
-        Ok(())
-    }
-
     /// The proof needs ids that are given out in order, in the transaction that inserts the row.
     pub(super) async fn check_ids(&self) -> Result<(), StoreError> {
-        let inner = &*self.inner;
-        let Some(id) = inner.map.column(Role::Id) else {
+        let log = &*self.log;
+        let Some(id) = log.map.column(Role::Id) else {
             return Ok(());
         };
-        let rows = inner.sequences(&inner.pool, id).await.map_err(store_error)?;
+        let first = self.readers.onlooker(0);
+        let rows = first.sequences(&log.pool, id).await.map_err(store_error)?;
         for row in &rows {
             let kind: String = row.try_get("kind").map_err(store_error)?;
             if kind != "r" && kind != "p" {
                 return Err(refuse(
                     format!(
                         "{} is not a table, so it is not known who may still insert into it",
-                        inner.table
+                        log.table
                     ),
                     "name the table itself in the map, not a view or a foreign table",
                 ));
             }
             let sequence: Option<String> = row.try_get("sequence").map_err(store_error)?;
-            if inner.map.has(Property::TrustedIds) {
+            if log.map.has(Property::TrustedIds) {
                 continue;
             }
             let Some(sequence) = sequence else {
                 return Err(refuse(
                     format!(
                         "the ids of {} come from no sequence of its own, so rows that commit late could be overlooked",
-                        inner.table
+                        log.table
                     ),
                     "if they come from a sequence, run `alter sequence … owned by <table>.<id column>`; if they come from \
                      elsewhere, go up and are used in the transaction that took them, write `ids = \"trusted\"` into the map",
@@ -110,14 +88,14 @@ impl PostgresLogStore {
             }
         }
         let cursor = self.stored_cursor().await?;
-        let mut connection = inner.pool.acquire().await.map_err(store_error)?;
-        Ok(inner.compare_sequence(&mut connection, cursor).await?)
+        let mut connection = log.pool.acquire().await.map_err(store_error)?;
+        Ok(first.compare_sequence(&mut connection, cursor).await?)
     }
 
     /// Whether what is copied into the table of failures always fits there.
     pub(super) async fn check_lengths(&self) -> Result<(), StoreError> {
-        let inner = &*self.inner;
-        let map = &inner.map;
+        let log = &*self.log;
+        let map = &log.map;
         let mut columns: Vec<(String, String)> = COPIED
             .iter()
             .filter_map(|role| {
@@ -139,13 +117,13 @@ impl PostgresLogStore {
             .table(Table::Failed)
             .map(|table| table.quoted('"'))
             .unwrap_or_default();
-        let (log, failed): (Vec<String>, Vec<String>) = columns.into_iter().unzip();
-        let rows = sqlx::query(inner.statements.upkeep.lengths.sql())
-            .bind(&inner.table)
+        let (copied, failed): (Vec<String>, Vec<String>) = columns.into_iter().unzip();
+        let rows = sqlx::query(log.statements.upkeep.lengths.sql())
+            .bind(&log.table)
             .bind(&failed_table)
-            .bind(log)
+            .bind(copied)
             .bind(failed)
-            .fetch_all(&inner.pool)
+            .fetch_all(&log.pool)
             .await
             .map_err(store_error)?;
         for row in &rows {
@@ -171,7 +149,7 @@ impl PostgresLogStore {
                     format!(
                         "{failed_table}.{column} takes {length} characters, and {}.{source} more, so an event that fails \
                          could not be written down",
-                        inner.table
+                        log.table
                     ),
                     "make the column of the table of failures as long as the log's, or text",
                 ));
@@ -183,7 +161,7 @@ impl PostgresLogStore {
     /// Writes everything that a relay writes, once, and takes it back: rights, constraints and triggers show here and not
     /// after the first event was sent.
     pub(super) async fn try_writes(&self) -> Result<(), StoreError> {
-        let mut tx = self.inner.pool.begin().await.map_err(store_error)?;
+        let mut tx = self.log.pool.begin().await.map_err(store_error)?;
         tx.execute(TRIAL_LIMIT).await.map_err(store_error)?;
         let tried = self.write_all(&mut tx).await;
         tx.rollback().await.map_err(store_error)?;
@@ -211,16 +189,18 @@ impl PostgresLogStore {
     }
 
     async fn write_all(&self, tx: &mut PgConnection) -> Result<Option<Trial>, Trial> {
-        let statements = &self.inner.statements;
+        let statements = &self.log.statements;
+        // Posthaste's own tables take of every shard what they take of the first.
+        let first = self.readers.onlooker(0);
         let newest = sqlx::query(statements.upkeep.newest.sql());
-        let newest: Option<i64> = of_shard(newest, self.inner.shard.as_ref())
+        let newest: Option<i64> = of_shard(newest, first.shard.as_ref())
             .fetch_optional(&mut *tx)
             .await
             .and_then(|row| row.map(|row| row.try_get("id")).transpose())
             .map_err(|error| ("reading the log", explained(error, statements.upkeep.newest.text())))?;
         let refused = self.try_failures(&mut *tx, newest).await?;
         let moved = sqlx::query(statements.reading.move_cursor.sql()).bind(newest.unwrap_or(0));
-        let moved = of_shard(moved, self.inner.shard.as_ref()).execute(&mut *tx).await;
+        let moved = of_shard(moved, first.shard.as_ref()).execute(&mut *tx).await;
         match moved {
             // At rest the newest position is stored already; a relay never writes one twice.
             Err(sqlx::Error::Database(error)) if error.is_unique_violation() => Ok(refused),
@@ -253,17 +233,17 @@ impl PostgresLogStore {
     }
 
     async fn write_failures(&self, tx: &mut PgConnection, ids: &[i64]) -> Result<bool, Trial> {
-        let statements = &self.inner.statements;
-        let limit = i64::from(self.inner.options.max_retries);
+        let statements = &self.log.statements;
+        let limit = i64::from(self.log.options.max_retries);
         let all = |n: i64| vec![n; ids.len()];
-        let text = self.inner.map.error_text("a trial that is rolled back");
+        let text = self.log.map.error_text("a trial that is rolled back");
         let fail = sqlx::query(statements.failures.fail.sql())
             .bind(ids)
             .bind(all(limit))
             .bind(vec![Some(text.as_str()); ids.len()])
             .bind(all(1_000))
             .bind(vec![true; ids.len()]);
-        let failed: Vec<i64> = of_shard(fail, self.inner.shard.as_ref())
+        let failed: Vec<i64> = of_shard(fail, self.readers.onlooker(0).shard.as_ref())
             .fetch_all(&mut *tx)
             .await
             .and_then(|rows| rows.iter().map(|row| row.try_get("id")).collect())

@@ -14,7 +14,7 @@ use super::reader_lock::shared_session;
 use super::relay_store::say_refused;
 use super::rows::{failed, fresh, lane};
 use super::session::{Retry, Session};
-use super::{Inner, of_shard};
+use super::{Reader, of_shard};
 
 /// A claim that finds only rows that have to wait reads on, but not forever: the next claim goes on where it ended.
 const MAX_READS: u32 = 20;
@@ -26,7 +26,7 @@ const MAX_ROWS: u32 = 1_000;
 /// more of them; the next claim is soon.
 const SECOND_LOOKS: u32 = 2;
 
-impl Inner {
+impl Reader {
     pub(super) async fn claim_on(&self, session: &mut Session, request: &ClaimRequest) -> LogResult<Claim> {
         let now = self.now();
         session.release_expired(now);
@@ -106,8 +106,8 @@ impl Inner {
             } else {
                 limit
             }));
-        let mut query = of_shard(query, session.shard.as_ref());
-        if session.shard.is_some() {
+        let mut query = of_shard(query, self.shard.as_ref());
+        if self.shard.is_some() {
             query = query.bind(session.reader.gaps().hi());
         }
         let rows = query.fetch_all(session.connection()?).await?;

@@ -22,10 +22,10 @@ impl<C: EnqueueExecutor + ?Sized> EnqueueOn<C> for PostgresLogStore {
         messages: &Prepared,
         options: &OutboxOptions,
     ) -> Result<Vec<Enqueued>, EnqueueError> {
-        let sessions = &self.inner.sessions;
-        sessions.detect_in_background(&self.inner.pool);
+        let sessions = &self.log.sessions;
+        sessions.detect_in_background(&self.log.pool);
         let is_kept = sessions.keep_statements();
-        self.inner.enqueue.run(conn, messages, options, is_kept).await
+        self.log.enqueue.run(conn, messages, options, is_kept).await
     }
 }
 
@@ -40,7 +40,7 @@ impl Transactions for PostgresLogStore {
     type Transaction = Transaction<'static, Postgres>;
 
     async fn begin(&self) -> Result<Self::Transaction, StoreError> {
-        pooling::begin(&self.inner.pool, BEGIN).await.map_err(store_error)
+        pooling::begin(&self.log.pool, BEGIN).await.map_err(store_error)
     }
 
     async fn rollback(&self, tx: Self::Transaction) -> Result<(), StoreError> {
@@ -55,11 +55,11 @@ impl ProducerStore for PostgresLogStore {
         options: &OutboxOptions,
         messages: Vec<Message>,
     ) -> Result<Vec<Enqueued>, EnqueueError> {
-        let mut tx = self.inner.pool.begin().await.map_err(store_error)?;
+        let mut tx = self.log.pool.begin().await.map_err(store_error)?;
         let outcomes = self.outbox(options.clone()).enqueue_all(&mut tx, messages).await?;
         tx.commit().await.map_err(store_error)?;
         // A caller without a transaction of its own has no notifier either. If this fails the relay finds out by polling.
-        if let Some(beside) = &self.inner.beside {
+        if let Some(beside) = &self.log.beside {
             drop(beside.notify().await);
         }
         Ok(outcomes)

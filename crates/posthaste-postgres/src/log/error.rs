@@ -13,6 +13,8 @@ pub(super) enum LogError {
     Sql(sqlx::Error),
     /// Going on could lose rows, so it does not.
     Unsafe(StoreError),
+    /// Another relay has the seat of this reader.
+    Fenced,
 }
 
 pub(super) type LogResult<T> = Result<T, LogError>;
@@ -37,6 +39,8 @@ impl LogError {
                 error,
                 sqlx::Error::Io(_) | sqlx::Error::Tls(_) | sqlx::Error::Protocol(_) | sqlx::Error::WorkerCrashed
             ),
+            // Its lock is another one's to take.
+            Self::Fenced => true,
             Self::Unsafe(_) => false,
         }
     }
@@ -69,7 +73,7 @@ impl LogError {
     fn sqlstate(&self) -> Option<String> {
         match self {
             Self::Sql(sqlx::Error::Database(error)) => error.code().map(String::from),
-            Self::Sql(_) | Self::Unsafe(_) => None,
+            Self::Sql(_) | Self::Unsafe(_) | Self::Fenced => None,
         }
     }
 }
@@ -85,6 +89,12 @@ impl From<LogError> for StoreError {
         match error {
             LogError::Sql(error) => store_error(error),
             LogError::Unsafe(error) => error,
+            LogError::Fenced => StoreError {
+                kind: StoreErrorKind::Contention,
+                message: "another relay reads this shard of the log now".to_owned(),
+                remedy: None,
+                source: None,
+            },
         }
     }
 }

@@ -7,7 +7,7 @@ use posthaste_sql::table::{Column, Property, Role};
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, PgExecutor, Row};
 
-use super::Inner;
+use super::Reader;
 use super::error::{LogError, LogResult};
 use super::session::{Session, Storage};
 use super::state::Start;
@@ -15,7 +15,7 @@ use super::state::Start;
 /// How often the sequence is compared with what was read.
 const COMPARE_INTERVAL: Duration = Duration::from_secs(10);
 
-impl Inner {
+impl Reader {
     /// Looks at closed ids that are due, and now and then at the sequence.
     pub(super) async fn watch_ids(&self, session: &mut Session, now: Instant) -> LogResult<()> {
         if self.proof == Proof::Skipped {

@@ -6,7 +6,9 @@ use posthaste_core::StoreError;
 use posthaste_core::lifecycle::State;
 use posthaste_sql::log::{Failure, Ranges, Standing};
 
-use super::PostgresLogStore;
+use super::error::LogResult;
+use super::{PostgresLogStore, Reader};
+use crate::error::store_error;
 
 /// Rows that are not settled, or may come.
 #[derive(Debug, Default)]
@@ -46,9 +48,47 @@ impl Known {
 }
 
 impl PostgresLogStore {
+    /// Of the whole log, whoever reads its shards.
     pub(super) async fn known(&self) -> Result<Known, StoreError> {
-        let now = self.inner.now();
-        if let Some(session) = self.inner.reader_lock.lock().await.session() {
+        let mut all = Known::default();
+        for shard in self.shard_numbers().await? {
+            let reader = self.readers.onlooker(shard);
+            let known = reader.known().await?;
+            let waiting = reader.shard.as_ref().map(|shard| shard.part_of(&known.waiting));
+            all.waiting.extend(waiting.as_ref().unwrap_or(&known.waiting));
+            all.postponed += known.postponed;
+            all.in_flight.extend(known.in_flight);
+            all.failures.extend(known.failures);
+            all.retried.extend(known.retried);
+        }
+        Ok(all)
+    }
+
+    /// The shards that there are; a mapped log counts as one.
+    async fn shard_numbers(&self) -> Result<Vec<i32>, StoreError> {
+        let Some(sharding) = &self.log.statements.sharding else {
+            return Ok(vec![0]);
+        };
+        let shards = sqlx::query_scalar(sharding.shards.sql());
+        shards.fetch_all(&self.log.pool).await.map_err(store_error)
+    }
+
+    /// The numbers that rows may have.
+    pub(super) async fn all_numbers(&self) -> Result<Ranges, StoreError> {
+        let mut all = Ranges::default();
+        for shard in self.shard_numbers().await? {
+            if let Some(shard) = &self.readers.onlooker(shard).shard {
+                all.insert(shard.numbers());
+            }
+        }
+        Ok(all)
+    }
+}
+
+impl Reader {
+    async fn known(&self) -> LogResult<Known> {
+        let now = self.now();
+        if let Some(session) = self.lock.lock().await.session() {
             let mut known = Known {
                 waiting: session.reader.unread(),
                 ..Known::default()
@@ -65,7 +105,7 @@ impl PostgresLogStore {
             return Ok(known);
         }
         Ok(Known {
-            waiting: self.inner.stored_state().await?.unsettled(),
+            waiting: self.stored_state().await?.unsettled(),
             ..Known::default()
         })
     }

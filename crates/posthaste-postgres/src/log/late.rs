@@ -11,7 +11,7 @@ use super::rows::lane;
 use super::session::Session;
 use super::state::Start;
 use super::statements::Cursors;
-use super::{Inner, PostgresLogStore, of_shard};
+use super::{PostgresLogStore, Reader, of_shard};
 use crate::rows::millis;
 
 /// Most rows that one look at closed ids takes.
@@ -33,7 +33,7 @@ const MAX_UNSEEN: usize = 1_000;
 /// How often it is said that rows come late.
 const SAY_INTERVAL: Duration = Duration::from_mins(1);
 
-impl Inner {
+impl Reader {
     /// What an earlier reader, of whose memory only the start is left, may have left behind: the ids that it read past and
     /// that no row has, and the rows that came there while no relay looked. What it left open is read anyway. From the
     /// transaction `new_from` on all are new.
@@ -235,7 +235,12 @@ impl PostgresLogStore {
     /// How many rows of the log are looked for though their ids were closed; `None` if this store does not read.
     #[doc(hidden)]
     pub async fn closed_ids(&self) -> Option<u64> {
-        let lock = self.inner.reader_lock.lock().await;
-        Some(lock.session()?.reader.closed.count())
+        let mut closed = None;
+        for reader in self.readers.all() {
+            if let Some(session) = reader.lock.lock().await.session() {
+                closed = Some(closed.unwrap_or(0) + session.reader.closed.count());
+            }
+        }
+        closed
     }
 }

@@ -26,11 +26,11 @@ const MIGRATIONS: [File; 4] = [
 #[async_trait]
 impl SchemaStore for PostgresLogStore {
     fn migrations(&self) -> Vec<Migration> {
-        let Some(beside) = &self.inner.beside else {
+        let Some(beside) = &self.log.beside else {
             return Vec::new();
         };
         let finish = |sql: &str| {
-            render(sql, &self.inner.map, &PostgresDialect).expect("migrations name only what Posthaste's own map has")
+            render(sql, &self.log.map, &PostgresDialect).expect("migrations name only what Posthaste's own map has")
         };
         let mut steps = beside.migrations();
         steps.extend(steps_from(FIRST, &MIGRATIONS, finish));
@@ -38,24 +38,24 @@ impl SchemaStore for PostgresLogStore {
     }
 
     async fn applied(&self) -> Result<Vec<i64>, StoreError> {
-        match &self.inner.beside {
+        match &self.log.beside {
             Some(beside) => beside.applied().await,
             None => Ok(Vec::new()),
         }
     }
 
     async fn migrate(&self) -> Result<Vec<Migration>, StoreError> {
-        if let Some(beside) = &self.inner.beside {
+        if let Some(beside) = &self.log.beside {
             return beside.take_steps(self.migrations()).await;
         }
-        self.inner.create_state_table().await?;
+        self.readers.onlooker(0).create_state_table().await?;
         Ok(Vec::new())
     }
 
     fn statements(&self) -> Vec<(&'static str, String)> {
-        let mut texts = self.inner.statements.texts();
-        texts.extend(self.inner.state_table.iter().flat_map(StateTable::texts));
-        texts.extend(self.inner.tables.iter().flat_map(LogTables::texts));
+        let mut texts = self.log.statements.texts();
+        texts.extend(self.log.state_table.iter().flat_map(StateTable::texts));
+        texts.extend(self.log.tables.iter().flat_map(LogTables::texts));
         texts
     }
 }

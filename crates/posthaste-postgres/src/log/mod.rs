@@ -1,7 +1,8 @@
 //! A log as an outbox: rows are written once and never changed, a cursor says how far they are settled, failures have a
 //! table of their own.
 //!
-//! One relay reads at a time. It holds an advisory lock on a connection of its own, and writes cursor and failures on that
+//! A log has one [`reader::Reader`], or one for each of its shards, which the relays divide among themselves
+//! ([`readers::Readers`]). It holds an advisory lock on a connection of its own, and writes cursor and failures on that
 //! same connection, so a reader that lost the lock cannot write. What it knows beyond the stored cursor (gaps, rows in
 //! flight) is in its memory, which outlives a connection, and in a table of our own for a successor, which can repeat what
 //! was in flight but not skip. See [`posthaste_sql::log`].
@@ -14,16 +15,20 @@ mod enqueue;
 mod error;
 mod handled;
 mod ids;
+mod keeper;
 mod known;
 mod late;
 mod migrate;
+mod reader;
 mod reader_lock;
+mod readers;
 mod relay_store;
 mod restore;
 mod rows;
+mod seats;
 mod session;
 mod settle;
-mod shards;
+mod shard;
 mod state;
 mod statements;
 mod tables;
@@ -36,16 +41,16 @@ use std::time::{Duration, Instant};
 use posthaste_core::{OutboxOptions, StoreError};
 use posthaste_sql::TableMap;
 use posthaste_sql::log::Proof;
-use posthaste_sql::table::{Identifier, Role, Table};
+use posthaste_sql::table::{Identifier, Table};
 use sqlx::postgres::PgArguments;
 use sqlx::query::Query;
-use sqlx::{PgExecutor, PgPool, Postgres, Row, Transaction};
-use tokio::sync::Mutex;
+use sqlx::{PgPool, Postgres, Transaction};
 
 pub use enqueue::PostgresLogOutbox;
 pub use handled::PostgresHandled;
-use reader_lock::ReaderLock;
-pub use shards::{Balance, ShardCheckpoint, ShardSeats, TakenShard};
+use reader::Reader;
+use readers::Readers;
+use shard::{Shard, of_shard};
 use state::StateTable;
 pub(crate) use statements::Statements;
 pub use tables::{LogTables, MovePlan, MoveStep, QueueMove, SegmentLimits, SegmentUpkeep};
@@ -212,11 +217,13 @@ impl LogLayoutOptions {
 /// ```
 #[derive(Clone, Debug)]
 pub struct PostgresLogStore {
-    inner: Arc<Inner>,
+    log: Arc<Log>,
+    readers: Arc<Readers>,
 }
 
+/// What all readers of a log share.
 #[derive(Debug)]
-struct Inner {
+struct Log {
     pool: PgPool,
     map: Arc<TableMap>,
     /// What Posthaste's own log shares with the queue of its schema: migrations, dedupe keys, relays and consumers.
@@ -233,55 +240,16 @@ struct Inner {
     proof: Proof,
     /// The log's table, quoted, as `regclass` reads it.
     table: String,
-    /// The part of it that is read, where it has parts.
-    shard: Option<Shard>,
     /// The cursor's. The holder of its lock reads the log, so that two cursors may have readers of their own.
     cursor_table: String,
-    reader_lock: Mutex<ReaderLock>,
     /// Milliseconds by which the reader's clock is ahead of the process's.
     ahead: AtomicU64,
 }
 
-/// A part of a log that is a log of its own.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Shard {
-    number: i32,
-    /// The sequence that numbers its rows, as `regclass` reads it.
-    sequence: String,
-}
-
-impl Shard {
-    fn of(map: &TableMap, number: i32) -> Option<Self> {
-        let schema = map.schema().filter(|_| map.has(Role::Shard))?;
-        let sequence = format!("{}.log_shard_{number}_seq", schema.quoted('"'));
-        Some(Self { number, sequence })
-    }
-}
-
-/// The last argument of statements that are about one shard, where there are shards.
-fn of_shard<'q>(query: Query<'q, Postgres, PgArguments>, shard: Option<&Shard>) -> Query<'q, Postgres, PgArguments> {
-    match shard {
-        Some(shard) => query.bind(shard.number),
-        None => query,
-    }
-}
-
-impl Inner {
-    /// Who has this locked may still commit rows: the table with all that belongs to it, or the shard's sequence.
-    fn lock_source(&self) -> &str {
-        self.shard.as_ref().map_or(&self.table, |shard| &shard.sequence)
-    }
-
+impl Log {
     /// Whether it is Posthaste's own log: its table of failures counts every try, and says when one was given up.
     fn is_native(&self) -> bool {
         self.beside.is_some()
-    }
-
-    /// The cursor as it is stored.
-    async fn stored_cursor<'e>(&self, on: impl PgExecutor<'e>) -> sqlx::Result<i64> {
-        let query = of_shard(sqlx::query(self.statements.reading.cursor.sql()), self.shard.as_ref());
-        let stored = query.fetch_optional(on).await?;
-        stored.map_or(Ok(0), |row| row.try_get("position"))
     }
 
     /// A transaction beside the reader's, in which no lock is waited for without end.
@@ -359,7 +327,7 @@ impl PostgresLogStore {
             .rows(options.segment_rows);
         let tables = schema.map(|schema| LogTables::in_schema(pool.clone(), schema.as_str()));
         let tables = tables.transpose()?.map(|tables| tables.limits(limits));
-        let inner = Inner {
+        let log = Log {
             pool,
             beside,
             tables,
@@ -370,23 +338,23 @@ impl PostgresLogStore {
             options,
             proof,
             table,
-            shard: Shard::of(&map, 0),
             cursor_table,
-            reader_lock: Mutex::default(),
             ahead: AtomicU64::default(),
             map,
         };
-        Ok(Self { inner: Arc::new(inner) })
+        let log = Arc::new(log);
+        let readers = Arc::new(Readers::of(&log));
+        Ok(Self { log, readers })
     }
 
     /// The pool on which operator verbs run. The reader has a connection of its own beside it.
     pub fn pool(&self) -> &PgPool {
-        &self.inner.pool
+        &self.log.pool
     }
 
     /// The map.
     pub fn map(&self) -> &TableMap {
-        &self.inner.map
+        &self.log.map
     }
 
     /// The application's side: appending to the log in its own transactions.
@@ -397,32 +365,38 @@ impl PostgresLogStore {
     /// A notifier that wakes every relay listening to Posthaste's own log; existing tables are looked at from time to time.
     /// Needs a Tokio runtime.
     pub fn notifier(&self) -> Option<PostgresNotifier> {
-        self.inner.beside.as_ref().map(PostgresStore::notifier)
+        self.log.beside.as_ref().map(PostgresStore::notifier)
     }
 
     /// The consumer's side, beside Posthaste's own log: handling each delivery once.
     pub fn inbox(&self, consumer: impl Into<String>) -> Option<PostgresInbox> {
-        let beside = self.inner.beside.as_ref()?;
+        let beside = self.log.beside.as_ref()?;
         Some(beside.inbox(consumer))
     }
 
     /// The segments and shards of Posthaste's own log, which it looks after by itself; existing tables have none.
     pub fn tables(&self) -> Option<&LogTables> {
-        self.inner.tables.as_ref()
+        self.log.tables.as_ref()
     }
 
     /// Lets time pass for the reader's memory without waiting. For tests.
     #[doc(hidden)]
     pub fn pass_time(&self, by: Duration) {
         let by = u64::try_from(by.as_millis()).unwrap_or(u64::MAX);
-        self.inner.ahead.fetch_add(by, Ordering::Relaxed);
+        self.log.ahead.fetch_add(by, Ordering::Relaxed);
     }
 
     /// How many ids the reader has passed over and not yet proved empty, and how many it has; `None` if this store does
     /// not read.
     pub async fn gaps(&self) -> Option<(u64, u64)> {
-        let lock = self.inner.reader_lock.lock().await;
-        let gaps = lock.session()?.reader.gaps();
-        Some((gaps.open(), gaps.closed()))
+        let mut gaps = None;
+        for reader in self.readers.all() {
+            if let Some(session) = reader.lock.lock().await.session() {
+                let (open, closed) = gaps.unwrap_or_default();
+                let found = session.reader.gaps();
+                gaps = Some((open + found.open(), closed + found.closed()));
+            }
+        }
+        gaps
     }
 }

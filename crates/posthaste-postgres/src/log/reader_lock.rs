@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 use posthaste_sql::log::{ClosedGaps, LogReader, Proof};
 use sqlx::{ConnectOptions, Connection, PgConnection, Row};
 
-use super::Inner;
 use super::error::{LogError, LogResult};
 use super::session::{Keeping, LateRows, Session};
 use super::state::Saved;
 use super::tail::Tail;
+use super::{Log, Reader, of_shard};
 use crate::rows::millis;
 use crate::table_locks::LOCK_TIMEOUT;
 
@@ -31,6 +31,8 @@ pub(super) enum ReaderLock {
     Contending(Link),
     /// This one reads, or did until its connection was lost.
     Held(Box<Session>),
+    /// Its shard was handed over or lost, so it reads no more.
+    GivenUp,
 }
 
 /// A connection of the reader's own.
@@ -46,19 +48,19 @@ impl ReaderLock {
     pub(super) fn session(&self) -> Option<&Session> {
         match self {
             Self::Held(session) => Some(session),
-            Self::Disconnected | Self::Contending(_) => None,
+            Self::Disconnected | Self::Contending(_) | Self::GivenUp => None,
         }
     }
 
     pub(super) fn session_mut(&mut self) -> Option<&mut Session> {
         match self {
             Self::Held(session) => Some(session),
-            Self::Disconnected | Self::Contending(_) => None,
+            Self::Disconnected | Self::Contending(_) | Self::GivenUp => None,
         }
     }
 }
 
-impl Inner {
+impl Reader {
     /// Takes the lock if it is free, or goes on with it. `None` while another one reads.
     pub(super) async fn acquire_lock<'a>(
         &self,
@@ -74,6 +76,9 @@ impl Inner {
                 session.idle_limit = lease;
                 session.end_use(&limited);
             }
+        }
+        if matches!(lock, ReaderLock::GivenUp) {
+            return Ok(None);
         }
         if lock.session().is_none_or(|session| session.link.is_none()) {
             self.lock_reader(lock, lease).await?;
@@ -98,9 +103,9 @@ impl Inner {
         let waiting = match &mut *lock {
             ReaderLock::Contending(_) => match std::mem::take(lock) {
                 ReaderLock::Contending(link) => Some(link),
-                ReaderLock::Disconnected | ReaderLock::Held(_) => None,
+                ReaderLock::Disconnected | ReaderLock::Held(_) | ReaderLock::GivenUp => None,
             },
-            ReaderLock::Disconnected | ReaderLock::Held(_) => None,
+            ReaderLock::Disconnected | ReaderLock::Held(_) | ReaderLock::GivenUp => None,
         };
         let mut link = match waiting {
             Some(link) => link,
@@ -115,6 +120,10 @@ impl Inner {
                 tracing::warn!("another relay reads the log now; what this one had not stored comes again from there");
             }
             *lock = ReaderLock::Contending(link);
+            return Ok(());
+        }
+        if self.is_fenced(&mut link.connection).await? {
+            *lock = ReaderLock::GivenUp;
             return Ok(());
         }
         let stored = self.stored_cursor(&mut link.connection).await?;
@@ -162,7 +171,6 @@ impl Inner {
         let mut session = Session {
             pid: link.pid,
             link: Some(link),
-            shard: self.shard.clone(),
             server,
             storage,
             in_use: false,
@@ -201,20 +209,20 @@ impl Inner {
     }
 
     async fn try_lock(&self, link: &mut Link) -> LogResult<bool> {
-        let locked = sqlx::query_scalar(self.statements.reading.lock.sql())
-            .bind(&self.cursor_table)
-            .fetch_one(&mut link.connection)
-            .await?;
-        Ok(locked)
+        let query = sqlx::query(self.statements.reading.lock.sql()).bind(&self.cursor_table);
+        let query = of_shard(query, self.shard.as_ref());
+        let row = query.fetch_one(&mut link.connection).await?;
+        Ok(row.try_get("locked")?)
     }
 
     /// The server may not have missed this reader's earlier connection yet. That one's lock is as good as ours.
     async fn end_own(&self, link: &mut Link, pid: i32) -> LogResult<bool> {
-        let ended: Option<bool> = sqlx::query_scalar(self.statements.reading.end_own.sql())
+        let query = sqlx::query(self.statements.reading.end_own.sql())
             .bind(&self.cursor_table)
-            .bind(pid)
-            .fetch_optional(&mut link.connection)
-            .await?;
+            .bind(pid);
+        let query = of_shard(query, self.shard.as_ref());
+        let ended = query.fetch_optional(&mut link.connection).await?;
+        let ended: Option<bool> = ended.map(|row| row.try_get("ended")).transpose()?;
         let begun = Instant::now();
         while ended == Some(true) && begun.elapsed() < END_OWN_TIMEOUT {
             if self.try_lock(link).await? {
@@ -224,10 +232,12 @@ impl Inner {
         }
         Ok(false)
     }
+}
 
+impl Log {
     /// A connection that the server ends if nothing is heard on it for a lease: a reader that is frozen or cut off must
     /// not keep its lock. Whatever it handed to a publisher was leased for no longer, counted from earlier.
-    async fn connect(&self, lease: Duration) -> LogResult<Link> {
+    pub(super) async fn connect(&self, lease: Duration) -> LogResult<Link> {
         let mut connection = self.pool.connect_options().connect().await?;
         let link = async {
             let pid = self.own_process(&mut connection).await?;
@@ -295,6 +305,13 @@ async fn limit_idling(connection: &mut PgConnection, lease: Duration) -> LogResu
     .execute(connection)
     .await?;
     Ok(())
+}
+
+impl Link {
+    /// Lets the server end it if nothing is heard on it for so long.
+    pub(super) async fn limit_idling(&mut self, lease: Duration) -> LogResult<()> {
+        limit_idling(&mut self.connection, lease).await
+    }
 }
 
 impl Session {

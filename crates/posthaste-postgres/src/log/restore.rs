@@ -16,7 +16,7 @@ impl PostgresLogStore {
         if let Some(found) = self.show(id).await? {
             return Ok(Restored::There(found.state));
         }
-        let (Some(restoring), Some(event)) = (&self.inner.statements.restoring, event) else {
+        let (Some(restoring), Some(event)) = (&self.log.statements.restoring, event) else {
             return Err(StoreError::unsupported(
                 "rows cannot be put back into this outbox, and this one is gone",
                 Some("enqueue its message anew"),
@@ -35,9 +35,9 @@ impl PostgresLogStore {
             .bind(message.payload.as_ref())
             .bind(header_text(message))
             .bind(i32::try_from(letter.attempts).unwrap_or(i32::MAX))
-            .bind(self.inner.map.error_text(&letter.error))
+            .bind(self.log.map.error_text(&letter.error))
             .bind(letter.created_at);
-        self.inner.execute_bounded(query).await.map_err(store_error)?;
+        self.log.execute_bounded(query).await.map_err(store_error)?;
         Ok(Restored::Inserted)
     }
 }

@@ -8,7 +8,7 @@ use posthaste_sql::RowChange;
 use posthaste_sql::log::{Lane, LogReader, Rewrite};
 use sqlx::{Connection, PgConnection};
 
-use super::Inner;
+use super::Reader;
 use super::error::{LogError, LogResult};
 use super::reader_lock::Link;
 use super::state::{LogName, Saved};
@@ -27,8 +27,6 @@ const SAY_INTERVAL: Duration = Duration::from_mins(1);
 pub(super) struct Session {
     /// None after the connection was lost.
     pub(super) link: Option<Link>,
-    /// The part of the log that is read, where it has parts.
-    pub(super) shard: Option<Shard>,
     /// The server's process of the last connection.
     pub(super) pid: i32,
     /// Which run of the server all this was learnt from.
@@ -189,7 +187,7 @@ impl Session {
     }
 }
 
-impl Inner {
+impl Reader {
     /// Stores how far the log is settled, if that changed; while rows are in flight not too often.
     pub(super) async fn checkpoint(&self, session: &mut Session, at_rest: bool, now: Instant) -> LogResult<()> {
         let lately = now.duration_since(session.stored_at) < CURSOR_INTERVAL;
@@ -217,13 +215,7 @@ impl Inner {
         *writing = Some(new);
         let text = writing.as_deref().unwrap_or_default();
         let written = table
-            .checkpoint(
-                &mut link.connection,
-                name,
-                session.shard.as_ref(),
-                (position, moved),
-                text,
-            )
+            .checkpoint(&mut link.connection, name, self.shard.as_ref(), (position, moved), text)
             .await;
         match written {
             Ok(()) => {

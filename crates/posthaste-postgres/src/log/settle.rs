@@ -19,7 +19,7 @@ use posthaste_sql::{RowChange, TableMap};
 use super::error::{LogError, LogResult};
 use super::rows::{failed_id, failed_number};
 use super::session::Session;
-use super::{Inner, of_shard};
+use super::{Reader, of_shard};
 use crate::rows::millis;
 use crate::table_locks::find_table_lock;
 
@@ -74,7 +74,7 @@ impl Session {
 
 impl Session {
     /// Whether verdicts have to be written down.
-    fn has_unwritten(&self) -> bool {
+    pub(super) fn has_unwritten(&self) -> bool {
         self.reader.window.has_failed() || self.retries.values().any(|retry| retry.outcome.is_some())
     }
 
@@ -94,7 +94,7 @@ pub(super) struct Unwritten {
     pub(super) busy: Vec<BusyRow>,
 }
 
-impl Inner {
+impl Reader {
     /// Writes down what verdicts say, as far as the database takes it; returns what it does not. After an error nothing is
     /// forgotten.
     ///

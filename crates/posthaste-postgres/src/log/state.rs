@@ -15,7 +15,7 @@ use posthaste_sql::template::{TemplateError, render};
 use sqlx::{AssertSqlSafe, Connection, PgConnection, Row};
 
 use super::error::{LogError, LogResult};
-use super::{Inner, Shard, of_shard};
+use super::{Reader, Shard, of_shard};
 use crate::dialect::PostgresDialect;
 
 /// The table's name within its schema.
@@ -112,7 +112,14 @@ impl StateTable {
             .bind(&name.log)
             .bind(&name.tables)
             .bind(state);
-        let row = of_shard(query, shard).fetch_one(connection).await?;
+        let query = match shard {
+            Some(shard) => of_shard(query, Some(shard)).bind(shard.epoch),
+            None => query,
+        };
+        let row = query.fetch_one(connection).await?;
+        if shard.is_some() && row.try_get::<i64, _>("written")? == 0 {
+            return Err(LogError::Fenced);
+        }
         if moved && row.try_get::<i64, _>("moved")? == 0 {
             return Err(super::session::cursor_swallowed());
         }
@@ -168,7 +175,7 @@ impl Saved {
     }
 }
 
-impl Inner {
+impl Reader {
     /// What is in the table of readers; makes that table if it is missing and this user may.
     pub(super) async fn saved_state(&self, connection: &mut PgConnection) -> LogResult<Saved> {
         let Some(table) = &self.state_table else {

@@ -13,7 +13,7 @@ use super::error::LogResult;
 use super::reader_lock::shared_session;
 use super::rows::{TailColumns, Texts};
 use super::session::Session;
-use super::{Inner, of_shard};
+use super::{Reader, of_shard};
 
 /// The first read takes so many rows, and each that found as many is followed by one of twice as many.
 const FIRST_ROWS: u32 = 128;
@@ -81,7 +81,7 @@ impl Tail {
     }
 }
 
-impl Inner {
+impl Reader {
     /// Hands out rows at the end of the log; `None` if others may have to go first, so that all of it has to be looked at.
     pub(super) async fn claim_tail(
         &self,

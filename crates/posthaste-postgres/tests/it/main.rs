@@ -21,5 +21,4 @@ mod pitfalls;
 mod pooled;
 mod relay;
 mod rights;
-mod shards;
 mod tables;

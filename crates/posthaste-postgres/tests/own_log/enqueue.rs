@@ -3,124 +3,17 @@
 use std::time::Duration;
 
 use chrono::Utc;
-use posthaste_core::lifecycle::{LeaseToken, Settlement, State, Verdict};
+use posthaste_core::lifecycle::{LeaseToken, State, Verdict};
 use posthaste_core::store::{
-    AdminStore, ClaimRequest, DeadHead, DeadLetter, Filter, KeyOrdering, PurgeRequest, Restored,
+    AdminStore, DeadLetter, Filter, PurgeRequest, Restored, SchemaStore, Scope, StoreErrorKind,
 };
-use posthaste_core::store::{SchemaStore, Scope, StoreErrorKind, WorkerId};
-use posthaste_core::{EnqueueError, Enqueued, Message, MessageId, OutboxOptions, RelayStore};
-use posthaste_postgres::{LogLayoutOptions, PostgresLogStore, PostgresStore};
-use posthaste_sql::TableMap;
+use posthaste_core::{EnqueueError, Message, OutboxOptions, RelayStore};
+use posthaste_postgres::{PostgresLogStore, PostgresStore};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{AssertSqlSafe, Connection, Executor, PgPool};
+use sqlx::{AssertSqlSafe, Connection, Executor};
 
+use crate::fixture::{Log, numbered, payloads};
 use crate::support;
-
-pub(crate) struct Log {
-    pub(crate) store: PostgresLogStore,
-    pub(crate) pool: PgPool,
-}
-
-impl Log {
-    pub(crate) async fn fresh() -> Self {
-        Self::in_schema(&support::fresh_schema()).await
-    }
-
-    async fn in_schema(schema: &str) -> Self {
-        let map = TableMap::native_log(schema).unwrap();
-        let address: PgConnectOptions = support::server_url().parse().unwrap();
-        let quoted = format!("\"{}\"", schema.replace('"', "\"\""));
-        let pool = PgPoolOptions::new()
-            .max_connections(4)
-            .after_connect(move |connection, _| {
-                let sql = format!("set search_path = {quoted}");
-                Box::pin(async move { connection.execute(AssertSqlSafe(sql)).await.map(drop) })
-            })
-            .connect_with(address)
-            .await
-            .unwrap();
-        let log = Self::over(pool, map);
-        log.store.migrate().await.unwrap();
-        log
-    }
-
-    fn over(pool: PgPool, map: TableMap) -> Self {
-        let options = LogLayoutOptions::of(&map).retry_interval(Duration::ZERO);
-        let store = PostgresLogStore::with_options(pool.clone(), map, options).unwrap();
-        Self { store, pool }
-    }
-
-    /// The relay that read is gone without a word, and another one is there.
-    pub(crate) fn after_a_crash(self) -> Self {
-        Self::over(self.pool.clone(), self.store.map().clone())
-    }
-
-    async fn run(&self, sql: &str) {
-        self.pool
-            .execute(sqlx::raw_sql(AssertSqlSafe(sql.to_owned())))
-            .await
-            .unwrap();
-    }
-
-    async fn count(&self, sql: &'static str) -> i64 {
-        sqlx::query_scalar(sql).fetch_one(&self.pool).await.unwrap()
-    }
-
-    pub(crate) async fn enqueue(&self, messages: Vec<Message>) -> Vec<Enqueued> {
-        let mut tx = self.pool.begin().await.unwrap();
-        let outbox = self.store.outbox(OutboxOptions::default());
-        let outcomes = outbox.enqueue_all(&mut tx, messages).await.unwrap();
-        tx.commit().await.unwrap();
-        outcomes
-    }
-
-    pub(crate) async fn claim(&self, limit: u32) -> Vec<posthaste_core::store::ClaimedMessage> {
-        self.claim_as(LeaseToken::new(), limit).await
-    }
-
-    pub(crate) async fn claim_as(&self, token: LeaseToken, limit: u32) -> Vec<posthaste_core::store::ClaimedMessage> {
-        let request = ClaimRequest {
-            worker: WorkerId::new(),
-            token,
-            limit,
-            max_bytes: u64::MAX,
-            scan_limit: None,
-            lease: Duration::from_secs(30),
-            max_attempts: 5,
-            ordering: KeyOrdering::PerKey {
-                dead_head: DeadHead::Skip,
-                except: Vec::new(),
-            },
-            scope: Scope::default(),
-            left_out: Vec::new(),
-            pipelined: false,
-        };
-        self.store.claim(&request).await.unwrap().messages
-    }
-
-    pub(crate) async fn settle(&self, token: LeaseToken, id: MessageId, verdict: Verdict) {
-        let settlement = Settlement {
-            id,
-            token,
-            verdict,
-            version: None,
-            without_letter: false,
-        };
-        let settled = self.store.settle(&[settlement]).await.unwrap();
-        assert!(settled.lost.is_empty() && settled.refused.is_empty(), "{settled:?}");
-    }
-}
-
-pub(crate) fn numbered(range: std::ops::Range<usize>) -> Vec<Message> {
-    let message = |n: usize| Message::new("orders", n.to_string()).key(format!("k{}", n % 7));
-    range.map(message).collect()
-}
-
-pub(crate) fn payloads(claimed: &[posthaste_core::store::ClaimedMessage]) -> Vec<String> {
-    let payload =
-        |claimed: &posthaste_core::store::ClaimedMessage| String::from_utf8(claimed.message.payload.to_vec()).unwrap();
-    claimed.iter().map(payload).collect()
-}
 
 /// Every part of a message, by each way of writing it.
 #[tokio::test]

@@ -10,5 +10,7 @@ mod support;
 mod backend;
 mod conformance;
 mod enqueue;
+mod fixture;
 mod restarts;
+mod shards;
 mod statements;

@@ -6,7 +6,7 @@ use posthaste_core::lifecycle::{LeaseToken, Verdict};
 use posthaste_core::store::ClaimedMessage;
 use posthaste_core::{Message, OutboxOptions, RelayStore};
 
-use crate::enqueue::{Log, numbered, payloads};
+use crate::fixture::{Log, numbered, payloads};
 
 /// What a relay claims as soon as the server has ended the connection of the one before.
 async fn claim_once_free(log: &Log) -> Vec<ClaimedMessage> {

@@ -22,6 +22,6 @@ pub use gaps::{Gaps, Holder, Proof};
 pub use lanes::Lane;
 pub use ranges::Ranges;
 pub use reader::{LogReader, LogRow, Plan, ReadResult, Sorted};
-pub use shards::{Seat, SeatPlan, plan_seats, quota, shard_hash, spread};
+pub use shards::{SHARD_BITS, Seat, SeatPlan, plan_seats, quota, shard_hash, spread};
 pub use state::{InvalidReaderState, ReaderState};
 pub use window::{Failure, LaneRule, Pass, Rewrite, Standing, Turn, Window};

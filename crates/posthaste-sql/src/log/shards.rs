@@ -3,9 +3,14 @@
 //! Every instance sees the same seats and the same instances, and works out for itself what to take and what to hand over.
 //! Once they agree on who is there, each has its quota, and no quotas differ by more than one.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use md5::{Digest, Md5};
+
+/// Rows of a shard are numbered from its own number times two to the power of this on, so that no two rows of a log have the
+/// same.
+pub const SHARD_BITS: u32 = 44;
 
 /// A shard as an instance sees it; `I` is how instances know each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,24 +26,32 @@ pub struct Seat<I> {
 pub struct SeatPlan {
     /// How many of the free ones it may take.
     pub take: usize,
+    /// How many it should have beyond those that it has, free or not.
+    pub lacking: usize,
     /// Those that it gives up, once what it handed out of them is answered.
     pub hand_over: Vec<i32>,
 }
 
-/// How many shards an instance should have, given all that are there. Those of the lowest ids have one more where they cannot
-/// have equally many.
-pub fn quota<I: Copy + Ord>(shards: usize, instances: &[I], own: I) -> usize {
-    let mut instances: Vec<I> = instances.iter().copied().chain([own]).collect();
+/// How many shards an instance should have, given all that are there. Where they cannot have equally many, those that have
+/// most of them now have one more, so that one who comes does not set them moving.
+pub fn quota<I: Copy + Ord>(seats: &[Seat<I>], instances: &[I], own: I) -> usize {
+    let spread = spread(seats);
+    let mut instances: Vec<(Reverse<usize>, I)> = instances
+        .iter()
+        .copied()
+        .chain([own])
+        .map(|instance| (Reverse(spread.get(&instance).copied().unwrap_or(0)), instance))
+        .collect();
     instances.sort_unstable();
     instances.dedup();
-    let place = instances.iter().position(|instance| *instance == own).unwrap_or(0);
-    shards / instances.len() + usize::from(place < shards % instances.len())
+    let place = instances.iter().position(|(_, instance)| *instance == own).unwrap_or(0);
+    seats.len() / instances.len() + usize::from(place < seats.len() % instances.len())
 }
 
 /// What to do, given the seats and the instances that are there. Those of other instances are theirs until they hand them
 /// over or their lease is over.
 pub fn plan_seats<I: Copy + Ord>(seats: &[Seat<I>], instances: &[I], own: I) -> SeatPlan {
-    let quota = quota(seats.len(), instances, own);
+    let quota = quota(seats, instances, own);
     let mut held: Vec<i32> = seats
         .iter()
         .filter(|seat| seat.owner == Some(own))
@@ -46,8 +59,10 @@ pub fn plan_seats<I: Copy + Ord>(seats: &[Seat<I>], instances: &[I], own: I) -> 
         .collect();
     held.sort_unstable();
     let free = seats.iter().filter(|seat| seat.owner.is_none()).count();
+    let lacking = quota.saturating_sub(held.len());
     SeatPlan {
-        take: free.min(quota.saturating_sub(held.len())),
+        take: free.min(lacking),
+        lacking,
         hand_over: held.split_off(quota.min(held.len())),
     }
 }
@@ -158,7 +173,19 @@ mod tests {
         }
         let both = [own, 2];
         assert_eq!(plan_seats(&seats, &both, own).hand_over, [4, 5, 6, 7]);
-        assert_eq!(plan_seats(&seats, &both, 2), SeatPlan::default(), "none is free yet");
+        let second = plan_seats(&seats, &both, 2);
+        assert_eq!((second.take, second.lacking), (0, 4), "none is free yet");
         assert_eq!(plan_seats(&seats, &[], own), SeatPlan::default(), "it is there itself");
+    }
+
+    #[test]
+    fn the_only_shard_stays_with_its_reader_whoever_comes() {
+        for own in 1..4 {
+            let seats = [Seat {
+                shard: 0,
+                owner: Some(2),
+            }];
+            assert_eq!(plan_seats(&seats, &[1, 2, 3], own), SeatPlan::default());
+        }
     }
 }

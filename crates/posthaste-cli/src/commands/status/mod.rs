@@ -201,9 +201,11 @@ pub fn print_shards(out: &mut Printer<impl Write>, shards: &[ShardStatus]) -> st
         "shard", "owner", "epoch", "lag", "position"
     )?;
     for shard in shards {
-        let owner = shard
-            .owner
-            .map_or_else(|| "nobody".to_owned(), |owner| owner.to_string());
+        let owner = match shard.owner {
+            Some(owner) => owner.to_string(),
+            None if shard.readable => "nobody".to_owned(),
+            None => format!("waits for generation {}", shard.generation - 1),
+        };
         let until = shard
             .leased_until
             .map(|until| until.format("%Y-%m-%d %H:%M:%S UTC").to_string());
@@ -323,10 +325,13 @@ mod tests {
             epoch: 7,
             lag: 12,
             position: 4_711,
+            generation: 2,
+            readable: shard < 2,
             leased_until: owner.map(|_| DateTime::<Utc>::UNIX_EPOCH),
         };
         let mut out = Printer::on(Vec::new());
-        print_shards(&mut out, &[shard(0, None), shard(1, Some(Uuid::nil()))]).unwrap();
+        let shards = [shard(0, None), shard(1, Some(Uuid::nil())), shard(2, None)];
+        print_shards(&mut out, &shards).unwrap();
         let text = String::from_utf8(out.into_inner()).unwrap();
         let lines: Vec<_> = text
             .lines()
@@ -338,5 +343,6 @@ mod tests {
             lines[2],
             ["1", &nil, "7", "12", "4711", "1970-01-01", "00:00:00", "UTC"]
         );
+        assert_eq!(lines[3][..5], ["2", "waits", "for", "generation", "1"]);
     }
 }

@@ -12,7 +12,6 @@ impl LogTables {
     ///
     /// # Errors
     /// Those of the database, which refuses fewer shards than there are.
-    #[doc(hidden)]
     pub async fn raise_shards(&self, shards: u32) -> Result<u32, StoreError> {
         let queries = &self.statements.shards;
         let mut tx = self.begin_bounded().await?;

@@ -1,0 +1,323 @@
+//! The readers of this instance: the one of a mapped log, or one for each shard of Posthaste's own log that it has a seat for.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use posthaste_core::lifecycle::Settlement;
+use posthaste_core::store::{BusyRow, Claim, ClaimRequest, ExtendRequest, Extended, Settled, WorkerId};
+use posthaste_core::{MessageId, StoreError};
+use tokio::sync::Mutex;
+
+use super::error::LogResult;
+use super::keeper::Keeper;
+use super::rows::failed_number;
+use super::seats::TakenSeat;
+use super::shard::NO_EPOCH;
+use super::{Log, Reader, Shard};
+
+/// The readers of this instance.
+#[derive(Debug)]
+pub(super) struct Readers {
+    log: Arc<Log>,
+    /// By their shards.
+    held: RwLock<BTreeMap<i32, Held>>,
+    /// None for a mapped log, whose only reader is always there, and contends for its lock by itself.
+    keeper: Option<Mutex<Keeper>>,
+    /// Whose turn it is.
+    turn: AtomicUsize,
+}
+
+#[derive(Clone, Debug)]
+struct Held {
+    reader: Arc<Reader>,
+    /// It is to be handed over, so nothing more is claimed of it.
+    leaving: bool,
+}
+
+impl Readers {
+    pub(super) fn of(log: &Arc<Log>) -> Self {
+        let mut held = BTreeMap::new();
+        let schema = log.map.schema().filter(|_| log.is_native());
+        let keeper = schema.map(|schema| Mutex::new(Keeper::new(schema)));
+        if keeper.is_none() {
+            let reader = Arc::new(Reader::new(log, None));
+            held.insert(0, Held { reader, leaving: false });
+        }
+        Self {
+            log: Arc::clone(log),
+            held: RwLock::new(held),
+            keeper,
+            turn: AtomicUsize::new(0),
+        }
+    }
+
+    /// All that this instance has.
+    pub(super) fn all(&self) -> Vec<Arc<Reader>> {
+        let held = self.held.read().unwrap_or_else(PoisonError::into_inner);
+        held.values().map(|held| Arc::clone(&held.reader)).collect()
+    }
+
+    /// The reader of a shard, if this instance has it.
+    pub(super) fn of_shard(&self, shard: i32) -> Option<Arc<Reader>> {
+        let held = self.held.read().unwrap_or_else(PoisonError::into_inner);
+        held.get(&shard).map(|held| Arc::clone(&held.reader))
+    }
+
+    /// One that can be asked what is stored of a shard, whoever reads it.
+    pub(super) fn onlooker(&self, shard: i32) -> Arc<Reader> {
+        let onlooker = || Arc::new(Reader::new(&self.log, Shard::of(&self.log.map, shard, NO_EPOCH)));
+        self.of_shard(shard).unwrap_or_else(onlooker)
+    }
+
+    /// Whether it reads the log, or the first of its shards.
+    pub(super) async fn reads_the_first(&self) -> bool {
+        match self.of_shard(0) {
+            Some(reader) => reader.reads().await,
+            None => false,
+        }
+    }
+
+    /// Those that may be claimed from, each of them first in its turn.
+    fn in_turn(&self) -> Vec<Arc<Reader>> {
+        let held = self.held.read().unwrap_or_else(PoisonError::into_inner);
+        let staying = held.values().filter(|held| !held.leaving);
+        let mut readers: Vec<_> = staying.map(|held| Arc::clone(&held.reader)).collect();
+        if let Some(count) = readers.len().checked_sub(1) {
+            readers.rotate_left(self.turn.fetch_add(1, Ordering::Relaxed) % (count + 1));
+        }
+        readers
+    }
+
+    /// Takes from one shard after another until the claim is full.
+    pub(super) async fn claim(&self, request: &ClaimRequest) -> Result<Claim, StoreError> {
+        let mut claim = Claim::default();
+        let mut rest = request.clone();
+        let mut failed = None;
+        for reader in self.in_turn() {
+            let more = match reader.claim(&rest).await {
+                Ok(more) => more,
+                Err(error) => {
+                    let error = StoreError::from(error);
+                    // One that cannot be read does not keep the others waiting.
+                    if let Some(other) = failed.replace(error) {
+                        tracing::warn!(error = %other, "a shard of the log cannot be read");
+                    }
+                    continue;
+                }
+            };
+            let bytes: usize = more.messages.iter().map(|claimed| claimed.message.payload.len()).sum();
+            rest.max_bytes = rest.max_bytes.saturating_sub(bytes as u64);
+            rest.limit = rest
+                .limit
+                .saturating_sub(u32::try_from(more.messages.len()).unwrap_or(u32::MAX));
+            claim.messages.extend(more.messages);
+            // Each gives one message at least, which may be larger than what is left.
+            if rest.limit == 0 || rest.max_bytes < request.max_bytes / 2 {
+                break;
+            }
+        }
+        match failed {
+            Some(error) if claim.messages.is_empty() => Err(error),
+            Some(error) => {
+                tracing::warn!(%error, "a shard of the log cannot be read");
+                Ok(claim)
+            }
+            None => Ok(claim),
+        }
+    }
+
+    pub(super) async fn settle(&self, settlements: &[Settlement]) -> Result<Settled, StoreError> {
+        let readers = self.all();
+        if let ([reader], None) = (readers.as_slice(), &self.keeper) {
+            return Ok(reader.settle(settlements).await?);
+        }
+        let mut settled = Settled::default();
+        let mut parts: BTreeMap<i32, Vec<Settlement>> = BTreeMap::new();
+        for settlement in settlements {
+            match self.shard_of(&readers, settlement.id).await {
+                Some(shard) => parts.entry(shard).or_default().push(settlement.clone()),
+                None => settled.lost.push(settlement.id),
+            }
+        }
+        let (mut unheard, mut failed) = (Vec::new(), None);
+        let mut any = !settled.lost.is_empty();
+        for (shard, part) in parts {
+            let Some(reader) = self.of_shard(shard) else {
+                settled.lost.extend(part.iter().map(|settlement| settlement.id));
+                continue;
+            };
+            match reader.settle(&part).await {
+                Ok(more) => {
+                    any = true;
+                    settled.lost.extend(more.lost);
+                    settled.refused.extend(more.refused);
+                    settled.busy.extend(more.busy);
+                }
+                Err(error) => {
+                    unheard.extend(part.into_iter().map(|settlement| settlement.id));
+                    failed = Some(StoreError::from(error));
+                }
+            }
+        }
+        match failed {
+            Some(error) if !any => Err(error),
+            Some(error) => {
+                // Only these are asked again: those of other shards were heard.
+                tracing::warn!(%error, "verdicts on a shard of the log cannot be written");
+                let busy = unheard.into_iter().map(|id| BusyRow { id, holder: None });
+                settled.busy.extend(busy);
+                Ok(settled)
+            }
+            None => Ok(settled),
+        }
+    }
+
+    /// The shard of a row that was handed out.
+    async fn shard_of(&self, readers: &[Arc<Reader>], id: MessageId) -> Option<i32> {
+        if let Some(number) = id.number() {
+            return Some(Shard::of_row(number));
+        }
+        let row = failed_number(id)?;
+        for reader in readers {
+            if reader.retries(row).await {
+                return reader.shard.as_ref().map(|shard| shard.number);
+            }
+        }
+        None
+    }
+
+    pub(super) async fn extend(&self, request: ExtendRequest<'_>) -> Result<Extended, StoreError> {
+        let mut held = Vec::new();
+        for reader in self.all() {
+            held.extend(reader.extend(request.token, request.ids, request.lease).await?);
+        }
+        Ok(Extended::all(held))
+    }
+
+    pub(super) async fn keep_alive(self: &Arc<Self>) -> Result<(), StoreError> {
+        if let Some(keeper) = &self.keeper {
+            let asked = keeper.lock().await.asked();
+            if let Some((worker, lease)) = asked {
+                self.balance(worker, lease).await?;
+            }
+        }
+        for reader in self.all() {
+            reader.keep_alive().await?;
+        }
+        Ok(())
+    }
+
+    /// Looks at the seats of this instance, if it is time to.
+    pub(super) async fn balance(self: &Arc<Self>, worker: WorkerId, lease: Duration) -> Result<(), StoreError> {
+        if self.keeper.is_none() {
+            return Ok(());
+        }
+        // Apart, so that a call that is cut short does not end the connection by which this instance is known to be there.
+        let readers = Arc::clone(self);
+        let balanced = tokio::spawn(async move { readers.balance_now(worker, lease).await });
+        Ok(balanced.await.map_err(StoreError::other)??)
+    }
+
+    async fn balance_now(&self, worker: WorkerId, lease: Duration) -> LogResult<()> {
+        let Some(keeper) = &self.keeper else { return Ok(()) };
+        let mut keeper = keeper.lock().await;
+        if !keeper.is_due(lease) {
+            return Ok(());
+        }
+        match self.balance_once(&mut keeper, worker, lease).await {
+            // On a new connection, before anybody takes it for gone.
+            Err(error) if error.ends_connection() => self.balance_once(&mut keeper, worker, lease).await,
+            balanced => balanced,
+        }
+    }
+
+    async fn balance_once(&self, keeper: &mut Keeper, worker: WorkerId, lease: Duration) -> LogResult<()> {
+        let lost = keeper.sit(&self.log, worker, lease).await?;
+        self.lose(&lost).await;
+        let plan = keeper.plan().await?;
+        self.lose(&plan.lost).await;
+        let mut left = Vec::new();
+        for shard in self.mark_leaving(keeper) {
+            if self.leave(shard).await? {
+                left.push(shard);
+            }
+        }
+        keeper.release(&left).await?;
+        for TakenSeat { shard, epoch } in keeper.take(&plan).await? {
+            tracing::info!(shard, epoch, "this relay reads a shard of the log");
+            let reader = Arc::new(Reader::new(&self.log, Shard::of(&self.log.map, shard, epoch)));
+            let mut held = self.held.write().unwrap_or_else(PoisonError::into_inner);
+            held.insert(shard, Held { reader, leaving: false });
+        }
+        Ok(())
+    }
+
+    async fn lose(&self, shards: &[i32]) {
+        for shard in shards {
+            if let Some(reader) = self.remove(*shard) {
+                tracing::warn!(shard, "another relay reads this shard of the log now");
+                reader.give_up().await;
+            }
+        }
+    }
+
+    /// Claims nothing more of what is to be handed over, and says what that is.
+    fn mark_leaving(&self, keeper: &Keeper) -> Vec<i32> {
+        let mut held = self.held.write().unwrap_or_else(PoisonError::into_inner);
+        for (shard, held) in held.iter_mut() {
+            held.leaving = keeper.is_leaving(*shard);
+        }
+        held.iter()
+            .filter(|(_, held)| held.leaving)
+            .map(|(shard, _)| *shard)
+            .collect()
+    }
+
+    /// Gives up a shard, if none of it is in flight.
+    async fn leave(&self, shard: i32) -> LogResult<bool> {
+        let Some(reader) = self.of_shard(shard) else {
+            return Ok(true);
+        };
+        let left = reader.close(true).await?;
+        if left {
+            tracing::info!(shard, "this shard of the log is handed over");
+            self.remove(shard);
+        }
+        Ok(left)
+    }
+
+    fn remove(&self, shard: i32) -> Option<Arc<Reader>> {
+        let mut held = self.held.write().unwrap_or_else(PoisonError::into_inner);
+        held.remove(&shard).map(|held| held.reader)
+    }
+
+    /// Stores how far everything was read and lets others read, as far as no answers are open.
+    pub(super) async fn close(&self) -> Result<(), StoreError> {
+        let Some(keeper) = &self.keeper else {
+            for reader in self.all() {
+                reader.close(false).await?;
+            }
+            return Ok(());
+        };
+        let mut keeper = keeper.lock().await;
+        let shards: Vec<i32> = {
+            let held = self.held.read().unwrap_or_else(PoisonError::into_inner);
+            held.keys().copied().collect()
+        };
+        let (mut left, mut failed) = (Vec::new(), None);
+        for shard in &shards {
+            match self.leave(*shard).await {
+                Ok(true) => left.push(*shard),
+                Ok(false) => {}
+                Err(error) => failed = Some(error),
+            }
+        }
+        keeper.release(&left).await?;
+        if left.len() == shards.len() {
+            keeper.close().await?;
+        }
+        failed.map_or(Ok(()), |error| Err(error.into()))
+    }
+}
