@@ -1,5 +1,7 @@
 //! `log`
 
+use std::collections::BTreeMap;
+
 use nix::sys::signal::Signal;
 
 use crate::support::{Place, TO_STDOUT, eventually};
@@ -42,6 +44,51 @@ fn how_far_a_log_is_read_is_shown() {
     place.run(&["migrate"]).success();
     place.run(&["log", "move"]).success();
     assert!(place.run(&["log", "status", "--json"]).success().json()["shards"].is_array());
+    let text = place.run(&["log", "status"]).success().stdout;
+    assert!(text.contains("shard") && text.contains("leased until"), "{text}");
+}
+
+/// Two relays divide the shards of a log between them, and one that stops leaves its own to the other.
+///
+/// Proves B14.
+#[test]
+fn the_number_of_shards_is_raised_and_relays_share_them() {
+    let Some(place) = Place::with_postgres() else { return };
+    let place = place.set("DATABASE__LAYOUT", "log");
+    place.run(&["migrate"]).success();
+    let raised = place.run(&["log", "shards", "4", "--json"]).success().json();
+    assert_eq!((&raised["shards"], &raised["generation"]), (&4.into(), &2.into()));
+    place.run(&["log", "shards", "2"]).fails_with(&["can only be raised"]);
+    let owners = || {
+        let status = place.run(&["log", "status", "--json"]).success().json();
+        let shards = status["shards"].as_array().unwrap().iter();
+        let owned = shards.filter(|shard| shard["generation"] == 2);
+        let mut count = BTreeMap::new();
+        for shard in owned {
+            *count.entry(shard["owner"].as_str().map(ToOwned::to_owned)).or_insert(0) += 1;
+        }
+        count
+    };
+    let run = [&["run"], &TO_STDOUT[..]].concat();
+    let _first = place.start(&run);
+    eventually("one reads them all", || {
+        owners().values().eq(&[4]) && !owners().contains_key(&None)
+    });
+    let mut second = place.start(&run);
+    eventually("each reads half of them", || owners().values().eq(&[2, 2]));
+    let status = place.status();
+    let relays = status["relays"].as_array().unwrap();
+    for owner in owners().into_keys() {
+        assert!(
+            relays.iter().any(|relay| relay["worker"].as_str() == owner.as_deref()),
+            "{owner:?} {relays:?}"
+        );
+    }
+    second.signal(Signal::SIGTERM);
+    assert_eq!(second.exit_code(), Some(0));
+    eventually("the other has them all again", || {
+        owners().values().eq(&[4]) && !owners().contains_key(&None)
+    });
     let text = place.run(&["log", "status"]).success().stdout;
     assert!(text.contains("shard") && text.contains("leased until"), "{text}");
 }

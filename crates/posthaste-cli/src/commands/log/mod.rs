@@ -1,6 +1,7 @@
 //! `posthaste log`
 
 mod move_queue;
+mod shards;
 mod status;
 
 use anyhow::Context;
@@ -23,11 +24,13 @@ const EXAMPLES: &str = "\
 Examples:
   posthaste log move --dry-run              what would be moved from the queue to the log
   posthaste log move                        move it; producers may go on writing
-  posthaste log status                      how far it is read";
+  posthaste log shards 8                    divide the log among more relays
+  posthaste log status                      who reads which shard, and how far";
 
 #[derive(Debug, Subcommand)]
 enum Action {
     Move(move_queue::MoveQueue),
+    Shards(shards::Shards),
     Status(status::Status),
 }
 
@@ -35,6 +38,7 @@ impl Log {
     pub async fn run(self, config: &Config) -> anyhow::Result<()> {
         match self.action {
             Action::Move(command) => command.run(config).await,
+            Action::Shards(command) => command.run(config).await,
             Action::Status(command) => command.run(config).await,
         }
     }

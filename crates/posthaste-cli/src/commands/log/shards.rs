@@ -1,0 +1,41 @@
+//! `posthaste log shards`
+
+use clap::Args;
+use serde_json::json;
+
+use super::tables;
+use crate::config::Config;
+use crate::{terminal, wiring};
+
+/// Raise the number of shards
+///
+/// New messages go to new shards at once. Those are read when the old ones are read to their end, and every transaction that was
+/// writing has ended, so that the order of each key stays: raise it when the backlog is small. Up to as many relays as there are
+/// shards share the work; each shard takes a connection of the relay that reads it. The number can only be raised.
+#[derive(Debug, Args)]
+pub struct Shards {
+    /// How many there shall be
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1024))]
+    number: u32,
+    /// Print a JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+impl Shards {
+    pub async fn run(self, config: &Config) -> anyhow::Result<()> {
+        wiring::probe(&config.database).await?;
+        let store = wiring::native_log(&config.database)?;
+        let generation = tables(&store)?.raise_shards(self.number).await?;
+        let mut out = terminal::stdout();
+        if self.json {
+            return out.json(&json!({ "shards": self.number, "generation": generation }));
+        }
+        writeln!(
+            out,
+            "new messages go to {} shards, generation {generation}",
+            self.number
+        )?;
+        Ok(())
+    }
+}
