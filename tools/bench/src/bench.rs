@@ -38,6 +38,9 @@ impl Bench {
             let brokers = brokers.context("Debezium Server needs a broker")?;
             return debezium::drain(&self.server, installed, database, brokers, drain).await;
         }
+        if drain.shards > 1 {
+            database.raise_shards(drain.shards).await?;
+        }
         let mut conn = database.connect().await?;
         let mut workers = Vec::new();
         for _ in 0..drain.instances {

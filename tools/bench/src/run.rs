@@ -20,6 +20,8 @@ pub(crate) struct Drain {
     pub(crate) workload: Workload,
     /// How many processes share the work.
     pub(crate) instances: u32,
+    /// How many shards a log of our own is divided into.
+    pub(crate) shards: u32,
     /// Whether a snapshot from before the rows stays open.
     pub(crate) holds_snapshot: bool,
 }
@@ -45,6 +47,7 @@ impl Drain {
             sink,
             workload: Workload::of(rows),
             instances: 1,
+            shards: 1,
             holds_snapshot: false,
         }
     }

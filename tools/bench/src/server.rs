@@ -10,6 +10,7 @@ use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgConnection, PgPool};
 
 use crate::layout::Layout;
 use crate::processes;
+use posthaste_postgres::LogTables;
 
 /// The server that was given.
 pub(crate) struct Server {
@@ -124,6 +125,16 @@ impl Written {
 }
 
 impl Database {
+    /// Divides a log of our own.
+    pub(crate) async fn raise_shards(&self, shards: u32) -> anyhow::Result<()> {
+        let pool = self.pool();
+        let tables = LogTables::in_schema(pool.clone(), posthaste_postgres::DEFAULT_SCHEMA)?;
+        let raised = tables.raise_shards(shards).await;
+        pool.close().await;
+        raised?;
+        Ok(())
+    }
+
     pub(crate) fn pool(&self) -> PgPool {
         PgPoolOptions::new().connect_lazy_with(self.options.clone())
     }

@@ -1,9 +1,9 @@
-//! One, two and four relays that share an outbox.
+//! One, two and four relays that share an outbox; a log has a shard for each of the four.
 
 use crate::arm;
 use crate::bench::Bench;
 use crate::brokers::SinkKind;
-use crate::layout;
+use crate::layout::{self, Layout};
 use crate::results::{Results, progress};
 use crate::run::Drain;
 use crate::suites::drain::SPEED;
@@ -28,6 +28,7 @@ pub(crate) async fn run(bench: &Bench, results: &mut Results) {
             for instances in [1, 2, 4] {
                 let drain = Drain {
                     instances,
+                    shards: if arm.layout == Layout::NativeLog { 4 } else { 1 },
                     ..Drain::new(arm, SinkKind::Mock, bench.extent.pick(20_000, 150_000))
                 };
                 match bench.drain(&drain).await {
