@@ -136,6 +136,12 @@ impl Reader {
     ) -> LogResult<Vec<MessageId>> {
         let mut lock = self.lock.lock().await;
         let asked = self.now();
+        if lock
+            .session()
+            .is_none_or(|session| !session.leases.contains_key(&token))
+        {
+            return Ok(Vec::new());
+        }
         let Some(session) = self.keep_lock(&mut lock).await? else {
             return Ok(Vec::new());
         };

@@ -130,7 +130,8 @@ impl Readers {
 
     pub(super) async fn settle(&self, settlements: &[Settlement]) -> Result<Settled, StoreError> {
         let readers = self.all();
-        if let ([reader], None) = (readers.as_slice(), &self.keeper) {
+        // What it has not handed out nobody here has.
+        if let [reader] = readers.as_slice() {
             return Ok(reader.settle(settlements).await?);
         }
         let mut settled = Settled::default();
@@ -203,15 +204,17 @@ impl Readers {
                 self.balance(worker, lease).await?;
             }
         }
+        let mut failed = None;
         for reader in self.all() {
-            reader.keep_alive().await?;
+            failed = reader.keep_alive().await.err().or(failed);
         }
-        Ok(())
+        failed.map_or(Ok(()), |error| Err(error.into()))
     }
 
     /// Looks at the seats of this instance, if it is time to.
     pub(super) async fn balance(self: &Arc<Self>, worker: WorkerId, lease: Duration) -> Result<(), StoreError> {
-        if self.keeper.is_none() {
+        let Some(keeper) = &self.keeper else { return Ok(()) };
+        if !keeper.lock().await.is_due(lease) {
             return Ok(());
         }
         // Apart, so that a call that is cut short does not end the connection by which this instance is known to be there.
@@ -223,9 +226,6 @@ impl Readers {
     async fn balance_now(&self, worker: WorkerId, lease: Duration) -> LogResult<()> {
         let Some(keeper) = &self.keeper else { return Ok(()) };
         let mut keeper = keeper.lock().await;
-        if !keeper.is_due(lease) {
-            return Ok(());
-        }
         match self.balance_once(&mut keeper, worker, lease).await {
             // On a new connection, before anybody takes it for gone.
             Err(error) if error.ends_connection() => self.balance_once(&mut keeper, worker, lease).await,
