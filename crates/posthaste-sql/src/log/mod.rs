@@ -5,23 +5,27 @@
 //! break its premises. [`Window`] remembers the rows that were read and are not settled, and in which order they may go.
 //! [`LogReader`] holds all of them, and says how far everything is settled: that is the cursor to store, so a restart can
 //! repeat but never skip. [`ReaderState`] is what it leaves to a successor beyond the cursor, so that a restart repeats no
-//! more than what was in flight. [`plan_seats`] spreads the shards of a log over those that read it.
+//! more than what was in flight. [`Suspects`] are the rows that may have killed their reader. [`plan_seats`] spreads the shards of a log over those that read it.
 
 mod closed;
 mod gaps;
 mod lanes;
+mod policy;
 mod ranges;
 mod reader;
 mod rows;
 mod shards;
 mod state;
+mod suspects;
 mod window;
 
 pub use closed::{ClosedGaps, Probe};
 pub use gaps::{Gaps, Holder, Proof};
 pub use lanes::Lane;
+pub use policy::Policy;
 pub use ranges::Ranges;
-pub use reader::{LogReader, LogRow, Plan, ReadResult, Sorted};
+pub use reader::{LogReader, LogRow, Plan, ReadResult, Risk, Sorted};
 pub use shards::{SHARD_BITS, Seat, SeatPlan, plan_seats, quota, shard_hash, spread};
 pub use state::{InvalidReaderState, ReaderState};
+pub use suspects::{AHEAD, HandedOut, InvalidHandedOut, Suspects};
 pub use window::{Failure, LaneRule, Pass, Rewrite, Standing, Turn, Window};

@@ -90,6 +90,20 @@ impl Ranges {
         Self { ranges: above }
     }
 
+    /// The ids that are in another set too.
+    #[must_use]
+    pub fn within(&self, other: &Self) -> Self {
+        let mut both = Self::default();
+        for (first, last) in &self.ranges {
+            let before = other.ranges.range(..=first).next_back();
+            let next = other.ranges.range(first..=last).filter(|(start, _)| *start != first);
+            for (start, end) in before.into_iter().chain(next) {
+                both.insert(*first.max(start)..=*last.min(end));
+            }
+        }
+        both
+    }
+
     /// Whether an id is in the set.
     pub fn contains(&self, id: i64) -> bool {
         self.ranges
@@ -173,6 +187,10 @@ mod tests {
                 }
                 prop_assert_eq!(ranges.iter().flatten().collect::<BTreeSet<_>>(), ids.clone());
                 prop_assert_eq!(ranges.count(), ids.len() as u64);
+                let mut some = Ranges::of(3..=20);
+                some.insert(30..=31);
+                let both = ids.iter().copied().filter(|id| some.contains(*id));
+                prop_assert_eq!(ranges.within(&some).iter().flatten().collect::<Vec<_>>(), both.collect::<Vec<_>>());
                 prop_assert_eq!(ranges.first(), ids.first().copied());
                 prop_assert!((0..75).all(|id| ranges.contains(id) == ids.contains(&id)));
                 let kept: Vec<_> = ranges.iter().collect();

@@ -8,6 +8,7 @@ use super::gaps::{Gaps, Holder, Proof};
 use super::lanes::Lane;
 use super::ranges::Ranges;
 use super::state::ReaderState;
+use super::suspects::{AHEAD, HandedOut, Suspects};
 use super::window::{LaneRule, Turn, Window};
 use posthaste_core::lifecycle::LeaseToken;
 
@@ -60,6 +61,16 @@ pub struct ReadResult {
     pub holders: BTreeSet<Holder>,
 }
 
+impl ReadResult {
+    /// As if the read had ended after so many rows.
+    pub fn cut(&mut self, rows: usize) {
+        if rows < self.rows.len() {
+            self.rows.truncate(rows);
+            self.complete_to = self.rows.last().map_or(i64::MIN, |row| row.id);
+        }
+    }
+}
+
 /// What is to be done with the rows of a read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sorted {
@@ -67,6 +78,17 @@ pub struct Sorted {
     pub handed_out: Vec<i64>,
     /// To be written to the table of failures behind an earlier one of their lane; settle them once that is done.
     pub park: Vec<i64>,
+}
+
+/// What may be risked of rows that were read, of which some may have killed an earlier reader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Risk {
+    /// So many of them, from the first on.
+    Together(usize),
+    /// The first, and nothing beside it.
+    Alone,
+    /// The first alone, once nothing is in flight.
+    WaitsToBeAlone,
 }
 
 /// The one reader of a log.
@@ -77,6 +99,8 @@ pub struct LogReader {
     pub window: Window,
     /// The ids that were proved never to come, for as long as they are looked at all the same.
     pub closed: ClosedGaps,
+    /// Rows that may have killed an earlier reader.
+    pub suspects: Suspects,
     /// No further than this, if there is a bound.
     bound: Option<i64>,
 }
@@ -88,6 +112,7 @@ impl LogReader {
             gaps: Gaps::after(cursor, proof),
             window: Window::default(),
             closed: ClosedGaps::default(),
+            suspects: Suspects::default(),
             bound: None,
         }
     }
@@ -105,6 +130,63 @@ impl LogReader {
     pub fn with_closed(mut self, closed: ClosedGaps) -> Self {
         self.closed = closed;
         self
+    }
+
+    /// Suspects what an earlier reader may have been killed by.
+    #[must_use]
+    pub fn suspecting(mut self, suspects: Suspects) -> Self {
+        self.suspects = suspects;
+        self
+    }
+
+    /// What to write down before rows up to `last` are handed out: how far that may go, and which suspects are in flight.
+    /// Suspects that are settled are forgotten.
+    pub fn handed_out(&mut self, last: i64) -> HandedOut {
+        self.forget_settled_suspects();
+        HandedOut {
+            reach: Some(self.gaps.hi().max(last).saturating_add(AHEAD)),
+            suspects: self.suspects.counting(self.window.ids_in_flight()),
+        }
+    }
+
+    /// The same at a clean end: what is in flight has killed nobody.
+    pub fn ended(&mut self) -> HandedOut {
+        self.forget_settled_suspects();
+        HandedOut {
+            reach: None,
+            suspects: self.suspects.clone(),
+        }
+    }
+
+    fn forget_settled_suspects(&mut self) {
+        if self.suspects.is_empty() {
+            return;
+        }
+        let mut unsettled = self.gaps.ids();
+        unsettled.extend(&self.window.unsettled());
+        if let Some(next) = self.gaps.hi().checked_add(1) {
+            unsettled.insert(next..=i64::MAX);
+        }
+        self.suspects.keep_within(&unsettled);
+    }
+
+    /// What may be risked of rows that a read saw, given how many others than rows of this reader are in flight.
+    pub fn risk(&self, rows: &[LogRow], batch: u32, others: usize) -> Risk {
+        let Some(first) = rows.first().filter(|_| !self.suspects.is_empty()) else {
+            return Risk::Together(rows.len());
+        };
+        if self.suspects.must_be_alone(first.id) {
+            let is_alone = others + self.window.in_flight() == 0;
+            return if is_alone { Risk::Alone } else { Risk::WaitsToBeAlone };
+        }
+        let suspected = |id: &i64| self.suspects.crashes(*id) > 0;
+        let in_flight = self.window.ids_in_flight().filter(suspected).count();
+        Risk::Together(self.suspects.group(rows.iter().map(|row| row.id), batch, in_flight))
+    }
+
+    /// Whether a row is in flight beside which nothing else may be.
+    pub fn is_alone(&self) -> bool {
+        self.suspects.to_be_alone().any(|id| self.window.is_in_flight(id))
     }
 
     /// The cursor to store: everything at or below it is settled, and no row will come there any more.
@@ -197,6 +279,10 @@ impl LogReader {
         self.gaps.observe(&found, read.complete_to, plan.tail, &read.holders);
         self.closed.add(&self.gaps.take_closed(), plan.now);
         self.forget_vanished(plan, &found, read.complete_to);
+        if plan.tail && self.bound.is_none() && read.complete_to == i64::MAX {
+            // What is not there yet was handed out by nobody.
+            self.suspects.forget_above(self.gaps.hi());
+        }
         let lanes = match (ordered, plan.pipelined) {
             (false, _) => LaneRule::Unordered,
             (true, false) => LaneRule::OneBatch,

@@ -142,6 +142,12 @@ impl Window {
         self.in_flight
     }
 
+    /// The rows that are handed out.
+    pub fn ids_in_flight(&self) -> impl Iterator<Item = i64> {
+        let handed_out = self.rows.iter().filter(|row| matches!(row.at, At::InFlight(_)));
+        handed_out.map(|row| row.id)
+    }
+
     /// How many rows are not settled and not handed out.
     pub fn behind(&self) -> usize {
         self.len() - self.in_flight
@@ -267,6 +273,11 @@ impl Window {
     /// Hands a row out.
     pub fn hand_out(&mut self, id: i64, token: LeaseToken) {
         self.place(id, At::InFlight(token));
+    }
+
+    /// Whether a row is handed out.
+    pub fn is_in_flight(&self, id: i64) -> bool {
+        self.rows.get(id).is_some_and(|row| matches!(row.at, At::InFlight(_)))
     }
 
     /// Whether a row is handed out under this token.

@@ -60,8 +60,7 @@ create table "@cursor" (
     leased_until integer not null default 0,
     hi           integer not null default 0,
     open         text not null default '[]',
-    reach        integer not null default 0, -- no reader has handed out a row beyond this one
-    crashes      integer not null default 0, -- readers in a row that ended without a word, and without progress
+    handed_out   text not null default ';',  -- what may be in flight, written ahead: `reach;first-last:crashes,…`
     updated_at   integer not null default (cast(unixepoch('subsec') * 1000 as integer))
 );
 insert into "@cursor" (shard) values (0);

@@ -4,15 +4,14 @@ use std::collections::{BTreeSet, HashMap};
 use std::time::Instant;
 
 use posthaste_core::MessageId;
-use posthaste_core::lifecycle::EXHAUSTED;
-use posthaste_core::reclaim::reclaim_limit;
 use posthaste_core::store::{Claim, ClaimRequest, ClaimedMessage};
-use posthaste_sql::log::{Failure, LogRow, Plan, ReadResult};
+use posthaste_sql::log::{Failure, LogRow, Plan, Policy, ReadResult, Risk, Suspects};
 use sqlx::Row;
 
 use super::Inner;
-use super::rows::{Policy, lane};
+use super::rows::lane;
 use super::session::Session;
+use super::settle::Handing;
 use crate::rows::ByRole;
 
 /// A claim that finds only rows that have to wait reads on, but not forever: the next claim goes on where it ended.
@@ -36,7 +35,12 @@ impl Inner {
     }
 
     async fn claim_now(&self, session: &mut Session, request: &ClaimRequest, now: Instant) -> sqlx::Result<Claim> {
-        let retry_due = session.retry_at <= now;
+        // Beside what may have killed its readers nothing else is risked, nor before it where it waits for that.
+        let waits_to_be_alone = std::mem::take(&mut session.waits_to_be_alone);
+        if session.reader.is_alone() {
+            return Ok(Claim::default());
+        }
+        let retry_due = session.retry_at <= now && !waits_to_be_alone;
         // Failed rows first, but not twice in a row: neither may starve the other.
         let fresh_first = std::mem::take(&mut session.fresh_first);
         let mut claim = Claim::default();
@@ -48,7 +52,7 @@ impl Inner {
             claim.died.extend(fresh.died);
             (claim.messages, claim.reclaimed) = (fresh.messages, fresh.reclaimed);
         }
-        if claim.messages.is_empty() && retry_due && fresh_first {
+        if claim.messages.is_empty() && retry_due && fresh_first && !session.waits_to_be_alone {
             let failed = self.claim_failed(session, request, now).await?;
             claim.died.extend(failed.died);
             claim.messages = failed.messages;
@@ -59,21 +63,28 @@ impl Inner {
     async fn claim_fresh(&self, session: &mut Session, request: &ClaimRequest, now: Instant) -> sqlx::Result<Claim> {
         let policy = Policy::of(&request.ordering);
         let mut claim = Claim::default();
-        if session.reaches_less_than(request.limit) && !self.write_down(session, now).await? {
-            return Ok(claim);
-        }
-        let limit = if session.suspects.is_empty() {
-            request.limit
-        } else {
-            reclaim_limit(session.crashes, request.max_attempts, request.limit)
-        };
         for reads in 0..MAX_READS {
+            let plan = session.reader.plan(now, request.limit as usize);
+            let Some(first) = plan.ids.first() else { break };
+            let limit = Suspects::most_together(session.reader.suspects.crashes(first), request.limit);
             let rows_to_read = limit.saturating_mul(1 << reads).min(MAX_ROWS).max(limit);
-            let plan = session.reader.plan(now, limit as usize);
-            if plan.ids.is_empty() {
-                break;
+            let mut read = self.read(&plan, rows_to_read, request, &policy).await?;
+            let retried = session.in_flight() - session.fresh.len();
+            match session.reader.risk(&read.result.rows, request.limit, retried) {
+                Risk::Together(0) if !read.result.rows.is_empty() => break,
+                Risk::Together(rows) => read.result.cut(rows),
+                Risk::Alone => read.result.cut(1),
+                Risk::WaitsToBeAlone => {
+                    session.waits_to_be_alone = true;
+                    break;
+                }
             }
-            let mut read = self.read(&plan, rows_to_read, session.reach, request, &policy).await?;
+            let last = read.result.rows.last().map_or(i64::MIN, |row| row.id);
+            let is_suspect = session.reader.suspects.crashes(last) > 0;
+            // What is suspected is written down by itself.
+            if last > session.reach && !is_suspect && !self.write_down_with(session, Handing::UpTo(last), now).await? {
+                return Ok(Claim::default());
+            }
             let sorted = session.reader.read(&plan, &read.result, request.token, policy.ordered);
             let parked = !sorted.park.is_empty();
             for row in sorted.park {
@@ -84,22 +95,25 @@ impl Inner {
                     continue;
                 };
                 let id = claimed.message.id;
-                if session.suspects.contains(row) {
-                    claim.reclaimed = true;
-                    // It was alone when its readers crashed, for the last time when no attempt was left.
-                    if session.crashes >= request.max_attempts {
-                        session.crashes -= 1;
-                        session.reader.window.fail(exhausted(row));
-                        claim.died.push(id);
-                        continue;
-                    }
-                    claimed.attempts = claimed.attempts.saturating_add(session.crashes);
+                if let Some(failure) = session.reader.suspects.exhausted(row, request.max_attempts) {
+                    session.reader.window.fail(failure);
+                    claim.died.push(id);
+                    continue;
                 }
+                let crashes = session.reader.suspects.crashes_alone(row);
+                claimed.attempts = claimed.attempts.saturating_add(crashes);
                 session.fresh.insert(id, row);
                 claim.messages.push(claimed);
             }
             if parked || !claim.died.is_empty() {
                 self.flush(session, false, now).await?;
+            }
+            if is_suspect && !claim.messages.is_empty() {
+                claim.reclaimed = true;
+                // Their attempts are counted before they go.
+                if !self.write_down(session, now).await? {
+                    return Ok(Claim::default());
+                }
             }
             if !claim.messages.is_empty() || read.result.complete_to == i64::MAX {
                 break;
@@ -108,15 +122,8 @@ impl Inner {
         Ok(claim)
     }
 
-    /// Rows of the plan, but for those that may not be handed out yet.
-    async fn read(
-        &self,
-        plan: &Plan,
-        limit: u32,
-        reach: i64,
-        request: &ClaimRequest,
-        policy: &Policy<'_>,
-    ) -> sqlx::Result<Read> {
+    /// Rows of the plan.
+    async fn read(&self, plan: &Plan, limit: u32, request: &ClaimRequest, policy: &Policy<'_>) -> sqlx::Result<Read> {
         let mut read = Read::default();
         let mut bytes: u64 = 0;
         let mut conn = self.common.pool().acquire().await?;
@@ -124,7 +131,7 @@ impl Inner {
             let left = i64::from(limit) - i64::try_from(read.result.rows.len()).unwrap_or(i64::MAX);
             let rows = sqlx::query(self.statements.reading.read.sql())
                 .bind(*range.start())
-                .bind(reach.min(*range.end()))
+                .bind(*range.end())
                 .bind(left)
                 .fetch_all(&mut *conn)
                 .await?;
@@ -149,12 +156,7 @@ impl Inner {
                 return Ok(read.cut_off());
             }
         }
-        // What is beyond the reach was not looked at.
-        Ok(if read.result.rows.last().is_some_and(|row| row.id == reach) {
-            read.cut_off()
-        } else {
-            read
-        })
+        Ok(read)
     }
 }
 
@@ -183,16 +185,6 @@ impl Read {
     fn cut_off(mut self) -> Self {
         self.result.complete_to = self.result.rows.last().map_or(i64::MAX, |row| row.id);
         self
-    }
-}
-
-/// Its readers crashed as often as it may be tried.
-fn exhausted(row: i64) -> Failure {
-    Failure {
-        id: row,
-        delay: std::time::Duration::ZERO,
-        dead: true,
-        error: Some(EXHAUSTED.to_owned()),
     }
 }
 

@@ -16,6 +16,7 @@ use sqlx::sqlite::SqliteRow;
 use sqlx::types::Json;
 
 use super::rows::pairs;
+use super::settle::Handing;
 use super::{Inner, SqliteLogStore};
 use crate::rows::{id, millis};
 
@@ -175,7 +176,7 @@ impl RelayStore for SqliteLogStore {
         let mut kept = inner.session.lock().await;
         let Some(session) = &mut *kept else { return Ok(()) };
         let left = async {
-            let is_reader = inner.flush(session, true, inner.now()).await?;
+            let is_reader = inner.write_down_with(session, Handing::Over, inner.now()).await?;
             if is_reader && session.in_flight() > 0 {
                 return Ok(false);
             }

@@ -6,11 +6,12 @@ use std::time::Instant;
 use posthaste_core::MessageId;
 use posthaste_core::lifecycle::EXHAUSTED;
 use posthaste_core::store::{Claim, ClaimRequest};
+use posthaste_sql::log::Policy;
 use sqlx::Row;
 use sqlx::types::Json;
 
 use super::Inner;
-use super::rows::{Policy, lane};
+use super::rows::lane;
 use super::session::{Retry, Session};
 use crate::BEGIN;
 use crate::rows::{ByRole, id};

@@ -7,7 +7,7 @@ use posthaste_core::MessageId;
 use posthaste_core::lifecycle::LeaseToken;
 use posthaste_core::store::WorkerId;
 use posthaste_sql::RowChange;
-use posthaste_sql::log::{Lane, LogReader, Proof, Ranges, ReaderState, Standing};
+use posthaste_sql::log::{HandedOut, Lane, LogReader, Proof, Ranges, ReaderState, Standing};
 use sqlx::types::Json;
 use sqlx::{Row, SqliteConnection};
 
@@ -16,10 +16,6 @@ use crate::rows::{millis, undecodable};
 
 /// At most so often it is written down how far the log is settled, while rows are in flight.
 const CHECKPOINT_INTERVAL: Duration = Duration::from_millis(250);
-
-/// So many rows beyond the last that was read may be handed out before that is written down again. They are what a reader that
-/// crashes may have been sending.
-const AHEAD: i64 = 10_000;
 
 /// The reader's lease is so many times as long as that of what it hands out, so that it is not renewed with every claim.
 const LEASE_FACTOR: u32 = 2;
@@ -40,9 +36,10 @@ pub(super) struct Session {
     pub(super) retry_at: Instant,
     /// The last claim was of failed rows, so the next one is of fresh ones first.
     pub(super) fresh_first: bool,
-    /// What an earlier reader that crashed may have been sending.
-    pub(super) suspects: Ranges,
-    pub(super) crashes: u32,
+    /// The next row is handed out once nothing else is in flight.
+    pub(super) waits_to_be_alone: bool,
+    /// It is written down that rows are in flight which may have killed an earlier reader.
+    is_trying: bool,
     /// As it is written down: no row beyond this one may be handed out.
     pub(super) reach: i64,
     stored: ReaderState,
@@ -92,13 +89,8 @@ impl Session {
     pub(super) fn checkpoint_is_due(&self, at_rest: bool, now: Instant) -> bool {
         let lately = now.duration_since(self.stored_at) < CHECKPOINT_INTERVAL;
         // Among suspects it has to be known which of them was in flight.
-        let at_once = at_rest || !self.suspects.is_empty();
+        let at_once = at_rest || self.is_trying;
         (at_once || !lately) && self.reader.state(now) != self.stored
-    }
-
-    /// Whether fewer rows than these may be handed out before it is written down how far.
-    pub(super) fn reaches_less_than(&self, rows: u32) -> bool {
-        self.reach - self.reader.gaps().hi() < i64::from(rows)
     }
 
     fn lease_left(&self, now: Instant) -> Duration {
@@ -138,7 +130,8 @@ impl Inner {
             .await?;
         let (owner, is_leased): (Option<String>, bool) = (row.try_get("owner")?, row.try_get("is_leased")?);
         let ours = worker.as_uuid().hyphenated().to_string();
-        if is_leased && owner.is_some_and(|owner| owner != ours) {
+        let is_ours = owner.as_ref() == Some(&ours);
+        if is_leased && owner.is_some() && !is_ours {
             return Ok(None);
         }
         let now = self.now();
@@ -150,27 +143,27 @@ impl Inner {
         let Some(row) = taken else { return Ok(None) };
         let hi: i64 = row.try_get("hi")?;
         let open = ranges(&row.try_get::<String, _>("open")?)?;
-        let (crashes, reach): (i64, i64) = (row.try_get("crashes")?, row.try_get("reach")?);
-        let crashes = u32::try_from(crashes).unwrap_or(u32::MAX);
+        let mut handed_out = handed_out(&row.try_get::<String, _>("handed_out")?)?;
+        if is_ours {
+            // It lives.
+            handed_out.reach = None;
+        }
         let stored = ReaderState { hi, open };
-        tracing::info!(hi, crashes, "reading the log");
+        let suspects = handed_out.suspects(&stored);
+        tracing::info!(hi, after_crash = !suspects.is_empty(), "reading the log");
         Ok(Some(Session {
             epoch: row.try_get("epoch")?,
             leased_until: now + lease * LEASE_FACTOR,
             lease,
-            reader: LogReader::resume(&stored, Proof::Required),
+            reader: LogReader::resume(&stored, Proof::Required).suspecting(suspects),
             fresh: HashMap::new(),
             retries: HashMap::new(),
             leases: HashMap::new(),
             retry_at: now,
             fresh_first: false,
-            suspects: if crashes > 0 {
-                suspects(&stored, reach)
-            } else {
-                Ranges::default()
-            },
-            crashes,
-            reach,
+            waits_to_be_alone: false,
+            is_trying: false,
+            reach: i64::MIN,
             stored,
             stored_at: now,
         }))
@@ -190,20 +183,15 @@ impl Inner {
         Ok(renewed.is_some())
     }
 
-    /// Writes down how far the log is settled; returns whether it is still the reader.
+    /// Writes down how far the log is settled, and what may be handed out; returns whether it is still the reader.
     pub(super) async fn checkpoint(
         &self,
         session: &mut Session,
         conn: &mut SqliteConnection,
+        handed_out: &HandedOut,
         now: Instant,
     ) -> sqlx::Result<bool> {
         let state = session.reader.state(now);
-        let next = sqlx::query_scalar::<_, Option<i64>>(self.statements.reading.next_row.sql()).bind(state.hi);
-        let next = next.fetch_one(&mut *conn).await?;
-        let reach = next.unwrap_or(state.hi).saturating_add(AHEAD);
-        if !is_suspected(&session.suspects, &state, next) {
-            (session.suspects, session.crashes) = (Ranges::default(), 0);
-        }
         let asked = self.now();
         let open: Vec<_> = state.open.iter().map(|range| (*range.start(), *range.end())).collect();
         let written = sqlx::query(self.statements.reading.checkpoint.sql())
@@ -211,13 +199,16 @@ impl Inner {
             .bind(millis(session.lease * LEASE_FACTOR))
             .bind(state.hi)
             .bind(Json(open))
-            .bind(i64::from(session.crashes))
-            .bind(reach)
+            .bind(handed_out.to_string())
             .fetch_optional(conn)
             .await?;
         if written.is_some() {
             session.leased_until = asked + session.lease * LEASE_FACTOR;
-            (session.stored, session.stored_at, session.reach) = (state, now, reach);
+            (session.stored, session.stored_at) = (state, now);
+            session.reach = handed_out.reach.unwrap_or(i64::MIN);
+            let reader = &session.reader;
+            let is_suspect = |id: i64| reader.suspects.crashes(id) > 0;
+            session.is_trying = !reader.suspects.is_empty() && reader.window.ids_in_flight().any(is_suspect);
         }
         Ok(written.is_some())
     }
@@ -257,17 +248,9 @@ fn dead((row, standing): (i64, Standing)) -> Option<i64> {
     matches!(standing, Standing::Failed(failure) if failure.dead).then_some(row)
 }
 
-/// What a reader that crashed may have been sending: all that was open, and what it may have handed out since.
-fn suspects(stored: &ReaderState, reach: i64) -> Ranges {
-    let mut suspects = stored.open.clone();
-    suspects.insert(stored.hi.saturating_add(1)..=reach);
-    suspects
-}
-
-/// Whether any of the suspects is not settled, given the first row that was not read.
-fn is_suspected(suspects: &Ranges, state: &ReaderState, next: Option<i64>) -> bool {
-    let unread = next.is_some_and(|next| suspects.contains(next));
-    unread || state.open.iter().flatten().any(|id| suspects.contains(id))
+fn handed_out(text: &str) -> sqlx::Result<HandedOut> {
+    let handed_out = text.parse::<HandedOut>();
+    handed_out.map_err(|error| undecodable("handed_out", format!("{error}; restore it from a backup")))
 }
 
 fn ranges(json: &str) -> sqlx::Result<Ranges> {

@@ -6,9 +6,9 @@
 use std::time::Instant;
 
 use posthaste_core::MessageId;
-use posthaste_core::lifecycle::Settlement;
+use posthaste_core::lifecycle::{EXHAUSTED, Settlement};
 use posthaste_sql::RowChange;
-use posthaste_sql::log::Failure;
+use posthaste_sql::log::{Failure, Suspects};
 use posthaste_sql::row_change::StatusLabel;
 use sqlx::SqliteConnection;
 use sqlx::types::Json;
@@ -60,6 +60,17 @@ impl Session {
     }
 }
 
+/// What a reader says of the rows that it hands out.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Handing {
+    /// It goes on.
+    Out,
+    /// It hands out rows up to this one next.
+    UpTo(i64),
+    /// It ends.
+    Over,
+}
+
 impl Inner {
     /// Writes down what is remembered and has to be, and now and then how far the log is settled. Returns whether this is
     /// still the reader; if not, nothing was written.
@@ -75,12 +86,23 @@ impl Inner {
 
     /// Writes down what is remembered, and how far the log is settled. Returns whether this is still the reader.
     pub(super) async fn write_down(&self, session: &mut Session, now: Instant) -> sqlx::Result<bool> {
+        self.write_down_with(session, Handing::Out, now).await
+    }
+
+    /// The same; of a reader that ends it is written down that what it has in flight has not killed it.
+    pub(super) async fn write_down_with(
+        &self,
+        session: &mut Session,
+        handing: Handing,
+        now: Instant,
+    ) -> sqlx::Result<bool> {
         let failures = session.reader.window.failures(now);
         let mut tx = self.common.pool().begin_with(BEGIN).await?;
         if !self.is_reader(session, &mut tx).await? {
             return Ok(false);
         }
-        self.write_failures(&mut tx, &failures, session.crashes).await?;
+        self.write_failures(&mut tx, &failures, &session.reader.suspects)
+            .await?;
         self.write_retried(&mut tx, session).await?;
         // Before the state is taken: what was written is settled. If the transaction fails, they are read again and found
         // to be there, or not.
@@ -88,7 +110,12 @@ impl Inner {
         for failure in &failures {
             session.reader.window.settle(failure.id);
         }
-        let mut committed = self.checkpoint(session, &mut tx, now).await;
+        let handed_out = match handing {
+            Handing::Out => session.reader.handed_out(session.reader.gaps().hi()),
+            Handing::UpTo(last) => session.reader.handed_out(last),
+            Handing::Over => session.reader.ended(),
+        };
+        let mut committed = self.checkpoint(session, &mut tx, &handed_out, now).await;
         if let Ok(true) = committed {
             committed = tx.commit().await.map(|()| true);
         }
@@ -118,18 +145,15 @@ impl Inner {
         &self,
         conn: &mut SqliteConnection,
         failures: &[Failure],
-        crashes: u32,
+        suspects: &Suspects,
     ) -> sqlx::Result<()> {
         if failures.is_empty() {
             return Ok(());
         }
         let row = |failure: &Failure| {
             // What only waits behind another one was not tried.
-            let attempts = if failure.error.is_some() {
-                crashes.saturating_add(1)
-            } else {
-                0
-            };
+            let by_itself = failure.error.as_deref().is_some_and(|error| error != EXHAUSTED);
+            let attempts = suspects.crashes_alone(failure.id).saturating_add(u32::from(by_itself));
             (
                 failure.id,
                 attempts,
