@@ -40,11 +40,13 @@ alter table "@outbox" alter column segment set default pg_sequence_last_value('@
 create sequence "@schema".log_shard_0_seq cache 1 owned by "@outbox".seq;
 
 -- How far each shard was read and by whom. "state" is what the reader knows: its highest number, and the ranges at or below
--- that are not settled. "position" is the number up to which everything is settled, for the eyes of operators and of retention.
+-- that are not settled. "handed_out" is what it may have in flight, written ahead, with the crashes that rows may have caused:
+-- `reader reach;first-last:crashes,…`. "position" is the number up to which everything is settled, for the eyes of operators and of retention.
 create table "@reader_state" (
     shard        integer primary key,
     generation   integer not null default 1,
     state        text not null default '',
+    handed_out   text not null default '',
     position     bigint not null default 0,
     hi           bigint not null default 0,
     epoch        bigint not null default 0,

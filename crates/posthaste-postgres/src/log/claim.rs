@@ -3,16 +3,16 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::Instant;
 
-use posthaste_core::store::{Claim, ClaimRequest, ClaimedMessage, DeadHead, KeyOrdering};
+use posthaste_core::store::{Claim, ClaimRequest, ClaimedMessage};
 use posthaste_sql::TableMap;
-use posthaste_sql::log::{Failure, Holder, LaneRule, LogRow, ReadResult};
+use posthaste_sql::log::{Failure, Holder, LogRow, Policy, ReadResult, Risk, Suspects};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
 use super::error::LogResult;
 use super::reader_lock::shared_session;
 use super::relay_store::say_refused;
-use super::rows::{failed, fresh, lane};
+use super::rows::{failed, failed_id, fresh, lane};
 use super::session::{Retry, Session};
 use super::{Reader, of_shard};
 
@@ -27,44 +27,57 @@ const MAX_ROWS: u32 = 1_000;
 const SECOND_LOOKS: u32 = 2;
 
 impl Reader {
-    pub(super) async fn claim_on(&self, session: &mut Session, request: &ClaimRequest) -> LogResult<Claim> {
+    pub(super) async fn claim_on(
+        &self,
+        session: &mut Session,
+        request: &ClaimRequest,
+        others: usize,
+    ) -> LogResult<Claim> {
         let now = self.now();
         session.release_expired(now);
         // Before anything is handed out: if this call is cut short, what it took goes out again after the lease.
         session.leases.insert(request.token, now + request.lease);
-        let claim = self.claim_now(session, request, now).await;
+        let claim = self.claim_now(session, request, others, now).await;
         if claim.as_ref().map_or(true, |claim| claim.messages.is_empty()) {
             session.release(request.token);
         }
         claim
     }
 
-    async fn claim_now(&self, session: &mut Session, request: &ClaimRequest, now: Instant) -> LogResult<Claim> {
+    async fn claim_now(
+        &self,
+        session: &mut Session,
+        request: &ClaimRequest,
+        others: usize,
+        now: Instant,
+    ) -> LogResult<Claim> {
         say_refused(&self.flush(session, &[], now).await?.refused);
         // Nothing more is handed out while it is not known how far it was: after a restart it would all go out again.
         self.checkpoint(session, false, now).await?;
         self.watch_ids(session, now).await?;
-        let retry_due = session.retry_at <= now;
+        // Beside what may have killed its readers nothing else is risked, nor before it where it waits for that.
+        let waits_to_be_alone = std::mem::take(&mut session.guard.waits_to_be_alone);
+        if session.reader.is_alone() {
+            return Ok(Claim::default());
+        }
+        let retry_due = session.retry_at <= now && !waits_to_be_alone;
         // Failed rows first, but not twice in a row: neither lane may starve the other.
         let fresh_first = std::mem::take(&mut session.fresh_first);
-        let mut messages = Vec::new();
+        let mut claim = Claim::default();
         if retry_due && !fresh_first {
-            messages = self.claim_failed(session, request, now).await?;
+            claim.messages = self.claim_failed(session, request, now).await?;
         }
-        if messages.is_empty() {
-            messages = self.claim_fresh(session, request, now).await?;
+        if claim.messages.is_empty() {
+            claim = self.claim_fresh(session, request, others, now).await?;
         }
-        if messages.is_empty() && retry_due && fresh_first {
-            messages = self.claim_failed(session, request, now).await?;
+        if claim.messages.is_empty() && retry_due && fresh_first && !session.guard.waits_to_be_alone {
+            claim.messages = self.claim_failed(session, request, now).await?;
         }
-        if messages.is_empty() {
+        if claim.messages.is_empty() {
             let at_rest = session.in_flight() == 0;
             self.checkpoint(session, at_rest, now).await?;
         }
-        Ok(Claim {
-            messages,
-            ..Claim::default()
-        })
+        Ok(claim)
     }
 
     /// Failed rows that are due.
@@ -149,29 +162,30 @@ impl Reader {
         &self,
         session: &mut Session,
         request: &ClaimRequest,
+        others: usize,
         now: Instant,
-    ) -> LogResult<Vec<ClaimedMessage>> {
+    ) -> LogResult<Claim> {
         let policy = Policy::of(&request.ordering);
         let lanes = policy.lanes(request.pipelined);
+        let mut claim = Claim::default();
         for reads in 0..MAX_READS {
             if let Some(messages) = self.claim_tail(session, request, lanes, now).await? {
                 if messages.is_empty() && session.reader.window.has_waiting() {
                     continue;
                 }
-                return Ok(messages);
+                claim.messages = messages;
+                return Ok(claim);
             }
-            let rows_to_read = request
-                .limit
-                .saturating_mul(1 << reads)
-                .min(MAX_ROWS)
-                .max(request.limit);
             let plan = session
                 .reader
                 .plan(now, request.limit as usize)
                 .pipelined(request.pipelined);
-            if plan.ids.is_empty() {
-                break;
-            }
+            let Some(first_id) = plan.ids.first() else { break };
+            let crashes = session.reader.suspects.crashes(first_id);
+            let rows_to_read = Suspects::most_together(crashes, request.limit)
+                .saturating_mul(1 << reads)
+                .min(MAX_ROWS)
+                .max(request.limit);
             let (first, last): (Vec<i64>, Vec<i64>) =
                 plan.ids.iter().map(|range| (*range.start(), *range.end())).unzip();
             let query = sqlx::query(self.statements.reading.read.sql())
@@ -187,7 +201,22 @@ impl Reader {
             if rows.first().map(|row| row.try_get("reader")).transpose()? != Some(mark) {
                 return Err(shared_session());
             }
-            let read = Read::of(&rows, &self.map, rows_to_read as usize, &policy)?;
+            let mut read = Read::of(&rows, &self.map, rows_to_read as usize, &policy)?;
+            let beside = others + session.retries_in_flight();
+            match session.reader.risk(&read.result.rows, request.limit, beside) {
+                Risk::Together(0) if !read.result.rows.is_empty() => break,
+                Risk::Together(rows) => read.result.cut(rows),
+                Risk::Alone => read.result.cut(1),
+                Risk::WaitsToBeAlone => {
+                    session.guard.waits_to_be_alone = true;
+                    break;
+                }
+            }
+            // What is suspected is written down by itself.
+            let last = read.result.rows.last();
+            if let Some(last) = last.filter(|last| session.reader.suspects.crashes(last.id) == 0) {
+                self.write_ahead(session, last.id, now).await?;
+            }
             let sorted = session.reader.read(&plan, &read.result, request.token, policy.ordered);
             if !sorted.park.is_empty() {
                 for id in sorted.park {
@@ -198,7 +227,12 @@ impl Reader {
             if !sorted.handed_out.is_empty() {
                 let mut messages = read.messages;
                 let message = |id: &i64| messages.remove(id);
-                return Ok(sorted.handed_out.iter().filter_map(message).collect());
+                claim.messages = sorted.handed_out.iter().filter_map(message).collect();
+                self.try_suspects(session, request, &sorted.handed_out, &mut claim, now)
+                    .await?;
+                if !claim.messages.is_empty() {
+                    return Ok(claim);
+                }
             }
             // Another read if this one did not see everything, or to close the gaps that it found abandoned.
             let second_look = reads < SECOND_LOOKS && session.reader.gaps().worth_a_look();
@@ -206,7 +240,49 @@ impl Reader {
                 break;
             }
         }
-        Ok(Vec::new())
+        Ok(claim)
+    }
+
+    /// Counts an attempt of rows that may have killed their readers before they go, and gives up the one that has used all
+    /// of its attempts so.
+    async fn try_suspects(
+        &self,
+        session: &mut Session,
+        request: &ClaimRequest,
+        handed_out: &[i64],
+        claim: &mut Claim,
+        now: Instant,
+    ) -> LogResult<()> {
+        let suspects = &session.reader.suspects;
+        if !handed_out.iter().any(|id| suspects.crashes(*id) > 0) {
+            return Ok(());
+        }
+        for claimed in &mut claim.messages {
+            let crashes = claimed.sequence.map_or(0, |id| suspects.crashes_alone(id));
+            claimed.attempts = claimed.attempts.saturating_add(crashes);
+        }
+        let exhausted = handed_out
+            .first()
+            .and_then(|id| suspects.exhausted(*id, request.max_attempts));
+        let Some(failure) = exhausted else {
+            claim.reclaimed = true;
+            return self.write_trial(session, now).await;
+        };
+        claim.messages.clear();
+        match self.write_failures(session, std::slice::from_ref(&failure)).await {
+            Ok(numbers) => {
+                session.reader.window.settle(failure.id);
+                claim.died.extend(numbers.into_iter().map(failed_id));
+                Ok(())
+            }
+            // It is remembered, and written when the database takes it.
+            Err(error) if error.is_refusal() || error.is_contention() => {
+                session.reader.window.fail(failure);
+                say_refused(&self.flush(session, &[], now).await?.refused);
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Retries that this relay may make; never more than those after which a row counts as dead. Where all tries are
@@ -262,48 +338,5 @@ impl Read {
             },
             messages,
         })
-    }
-}
-
-/// What a claim says about order.
-struct Policy<'a> {
-    ordered: bool,
-    dead_blocks: bool,
-    except: &'a [String],
-}
-
-impl<'a> Policy<'a> {
-    fn of(ordering: &'a KeyOrdering) -> Self {
-        match ordering {
-            KeyOrdering::None => Self {
-                ordered: false,
-                dead_blocks: false,
-                except: &[],
-            },
-            KeyOrdering::PerKey { dead_head, except } => Self {
-                ordered: true,
-                dead_blocks: *dead_head == DeadHead::Block,
-                except,
-            },
-        }
-    }
-
-    /// In which order rows go.
-    fn lanes(&self, pipelined: bool) -> LaneRule {
-        match (self.ordered, pipelined) {
-            (false, _) => LaneRule::Unordered,
-            (true, false) => LaneRule::OneBatch,
-            (true, true) => LaneRule::Pipelined,
-        }
-    }
-
-    /// Whether a row that was given up blocks its lane in any topic.
-    fn may_block(&self) -> bool {
-        self.dead_blocks || !self.except.is_empty()
-    }
-
-    /// Whether it does in this one.
-    fn blocks(&self, topic: &str) -> bool {
-        self.except.iter().any(|other| other == topic) != self.dead_blocks
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use posthaste_sql::log::{LogReader, Proof, ReaderState};
+use posthaste_sql::log::{LogReader, Proof, ReaderState, Suspects};
 use posthaste_sql::table::{Column, Property, Role};
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, PgExecutor, Row};
@@ -47,6 +47,7 @@ impl Reader {
             let start = Start {
                 state: ReaderState::at(session.stored),
                 written_by: None,
+                suspects: Suspects::default(),
             };
             let closed = self
                 .left_behind(session.connection()?, &start, Some(&horizon), now)

@@ -174,7 +174,7 @@ impl Reader {
                 continue;
             }
             match self.write_failures(session, &batch).await {
-                Ok(()) => look.taken.extend(ids(&batch)),
+                Ok(_) => look.taken.extend(ids(&batch)),
                 Err(error) if !error.is_refusal() => return Err(error),
                 Err(error) if batch.len() == 1 || error.concerns_all_rows() => {
                     let numbers: Vec<_> = batch.iter().map(|failure| failure.id.to_string()).collect();

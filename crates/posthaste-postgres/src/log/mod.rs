@@ -18,6 +18,7 @@ mod ids;
 mod keeper;
 mod known;
 mod late;
+mod load;
 mod migrate;
 mod reader;
 mod reader_lock;
@@ -45,6 +46,7 @@ use posthaste_sql::table::{Identifier, Table};
 use sqlx::postgres::PgArguments;
 use sqlx::query::Query;
 use sqlx::{PgPool, Postgres, Transaction};
+use uuid::Uuid;
 
 pub use enqueue::PostgresLogOutbox;
 pub use handled::PostgresHandled;
@@ -242,6 +244,8 @@ struct Log {
     table: String,
     /// The cursor's. The holder of its lock reads the log, so that two cursors may have readers of their own.
     cursor_table: String,
+    /// Who this is, so that it knows what it wrote itself.
+    id: Uuid,
     /// Milliseconds by which the reader's clock is ahead of the process's.
     ahead: AtomicU64,
 }
@@ -339,6 +343,7 @@ impl PostgresLogStore {
             proof,
             table,
             cursor_table,
+            id: Uuid::new_v4(),
             ahead: AtomicU64::default(),
             map,
         };

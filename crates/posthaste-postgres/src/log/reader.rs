@@ -11,6 +11,7 @@ use sqlx::{PgExecutor, Row};
 use tokio::sync::Mutex;
 
 use super::error::{LogError, LogResult};
+use super::load::{AtomicLoad, Load};
 use super::reader_lock::ReaderLock;
 use super::relay_store::say_refused;
 use super::rows::{failed_id, failed_number};
@@ -24,6 +25,8 @@ pub(super) struct Reader {
     /// The part of the log that is read, where it has parts.
     pub(super) shard: Option<Shard>,
     pub(super) lock: Mutex<ReaderLock>,
+    /// How much of it is in flight, for the other readers of this process.
+    load: AtomicLoad,
 }
 
 /// A reader has all that its log has.
@@ -41,7 +44,13 @@ impl Reader {
             log: Arc::clone(log),
             shard,
             lock: Mutex::default(),
+            load: AtomicLoad::default(),
         }
+    }
+
+    /// How much of it is in flight.
+    pub(super) fn load(&self) -> Load {
+        self.load.get()
     }
 
     /// Who has this locked may still commit rows: the table with all that belongs to it, or the shard's sequence.
@@ -65,13 +74,16 @@ impl Reader {
     }
 
     /// Nothing while another one has the lock; the next claim asks again.
-    pub(super) async fn claim(&self, request: &ClaimRequest) -> LogResult<Claim> {
+    /// `others` is what other readers of this process have in flight: what must be alone is alone among all.
+    pub(super) async fn claim(&self, request: &ClaimRequest, others: usize) -> LogResult<Claim> {
         let mut lock = self.lock.lock().await;
+        self.load.set(None);
         let Some(session) = self.acquire_lock(&mut lock, request.lease).await? else {
             return Ok(Claim::default());
         };
-        let claim = self.claim_on(session, request).await;
+        let claim = self.claim_on(session, request, others).await;
         session.end_use(&claim);
+        self.load.set(Some(session));
         claim
     }
 
@@ -85,6 +97,7 @@ impl Reader {
             return Ok(Settled::but(all()));
         };
         let lost = session.apply(settlements, &self.map, now);
+        self.load.set(Some(session));
         let mut written = self.write_down(&mut lock, settlements, now).await;
         if written.as_ref().is_err_and(LogError::ends_connection) {
             // Another connection, if this one can have the lock again; if not, another relay reads.
@@ -218,7 +231,7 @@ impl Reader {
         let left = async {
             let now = self.now();
             say_refused(&self.flush(session, &[], now).await?.refused);
-            self.checkpoint(session, true, now).await
+            self.end(session, now).await
         };
         let left = left.await;
         session.end_use(&left);

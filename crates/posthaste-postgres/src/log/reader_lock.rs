@@ -11,7 +11,7 @@ use posthaste_sql::log::{ClosedGaps, LogReader, Proof};
 use sqlx::{ConnectOptions, Connection, PgConnection, Row};
 
 use super::error::{LogError, LogResult};
-use super::session::{Keeping, LateRows, Session};
+use super::session::{CrashGuard, Keeping, LateRows, Session};
 use super::state::Saved;
 use super::tail::Tail;
 use super::{Log, Reader, of_shard};
@@ -138,6 +138,8 @@ impl Reader {
                 (session.stored, session.storing) = (stored, None);
                 (session.pid, session.link, session.idle_limit) = (link.pid, Some(link), lease);
                 session.keeping = Keeping::of(saved);
+                // What stands there may be older.
+                session.guard.reach = i64::MIN;
                 self.bound(session);
                 return Ok(());
             }
@@ -160,7 +162,7 @@ impl Reader {
         server: String,
         lease: Duration,
     ) -> LogResult<Session> {
-        let start = saved.start(stored);
+        let start = saved.start(stored, self.id);
         self.compare_sequence(&mut link.connection, start.state.hi).await?;
         let storage = self.storage(&mut link.connection).await?;
         let now = self.now();
@@ -168,13 +170,16 @@ impl Reader {
             Proof::Required => self.left_behind(&mut link.connection, &start, None, now).await?,
             Proof::Skipped => ClosedGaps::default(),
         };
+        let suspects = start.suspects.clone();
         let mut session = Session {
             pid: link.pid,
             link: Some(link),
             server,
             storage,
             in_use: false,
-            reader: LogReader::resume(&start.state, self.proof).with_closed(closed),
+            reader: LogReader::resume(&start.state, self.proof)
+                .with_closed(closed)
+                .suspecting(suspects),
             tail: Tail::default(),
             retries: HashMap::new(),
             held_retries: HashMap::new(),
@@ -187,6 +192,7 @@ impl Reader {
             storing: None,
             stored_at: now,
             keeping: Keeping::of(saved),
+            guard: CrashGuard::default(),
             idle_limit: lease,
         };
         self.try_checkpoint(&mut session).await?;
@@ -195,6 +201,7 @@ impl Reader {
             cursor = stored,
             read_to = start.state.hi,
             open = start.state.open.count(),
+            after_crash = !session.reader.suspects.is_empty(),
             "reading the log"
         );
         if matches!(session.keeping, Keeping::Nowhere { .. }) {

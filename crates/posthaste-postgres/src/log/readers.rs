@@ -95,8 +95,16 @@ impl Readers {
         let mut claim = Claim::default();
         let mut rest = request.clone();
         let mut failed = None;
-        for reader in self.in_turn() {
-            let more = match reader.claim(&rest).await {
+        let all = self.all();
+        let mut in_turn = self.in_turn();
+        // The others hand out nothing beside what has to be alone, nor before it.
+        if let Some(place) = in_turn.iter().position(|reader| reader.load().is_exclusive()) {
+            in_turn = vec![in_turn.swap_remove(place)];
+        }
+        for reader in in_turn {
+            let others = all.iter().filter(|other| !Arc::ptr_eq(other, &reader));
+            let others = others.map(|other| other.load().in_flight).sum();
+            let more = match reader.claim(&rest, others).await {
                 Ok(more) => more,
                 Err(error) => {
                     let error = StoreError::from(error);
@@ -113,13 +121,18 @@ impl Readers {
                 .limit
                 .saturating_sub(u32::try_from(more.messages.len()).unwrap_or(u32::MAX));
             claim.messages.extend(more.messages);
+            claim.died.extend(more.died);
+            claim.reclaimed |= more.reclaimed;
+            if reader.load().is_exclusive() {
+                break;
+            }
             // Each gives one message at least, which may be larger than what is left.
             if rest.limit == 0 || rest.max_bytes < request.max_bytes / 2 {
                 break;
             }
         }
         match failed {
-            Some(error) if claim.messages.is_empty() => Err(error),
+            Some(error) if claim.messages.is_empty() && claim.died.is_empty() => Err(error),
             Some(error) => {
                 tracing::warn!(%error, "a shard of the log cannot be read");
                 Ok(claim)
@@ -310,7 +323,14 @@ impl Readers {
         for shard in &shards {
             match self.leave(*shard).await {
                 Ok(true) => left.push(*shard),
-                Ok(false) => {}
+                Ok(false) => {
+                    // Answers are open. That it goes is written down all the same, so that nobody is blamed for it.
+                    if let Some(reader) = self.of_shard(*shard)
+                        && let Err(error) = reader.close(false).await
+                    {
+                        failed = Some(error);
+                    }
+                }
                 Err(error) => failed = Some(error),
             }
         }

@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 
 use posthaste_core::lifecycle::LeaseToken;
 use posthaste_sql::RowChange;
-use posthaste_sql::log::{Lane, LogReader, Rewrite};
+use posthaste_sql::log::{HandedOut, Lane, LogReader, Rewrite};
 use sqlx::{Connection, PgConnection};
 
 use super::Reader;
 use super::error::{LogError, LogResult};
 use super::reader_lock::Link;
-use super::state::{LogName, Saved};
+use super::state::{Checkpoint, LogName, Saved};
 use super::statements::Statements;
 use super::tail::Tail;
 use super::{Shard, of_shard};
@@ -58,7 +58,30 @@ pub(super) struct Session {
     pub(super) stored_at: Instant,
     /// Where the rest of what this reader knows is kept for a successor.
     pub(super) keeping: Keeping,
+    pub(super) guard: CrashGuard,
     pub(super) idle_limit: Duration,
+}
+
+/// What is done so that a successor knows what killed this reader.
+#[derive(Debug)]
+pub(super) struct CrashGuard {
+    /// As it is written down: no row beyond this one may be handed out.
+    pub(super) reach: i64,
+    /// It is written down that rows are in flight which may have killed an earlier reader.
+    is_trying: bool,
+    /// The next row is handed out once nothing else is in flight.
+    pub(super) waits_to_be_alone: bool,
+}
+
+/// Nothing is written down yet.
+impl Default for CrashGuard {
+    fn default() -> Self {
+        Self {
+            reach: i64::MIN,
+            is_trying: false,
+            waits_to_be_alone: false,
+        }
+    }
 }
 
 /// Where a reader keeps what a successor needs to know beyond the cursor.
@@ -71,6 +94,8 @@ pub(super) enum Keeping {
         state: Option<String>,
         /// What may stand there: its answer did not come.
         writing: Option<String>,
+        /// What may be handed out, as it stands there; None if there is no place for it.
+        handed_out: Option<String>,
     },
     /// Nowhere, so the reader stays near its cursor.
     Nowhere {
@@ -86,6 +111,7 @@ impl Keeping {
                 name,
                 state: saved.row.map(|row| row.state),
                 writing: None,
+                handed_out: saved.counts_crashes.then(String::new),
             },
             None => Self::Nowhere { said_at: None },
         }
@@ -166,6 +192,22 @@ impl Session {
         self.reader.window.in_flight() + retries.count()
     }
 
+    /// How many failed rows are handed out.
+    pub(super) fn retries_in_flight(&self) -> usize {
+        self.in_flight() - self.reader.window.in_flight()
+    }
+
+    /// Whether it is written down what may be handed out, for a successor that has to know.
+    fn counts_crashes(&self) -> bool {
+        matches!(
+            &self.keeping,
+            Keeping::Stored {
+                handed_out: Some(_),
+                ..
+            }
+        )
+    }
+
     /// Puts back what a worker of this process held beyond its lease.
     pub(super) fn release_expired(&mut self, now: Instant) {
         let expired: Vec<LeaseToken> = self
@@ -191,13 +233,47 @@ impl Reader {
     /// Stores how far the log is settled, if that changed; while rows are in flight not too often.
     pub(super) async fn checkpoint(&self, session: &mut Session, at_rest: bool, now: Instant) -> LogResult<()> {
         let lately = now.duration_since(session.stored_at) < CURSOR_INTERVAL;
-        if lately && !at_rest && !session.reader.is_at_bound() {
+        // Among suspects it has to be known which of them was in flight.
+        if lately && !at_rest && !session.reader.is_at_bound() && !session.guard.is_trying {
             return Ok(());
         }
+        let handed_out = session.reader.handed_out(session.reader.gaps().hi());
+        self.write_state(session, &handed_out, now).await
+    }
+
+    /// Writes down that rows up to `last` may be handed out, unless that stands there. After a crash of this reader its
+    /// successor knows what may have caused it.
+    pub(super) async fn write_ahead(&self, session: &mut Session, last: i64, now: Instant) -> LogResult<()> {
+        if last <= session.guard.reach || !session.counts_crashes() {
+            return Ok(());
+        }
+        let handed_out = session.reader.handed_out(last);
+        self.write_state(session, &handed_out, now).await
+    }
+
+    /// The same for suspects, which are handed out already, in memory: each of them counts.
+    pub(super) async fn write_trial(&self, session: &mut Session, now: Instant) -> LogResult<()> {
+        let handed_out = session.reader.handed_out(session.reader.gaps().hi());
+        self.write_state(session, &handed_out, now).await
+    }
+
+    /// Writes down how far the log is settled, and that the reader ends: what it has in flight has not killed it.
+    pub(super) async fn end(&self, session: &mut Session, now: Instant) -> LogResult<()> {
+        let ended = session.reader.ended();
+        self.write_state(session, &ended, now).await
+    }
+
+    async fn write_state(&self, session: &mut Session, handing_out: &HandedOut, now: Instant) -> LogResult<()> {
         // What may have come late can hold it below what was stored.
         let position = session.reader.safe_position(now).max(session.stored);
         let moved = position > session.stored;
-        let Keeping::Stored { name, state, writing } = &mut session.keeping else {
+        let Keeping::Stored {
+            name,
+            state,
+            writing,
+            handed_out,
+        } = &mut session.keeping
+        else {
             if moved {
                 self.store_cursor(session, position, now).await?;
             }
@@ -205,7 +281,8 @@ impl Reader {
             return Ok(());
         };
         let new = session.reader.state(now).to_string();
-        if !moved && state.as_ref() == Some(&new) {
+        let new_handed_out = handed_out.as_ref().map(|_| format!("{} {handing_out}", self.id));
+        if !moved && state.as_ref() == Some(&new) && *handed_out == new_handed_out {
             return Ok(());
         }
         let Some((table, link)) = self.state_table.as_ref().zip(session.link.as_mut()) else {
@@ -215,11 +292,26 @@ impl Reader {
         *writing = Some(new);
         let text = writing.as_deref().unwrap_or_default();
         let written = table
-            .checkpoint(&mut link.connection, name, self.shard.as_ref(), (position, moved), text)
+            .checkpoint(
+                &mut link.connection,
+                name,
+                self.shard.as_ref(),
+                Checkpoint {
+                    position,
+                    moved,
+                    state: text,
+                    handed_out: new_handed_out.as_deref(),
+                },
+            )
             .await;
         match written {
             Ok(()) => {
                 *state = writing.take();
+                *handed_out = new_handed_out;
+                let reader = &session.reader;
+                let is_suspect = |id: i64| reader.suspects.crashes(id) > 0;
+                session.guard.is_trying = !reader.suspects.is_empty() && reader.window.ids_in_flight().any(is_suspect);
+                session.guard.reach = handing_out.reach.unwrap_or(i64::MIN);
                 (session.stored, session.storing, session.stored_at) = (position, None, now);
                 Ok(())
             }
@@ -269,16 +361,21 @@ impl Reader {
     /// A relay that reads a log and cannot say how far publishes all of it again, at every start.
     pub(super) async fn try_checkpoint(&self, session: &mut Session) -> LogResult<()> {
         let (stored, state) = (session.stored, session.reader.state(self.now()).to_string());
+        let counts_crashes = session.counts_crashes();
         let Some(link) = session.link.as_mut() else {
             return Err(not_connected());
         };
         let mut trial = link.connection.begin().await?;
         match (&session.keeping, &self.state_table) {
             (Keeping::Stored { name, .. }, Some(table)) => {
+                let checkpoint = Checkpoint {
+                    position: stored,
+                    moved: true,
+                    state: &state,
+                    handed_out: counts_crashes.then_some(""),
+                };
                 let shard = self.shard.as_ref();
-                table
-                    .checkpoint(&mut trial, name, shard, (stored, true), &state)
-                    .await?;
+                table.checkpoint(&mut trial, name, shard, checkpoint).await?;
             }
             _ => move_cursor(&mut trial, &self.statements, self.shard.as_ref(), stored).await?,
         }

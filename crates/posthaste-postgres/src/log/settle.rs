@@ -8,13 +8,14 @@
 use std::collections::HashSet;
 use std::time::Instant;
 
-use posthaste_core::lifecycle::{Settlement, Verdict};
+use posthaste_core::lifecycle::{EXHAUSTED, Settlement, Verdict};
 use posthaste_core::store::{BusyRow, RefusedVerdict};
 use posthaste_core::{MessageId, StoreError};
 use posthaste_sql::log::{Failure, Lane, Rewrite};
 use posthaste_sql::row_change::StatusLabel;
 use posthaste_sql::table::Table;
 use posthaste_sql::{RowChange, TableMap};
+use sqlx::Row;
 
 use super::error::{LogError, LogResult};
 use super::rows::{failed_id, failed_number};
@@ -137,7 +138,7 @@ impl Reader {
             let written = self.write_failures(session, &batch).await;
             let locked = self.are_locked(session, &written, batch.len()).await?;
             match written {
-                Ok(()) => {
+                Ok(_) => {
                     for failure in &batch {
                         session.reader.window.settle(failure.id);
                     }
@@ -180,7 +181,7 @@ impl Reader {
 
     /// Whether it is known whose lock was in the way of so many rows: that of the only one, or one on the whole table. Else
     /// each of them has to be tried.
-    async fn are_locked(&self, session: &mut Session, written: &LogResult<()>, rows: usize) -> LogResult<bool> {
+    async fn are_locked<T>(&self, session: &mut Session, written: &LogResult<T>, rows: usize) -> LogResult<bool> {
         if !written.as_ref().is_err_and(LogError::is_contention) {
             return Ok(false);
         }
@@ -190,14 +191,20 @@ impl Reader {
                 .is_some())
     }
 
-    /// Writes rows of the log to the table of failures, in order.
-    pub(super) async fn write_failures(&self, session: &mut Session, failures: &[Failure]) -> LogResult<()> {
-        // Posthaste's own log counts tries, of which this was the first unless the row only waits behind another.
-        let tried = |failure: &Failure| i64::from(failure.dead || failure.error.is_some());
+    /// Writes rows of the log to the table of failures, in order; returns their numbers there.
+    pub(super) async fn write_failures(&self, session: &mut Session, failures: &[Failure]) -> LogResult<Vec<i64>> {
+        let suspects = &session.reader.suspects;
+        // Posthaste's own log counts tries, of which this was the first unless the row only waits behind another, or was
+        // tried before by readers that crashed.
+        let tried = |failure: &Failure| {
+            let crashes = i64::from(suspects.crashes_alone(failure.id));
+            let by_itself = failure.error.as_deref() != Some(EXHAUSTED);
+            crashes + i64::from((failure.dead || failure.error.is_some()) && by_itself)
+        };
         let retries = |failure: &Failure| match failure.dead {
             _ if self.is_native() => tried(failure),
             true => i64::from(self.options.max_retries),
-            false => 0,
+            false => i64::from(suspects.crashes_alone(failure.id)),
         };
         let query = sqlx::query(self.statements.failures.fail.sql())
             .bind(failures.iter().map(|failure| failure.id).collect::<Vec<_>>())
@@ -210,12 +217,13 @@ impl Reader {
             )
             .bind(failures.iter().map(|failure| millis(failure.delay)).collect::<Vec<_>>())
             .bind(failures.iter().map(|failure| failure.dead).collect::<Vec<_>>());
-        of_shard(query, self.shard.as_ref())
-            .execute(session.connection()?)
+        let rows = of_shard(query, self.shard.as_ref())
+            .fetch_all(session.connection()?)
             .await?;
         // What was read before may stand behind these.
         session.tail.clear();
-        Ok(())
+        let numbers = rows.iter().map(|row| row.try_get("id"));
+        Ok(numbers.collect::<sqlx::Result<_>>()?)
     }
 
     async fn flush_retried(

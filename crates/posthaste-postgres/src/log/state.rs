@@ -9,10 +9,11 @@ use std::sync::Arc;
 
 use posthaste_core::StoreError;
 use posthaste_sql::TableMap;
-use posthaste_sql::log::ReaderState;
+use posthaste_sql::log::{HandedOut, ReaderState, Suspects};
 use posthaste_sql::table::{Identifier, Table};
 use posthaste_sql::template::{TemplateError, render};
 use sqlx::{AssertSqlSafe, Connection, PgConnection, Row};
+use uuid::Uuid;
 
 use super::error::{LogError, LogResult};
 use super::{Reader, Shard, of_shard};
@@ -32,6 +33,8 @@ pub(super) struct StateTable {
     usable: Arc<str>,
     state: Arc<str>,
     checkpoint: Arc<str>,
+    /// The same where the table has no place for what may be handed out; shards always have one.
+    checkpoint_state: Option<Arc<str>>,
     /// The table, within its schema.
     name: String,
 }
@@ -48,6 +51,8 @@ pub(super) struct LogName {
 pub(super) struct Saved {
     /// None if there is no table that this user may write.
     pub(super) name: Option<LogName>,
+    /// Whether it has a place for what may be handed out.
+    pub(super) counts_crashes: bool,
     /// What the last reader left.
     pub(super) row: Option<SavedRow>,
 }
@@ -56,6 +61,7 @@ pub(super) struct Saved {
 pub(super) struct SavedRow {
     tables: String,
     pub(super) state: String,
+    handed_out: String,
     position: i64,
     /// The transaction that wrote it.
     pub(super) written_by: String,
@@ -67,6 +73,18 @@ pub(super) struct Start {
     pub(super) state: ReaderState,
     /// The transaction that wrote the state, if there was one that counts.
     pub(super) written_by: Option<String>,
+    /// What the last reader may have been killed by.
+    pub(super) suspects: Suspects,
+}
+
+/// What a checkpoint writes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Checkpoint<'a> {
+    pub(super) position: i64,
+    pub(super) moved: bool,
+    pub(super) state: &'a str,
+    /// None where there is no place for it.
+    pub(super) handed_out: Option<&'a str>,
 }
 
 impl StateTable {
@@ -80,6 +98,10 @@ impl StateTable {
             usable: finish(include_str!("../../queries/log/readers/usable.sql"))?,
             state: finish(include_str!("../../queries/log/readers/state.sql"))?,
             checkpoint: finish(include_str!("../../queries/log/readers/checkpoint.sql"))?,
+            checkpoint_state: match map.table(Table::ReaderState) {
+                Some(_) => None,
+                None => Some(finish(include_str!("../../queries/log/readers/checkpoint_state.sql"))?),
+            },
             name: map
                 .table(Table::ReaderState)
                 .map_or(TABLE, |table| table.name.as_str())
@@ -89,29 +111,44 @@ impl StateTable {
     }
 
     /// For readers and for snapshots.
-    pub(super) fn texts(&self) -> [(&'static str, String); 3] {
-        [
+    pub(super) fn texts(&self) -> Vec<(&'static str, String)> {
+        let mut texts = vec![
             ("readers/usable", self.usable.to_string()),
             ("readers/state", self.state.to_string()),
             ("readers/checkpoint", self.checkpoint.to_string()),
-        ]
+        ];
+        let without = self.checkpoint_state.iter();
+        texts.extend(without.map(|sql| ("readers/checkpoint_state", sql.to_string())));
+        texts
     }
 
-    /// Writes the position, if it moved, and the state.
+    /// Writes the position, if it moved, the state, and what may be handed out.
     pub(super) async fn checkpoint(
         &self,
         connection: &mut PgConnection,
         name: &LogName,
         shard: Option<&Shard>,
-        (position, moved): (i64, bool),
-        state: &str,
+        checkpoint: Checkpoint<'_>,
     ) -> LogResult<()> {
-        let query = sqlx::query(AssertSqlSafe(Arc::clone(&self.checkpoint)))
+        let Checkpoint {
+            position,
+            moved,
+            state,
+            handed_out,
+        } = checkpoint;
+        let sql = match (&self.checkpoint_state, handed_out) {
+            (Some(sql), None) => sql,
+            _ => &self.checkpoint,
+        };
+        let mut query = sqlx::query(AssertSqlSafe(Arc::clone(sql)))
             .bind(position)
             .bind(moved)
             .bind(&name.log)
             .bind(&name.tables)
             .bind(state);
+        if handed_out.is_some() || self.checkpoint_state.is_none() {
+            query = query.bind(handed_out.unwrap_or_default());
+        }
         let query = match shard {
             Some(shard) => of_shard(query, Some(shard)).bind(shard.epoch),
             None => query,
@@ -155,21 +192,41 @@ impl SavedRow {
             }
         }
     }
+
+    /// What the reader that wrote this may have been killed by, unless it is this one, which lives.
+    fn suspects(&self, state: &ReaderState, reader: Uuid) -> Suspects {
+        let Some((by, text)) = self.handed_out.split_once(' ') else {
+            return Suspects::default();
+        };
+        let mut handed_out: HandedOut = match text.parse() {
+            Ok(handed_out) => handed_out,
+            Err(error) => {
+                tracing::warn!(%error, "no event is suspected of having killed the last reader");
+                return Suspects::default();
+            }
+        };
+        if by == reader.to_string() {
+            handed_out.reach = None;
+        }
+        handed_out.suspects(state)
+    }
 }
 
 impl Saved {
-    /// Where to begin, given the cursor.
-    pub(super) fn start(&self, cursor: i64) -> Start {
+    /// Where a reader begins, given the cursor.
+    pub(super) fn start(&self, cursor: i64, reader: Uuid) -> Start {
         let found = self.name.as_ref().zip(self.row.as_ref());
-        let state = found.and_then(|(name, row)| Some((row.state_beside(name, cursor)?, row.written_by.clone())));
+        let state = found.and_then(|(name, row)| Some((row.state_beside(name, cursor)?, row)));
         match state {
-            Some((state, written_by)) => Start {
+            Some((state, row)) => Start {
+                suspects: row.suspects(&state, reader),
                 state,
-                written_by: Some(written_by),
+                written_by: Some(row.written_by.clone()),
             },
             None => Start {
                 state: ReaderState::at(cursor),
                 written_by: None,
+                suspects: Suspects::default(),
             },
         }
     }
@@ -181,19 +238,28 @@ impl Reader {
         let Some(table) = &self.state_table else {
             return Ok(Saved::default());
         };
-        let (name, usable) = match self.find_state_table(connection, table).await? {
-            (name, Found::Missing) => match create(connection, table).await {
-                Ok(()) => (name, true),
-                Err(error) if error.is_refusal() => {
+        let (name, mut found) = self.find_state_table(connection, table).await?;
+        if matches!(found, Found::Missing | Found::CountsNoCrashes) {
+            match create(connection, table).await {
+                Ok(()) => found = Found::Usable,
+                Err(error) if error.is_refusal() || error.is_contention() => {
                     let error = StoreError::from(error);
-                    tracing::debug!(%error, "the table of readers cannot be made");
-                    (name, false)
+                    tracing::debug!(%error, "the table of readers cannot be made, or not be brought up to date");
                 }
                 Err(error) => return Err(error),
-            },
-            (name, found) => (name, found == Found::Usable),
-        };
-        if !usable {
+            }
+        }
+        self.read_state(connection, table, name, found).await
+    }
+
+    async fn read_state(
+        &self,
+        connection: &mut PgConnection,
+        table: &StateTable,
+        name: LogName,
+        found: Found,
+    ) -> LogResult<Saved> {
+        if matches!(found, Found::Missing | Found::Forbidden) {
             return Ok(Saved::default());
         }
         let query = sqlx::query(AssertSqlSafe(Arc::clone(&table.state))).bind(&name.log);
@@ -205,12 +271,14 @@ impl Reader {
                     .try_get::<Option<_>, _>("tables")?
                     .unwrap_or_else(|| name.tables.clone()),
                 state: row.try_get("state")?,
+                handed_out: row.try_get("handed_out")?,
                 position: row.try_get("position")?,
                 written_by: row.try_get("written_by")?,
             })
         });
         Ok(Saved {
             row: row.transpose()?,
+            counts_crashes: found == Found::Usable,
             name: Some(name),
         })
     }
@@ -222,10 +290,9 @@ impl Reader {
         let Some(table) = &self.state_table else {
             return Ok(ReaderState::at(cursor));
         };
-        match self.find_state_table(&mut connection, table).await? {
-            (_, Found::Usable) => Ok(self.saved_state(&mut connection).await?.start(cursor).state),
-            _ => Ok(ReaderState::at(cursor)),
-        }
+        let (name, found) = self.find_state_table(&mut connection, table).await?;
+        let saved = self.read_state(&mut connection, table, name, found).await?;
+        Ok(saved.start(cursor, self.id).state)
     }
 
     async fn find_state_table(&self, connection: &mut PgConnection, table: &StateTable) -> LogResult<(LogName, Found)> {
@@ -242,19 +309,20 @@ impl Reader {
         };
         let found = match (row.try_get("exists")?, row.try_get("usable")?) {
             (false, _) => Found::Missing,
-            (true, true) => Found::Usable,
+            (true, true) if row.try_get("counts_crashes")? => Found::Usable,
+            (true, true) => Found::CountsNoCrashes,
             (true, false) => Found::Forbidden,
         };
         Ok((name, found))
     }
 
-    /// Makes the table of readers if it is missing.
+    /// Makes the table of readers if it is missing, or of an earlier version.
     pub(super) async fn create_state_table(&self) -> LogResult<()> {
         let Some(table) = &self.state_table else { return Ok(()) };
         let mut connection = self.pool.acquire().await?;
         match self.find_state_table(&mut connection, table).await? {
-            (_, Found::Missing) => create(&mut connection, table).await,
-            _ => Ok(()),
+            (_, Found::Missing | Found::CountsNoCrashes) => create(&mut connection, table).await,
+            (_, Found::Usable | Found::Forbidden) => Ok(()),
         }
     }
 }
@@ -263,6 +331,8 @@ impl Reader {
 enum Found {
     Missing,
     Usable,
+    /// It was made by an earlier version, and has no place for what may be handed out.
+    CountsNoCrashes,
     /// This user may not write it.
     Forbidden,
 }

@@ -96,7 +96,8 @@ impl Reader {
         if beside_failures || !session.reader.only_tail() || session.tail.after != hi {
             session.tail.clear();
         }
-        if beside_failures || !session.reader.only_tail() || !session.reader.has_room() {
+        let suspicious = !session.reader.suspects.is_empty();
+        if suspicious || beside_failures || !session.reader.only_tail() || !session.reader.has_room() {
             return Ok(None);
         }
         let mut has_read = false;
@@ -121,6 +122,7 @@ impl Reader {
         } else {
             BTreeSet::new()
         };
+        self.write_ahead(session, last, now).await?;
         // Nothing is waited for from here on, so that a call that is cut short has taken nothing.
         let tail = &mut session.tail;
         let rows: Vec<LogRow> = tail.rows.drain(..count).collect();

@@ -9,6 +9,7 @@ mod support;
 
 mod backend;
 mod conformance;
+mod crashes;
 mod enqueue;
 mod fixture;
 mod restarts;

@@ -1,13 +1,15 @@
 -- Writes down how far the log is settled, as a new row of the cursor if that moved, and what is not settled beyond it. One
 -- statement, so that neither is there without the other. The new row is the newest also when the clock was set back.
 --   $1 the position  $2 whether it moved  $3 the log  $4 its tables  $5 the state
---   $6 the shard and $7 the epoch of its seat, where there are shards: who has lost it writes nothing
+--   $6 what may be handed out
+--   $7 the shard and $8 the epoch of its seat, where there are shards: who has lost it writes nothing
 /*if shard*/
 with written as (
     -- The first number of the state is the highest that was read.
     update "@reader_state"
-    set position = $1::bigint, state = $5::text, hi = split_part($5::text, ';', 1)::bigint, updated_at = clock_timestamp()
-    where shard = $6 and epoch = $7 and $2::boolean is not null and $3::text is not null and $4::text is not null
+    set position = $1::bigint, state = $5::text, hi = split_part($5::text, ';', 1)::bigint, handed_out = $6::text,
+        updated_at = clock_timestamp()
+    where shard = $7 and epoch = $8 and $2::boolean is not null and $3::text is not null and $4::text is not null
     returning 1
 )
 select count(*) as moved, count(*) as written from written
@@ -21,10 +23,11 @@ with moved as (
     returning 1
 ),
 written as (
-    insert into "posthaste".log_readers (log, tables, state, position)
-    values ($3, $4, $5, $1::bigint)
+    insert into "posthaste".log_readers (log, tables, state, position, handed_out)
+    values ($3, $4, $5, $1::bigint, $6)
     on conflict (log) do update set
-        tables = excluded.tables, state = excluded.state, position = excluded.position, updated_at = clock_timestamp()
+        tables = excluded.tables, state = excluded.state, position = excluded.position, handed_out = excluded.handed_out,
+        updated_at = clock_timestamp()
     returning 1
 )
 select (select count(*) from moved) as moved, (select count(*) from written) as written

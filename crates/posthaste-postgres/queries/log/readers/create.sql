@@ -11,3 +11,6 @@ create table if not exists "posthaste".log_readers (
     position bigint not null,
     updated_at timestamptz not null default clock_timestamp()
 );
+-- What the reader may have in flight, written ahead, with the crashes that rows may have caused:
+-- `reader reach;first-last:crashes,…`. Tables of earlier versions lack it.
+alter table "posthaste".log_readers add column if not exists handed_out text not null default '';

@@ -7,7 +7,10 @@ select n.nspname || '.' || c.relname as log, $2::text::regclass::oid::text || ' 
             /*if shard*/ /*else*/ and has_table_privilege(r.oid, 'insert') /*end*/
             and has_table_privilege(r.oid, 'update'),
         false
-    ) as usable
+    ) as usable,
+    exists (
+        select from pg_attribute a where a.attrelid = r.oid and a.attname = 'handed_out' and not a.attisdropped
+    ) as counts_crashes
 from pg_class c
 join pg_namespace n on n.oid = c.relnamespace
 left join (pg_class r join pg_namespace s on s.oid = r.relnamespace and s.nspname = $4) on r.relname = $3

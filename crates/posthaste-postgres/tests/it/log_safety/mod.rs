@@ -1,6 +1,7 @@
 //! What a log's reader does when writers, tables, connections or ids are not as they should be.
 
 mod connection;
+mod crashes;
 mod enqueueing;
 mod failed_ids;
 mod ids;

@@ -342,7 +342,7 @@ async fn a_row_that_comes_late_above_the_cursor_is_found_by_a_successor() {
 }
 
 /// A user of the mapped tables who may make nothing.
-async fn user_of(log: &Log) -> (PgPool, String) {
+pub(super) async fn user_of(log: &Log) -> (PgPool, String) {
     let schema: String = sqlx::query_scalar("select current_schema()")
         .fetch_one(&log.pool)
         .await
