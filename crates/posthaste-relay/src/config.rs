@@ -46,7 +46,9 @@ pub struct RelayConfig {
     /// Defaults to 30 s.
     #[serde(with = "humantime_serde")]
     pub lease: Duration,
-    /// Wait between claims that found work but less than a batch. At most a third of `lease`. Defaults to 100 ms.
+    /// Wait between claims that found work but less than a batch. At most a third of `lease`. A log, where a look costs
+    /// next to nothing, is looked at again after a fiftieth of it, and the wait doubles from there while nothing comes.
+    /// Defaults to 100 ms.
     #[serde(with = "humantime_serde")]
     pub poll_interval: Duration,
     /// Whether every claim, whatever it found, is followed by a wait of `poll_interval`, as a scheduler with a fixed

@@ -33,7 +33,11 @@ pub(crate) async fn run(claimer: &mut Claimer<'_>, shutdown: CancellationToken) 
     } = claimer.engine.config;
     let pulse = &claimer.engine.pulses.claiming;
     let _running = pulse.begin();
-    let mut pace = Pace::new(poll_interval, max_poll_interval);
+    let mut pace = Pace::new(
+        poll_interval,
+        max_poll_interval,
+        claimer.engine.requirements.append_only,
+    );
     let mut refused_wait = poll_interval;
     while let Some(trials) = shutdown.run_until_cancelled(turn(claimer.engine)).await {
         while claimer.publications.try_join_next().is_some() {}
@@ -73,7 +77,8 @@ pub(crate) async fn run(claimer: &mut Claimer<'_>, shutdown: CancellationToken) 
                 shutdown.run_until_cancelled(in_flight.wait_for_batch(token)).await;
                 (circuit.view().state != CircuitState::Closed).then(|| pace.busy())
             }
-            Found::Some | Found::Again => Some(pace.busy()),
+            Found::Some => Some(pace.found_some(started.elapsed())),
+            Found::Again => Some(pace.busy()),
             Found::Refused => {
                 refused_wait = (refused_wait * 2).min(MAX_REFUSED_DELAY);
                 Some(refused_wait)
