@@ -11,8 +11,9 @@ use tokio::time::sleep;
 
 use crate::{Pooling, PostgresStore};
 
-/// Rings are gathered for this long into one notification.
-const COALESCE: Duration = Duration::from_millis(5);
+/// After a notification others are gathered into one for this long. It is what messages of a stream wait for, half of it on
+/// average.
+const COALESCE: Duration = Duration::from_millis(2);
 
 /// How long a listener that cannot connect waits before it tries again.
 const RECONNECT: Duration = Duration::from_secs(1);
