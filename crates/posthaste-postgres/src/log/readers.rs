@@ -120,7 +120,11 @@ impl Readers {
             rest.limit = rest
                 .limit
                 .saturating_sub(u32::try_from(more.messages.len()).unwrap_or(u32::MAX));
-            claim.messages.extend(more.messages);
+            if claim.messages.is_empty() {
+                claim.messages = more.messages;
+            } else {
+                claim.messages.extend(more.messages);
+            }
             claim.died.extend(more.died);
             claim.reclaimed |= more.reclaimed;
             if reader.load().is_exclusive() {
@@ -145,6 +149,12 @@ impl Readers {
         let readers = self.all();
         // What it has not handed out nobody here has.
         if let [reader] = readers.as_slice() {
+            return Ok(reader.settle(settlements).await?);
+        }
+        // Mostly all are of one shard, and go there as they are.
+        if let Some(shard) = only_shard(settlements)
+            && let Some(reader) = self.of_shard(shard)
+        {
             return Ok(reader.settle(settlements).await?);
         }
         let mut settled = Settled::default();
@@ -340,4 +350,13 @@ impl Readers {
         }
         failed.map_or(Ok(()), |error| Err(error.into()))
     }
+}
+
+/// The shard of all of these, if they are fresh rows of one.
+fn only_shard(settlements: &[Settlement]) -> Option<i32> {
+    let mut shards = settlements
+        .iter()
+        .map(|settlement| settlement.id.number().map(Shard::of_row));
+    let first = shards.next()??;
+    shards.all(|shard| shard == Some(first)).then_some(first)
 }

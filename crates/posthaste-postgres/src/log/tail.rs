@@ -125,8 +125,8 @@ impl Reader {
         self.write_ahead(session, last, now).await?;
         // Nothing is waited for from here on, so that a call that is cut short has taken nothing.
         let tail = &mut session.tail;
-        let rows: Vec<LogRow> = tail.rows.drain(..count).collect();
-        let mut messages: Vec<ClaimedMessage> = tail.messages.drain(..count).collect();
+        let rows: Vec<LogRow> = take_first(&mut tail.rows, count);
+        let mut messages: Vec<ClaimedMessage> = take_first(&mut tail.messages, count);
         tail.after = last;
         let sorted = session.reader.append(&rows, &holders, request.token, lanes);
         if sorted.handed_out.len() < rows.len() {
@@ -203,5 +203,14 @@ impl Reader {
             .as_ref()
             .is_some_and(|link| Some(&link.mark) == mark.as_ref());
         if is_own { Ok(()) } else { Err(shared_session()) }
+    }
+}
+
+/// The first of a queue. Messages are large, so all of them are taken as they lie.
+fn take_first<T>(queue: &mut VecDeque<T>, count: usize) -> Vec<T> {
+    if count == queue.len() {
+        std::mem::take(queue).into()
+    } else {
+        queue.drain(..count).collect()
     }
 }

@@ -13,6 +13,6 @@ written as (
     values ($3, $4, $5, $1::bigint)
     on conflict (log) do update set
         tables = excluded.tables, state = excluded.state, position = excluded.position, updated_at = clock_timestamp()
-    returning 1
+    returning set_config('synchronous_commit', 'off', true)
 )
 select (select count(*) from moved) as moved, (select count(*) from written) as written
