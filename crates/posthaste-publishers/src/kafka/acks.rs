@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::in_flight::ByLane;
+
 /// Brokers forget an idle producer after a day (`producer.id.expiration.ms`).
 const SUSPICION_TTL: Duration = Duration::from_mins(10);
 
@@ -30,7 +32,7 @@ pub(super) struct AckTracker {
 #[derive(Default)]
 struct State {
     generation: u64,
-    lanes: HashMap<u64, Acknowledged>,
+    lanes: ByLane<Acknowledged>,
     partitions: HashMap<String, HashMap<i32, Instant>>,
     doubted: HashMap<String, HashSet<i32>>,
 }

@@ -273,6 +273,7 @@ impl Ongoing {
         via: Option<Via>,
         bytes: usize,
         known_by: Option<u64>,
+        now: Instant,
     ) -> bool {
         let mut state = self.state();
         let state = &mut *state;
@@ -286,7 +287,7 @@ impl Ongoing {
         lane.role = Some(role);
         lane.via = via;
         lane.handed_over = position + 1;
-        lane.since = Instant::now();
+        lane.since = now;
         state.out += 1;
         true
     }

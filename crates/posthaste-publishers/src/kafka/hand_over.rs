@@ -1,7 +1,7 @@
 //! Hands messages to librdkafka.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use posthaste_core::publisher::{Batch, Delivery, PublishError};
@@ -45,8 +45,15 @@ pub(super) struct RecordSender<'a> {
     batch: &'a Batch,
     ongoing: Arc<Ongoing>,
     slot: usize,
-    encoder: Mutex<Encoder<'a>>,
+    work: Mutex<Work<'a>>,
     queue_timeout: QueueTimeout,
+}
+
+/// What is shared by the messages of a batch.
+struct Work<'a> {
+    encoder: Encoder<'a>,
+    /// When messages are handed over, as of the last look at the clock: to look for each would take longer than to note it.
+    now: Instant,
 }
 
 /// How long a full queue is waited for, by the batch as a whole.
@@ -63,12 +70,25 @@ impl<'a> RecordSender<'a> {
             batch,
             ongoing: Arc::clone(ongoing),
             slot,
-            encoder: Mutex::new(Encoder::new(options.format, options.id_header.as_deref())),
+            work: Mutex::new(Work {
+                encoder: Encoder::new(options.format, options.id_header.as_deref()),
+                now: Instant::now(),
+            }),
             queue_timeout: QueueTimeout {
                 within: options.effective_answer_within(),
                 is_over: AtomicBool::new(false),
             },
         }
+    }
+
+    /// Looks at the clock, for the messages that are handed over next.
+    pub(super) fn look_at_clock(&self) {
+        self.work().now = Instant::now();
+    }
+
+    fn work(&self) -> MutexGuard<'_, Work<'a>> {
+        // No code panics while holding the lock, and the data would be sound if it did.
+        self.work.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Hands one message over, if its lane goes on and it may be sent. What keeps it from being handed over for good is
@@ -91,9 +111,10 @@ impl<'a> RecordSender<'a> {
         if producer.is_retired() || !self.batch.may_send(delivery.place) {
             return Err(End::NotHandedOver);
         }
-        let encoded = {
-            let mut encoder = self.encoder.lock().unwrap_or_else(PoisonError::into_inner);
-            encoder.encode(&delivery.message, delivery.created_at)
+        let (encoded, now) = {
+            let mut work = self.work();
+            let encoded = work.encoder.encode(&delivery.message, delivery.created_at);
+            (encoded, work.now)
         };
         let encoded = encoded.map_err(|error| End::failed(PublishError::permanent(error.to_string())))?;
         let bytes = size::of_record(&encoded);
@@ -111,7 +132,7 @@ impl<'a> RecordSender<'a> {
         }
         record.key = encoded.key;
         let (ongoing, role) = (&self.ongoing, producer.role());
-        if !ongoing.hand_over(position, role, handing.via, bytes, handing.known_by) {
+        if !ongoing.hand_over(position, role, handing.via, bytes, handing.known_by, now) {
             return Err(End::NotHandedOver);
         }
         let Err((error, _)) = producer.native().send(record) else {

@@ -203,6 +203,7 @@ impl<'a> Publication<'a> {
             if positions.end - yielded >= YIELD_AFTER {
                 yielded = positions.end;
                 tokio::task::yield_now().await;
+                sender.look_at_clock();
             }
         }
         while waiting.next().await.is_some() {}
@@ -240,6 +241,7 @@ impl<'a> Publication<'a> {
             let mut progress = std::pin::pin!(self.ongoing.progress(lane).notified());
             // Registered before the look, so that no change in between is missed.
             progress.as_mut().enable();
+            sender.look_at_clock();
             match self.hand_over_now(lane, &mut next, cleared, sender, producers, targets) {
                 None => return,
                 Some(found) => pause = found,

@@ -13,7 +13,14 @@ fn batch(lengths: &[u32]) -> (Arc<Ongoing>, Outcomes) {
 }
 
 fn hand_over(ongoing: &Ongoing, position: u32, role: Role) {
-    assert!(ongoing.hand_over(position, role, ROAD.filter(|_| role == Role::Lanes), 0, None));
+    assert!(ongoing.hand_over(
+        position,
+        role,
+        ROAD.filter(|_| role == Role::Lanes),
+        0,
+        None,
+        Instant::now()
+    ));
 }
 
 /// What is reported when the positions of one lane end like this, in this order.
@@ -108,7 +115,7 @@ fn what_does_not_go_out_stops_its_lane_before_those_ahead_of_it_are_answered() {
         let (ongoing, outcomes) = batch(&[3]);
         ongoing.end(1, end.clone());
         assert_eq!(ongoing.turn(0, ROAD), Turn::Never, "{end:?}");
-        assert!(!ongoing.hand_over(0, Role::Lone, None, 0, None));
+        assert!(!ongoing.hand_over(0, Role::Lone, None, 0, None, Instant::now()));
         ongoing.report_all();
         assert!(of(&outcomes).is_empty(), "told in order");
     }
