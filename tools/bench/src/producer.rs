@@ -38,7 +38,13 @@ impl AnyOutbox {
             return Ok(Self::Queue(store.outbox(options).with_notifier(notifier)));
         }
         let map = layout.map()?.context("a log has a map")?;
-        Ok(Self::Log(PostgresLogStore::new(pool.clone(), map)?.outbox(options)))
+        let store = PostgresLogStore::new(pool.clone(), map)?;
+        let outbox = store.outbox(options);
+        // Relays are woken as they are for the queue; an existing log has nobody who would listen.
+        Ok(Self::Log(match store.notifier() {
+            Some(notifier) => outbox.with_notifier(notifier),
+            None => outbox,
+        }))
     }
 
     pub(crate) async fn enqueue(&self, conn: &mut PgConnection, messages: Vec<Message>) -> anyhow::Result<()> {
