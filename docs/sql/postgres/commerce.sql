@@ -619,6 +619,9 @@ where r.log = $1;
 -- readers/checkpoint
 -- Writes down how far the log is settled, as a new row of the cursor if that moved, and what is not settled beyond it. One
 -- statement, so that neither is there without the other. The new row is the newest also when the clock was set back.
+--
+-- Its commit does not wait for the disk, nor claims for it: what a crash of the server undoes of it is sent again, and what
+-- commits later, such as the end of a segment, makes it durable.
 --   $1 the position  $2 whether it moved  $3 the log  $4 its tables  $5 the state
 with moved as (
     insert into "outbox_cursor" ("last_processed_id" , "created_at")
@@ -633,7 +636,7 @@ written as (
     values ($3, $4, $5, $1::bigint)
     on conflict (log) do update set
         tables = excluded.tables, state = excluded.state, position = excluded.position, updated_at = clock_timestamp()
-    returning 1
+    returning set_config('synchronous_commit', 'off', true)
 )
 select (select count(*) from moved) as moved, (select count(*) from written) as written;
 

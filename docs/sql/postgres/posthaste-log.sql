@@ -621,13 +621,16 @@ where s.shard = $2 and s.state <> '' and $1::text is not null;
 -- readers/checkpoint
 -- Writes down how far the log is settled, as a new row of the cursor if that moved, and what is not settled beyond it. One
 -- statement, so that neither is there without the other. The new row is the newest also when the clock was set back.
+--
+-- Its commit does not wait for the disk, nor claims for it: what a crash of the server undoes of it is sent again, and what
+-- commits later, such as the end of a segment, makes it durable.
 --   $1 the position  $2 whether it moved  $3 the log  $4 its tables  $5 the state
 with written as (
     -- The first number of the state is the highest that was read.
     update "posthaste"."log_shards"
     set position = $1::bigint, state = $5::text, hi = split_part($5::text, ';', 1)::bigint, updated_at = clock_timestamp()
     where shard = $6 and $2::boolean is not null and $3::text is not null and $4::text is not null
-    returning 1
+    returning set_config('synchronous_commit', 'off', true)
 )
 select count(*) as moved, count(*) as written from written;
 

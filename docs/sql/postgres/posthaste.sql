@@ -238,8 +238,9 @@ with settled as (
 select id from settled;
 
 -- notify
--- Wakes the relays that listen; never inside a producer's transaction.
-select pg_notify($1, '');
+-- Wakes the relays that listen; never inside a producer's transaction. Its commit does not wait for the disk: there is nothing in
+-- it that a crash could undo.
+select pg_notify($1, ''), set_config('synchronous_commit', 'off', true);
 
 -- trial_rows
 -- Locks some open rows of a scope, on which verdicts are tried before all is rolled back.
