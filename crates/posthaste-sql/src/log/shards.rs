@@ -139,7 +139,7 @@ mod tests {
                     Step::Dies(_) => {}
                 }
             }
-            for _ in 0..2 {
+            for _ in 0..3 {
                 for own in there.clone() {
                     let plan = plan_seats(&seats, &there, own);
                     act(&mut seats, &plan, own);
