@@ -18,9 +18,13 @@ use uuid::Uuid;
 use super::error::{LogError, LogResult};
 use super::{Reader, Shard, of_shard};
 use crate::dialect::PostgresDialect;
+use crate::pooling;
 
 /// The table's name within its schema.
 const TABLE: &str = "log_readers";
+
+/// For a look at what readers write, without their lock.
+const BEGIN_SNAPSHOT: &str = "begin isolation level repeatable read, read only";
 
 /// How the files write the schema.
 const SCHEMA_IN_FILES: &str = "\"posthaste\"";
@@ -285,13 +289,14 @@ impl Reader {
 
     /// What is settled, as far as that is stored. For those that do not read.
     pub(super) async fn stored_state(&self) -> LogResult<ReaderState> {
-        let mut connection = self.pool.acquire().await?;
-        let cursor = self.stored_cursor(&mut *connection).await?;
+        // As one snapshot has both: the reader goes on writing them meanwhile.
+        let mut tx = pooling::begin(&self.pool, BEGIN_SNAPSHOT).await?;
+        let cursor = self.stored_cursor(&mut *tx).await?;
         let Some(table) = &self.state_table else {
             return Ok(ReaderState::at(cursor));
         };
-        let (name, found) = self.find_state_table(&mut connection, table).await?;
-        let saved = self.read_state(&mut connection, table, name, found).await?;
+        let (name, found) = self.find_state_table(&mut tx, table).await?;
+        let saved = self.read_state(&mut tx, table, name, found).await?;
         Ok(saved.start(cursor, self.id).state)
     }
 
