@@ -74,7 +74,7 @@ async fn what_is_not_acknowledged_is_not_delivered() {
         row.updated_at > alone,
         "delivered at the time of the acknowledgement: {row:?}"
     );
-    world.kills.fetch_add(1, Ordering::Relaxed);
+    world.has_killed(1);
     world.assert_sound().await;
 }
 
@@ -95,7 +95,7 @@ async fn each_broker_in_turn_may_die_under_load() {
         sleep(Duration::from_secs(4)).await;
         blocking(move || cluster.start_again(broker)).await;
         // What a broker took to its grave without an answer is sent again, by both relays.
-        world.kills.fetch_add(2, Ordering::Relaxed);
+        world.has_killed(2);
     }
     world.has_committed(300).await;
     stop.store(true, Ordering::Relaxed);
@@ -139,7 +139,7 @@ async fn all_brokers_may_be_unavailable_while_producers_go_on() {
     producers.join_all().await;
     world.drained().await;
     // Each trial of the open circuit may have been received without an answer.
-    world.kills.fetch_add(2 * 20, Ordering::Relaxed);
+    world.has_killed(2 * 20);
     let verdict = world.assert_sound().await;
     assert!(during > 1_000, "producers stood still: {during}");
     assert!(verdict.delivered >= during, "{verdict:?}");

@@ -3,26 +3,28 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod kafka;
+mod native_log;
 mod oracle;
+mod pace;
+mod scenarios;
 mod sink;
 mod tables;
 mod world;
+mod writers;
 
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 use posthaste_core::lifecycle::State;
 use posthaste_core::{AdminStore, Message, OutboxOptions};
-use posthaste_servers::{PgBouncer, PoolMode, PostgresServer, StopMode};
+use posthaste_servers::{PgBouncer, PoolMode};
+use scenarios::{HotKey, signal, survives_database_crashes, survives_deaths_at, survives_random_kills};
 use sink::Sink;
 use sqlx::postgres::PgConnectOptions;
 use tables::Tables;
-use tokio::process::Child;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 use world::World;
 
 const POINTS: [&str; 6] = [
@@ -34,64 +36,12 @@ const POINTS: [&str; 6] = [
     "after_settle",
 ];
 
-/// Keeps one relay running that dies at its failpoint now and then, until it has died `deaths` times.
-async fn die_again_and_again(world: Arc<World>, failpoints: String, deaths: usize) {
-    for _ in 0..deaths {
-        let mut relay = world.start_relay(&[("FAILPOINTS", failpoints.as_str())]);
-        relay.wait().await.unwrap();
-        world.kills.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
 /// Proves A10, B7.
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_lost_wherever_a_relay_dies() {
     for point in POINTS {
-        let world = World::new().await;
-        let stop = Arc::new(AtomicBool::new(false));
-        let producers = world.produce(4, &stop);
-        let failpoints = format!("{point}=10%return");
-        let dying = [(); 2].map(|()| tokio::spawn(die_again_and_again(Arc::clone(&world), failpoints.clone(), 8)));
-        for task in dying {
-            timeout(Duration::from_mins(2), task)
-                .await
-                .unwrap_or_else(|_| panic!("no deaths at {point}"))
-                .unwrap();
-        }
-        world.has_committed(50).await;
-        stop.store(true, Ordering::Relaxed);
-        producers.join_all().await;
-        let survivor = world.start_relay(&[]);
-        world.drained().await;
-        drop(survivor);
-        world.assert_sound().await;
+        survives_deaths_at(point, &World::new().await, 8).await;
     }
-}
-
-/// Kills three relays again and again under load. Nothing is lost, and the order is kept.
-async fn survives_random_kills(world: &Arc<World>, kills_each: usize, life_millis: Range<u64>, events: usize) {
-    let stop = Arc::new(AtomicBool::new(false));
-    let producers = world.produce(6, &stop);
-    let slots = [(); 3].map(|()| {
-        let (world, life) = (Arc::clone(world), life_millis.clone());
-        tokio::spawn(async move {
-            for _ in 0..kills_each {
-                let relay = world.start_relay(&[]);
-                sleep(Duration::from_millis(rand::random_range(life.clone()))).await;
-                world.kill(relay).await;
-            }
-        })
-    });
-    for slot in slots {
-        slot.await.unwrap();
-    }
-    world.has_committed(events).await;
-    stop.store(true, Ordering::Relaxed);
-    producers.join_all().await;
-    let _survivors = [world.start_relay(&[]), world.start_relay(&[])];
-    world.drained().await;
-    world.assert_sound().await;
-    assert_eq!(world.kills.load(Ordering::Relaxed), 3 * kills_each);
 }
 
 /// Proves A2, A10, B7, B14 and pitfalls 4, 31.
@@ -136,33 +86,7 @@ async fn nothing_is_lost_behind_a_pooler_in_transaction_mode() {
 /// Proves A10.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_database_may_crash_under_load() {
-    let server = Arc::new(PostgresServer::start(&std::env::temp_dir()).unwrap());
-    let world = World::at(server.url(), Sink::File).await;
-    let stop = Arc::new(AtomicBool::new(false));
-    let producers = world.produce(4, &stop);
-    let _relays = [world.start_relay(&[]), world.start_relay(&[])];
-    for _ in 0..3 {
-        sleep(Duration::from_millis(1_500)).await;
-        let server = Arc::clone(&server);
-        let restart = move || {
-            server.stop(StopMode::Immediate).unwrap();
-            server.start_again().unwrap();
-        };
-        tokio::task::spawn_blocking(restart).await.unwrap();
-        // Every answer that was under way may be lost with its connection, in both relays.
-        world.kills.fetch_add(2, Ordering::Relaxed);
-    }
-    world.has_committed(300).await;
-    stop.store(true, Ordering::Relaxed);
-    producers.join_all().await;
-    world.drained().await;
-    world.assert_sound().await;
-    let log = world.log();
-    assert!(log.contains("works again"), "the relays noticed nothing?\n{log}");
-    assert!(
-        log.matches("claiming failed").count() <= 3 * 2 * 2,
-        "said more than once per outage:\n{log}"
-    );
+    survives_database_crashes(Tables::Native).await;
 }
 
 /// A relay is frozen after it published and before it settled; another one takes over; then the first goes on.
@@ -181,7 +105,7 @@ async fn a_lease_that_runs_out_in_the_middle_is_noticed() {
     // The delivery is in the file before the file is closed and unlocked; the relay then waits for two seconds.
     sleep(Duration::from_millis(300)).await;
     signal(&frozen, Signal::SIGSTOP);
-    world.kills.fetch_add(1, Ordering::Relaxed);
+    world.has_killed(1);
     let _second = world.start_relay(&[]);
     world.drained().await;
     signal(&frozen, Signal::SIGCONT);
@@ -194,11 +118,6 @@ async fn a_lease_that_runs_out_in_the_middle_is_noticed() {
     frozen.wait().await.unwrap();
     let verdict = world.assert_sound().await;
     assert_eq!((verdict.delivered, verdict.duplicates), (5, 5));
-}
-
-fn signal(relay: &Child, signal: Signal) {
-    let id = i32::try_from(relay.id().expect("it runs")).unwrap();
-    kill(Pid::from_raw(id), signal).unwrap();
 }
 
 /// Proves B14 and pitfall 31.
@@ -223,36 +142,10 @@ async fn relays_with_the_same_configuration_share_the_work() {
 /// Proves pitfall 18.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_with_nearly_all_of_the_backlog_does_not_starve_the_rest() {
-    const HOT: usize = 4_950;
     let world = World::new().await;
-    let options = OutboxOptions::default();
-    let message = |key: String| Message::new("orders", "{}").key(key);
-    let hot: Vec<_> = (0..HOT).map(|_| message("hot".into())).collect();
-    let others: Vec<_> = (0..50).map(|n| message(format!("cold-{n}"))).collect();
-    let cold_ids: Vec<_> = others.iter().map(|message| message.id).collect();
-    let hot_ids: Vec<_> = hot.iter().map(|message| message.id).collect();
-    let mut tx = world.pool.begin().await.unwrap();
-    world
-        .store()
-        .outbox(options.clone())
-        .enqueue_all(&mut tx, hot)
-        .await
-        .unwrap();
-    world
-        .store()
-        .outbox(options)
-        .enqueue_all(&mut tx, others)
-        .await
-        .unwrap();
-    tx.commit().await.unwrap();
-
-    let _relays = [world.start_relay(&[]), world.start_relay(&[])];
-    world.drained().await;
-    let deliveries = world.deliveries().await;
-    let hot_order: Vec<_> = deliveries.iter().filter(|id| !cold_ids.contains(id)).copied().collect();
-    assert_eq!(hot_order, hot_ids, "the hot key in order, each once");
-    let last_cold = deliveries.iter().rposition(|id| cold_ids.contains(id)).unwrap();
-    assert!(last_cold < HOT / 4, "the last of the others came at place {last_cold}");
+    let backlog = HotKey::enqueue(&world).await;
+    let others = backlog.cold.clone();
+    backlog.starves_nobody(&world, &others).await;
 }
 
 /// Proves B8 and pitfall 33.
@@ -282,7 +175,7 @@ async fn a_message_that_kills_the_process_dies_alone() {
     let supervisor = tokio::spawn(async move {
         loop {
             supervised.start_relay(&settings).wait().await.unwrap();
-            supervised.kills.fetch_add(1, Ordering::Relaxed);
+            supervised.has_killed(1);
         }
     });
     world.drained().await;

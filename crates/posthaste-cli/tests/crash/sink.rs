@@ -82,7 +82,8 @@ impl Sink {
     }
 }
 
-fn file(dir: &Path) -> PathBuf {
+/// What relays deliver to, where it is a file.
+pub fn file(dir: &Path) -> PathBuf {
     dir.join("sink.jsonl")
 }
 

@@ -1,13 +1,13 @@
 //! An outbox on a real PostgreSQL, producers that use it, and relays that are processes.
 
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use posthaste_core::store::SchemaStore;
-use posthaste_core::{EnqueueError, Message, MessageId};
-use posthaste_postgres::PostgresStore;
+use posthaste_core::{EnqueueError, Enqueued, Message, MessageId};
+use posthaste_postgres::{LogTables, PostgresStore};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{AssertSqlSafe, Executor, PgConnection, PgPool, Row};
 use tempfile::TempDir;
@@ -16,8 +16,10 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, sleep};
 
 use crate::oracle::{Committed, Verdict, judge};
-use crate::sink::Sink;
+use crate::pace::Pace;
+use crate::sink::{self, Sink};
 use crate::tables::{Store, Tables};
+use crate::writers::Way;
 
 /// Long enough for a busy machine; a test that needs it all has failed anyway.
 const TIMEOUT: Duration = Duration::from_mins(2);
@@ -34,6 +36,9 @@ pub struct World {
     pub sink: Sink,
     dir: TempDir,
     pub kills: AtomicUsize,
+    pace: Pace,
+    /// The deliveries that these may have kept the readers of a log from writing down.
+    unwritten: AtomicUsize,
     _turn: SemaphorePermit<'static>,
 }
 
@@ -42,6 +47,12 @@ static TURNS: Semaphore = Semaphore::const_new(2);
 
 /// Most messages that one relay has in flight, so the most that one death can deliver twice.
 pub const MAX_IN_FLIGHT: usize = 60;
+
+/// After this a relay is killed that delivers nothing, maybe because another one does.
+const LONGEST_LIFE: Duration = Duration::from_secs(3);
+
+/// Most events of one transaction.
+const MAX_EVENTS: i64 = 10;
 
 /// The server that all tests share.
 fn server() -> String {
@@ -70,9 +81,13 @@ impl World {
         Self::behind(url.clone(), &url, sink).await
     }
 
-    /// Existing tables, on the server that all tests share, delivered to a file.
+    /// Other tables, on the server that all tests share, delivered to a file.
     pub async fn over(tables: Tables) -> Arc<Self> {
-        let url = server();
+        Self::over_at(tables, server()).await
+    }
+
+    /// Any tables on any server, delivered to a file.
+    pub async fn over_at(tables: Tables, url: String) -> Arc<Self> {
         Self::build(tables, url.clone(), &url, Sink::File).await
     }
 
@@ -86,20 +101,20 @@ impl World {
         let direct = PgPoolOptions::new().connect(direct).await.unwrap();
         let schema = format!("crash_{}", uuid::Uuid::new_v4().simple());
         let mut options: PgConnectOptions = url.parse().unwrap();
-        if tables != Tables::Native {
+        if tables.map().is_some() {
             options = options.options([("search_path", &schema)]);
         }
         let pool = PgPoolOptions::new().max_connections(20).connect_with(options).await;
         let pool = pool.unwrap();
-        let store = if let Some((map, ddl)) = tables.map() {
-            let schema = format!("create schema {schema}");
-            direct.execute(AssertSqlSafe(schema)).await.unwrap();
-            pool.execute(sqlx::raw_sql(ddl)).await.unwrap();
-            Store::mapped(pool.clone(), map)
-        } else {
-            let store = PostgresStore::in_schema(pool.clone(), &schema).unwrap();
-            store.migrate().await.unwrap();
-            Store::Rows(store)
+        let store = match (tables, tables.map()) {
+            (_, Some((map, ddl))) => {
+                let schema = format!("create schema {schema}");
+                direct.execute(AssertSqlSafe(schema)).await.unwrap();
+                pool.execute(sqlx::raw_sql(ddl)).await.unwrap();
+                Store::mapped(pool.clone(), map)
+            }
+            (Tables::NativeLog { shards }, None) => Store::native_log(pool.clone(), &schema, shards).await,
+            (_, None) => Store::native(pool.clone(), &schema).await,
         };
         let business =
             format!("create table {schema}.business (id uuid primary key, key text not null, n bigint not null)");
@@ -113,8 +128,10 @@ impl World {
             url,
             direct,
             sink,
+            pace: Pace::of(sink::file(dir.path())),
             dir,
             kills: AtomicUsize::new(0),
+            unwritten: AtomicUsize::new(0),
             _turn: turn,
         })
     }
@@ -124,6 +141,14 @@ impl World {
         match &self.store {
             Store::Rows(store) => store,
             Store::Log(_) => panic!("the events are in a log"),
+        }
+    }
+
+    /// The segments and shards of Posthaste's own log.
+    pub fn log_tables(&self) -> &LogTables {
+        match &self.store {
+            Store::Log(store) => store.tables().expect("a log of our own"),
+            Store::Rows(_) => panic!("the events are in a queue"),
         }
     }
 
@@ -145,7 +170,7 @@ impl World {
                 [relay]
                 batch_size = 20
                 max_in_flight = {MAX_IN_FLIGHT}
-                lease = "600ms"
+                {times}
                 poll_interval = "10ms"
                 max_poll_interval = "50ms"
                 fixed_delay = false
@@ -155,6 +180,7 @@ impl World {
                 url = self.url,
                 schema = self.schema,
                 map = self.tables.setting(self.dir.path()),
+                times = self.tables.times(),
                 sink = self.sink.settings(self.dir.path()),
             );
             // Renamed into place: another relay may be reading it.
@@ -180,56 +206,43 @@ impl World {
             .unwrap()
     }
 
-    /// Commits one event of a key, or rolls it back. An error leaves it open whether the commit happened; the business
-    /// table knows.
+    /// Commits an event of a key, or a few of them, or rolls them back. An error leaves it open whether the commit happened;
+    /// the business table knows.
     pub async fn transact(&self, key: &str, n: i64, commit: bool) -> sqlx::Result<MessageId> {
+        self.transact_for(Duration::ZERO, key, n, commit).await
+    }
+
+    /// The same in a transaction that stays open for so long.
+    async fn transact_for(&self, time: Duration, key: &str, n: i64, commit: bool) -> sqlx::Result<MessageId> {
+        let way = Way::of(self.tables, n);
         let mut tx = self.pool.begin().await?;
-        let message = self.tables.event(self.sink.topic(), key, n);
-        let id = message.id;
         let insert = format!("insert into {}.business values ($1, $2, $3)", self.schema);
-        sqlx::query(AssertSqlSafe(insert))
-            .persistent(false)
-            .bind(id.uuid())
-            .bind(key)
-            .bind(n)
-            .execute(&mut *tx)
-            .await?;
-        if n % 2 == 1 && self.tables == Tables::Native {
-            self.enqueue_by_function(&mut tx, &message).await?;
-        } else {
-            match self.store.enqueue(&mut tx, message).await {
-                Err(EnqueueError::Store(error)) => return Err(sqlx::Error::Protocol(error.to_string())),
-                taken => drop(taken.expect("the tables have room for it")),
-            }
+        let mut messages = Vec::new();
+        for place in 0..way.events() {
+            let message = self.tables.event(self.sink.topic(), key, n);
+            sqlx::query(AssertSqlSafe(insert.as_str()))
+                .persistent(false)
+                .bind(message.id.uuid())
+                .bind(key)
+                .bind(n * MAX_EVENTS + place)
+                .execute(&mut *tx)
+                .await?;
+            messages.push(message);
         }
-        if commit {
-            tx.commit().await?;
-        } else {
-            tx.rollback().await?;
-        }
+        let id = messages[0].id;
+        way.write(self, &mut tx, messages).await?;
+        sleep(time).await;
+        way.end(self, tx, commit).await?;
         Ok(id)
     }
 
-    /// As another language would.
-    async fn enqueue_by_function(&self, tx: &mut PgConnection, message: &Message) -> sqlx::Result<()> {
-        let sql = format!(
-            "select from {}.enqueue(message_id => $1, topic => $2, key => $3, payload => $4)",
-            self.schema
-        );
-        let payload = String::from_utf8_lossy(&message.payload).into_owned();
-        sqlx::query(AssertSqlSafe(sql))
-            .persistent(false)
-            .bind(message.id.uuid())
-            .bind(message.topic.as_str())
-            .bind(message.ordering_key.as_deref())
-            .bind(payload)
-            .execute(tx)
-            .await
-            .map(drop)
+    /// By the library.
+    pub async fn enqueue(&self, tx: &mut PgConnection, messages: Vec<Message>) -> Result<Vec<Enqueued>, EnqueueError> {
+        self.store.enqueue(tx, messages).await
     }
 
     /// Producers that write until told to stop, each to keys of its own, one transaction in ten rolled back. They carry
-    /// on through errors.
+    /// on through errors. The first one that writes to a log takes seconds for each transaction.
     pub fn produce(self: &Arc<Self>, producers: usize, stop: &Arc<AtomicBool>) -> tokio::task::JoinSet<()> {
         let mut tasks = tokio::task::JoinSet::new();
         for producer in 0..producers {
@@ -240,7 +253,14 @@ impl World {
                         break;
                     }
                     let key = key(producer, n % 5);
-                    if world.transact(&key, n, rand::random_range(0..10) > 0).await.is_err() {
+                    let time = match world.tables {
+                        Tables::NativeLog { .. } if producer == 0 => {
+                            Duration::from_millis(rand::random_range(800..2_500))
+                        }
+                        _ => Duration::ZERO,
+                    };
+                    let commit = rand::random_range(0..10) > 0;
+                    if world.transact_for(time, &key, n, commit).await.is_err() {
                         sleep(Duration::from_millis(50)).await;
                     }
                     sleep(Duration::from_millis(rand::random_range(0..8))).await;
@@ -290,10 +310,37 @@ impl World {
         }
     }
 
+    /// Lets time pass. In a log, whose readers take a while to begin, every other time until something is delivered.
+    pub async fn live_for(&self, time: Duration) {
+        let (before, begun) = (self.pace.delivered(), Instant::now());
+        sleep(time).await;
+        if matches!(self.tables, Tables::NativeLog { .. }) && rand::random() {
+            while self.pace.delivered() == before && begun.elapsed() < LONGEST_LIFE {
+                sleep(Duration::from_millis(rand::random_range(5..50))).await;
+            }
+        }
+    }
+
     /// Kills a relay where it stands.
     pub async fn kill(&self, mut relay: Child) {
         relay.kill().await.unwrap();
-        self.kills.fetch_add(1, Ordering::Relaxed);
+        self.has_killed(1);
+    }
+
+    /// The deliveries of the half second before each kill.
+    pub fn unwritten(&self) -> usize {
+        self.unwritten.load(Ordering::Relaxed)
+    }
+
+    /// Takes note that relays have just died, or lost their connections.
+    pub fn has_killed(&self, relays: usize) {
+        self.kills.fetch_add(relays, Ordering::Relaxed);
+        self.unwritten.fetch_add(self.pace.unwritten(), Ordering::Relaxed);
+    }
+
+    /// What relays deliver to, where it is a file.
+    pub fn sink_file(&self) -> PathBuf {
+        sink::file(self.dir.path())
     }
 
     /// What was delivered, in order per key.
@@ -301,7 +348,8 @@ impl World {
         self.sink.deliveries(self.dir.path()).await
     }
 
-    /// The oracle's judgement, which must be spotless but for duplicates: of rows, what was in flight when relays died.
+    /// The oracle's judgement, which must be spotless but for duplicates: what was in flight when relays died, and in a log
+    /// what its reader had not written down.
     pub async fn assert_sound(&self) -> Verdict {
         let verdict = judge(&self.deliveries().await, &self.committed().await);
         let kills = self.kills.load(Ordering::Relaxed);
@@ -311,12 +359,17 @@ impl World {
             "after {kills} kills: {verdict:?}\n{}",
             self.log()
         );
-        // What a log's reader knows beyond the stored position is in its memory: whoever follows it begins there, however
-        // much was delivered behind a gap.
-        if let Store::Rows(_) = self.store {
-            let most = kills * MAX_IN_FLIGHT;
-            assert!(verdict.duplicates <= most, "{kills} kills cannot explain {verdict:?}");
+        let in_flight = kills * MAX_IN_FLIGHT;
+        let most = match &self.store {
+            Store::Rows(_) => in_flight,
+            Store::Log(_) => in_flight + self.unwritten(),
+        };
+        let log = self.log();
+        for fault in ["panicked", "moved by somebody else"] {
+            assert!(!log.contains(fault), "{fault}: {log}");
         }
+        eprintln!("{kills} kills, at most {most} repetitions: {verdict:?}");
+        assert!(verdict.duplicates <= most, "{kills} kills cannot explain {verdict:?}");
         verdict
     }
 }
