@@ -20,21 +20,12 @@ use nix::sys::signal::Signal;
 use posthaste_core::lifecycle::State;
 use posthaste_core::{AdminStore, Message, OutboxOptions};
 use posthaste_servers::{PgBouncer, PoolMode};
-use scenarios::{HotKey, signal, survives_database_crashes, survives_deaths_at, survives_random_kills};
+use scenarios::{HotKey, POINTS, signal, survives_database_crashes, survives_deaths_at, survives_random_kills};
 use sink::Sink;
 use sqlx::postgres::PgConnectOptions;
 use tables::Tables;
 use tokio::time::sleep;
 use world::World;
-
-const POINTS: [&str; 6] = [
-    "before_claim",
-    "after_claim",
-    "before_publish",
-    "after_publish",
-    "before_settle",
-    "after_settle",
-];
 
 /// Proves A10, B7.
 #[tokio::test(flavor = "multi_thread")]

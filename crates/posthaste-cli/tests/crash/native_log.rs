@@ -13,8 +13,7 @@ use sqlx::AssertSqlSafe;
 use tokio::process::Child;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::POINTS;
-use crate::scenarios::{HotKey, signal, survives_database_crashes, survives_deaths_at, survives_random_kills};
+use crate::scenarios::{HotKey, POINTS, signal, survives_database_crashes, survives_deaths_at, survives_random_kills};
 use crate::tables::Tables;
 use crate::world::World;
 
@@ -56,7 +55,7 @@ async fn shards_may_be_raised_while_relays_are_killed() {
     let raised = Arc::clone(&world);
     let raising = tokio::spawn(async move {
         for shards in [2, 3, 5] {
-            sleep(Duration::from_secs(2)).await;
+            sleep(Duration::from_millis(1_500)).await;
             raise_shards(&raised, shards).await;
         }
     });

@@ -15,6 +15,17 @@ use tokio::time::{sleep, timeout};
 use crate::tables::Tables;
 use crate::world::World;
 
+/// Where relays die.
+pub const POINTS: [&str; 6] = [
+    "before_claim",
+    "after_claim",
+    "before_publish",
+    "after_publish",
+    "before_settle",
+    "after_settle",
+];
+
+/// The messages of a hot key.
 const HOT: usize = 4_950;
 
 /// Keeps one relay running that dies at its failpoint now and then, until it has died `deaths` times.
