@@ -49,7 +49,7 @@ static TURNS: Semaphore = Semaphore::const_new(2);
 pub const MAX_IN_FLIGHT: usize = 60;
 
 /// After this a relay is killed that delivers nothing, maybe because another one does.
-const LONGEST_LIFE: Duration = Duration::from_secs(3);
+const LONGEST_LIFE: Duration = Duration::from_secs(10);
 
 /// Most events of one transaction.
 const MAX_EVENTS: i64 = 10;
