@@ -1,7 +1,8 @@
 -- Writes rows without dedupe keys in the caller's transaction, in the order of the call. What comes back was not written:
 -- its id exists.
 --
--- Arrays side by side in a select list: in "from" each would be copied into a table of its own first.
+-- Arrays side by side in a select list: in "from" each would be copied into a table of its own first. An empty one stands for
+-- nulls only.
 with written as (
     insert into "@outbox" (
         "@id", "@namespace", "@topic", "@ordering_key", "@tenant", "@event_type", "@source", "@aggregate_type",
@@ -9,7 +10,8 @@ with written as (
     )
     select
         id::uuid, namespace, topic, ordering_key, tenant, event_type, source, aggregate_type,
-        aggregate_id, content_type, payload, headers::jsonb, content_hash, greatest(now(), not_before)
+        aggregate_id, content_type, payload,
+        case headers when '{}' then '{}' else headers::jsonb end, content_hash, greatest(now(), not_before)
     from (
         select
             unnest($1::text[]) as id, unnest($2::text[]) as namespace, unnest($3::text[]) as topic,
@@ -23,5 +25,6 @@ with written as (
 )
 select i.place, i.id, false as is_new
 from unnest($1::text[]) with ordinality as i (id, place)
-where i.id::uuid not in (select id from written)
+-- Mostly all are written, and then none is looked for.
+where (select count(*) from written) < cardinality($1::text[]) and i.id::uuid not in (select id from written)
 order by i.place

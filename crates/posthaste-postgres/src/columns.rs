@@ -22,7 +22,7 @@ pub(crate) fn native(rows: &[NewRow], dedupe_window: Duration) -> Vec<Argument<'
 
 /// For rows of Posthaste's own tables that have none (`append.sql`).
 pub(crate) fn unique(rows: &[NewRow]) -> Vec<Argument<'_>> {
-    let mut columns: Vec<_> = NATIVE_TEXTS.iter().map(|text| texts(rows, text)).collect();
+    let mut columns: Vec<_> = NATIVE_TEXTS.iter().map(|text| sparse(rows, text)).collect();
     columns.extend([
         Argument::Bytes(rows.iter().map(|row| row.message.payload.as_ref()).collect()),
         texts(rows, |row| Some(headers_of(row))),
@@ -96,21 +96,36 @@ pub(crate) fn log<'a>(map: &TableMap, rows: &'a [NewRow]) -> Vec<Argument<'a>> {
 
 /// For Posthaste's own log (`log/append.sql`): columns of known types.
 pub(crate) fn native_log(rows: &[NewRow]) -> Vec<Argument<'_>> {
-    let text = |value: fn(&NewRow) -> Option<&str>| texts(rows, |row| value(row).map(Cow::Borrowed));
-    vec![
-        texts(rows, |row| Some(row.message.effective_event_id())),
-        text(|row| Some(&row.message.topic)),
-        text(|row| row.message.ordering_key.as_deref()),
-        text(|row| row.message.tenant.as_deref()),
-        text(|row| row.message.event_type.as_deref()),
-        text(|row| row.message.source.as_deref()),
-        text(|row| row.message.aggregate_type.as_deref()),
-        text(|row| row.message.aggregate_id.as_deref()),
-        text(|row| stored_content_type(&row.message)),
+    let mut columns: Vec<_> = NATIVE_LOG_TEXTS.iter().map(|text| sparse(rows, text)).collect();
+    columns.extend([
         Argument::Bytes(rows.iter().map(|row| row.message.payload.as_ref()).collect()),
-        texts(rows, |row| header_text(&row.message).map(Cow::Owned)),
-    ]
+        sparse(rows, |row| header_text(&row.message)),
+    ]);
+    columns
 }
+
+/// For one such row (`log/append_one.sql`): the same columns, of which none is an array.
+pub(crate) fn native_log_one(row: &NewRow) -> Vec<Argument<'_>> {
+    let mut columns: Vec<_> = NATIVE_LOG_TEXTS.iter().map(|text| Argument::Text(text(row))).collect();
+    columns.extend([
+        Argument::Blob(&row.message.payload),
+        Argument::Text(header_text(&row.message)),
+    ]);
+    columns
+}
+
+/// The columns of Posthaste's own log that are texts, in the order of its statements.
+const NATIVE_LOG_TEXTS: [TextOf; 9] = [
+    |row| Some(row.message.effective_event_id()),
+    |row| Some(Cow::Borrowed(&row.message.topic)),
+    |row| row.message.ordering_key.as_deref().map(Cow::Borrowed),
+    |row| row.message.tenant.as_deref().map(Cow::Borrowed),
+    |row| row.message.event_type.as_deref().map(Cow::Borrowed),
+    |row| row.message.source.as_deref().map(Cow::Borrowed),
+    |row| row.message.aggregate_type.as_deref().map(Cow::Borrowed),
+    |row| row.message.aggregate_id.as_deref().map(Cow::Borrowed),
+    |row| stored_content_type(&row.message).map(Cow::Borrowed),
+];
 
 /// The same where some have dedupe keys or a time of their own (`log/append_or_hold.sql`).
 pub(crate) fn held_log(rows: &[NewRow], dedupe_window: Duration) -> Vec<Argument<'_>> {
@@ -127,8 +142,8 @@ pub(crate) fn stored_content_type(message: &Message) -> Option<&str> {
 }
 
 /// The headers as Posthaste's own log keeps them: nothing if there are none.
-pub(crate) fn header_text(message: &Message) -> Option<String> {
-    (!message.headers.is_empty()).then(|| serde_json::json!(message.headers).to_string())
+pub(crate) fn header_text(message: &Message) -> Option<Cow<'_, str>> {
+    (!message.headers.is_empty()).then(|| serde_json::json!(message.headers).to_string().into())
 }
 
 fn texts<'a>(
@@ -136,6 +151,15 @@ fn texts<'a>(
     value: impl Fn(&'a NewRow) -> Option<Cow<'a, str>>,
 ) -> Argument<'a> {
     Argument::Texts(rows.into_iter().map(value).collect())
+}
+
+/// A column that is often empty: without an element where no row has a value, which the statements take as nulls.
+fn sparse<'a>(rows: &'a [NewRow], value: impl Fn(&'a NewRow) -> Option<Cow<'a, str>>) -> Argument<'a> {
+    let mut values: Vec<_> = rows.iter().map(value).collect();
+    if values.iter().all(Option::is_none) {
+        values.clear();
+    }
+    Argument::Texts(values)
 }
 
 fn ids<'a>(map: &TableMap, rows: impl IntoIterator<Item = &'a NewRow>) -> Argument<'a> {

@@ -19,15 +19,6 @@ pub trait EnqueueExecutor: Send {
     /// # Errors
     /// Of any kind; the call of `enqueue` ends with it.
     fn fetch(&mut self, query: Query<'_>) -> impl Future<Output = Result<Vec<AnswerRow>, StoreError>> + Send;
-
-    /// Runs a `COPY … FROM STDIN` with all of its data, if the driver can; says whether it did. What is not copied is inserted by
-    /// [`fetch`](Self::fetch).
-    ///
-    /// # Errors
-    /// Of any kind; the call of `enqueue` ends with it.
-    fn copy(&mut self, _statement: &str, _data: Vec<u8>) -> impl Future<Output = Result<bool, StoreError>> + Send {
-        async { Ok(false) }
-    }
 }
 
 impl EnqueueExecutor for PgConnection {
@@ -55,31 +46,17 @@ impl EnqueueExecutor for PgConnection {
         let rows = bound.fetch_all(self).await.map_err(store_error)?;
         rows.iter().map(read).collect::<sqlx::Result<_>>().map_err(store_error)
     }
-
-    async fn copy(&mut self, statement: &str, data: Vec<u8>) -> Result<bool, StoreError> {
-        let mut copy = self.copy_in_raw(statement).await.map_err(store_error)?;
-        copy.send(data).await.map_err(store_error)?;
-        copy.finish().await.map(|_| true).map_err(store_error)
-    }
 }
 
 impl EnqueueExecutor for Transaction<'_, Postgres> {
     async fn fetch(&mut self, query: Query<'_>) -> Result<Vec<AnswerRow>, StoreError> {
         (**self).fetch(query).await
     }
-
-    async fn copy(&mut self, statement: &str, data: Vec<u8>) -> Result<bool, StoreError> {
-        (**self).copy(statement, data).await
-    }
 }
 
 impl EnqueueExecutor for PoolConnection<Postgres> {
     async fn fetch(&mut self, query: Query<'_>) -> Result<Vec<AnswerRow>, StoreError> {
         (**self).fetch(query).await
-    }
-
-    async fn copy(&mut self, statement: &str, data: Vec<u8>) -> Result<bool, StoreError> {
-        (**self).copy(statement, data).await
     }
 }
 

@@ -14,10 +14,12 @@ use posthaste_sql::table::{BadIdentifier, Property, Role, Strategy};
 
 use crate::executor::EnqueueExecutor;
 use crate::log;
-use crate::log::copy::{COPY_FROM, encode};
 use crate::pooling::Sessions;
 use crate::statements::Statements;
 use crate::{DEFAULT_SCHEMA, columns};
+
+/// Rows of one statement that appends to Posthaste's own log: it holds all of them in the server's memory.
+const APPENDED_ROWS: usize = 10_000;
 
 /// Enqueues on connections that are not this crate's: it validates messages, says which statements to run in your transaction
 /// and with which arguments, and reads what they answer. Needs no pool, and opens no connection. Cheap to clone.
@@ -101,7 +103,6 @@ enum EnqueueStatements {
         append_one: Arc<str>,
         append: Arc<str>,
         append_or_hold: Arc<str>,
-        copy: Arc<str>,
     },
 }
 
@@ -160,7 +161,6 @@ impl PostgresEnqueue {
             append_one: Arc::clone(own.append_one.text()),
             append: Arc::clone(own.append.text()),
             append_or_hold: Arc::clone(own.append_or_hold.text()),
-            copy: Arc::clone(own.copy.text()),
         });
         let mapped = statements.writing.as_ref().map(|writing| EnqueueStatements::Log {
             append: Arc::clone(writing.enqueue.text()),
@@ -204,23 +204,14 @@ impl PostgresEnqueue {
         })
     }
 
-    /// The way of very many rows into Posthaste's own log.
-    fn copy(&self, prepared: &Prepared) -> Option<(Arc<str>, Vec<u8>)> {
-        let rows = prepared.rows.as_slice();
-        match &self.statements {
-            EnqueueStatements::NativeLog { copy, .. } if rows.len() >= COPY_FROM && !may_not_append(rows) => {
-                Some((Arc::clone(copy), encode(rows)?))
-            }
-            _ => None,
-        }
-    }
-
     /// The rows of the next insert.
     fn unwritten<'a>(&self, progress: &Progress, prepared: &'a Prepared) -> &'a [NewRow] {
         let rows = &prepared.rows[progress.outcomes.len()..];
         match self.statements {
             // Where the database gives the ids, one row at a time: nothing else says which id is whose.
             EnqueueStatements::Mapped { .. } if self.map.has(Property::GeneratedId) => &rows[..rows.len().min(1)],
+            // All dedupe keys of a call are taken in one order, and by one statement therefore.
+            EnqueueStatements::NativeLog { .. } if !may_not_append(rows) => &rows[..rows.len().min(APPENDED_ROWS)],
             _ => rows,
         }
     }
@@ -249,10 +240,10 @@ impl EnqueueSteps for PostgresEnqueue {
             EnqueueStatements::NativeLog { append_or_hold, .. } if may_not_append(rows) => {
                 Query::new(append_or_hold, columns::held_log(rows, progress.dedupe_window))
             }
-            EnqueueStatements::NativeLog { append_one, append, .. } => {
-                let statement = if rows.len() == 1 { append_one } else { append };
-                Query::new(statement, columns::native_log(rows)).without_rows()
-            }
+            EnqueueStatements::NativeLog { append_one, append, .. } => match rows {
+                [row] => Query::new(append_one, columns::native_log_one(row)).without_rows(),
+                _ => Query::new(append, columns::native_log(rows)).without_rows(),
+            },
             EnqueueStatements::Mapped { insert, .. } if !rows.is_empty() => {
                 Query::new(insert, columns::mapped(&self.map, rows))
             }
@@ -312,11 +303,6 @@ impl PostgresEnqueue {
         is_kept: bool,
     ) -> Result<Vec<Enqueued>, EnqueueError> {
         let mut progress = self.begin(messages, options.dedupe_window)?;
-        if let Some((statement, data)) = self.copy(messages)
-            && conn.copy(&statement, data).await?
-        {
-            self.answer(&mut progress, messages, Vec::new());
-        }
         while let Some(mut query) = self.query(&progress, messages) {
             query.is_kept = is_kept;
             let rows = conn.fetch(query).await?;
@@ -523,6 +509,18 @@ mod tests {
         assert_eq!(pending.finish().unwrap(), [Enqueued::Duplicate(id)]);
     }
 
+    fn rows_by_statement(mut pending: PendingEnqueue) -> Vec<usize> {
+        let mut rows = Vec::new();
+        while let Some(query) = pending.query() {
+            rows.push(match &query.arguments[0] {
+                Argument::Texts(ids) => ids.len(),
+                _ => 1,
+            });
+            pending.answer(Vec::new());
+        }
+        rows
+    }
+
     #[test]
     fn what_is_only_appended_to_the_log_is_not_asked_for() {
         let log = PostgresEnqueue::with_map(TableMap::native_log("s").unwrap()).unwrap();
@@ -537,6 +535,11 @@ mod tests {
             pending.answer(Vec::new());
             assert_eq!(pending.finish().unwrap(), ids);
         }
+        let many = prepare((0..=APPENDED_ROWS).map(|n| Message::new("t", n.to_string())).collect());
+        assert_eq!(rows_by_statement(many), [APPENDED_ROWS, 1]);
+        let held = (0..=APPENDED_ROWS).map(|n| Message::new("t", "1").dedupe_key(n.to_string()));
+        assert_eq!(rows_by_statement(prepare(held.collect())), [APPENDED_ROWS + 1]);
+
         let held = Message::new("t", "1").dedupe_key("k");
         let holder = MessageId::new();
         let mut pending = prepare(vec![held]);

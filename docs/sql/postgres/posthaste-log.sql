@@ -1,33 +1,48 @@
 -- append_one
--- Appends one row in the caller's transaction. The table's trigger gives it its shard and its number, which is the quickest way for
--- one row.
+-- Appends one row in the caller's transaction. As long as the log has one shard, its sequence is known here; else the row comes
+-- without a number, and the table's trigger gives it its shard and its number.
 insert into "posthaste"."log" (
-    id, topic, ordering_key, tenant, event_type, source, aggregate_type, aggregate_id, content_type, payload, headers
+    shard, seq, id, topic, ordering_key, tenant, event_type, source, aggregate_type, aggregate_id, content_type, payload, headers
 ) values (
-    ($1::text[])[1]::uuid, ($2::text[])[1], ($3::text[])[1], ($4::text[])[1], ($5::text[])[1], ($6::text[])[1],
-    ($7::text[])[1], ($8::text[])[1], ($9::text[])[1], ($10::bytea[])[1], convert_to(($11::text[])[1], 'UTF8')
+    0,
+    case pg_sequence_last_value('"posthaste".log_shape'::regclass) when 1 then nextval('"posthaste".log_shard_0_seq'::regclass) end,
+    $1::text::uuid, $2::text, $3::text, $4::text, $5::text, $6::text, $7::text, $8::text, $9::text, $10::bytea,
+    convert_to($11::text, 'UTF8')
 );
 
 -- append
 -- Appends rows in the caller's transaction, in the order of the call, which is that of the arrays. The shard follows from the key,
--- or from the id where there is none; sequences say how many shards there are, whatever snapshot the transaction has.
+-- or from the id where there is none; sequences say how many shards there are, whatever snapshot the transaction has. As long as
+-- there is one, which the shape 1 says, no key is hashed and no sequence is looked up by its name.
+--
+-- Arrays side by side in a select list: in "from" each would be copied into a table of its own first. An empty one stands for
+-- nulls only.
 insert into "posthaste"."log" (
     segment, shard, seq, id, topic, ordering_key, tenant, event_type, source, aggregate_type, aggregate_id, content_type, payload,
     headers
 )
-select i.segment, i.shard, nextval(('"posthaste".log_shard_' || i.shard || '_seq')::regclass), i.id::uuid, i.topic, i.ordering_key,
-    i.tenant, i.event_type, i.source, i.aggregate_type, i.aggregate_id, i.content_type, i.payload, convert_to(i.headers, 'UTF8')
+select i.segment, i.shard,
+    case i.shape
+        when 1 then nextval('"posthaste".log_shard_0_seq'::regclass)
+        else nextval(('"posthaste".log_shard_' || i.shard || '_seq')::regclass)
+    end,
+    i.id::uuid, i.topic, i.ordering_key, i.tenant, i.event_type, i.source, i.aggregate_type, i.aggregate_id, i.content_type,
+    i.payload, convert_to(i.headers, 'UTF8')
 from (
-    select i.*, segment, (shape >> 16)::integer + (('x' || left(md5(coalesce(i.ordering_key, i.id)), 8))::bit(32)::integer
-        & 2147483647) % (shape & 65535)::integer as shard
-    from pg_sequence_last_value('"posthaste".log_segment'::regclass) as segment,
-        pg_sequence_last_value('"posthaste".log_shape'::regclass) as shape,
-        unnest(
-            $1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[],
-            $10::bytea[], $11::text[]
-        ) as i (
-            id, topic, ordering_key, tenant, event_type, source, aggregate_type, aggregate_id, content_type, payload, headers
-        )
+    select i.*, case i.shape
+            when 1 then 0
+            else (i.shape >> 16)::integer + (('x' || left(md5(coalesce(i.ordering_key, i.id)), 8))::bit(32)::integer
+                & 2147483647) % (i.shape & 65535)::integer
+        end as shard
+    from (
+        select
+            (select pg_sequence_last_value('"posthaste".log_segment'::regclass)) as segment,
+            (select pg_sequence_last_value('"posthaste".log_shape'::regclass)) as shape,
+            unnest($1::text[]) as id, unnest($2::text[]) as topic, unnest($3::text[]) as ordering_key,
+            unnest($4::text[]) as tenant, unnest($5::text[]) as event_type, unnest($6::text[]) as source,
+            unnest($7::text[]) as aggregate_type, unnest($8::text[]) as aggregate_id, unnest($9::text[]) as content_type,
+            unnest($10::bytea[]) as payload, unnest($11::text[]) as headers
+    ) i
 ) i;
 
 -- append_or_hold
@@ -64,10 +79,14 @@ held as (
         d.expires_at = now() + $14::bigint * interval '1 millisecond' as held_now
 ),
 chosen as materialized (
-    select n.*, nextval(('"posthaste".log_shard_' || n.shard || '_seq')::regclass) as seq
+    select n.*, case n.shape
+            when 1 then nextval('"posthaste".log_shard_0_seq'::regclass)
+            else nextval(('"posthaste".log_shard_' || n.shard || '_seq')::regclass)
+        end as seq
     from (
-        select i.*, (shape >> 16)::integer + (('x' || left(md5(coalesce(i.ordering_key, i.id::text)), 8))::bit(32)::integer
-            & 2147483647) % (shape & 65535)::integer as shard
+        select i.*, shape, (shape >> 16)::integer
+            + (('x' || left(md5(coalesce(i.ordering_key, i.id::text)), 8))::bit(32)::integer & 2147483647)
+                % (shape & 65535)::integer as shard
         from pg_sequence_last_value('"posthaste".log_shape'::regclass) as shape, input i
         left join held h using (topic, dedupe_key)
         where i.dedupe_key is null or (h.message_id = i.id and h.held_now)
@@ -100,13 +119,6 @@ select i.place, coalesce(h.message_id, i.id)::text as id,
 from input i
 left join held h using (topic, dedupe_key)
 order by i.place;
-
--- copy
--- Appends very many rows in the caller's transaction; a trigger gives them their shards and numbers, in the order in which they
--- come.
-copy "posthaste"."log" (
-    id, topic, ordering_key, tenant, event_type, source, aggregate_type, aggregate_id, content_type, payload, headers
-) from stdin with (format binary);
 
 -- lock
 -- Asks to be the one who moves this cursor, for as long as this connection lives.

@@ -97,6 +97,12 @@ as $posthaste$
 declare
     shape bigint := pg_sequence_last_value('@schema.log_shape'::regclass);
 begin
+    -- One shard, as at first: there is nothing to find out.
+    if shape = 1 then
+        new.shard := 0;
+        new.seq := nextval('@schema.log_shard_0_seq'::regclass);
+        return new;
+    end if;
     new.shard := (shape >> 16) + (('x' || left(md5(coalesce(new.ordering_key, new.id::text)), 8))::bit(32)::integer
         & 2147483647) % (shape & 65535);
     new.seq := nextval(('@schema.log_shard_' || new.shard || '_seq')::regclass);

@@ -31,10 +31,14 @@ held as (
         d.expires_at = now() + $14::bigint * interval '1 millisecond' as held_now
 ),
 chosen as materialized (
-    select n.*, nextval(('@schema.log_shard_' || n.shard || '_seq')::regclass) as seq
+    select n.*, case n.shape
+            when 1 then nextval('@schema.log_shard_0_seq'::regclass)
+            else nextval(('@schema.log_shard_' || n.shard || '_seq')::regclass)
+        end as seq
     from (
-        select i.*, (shape >> 16)::integer + (('x' || left(md5(coalesce(i.ordering_key, i.id::text)), 8))::bit(32)::integer
-            & 2147483647) % (shape & 65535)::integer as shard
+        select i.*, shape, (shape >> 16)::integer
+            + (('x' || left(md5(coalesce(i.ordering_key, i.id::text)), 8))::bit(32)::integer & 2147483647)
+                % (shape & 65535)::integer as shard
         from pg_sequence_last_value('@schema.log_shape'::regclass) as shape, input i
         left join held h using (topic, dedupe_key)
         where i.dedupe_key is null or (h.message_id = i.id and h.held_now)

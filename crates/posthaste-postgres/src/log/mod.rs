@@ -10,7 +10,6 @@
 mod admin_store;
 mod check;
 mod claim;
-pub(crate) mod copy;
 mod enqueue;
 mod error;
 mod handled;

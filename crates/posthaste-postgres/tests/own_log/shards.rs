@@ -14,7 +14,7 @@ use uuid::Uuid;
 use crate::fixture::{Log, numbered, payloads, request};
 
 /// How long something may take on a machine with other work.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 impl Log {
     async fn sharded(shards: u32) -> Self {
@@ -23,7 +23,7 @@ impl Log {
         log
     }
 
-    async fn raise(&self, shards: u32) {
+    pub(crate) async fn raise(&self, shards: u32) {
         self.store.tables().unwrap().raise_shards(shards).await.unwrap();
     }
 
@@ -251,7 +251,7 @@ async fn write(log: Log, writer: usize, stop: Arc<AtomicBool>) -> BTreeSet<(Stri
         let mut written = Vec::new();
         for key in 0..KEYS_OF_A_WRITER {
             let key = format!("w{writer}-{key}");
-            if (round + writer) % 3 == 0 {
+            if (round + writer).is_multiple_of(3) {
                 let sql = "select log_enqueue(topic => 't', payload => $1, key => $2)";
                 let query = sqlx::query(sql).bind(round.to_string()).bind(&key);
                 query.execute(&mut *tx).await.unwrap();
