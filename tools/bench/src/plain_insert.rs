@@ -18,7 +18,7 @@ pub(crate) async fn create_table(conn: &mut PgConnection, layout: Layout) -> any
 }
 
 /// Writes the messages by one statement.
-pub(crate) async fn insert(conn: &mut PgConnection, layout: Layout, messages: &[Message]) -> anyhow::Result<()> {
+pub(crate) async fn insert<'m>(conn: &mut PgConnection, layout: Layout, messages: &'m [Message]) -> anyhow::Result<()> {
     let (one, many) = match layout {
         Layout::Queue => (
             include_str!("../queries/plain/queue_one.sql"),
@@ -34,20 +34,20 @@ pub(crate) async fn insert(conn: &mut PgConnection, layout: Layout, messages: &[
         ),
         _ => bail!("nobody enqueues into {}", layout.table()),
     };
-    let key = |message: &Message| message.ordering_key.as_deref().unwrap_or_default().to_owned();
-    let body = |message: &Message| message.payload.to_vec();
+    let key = |message: &'m Message| message.ordering_key.as_deref();
+    let body = |message: &'m Message| message.payload.as_ref();
     let query = if let [message] = messages {
         sqlx::query(one).bind(message.id.uuid()).bind(TOPIC).bind(key(message))
     } else {
         let ids: Vec<Option<Uuid>> = messages.iter().map(|message| message.id.uuid()).collect();
-        let keys: Vec<String> = messages.iter().map(key).collect();
+        let keys: Vec<Option<&str>> = messages.iter().map(key).collect();
         sqlx::query(many).bind(ids).bind(TOPIC).bind(keys)
     };
     let query = query.bind("shop.order.created.v1").bind("order-service").bind("Order");
     let query = if let [message] = messages {
         query.bind(body(message))
     } else {
-        query.bind(messages.iter().map(body).collect::<Vec<_>>())
+        query.bind(messages.iter().map(body).collect::<Vec<&[u8]>>())
     };
     query.execute(conn).await?;
     Ok(())
