@@ -27,17 +27,19 @@ returning "id"::bigint as place, "id"::bigint::text as id, true as is_new;
 
 -- lock
 -- Asks to be the one who moves this cursor, for as long as this connection lives.
---   $1 the cursor's table
-select pg_try_advisory_lock(hashtextextended('posthaste:log:' || $1::text::regclass::oid::text, 0)) as locked;
+--   $1 the cursor's table  $2 the shard, where there are shards
+select pg_try_advisory_lock(hashtextextended(
+    'posthaste:log:' || $1::text::regclass::oid::text , 0
+)) as locked;
 
 -- end_own
 -- Ends an earlier connection of this reader, which the server has not missed yet, and with it its lock.
---   $1 the cursor's table  $2 the process of that connection
+--   $1 the cursor's table  $2 the process of that connection  $3 the shard, where there are shards
 select pg_terminate_backend(l.pid) as ended
 from pg_locks l
 where l.locktype = 'advisory' and l.granted and l.pid = $2 and l.objsubid = 1
     and ((l.classid::bigint << 32) | l.objid::bigint)
-        = hashtextextended('posthaste:log:' || $1::text::regclass::oid::text, 0);
+        = hashtextextended('posthaste:log:' || $1::text::regclass::oid::text , 0);
 
 -- server
 -- Which run of the server this is, since what a reader remembers is worth nothing after a crash: rows that it saw may be
@@ -145,6 +147,7 @@ lanes as materialized (
             f."retry_count" < $5::bigint as live
             -- A message that waits for its time holds back only what stands behind it.
         from "outbox_failed" f
+        -- Of all shards: those before it in its lane may be in one of an earlier generation, whose numbers are lower.
     ) f
     join (select distinct lane_type, lane_key from found) l using (lane_type, lane_key)
     group by f.lane_type, f.lane_key, f.live
@@ -406,7 +409,7 @@ placed as (
     window lane as (partition by lane_type, lane_key, dead order by place)
 ),
 picked as (
-    select id, place, lane_key is not null and behind_dead as behind_dead
+    select id, place, lane_key is not null and (behind_dead ) as behind_dead
     from placed p
     where not dead and id <> all ($3::bigint[])
         and case when lane_key is null or not $2 then due
@@ -488,6 +491,7 @@ where (select set_config('lock_timeout', '100ms', true)) is not null and "id" = 
 -- Gives up failed rows that have used all their retries under a limit that is lower than the table's,
 -- but for those that another transaction has locked.
 --   $1 retries (or attempts, where the time of death is kept) that were allowed  $2 retries after which a row is given up
+--   $3 the shard, where there are shards
 update "outbox_failed" f
 set "retry_count" = $2
 where f."id" = any (array(
@@ -519,7 +523,7 @@ order by 1;
 -- stats
 -- Counts what is not delivered.
 --   $1, $2 first and last of the ids that were not handed out  $3 retries after which a row is given up
---   $4 failed rows that are handed out  $5 the shard, where there are shards
+--   $4 failed rows that are handed out; where there are shards, each range is of one, and each number tells its own
 with unread as (
     select count(*) as n, min(case when o."created_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when o."created_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else o."created_at" end) as oldest
     from unnest($1::bigint[], $2::bigint[]) as r (first_id, last_id)
@@ -545,8 +549,8 @@ from unread, failed;
 
 -- list_log
 -- Rows of the log as an operator sees them.
---   $1, $2 first and last of the ids  $3 limit  $4 the shard, where there are shards
---   $5 events, all if null
+--   $1, $2 first and last of the ids; where there are shards, each range is of one, and each number tells its own
+--   $3 limit  $4 events, all if null
 select o."id"::bigint as id, o."event_id"::text as event_id,
     o."aggregate_id"::text as ordering_key, null::text as tenant, o."event_type"::text as event_type,
     o."source"::text as source, o."aggregate_type"::text as aggregate_type, o."aggregate_id"::text as aggregate_id,
@@ -603,7 +607,10 @@ select n.nspname || '.' || c.relname as log, $2::text::regclass::oid::text || ' 
             and has_table_privilege(r.oid, 'insert')
             and has_table_privilege(r.oid, 'update'),
         false
-    ) as usable
+    ) as usable,
+    exists (
+        select from pg_attribute a where a.attrelid = r.oid and a.attname = 'handed_out' and not a.attisdropped
+    ) as counts_crashes
 from pg_class c
 join pg_namespace n on n.oid = c.relnamespace
 left join (pg_class r join pg_namespace s on s.oid = r.relnamespace and s.nspname = $4) on r.relname = $3
@@ -612,7 +619,8 @@ where c.oid = $1::text::regclass;
 -- readers/state
 -- What the last reader of a log left, and the transaction that wrote it.
 --   $1 the log
-select r.tables, r.state, r.position, r.xmin::text as written_by
+-- The table may be one of an earlier version, which lacks the column.
+select r.tables, r.state, coalesce(to_jsonb(r) ->> 'handed_out', '') as handed_out, r.position, r.xmin::text as written_by
 from "posthaste".log_readers r
 where r.log = $1;
 
@@ -622,6 +630,29 @@ where r.log = $1;
 --
 -- Its commit does not wait for the disk, nor claims for it: what a crash of the server undoes of it is sent again, and what
 -- commits later, such as the end of a segment, makes it durable.
+--   $1 the position  $2 whether it moved  $3 the log  $4 its tables  $5 the state
+--   $6 what may be handed out
+--   $7 the shard and $8 the epoch of its seat, where there are shards: who has lost it writes nothing
+with moved as (
+    insert into "outbox_cursor" ("last_processed_id" , "created_at")
+    select $1 , greatest(
+            clock_timestamp(), (select max(case when c."created_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when c."created_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else c."created_at" end) + interval '1 microsecond' from "outbox_cursor" c)
+        )
+    where $2::boolean
+    returning 1
+),
+written as (
+    insert into "posthaste".log_readers (log, tables, state, position, handed_out)
+    values ($3, $4, $5, $1::bigint, $6)
+    on conflict (log) do update set
+        tables = excluded.tables, state = excluded.state, position = excluded.position, handed_out = excluded.handed_out,
+        updated_at = clock_timestamp()
+    returning set_config('synchronous_commit', 'off', true)
+)
+select (select count(*) from moved) as moved, (select count(*) from written) as written;
+
+-- readers/checkpoint_state
+-- The same as checkpoint.sql where the table of readers was made before it had a place for what may be handed out.
 --   $1 the position  $2 whether it moved  $3 the log  $4 its tables  $5 the state
 with moved as (
     insert into "outbox_cursor" ("last_processed_id" , "created_at")

@@ -122,17 +122,19 @@ order by i.place;
 
 -- lock
 -- Asks to be the one who moves this cursor, for as long as this connection lives.
---   $1 the cursor's table
-select pg_try_advisory_lock(hashtextextended('posthaste:log:' || $1::text::regclass::oid::text, 0)) as locked;
+--   $1 the cursor's table  $2 the shard, where there are shards
+select pg_try_advisory_lock(hashtextextended(
+    'posthaste:log:' || $1::text::regclass::oid::text || ':' || $2::integer::text, 0
+)) as locked;
 
 -- end_own
 -- Ends an earlier connection of this reader, which the server has not missed yet, and with it its lock.
---   $1 the cursor's table  $2 the process of that connection
+--   $1 the cursor's table  $2 the process of that connection  $3 the shard, where there are shards
 select pg_terminate_backend(l.pid) as ended
 from pg_locks l
 where l.locktype = 'advisory' and l.granted and l.pid = $2 and l.objsubid = 1
     and ((l.classid::bigint << 32) | l.objid::bigint)
-        = hashtextextended('posthaste:log:' || $1::text::regclass::oid::text, 0);
+        = hashtextextended('posthaste:log:' || $1::text::regclass::oid::text || ':' || $3::integer::text, 0);
 
 -- server
 -- Which run of the server this is, since what a reader remembers is worth nothing after a crash: rows that it saw may be
@@ -185,7 +187,7 @@ order by 2;
 
 -- cursor
 -- How far the log is settled: the newest row says it, or the row of the shard.
-select s.position from "posthaste"."log_shards" s where s.shard = $1;
+select s.position, s.epoch from "posthaste"."log_shards" s where s.shard = $1;
 
 -- move_cursor
 -- Writes down how far the log is settled: in the row of the shard, or as a new row, which is the newest also when the clock was
@@ -233,7 +235,8 @@ lanes as materialized (
             -- A message that waits for its time holds back only what stands behind it.
             , f."log_id" as place
         from "posthaste"."log_failed" f
-        where f."shard" = $7::integer and $5::bigint is not null
+        -- Of all shards: those before it in its lane may be in one of an earlier generation, whose numbers are lower.
+        where $5::bigint is not null
     ) f
     join (select distinct lane_type, lane_key from found) l using (lane_type, lane_key)
     group by f.lane_type, f.lane_key, f.live
@@ -361,13 +364,23 @@ placed as (
     window lane as (partition by lane_type, lane_key, dead order by place)
 ),
 picked as (
-    select id, place, lane_key is not null and behind_dead as behind_dead
+    select id, place, lane_key is not null and (behind_dead or $6 and exists (
+            select from "posthaste"."log_failed" e
+            where e."topic"::text = p.lane_type and e."ordering_key"::text = p.lane_key
+                and e."log_id" < p.place and e."shard" <> $8::integer and e."died_at" is not null
+        )) as behind_dead
     from placed p
     where not dead and id <> all ($3::bigint[])
         and case when lane_key is null or not $2 then due
             else its_turn and lane_due and not exists (
                 select from unnest($4::text[], $5::text[]) as b (lane_type, lane_key)
                 where b.lane_type = p.lane_type and b.lane_key = p.lane_key
+            ) and not exists (
+                -- Those before it in its lane may be in a shard of an earlier generation, whose numbers are lower.
+                select from "posthaste"."log_failed" e
+                where e."topic"::text = p.lane_type and e."ordering_key"::text = p.lane_key
+                    and e."log_id" < p.place and e."shard" <> $8::integer
+                    and e."died_at" is null and e."attempts" < $1::bigint
             ) and not exists (
                 -- What is enqueued with a time of its own may stand behind rows that were not read yet.
                 select from "posthaste"."log" o where o."shard" = $8::integer and o."seq" > $9::bigint and o."seq" < p.place
@@ -463,12 +476,13 @@ where (select set_config('lock_timeout', '100ms', true)) is not null and "id" = 
 -- Gives up failed rows that have used all their retries under a limit that is lower than the table's,
 -- but for those that another transaction has locked.
 --   $1 retries (or attempts, where the time of death is kept) that were allowed  $2 retries after which a row is given up
+--   $3 the shard, where there are shards
 update "posthaste"."log_failed" f
 set "died_at" = now()
 where f."id" = any (array(
     select l."id"
     from "posthaste"."log_failed" l
-    where l."attempts" >= $1
+    where l."attempts" >= $1 and l."shard" = $3::integer
         and l."died_at" is null and $2::bigint is not null
     for update skip locked
 ))
@@ -494,12 +508,12 @@ order by 1;
 -- stats
 -- Counts what is not delivered.
 --   $1, $2 first and last of the ids that were not handed out  $3 retries after which a row is given up
---   $4 failed rows that are handed out  $5 the shard, where there are shards
+--   $4 failed rows that are handed out; where there are shards, each range is of one, and each number tells its own
 with unread as (
     select count(*) as n, min(case when o."created_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when o."created_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else o."created_at" end) as oldest
     from unnest($1::bigint[], $2::bigint[]) as r (first_id, last_id)
     join "posthaste"."log" o on o."seq" between r.first_id and r.last_id
-        and o."shard" = $5::integer
+        and o."shard" = (r.first_id >> 44)::integer
 ),
 failed as (
     select
@@ -521,8 +535,8 @@ from unread, failed;
 
 -- list_log
 -- Rows of the log as an operator sees them.
---   $1, $2 first and last of the ids  $3 limit  $4 the shard, where there are shards
---   $5 events, all if null
+--   $1, $2 first and last of the ids; where there are shards, each range is of one, and each number tells its own
+--   $3 limit  $4 events, all if null
 select o."seq"::bigint as id, o."id"::text as event_id,
     o."ordering_key"::text as ordering_key, o."tenant"::text as tenant, o."event_type"::text as event_type,
     o."source"::text as source, o."aggregate_type"::text as aggregate_type, o."aggregate_id"::text as aggregate_id,
@@ -530,7 +544,8 @@ select o."seq"::bigint as id, o."id"::text as event_id,
     convert_from(o."headers", 'UTF8') as headers, case when o."created_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when o."created_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else o."created_at" end as created_at
 from unnest($1::bigint[], $2::bigint[]) as r (first_id, last_id)
 join "posthaste"."log" o on o."seq" between r.first_id and r.last_id
-    and o."shard" = $4::integer and ($5::uuid[] is null or o."id" = any ($5))
+    and o."shard" = (r.first_id >> 44)::integer
+        and ($4::uuid[] is null or o."id" = any ($4))
 order by 1
 limit $3;
 
@@ -592,6 +607,10 @@ select count(*) as rows
 from "posthaste"."log_failed" f
 where case when f."died_at" > timestamptz '9999-12-31 00:00+00' then timestamptz '9999-12-31 00:00+00' when f."died_at" < timestamptz '0001-01-01 00:00+00' then timestamptz '0001-01-01 00:00+00' else f."died_at" end < now() - $1::bigint * interval '1 millisecond';
 
+-- shards
+-- The shards that there are.
+select s.shard from "posthaste"."log_shards" s order by s.shard;
+
 -- restore
 -- Brings a dead letter back that was kept elsewhere. It takes a number of its shard: its old place is long passed.
 --   $1 event  $2 topic  $3 key  $4 tenant  $5 type  $6 source  $7, $8 aggregate  $9 content type  $10 payload  $11 headers
@@ -617,7 +636,10 @@ select n.nspname || '.' || c.relname as log, $2::text::regclass::oid::text || ' 
         has_schema_privilege(r.relnamespace, 'usage') and has_table_privilege(r.oid, 'select')
             and has_table_privilege(r.oid, 'update'),
         false
-    ) as usable
+    ) as usable,
+    exists (
+        select from pg_attribute a where a.attrelid = r.oid and a.attname = 'handed_out' and not a.attisdropped
+    ) as counts_crashes
 from pg_class c
 join pg_namespace n on n.oid = c.relnamespace
 left join (pg_class r join pg_namespace s on s.oid = r.relnamespace and s.nspname = $4) on r.relname = $3
@@ -626,7 +648,7 @@ where c.oid = $1::text::regclass;
 -- readers/state
 -- What the last reader of a log left, and the transaction that wrote it.
 --   $1 the log
-select null::text as tables, s.state, s.position, s.xmin::text as written_by
+select null::text as tables, s.state, s.handed_out, s.position, s.xmin::text as written_by
 from "posthaste"."log_shards" s
 where s.shard = $2 and s.state <> '' and $1::text is not null;
 
@@ -637,11 +659,14 @@ where s.shard = $2 and s.state <> '' and $1::text is not null;
 -- Its commit does not wait for the disk, nor claims for it: what a crash of the server undoes of it is sent again, and what
 -- commits later, such as the end of a segment, makes it durable.
 --   $1 the position  $2 whether it moved  $3 the log  $4 its tables  $5 the state
+--   $6 what may be handed out
+--   $7 the shard and $8 the epoch of its seat, where there are shards: who has lost it writes nothing
 with written as (
     -- The first number of the state is the highest that was read.
     update "posthaste"."log_shards"
-    set position = $1::bigint, state = $5::text, hi = split_part($5::text, ';', 1)::bigint, updated_at = clock_timestamp()
-    where shard = $6 and $2::boolean is not null and $3::text is not null and $4::text is not null
+    set position = $1::bigint, state = $5::text, hi = split_part($5::text, ';', 1)::bigint, handed_out = $6::text,
+        updated_at = clock_timestamp()
+    where shard = $7 and epoch = $8 and $2::boolean is not null and $3::text is not null and $4::text is not null
     returning set_config('synchronous_commit', 'off', true)
 )
 select count(*) as moved, count(*) as written from written;

@@ -48,6 +48,7 @@ const SIDE_BY_SIDE: &[&str] = &[
     "order::a_failed_head_stops_its_key_and_no_other",
     "order::a_hot_key_does_not_starve_the_others",
     "order::rows_without_a_key_wait_for_nobody",
+    "relay::a_drain_says_how_much_was_due_and_is_not_delivered",
     "relay::a_drain_gives_up_what_waits_above_a_lowered_limit",
     "relay::the_store_can_be_driven_without_a_relay",
     "sequence::a_row_that_is_tried_again_keeps_its_number",
