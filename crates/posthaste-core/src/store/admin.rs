@@ -64,7 +64,7 @@ pub struct ShardStatus {
     pub owner: Option<Uuid>,
     /// How often it was taken.
     pub epoch: i64,
-    /// How many numbers were given out and are not settled.
+    /// How many numbers are not settled.
     pub lag: u64,
     /// The number within it up to which everything is settled.
     pub position: i64,

@@ -1,13 +1,18 @@
--- The shards as an operator sees them. What was given out and not settled is the lag. Numbers are counted within the shard.
+-- The shards as an operator sees them. The lag is what is open of the numbers that were read, and what was given out since, if there
+-- are rows of it: numbers that were rolled back after the last row are nobody's. Numbers are counted within the shard.
 --   $1 the schema
 select s.shard, s.generation, s.epoch, s.position - (s.shard::bigint << 44) as position,
     case when s.leased_until > clock_timestamp() then s.owner end as owner, s.leased_until,
     s.shard in (select "posthaste".log_readable_shards()) as readable,
-    greatest(
-        coalesce(
-            pg_sequence_last_value(to_regclass(quote_ident($1::text) || '.log_shard_' || s.shard::text || '_seq')), s.position
-        ) - s.position,
-        0
-    ) as lag
-from "posthaste".log_shards s
+    (
+        select coalesce(sum(s.bounds[i + 1] - s.bounds[i]), 0)::bigint
+        from generate_series(1, cardinality(s.bounds) - 1, 2) i
+    ) + case when exists (select from "posthaste".log l where l.shard = s.shard and l.seq > s.hi) then greatest(
+        coalesce(pg_sequence_last_value(to_regclass(quote_ident($1::text) || '.log_shard_' || s.shard::text || '_seq')), s.hi) - s.hi, 0
+    ) else 0 end as lag
+from (
+    select o.shard, o.generation, o.epoch, o.position, o.owner, o.leased_until,
+        "posthaste".log_read_to(o.state, o.position) as hi, "posthaste".log_open_bounds(o.state) as bounds
+    from "posthaste".log_shards o
+) s
 order by s.shard
