@@ -10,7 +10,7 @@ use posthaste_core::store::{Claim, ClaimedMessage};
 use crate::fixture::{Log, numbered, payloads, request};
 
 /// How long something may take on a machine with other work.
-const DEADLINE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_mins(1);
 
 /// As many attempts as the fixture's claims allow.
 const MAX_ATTEMPTS: u32 = 5;

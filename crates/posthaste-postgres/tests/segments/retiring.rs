@@ -166,7 +166,7 @@ async fn a_prepared_transaction_keeps_its_segment_and_stops_nothing_else() {
 }
 
 /// How long it may take to drop segments on a machine with other work: each waits for whoever may still see it.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 impl Log {
     /// Tends to the segments until these are gone, and says which are left.

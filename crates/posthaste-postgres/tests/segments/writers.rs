@@ -16,7 +16,7 @@ use crate::{Log, Reader};
 /// How long writers write at the least.
 const WRITING: Duration = Duration::from_secs(12);
 /// How long segments may take to come and go on a machine with other work.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_mins(2);
 /// Long enough that segments were rotated several times meanwhile.
 const LONG_TRANSACTION: Duration = Duration::from_secs(3);
 const WRITERS_OF_A_KIND: usize = 2;
