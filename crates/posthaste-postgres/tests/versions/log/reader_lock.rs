@@ -35,7 +35,12 @@ async fn one_reads_at_a_time_and_whoever_lost_the_seat_writes_nothing() {
         !followed.is_empty()
     })
     .await;
-    assert_eq!(followed.len(), 4, "from the cursor on: repeated, not skipped");
+    // What the first one may have sent comes in smaller groups.
+    assert_eq!(
+        followed[..2],
+        work.events(),
+        "from the cursor on: repeated, not skipped"
+    );
     let settlements = [posthaste_core::lifecycle::Settlement::retry(
         work.id(0),
         work.token,
