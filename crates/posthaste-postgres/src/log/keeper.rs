@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::Log;
 use super::error::LogResult;
 use super::reader_lock::Link;
-use super::seats::{Plan, Seats, TakenSeat};
+use super::seats::{Plan, Seats};
 
 /// How often seats are looked at, at least: another instance may have come that is to get some of them.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
@@ -45,6 +45,11 @@ impl Keeper {
     /// Who asked for seats, and for how long they are taken; nobody, if they were given up.
     pub(super) fn asked(&self) -> Option<(WorkerId, Duration)> {
         (!self.lease.is_zero()).then_some((self.worker, self.lease))
+    }
+
+    /// The shards that it has seats for, with their epochs.
+    pub(super) fn held(&self) -> impl Iterator<Item = (i32, i64)> {
+        self.seats.held()
     }
 
     pub(super) fn is_leaving(&self, shard: i32) -> bool {
@@ -104,13 +109,13 @@ impl Keeper {
     }
 
     /// Takes seats as planned.
-    pub(super) async fn take(&mut self, plan: &Plan) -> LogResult<Vec<TakenSeat>> {
+    pub(super) async fn take(&mut self, plan: &Plan) -> LogResult<()> {
         let Some(mut link) = self.link.take() else {
-            return Ok(Vec::new());
+            return Ok(());
         };
-        let taken = self.seats.take(&mut link.connection, plan, self.lease).await?;
+        self.seats.take(&mut link.connection, plan, self.lease).await?;
         self.link = Some(link);
-        Ok(taken)
+        Ok(())
     }
 
     /// Is there no more.

@@ -13,7 +13,6 @@ use tokio::sync::Mutex;
 use super::error::LogResult;
 use super::keeper::Keeper;
 use super::rows::failed_number;
-use super::seats::TakenSeat;
 use super::shard::NO_EPOCH;
 use super::{Log, Reader, Shard};
 
@@ -267,14 +266,25 @@ impl Readers {
                 left.push(shard);
             }
         }
-        keeper.release(&left).await?;
-        for TakenSeat { shard, epoch } in keeper.take(&plan).await? {
-            tracing::info!(shard, epoch, "this relay reads a shard of the log");
-            let reader = Arc::new(Reader::new(&self.log, Shard::of(&self.log.map, shard, epoch)));
-            let mut held = self.held.write().unwrap_or_else(PoisonError::into_inner);
-            held.insert(shard, Held { reader, leaving: false });
+        let changed = match keeper.release(&left).await {
+            Ok(()) => keeper.take(&plan).await,
+            failed => failed,
+        };
+        // Also after an error: what it has a seat for nobody else reads.
+        self.read_all(keeper);
+        changed
+    }
+
+    /// Has a reader for each seat, whatever became of the one before.
+    fn read_all(&self, keeper: &Keeper) {
+        let mut held = self.held.write().unwrap_or_else(PoisonError::into_inner);
+        for (shard, epoch) in keeper.held() {
+            held.entry(shard).or_insert_with(|| {
+                tracing::info!(shard, epoch, "this relay reads a shard of the log");
+                let reader = Arc::new(Reader::new(&self.log, Shard::of(&self.log.map, shard, epoch)));
+                Held { reader, leaving: false }
+            });
         }
-        Ok(())
     }
 
     async fn lose(&self, shards: &[i32]) {

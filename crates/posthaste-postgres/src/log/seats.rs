@@ -52,13 +52,6 @@ impl SeatStatements {
     }
 }
 
-/// A seat that was taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct TakenSeat {
-    pub(super) shard: i32,
-    pub(super) epoch: i64,
-}
-
 /// What is to be done about seats.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Plan {
@@ -92,6 +85,11 @@ impl Seats {
             held: BTreeMap::new(),
             leaving: BTreeSet::new(),
         }
+    }
+
+    /// The shards that it has seats for, with their epochs.
+    pub(super) fn held(&self) -> impl Iterator<Item = (i32, i64)> {
+        self.held.iter().map(|(shard, epoch)| (*shard, *epoch))
     }
 
     /// Whether a shard is to be handed over, once nothing of it is in flight.
@@ -164,13 +162,7 @@ impl Seats {
     }
 
     /// Takes what is free, up to this instance's share.
-    pub(super) async fn take(
-        &mut self,
-        connection: &mut PgConnection,
-        plan: &Plan,
-        lease: Duration,
-    ) -> LogResult<Vec<TakenSeat>> {
-        let mut taken = Vec::new();
+    pub(super) async fn take(&mut self, connection: &mut PgConnection, plan: &Plan, lease: Duration) -> LogResult<()> {
         for (generation, count) in plan.take.iter().filter(|(_, count)| *count > 0) {
             let rows = sqlx::query(AssertSqlSafe(Arc::clone(&self.statements.take)))
                 .bind(self.instance)
@@ -181,12 +173,10 @@ impl Seats {
                 .fetch_all(&mut *connection)
                 .await?;
             for row in &rows {
-                let (shard, epoch) = (row.try_get("shard")?, row.try_get("epoch")?);
-                self.held.insert(shard, epoch);
-                taken.push(TakenSeat { shard, epoch });
+                self.held.insert(row.try_get("shard")?, row.try_get("epoch")?);
             }
         }
-        Ok(taken)
+        Ok(())
     }
 
     /// Prolongs the leases of what is held; says what was lost.

@@ -108,6 +108,44 @@ async fn a_shard_in_flight_is_handed_over_when_it_is_answered() {
     assert!(second.claim(100).await.is_empty(), "nothing of it comes twice");
 }
 
+/// A shard that was to be handed over, when the database did not take that, goes on being read.
+///
+/// Proves B14.
+#[tokio::test]
+async fn a_hand_over_that_fails_leaves_no_shard_unread() {
+    let first = Log::sharded(4).await;
+    settle_down(&[&first], &[4]).await;
+    first
+        .run(
+            "create function refuse() returns trigger language plpgsql as $$ begin raise 'not now'; end $$;
+             create trigger refuse before update on log_shards for each row
+             when (new.owner is null and old.owner is not null) execute function refuse()",
+        )
+        .await;
+    let second = first.beside();
+    assert!(second.claim(1).await.is_empty(), "it is there, and waits");
+    let begun = Instant::now();
+    while first.store.claim(&request(LeaseToken::new(), 1)).await.is_ok() {
+        assert!(begun.elapsed() < PATIENCE, "it tries to hand over");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    first.run("drop trigger refuse on log_shards").await;
+    settle_down(&[&first, &second], &[2, 2]).await;
+    first.enqueue(numbered(0..70)).await;
+    let mut delivered = BTreeSet::new();
+    while delivered.len() < 70 {
+        for relay in [&first, &second] {
+            let token = LeaseToken::new();
+            let claimed = relay.claim_as(token, 100).await;
+            for one in &claimed {
+                relay.settle(token, one.message.id, Verdict::Delivered).await;
+            }
+            delivered.extend(payloads(&claimed));
+        }
+        assert!(begun.elapsed() < PATIENCE, "{} of 70", delivered.len());
+    }
+}
+
 #[tokio::test]
 async fn what_waits_in_an_earlier_generation_goes_before_what_follows_in_a_later_one() {
     let log = Log::fresh().await;
