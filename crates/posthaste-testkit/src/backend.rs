@@ -20,21 +20,20 @@ pub enum Trouble {
     Rollback,
 }
 
-/// A store under test, with the few verbs that its traits do not have: transactions, a business table and the passing
-/// of time. Implement it in the store's `tests/conformance.rs` and add one line:
+/// Makes the outboxes that a suite runs on. Implement it in the store's `tests/conformance.rs` and add one line:
 ///
 /// ```ignore
-/// posthaste_testkit::conformance_suite!(MyBackend);
+/// posthaste_testkit::conformance_suite!(MyFixture);
 /// ```
 ///
-/// Every case gets an outbox of its own from [`Backend::fresh`] and runs beside other cases, so outboxes must not see
-/// each other: a schema, a table prefix or a file each. Verbs without a result panic when the database fails.
-/// `tests/it/conformance.rs` of this crate is the smallest example.
-pub trait Backend: Sized + Send + Sync + 'static {
-    /// The store.
-    type Store: RelayStore + AdminStore + ProducerStore + SchemaStore + Clone;
-    /// A transaction of the application. Dropping it rolls it back.
-    type Tx: Send;
+/// Every case gets an outbox of its own and runs beside other cases, so outboxes must not see each other: a schema, a
+/// table prefix or a file each. `tests/it/conformance.rs` of this crate is the smallest example.
+///
+/// It is apart from the [`Backend`], which a store with many kinds of tables has once: the cases are compiled for each
+/// backend, which takes long, and not for each fixture.
+pub trait Fixture {
+    /// What it makes.
+    type Backend: Backend;
 
     /// What the table has and what its database can do. A case that needs more is not for it; see
     /// [`suite::left_out`](crate::suite::left_out).
@@ -43,7 +42,16 @@ pub trait Backend: Sized + Send + Sync + 'static {
     }
 
     /// A new outbox with its tables, empty.
-    fn fresh() -> impl Future<Output = Self> + Send;
+    fn fresh() -> impl Future<Output = Self::Backend> + Send;
+}
+
+/// A store under test, with the few verbs that its traits do not have: transactions, a business table and the passing
+/// of time. Verbs without a result panic when the database fails.
+pub trait Backend: Sized + Send + Sync + 'static {
+    /// The store.
+    type Store: RelayStore + AdminStore + ProducerStore + SchemaStore + Clone;
+    /// A transaction of the application. Dropping it rolls it back.
+    type Tx: Send;
 
     /// The store.
     fn store(&self) -> &Self::Store;

@@ -14,7 +14,7 @@ pub mod publishing;
 pub mod suite;
 mod table;
 
-pub use backend::{Backend, Trouble};
+pub use backend::{Backend, Fixture, Trouble};
 pub use counterpart::{Ability, Counterpart, Disturbance};
 pub use ddl::{ddl, everything, id_literal};
 pub use faulty_store::FaultyStore;

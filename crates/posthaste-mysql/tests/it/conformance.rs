@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use posthaste_core::{EnqueueError, Enqueued, Inbox, InboxStore, Mark, Message, MessageId, OutboxOptions, StoreError};
 use posthaste_mysql::MySqlStore;
-use posthaste_testkit::{Backend, Trouble};
+use posthaste_testkit::{Backend, Fixture, Trouble};
 use sqlx::{AssertSqlSafe, Executor, MySql, Transaction};
 
 use crate::support;
@@ -19,9 +19,8 @@ impl MariaDb {
     }
 }
 
-impl Backend for MariaDb {
-    type Store = MySqlStore;
-    type Tx = Transaction<'static, MySql>;
+impl Fixture for MariaDb {
+    type Backend = Self;
 
     async fn fresh() -> Self {
         let store = support::store(8).await;
@@ -29,6 +28,11 @@ impl Backend for MariaDb {
         backend.run("create table business (`key` text not null)").await;
         backend
     }
+}
+
+impl Backend for MariaDb {
+    type Store = MySqlStore;
+    type Tx = Transaction<'static, MySql>;
 
     fn store(&self) -> &MySqlStore {
         &self.store

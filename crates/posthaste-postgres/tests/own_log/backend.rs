@@ -8,7 +8,7 @@ use posthaste_core::{
 };
 use posthaste_postgres::{LogLayoutOptions, PostgresInbox, PostgresLogStore};
 use posthaste_sql::TableMap;
-use posthaste_testkit::{Backend, Table, Trouble};
+use posthaste_testkit::{Backend, Fixture, Table, Trouble};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{AssertSqlSafe, Executor, PgPool, Postgres, Transaction};
 
@@ -56,13 +56,16 @@ const SIDE_BY_SIDE: &[&str] = &[
 ];
 
 /// The log in a schema of its own, of so many shards.
-pub struct NativeLog<const SHARDS: u32> {
+pub struct NativeLog<const SHARDS: u32>;
+
+/// The log. However many shards it has, the cases are compiled once for it.
+pub struct Outbox {
     store: ByEvent,
     pool: PgPool,
     schema: String,
 }
 
-impl<const SHARDS: u32> NativeLog<SHARDS> {
+impl Outbox {
     fn inbox(&self, consumer: &str) -> PostgresInbox {
         self.store.0.inbox(consumer).unwrap()
     }
@@ -73,9 +76,8 @@ impl<const SHARDS: u32> NativeLog<SHARDS> {
     }
 }
 
-impl<const SHARDS: u32> Backend for NativeLog<SHARDS> {
-    type Store = ByEvent;
-    type Tx = Transaction<'static, Postgres>;
+impl<const SHARDS: u32> Fixture for NativeLog<SHARDS> {
+    type Backend = Outbox;
 
     fn table() -> Table {
         let side_by_side = |case| (case, "it takes for granted that rows of different keys are in order");
@@ -86,7 +88,7 @@ impl<const SHARDS: u32> Backend for NativeLog<SHARDS> {
         Table::of(&TableMap::native_log("any").unwrap()).except(&different)
     }
 
-    async fn fresh() -> Self {
+    async fn fresh() -> Outbox {
         let schema = support::fresh_schema();
         let map = TableMap::native_log(&schema).unwrap();
         let address: PgConnectOptions = support::server_url().parse().unwrap();
@@ -101,10 +103,15 @@ impl<const SHARDS: u32> Backend for NativeLog<SHARDS> {
         store.0.migrate().await.expect("migrations apply");
         let tables = store.0.tables().unwrap();
         tables.raise_shards(SHARDS).await.unwrap();
-        let backend = Self { store, pool, schema };
+        let backend = Outbox { store, pool, schema };
         backend.run("create table business (key text not null)").await;
         backend
     }
+}
+
+impl Backend for Outbox {
+    type Store = ByEvent;
+    type Tx = Transaction<'static, Postgres>;
 
     fn store(&self) -> &ByEvent {
         &self.store

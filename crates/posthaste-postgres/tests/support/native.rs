@@ -9,15 +9,17 @@ use posthaste_core::store::SchemaStore;
 use posthaste_core::{EnqueueError, Enqueued, Inbox, InboxStore, Mark, Message, MessageId, OutboxOptions, StoreError};
 use posthaste_postgres::PostgresStore;
 use posthaste_sql::TableMap;
-use posthaste_testkit::{Backend, Trouble};
+use posthaste_testkit::{Backend, Fixture, Trouble};
 use sqlx::{AssertSqlSafe, Executor, PgPool, Postgres, Transaction};
 
 /// An outbox in Posthaste's own tables, whose fresh and waiting rows are claimed by indexes of their own, or as those of
 /// any table with leases are.
-pub struct Pg<const SPLIT: bool, R = Directly> {
+pub struct Pg<const SPLIT: bool, R = Directly>(PhantomData<R>);
+
+/// The outbox. However it is claimed and reached, the cases are compiled once for it.
+pub struct Outbox {
     store: PostgresStore,
     schema: String,
-    route: PhantomData<R>,
 }
 
 /// The route to the server.
@@ -34,7 +36,7 @@ impl Route for Directly {
     }
 }
 
-impl<const SPLIT: bool, R: Route> Pg<SPLIT, R> {
+impl Outbox {
     /// Runs statements with the schema's name put in.
     async fn run(&self, sql: &str) {
         let sql = sql.replace("{schema}", &self.schema);
@@ -46,11 +48,10 @@ impl<const SPLIT: bool, R: Route> Pg<SPLIT, R> {
     }
 }
 
-impl<const SPLIT: bool, R: Route> Backend for Pg<SPLIT, R> {
-    type Store = PostgresStore;
-    type Tx = Transaction<'static, Postgres>;
+impl<const SPLIT: bool, R: Route> Fixture for Pg<SPLIT, R> {
+    type Backend = Outbox;
 
-    async fn fresh() -> Self {
+    async fn fresh() -> Outbox {
         let schema = super::fresh_schema();
         let mut map = TableMap::in_schema(&schema).unwrap();
         if !SPLIT {
@@ -58,14 +59,15 @@ impl<const SPLIT: bool, R: Route> Backend for Pg<SPLIT, R> {
         }
         let store = PostgresStore::with_map(R::pool(8).await, map).unwrap();
         store.migrate().await.expect("migrations apply");
-        let backend = Self {
-            store,
-            schema,
-            route: PhantomData,
-        };
+        let backend = Outbox { store, schema };
         backend.run("create table {schema}.business (key text not null)").await;
         backend
     }
+}
+
+impl Backend for Outbox {
+    type Store = PostgresStore;
+    type Tx = Transaction<'static, Postgres>;
 
     fn store(&self) -> &PostgresStore {
         &self.store

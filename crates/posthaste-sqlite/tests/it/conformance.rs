@@ -4,16 +4,15 @@ use std::time::Duration;
 
 use posthaste_core::{EnqueueError, Enqueued, Inbox, InboxStore, Mark, Message, MessageId, OutboxOptions, StoreError};
 use posthaste_sqlite::SqliteStore;
-use posthaste_testkit::{Backend, Need, Table, Trouble};
+use posthaste_testkit::{Backend, Fixture, Need, Table, Trouble};
 use sqlx::{AssertSqlSafe, Executor, Sqlite, Transaction};
 
 use crate::support;
 
 struct SqliteBackend(support::Fresh);
 
-impl Backend for SqliteBackend {
-    type Store = SqliteStore;
-    type Tx = Transaction<'static, Sqlite>;
+impl Fixture for SqliteBackend {
+    type Backend = Self;
 
     fn table() -> Table {
         Table::complete().without(&[
@@ -34,6 +33,11 @@ impl Backend for SqliteBackend {
             .expect("a table for the application");
         Self(store)
     }
+}
+
+impl Backend for SqliteBackend {
+    type Store = SqliteStore;
+    type Tx = Transaction<'static, Sqlite>;
 
     fn store(&self) -> &SqliteStore {
         &self.0

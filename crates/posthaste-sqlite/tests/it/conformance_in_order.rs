@@ -8,7 +8,7 @@ use posthaste_core::{EnqueueError, Enqueued, Inbox, InboxStore, Mark, Message, M
 use posthaste_sql::TableMap;
 use posthaste_sql::table::Kind;
 use posthaste_sqlite::SqliteStore;
-use posthaste_testkit::{Backend, Need, Table, Trouble};
+use posthaste_testkit::{Backend, Fixture, Need, Table, Trouble};
 use sqlx::{AssertSqlSafe, Executor, Sqlite, Transaction};
 use tempfile::TempDir;
 
@@ -19,9 +19,8 @@ struct InOrder {
     _directory: TempDir,
 }
 
-impl Backend for InOrder {
-    type Store = SqliteStore;
-    type Tx = Transaction<'static, Sqlite>;
+impl Fixture for InOrder {
+    type Backend = Self;
 
     fn table() -> Table {
         Table::complete().without(&[
@@ -49,6 +48,11 @@ impl Backend for InOrder {
             _directory: directory,
         }
     }
+}
+
+impl Backend for InOrder {
+    type Store = SqliteStore;
+    type Tx = Transaction<'static, Sqlite>;
 
     fn store(&self) -> &SqliteStore {
         &self.store

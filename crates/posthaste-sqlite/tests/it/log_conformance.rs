@@ -6,7 +6,7 @@ use posthaste_core::store::SchemaStore;
 use posthaste_core::{EnqueueError, Enqueued, Inbox, InboxStore, Mark, Message, MessageId, OutboxOptions, StoreError};
 use posthaste_sql::TableMap;
 use posthaste_sqlite::SqliteLogStore;
-use posthaste_testkit::{Backend, Need, Table, Trouble, fit};
+use posthaste_testkit::{Backend, Fixture, Need, Table, Trouble, fit};
 use sqlx::{Executor, Sqlite, Transaction};
 use tempfile::TempDir;
 
@@ -18,9 +18,8 @@ struct LogBackend {
     directory: TempDir,
 }
 
-impl Backend for LogBackend {
-    type Store = SqliteLogStore;
-    type Tx = Transaction<'static, Sqlite>;
+impl Fixture for LogBackend {
+    type Backend = Self;
 
     fn table() -> Table {
         let map = TableMap::log_with_prefix("posthaste_").expect("the prefix is valid");
@@ -55,6 +54,11 @@ impl Backend for LogBackend {
             .expect("a table for the application");
         Self { store, directory }
     }
+}
+
+impl Backend for LogBackend {
+    type Store = SqliteLogStore;
+    type Tx = Transaction<'static, Sqlite>;
 
     fn store(&self) -> &SqliteLogStore {
         &self.store

@@ -7,24 +7,24 @@ use crate::table::Need;
 /// line that says so. The calling crate needs `tokio` with `macros` and `rt-multi-thread`.
 #[macro_export]
 macro_rules! conformance_suite {
-    ($backend:ty) => {
-        $crate::__conformance_cases! { [$crate::__conformance_tests] [$backend] }
+    ($fixture:ty) => {
+        $crate::__conformance_cases! { [$crate::__conformance_tests] [$fixture] }
     };
 }
 
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __conformance_tests {
-    ([$backend:ty] $($module:ident $([$($common:ident)*])? { $($case:ident $([$($need:ident)*])?)* })*) => {$(
+    ([$fixture:ty] $($module:ident $([$($common:ident)*])? { $($case:ident $([$($need:ident)*])?)* })*) => {$(
         mod $module {
-            #[allow(unused_imports, reason = "the backend may be named by a path")]
+            #[allow(unused_imports, reason = "the fixture may be named by a path")]
             use super::*;
             $(
                 #[tokio::test(flavor = "multi_thread")]
                 async fn $case() {
                     let name = concat!(stringify!($module), "::", stringify!($case));
-                    let case = async |backend: &$backend| $crate::suite::$module::$case(backend).await;
-                    $crate::suite::run(name, case).await;
+                    let case = async |backend: &<$fixture as $crate::Fixture>::Backend| $crate::suite::$module::$case(backend).await;
+                    $crate::suite::run::<$fixture>(name, case).await;
                 }
             )*
         }

@@ -37,28 +37,28 @@ pub use cases::{Case, cases};
 
 use std::fmt::Write as _;
 
-use crate::backend::Backend;
+use crate::backend::{Backend as _, Fixture};
 
-/// Runs one case on an outbox of its own, if it is for the backend's table.
+/// Runs one case on an outbox of its own, if it is for the fixture's table.
 #[doc(hidden)]
-pub async fn run<B: Backend>(name: &str, case: impl AsyncFnOnce(&B)) {
+pub async fn run<F: Fixture>(name: &str, case: impl AsyncFnOnce(&F::Backend)) {
     let case_of = cases()
         .into_iter()
         .find(|case| case.name == name)
         .expect("it is on the list");
-    if let Some(reason) = B::table().refuses(&case_of) {
+    if let Some(reason) = F::table().refuses(&case_of) {
         println!("not for this table: {name} {reason}");
         return;
     }
-    let backend = B::fresh().await;
+    let backend = F::fresh().await;
     case(&backend).await;
     backend.dispose().await;
 }
 
-/// The cases that are not for a backend's table, each with what it lacks, below a line that counts the others. Kept as a
+/// The cases that are not for a fixture's table, each with what it lacks, below a line that counts the others. Kept as a
 /// snapshot, it shows when a case is no longer run.
-pub fn left_out<B: Backend>() -> String {
-    let (table, cases) = (B::table(), cases());
+pub fn left_out<F: Fixture>() -> String {
+    let (table, cases) = (F::table(), cases());
     let mut lines = String::new();
     let mut run = 0;
     for case in &cases {

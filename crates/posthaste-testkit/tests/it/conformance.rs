@@ -3,13 +3,12 @@
 use std::time::Duration;
 
 use posthaste_core::{EnqueueError, Enqueued, Inbox, Mark, Message, MessageId, OutboxOptions, StoreError};
-use posthaste_testkit::{Backend, MemoryStore, MemoryTx, Need, Table, TestClock, Trouble};
+use posthaste_testkit::{Backend, Fixture, MemoryStore, MemoryTx, Need, Table, TestClock, Trouble};
 
 struct Memory(MemoryStore);
 
-impl Backend for Memory {
-    type Store = MemoryStore;
-    type Tx = MemoryTx;
+impl Fixture for Memory {
+    type Backend = Self;
 
     fn table() -> Table {
         Table::complete().without(&[Need::TableLock])
@@ -18,6 +17,11 @@ impl Backend for Memory {
     async fn fresh() -> Self {
         Self(MemoryStore::with_clock(TestClock::ticking()))
     }
+}
+
+impl Backend for Memory {
+    type Store = MemoryStore;
+    type Tx = MemoryTx;
 
     fn store(&self) -> &MemoryStore {
         &self.0

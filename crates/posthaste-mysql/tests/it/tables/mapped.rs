@@ -7,7 +7,7 @@ use posthaste_core::{EnqueueError, Enqueued, Inbox, InboxStore, Mark, Message, M
 use posthaste_mysql::MySqlStore;
 use posthaste_sql::TableMap;
 use posthaste_sql::table::{Column, Database, Kind, Role, Table as Purpose};
-use posthaste_testkit::{Backend, Need, Table, Trouble, fit, id_literal};
+use posthaste_testkit::{Backend, Fixture, Need, Table, Trouble, fit, id_literal};
 use sqlx::{AssertSqlSafe, Executor, MySql, Transaction};
 
 use crate::support;
@@ -28,13 +28,12 @@ pub trait Tables: Send + Sync + 'static {
 }
 
 /// Those tables in a database of their own.
-pub struct Mapped<T> {
+pub struct Mapped {
     store: MySqlStore,
     map: TableMap,
-    tables: PhantomData<T>,
 }
 
-impl<T: Tables> Mapped<T> {
+impl Mapped {
     async fn run(&self, sql: impl Into<String>) {
         support::run(self.store.pool(), sql).await;
     }
@@ -70,9 +69,11 @@ fn earlier(column: &Column, by: Duration) -> Option<String> {
     Some(format!("{name} = {name} - {step}"))
 }
 
-impl<T: Tables> Backend for Mapped<T> {
-    type Store = MySqlStore;
-    type Tx = Transaction<'static, MySql>;
+/// Makes them. All have the one backend, for which the cases are compiled once.
+pub struct Made<T>(PhantomData<T>);
+
+impl<T: Tables> Fixture for Made<T> {
+    type Backend = Mapped;
 
     fn table() -> Table {
         // A column may have no fractions, and would round what is due now into the future.
@@ -83,15 +84,19 @@ impl<T: Tables> Backend for Mapped<T> {
             .except(T::EXCEPT)
     }
 
-    async fn fresh() -> Self {
+    async fn fresh() -> Mapped {
         let (map, pool) = (T::map(), support::pool(12).await);
         support::run(&pool, T::ddl()).await;
         let store = MySqlStore::with_map(pool, map.clone()).unwrap();
-        let tables = PhantomData;
-        let backend = Self { store, map, tables };
+        let backend = Mapped { store, map };
         backend.run("create table business (`key` text not null)").await;
         backend
     }
+}
+
+impl Backend for Mapped {
+    type Store = MySqlStore;
+    type Tx = Transaction<'static, MySql>;
 
     fn store(&self) -> &MySqlStore {
         &self.store

@@ -3,7 +3,7 @@
 
 mod mapped;
 
-use mapped::{Mapped, Tables};
+use mapped::{Made, Tables};
 use posthaste_sql::TableMap;
 use posthaste_sql::table::{BuiltinMap, Database, Role};
 use posthaste_testkit::{Need, ddl, everything};
@@ -40,11 +40,11 @@ macro_rules! suite_on {
         mod $module {
             use super::*;
 
-            posthaste_testkit::conformance_suite!(Mapped<$tables>);
+            posthaste_testkit::conformance_suite!(Made<$tables>);
 
             #[test]
             fn some_cases_are_not_for_it() {
-                insta::assert_snapshot!(posthaste_testkit::suite::left_out::<Mapped<$tables>>());
+                insta::assert_snapshot!(posthaste_testkit::suite::left_out::<Made<$tables>>());
             }
         }
     };

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use posthaste_core::{EnqueueError, Enqueued, Mark, Message, MessageId, OutboxOptions, StoreError};
 use posthaste_postgres::{LogLayoutOptions, PostgresLogStore};
-use posthaste_testkit::{Backend, Table, Trouble, fit};
+use posthaste_testkit::{Backend, Fixture, Table, Trouble, fit};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{AssertSqlSafe, Executor, PgPool, Postgres, Transaction};
 
@@ -27,9 +27,8 @@ impl Log {
     }
 }
 
-impl Backend for Log {
-    type Store = ByEvent;
-    type Tx = Transaction<'static, Postgres>;
+impl Fixture for Log {
+    type Backend = Self;
 
     fn table() -> Table {
         Table::of(&builtin_map("commerce"))
@@ -56,6 +55,11 @@ impl Backend for Log {
         backend.run("create table business (key text not null)").await;
         backend
     }
+}
+
+impl Backend for Log {
+    type Store = ByEvent;
+    type Tx = Transaction<'static, Postgres>;
 
     fn store(&self) -> &ByEvent {
         &self.store

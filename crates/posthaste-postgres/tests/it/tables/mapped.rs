@@ -7,7 +7,7 @@ use posthaste_core::{EnqueueError, Enqueued, Inbox, InboxStore, Mark, Message, M
 use posthaste_postgres::PostgresStore;
 use posthaste_sql::TableMap;
 use posthaste_sql::table::{Column, Database, Kind, Role, Table as Purpose};
-use posthaste_testkit::{Backend, Need, Table, Trouble, fit, id_literal};
+use posthaste_testkit::{Backend, Fixture, Need, Table, Trouble, fit, id_literal};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{AssertSqlSafe, Executor, PgPool, Postgres, Transaction};
 
@@ -29,14 +29,13 @@ pub trait Tables: Send + Sync + 'static {
 }
 
 /// Those tables in a schema of their own.
-pub struct Mapped<T> {
+pub struct Mapped {
     store: PostgresStore,
     map: TableMap,
     schema: String,
-    tables: PhantomData<T>,
 }
 
-impl<T: Tables> Mapped<T> {
+impl Mapped {
     async fn run(&self, sql: impl Into<String>) {
         let sql = sqlx::raw_sql(AssertSqlSafe(sql.into()));
         let mut conn = pool(&self.schema, 1).await.acquire().await.unwrap().detach();
@@ -82,30 +81,31 @@ fn earlier(column: &Column, by: Duration) -> Option<String> {
     Some(format!("{name} = {name} - {step}"))
 }
 
-impl<T: Tables> Backend for Mapped<T> {
-    type Store = PostgresStore;
-    type Tx = Transaction<'static, Postgres>;
+/// Makes them. All have the one backend, for which the cases are compiled once.
+pub struct Made<T>(PhantomData<T>);
+
+impl<T: Tables> Fixture for Made<T> {
+    type Backend = Mapped;
 
     fn table() -> Table {
         Table::of(&T::map()).without(T::WITHOUT).except(T::EXCEPT)
     }
 
-    async fn fresh() -> Self {
+    async fn fresh() -> Mapped {
         let (map, schema) = (T::map(), support::fresh_schema());
         let create = format!("create schema {schema}");
         support::pool(1).await.execute(AssertSqlSafe(create)).await.unwrap();
         let store = PostgresStore::with_map(pool(&schema, 12).await, map.clone()).unwrap();
-        let tables = PhantomData;
-        let backend = Self {
-            store,
-            map,
-            schema,
-            tables,
-        };
+        let backend = Mapped { store, map, schema };
         backend.run(T::ddl()).await;
         backend.run("create table business (key text not null)").await;
         backend
     }
+}
+
+impl Backend for Mapped {
+    type Store = PostgresStore;
+    type Tx = Transaction<'static, Postgres>;
 
     fn store(&self) -> &PostgresStore {
         &self.store

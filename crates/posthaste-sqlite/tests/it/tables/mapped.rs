@@ -7,7 +7,7 @@ use posthaste_core::{EnqueueError, Enqueued, Inbox, InboxStore, Mark, Message, M
 use posthaste_sql::TableMap;
 use posthaste_sql::table::{Column, Database, Kind, Role, Table as Purpose};
 use posthaste_sqlite::SqliteStore;
-use posthaste_testkit::{Backend, Need, Table, Trouble, fit, id_literal};
+use posthaste_testkit::{Backend, Fixture, Need, Table, Trouble, fit, id_literal};
 use sqlx::{AssertSqlSafe, Executor, Sqlite, Transaction};
 use tempfile::TempDir;
 
@@ -29,14 +29,13 @@ pub trait Tables: Send + Sync + 'static {
 }
 
 /// Those tables in a file of their own.
-pub struct Mapped<T> {
+pub struct Mapped {
     store: SqliteStore,
     map: TableMap,
     _directory: TempDir,
-    tables: PhantomData<T>,
 }
 
-impl<T: Tables> Mapped<T> {
+impl Mapped {
     async fn run(&self, sql: impl Into<String>) {
         let sql = sqlx::raw_sql(AssertSqlSafe(sql.into()));
         self.store.pool().execute(sql).await.unwrap();
@@ -79,9 +78,11 @@ fn earlier(column: &Column, by: Duration) -> Option<String> {
     Some(format!("{name} = {name} - {step}"))
 }
 
-impl<T: Tables> Backend for Mapped<T> {
-    type Store = SqliteStore;
-    type Tx = Transaction<'static, Sqlite>;
+/// Makes them. All have the one backend, for which the cases are compiled once.
+pub struct Made<T>(PhantomData<T>);
+
+impl<T: Tables> Fixture for Made<T> {
+    type Backend = Mapped;
 
     fn table() -> Table {
         let one_writer = [
@@ -96,20 +97,24 @@ impl<T: Tables> Backend for Mapped<T> {
             .except(T::EXCEPT)
     }
 
-    async fn fresh() -> Self {
+    async fn fresh() -> Mapped {
         let map = T::map();
         let (pool, directory) = support::pool(5).await;
         pool.execute(sqlx::raw_sql(AssertSqlSafe(T::ddl()))).await.unwrap();
         let store = SqliteStore::with_map(pool, map.clone()).unwrap();
-        let backend = Self {
+        let backend = Mapped {
             store,
             map,
             _directory: directory,
-            tables: PhantomData,
         };
         backend.run("create table business (key text not null)").await;
         backend
     }
+}
+
+impl Backend for Mapped {
+    type Store = SqliteStore;
+    type Tx = Transaction<'static, Sqlite>;
 
     fn store(&self) -> &SqliteStore {
         &self.store
