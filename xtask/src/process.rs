@@ -17,7 +17,7 @@ pub(crate) fn run(command: &mut Command) -> anyhow::Result<ExitStatus> {
     command.status().with_context(|| format!("cannot run `{line}`"))
 }
 
-/// The same, and each line that it prints is also handed over.
+/// The same, but each line that it prints, with its end, is handed over and not shown.
 pub(crate) fn run_told(command: &mut Command, mut hear: impl FnMut(&str)) -> anyhow::Result<ExitStatus> {
     let line = shown(command);
     eprintln!("+ {line}");
@@ -31,11 +31,7 @@ pub(crate) fn run_told(command: &mut Command, mut hear: impl FnMut(&str)) -> any
     let mut status = None;
     loop {
         match lines.recv_timeout(Duration::from_millis(500)) {
-            Ok(line) => {
-                let line = String::from_utf8_lossy(&line);
-                print!("{line}");
-                hear(line.trim_end_matches(['\r', '\n']));
-            }
+            Ok(line) => hear(&String::from_utf8_lossy(&line)),
             Err(mpsc::RecvTimeoutError::Disconnected) => break,
             // What it started may live on and hold the pipe forever; it has nothing to say to us.
             Err(mpsc::RecvTimeoutError::Timeout) if status.is_some() => break,

@@ -5,6 +5,7 @@ mod listener;
 mod needs;
 mod plan;
 mod programs;
+mod runner;
 mod second_runs;
 mod suites;
 mod times;
@@ -18,7 +19,7 @@ use std::{
 
 use clap::builder::PossibleValuesParser;
 
-use self::{failures::Failures, needs::Needs, plan::Plan, second_runs::SecondRun, times::Times};
+use self::{failures::Failures, needs::Needs, plan::Plan, programs::Program, second_runs::SecondRun, times::Times};
 use crate::{
     openssl, pgbouncer, process, prometheus, python,
     server::{Kind, Server},
@@ -34,11 +35,14 @@ const TESTS_PER_CORE: usize = 3;
 /// MySQL with debootstrap into ~/.cache/posthaste. Suites that cannot be run are left out and named at the end; with CI=true
 /// in the environment that is a failure, unless it is one of the servers for a second run.
 ///
-/// The tests of the MySQL store run twice: on MariaDB with all others, and on MySQL afterwards; those of the PostgreSQL
-/// store on Debian's version and then on 18, with pip into target/xtask/postgres-18.
+/// The tests of the MySQL store run twice: on MariaDB with all others, and most of them on MySQL afterwards; those of the
+/// PostgreSQL store that depend on its version run on Debian's and then on 18, with pip into target/xtask/postgres-18.
+///
+/// Two programs with tests run at a time, unless there are arguments for `cargo test`, which then runs one after the other.
 ///
 /// What failed is named at the end, with what it said, after it was run again alone. Up to three tests that fail among others
-/// and pass five times alone do not fail the run. Then come the suites with their times, and the slowest tests.
+/// and pass alone, five times or for a minute, do not fail the run. Then come the suites with their times, and the slowest
+/// tests.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Run these suites only, on the servers that they need
@@ -81,12 +85,9 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         if !built.success() {
             return Ok(ExitCode::FAILURE);
         }
-        failures.append(run_first(&environment, &words, &mut times)?);
+        failures.append(run_first(&environment, &words, plan.is_cargos(), &mut times)?);
     }
-    for second in &plan.second_runs {
-        let words = plan.arguments_again(second);
-        failures.append(run_again(second, &mut needs, &environment, &words, &mut times));
-    }
+    failures.append(run_again(&plan, &mut needs, &environment, &mut times)?);
 
     if arguments.keep {
         println!("\nThese servers stay until `cargo xtask services down`:");
@@ -132,54 +133,94 @@ fn environment_of_all(plan: &Plan, servers: &[Server], needs: &mut Needs) -> Vec
     environment
 }
 
-fn run_first(environment: &[(String, String)], arguments: &[String], times: &mut Times) -> anyhow::Result<Failures> {
+/// Runs the programs side by side, and the examples in the documentation afterwards; or leaves all of it to cargo.
+fn run_first(
+    environment: &[(String, String)],
+    arguments: &[String],
+    cargos: bool,
+    times: &mut Times,
+) -> anyhow::Result<Failures> {
     let programs = programs::of(cargo_test(&before_harness(arguments)))?;
     let mut failures = Failures::default();
-    let mut tests = cargo_test(arguments);
-    tests.envs(environment.iter().map(|(name, value)| (name, value)));
-    failures.listen(tests, &programs, None, times)?;
+    let mut cargo = cargo_test(arguments);
+    cargo.envs(environment.iter().map(|(name, value)| (name, value)));
+    if !cargos {
+        let commands = programs.iter().map(|program| program.command(environment, &[]));
+        for ended in runner::show_side_by_side(commands.collect())? {
+            failures.take(ended, &programs, None, times);
+        }
+        cargo.arg("--doc");
+    }
+    failures.take(runner::show(cargo)?, &programs, None, times);
     failures.run_alone(&programs, environment)?;
     Ok(failures)
 }
 
-/// Runs some tests once more, on a server that lives as long as they do. Nothing fails if they were left out because there
-/// is no such server.
-fn run_again(
-    second: &SecondRun,
-    needs: &mut Needs,
-    first: &[(String, String)],
-    arguments: &[String],
-    times: &mut Times,
-) -> Failures {
-    let start = || second.kind.start("test");
-    let server = if second.optional {
-        needs.provide_if_possible(second.title, second.name(), start)
-    } else {
-        needs.provide(second.title, second.name(), start)
-    };
-    let Some(server) = server else {
-        return Failures::default();
-    };
-    let mut environment_of_both = first.to_vec();
-    // Later ones replace earlier ones.
-    environment_of_both.extend(environment(&server));
-    let build = cargo_test(&before_harness(arguments));
-    let tests = second.run(build, &environment_of_both, &second_runs::harness(arguments), times);
-    tests.unwrap_or_else(|error| {
-        let mut failures = Failures::default();
-        failures.note(format!("{}: {error:#}", second.title));
-        failures
-    })
+/// The programs of a second run, and where they find its server, which lives as long as this.
+struct Again<'a> {
+    second: &'a SecondRun,
+    programs: Vec<Program>,
+    environment: Vec<(String, String)>,
+    harness: Vec<String>,
+    _server: Server,
 }
 
-/// More tests at a time than there are cores: most of them wait for a server, or for time to pass.
+/// Runs some tests once more, on other servers, side by side. Nothing fails if they were left out because there is no such
+/// server.
+fn run_again(
+    plan: &Plan,
+    needs: &mut Needs,
+    first: &[(String, String)],
+    times: &mut Times,
+) -> anyhow::Result<Failures> {
+    let mut failures = Failures::default();
+    let mut all = Vec::new();
+    for second in &plan.second_runs {
+        let start = || second.kind.start("test");
+        let server = if second.optional {
+            needs.provide_if_possible(second.title, second.name(), start)
+        } else {
+            needs.provide(second.title, second.name(), start)
+        };
+        let Some(server) = server else { continue };
+        let arguments = plan.arguments_again(second);
+        match second.programs(cargo_test(&before_harness(&arguments))) {
+            Ok(programs) => all.push(Again {
+                second,
+                programs,
+                // Later ones replace earlier ones.
+                environment: first.iter().cloned().chain(environment(&server)).collect(),
+                harness: second.harness(&arguments),
+                _server: server,
+            }),
+            Err(error) => failures.note(format!("{}: {error:#}", second.title)),
+        }
+    }
+    let programs = all.iter().flat_map(|again| {
+        let commands = again.programs.iter();
+        commands.map(|program| program.command(&again.environment, &again.harness))
+    });
+    let mut ended = runner::show_side_by_side(programs.collect())?.into_iter();
+    for again in &all {
+        let mut own = Failures::default();
+        for ended in ended.by_ref().take(again.programs.len()) {
+            own.take(ended, &again.programs, Some(again.second.name()), times);
+        }
+        own.run_alone(&again.programs, &again.environment)?;
+        failures.append(own);
+    }
+    Ok(failures)
+}
+
+/// More tests at a time than there are cores: most of them wait for a server, or for time to pass. Each program has its share.
 fn test_threads() -> Option<(String, String)> {
     let name = times::THREADS;
     if env::var_os(name).is_some() {
         return None;
     }
     let cores = thread::available_parallelism().map_or(1, NonZero::get);
-    Some((name.into(), (TESTS_PER_CORE * cores).to_string()))
+    let share = (TESTS_PER_CORE * cores).div_ceil(runner::AT_A_TIME);
+    Some((name.into(), share.to_string()))
 }
 
 fn before_harness(arguments: &[String]) -> Vec<String> {

@@ -4,27 +4,32 @@
 //! reason stands thousands of lines above the end. So the failures stand at the end, with what the tests said. And what
 //! failed runs again, alone: whoever reads the list sees at once whether a test fails always or is shaken by its
 //! neighbours. A few of the second kind do not fail the run. They are bugs, of the test or of the code, and are named.
+//!
+//! All of that is bounded: a machine so slow that many tests fail must still come to its end and say so.
 
 use std::{
     fmt,
-    path::{Path, PathBuf},
-    process::Command,
+    path::PathBuf,
+    time::{Duration, Instant},
 };
 
 use super::{
-    listener::Listener,
     programs::{self, Program},
-    times::{self, Times},
+    runner::Ended,
+    times::Times,
 };
 use crate::process;
 
-/// How often a failed test must pass alone, in a row.
+/// How often a failed test must pass alone, in a row. One that takes long is tried no more after [`LONG_ALONE`].
 const TIMES_ALONE: usize = 5;
+const LONG_ALONE: Duration = Duration::from_mins(1);
 /// How many tests may have failed among others only.
 const SHAKEN: usize = 3;
+/// When no further test is run alone: then so many have failed that the run is lost.
+const ALL_ALONE: Duration = Duration::from_mins(4);
 
 /// A test that failed, and what it said.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Failure {
     /// Unknown where it is an example in the documentation.
     pub(super) program: Option<PathBuf>,
@@ -48,18 +53,15 @@ pub(super) struct Failures {
 }
 
 impl Failures {
-    /// Runs tests in plain sight, notes what fails, and how long all of it takes. `programs` are those that the command runs;
-    /// their times count for `suite`, or else for the suite that each of them belongs to.
-    pub(super) fn listen(
+    /// Notes what failed, and how long all of it took. `programs` are those that were run; their times count for `suite`,
+    /// or else for the suite that each of them belongs to.
+    pub(super) fn take(
         &mut self,
-        mut tests: Command,
+        Ended { command, status, heard }: Ended,
         programs: &[Program],
         suite: Option<&str>,
         times: &mut Times,
-    ) -> anyhow::Result<()> {
-        let mut listener = Listener::new(Path::new(tests.get_program()), times::threads(&tests));
-        let status = process::run_told(&mut tests, |line| listener.hear(line))?;
-        let mut heard = listener.end();
+    ) {
         for (program, run) in heard.runs {
             // The examples in the documentation are compiled in that time.
             let Some(program) = programs::find(programs, program.as_deref()) else {
@@ -67,30 +69,28 @@ impl Failures {
             };
             times.add(suite.unwrap_or_else(|| program.suite()), &program.to_string(), run);
         }
-        for failure in &mut heard.failures {
-            failure.whose = programs::find(programs, failure.program.as_deref()).map(Program::to_string);
-        }
         if !status.success() && heard.failures.is_empty() && heard.unfinished.is_empty() {
-            self.silent
-                .push(format!("`{}` failed: {status}", process::shown(&tests)));
+            self.silent.push(format!("`{command}` failed: {status}"));
         }
         self.silent.extend(heard.unfinished);
-        self.fresh.extend(heard.failures);
-        Ok(())
+        self.fresh.extend(heard.failures.into_iter().map(|failure| Failure {
+            whose: programs::find(programs, failure.program.as_deref()).map(Program::to_string),
+            ..failure
+        }));
     }
 
-    /// Runs what failed again, alone.
+    /// Runs what failed again, alone: several times, unless too many failed for that to change anything.
     pub(super) fn run_alone(&mut self, programs: &[Program], environment: &[(String, String)]) -> anyhow::Result<()> {
-        for failure in std::mem::take(&mut self.fresh) {
+        let begun = Instant::now();
+        let fresh = std::mem::take(&mut self.fresh);
+        let times = if fresh.len() > SHAKEN { 1 } else { TIMES_ALONE };
+        for failure in fresh {
             let program = programs::find(programs, failure.program.as_deref());
-            let mut passes = program.is_some();
-            for _ in 0..TIMES_ALONE {
-                let Some(program) = program.filter(|_| passes) else {
-                    break;
-                };
-                let only_it = ["--exact".to_owned(), failure.test.clone()];
-                passes = process::run(&mut program.command(environment, &only_it))?.success();
-            }
+            let passes = match program {
+                Some(_) if begun.elapsed() > ALL_ALONE => false,
+                Some(program) => passes_alone(program, &failure.test, times, environment)?,
+                None => false,
+            };
             let kind = if passes { &mut self.shaken } else { &mut self.lasting };
             kind.push(failure);
         }
@@ -115,14 +115,25 @@ impl Failures {
     }
 }
 
+fn passes_alone(program: &Program, test: &str, times: usize, environment: &[(String, String)]) -> anyhow::Result<bool> {
+    let begun = Instant::now();
+    let only_it = ["--exact".to_owned(), test.to_owned()];
+    for time in 0..times {
+        if time > 0 && begun.elapsed() > LONG_ALONE {
+            break;
+        }
+        if !process::run(&mut program.command(environment, &only_it))?.success() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
 impl fmt::Display for Failures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let lasting: Vec<_> = self.lasting.iter().chain(&self.fresh).collect();
         if !self.shaken.is_empty() {
-            writeln!(
-                f,
-                "\nFailed among others and passed {TIMES_ALONE} times alone; to be fixed:"
-            )?;
+            writeln!(f, "\nFailed among others and passed alone; to be fixed:")?;
         }
         for failure in &self.shaken {
             write!(f, "{failure}")?;
@@ -156,7 +167,9 @@ impl fmt::Display for Failure {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::process::Command;
+
+    use super::{super::runner, *};
 
     fn failures(shaken: usize, lasting: usize) -> Failures {
         let failure = |test: usize| Failure {
@@ -192,7 +205,7 @@ mod tests {
         let mut failures = Failures::default();
         let mut tests = Command::new("sh");
         tests.args(["-c", "exit 3"]);
-        failures.listen(tests, &[], None, &mut Times::default())?;
+        failures.take(runner::show(tests)?, &[], None, &mut Times::default());
         assert!(!failures.are_bearable(), "{failures}");
         Ok(())
     }
@@ -204,7 +217,7 @@ mod tests {
         let script = dir.path().join("shop-1");
         let text = "#!/bin/sh
             case \"$*\" in
-                '--exact shaky') exit 0;;
+                '--exact shaky') echo >> \"$0.runs\"; exit 0;;
                 '--exact broken') exit 1;;
             esac
             printf 'running 2 tests\\n\\nfailures:\\n    shaky\\n    broken\\n\\ntest result: FAILED. 0 passed\\n'
@@ -220,13 +233,34 @@ mod tests {
 
         let mut failures = Failures::default();
         let mut times = Times::default();
-        failures.listen(programs[0].command(&[], &[]), &programs, None, &mut times)?;
+        failures.take(
+            runner::show(programs[0].command(&[], &[]))?,
+            &programs,
+            None,
+            &mut times,
+        );
         assert!(!failures.are_bearable(), "nothing was run alone yet");
         failures.run_alone(&programs, &[])?;
 
         let names = |of: &[Failure]| of.iter().map(|failure| failure.test.clone()).collect::<Vec<_>>();
         assert_eq!(names(&failures.shaken), ["shaky"]);
         assert_eq!(names(&failures.lasting), ["broken"]);
+        assert_eq!(runs(&dir)?, TIMES_ALONE);
+
+        // When too many failed, once is enough to tell the kinds apart.
+        let failed = (0..=SHAKEN).map(|_| failures.shaken[0].clone());
+        let mut many = Failures {
+            fresh: failed.collect(),
+            ..Failures::default()
+        };
+        many.run_alone(&programs, &[])?;
+        assert_eq!(many.shaken.len(), SHAKEN + 1);
+        assert_eq!(runs(&dir)?, TIMES_ALONE + SHAKEN + 1);
         Ok(())
+    }
+
+    /// How often the shaky one ran.
+    fn runs(dir: &tempfile::TempDir) -> anyhow::Result<usize> {
+        Ok(std::fs::read_to_string(dir.path().join("shop-1.runs"))?.lines().count())
     }
 }

@@ -64,6 +64,7 @@ impl Listener {
     }
 
     pub(super) fn hear(&mut self, line: &str) {
+        let line = line.trim_end_matches(['\r', '\n']);
         if let Some(program) = started(line) {
             self.begin(Some(program));
         } else if line.starts_with("   Doc-tests ") {

@@ -34,6 +34,11 @@ impl Plan {
         !self.suites.is_empty()
     }
 
+    /// Whether cargo is told what to run, so that it must be the one that runs it.
+    pub(super) fn is_cargos(&self) -> bool {
+        !self.arguments.is_empty()
+    }
+
     /// The servers of the first run.
     pub(super) fn servers(&self) -> impl Iterator<Item = Kind> {
         let needed = |kind: &Kind| self.suites.iter().any(|suite| suite.servers.contains(kind));
