@@ -185,6 +185,48 @@ async fn a_frozen_reader_is_relieved_and_breaks_no_order() {
     world.assert_sound().await;
 }
 
+/// It claims nothing, so whoever leads must read all shards, also when the former leader is there again.
+///
+/// Proves C8.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_relay_that_lost_the_lead_keeps_no_shard() {
+    const EXCLUSIVE: [(&str, &str); 2] = [
+        ("POSTHASTE_RELAY__EXCLUSIVE", "true"),
+        ("POSTHASTE_RELAY__EXCLUSIVE_LEASE", "8s"),
+    ];
+    let world = log_of(3).await;
+    let former = world.start_relay(&EXCLUSIVE);
+    deliver_of_all_keys(&world, 0).await;
+    let _leader = world.start_relay(&EXCLUSIVE);
+    freeze(&world, &former).await;
+    deliver_of_all_keys(&world, 1).await;
+    signal(&former, Signal::SIGCONT);
+    world.has_killed(1);
+    world
+        .wait_for("the former leader to stand by", async || {
+            world.log().contains("lost the lead")
+        })
+        .await;
+    readers(&world, 1).await;
+    // For longer than an instance takes to ask for its share.
+    let back = Instant::now();
+    for round in 2.. {
+        deliver_of_all_keys(&world, round).await;
+        assert_eq!(owners(&world).await, 1, "{}", world.log());
+        if back.elapsed() > Duration::from_secs(8) {
+            break;
+        }
+    }
+    world.assert_sound().await;
+}
+
+async fn deliver_of_all_keys(world: &World, round: i64) {
+    for key in 0..20 {
+        world.transact(&format!("k{key}"), round, true).await.unwrap();
+    }
+    world.drained().await;
+}
+
 /// Freezes a relay, but not while it has the file that all of them write.
 async fn freeze(world: &World, relay: &Child) {
     loop {
@@ -203,18 +245,19 @@ async fn freeze(world: &World, relay: &Child) {
 
 /// Waits until the shards are shared out among so many relays.
 async fn readers(world: &World, relays: i64) {
-    let owners = "(select distinct owner from {schema}.log_shards where leased_until > clock_timestamp()
-        and generation = (select max(generation) from {schema}.log_generations)) o";
-    let sql = format!("select count(*) from {owners}").replace("{schema}", &world.schema);
     world
-        .wait_for("the shards to be shared out", async || {
-            let found: i64 = sqlx::query_scalar(AssertSqlSafe(sql.as_str()))
-                .fetch_one(&world.pool)
-                .await
-                .unwrap();
-            found == relays
-        })
+        .wait_for("the shards to be shared out", async || owners(world).await == relays)
         .await;
+}
+
+async fn owners(world: &World) -> i64 {
+    let owners = "select count(distinct owner) from {schema}.log_shards where leased_until > clock_timestamp()
+        and generation = (select max(generation) from {schema}.log_generations)";
+    let sql = owners.replace("{schema}", &world.schema);
+    sqlx::query_scalar(AssertSqlSafe(sql))
+        .fetch_one(&world.pool)
+        .await
+        .unwrap()
 }
 
 /// Relays are replaced one by one, as a deployment does.

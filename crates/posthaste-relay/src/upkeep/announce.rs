@@ -67,8 +67,19 @@ pub(crate) async fn close_store(engine: &Engine) {
     }
 }
 
+/// Lets the store hear that this relay lives. One that another leads has nothing to claim: what the store keeps for it, such as
+/// shards of a log, it gives back, or nobody would read them.
+pub(crate) async fn say_alive(engine: &Engine) -> Result<(), StoreError> {
+    let stands_by = engine.lead.other().is_some();
+    if stands_by && engine.in_flight.leases().is_empty() {
+        engine.store.close().await
+    } else {
+        engine.store.keep_alive().await
+    }
+}
+
 async fn announce(engine: &Engine, host: &str) -> Result<(), StoreError> {
-    engine.store.keep_alive().await?;
+    say_alive(engine).await?;
     match engine.store.registry() {
         Some(registry) => registry.heartbeat(&heartbeat(engine, host)).await,
         None => Ok(()),

@@ -17,6 +17,7 @@ pub(crate) use clean::clean;
 pub(crate) use sweep::sweep_once;
 
 use crate::engine::Engine;
+use crate::upkeep::announce;
 use crate::upkeep::instrument;
 use crate::upkeep::retry_logger::RetryLogger;
 use crate::upkeep::undelivered::Cause;
@@ -50,7 +51,7 @@ async fn renew_once(engine: &Engine) -> Result<(), StoreError> {
     let leases = engine.in_flight.leases();
     if leases.is_empty() {
         // Announcing the relay does the same, too rarely for a short lease, and says what is wrong.
-        drop(engine.store.keep_alive().await);
+        drop(announce::say_alive(engine).await);
         return Ok(());
     }
     let mut renewed = Ok(());
