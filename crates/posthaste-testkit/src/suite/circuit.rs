@@ -7,19 +7,23 @@ use posthaste_core::{Backoff, BreakerConfig, Message, MessageId, PublishError, R
 use posthaste_relay::{Relay, RelayConfig, RelayError};
 use tokio::time::{sleep, timeout};
 
-use super::engine::{OneByOne, broker, config, drain, eventually, start};
+use super::engine::{DUE_AGAIN, OneByOne, broker, config, drain, eventually, start};
 use super::steps::{HOUR, MINUTE, SECOND, enqueue_new, keyed, plain, record, records};
 use crate::backend::Backend;
 use crate::{Fault, RecordingPublisher, Rule};
 
+/// Not so soon that another claim tries again what has failed before the fifth failure is known, also on a machine that
+/// has much else to do.
+const RETRY_DELAY: Duration = Duration::from_secs(2);
+
 /// A relay that never gives up, and whose circuit is open for so long.
 fn patient(open_for: Duration) -> RelayConfig {
-    // Not so soon that another claim tries again what has failed before the fifth failure is known.
-    let delays = vec![Duration::from_millis(200)];
     RelayConfig {
         retry: RetryPolicy {
             max_attempts: 1_000_000,
-            backoff: Backoff::Schedule { delays },
+            backoff: Backoff::Schedule {
+                delays: vec![RETRY_DELAY],
+            },
         },
         breaker: BreakerConfig {
             open_for,
@@ -59,10 +63,10 @@ pub async fn while_the_circuit_is_open_nothing_is_claimed_and_no_attempt_is_used
     let one_by_one = OneByOne::new(&broker);
     let (shutdown, relay) = start(b, one_by_one.clone(), patient(HOUR));
     until_tried(b, 4).await;
-    // A claim that was under way when the circuit opened is given back.
-    sleep(SECOND / 4).await;
+    // A claim that was under way when the circuit opened is given back, and every retry becomes due.
+    sleep(RETRY_DELAY + SECOND).await;
     let before = records(b).await;
-    // Fifty polls, and every retry is due: whatever were claimed now would show.
+    // Fifty polls: whatever were claimed now would show.
     sleep(SECOND / 2).await;
     assert!(
         records(b).await == before,
@@ -201,8 +205,12 @@ pub async fn a_broker_that_comes_back_gets_everything_in_order<B: Backend>(b: &B
             .times(60),
     );
     let one_by_one = OneByOne::new(&broker);
-    let (shutdown, relay) = start(b, one_by_one, patient(Duration::from_millis(10)));
-    let all = timeout(MINUTE, broker.inner().wait_for(120)).await;
+    let mut often = patient(Duration::from_millis(10));
+    often.retry.backoff = Backoff::Schedule {
+        delays: vec![SECOND / 5],
+    };
+    let (shutdown, relay) = start(b, one_by_one, often);
+    let all = timeout(MINUTE * 5, broker.inner().wait_for(120)).await;
     all.expect("the relay recovers by itself");
     shutdown.cancel();
     let report = relay.await.expect("the relay does not panic");
@@ -288,7 +296,7 @@ pub async fn draining_ends_with_an_error_when_the_broker_is_unavailable<B: Backe
         (20, 0, 0),
         "nothing is lost"
     );
-    b.pass_time(SECOND * 2).await;
+    b.pass_time(DUE_AGAIN).await;
     let broker = RecordingPublisher::new();
     drain(b, broker.clone(), config()).await;
     broker.assert_delivered_once(&ids);

@@ -15,9 +15,14 @@ use super::steps::{MINUTE, SECOND};
 use crate::backend::Backend;
 use crate::{FaultyPublisher, RecordingPublisher};
 
-/// A relay that gives up after three attempts, one second apart.
+/// A relay that gives up after three attempts, one minute apart. No drain lasts so long, so it tries each message once.
 pub(super) fn config() -> RelayConfig {
-    let backoff = Backoff::Schedule { delays: vec![SECOND] };
+    retrying_after(MINUTE)
+}
+
+/// For relays that run until what failed is delivered.
+pub(super) fn retrying_after(delay: Duration) -> RelayConfig {
+    let backoff = Backoff::Schedule { delays: vec![delay] };
     RelayConfig {
         retry: RetryPolicy {
             max_attempts: 3,
@@ -26,6 +31,9 @@ pub(super) fn config() -> RelayConfig {
         ..RelayConfig::default()
     }
 }
+
+/// After so long what a drain has tried is due again.
+pub(super) const DUE_AGAIN: Duration = Duration::from_mins(2);
 
 /// Short enough for a test to see it run out, and long enough for a machine that has much else to do to renew it in time.
 pub(super) const SHORT_LEASE: Duration = Duration::from_secs(6);
@@ -39,7 +47,7 @@ pub(super) fn short() -> RelayConfig {
         lease: SHORT_LEASE,
         poll_interval: SECOND / 20,
         max_poll_interval: SECOND / 20,
-        ..config()
+        ..retrying_after(SECOND)
     }
 }
 
@@ -109,7 +117,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 pub(super) async fn drain<B: Backend>(b: &B, publisher: impl Publisher, config: RelayConfig) -> RelayReport {
     let relay = Relay::new(b.store().clone(), publisher).config(config);
-    timeout(MINUTE, relay.drain())
+    timeout(MINUTE * 5, relay.drain())
         .await
         .expect("the drain ends")
         .expect("the relay runs")
@@ -134,7 +142,7 @@ pub(super) async fn eventually(what: &str, condition: impl AsyncFn() -> bool) {
             sleep(Duration::from_millis(5)).await;
         }
     };
-    timeout(SECOND * 30, wait)
+    timeout(MINUTE * 2, wait)
         .await
         .unwrap_or_else(|_| panic!("waited in vain for {what}"));
 }

@@ -6,7 +6,7 @@ use posthaste_core::store::{RelayHeartbeat, RelayRecord, WorkerId};
 
 use posthaste_relay::RelayConfig;
 
-use super::engine::{OneByOne, broker, config, eventually, start};
+use super::engine::{OneByOne, broker, eventually, retrying_after, start};
 use super::steps::{HOUR, MINUTE, SECOND, enqueue_new, plain, registry};
 use crate::backend::Backend;
 
@@ -139,7 +139,14 @@ pub async fn a_running_relay_is_on_the_list_with_its_circuit_until_it_stops<B: B
         open_for: SECOND * 3,
         ..BreakerConfig::default()
     };
-    let (shutdown, relay) = start(b, OneByOne::new(&broker), RelayConfig { breaker, ..config() });
+    let (shutdown, relay) = start(
+        b,
+        OneByOne::new(&broker),
+        RelayConfig {
+            breaker,
+            ..retrying_after(SECOND)
+        },
+    );
     let shows = async |circuit: CircuitState, reason: Option<&str>| {
         let told = async || {
             let relays = relays(b, "default").await;

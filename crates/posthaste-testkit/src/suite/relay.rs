@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use posthaste_core::lifecycle::{State, Verdict};
 use posthaste_core::store::{DeadHead, Scope};
-use posthaste_core::{Backoff, Message, MessageId, RelayStore, RetryPolicy};
+use posthaste_core::{Backoff, Message, MessageId, RelayStore};
 use posthaste_relay::{OrderingConfig, RelayConfig};
 
-use super::engine::{broker, config, drain};
-use super::steps::{MINUTE, SECOND, Worker, enqueue_new, keyed, plain, record, settle, state};
+use super::engine::{DUE_AGAIN, broker, config, drain};
+use super::steps::{SECOND, Worker, enqueue_new, keyed, plain, record, settle, state};
 use crate::backend::Backend;
 use crate::{Fault, RecordingPublisher, Rule};
 
@@ -96,7 +96,7 @@ pub async fn a_failing_key_stops_only_itself<B: Backend>(b: &B) {
     );
 
     broker.heal();
-    b.pass_time(SECOND * 2).await;
+    b.pass_time(DUE_AGAIN).await;
     drain(b, broker.clone(), config()).await;
     broker.inner().assert_delivered_once(&ids);
     broker.inner().assert_order_per_key(&messages);
@@ -111,7 +111,7 @@ pub async fn a_failure_in_the_middle_of_a_run_is_not_overtaken<B: Backend>(b: &B
     broker.inject(Rule::new(Fault::LostAcknowledgement).on([ids[12]]).times(1));
     for _ in 0..3 {
         drain(b, broker.clone(), config()).await;
-        b.pass_time(SECOND * 2).await;
+        b.pass_time(DUE_AGAIN).await;
     }
     assert_eq!(broker.inner().first_deliveries(), ids);
     assert_eq!(
@@ -127,7 +127,7 @@ pub async fn a_lost_acknowledgement_delivers_again_under_the_same_id<B: Backend>
     let broker = broker();
     broker.lose_acknowledgements(1);
     drain(b, broker.clone(), config()).await;
-    b.pass_time(SECOND * 2).await;
+    b.pass_time(DUE_AGAIN).await;
     drain(b, broker.clone(), config()).await;
     assert_eq!(broker.inner().ids(), [ids[0], ids[0]]);
     assert_eq!(state(b, ids[0]).await, State::Delivered);
@@ -156,7 +156,7 @@ pub async fn a_message_that_always_fails_is_dead_after_its_last_attempt<B: Backe
     for attempt in 1..=3 {
         drain(b, broker.clone(), config()).await;
         assert_eq!(record(b, ids[0]).await.attempts, attempt);
-        b.pass_time(SECOND * 2).await;
+        b.pass_time(DUE_AGAIN).await;
     }
     let row = record(b, ids[0]).await;
     assert_eq!(row.state, State::Dead);
@@ -205,14 +205,7 @@ pub async fn a_publisher_that_forgets_to_answer_is_asked_again<B: Backend>(b: &B
     let ids = enqueue_new(b, [plain("1"), plain("2")]).await;
     let broker = broker();
     broker.inject(Rule::new(Fault::Silence).on([ids[0]]).times(1));
-    // Long enough that a slow drain does not get to the second attempt.
-    let backoff = Backoff::Schedule { delays: vec![MINUTE] };
-    let retry = RetryPolicy {
-        backoff,
-        ..config().retry
-    };
-    let patient = RelayConfig { retry, ..config() };
-    let report = drain(b, broker.clone(), patient).await;
+    let report = drain(b, broker.clone(), config()).await;
     assert_eq!((report.delivered, report.retried), (1, 1));
     let error = record(b, ids[0]).await.last_error.expect("it says why");
     assert!(error.contains("without an outcome"), "{error}");
@@ -225,7 +218,7 @@ pub async fn a_publisher_that_panics_does_not_end_the_relay<B: Backend>(b: &B) {
     broker.panic_next();
     let report = drain(b, broker.clone(), config()).await;
     assert_eq!(report.retried, 1);
-    b.pass_time(SECOND * 2).await;
+    b.pass_time(DUE_AGAIN).await;
     drain(b, broker.clone(), config()).await;
     broker.inner().assert_delivered_once(&ids);
 }
@@ -301,7 +294,7 @@ pub async fn a_drain_says_how_much_was_due_and_is_not_delivered<B: Backend>(b: &
     assert_eq!(report.undelivered, 4, "failed, dead, failed, given back");
     assert!(!report.is_complete());
 
-    b.pass_time(SECOND * 2).await;
+    b.pass_time(DUE_AGAIN).await;
     broker.inject(Rule::new(Fault::transient()).on([ids[0]]).times(1));
     let mut at_once = config();
     at_once.retry.backoff = Backoff::Schedule {

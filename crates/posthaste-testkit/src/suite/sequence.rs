@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use posthaste_core::store::ClaimedMessage;
 use posthaste_core::{Message, MessageId};
 
-use super::engine::{broker, config, drain};
+use super::engine::{DUE_AGAIN, broker, config, drain};
 use super::steps::{HOUR, LEASE_AND_MORE, MINUTE, Work, Worker, enqueue_new, keyed, plain, records, retry};
 use crate::backend::Backend;
 
@@ -105,7 +105,7 @@ pub async fn a_publisher_is_told_the_number_also_when_it_is_asked_again<B: Backe
     let broker = broker();
     broker.lose_acknowledgements(1);
     drain(b, broker.clone(), config()).await;
-    b.pass_time(MINUTE).await;
+    b.pass_time(DUE_AGAIN).await;
     drain(b, broker.clone(), config()).await;
     let deliveries = broker.inner().deliveries();
     assert_eq!(deliveries.len(), listed.len() + 1, "one was sent twice");

@@ -6,7 +6,7 @@ use std::time::Duration;
 use posthaste_core::lifecycle::{LeaseToken, Settlement, State, Verdict};
 use posthaste_core::store::{
     Claim, ClaimRequest, ClaimedMessage, DeadHead, Filter, KeyOrdering, PurgeRequest, Record, RefusedRow,
-    RelayRegistry, Scope, WorkerId,
+    RelayRegistry, Scope, StoreErrorKind, WorkerId,
 };
 use posthaste_core::{AdminStore, EnqueueError, Enqueued, Message, MessageId, OutboxOptions, RelayStore, StoreError};
 
@@ -223,9 +223,17 @@ impl Worker {
         self
     }
 
-    /// Claims under a token of its own.
+    /// Claims under a token of its own. Others may have a lock that it needs for too long, as any relay finds now and
+    /// then, which claims again.
     pub(super) async fn claim<B: Backend>(&self, b: &B, limit: u32) -> Work {
-        self.try_claim(b, limit).await.expect("claim works")
+        let mut claimed = self.try_claim(b, limit).await;
+        for _ in 0..20 {
+            match &claimed {
+                Err(error) if error.kind == StoreErrorKind::Contention => claimed = self.try_claim(b, limit).await,
+                _ => break,
+            }
+        }
+        claimed.expect("claim works")
     }
 
     pub(super) async fn try_claim<B: Backend>(&self, b: &B, limit: u32) -> Result<Work, StoreError> {

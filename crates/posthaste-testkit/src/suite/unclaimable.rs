@@ -6,7 +6,7 @@ use posthaste_relay::{Relay, RelayConfig};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::engine::{config, eventually};
+use super::engine::{config, eventually, retrying_after};
 use super::steps::{LEASE_AND_MORE, MINUTE, SECOND, Work, Worker, enqueue_new, keyed, plain, retry, settle, state};
 use crate::RecordingPublisher;
 use crate::backend::Backend;
@@ -157,7 +157,7 @@ fn quick() -> RelayConfig {
     RelayConfig {
         poll_interval: SECOND / 20,
         max_poll_interval: SECOND / 20,
-        ..config()
+        ..retrying_after(SECOND)
     }
 }
 
