@@ -2,7 +2,7 @@
 
 use std::process::{Command, Stdio};
 
-use crate::support::{Running, World};
+use crate::support::{BRIEF_SESSION_TIMEOUT, Running, World};
 
 const WORLD: &str = "POSTHASTE_CONSUMER_CRASH_WORLD";
 
@@ -12,7 +12,10 @@ const WORLD: &str = "POSTHASTE_CONSUMER_CRASH_WORLD";
 async fn the_process_that_dies() {
     let Ok(names) = std::env::var(WORLD) else { return };
     let _points = fail::FailScenario::setup();
-    let world = World::again(&names).await;
+    let world = World {
+        session_timeout: BRIEF_SESSION_TIMEOUT,
+        ..World::again(&names).await
+    };
     let running = Running::start(world.counting());
     drop(running.end().await);
 }

@@ -66,6 +66,11 @@ async fn a_stop_does_not_wait_for_brokers_that_are_unavailable() {
     world.send(&world.sale("a", 1), Some(0)).await;
     let (gate, entered) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
     let (effects, entry, signal) = (world.clone(), Arc::clone(&gate), Arc::clone(&entered));
+    // Without an answer for so long a member takes its partitions for lost, and commits nothing.
+    let world = World {
+        session_timeout: Duration::from_secs(15),
+        ..world
+    };
     let running = Running::start(world.consumer().on(
         SOLD,
         Once::per_event(),
@@ -77,16 +82,16 @@ async fn a_stop_does_not_wait_for_brokers_that_are_unavailable() {
     ));
     entered.acquire().await.unwrap().forget();
     down(&brokers);
+    gate.add_permits(1);
+    world.until_effects(1).await;
     until("it noticed", async || {
         !logs::with(&["WARN", "reading from Kafka failed", &world.group]).is_empty()
     })
     .await;
-    gate.add_permits(1);
-    world.until_effects(1).await;
     let stopping = tokio::time::Instant::now();
     assert_eq!(running.stop().await.handled, 1);
-    // A commit is given up after the session's timeout, which is six seconds here.
-    assert!(stopping.elapsed() < Duration::from_secs(15), "{:?}", stopping.elapsed());
+    // A commit is given up after the session's timeout.
+    assert!(stopping.elapsed() < Duration::from_mins(1), "{:?}", stopping.elapsed());
     assert_eq!(logs::with(&["WARN", "could not be committed", &world.group]).len(), 1);
 }
 

@@ -235,6 +235,7 @@ async fn a_handler_slower_than_the_poll_interval_costs_nothing() {
     world.send(&world.sale("a", 1), Some(0)).await;
     let config = world
         .config()
+        .session_timeout(Duration::from_secs(6))
         .max_poll_interval(Duration::from_secs(6))
         .revoke_grace(Duration::from_secs(3));
     let (effects, runs) = (world.clone(), support::shared(0));

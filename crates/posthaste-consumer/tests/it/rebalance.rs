@@ -11,7 +11,7 @@ use sqlx::PgConnection;
 use tokio::sync::Semaphore;
 
 use crate::support;
-use crate::support::{Running, SOLD, Sale, World, logs};
+use crate::support::{BRIEF_SESSION_TIMEOUT, Running, SOLD, Sale, World, logs};
 
 const PARTITIONS: i32 = 6;
 const KEYS: i64 = 24;
@@ -87,7 +87,11 @@ async fn a_third_joins_and_leaves_and_a_fourth_vanishes(settings: (Assignment, D
     support::until("the third has a share", async || share.load(Ordering::Relaxed) > 50).await;
     let left = third.stop().await;
     let share = Arc::<AtomicU64>::default();
-    let fourth = Running::start(counting_in(&world, settings, Arc::clone(&share)));
+    let dying = World {
+        session_timeout: BRIEF_SESSION_TIMEOUT,
+        ..world.clone()
+    };
+    let fourth = Running::start(counting_in(&dying, settings, Arc::clone(&share)));
     support::until("the fourth has a share", async || share.load(Ordering::Relaxed) > 50).await;
     // Not stopped but dropped, in the middle of whatever it is doing.
     fourth.vanish();

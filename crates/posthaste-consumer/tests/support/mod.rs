@@ -4,6 +4,8 @@
 
 pub mod logs;
 pub mod memory;
+#[path = "../../../posthaste-kafka/tests/support/patient_admin.rs"]
+mod patient_admin;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +20,7 @@ use posthaste_core::{Backoff, InboxStore, Message, RetryPolicy};
 use posthaste_kafka::event::{self, Format};
 use posthaste_postgres::{PostgresInbox, PostgresStore};
 use rdkafka::ClientConfig;
-use rdkafka::admin::{AdminClient, AdminOptions, NewPartitions, NewTopic, TopicReplication};
+use rdkafka::admin::{AdminClient, NewPartitions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use rdkafka::error::RDKafkaErrorCode;
@@ -31,8 +33,15 @@ use sqlx::{AssertSqlSafe, Executor, PgConnection};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-/// Longest wait for anything that should happen soon.
-pub const SOON: Duration = Duration::from_mins(1);
+/// Longest wait for anything that should happen soon, also on a machine that has much else to do.
+pub const SOON: Duration = Duration::from_mins(3);
+
+/// Long enough that no member loses its partitions because the machine stood still for a while: their events would come
+/// again.
+const SESSION_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// For members that die: the group goes on without them after so long. Brokers allow no less.
+pub const BRIEF_SESSION_TIMEOUT: Duration = Duration::from_secs(6);
 
 /// Whether the test runner said that this machine lacks one of the servers.
 pub fn left_out(server: &str) -> bool {
@@ -71,6 +80,7 @@ pub struct World {
     pub topic: String,
     pub group: String,
     pub replicas: i32,
+    pub session_timeout: Duration,
 }
 
 impl World {
@@ -114,6 +124,7 @@ impl World {
             topic: format!("sales-{unique}"),
             group: format!("statistics-{unique}"),
             replicas: 1,
+            session_timeout: SESSION_TIMEOUT,
         }
     }
 
@@ -158,39 +169,37 @@ impl World {
         for (name, value) in settings {
             topic = topic.set(name, value);
         }
-        let options = AdminOptions::new().operation_timeout(Some(Duration::from_secs(30)));
-        let created = self.admin().create_topics([&topic], &options).await.unwrap();
-        for topic in created {
-            topic.unwrap();
-        }
+        patient_admin::create_topic(&self.admin(), &topic).await;
     }
 
     /// Creates a topic with one partition, unless it is there.
     pub async fn ensure_topic(&self, name: &str) {
-        let topic = NewTopic::new(name, 1, TopicReplication::Fixed(self.replicas));
-        let options = AdminOptions::new().operation_timeout(Some(Duration::from_secs(30)));
-        for created in self.admin().create_topics([&topic], &options).await.unwrap() {
-            match created {
-                Ok(_) | Err((_, RDKafkaErrorCode::TopicAlreadyExists)) => {}
-                Err((_, code)) => panic!("{name}: {code}"),
-            }
-        }
+        self.create_topic(name, 1, &[]).await;
     }
 
     /// Adds partitions to the topic until it has so many.
     pub async fn grow(&self, partitions: usize) {
         let grown = NewPartitions::new(&self.topic, partitions);
-        let options = AdminOptions::new().operation_timeout(Some(Duration::from_secs(30)));
-        for topic in self.admin().create_partitions([&grown], &options).await.unwrap() {
-            topic.unwrap();
-        }
+        let (admin, options) = (self.admin(), patient_admin::options());
+        let grow = async || admin.create_partitions([&grown], &options).await;
+        let answer = patient_admin::answer(grow).await;
+        // It has them already if the answer to the first request took too long.
+        assert!(
+            matches!(answer, Ok(_) | Err((_, RDKafkaErrorCode::InvalidPartitions))),
+            "{answer:?}"
+        );
+        until("the partitions are there", async || {
+            let metadata = admin.inner().fetch_metadata(Some(&self.topic), SOON).unwrap();
+            metadata.topics()[0].partitions().len() == partitions
+        })
+        .await;
     }
 
     /// Settings that make a test quick: from the beginning, three attempts without a wait worth mentioning.
     pub fn config(&self) -> ConsumerConfig {
         ConsumerConfig::new(Connection::to(&self.bootstrap), &self.group, [&self.topic])
             .auto_offset_reset(OffsetReset::Earliest)
-            .session_timeout(Duration::from_secs(6))
+            .session_timeout(self.session_timeout)
             .heartbeat_interval(Duration::from_millis(500))
             .retry(RetryPolicy {
                 max_attempts: 3,
@@ -279,13 +288,21 @@ impl World {
 
     /// The group's committed offset, as the brokers know it.
     pub async fn committed(&self, partition: i32) -> Option<i64> {
-        let (config, topic) = (self.client().set("group.id", &self.group).clone(), self.topic.clone());
+        self.committed_as_told_to(&self.outsider(), partition).await
+    }
+
+    /// A client that asks for the group's offsets and is no member.
+    fn outsider(&self) -> Arc<BaseConsumer> {
+        Arc::new(self.client().set("group.id", &self.group).create().unwrap())
+    }
+
+    async fn committed_as_told_to(&self, outsider: &Arc<BaseConsumer>, partition: i32) -> Option<i64> {
+        let (outsider, topic) = (Arc::clone(outsider), self.topic.clone());
         tokio::task::spawn_blocking(move || {
-            let consumer: BaseConsumer = config.create().unwrap();
             let mut list = TopicPartitionList::new();
             list.add_partition(&topic, partition);
             // A coordinator that is still being chosen is asked again by who waits for the answer.
-            let found = consumer.committed_offsets(list, Duration::from_secs(20)).ok()?;
+            let found = outsider.committed_offsets(list, Duration::from_secs(20)).ok()?;
             match found.find_partition(&topic, partition).unwrap().offset() {
                 Offset::Offset(offset) => Some(offset),
                 _ => None,
@@ -297,13 +314,17 @@ impl World {
 
     /// Waits until the group's committed offset is this one.
     pub async fn until_committed(&self, partition: i32, offset: i64) {
-        let (mut last, deadline) = (None, tokio::time::Instant::now() + SOON);
-        while last != Some(offset) {
+        let (outsider, deadline) = (self.outsider(), tokio::time::Instant::now() + SOON);
+        loop {
+            let last = self.committed_as_told_to(&outsider, partition).await;
+            if last == Some(offset) {
+                return;
+            }
             assert!(
                 tokio::time::Instant::now() < deadline,
                 "committed {last:?}, not {offset}"
             );
-            last = self.committed(partition).await;
+            tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
 

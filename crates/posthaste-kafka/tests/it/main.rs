@@ -5,4 +5,6 @@
 mod support;
 
 mod dlq;
+#[path = "../support/patient_admin.rs"]
+mod patient_admin;
 mod topics;

@@ -14,6 +14,7 @@ use rdkafka::admin::{
 };
 use rdkafka::client::DefaultClientContext;
 
+use crate::patient_admin;
 use crate::support::{cluster, unique};
 
 /// The cluster as another client sees it.
@@ -49,8 +50,7 @@ impl Outside {
     async fn create(&self, topic: &str, partitions: i32, replicas: i32, config: &[(&'static str, &'static str)]) {
         let new = NewTopic::new(topic, partitions, TopicReplication::Fixed(replicas));
         let new = config.iter().fold(new, |new, (name, value)| new.set(name, value));
-        let created = self.0.create_topics(&[new], &AdminOptions::new()).await.unwrap();
-        assert!(created.iter().all(Result::is_ok), "{created:?}");
+        patient_admin::create_topic(&self.0, &new).await;
         let deadline = Instant::now() + Duration::from_secs(30);
         while !self.is_there(topic) {
             assert!(Instant::now() < deadline, "{topic} never came");
