@@ -7,13 +7,14 @@ use std::time::{Duration, Instant};
 use futures::executor::block_on;
 use nix::sys::signal::Signal;
 use posthaste_servers::{KafkaCluster, KafkaOptions};
-use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
+use rdkafka::admin::{AdminClient, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::message::{Headers, Message};
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 use uuid::Uuid;
 
+use crate::patient_admin;
 use crate::support::{Place, eventually, on_every_database};
 
 const TIMEOUT: Duration = Duration::from_mins(1);
@@ -59,8 +60,7 @@ fn make(brokers: &str, topic: &str, settings: &[(&str, &str)]) {
     let admin: AdminClient<DefaultClientContext> = client(brokers).create().unwrap();
     let new = NewTopic::new(topic, 1, TopicReplication::Fixed(-1));
     let new = settings.iter().fold(new, |new, (name, value)| new.set(name, value));
-    let made = block_on(admin.create_topics([&new], &AdminOptions::new())).unwrap();
-    assert_eq!(made, [Ok(topic.to_owned())]);
+    block_on(patient_admin::create_topic(&admin, &new));
 }
 
 /// Waits for as many records; each as its id, key and payload.

@@ -28,6 +28,9 @@ mod migrate;
 mod notify;
 #[cfg(feature = "otel")]
 mod otel;
+#[cfg(feature = "kafka")]
+#[path = "../../../posthaste-kafka/tests/support/patient_admin.rs"]
+mod patient_admin;
 mod probes;
 mod refused_verdicts;
 mod run;

@@ -6,6 +6,8 @@ mod kafka;
 mod native_log;
 mod oracle;
 mod pace;
+#[path = "../../../posthaste-kafka/tests/support/patient_admin.rs"]
+mod patient_admin;
 mod scenarios;
 mod sink;
 mod tables;

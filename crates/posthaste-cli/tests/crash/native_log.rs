@@ -13,18 +13,17 @@ use sqlx::AssertSqlSafe;
 use tokio::process::Child;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::scenarios::{HotKey, POINTS, signal, survives_database_crashes, survives_deaths_at, survives_random_kills};
+use crate::scenarios::{
+    HotKey, LONG_LEASE, POINTS, signal, survives_database_crashes, survives_deaths_at, survives_random_kills,
+};
 use crate::tables::Tables;
 use crate::world::World;
 
 /// How long relays live at the least, in milliseconds: some begin to read, and some do not.
 const LIVES: Range<u64> = 200..1_200;
 
-/// For relays that are not killed. What is handed over before it ends was handed over and not just left.
-const LONG_LEASE: [(&str, &str); 1] = [("POSTHASTE_RELAY__LEASE", "60s")];
-
-/// A second or two, and more for a machine that has other work; much less than a lease in any case.
-const HANDED_OVER_WITHIN: Duration = Duration::from_secs(10);
+/// A second or two, and more for a machine that has other work; much less than a [long lease](LONG_LEASE) in any case.
+const HANDED_OVER_WITHIN: Duration = Duration::from_secs(30);
 
 async fn log_of(shards: u32) -> Arc<World> {
     World::over(Tables::NativeLog { shards }).await

@@ -4,12 +4,14 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use posthaste_core::MessageId;
-use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
+use rdkafka::admin::{AdminClient, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::message::{BorrowedMessage, Headers};
 use rdkafka::{ClientConfig, Message, Offset, TopicPartitionList};
 use serde::Deserialize;
+
+use crate::patient_admin;
 
 const PARTITIONS: i32 = 3;
 
@@ -39,10 +41,7 @@ impl Sink {
     pub async fn create(brokers: &str, topic: &str) {
         let admin: AdminClient<DefaultClientContext> = client(brokers).create().unwrap();
         let wanted = NewTopic::new(topic, PARTITIONS, TopicReplication::Fixed(3)).set("min.insync.replicas", "2");
-        let made = admin.create_topics([&wanted], &AdminOptions::new()).await.unwrap();
-        for made in made {
-            made.unwrap();
-        }
+        patient_admin::create_topic(&admin, &wanted).await;
     }
 
     pub fn topic(&self) -> &str {

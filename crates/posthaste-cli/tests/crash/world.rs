@@ -21,8 +21,11 @@ use crate::sink::{self, Sink};
 use crate::tables::{Store, Tables};
 use crate::writers::Way;
 
-/// Long enough for a busy machine; a test that needs it all has failed anyway.
+/// Long enough for a busy machine on which nothing was delivered meanwhile; a test that needs it all has failed anyway.
 const TIMEOUT: Duration = Duration::from_mins(2);
+
+/// The same if deliveries go on, which a slow machine may take a while for.
+const LONGEST_TIMEOUT: Duration = Duration::from_mins(10);
 
 pub struct World {
     tables: Tables,
@@ -300,9 +303,13 @@ impl World {
 
     /// Waits for a condition, and fails with the relays' log if it does not come.
     pub async fn wait_for(&self, what: &str, condition: impl AsyncFn() -> bool) {
-        let deadline = Instant::now() + TIMEOUT;
+        let begun = Instant::now();
+        let (mut last, mut delivered) = (begun, self.pace.delivered());
         while !condition().await {
-            if Instant::now() > deadline {
+            if self.pace.delivered() > delivered {
+                (last, delivered) = (Instant::now(), self.pace.delivered());
+            }
+            if last.elapsed() > TIMEOUT || begun.elapsed() > LONGEST_TIMEOUT {
                 let stats = self.store.stats().await;
                 panic!("waited in vain for {what}: {stats:?}\n{}", self.log());
             }
