@@ -77,7 +77,20 @@ pub(super) async fn enqueue_new<B: Backend>(b: &B, messages: impl IntoIterator<I
 
 /// A row that must be there.
 pub(super) async fn record<B: Backend>(b: &B, id: MessageId) -> Record {
-    b.store().show(id).await.expect("show works").expect("the row is there")
+    let shown = read(async || b.store().show(id).await).await;
+    shown.expect("show works").expect("the row is there")
+}
+
+/// Looks a few times, since a server that has much else to do may end a connection, or a pooler's, that it takes for idle.
+async fn read<T>(mut look: impl AsyncFnMut() -> Result<T, StoreError>) -> Result<T, StoreError> {
+    let mut found = look().await;
+    for _ in 0..5 {
+        match &found {
+            Err(error) if error.kind.is_transient() => found = look().await,
+            _ => break,
+        }
+    }
+    found
 }
 
 /// The state of a row that must be there.
@@ -87,10 +100,8 @@ pub(super) async fn state<B: Backend>(b: &B, id: MessageId) -> State {
 
 /// All rows by sequence.
 pub(super) async fn records<B: Backend>(b: &B) -> Vec<Record> {
-    b.store()
-        .list(&Filter::default(), None, 10_000)
-        .await
-        .expect("list works")
+    let listed = read(async || b.store().list(&Filter::default(), None, 10_000).await).await;
+    listed.expect("list works")
 }
 
 /// Kills a pending row through a verdict, with whatever its claim brings along given back.
