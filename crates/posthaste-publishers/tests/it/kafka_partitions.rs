@@ -1,6 +1,6 @@
 //! A partition, or a topic, that nobody answers for does not hold up the others.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -49,19 +49,20 @@ async fn keys(topic: &Topic, of_each: usize) -> HashMap<i32, Vec<String>> {
     let candidates: Vec<Message> = (0..of_each * 10)
         .map(|n| keyed(topic, &format!("key-{n}"), 0))
         .collect();
-    assert_eq!(
-        publish(&scout, &candidates).await,
-        vec![Outcome::DELIVERED; candidates.len()]
-    );
-    let mut keys: HashMap<i32, Vec<String>> = HashMap::new();
+    // Brokers that are slow to begin are tried again.
+    let begun = Instant::now();
+    while publish(&scout, &candidates).await != vec![Outcome::DELIVERED; candidates.len()] {
+        assert!(begun.elapsed() < Duration::from_mins(2), "the brokers are not there");
+    }
+    let mut keys: HashMap<i32, BTreeSet<String>> = HashMap::new();
     for record in topic.records() {
-        keys.entry(record.partition).or_default().push(record.key.unwrap());
+        keys.entry(record.partition).or_default().insert(record.key.unwrap());
     }
-    for of_partition in keys.values_mut() {
-        assert!(of_partition.len() >= of_each);
-        of_partition.truncate(of_each);
-    }
-    keys
+    let first = |(partition, keys): (i32, BTreeSet<String>)| {
+        assert!(keys.len() >= of_each);
+        (partition, keys.into_iter().take(of_each).collect())
+    };
+    keys.into_iter().map(first).collect()
 }
 
 fn kill(cluster: &Cluster, partition: i32) {
@@ -172,33 +173,74 @@ impl Load {
     }
 }
 
-/// Two of three partitions keep their rate while the third one's leader is unavailable, and none of their messages fails.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_partition_whose_leader_is_unavailable_costs_the_others_little() {
-    let (cluster, topic) = cluster();
-    let keys = keys(&topic, 8).await;
-    // The rate is a matter of waiting, and not of how busy this machine is.
-    slow(&cluster, Duration::from_millis(50));
-    let load = Load {
-        publisher: Arc::new(publisher(&topic, &[], ANSWER_WITHIN)),
-        topic: topic.name.clone(),
-        keys: Arc::default(),
-        failures: Arc::default(),
-    };
-    let all: Vec<String> = keys.values().flatten().cloned().collect();
-    let healthy = |delivered: &HashMap<String, usize>| -> usize {
-        let keys = keys.iter().filter(|(partition, _)| **partition != DEAD);
-        keys.flat_map(|(_, keys)| keys)
+/// Brokers that have all partitions of a topic under load.
+struct Loaded {
+    cluster: Cluster,
+    topic: Topic,
+    keys: HashMap<i32, Vec<String>>,
+    load: Load,
+}
+
+impl Loaded {
+    async fn new() -> Self {
+        let (cluster, topic) = cluster();
+        let keys = keys(&topic, 8).await;
+        // The rate is a matter of waiting, as far as this machine is not too busy for that.
+        slow(&cluster, Duration::from_millis(50));
+        let load = Load {
+            publisher: Arc::new(publisher(&topic, &[], ANSWER_WITHIN)),
+            topic: topic.name.clone(),
+            keys: Arc::default(),
+            failures: Arc::default(),
+        };
+        Self {
+            cluster,
+            topic,
+            keys,
+            load,
+        }
+    }
+
+    fn all_keys(&self) -> Vec<String> {
+        self.keys.values().flatten().cloned().collect()
+    }
+
+    /// How many messages were delivered meanwhile to those partitions that stay alive.
+    async fn run(&self, time: Duration) -> usize {
+        let delivered = self.load.run(&self.all_keys(), time).await;
+        let alive = self.keys.iter().filter(|(partition, _)| **partition != DEAD);
+        alive
+            .flat_map(|(_, keys)| keys)
             .map(|key| delivered.get(key).copied().unwrap_or_default())
             .sum()
-    };
-    let window = Duration::from_secs(8);
-    load.run(&all, Duration::from_secs(2)).await;
-    let before = healthy(&load.run(&all, window).await);
-    kill(&cluster, DEAD);
-    let after = healthy(&load.run(&all, window).await);
-    println!("{before} before, {after} with a partition whose leader is unavailable");
-    assert!(after * 10 >= before * 8, "{after} of {before}");
+    }
+}
+
+/// Two of three partitions keep their rate while the third one's leader is unavailable, and none of their messages fails.
+/// The rate is that of brokers which are all there, at the same time on the same machine.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_partition_whose_leader_is_unavailable_costs_the_others_little() {
+    let (loaded, control) = (Loaded::new().await, Loaded::new().await);
+    let run = async |time: Duration| tokio::join!(loaded.run(time), control.run(time));
+    run(Duration::from_secs(2)).await;
+    kill(&loaded.cluster, DEAD);
+    let (mut delivered, mut expected) = (0, 0);
+    // Few say little, on a machine that has much else to do: it takes a while for more.
+    for _ in 0..10 {
+        let (more, more_expected) = run(Duration::from_secs(8)).await;
+        delivered += more;
+        expected += more_expected;
+        if expected >= 2_000 && delivered * 10 >= expected * 8 {
+            break;
+        }
+    }
+    println!("{delivered} with a partition whose leader is unavailable, {expected} without");
+    assert!(delivered * 10 >= expected * 8, "{delivered} of {expected}");
+    drop(control);
+    let all = loaded.all_keys();
+    let Loaded {
+        cluster, topic, load, ..
+    } = loaded;
     let failures = load.failures.lock().unwrap().clone();
     assert!(
         !failures.is_empty(),

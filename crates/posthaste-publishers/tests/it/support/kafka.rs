@@ -14,6 +14,8 @@ use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::message::{Headers as _, Message as _};
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 
+use super::patient_admin;
+
 pub const TIMEOUT: Duration = Duration::from_mins(1);
 
 /// The brokers that tests share; `None` where the test runner said that there are none.
@@ -74,8 +76,7 @@ impl Topic {
         let admin = admin(&self.brokers);
         let new = NewTopic::new(&self.name, partitions, TopicReplication::Fixed(-1));
         let new = settings.iter().fold(new, |new, (name, value)| new.set(name, value));
-        let made = admin.create_topics([&new], &AdminOptions::new()).await.unwrap();
-        assert_eq!(made, [Ok(self.name.clone())]);
+        patient_admin::create_topic(&admin, &new).await;
         // Brokers learn of it one after the other.
         let deadline = Instant::now() + TIMEOUT;
         loop {

@@ -5,6 +5,9 @@
 pub mod kafka;
 #[cfg(feature = "kafka")]
 pub mod mock;
+#[cfg(feature = "kafka")]
+#[path = "../../../../posthaste-kafka/tests/support/patient_admin.rs"]
+mod patient_admin;
 #[cfg(feature = "http")]
 pub mod receiver;
 
