@@ -1,4 +1,4 @@
-//! Hands out fresh rows of the log, and failed rows that are due.
+//! Hands out fresh rows of the log, and takes turns between them and failed rows that are due.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Instant;
@@ -12,8 +12,8 @@ use sqlx::postgres::PgRow;
 use super::error::LogResult;
 use super::reader_lock::shared_session;
 use super::relay_store::say_refused;
-use super::rows::{failed, failed_id, fresh, lane};
-use super::session::{Retry, Session};
+use super::rows::{failed_id, fresh, lane};
+use super::session::Session;
 use super::{Reader, of_shard};
 
 /// A claim that finds only rows that have to wait reads on, but not forever: the next claim goes on where it ended.
@@ -57,104 +57,41 @@ impl Reader {
         self.watch_ids(session, now).await?;
         // Beside what may have killed its readers nothing else is risked, nor before it where it waits for that.
         let waits_to_be_alone = std::mem::take(&mut session.guard.waits_to_be_alone);
-        if session.reader.is_alone() {
+        let retries_wait = std::mem::take(&mut session.guard.retries_wait_to_be_alone);
+        if session.is_alone() {
             return Ok(Claim::default());
         }
         let retry_due = session.retry_at <= now && !waits_to_be_alone;
+        let suspects_due = session.suspected.are_due(now) && retry_due;
         // Failed rows first, but not twice in a row: neither lane may starve the other.
         let fresh_first = std::mem::take(&mut session.fresh_first);
         let mut claim = Claim::default();
-        if retry_due && !fresh_first {
+        if retries_wait || (suspects_due && !fresh_first) {
+            claim = self.claim_suspected(session, request, others, now).await?;
+        }
+        if claim.messages.is_empty() && session.guard.retries_wait_to_be_alone {
+            return Ok(claim);
+        }
+        if claim.messages.is_empty() && retry_due && !fresh_first {
             claim.messages = self.claim_failed(session, request, now).await?;
         }
         if claim.messages.is_empty() {
-            claim = self.claim_fresh(session, request, others, now).await?;
+            claim = after(claim, self.claim_fresh(session, request, others, now).await?);
         }
-        if claim.messages.is_empty() && retry_due && fresh_first && !session.guard.waits_to_be_alone {
-            claim.messages = self.claim_failed(session, request, now).await?;
+        if claim.messages.is_empty() && retry_due && !session.guard.waits_to_be_alone {
+            if fresh_first {
+                claim.messages = self.claim_failed(session, request, now).await?;
+            }
+            // There is no other work.
+            if claim.messages.is_empty() {
+                claim = after(claim, self.claim_suspected(session, request, others, now).await?);
+            }
         }
         if claim.messages.is_empty() {
             let at_rest = session.in_flight() == 0;
             self.checkpoint(session, at_rest, now).await?;
         }
         Ok(claim)
-    }
-
-    /// Failed rows that are due.
-    async fn claim_failed(
-        &self,
-        session: &mut Session,
-        request: &ClaimRequest,
-        now: Instant,
-    ) -> LogResult<Vec<ClaimedMessage>> {
-        let policy = Policy::of(&request.ordering);
-        let held = || session.held_retries.iter().filter(|(_, (until, _))| !until.is_due(now));
-        let held_lanes = held().filter_map(|(_, (_, lane))| lane.as_ref());
-        let retries_in_flight = session.retries.values().filter_map(|retry| retry.lane.as_ref());
-        let lanes: BTreeSet<_> = session
-            .reader
-            .window
-            .lanes_in_flight()
-            .chain(retries_in_flight)
-            .chain(held_lanes)
-            .collect();
-        let limit = request.limit.min(self.options.retry_batch);
-        let query = sqlx::query(self.statements.failures.retry.sql())
-            .bind(i64::from(self.retries_allowed(request)))
-            .bind(policy.ordered)
-            .bind(
-                session
-                    .retries
-                    .keys()
-                    .chain(held().map(|(row, _)| row))
-                    .copied()
-                    .collect::<Vec<_>>(),
-            )
-            .bind(lanes.iter().map(|lane| lane.0.to_string()).collect::<Vec<_>>())
-            .bind(lanes.iter().map(|lane| lane.1.to_string()).collect::<Vec<_>>())
-            .bind(policy.may_block())
-            // Which rows are blocked depends on their topics, which the table does not have: those are sorted out here.
-            .bind(i64::from(if policy.may_block() {
-                limit.saturating_mul(100)
-            } else {
-                limit
-            }));
-        let mut query = of_shard(query, self.shard.as_ref());
-        if self.shard.is_some() {
-            query = query.bind(session.reader.gaps().hi());
-        }
-        let rows = query.fetch_all(session.connection()?).await?;
-        let (mut messages, mut bytes) = (Vec::new(), 0);
-        for row in &rows {
-            let claimed = failed(row, &self.map)?;
-            if row.try_get("behind_dead")? && policy.blocks(&claimed.message.topic) {
-                continue;
-            }
-            let lane = lane(row)?.filter(|_| policy.ordered);
-            // What has a time of its own stands behind rows of its lane that wait in memory.
-            if let (Some(lane), Some(place), true) = (&lane, claimed.sequence, self.is_native())
-                && session.reader.window.is_behind(place, lane)
-            {
-                continue;
-            }
-            bytes += claimed.message.payload.len() as u64;
-            if messages.len() >= limit as usize || (bytes > request.max_bytes && !messages.is_empty()) {
-                break;
-            }
-            let retry = Retry {
-                token: request.token,
-                lane,
-                outcome: None,
-                refused: None,
-            };
-            session.retries.insert(row.try_get("id")?, retry);
-            messages.push(claimed);
-        }
-        session.fresh_first = !messages.is_empty();
-        if messages.len() < limit as usize {
-            session.retry_at = now + self.options.retry_interval;
-        }
-        Ok(messages)
     }
 
     /// Fresh rows of the log.
@@ -284,15 +221,12 @@ impl Reader {
             Err(error) => Err(error),
         }
     }
+}
 
-    /// Retries that this relay may make; never more than those after which a row counts as dead. Where all tries are
-    /// counted, those.
-    fn retries_allowed(&self, request: &ClaimRequest) -> u32 {
-        if self.is_native() {
-            return request.max_attempts;
-        }
-        self.options.max_retries.min(request.max_attempts.saturating_sub(1))
-    }
+/// What a claim found, after one that found nothing that goes.
+fn after(before: Claim, mut found: Claim) -> Claim {
+    found.died.splice(..0, before.died);
+    found
 }
 
 /// One read of the log.

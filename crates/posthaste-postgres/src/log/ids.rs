@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use posthaste_sql::log::{LogReader, Proof, ReaderState, Suspects};
+use posthaste_sql::log::{LogReader, Proof, ReaderState, SuspectedRetries, Suspects};
 use posthaste_sql::table::{Column, Property, Role};
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, PgExecutor, Row};
@@ -48,6 +48,7 @@ impl Reader {
                 state: ReaderState::at(session.stored),
                 written_by: None,
                 suspects: Suspects::default(),
+                retried: SuspectedRetries::none(now),
             };
             let closed = self
                 .left_behind(session.connection()?, &start, Some(&horizon), now)

@@ -41,8 +41,8 @@ impl AtomicLoad {
     /// That of a session; none for one that does not read.
     pub(super) fn set(&self, session: Option<&Session>) {
         let in_flight = session.map_or(0, Session::in_flight);
-        let is_alone = session.is_some_and(|session| session.reader.is_alone());
-        let waits = session.is_some_and(|session| session.guard.waits_to_be_alone);
+        let is_alone = session.is_some_and(Session::is_alone);
+        let waits = session.is_some_and(|session| session.guard.waits());
         self.in_flight.store(in_flight, Ordering::Release);
         self.is_alone.store(is_alone, Ordering::Release);
         self.waits_to_be_alone.store(waits, Ordering::Release);

@@ -24,6 +24,7 @@ mod reader_lock;
 mod readers;
 mod relay_store;
 mod restore;
+mod retry;
 mod rows;
 mod seats;
 mod session;

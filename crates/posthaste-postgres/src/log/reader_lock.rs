@@ -162,7 +162,8 @@ impl Reader {
         server: String,
         lease: Duration,
     ) -> LogResult<Session> {
-        let start = saved.start(stored, self.id);
+        let mut start = saved.start(stored, self.id, self.now());
+        self.keep_live(&mut link.connection, &mut start.retried).await?;
         self.compare_sequence(&mut link.connection, start.state.hi).await?;
         let storage = self.storage(&mut link.connection).await?;
         let now = self.now();
@@ -182,6 +183,7 @@ impl Reader {
                 .suspecting(suspects),
             tail: Tail::default(),
             retries: HashMap::new(),
+            suspected: start.retried,
             held_retries: HashMap::new(),
             leases: HashMap::new(),
             retry_at: now,
@@ -201,7 +203,7 @@ impl Reader {
             cursor = stored,
             read_to = start.state.hi,
             open = start.state.open.count(),
-            after_crash = !session.reader.suspects.is_empty(),
+            after_crash = !(session.reader.suspects.is_empty() && session.suspected.is_empty()),
             "reading the log"
         );
         if matches!(session.keeping, Keeping::Nowhere { .. }) {

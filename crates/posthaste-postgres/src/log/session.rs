@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use posthaste_core::lifecycle::LeaseToken;
 use posthaste_sql::RowChange;
-use posthaste_sql::log::{HandedOut, Lane, LogReader, Rewrite};
+use posthaste_sql::log::{HandedOut, Lane, LogReader, Rewrite, SuspectedRetries};
 use sqlx::{Connection, PgConnection};
 
 use super::Reader;
@@ -40,6 +40,8 @@ pub(super) struct Session {
     pub(super) tail: Tail,
     /// Failed rows that are handed out, by their primary keys.
     pub(super) retries: HashMap<i64, Retry>,
+    /// Failed rows that may have killed an earlier reader.
+    pub(super) suspected: SuspectedRetries,
     /// Failed rows whose verdicts were refused, which come again for them after a while; and their lanes.
     pub(super) held_retries: HashMap<i64, (Rewrite, Option<Lane>)>,
     /// How long what was handed out is good for, by this process's clock: whoever let it run out lives in this process.
@@ -71,6 +73,15 @@ pub(super) struct CrashGuard {
     is_trying: bool,
     /// The next row is handed out once nothing else is in flight.
     pub(super) waits_to_be_alone: bool,
+    /// The same of suspects among the failed rows.
+    pub(super) retries_wait_to_be_alone: bool,
+}
+
+impl CrashGuard {
+    /// Whether something waits for nothing else to be in flight.
+    pub(super) fn waits(&self) -> bool {
+        self.waits_to_be_alone || self.retries_wait_to_be_alone
+    }
 }
 
 /// Nothing is written down yet.
@@ -80,6 +91,7 @@ impl Default for CrashGuard {
             reach: i64::MIN,
             is_trying: false,
             waits_to_be_alone: false,
+            retries_wait_to_be_alone: false,
         }
     }
 }
@@ -186,19 +198,45 @@ impl Session {
         self.retries.get(&row).is_some_and(held)
     }
 
+    /// The failed rows that are handed out.
+    fn retried(&self) -> impl Iterator<Item = i64> {
+        let retries = self.retries.iter().filter(|(_, retry)| retry.outcome.is_none());
+        retries.map(|(row, _)| *row)
+    }
+
     /// How many rows are handed out.
     pub(super) fn in_flight(&self) -> usize {
-        let retries = self.retries.values().filter(|retry| retry.outcome.is_none());
-        self.reader.window.in_flight() + retries.count()
+        self.reader.window.in_flight() + self.retried().count()
     }
 
     /// How many failed rows are handed out.
     pub(super) fn retries_in_flight(&self) -> usize {
-        self.in_flight() - self.reader.window.in_flight()
+        self.retried().count()
+    }
+
+    /// Whether something is in flight beside which nothing else may be.
+    pub(super) fn is_alone(&self) -> bool {
+        self.reader.is_alone() || self.tries_suspected()
+    }
+
+    /// Whether failed rows are handed out that may have killed an earlier reader. They are by themselves.
+    fn tries_suspected(&self) -> bool {
+        !self.suspected.is_empty() && self.retried().any(|row| self.suspected.contains(row))
+    }
+
+    /// What to write down before rows up to `last` are handed out.
+    fn handing_out(&mut self, last: i64) -> HandedOut {
+        let mut handed_out = self.reader.handed_out(last);
+        handed_out.retried = self.suspected.counting(self.retried());
+        if self.tries_suspected() && self.reader.window.in_flight() == 0 {
+            // No row of the log can be the cause if this reader crashes now.
+            handed_out.reach = None;
+        }
+        handed_out
     }
 
     /// Whether it is written down what may be handed out, for a successor that has to know.
-    fn counts_crashes(&self) -> bool {
+    pub(super) fn counts_crashes(&self) -> bool {
         matches!(
             &self.keeping,
             Keeping::Stored {
@@ -237,7 +275,7 @@ impl Reader {
         if lately && !at_rest && !session.reader.is_at_bound() && !session.guard.is_trying {
             return Ok(());
         }
-        let handed_out = session.reader.handed_out(session.reader.gaps().hi());
+        let handed_out = session.handing_out(session.reader.gaps().hi());
         self.write_state(session, &handed_out, now).await
     }
 
@@ -247,19 +285,20 @@ impl Reader {
         if last <= session.guard.reach || !session.counts_crashes() {
             return Ok(());
         }
-        let handed_out = session.reader.handed_out(last);
+        let handed_out = session.handing_out(last);
         self.write_state(session, &handed_out, now).await
     }
 
-    /// The same for suspects, which are handed out already, in memory: each of them counts.
+    /// The same for suspects and failed rows, which are handed out already, in memory: each of them counts.
     pub(super) async fn write_trial(&self, session: &mut Session, now: Instant) -> LogResult<()> {
-        let handed_out = session.reader.handed_out(session.reader.gaps().hi());
+        let handed_out = session.handing_out(session.reader.gaps().hi());
         self.write_state(session, &handed_out, now).await
     }
 
     /// Writes down how far the log is settled, and that the reader ends: what it has in flight has not killed it.
     pub(super) async fn end(&self, session: &mut Session, now: Instant) -> LogResult<()> {
-        let ended = session.reader.ended();
+        let mut ended = session.reader.ended();
+        ended.retried = session.suspected.counting([]);
         self.write_state(session, &ended, now).await
     }
 
@@ -310,7 +349,8 @@ impl Reader {
                 *handed_out = new_handed_out;
                 let reader = &session.reader;
                 let is_suspect = |id: i64| reader.suspects.crashes(id) > 0;
-                session.guard.is_trying = !reader.suspects.is_empty() && reader.window.ids_in_flight().any(is_suspect);
+                session.guard.is_trying = !reader.suspects.is_empty() && reader.window.ids_in_flight().any(is_suspect)
+                    || session.tries_suspected();
                 session.guard.reach = handing_out.reach.unwrap_or(i64::MIN);
                 (session.stored, session.storing, session.stored_at) = (position, None, now);
                 Ok(())

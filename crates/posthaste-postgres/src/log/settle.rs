@@ -64,13 +64,23 @@ impl Session {
         }
     }
 
-    fn apply_retried(&mut self, row: i64, change: RowChange) {
+    fn apply_retried(&mut self, row: i64, mut change: RowChange) {
         if change.status.is_none() {
             self.retries.remove(&row);
         } else if let Some(retry) = self.retries.get_mut(&row) {
+            if was_tried(&change) {
+                // With the tries that ended their readers.
+                let crashes = i32::try_from(self.suspected.crashes_alone(row)).unwrap_or(i32::MAX);
+                change.attempts = change.attempts.saturating_add(crashes);
+            }
             retry.outcome = Some(change);
         }
     }
+}
+
+/// Whether a failed row was handed to the broker, and the relay is there to tell.
+fn was_tried(change: &RowChange) -> bool {
+    change.delivered || change.attempts > 0 || change.status == Some(StatusLabel::Dead)
 }
 
 impl Session {
@@ -253,6 +263,9 @@ impl Reader {
                     for (row, change) in &batch {
                         session.retries.remove(row);
                         session.held_retries.remove(row);
+                        if was_tried(change) {
+                            session.suspected.forget(*row);
+                        }
                         if change.delivered {
                             // Those behind them may go.
                             session.retry_at = now;

@@ -6,10 +6,11 @@
 //! a successor repeats.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use posthaste_core::StoreError;
 use posthaste_sql::TableMap;
-use posthaste_sql::log::{HandedOut, ReaderState, Suspects};
+use posthaste_sql::log::{HandedOut, ReaderState, SuspectedRetries, Suspects};
 use posthaste_sql::table::{Identifier, Table};
 use posthaste_sql::template::{TemplateError, render};
 use sqlx::{AssertSqlSafe, Connection, PgConnection, Row};
@@ -79,6 +80,8 @@ pub(super) struct Start {
     pub(super) written_by: Option<String>,
     /// What the last reader may have been killed by.
     pub(super) suspects: Suspects,
+    /// The same among failed rows.
+    pub(super) retried: SuspectedRetries,
 }
 
 /// What a checkpoint writes.
@@ -198,39 +201,48 @@ impl SavedRow {
     }
 
     /// What the reader that wrote this may have been killed by, unless it is this one, which lives.
-    fn suspects(&self, state: &ReaderState, reader: Uuid) -> Suspects {
+    fn suspects(&self, state: &ReaderState, reader: Uuid, now: Instant) -> (Suspects, SuspectedRetries) {
+        let nothing = (Suspects::default(), SuspectedRetries::none(now));
         let Some((by, text)) = self.handed_out.split_once(' ') else {
-            return Suspects::default();
+            return nothing;
         };
         let mut handed_out: HandedOut = match text.parse() {
             Ok(handed_out) => handed_out,
             Err(error) => {
                 tracing::warn!(%error, "no event is suspected of having killed the last reader");
-                return Suspects::default();
+                return nothing;
             }
         };
-        if by == reader.to_string() {
+        let retried = if by == reader.to_string() {
             handed_out.reach = None;
-        }
-        handed_out.suspects(state)
+            SuspectedRetries::of_survivor(&handed_out, now)
+        } else {
+            SuspectedRetries::after_crash(&handed_out, now)
+        };
+        (handed_out.suspects(state), retried)
     }
 }
 
 impl Saved {
     /// Where a reader begins, given the cursor.
-    pub(super) fn start(&self, cursor: i64, reader: Uuid) -> Start {
+    pub(super) fn start(&self, cursor: i64, reader: Uuid, now: Instant) -> Start {
         let found = self.name.as_ref().zip(self.row.as_ref());
         let state = found.and_then(|(name, row)| Some((row.state_beside(name, cursor)?, row)));
         match state {
-            Some((state, row)) => Start {
-                suspects: row.suspects(&state, reader),
-                state,
-                written_by: Some(row.written_by.clone()),
-            },
+            Some((state, row)) => {
+                let (suspects, retried) = row.suspects(&state, reader, now);
+                Start {
+                    state,
+                    written_by: Some(row.written_by.clone()),
+                    suspects,
+                    retried,
+                }
+            }
             None => Start {
                 state: ReaderState::at(cursor),
                 written_by: None,
                 suspects: Suspects::default(),
+                retried: SuspectedRetries::none(now),
             },
         }
     }
@@ -297,7 +309,7 @@ impl Reader {
         };
         let (name, found) = self.find_state_table(&mut tx, table).await?;
         let saved = self.read_state(&mut tx, table, name, found).await?;
-        Ok(saved.start(cursor, self.id).state)
+        Ok(saved.start(cursor, self.id, self.now()).state)
     }
 
     async fn find_state_table(&self, connection: &mut PgConnection, table: &StateTable) -> LogResult<(LogName, Found)> {

@@ -40,7 +40,7 @@ posthaste_sql::statements! {
     /// For logs whose cursor is a table of its own, and whose ids may come from elsewhere.
     cursors: Cursors if |map| map.has(Table::Cursor) => { missing, unseen, purge_cursor, purge_log, purgeable }
     /// For what was not delivered at first.
-    failures: Failures => { retry, fail, retried, delete_delivered, sweep }
+    failures: Failures => { retry, suspected, fail, retried, delete_delivered, sweep }
     /// For its upkeep.
     upkeep: Upkeep => {
         newest, lengths, stats, list_log, list_failed, replay, discard,

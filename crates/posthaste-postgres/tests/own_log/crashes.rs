@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use posthaste_core::RelayStore;
-use posthaste_core::lifecycle::{LeaseToken, Settlement};
+use posthaste_core::lifecycle::{LeaseToken, Settlement, Verdict};
 use posthaste_core::store::{Claim, ClaimedMessage};
+use posthaste_core::{Message, RelayStore};
 
 use crate::fixture::{Log, numbered, payloads, request};
 
@@ -53,6 +53,8 @@ async fn dead(log: &Log) -> Vec<(String, i32)> {
 struct Run {
     delivered: Vec<String>,
     crashes: u32,
+    /// How many messages were delivered before each crash.
+    before_crash: Vec<usize>,
     /// The attempts with which the killers were sent alone.
     alone: Vec<u32>,
 }
@@ -72,6 +74,7 @@ impl Run {
                     run.alone.push(alone.attempts);
                 }
                 run.crashes += 1;
+                run.before_crash.push(run.distinct().len());
                 log = log.after_a_crash();
                 continue;
             }
@@ -214,6 +217,125 @@ async fn a_relay_that_loses_its_connections_has_not_crashed() {
     deliver(&log, token, &claimed.messages).await;
     let (_, rest) = claim_once_free(&log, 100).await;
     assert_eq!((rest.messages.len(), rest.reclaimed), (10, false));
+}
+
+/// Messages in the table of failures that are due: each was enqueued with a time of its own, which has come.
+async fn schedule(log: &Log, range: std::ops::Range<usize>) {
+    let later = chrono::Utc::now() + chrono::Duration::hours(1);
+    let message = |n: usize| {
+        Message::new("orders", n.to_string())
+            .key(format!("s{n}"))
+            .not_before(later)
+    };
+    log.enqueue(range.map(message).collect()).await;
+    log.run("update log_failed set next_attempt_at = now()").await;
+}
+
+/// Proves B8 and pitfall 33.
+#[tokio::test]
+async fn a_scheduled_message_that_kills_every_relay_dies_alone_and_others_do_not_wait_for_that() {
+    let log = Log::fresh().await;
+    schedule(&log, 0..60).await;
+    log.enqueue(numbered(100..200)).await;
+    let (log, run) = Run::until_all_is_settled(log, &["7"], 160).await;
+    assert_eq!(dead(&log).await, [("7".to_owned(), 5)]);
+    assert_eq!(run.distinct().len(), 159);
+    assert_eq!(run.alone, [1, 2, 3, 4, 5], "attempts are counted ahead of a crash");
+    assert!(run.crashes <= MAX_ATTEMPTS + 3, "{} relays died of it", run.crashes);
+    // What had not been in flight with it is delivered by the relay that follows the first crash.
+    assert!(run.before_crash[1] >= 110, "{:?}", run.before_crash);
+    // It is all over: what comes now goes as ever.
+    schedule(&log, 200..250).await;
+    let (_, claimed) = claim_once_free(&log, 100).await;
+    assert_eq!((claimed.messages.len(), claimed.reclaimed), (50, false));
+}
+
+/// Proves B8 and pitfall 33.
+#[tokio::test]
+async fn a_message_whose_retries_kill_every_relay_dies_with_all_of_its_attempts_counted() {
+    let log = Log::fresh().await;
+    log.enqueue(numbered(0..20)).await;
+    let (token, claimed) = claim_once_free(&log, 100).await;
+    for one in &claimed.messages {
+        let (delay, error) = (Duration::ZERO, "no".to_owned());
+        log.settle(token, one.message.id, Verdict::Retry { delay, error }).await;
+    }
+    let (log, run) = Run::until_all_is_settled(log, &["3"], 20).await;
+    assert_eq!(dead(&log).await, [("3".to_owned(), 5)]);
+    assert_eq!(run.alone, [2, 3, 4, 5], "the first one failed without a crash");
+    run.assert_order_per_key();
+}
+
+/// Another shard of the same relay has rows in flight whenever it dies.
+#[tokio::test]
+async fn a_scheduled_killer_in_one_shard_costs_no_message_of_another() {
+    let log = Log::fresh().await;
+    log.store.tables().unwrap().raise_shards(4).await.unwrap();
+    schedule(&log, 0..30).await;
+    log.enqueue(numbered(100..130)).await;
+    let (log, run) = Run::until_all_is_settled(log, &["7", "21"], 60).await;
+    assert_eq!(dead(&log).await, [("21".to_owned(), 5), ("7".to_owned(), 5)]);
+    assert_eq!(run.distinct().len(), 58);
+}
+
+#[tokio::test]
+async fn scheduled_messages_that_were_merely_in_flight_survive_many_kills() {
+    let mut log = Log::fresh().await;
+    schedule(&log, 0..150).await;
+    let mut delivered = Vec::new();
+    for _ in 0..4 * MAX_ATTEMPTS {
+        let (token, claimed) = claim_once_free(&log, 10).await;
+        deliver(&log, token, &claimed.messages).await;
+        delivered.extend(payloads(&claimed.messages));
+        claim_once_free(&log, 10).await;
+        log = log.after_a_crash();
+    }
+    assert_eq!(dead(&log).await, []);
+    let (log, rest) = Run::until_all_is_settled_after(log, delivered, 150).await;
+    assert_eq!((dead(&log).await, rest.distinct().len()), (Vec::new(), 150));
+}
+
+/// Proves B3.
+#[tokio::test]
+async fn who_stops_with_scheduled_messages_in_flight_has_not_crashed() {
+    let mut log = Log::fresh().await;
+    schedule(&log, 0..20).await;
+    for _ in 0..4 * MAX_ATTEMPTS {
+        let (_, claimed) = claim_once_free(&log, 100).await;
+        assert_eq!((claimed.messages.len(), claimed.reclaimed), (20, false));
+        assert!(claimed.messages.iter().all(|one| one.attempts == 1));
+        log.store.close().await.unwrap();
+        log = log.after_a_crash();
+    }
+}
+
+/// What was not handed to the broker used no attempt; what was, is suspected no more.
+#[tokio::test]
+async fn a_suspect_that_was_not_tried_keeps_its_attempts_and_one_that_was_is_as_any_other() {
+    let mut log = Log::fresh().await;
+    schedule(&log, 0..1).await;
+    for _ in 0..4 {
+        claim_once_free(&log, 100).await;
+        log = log.after_a_crash();
+    }
+    for n in 0..2 * MAX_ATTEMPTS {
+        let (token, claimed) = claim_once_free(&log, 100).await;
+        let [one] = claimed.messages.as_slice() else {
+            panic!("{claimed:?}");
+        };
+        assert_eq!((one.attempts, claimed.reclaimed), (2, true));
+        let (delay, error) = (Duration::ZERO, "the circuit is open".to_owned());
+        let not_tried = [Verdict::Released, Verdict::Postponed { delay, error }];
+        log.settle(token, one.message.id, not_tried[n as usize % 2].clone())
+            .await;
+    }
+    let (token, claimed) = claim_once_free(&log, 100).await;
+    let (delay, error) = (Duration::ZERO, "no".to_owned());
+    log.settle(token, claimed.messages[0].message.id, Verdict::Retry { delay, error })
+        .await;
+    let (_, claimed) = claim_once_free(&log, 100).await;
+    assert_eq!((claimed.messages[0].attempts, claimed.reclaimed), (3, false));
+    assert_eq!(log.count("select attempts::bigint from log_failed").await, 2);
 }
 
 /// The reach covers many rows, so most claims write nothing.

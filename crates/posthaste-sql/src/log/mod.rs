@@ -5,7 +5,8 @@
 //! break its premises. [`Window`] remembers the rows that were read and are not settled, and in which order they may go.
 //! [`LogReader`] holds all of them, and says how far everything is settled: that is the cursor to store, so a restart can
 //! repeat but never skip. [`ReaderState`] is what it leaves to a successor beyond the cursor, so that a restart repeats no
-//! more than what was in flight. [`Suspects`] are the rows that may have killed their reader. [`plan_seats`] spreads the shards of a log over those that read it.
+//! more than what was in flight. [`Suspects`] are the rows that may have killed their reader,
+//! [`SuspectedRetries`] those among them that failed before. [`plan_seats`] spreads the shards of a log over those that read it.
 
 mod closed;
 mod gaps;
@@ -16,6 +17,7 @@ mod reader;
 mod rows;
 mod shards;
 mod state;
+mod suspected_retries;
 mod suspects;
 mod window;
 
@@ -27,5 +29,6 @@ pub use ranges::Ranges;
 pub use reader::{LogReader, LogRow, Plan, ReadResult, Risk, Sorted};
 pub use shards::{SHARD_BITS, Seat, SeatPlan, plan_seats, quota, shard_hash, spread};
 pub use state::{InvalidReaderState, ReaderState};
+pub use suspected_retries::SuspectedRetries;
 pub use suspects::{AHEAD, HandedOut, InvalidHandedOut, Suspects};
 pub use window::{Failure, LaneRule, Pass, Rewrite, Standing, Turn, Window};

@@ -146,6 +146,7 @@ impl LogReader {
         HandedOut {
             reach: Some(self.gaps.hi().max(last).saturating_add(AHEAD)),
             suspects: self.suspects.counting(self.window.ids_in_flight()),
+            retried: Suspects::default(),
         }
     }
 
@@ -155,6 +156,7 @@ impl LogReader {
         HandedOut {
             reach: None,
             suspects: self.suspects.clone(),
+            retried: Suspects::default(),
         }
     }
 

@@ -6,6 +6,9 @@
 //! that become smaller with every crash, at last one at a time with nothing beside it; which ones these are is written down
 //! each time. Only a row that was alone whenever its reader crashed is given up, after as many crashes as it has attempts. A
 //! row that is settled is suspected no more, so readers that are killed for reasons of their own cost no message.
+//!
+//! Rows of the table of failures have no order in which they go, so those in flight are written down one by one, before they
+//! go: see [`SuspectedRetries`](super::SuspectedRetries).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -105,6 +108,26 @@ impl Suspects {
         self.by_crashes.retain(|_, ids| !ids.is_empty());
     }
 
+    /// All of them.
+    pub fn ids(&self) -> impl Iterator<Item = i64> {
+        self.by_crashes.values().flat_map(|ids| ids.iter().flatten())
+    }
+
+    /// Forgets a row.
+    pub(super) fn forget(&mut self, id: i64) {
+        self.insert(0, &Ranges::of(id..=id));
+        self.by_crashes.remove(&0);
+    }
+
+    /// The same if the reader crashed now: those in flight may have caused one more, be they suspected already or not.
+    pub(super) fn counting_all(&self, in_flight: impl IntoIterator<Item = i64>) -> Self {
+        let mut counted = self.clone();
+        for id in in_flight {
+            counted.insert(self.crashes(id).saturating_add(1), &Ranges::of(id..=id));
+        }
+        counted
+    }
+
     /// The same if the reader crashed now: those in flight may have caused one more.
     pub(super) fn counting(&self, in_flight: impl IntoIterator<Item = i64>) -> Self {
         let mut counted = self.clone();
@@ -147,6 +170,8 @@ pub struct HandedOut {
     pub reach: Option<i64>,
     /// Rows that are suspected already; of those in flight with one crash more.
     pub suspects: Suspects,
+    /// The same of the table of failures, by their numbers there, with all that are in flight.
+    pub retried: Suspects,
 }
 
 impl HandedOut {
@@ -167,20 +192,32 @@ impl HandedOut {
     }
 }
 
-/// `reach;first-last:crashes,first-last:crashes`, without a reach after a clean end.
+/// `reach;first-last:crashes,first-last:crashes`, without a reach after a clean end; where there are failed rows, these follow
+/// in the same way.
 impl fmt::Display for HandedOut {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(reach) = self.reach {
             write!(f, "{reach}")?;
         }
-        let mut separator = ';';
-        for (crashes, ids) in &self.suspects.by_crashes {
+        write!(f, ";{}", self.suspects)?;
+        if self.retried.is_empty() {
+            Ok(())
+        } else {
+            write!(f, ";{}", self.retried)
+        }
+    }
+}
+
+impl fmt::Display for Suspects {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut separator = "";
+        for (crashes, ids) in &self.by_crashes {
             for range in ids.iter() {
                 write!(f, "{separator}{}-{}:{crashes}", range.start(), range.end())?;
-                separator = ',';
+                separator = ",";
             }
         }
-        if separator == ';' { write!(f, ";") } else { Ok(()) }
+        Ok(())
     }
 }
 
@@ -198,12 +235,25 @@ impl FromStr for HandedOut {
 }
 
 fn parse(text: &str) -> Option<HandedOut> {
-    let (reach, ranges) = text.split_once(';')?;
+    let (reach, rows) = text.split_once(';')?;
     let reach = if reach.is_empty() {
         None
     } else {
         Some(reach.parse().ok()?)
     };
+    let (suspects, retried) = match rows.split_once(';') {
+        Some((_, "")) => return None,
+        Some((suspects, retried)) => (parse_suspects(suspects)?, parse_suspects(retried)?),
+        None => (parse_suspects(rows)?, Suspects::default()),
+    };
+    Some(HandedOut {
+        reach,
+        suspects,
+        retried,
+    })
+}
+
+fn parse_suspects(ranges: &str) -> Option<Suspects> {
     let mut suspects = Suspects::default();
     for range in ranges.split(',').filter(|_| !ranges.is_empty()) {
         let (range, crashes) = range.split_once(':')?;
@@ -216,7 +266,7 @@ fn parse(text: &str) -> Option<HandedOut> {
         }
         suspects.insert(crashes, &Ranges::of(first..=last));
     }
-    Some(HandedOut { reach, suspects })
+    Some(suspects)
 }
 
 #[cfg(test)]
@@ -275,19 +325,25 @@ mod tests {
     fn what_is_in_flight_is_counted_ahead_of_a_crash() {
         let counted = suspects("1-4:1").counting([2, 9]);
         assert_eq!(counted, suspects("1-1:1,2-2:2,3-4:1"));
+        let counted = suspects("1-4:1").counting_all([2, 9]);
+        assert_eq!(counted, suspects("1-1:1,2-2:2,3-4:1,9-9:1"));
     }
 
     proptest! {
         #[test]
         fn it_is_read_as_it_was_written(
             reach in prop::option::of(-50_i64..1_000),
-            ranges in prop::collection::vec((-50_i64..1_000, 0_i64..9, 1_u32..9), 0..20),
+            fresh in prop::collection::vec((-50_i64..1_000, 0_i64..9, 1_u32..9), 0..20),
+            failed in prop::collection::vec((-50_i64..1_000, 0_i64..9, 1_u32..9), 0..20),
         ) {
-            let mut suspects = Suspects::default();
-            for (first, length, crashes) in ranges {
-                suspects.insert(crashes, &Ranges::of(first..=first + length));
-            }
-            let handed_out = HandedOut { reach, suspects };
+            let [suspects, retried] = [fresh, failed].map(|ranges| {
+                let mut suspects = Suspects::default();
+                for (first, length, crashes) in ranges {
+                    suspects.insert(crashes, &Ranges::of(first..=first + length));
+                }
+                suspects
+            });
+            let handed_out = HandedOut { reach, suspects, retried };
             prop_assert_eq!(handed_out.to_string().parse(), Ok(handed_out));
         }
     }
@@ -295,7 +351,18 @@ mod tests {
     #[test]
     fn what_says_nothing_is_refused() {
         for text in [
-            "", "7", "a;", "7;1-2", "7;1:2", "7;2-1:1", "7;1-2:0", "7;1-2:1,", "7;1-2:1;",
+            "",
+            "7",
+            "a;",
+            "7;1-2",
+            "7;1:2",
+            "7;2-1:1",
+            "7;1-2:0",
+            "7;1-2:1,",
+            "7;1-2:1;",
+            "7;;",
+            "7;;1-2:1;",
+            "7;;3:1",
         ] {
             assert!(text.parse::<HandedOut>().is_err(), "{text}");
         }

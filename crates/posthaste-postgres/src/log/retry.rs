@@ -1,0 +1,257 @@
+//! Hands out failed rows that are due, and apart from them those that may have killed an earlier reader.
+
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+use posthaste_core::MessageId;
+use posthaste_core::lifecycle::{EXHAUSTED, Verdict};
+use posthaste_core::store::{Claim, ClaimRequest, ClaimedMessage};
+use posthaste_sql::RowChange;
+use posthaste_sql::log::{Lane, Policy, SuspectedRetries};
+use sqlx::postgres::PgRow;
+use sqlx::{PgConnection, Row};
+
+use super::error::LogResult;
+use super::relay_store::say_refused;
+use super::rows::{failed, failed_id, lane};
+use super::session::{Retry, Session};
+use super::{Reader, of_shard};
+
+/// A failed row that may go now.
+struct DueRow {
+    number: i64,
+    lane: Option<Lane>,
+    claimed: ClaimedMessage,
+    /// What its table counts.
+    counted: u32,
+}
+
+impl Reader {
+    /// Failed rows that are due and that nothing is suspected of.
+    pub(super) async fn claim_failed(
+        &self,
+        session: &mut Session,
+        request: &ClaimRequest,
+        now: Instant,
+    ) -> LogResult<Vec<ClaimedMessage>> {
+        let suspects_too = false;
+        let due = self.due_rows(session, request, suspects_too, now).await?;
+        let messages = self.hand_out_failed(session, request, due, now).await?;
+        session.fresh_first = !messages.is_empty();
+        if messages.len() < self.retries_together(request) as usize {
+            session.retry_at = now + self.options.retry_interval;
+        }
+        Ok(messages)
+    }
+
+    /// Failed rows that are due and that may have killed an earlier reader, so few together and with nothing beside them. Gives up
+    /// those that have used all of their attempts so.
+    pub(super) async fn claim_suspected(
+        &self,
+        session: &mut Session,
+        request: &ClaimRequest,
+        others: usize,
+        now: Instant,
+    ) -> LogResult<Claim> {
+        let mut claim = Claim::default();
+        if session.suspected.is_empty() {
+            return Ok(claim);
+        }
+        let suspects_too = true;
+        let mut due = self.due_rows(session, request, suspects_too, now).await?;
+        due.retain(|row| session.suspected.contains(row.number));
+        let allowed = self.retries_allowed(request);
+        let exhausted = |row: &DueRow| session.suspected.is_exhausted(row.number, row.counted, allowed);
+        let (exhausted, mut due): (Vec<_>, Vec<_>) = due.into_iter().partition(exhausted);
+        if !exhausted.is_empty() {
+            claim.died = self.give_up_failed(session, request, exhausted, now).await?;
+        }
+        let group = session.suspected.group(due.iter().map(|row| row.number), request.limit);
+        due.truncate(group);
+        if due.is_empty() {
+            return Ok(claim);
+        }
+        if others + session.in_flight() > 0 {
+            session.guard.retries_wait_to_be_alone = true;
+            return Ok(claim);
+        }
+        for row in &mut due {
+            let crashes = session.suspected.crashes_alone(row.number);
+            row.claimed.attempts = row.claimed.attempts.saturating_add(crashes);
+        }
+        session.suspected.tried(now);
+        (session.fresh_first, session.retry_at) = (true, now);
+        claim.messages = self.hand_out_failed(session, request, due, now).await?;
+        claim.reclaimed = true;
+        Ok(claim)
+    }
+
+    /// Failed rows that are due, in their order.
+    async fn due_rows(
+        &self,
+        session: &mut Session,
+        request: &ClaimRequest,
+        suspects_too: bool,
+        now: Instant,
+    ) -> LogResult<Vec<DueRow>> {
+        let policy = Policy::of(&request.ordering);
+        let held = || session.held_retries.iter().filter(|(_, (until, _))| !until.is_due(now));
+        let mut rows: Vec<i64> = session
+            .retries
+            .keys()
+            .chain(held().map(|(row, _)| row))
+            .copied()
+            .collect();
+        let held_lanes = held().filter_map(|(_, (_, lane))| lane.as_ref());
+        let retries_in_flight = session.retries.values().filter_map(|retry| retry.lane.as_ref());
+        let mut lanes: BTreeSet<_> = session
+            .reader
+            .window
+            .lanes_in_flight()
+            .chain(retries_in_flight)
+            .chain(held_lanes)
+            .collect();
+        if !suspects_too {
+            rows.extend(session.suspected.rows());
+            lanes.extend(session.suspected.lanes());
+        }
+        let limit = self.retries_together(request);
+        let query = sqlx::query(self.statements.failures.retry.sql())
+            .bind(i64::from(self.retries_allowed(request)))
+            .bind(policy.ordered)
+            .bind(rows)
+            .bind(lanes.iter().map(|lane| lane.0.to_string()).collect::<Vec<_>>())
+            .bind(lanes.iter().map(|lane| lane.1.to_string()).collect::<Vec<_>>())
+            .bind(policy.may_block())
+            // Which rows are blocked depends on their topics, which the table does not have: those are sorted out here.
+            .bind(i64::from(if policy.may_block() {
+                limit.saturating_mul(100)
+            } else {
+                limit
+            }));
+        let mut query = of_shard(query, self.shard.as_ref());
+        if self.shard.is_some() {
+            query = query.bind(session.reader.gaps().hi());
+        }
+        let rows = query.fetch_all(session.connection()?).await?;
+        let mut due = Vec::with_capacity(rows.len());
+        for row in &rows {
+            due.extend(self.due_row(session, row, &policy)?);
+        }
+        Ok(due)
+    }
+
+    /// A row that was found, unless it has to wait for others after all.
+    fn due_row(&self, session: &Session, row: &PgRow, policy: &Policy<'_>) -> sqlx::Result<Option<DueRow>> {
+        let claimed = failed(row, &self.map)?;
+        if row.try_get("behind_dead")? && policy.blocks(&claimed.message.topic) {
+            return Ok(None);
+        }
+        let lane = lane(row)?.filter(|_| policy.ordered);
+        // What has a time of its own stands behind rows of its lane that wait in memory.
+        if let (Some(lane), Some(place), true) = (&lane, claimed.sequence, self.is_native())
+            && session.reader.window.is_behind(place, lane)
+        {
+            return Ok(None);
+        }
+        Ok(Some(DueRow {
+            number: row.try_get("id")?,
+            lane,
+            claimed,
+            counted: u32::try_from(row.try_get::<i64, _>("attempts")?).unwrap_or(u32::MAX),
+        }))
+    }
+
+    /// Hands out as many of these as a claim takes. It is written down which ones before they go: if this reader crashes, its
+    /// successor knows what may have caused it.
+    async fn hand_out_failed(
+        &self,
+        session: &mut Session,
+        request: &ClaimRequest,
+        due: Vec<DueRow>,
+        now: Instant,
+    ) -> LogResult<Vec<ClaimedMessage>> {
+        let limit = self.retries_together(request) as usize;
+        let (mut messages, mut bytes) = (Vec::new(), 0);
+        for row in due {
+            bytes += row.claimed.message.payload.len() as u64;
+            if messages.len() >= limit || (bytes > request.max_bytes && !messages.is_empty()) {
+                break;
+            }
+            let retry = Retry {
+                token: request.token,
+                lane: row.lane,
+                outcome: None,
+                refused: None,
+            };
+            session.retries.insert(row.number, retry);
+            messages.push(row.claimed);
+        }
+        if !messages.is_empty() && session.counts_crashes() {
+            self.write_trial(session, now).await?;
+        }
+        Ok(messages)
+    }
+
+    /// Gives up rows that killed their readers; returns those for which that is written.
+    async fn give_up_failed(
+        &self,
+        session: &mut Session,
+        request: &ClaimRequest,
+        rows: Vec<DueRow>,
+        now: Instant,
+    ) -> LogResult<Vec<MessageId>> {
+        let numbers: Vec<i64> = rows.iter().map(|row| row.number).collect();
+        for row in rows {
+            let error = EXHAUSTED.to_owned();
+            let mut change = RowChange::of(&Verdict::Dead { error }, &self.map);
+            // It was not tried once more.
+            change.attempts = i32::try_from(session.suspected.crashes_alone(row.number)).unwrap_or(i32::MAX);
+            let retry = Retry {
+                token: request.token,
+                lane: row.lane,
+                outcome: Some(change),
+                refused: None,
+            };
+            session.retries.insert(row.number, retry);
+        }
+        // What the database does not take is remembered, and written when it does.
+        say_refused(&self.flush(session, &[], now).await?.refused);
+        let written = numbers
+            .into_iter()
+            .filter(|number| !session.retries.contains_key(number));
+        Ok(written.map(failed_id).collect())
+    }
+
+    /// Most failed rows of a claim.
+    fn retries_together(&self, request: &ClaimRequest) -> u32 {
+        request.limit.min(self.options.retry_batch)
+    }
+
+    /// Retries that this relay may make; never more than those after which a row counts as dead. Where all tries are
+    /// counted, those.
+    fn retries_allowed(&self, request: &ClaimRequest) -> u32 {
+        if self.is_native() {
+            return request.max_attempts;
+        }
+        self.options.max_retries.min(request.max_attempts.saturating_sub(1))
+    }
+
+    /// Keeps those suspects that are still to be delivered: others may have been given up, removed, or delivered.
+    pub(super) async fn keep_live(
+        &self,
+        connection: &mut PgConnection,
+        suspected: &mut SuspectedRetries,
+    ) -> LogResult<()> {
+        if suspected.is_empty() {
+            return Ok(());
+        }
+        let query = sqlx::query(self.statements.failures.suspected.sql())
+            .bind(suspected.rows().collect::<Vec<_>>())
+            .bind(i64::from(self.options.max_retries));
+        let rows = of_shard(query, self.shard.as_ref()).fetch_all(connection).await?;
+        let live = rows.iter().map(|row| Ok((row.try_get("id")?, lane(row)?)));
+        suspected.keep_live(live.collect::<sqlx::Result<Vec<_>>>()?);
+        Ok(())
+    }
+}
