@@ -53,6 +53,7 @@ as $posthaste$
 declare
     current bigint := pg_sequence_last_value('@schema.log_segment'::regclass);
     made    integer := 0;
+    owner   name := (select pg_get_userbyid(relowner) from pg_class where oid = '@schema.log'::regclass);
     next    bigint;
     part    text;
 begin
@@ -61,6 +62,10 @@ begin
         part := format('%I.%I', '@schema', 'log_' || next);
         execute format('create table %s (like %s including all, check (segment is not null and segment >= %s and segment < %s))',
             part, '@schema.log', next, next + 1);
+        -- Whoever made it, those who may drop others may drop this one.
+        if owner <> current_user then
+            execute format('alter table %s owner to %I', part, owner);
+        end if;
         execute format('alter table %s attach partition %s for values from (%s) to (%s)', '@schema.log', part, next, next + 1);
         insert into "@schema".log_segments (segment) values (next);
         made := made + 1;

@@ -27,6 +27,34 @@ as $posthaste$
         and (c.relname = 'log' or c.relkind = 'S' and c.relname ~ '^log_shard_[0-9]+_seq$')
 $posthaste$;
 
+-- Gives a shard's sequence to the owner of the log, whoever made it, and the rights of those before it to whoever has them:
+-- producers must be able to take its numbers from the moment on in which rows go there.
+create function "@schema".log_share_sequence(name text) returns void
+language plpgsql
+as $posthaste$
+declare
+    owner   name := (select pg_get_userbyid(relowner) from pg_class where oid = '@schema.log'::regclass);
+    granted record;
+begin
+    if owner <> current_user then
+        execute format('alter sequence %I.%I owner to %I', '@schema', name, owner);
+    end if;
+    execute format('alter sequence %I.%I owned by %s.seq', '@schema', name, '@schema.log');
+    for granted in
+        select distinct a.grantee, a.privilege_type, a.is_grantable
+        from pg_class c
+        join pg_namespace n on n.oid = c.relnamespace
+        cross join lateral aclexplode(c.relacl) a
+        where n.nspname = '@schema' and c.relkind = 'S' and c.relname ~ '^log_shard_[0-9]+_seq$'
+            and a.grantee <> c.relowner
+    loop
+        execute format('grant %s on sequence %I.%I to %s%s', granted.privilege_type, '@schema', name,
+            case granted.grantee when 0 then 'public' else quote_ident(pg_get_userbyid(granted.grantee)) end,
+            case when granted.is_grantable then ' with grant option' else '' end);
+    end loop;
+end
+$posthaste$;
+
 -- Makes the shards of the next generation, if the newest has fewer; says which generation it is. Rows go there after
 -- `log_use_shards`, to be called when this is committed: others must see the sequences before they are told to use them.
 create function "@schema".log_make_shards(wanted integer) returns integer
@@ -47,8 +75,9 @@ begin
     insert into "@schema".log_generations (generation, first_shard, shards)
     values (newest.generation + 1, newest.first_shard + newest.shards, wanted);
     for place in newest.first_shard + newest.shards .. newest.first_shard + newest.shards + wanted - 1 loop
-        execute format('create sequence %I.%I cache 1 start with %s owned by %s.seq', '@schema', 'log_shard_' || place || '_seq',
-            (place::bigint << 44) + 1, '@schema.log');
+        execute format('create sequence %I.%I cache 1 start with %s', '@schema', 'log_shard_' || place || '_seq',
+            (place::bigint << 44) + 1);
+        perform "@schema".log_share_sequence('log_shard_' || place || '_seq');
         insert into "@schema".log_shards (shard, generation, position, hi)
         values (place, newest.generation + 1, place::bigint << 44, place::bigint << 44);
     end loop;

@@ -8,6 +8,7 @@ mod support;
 
 mod moving;
 mod retiring;
+mod rights;
 mod shards;
 mod view;
 mod writers;
