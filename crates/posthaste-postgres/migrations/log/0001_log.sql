@@ -17,7 +17,10 @@ create table "@outbox" (
     payload        bytea not null,
     -- A JSON object of names and texts, as UTF-8; nothing if there are none.
     headers        bytea,
-    created_at     timestamptz not null default clock_timestamp()
+    created_at     timestamptz not null default clock_timestamp(),
+    -- What is longer fits in no index of the table of failures, so that it could neither be retried nor be given up.
+    constraint log_topic_fits check (octet_length(topic) <= 512),
+    constraint log_ordering_key_fits check (octet_length(ordering_key) <= 2048)
 ) partition by range (segment);
 
 -- No primary key: one narrow index is all that an insert pays for.
@@ -41,7 +44,7 @@ create sequence "@schema".log_shard_0_seq cache 1 owned by "@outbox".seq;
 
 -- How far each shard was read and by whom. "state" is what the reader knows: its highest number, and the ranges at or below
 -- that are not settled. "handed_out" is what it may have in flight, written ahead, with the crashes that rows may have caused:
--- `reader reach;first-last:crashes,…`. "position" is the number up to which everything is settled, for the eyes of operators and of retention.
+-- `reader reach;first-last:crashes,…`, and after another `;` the same of log_failed. "position" is the number up to which everything is settled, for the eyes of operators and of retention.
 create table "@reader_state" (
     shard        integer primary key,
     generation   integer not null default 1,

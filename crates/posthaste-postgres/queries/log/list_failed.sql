@@ -7,7 +7,7 @@ select "@f.failed/id:int"::bigint as id, "@f.failed/log_id:int"::bigint as log_i
     "@f.failed/tenant:text" as tenant, "@f.failed/event_type:text" as event_type, "@f.failed/source:text" as source,
     "@f.failed/aggregate_type:text" as aggregate_type, "@f.failed/aggregate_id:text" as aggregate_id,
     "@f.failed/topic:text" as topic, "@f.failed/content_type:text" as content_type, "@f.failed/payload:bytes" as payload,
-    "@f.failed/headers:text" as headers,
+    "@f.failed/headers:bytes" as headers,
     /*if failed/created_at*/ "@f.failed/created_at:time" /*else*/ now() /*end*/ as created_at,
     "@f.failed/attempts:int"::bigint as attempts, "@f.failed/last_error:text" as last_error,
     "@f.failed/next_attempt_at:time" as next_attempt_at,

@@ -5,7 +5,7 @@ select "@o.id:int"::bigint as id, /*if event_id*/ "@o.event_id:text" /*else*/ "@
     "@o.ordering_key:text" as ordering_key, "@o.tenant:text" as tenant, "@o.event_type:text" as event_type,
     "@o.source:text" as source, "@o.aggregate_type:text" as aggregate_type, "@o.aggregate_id:text" as aggregate_id,
     "@o.topic:text" as topic, "@o.content_type:text" as content_type, "@o.payload:bytes" as payload,
-    "@o.headers:text" as headers, "@o.created_at:time" as created_at
+    "@o.headers:bytes" as headers, "@o.created_at:time" as created_at
 from unnest($1::bigint[], $2::bigint[]) as r (first_id, last_id)
 join "@outbox" o on "@o.id" between r.first_id and r.last_id
     /*if shard*/ and "@o.shard" = (r.first_id >> 44)::integer

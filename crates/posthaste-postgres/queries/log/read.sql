@@ -11,7 +11,7 @@ with found as materialized (
         "@o.ordering_key:text" as ordering_key, "@o.tenant:text" as tenant, "@o.event_type:text" as event_type,
         "@o.source:text" as source, "@o.aggregate_type:text" as aggregate_type, "@o.aggregate_id:text" as aggregate_id,
         "@o.topic:text" as topic, "@o.content_type:text" as content_type, "@o.payload:bytes" as payload,
-        "@o.headers:text" as headers, "@o.created_at:time" as created_at,
+        "@o.headers:bytes" as headers, "@o.created_at:time" as created_at,
         /*if shard*/ "@o.topic:text"
             /*else*/ /*if aggregate_type and failed/aggregate_type*/ "@o.aggregate_type:text" /*else*/ '' /*end*/ /*end*/ as lane_type,
         /*if ordering_key*/

@@ -7,7 +7,7 @@ select "@o.id:int"::bigint as id, /*if event_id*/ "@o.event_id:text" /*else*/ "@
     "@o.ordering_key:text" as ordering_key, "@o.tenant:text" as tenant, "@o.event_type:text" as event_type,
     "@o.source:text" as source, "@o.aggregate_type:text" as aggregate_type, "@o.aggregate_id:text" as aggregate_id,
     "@o.topic:text" as topic, "@o.content_type:text" as content_type, "@o.payload:bytes" as payload,
-    "@o.headers:text" as headers, "@o.created_at:time" as created_at,
+    "@o.headers:bytes" as headers, "@o.created_at:time" as created_at,
     (select exists (select from "@failed")) as beside_failures,
     (select current_setting('posthaste.reader', true) is not distinct from $3::text) as is_reader
 from "@outbox" o

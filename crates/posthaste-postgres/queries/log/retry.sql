@@ -61,7 +61,7 @@ select p.id, p.behind_dead, "@f.failed/log_id:int"::bigint as log_id, "@f.failed
     "@f.failed/tenant:text" as tenant, "@f.failed/event_type:text" as event_type, "@f.failed/source:text" as source,
     "@f.failed/aggregate_type:text" as aggregate_type, "@f.failed/aggregate_id:text" as aggregate_id,
     "@f.failed/topic:text" as topic, "@f.failed/content_type:text" as content_type, "@f.failed/payload:bytes" as payload,
-    "@f.failed/headers:text" as headers,
+    "@f.failed/headers:bytes" as headers,
     /*if failed/created_at*/ "@f.failed/created_at:time" /*else*/ now() /*end*/ as created_at,
     "@f.failed/attempts:int"::bigint as attempts, l.lane_type, l.lane_key
 from picked p

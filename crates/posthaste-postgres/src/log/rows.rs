@@ -36,6 +36,7 @@ impl SqlRow for LogRow<'_> {
     fn text(&self, role: Role) -> sqlx::Result<Held<String>> {
         match role {
             Role::Id => Ok(Held::Known(self.row.number(role)?.map(|id| id.to_string()))),
+            Role::Headers => Ok(headers(self.row.bytes(role)?.as_deref())),
             _ if Self::lacks(role) => Ok(Held::Known(None)),
             _ => self.row.text(role),
         }
@@ -64,6 +65,18 @@ impl SqlRow for LogRow<'_> {
 
     fn undecodable(role: Role, reason: String) -> sqlx::Error {
         ByRole::undecodable(role, reason)
+    }
+}
+
+/// Headers come as bytes, which need not be text: the server would refuse all rows of the statement, not only theirs.
+fn headers(bytes: Option<&[u8]>) -> Held<String> {
+    match bytes.map(std::str::from_utf8) {
+        None => Held::Known(None),
+        Some(Ok(text)) => Held::Known(Some(text.to_owned())),
+        Some(Err(_)) => Held::Unreadable {
+            wanted: "text in UTF-8",
+            nearest: None,
+        },
     }
 }
 
@@ -247,6 +260,15 @@ impl TailRow<'_> {
         }
         value.as_str().map(Some).map_err(sqlx::Error::Decode)
     }
+
+    fn bytes_at(&self, role: Role) -> sqlx::Result<Option<&[u8]>> {
+        let Some(place) = place(role) else { return Ok(None) };
+        let value = self.row.try_get_raw(place)?;
+        if value.is_null() {
+            return Ok(None);
+        }
+        value.as_bytes().map(Some).map_err(sqlx::Error::Decode)
+    }
 }
 
 impl SqlRow for TailRow<'_> {
@@ -255,6 +277,9 @@ impl SqlRow for TailRow<'_> {
     fn text(&self, role: Role) -> sqlx::Result<Held<String>> {
         if role == Role::Id {
             return Ok(Held::Known(Some(self.id.to_string())));
+        }
+        if role == Role::Headers {
+            return Ok(headers(self.bytes_at(role)?));
         }
         let text = place(role).map_or(Ok(None), |place| self.str_at(place))?;
         Ok(Held::Known(text.map(str::to_owned)))

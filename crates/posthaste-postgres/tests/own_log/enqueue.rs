@@ -200,6 +200,68 @@ async fn inserts_and_copies_from_any_language_get_their_place() {
     assert!(sequences.is_sorted(), "{sequences:?}");
 }
 
+/// Headers are bytes, which a plain insert may fill with anything.
+#[tokio::test]
+async fn headers_that_are_no_text_are_a_fault_of_their_row_and_of_no_other() {
+    let log = Log::fresh().await;
+    log.run(
+        r#"insert into log (topic, ordering_key, payload, headers) values
+            ('t', 'a', '1', convert_to('{"a": "ü"}', 'UTF8')), ('t', 'b', '2', '\xff00'), ('t', 'c', '3', null)"#,
+    )
+    .await;
+    // At the end of the log, behind others that wait, and from the table of failures.
+    for n in 1..=3 {
+        let token = LeaseToken::new();
+        let claimed = log.claim_as(token, 10).await;
+        assert_eq!(payloads(&claimed), ["1", "2", "3"]);
+        assert_eq!(claimed[0].message.headers.get("a").map(String::as_str), Some("ü"));
+        let faults: Vec<_> = claimed.iter().map(|claimed| claimed.fault.as_deref()).collect();
+        assert!(faults[0].is_none() && faults[2].is_none(), "{faults:?}");
+        assert!(faults[1].is_some_and(|fault| fault.contains("headers")), "{faults:?}");
+        let (delay, error) = (Duration::ZERO, "no".to_owned());
+        for one in &claimed {
+            let verdict = match n {
+                1 => Verdict::Released,
+                _ => Verdict::Retry {
+                    delay,
+                    error: error.clone(),
+                },
+            };
+            log.settle(token, one.message.id, verdict).await;
+        }
+    }
+    assert_eq!(log.store.list(&Filter::default(), None, 10).await.unwrap().len(), 3);
+}
+
+/// The log takes nothing that its table of failures could not.
+#[tokio::test]
+async fn what_is_too_long_for_the_table_of_failures_is_refused_by_the_log() {
+    let log = Log::fresh().await;
+    // Of digits that no compression makes shorter.
+    let text = |bytes: usize| {
+        let uuid = |_| uuid::Uuid::new_v4().simple().to_string();
+        (0..=bytes / 32).map(uuid).collect::<String>()[..bytes].to_owned()
+    };
+    let insert = async |topic: String, key: String| {
+        let insert = format!("insert into log (topic, ordering_key, payload) values ('{topic}', '{key}', 'p')");
+        log.pool.execute(AssertSqlSafe(insert)).await
+    };
+    for (topic, key, named) in [
+        (text(513), text(1), "log_topic_fits"),
+        (text(1), text(2_049), "log_ordering_key_fits"),
+    ] {
+        let refused = insert(topic, key).await.unwrap_err().to_string();
+        assert!(refused.contains(named), "{refused}");
+    }
+    insert(text(512), text(2_048)).await.unwrap();
+    let token = LeaseToken::new();
+    let claimed = log.claim_as(token, 10).await;
+    let (delay, error) = (Duration::ZERO, "no".to_owned());
+    log.settle(token, claimed[0].message.id, Verdict::Retry { delay, error })
+        .await;
+    assert_eq!(log.claim(10).await.len(), 1);
+}
+
 /// The SQL function keeps to dedupe keys, times and traces as that of the queue does.
 #[tokio::test]
 async fn the_sql_function_writes_to_the_log() {
