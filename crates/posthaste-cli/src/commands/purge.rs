@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use anyhow::bail;
 use clap::Args;
-use humantime_serde::re::humantime::{format_duration, parse_duration};
+use humantime_serde::re::humantime::parse_duration;
 use indicatif::{ProgressBar, ProgressStyle};
+use posthaste_core::readable::Readable;
 use posthaste_core::store::{PurgeRequest, Purgeable, Store};
 use serde_json::json;
 
@@ -113,12 +114,12 @@ impl Purge {
             let found = store.purgeable(&self.request(*age)).await?;
             if self.json {
                 let tables = BTreeMap::from(tables(found));
-                let age = format_duration(*age).to_string();
+                let age = Readable(*age).to_string();
                 by_age.push(json!({ "older_than": age, "would_remove": found.rows(), "tables": tables }));
                 continue;
             }
             let which = if ages.len() > 1 {
-                format!(" older than {}", format_duration(*age))
+                format!(" older than {}", Readable(*age))
             } else {
                 String::new()
             };

@@ -126,6 +126,7 @@ fn delivered_messages_are_purged_when_asked(place: &Place) {
         .fails_with(&["relay.retention is off", "--older-than"]);
     let by_age = place.run(&["purge", "--dry-run"]).success().stdout;
     assert!(by_age.contains("would remove 0 rows older than 30days\n"), "{by_age}");
+    assert!(by_age.contains("older than 90days"), "{by_age}");
     assert_eq!(
         place.run(&["purge", "--older-than", "0s", "--yes"]).success().stdout,
         "removed 1 rows\n"

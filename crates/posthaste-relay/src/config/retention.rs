@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use humantime_serde::re::humantime::{format_duration, parse_duration};
+use posthaste_core::readable::Readable;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -33,6 +34,8 @@ impl Serialize for Retention {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             Self::Off => serializer.serialize_str("off"),
+            // Exact, and in days.
+            Self::For(age) if age.subsec_nanos() == 0 => serializer.collect_str(&Readable(*age)),
             Self::For(age) => serializer.collect_str(&format_duration(*age)),
         }
     }

@@ -4,7 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use humantime_serde::re::humantime::{format_duration, parse_duration};
+use humantime_serde::re::humantime::parse_duration;
+use posthaste_core::readable::Readable;
 use posthaste_core::store::OutboxStats;
 
 /// A figure and a limit, such as `dead>0` or `oldest>5m`.
@@ -60,7 +61,7 @@ impl Condition {
         };
         met.then(|| {
             let value = match self.figure {
-                Figure::Oldest => format_duration(Duration::from_secs_f64(value.max(0.0).floor())).to_string(),
+                Figure::Oldest => Readable(Duration::from_secs_f64(value.max(0.0).floor())).to_string(),
                 _ => value.to_string(),
             };
             format!("{} is {value} (--fail-if '{}')", self.figure, self.text)

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use anyhow::bail;
 use clap::Args;
-use humantime_serde::re::humantime::format_duration;
 use posthaste_core::StoreError;
 use posthaste_core::breaker::CircuitState;
+use posthaste_core::readable::Readable;
 use posthaste_core::store::{OutboxStats, RelayRecord, ShardStatus, Store};
 use posthaste_sql::TableMap;
 use serde::Serialize;
@@ -145,7 +145,7 @@ impl Status {
             ""
         };
         writeln!(out, "dead        {}{remedy}", stats.dead)?;
-        writeln!(out, "oldest      {}", format_duration(oldest))?;
+        writeln!(out, "oldest      {}", Readable(oldest))?;
         print_relays(&mut out, found)?;
         if !found.shards.is_empty() {
             print_shards(&mut out, &found.shards)?;
@@ -186,7 +186,7 @@ fn print_relays(out: &mut Printer<impl Write>, found: &Found<'_>) -> std::io::Re
             writeln!(
                 out,
                 "    not heard for {}; it died or cannot reach the database",
-                format_duration(silent)
+                Readable(silent)
             )?;
         }
     }
