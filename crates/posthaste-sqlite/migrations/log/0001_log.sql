@@ -3,7 +3,8 @@
 -- The defaults let any language enqueue with a plain insert in its own transaction:
 --   insert into posthaste_log (topic, ordering_key, payload) values ('order-events', '42', '{"orderId": 42}');
 create table "@outbox" (
-    seq            integer primary key autoincrement, -- never given out twice, so a removed row leaves its place empty
+    seq            integer primary key autoincrement -- never given out twice, so a removed row leaves its place empty
+        constraint "seq is above 0: leave it out, it is filled in" check (seq > 0),
     id             text not null default (lower(
         hex(randomblob(4)) || '-' || hex(randomblob(2)) || '-4' || substr(hex(randomblob(2)), 2) || '-'
         || substr('89ab', 1 + abs(random() % 4), 1) || substr(hex(randomblob(2)), 2) || '-' || hex(randomblob(6)))),
@@ -64,6 +65,14 @@ create table "@cursor" (
     updated_at   integer not null default (cast(unixepoch('subsec') * 1000 as integer))
 );
 insert into "@cursor" (shard) values (0);
+
+-- A row that the reader has passed would never be delivered, so it is refused: its number was chosen by its writer, or the
+-- sequence was set back, as with a table that was emptied.
+create trigger "@outbox+number" after insert on "@outbox"
+when new.seq <= (select hi from "@cursor" where shard = 0)
+begin
+    select raise(abort, 'posthaste: the log was read beyond the number of this row, which would never be delivered; leave seq out; if it was, the sequence was set back, and a relay sets it right: start one, or wait a second for it');
+end;
 
 -- Each event with its state, for operators. What is in flight is pending here.
 create view "@outbox+states" as

@@ -204,6 +204,7 @@ impl Inner {
         let Some(session) = kept else {
             return Ok(Claim::default());
         };
+        self.keep_sequence(session).await?;
         // Nothing more is handed out while what is known is not written down: after a restart it would all go out again.
         if !self.flush(session, false, self.now()).await? {
             *kept = None;

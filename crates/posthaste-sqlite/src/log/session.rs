@@ -12,6 +12,7 @@ use sqlx::types::Json;
 use sqlx::{Row, SqliteConnection};
 
 use super::Inner;
+use crate::BEGIN;
 use crate::rows::{millis, undecodable};
 
 /// At most so often it is written down how far the log is settled, while rows are in flight.
@@ -19,6 +20,9 @@ const CHECKPOINT_INTERVAL: Duration = Duration::from_millis(250);
 
 /// The reader's lease is so many times as long as that of what it hands out, so that it is not renewed with every claim.
 const LEASE_FACTOR: u32 = 2;
+
+/// So often the reader looks whether numbers are still given out above what it has read.
+const SEQUENCE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What the log's one reader has.
 #[derive(Debug)]
@@ -34,6 +38,7 @@ pub(super) struct Session {
     /// How long what was handed out is good for.
     pub(super) leases: HashMap<LeaseToken, Instant>,
     pub(super) retry_at: Instant,
+    sequence_at: Instant,
     /// The last claim was of failed rows, so the next one is of fresh ones first.
     pub(super) fresh_first: bool,
     /// The next row is handed out once nothing else is in flight.
@@ -160,6 +165,7 @@ impl Inner {
             retries: HashMap::new(),
             leases: HashMap::new(),
             retry_at: now,
+            sequence_at: now,
             fresh_first: false,
             waits_to_be_alone: false,
             is_trying: false,
@@ -167,6 +173,36 @@ impl Inner {
             stored,
             stored_at: now,
         }))
+    }
+
+    /// Sets the sequence right if it was set back. Until then rows that would not be read are refused, so none was missed.
+    pub(super) async fn keep_sequence(&self, session: &mut Session) -> sqlx::Result<()> {
+        let now = self.now();
+        if now < session.sequence_at {
+            return Ok(());
+        }
+        let hi = session.reader.state(now).hi;
+        let reading = &self.statements.reading;
+        let last: i64 = sqlx::query_scalar(reading.sequence.sql())
+            .bind(&self.table)
+            .fetch_one(self.common.pool())
+            .await?;
+        if last < hi {
+            let mut tx = self.common.pool().begin_with(BEGIN).await?;
+            for statement in [&reading.raise_sequence, &reading.make_sequence] {
+                let set = sqlx::query(statement.sql()).bind(&self.table).bind(hi);
+                set.execute(&mut *tx).await?;
+            }
+            tx.commit().await?;
+            tracing::warn!(
+                table = self.table,
+                last,
+                hi,
+                "the numbers of the log were set back below what was read; they go on above it now. Inserts in between were refused"
+            );
+        }
+        session.sequence_at = now + SEQUENCE_INTERVAL;
+        Ok(())
     }
 
     /// Prolongs the reader's lease; returns whether it is still the reader.

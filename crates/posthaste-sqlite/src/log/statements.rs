@@ -11,7 +11,8 @@ posthaste_sql::statements! {
     writing: Writing => { enqueue, schedule, hold_keys, find_holders }
     /// For the reader of the log.
     reading: Reading => {
-        reader, take_reader, renew_reader, checkpoint, release_reader, fence, read,
+        reader, take_reader, renew_reader, checkpoint, release_reader, fence, read, sequence,
+        raise_sequence, make_sequence,
     }
     /// For what was not delivered at first.
     failures: Failures => { retry, claim_failed, fail, retried, delete_delivered, sweep }

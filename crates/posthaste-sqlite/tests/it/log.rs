@@ -244,3 +244,56 @@ async fn any_language_appends_with_a_plain_insert() {
     assert_eq!(claimed.messages[0].message.payload, r#"{"orderId": 42}"#);
     assert_eq!(claimed.messages[0].message.ordering_key.as_deref(), Some("42"));
 }
+
+async fn insert(store: &SqliteLogStore, columns: &str, values: &str) -> sqlx::Result<()> {
+    let insert = format!("insert into posthaste_log ({columns}topic, payload) values ({values}'orders', '{{}}')");
+    let insert = sqlx::query(sqlx::AssertSqlSafe(insert));
+    insert.execute(store.pool()).await.map(drop)
+}
+
+#[tokio::test]
+async fn a_number_that_was_read_beyond_is_refused() {
+    let (store, _directory) = fresh().await;
+    for n in ["-5", "0"] {
+        let refused = insert(&store, "seq, ", &format!("{n}, ")).await.unwrap_err();
+        assert!(refused.to_string().contains("leave it out"), "{refused}");
+    }
+    let ids = enqueue(&store, (0..5).map(|n| keyed(&n.to_string()))).await;
+    let work = request(10);
+    assert_eq!(claim(&store, &work).await, ids);
+    assert_eq!(settle(&store, &work, &ids, &Verdict::Delivered).await, []);
+    assert_eq!(claim(&store, &request(10)).await, []);
+    let remove = sqlx::query("delete from posthaste_log where seq = 3");
+    remove.execute(store.pool()).await.unwrap();
+    let refused = insert(&store, "seq, ", "3, ").await.unwrap_err();
+    assert!(refused.to_string().contains("leave seq out"), "{refused}");
+    insert(&store, "seq, ", "9, ").await.unwrap();
+    assert_eq!(claim(&store, &request(10)).await.len(), 1, "what is ahead is read");
+}
+
+#[tokio::test]
+async fn a_log_that_was_emptied_goes_on_above_what_was_read_and_loses_nothing() {
+    let (store, _directory) = fresh().await;
+    let ids = enqueue(&store, (0..5).map(|n| keyed(&n.to_string()))).await;
+    let work = request(10);
+    assert_eq!(claim(&store, &work).await, ids);
+    assert_eq!(settle(&store, &work, &ids, &Verdict::Delivered).await, []);
+    assert_eq!(claim(&store, &request(10)).await, []);
+    for emptied in ["delete from sqlite_sequence", "update sqlite_sequence set seq = 1"] {
+        for statement in ["delete from posthaste_log", emptied] {
+            sqlx::query(sqlx::AssertSqlSafe(statement))
+                .execute(store.pool())
+                .await
+                .unwrap();
+        }
+        let refused = insert(&store, "", "").await.unwrap_err();
+        assert!(refused.to_string().contains("the sequence was set back"), "{refused}");
+        store.pass_time(Duration::from_secs(2));
+        assert_eq!(claim(&store, &request(10)).await, []);
+        let ids = enqueue(&store, [keyed("a")]).await;
+        let work = request(10);
+        assert_eq!(claim(&store, &work).await, ids);
+        assert_eq!(settle(&store, &work, &ids, &Verdict::Delivered).await, []);
+        assert_eq!(claim(&store, &request(10)).await, []);
+    }
+}
