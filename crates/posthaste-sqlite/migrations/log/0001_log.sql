@@ -7,7 +7,8 @@ create table "@outbox" (
         constraint "seq is above 0: leave it out, it is filled in" check (seq > 0),
     id             text not null default (lower(
         hex(randomblob(4)) || '-' || hex(randomblob(2)) || '-4' || substr(hex(randomblob(2)), 2) || '-'
-        || substr('89ab', 1 + abs(random() % 4), 1) || substr(hex(randomblob(2)), 2) || '-' || hex(randomblob(6)))),
+        || substr('89ab', 1 + abs(random() % 4), 1) || substr(hex(randomblob(2)), 2) || '-' || hex(randomblob(6))))
+        constraint "id is text: write a UUID as 0199c3a2-…, not as bytes" check (typeof(id) = 'text'),
     topic          text not null,
     ordering_key   text,
     tenant         text,

@@ -297,3 +297,27 @@ async fn a_log_that_was_emptied_goes_on_above_what_was_read_and_loses_nothing() 
         assert_eq!(claim(&store, &request(10)).await, []);
     }
 }
+
+#[tokio::test]
+async fn an_id_that_is_no_text_is_refused_where_it_is_written() {
+    let (store, _directory) = fresh().await;
+    // As drivers write a UUID that know no type for it.
+    let bytes = "x'0199C3A2000070008000000000000001', ";
+    let refused = insert(&store, "id, ", bytes).await.unwrap_err();
+    assert!(refused.to_string().contains("id is text"), "{refused}");
+    insert(&store, "id, ", "'order-17', ").await.unwrap();
+    insert(&store, "id, ", "17, ").await.unwrap();
+    let work = request(10);
+    let ids = claim(&store, &work).await;
+    let dead = Verdict::Dead { error: "no".to_owned() };
+    assert_eq!(settle(&store, &work, &ids, &dead).await, []);
+    let only = |id: &MessageId| Filter {
+        ids: vec![*id],
+        ..Filter::default()
+    };
+    for id in &ids {
+        assert!(store.show(*id).await.unwrap().is_some(), "{id}");
+        assert_eq!(store.replay(&only(id), 10).await.unwrap(), [*id]);
+    }
+    assert_eq!(claim(&store, &request(10)).await, ids);
+}
