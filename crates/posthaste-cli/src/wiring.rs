@@ -54,26 +54,28 @@ pub async fn store(database: &Database, if_missing: IfMissing) -> anyhow::Result
             let pool = pool::options(database).connect_lazy_with(mysql_options(&url)?);
             mysql_store(database, pool)
         }
-        DatabaseUrl::Sqlite(path) => {
-            let path = match if_missing {
-                _ if path.exists() => path.as_path(),
-                IfMissing::Create => path.as_path(),
-                IfMissing::Refuse => return Err(no_file(&path).into()),
-                IfMissing::Pretend => Path::new(":memory:"),
-            };
-            let opened = SqliteStore::connect(path).await?;
-            if path == Path::new(":memory:") {
-                return sqlite_store(database, opened.pool().clone());
-            }
-            // The store knows best how to open a file; how many connections and how patient is for the settings to say.
-            let pool = SqlitePoolOptions::new()
-                .max_connections(database.max_connections)
-                .acquire_timeout(database.acquire_timeout)
-                .connect_lazy_with(quietly((*opened.pool().connect_options()).clone()));
-            opened.pool().close().await;
-            sqlite_store(database, pool)
-        }
+        DatabaseUrl::Sqlite(path) => sqlite_store(database, sqlite_pool(database, &path, if_missing).await?),
     }
+}
+
+async fn sqlite_pool(database: &Database, path: &Path, if_missing: IfMissing) -> anyhow::Result<sqlx::SqlitePool> {
+    let path = match if_missing {
+        _ if path.exists() => path,
+        IfMissing::Create => path,
+        IfMissing::Refuse => return Err(no_file(path).into()),
+        IfMissing::Pretend => Path::new(":memory:"),
+    };
+    let opened = SqliteStore::connect(path).await?;
+    if path == Path::new(":memory:") {
+        return Ok(opened.pool().clone());
+    }
+    // The store knows best how to open a file; how many connections and how patient is for the settings to say.
+    let pool = SqlitePoolOptions::new()
+        .max_connections(database.max_connections)
+        .acquire_timeout(database.acquire_timeout)
+        .connect_lazy_with(quietly((*opened.pool().connect_options()).clone()));
+    opened.pool().close().await;
+    Ok(pool)
 }
 
 fn postgres_store(database: &Database, pool: sqlx::PgPool) -> anyhow::Result<Arc<dyn Store>> {
@@ -109,8 +111,14 @@ fn postgres_store(database: &Database, pool: sqlx::PgPool) -> anyhow::Result<Arc
     }))
 }
 
+/// Posthaste's own log, on a database that has one.
+pub enum NativeLog {
+    Postgres(PostgresLogStore),
+    Sqlite(SqliteLogStore),
+}
+
 /// Posthaste's own log in the configured schema, also where relays still serve the queue: for commands that move or look at it.
-pub fn native_log(database: &Database) -> anyhow::Result<PostgresLogStore> {
+pub async fn native_log(database: &Database) -> anyhow::Result<NativeLog> {
     if let Some(map) = database.table_map() {
         bail!(
             "database.map = {}: only Posthaste's own tables have a log beside the queue",
@@ -120,7 +128,11 @@ pub fn native_log(database: &Database) -> anyhow::Result<PostgresLogStore> {
     let url = match (&database.direct_url, database.url()) {
         (Some(DatabaseUrl::Postgres(url)), _) => url.clone(),
         (_, DatabaseUrl::Postgres(url)) => url,
-        (_, url) => bail!("database.url = {url}: Posthaste's own log is kept on PostgreSQL only"),
+        (_, DatabaseUrl::Sqlite(path)) => {
+            let pool = sqlite_pool(database, &path, IfMissing::Refuse).await?;
+            return Ok(NativeLog::Sqlite(sqlite_log(database, pool)?));
+        }
+        (_, url) => bail!("database.url = {url}: Posthaste's own log is kept on PostgreSQL and SQLite only"),
     };
     let pool = pool::options(database).connect_lazy_with(postgres_options(&url)?);
     let schema = database.schema.as_deref().unwrap_or(DEFAULT_SCHEMA);
@@ -129,7 +141,7 @@ pub fn native_log(database: &Database) -> anyhow::Result<PostgresLogStore> {
         .max_retries(database.max_attempts().saturating_sub(1))
         .segment_age(database.log.segment_age)
         .segment_rows(database.log.segment_rows);
-    Ok(PostgresLogStore::with_options(pool, map, options)?)
+    Ok(NativeLog::Postgres(PostgresLogStore::with_options(pool, map, options)?))
 }
 
 fn mysql_store(database: &Database, pool: sqlx::MySqlPool) -> anyhow::Result<Arc<dyn Store>> {
@@ -139,12 +151,15 @@ fn mysql_store(database: &Database, pool: sqlx::MySqlPool) -> anyhow::Result<Arc
 
 fn sqlite_store(database: &Database, pool: sqlx::SqlitePool) -> anyhow::Result<Arc<dyn Store>> {
     if database.layout == Layout::Log {
-        let prefix = database.prefix.as_deref().unwrap_or(posthaste_sqlite::DEFAULT_PREFIX);
-        let store = SqliteLogStore::with_prefix(pool, prefix).context("database.prefix")?;
-        return Ok(Arc::new(store));
+        return Ok(Arc::new(sqlite_log(database, pool)?));
     }
     let map = table_map(database, Backend::Sqlite)?;
     Ok(Arc::new(SqliteStore::with_map(pool, map).context("database.map")?))
+}
+
+fn sqlite_log(database: &Database, pool: sqlx::SqlitePool) -> anyhow::Result<SqliteLogStore> {
+    let prefix = database.prefix.as_deref().unwrap_or(posthaste_sqlite::DEFAULT_PREFIX);
+    SqliteLogStore::with_prefix(pool, prefix).context("database.prefix")
 }
 
 /// The configured table map: that of existing tables, or of Posthaste's own.

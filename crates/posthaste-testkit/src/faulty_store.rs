@@ -348,6 +348,11 @@ impl<S: RelayStore> RelayStore for FaultyStore<S> {
         if silent { None } else { self.inner.listener().await }
     }
 
+    async fn left_in_queue(&self) -> Result<OutboxStats, StoreError> {
+        self.answering().await;
+        self.inner.left_in_queue().await
+    }
+
     async fn check_for(&self, scope: &Scope) -> Result<(), StoreError> {
         self.answering().await;
         self.inner.check_for(scope).await

@@ -96,5 +96,9 @@ fn the_number_of_shards_is_raised_and_relays_share_them() {
 #[test]
 fn what_has_no_queue_beside_a_log_is_refused() {
     let place = Place::with_sqlite();
-    place.run(&["log", "move"]).fails_with(&["PostgreSQL only"]);
+    place.run(&["log", "move"]).fails_with(&["there is no file"]);
+    let Some(place) = Place::with_mariadb() else { return };
+    for command in [&["log", "move"][..], &["log", "status"]] {
+        place.run(command).fails_with(&["PostgreSQL and SQLite only"]);
+    }
 }

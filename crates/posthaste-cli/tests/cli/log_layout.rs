@@ -1,6 +1,6 @@
 //! Posthaste's own log, by the commands that serve the queue.
 
-use crate::support::{DRAIN, Place, eventually};
+use crate::support::{DRAIN, Place, TO_STDOUT, eventually};
 
 /// On each database that has such a layout.
 fn logs() -> impl Iterator<Item = Place> {
@@ -78,6 +78,83 @@ fn replay_and_discard(place: &Place) {
     );
     let drained = place.run(&DRAIN).success().stdout;
     assert!(drained.contains(&ids[0]) && !drained.contains(&ids[1]), "{drained}");
+}
+
+#[test]
+fn messages_that_wait_in_the_queue_are_not_forgotten_for_the_log() {
+    let places = [Place::with_postgres(), Some(Place::with_sqlite())];
+    places.into_iter().flatten().for_each(leave_in_queue);
+}
+
+fn leave_in_queue(place: Place) {
+    let place = place.migrated();
+    let enqueue = |place: &Place, payload: &str, more: &[&str]| {
+        let message = ["--topic", "orders", "--key", "k", "--payload", payload];
+        place.enqueue(&[&message, more].concat())
+    };
+    // What waits for its time stays between the two others.
+    enqueue(&place, r#"{"n":1}"#, &[]);
+    enqueue(&place, r#"{"n":2}"#, &["--not-before", "3s"]);
+    enqueue(&place, r#"{"n":3}"#, &[]);
+    let place = place.set("DATABASE__LAYOUT", "log");
+    place.run(&["migrate"]).success();
+
+    let remedy = &["3 messages wait in the queue", "posthaste log move"][..];
+    place
+        .run(&[&["run", "--check"], &TO_STDOUT[..]].concat())
+        .fails_with(remedy);
+    place.run(&[&["run"], &TO_STDOUT[..]].concat()).fails_with(remedy);
+    place.run(&DRAIN).fails_with(remedy);
+    let text = place.run(&["status"]).success().stdout;
+    assert!(
+        text.contains("pending     3") && text.contains("posthaste log move"),
+        "{text}"
+    );
+    place
+        .run(&["status", "--fail-if", "pending>2"])
+        .fails_with(&["pending is 3"]);
+    assert_eq!(place.status()["queue"]["pending"], 3);
+
+    let planned = place.run(&["log", "move", "--dry-run", "--json"]).success().json();
+    assert_eq!(planned["would_move"], 3, "{planned}");
+    place.run(&["log", "move"]).success();
+    let moved = place.status();
+    assert_eq!(
+        (&moved["pending"], &moved["queue"]),
+        (&3.into(), &serde_json::Value::Null)
+    );
+    let mut delivered = String::new();
+    eventually("all are delivered", || {
+        delivered += &place.run(&DRAIN).stdout;
+        delivered.contains(r#"{"n":3}"#)
+    });
+    let found = [1, 2, 3].map(|n| delivered.find(&format!("{{\"n\":{n}}}")));
+    assert!(found[0].is_some() && found.is_sorted(), "in order: {delivered}");
+}
+
+/// A relay that runs says it when a producer was not told of the log, and its figures show it.
+#[test]
+fn a_producer_that_still_writes_to_the_queue_of_a_log_is_noticed() {
+    let place = Place::with_sqlite().set("DATABASE__LAYOUT", "log").migrated();
+    let run = ["run", "--set", "relay.janitor_interval=100ms"];
+    let _relay = place.start(&[&run, &TO_STDOUT[..]].concat());
+    eventually("it serves", || !place.status()["relays"].as_array().unwrap().is_empty());
+    place
+        .run(&[
+            "enqueue",
+            "--topic",
+            "a",
+            "--payload",
+            "1",
+            "--set",
+            "database.layout=queue",
+        ])
+        .success();
+    eventually("it says so", || {
+        let log = place.read("log");
+        log.contains("ERROR") && log.contains("1 message waits in the queue") && log.contains("posthaste log move")
+    });
+    assert_eq!(place.status()["pending"], 1);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use thiserror::Error;
 
+use super::OutboxStats;
 use crate::message::MessageId;
 
 /// A failure of the database, with the remedy where there is one.
@@ -82,6 +83,27 @@ impl StoreError {
             ),
             Some("remove them by hand (`posthaste dead discard`), or map a column as updated_at"),
         )
+    }
+
+    /// A log is not served while messages wait in the queue that it is to replace: nobody would deliver them, or not in order.
+    ///
+    /// # Errors
+    /// If there are some.
+    pub fn refuse_left_in_queue(queue: &OutboxStats) -> Result<(), Self> {
+        let messages = match queue.undelivered() {
+            0 => return Ok(()),
+            1 => "1 message waits".to_owned(),
+            more => format!("{more} messages wait"),
+        };
+        Err(Self {
+            kind: StoreErrorKind::Other,
+            message: format!("{messages} in the queue, which a relay of the log does not serve"),
+            remedy: Some(
+                "run `posthaste log move`, which moves what is there in its order, or set database.layout = \"queue\" until it is \
+                 delivered",
+            ),
+            source: None,
+        })
     }
 
     /// A page cannot begin after a row that is gone.

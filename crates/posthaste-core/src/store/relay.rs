@@ -145,6 +145,12 @@ pub trait RelayStore: Send + Sync + 'static {
         None
     }
 
+    /// What is still in a queue beside this outbox, which its relays do not serve: messages that were not moved to the log. What of
+    /// it is to be delivered is part of [`RelayStore::stats`] as well. Nothing where there is no such queue.
+    async fn left_in_queue(&self) -> Result<OutboxStats, StoreError> {
+        Ok(OutboxStats::default())
+    }
+
     /// Whether everything is there that a relay of this scope needs: connection, tables, rights. Also writes every verdict
     /// once, to rows of the scope, in a transaction that is rolled back, so that what the database would refuse is known
     /// before anything is published. Rows of others are left alone: what their triggers say is not about this relay.
@@ -220,6 +226,10 @@ impl<S: RelayStore + ?Sized> RelayStore for Arc<S> {
 
     async fn listener(&self) -> Option<Box<dyn Listener>> {
         (**self).listener().await
+    }
+
+    async fn left_in_queue(&self) -> Result<OutboxStats, StoreError> {
+        (**self).left_in_queue().await
     }
 
     async fn check_for(&self, scope: &Scope) -> Result<(), StoreError> {

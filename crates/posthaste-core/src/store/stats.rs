@@ -18,6 +18,25 @@ pub struct OutboxStats {
     pub oldest_seconds: f64,
 }
 
+impl OutboxStats {
+    /// How many messages are to be delivered: all but the dead.
+    pub fn undelivered(&self) -> u64 {
+        self.pending + self.processing
+    }
+
+    /// These messages and those of a queue that is to be moved. Its dead ones are not counted: nothing finds them here.
+    #[must_use]
+    pub fn with_queue(self, queue: &Self) -> Self {
+        Self {
+            pending: self.pending + queue.pending,
+            waiting: self.waiting + queue.waiting,
+            processing: self.processing + queue.processing,
+            dead: self.dead,
+            oldest_seconds: self.oldest_seconds.max(queue.oldest_seconds),
+        }
+    }
+}
+
 /// So many rows of a kind are counted for [`TableGauges`]; of more, the number is an estimate or this bound.
 pub const GAUGE_BOUND: u32 = 10_000;
 

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use posthaste_core::lifecycle::Settlement;
+use posthaste_core::message::DEFAULT_NAMESPACE;
 use posthaste_core::store::{
     AdminStore, Claim, ClaimRequest, ExtendRequest, Extended, LeadRequest, Leadership, OutboxStats, PurgeRequest,
-    Purged, RefusedVerdict, RelayRegistry, RelayStore, Scope, Settled, StoreRequirements,
+    Purged, RefusedVerdict, RelayRegistry, RelayStore, Scope, Settled, StoreErrorKind, StoreRequirements,
 };
 use posthaste_core::wake::Listener;
 use posthaste_core::{MessageId, StoreError};
@@ -123,13 +124,14 @@ impl RelayStore for PostgresLogStore {
         let count = |name: &str| row.try_get::<i64, _>(name).map(i64::cast_unsigned).map_err(store_error);
         let (dead, failed): (Vec<_>, Vec<_>) = known.failures.values().partition(|failure| failure.dead);
         let waiting = failed.iter().filter(|failure| !failure.delay.is_zero()).count() + known.postponed;
-        Ok(OutboxStats {
+        let stats = OutboxStats {
             pending: count("pending")? + failed.len() as u64,
             waiting: count("waiting")? + waiting as u64,
             processing: (known.in_flight.len() + known.retried.len()) as u64,
             dead: count("dead")? + dead.len() as u64,
             oldest_seconds: row.try_get::<f64, _>("oldest_seconds").map_err(store_error)?.max(0.0),
-        })
+        };
+        Ok(stats.with_queue(&self.left_in_queue().await?))
     }
 
     fn registry(&self) -> Option<&dyn RelayRegistry> {
@@ -153,8 +155,20 @@ impl RelayStore for PostgresLogStore {
         self.readers.close().await
     }
 
+    /// Counted up to a bound, as for gauges. A role that may not look there has no queue to care for.
+    async fn left_in_queue(&self) -> Result<OutboxStats, StoreError> {
+        let Some(queue) = &self.log.beside else {
+            return Ok(OutboxStats::default());
+        };
+        match queue.table_gauges(DEFAULT_NAMESPACE).await {
+            Err(error) if error.kind == StoreErrorKind::Access => Ok(OutboxStats::default()),
+            gauges => Ok(gauges?.stats),
+        }
+    }
+
     async fn check_for(&self, scope: &Scope) -> Result<(), StoreError> {
         refuse_parts(scope)?;
+        StoreError::refuse_left_in_queue(&self.left_in_queue().await?)?;
         self.log.check_session().await?;
         self.check_ids().await?;
         self.check_lengths().await?;

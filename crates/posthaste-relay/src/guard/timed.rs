@@ -235,6 +235,10 @@ impl RelayStore for TimedStore {
         timeout(self.limits.registry.base, self.inner.listener()).await.ok()?
     }
 
+    async fn left_in_queue(&self) -> Result<OutboxStats, StoreError> {
+        self.aside(&self.stats, self.inner.left_in_queue()).await
+    }
+
     async fn check_for(&self, scope: &Scope) -> Result<(), StoreError> {
         self.check.on(self.inner.check_for(scope)).await
     }

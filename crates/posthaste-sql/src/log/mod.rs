@@ -11,6 +11,7 @@
 mod closed;
 mod gaps;
 mod lanes;
+mod move_plan;
 mod policy;
 mod ranges;
 mod reader;
@@ -24,6 +25,7 @@ mod window;
 pub use closed::{ClosedGaps, Probe};
 pub use gaps::{Gaps, Holder, Proof};
 pub use lanes::Lane;
+pub use move_plan::MovePlan;
 pub use policy::Policy;
 pub use ranges::Ranges;
 pub use reader::{LogReader, LogRow, Plan, ReadResult, Risk, Sorted};

@@ -9,6 +9,7 @@
 mod admin_store;
 mod claim;
 mod enqueue;
+mod moving;
 mod relay_store;
 mod retry;
 mod rows;

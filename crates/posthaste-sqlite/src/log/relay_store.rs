@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use posthaste_core::lifecycle::{EXHAUSTED, Settlement};
+use posthaste_core::message::DEFAULT_NAMESPACE;
 use posthaste_core::store::{
     Claim, ClaimRequest, ExtendRequest, Extended, GAUGE_BOUND, LeadRequest, Leadership, OutboxStats, PurgeRequest,
     Purged, RelayRegistry, RelayStore, Scope, Settled, StoreErrorKind, StoreRequirements, TableGauges, TopicBacklog,
@@ -126,7 +127,8 @@ impl RelayStore for SqliteLogStore {
 
     async fn stats(&self, _namespace: &str) -> Result<OutboxStats, StoreError> {
         let counted = self.inner.count_to(i64::MAX).await;
-        counted.map_err(|error| self.inner.error(error))
+        let counted = counted.map_err(|error| self.inner.error(error))?;
+        Ok(counted.with_queue(&self.left_in_queue().await?))
     }
 
     async fn table_gauges(&self, _namespace: &str) -> Result<TableGauges, StoreError> {
@@ -135,7 +137,11 @@ impl RelayStore for SqliteLogStore {
             let topics = self.inner.topic_gauges().await?;
             Ok(TableGauges { stats, topics })
         };
-        gauges.await.map_err(|error| self.inner.error(error))
+        let gauges: TableGauges = gauges.await.map_err(|error| self.inner.error(error))?;
+        Ok(TableGauges {
+            stats: gauges.stats.with_queue(&self.left_in_queue().await?),
+            ..gauges
+        })
     }
 
     async fn elect_janitor(&self, request: &LeadRequest) -> Result<Leadership, StoreError> {
@@ -190,8 +196,15 @@ impl RelayStore for SqliteLogStore {
         Ok(())
     }
 
+    /// Counted up to a bound, as for gauges.
+    async fn left_in_queue(&self) -> Result<OutboxStats, StoreError> {
+        let queue = self.inner.common.table_gauges(DEFAULT_NAMESPACE).await?;
+        Ok(queue.stats)
+    }
+
     async fn check_for(&self, scope: &Scope) -> Result<(), StoreError> {
         refuse_parts(scope)?;
+        StoreError::refuse_left_in_queue(&self.left_in_queue().await?)?;
         self.stats("").await.map(drop)
     }
 }

@@ -12,7 +12,7 @@ use crate::config::Config;
 
 /// Move an outbox from the queue layout to the log layout, and look after the log
 ///
-/// Posthaste's own log on PostgreSQL: see docs/log-layout.md.
+/// Posthaste's own log on PostgreSQL and SQLite: see docs/log-layout.md.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Log {

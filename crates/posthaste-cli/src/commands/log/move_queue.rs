@@ -4,22 +4,26 @@ use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use clap::Args;
-use humantime_serde::re::humantime::{format_duration, parse_duration};
+use humantime_serde::re::humantime::parse_duration;
 use indicatif::{ProgressBar, ProgressStyle};
+use posthaste_core::readable::Readable;
 use posthaste_core::store::SchemaStore;
-use posthaste_postgres::{MovePlan, MoveStep, QueueMove};
+use posthaste_postgres::{MovePlan, MoveStep, PostgresLogStore, QueueMove};
+use posthaste_sqlite::SqliteLogStore;
 use serde_json::json;
 use tokio::time::sleep;
 
 use super::tables;
 use crate::config::Config;
+use crate::wiring::NativeLog;
 use crate::{terminal, wiring};
 
 /// Move all messages of the queue to the log in the same schema
 ///
 /// Relays of the queue must be stopped first; producers may go on. Nothing is lost and the order of each key stays. Messages
-/// that are written to the queue later, by producers that were not told, are redirected to the log. Cut short, run it again:
-/// it goes on where it was. Set database.layout = "log" for relays and producers afterwards.
+/// that are written to the queue later, by producers that were not told, are redirected to the log; on SQLite they wait there
+/// until they are moved as well, so stop producers, too. Cut short, run it again: it goes on where it was. Set
+/// database.layout = "log" for relays and producers afterwards.
 #[derive(Debug, Args)]
 pub struct MoveQueue {
     /// Only say what would be moved, and what stands in the way
@@ -46,23 +50,64 @@ impl MoveQueue {
             bail!("relay.scope.namespace = {namespace}: a log has no namespaces, so only `default` can be moved");
         }
         wiring::probe(&config.database).await?;
-        let store = wiring::native_log(&config.database)?;
-        let queue = tables(&store)?.queue_move();
+        match wiring::native_log(&config.database).await? {
+            NativeLog::Postgres(store) => self.move_on_postgres(&store).await,
+            NativeLog::Sqlite(store) => self.move_on_sqlite(&store).await,
+        }
+    }
+
+    async fn move_on_postgres(&self, store: &PostgresLogStore) -> anyhow::Result<()> {
+        let queue = tables(store)?.queue_move();
         let plan = queue.plan().await?;
         if self.dry_run {
             return self.print_plan(&plan);
         }
         store.migrate().await?;
         let moved = Move::new(queue, &plan, self.wait).run().await?;
+        self.print_moved(
+            moved,
+            true,
+            "what is still written to the queue goes to the log; set database.layout = \"log\" for relays and producers",
+        )
+    }
+
+    /// There is nothing in between: one transaction moves all of it.
+    async fn move_on_sqlite(&self, store: &SqliteLogStore) -> anyhow::Result<()> {
+        if self.dry_run {
+            return self.print_plan(&store.move_plan().await?);
+        }
+        store.migrate().await?;
+        let since = Instant::now();
+        let moved = loop {
+            let plan = store.move_plan().await?;
+            if plan.relays == 0
+                && let Some(moved) = store.move_queue().await?
+            {
+                break moved;
+            }
+            let waits_for = match plan.relays {
+                0 => format!("{} messages that a relay has claimed", plan.leased),
+                relays => format!("{relays} relays to stop"),
+            };
+            if since.elapsed() >= self.wait {
+                bail!("waited {} for {waits_for}; nothing was moved", Readable(self.wait));
+            }
+            sleep(PAUSE).await;
+        };
+        self.print_moved(
+            moved,
+            false,
+            "set database.layout = \"log\" for relays and producers; what is written to the queue later has to be moved again",
+        )
+    }
+
+    fn print_moved(&self, moved: u64, redirected: bool, next: &str) -> anyhow::Result<()> {
         let mut out = terminal::stdout();
         if self.json {
-            return out.json(&json!({ "moved": moved, "redirected": true }));
+            return out.json(&json!({ "moved": moved, "redirected": redirected }));
         }
         writeln!(out, "moved {moved} messages to the log")?;
-        writeln!(
-            out,
-            "what is still written to the queue goes to the log; set database.layout = \"log\" for relays and producers"
-        )?;
+        writeln!(out, "{next}")?;
         Ok(())
     }
 
@@ -179,7 +224,7 @@ impl<'a> Move<'a> {
         if self.since.elapsed() >= self.wait {
             bail!(
                 "waited {} for {waits_for}; {} messages were moved, and running it again goes on from here",
-                format_duration(self.wait),
+                Readable(self.wait),
                 self.moved
             );
         }

@@ -1,10 +1,12 @@
 //! `posthaste log shards`
 
+use anyhow::bail;
 use clap::Args;
 use serde_json::json;
 
 use super::tables;
 use crate::config::Config;
+use crate::wiring::NativeLog;
 use crate::{terminal, wiring};
 
 /// Raise the number of shards
@@ -25,7 +27,13 @@ pub struct Shards {
 impl Shards {
     pub async fn run(self, config: &Config) -> anyhow::Result<()> {
         wiring::probe(&config.database).await?;
-        let store = wiring::native_log(&config.database)?;
+        let store = match wiring::native_log(&config.database).await? {
+            NativeLog::Postgres(store) => store,
+            NativeLog::Sqlite(_) => bail!(
+                "{}: a log on SQLite has one shard, which one relay reads at a time; only on PostgreSQL there can be more",
+                config.database.url()
+            ),
+        };
         let generation = tables(&store)?.raise_shards(self.number).await?;
         let mut out = terminal::stdout();
         if self.json {

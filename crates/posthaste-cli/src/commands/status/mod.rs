@@ -61,10 +61,17 @@ struct Found<'a> {
     namespace: &'a str,
     #[serde(flatten)]
     stats: OutboxStats,
+    /// What waits in a queue beside the log.
+    #[serde(skip_serializing_if = "is_empty")]
+    queue: OutboxStats,
     relays: Vec<FoundRelay>,
     /// Of a log that has them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     shards: Vec<ShardStatus>,
+}
+
+fn is_empty(queue: &OutboxStats) -> bool {
+    queue.undelivered() + queue.dead == 0
 }
 
 impl Found<'_> {
@@ -146,6 +153,14 @@ impl Status {
         };
         writeln!(out, "dead        {}{remedy}", stats.dead)?;
         writeln!(out, "oldest      {}", Readable(oldest))?;
+        if !is_empty(&found.queue) {
+            let (messages, dead) = (found.queue.undelivered(), found.queue.dead);
+            writeln!(
+                out,
+                "queue       {messages} of these wait in the queue, and {dead} dead ones are there, which relays of the log do not \
+                 serve; run `posthaste log move`"
+            )?;
+        }
         print_relays(&mut out, found)?;
         if !found.shards.is_empty() {
             print_shards(&mut out, &found.shards)?;
@@ -245,6 +260,7 @@ async fn look<'a>(store: &dyn Store, config: &'a Config, namespace: &'a str) -> 
         map: config.database.table_map().map(TableMap::name),
         namespace,
         stats: store.stats(namespace).await?,
+        queue: store.left_in_queue().await?,
         relays: relays(store, namespace)
             .await?
             .into_iter()
@@ -295,6 +311,7 @@ mod tests {
             map: None,
             namespace: "default",
             stats: OutboxStats::default(),
+            queue: OutboxStats::default(),
             relays: vec![
                 relay(1.0, CircuitState::Open),
                 relay(14.9, CircuitState::HalfOpen),

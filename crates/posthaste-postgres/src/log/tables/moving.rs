@@ -7,6 +7,7 @@
 
 use posthaste_core::StoreError;
 use posthaste_core::store::StoreErrorKind;
+pub use posthaste_sql::log::MovePlan;
 use sqlx::Row;
 
 use super::{LogTables, Moving as Queries};
@@ -14,35 +15,6 @@ use crate::error::store_error;
 
 /// Rows of a batch wait for nobody, for relays hold none of them.
 const BEGIN_BATCH: &str = "begin isolation level read committed; set local lock_timeout = '5s'";
-
-/// What of the queue is still to be moved, and what stands in the way.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct MovePlan {
-    /// Messages that are due and were never tried: they become rows of the log.
-    pub pending: u64,
-    /// Messages that wait for their time or another try: they wait beside the log.
-    pub waiting: u64,
-    /// Dead messages.
-    pub dead: u64,
-    /// Messages that a relay has claimed.
-    pub processing: u64,
-    /// Those of them whose lease has not run out.
-    pub leased: u64,
-    /// Relays that serve the outbox. Those of the log are among them.
-    pub relays: u64,
-    /// Whether relays of the queue are kept from claiming.
-    pub is_fenced: bool,
-    /// Whether what is written to the queue goes to the log: then the move is through.
-    pub is_redirected: bool,
-}
-
-impl MovePlan {
-    /// All messages that are to be moved.
-    pub fn messages(&self) -> u64 {
-        self.pending + self.waiting + self.dead + self.processing
-    }
-}
 
 /// The steps of a move, in the order in which they are to be taken. Each may be repeated.
 #[derive(Clone, Copy, Debug)]

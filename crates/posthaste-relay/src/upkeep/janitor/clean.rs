@@ -49,6 +49,8 @@ struct Janitor<'e> {
     /// When keys past their window are looked for again, and how long that was waited for.
     keys_due: Instant,
     key_wait: Duration,
+    /// Messages were found in a queue that is not served.
+    queue_was_used: bool,
 }
 
 impl<'e> Janitor<'e> {
@@ -59,6 +61,7 @@ impl<'e> Janitor<'e> {
             topics: ShownTopics::default(),
             keys_due: Instant::now(),
             key_wait: Duration::ZERO,
+            queue_was_used: false,
         }
     }
 
@@ -104,6 +107,18 @@ impl<'e> Janitor<'e> {
         instrument::counted(self.namespace(), &gauges.stats);
         self.topics.update(&gauges.topics);
         self.show_topics();
+        self.look_into_queue().await
+    }
+
+    /// Producers that were not told of the log may still write to the queue, where no relay of this outbox looks.
+    async fn look_into_queue(&mut self) -> Result<(), StoreError> {
+        let queue = self.engine.store.left_in_queue().await?;
+        let found = StoreError::refuse_left_in_queue(&queue).err();
+        match &found {
+            Some(error) if !self.queue_was_used => tracing::error!(%error, "messages are not delivered"),
+            _ => {}
+        }
+        self.queue_was_used = found.is_some();
         Ok(())
     }
 

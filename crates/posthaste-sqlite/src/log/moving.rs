@@ -1,0 +1,86 @@
+//! Moving an outbox from the queue to the log of the same file, without loss and without changing the order of a key.
+//!
+//! There is one writer at a time, so all of it is one transaction.
+
+use posthaste_core::StoreError;
+use posthaste_sql::log::MovePlan;
+use posthaste_sql::table::Table;
+use sqlx::{Row, SqliteConnection};
+
+use super::{Inner, SqliteLogStore};
+use crate::BEGIN;
+use crate::statements::Statement;
+
+const PLAN: &str = include_str!("../../queries/log/moving/plan.sql");
+const WAITING: &str = include_str!("../../queries/log/moving/waiting.sql");
+const FRESH: &str = include_str!("../../queries/log/moving/fresh.sql");
+const REMOVE: &str = include_str!("../../queries/log/moving/remove.sql");
+
+impl SqliteLogStore {
+    /// What of the queue would be moved, and what stands in the way. Changes nothing.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn move_plan(&self) -> Result<MovePlan, StoreError> {
+        let planned = async {
+            let mut conn = self.pool().acquire().await?;
+            self.inner.move_plan(&mut conn).await
+        };
+        planned.await.map_err(|error| self.inner.error(error))
+    }
+
+    /// Moves all messages of the queue; says how many. Nothing is moved while relays hold some of them, which [`MovePlan::leased`]
+    /// tells.
+    ///
+    /// # Errors
+    /// Those of the database. Nothing was moved then.
+    pub async fn move_queue(&self) -> Result<Option<u64>, StoreError> {
+        let moved = self.inner.move_queue().await;
+        moved.map_err(|error| self.inner.error(error))
+    }
+}
+
+impl Inner {
+    /// A statement that names the queue as well, which the log's map does not.
+    fn moving(&self, sql: &str) -> Statement {
+        let queue = self.common.map().table(Table::Outbox);
+        let queue = queue.map(|queue| queue.quoted('"')).unwrap_or_default();
+        Statement::finish(&sql.replace("\"@queue\"", &queue), &self.map).expect("the log's map has every other table")
+    }
+
+    async fn move_plan(&self, conn: &mut SqliteConnection) -> sqlx::Result<MovePlan> {
+        let row = sqlx::query(self.moving(PLAN).sql()).fetch_one(conn).await?;
+        let count = |name: &str| row.try_get::<i64, _>(name).map(i64::cast_unsigned);
+        Ok(MovePlan {
+            pending: count("pending")?,
+            waiting: count("waiting")?,
+            dead: count("dead")?,
+            processing: count("processing")?,
+            leased: count("leased")?,
+            relays: count("relays")?,
+            is_fenced: false,
+            is_redirected: false,
+        })
+    }
+
+    async fn move_queue(&self) -> sqlx::Result<Option<u64>> {
+        let mut tx = self.common.pool().begin_with(BEGIN).await?;
+        if self.move_plan(&mut tx).await?.leased > 0 {
+            return Ok(None);
+        }
+        // The same for both statements: a message must not be of both kinds, or of none.
+        let now = chrono::Utc::now().timestamp_millis();
+        sqlx::query(self.moving(WAITING).sql())
+            .bind(now)
+            .bind(&self.table)
+            .execute(&mut *tx)
+            .await?;
+        sqlx::query(self.moving(FRESH).sql())
+            .bind(now)
+            .execute(&mut *tx)
+            .await?;
+        let moved = sqlx::query(self.moving(REMOVE).sql()).execute(&mut *tx).await?;
+        tx.commit().await?;
+        Ok(Some(moved.rows_affected()))
+    }
+}
