@@ -48,6 +48,42 @@ fn how_far_a_log_is_read_is_shown() {
     assert!(text.contains("shard") && text.contains("leased until"), "{text}");
 }
 
+/// On SQLite there is one reader, and it is shown whether there is.
+#[test]
+fn who_reads_a_log_on_sqlite_is_shown() {
+    let place = Place::with_sqlite().set("DATABASE__LAYOUT", "log").migrated();
+    place.enqueue(&["--topic", "a", "--payload", "1"]);
+    place.enqueue(&["--topic", "a", "--payload", "2"]);
+    let shard = |place: &Place| {
+        let mut shards = place.run(&["log", "status", "--json"]).success().json();
+        shards["shards"][0].take()
+    };
+    let unread = shard(&place);
+    assert_eq!(
+        (&unread["lag"], &unread["owner"]),
+        (&2.into(), &serde_json::Value::Null)
+    );
+    let text = place.run(&["log", "status"]).success().stdout;
+    assert!(text.contains("nobody"), "{text}");
+
+    let mut relay = place.start(&[&["run"], &TO_STDOUT[..]].concat());
+    eventually("all is read", || shard(&place)["lag"] == 0);
+    let read = shard(&place);
+    assert_eq!((&read["epoch"], &read["position"]), (&1.into(), &2.into()));
+    assert!(read["leased_until"].is_string(), "{read}");
+    eventually("its owner is one of the relays", || {
+        let status = place.status();
+        status["shards"][0]["owner"] == status["relays"][0]["worker"]
+    });
+    relay.signal(Signal::SIGTERM);
+    assert_eq!(relay.exit_code(), Some(0));
+    assert_eq!(shard(&place)["owner"], serde_json::Value::Null, "nobody reads");
+
+    place
+        .run(&["log", "shards", "2"])
+        .fails_with(&["a log on SQLite has one shard"]);
+}
+
 /// Two relays divide the shards of a log between them, and one that stops leaves its own to the other.
 ///
 /// Proves B14.

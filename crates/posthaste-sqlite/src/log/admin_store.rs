@@ -3,14 +3,16 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
+use chrono::DateTime;
 use posthaste_core::lifecycle::State;
 use posthaste_core::retry::MAX_DURATION;
-use posthaste_core::store::{AdminStore, DeadLetter, Filter, PurgeRequest, Purgeable, Record, Restored};
+use posthaste_core::store::{AdminStore, DeadLetter, Filter, PurgeRequest, Purgeable, Record, Restored, ShardStatus};
 use posthaste_core::{MessageId, StoreError};
 use sqlx::Row;
 use sqlx::types::Json;
 
 use super::rows::pairs;
+use super::session::written_state;
 use super::{Inner, SqliteLogStore};
 use crate::BEGIN;
 use crate::rows::{ByRole, epoch_millis, millis};
@@ -60,6 +62,12 @@ impl AdminStore for SqliteLogStore {
         // Another import was quicker.
         let found = self.show(id).await?;
         Ok(Restored::There(found.map_or(State::Dead, |found| found.state)))
+    }
+
+    /// There is one, as far as its reader has written it down.
+    async fn shards(&self) -> Result<Vec<ShardStatus>, StoreError> {
+        let shard = self.inner.shard().await;
+        Ok(vec![shard.map_err(|error| self.inner.error(error))?])
     }
 
     async fn purgeable(&self, request: &PurgeRequest) -> Result<Purgeable, StoreError> {
@@ -174,6 +182,33 @@ impl Inner {
             .bind(epoch_millis(letter.died_at))
             .bind(&self.table);
         Ok(insert.execute(self.common.pool()).await?.rows_affected() > 0)
+    }
+
+    async fn shard(&self) -> sqlx::Result<ShardStatus> {
+        let reading = &self.statements.reading;
+        let row = sqlx::query(reading.reader.sql()).fetch_one(self.common.pool()).await?;
+        let last: i64 = sqlx::query_scalar(reading.sequence.sql())
+            .bind(&self.table)
+            .fetch_one(self.common.pool())
+            .await?;
+        let state = written_state(&row)?;
+        let open: u64 = state
+            .open
+            .iter()
+            .map(|range| range.end().abs_diff(*range.start()) + 1)
+            .sum();
+        let owner: Option<String> = row.try_get("owner")?;
+        let is_read = owner.is_some() && row.try_get("is_leased")?;
+        Ok(ShardStatus {
+            shard: 0,
+            owner: owner.filter(|_| is_read).and_then(|owner| owner.parse().ok()),
+            epoch: row.try_get("epoch")?,
+            lag: open + u64::try_from(last - state.hi).unwrap_or(0),
+            position: state.position(),
+            generation: 1,
+            readable: true,
+            leased_until: DateTime::from_timestamp_millis(row.try_get("leased_until")?).filter(|_| is_read),
+        })
     }
 
     async fn purgeable(&self, request: &PurgeRequest) -> sqlx::Result<Purgeable> {

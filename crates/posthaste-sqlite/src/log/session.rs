@@ -8,6 +8,7 @@ use posthaste_core::lifecycle::LeaseToken;
 use posthaste_core::store::WorkerId;
 use posthaste_sql::RowChange;
 use posthaste_sql::log::{HandedOut, Lane, LogReader, Proof, Ranges, ReaderState, Standing};
+use sqlx::sqlite::SqliteRow;
 use sqlx::types::Json;
 use sqlx::{Row, SqliteConnection};
 
@@ -146,16 +147,14 @@ impl Inner {
             .fetch_optional(self.common.pool())
             .await?;
         let Some(row) = taken else { return Ok(None) };
-        let hi: i64 = row.try_get("hi")?;
-        let open = ranges(&row.try_get::<String, _>("open")?)?;
+        let stored = written_state(&row)?;
         let mut handed_out = handed_out(&row.try_get::<String, _>("handed_out")?)?;
         if is_ours {
             // It lives.
             handed_out.reach = None;
         }
-        let stored = ReaderState { hi, open };
         let suspects = handed_out.suspects(&stored);
-        tracing::info!(hi, after_crash = !suspects.is_empty(), "reading the log");
+        tracing::info!(hi = stored.hi, after_crash = !suspects.is_empty(), "reading the log");
         Ok(Some(Session {
             epoch: row.try_get("epoch")?,
             leased_until: now + lease * LEASE_FACTOR,
@@ -264,10 +263,15 @@ impl Inner {
         let row = sqlx::query(self.statements.reading.reader.sql())
             .fetch_one(self.common.pool())
             .await?;
-        let open = ranges(&row.try_get::<String, _>("open")?)?;
-        let hi = row.try_get("hi")?;
-        Ok((ReaderState { hi, open }, InFlight::default()))
+        Ok((written_state(&row)?, InFlight::default()))
     }
+}
+
+/// How far the log is settled, as it was written down.
+pub(super) fn written_state(row: &SqliteRow) -> sqlx::Result<ReaderState> {
+    let open = ranges(&row.try_get::<String, _>("open")?)?;
+    let hi = row.try_get("hi")?;
+    Ok(ReaderState { hi, open })
 }
 
 /// What is handed out, as far as this process knows.
