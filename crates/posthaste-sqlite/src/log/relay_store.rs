@@ -17,6 +17,7 @@ use sqlx::sqlite::SqliteRow;
 use sqlx::types::Json;
 
 use super::rows::pairs;
+use super::session::Asking;
 use super::settle::Handing;
 use super::{Inner, SqliteLogStore};
 use crate::rows::{id, millis};
@@ -52,11 +53,10 @@ impl RelayStore for SqliteLogStore {
         let Some(session) = &mut *kept else { return Ok(all()) };
         let now = inner.now();
         let lost = session.apply(settlements, &inner.map, now);
-        match inner
-            .flush(session, false, now)
-            .await
-            .map_err(|error| inner.error(error))
-        {
+        let flushed = inner.flush(session, false, now).await;
+        session.asking = Asking::default();
+        let refused = std::mem::take(&mut session.refusals);
+        match flushed.map_err(|error| inner.error(error)) {
             Ok(true) => {}
             Ok(false) => {
                 *kept = None;
@@ -64,7 +64,10 @@ impl RelayStore for SqliteLogStore {
             }
             Err(error) => tracing::warn!(%error, "verdicts are remembered, and will be written with the next claim"),
         }
-        Ok(Settled::but(lost))
+        Ok(Settled {
+            refused,
+            ..Settled::but(lost)
+        })
     }
 
     async fn extend(&self, request: ExtendRequest<'_>) -> Result<Extended, StoreError> {
@@ -100,7 +103,8 @@ impl RelayStore for SqliteLogStore {
         // What the reader is trying is known to itself.
         let kept = inner.session.lock().await;
         let Some(session) = &*kept else { return Ok(Vec::new()) };
-        let in_flight: Vec<i64> = session.retries.values().map(|retry| retry.number).collect();
+        let held = session.held_retries.keys().copied();
+        let in_flight: Vec<i64> = held.chain(session.retries.values().map(|retry| retry.number)).collect();
         let rows = sqlx::query(inner.statements.failures.sweep.sql())
             .bind(i64::from(max_attempts))
             .bind(Json(in_flight))

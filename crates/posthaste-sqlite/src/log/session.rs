@@ -1,13 +1,13 @@
 //! What the log's one reader remembers, and the lease under which it reads.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use posthaste_core::MessageId;
 use posthaste_core::lifecycle::LeaseToken;
-use posthaste_core::store::WorkerId;
+use posthaste_core::store::{RefusedVerdict, WorkerId};
 use posthaste_sql::RowChange;
-use posthaste_sql::log::{HandedOut, Lane, LogReader, Proof, Ranges, ReaderState, Standing};
+use posthaste_sql::log::{HandedOut, Lane, LogReader, Proof, Ranges, ReaderState, Rewrite, Standing};
 use sqlx::sqlite::SqliteRow;
 use sqlx::types::Json;
 use sqlx::{Row, SqliteConnection};
@@ -36,6 +36,12 @@ pub(super) struct Session {
     /// Rows of the log that are handed out, by the ids under which they were.
     pub(super) fresh: HashMap<MessageId, i64>,
     pub(super) retries: HashMap<MessageId, Retry>,
+    /// Failed rows that are left alone for a while, by number: the database refused what was to be written to them.
+    pub(super) held_retries: HashMap<i64, Held>,
+    /// Whose verdicts the call that is under way has brought.
+    pub(super) asking: Asking,
+    /// Those of them that were refused.
+    pub(super) refusals: Vec<RefusedVerdict>,
     /// How long what was handed out is good for.
     pub(super) leases: HashMap<LeaseToken, Instant>,
     pub(super) retry_at: Instant,
@@ -60,6 +66,26 @@ pub(super) struct Retry {
     pub(super) lane: Option<Lane>,
     /// What became of it, if that is not written down yet.
     pub(super) outcome: Option<RowChange>,
+    /// The database refused to write that.
+    pub(super) refused: Option<Rewrite>,
+}
+
+/// A failed row that is left alone for a while.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) until: Rewrite,
+    pub(super) lane: Option<Lane>,
+    /// Its attempt was counted: it comes again for its verdict, and is not sent.
+    pub(super) counted: bool,
+}
+
+/// Whose verdicts a call has brought.
+#[derive(Debug, Default)]
+pub(super) struct Asking {
+    /// By rows of the log.
+    pub(super) rows: HashMap<i64, MessageId>,
+    /// Of rows beside it.
+    pub(super) retries: HashSet<MessageId>,
 }
 
 impl Session {
@@ -162,6 +188,9 @@ impl Inner {
             reader: LogReader::resume(&stored, Proof::Required).suspecting(suspects),
             fresh: HashMap::new(),
             retries: HashMap::new(),
+            held_retries: HashMap::new(),
+            asking: Asking::default(),
+            refusals: Vec::new(),
             leases: HashMap::new(),
             retry_at: now,
             sequence_at: now,

@@ -1,22 +1,27 @@
 //! Applies verdicts: to the reader's memory, and where something failed to the table of failures.
 //!
 //! Verdicts are taken into memory first; what has to be written of them is written from there, at once or, where that did
-//! not work, with the next call. So an error costs neither a verdict nor the reader's knowledge.
+//! not work, with the next call. So an error costs neither a verdict nor the reader's knowledge. What the table of failures
+//! refuses stops its lane and no other, and is tried again ever more rarely until the cause is removed.
 
+use std::collections::HashSet;
 use std::time::Instant;
 
-use posthaste_core::MessageId;
 use posthaste_core::lifecycle::{EXHAUSTED, Settlement};
+use posthaste_core::store::{RefusedVerdict, StoreErrorKind};
+use posthaste_core::{MessageId, StoreError};
 use posthaste_sql::RowChange;
-use posthaste_sql::log::{Failure, Suspects};
+use posthaste_sql::log::{Failure, Lane, Rewrite, Suspects};
 use posthaste_sql::row_change::StatusLabel;
-use sqlx::SqliteConnection;
 use sqlx::types::Json;
+use sqlx::{Connection, SqliteConnection};
 
 use super::Inner;
-use super::session::Session;
+use super::session::{Held, Retry, Session};
 use crate::BEGIN;
+use crate::error::store_error;
 use crate::rows::millis;
+use crate::taking::is_refusal;
 
 impl Session {
     /// Takes verdicts into memory; returns the ids that were not held.
@@ -31,13 +36,17 @@ impl Session {
             let change = RowChange::of(&settlement.verdict, map);
             if let Some(row) = self.fresh_row(settlement.id, settlement.token) {
                 self.fresh.remove(&settlement.id);
+                self.asking.rows.insert(row, settlement.id);
                 self.apply_fresh(row, change, now);
                 continue;
             }
             let token = settlement.token;
             let retry = self.retries.get_mut(&settlement.id);
             match retry.filter(|retry| retry.token == token && retry.outcome.is_none()) {
-                Some(retry) => retry.outcome = Some(change),
+                Some(retry) => {
+                    retry.outcome = Some(change);
+                    self.asking.retries.insert(settlement.id);
+                }
                 None => lost.push(settlement.id),
             }
         }
@@ -75,10 +84,7 @@ impl Inner {
     /// Writes down what is remembered and has to be, and now and then how far the log is settled. Returns whether this is
     /// still the reader; if not, nothing was written.
     pub(super) async fn flush(&self, session: &mut Session, at_rest: bool, now: Instant) -> sqlx::Result<bool> {
-        let failures = session.reader.window.failures(now);
-        let checkpoint = session.checkpoint_is_due(at_rest, now);
-        let any_retried = session.retries.values().any(|retry| retry.outcome.is_some());
-        if failures.is_empty() && !any_retried && !checkpoint {
+        if session.unwritten(now).is_empty() && !session.checkpoint_is_due(at_rest, now) {
             return Ok(true);
         }
         self.write_down(session, now).await
@@ -96,18 +102,16 @@ impl Inner {
         handing: Handing,
         now: Instant,
     ) -> sqlx::Result<bool> {
-        let failures = session.reader.window.failures(now);
+        let unwritten = session.unwritten(now);
         let mut tx = self.common.pool().begin_with(BEGIN).await?;
         if !self.is_reader(session, &mut tx).await? {
             return Ok(false);
         }
-        self.write_failures(&mut tx, &failures, &session.reader.suspects)
-            .await?;
-        self.write_retried(&mut tx, session).await?;
+        let Written { taken, refused } = self.write_verdicts(session, &mut tx, unwritten).await?;
         // Before the state is taken: what was written is settled. If the transaction fails, they are read again and found
         // to be there, or not.
-        let unwritten = session.reader.clone();
-        for failure in &failures {
+        let before = session.reader.clone();
+        for failure in taken.iter().filter_map(Unwritten::failure) {
             session.reader.window.settle(failure.id);
         }
         let handed_out = match handing {
@@ -120,18 +124,18 @@ impl Inner {
             committed = tx.commit().await.map(|()| true);
         }
         if !matches!(committed, Ok(true)) {
-            session.reader = unwritten;
+            session.reader = before;
             return committed;
         }
-        let any_delivered = session
-            .retries
-            .values()
-            .any(|retry| retry.outcome.as_ref().is_some_and(|change| change.delivered));
-        if any_delivered {
-            // Those behind them may go.
-            session.retry_at = now;
+        for retried in taken.iter().filter_map(Unwritten::retried) {
+            session.retries.remove(&retried.id);
+            session.held_retries.remove(&retried.number);
+            if retried.change.delivered {
+                // Those behind it may go.
+                session.retry_at = now;
+            }
         }
-        session.retries.retain(|_, retry| retry.outcome.is_none());
+        session.refuse(refused, now);
         Ok(true)
     }
 
@@ -141,16 +145,87 @@ impl Inner {
         Ok(fence.fetch_optional(conn).await?.is_some())
     }
 
-    async fn write_failures(
+    /// Writes verdicts in a transaction of the caller's, as far as the table of failures takes them. Each try is undone where
+    /// it is refused; then the halves are tried, until those are found which it is about.
+    async fn write_verdicts(
+        &self,
+        session: &Session,
+        tx: &mut SqliteConnection,
+        all: Vec<Unwritten>,
+    ) -> sqlx::Result<Written> {
+        let mut written = Written::default();
+        let mut stopped: HashSet<Lane> = HashSet::new();
+        let mut batches = vec![all];
+        while let Some(mut batch) = batches.pop() {
+            // What stands behind one that was refused is not written before it.
+            batch.retain(|verdict| session.lane_of(verdict).is_none_or(|lane| !stopped.contains(lane)));
+            if batch.is_empty() {
+                continue;
+            }
+            let mut apart = tx.begin().await?;
+            let error = match self.write_batch(&mut apart, &batch, &session.reader.suspects).await {
+                Ok(()) => {
+                    apart.commit().await?;
+                    written.taken.extend(batch);
+                    continue;
+                }
+                Err(error) if is_refusal(&error) => error,
+                Err(error) => return Err(error),
+            };
+            apart.rollback().await?;
+            if batch.len() == 1 {
+                let error = store_error(error).to_string();
+                for verdict in batch {
+                    stopped.extend(session.lane_of(&verdict).cloned());
+                    written.refused.push((verdict, error.clone()));
+                }
+                continue;
+            }
+            let rest = batch.split_off(batch.len() / 2);
+            // The last is taken first.
+            batches.push(rest);
+            batches.push(batch);
+        }
+        Ok(written)
+    }
+
+    async fn write_batch(
         &self,
         conn: &mut SqliteConnection,
-        failures: &[Failure],
+        batch: &[Unwritten],
         suspects: &Suspects,
     ) -> sqlx::Result<()> {
-        if failures.is_empty() {
-            return Ok(());
+        let retried = || batch.iter().filter_map(Unwritten::retried);
+        let delivered: Vec<i64> = retried()
+            .filter(|row| row.change.delivered)
+            .map(|row| row.number)
+            .collect();
+        if !delivered.is_empty() {
+            let delete = sqlx::query(self.statements.failures.delete_delivered.sql()).bind(Json(delivered));
+            delete.execute(&mut *conn).await?;
         }
-        let row = |failure: &Failure| {
+        let failed_again = |row: &Retried| {
+            let change = &row.change;
+            // The claim has counted the attempt.
+            let attempts = change.attempts - 1;
+            let dead = change.status == Some(StatusLabel::Dead);
+            (
+                row.number,
+                attempts,
+                change.error.clone(),
+                change.delay.map(millis),
+                dead,
+            )
+        };
+        let failed: Vec<_> = retried()
+            .filter(|row| !row.change.delivered)
+            .map(failed_again)
+            .collect();
+        if !failed.is_empty() {
+            let update = sqlx::query(self.statements.failures.retried.sql()).bind(Json(failed));
+            update.execute(&mut *conn).await?;
+        }
+        let failure = |failure: &Failure| {
             // What only waits behind another one was not tried.
             let by_itself = failure.error.as_deref().is_some_and(|error| error != EXHAUSTED);
             let attempts = suspects.crashes_alone(failure.id).saturating_add(u32::from(by_itself));
@@ -162,38 +237,147 @@ impl Inner {
                 failure.dead,
             )
         };
-        sqlx::query(self.statements.failures.fail.sql())
-            .bind(Json(failures.iter().map(row).collect::<Vec<_>>()))
-            .execute(conn)
-            .await?;
+        let failures: Vec<_> = batch.iter().filter_map(Unwritten::failure).map(failure).collect();
+        if !failures.is_empty() {
+            let insert = sqlx::query(self.statements.failures.fail.sql()).bind(Json(failures));
+            insert.execute(conn).await?;
+        }
         Ok(())
     }
+}
 
-    async fn write_retried(&self, conn: &mut SqliteConnection, session: &Session) -> sqlx::Result<()> {
-        let outcomes = session
-            .retries
-            .values()
-            .filter_map(|retry| Some((retry.number, retry.outcome.as_ref()?)));
-        let (delivered, failed): (Vec<_>, Vec<_>) = outcomes.partition(|(_, change)| change.delivered);
-        if !delivered.is_empty() {
-            let numbers: Vec<i64> = delivered.iter().map(|(number, _)| *number).collect();
-            sqlx::query(self.statements.failures.delete_delivered.sql())
-                .bind(Json(numbers))
-                .execute(&mut *conn)
-                .await?;
+/// A verdict that has to be written beside the log.
+#[derive(Debug)]
+enum Unwritten {
+    /// Of a row of the log.
+    Failed(Failure),
+    /// Of a row beside it.
+    Retried(Retried),
+}
+
+/// What became of a failed row that was tried again.
+#[derive(Debug)]
+struct Retried {
+    id: MessageId,
+    number: i64,
+    change: RowChange,
+}
+
+impl Unwritten {
+    fn failure(&self) -> Option<&Failure> {
+        match self {
+            Self::Failed(failure) => Some(failure),
+            Self::Retried(_) => None,
         }
-        if !failed.is_empty() {
-            let row = |(number, change): &(i64, &'_ RowChange)| -> (i64, i32, Option<String>, Option<i64>, bool) {
-                // The claim has counted the attempt.
-                let attempts = change.attempts - 1;
-                let dead = change.status == Some(StatusLabel::Dead);
-                (*number, attempts, change.error.clone(), change.delay.map(millis), dead)
-            };
-            sqlx::query(self.statements.failures.retried.sql())
-                .bind(Json(failed.iter().map(row).collect::<Vec<_>>()))
-                .execute(conn)
-                .await?;
+    }
+
+    fn retried(&self) -> Option<&Retried> {
+        match self {
+            Self::Failed(_) => None,
+            Self::Retried(retried) => Some(retried),
         }
-        Ok(())
+    }
+}
+
+/// What the table of failures took, and what it refused, with the reasons.
+#[derive(Debug, Default)]
+struct Written {
+    taken: Vec<Unwritten>,
+    refused: Vec<(Unwritten, String)>,
+}
+
+impl Session {
+    /// What has to be written beside the log, and was not refused a moment ago: of rows there first.
+    fn unwritten(&self, now: Instant) -> Vec<Unwritten> {
+        let due = |retry: &&Retry| retry.refused.is_none_or(|refused| refused.is_due(now));
+        let retried = |(id, retry): (&MessageId, &Retry)| {
+            let change = Some(retry).filter(due)?.outcome.clone()?;
+            let number = retry.number;
+            Some(Retried {
+                id: *id,
+                number,
+                change,
+            })
+        };
+        let mut retried: Vec<_> = self.retries.iter().filter_map(retried).collect();
+        retried.sort_by_key(|row| row.number);
+        let failures = self.reader.window.failures(now);
+        let retried = retried.into_iter().map(Unwritten::Retried);
+        retried.chain(failures.into_iter().map(Unwritten::Failed)).collect()
+    }
+
+    fn lane_of(&self, verdict: &Unwritten) -> Option<&Lane> {
+        match verdict {
+            Unwritten::Failed(failure) => self.reader.window.lane(failure.id),
+            Unwritten::Retried(row) => self.retries.get(&row.id)?.lane.as_ref(),
+        }
+    }
+
+    /// Verdicts of the call that is asking are the caller's again, and their rows come again for them. Others, whose
+    /// caller was told that they are remembered, are, and are named the first time only.
+    fn refuse(&mut self, refused: Vec<(Unwritten, String)>, now: Instant) {
+        for (verdict, error) in refused {
+            match verdict {
+                Unwritten::Failed(Failure { id: row, .. }) => {
+                    let window = &mut self.reader.window;
+                    if let Some(id) = self.asking.rows.get(&row) {
+                        window.refuse_verdict(row, now);
+                        self.refusals.push(refusal(*id, &error));
+                    } else if window.refuse_failure(row, now) {
+                        say_refused(row, &error);
+                    }
+                }
+                Unwritten::Retried(row) if self.asking.retries.contains(&row.id) => {
+                    self.hold_retry(row.id, now);
+                    self.refusals.push(refusal(row.id, &error));
+                }
+                Unwritten::Retried(row) => {
+                    let Some(retry) = self.retries.get_mut(&row.id) else {
+                        continue;
+                    };
+                    if retry.refused.replace(Rewrite::after(retry.refused, now)).is_none() {
+                        say_refused(row.number, &error);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes a failed row back whose verdict was refused; it is handed out again after a while.
+    fn hold_retry(&mut self, id: MessageId, now: Instant) {
+        let Some(retry) = self.retries.remove(&id) else { return };
+        self.hold(retry.number, retry.lane, true, now);
+    }
+
+    /// Whether the attempt of a failed row was counted, and it comes for its verdict only.
+    pub(super) fn is_counted(&self, number: i64) -> bool {
+        self.held_retries.get(&number).is_some_and(|held| held.counted)
+    }
+
+    /// Leaves a failed row alone for a while. One whose attempt was counted is not counted again when it comes for its verdict.
+    pub(super) fn hold(&mut self, number: i64, lane: Option<Lane>, counted: bool, now: Instant) {
+        let before = self.held_retries.get(&number).map(|held| held.until);
+        let until = Rewrite::after(before, now);
+        self.held_retries.insert(number, Held { until, lane, counted });
+    }
+}
+
+fn say_refused(row: i64, error: &str) {
+    tracing::error!(
+        row,
+        error,
+        "a verdict was refused; it is remembered, and tried again until the cause is removed"
+    );
+}
+
+fn refusal(id: MessageId, error: &str) -> RefusedVerdict {
+    RefusedVerdict {
+        id,
+        error: StoreError {
+            kind: StoreErrorKind::Other,
+            message: format!("the table of failures does not take this event, so its lane stands still: {error}"),
+            remedy: Some("remove the cause; it is written down by itself then, and not sent again"),
+            source: None,
+        },
     }
 }

@@ -321,3 +321,125 @@ async fn an_id_that_is_no_text_is_refused_where_it_is_written() {
     }
     assert_eq!(claim(&store, &request(10)).await, ids);
 }
+
+async fn execute(store: &SqliteLogStore, sql: &'static str) {
+    sqlx::query(sql).execute(store.pool()).await.unwrap();
+}
+
+fn all(request: &ClaimRequest, verdicts: &[(MessageId, Verdict)]) -> Vec<Settlement> {
+    let settlement = |(id, verdict): &(MessageId, Verdict)| Settlement {
+        verdict: verdict.clone(),
+        ..Settlement::delivered(*id, request.token)
+    };
+    verdicts.iter().map(settlement).collect()
+}
+
+fn refused(settled: &posthaste_core::store::Settled) -> Vec<MessageId> {
+    settled.refused.iter().map(|refused| refused.id).collect()
+}
+
+#[tokio::test]
+async fn a_failure_that_the_table_refuses_stops_its_key_and_no_other() {
+    let (store, _directory) = fresh().await;
+    execute(
+        &store,
+        "create trigger no before insert on posthaste_log_failed when new.ordering_key = 'x'
+        begin select raise(abort, 'audit: no'); end",
+    )
+    .await;
+    let dead = Verdict::Dead { error: "no".to_owned() };
+    let ids = enqueue(&store, ["x", "a", "b"].map(keyed)).await;
+    let first = request(10);
+    assert_eq!(claim(&store, &first).await, ids);
+    let verdicts = [
+        (ids[0], dead.clone()),
+        (ids[1], Verdict::Delivered),
+        (ids[2], dead.clone()),
+    ];
+    let settled = store.settle(&all(&first, &verdicts)).await.unwrap();
+    assert_eq!((settled.lost.as_slice(), refused(&settled)), (&[][..], vec![ids[0]]));
+    assert!(settled.refused[0].error.to_string().contains("audit: no"));
+    assert_eq!(store.stats("default").await.unwrap().dead, 1, "the other is written");
+
+    let later = enqueue(&store, ["x", "c"].map(keyed)).await;
+    let second = request(10);
+    assert_eq!(claim(&store, &second).await, later[1..], "others go on");
+    assert_eq!(settle(&store, &second, &later[1..], &Verdict::Delivered).await, []);
+    store.close().await.unwrap();
+    let successor = another(store.pool());
+    let third = request(1);
+    assert_eq!(claim(&successor, &third).await, ids[..1]);
+    let settled = successor.settle(&all(&third, &[(ids[0], dead.clone())])).await.unwrap();
+    assert_eq!(refused(&settled), ids[..1]);
+    assert_eq!(
+        claim(&successor, &request(10)).await,
+        [],
+        "nothing else is repeated, and it not at once"
+    );
+    execute(&store, "drop trigger no").await;
+    successor.pass_time(Duration::from_secs(3));
+    let fourth = request(10);
+    let again = claim(&successor, &fourth).await;
+    assert_eq!(again[..1], ids[..1], "it comes for its verdict");
+    let settled = successor.settle(&all(&fourth, &[(ids[0], dead)])).await.unwrap();
+    assert_eq!(refused(&settled), []);
+    assert_eq!(successor.stats("default").await.unwrap().dead, 2);
+}
+
+/// Rows beside the log, of which the table refuses the count of an attempt, and the end.
+#[tokio::test]
+async fn a_retry_that_the_table_refuses_stops_its_key_and_no_other() {
+    let (store, _directory) = fresh().await;
+    let ids = enqueue(&store, ["count", "end", "good"].map(keyed)).await;
+    let first = request(10);
+    assert_eq!(claim(&store, &first).await, ids);
+    let failed = Verdict::Retry {
+        delay: Duration::ZERO,
+        error: "no".to_owned(),
+    };
+    assert_eq!(settle(&store, &first, &ids, &failed).await, []);
+    execute(
+        &store,
+        "create trigger no_count before update on posthaste_log_failed when new.ordering_key = 'count'
+        begin select raise(abort, 'audit: no count'); end",
+    )
+    .await;
+    execute(
+        &store,
+        "create trigger no_end before delete on posthaste_log_failed when old.ordering_key = 'end'
+        begin select raise(abort, 'audit: no end'); end",
+    )
+    .await;
+    let second = request(10);
+    let claimed = store.claim(&second).await.unwrap();
+    let taken: Vec<_> = claimed.messages.iter().map(|claimed| claimed.message.id).collect();
+    assert_eq!(taken, ids[1..]);
+    assert_eq!(claimed.refused.len(), 1, "{:?}", claimed.refused);
+    assert!(claimed.refused[0].id == ids[0] && claimed.refused[0].error.contains("no count"));
+    let delivered = [(ids[1], Verdict::Delivered), (ids[2], Verdict::Delivered)];
+    let settled = store.settle(&all(&second, &delivered)).await.unwrap();
+    assert_eq!(refused(&settled), [ids[1]]);
+    let fresh = enqueue(&store, [keyed("fresh")]).await;
+    assert_eq!(claim(&store, &request(10)).await, fresh, "others go on");
+
+    for _ in 0..5 {
+        // However often it comes for its verdict, that is one attempt.
+        store.pass_time(Duration::from_mins(2));
+        let next = request(1);
+        let claimed = store.claim(&next).await.unwrap();
+        let Some(message) = claimed.messages.iter().find(|claimed| claimed.message.id == ids[1]) else {
+            continue;
+        };
+        assert_eq!(message.attempts, 2);
+        let settled = store.settle(&all(&next, &delivered[..1])).await.unwrap();
+        assert_eq!(refused(&settled), [ids[1]]);
+    }
+    execute(&store, "drop trigger no_count").await;
+    execute(&store, "drop trigger no_end").await;
+    store.pass_time(Duration::from_mins(2));
+    let last = request(10);
+    let claimed = claim(&store, &last).await;
+    assert!(claimed.contains(&ids[0]) && claimed.contains(&ids[1]), "{claimed:?}");
+    assert_eq!(settle(&store, &last, &claimed, &Verdict::Delivered).await, []);
+    assert_eq!(store.stats("default").await.unwrap().waiting, 0);
+}
