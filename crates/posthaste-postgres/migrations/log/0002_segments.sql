@@ -100,12 +100,15 @@ as $posthaste$
 declare
     current bigint := pg_sequence_last_value('@schema.log_segment'::regclass);
     given   bigint := "@schema".log_given_ids();
+    -- The more there are, the longer each of them is open: whoever looks at all of them locks each, and there is room for some
+    -- thousand locks.
+    share   bigint := greatest((select count(*) from "@schema".log_segments where dropped_at is null) / 100, 1);
     now_open "@schema".log_segments;
 begin
     perform "@schema".log_close_segments();
     select * into now_open from "@schema".log_segments where segment = current;
     if given = now_open.opened_ids
-        or clock_timestamp() < now_open.opened_at + max_age and given - now_open.opened_ids < max_rows then
+        or clock_timestamp() < now_open.opened_at + share * max_age and given - now_open.opened_ids < max_rows then
         return 'open';
     end if;
     if not exists (select from "@schema".log_segments where segment = current + 1 and ready_at is not null) then
@@ -151,6 +154,21 @@ $posthaste$;
 create function "@schema".log_read_to(state text, "position" bigint) returns bigint
 language sql immutable parallel safe
 as $posthaste$ select coalesce(nullif(split_part(state, ';', 1), '')::bigint, "position") $posthaste$;
+
+-- Readers look at no segment that is settled. One that is set back reads some of them again, so that none is.
+create function "@schema".log_unsettle_segments() returns trigger
+language plpgsql
+as $posthaste$
+begin
+    update "@schema".log_segments set settled_at = null where settled_at is not null and dropped_at is null;
+    return null;
+end
+$posthaste$;
+create trigger log_set_back after update on "@reader_state"
+for each row when (
+    new.position < old.position
+    or "@schema".log_read_to(new.state, new.position) < "@schema".log_read_to(old.state, old.position)
+) execute function "@schema".log_unsettle_segments();
 
 -- Whether a segment has a row that is not settled, or waits for another try.
 create function "@schema".log_has_unsettled(segment bigint) returns boolean

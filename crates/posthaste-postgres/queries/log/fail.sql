@@ -1,6 +1,6 @@
 -- Writes rows of the log to the table of failures, in the log's order; one that is there already is left as it is.
 --   $1 ids  $2 retries so far  $3 errors  $4 waits in ms  $5 whether they are given up
---   $6 the shard, where there are shards
+--   $6 the shard and $7 the first segment, where there are shards
 insert into "@failed" (
     "@failed/event_id", "@failed/payload", "@failed/attempts", "@failed/next_attempt_at"
     /*if failed/event_type*/ , "@failed/event_type" /*end*/
@@ -36,7 +36,7 @@ select
     /*if failed/last_error*/ , n.error /*end*/
     /*if failed/created_at*/ , /*if shard*/ "@o.created_at" /*else*/ /*as failed/created_at*/ now() /*end*/ /*end*/ /*end*/
 from unnest($1::bigint[], $2::bigint[], $3::text[], $4::bigint[], $5::boolean[]) as n (id, retries, error, delay_ms, dead)
-join "@outbox" o on "@o.id" = n.id /*if shard*/ and "@o.shard" = $6::integer /*end*/
+join "@outbox" o on "@o.id" = n.id /*if shard*/ and "@o.shard" = $6::integer and o.segment >= $7 /*end*/
 -- Triggers may ask for locks, which are not waited for for long.
 where (select set_config('lock_timeout', '1s', true)) is not null and not exists (
     select from "@failed" f

@@ -1,6 +1,6 @@
 -- Reads rows of the log in one snapshot, and then looks up who may still commit earlier ones.
 --   $1, $2 first and last of the ids to look at  $3 limit  $4 max bytes  $5 retries after which a row is given up  $6 the table
---   $7 the shard, where there are shards; $6 is its sequence then
+--   $7 the shard and $8 the first segment, where there are shards; $6 is its sequence then
 --
 -- The locks are looked up while the statement runs, so after its snapshot was taken. That order is the proof: whoever took
 -- an id below one that is seen here had its lock before the snapshot, so it is among the holders or has ended. An insert
@@ -20,7 +20,7 @@ with found as materialized (
     from unnest($1::bigint[], $2::bigint[]) as r (first_id, last_id)
     cross join lateral (
         select * from "@outbox" l where "@l.id" between r.first_id and r.last_id
-            /*if shard*/ and "@l.shard" = $7::integer /*end*/ order by "@l.id" limit $3
+            /*if shard*/ and "@l.shard" = $7::integer and l.segment >= $8 /*end*/ order by "@l.id" limit $3
     ) o
     order by 1
     limit $3

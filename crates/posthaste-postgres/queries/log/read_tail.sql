@@ -1,5 +1,5 @@
 -- Reads on beyond the highest id that was read. The reader decodes the columns by their places.
---   $1 the highest id  $2 limit  $3 the reader's mark /*if shard*/ $4 the shard /*end*/
+--   $1 the highest id  $2 limit  $3 the reader's mark /*if shard*/ $4 the shard  $5 the first segment /*end*/
 --
 -- Enough while no id below is open, no row waits, and the table of failures is empty, which the last but one column says as of
 -- the same snapshot. Who may still commit ids that this passes over is looked up after it: see holders.sql.
@@ -11,6 +11,6 @@ select "@o.id:int"::bigint as id, /*if event_id*/ "@o.event_id:text" /*else*/ "@
     (select exists (select from "@failed")) as beside_failures,
     (select current_setting('posthaste.reader', true) is not distinct from $3::text) as is_reader
 from "@outbox" o
-where "@o.id" > $1::bigint /*if shard*/ and "@o.shard" = $4 /*end*/
+where "@o.id" > $1::bigint /*if shard*/ and "@o.shard" = $4 and o.segment >= $5 /*end*/
 order by "@o.id"
 limit $2

@@ -2,7 +2,7 @@
 -- others.
 --   $1 retries after which a row is given up  $2 whether lanes are ordered  $3 rows in flight  $4, $5 lanes in flight
 --   $6 whether a row that was given up may block its lane  $7 limit
---   $8 the shard and $9 the highest number that was read of it, where there are shards
+--   $8 the shard, $9 the first segment and $10 the highest number that was read of it, where there are shards
 with live as (
     select "@f.failed/id:int"::bigint as id,
         /*if shard*/ "@f.failed/log_id" as place, "@f.failed/topic:text" /*else*/ "@f.failed/id:int"::bigint as place,
@@ -49,7 +49,7 @@ picked as (
                     and "@e.failed/died_at" is null and "@e.failed/attempts:int" < $1::bigint
             ) and not exists (
                 -- What is enqueued with a time of its own may stand behind rows that were not read yet.
-                select from "@outbox" o where "@o.shard" = $8::integer and "@o.id" > $9::bigint and "@o.id" < p.place
+                select from "@outbox" o where "@o.shard" = $8::integer and o.segment >= $9 and "@o.id" > $10::bigint and "@o.id" < p.place
             ) /*end*/ end
     order by place
     limit $7

@@ -1,11 +1,12 @@
 -- Counts what is not delivered.
 --   $1, $2 first and last of the ids that were not handed out  $3 retries after which a row is given up
---   $4 failed rows that are handed out; where there are shards, each range is of one, and each number tells its own
+--   $4 failed rows that are handed out; where there are shards, each range is of one, and each number tells its own,
+--   $5 the first segment
 with unread as (
     select count(*) as n, min("@o.created_at:time") as oldest
     from unnest($1::bigint[], $2::bigint[]) as r (first_id, last_id)
     join "@outbox" o on "@o.id" between r.first_id and r.last_id
-        /*if shard*/ and "@o.shard" = (r.first_id >> 44)::integer /*end*/
+        /*if shard*/ and "@o.shard" = (r.first_id >> 44)::integer and o.segment >= $5 /*end*/
 ),
 failed as (
     select

@@ -5,7 +5,7 @@ use posthaste_core::store::StoreErrorKind;
 use posthaste_sql::table::{Property, Role, Table};
 use sqlx::{Connection, Executor, PgConnection, Row};
 
-use super::{PostgresLogStore, of_shard};
+use super::{PostgresLogStore, of_segments, of_shard};
 use crate::error::store_error;
 use crate::rights::explained;
 use crate::taking::is_refusal;
@@ -193,7 +193,9 @@ impl PostgresLogStore {
         // Posthaste's own tables take of every shard what they take of the first.
         let first = self.readers.onlooker(0);
         let newest = sqlx::query(statements.upkeep.newest.sql());
-        let newest: Option<i64> = of_shard(newest, first.shard.as_ref())
+        let segment = self.log.ask_first_segment(&mut *tx, true).await;
+        let segment = segment.map_err(|error| ("reading the log", error))?;
+        let newest: Option<i64> = of_segments(newest, first.shard.as_ref(), segment)
             .fetch_optional(&mut *tx)
             .await
             .and_then(|row| row.map(|row| row.try_get("id")).transpose())
@@ -243,7 +245,9 @@ impl PostgresLogStore {
             .bind(vec![Some(text.as_str()); ids.len()])
             .bind(all(1_000))
             .bind(vec![true; ids.len()]);
-        let failed: Vec<i64> = of_shard(fail, self.readers.onlooker(0).shard.as_ref())
+        let segment = self.log.ask_first_segment(&mut *tx, true).await;
+        let segment = segment.map_err(|error| ("reading the log", error))?;
+        let failed: Vec<i64> = of_segments(fail, self.readers.onlooker(0).shard.as_ref(), segment)
             .fetch_all(&mut *tx)
             .await
             .and_then(|rows| rows.iter().map(|row| row.try_get("id")).collect())

@@ -14,7 +14,7 @@ use super::reader_lock::shared_session;
 use super::relay_store::say_refused;
 use super::rows::{failed_id, fresh, lane};
 use super::session::Session;
-use super::{Reader, of_shard};
+use super::{Reader, of_segments};
 
 /// A claim that finds only rows that have to wait reads on, but not forever: the next claim goes on where it ended.
 const MAX_READS: u32 = 20;
@@ -132,7 +132,7 @@ impl Reader {
                 .bind(i64::try_from(request.max_bytes).unwrap_or(i64::MAX))
                 .bind(i64::from(self.options.max_retries))
                 .bind(self.lock_source());
-            let query = of_shard(query, self.shard.as_ref());
+            let query = of_segments(query, self.shard.as_ref(), self.first_segment(session).await?);
             let rows = query.fetch_all(session.connection()?).await?;
             let mark = session.link.as_ref().map(|link| link.mark.as_str());
             if rows.first().map(|row| row.try_get("reader")).transpose()? != Some(mark) {

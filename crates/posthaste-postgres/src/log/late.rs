@@ -11,7 +11,7 @@ use super::rows::lane;
 use super::session::Session;
 use super::state::Start;
 use super::statements::Cursors;
-use super::{PostgresLogStore, Reader, of_shard};
+use super::{PostgresLogStore, Reader, of_segments};
 use crate::rows::millis;
 
 /// Most rows that one look at closed ids takes.
@@ -136,7 +136,7 @@ impl Reader {
             .bind(first)
             .bind(last)
             .bind(i64::try_from(PROBE_LIMIT).unwrap_or(i64::MAX));
-        let rows = of_shard(query, self.shard.as_ref())
+        let rows = of_segments(query, self.shard.as_ref(), self.first_segment(session).await?)
             .fetch_all(session.connection()?)
             .await?;
         let mut found = Vec::new();

@@ -11,6 +11,7 @@ use posthaste_sql::log::{ClosedGaps, LogReader, Proof};
 use sqlx::{ConnectOptions, Connection, PgConnection, Row};
 
 use super::error::{LogError, LogResult};
+use super::first_segment::FirstSegment;
 use super::session::{CrashGuard, Keeping, LateRows, Session};
 use super::state::Saved;
 use super::tail::Tail;
@@ -42,6 +43,7 @@ pub(super) struct Link {
     pid: i32,
     /// What this connection was marked with, so that it knows itself.
     pub(super) mark: String,
+    pub(super) first_segment: Option<FirstSegment>,
 }
 
 impl ReaderLock {
@@ -259,7 +261,12 @@ impl Log {
             Ok((pid, mark))
         };
         match link.await {
-            Ok((pid, mark)) => Ok(Link { connection, pid, mark }),
+            Ok((pid, mark)) => Ok(Link {
+                connection,
+                pid,
+                mark,
+                first_segment: None,
+            }),
             Err(error) if LogError::is_shared_session(&error) => Err(shared_session()),
             Err(error) => Err(error),
         }

@@ -115,12 +115,20 @@ impl RelayStore for PostgresLogStore {
         let known = self.known().await?;
         let (first, last): (Vec<i64>, Vec<i64>) =
             known.waiting.iter().map(|range| (*range.start(), *range.end())).unzip();
+        let mut tx = self.log.pool.begin().await.map_err(store_error)?;
+        let segment = self.log.ask_first_segment(&mut tx, true).await.map_err(store_error)?;
         let query = sqlx::query(self.log.statements.upkeep.stats.sql())
             .bind(first)
             .bind(last)
             .bind(i64::from(self.log.options.max_retries))
             .bind(known.retried.iter().copied().collect::<Vec<_>>());
-        let row = query.fetch_one(&self.log.pool).await.map_err(store_error)?;
+        let query = if self.log.is_native() {
+            query.bind(segment)
+        } else {
+            query
+        };
+        let row = query.fetch_one(&mut *tx).await.map_err(store_error)?;
+        tx.rollback().await.map_err(store_error)?;
         let count = |name: &str| row.try_get::<i64, _>(name).map(i64::cast_unsigned).map_err(store_error);
         let (dead, failed): (Vec<_>, Vec<_>) = known.failures.values().partition(|failure| failure.dead);
         let waiting = failed.iter().filter(|failure| !failure.delay.is_zero()).count() + known.postponed;

@@ -15,7 +15,7 @@ use super::error::LogResult;
 use super::relay_store::say_refused;
 use super::rows::{failed, failed_id, lane};
 use super::session::{Retry, Session};
-use super::{Reader, of_shard};
+use super::{Reader, of_segments, of_shard};
 
 /// A failed row that may go now.
 struct DueRow {
@@ -129,7 +129,7 @@ impl Reader {
             } else {
                 limit
             }));
-        let mut query = of_shard(query, self.shard.as_ref());
+        let mut query = of_segments(query, self.shard.as_ref(), self.first_segment(session).await?);
         if self.shard.is_some() {
             query = query.bind(session.reader.gaps().hi());
         }

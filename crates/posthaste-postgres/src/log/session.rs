@@ -172,10 +172,12 @@ pub(super) struct Retry {
 impl Session {
     /// The connection, while there is one.
     pub(super) fn connection(&mut self) -> LogResult<&mut PgConnection> {
-        self.link
-            .as_mut()
-            .map(|link| &mut link.connection)
-            .ok_or_else(not_connected)
+        self.link().map(|link| &mut link.connection)
+    }
+
+    /// The same, with what is known of it.
+    pub(super) fn link(&mut self) -> LogResult<&mut Link> {
+        self.link.as_mut().ok_or_else(not_connected)
     }
 
     /// Ends a call: after an error of the connection that is given up, and nothing else.

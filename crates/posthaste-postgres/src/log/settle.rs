@@ -20,7 +20,7 @@ use sqlx::Row;
 use super::error::{LogError, LogResult};
 use super::rows::{failed_id, failed_number};
 use super::session::Session;
-use super::{Reader, of_shard};
+use super::{Reader, of_segments};
 use crate::rows::millis;
 use crate::table_locks::find_table_lock;
 
@@ -227,7 +227,7 @@ impl Reader {
             )
             .bind(failures.iter().map(|failure| millis(failure.delay)).collect::<Vec<_>>())
             .bind(failures.iter().map(|failure| failure.dead).collect::<Vec<_>>());
-        let rows = of_shard(query, self.shard.as_ref())
+        let rows = of_segments(query, self.shard.as_ref(), self.first_segment(session).await?)
             .fetch_all(session.connection()?)
             .await?;
         // What was read before may stand behind these.

@@ -59,6 +59,18 @@ impl Shard {
     }
 }
 
+/// The last arguments of statements that read rows, where there are shards: of which, and from which segment on.
+pub(super) fn of_segments<'q>(
+    query: Query<'q, Postgres, PgArguments>,
+    shard: Option<&Shard>,
+    first: i64,
+) -> Query<'q, Postgres, PgArguments> {
+    match shard {
+        Some(shard) => query.bind(shard.number).bind(first),
+        None => query,
+    }
+}
+
 /// The last argument of statements that are about one shard, where there are shards.
 pub(super) fn of_shard<'q>(
     query: Query<'q, Postgres, PgArguments>,

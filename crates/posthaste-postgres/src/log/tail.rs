@@ -13,7 +13,7 @@ use super::error::LogResult;
 use super::reader_lock::shared_session;
 use super::rows::{TailColumns, Texts};
 use super::session::Session;
-use super::{Reader, of_shard};
+use super::{Reader, of_segments};
 
 /// The first read takes so many rows, and each that found as many is followed by one of twice as many.
 const FIRST_ROWS: u32 = 128;
@@ -142,6 +142,7 @@ impl Reader {
         let after = session.tail.rows.back().map_or(hi, |last| last.id);
         let rows_to_read = session.tail.rows_to_read(limit);
         let columns = TailColumns::of(&self.map);
+        let first = self.first_segment(session).await?;
         let Session { link, tail, .. } = session;
         let Some(link) = link else { return Ok(()) };
         (tail.after, tail.failures_at) = (hi, None);
@@ -150,7 +151,7 @@ impl Reader {
             .bind(after)
             .bind(i64::from(rows_to_read))
             .bind(link.mark.as_str());
-        let mut found = of_shard(query, self.shard.as_ref()).fetch(&mut link.connection);
+        let mut found = of_segments(query, self.shard.as_ref(), first).fetch(&mut link.connection);
         while let Some(row) = found.try_next().await? {
             if seen == 0 && !TailColumns::is_reader(&row)? {
                 return Err(shared_session());

@@ -7,6 +7,7 @@
 mod support;
 
 mod moving;
+mod reading;
 mod retiring;
 mod rights;
 mod shards;

@@ -3,6 +3,7 @@
 //! It is done in small steps that each hold for themselves, on a connection that waits for no lock for long. Whatever fails, rows
 //! go on into the current segment.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use posthaste_core::StoreError;
@@ -75,6 +76,11 @@ impl LogTables {
         drop(connection.close().await);
         tended.map_err(store_error)?;
         Ok(done)
+    }
+
+    /// The first segment that may have rows which are not settled; see the file.
+    pub(crate) fn first_segment_query(&self) -> AssertSqlSafe<Arc<str>> {
+        self.statements.segments.first_segment.sql()
     }
 
     /// How many rows the segments have that would be dropped.
