@@ -93,7 +93,8 @@ fn postgres_store(database: &Database, pool: sqlx::PgPool) -> anyhow::Result<Arc
         let options = LogLayoutOptions::of(&map)
             .max_retries(database.max_attempts().saturating_sub(1))
             .segment_age(database.log.segment_age)
-            .segment_rows(database.log.segment_rows);
+            .segment_rows(database.log.segment_rows)
+            .max_readers(database.log.max_readers.get());
         let store = PostgresLogStore::with_options(pool, map, options);
         return Ok(Arc::new(store.context("database.map")?));
     }
@@ -140,7 +141,8 @@ pub async fn native_log(database: &Database) -> anyhow::Result<NativeLog> {
     let options = LogLayoutOptions::of(&map)
         .max_retries(database.max_attempts().saturating_sub(1))
         .segment_age(database.log.segment_age)
-        .segment_rows(database.log.segment_rows);
+        .segment_rows(database.log.segment_rows)
+        .max_readers(database.log.max_readers.get());
     Ok(NativeLog::Postgres(PostgresLogStore::with_options(pool, map, options)?))
 }
 

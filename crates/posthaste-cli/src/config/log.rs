@@ -1,10 +1,13 @@
 //! How Posthaste's own log is divided.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use serde::Deserialize;
 
-/// Segments of the log, as `[database.log]`.
+const MAX_READERS: NonZeroU32 = NonZeroU32::new(16).unwrap();
+
+/// Segments and readers of the log, as `[database.log]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LogSettings {
@@ -13,6 +16,8 @@ pub struct LogSettings {
     pub segment_age: Duration,
     /// See `LogLayoutOptions::segment_rows`. Defaults to 5,000,000.
     pub segment_rows: u64,
+    /// See `LogLayoutOptions::max_readers`. Defaults to 16.
+    pub max_readers: NonZeroU32,
 }
 
 impl Default for LogSettings {
@@ -20,6 +25,7 @@ impl Default for LogSettings {
         Self {
             segment_age: Duration::from_hours(1),
             segment_rows: 5_000_000,
+            max_readers: MAX_READERS,
         }
     }
 }

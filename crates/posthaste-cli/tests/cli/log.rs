@@ -84,6 +84,28 @@ fn who_reads_a_log_on_sqlite_is_shown() {
         .fails_with(&["a log on SQLite has one shard"]);
 }
 
+/// The number cannot be lowered again, so one that would take what applications need is not taken without a word.
+#[test]
+fn more_shards_than_there_are_connections_are_refused() {
+    let Some(place) = Place::with_postgres() else { return };
+    let place = place.set("DATABASE__LAYOUT", "log");
+    place.run(&["migrate"]).success();
+    place.run(&["log", "shards", "1000"]).fails_with(&[
+        "1000 shards take up to 1001 connections",
+        "max_connections",
+        "--force",
+    ]);
+    let shards = || {
+        place.run(&["log", "status", "--json"]).success().json()["shards"]
+            .as_array()
+            .unwrap()
+            .len()
+    };
+    assert_eq!(shards(), 1, "nothing was changed");
+    place.run(&["log", "shards", "500", "--force"]).success();
+    assert_eq!(shards(), 501);
+}
+
 /// Two relays divide the shards of a log between them, and one that stops leaves its own to the other.
 ///
 /// Proves B14.

@@ -45,6 +45,11 @@ impl LogError {
         }
     }
 
+    /// Whether the server, the database or the role has as many connections as it may.
+    pub(super) fn is_refused_connection(&self) -> bool {
+        self.sqlstate().is_some_and(|code| code == "53300")
+    }
+
     /// Whether the database understood a write and would refuse it again: a constraint, a trigger, a length, a right.
     pub(super) fn is_refusal(&self) -> bool {
         let code = self.sqlstate();

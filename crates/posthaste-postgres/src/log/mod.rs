@@ -31,6 +31,7 @@ mod seats;
 mod session;
 mod settle;
 mod shard;
+mod slots;
 mod state;
 mod statements;
 mod tables;
@@ -56,7 +57,7 @@ use readers::Readers;
 use shard::{Shard, of_segments, of_shard};
 use state::StateTable;
 pub(crate) use statements::Statements;
-pub use tables::{LogTables, MovePlan, MoveStep, QueueMove, SegmentLimits, SegmentUpkeep};
+pub use tables::{Connections, LogTables, MovePlan, MoveStep, QueueMove, SegmentLimits, SegmentUpkeep};
 
 use crate::DEFAULT_SCHEMA;
 use crate::pooling::{self, Sessions};
@@ -110,6 +111,9 @@ pub struct LogLayoutOptions {
     /// How many ids beyond the stored cursor are read where there is no such table: a restart may repeat as many. A
     /// transaction that stays open keeps the cursor from moving, so then events wait for it. Defaults to 10,000.
     pub max_ahead: u64,
+    /// How many shards of Posthaste's own log a relay reads at once, each on a connection of its own. Those beyond take turns,
+    /// so that many shards do not take the connections that applications need. At least one. Defaults to 16.
+    pub max_readers: u32,
 }
 
 impl LogLayoutOptions {
@@ -132,6 +136,7 @@ impl LogLayoutOptions {
             segment_rows: SegmentLimits::default().rows,
             state_schema: Some(DEFAULT_SCHEMA.to_owned()),
             max_ahead: 10_000,
+            max_readers: 16,
         }
     }
 
@@ -195,6 +200,13 @@ impl LogLayoutOptions {
     #[must_use]
     pub fn max_ahead(mut self, ids: u64) -> Self {
         self.max_ahead = ids;
+        self
+    }
+
+    /// Sets [`LogLayoutOptions::max_readers`].
+    #[must_use]
+    pub fn max_readers(mut self, readers: u32) -> Self {
+        self.max_readers = readers;
         self
     }
 }

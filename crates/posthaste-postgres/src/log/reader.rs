@@ -2,6 +2,7 @@
 
 use std::ops::Deref;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use posthaste_core::lifecycle::{LeaseToken, Settlement};
@@ -27,6 +28,21 @@ pub(super) struct Reader {
     pub(super) lock: Mutex<ReaderLock>,
     /// How much of it is in flight, for the other readers of this process.
     load: AtomicLoad,
+    /// Its last claim found nothing.
+    is_idle: AtomicBool,
+    /// It let go of its connection for another reader of this process, and nobody else reads its shard meanwhile.
+    rests: AtomicBool,
+}
+
+/// Why a reader lets go of its lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Leave {
+    /// Its shard is another relay's.
+    ForGood,
+    /// Another reader of this process needs its connection.
+    ForNow,
+    /// The relay ends.
+    AtTheEnd,
 }
 
 /// A reader has all that its log has.
@@ -45,7 +61,22 @@ impl Reader {
             shard,
             lock: Mutex::default(),
             load: AtomicLoad::default(),
+            is_idle: AtomicBool::new(false),
+            rests: AtomicBool::new(false),
         }
+    }
+
+    /// Whether it has a connection, or will have again the one that it lost.
+    pub(super) fn is_connected(&self) -> bool {
+        // Whoever has it locked works with it.
+        self.lock.try_lock().map_or(true, |lock| {
+            !matches!(*lock, ReaderLock::Disconnected | ReaderLock::GivenUp)
+        })
+    }
+
+    /// Whether its last claim found nothing.
+    pub(super) fn is_idle(&self) -> bool {
+        self.is_idle.load(Ordering::Relaxed)
     }
 
     /// How much of it is in flight.
@@ -78,11 +109,15 @@ impl Reader {
     pub(super) async fn claim(&self, request: &ClaimRequest, others: usize) -> LogResult<Claim> {
         let mut lock = self.lock.lock().await;
         self.load.set(None);
+        self.is_idle.store(true, Ordering::Relaxed);
         let Some(session) = self.acquire_lock(&mut lock, request.lease).await? else {
             return Ok(Claim::default());
         };
+        self.rests.store(false, Ordering::Relaxed);
         let claim = self.claim_on(session, request, others).await;
         session.end_use(&claim);
+        let found_nothing = claim.as_ref().is_ok_and(|claim| claim.messages.is_empty());
+        self.is_idle.store(found_nothing, Ordering::Relaxed);
         self.load.set(Some(session));
         claim
     }
@@ -204,7 +239,10 @@ impl Reader {
     /// Whether it has the log, as far as it knows.
     pub(super) async fn reads(&self) -> bool {
         let lock = self.lock.lock().await;
-        lock.session().is_some_and(|session| session.link.is_some())
+        match lock.session() {
+            Some(session) => session.link.is_some(),
+            None => self.rests.load(Ordering::Relaxed),
+        }
     }
 
     /// Whether it has handed out this failed row.
@@ -214,17 +252,22 @@ impl Reader {
     }
 
     /// Stores how far it is and lets the next one read, unless answers are still open: what was handed to a publisher may
-    /// have been sent, so the lock is kept until the server ends it. Says whether it was given up, for good if it is asked to.
-    pub(super) async fn close(&self, for_good: bool) -> LogResult<bool> {
+    /// have been sent, so the lock is kept until the server ends it. Says whether it was given up.
+    pub(super) async fn close(&self, leave: Leave) -> LogResult<bool> {
+        let next = || match leave {
+            Leave::ForGood => ReaderLock::GivenUp,
+            Leave::ForNow | Leave::AtTheEnd => ReaderLock::Disconnected,
+        };
+        let goes_on = leave != Leave::AtTheEnd;
         let mut lock = self.lock.lock().await;
         let Some(session) = self.keep_lock(&mut lock).await? else {
-            if for_good {
-                *lock = ReaderLock::GivenUp;
+            if goes_on && !matches!(*lock, ReaderLock::GivenUp) {
+                *lock = next();
             }
             return Ok(true);
         };
         let at_rest = session.in_flight() == 0;
-        if for_good && !at_rest {
+        if goes_on && !at_rest {
             session.in_use = false;
             return Ok(false);
         }
@@ -237,15 +280,12 @@ impl Reader {
         session.end_use(&left);
         left?;
         // Verdicts that could not be written are still to be.
-        if !at_rest || (for_good && session.has_unwritten()) {
+        if !at_rest || (goes_on && session.has_unwritten()) {
             return Ok(false);
         }
-        let next = if for_good {
-            ReaderLock::GivenUp
-        } else {
-            ReaderLock::Disconnected
-        };
-        if let ReaderLock::Held(session) = std::mem::replace(&mut *lock, next) {
+        self.load.set(None);
+        self.rests.store(leave == Leave::ForNow, Ordering::Relaxed);
+        if let ReaderLock::Held(session) = std::mem::replace(&mut *lock, next()) {
             session.close().await?;
         }
         Ok(true)

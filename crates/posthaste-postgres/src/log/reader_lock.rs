@@ -111,6 +111,8 @@ impl Reader {
         };
         let mut link = match waiting {
             Some(link) => link,
+            // The keeper of seats has found out whether connections are shared.
+            None if self.shard.is_some() => self.connect_beside(lease).await?,
             None => self.connect(lease).await?,
         };
         let mut locked = self.try_lock(&mut link).await?;
@@ -250,26 +252,18 @@ impl Log {
     /// not keep its lock. Whatever it handed to a publisher was leased for no longer, counted from earlier.
     pub(super) async fn connect(&self, lease: Duration) -> LogResult<Link> {
         let mut connection = self.pool.connect_options().connect().await?;
-        let link = async {
-            let pid = self.own_process(&mut connection).await?;
-            let mark = uuid::Uuid::new_v4().to_string();
-            limit_idling(&mut connection, lease).await?;
-            sqlx::query("select set_config('jit', 'off', false), set_config('posthaste.reader', $1, false)")
-                .bind(&mark)
-                .execute(&mut connection)
-                .await?;
-            Ok((pid, mark))
+        let pid = match self.own_process(&mut connection).await {
+            Err(error) if LogError::is_shared_session(&error) => return Err(shared_session()),
+            pid => pid?,
         };
-        match link.await {
-            Ok((pid, mark)) => Ok(Link {
-                connection,
-                pid,
-                mark,
-                first_segment: None,
-            }),
-            Err(error) if LogError::is_shared_session(&error) => Err(shared_session()),
-            Err(error) => Err(error),
-        }
+        mark(connection, pid, lease).await
+    }
+
+    /// The same where a connection of this instance was looked at before.
+    pub(super) async fn connect_beside(&self, lease: Duration) -> LogResult<Link> {
+        let mut connection = self.pool.connect_options().connect().await?;
+        let pid = process(&mut connection).await?;
+        mark(connection, pid, lease).await
     }
 
     /// The server's process behind a connection. A pooler that shares out sessions by transaction would share the lock
@@ -289,6 +283,29 @@ impl Log {
         self.own_process(&mut connection).await?;
         connection.close().await?;
         Ok(())
+    }
+}
+
+/// Makes a connection one that knows itself, and that the server ends if nothing is heard on it for a lease.
+async fn mark(mut connection: PgConnection, pid: i32, lease: Duration) -> LogResult<Link> {
+    let mark = uuid::Uuid::new_v4().to_string();
+    let marked = async {
+        limit_idling(&mut connection, lease).await?;
+        sqlx::query("select set_config('jit', 'off', false), set_config('posthaste.reader', $1, false)")
+            .bind(&mark)
+            .execute(&mut connection)
+            .await?;
+        Ok(())
+    };
+    match marked.await {
+        Ok(()) => Ok(Link {
+            connection,
+            pid,
+            mark,
+            first_segment: None,
+        }),
+        Err(error) if LogError::is_shared_session(&error) => Err(shared_session()),
+        Err(error) => Err(error),
     }
 }
 

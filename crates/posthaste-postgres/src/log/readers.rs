@@ -1,9 +1,9 @@
 //! The readers of this instance: the one of a mapped log, or one for each shard of Posthaste's own log that it has a seat for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use posthaste_core::lifecycle::Settlement;
 use posthaste_core::store::{BusyRow, Claim, ClaimRequest, ExtendRequest, Extended, Settled, WorkerId};
@@ -12,9 +12,14 @@ use tokio::sync::Mutex;
 
 use super::error::LogResult;
 use super::keeper::Keeper;
+use super::reader::Leave;
 use super::rows::failed_number;
 use super::shard::NO_EPOCH;
+use super::slots::Slots;
 use super::{Log, Reader, Shard};
+
+/// How long readers may change places in one claim.
+const TURNS_WITHIN: Duration = Duration::from_millis(500);
 
 /// The readers of this instance.
 #[derive(Debug)]
@@ -24,6 +29,8 @@ pub(super) struct Readers {
     held: RwLock<BTreeMap<i32, Held>>,
     /// None for a mapped log, whose only reader is always there, and contends for its lock by itself.
     keeper: Option<Mutex<Keeper>>,
+    /// How many of them have a connection; None where there is one reader.
+    slots: Option<Slots>,
     /// Whose turn it is.
     turn: AtomicUsize,
 }
@@ -40,6 +47,7 @@ impl Readers {
         let mut held = BTreeMap::new();
         let schema = log.map.schema().filter(|_| log.is_native());
         let keeper = schema.map(|schema| Mutex::new(Keeper::new(schema)));
+        let slots = schema.map(|schema| Slots::new(schema, log.options.max_readers));
         if keeper.is_none() {
             let reader = Arc::new(Reader::new(log, None));
             held.insert(0, Held { reader, leaving: false });
@@ -48,6 +56,7 @@ impl Readers {
             log: Arc::clone(log),
             held: RwLock::new(held),
             keeper,
+            slots,
             turn: AtomicUsize::new(0),
         }
     }
@@ -100,17 +109,27 @@ impl Readers {
         if let Some(place) = in_turn.iter().position(|reader| reader.load().is_exclusive()) {
             in_turn = vec![in_turn.swap_remove(place)];
         }
+        let waiting = self.waiting(&in_turn).await;
+        let begun = Instant::now();
         for reader in in_turn {
+            let is_new = !reader.is_connected();
+            if is_new && !self.find_room(&reader, &waiting, &all, begun).await {
+                continue;
+            }
             let others = all.iter().filter(|other| !Arc::ptr_eq(other, &reader));
             let others = others.map(|other| other.load().in_flight).sum();
             let more = match reader.claim(&rest, others).await {
                 Ok(more) => more,
                 Err(error) => {
+                    let is_refused = is_new && error.is_refused_connection();
                     let error = StoreError::from(error);
-                    // One that cannot be read does not keep the others waiting.
-                    if let Some(other) = failed.replace(error) {
-                        tracing::warn!(error = %other, "a shard of the log cannot be read");
+                    // Those that have a connection go on, and take turns with those that have none.
+                    if is_refused && self.goes_on_without(&error, &all) {
+                        continue;
                     }
+                    // One that cannot be read does not keep the others waiting.
+                    self.say_unreadable(&reader, &error);
+                    failed = Some(error);
                     continue;
                 }
             };
@@ -136,11 +155,75 @@ impl Readers {
         }
         match failed {
             Some(error) if claim.messages.is_empty() && claim.died.is_empty() => Err(error),
-            Some(error) => {
-                tracing::warn!(%error, "a shard of the log cannot be read");
-                Ok(claim)
+            _ => Ok(claim),
+        }
+    }
+
+    /// Which of these have something to hand out; all, where each of them can have a connection.
+    async fn waiting(&self, readers: &[Arc<Reader>]) -> Option<BTreeSet<i32>> {
+        let slots = self.slots.as_ref()?;
+        let connected = readers.iter().filter(|reader| reader.is_connected()).count();
+        if readers.len() <= slots.allowed(connected) {
+            return None;
+        }
+        let apart = readers.iter().filter(|reader| !reader.is_connected());
+        let apart: Vec<i32> = apart.filter_map(|reader| Some(reader.shard.as_ref()?.number)).collect();
+        match slots.waiting(&self.log.pool, &apart).await {
+            Ok(waiting) => Some(waiting),
+            Err(error) => {
+                slots.say_waiting(&StoreError::from(error));
+                Some(BTreeSet::new())
             }
-            None => Ok(claim),
+        }
+    }
+
+    /// Lets a reader have a connection, in the place of one that is at rest if there are no more.
+    async fn find_room(
+        &self,
+        reader: &Arc<Reader>,
+        waiting: &Option<BTreeSet<i32>>,
+        all: &[Arc<Reader>],
+        begun: Instant,
+    ) -> bool {
+        let Some(slots) = &self.slots else { return true };
+        let connected: Vec<_> = all.iter().filter(|reader| reader.is_connected()).collect();
+        let shard = reader.shard.as_ref().map(|shard| shard.number);
+        let is_idle = |waiting: &BTreeSet<i32>| shard.is_none_or(|shard| !waiting.contains(&shard));
+        if !connected.is_empty() && waiting.as_ref().is_some_and(is_idle) {
+            return false;
+        }
+        if connected.len() < slots.allowed(connected.len()) {
+            return true;
+        }
+        if begun.elapsed() > TURNS_WITHIN {
+            return false;
+        }
+        // Those that found nothing the last time go first.
+        let (idle, busy): (Vec<_>, Vec<_>) = connected.into_iter().partition(|reader| reader.is_idle());
+        for other in idle.into_iter().chain(busy) {
+            if other.load().in_flight > 0 {
+                continue;
+            }
+            match other.close(Leave::ForNow).await {
+                Ok(true) => return true,
+                Ok(false) => {}
+                Err(error) => self.say_unreadable(other, &StoreError::from(error)),
+            }
+        }
+        false
+    }
+
+    /// The server gave no connection: says whether other readers of this instance have one.
+    fn goes_on_without(&self, error: &StoreError, all: &[Arc<Reader>]) -> bool {
+        let Some(slots) = &self.slots else { return false };
+        slots.refused(error);
+        all.iter().any(|reader| reader.is_connected())
+    }
+
+    fn say_unreadable(&self, reader: &Reader, error: &StoreError) {
+        match (&self.slots, &reader.shard) {
+            (Some(slots), Some(shard)) => slots.say_unreadable(shard.number, error),
+            _ => tracing::warn!(%error, "the log cannot be read"),
         }
     }
 
@@ -285,6 +368,9 @@ impl Readers {
                 Held { reader, leaving: false }
             });
         }
+        if let Some(slots) = &self.slots {
+            slots.say_turns(held.len());
+        }
     }
 
     async fn lose(&self, shards: &[i32]) {
@@ -313,7 +399,7 @@ impl Readers {
         let Some(reader) = self.of_shard(shard) else {
             return Ok(true);
         };
-        let left = reader.close(true).await?;
+        let left = reader.close(Leave::ForGood).await?;
         if left {
             tracing::info!(shard, "this shard of the log is handed over");
             self.remove(shard);
@@ -330,7 +416,7 @@ impl Readers {
     pub(super) async fn close(&self) -> Result<(), StoreError> {
         let Some(keeper) = &self.keeper else {
             for reader in self.all() {
-                reader.close(false).await?;
+                reader.close(Leave::AtTheEnd).await?;
             }
             return Ok(());
         };
@@ -346,7 +432,7 @@ impl Readers {
                 Ok(false) => {
                     // Answers are open. That it goes is written down all the same, so that nobody is blamed for it.
                     if let Some(reader) = self.of_shard(*shard)
-                        && let Err(error) = reader.close(false).await
+                        && let Err(error) = reader.close(Leave::AtTheEnd).await
                     {
                         failed = Some(error);
                     }

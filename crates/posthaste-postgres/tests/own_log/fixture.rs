@@ -41,7 +41,12 @@ impl Log {
     }
 
     pub(crate) fn over(pool: PgPool, map: TableMap) -> Self {
-        let options = LogLayoutOptions::of(&map).retry_interval(Duration::ZERO);
+        let options = LogLayoutOptions::of(&map);
+        Self::with_options(pool, map, options)
+    }
+
+    pub(crate) fn with_options(pool: PgPool, map: TableMap, options: LogLayoutOptions) -> Self {
+        let options = options.retry_interval(Duration::ZERO);
         let store = PostgresLogStore::with_options(pool.clone(), map, options).unwrap();
         Self { store, pool }
     }

@@ -14,4 +14,5 @@ mod enqueue;
 mod fixture;
 mod restarts;
 mod shards;
+mod slots;
 mod statements;

@@ -1,11 +1,47 @@
 //! Raising the number of shards.
 
 use posthaste_core::StoreError;
+use sqlx::Row;
 
 use super::LogTables;
 use crate::error::store_error;
 
+/// The connections that a role may still have, and what bounds them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Connections {
+    /// How many more there may be.
+    pub free: u64,
+    /// How many there may be in all: the tightest of the limits.
+    pub limit: u64,
+    /// How many of these are in use.
+    pub in_use: u64,
+    /// What has this limit, as an operator would look for it.
+    pub bound: String,
+}
+
 impl LogTables {
+    /// The connections that this role may still have. Each shard that is read at a time takes one.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn connections(&self) -> Result<Connections, StoreError> {
+        let row = sqlx::query(self.statements.shards.connections.sql())
+            .fetch_one(&self.pool)
+            .await
+            .map_err(store_error)?;
+        let count = |name: &str| row.try_get::<i64, _>(name).map(|count| count.max(0).cast_unsigned());
+        let connections = || {
+            Ok(Connections {
+                free: count("free")?,
+                limit: count("bound_limit")?,
+                in_use: count("in_use")?,
+                bound: row.try_get("bound")?,
+            })
+        };
+        connections().map_err(store_error)
+    }
+
     /// Divides the log into so many shards, with a new generation of them; says which generation that is. Rows go there from
     /// now on; its readers begin when the generation before is read to its end, so that no event passes an earlier one of its
     /// key. Cut short, it is gone on with when it is called again.

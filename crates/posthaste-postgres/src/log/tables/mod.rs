@@ -15,6 +15,7 @@ use posthaste_sql::TableMap;
 use posthaste_sql::template::{TemplateError, render};
 use sqlx::{PgPool, Postgres, Transaction};
 
+pub use generations::Connections;
 pub use moving::{MovePlan, MoveStep, QueueMove};
 pub use segments::SegmentUpkeep;
 
@@ -34,7 +35,7 @@ posthaste_sql::statements! {
     /// For the move from the queue.
     moving: Moving => { move_plan, fence_queue, move_batch, redirect_queue }
     /// For shards.
-    shards: Shards => { make_shards, use_shards }
+    shards: Shards => { make_shards, use_shards, connections }
 }
 
 /// When rows go on to a new segment.
