@@ -91,7 +91,11 @@ impl RelayStore for MySqlStore {
         let bound = i64::from(GAUGE_BOUND) + 1;
         let stats = self.count_to(namespace, bound).await.map_err(store_error)?;
         let topics = self.topic_gauges(namespace).await.map_err(store_error)?;
-        Ok(TableGauges { stats, topics })
+        Ok(TableGauges {
+            stats,
+            topics,
+            shards: Vec::new(),
+        })
     }
 
     async fn elect_janitor(&self, request: &LeadRequest) -> Result<Leadership, StoreError> {

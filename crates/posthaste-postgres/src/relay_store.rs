@@ -119,7 +119,11 @@ impl RelayStore for PostgresStore {
     async fn table_gauges(&self, namespace: &str) -> Result<TableGauges, StoreError> {
         let stats = self.count_to(namespace, i64::from(GAUGE_BOUND)).await?;
         let topics = self.topic_gauges(namespace).await.map_err(store_error)?;
-        Ok(TableGauges { stats, topics })
+        Ok(TableGauges {
+            stats,
+            topics,
+            shards: Vec::new(),
+        })
     }
 
     async fn elect_janitor(&self, request: &LeadRequest) -> Result<Leadership, StoreError> {

@@ -11,6 +11,7 @@ pub(crate) mod probe;
 pub(crate) mod pulse;
 pub(crate) mod retry_logger;
 pub(crate) mod sampler;
+pub(crate) mod shards;
 pub(crate) mod start;
 pub(crate) mod supervisor;
 pub(crate) mod totals;

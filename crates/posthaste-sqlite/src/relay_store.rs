@@ -117,7 +117,11 @@ impl RelayStore for SqliteStore {
         let stats = self.count_to(namespace, i64::from(GAUGE_BOUND) + 1).await?;
         let topics = self.topic_gauges(namespace).await;
         let topics = topics.map_err(|error| self.error(error))?;
-        Ok(TableGauges { stats, topics })
+        Ok(TableGauges {
+            stats,
+            topics,
+            shards: Vec::new(),
+        })
     }
 
     async fn elect_janitor(&self, request: &LeadRequest) -> Result<Leadership, StoreError> {

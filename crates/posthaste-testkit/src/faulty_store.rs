@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use posthaste_core::lifecycle::{Settlement, Verdict};
 use posthaste_core::store::{
-    Claim, ClaimRequest, ExtendRequest, Extended, LeadRequest, Leadership, OutboxStats, PurgeRequest, Purged,
+    Claim, ClaimRequest, ExtendRequest, Extended, LeadRequest, Leadership, OutboxStats, PurgeRequest, Purged, Reading,
     RecoverRequest, Recovered, RefusedVerdict, RelayHeartbeat, RelayRecord, RelayRegistry, Scope, Settled,
     StoreErrorKind, StoreRequirements, TableGauges, WorkerId,
 };
@@ -336,6 +336,10 @@ impl<S: RelayStore> RelayStore for FaultyStore<S> {
     async fn keep_alive(&self) -> Result<(), StoreError> {
         self.answering().await;
         self.inner.keep_alive().await
+    }
+
+    fn reading(&self) -> Reading {
+        self.inner.reading()
     }
 
     async fn close(&self) -> Result<(), StoreError> {

@@ -53,6 +53,7 @@ impl Probes {
                 circuit: report.circuit,
                 circuit_reason: report.circuit_reason,
                 unavailable: report.unavailable,
+                notices: report.notices,
                 backlog: report.backlog,
             },
         )
@@ -99,6 +100,8 @@ struct Readiness {
     circuit_reason: Option<String>,
     /// The destinations that are unavailable while others are not, each with the reason.
     unavailable: BTreeMap<String, String>,
+    /// What keeps messages waiting and only an operator can mend. For information, as is the backlog.
+    notices: Vec<String>,
     /// For information: it makes no relay unready.
     backlog: Option<BacklogReport>,
 }

@@ -247,6 +247,27 @@ fn a_relay_that_does_its_work_fires_nothing() {
     assert_eq!(seen, std::collections::BTreeSet::new());
 }
 
+/// The switch to new shards waits for whoever was writing.
+#[test]
+fn a_transaction_that_keeps_new_shards_of_a_log_waiting() {
+    const OPEN: &str = "begin; insert into log (topic, payload) values ('orders', '1'); select pg_sleep(60); rollback";
+    let (Some(prometheus), Some(place)) = (prometheus(), Place::with_postgres()) else {
+        return;
+    };
+    let place = place.set("DATABASE__LAYOUT", "log").migrated();
+    let relay = Watched::start(prometheus, "held-up", place, TO_STDOUT);
+    relay.is_scraped();
+    std::thread::scope(|scope| {
+        scope.spawn(|| relay.place.sql(OPEN));
+        relay.eventually("it writes, and new shards are refused", || {
+            relay.place.run(&["log", "shards", "2"]).stderr.contains("stay open")
+        });
+        relay.place.run(&["log", "shards", "3", "--force"]).success();
+        relay.fires(&["PosthasteLogHeldUp"]);
+    });
+    relay.clears(&["PosthasteLogHeldUp"]);
+}
+
 /// A claim that comes back late: until then the process lives, and delivers nothing.
 #[test]
 #[cfg(feature = "failpoints")]

@@ -106,6 +106,30 @@ fn more_shards_than_there_are_connections_are_refused() {
     assert_eq!(shards(), 501);
 }
 
+/// New messages wait for every transaction that was writing, so one that stays open is named before the switch, and after it.
+#[test]
+fn a_transaction_that_would_keep_new_shards_waiting_is_named() {
+    const OPEN: &str = "begin; insert into log (topic, payload) values ('a', '1'); select pg_sleep(20); rollback";
+    let Some(place) = Place::with_postgres() else { return };
+    let place = place.set("DATABASE__LAYOUT", "log");
+    place.run(&["migrate"]).success();
+    std::thread::scope(|scope| {
+        scope.spawn(|| place.sql(OPEN));
+        let mut refused = String::new();
+        eventually("it is seen to stay open", || {
+            refused = place.run(&["log", "shards", "1"]).stderr;
+            refused.contains("stay open")
+        });
+        assert!(refused.contains("process ") && refused.contains("--force"), "{refused}");
+        let raised = place.run(&["log", "shards", "2", "--force"]).success().stdout;
+        assert!(raised.contains("the newest shards wait: process "), "{raised}");
+        let status = place.run(&["log", "status"]).success().stdout;
+        assert!(status.contains("pg_terminate_backend("), "{status}");
+    });
+    let status = place.run(&["log", "status", "--json"]).success().json();
+    assert_eq!(status["hold_ups"], serde_json::json!([]), "it has ended");
+}
+
 /// Two relays divide the shards of a log between them, and one that stops leaves its own to the other.
 ///
 /// Proves B14.

@@ -74,6 +74,8 @@ pub struct ShardStatus {
     pub readable: bool,
     /// Until when its reader has it.
     pub leased_until: Option<DateTime<Utc>>,
+    /// The server's process that has the lock of its reader. One that is not its owner's keeps the owner from reading.
+    pub process: Option<i32>,
 }
 
 /// An operator's verbs.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use super::{
-    Claim, ClaimRequest, ExtendRequest, Extended, LeadRequest, Leadership, OutboxStats, PurgeRequest, Purged,
+    Claim, ClaimRequest, ExtendRequest, Extended, LeadRequest, Leadership, OutboxStats, PurgeRequest, Purged, Reading,
     RecoverRequest, Recovered, RelayRegistry, Scope, Settled, StoreError, TableGauges, WorkerId,
 };
 #[cfg(doc)]
@@ -103,7 +103,8 @@ pub trait RelayStore: Send + Sync + 'static {
     async fn table_gauges(&self, namespace: &str) -> Result<TableGauges, StoreError> {
         let stats = self.stats(namespace).await?;
         let topics = Vec::new();
-        Ok(TableGauges { stats, topics })
+        let shards = Vec::new();
+        Ok(TableGauges { stats, topics, shards })
     }
 
     /// Asks to be the one relay that counts and purges; says who is.
@@ -133,6 +134,11 @@ pub trait RelayStore: Send + Sync + 'static {
     /// Lets the database hear that the relay lives.
     async fn keep_alive(&self) -> Result<(), StoreError> {
         Ok(())
+    }
+
+    /// What it knows of how it reads, where it reads a log. Asked every second, so it asks nobody.
+    fn reading(&self) -> Reading {
+        Reading::default()
     }
 
     /// Gives back what was kept for the relay, so that another one can have it at once.
@@ -218,6 +224,10 @@ impl<S: RelayStore + ?Sized> RelayStore for Arc<S> {
 
     async fn keep_alive(&self) -> Result<(), StoreError> {
         (**self).keep_alive().await
+    }
+
+    fn reading(&self) -> Reading {
+        (**self).reading()
     }
 
     async fn close(&self) -> Result<(), StoreError> {

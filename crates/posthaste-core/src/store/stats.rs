@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::ShardStatus;
+
 /// What is in an outbox. Delivered rows are not counted: there may be millions.
 /// Numbers above 100,000 may be estimates, so that asking every few seconds costs little.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -48,6 +50,8 @@ pub struct TableGauges {
     /// The topics of the oldest [`GAUGE_BOUND`] pending messages, those with the most first. Nothing where the table has no
     /// column for the topic.
     pub topics: Vec<TopicBacklog>,
+    /// The shards of a log, by number; none where there are none.
+    pub shards: Vec<ShardStatus>,
 }
 
 /// What of a topic is pending.

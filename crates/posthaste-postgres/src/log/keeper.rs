@@ -8,9 +8,9 @@ use sqlx::Connection;
 use uuid::Uuid;
 
 use super::Log;
-use super::error::LogResult;
+use super::error::{LogError, LogResult};
 use super::reader_lock::Link;
-use super::seats::{Plan, Seats};
+use super::seats::{self, Plan, Seats};
 
 /// How often seats are looked at, at least: another instance may have come that is to get some of them.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
@@ -18,6 +18,7 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Keeper {
     seats: Seats,
+    schema: Identifier,
     /// None before the first look, and after the connection was lost.
     link: Option<Link>,
     /// Whose seats these are.
@@ -33,6 +34,7 @@ impl Keeper {
     pub(super) fn new(schema: &Identifier) -> Self {
         Self {
             seats: Seats::new(schema),
+            schema: schema.clone(),
             link: None,
             worker: WorkerId::from(Uuid::nil()),
             lease: Duration::ZERO,
@@ -96,6 +98,18 @@ impl Keeper {
         self.lacks = plan.lacks;
         self.link = Some(link);
         Ok(plan)
+    }
+
+    /// What keeps later shards waiting.
+    pub(super) async fn hold_ups(&mut self) -> LogResult<Vec<String>> {
+        let Some(link) = &mut self.link else {
+            return Ok(Vec::new());
+        };
+        let found = seats::hold_ups(&mut link.connection, &self.schema).await;
+        if found.as_ref().is_err_and(LogError::ends_connection) {
+            self.link = None;
+        }
+        found
     }
 
     /// Gives up seats that nobody reads any more.

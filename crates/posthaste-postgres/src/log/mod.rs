@@ -10,10 +10,12 @@
 mod admin_store;
 mod check;
 mod claim;
+mod contention;
 mod enqueue;
 mod error;
 mod first_segment;
 mod handled;
+mod hold_ups;
 mod ids;
 mod keeper;
 mod known;
@@ -60,6 +62,7 @@ pub(crate) use statements::Statements;
 pub use tables::{Connections, LogTables, MovePlan, MoveStep, QueueMove, SegmentLimits, SegmentUpkeep};
 
 use crate::DEFAULT_SCHEMA;
+use crate::error::store_error;
 use crate::pooling::{self, Sessions};
 use crate::prepare::PostgresEnqueue;
 use crate::table_locks::BEGIN_BOUNDED;
@@ -390,6 +393,18 @@ impl PostgresLogStore {
     pub fn inbox(&self, consumer: impl Into<String>) -> Option<PostgresInbox> {
         let beside = self.log.beside.as_ref()?;
         Some(beside.inbox(consumer))
+    }
+
+    /// What keeps the newest shards of Posthaste's own log waiting for those before; nothing while they are read.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn hold_ups(&self) -> Result<Vec<String>, StoreError> {
+        let Some(schema) = self.log.map.schema().filter(|_| self.log.is_native()) else {
+            return Ok(Vec::new());
+        };
+        let mut connection = self.log.pool.acquire().await.map_err(store_error)?;
+        Ok(seats::hold_ups(&mut connection, schema).await?)
     }
 
     /// The segments and shards of Posthaste's own log, which it looks after by itself; existing tables have none.

@@ -11,6 +11,7 @@ use posthaste_core::{MessageId, StoreError};
 use sqlx::{PgExecutor, Row};
 use tokio::sync::Mutex;
 
+use super::contention::Contention;
 use super::error::{LogError, LogResult};
 use super::load::{AtomicLoad, Load};
 use super::reader_lock::ReaderLock;
@@ -32,6 +33,8 @@ pub(super) struct Reader {
     is_idle: AtomicBool,
     /// It let go of its connection for another reader of this process, and nobody else reads its shard meanwhile.
     rests: AtomicBool,
+    /// Another one has its lock.
+    pub(super) contention: Contention,
 }
 
 /// Why a reader lets go of its lock.
@@ -63,6 +66,7 @@ impl Reader {
             load: AtomicLoad::default(),
             is_idle: AtomicBool::new(false),
             rests: AtomicBool::new(false),
+            contention: Contention::default(),
         }
     }
 
@@ -72,6 +76,13 @@ impl Reader {
         self.lock.try_lock().map_or(true, |lock| {
             !matches!(*lock, ReaderLock::Disconnected | ReaderLock::GivenUp)
         })
+    }
+
+    /// Whether it reads, as far as can be told without waiting.
+    pub(super) fn seems_to_read(&self) -> bool {
+        let reads = |lock: &ReaderLock| lock.session().is_some() || self.rests.load(Ordering::Relaxed);
+        // Whoever has it locked works with it.
+        self.lock.try_lock().map_or(true, |lock| reads(&lock))
     }
 
     /// Whether its last claim found nothing.

@@ -120,12 +120,16 @@ impl Reader {
             locked = self.end_own(&mut link, session.pid).await?;
         }
         if !locked {
+            locked = self.end_holder(&mut link, lease).await?;
+        }
+        if !locked {
             if lock.session().is_some() {
                 tracing::warn!("another relay reads the log now; what this one had not stored comes again from there");
             }
             *lock = ReaderLock::Contending(link);
             return Ok(());
         }
+        self.contention.ended();
         if self.is_fenced(&mut link.connection).await? {
             *lock = ReaderLock::GivenUp;
             return Ok(());
@@ -236,8 +240,16 @@ impl Reader {
         let query = of_shard(query, self.shard.as_ref());
         let ended = query.fetch_optional(&mut link.connection).await?;
         let ended: Option<bool> = ended.map(|row| row.try_get("ended")).transpose()?;
+        match ended {
+            Some(true) => self.wait_for_lock(link).await,
+            _ => Ok(false),
+        }
+    }
+
+    /// Takes the lock of a connection that was ended.
+    pub(super) async fn wait_for_lock(&self, link: &mut Link) -> LogResult<bool> {
         let begun = Instant::now();
-        while ended == Some(true) && begun.elapsed() < END_OWN_TIMEOUT {
+        while begun.elapsed() < END_OWN_TIMEOUT {
             if self.try_lock(link).await? {
                 return Ok(true);
             }

@@ -6,11 +6,12 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use posthaste_core::lifecycle::Settlement;
-use posthaste_core::store::{BusyRow, Claim, ClaimRequest, ExtendRequest, Extended, Settled, WorkerId};
+use posthaste_core::store::{BusyRow, Claim, ClaimRequest, ExtendRequest, Extended, Reading, Settled, WorkerId};
 use posthaste_core::{MessageId, StoreError};
 use tokio::sync::Mutex;
 
 use super::error::LogResult;
+use super::hold_ups::HoldUps;
 use super::keeper::Keeper;
 use super::reader::Leave;
 use super::rows::failed_number;
@@ -31,6 +32,7 @@ pub(super) struct Readers {
     keeper: Option<Mutex<Keeper>>,
     /// How many of them have a connection; None where there is one reader.
     slots: Option<Slots>,
+    hold_ups: HoldUps,
     /// Whose turn it is.
     turn: AtomicUsize,
 }
@@ -57,6 +59,7 @@ impl Readers {
             held: RwLock::new(held),
             keeper,
             slots,
+            hold_ups: HoldUps::default(),
             turn: AtomicUsize::new(0),
         }
     }
@@ -77,6 +80,19 @@ impl Readers {
     pub(super) fn onlooker(&self, shard: i32) -> Arc<Reader> {
         let onlooker = || Arc::new(Reader::new(&self.log, Shard::of(&self.log.map, shard, NO_EPOCH)));
         self.of_shard(shard).unwrap_or_else(onlooker)
+    }
+
+    /// What this instance knows of how it reads.
+    pub(super) fn reading(&self) -> Reading {
+        let all = self.all();
+        let reading = all.iter().filter(|reader| reader.seems_to_read());
+        let shards = reading.filter_map(|reader| Some(reader.shard.as_ref()?.number));
+        let contended = all.iter().filter_map(|reader| reader.contention.notice());
+        Reading {
+            shards: shards.collect(),
+            waiting: self.hold_ups.waiting(self.log.now()),
+            notices: self.hold_ups.notices().into_iter().chain(contended).collect(),
+        }
     }
 
     /// Whether it reads the log, or the first of its shards.
@@ -343,6 +359,10 @@ impl Readers {
         self.lose(&lost).await;
         let plan = keeper.plan().await?;
         self.lose(&plan.lost).await;
+        if self.hold_ups.is_due(plan.waits, self.log.now()) {
+            let found = keeper.hold_ups().await?;
+            self.hold_ups.found(found, self.log.now());
+        }
         let mut left = Vec::new();
         for shard in self.mark_leaving(keeper) {
             if self.leave(shard).await? {

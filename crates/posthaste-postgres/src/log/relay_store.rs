@@ -7,7 +7,8 @@ use posthaste_core::lifecycle::Settlement;
 use posthaste_core::message::DEFAULT_NAMESPACE;
 use posthaste_core::store::{
     AdminStore, Claim, ClaimRequest, ExtendRequest, Extended, LeadRequest, Leadership, OutboxStats, PurgeRequest,
-    Purged, RefusedVerdict, RelayRegistry, RelayStore, Scope, Settled, StoreErrorKind, StoreRequirements,
+    Purged, Reading, RefusedVerdict, RelayRegistry, RelayStore, Scope, Settled, StoreErrorKind, StoreRequirements,
+    TableGauges,
 };
 use posthaste_core::wake::Listener;
 use posthaste_core::{MessageId, StoreError};
@@ -142,6 +143,12 @@ impl RelayStore for PostgresLogStore {
         Ok(stats.with_queue(&self.left_in_queue().await?))
     }
 
+    async fn table_gauges(&self, namespace: &str) -> Result<TableGauges, StoreError> {
+        let (stats, shards) = (self.stats(namespace).await?, self.shards().await?);
+        let topics = Vec::new();
+        Ok(TableGauges { stats, topics, shards })
+    }
+
     fn registry(&self) -> Option<&dyn RelayRegistry> {
         self.log.beside.as_ref()?.registry()
     }
@@ -157,6 +164,10 @@ impl RelayStore for PostgresLogStore {
     /// A reader that has nothing to do, such as one whose circuit is open, must let the server hear that it lives.
     async fn keep_alive(&self) -> Result<(), StoreError> {
         self.readers.keep_alive().await
+    }
+
+    fn reading(&self) -> Reading {
+        self.readers.reading()
     }
 
     async fn close(&self) -> Result<(), StoreError> {

@@ -36,6 +36,7 @@ struct SeatStatements {
     renew: Arc<str>,
     release: Arc<str>,
     status: Arc<str>,
+    hold_ups: Arc<str>,
 }
 
 impl SeatStatements {
@@ -48,6 +49,7 @@ impl SeatStatements {
             renew: finish(include_str!("../../queries/log/shards/renew.sql")),
             release: finish(include_str!("../../queries/log/shards/release.sql")),
             status: finish(include_str!("../../queries/log/shards/status.sql")),
+            hold_ups: finish(include_str!("../../queries/log/shards/hold_ups.sql")),
         }
     }
 }
@@ -61,6 +63,8 @@ pub(super) struct Plan {
     take: Vec<(i32, usize)>,
     /// Whether it has less than its share, also where none is free.
     pub(super) lacks: bool,
+    /// Whether there are shards that wait for those before to be read to their end.
+    pub(super) waits: bool,
 }
 
 /// The seats of one instance. All calls are made on one connection, whose life is that of the instance.
@@ -127,6 +131,7 @@ impl Seats {
             .fetch_all(connection)
             .await?;
         let (mut instances, mut lost) = (Vec::new(), Vec::new());
+        let mut wanted = Plan::default();
         // Rows are written to the shards of one generation, so each of them is spread by itself.
         let mut generations: BTreeMap<i32, Vec<Seat<u32>>> = BTreeMap::new();
         for row in &rows {
@@ -139,6 +144,7 @@ impl Seats {
                 shard,
                 owner: owner.map(key),
             });
+            wanted.waits = row.try_get::<i64, _>("shards")? > i64::try_from(rows.len()).unwrap_or(i64::MAX);
             let there: Vec<String> = row.try_get("instances")?;
             instances = there
                 .iter()
@@ -147,10 +153,7 @@ impl Seats {
         }
         self.forget(&lost);
         self.leaving.clear();
-        let mut wanted = Plan {
-            lost,
-            ..Plan::default()
-        };
+        wanted.lost = lost;
         for (generation, seats) in generations {
             let plan = plan_seats(&seats, &instances, key(self.instance));
             let held = |shard: &i32| self.held.contains_key(shard);
@@ -238,9 +241,19 @@ pub(super) async fn status(connection: &mut PgConnection, schema: &Identifier) -
             generation: get(row, "generation")?,
             readable: get(row, "readable")?,
             leased_until: get(row, "leased_until")?,
+            process: get(row, "process")?,
         })
     };
     rows.iter().map(shard).collect()
+}
+
+/// What keeps the generation of shards that is read from ending, where a later one waits for it.
+pub(super) async fn hold_ups(connection: &mut PgConnection, schema: &Identifier) -> LogResult<Vec<String>> {
+    let found = sqlx::query_scalar(AssertSqlSafe(SeatStatements::finish(schema).hold_ups))
+        .bind(schema.as_str())
+        .fetch_all(connection)
+        .await?;
+    Ok(found)
 }
 
 /// The last digits of an instance, which is all that a lock can hold of it. The first ones are its time.

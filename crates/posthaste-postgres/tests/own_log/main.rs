@@ -12,6 +12,7 @@ mod conformance;
 mod crashes;
 mod enqueue;
 mod fixture;
+mod hold_ups;
 mod restarts;
 mod shards;
 mod slots;

@@ -13,7 +13,7 @@ use async_trait::async_trait;
 use posthaste_core::lifecycle::Settlement;
 use posthaste_core::readable::Readable;
 use posthaste_core::store::{
-    Claim, ClaimRequest, ExtendRequest, Extended, LeadRequest, Leadership, OutboxStats, PurgeRequest, Purged,
+    Claim, ClaimRequest, ExtendRequest, Extended, LeadRequest, Leadership, OutboxStats, PurgeRequest, Purged, Reading,
     RecoverRequest, Recovered, RelayHeartbeat, RelayRecord, RelayRegistry, Scope, Settled, StoreErrorKind,
     StoreRequirements, TableGauges, WorkerId,
 };
@@ -224,6 +224,10 @@ impl RelayStore for TimedStore {
 
     async fn keep_alive(&self) -> Result<(), StoreError> {
         self.aside(&self.limits.registry, self.inner.keep_alive()).await
+    }
+
+    fn reading(&self) -> Reading {
+        self.inner.reading()
     }
 
     async fn close(&self) -> Result<(), StoreError> {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use metrics::gauge;
 use posthaste_core::breaker::CircuitState;
+use posthaste_core::store::Reading;
 use tokio::time::Instant;
 
 pub use report::{BacklogReport, DatabaseReport, HealthReport, InFlightReport, Leadership, Phase};
@@ -32,6 +33,7 @@ struct State {
     problems: Mutex<BTreeMap<&'static str, String>>,
     relay: OnceLock<Running>,
     stopping: OnceLock<()>,
+    reading: Mutex<Reading>,
 }
 
 /// What there is to look at once a relay runs.
@@ -90,6 +92,11 @@ impl Health {
         let _ = self.0.stopping.set(());
     }
 
+    /// What the store knows of how it reads.
+    pub(crate) fn noticed(&self, reading: Reading) {
+        *self.0.reading.lock().unwrap_or_else(PoisonError::into_inner) = reading;
+    }
+
     pub(crate) fn failed(&self, doing: &'static str, error: String) {
         self.problems().insert(doing, error);
         self.show();
@@ -146,6 +153,7 @@ impl Health {
         );
         let circuit = relay.map(|relay| relay.circuit.view());
         let lead = relay.map(|relay| &relay.lead);
+        let Reading { shards, notices, .. } = self.0.reading.lock().unwrap_or_else(PoisonError::into_inner).clone();
         HealthReport {
             relay: phase,
             alive,
@@ -164,6 +172,8 @@ impl Health {
             circuit: circuit.as_ref().map(|view| view.state),
             circuit_reason: circuit.and_then(|view| view.reason),
             unavailable: self.unavailable(),
+            notices,
+            shards,
             database: DatabaseReport {
                 ok: relay.is_some() && database.is_empty(),
                 problem: joined(database),

@@ -4,22 +4,27 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use metrics::gauge;
+use posthaste_core::store::Reading;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
 use crate::engine::Engine;
 use crate::guard::in_flight::Load;
+use crate::upkeep::shards::ShownShards;
 
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Shows what is in flight and how long ago the last claim was, every second until the end.
 pub(crate) async fn run(engine: Arc<Engine>, stop: CancellationToken) {
     let namespace = &engine.config.scope.namespace;
+    let mut shards = ShownShards::new(namespace);
     let mut ticks = interval(SAMPLE_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     while stop.run_until_cancelled(ticks.tick()).await.is_some() {
         show(namespace, engine.in_flight.load(), engine.health.since_claim());
+        shards.show(engine.store.reading(), &engine.health);
     }
+    shards.show(Reading::default(), &engine.health);
     // A relay that has ended has nothing in flight, and does not claim late.
     show(namespace, Load::default(), Duration::ZERO);
 }

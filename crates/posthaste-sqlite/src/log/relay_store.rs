@@ -139,7 +139,11 @@ impl RelayStore for SqliteLogStore {
         let gauges = async {
             let stats = self.inner.count_to(i64::from(GAUGE_BOUND) + 1).await?;
             let topics = self.inner.topic_gauges().await?;
-            Ok(TableGauges { stats, topics })
+            Ok(TableGauges {
+                stats,
+                topics,
+                shards: Vec::new(),
+            })
         };
         let gauges: TableGauges = gauges.await.map_err(|error| self.inner.error(error))?;
         Ok(TableGauges {

@@ -219,7 +219,11 @@ impl RelayStore for MemoryStore {
         }
         let mut topics: Vec<_> = by_topic.into_values().collect();
         topics.sort_by_key(|topic| Reverse(topic.pending));
-        Ok(TableGauges { stats, topics })
+        Ok(TableGauges {
+            stats,
+            topics,
+            shards: Vec::new(),
+        })
     }
 
     fn registry(&self) -> Option<&dyn RelayRegistry> {

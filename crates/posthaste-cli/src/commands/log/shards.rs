@@ -1,14 +1,21 @@
 //! `posthaste log shards`
 
+use std::time::Duration;
+
 use anyhow::bail;
 use clap::Args;
 use posthaste_postgres::LogTables;
 use serde_json::json;
+use tokio::time::sleep;
 
+use super::status::print_hold_ups;
 use super::tables;
 use crate::config::Config;
 use crate::wiring::NativeLog;
 use crate::{terminal, wiring};
+
+/// How long a transaction that has written to the log may stay open before it counts as one that does.
+const LONG: Duration = Duration::from_secs(3);
 
 /// Raise the number of shards
 ///
@@ -21,7 +28,7 @@ pub struct Shards {
     /// How many there shall be
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1024))]
     number: u32,
-    /// Also if they cannot all have a connection at once
+    /// Also if they cannot all have a connection at once, or transactions that stay open hold them up
     #[arg(long)]
     force: bool,
     /// Print a JSON object
@@ -42,17 +49,20 @@ impl Shards {
         let tables = tables(&store)?;
         if !self.force {
             self.check_connections(tables).await?;
+            check_writers(tables).await?;
         }
         let generation = tables.raise_shards(self.number).await?;
+        let hold_ups = store.hold_ups().await?;
         let mut out = terminal::stdout();
         if self.json {
-            return out.json(&json!({ "shards": self.number, "generation": generation }));
+            return out.json(&json!({ "shards": self.number, "generation": generation, "hold_ups": hold_ups }));
         }
         writeln!(
             out,
             "new messages go to {} shards, generation {generation}",
             self.number
         )?;
+        print_hold_ups(&mut out, &hold_ups)?;
         Ok(())
     }
 
@@ -74,4 +84,24 @@ impl Shards {
             connections.bound
         )
     }
+}
+
+/// New messages are not read before every transaction that was writing has ended, and the switch cannot be taken back.
+async fn check_writers(tables: &LogTables) -> anyhow::Result<()> {
+    let mut writers = tables.writers().await?;
+    if writers.is_empty() {
+        return Ok(());
+    }
+    sleep(LONG).await;
+    let still = tables.writers().await?;
+    writers.retain(|name, _| still.contains_key(name));
+    if writers.is_empty() {
+        return Ok(());
+    }
+    let writers: Vec<_> = writers.into_values().collect();
+    bail!(
+        "new messages would wait for transactions that have written to the log and stay open: {}; end them first, or use --force if \
+         they end soon",
+        writers.join("; ")
+    )
 }

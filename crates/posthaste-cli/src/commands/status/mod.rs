@@ -212,8 +212,8 @@ fn print_relays(out: &mut Printer<impl Write>, found: &Found<'_>) -> std::io::Re
 pub fn print_shards(out: &mut Printer<impl Write>, shards: &[ShardStatus]) -> std::io::Result<()> {
     writeln!(
         out,
-        "{:>5}  {:36}  {:>7}  {:>10}  {:>12}  leased until",
-        "shard", "owner", "epoch", "lag", "position"
+        "{:>5}  {:36}  {:>7}  {:>10}  {:>12}  {:>7}  leased until",
+        "shard", "owner", "epoch", "lag", "position", "process"
     )?;
     for shard in shards {
         let owner = match shard.owner {
@@ -226,11 +226,12 @@ pub fn print_shards(out: &mut Printer<impl Write>, shards: &[ShardStatus]) -> st
             .map(|until| until.format("%Y-%m-%d %H:%M:%S UTC").to_string());
         writeln!(
             out,
-            "{:>5}  {owner:36}  {:>7}  {:>10}  {:>12}  {}",
+            "{:>5}  {owner:36}  {:>7}  {:>10}  {:>12}  {:>7}  {}",
             shard.shard,
             shard.epoch,
             shard.lag,
             shard.position,
+            shard.process.map_or("-".to_owned(), |process| process.to_string()),
             until.as_deref().unwrap_or("-")
         )?;
     }
@@ -345,6 +346,7 @@ mod tests {
             generation: 2,
             readable: shard < 2,
             leased_until: owner.map(|_| DateTime::<Utc>::UNIX_EPOCH),
+            process: None,
         };
         let mut out = Printer::on(Vec::new());
         let shards = [shard(0, None), shard(1, Some(Uuid::nil())), shard(2, None)];

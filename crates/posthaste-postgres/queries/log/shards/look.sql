@@ -9,7 +9,7 @@ with there as materialized (
 )
 select s.shard, s.generation, s.epoch,
     case when s.leased_until > clock_timestamp() and right(s.owner::text, 8) in (select digits from there) then s.owner end as owner,
-    array(select digits from there) as instances
+    array(select digits from there) as instances, (select count(*) from "posthaste".log_shards) as shards
 from "posthaste".log_shards s
 where s.shard in (select "posthaste".log_readable_shards())
 order by s.shard

@@ -5,6 +5,14 @@ select s.shard, s.generation, s.epoch, s.position - (s.shard::bigint << 44) as p
     case when s.leased_until > clock_timestamp() then s.owner end as owner, s.leased_until,
     s.shard in (select "posthaste".log_readable_shards()) as readable,
     (
+        select min(l.pid)
+        from pg_locks l
+        where l.locktype = 'advisory' and l.granted and l.objsubid = 1
+            and l.database = (select oid from pg_database where datname = current_database())
+            and ((l.classid::bigint << 32) | l.objid::bigint) = hashtextextended(
+                'posthaste:log:' || to_regclass(quote_ident($1::text) || '.log_shards')::oid::text || ':' || s.shard::text, 0)
+    ) as process,
+    (
         select coalesce(sum(s.bounds[i + 1] - s.bounds[i]), 0)::bigint
         from generate_series(1, cardinality(s.bounds) - 1, 2) i
     ) + case when exists (select from "posthaste".log l where l.shard = s.shard and l.seq > s.hi) then greatest(

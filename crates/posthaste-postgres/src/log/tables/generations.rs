@@ -1,7 +1,10 @@
 //! Raising the number of shards.
 
+use std::collections::BTreeMap;
+
 use posthaste_core::StoreError;
 use sqlx::Row;
+use sqlx::postgres::PgRow;
 
 use super::LogTables;
 use crate::error::store_error;
@@ -40,6 +43,24 @@ impl LogTables {
             })
         };
         connections().map_err(store_error)
+    }
+
+    /// Transactions that have written to the log and not ended, by the names that the server has for them. A new generation of
+    /// shards is not read before they have.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn writers(&self) -> Result<BTreeMap<String, String>, StoreError> {
+        let rows = sqlx::query(self.statements.shards.writers.sql())
+            .bind(&self.schema)
+            .fetch_all(&self.pool)
+            .await
+            .map_err(store_error)?;
+        let writer = |row: &PgRow| Ok((row.try_get("name")?, row.try_get("writer")?));
+        rows.iter()
+            .map(writer)
+            .collect::<sqlx::Result<_>>()
+            .map_err(store_error)
     }
 
     /// Divides the log into so many shards, with a new generation of them; says which generation that is. Rows go there from

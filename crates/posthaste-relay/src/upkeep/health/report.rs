@@ -38,6 +38,10 @@ pub struct HealthReport {
     pub circuit_reason: Option<String>,
     /// The destinations that are unavailable while others are not, each with the reason.
     pub unavailable: BTreeMap<String, String>,
+    /// What keeps messages of a log waiting, and only an operator can mend; it makes no relay unready.
+    pub notices: Vec<String>,
+    /// The shards of a log that it reads.
+    pub shards: Vec<i32>,
     /// Whether the database answers.
     pub database: DatabaseReport,
     /// The loops that messages wait for.

@@ -13,6 +13,8 @@ use crate::upkeep::pulse::TASKS;
 pub(super) const NAMESPACE: MetricLabel = MetricLabel::open("namespace");
 /// Bounded by [`super::topics`].
 pub(super) const TOPIC: MetricLabel = MetricLabel::open("topic");
+/// Bounded by [`crate::upkeep::shards`].
+const SHARD: MetricLabel = MetricLabel::open("shard");
 /// Bounded by the destinations that are known.
 const DESTINATION: MetricLabel = MetricLabel::open("destination");
 
@@ -308,6 +310,35 @@ pub const METRICS: &[Metric] = &[
         "1 on the relay that shows the figures of the table and removes old rows, 0 on the others.",
     )
     .initially(0.0),
+    // The shards of Posthaste's own log on PostgreSQL.
+    Metric::gauge(
+        "outbox_log_generation_waiting_seconds",
+        &[NAMESPACE],
+        "How long the newest shards of a log have waited for those before to be read to their end.",
+    )
+    .in_seconds()
+    .initially(0.0),
+    Metric::gauge(
+        "outbox_log_notices",
+        &[NAMESPACE],
+        "What keeps messages of a log waiting and only an operator can mend.",
+    )
+    .initially(0.0),
+    Metric::gauge(
+        "outbox_log_shard_read",
+        &[NAMESPACE, SHARD],
+        "1 on the relay that reads this shard of a log.",
+    ),
+    Metric::gauge(
+        "outbox_log_shard_lag",
+        &[NAMESPACE, SHARD],
+        "Numbers of a shard of a log that are not settled.",
+    ),
+    Metric::gauge(
+        "outbox_log_shard_readable",
+        &[NAMESPACE, SHARD],
+        "0 while a shard of a log waits for those before to be read to their end.",
+    ),
     // The safety net under dead letters.
     Metric::counter(
         "outbox_dead_letter_net_count",

@@ -12,8 +12,8 @@ use super::owner::Owner;
 use super::sweep::sweep_once;
 use super::topics::ShownTopics;
 use crate::engine::Engine;
-use crate::upkeep::instrument;
 use crate::upkeep::retry_logger::RetryLogger;
+use crate::upkeep::{instrument, shards};
 
 /// Rows removed by one statement; small enough not to hold locks for long.
 const PURGE_BATCH: u32 = 1_000;
@@ -105,6 +105,7 @@ impl<'e> Janitor<'e> {
     async fn count(&mut self) -> Result<(), StoreError> {
         let gauges = self.engine.store.table_gauges(self.namespace()).await?;
         instrument::counted(self.namespace(), &gauges.stats);
+        shards::counted(self.namespace(), &gauges.shards);
         self.topics.update(&gauges.topics);
         self.show_topics();
         self.look_into_queue().await
