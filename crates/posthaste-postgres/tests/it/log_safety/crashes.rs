@@ -1,8 +1,10 @@
 //! Readers of an existing log that die with events in flight.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use posthaste_core::RelayStore;
+use posthaste_core::lifecycle::Verdict;
 use posthaste_postgres::{LogLayoutOptions, PostgresLogStore};
 
 use super::DEADLINE;
@@ -66,6 +68,59 @@ async fn an_event_that_kills_every_reader_dies_alone_and_the_others_of_its_key_f
         .texts("select event_id from outbox_failed where retry_count >= 10")
         .await;
     assert_eq!((dead, log.failed().await), (vec![killer], 1));
+    store.close().await.unwrap();
+}
+
+/// Proves B8 and pitfall 33.
+#[tokio::test]
+async fn an_event_whose_retries_kill_every_reader_dies_alone_and_others_do_not_wait_for_that() {
+    let log = Log::fresh(6).await;
+    let mut failing = Vec::new();
+    for order in 0..10 {
+        failing.push(log.append(&log.pool, &order.to_string()).await);
+    }
+    let mut store = log.store();
+    let (delay, error) = (Duration::ZERO, "no".to_owned());
+    let retry = Verdict::Retry { delay, error };
+    let retries: Vec<_> = (0..10).map(|place| (place, retry.clone())).collect();
+    claim_once_free(&store, 100).await.settle(&store, &retries).await;
+    for order in 10..30 {
+        log.append(&log.pool, &order.to_string()).await;
+    }
+    let killer = failing.swap_remove(4);
+    let (mut delivered, mut before_crash, begun) = (BTreeSet::new(), Vec::new(), Instant::now());
+    while delivered.len() < 29 || log.failed().await > 1 || before_crash.is_empty() {
+        assert!(
+            begun.elapsed() < DEADLINE,
+            "{before_crash:?}, {} delivered",
+            delivered.len()
+        );
+        let work = Work::claim(&store, &request(100)).await;
+        if work.events().contains(&killer) {
+            before_crash.push(delivered.len());
+            store = log.store();
+            continue;
+        }
+        work.settle(&store, &[]).await;
+        delivered.extend(work.events());
+    }
+    // What is left is dead in the end.
+    let dead = async || {
+        log.texts("select event_id from outbox_failed where retry_count >= 10")
+            .await
+    };
+    while dead().await.is_empty() {
+        assert!(begun.elapsed() < DEADLINE, "{before_crash:?}");
+        if Work::claim(&store, &request(100)).await.events().contains(&killer) {
+            before_crash.push(delivered.len());
+            store = log.store();
+        }
+    }
+    assert_eq!(dead().await, [killer]);
+    // One attempt was the first delivery.
+    let allowed = request(1).max_attempts - 1;
+    assert!(before_crash.len() <= allowed as usize + 3, "{before_crash:?}");
+    assert!(before_crash[1] >= 20, "fresh ones went first: {before_crash:?}");
     store.close().await.unwrap();
 }
 
