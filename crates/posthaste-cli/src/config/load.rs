@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use figment::providers::{Env, Format, Toml};
 use figment::value::{Dict, Map, Value};
 use figment::{Figment, Metadata, Profile, Provider, Source};
+use posthaste_core::message::DEFAULT_NAMESPACE;
 use posthaste_publishers::Routes;
 use posthaste_relay::RelayConfig;
 use posthaste_sql::table::Layout;
@@ -170,6 +171,18 @@ fn check(config: &Config, figment: &Figment) -> Result<(), Problem> {
                 "database.layout",
                 "is for Posthaste's own tables; a table map says how its rows live",
             );
+        }
+        for (setting, namespace) in [
+            ("relay.scope.namespace", &config.relay.scope.namespace),
+            ("outbox.namespace", &config.outbox.namespace),
+        ] {
+            if namespace != DEFAULT_NAMESPACE {
+                return problem(
+                    setting,
+                    "a log has no namespaces, and its relays deliver everything that is in it: leave this out, or give each namespace a \
+                     schema or file of its own",
+                );
+            }
         }
         match database.url() {
             DatabaseUrl::Postgres(_) | DatabaseUrl::Sqlite(_) => {}

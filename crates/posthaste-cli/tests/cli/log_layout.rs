@@ -158,6 +158,33 @@ fn a_producer_that_still_writes_to_the_queue_of_a_log_is_noticed() {
 }
 
 #[test]
+fn a_log_has_no_namespaces_and_says_so() {
+    logs().for_each(|place| {
+        let place = place.migrated();
+        place.enqueue(&["--topic", "orders", "--payload", "1"]);
+        let reason = "a log has no namespaces";
+        for setting in ["relay.scope.namespace=other", "outbox.namespace=other"] {
+            let (name, _) = setting.split_once('=').unwrap();
+            place
+                .run(&[&DRAIN[..], &["--set", setting]].concat())
+                .fails_with(&[name, reason]);
+        }
+        let named = ["--namespace", "other"];
+        for command in [
+            &["status"][..],
+            &["dead", "list"],
+            &["dead", "discard", "--all", "--yes"],
+            &["purge", "--dry-run"],
+            &["enqueue", "--topic", "a", "--payload", "1"],
+        ] {
+            place.run(&[command, &named[..]].concat()).fails_with(&[reason]);
+        }
+        place.run(&["status", "--namespace", "default"]).success();
+        assert_eq!(place.status()["pending"], 1);
+    });
+}
+
+#[test]
 fn a_log_is_not_for_mysql_and_for_tables_of_our_own() {
     let refused = |url: &str, reason: &str| {
         let place = Place::empty();

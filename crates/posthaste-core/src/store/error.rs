@@ -85,6 +85,14 @@ impl StoreError {
         )
     }
 
+    /// A relay of a log delivers everything that is in it, whatever namespace it is meant for.
+    pub fn no_namespaces(namespace: &str) -> Self {
+        Self::unsupported(
+            format!("a log has no namespaces, so a relay cannot serve `{namespace}` alone"),
+            Some("leave out scope.namespace, or give each namespace a schema or file of its own"),
+        )
+    }
+
     /// A log is not served while messages wait in the queue that it is to replace: nobody would deliver them, or not in order.
     ///
     /// # Errors

@@ -187,6 +187,9 @@ impl RelayStore for PostgresLogStore {
 
     async fn check_for(&self, scope: &Scope) -> Result<(), StoreError> {
         refuse_parts(scope)?;
+        if self.log.beside.is_some() && scope.namespace != DEFAULT_NAMESPACE {
+            return Err(StoreError::no_namespaces(&scope.namespace));
+        }
         StoreError::refuse_left_in_queue(&self.left_in_queue().await?)?;
         self.log.check_session().await?;
         self.check_ids().await?;

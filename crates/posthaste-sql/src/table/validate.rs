@@ -134,6 +134,11 @@ impl TableMap {
         let Some(column) = self.column(role) else {
             return match (role, self.constant(role)) {
                 (Role::Topic, _) => Ok(()),
+                // Whoever serves Posthaste's own log serves all of it.
+                (Role::Namespace, None) if self.is_native() && value != DEFAULT_NAMESPACE => refuse(
+                    role.name(),
+                    format!("a log has no namespaces, and `{value}` would be served with all others; leave it out"),
+                ),
                 // The outbox's own namespace says nothing about a table that has none.
                 (Role::Namespace, constant) => match &row.message.namespace {
                     Some(given) if given != constant.unwrap_or(DEFAULT_NAMESPACE) => {

@@ -320,6 +320,9 @@ impl Inner {
 
 /// There is one reader, so a relay that passed over other topics would lose them.
 fn refuse_parts(scope: &Scope) -> Result<(), StoreError> {
+    if scope.namespace != DEFAULT_NAMESPACE {
+        return Err(StoreError::no_namespaces(&scope.namespace));
+    }
     if scope.topics.is_empty() && scope.tenant.is_none() {
         return Ok(());
     }

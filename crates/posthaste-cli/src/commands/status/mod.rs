@@ -15,6 +15,7 @@ use posthaste_sql::TableMap;
 use serde::Serialize;
 
 use self::condition::Condition;
+use super::namespace;
 use crate::config::Config;
 use crate::schema;
 use crate::terminal::{self, Printer};
@@ -97,6 +98,7 @@ impl From<RelayRecord> for FoundRelay {
 
 impl Status {
     pub async fn run(self, config: &Config) -> anyhow::Result<()> {
+        namespace::ensure_in_log(&config.database, self.namespace.as_deref())?;
         let store = schema::existing(&config.database).await?;
         let namespace = self.namespace.as_ref().unwrap_or(&config.relay.scope.namespace);
         loop {
