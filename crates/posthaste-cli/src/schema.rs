@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use anyhow::bail;
 use posthaste_core::StoreError;
+use posthaste_core::message::DEFAULT_NAMESPACE;
 use posthaste_core::store::{Migration, Scope, Store, StoreErrorKind};
 use posthaste_sql::table::catalogue::describe_all;
 use posthaste_sql::table::check::check;
-use posthaste_sql::table::{Finding, Severity};
+use posthaste_sql::table::{Finding, Layout, Severity};
 
-use crate::config::Database;
+use crate::config::{Config, Database};
 use crate::wiring::{self, Backend, IfMissing};
 
 /// The outbox that is there, for commands that look at one or change what is in it. They never make one: in the wrong
@@ -86,6 +87,34 @@ async fn require(store: &dyn Store, database: &Database) -> anyhow::Result<()> {
         database.url(),
         names.join(" and ")
     );
+}
+
+/// A relay of the queue would find nothing to do where the log is in use, and look healthy.
+pub async fn refuse_unserved_log(store: &dyn Store, config: &Config) -> anyhow::Result<()> {
+    match unserved_log(store, config).await? {
+        Some(found) => bail!("{}: {found}", config.database.url()),
+        None => Ok(()),
+    }
+}
+
+/// Why the queue is not where messages are, if it is not: they were moved to the log, or wait there.
+pub async fn unserved_log(store: &dyn Store, config: &Config) -> anyhow::Result<Option<String>> {
+    let database = &config.database;
+    let serves_queue = database.layout == Layout::Queue && database.table_map().is_none();
+    let is_default = config.relay.scope.namespace == DEFAULT_NAMESPACE;
+    if !serves_queue || !is_default || !store.applied().await?.contains(&wiring::FIRST_LOG_VERSION) {
+        return Ok(None);
+    }
+    let remedy = "which a relay of the queue does not serve; set database.layout = \"log\"";
+    match wiring::native_log(database).await?.waiting().await {
+        Ok((true, _)) => Ok(Some(format!("this outbox was moved to the log, {remedy}"))),
+        Ok((false, 0)) => Ok(None),
+        Ok((false, 1)) => Ok(Some(format!("1 message waits in the log, {remedy}"))),
+        Ok((false, more)) => Ok(Some(format!("{more} messages wait in the log, {remedy}"))),
+        // Whoever may not look at the log has none to serve.
+        Err(error) if error.kind == StoreErrorKind::Access => Ok(None),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// The migrations that were not applied.

@@ -11,6 +11,7 @@ use anyhow::{Context, anyhow, bail};
 use clap::ValueEnum;
 use log::LevelFilter;
 use posthaste_core::alert::AlertSink;
+use posthaste_core::message::DEFAULT_NAMESPACE;
 use posthaste_core::readable::Readable;
 use posthaste_core::store::{Store, StoreErrorKind};
 use posthaste_core::{Publisher, StoreError};
@@ -116,6 +117,28 @@ fn postgres_store(database: &Database, pool: sqlx::PgPool) -> anyhow::Result<Arc
 pub enum NativeLog {
     Postgres(PostgresLogStore),
     Sqlite(SqliteLogStore),
+}
+
+/// The first migration of a log; those of the queue have lower numbers.
+pub const FIRST_LOG_VERSION: i64 = 1001;
+
+impl NativeLog {
+    /// Whether the queue was moved to it, and how many messages wait in it.
+    pub async fn waiting(&self) -> Result<(bool, u64), StoreError> {
+        let (is_moved, store): (bool, &dyn Store) = match self {
+            Self::Postgres(store) => {
+                let is_fenced = match store.tables() {
+                    Some(tables) => tables.queue_move().plan().await?.is_fenced,
+                    None => false,
+                };
+                (is_fenced, store)
+            }
+            Self::Sqlite(store) => (false, store),
+        };
+        let queue = store.left_in_queue().await?.undelivered();
+        let all = store.stats(DEFAULT_NAMESPACE).await?.undelivered();
+        Ok((is_moved, all.saturating_sub(queue)))
+    }
 }
 
 /// Posthaste's own log in the configured schema, also where relays still serve the queue: for commands that move or look at it.

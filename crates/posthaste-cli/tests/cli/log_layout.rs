@@ -157,6 +157,43 @@ fn a_producer_that_still_writes_to_the_queue_of_a_log_is_noticed() {
     assert_eq!(place.status()["pending"], 1);
 }
 
+/// The mirror: a relay of the queue where the messages are in the log.
+#[test]
+fn a_relay_of_the_queue_does_not_serve_an_outbox_whose_messages_are_in_the_log() {
+    let places = [Place::with_postgres(), Some(Place::with_sqlite())];
+    places.into_iter().flatten().for_each(forget_the_layout);
+}
+
+fn forget_the_layout(place: Place) {
+    let place = place.set("DATABASE__LAYOUT", "log").migrated();
+    place.enqueue(&["--topic", "orders", "--payload", "1"]);
+    let place = place.set("DATABASE__LAYOUT", "queue");
+    let remedy = &["1 message waits in the log", "database.layout = \"log\""][..];
+    place
+        .run(&[&["run", "--check"], &TO_STDOUT[..]].concat())
+        .fails_with(remedy);
+    place.run(&[&["run"], &TO_STDOUT[..]].concat()).fails_with(remedy);
+    place.run(&DRAIN).fails_with(remedy);
+    let text = place.run(&["status"]).success().stdout;
+    assert!(text.contains("1 message waits in the log"), "{text}");
+    // Another namespace of the queue is none of its business.
+    place
+        .run(&[&DRAIN[..], &["--set", "relay.scope.namespace=other"]].concat())
+        .success();
+    let place = place.set("DATABASE__LAYOUT", "log");
+    place.run(&DRAIN).success();
+    let place = place.set("DATABASE__LAYOUT", "queue");
+    place.run(&DRAIN).success();
+    if place.setting("DATABASE__SCHEMA").is_some() {
+        place.run(&["log", "move"]).success();
+        let moved = &["was moved to the log", "database.layout = \"log\""][..];
+        place.run(&DRAIN).fails_with(moved);
+        place
+            .run(&[&["run", "--check"], &TO_STDOUT[..]].concat())
+            .fails_with(moved);
+    }
+}
+
 #[test]
 fn a_log_has_no_namespaces_and_says_so() {
     logs().for_each(|place| {

@@ -36,6 +36,7 @@ pub(super) async fn run(config: &Config, json: bool) -> anyhow::Result<()> {
         };
         config.relay.validate_for(&*store)?;
         store.check_for(&config.relay.scope).await?;
+        schema::refuse_unserved_log(&*store, config).await?;
         let namespace = &config.relay.scope.namespace;
         let stats = store.stats(namespace).await?;
         format!(

@@ -13,7 +13,7 @@ use posthaste_relay::Relay;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::config::{Config, Database};
+use crate::config::Config;
 use crate::listener::{self, Probes};
 use crate::otel::{self, Export};
 #[cfg(target_os = "linux")]
@@ -81,7 +81,7 @@ impl Run {
         // Beside the relay, which goes on without it: a broker that is unavailable is said once, and not with every
         // message.
         let _watch = AbortOnDropHandle::new(tokio::spawn(watch(Arc::clone(&publisher))));
-        let waiting = reachable_store(&config.database);
+        let waiting = reachable_store(&config);
         let Some(store) = stop.run_until_cancelled(waiting).await else {
             return Ok(());
         };
@@ -133,7 +133,8 @@ const MIN_RETRY_DELAY: Duration = Duration::from_millis(100);
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(5);
 
 /// Waits for a database that is unavailable, then sees to its tables.
-async fn reachable_store(database: &Database) -> anyhow::Result<Arc<dyn Store>> {
+async fn reachable_store(config: &Config) -> anyhow::Result<Arc<dyn Store>> {
+    let database = &config.database;
     let mut wait = MIN_RETRY_DELAY;
     let mut said = false;
     wiring::writable(database)?;
@@ -142,6 +143,10 @@ async fn reachable_store(database: &Database) -> anyhow::Result<Arc<dyn Store>> 
         let ready = match wiring::probe(database).await {
             Ok(()) => schema::prepare(&*store, database).await,
             Err(error) => Err(error),
+        };
+        let ready = match ready {
+            Ok(()) => schema::refuse_unserved_log(&*store, config).await,
+            error => error,
         };
         match ready {
             Ok(()) => return Ok(store),

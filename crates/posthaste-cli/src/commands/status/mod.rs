@@ -65,6 +65,9 @@ struct Found<'a> {
     /// What waits in a queue beside the log.
     #[serde(skip_serializing_if = "is_empty")]
     queue: OutboxStats,
+    /// Why the queue is not where messages are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unserved: Option<String>,
     relays: Vec<FoundRelay>,
     /// Of a log that has them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -162,6 +165,9 @@ impl Status {
                 "queue       {messages} of these wait in the queue, and {dead} dead ones are there, which relays of the log do not \
                  serve; run `posthaste log move`"
             )?;
+        }
+        if let Some(unserved) = &found.unserved {
+            writeln!(out, "log         {unserved}")?;
         }
         print_relays(&mut out, found)?;
         if !found.shards.is_empty() {
@@ -264,6 +270,7 @@ async fn look<'a>(store: &dyn Store, config: &'a Config, namespace: &'a str) -> 
         namespace,
         stats: store.stats(namespace).await?,
         queue: store.left_in_queue().await?,
+        unserved: schema::unserved_log(store, config).await?,
         relays: relays(store, namespace)
             .await?
             .into_iter()
@@ -315,6 +322,7 @@ mod tests {
             namespace: "default",
             stats: OutboxStats::default(),
             queue: OutboxStats::default(),
+            unserved: None,
             relays: vec![
                 relay(1.0, CircuitState::Open),
                 relay(14.9, CircuitState::HalfOpen),
