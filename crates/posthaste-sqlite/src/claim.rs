@@ -12,10 +12,11 @@ use sqlx::sqlite::{SqliteArguments, SqliteRow};
 use sqlx::types::Json;
 use sqlx::{Connection, Row, Sqlite, SqliteConnection};
 
+use crate::SqliteStore;
+use crate::begin::{BEGIN, acquire};
 use crate::rows::{claimed, ids_in_order};
 use crate::statements::{Claims, InOrder, Split, Statement};
 use crate::taking::{Taking, is_refusal};
-use crate::{BEGIN, SqliteStore};
 
 /// Pending rows in the first window of an ordered claim, for each row that is wanted; and how fast the window grows.
 const WINDOW_FACTOR: u32 = 4;
@@ -48,7 +49,7 @@ enum Wanted {
 impl SqliteStore {
     /// Asks for the write lock only if there is something to write.
     pub(crate) async fn claim_if_any(&self, request: &ClaimRequest) -> sqlx::Result<Claim> {
-        let mut conn = self.pool.acquire().await?;
+        let mut conn = acquire(&self.pool).await?;
         if self.probe(&mut conn, request).await?.is_none() {
             return Ok(Claim::default());
         }

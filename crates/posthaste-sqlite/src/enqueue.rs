@@ -7,10 +7,11 @@ use posthaste_core::store::ProducerStore;
 use posthaste_core::{EnqueueError, Enqueued, Message, OutboxOptions, StoreError, StoreOutbox};
 use sqlx::{Sqlite, SqliteConnection, Transaction};
 
+use crate::begin::begin;
 use crate::error::store_error;
 use crate::executor::{EnqueueExecutor, InsertStatements, NewRows};
 use crate::prepare::EnqueueStatements;
-use crate::{BEGIN, SqliteEnqueue, SqliteStore};
+use crate::{SqliteEnqueue, SqliteStore};
 
 /// Enqueues messages in the caller's transactions.
 pub type SqliteOutbox = StoreOutbox<SqliteStore>;
@@ -43,7 +44,7 @@ impl Transactions for SqliteStore {
     type Transaction = Transaction<'static, Sqlite>;
 
     async fn begin(&self) -> Result<Self::Transaction, StoreError> {
-        self.pool.begin_with(BEGIN).await.map_err(store_error)
+        begin(&self.pool).await.map_err(store_error)
     }
 
     async fn rollback(&self, tx: Self::Transaction) -> Result<(), StoreError> {
@@ -58,7 +59,7 @@ impl ProducerStore for SqliteStore {
         options: &OutboxOptions,
         messages: Vec<Message>,
     ) -> Result<Vec<Enqueued>, EnqueueError> {
-        let mut tx = self.pool.begin_with(BEGIN).await.map_err(store_error)?;
+        let mut tx = begin(&self.pool).await.map_err(store_error)?;
         let outcomes = self.outbox(options.clone()).enqueue_all(&mut tx, messages).await?;
         tx.commit().await.map_err(store_error)?;
         Ok(outcomes)

@@ -7,10 +7,11 @@ use posthaste_core::{Inbox, InboxStore, Mark, StoreError};
 use posthaste_sql::savepoint;
 use sqlx::{AssertSqlSafe, Executor, Sqlite, SqliteConnection, Transaction};
 
+use crate::SqliteStore;
+use crate::begin::begin;
 use crate::error::store_error;
 use crate::rows::millis;
 use crate::statements::Handled;
-use crate::{BEGIN, SqliteStore};
 
 /// What one consumer has handled. Cheap to clone.
 ///
@@ -66,7 +67,7 @@ impl InboxStore for SqliteInbox {
     type Transaction = Transaction<'static, Sqlite>;
 
     async fn begin(&self) -> Result<Self::Transaction, StoreError> {
-        let mut tx = self.store.pool.begin_with(BEGIN).await.map_err(store_error)?;
+        let mut tx = begin(&self.store.pool).await.map_err(store_error)?;
         self.mark(&mut tx, Mark::BEGIN).await?;
         Ok(tx)
     }

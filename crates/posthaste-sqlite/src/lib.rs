@@ -25,6 +25,7 @@
 //! Any language can enqueue with a plain `insert into posthaste_outbox (topic, ordering_key, payload) values (…)`.
 
 mod admin_store;
+mod begin;
 mod catalogue;
 mod claim;
 mod columns;
@@ -71,9 +72,6 @@ use statements::Statements;
 
 /// What the names of Posthaste's tables begin with unless another prefix is chosen.
 pub const DEFAULT_PREFIX: &str = "posthaste_";
-
-/// Takes the write lock at once; a transaction that reads first could not wait for it.
-const BEGIN: &str = "BEGIN IMMEDIATE";
 
 /// An outbox in a SQLite database. Cheap to clone.
 ///

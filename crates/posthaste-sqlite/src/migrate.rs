@@ -7,9 +7,10 @@ use posthaste_sql::migrate::{self, File};
 use posthaste_sql::table::Table;
 use sqlx::{AssertSqlSafe, Executor, SqliteConnection};
 
+use crate::SqliteStore;
+use crate::begin::begin;
 use crate::error::store_error;
 use crate::statements::finish;
-use crate::{BEGIN, SqliteStore};
 
 const MIGRATIONS: [File; 2] = [
     ("outbox", include_str!("../migrations/0001_outbox.sql")),
@@ -75,7 +76,7 @@ impl SqliteStore {
 
     async fn migrate_in_transaction(&self, all: Vec<Migration>) -> sqlx::Result<Vec<Migration>> {
         // The write lock is taken before anything is looked at: the second one to come finds the first one's work done.
-        let mut tx = self.pool.begin_with(BEGIN).await?;
+        let mut tx = begin(&self.pool).await?;
         let applied = self.applied_on(&mut tx).await?;
         let missing = migrate::missing(all, &applied);
         for migration in &missing {

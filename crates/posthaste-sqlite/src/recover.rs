@@ -10,12 +10,13 @@ use sqlx::sqlite::SqliteArguments;
 use sqlx::types::Json;
 use sqlx::{Connection, Row, Sqlite, SqliteConnection};
 
+use crate::SqliteStore;
+use crate::begin::begin;
 use crate::claim::topics;
 use crate::error::store_error;
 use crate::rows::{id, ids_in_order};
 use crate::statements::Statement;
 use crate::taking::is_refusal;
-use crate::{BEGIN, SqliteStore};
 
 /// Which rows are taken back.
 pub(crate) struct Recover<'a> {
@@ -30,7 +31,7 @@ impl SqliteStore {
         let Some(listing) = recover.statement.listing() else {
             return Ok(recovered);
         };
-        let mut tx = self.pool.begin_with(BEGIN).await?;
+        let mut tx = begin(&self.pool).await?;
         let stalled = self.recovery(&listing, recover, None).fetch_all(&mut *tx).await?;
         let stalled: sqlx::Result<_> = stalled.iter().map(|row| id(row, "id", &self.map)).collect();
         let mut halving = Halving::anywhere(stalled?, SearchDeadline::begin());

@@ -12,10 +12,11 @@ use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
 use uuid::fmt::Hyphenated;
 
+use crate::SqliteStore;
+use crate::begin::begin;
 use crate::error::store_error;
 use crate::rows::{millis, time, undecodable};
 use crate::statements::Registry;
-use crate::{BEGIN, SqliteStore};
 
 #[async_trait]
 impl RelayRegistry for SqliteStore {
@@ -52,7 +53,7 @@ impl SqliteStore {
     }
 
     async fn write_heartbeat(&self, registry: &Registry, heartbeat: &RelayHeartbeat) -> sqlx::Result<()> {
-        let mut tx = self.pool.begin_with(BEGIN).await?;
+        let mut tx = begin(&self.pool).await?;
         sqlx::query(registry.heartbeat.sql())
             .bind(heartbeat.worker.as_uuid().hyphenated())
             .bind(&heartbeat.namespace)
@@ -106,7 +107,7 @@ impl SqliteStore {
     }
 
     async fn remove_relay(&self, registry: &Registry, worker: WorkerId) -> sqlx::Result<()> {
-        let mut tx = self.pool.begin_with(BEGIN).await?;
+        let mut tx = begin(&self.pool).await?;
         for statement in [&registry.step_down, &registry.deregister] {
             sqlx::query(statement.sql())
                 .bind(worker.as_uuid().hyphenated())

@@ -19,11 +19,12 @@ use sqlx::sqlite::SqliteRow;
 use sqlx::types::Json;
 use sqlx::{Connection, Row, SqliteConnection};
 
+use crate::SqliteStore;
+use crate::begin::{BEGIN, acquire, begin};
 use crate::recover::Recover;
 use crate::rows::{id, ids_in_order, kept_until, millis};
 use crate::statements::Claims;
 use crate::wake::Watcher;
-use crate::{BEGIN, SqliteStore};
 
 /// A writer has locked the whole file.
 const HOLDER: &str = "another connection is writing to the file, maybe of another process; SQLite does not say which";
@@ -249,7 +250,7 @@ impl SqliteStore {
             let mut conn = self.pool.acquire().await?;
             return self.apply(&mut conn, changes).await;
         }
-        let mut tx = self.pool.begin_with(BEGIN).await?;
+        let mut tx = begin(&self.pool).await?;
         let settled = self.apply(&mut tx, changes).await?;
         tx.commit().await?;
         Ok(settled)
@@ -296,7 +297,7 @@ impl SqliteStore {
     }
 
     async fn sweep_and_commit(&self, scope: &Scope, max_attempts: u32) -> sqlx::Result<Vec<MessageId>> {
-        let mut conn = self.pool.acquire().await?;
+        let mut conn = acquire(&self.pool).await?;
         if self.statements.dead_letters.is_none() {
             return self.sweep_on(&mut conn, scope, max_attempts).await;
         }

@@ -6,8 +6,9 @@ use posthaste_core::store::{AdminStore as _, DeadLetter, Restored};
 use posthaste_core::{Enqueued, MessageId, StoreError};
 use sqlx::SqliteConnection;
 
+use crate::SqliteStore;
+use crate::begin::begin;
 use crate::rows::epoch_millis;
-use crate::{BEGIN, SqliteStore};
 
 impl SqliteStore {
     pub(crate) async fn restore_letter(&self, letter: &DeadLetter) -> Result<Restored, StoreError> {
@@ -16,7 +17,7 @@ impl SqliteStore {
             if found.state != State::Dead {
                 return Ok(Restored::There(found.state));
             }
-            let mut tx = self.pool.begin_with(BEGIN).await.map_err(|error| self.error(error))?;
+            let mut tx = begin(&self.pool).await.map_err(|error| self.error(error))?;
             let added = self.insert_restored_letter(&mut tx, id).await;
             let added = added.map_err(|error| self.error(error))?;
             tx.commit().await.map_err(|error| self.error(error))?;
@@ -27,7 +28,7 @@ impl SqliteStore {
             });
         }
         let (prepared, options) = letter.prepare();
-        let mut tx = self.pool.begin_with(BEGIN).await.map_err(|error| self.error(error))?;
+        let mut tx = begin(&self.pool).await.map_err(|error| self.error(error))?;
         let written = self.insert(&mut *tx, &prepared, &options).await?;
         let row = match written.first() {
             Some(Enqueued::Inserted(row)) => *row,

@@ -9,10 +9,11 @@ use posthaste_core::validate::TypeNameRule;
 use posthaste_core::{MessageId, OutboxOptions, StoreError};
 use sqlx::{Executor, SqliteConnection};
 
+use crate::SqliteStore;
+use crate::begin::begin;
 use crate::claim::topics;
 use crate::error::store_error;
 use crate::rows::{id, is_found_by_id};
-use crate::{BEGIN, SqliteStore};
 
 /// On so many rows at once: those of one batch may be in each other's way.
 const ROWS: i64 = 20;
@@ -34,7 +35,7 @@ const ACCEPT: &str = "let the table's constraints, triggers and unique indexes a
 impl SqliteStore {
     /// Whether the table takes every verdict. That another transaction is writing is no answer, and no error.
     pub(crate) async fn try_verdicts(&self, scope: &Scope) -> Result<(), StoreError> {
-        let mut tx = match self.pool.begin_with(BEGIN).await.map_err(|error| self.error(error)) {
+        let mut tx = match begin(&self.pool).await.map_err(|error| self.error(error)) {
             Err(error) if error.kind == StoreErrorKind::Contention => {
                 tracing::debug!(%error, "the verdicts could not be tried; others write");
                 return Ok(());

@@ -14,7 +14,7 @@ use sqlx::types::Json;
 use super::rows::pairs;
 use super::session::written_state;
 use super::{Inner, SqliteLogStore};
-use crate::BEGIN;
+use crate::begin::begin;
 use crate::rows::{ByRole, epoch_millis, millis};
 
 #[async_trait]
@@ -132,7 +132,7 @@ impl Inner {
             Change::Replay => &self.statements.upkeep.replay,
             Change::Discard => &self.statements.upkeep.discard,
         };
-        let mut tx = self.common.pool().begin_with(BEGIN).await?;
+        let mut tx = begin(self.common.pool()).await?;
         let rows = sqlx::query(statement.sql())
             .bind(&filter.topic)
             .bind(&filter.ordering_key)

@@ -8,9 +8,10 @@ use posthaste_core::{EnqueueError, Enqueued, Message, OutboxOptions, StoreError,
 use sqlx::{Sqlite, SqliteConnection, Transaction};
 
 use super::SqliteLogStore;
+use crate::SqliteEnqueue;
+use crate::begin::begin;
 use crate::error::store_error;
 use crate::executor::{EnqueueExecutor, InsertStatements, NewRows};
-use crate::{BEGIN, SqliteEnqueue};
 
 /// Appends messages to a log in the caller's transactions.
 pub type SqliteLogOutbox = StoreOutbox<SqliteLogStore>;
@@ -44,7 +45,7 @@ impl Transactions for SqliteLogStore {
     type Transaction = Transaction<'static, Sqlite>;
 
     async fn begin(&self) -> Result<Self::Transaction, StoreError> {
-        self.pool().begin_with(BEGIN).await.map_err(store_error)
+        begin(self.pool()).await.map_err(store_error)
     }
 
     async fn rollback(&self, tx: Self::Transaction) -> Result<(), StoreError> {
@@ -59,7 +60,7 @@ impl ProducerStore for SqliteLogStore {
         options: &OutboxOptions,
         messages: Vec<Message>,
     ) -> Result<Vec<Enqueued>, EnqueueError> {
-        let mut tx = self.pool().begin_with(BEGIN).await.map_err(store_error)?;
+        let mut tx = begin(self.pool()).await.map_err(store_error)?;
         let outcomes = self.outbox(options.clone()).enqueue_all(&mut tx, messages).await?;
         tx.commit().await.map_err(store_error)?;
         Ok(outcomes)

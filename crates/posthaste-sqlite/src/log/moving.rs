@@ -8,7 +8,7 @@ use posthaste_sql::table::Table;
 use sqlx::{Row, SqliteConnection};
 
 use super::{Inner, SqliteLogStore};
-use crate::BEGIN;
+use crate::begin::begin;
 use crate::statements::Statement;
 
 const PLAN: &str = include_str!("../../queries/log/moving/plan.sql");
@@ -64,7 +64,7 @@ impl Inner {
     }
 
     async fn move_queue(&self) -> sqlx::Result<Option<u64>> {
-        let mut tx = self.common.pool().begin_with(BEGIN).await?;
+        let mut tx = begin(self.common.pool()).await?;
         if self.move_plan(&mut tx).await?.leased > 0 {
             return Ok(None);
         }

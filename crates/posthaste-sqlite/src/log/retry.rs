@@ -13,7 +13,7 @@ use sqlx::{Connection, Row, SqliteConnection};
 use super::Inner;
 use super::rows::lane;
 use super::session::{Retry, Session};
-use crate::BEGIN;
+use crate::begin::begin;
 use crate::error::store_error;
 use crate::rows::{ByRole, id};
 use crate::taking::is_refusal;
@@ -63,7 +63,7 @@ impl Inner {
             session.retry_at = now + self.retry_interval;
             return Ok(Claim::default());
         }
-        let mut tx = self.common.pool().begin_with(BEGIN).await?;
+        let mut tx = begin(self.common.pool()).await?;
         let died = self
             .give_up_exhausted(&mut tx, request.max_attempts, &not_to_sweep)
             .await?;

@@ -13,7 +13,7 @@ use sqlx::types::Json;
 use sqlx::{Row, SqliteConnection};
 
 use super::Inner;
-use crate::BEGIN;
+use crate::begin::begin;
 use crate::rows::{millis, undecodable};
 
 /// At most so often it is written down how far the log is settled, while rows are in flight.
@@ -216,7 +216,7 @@ impl Inner {
             .fetch_one(self.common.pool())
             .await?;
         if last < hi {
-            let mut tx = self.common.pool().begin_with(BEGIN).await?;
+            let mut tx = begin(self.common.pool()).await?;
             for statement in [&reading.raise_sequence, &reading.make_sequence] {
                 let set = sqlx::query(statement.sql()).bind(&self.table).bind(hi);
                 set.execute(&mut *tx).await?;

@@ -18,7 +18,7 @@ use sqlx::{Connection, SqliteConnection};
 
 use super::Inner;
 use super::session::{Held, Retry, Session};
-use crate::BEGIN;
+use crate::begin::begin;
 use crate::error::store_error;
 use crate::rows::millis;
 use crate::taking::is_refusal;
@@ -103,7 +103,7 @@ impl Inner {
         now: Instant,
     ) -> sqlx::Result<bool> {
         let unwritten = session.unwritten(now);
-        let mut tx = self.common.pool().begin_with(BEGIN).await?;
+        let mut tx = begin(self.common.pool()).await?;
         if !self.is_reader(session, &mut tx).await? {
             return Ok(false);
         }

@@ -443,3 +443,32 @@ async fn a_retry_that_the_table_refuses_stops_its_key_and_no_other() {
     assert_eq!(settle(&store, &last, &claimed, &Verdict::Delivered).await, []);
     assert_eq!(store.stats("default").await.unwrap().waiting, 0);
 }
+
+/// SQLite has rolled back by itself, as it also does when the disk is full.
+#[tokio::test]
+async fn a_connection_that_lost_its_transaction_is_not_used_for_ever() {
+    for connections in [1, 3] {
+        let (pool, _directory) = support::pool(connections).await;
+        let store = another(&pool);
+        store.migrate().await.unwrap();
+        execute(
+            &store,
+            "create trigger lost before insert on posthaste_log_failed begin select raise(rollback, 'lost'); end",
+        )
+        .await;
+        let ids = enqueue(&store, [keyed("a")]).await;
+        let work = request(10);
+        assert_eq!(claim(&store, &work).await, ids);
+        let failed = Verdict::Dead { error: "no".to_owned() };
+        for _ in 0..4 {
+            // It is remembered.
+            store.settle(&all(&work, &[(ids[0], failed.clone())])).await.unwrap();
+            assert!(store.claim(&request(10)).await.is_err());
+        }
+        execute(&store, "drop trigger lost").await;
+        assert_eq!(claim(&store, &request(10)).await, []);
+        assert_eq!(store.stats("default").await.unwrap().dead, 1);
+        let next = enqueue(&store, [keyed("b")]).await;
+        assert_eq!(claim(&store, &request(10)).await, next);
+    }
+}
