@@ -19,7 +19,7 @@ mod settle;
 pub(crate) mod statements;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use posthaste_core::{OutboxOptions, StoreError};
@@ -77,6 +77,8 @@ struct Inner {
     retry_interval: Duration,
     /// Milliseconds by which the reader's clock is ahead of the process's.
     ahead: AtomicU64,
+    /// It was said that another relay reads.
+    stands_by: AtomicBool,
 }
 
 impl SqliteLogStore {
@@ -108,6 +110,7 @@ impl SqliteLogStore {
             session: Mutex::default(),
             retry_interval: RETRY_INTERVAL,
             ahead: AtomicU64::default(),
+            stands_by: AtomicBool::default(),
         };
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -126,6 +129,7 @@ impl SqliteLogStore {
             session: Mutex::default(),
             retry_interval: Duration::ZERO,
             ahead: AtomicU64::default(),
+            stands_by: AtomicBool::default(),
         };
         Self { inner: Arc::new(inner) }
     }

@@ -1,6 +1,7 @@
 //! What the log's one reader remembers, and the lease under which it reads.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use posthaste_core::MessageId;
@@ -19,8 +20,13 @@ use crate::rows::{millis, undecodable};
 /// At most so often it is written down how far the log is settled, while rows are in flight.
 const CHECKPOINT_INTERVAL: Duration = Duration::from_millis(250);
 
-/// The reader's lease is so many times as long as that of what it hands out, so that it is not renewed with every claim.
-const LEASE_FACTOR: u32 = 2;
+/// The reader's lease is longer by this part than that of what it hands out, so that it is not renewed with every claim. Not by
+/// more: after a crash nobody reads until it is over.
+const EXTRA_LEASE: u32 = 4;
+
+fn reader_lease(lease: Duration) -> Duration {
+    lease + lease / EXTRA_LEASE
+}
 
 /// So often the reader looks whether numbers are still given out above what it has read.
 const SEQUENCE_INTERVAL: Duration = Duration::from_secs(1);
@@ -164,12 +170,19 @@ impl Inner {
         let ours = worker.as_uuid().hyphenated().to_string();
         let is_ours = owner.as_ref() == Some(&ours);
         if is_leased && owner.is_some() && !is_ours {
+            if !self.stands_by.swap(true, Ordering::Relaxed) {
+                tracing::info!(
+                    reader = owner,
+                    "another relay reads the log, or has crashed and its lease runs; standing by"
+                );
+            }
             return Ok(None);
         }
+        self.stands_by.store(false, Ordering::Relaxed);
         let now = self.now();
         let taken = sqlx::query(self.statements.reading.take_reader.sql())
             .bind(ours)
-            .bind(millis(lease * LEASE_FACTOR))
+            .bind(millis(reader_lease(lease)))
             .fetch_optional(self.common.pool())
             .await?;
         let Some(row) = taken else { return Ok(None) };
@@ -183,7 +196,7 @@ impl Inner {
         tracing::info!(hi = stored.hi, after_crash = !suspects.is_empty(), "reading the log");
         Ok(Some(Session {
             epoch: row.try_get("epoch")?,
-            leased_until: now + lease * LEASE_FACTOR,
+            leased_until: now + reader_lease(lease),
             lease,
             reader: LogReader::resume(&stored, Proof::Required).suspecting(suspects),
             fresh: HashMap::new(),
@@ -238,11 +251,11 @@ impl Inner {
         let now = self.now();
         let renewed = sqlx::query(self.statements.reading.renew_reader.sql())
             .bind(session.epoch)
-            .bind(millis(session.lease * LEASE_FACTOR))
+            .bind(millis(reader_lease(session.lease)))
             .fetch_optional(self.common.pool())
             .await?;
         if renewed.is_some() {
-            session.leased_until = now + session.lease * LEASE_FACTOR;
+            session.leased_until = now + reader_lease(session.lease);
         }
         Ok(renewed.is_some())
     }
@@ -260,14 +273,14 @@ impl Inner {
         let open: Vec<_> = state.open.iter().map(|range| (*range.start(), *range.end())).collect();
         let written = sqlx::query(self.statements.reading.checkpoint.sql())
             .bind(session.epoch)
-            .bind(millis(session.lease * LEASE_FACTOR))
+            .bind(millis(reader_lease(session.lease)))
             .bind(state.hi)
             .bind(Json(open))
             .bind(handed_out.to_string())
             .fetch_optional(conn)
             .await?;
         if written.is_some() {
-            session.leased_until = asked + session.lease * LEASE_FACTOR;
+            session.leased_until = asked + reader_lease(session.lease);
             (session.stored, session.stored_at) = (state, now);
             session.reach = handed_out.reach.unwrap_or(i64::MIN);
             let reader = &session.reader;

@@ -472,3 +472,19 @@ async fn a_connection_that_lost_its_transaction_is_not_used_for_ever() {
         assert_eq!(claim(&store, &request(10)).await, next);
     }
 }
+
+/// The lease is as long as what is handed out needs it, and little longer.
+#[tokio::test]
+async fn a_log_whose_reader_crashed_is_read_again_soon_after_the_lease() {
+    let (store, _directory) = fresh().await;
+    let ids = enqueue(&store, [keyed("a")]).await;
+    assert_eq!(claim(&store, &request(10)).await, ids);
+    let left: i64 = sqlx::query_scalar(
+        "select leased_until - cast(unixepoch('subsec') * 1000 as integer) from posthaste_log_reader",
+    )
+    .fetch_one(store.pool())
+    .await
+    .unwrap();
+    let lease = i64::try_from(LEASE.as_millis()).unwrap();
+    assert!(left <= lease * 5 / 4, "{left}");
+}
