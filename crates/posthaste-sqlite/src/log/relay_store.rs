@@ -172,11 +172,19 @@ impl RelayStore for SqliteLogStore {
         self.inner.common.listener().await
     }
 
-    /// A reader that has nothing to claim, such as one whose circuit is open, keeps its lease.
+    /// A reader that does not claim for a moment keeps its lease. One that does not for longer, because its circuit is open or it
+    /// only stands by, lets others read.
     async fn keep_alive(&self) -> Result<(), StoreError> {
         let inner = &*self.inner;
         let mut kept = inner.session.lock().await;
         let Some(session) = &mut *kept else { return Ok(()) };
+        if session.is_idle(inner.now()) {
+            if inner.leave(session).await.map_err(|error| inner.error(error))? {
+                tracing::info!("claimed nothing for the time of a lease; another relay may read the log");
+                *kept = None;
+            }
+            return Ok(());
+        }
         if !inner.renew(session).await.map_err(|error| inner.error(error))? {
             *kept = None;
         }
@@ -189,16 +197,7 @@ impl RelayStore for SqliteLogStore {
         let inner = &*self.inner;
         let mut kept = inner.session.lock().await;
         let Some(session) = &mut *kept else { return Ok(()) };
-        let left = async {
-            let is_reader = inner.write_down_with(session, Handing::Over, inner.now()).await?;
-            if is_reader && session.in_flight() > 0 {
-                return Ok(false);
-            }
-            let release = sqlx::query(inner.statements.reading.release_reader.sql());
-            release.bind(session.epoch).execute(self.pool()).await?;
-            Ok(true)
-        };
-        if left.await.map_err(|error| inner.error(error))? {
+        if inner.leave(session).await.map_err(|error| inner.error(error))? {
             *kept = None;
         }
         Ok(())
@@ -218,6 +217,17 @@ impl RelayStore for SqliteLogStore {
 }
 
 impl Inner {
+    /// Writes down how far the log is settled and lets the next one read. Returns whether it does: not while answers are open.
+    async fn leave(&self, session: &mut super::Session) -> sqlx::Result<bool> {
+        let is_reader = self.write_down_with(session, Handing::Over, self.now()).await?;
+        if is_reader && session.in_flight() > 0 {
+            return Ok(false);
+        }
+        let release = sqlx::query(self.statements.reading.release_reader.sql());
+        release.bind(session.epoch).execute(self.common.pool()).await?;
+        Ok(true)
+    }
+
     async fn claim(&self, kept: &mut Option<super::Session>, request: &ClaimRequest) -> sqlx::Result<Claim> {
         if !self.keep_reading(kept, request.worker, request.lease).await? {
             return Ok(Claim::default());
@@ -225,6 +235,7 @@ impl Inner {
         let Some(session) = kept else {
             return Ok(Claim::default());
         };
+        session.claimed_at = self.now();
         self.keep_sequence(session).await?;
         // Nothing more is handed out while what is known is not written down: after a restart it would all go out again.
         if !self.flush(session, false, self.now()).await? {

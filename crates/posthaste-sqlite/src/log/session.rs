@@ -50,6 +50,7 @@ pub(super) struct Session {
     pub(super) refusals: Vec<RefusedVerdict>,
     /// How long what was handed out is good for.
     pub(super) leases: HashMap<LeaseToken, Instant>,
+    pub(super) claimed_at: Instant,
     pub(super) retry_at: Instant,
     sequence_at: Instant,
     /// The last claim was of failed rows, so the next one is of fresh ones first.
@@ -99,6 +100,12 @@ impl Session {
     pub(super) fn in_flight(&self) -> usize {
         let retries = self.retries.values().filter(|retry| retry.outcome.is_none());
         self.fresh.len() + retries.count()
+    }
+
+    /// Whether nothing was claimed for the time of a lease, and nothing is handed out.
+    pub(super) fn is_idle(&mut self, now: Instant) -> bool {
+        self.release_expired(now);
+        self.in_flight() == 0 && now.duration_since(self.claimed_at) > self.lease
     }
 
     /// Puts back what a worker of this process held beyond its lease.
@@ -205,6 +212,7 @@ impl Inner {
             asking: Asking::default(),
             refusals: Vec::new(),
             leases: HashMap::new(),
+            claimed_at: now,
             retry_at: now,
             sequence_at: now,
             fresh_first: false,

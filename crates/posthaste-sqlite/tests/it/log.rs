@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use posthaste_core::lifecycle::{LeaseToken, Settlement, Verdict};
-use posthaste_core::store::{ClaimRequest, DeadHead, Filter, KeyOrdering, SchemaStore, Scope, WorkerId};
+use posthaste_core::store::{ClaimRequest, DeadHead, ExtendRequest, Filter, KeyOrdering, SchemaStore, Scope, WorkerId};
 use posthaste_core::{AdminStore, Message, MessageId, Outbox as _, OutboxOptions, RelayStore};
 use posthaste_sqlite::SqliteLogStore;
 use sqlx::SqlitePool;
@@ -487,4 +487,25 @@ async fn a_log_whose_reader_crashed_is_read_again_soon_after_the_lease() {
     .unwrap();
     let lease = i64::try_from(LEASE.as_millis()).unwrap();
     assert!(left <= lease * 5 / 4, "{left}");
+}
+
+/// Such as one whose circuit is open, or that lost the lead: it says that it lives, but claims nothing.
+#[tokio::test]
+async fn a_reader_that_claims_nothing_lets_others_read() {
+    let (store, _directory) = fresh().await;
+    let ids = enqueue(&store, [keyed("a")]).await;
+    let work = request(10);
+    assert_eq!(claim(&store, &work).await, ids);
+    let other = another(store.pool());
+    store.pass_time(LEASE * 2 / 3);
+    let extend = ExtendRequest::new(work.token, &ids, LEASE);
+    assert_eq!(store.extend(extend).await.unwrap().held, ids);
+    store.pass_time(LEASE * 2 / 3);
+    store.keep_alive().await.unwrap();
+    let next = enqueue(&store, [keyed("b")]).await;
+    assert_eq!(claim(&other, &request(10)).await, [], "an answer is open");
+    assert_eq!(settle(&store, &work, &ids, &Verdict::Delivered).await, []);
+    store.keep_alive().await.unwrap();
+    assert_eq!(claim(&other, &request(10)).await, next, "and nothing is repeated");
+    assert_eq!(claim(&store, &request(10)).await, []);
 }
