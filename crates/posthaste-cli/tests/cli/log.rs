@@ -38,6 +38,27 @@ fn a_queue_is_moved_to_the_log_with_one_command_when_its_relays_have_stopped() {
     assert_eq!(again["moved"], 0, "and once more changes nothing");
 }
 
+/// From its first step on relays of the queue claim nothing, which has to be known if it goes no further.
+#[test]
+fn a_move_that_gives_up_says_that_the_queue_stands_still() {
+    let Some(place) = Place::with_postgres() else { return };
+    let place = place.migrated();
+    place.enqueue(&["--topic", "a", "--payload", "1"]);
+    place.sql(
+        "update outbox set status = 'processing', locked_by = gen_random_uuid(), lease_token = gen_random_uuid(),
+         locked_until = now() + interval '1 hour'",
+    );
+    place.run(&["log", "move", "--wait", "1s"]).fails_with(&[
+        "1 messages that a relay has claimed",
+        "relays of the queue claim nothing",
+    ]);
+    let planned = place.run(&["log", "move", "--dry-run"]).success().stdout;
+    assert!(planned.contains("a move was begun"), "{planned}");
+    place.sql("update outbox set locked_until = now() - interval '1 s'");
+    let moved = place.run(&["log", "move", "--json"]).success().json();
+    assert_eq!(moved["moved"], 1);
+}
+
 #[test]
 fn how_far_a_log_is_read_is_shown() {
     let Some(place) = Place::with_postgres() else { return };

@@ -134,7 +134,12 @@ impl MoveQueue {
                 out,
                 "the outbox was moved before: what is written to the queue goes to the log"
             )?;
-        } else if !plan.is_fenced && plan.relays > 0 {
+        } else if plan.is_fenced {
+            writeln!(
+                out,
+                "a move was begun: relays of the queue claim nothing until it is run to its end"
+            )?;
+        } else if plan.relays > 0 {
             writeln!(out, "{} relays are alive: stop them first", plan.relays)?;
         }
         Ok(())
@@ -149,6 +154,8 @@ struct Move<'a> {
     since: Instant,
     bar: ProgressBar,
     moved: u64,
+    /// Relays of the queue are kept from claiming.
+    is_fenced: bool,
 }
 
 impl<'a> Move<'a> {
@@ -161,6 +168,7 @@ impl<'a> Move<'a> {
             since: Instant::now(),
             bar: ProgressBar::new(plan.messages()).with_style(style).with_prefix("moved"),
             moved: 0,
+            is_fenced: plan.is_fenced,
         }
     }
 
@@ -183,6 +191,7 @@ impl<'a> Move<'a> {
         while self.queue.fence().await? == MoveStep::Busy {
             self.pause("the transactions that use the queue").await?;
         }
+        self.is_fenced = true;
         loop {
             let leased = self.queue.plan().await?.leased;
             if leased == 0 {
@@ -222,8 +231,13 @@ impl<'a> Move<'a> {
 
     async fn pause(&self, waits_for: &str) -> anyhow::Result<()> {
         if self.since.elapsed() >= self.wait {
+            let fenced = if self.is_fenced {
+                "; until it is through, relays of the queue claim nothing"
+            } else {
+                ""
+            };
             bail!(
-                "waited {} for {waits_for}; {} messages were moved, and running it again goes on from here",
+                "waited {} for {waits_for}; {} messages were moved, and running it again goes on from here{fenced}",
                 Readable(self.wait),
                 self.moved
             );
