@@ -208,6 +208,7 @@ impl Inner {
             generation: 1,
             readable: true,
             leased_until: DateTime::from_timestamp_millis(row.try_get("leased_until")?).filter(|_| is_read),
+            process: None,
         })
     }
 
