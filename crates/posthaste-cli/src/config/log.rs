@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-const MAX_READERS: NonZeroU32 = NonZeroU32::new(16).unwrap();
+const MAX_READERS: NonZeroU32 = NonZeroU32::MIN.saturating_add(15);
 
 /// Segments and readers of the log, as `[database.log]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]

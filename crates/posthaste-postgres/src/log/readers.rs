@@ -129,7 +129,7 @@ impl Readers {
         let begun = Instant::now();
         for reader in in_turn {
             let is_new = !reader.is_connected();
-            if is_new && !self.find_room(&reader, &waiting, &all, begun).await {
+            if is_new && !self.find_room(&reader, waiting.as_ref(), &all, begun).await {
                 continue;
             }
             let others = all.iter().filter(|other| !Arc::ptr_eq(other, &reader));
@@ -197,7 +197,7 @@ impl Readers {
     async fn find_room(
         &self,
         reader: &Arc<Reader>,
-        waiting: &Option<BTreeSet<i32>>,
+        waiting: Option<&BTreeSet<i32>>,
         all: &[Arc<Reader>],
         begun: Instant,
     ) -> bool {
@@ -205,7 +205,7 @@ impl Readers {
         let connected: Vec<_> = all.iter().filter(|reader| reader.is_connected()).collect();
         let shard = reader.shard.as_ref().map(|shard| shard.number);
         let is_idle = |waiting: &BTreeSet<i32>| shard.is_none_or(|shard| !waiting.contains(&shard));
-        if !connected.is_empty() && waiting.as_ref().is_some_and(is_idle) {
+        if !connected.is_empty() && waiting.is_some_and(is_idle) {
             return false;
         }
         if connected.len() < slots.allowed(connected.len()) {
@@ -237,9 +237,10 @@ impl Readers {
     }
 
     fn say_unreadable(&self, reader: &Reader, error: &StoreError) {
-        match (&self.slots, &reader.shard) {
-            (Some(slots), Some(shard)) => slots.say_unreadable(shard.number, error),
-            _ => tracing::warn!(%error, "the log cannot be read"),
+        if let (Some(slots), Some(shard)) = (&self.slots, &reader.shard) {
+            slots.say_unreadable(shard.number, error);
+        } else {
+            tracing::warn!(%error, "the log cannot be read");
         }
     }
 
